@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what is missing, builds, shows what a configuration will take of its devices, and continues a
-# story on them: on a GPU and the CPU where a GPU is found, else on two CPU devices.
+# Installs what is missing, builds, prints the plan of a configuration, and continues a story: on a
+# GPU and the CPU where a GPU is found, else on two CPU devices.
 #   ./run.sh [PROMPT]
 set -eu
 cd "$(dirname "$0")"
@@ -11,7 +11,7 @@ packages_install $packages_build
 # Drivers for the GPUs of AMD and Intel. NVIDIA's come with its own packages.
 # shellcheck disable=SC2086
 if [ -n "$(find /dev/dri -name 'renderD*' 2>/dev/null)" ]; then packages_install $packages_gpu; fi
-# NVIDIA's driver, or HIP's: kernels for its cards.
+# The driver of NVIDIA, or HIP's: then kernels for its cards are built.
 kernels=$(kernel_options)
 # shellcheck disable=SC2086
 case "$kernels" in

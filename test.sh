@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what is missing, builds, and runs every test; closes with "N passed, N failed".
+# Installs what is missing, builds, and runs every test. The last line is "N passed, N failed".
 #   ./test.sh [ARGUMENTS OF meson test, such as a test's name]
 # In the environment: BUILD_FOLDER (build-test) and MESON_OPTIONS (none) choose another build.
 set -eu
@@ -12,7 +12,7 @@ cd "$(dirname "$0")"
     folder="${BUILD_FOLDER:-build-test}"
     meson_setup "$folder" ${MESON_OPTIONS:-}
 }
-# Everything is built; of a suite only what its tests need, which Meson knows.
+# Everything is built. For a suite, Meson builds what its tests need.
 rebuild=''
 case " $* " in
 *' --suite '*) ;;

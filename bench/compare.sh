@@ -1,30 +1,32 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Tandem's speed on random models, beside that of other programs in the same run, and how near each
-# comes to what the machine can do.
+# Speed of Tandem on random models, beside other programs in the same run and beside the limits of
+# the machine.
 #
 #   bench/compare.sh [--build DIR] [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
 #                    [--pp 512] [--tg 64] [--threads N] [--isa auto|avx512|avx2|plain]
 #                    [--depth 2048] [--depth-types f16,q8_0,q4_0] [--models DIR]
 #                    [--plugin cpu] [--device 'KEY = VALUE']... [--peer 'COMMAND' [--peer-name NAME]]...
 #
-# The limits, bytes read and operations a second, are looked at directly before and after every run of
-# any program (tandem-machine-limits: half a second), since memory that others share is not always as
-# fast. A share is what a run reached of the tokens per second that the mean of the two looks allows:
-# weights and cache read once a token, or two operations for each weight and token of a prompt; the
-# median of all runs is printed, and the median of what was allowed to ours. --isa holds Tandem and the
-# limits to an instruction set; what a peer uses is its own affair. --device gives Tandem's device one
-# more option. --plugin takes the first device of another plugin: of that device, `tandem bench` measures
-# the limits in each of our runs, and --threads and --isa are not used for it.
+# The limits are bytes read per second and operations per second. tandem-machine-limits measures
+# them before and after each run of a program (half a second), since the speed of shared memory
+# varies. A share is the tokens per second of a run, divided by the tokens per second that the mean
+# of the two measurements allows: weights and cache are read once for each token, or each weight
+# takes two operations for each token of a prompt. Printed are the median of all runs, and the
+# median of the limits for ours.
+# --isa sets the instruction set of Tandem and of the limits; it does not affect a peer. --device
+# gives Tandem's device one more option. --plugin takes the first device of another plugin: `tandem
+# bench` measures its limits in each of our runs, and --threads and --isa are not used for it.
 #
-# A peer's COMMAND may hold {model} {pp} {tg} {threads}; it must print "ppN X t/s" and "tgN Y t/s".
-# One that also holds {depth}, {ctk} and {ctv} is run for the rows at --depth (0 = none), where {pp}
-# is 0, and prints "tgN @ dD Y t/s" there; one that prints "load Z s" has a row about loading, beside
-# what reading the file takes and what touching as much fresh memory does (tandem-fresh-memory); the
-# file is read into the page cache before each, and ours loads it once more from storage. What a peer
-# cannot do is a "-". Runs are interleaved (ours, the peers', ours, ...), so that a noisy machine
-# disturbs all alike; medians and ratios are printed. Models are made once, and are kept in the folder
-# of --models (tandem-bench-models in TMPDIR, or in /tmp).
+# A peer's COMMAND may contain {model} {pp} {tg} {threads}. It must print "ppN X t/s" and "tgN Y
+# t/s". A command that also contains {depth}, {ctk} and {ctv} is run for the rows at --depth (0 =
+# none) with {pp} = 0, and prints "tgN @ dD Y t/s". A command that prints "load Z s" gets a row
+# about loading, beside the time to read the file and the time to write as much fresh memory
+# (tandem-fresh-memory). The file is read into the page cache before each load; ours is also loaded
+# from storage once. "-" stands for what a peer cannot do.
+# Runs are interleaved (ours, the peers', ours, ...), so that other load affects all programs alike.
+# Medians and ratios are printed. Models are made once, and kept in the folder of --models (default:
+# tandem-bench-models in TMPDIR, or in /tmp).
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -40,7 +42,7 @@ while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
-        sed -n '3,28s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -76,13 +78,14 @@ fi
 [ ! -f "$work/options.ini" ] || cat "$work/options.ini" >>"$work/bench.ini"
 peers=$(seq "$n_peer")
 
-# median FILE: of one number a line; "-" of none.
+# median FILE: the median of numbers, one on a line; "-" for an empty file.
 median() {
     [ -f "$1" ] || { echo -; return; }
     sort -g "$1" | awk '{ v[NR] = $1 } END { print NR == 0 ? "-" : NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
 }
 
-# field NAME TEST CSV: of the row of that test ("pp", "tg", or "tg@" for the one at the depth).
+# field NAME TEST CSV: a field of the row of that test ("pp", "tg", or "tg@" for the one at the
+# depth).
 field() {
     awk -F '","' -v name="$1" -v test="$2" '
         { gsub(/^"|"$/, "") }
@@ -98,7 +101,7 @@ ours_run() { # MODEL OPTION...
         "$@" >"$work/ours.csv"
 }
 
-# peer_run PEER MODEL PP DEPTH CACHE-TYPE: what it prints goes to $work/peer.out.
+# peer_run PEER MODEL PP DEPTH CACHE-TYPE: runs a peer; its output goes to $work/peer.out.
 peer_run() {
     command=$(model=$2 pp=$3 tg=$tg threads=$threads depth=$4 ctk=$5 ctv=$5 awk '{
         line = $0
@@ -112,14 +115,14 @@ peer_run() {
         echo "compare.sh: $(cat "$work/peer$1.name") failed with $2: $(tail -n 1 "$work/peer.err")" >&2
 }
 
-# file_warm FILE: reads it, so that whoever opens it next finds it in the system's memory: that may
-# have let go of it for a run that took long.
+# file_warm FILE: reads it, so that the next program finds it in the page cache. The system may have
+# dropped it during a long run.
 file_warm() { cat "$1" >/dev/null; }
 
-# file_forget FILE: so that whoever opens it next has to read the storage it lies on.
+# file_forget FILE: drops it from the page cache, so that the next program reads it from storage.
 file_forget() { dd if="$1" iflag=nocache count=0 2>/dev/null; }
 
-# ns COMMAND...: how long it took.
+# ns COMMAND...: nanoseconds that it took.
 ns() {
     before=$(date +%s%N)
     "$@"
@@ -142,7 +145,7 @@ rule() { # N
     echo
 }
 
-# quotient A B FORMAT: "-" where one of them is not known.
+# quotient A B FORMAT: A / B; "-" where one of them is unknown.
 quotient() {
     awk -v a="$1" -v b="$2" -v format="$3" 'BEGIN {
         if (a + 0 > 0 && b + 0 > 0) printf format, a / b; else printf "-" }'
@@ -161,8 +164,9 @@ model_find() { # TYPE: its path
 
 looks="$work/looks.csv"
 
-# look: the limits as they are now, a line of $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32". Those of
-# another plugin's device are of our last run; 0, which is unknown, before the first.
+# look: measures the limits and appends a line to $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32".
+# For another plugin's device they are those of our last run; 0 means unknown, as before the first
+# run.
 look() {
     if [ "$plugin" != cpu ]; then
         [ -f "$work/ours.csv" ] || : >"$work/ours.csv"
@@ -175,19 +179,20 @@ look() {
     tail -n 1 "$work/look.csv" >>"$looks"
 }
 
-# between: "READ INT8 F32" at the last run, the means of the look before and the one after it; what
-# one of them could not tell is the other's, and 0 is unknown.
+# between: "READ INT8 F32" at the last run: the means of the measurements before and after it. Where
+# one of the two is unknown, the other is taken; 0 = both are unknown.
 between() {
     tail -n 2 "$looks" | awk -F, '
         { for (i = 4; i <= 6; i++) if ($i > 0) { sum[i] += $i; n[i]++ } }
         END { for (i = 4; i <= 6; i++) printf("%.0f%s", (n[i] > 0 ? sum[i] / n[i] : 0), (i < 6 ? " " : "\n")) }'
 }
 
-# record FILE VALUE: "VALUE READ INT8 F32" of the last run; nothing where there is no value.
+# record FILE VALUE: appends "VALUE READ INT8 F32" of the last run; appends nothing without a value.
 record() { [ -z "$2" ] || echo "$2 $(between)" >>"$1"; }
 
-# work_note TEST: "KIND SPEED RATE" of our test, once: what it runs into, and the speed that is its limit
-# at some rate of that. Bench measures limits itself for it; the looks say what the rate really was.
+# work_note TEST: notes "KIND SPEED RATE" of our test, once: the kind of its limit, and the speed
+# that the limit allows at that rate. Bench measures limits itself for this; $looks has the rates of
+# each run.
 work_note() {
     kind=$(field limit_kind "$1" "$work/ours.csv")
     case "$kind" in
@@ -199,7 +204,7 @@ work_note() {
     echo "$kind $(field limit_ts "$1" "$work/ours.csv") $(field "$rate" "$1" "$work/ours.csv")" >"$work/work.$1"
 }
 
-# against FILE TEST limit|share: the median, over the runs recorded, of the limits, or of the shares.
+# against FILE TEST limit|share: the median of the limits, or of the shares, over the recorded runs.
 against() {
     [ -f "$1" ] && [ -f "$work/work.$2" ] || { echo -; return; }
     awk -v want="$3" '
@@ -239,7 +244,7 @@ for type in $(echo "$types" | tr ',' ' '); do
     model=$(model_find "$type")
     rm -f "$work"/ours.pp "$work"/ours.tg "$work"/peer*.pp "$work"/peer*.tg "$work"/work.*
     for run in $(seq "$runs"); do
-        # Before our load, so that what the host of a virtual machine has to find is found for both.
+        # Before our load, so that the host of a virtual machine has provided the memory for both.
         "$fresh_memory" "$(wc -c <"$model")" "$threads" >>"$work/touch.$type"
         limits=--no-limits # in the first run, mostly: what the tests have to do does not change
         [ "$plugin" = cpu ] && [ -f "$work/work.pp" ] && [ -f "$work/work.tg" ] || limits=--limits
@@ -272,11 +277,11 @@ done
 
 # ---- Behind a cache ----
 
-# What a token takes longer behind the depth, milliseconds: more SPEED-AT-0 SPEED-AT-DEPTH.
+# more SPEED-AT-0 SPEED-AT-DEPTH: milliseconds that a token takes longer at the depth.
 more() { awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) print 1000 / b - 1000 / a }'; }
 
-# to_read FILE ms|times: of the runs recorded in milliseconds, the median of what reading the cached rows
-# takes at their rates of reading, or of how many times that they took.
+# to_read FILE ms|times: over the runs recorded in milliseconds, the median of the time to read the
+# cached rows at the measured rates, or of the ratio of the recorded time to it.
 to_read() {
     [ -f "$1" ] || { echo -; return; }
     awk -v want="$2" -v size="$(field kv_row_size tg@ "$work/ours.csv")" -v n="$depth" '
@@ -285,7 +290,7 @@ to_read() {
     median "$work/floor"
 }
 
-# signed VALUE: two places, "-" where it is not known; what takes longer may come out below 0.
+# signed VALUE: two decimal places; "-" where it is unknown. A difference may be below 0.
 signed() { case "$1" in -) echo - ;; *) printf '%.2f' "$1" ;; esac; }
 
 if [ "$depth" -gt 0 ]; then
@@ -364,9 +369,10 @@ for type in $(echo "$types" | tr ',' ' '); do
         "$(quotient "$loading" "$reading" %.2f)"
 done
 
-# ---- What the limits were ----
+# ---- The limits that were measured ----
 
-# spread COLUMN UNIT FORMAT: "MEDIAN (LEAST to MOST)" of all looks; "-" where none could tell.
+# spread COLUMN UNIT FORMAT: "MEDIAN (LEAST to MOST)" of all measurements; "-" where all are
+# unknown.
 spread() {
     awk -F, -v i="$1" '$i > 0 { print $i }' "$looks" | sort -g | awk -v unit="$2" -v format="$3" '
         { v[NR] = $1 / unit }

@@ -5,11 +5,11 @@
 #   bench/group.sh [--build DIR] [--preset 1.1b|100m] [--types q4_0,q8_0] [--runs 5] [--pp 512]
 #                  [--tg 64] [--models DIR] [--search no|yes]
 #
-# Runs are interleaved (one device, the group, one device, ...), so that a noisy machine disturbs
-# both alike; medians are printed with their ratio, what `tandem plan` had expected, and the part of
-# the group's time that exchanges take, waiting for each other included. --search yes goes on to a
-# group of unlike members (the second without AVX-512): every fixed share in steps of a twentieth,
-# and `share = auto` beside the best of them.
+# Runs are interleaved (one device, the group, one device, ...), so that other load affects both
+# alike. Printed are medians with their ratio, the prediction of `tandem plan`, and the part of the
+# group's time that exchanges take, waiting included. --search yes also runs a group of unlike
+# members (the second without AVX-512) with every fixed share in steps of a twentieth, and prints
+# `share = auto` beside the best of them.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 build="$here/build-test" preset=1.1b types=q4_0,q8_0 runs=5 pp=512 tg=64 search=no
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
         shift 2
         ;;
     *)
-        sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -61,13 +61,13 @@ for twentieth in 7 8 9 10 11 12 13 14 15 16 17; do
         "$twentieth" "$twentieth" $((20 - twentieth)) >>"$work/devices.ini"
 done
 
-# median FILE: of one number a line.
+# median FILE: the median of numbers, one on a line.
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR == 0 ? "-" : NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
 run() { # DEVICE: adds to DEVICE.pp and DEVICE.tg
     "$tandem" bench --config "$work/devices.ini" --device "$1" -m "$model" -p "$pp" -n "$tg" -r 1 \
         -o csv --quiet >"$work/run.csv"
-    # Descriptions of devices may hold commas, so values are told apart by their quotes.
+    # Descriptions of devices may contain commas, so values are separated by their quotes.
     awk -v pp="$work/$1.pp" -v tg="$work/$1.tg" '
         NR == 1 { gsub(/"/, ""); n = split($0, names, ","); for (i = 1; i <= n; i++) at[names[i]] = i; next }
         {
@@ -78,7 +78,7 @@ run() { # DEVICE: adds to DEVICE.pp and DEVICE.tg
         }' "$work/run.csv"
 }
 
-# Tokens per second that the plan expects of the group pair; nothing where it does not say.
+# Tokens per second that the plan predicts for the group pair; empty where it has no prediction.
 expected() { # pp|tg
     "$tandem" plan --config "$work/devices.ini" --device pair -m "$model" -c $((pp + tg)) --json |
         awk -v want="$([ "$1" = tg ] && echo generation || echo prompt)" '
@@ -132,7 +132,8 @@ for type in $(echo "$types" | tr ',' ' '); do
 done
 [ "$search" = yes ] || exit 0
 
-# The time of a prompt and an answer, which automatic shares are chosen for (plugins/meta/share/solve.c).
+# The time of a prompt and an answer, for which automatic shares are chosen
+# (plugins/meta/share/solve.c).
 echo
 echo "| type | shares | pp$pp: t/s | tg$tg: t/s | prompt of $((4 * tg)) and answer of $tg: s |"
 echo "|---|---|---|---|---|"

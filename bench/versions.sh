@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Two builds of Tandem side by side on random models: whether a change made it slower.
+# Compares two builds of Tandem on random models: does a change make it slower?
 #
 #   bench/versions.sh --old DIR --new DIR [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
 #                     [--pp 512] [--tg 64] [--threads 2] [--models DIR] [--group yes|no]
 #                     [--new-device 'KEY = VALUE']
 #
-# DIR is a build folder: DIR/runner/tandem and DIR/plugins. Runs are interleaved (old, new, old again,
-# old, ...), so that a noisy machine disturbs all alike. The old build runs twice in each round: the
-# ratio of its two medians shows how much a ratio moves without any change. --group yes adds a group of
-# two devices with half of the threads each. --new-device gives the devices of the new build one more
-# option.
+# DIR is a build folder: DIR/runner/tandem and DIR/plugins. Runs are interleaved (old, new, old
+# again, old, ...), so that other load affects all alike. The old build runs twice in each round:
+# the ratio of its two medians shows how much a ratio varies without any change. --group yes adds a
+# group of two devices with half of the threads each. --new-device gives the devices of the new
+# build one more option.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 old='' new="$here/build-test" preset=1.1b types=q4_0,q8_0,q4_K,f16 runs=5 pp=512 tg=64 threads=2 group=yes
@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || { echo "versions.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
-        sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,/^[^#]/s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -47,14 +47,14 @@ devices '' >"$work/old.ini"
 devices "$new_device" >"$work/new.ini"
 cp "$work/old.ini" "$work/again.ini"
 
-# median FILE: of one number a line.
+# median FILE: the median of numbers, one on a line.
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR == 0 ? "-" : NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
 # run VERSION DIR DEVICE: adds a line to VERSION.DEVICE.pp and VERSION.DEVICE.tg.
 run() {
     TANDEM_PLUGIN_PATH="$2/plugins:$2/plugins/cpu:$2/plugins/meta" "$2/runner/tandem" bench \
         --config "$work/$1.ini" --device "$3" -m "$model" -p "$pp" -n "$tg" -r 1 -o csv --quiet >"$work/run.csv"
-    # Descriptions of devices may hold commas, so values are told apart by their quotes.
+    # Descriptions of devices may contain commas, so values are separated by their quotes.
     awk -v pp="$work/$1.$3.pp" -v tg="$work/$1.$3.tg" '
         NR == 1 { gsub(/"/, ""); n = split($0, names, ","); for (i = 1; i <= n; i++) at[names[i]] = i; next }
         {

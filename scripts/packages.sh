@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=sh disable=SC2034 # the lists are for those who source this
-# Sourced by run.sh, test.sh and .ci/run: which Debian packages are needed, and installing those
-# that are missing.
+# Sourced by run.sh, test.sh and .ci/run: the Debian packages that are needed, and the installation
+# of those that are missing.
 
 packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libvulkan-dev glslc"
 packages_gpu="mesa-vulkan-drivers"
@@ -12,7 +12,7 @@ packages_ci="clang libclang-rt-dev"
 # Kernels of CUDA and HIP.
 packages_kernels="clang-19 lld-19"
 
-# packages_install NAME...: installs what is not there; says what before it does so.
+# packages_install NAME...: prints what is missing, then installs it.
 packages_install() {
     missing=""
     for name in "$@"; do
@@ -56,8 +56,8 @@ amd_processors() {
             }'
 }
 
-# kernel_options: the options of meson that build kernels for the cards whose drivers are here, CUDA's or
-# HIP's, and no others: a target takes half a minute of a processor.
+# kernel_options: the options of meson that build kernels for the cards whose drivers (CUDA's or
+# HIP's) are on this machine, and no others: a target takes half a minute of one processor.
 kernel_options() {
     ptx='' amd=''
     if has_library libcuda.so.1; then ptx=sm_75; fi
@@ -69,8 +69,8 @@ kernel_options() {
     fi
 }
 
-# meson_setup FOLDER OPTION...: configures a build folder, or keeps one configured before. A folder
-# of another checkout (moved or copied here) is made anew.
+# meson_setup FOLDER OPTION...: configures a build folder, or keeps one that is configured. A folder
+# of another checkout (moved or copied) is made anew.
 meson_setup() {
     build_dir="$1"
     shift

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# gpu.sh: runs an installed tree on the cards of this machine and prints a table. It needs nothing but the
-# tree and a model: no compiler, no package registry. Each stage ends within eight minutes; what did not
-# end by then is reported so.
+# gpu.sh: runs an installed tree on the cards of this machine and prints a table. It needs the tree
+# and a model, but no compiler and no package registry. Each stage ends within eight minutes. What
+# did not end by then is marked in the table.
 #
 #   tests/gpu.sh TREE [certify|groups|bench] [FLAGS]
 #
@@ -46,7 +46,7 @@ say() { printf '%s\n' "$*" | tee -a "$work/report"; }
 row() { printf '%-8s %-24s %-8s %s\n' "$@" | tee -a "$work/report"; }
 failed() { n_failed=$((n_failed + 1)); }
 
-# limited COMMAND...: with what is left of the stage's time.
+# limited COMMAND...: runs it with the time that is left of the stage.
 limited() {
     left=$((began + STAGE_SECONDS - $(date +%s)))
     [ $left -gt 0 ] || return 124
@@ -63,7 +63,7 @@ for driver in $drivers; do
     grep -v "^${driver%%=*} " "$work/list" >"$work/others"
     { cat "$work/others"; echo "${driver%%=*} 0"; } >"$work/list"
 done
-# driver_of PLUGIN: the library that --driver gave; nothing where it gave none.
+# driver_of PLUGIN: the library that --driver gave; empty without one.
 driver_of() { for driver in $drivers; do [ "${driver%%=*}" = "$1" ] && echo "${driver#*=}"; done; }
 say "tandem $("$tandem" --version 2>&1 | head -n 1)"
 say "system $(uname -srm)"
@@ -86,7 +86,7 @@ fi
     done <"$work/list"
 } >"$work/all.ini"
 if [ "$(wc -l <"$work/list")" -gt 1 ]; then
-    # One card may be there through two plugins: both are members then, with the CPU as a third.
+    # Two plugins may see the same card: then both are members, with the CPU as a third.
     names=$(awk '{ printf "%s%s%s", (NR > 1 ? ", " : ""), $1, $2 }' "$work/list")
     {
         printf '[group gpus]\nmembers = %s\nallow-duplicate = yes\n' "$names"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 #
-# tally.sh: what shell tests begin with: a folder, $work, that goes when they end, and a tally of what
-# was checked. Sourced, after what a test may be skipped for:
+# tally.sh: the beginning of shell tests: a temporary folder, $work, and the count of checks. A test
+# sources it after the check whether it is skipped:
 #   . "$(dirname "$0")/../tally.sh"
-# A failure counts wherever it is found, in a subshell or a pipe too. A test ends with tally_end.
+# A failure counts in a subshell or a pipe too. A test ends with tally_end.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0
@@ -13,10 +13,10 @@ fail() {
     echo "FAILED: $*" >&2
     echo >>"$work/.failed"
 }
-# same A B WHAT: two files
+# same A B WHAT: the two files are equal
 same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $1 and $2 differ"; fi; }
 
-# Says how many, and is false where any failed or nothing was checked.
+# Prints the counts. False where a check failed or none was made.
 tally_end() {
     failed=0
     [ ! -e "$work/.failed" ] || failed=$(($(wc -l <"$work/.failed")))
@@ -24,8 +24,8 @@ tally_end() {
     [ $failed = 0 ] && [ $passed -gt 0 ]
 }
 
-# await_handler PID: until that process catches Ctrl-C, ten seconds at most. Before, it would be lost:
-# a shell lets commands behind it ignore it.
+# await_handler PID: waits until that process catches Ctrl-C, ten seconds at most. An earlier signal
+# would be lost: a shell lets commands in the background ignore it.
 await_handler() {
     i=0
     while [ $i -lt 100 ] && ! grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; do
@@ -34,8 +34,8 @@ await_handler() {
     done
 }
 
-# await_work PID: until that process has used a second of CPU time, five minutes at most. A fixed sleep
-# would be too short on a busy machine.
+# await_work PID: waits until that process has used a second of CPU time, five minutes at most. A
+# fixed sleep would be too short on a busy machine.
 await_work() {
     i=0 ticks=$(getconf CLK_TCK)
     while [ $i -lt 3000 ] && used=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 12,13) &&
@@ -45,8 +45,8 @@ await_work() {
     done
 }
 
-# expect CODE TEXT ARGUMENTS...: the exit code of $tandem, and TEXT somewhere in what it prints. A failure
-# is one line on standard error, and nothing on standard output.
+# expect CODE TEXT ARGUMENTS...: the exit code of $tandem, and TEXT in its output. A failure is one
+# line on standard error, with nothing on standard output.
 expect() {
     code=$1 text=$2
     shift 2
@@ -62,9 +62,10 @@ expect() {
     ok
 }
 
-# steady_counters LEAST MOST WHAT: the counters in $work/counters, which `tandem run --profile` printed
-# for devices whose memory is the host's. In steady decoding nothing is built, planned, allocated, bound
-# or copied; a token takes LEAST to MOST submissions, and the host waits as often.
+# steady_counters LEAST MOST WHAT: checks the counters in $work/counters, which `tandem run
+# --profile` printed for devices whose memory is the host's. In steady decoding nothing is built,
+# planned, allocated, bound or copied. A token takes LEAST to MOST submissions, and the host waits
+# as often.
 steady_counters() {
     if awk -v least="$1" -v most="$2" '
         { name = $1; for (i = 2; i < NF - 1; i++) name = name " " $i; value[name] = $NF }

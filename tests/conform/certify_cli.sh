@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# certify_cli.sh: `tandem certify` as its users meet it: exit codes, what is on which stream.
+# certify_cli.sh: the command `tandem certify`: exit codes, and what is on which stream.
 #
 #   certify_cli.sh TANDEM NULL_PLUGIN CPU_PLUGIN
 set -eu
@@ -38,14 +38,14 @@ contains out '^      buffer.h: upload: "A range that is not inside the buffer'
 contains out '1 failed'
 contains err 'error: .*1 of [0-9]+ checks failed$'
 
-# says STREAM LINES: so many lines are on it, and none on the other
+# says STREAM LINES: the stream has that many lines, and the other none
 says() {
     other=out
     [ "$1" = err ] || other=err
     [ "$(wc -l <"$work/$1")" = "$2" ] && [ ! -s "$work/$other" ] && ok ||
         fail "not $2 lines in $1 alone: $(cat "$work/out" "$work/err")"
 }
-# A missing file is one line, not a failure of every check.
+# A missing file gives one line, and no failed checks.
 expect 1 "$work/absent.so"
 contains err 'error: .*absent.so: cannot be read: No such file'
 says err 1

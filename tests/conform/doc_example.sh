@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# doc_example.sh: the code in docs/writing-a-backend.md is examples/backend/example.c to the letter.
+# doc_example.sh: the code in docs/writing-a-backend.md equals examples/backend/example.c.
 #
 #   doc_example.sh DOCUMENT EXAMPLE.c
 set -eu

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# out_of_tree.sh: the example backend, built as a stranger would build it: from a copy of the
-# installed headers and tandem-backend.pc, in a folder of its own, and certified.
+# out_of_tree.sh: builds the example backend outside this tree, from a copy of the installed headers
+# and tandem-backend.pc alone, and certifies it.
 #
-# Its option then goes through an INI file and the command line.
+# Then sets its option in an INI file and on the command line.
 #
 #   out_of_tree.sh BUILD_FOLDER EXAMPLE_FOLDER TEST_CERTIFY TANDEM MODEL.gguf [MESON]
 set -eu
@@ -20,7 +20,8 @@ for tool in make pkg-config "${CC:-cc}"; do
 done
 
 . "$(dirname "$0")/../tally.sh"
-# meson install makes logs in the build folder; DESTDIR and our own make's flags are not inherited.
+# meson install writes logs into the build folder. DESTDIR and the flags of our own make are not
+# inherited.
 unset MAKEFLAGS MFLAGS
 "$meson" install -C "$build" --no-rebuild --quiet --tags devel --destdir "$work/root" >/dev/null
 pc=$(find "$work/root" -name tandem-backend.pc)
@@ -40,7 +41,7 @@ make -C "$work/backend" CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror'
 
 set +e
 
-# --- The option of its own, `memory`: in a file, as a flag, in the help, refused, limiting.
+# --- Its own option, `memory`: in a file, as a flag, in the help, refused, and as a limit.
 printf 'model = %s\nplugin-path = %s\n[device mine]\nplugin = example\nmemory = 16M\n' \
     "$model" "$work/backend" >"$work/mine.ini"
 expect 0 "memory = 16M" config --config "$work/mine.ini"

@@ -112,7 +112,7 @@ SMALL = [("mxfp4", 39, 136), ("iq3_s", 21, 110), ("iq3_xxs", 18, 98), ("iq2_s", 
 
 
 def small(first):
-    """A model whose matrices are of six of those types, a block a row."""
+    """A model whose matrices have six of those types, with one block in a row."""
     p, kinds = "blk.0.", SMALL[first:] + SMALL[:first]
     keys = [("general.architecture", STR, "llama"), ("llama.block_count", U32, 1),
             ("llama.embedding_length", U32, 256), ("llama.context_length", U32, 64),
@@ -160,7 +160,7 @@ def deepseek2():
 
 
 def letters():
-    """How GPT-2's vocabulary writes each byte."""
+    """The character for each byte in GPT-2's vocabulary."""
     plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     other = iter(range(256, 512))
     return [chr(b) if b in plain else chr(next(other)) for b in range(256)]
@@ -200,7 +200,7 @@ def split():
 
 
 def states():
-    # 88 bytes of magic and header, which the target writes; then ids, rows, the hash.
+    # The target writes 88 bytes of magic and header. Then follow ids, rows and the hash.
     body = bytes(88)
     for n in (0, 1, 3, 9, 28):
         rows = bytes((i * 37 + n) % 251 for i in range(56 * n))
@@ -219,7 +219,7 @@ def kl_files():
     def logs(*parts):
         return struct.pack("<%df" % len(parts), *[math.log(p / sum(parts)) if p > 0 else -math.inf for p in parts])
 
-    # Whole files that are right as they are; then logits that the target makes probabilities of.
+    # Complete valid files, then logits from which the target computes probabilities.
     save("kl_file", "whole", bytes([0]) + head(3, 6, 2) + logs(1, 2, 5) + logs(0, 0, 1) + logs(1, 0, 1) + logs(1, 1, 1))
     save("kl_file", "one", bytes([0]) + head(1, 4, 3) + logs(1) * 3)
     save("kl_file", "name", bytes([0]) + head(2, 4, 1, bytes(range(1, 81))) + logs(1, 3))

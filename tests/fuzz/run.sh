@@ -1,18 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Fuzzes each target for a while, two at a time.
+# Fuzzes each target for the given time, two at a time.
 #   tests/fuzz/run.sh [-seed=N] BUILD_FOLDER SECONDS [TARGET...]    targets: config gguf ...; none = all
 # The build folder is configured with -Dfuzz=true (README.md).
 #
-# Without -seed this searches: every run tries other inputs, begins with those that earlier runs
-# found to reach new code, and keeps its own in BUILD_FOLDER/fuzz/TARGET. With -seed it is a test: it
-# begins with the corpus alone and tries the same inputs in the same order each time, as many as a
-# small machine tries in SECONDS, however long that takes; what it finds depends on the tree.
+# Without -seed it searches: it begins with the inputs that earlier runs found to reach new code,
+# keeps its own in BUILD_FOLDER/fuzz/TARGET, and tries other inputs in every run. With -seed it is a
+# test: it begins with the corpus alone and tries the same inputs in the same order each time, as
+# many as a small machine tries in SECONDS, however long that takes. Its result depends on the tree
+# only.
 #
-# Fails where an input breaks something. That input is left in BUILD_FOLDER/fuzz/find-TARGET-*, with
-# the log beside it. What was demanded of it and the input itself (gzip, base64) are also written
-# out, in lines that begin with "fuzz TARGET:", at once and again at the end: a log of this that is
-# cut at either end still has both.
+# Fails where an input breaks a rule. That input is kept in BUILD_FOLDER/fuzz/find-TARGET-*, beside
+# the log. The broken rule and the input (gzip, base64) are also printed, in lines that begin with
+# "fuzz TARGET:": at once and again at the end, so that a log that is cut at either end has both.
 set -eu
 seed=''
 case "${1-}" in
@@ -34,11 +34,11 @@ if [ $# -eq 0 ]; then
     done
 fi
 export TANDEM_PLUGIN_PATH="$build/plugins/cpu:$build/plugins/meta" TANDEM_SOURCE_ROOT="$here/../.."
-# The CPU plugin's own threads may outlive the last input.
+# Threads of the CPU plugin may outlive the last input.
 export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=32"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
 
-# Largest input, in bytes: what it takes to reach everything, and no more.
+# Largest input in bytes: enough to reach all code, and no more.
 limit() {
     case "$1" in
     gguf | model) echo 12288 ;;
@@ -46,9 +46,9 @@ limit() {
     esac
 }
 
-# Seconds that an input may take on a machine that does other things too. Templates may loop until
-# they have had the number of steps that they are allowed, which sanitizers make slow.
-patience() {
+# Seconds that one input may take on a busy machine. Templates may loop until they have used their
+# steps, which takes long with sanitizers.
+time_limit() {
     case "$1" in
     template) echo 120 ;;
     *) echo 20 ;;
@@ -68,11 +68,11 @@ pace() {
     esac
 }
 
-# finding TARGET: what the log says was wrong, and the input.
+# finding TARGET: what the log reports, and the input.
 finding() {
     log="$build/fuzz/$1.log"
     echo "fuzz $1: FOUND"
-    # the demand and what follows it, or the first words of a sanitizer
+    # the broken rule and what follows it, or the first words of a sanitizer
     awk -v prefix="fuzz $1: " '
         /: demanded: / { n = 4 }
         /ERROR: |runtime error: |^SUMMARY: / && n < 1 { n = 1 }
@@ -95,7 +95,7 @@ fuzz() {
     [ "$name" = config ] && set -- "$@" "$here/../../conf"
     [ "$name" = model ] && set -- "$@" "$here/corpus/gguf" && dictionary="$here/gguf.dict"
     if [ -n "$seed" ]; then
-        # in the order of their names, not in that of the file system; new ones are not kept
+        # in the order of their names; new ones are not kept
         inputs=$(find "$@" -type f | LC_ALL=C sort | tr '\n' ',')
         set -- "-seed=$seed" "-runs=$((seconds * $(pace "$name")))" "-seed_inputs=${inputs%,}"
     else
@@ -105,7 +105,7 @@ fuzz() {
     [ -f "$dictionary" ] && set -- "$@" "-dict=$dictionary"
     status=0
     $fixed "$build/tests/fuzz/fuzz_$name" "$@" -max_len="$(limit "$name")" \
-        -timeout="$(patience "$name")" -report_slow_units="$(patience "$name")" \
+        -timeout="$(time_limit "$name")" -report_slow_units="$(time_limit "$name")" \
         -rss_limit_mb=1500 -malloc_limit_mb=512 -print_final_stats=1 \
         -artifact_prefix="$build/fuzz/find-$name-" >"$build/fuzz/$name.log" 2>&1 || status=$?
     if [ "$status" -ne 0 ]; then
@@ -122,7 +122,8 @@ fuzz() {
     ' "$build/fuzz/$name.log"
 }
 
-# Words that were compared are put into inputs, addresses among them: they must be the same each time.
+# libFuzzer puts words that were compared, addresses among them, into inputs. They must be the same
+# in each run.
 fixed=''
 [ -z "$seed" ] || ! setarch -R true 2>/dev/null || fixed='setarch -R'
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run.sh tells what was found and keeps the input, however its log is cut; a seed says which inputs.
-# The fuzzers here are scripts that say what libFuzzer says.
+# run.sh prints each finding and keeps its input, also where the log is cut; a seed fixes the
+# inputs. The fuzzers of this test are scripts that print what libFuzzer prints.
 set -eu
 run="$(cd "$(dirname "$0")" && pwd)/run.sh"
 scratch=$(mktemp -d)
@@ -13,14 +13,14 @@ fail() {
     exit 1
 }
 
-# A target that is right; it writes down what it was called with.
+# A target without faults. It writes its arguments to a file.
 cat >"$scratch/build/tests/fuzz/fuzz_gguf" <<'SCRIPT'
 #!/bin/sh
 for word; do echo "$word"; done >"$(dirname "$0")/words"
 echo '#2 INITED cov: 7 ft: 8'
 echo 'stat::number_of_executed_units: 5'
 SCRIPT
-# One that finds something, after much that matters little.
+# A target that reports a finding after many other lines.
 cat >"$scratch/build/tests/fuzz/fuzz_config" <<'SCRIPT'
 #!/bin/sh
 for word; do case "$word" in -artifact_prefix=*) prefix="${word#*=}" ;; esac; done

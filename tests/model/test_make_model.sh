@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_make_model.sh: the command line of tandem-make-model ($1): exit codes, messages, the same
-# bytes for the same options, and nothing left behind by a failure.
+# test_make_model.sh: the command line of tandem-make-model ($1): exit codes, messages, equal bytes
+# for equal options, and no file left behind by a failure.
 set -u
 make_model=$1
 . "$(dirname "$0")/../tally.sh"
 
-# expect CODE TEXT ARGUMENTS...: TEXT must be in what is printed, in either stream.
+# expect CODE TEXT ARGUMENTS...: TEXT must be in the output, in either stream.
 expect() {
     code=$1 text=$2
     shift 2

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_chat.sh: `tandem chat`, typed into by a pipe, with a model that was never taught to chat.
+# test_chat.sh: `tandem chat`, with input through a pipe and a model that was not trained to chat.
 #   test_chat.sh TANDEM MODEL.gguf TEMPLATE.jinja
 set -u
 tandem=$1 model=$2 template=$3
@@ -37,7 +37,7 @@ printf 'A story.\n\nChild: Where is the dog?\nMother:' >"$work/prompt"
     >"$work/plain" 2>"$work/err"
 same "$work/first" "$work/plain" "the template's text"
 
-# --- Conversations: the second answer is one to both questions, whatever was computed before
+# --- Conversations: the second answer follows both questions, whatever was computed before
 printf 'Where is the dog?\nAnd the cat?\n/stats\n' | chat -n 20 -sys "A story."
 says "were there already"
 grep -q " 0 were there already" "$work/err" && fail "nothing was kept" || ok
@@ -62,13 +62,13 @@ same "$work/out" "$work/lines" "a block of lines"
 printf 'Where is the dog?\n' | chat -n 12
 cmp -s "$work/out" "$work/lines" && fail "the newline is lost" || ok
 
-# --- Ends: the template's own mark, though the vocabulary has no token for it
+# --- End of an answer: the mark of the template, also where the vocabulary has no token for it
 sed 's/^# end$/e/' "$template" >"$work/e.jinja"
 template="$work/e.jinja" && printf 'Where is the dog?\n' | chat -n 40
 grep -q e "$work/out" && fail "goes on behind what ends a turn: $(cat "$work/out")" || ok
 template=$3
 
-# --- Mistakes are told, and the conversation goes on
+# --- Mistakes are reported, and the conversation continues
 printf '/frob\n/save\n/quit now\n/regen\n/load %s\n/save %s/no/where\n/help\nWhere is the dog?\n' \
     "$work/none" "$work" | chat -n 20 -sys "A story."
 says "no command '/frob'"
@@ -96,7 +96,7 @@ for text in '{}' '[1]' '[{"role": 1, "content": "x"}]' '[{"role": "user"}]' '[' 
     says "bad.json"
 done
 
-# --- A full context: old turns are forgotten, an answer that is too long pushes out its own begin
+# --- A full context: old turns are dropped; an answer that is too long loses its own beginning
 for i in 1 2 3 4 5 6; do printf 'Number %s: tell me of the dog and the cat and the bird.\n' "$i"; done |
     chat -n 30 -c 128 -sys "A story."
 says "messages are forgotten"
@@ -131,7 +131,8 @@ found=$?
 says "stopped"
 says "generation"
 
-# --- and the reading of a long message, between two steps; the conversation goes on without it
+# --- Ctrl-C stops the reading of a long message between two steps; the conversation continues
+# without it
 "$tandem" chat -m "$model" --template "$template" -t 1 --temp 0 -c 65536 -b 65536 -ub 1 -n 4 \
     <"$work/typed" >"$work/out" 2>"$work/err" &
 pid=$!

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_cli.sh: the program as its users see it: what comes on which stream, exit codes, and that a
-# failure says one line and leaves nothing behind.
+# test_cli.sh: the program from the command line: streams, exit codes, and one line and no leftover
+# file for a failure.
 #   test_cli.sh TANDEM MODEL.gguf SOURCE_ROOT
 set -u
 case $1 in /*) tandem=$1 ;; *) tandem=$PWD/$1 ;; esac
@@ -11,7 +11,7 @@ model=$2 source=$3
 
 greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
 
-# --- Help, versions, wrong words
+# --- Help, versions, unknown words
 expect 0 "tandem 0." --version
 expect 0 "Commands" --help
 expect 0 "usage: tandem run" help run
@@ -31,7 +31,7 @@ expect 2 "nothing to measure" bench -m "$model" -p 0 -n 0
 expect 2 "-p, -n, -pg and -d ask for" bench -m "$model" -p 268435456 -d 1
 "$tandem" >"$work/out" 2>"$work/err" && fail "no command: exit code 0"
 
-# --- Generation: streams, and one text however it is asked for
+# --- Generation: streams, and equal texts for equal requests
 greedy -p "Once upon a time" -n 24 >"$work/a" || fail "run: $(cat "$work/err")"
 [ -s "$work/err" ] && fail "quiet: $(cat "$work/err")"
 case $(cat "$work/a") in "Once upon a time"?*) ok ;; *) fail "no prompt in: $(cat "$work/a")" ;; esac
@@ -61,7 +61,7 @@ done
 cmp -s "$work/s7" "$work/s8" && fail "another seed gives the same text"
 grep -q "t/s" "$work/err" && ok || fail "no timings: $(cat "$work/err")"
 
-# --- The context: full, or shifted; prompts that do not fit
+# --- A context that is full or shifted; prompts that do not fit
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
 grep -q "the context is full" "$work/err" && ok || fail "full: $(cat "$work/err")"
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 --context-shift --keep 2 \
@@ -105,7 +105,7 @@ fi
 [ "$(cat "$work/code")" = 1 ] && grep -q "Broken pipe" "$work/err" && ok ||
     fail "closed pipe: $(cat "$work/code" "$work/err")"
 
-# --- logits: whole or not at all
+# --- logits: a whole file or none
 "$tandem" logits -m "$model" --tokens 1,2,3 -o "$work/l.f32" >"$work/out" || fail "logits"
 read -r n_tok n_vocab <"$work/out"
 [ "$n_tok" = 3 ] && [ "$(wc -c <"$work/l.f32")" = $((4 * n_tok * n_vocab)) ] && ok ||
@@ -154,7 +154,7 @@ ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 [ $? = 1 ] && grep -q "standard output" "$work/err" && ok || fail "closed output: $(cat "$work/err")"
 same "$work/l.f32" "$work/m.f32" "a file written while standard output is closed"
 
-# --- tokenize, there and back
+# --- tokenize, in both directions
 text='The cat said: "Hello, 123 wörld!" '
 "$tandem" tokenize -m "$model" -p "$text" --ids >"$work/ids" && "$tandem" tokenize -m "$model" \
     --decode @"$work/ids" >"$work/out"
@@ -202,7 +202,7 @@ else
     echo "skipped: no python3 to read JSON with"
 fi
 
-# --- plan: of one device; nothing is loaded for it, and what does not fit says so
+# --- plan of one device: nothing is loaded; what does not fit is named
 "$tandem" plan -m "$model" -c 64 -ctk q8_0 >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] && ok ||
     fail "plan: $(cat "$work/err")"
 for word in "64 tokens" "K q8_0, V f16" "cpu0" "blk.*.attn_q.weight" "It fits."; do
@@ -226,7 +226,7 @@ else
     echo "skipped: no python3 to read JSON with"
 fi
 
-# --- devices: a plugin that fails says why, and the rest go on
+# --- devices: a plugin that fails is reported, and the others are listed
 expect 0 "cpu0" devices
 mkdir "$work/plugins"
 echo "no plugin" >"$work/plugins/broken.so"
@@ -236,7 +236,7 @@ cp "$work/plugins/broken.so" "$work/plugins/cpu.so"
 printf '[device a]\nplugin = cpu\n' >"$work/one.ini"
 expect 1 "plugins/cpu.so" run -m "$model" -p x --config "$work/one.ini" --plugin-path "$work/plugins"
 
-# --- Configuration: from anywhere; groups are checked by name before anything is opened
+# --- Configuration: from any folder; the names in groups are checked before anything is opened
 (cd / && "$tandem" run --config "$source/conf/demo.ini" -p "Once" -n 2 --quiet) >"$work/out" \
     2>"$work/err" && ok || fail "conf/demo.ini: $(cat "$work/err")"
 printf 'model = %s\n[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\n[group ab]\nmembers = a, b\n' \
@@ -253,7 +253,7 @@ expect 0 "" run --config "$work/member.ini" -p x -n 1 -c 64 --device b
 printf '[device a]\nplugin = nope\n' >"$work/nope.ini"
 expect 1 "nope.so" run --config "$work/nope.ini" -m "$model" -p x
 
-# --- override-tensor and kv-offload: the same text wherever weights live; wrong words are told
+# --- override-tensor and kv-offload: the same text wherever weights are; unknown words are reported
 printf '[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\nthreads = 1\n' >"$work/two.ini"
 greedy -p "Once upon a time" -n 24 --config "$work/two.ini" --device a \
     -ot 'ffn_(up|gate)=b,\.[12]\.attn=cpu' -ot 'token_embd=b' -nkvo >"$work/b" || fail "-ot: $(cat "$work/err")"
@@ -267,7 +267,7 @@ expect 2 "no device 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0
 expect 0 "'zzz' applies to no tensor" run -m "$model" -p x -n 1 -c 64 -ot 'zzz=CPU'
 expect 2 "unknown flag '-nx'" run -m "$model" -nx
 
-# --- Ctrl-C: ends cleanly, with timings
+# --- Ctrl-C: a clean end, with timings
 "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &
 pid=$!
 i=0
@@ -278,8 +278,8 @@ code=$?
 [ $code = 130 ] && grep -q "interrupted" "$work/err" && grep -q "t/s" "$work/err" && ok ||
     fail "Ctrl-C: exit code $code: $(cat "$work/err")"
 
-# --- A terminal that is closed, and a Ctrl-C while a pipe for the prompt has no writer: as cleanly.
-# Whoever runs the tests under nohup has the signal ignored, which is inherited.
+# --- The same when a terminal closes, and for Ctrl-C while a pipe for the prompt has no writer.
+# Under nohup the signal is ignored, and child processes inherit that.
 env --default-signal=HUP "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift \
     >"$work/out" 2>"$work/err" &
 pid=$!
@@ -302,8 +302,8 @@ wait $pid
 code=$?
 [ $code = 130 ] && [ ! -s "$work/out" ] && ok || fail "Ctrl-C at a pipe: exit code $code: $(cat "$work/err")"
 
-# --- Folders of plugins that are not there: named for this command, an error; named by the environment,
-# which many programs share, a warning
+# --- Folders of plugins that do not exist: an error where this command names them; a warning where
+# the environment does, since many programs share it
 expect 1 "plugin-path: folder $work/none cannot be read: No such file" devices --plugin-path "$work/none"
 expect 1 "plugin-path: folder $work/ids cannot be read" run -m "$model" -p x --plugin-path "$work:$work/ids"
 printf 'model = %s\nplugin-path = none\n[device a]\nplugin = cpu\n' "$model" >"$work/folder.ini"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # test_cli_shared.sh: `tandem run` with models that are not part of the project, on every path:
-# stories260K gives the text that its author published, and a model without a newline and without
-# byte fallback survives one.
+# stories260K gives the text that its author published, and a newline in the prompt works with a
+# model that has neither a token for it nor byte fallback.
 #   test_cli_shared.sh TANDEM FOLDER_OF_MODELS
 set -u
 tandem=$1 models=$2

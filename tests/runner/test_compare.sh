@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench/compare.sh on a tiny model beside programs made up here: what it reads of them, and its
-# arithmetic; then with everything made up, to the digit. How fast anything is does not matter.
+# bench/compare.sh on a tiny model beside invented programs: how it reads their output, and its
+# arithmetic. Then with every figure invented, to the last digit. The real speed does not matter.
 #   test_compare.sh COMPARE.SH BUILD
 set -eu
 compare=$1 build=$2
 . "$(dirname "$0")/../tally.sh"
 
-# The first does all that is asked of it, the second neither depths nor loading, the third nothing.
+# The first program supports everything, the second neither depths nor loading, the third nothing.
 cat >"$work/whole" <<'END'
 [ "$1" = -m ] && [ -f "$2" ] || exit 1
 case "$4" in
@@ -17,7 +17,8 @@ esac
 END
 echo 'echo "pp8 200 t/s"; echo "tg4 50.0 t/s"' >"$work/part"
 echo 'echo "cannot read this" >&2; exit 3' >"$work/none"
-# One look is taken, and told again each time: for the test's time, and so that shares can be checked.
+# The limits are measured once, and that result is repeated: it saves time, and shares can be
+# checked.
 once="$work/once"
 mkdir -p "$once/bench"
 for part in runner plugins bench/tandem-make-model bench/tandem-fresh-memory; do
@@ -74,7 +75,8 @@ awk -F ' *[|] *' '
         exit bad
     }' "$work/out" || fail "numbers"
 
-# Everything made up. A look's rates follow a list; Tandem's speeds, and what limits it, are known.
+# Every figure invented. The rates of the limits follow a list; Tandem's speeds, and what limits
+# them, are known.
 fake="$work/fake"
 mkdir -p "$fake/runner" "$fake/bench" "$fake/plugins"
 cat >"$fake/bench/tandem-machine-limits" <<'END'
@@ -102,7 +104,7 @@ printf '#!/bin/sh\nfor file; do :; done\necho model >"$file"\n' >"$fake/bench/ta
 printf '#!/bin/sh\necho 0.5\n' >"$fake/bench/tandem-fresh-memory"
 chmod +x "$fake"/*/tandem*
 # before and after: ours, the peer; three runs of the test, then two of the depth
-# means: 20 and 10; 40 and 20; 10 and 40 (one look knows nothing); then 4 and none known
+# means: 20 and 10; 40 and 20; 10 and 40 (one measurement unknown); then 4 and unknown
 echo 10 30 5 15 30 50 10 30 0 10 40 40 4 4 0 0 2 6 2 2 8 8 1 1 | tr ' ' '\n' >"$fake/rates"
 echo 'case $1 in 0) echo "pp8 400 t/s"; echo "tg4 40 t/s" ;; *) echo "tg4 @ d4 20 t/s" ;; esac' >"$fake/peer"
 FAKE=$fake sh "$compare" --build "$fake" --types q8_0 --runs 3 --pp 8 --tg 4 --threads 1 --depth 4 \
@@ -115,10 +117,10 @@ is_there() { grep -qF -- "$1" "$work/out" || fail "made up: no '$1'"; }
 # 2000, 4000: 0.4, 0.2, 0.1. So with bytes: 10, 20, 30 of 100, 200, 50; 40 of 50, 100, 200.
 is_there '| q8_0 | pp8 | 2000.0 int8 | 200.0 | 0.05 | 400.0 | 0.20 | 0.50 |'
 is_there '| q8_0 | tg4 | 100.0 bw | 20.0 | 0.10 | 40.0 | 0.40 | 0.50 |'
-# 256 MB at 4, 4 and 8 GB/s take 64, 64, 32 ms; ours, 40 against 40, 50 and 60 t/s, took 0, 5 and 8.33 ms
-# less; the peer, at rates that are unknown, 2 and 1 GB/s, 25 more than none.
+# 256 MB at 4, 4 and 8 GB/s take 64, 64 and 32 ms. Ours, 40 against 40, 50 and 60 t/s, took 0, 5 and
+# 8.33 ms less. The peer, at unknown rates, 2 and 1 GB/s, took 25 ms more.
 is_there '| f16 | 64.00 | 40.0 | 50.0 | -5.00 | -0.08 | 20.0 | 25.00 | 0.15 |'
-# Loading takes a millisecond, from memory and from storage; what reading takes is the machine's.
+# Loading takes a millisecond, from memory and from storage; the time to read is the machine's.
 grep -Eq '^\| q8_0 \| 0 \| 0\.[0-9]+ \| 0\.500 \| 0\.001 \| [0-9.]+ \| - \| - \| 0\.[0-9]+ \| 0\.001 \| [0-9.]+ \|$' \
     "$work/out" || fail "made up: no row of loading"
 is_there 'limits with isa = auto (made up), medians of 24 looks: reading 8.0 (1.0 to 50.0) GB/s'

@@ -64,7 +64,7 @@ for page, text in text_of.items():
             if name not in tests:
                 fail(page, f"no test '{name}'")
 
-# Commands: their flags are read before --help is, which ends the reading.
+# Commands. Flags before --help are read; --help ends the reading.
 n_command = 0
 for page, text in text_of.items():
     lines = re.findall(r"`(tandem [^`]+)`", " ".join(text.split())) + re.findall(r"^#   (tandem .*)", text, re.M)
@@ -146,7 +146,7 @@ for line in text_of[page].split("## All keys")[1].splitlines():
         continue
     name, _, value, _, meaning = (cell.strip() for cell in line.strip("| ").split(" | "))
     entry = (topic, name.strip("`"))
-    if entry not in helps:  # of a file alone
+    if entry not in helps:  # a key of files only
         continue
     n_key += 1
     meaning = re.sub(r"\[([\w.]+)\]\(\1\)", r"docs/\1", meaning)
@@ -161,7 +161,7 @@ for line in text_of[page].split("## All keys")[1].splitlines():
 if n_key < 60:
     failures.append(f"only {n_key} keys were found")
 
-# The program's own lists in README.md.
+# Lists in README.md that the program prints.
 page = pages[0]
 _, printed, _ = run("--help")
 commands = re.findall(r"^  ([a-z-]+)", printed.split("Commands\n")[1].split("\n\n")[0], re.M)

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_draft.sh: `tandem run --model-draft`: the text with a draft model is the text without one,
-# whatever the draft proposes, at any temperature and through full and shifted contexts.
+# test_draft.sh: `tandem run --model-draft`: the text with a draft model equals the text without
+# one, for every draft, at any temperature, and in full and shifted contexts.
 #   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT [MAKE_MODEL]
-# With TANDEM_SANITIZED=yes, where every token is dear, every way of sampling and every device still
-# drafts, but only the first does with all drafts of all lengths, and nothing is said once more with
-# another seed: what draft and length change, and what a seed does, is numbers.
+# With TANDEM_SANITIZED=yes each token takes long: every way of sampling and every device still runs
+# with a draft, but only the first one with all drafts of all lengths, and no second seed is used.
+# Draft, length and seed change numbers only.
 set -u
 tandem=$1 model=$2 make_variant=$3 make_model=${4:-}
 . "$(dirname "$0")/../tally.sh"
@@ -17,11 +17,12 @@ accepted() { sed -n 's/^draft .* accepted, \([0-9]*\).*/\1/p' "$work/err"; }
 is_sanitized=${TANDEM_SANITIZED:-no} seeds='1 2 3 4 5 6'
 [ $is_sanitized = no ] || seeds=1
 
-# The same model, a coarser one and one that is hardly ever right.
+# The same model, a coarser one, and one whose proposals are rarely right.
 "$make_variant" "$model" "$work/q4.gguf" q4_0 2>"$work/err" || fail "q4_0: $(cat "$work/err")"
 "$make_variant" "$model" "$work/q2.gguf" q2_K 2>"$work/err" || fail "q2_K: $(cat "$work/err")"
-# Contexts are small, so that few tokens fill them and shift them. A coarse model that proposes 64
-# tokens for each that is kept takes as long as all others: there the beginning of one text shows it.
+# Contexts are small, so that few tokens fill and shift them. A coarse model that proposes 64 tokens
+# for each accepted one takes as long as all others together: with it, the beginning of one text is
+# enough.
 for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-penalty 1.3" \
     "--temp 0 --ignore-eos -c 80" "--temp 0 --ignore-eos -c 64 -n 130 --context-shift --keep 4" \
     "--temp 1 --seed 5 --ignore-eos -c 48 -n 90 --context-shift" "--temp 0 -n 1" "--temp 0 -n 2"; do
@@ -43,8 +44,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-pena
             "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags $only -md "$draft" \
                 --draft-max $n >"$work/drafted" 2>"$work/err" || fail "$flags: $(cat "$work/err")"
             if cmp -s "$expected" "$work/drafted"; then ok; else fail "$draft $n $flags differs"; fi
-            # A model that drafts for itself draws what it would have drawn: nearly all is accepted
-            # but for what a shift makes different.
+            # A model that drafts for itself samples the same tokens, so nearly all are accepted.
+            # Only a shift makes a difference.
             case "$flags" in *"-n 1"|*"-n 2"|*shift*) continue ;; esac
             [ "$draft" != "$model" ] || [ "$(accepted)" -ge 85 ] ||
                 fail "$flags: only $(accepted) % of the model's own proposals: $(cat "$work/err")"
@@ -52,8 +53,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-pena
     done
 done
 
-# Draws that are nearly ties are decided by last bits, once in a thousand tokens or so: several seeds,
-# also with 8-bit activations and a coarse cache, and in a group whose shares are fixed.
+# About once in a thousand tokens, the last bits decide between two candidates. So there are several
+# seeds, also with 8-bit activations and a coarse cache, and in a group with fixed shares.
 cat >"$work/pair.ini" <<EOF
 [device a]
 plugin = cpu
@@ -78,7 +79,7 @@ for flags in "-t 1" "-t 2 --activation-bits 8 -ctk q4_0 -ctv q4_0" "--config $wo
     done
 done
 
-# An empty prompt is one token; alternating shapes are planned once.
+# An empty prompt is one token. Shapes that alternate are planned once.
 "$tandem" run -m "$model" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/alone" 2>"$work/err" ||
     fail "empty: $(cat "$work/err")"
 "$tandem" run -m "$model" -md "$work/q4.gguf" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/drafted" \
@@ -86,7 +87,7 @@ done
 "$tandem" run -m "$model" -md "$work/q2.gguf" -p "Once" -n 100 --draft-max 8 --ignore-eos -c 256 \
     --profile >"$work/drafted" 2>"$work/err"
 sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
-# One submission for each of at most 8 proposals, and one to judge them; of these, 1 to 9 tokens are kept.
+# One submission for each of at most 8 proposals, and one to check them; 1 to 9 tokens are kept.
 steady_counters 1 9 "of drafts"
 
 # refused CODE TEXT FLAGS...

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_fit.sh: without ctx-size, the context is made to fit the memory that `reserve` leaves; a given
-# ctx-size that does not fit is refused before anything is allocated.
+# test_fit.sh: without ctx-size, the context fits the memory that `reserve` leaves. A given ctx-size
+# that does not fit is refused before anything is allocated.
 #   test_fit.sh TANDEM MAKE_MODEL
-# The free memory is given (TANDEM_TEST_MEMORY, tests/plugins/shims): 4 GiB. The model's cache takes half of
-# it; only a few pages of it are touched.
+# The free memory is a given number (TANDEM_TEST_MEMORY, tests/plugins/shims): 4 GiB. The cache of
+# the model takes half of it; only a few of its pages are used.
 set -u
 tandem=$1 make_model=$2
 . "$(dirname "$0")/../tally.sh"
@@ -31,7 +31,8 @@ cache=$(number cache_size) weights=$(number weight_size)
 # With this reserve half of the cache fits.
 room=$((cache / 2))
 reserve=$((TANDEM_TEST_MEMORY - weights - room))
-# fits NAME FLAGS...: a plan with that reserve takes as many tokens as fit, give or take what steps need.
+# fits NAME FLAGS...: a plan with that reserve has the number of tokens that fit, up to the memory
+# of a step.
 fits() {
     name=$1
     shift
@@ -50,13 +51,13 @@ fits "one device"
     fail "run: $(cat "$work/err")"
 grep -q "^ctx-size [0-9]* instead of 4096" "$work/err" && ok || fail "run: $(cat "$work/err")"
 
-# A group of two that share the host's memory, with shares given and found.
+# A group of two members that share the host's memory, with given shares and with automatic ones.
 printf '[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\nthreads = 1\n' >"$work/two.ini"
 for share in 1,1 3,1 auto; do
     fits "group $share" --config "$work/two.ini" --device a,b -ts $share
 done
 
-# What was chosen is not changed; what cannot fit is refused. Exit code 1, one line.
+# A given size is not changed; one that does not fit is refused with exit code 1 and one line.
 refused() {
     "$tandem" "$@" -m "$work/wide.gguf" >"$work/out" 2>"$work/err"
     found=$?

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_group.sh: groups as users of the program see them: the same text on one device and on any
-# group of such devices, plans, profiles, the choice that `auto` makes, and mistakes.
+# test_group.sh: groups from the command line: the same text on one device and on any group of such
+# devices, plans, profiles, the choice of `auto`, and mistakes.
 #   test_group.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
@@ -34,14 +34,14 @@ END
 cp "$work/x.ini" "$work/self.ini"
 printf '[group g]\nmembers = a, h\n[group h]\nmembers = b, g\n' >>"$work/self.ini"
 
-# --- One text, however the work is divided
+# --- The same text, however the work is divided
 text() {
     "$tandem" run -p "Once upon a time" -n 24 --quiet "$@" 2>"$work/err" || fail "$*: $(cat "$work/err")"
 }
 text --temp 0 --config "$work/x.ini" --device a >"$work/a"
 [ "$(wc -c <"$work/a")" -gt 40 ] && ok || fail "one device: $(cat "$work/a")"
-# Shares are found, which takes seconds, where that is in question: of two members and of three, and
-# of members that are groups.
+# Automatic shares take seconds to find, so they are used only where they are tested: with two
+# members, with three, and with members that are groups.
 for flags in "--device a,b" "--device a,b -ts 3,1" "--device a/b --tensor-split 3/1" "--device a,b -ts 0,1" \
     "--device a,b,c" "--device a,b,c -ts 5,2,1 --attention replicate" \
     "--device a,b,c -ts 5,2,1 --attention sequence" "--device a,b -ts 1,1 -sm layer" "--device a,b -sm none" \
@@ -69,7 +69,7 @@ done
         >"$work/b" && cmp -s "$work/out" "$work/b" &&
     [ "$(wc -c <"$work/one.f32")" = "$(wc -c <"$work/two.f32")" ] && ok || fail "logits"
 
-# --- plan: members, layouts, exchanges, speeds, and a verdict
+# --- plan: members, layouts, exchanges, speeds, and a recommendation
 "$tandem" plan --config "$work/x.ini" --device a,b -ts 3,1 -ctk q8_0 -ctv q4_0 >"$work/out" 2>"$work/err" &&
     [ ! -s "$work/err" ] && ok || fail "plan: $(cat "$work/err")"
 for word in "2 members" "75.0 %" "25.0 %" "together" "cut along axis 1" "whole on every member" \
@@ -110,7 +110,7 @@ else
     echo "skipped: no python3 to read JSON with"
 fi
 
-# --- plan --write-share: the found shares stand in the file, and nothing else has changed
+# --- plan --write-share: the file has the shares that were found, and nothing else has changed
 cp "$work/x.ini" "$work/auto.ini"
 printf '# ours\n[ group  g ]   # here\nmembers = a, b\n  share=auto # to be found\ncheck = off\n' >>"$work/auto.ini"
 printf '[group h]\nmembers = a, c\n' >>"$work/auto.ini"
@@ -131,8 +131,8 @@ awk '{ found = $1 / $2 > 1.5 && $1 / $2 < 3.5 } END { exit !found }' "$work/shar
 text --temp 0 --config "$work/auto.ini" --device g >"$work/b"
 cmp -s "$work/a" "$work/b" && ok || fail "--write-share: other text"
 
-# --- run --profile: a row for each member; in steady decoding nothing is built, planned or allocated,
-# drafts or not
+# --- run --profile: a row for each member; in steady decoding nothing is built, planned or
+# allocated, with and without drafts
 for flags in "" "-md $model"; do
     # shellcheck disable=SC2086
     "$tandem" run --config "$work/x.ini" --device a,b -ts 3,1 -p "Once" -n 60 --ignore-eos --profile $flags \
@@ -140,7 +140,7 @@ for flags in "" "-md $model"; do
     grep -Eq "^a  .* ms .* ms .* ms .* ms .* %" "$work/err" && grep -Eq "^b  .* ms .* %" "$work/err" &&
         grep -q "of generation" "$work/err" && ok || fail "profile: $(cat "$work/err")"
     sed -n '/per token when steady/,/^member/p' "$work/err" | grep -v "steady\|^member" >"$work/counters"
-    # A draft is one submission for each of at most 8 proposals, and one to judge them.
+    # A draft takes one submission for each of at most 8 proposals, and one to check them.
     steady_counters 1 "$([ -z "$flags" ] && echo 1 || echo 9)" "$flags"
 done
 
@@ -149,8 +149,8 @@ done
     [ "$(grep -c '| a+b ' "$work/out")" = 2 ] && [ "$(grep -c '| a  ' "$work/out")" = 2 ] && ok ||
     fail "bench: $(cat "$work/out" "$work/err")"
 
-# --- auto: compares when there is something to compare, says so in one line, and not when asked to be
-# quiet
+# --- auto: compares devices where there are several, and prints one line about it, but not with
+# --quiet
 "$tandem" run --config "$work/x.ini" -p "Once" -n 2 >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 [ "$(grep -c '^device  ' "$work/err")" = 1 ] && ok || fail "auto: $(cat "$work/err")"
 text --temp 0 --config "$work/x.ini" >"$work/b"
@@ -167,7 +167,7 @@ sed '/device a/a reserve = 900G' "$work/x.ini" >"$work/full.ini"
 "$tandem" run --config "$work/full.ini" -p "Once" -n 2 >"$work/out" 2>"$work/err" &&
     grep -q "^device      '[bc]': " "$work/err" && ok || fail "auto without memory on a: $(cat "$work/err")"
 
-# --- Mistakes: one line, before anything is opened
+# --- Mistakes: one line, before any device is opened
 refused() {
     code=$1 word=$2
     shift 2

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_host_cache.sh: kv-offload = no on devices that have memory of their own (tests/plugins/shims): the
-# same text on one, in groups and with a draft model, and a plan that says where the cache lies and
-# what crosses for it.
+# test_host_cache.sh: kv-offload = no on devices that have memory of their own
+# (tests/plugins/shims): the same text on one device, in groups and with a draft model. The plan
+# shows where the cache is and which bytes are transferred for it.
 #   test_host_cache.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
@@ -29,7 +29,7 @@ members = a, c
 share = 1, 1
 END
 
-# --- The same text wherever the cache lies
+# --- The same text wherever the cache is
 text() {
     "$tandem" run -p "Once upon a time" -n 24 --temp 0 --quiet --config "$work/x.ini" "$@" 2>"$work/err" ||
         fail "$*: $(cat "$work/err")"
@@ -46,7 +46,7 @@ for flags in "--device a" "--device a -md $model" "--device a -ot ffn_up=cpu" "-
     if cmp -s "$work/a" "$work/b"; then ok; else fail "$flags -nkvo: $(cat "$work/b")"; fi
 done
 
-# --- plan: the cache is cut as without it, and lies elsewhere
+# --- plan: the cache is cut in the same way, and is in the host's memory
 plan() {
     "$tandem" plan --config "$work/x.ini" "$@" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] ||
         fail "plan $*: $(cat "$work/err")"
@@ -105,7 +105,8 @@ turns, one = (json.load(open(path))["tokens_per_second"] for path in sys.argv[1:
 assert 0 < turns["configured"]["generation"] < one["configured"]["generation"], (turns, one)
 assert turns["configured"]["prompt"] > 0 and turns["layer"]["generation"] is None
 END
-    # A member that is a group knows which of its own have theirs elsewhere: all of them, or one of two.
+    # A member that is a group reports which of its own members have their caches in the host's
+    # memory: all of them, or one of two.
     for device in "inner,c" "mixed,b"; do
         for flags in "-nkvo" "-kvo"; do
             "$tandem" plan --config "$work/x.ini" --device $device -ts 2,1 --json $flags \

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_info.sh: `tandem convert-info` on the demo model, as text and as JSON, and on what is no model.
+# test_info.sh: `tandem convert-info` on the demo model, as text and as JSON, and on files that are
+# no models.
 #   test_info.sh TANDEM MODEL.gguf PYTHON
 set -u
 tandem=$1 model=$2 python=$3
@@ -36,8 +37,8 @@ assert [t["type"] for t in d["types"]] == ["q8_0", "f32"] and d["types"][0]["siz
 assert d["total"]["size"] == sum(t["size"] for t in d["tensors"]) and d["chat_template"] is None
 END
 
-# Files that cannot be run: each lack is named. The demo model with one thing changed, and a file of
-# which nothing is known.
+# Files that cannot be run: each missing feature is named. One is the demo model with one change,
+# one has an unknown architecture.
 "$python" - "$model" "$work" <<'END' || fail "cannot make files"
 import struct, sys
 def text(s): return struct.pack("<Q", len(s)) + s.encode()

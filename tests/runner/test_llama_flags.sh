@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_llama_flags.sh: flags that users of llama.cpp type: those that do something do it, the others
-# change nothing and say so in one line.
+# test_llama_flags.sh: flags of llama.cpp. Those with a meaning here have it. The others change
+# nothing and give one line that says so.
 #   test_llama_flags.sh TANDEM MODEL [MAKE_MODEL]
 # The plugin `example` (examples/backend) is among the plugins: a device that is not a CPU.
 set -u
 tandem=$1 model=$2 make_model=${3:-}
 . "$(dirname "$0")/../tally.sh"
 
-# run FLAGS...: a short greedy text; its notes without the model's and the timings' lines
+# run FLAGS...: a short greedy text, and its messages without those about the model and timings
 run() {
     "$tandem" run -m "$model" --device cpu0 -p Once -n 6 --temp 0 -s 1 "$@" >"$work/text" 2>"$work/err"
     code=$?
@@ -35,14 +35,14 @@ run --config "$work/x.ini" && [ "$(wc -l <"$work/notes")" = 2 ] &&
 "$tandem" bench -m "$model" --device cpu0 -p 8 -n 0 -r 1 --no-limits --no-warmup >"$work/text" 2>"$work/err"
 grep -q "no effect" "$work/err" && fail "bench --no-warmup: $(cat "$work/err")" || ok
 
-# --- Verbosity: what --quiet and --verbose do
+# --- Verbosity: as --quiet and --verbose
 run -lv 1 && [ ! -s "$work/err" ] && ok || fail "-lv 1: $(cat "$work/err")"
 run -lv 3 && [ -s "$work/err" ] && [ ! -s "$work/notes" ] && ok || fail "-lv 3: $(cat "$work/err")"
 "$tandem" run -m "$model" -p Once -n 1 --log-verbosity 4 >"$work/out" 2>"$work/err"
 grep -q "^device " "$work/err" && ok || fail "--log-verbosity 4: $(cat "$work/err")"
 expect 2 "a whole number from 0 to 9" run -m "$model" -p x --verbosity 10
 
-# --- -ngl 0: the CPU, whatever else is configured
+# --- -ngl 0: the CPU, whatever the configuration says
 printf 'model = %s\ndevice = mine\n[device mine]\nplugin = example\nmemory = 1K\n[device a]\nplugin = cpu\n' \
     "$model" >"$work/mine.ini"
 printf '[group both]\nmembers = mine, a\n[group cpus]\nmembers = a\n' >>"$work/mine.ini"
@@ -57,7 +57,7 @@ grep -q "^group  *cpus" "$work/out" && ok || fail "a group of CPUs: $(head -3 "$
 "$tandem" plan --config "$work/mine.ini" --gpu-layers 0 >"$work/out" 2>&1
 grep -q "^device  *cpu (-ngl 0)" "$work/out" && ok || fail "-ngl 0: $(head -3 "$work/out")"
 
-# --- Experts on the CPU: as -ot would have it, for all layers or the first ones
+# --- Experts on the CPU: as with -ot, for all layers or the first ones
 run --cpu-moe || fail "--cpu-moe: $(cat "$work/err")"
 same "$work/text" "$work/plain" "--cpu-moe without experts"
 grep -q "cpu-moe: .* applies to no tensor" "$work/notes" && ok || fail "$(cat "$work/notes")"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_misuse.sh: what a hurried user types wrongly is one line on standard error that names it, with
-# nothing on standard output: words that are empty, files that are none, one wrong name among several.
+# test_misuse.sh: a wrong argument gives one line on standard error that names it, and nothing on
+# standard output: empty words, files of another kind, one wrong name among several.
 #   test_misuse.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
@@ -12,7 +12,7 @@ tandem=$1 model=$2
 printf ' \n\t\n' >"$work/blank"
 mkdir "$work/folder"
 
-# --- Words that a script left empty
+# --- Empty words, as of a script whose variable is empty
 expect 2 "MODEL.gguf is empty; \`tandem convert-info\` needs MODEL.gguf" convert-info ""
 expect 2 "IN.gguf is empty" quantize "" "$work/x.gguf" q4_0
 expect 2 "OUT.gguf is empty" quantize "$model" "" q4_0
@@ -27,7 +27,7 @@ for command in run chat plan "perplexity -f x"; do
 done
 expect 2 "expected a path" bench -m ""
 
-# --- Files that are none, or hold nothing
+# --- Files that do not exist, are of another kind, or are empty
 for command in "run -p x" chat plan bench "perplexity -f $model" "tokenize -p x"; do
     # shellcheck disable=SC2086
     expect 1 "empty: is empty" $command -m "$work/empty"
@@ -43,12 +43,12 @@ expect 1 "folder: is a folder; --config takes an INI file" plan -m "$model" --co
 expect 1 "at least 1024 are needed" perplexity -m "$model" -f "$work/empty"
 [ ! -e "$work/x" ] && [ ! -e "$work/x.gguf" ] && ok || fail "left something behind"
 
-# --- One expect name among several: before the others are measured
+# --- One wrong name among several: reported before the others are measured
 expect 1 "none.gguf: cannot open" bench -m "$model,$work/none.gguf" -p 8 -n 0 -r 1
 expect 2 "no device 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n 0 -r 1
 expect 2 "'auto' stands alone" bench -m "$model" --device cpu0,auto/cpu0 -p 8 -n 0 -r 1
 
-# --- Numbers beyond everything
+# --- Numbers out of range
 expect 2 "expected numbers from 0 to 1023" run -m "$model" -p x --cores 4000
 expect 1 "it does not fit" run -m "$model" -p x -c 268435456
 expect 1 "it does not fit" bench -m "$model" -p 268435456 -n 0

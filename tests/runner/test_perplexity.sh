@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_perplexity.sh: `tandem perplexity` as its users see it. With a folder of models that are no
-# part of the project, their known perplexities; without one, the demo model and its own text.
+# test_perplexity.sh: `tandem perplexity` from the command line. With a folder of models that are
+# not part of the project: their known perplexities. Without one: the demo model and its own text.
 #   test_perplexity.sh TANDEM MODEL.gguf TEXT [FOLDER]
 set -u
 tandem=$1 model=$2 text=$3
@@ -44,24 +44,24 @@ perplexity "$@" --kl-base "$work/base" >"$work/first"
 [ -s "$work/base" ] || fail "no file of reference logits"
 ppl=$(value PPL <"$work/first")
 near "the demo model on corpus.txt" "$ppl" 40.078 0.01
-# The same model again: no divergence from itself.
+# The same model again: its divergence from itself is 0.
 perplexity "$@" --kl-base "$work/base" >"$work/again"
 near "again" "$(value PPL <"$work/again")" "$ppl" 0
 near "of the base" "$(value 'PPL of the base' <"$work/again")" "$ppl" 0.0001
 near "divergence from itself" "$(value 'mean KL divergence' <"$work/again")" 0 0
 near "equal tops" "$(value 'equal top tokens' <"$work/again")" 100 0
-# When standard output cannot be written, the command ends after the first value.
+# The command ends after the first value where standard output cannot be written.
 if [ -w /dev/full ]; then
     "$tandem" perplexity "$@" --kl-base "$work/unread" >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "standard output" "$work/err" && [ ! -e "$work/unread" ] ||
         fail "goes on though standard output is full: $(cat "$work/err")"
 fi
-# A coarser cache: a little of it, and the quantile above the mean. The file says how many tokens a
-# chunk has.
+# A coarser cache has a small divergence, whose quantile is above the mean. The file has the number
+# of tokens of a chunk.
 perplexity -m "$model" -f "$text" -ctk q4_0 -ctv q4_0 --kl-base "$work/base" >"$work/coarse"
 near "divergence with q4_0" "$(value 'mean KL divergence' <"$work/coarse")" 0.00541 0.0003
 near "its quantile" "$(value '99 % quantile of KL' <"$work/coarse")" 0.0439 0.004
-# Running values, and the same figure whatever the steps.
+# Running values, and the same figure with steps of any size.
 "$tandem" perplexity "$@" -ub 16 --chunks 2 >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 grep -q '^\[1\][0-9.]*,\[2\][0-9.]*,$' "$work/out" || fail "no running values: $(cat "$work/out")"
 near "in small steps" "$(value PPL <"$work/out")" \
@@ -82,7 +82,8 @@ fails 1 "that its head promises" "$@" --kl-base "$work/short"
 fails 1 "cannot be written" "$@" --kl-base "$work/none/base"
 [ -e "$work/none" ] && fail "a failure left something behind"
 
-# Ctrl-C ends the only chunk between two of its steps: no value, and no file of half of one.
+# Ctrl-C ends the only chunk between two of its steps: no value is printed and no incomplete file is
+# left.
 awk 'BEGIN { for (i = 0; i < 20000; i++) print "the dog and the cat" }' >"$work/long"
 "$tandem" perplexity -m "$model" -f "$work/long" -t 1 -c 60000 -ub 1 --chunks 1 --kl-base "$work/half" \
     >"$work/out" 2>"$work/err" &

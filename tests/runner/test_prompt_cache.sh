@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_prompt_cache.sh: `tandem run --prompt-cache` and the cache beside `/save` and `/load` of
-# `tandem chat`: the texts are those without a cache, tokens in the file are not computed again, on
-# one device and in groups; files that do not fit are refused, and no file is half read or written.
+# test_prompt_cache.sh: `tandem run --prompt-cache`, and the cache that `/save` and `/load` of
+# `tandem chat` keep. Texts equal those without a cache, and tokens in the file are not computed
+# again, on one device and in groups. Files that do not fit are refused, and no file is read or
+# written in part.
 #   test_prompt_cache.sh TANDEM MODEL.gguf MAKE_VARIANT TEMPLATE.jinja
 set -u
 tandem=$1 model=$2 make_variant=$3 template=$4
@@ -29,7 +30,7 @@ run() {
         fail "run $*: $(cat "$work/err")"
 }
 
-# counted COMPUTED REUSED: what the last run says of its prompt
+# counted COMPUTED REUSED: the numbers that the last run printed about its prompt
 counted() {
     if grep -Eq "^prompt +$1 tokens in .*; $2 more from the prompt cache" "$work/err"; then
         ok
@@ -58,7 +59,7 @@ run --device a -p "$begin" -n 30 --prompt-cache "$work/c"
 same "$work/plain" "$work/out" "the second run with a cache"
 counted 1 $((n - 1))
 
-# --- A longer prompt that goes on from the generated text: that was saved too
+# --- A longer prompt that continues the generated text, which was saved too
 cp "$work/c" "$work/first"
 longer="$(cat "$work/plain") Then Tim went home and slept."
 printf '%s' "$longer" >"$work/longer"
@@ -69,7 +70,7 @@ same "$work/longer.plain" "$work/out" "a longer prompt"
 reused=$(sed -n 's/^prompt .*; \([0-9]*\) more from the prompt cache/\1/p' "$work/err")
 [ "${reused:-0}" -gt "$((n + 10))" ] && ok || fail "of the generated text nothing was reused: $(cat "$work/err")"
 
-# --- A prompt with another end, and one with nothing in common but its beginning
+# --- A prompt with another end, and one that shares only its beginning
 run --device a -p "$begin The cat" -n 20
 cp "$work/out" "$work/other.plain"
 run --device a -p "$begin The cat" -n 20 --prompt-cache "$work/c" --prompt-cache-ro
@@ -80,7 +81,7 @@ cp "$work/out" "$work/other.plain"
 run --device a -p "Lily saw a bird." -n 20 --prompt-cache "$work/c" --prompt-cache-ro
 same "$work/other.plain" "$work/out" "nothing in common"
 
-# --- Read-only: the file is as it was, and need not be writable or there
+# --- Read-only: the file does not change; it may be read-only or absent
 cp "$work/c" "$work/kept"
 run --device a -p "$begin" -n 5 --prompt-cache "$work/c" --prompt-cache-ro
 same "$work/c" "$work/kept" "--prompt-cache-ro"
@@ -95,7 +96,7 @@ run --device a -p "$begin" -n 30 --prompt-cache "$work/zero" --prompt-cache-ro
 same "$work/plain" "$work/out" "after -n 0"
 counted 1 $((n - 1))
 
-# --- Several sequences, a draft model, a small context that the file is too long for
+# --- Several sequences, a draft model, a context that is too small for the file
 run --device a -p "$begin" -n 20 -np 3 --temp 1 --seed 4
 cp "$work/out" "$work/three"
 run --device a -p "$begin" -n 20 -np 3 --temp 1 --seed 4 --prompt-cache "$work/zero"
@@ -114,13 +115,13 @@ run --device a -p "$begin" -c 64 -n 80 --ignore-eos --context-shift --prompt-cac
 grep -q "not saved: the context was shifted" "$work/err" && [ ! -e "$work/shifted" ] && ok ||
     fail "shifted: $(cat "$work/err")"
 
-# --- A link leads to the file that is written
+# --- Where the path is a link, its target is written
 cp "$work/first" "$work/target" && cp "$work/target" "$work/target.before"
 ln -s target "$work/link"
 run --device a -p "$begin" -n 9 --prompt-cache "$work/link"
 [ -L "$work/link" ] && ! cmp -s "$work/target" "$work/target.before" && ok || fail "the link was replaced"
 
-# --- Groups: a device's file in a group, a group's on a device
+# --- Groups: a device's file in a group, and a group's file on a device
 for flags in "--device a,b -ts 3,1" "--device a,b -ts 1,1 -sm layer" "--device a,b -ts 1,1 --attention sequence"; do
     cp "$work/first" "$work/g"
     # shellcheck disable=SC2086 # a list of words
@@ -160,7 +161,7 @@ expect 1 "folder: a prompt cache must be a regular file" run -m "$model" -p x -n
 expect 1 "cannot be written" run -m "$model" -p x -n 1 -c 64 --prompt-cache "$work/no/where"
 ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 
-# --- A full disk: an error, the text is there, the older file stays
+# --- A full disk: an error after the text; the older file stays
 cp "$work/first" "$work/c"
 (
     ulimit -f 8 2>/dev/null || exit 3
@@ -201,7 +202,7 @@ tail -n 1 "$work/out" >"$work/again"
 same "$work/second" "$work/again" "a conversation without its cache"
 says "; 0 were there already"
 grep -q "computed again" "$work/err" && fail "a cache that is not there is reported" || ok
-# one of another type, and a damaged one: the conversation goes on without it
+# a cache of another type, and a damaged one: the conversation continues without it
 mv "$work/away" "$work/talk.cache"
 printf '/load %s\nAnd the cat?\n/stats\n' "$work/talk" | chat -ctk q8_0 -n 20
 says "the conversation is computed again: $work/talk.cache: saved with a cache of K f16"

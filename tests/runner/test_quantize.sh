@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_quantize.sh: `tandem quantize` as its users see it: what comes out runs and says nearly what the
-# original does, and a failure leaves nothing behind.
+# test_quantize.sh: `tandem quantize` from the command line: the result runs and is close to the
+# original, and a failure leaves no file.
 #   test_quantize.sh TANDEM MODEL.gguf TEXT MAKE_VARIANT
-# With TANDEM_SANITIZED=yes, where every token is dear, a float, one type each of blocks, superblocks and
-# grids: test_block_quantize.c makes blocks of all, test_golden_tiny.c runs them.
+# With TANDEM_SANITIZED=yes each token takes long: a float type, and one type each of blocks,
+# superblocks and grids. test_block_quantize.c makes blocks of all types, and test_golden_tiny.c
+# runs them.
 set -u
 tandem=$1 model=$2 text=$3 make_variant=$4
 . "$(dirname "$0")/../tally.sh"
@@ -29,7 +30,7 @@ fails() {
 score() { "$tandem" perplexity --quiet -m "$1" -f "$text" -c 128 --chunks 4 --kl-base "$work/base"; }
 score "$work/f32.gguf" >"$work/out" || fail "the original does not run"
 
-# less TYPE KL: the largest divergence that is plausible for it
+# less TYPE KL: the divergence of the type is below KL
 less() {
     "$tandem" quantize --quiet -t 2 "$work/f32.gguf" "$work/$1.gguf" "$1" >"$work/out" 2>"$work/err" ||
         fail "$1: $(cat "$work/err")"
@@ -56,7 +57,7 @@ if [ "${TANDEM_SANITIZED:-no}" = no ]; then
     less iq1_s 1.2
 fi
 
-# Types below 3 bits come with a warning, one line; --help names every type there is.
+# Types below 3 bits give a warning of one line. --help names every type.
 "$tandem" quantize --quiet "$work/f32.gguf" "$work/x.gguf" iq1_s 2>"$work/err" || fail "iq1_s"
 grep -q 'fewer than 3 bits' "$work/err" || fail "no warning: $(cat "$work/err")"
 [ "$(wc -l <"$work/err")" = 1 ] || fail "more than a warning: $(cat "$work/err")"
@@ -81,7 +82,7 @@ cmp -s "$work/again.gguf" "$work/q4_K_M.gguf" || fail "Q4_K and q4_K_M differ"
 grep -q '4.91 bits each' "$work/out" || fail "no summary: $(cat "$work/out")"
 "$tandem" quantize --pure "$work/f32.gguf" "$work/pure.gguf" q4_K_M >/dev/null 2>&1 || fail "--pure"
 "$tandem" convert-info "$work/pure.gguf" | grep -q '^q4_K  *29 tensors' || fail "--pure is not"
-# What is quantised already is said to be.
+# A model that is quantised already is reported.
 "$tandem" quantize "$model" "$work/twice.gguf" q4_0 >"$work/out" 2>"$work/err" || fail "from q8_0"
 grep -q 'quantised already' "$work/err" || fail "no warning: $(cat "$work/err")"
 

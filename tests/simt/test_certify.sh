@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_certify.sh: the conformance suite on an emulated device. Checks of ops that have no kernel yet are
-# skipped; their number is a bound, so that an op does not get lost.
+# test_certify.sh: the conformance suite on an emulated device. Checks of ops without a kernel are
+# skipped. A lower bound of the checks that pass keeps an op from being skipped unnoticed.
 #   test_certify.sh TANDEM PLUGIN.so DRIVER PASSED
 # PASSED is the least number of checks that pass.
 set -u

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_models.sh: a whole model on emulated CUDA and HIP devices. Greedy texts equal the CPU's, in every
-# order of threads and with waves of 32 and of 64; a group of both and the CPU too. Failures of the driver
-# end a run with a message that names the call.
+# test_models.sh: a whole model on emulated CUDA and HIP devices. Greedy texts equal the CPU's, in
+# every order of threads, with waves of 32 and of 64, and in a group of both with the CPU. A failure
+# of the driver ends a run with a message that names the call.
 #   test_models.sh TANDEM MODEL.gguf TEXT CUDA_DRIVER HIP_DRIVER
 set -u
 tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$5")
@@ -20,7 +20,8 @@ tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$
     printf '[group cards]\nmembers = c, c1\nshare = 1, 1\n'
 } >"$work/simt.ini"
 
-# generate DEVICE FILE: a greedy text; settings of the emulated driver are in the environment.
+# generate DEVICE FILE: writes a greedy text. Settings of the emulated driver are in the
+# environment.
 generate() {
     "$tandem" run --config "$work/simt.ini" --device "$1" -m "$model" -p "Once upon a time" -n 8 --temp 0 \
         --quiet >"$2" 2>"$work/err"
@@ -39,7 +40,7 @@ for setting in "c reverse 32" "c random 64" "h reverse 64" "h random 32"; do
     same "$work/cpu" "$work/text" "text of $setting"
 done
 
-# Two devices of one driver: both reach the memory in which they exchange, which the driver locks once.
+# Two devices of one driver: both use the same memory for exchanges, and the driver locks it once.
 TANDEM_SIMT_DEVICES=2 generate cards "$work/text" || fail "cards: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text of two devices of a driver"
 TANDEM_SIMT_DEVICES=2 "$tandem" run --config "$work/simt.ini" --device cards -m "$model" -p Once -n 1 --temp 0 \
@@ -62,13 +63,13 @@ done
 awk '/^mean KL/ { kl = $5 } END { exit !(kl != "" && kl + 0 == kl && kl <= 1e-3) }' "$work/out" && ok ||
     fail "divergence: $(cat "$work/out")"
 
-# The device says what it is, and a missing driver is no error.
+# The device reports its name; a missing driver is not an error.
 "$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>&1
 grep -q 'EMULATED: NVIDIA.*(CUDA 12\.4)' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
 "$tandem" run --config "$work/simt.ini" --device h -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>&1
 grep -q 'EMULATED: AMD.*(HIP 6\.2)' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
 
-# fails FAILURE TEXT: the run fails with the text and does not hang or crash.
+# fails FAILURE TEXT: the run fails with that text, and does not hang or crash.
 fails() {
     TANDEM_SIMT_FAIL=$1 timeout 60 "$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 3 \
         --temp 0 --quiet >"$work/out" 2>"$work/err"

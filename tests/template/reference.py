@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# reference.py: what Jinja makes of a template, set up as chat templates expect (the sandbox, blocks
-# trimmed, tojson without HTML escapes). Arguments and output are render_template.c's:
+# reference.py: renders templates with Jinja, set up as chat templates expect (the sandbox, trimmed
+# blocks, tojson without HTML escapes). Arguments and output are render_template.c's:
 #   reference.py TEMPLATE CONTEXTS.json
 #   reference.py SNIPPETS.json
 #   reference.py --compare TOOL DIRECTORY [GGUF...]   run both on everything there, and compare
 #   reference.py --compare-peer TOOL DIRECTORY        the same with the templates of llama.cpp's source,
 #                                                     in $TANDEM_PEER/src/models/templates
-# Debian's package is python3-jinja2. Without it: exit code 77, which Meson takes for a skip.
+# Debian's package is python3-jinja2. Without it the exit code is 77, which Meson reports as a skip.
 import datetime
 import json
 import os
@@ -28,7 +28,7 @@ NOW = datetime.datetime.fromtimestamp(1753920000, datetime.timezone.utc)
 
 
 class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """The sandbox, in which templates may use a list as a queue."""
+    """The sandbox. Templates may append to lists and remove from them."""
 
     def is_safe_attribute(self, obj, attr, value):
         if isinstance(obj, list) and attr in ("append", "pop"):
@@ -37,7 +37,7 @@ class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
 
 class Generation(jinja2.ext.Extension):
-    """A tag that marks what a model is trained on, and prints what is inside it."""
+    """A tag that marks the text that a model is trained on. It prints its body."""
 
     tags = {"generation"}
 

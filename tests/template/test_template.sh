@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_template.sh: templates render as Jinja rendered them when the .expected files were written:
+# test_template.sh: templates render as Jinja did when the .expected files were written:
 #   test_template.sh RENDER_TEMPLATE DIRECTORY [GGUF...]
-# A GGUF that is not there is said and left out. To write the files anew, and to compare with the
-# Jinja that is installed, see reference.py.
+# A GGUF file that is absent is skipped, with a message. reference.py writes the files, and compares
+# with the Jinja that is installed.
 set -u
 tool=$1 directory=$2
 shift 2
@@ -35,7 +35,7 @@ for gguf in "$@"; do
     fi
 done
 
-# What must differ does: the comparison can fail.
+# Unequal output is reported: the comparison can fail.
 printf '[["{{ 1 }}", {}]]' >"$work/one.json"
 if "$tool" "$work/one.json" | cmp -s - "$directory/snippets.expected"; then
     fail "anything passes"

@@ -1,17 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# update.sh: asks llama.cpp for the ids of random texts, and writes their hashes to peer_ids.txt.
-# Needed only when made_vocab.c, random_text.c or the names of pre-tokenizers change; neither building
-# nor testing runs it.
+# update.sh: computes the ids of random texts with llama.cpp, and writes their hashes to
+# peer_ids.txt. It is needed only when made_vocab.c, random_text.c or the names of pre-tokenizers
+# change. Building and testing do not run it.
 #
 #   npm install --prefix FOLDER --ignore-scripts node-llama-cpp
 #   git clone FOLDER/node_modules/node-llama-cpp/llama/gitRelease.bundle FOLDER/src
 #   TEST_PEER_IDS=BUILD/tests/tokenizer/test_peer_ids PEER_DIR=FOLDER ./update.sh [WORK]
 #
-# With WORK, a folder, the vocabularies and ids stay there, and
+# With a folder WORK, the vocabularies and ids are kept there, and this shows each text whose ids differ:
 #   test_peer_ids --compare WORK
-# shows each text whose ids differ.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tool=$(realpath "${TEST_PEER_IDS:?path of test_peer_ids}")

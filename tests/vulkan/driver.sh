@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 #
-# driver.sh: what the shell tests of this folder begin with, after tally.sh. Sourced.
+# driver.sh: the beginning of the shell tests of this folder, sourced after tally.sh.
 #   $tandem is set
 
-# Ends the test where no Vulkan driver finds a device, and says why.
+# Skips the test with a message where no Vulkan driver finds a device.
 driver_need() {
     "$tandem" devices >"$work/devices" 2>&1
     grep -q '^[^-].* vulkan \|software driver' "$work/devices" && return

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_certify.sh: the conformance suite on the first Vulkan device, the software driver where there is no
-# GPU. It leaves out op.moe-ffn, for which that driver compiles kernels for two minutes: vulkan_products
-# has experts of every type. Checks of a family share a process: the driver loads once.
+# test_certify.sh: the conformance suite on the first Vulkan device, which is the software driver
+# where there is no GPU. op.moe-ffn is left out, since that driver compiles its kernels for two
+# minutes; vulkan_products tests experts of every type. The checks of a family run in one process,
+# so that the driver loads once.
 #   test_certify.sh TANDEM VULKAN.so
 set -u
 tandem=$1 plugin=$2

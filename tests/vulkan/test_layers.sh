@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_layers.sh: the validation layer, synchronisation validation included, has nothing to say while the
-# conformance suite and a model run on a Vulkan device. A call that is known to be wrong comes first: where
-# the layer does not report it, its silence would prove nothing.
+# test_layers.sh: the validation layer, with synchronisation validation, reports nothing while the
+# conformance suite and a model run on a Vulkan device. First the test makes a call that is known to
+# be wrong: where the layer does not report it, the test cannot show anything.
 #   test_layers.sh TANDEM VULKAN.so MODEL.gguf BAD_CALL
 set -u
 tandem=$1 plugin=$2 model=$3 bad_call=$4
@@ -13,7 +13,8 @@ driver_need
 config plain
 config dots 'test-limits = dot=any'
 
-# Each process opens the file of messages anew, which would empty a plain file. Appending: see messages.
+# Each process opens the file of messages anew, which would empty a plain file. So it is opened for
+# appending: see messages.
 mkfifo "$work/pipe"
 exec 3<>"$work/pipe"
 cat <&3 >>"$work/messages" &
@@ -27,7 +28,7 @@ khronos_validation.log_filename = $work/pipe
 END
 export VK_LAYER_SETTINGS_PATH="$work/vk_layer_settings.txt" VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation
 
-# What the layer has said since the last time: a line that we write ourselves comes behind it.
+# Messages of the layer since the last call. A marker line ends them.
 messages() {
     echo end-of-messages >&3
     while ! grep -q end-of-messages "$work/messages"; do sleep 0.05; done
@@ -57,7 +58,7 @@ quiet "certify, staged"
 "$tandem" run --config "$work/plain.ini" --device vc -m "$model" -p "Once upon a time" -n 8 --temp 0 --quiet \
     >"$work/out" 2>"$work/err" || fail "run: $(cat "$work/err")"
 quiet "a model in a group"
-# Integer dot products need a feature of the device, and a capability of each shader.
+# Integer dot products need a feature of the device and a capability of each shader.
 "$tandem" run --config "$work/dots.ini" --device v -m "$model" -p "Once upon a time" -n 2 --temp 0 --quiet \
     >"$work/out" 2>"$work/err" || fail "run with integer dot products: $(cat "$work/err")"
 quiet "a model with integer dot products"

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_limits.sh: a device with lower limits than this machine's driver has. Every op that it takes is
-# right, every other one is refused with a reason; at the least that Vulkan demands of a driver none is.
+# test_limits.sh: a device with lower limits than the driver of this machine. Each op that it
+# accepts is right, and each other op is refused with a reason. At the lowest limits that Vulkan
+# allows, no op is refused.
 #   test_limits.sh TANDEM VULKAN.so MODEL.gguf
 set -u
 tandem=$1 plugin=$2 model=$3
@@ -10,8 +11,8 @@ tandem=$1 plugin=$2 model=$3
 . "$(dirname "$0")/driver.sh"
 driver_need
 
-# certified NAME LIMITS ONLY: the lines of the checks that ran, in $work/NAME. None fails, and what is
-# refused has a reason.
+# certified NAME LIMITS ONLY: the lines of the checks that ran, in $work/NAME. None fails, and each
+# refusal has a reason.
 certified() {
     "$tandem" certify "$plugin" --option allow-cpu=yes --check-timeout 900 --option "test-limits=$2" --only "$3" >"$work/$1" 2>&1
     grep -q '^FAIL' "$work/$1" && fail "$2: $(grep -A 1 '^FAIL' "$work/$1")"
@@ -24,8 +25,8 @@ for op in op.add op.copy op.get-rows op.layer-norm op.moe-route op.rms-norm op.r
     ! grep -q '^skip.*supports_op takes none' "$work/least" && ok ||
         fail "refused at the least limits: $(grep '^skip' "$work/least")"
 done
-# Below that, some ops may be refused; what is refused says why, and what is not is right. Each run
-# compiles its kernels anew, so these are a few ops; products at low limits: vulkan_products.
+# Below that, ops may be refused with a reason, and the others are right. Each run compiles its
+# kernels anew, so these are a few ops; vulkan_products tests products at low limits.
 for limits in 'group=32' 'shared=1024' 'grid=16'; do
     for op in op.rms-norm op.top-k op.copy; do
         certified low "$limits" $op
@@ -34,14 +35,14 @@ done
 certified small alloc=1048576 buffer.
 certified small alloc=1048576 memory.
 
-# A limit that is none, or beyond the driver's.
+# A word that is no limit, and a limit above the driver's.
 for limits in 'speed=3' 'group=0' 'f16=yes' 'group=x'; do
     "$tandem" certify "$plugin" --option allow-cpu=yes --option "test-limits=$limits" --only op.add >"$work/out" 2>&1 &&
         fail "$limits was accepted"
     grep -q "is not a limit; there are shared=N" "$work/out" && ok || fail "$limits: $(cat "$work/out")"
 done
 
-# A model at the least limits: the same text.
+# A model at the lowest limits gives the same text.
 config plain
 config least "test-limits = $least"
 for name in plain least; do
@@ -50,7 +51,7 @@ for name in plain least; do
 done
 same "$work/text.plain" "$work/text.least" "text at the least limits"
 
-# More than there is: a status that names the device and the sizes, and no crash.
+# More memory than there is: a status that names the device and the sizes, and no crash.
 config small 'test-limits = alloc=65536'
 "$tandem" run --config "$work/small.ini" --device v -m "$model" -p "Once" -n 2 --temp 0 --quiet >"$work/out" 2>&1 &&
     fail "a model in buffers of 64 KiB"

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_models.sh: whole models on a Vulkan device, and in groups with the CPU and with a second Vulkan
-# device. Greedy texts equal the CPU's, and the divergence from the CPU's reference path is small: of a
-# group at most twice that of its worst member alone.
+# test_models.sh: whole models on a Vulkan device, and in groups with the CPU and with a second
+# Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is
+# small; that of a group is at most twice that of its worst member alone.
 #   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
-# FOLDER has models that are no part of the project.
+# FOLDER has models that are not part of the project.
 set -u
 tandem=$1 model=$2 text=$3
 . "$(dirname "$0")/../tally.sh"
@@ -53,8 +53,8 @@ for device in cpu v vc measured vw vwc; do
     [ "$(wc -c <"$work/text.$device")" -gt 60 ] || fail "$device: a short text"
     same "$work/text.cpu" "$work/text.$device" "text of $device"
 done
-# A token in steady state: one submission, one wait; nothing is copied, bound (which records commands),
-# planned or allocated.
+# A token in steady decoding takes one submission and one wait. Nothing is copied, bound (which
+# records commands), planned or allocated.
 "$tandem" run --config "$work/plain.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
     >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
 sed -n '/per token when steady/,$p' "$work/err" | awk 'NR > 1 { n = $NF; $NF = ""; $(NF - 1) = ""; sub(/ *$/, ""); print $0 "=" n }' \

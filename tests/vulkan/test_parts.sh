@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # test_parts.sh: a long plan is submitted in parts, and gives the same bits as in one. The option
-# test-limits part=N shortens parts to N estimated microseconds, so that a small model has some.
+# test-limits part=N shortens parts to N estimated microseconds, so that the plans of a small model
+# have several.
 #   test_parts.sh TANDEM MODEL.gguf TEXT
 set -u
 tandem=$1 model=$2 text=$3
@@ -23,11 +24,11 @@ perplexity plain
 for name in some single; do
     perplexity $name
     grep -q 'a plan of [0-9]* steps is submitted in [1-9][0-9]* parts' "$work/err" && ok || fail "$name: one part"
-    # The base is of the plain device: equal logits have a divergence of nothing at all.
+    # The base is of the plain device: equal logits have a divergence of 0.
     grep -q '^mean KL divergence *0\(\.0*\)\?\( \|$\)\|^mean KL.* 0\.0*\(e[-+]0*\)\?\( \|$\)' "$work/out" && ok ||
         fail "$name: other logits: $(cat "$work/out")"
 done
-# Each step by itself.
+# Each step is a part.
 awk '/is submitted in/ { for (i = 1; i < NF; i++) { if ($(i + 1) == "steps") steps = $i; if ($(i + 1) == "parts") parts = $i }
         n++; bad += steps != parts } END { exit !(n > 0 && bad == 0) }' "$work/err" && ok ||
     fail "parts of more than a step: $(grep 'is submitted in' "$work/err")"

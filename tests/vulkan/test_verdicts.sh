@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_verdicts.sh: pipelines are checked against the CPU when a driver is first met, and never again.
-# A kernel that leaves out its last workgroups (test-limits wrong=KERNEL) is found: a plainer one takes
-# its place, or its op is refused by name and runs on the CPU from the next start on.
+# test_verdicts.sh: pipelines are checked against the CPU once for each driver. A kernel that leaves
+# out its last workgroups (test-limits wrong=KERNEL) is found. A plainer kernel replaces it, or its
+# op is refused by name and runs on the CPU from the next start on.
 #   test_verdicts.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
 . "$(dirname "$0")/../tally.sh"
 . "$(dirname "$0")/driver.sh"
 driver_need
-# The driver's own cache stays where other tests have filled it: compiling takes most of the time.
+# The driver's own cache is shared with other tests: compiling takes most of the time.
 MESA_SHADER_CACHE_DIR=${MESA_SHADER_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}}
 XDG_CACHE_HOME=$work/cache
 export MESA_SHADER_CACHE_DIR XDG_CACHE_HOME
@@ -19,7 +19,7 @@ config lanes 'test-limits = wrong=product_lane'
 config rows 'test-limits = wrong=row'
 config dots 'test-limits = dot=any wrong=product_row_dot'
 
-# text NAME DEVICE OUT: greedy text; messages in $work/err.
+# text NAME DEVICE OUT: writes a greedy text; messages are in $work/err.
 text() {
     "$tandem" run --config "$work/$1.ini" --device "$2" -m "$model" -p "Once upon a time" -n 16 --temp 0 \
         --verbose >"$work/$3" 2>"$work/err"
@@ -38,11 +38,11 @@ same "$work/text.cpu" "$work/text.first" "text of the first start"
 text plain v text.second || fail "second start: $(cat "$work/err")"
 silent "second start" 'pipelines checked'
 
-# A wrong product, where the device uses it, is done by another kernel.
+# A wrong product that the device uses is replaced by another kernel.
 text lanes v text.lanes || fail "a wrong product: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.lanes" "text with plainer products"
 
-# A wrong product of bytes: all products are of floats again.
+# A wrong product of bytes: all products use floats again.
 text dots v text.dots || fail "a wrong product of bytes: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.dots" "text without products of bytes"
 says "a wrong product of bytes" ', [1-9][0-9]* wrong'

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""wiring.py: what stands in one list stands in every place that needs it.
+"""wiring.py: compares each list with all places that repeat it.
 
 usage: wiring.py SOURCE_ROOT
 
 A check reads the sources and yields a line for each thing that is missing. Then each row of MUTATIONS
-changes one file in memory, and its check must yield a line that has the text of the row: a check
-that cannot fail is a failure. Nothing is written.
+changes one file in memory, and its check must yield a line with the text of the row. So each check is
+shown to fail. Nothing is written.
 
-To extend it: a function with @check, and at least one row of MUTATIONS for it.
+To extend it, add a function with @check, and at least one row of MUTATIONS for it.
 """
 
 import collections
@@ -43,7 +43,7 @@ class Sources:
             return file.read()
 
     def read_all(self, *patterns):
-        """The files that match, one after the other."""
+        """The text of all files that match."""
         paths = set()
         for pattern in patterns:
             paths.update(glob.glob(os.path.join(self.root, pattern), recursive=True))
@@ -99,7 +99,7 @@ def op_rows(sources):
 
 @check
 def op_contracts(sources):
-    """op.h says in prose what each op computes, and of nothing that is no op."""
+    """The comment of op.h describes each op, and nothing else."""
     prose = sources.read(OP_H).split('#define TDM_OP_LIST')[0]
     told = re.findall(r'^ \*   ([A-Z][A-Z0-9_]+) ', prose, re.MULTILINE)
     ids = [op.id for op in ops(sources)]
@@ -126,7 +126,7 @@ def op_cpu(sources):
 
 @check
 def op_rules_of_groups(sources):
-    """plugins/meta has a rule, and docs/split-states.md a row, for each op but the group's own."""
+    """plugins/meta has a rule, and docs/split-states.md a row, for each op except EXCHANGE."""
     text = sources.read_all('plugins/meta/rules/*.c')
     yield from missing(op_names(sources, 'VIEW', 'VALUE', 'CACHE'), text,
                        r'\bconst meta_rule meta_rule_%s\b', 'plugins/meta has no meta_rule_%s')
@@ -143,7 +143,7 @@ def op_rules_of_groups(sources):
 
 @check
 def op_certify(sources):
-    """An op has cases and a reference; what is on a cache or in a group has checks of its own."""
+    """An op has cases and a reference; ops on caches and in groups have other checks."""
     text = sources.read_all('certify/case_*.c')
     for name in op_names(sources, 'VIEW', 'VALUE'):
         if re.search(r'CERTIFY_OP\(\s*%s,\s*"op\.%s",' % (name, name.replace('_', '-')), text) is None:
@@ -171,7 +171,7 @@ def op_tests(sources):
 
 @check
 def activations(sources):
-    """op.h's prose, the CPU's two plain forms and certify's reference have each activation."""
+    """The comment of op.h, the CPU's two plain forms and certify's reference have each activation."""
     op_h = sources.read(OP_H)
     rows = macro_rows(op_h, 'TDM_ACT_LIST', 'ACT')
     arith, reference = sources.read('plugins/cpu/ops/arith.c'), sources.read('certify/case_arith.c')
@@ -238,7 +238,7 @@ def type_cpu(sources):
 
 @check
 def type_tests(sources):
-    """Tests hold the bytes, the numbers and the error of each quantised type against llama.cpp's."""
+    """Tests compare the bytes, the numbers and the error of each quantised type with llama.cpp's."""
     ids = type_ids(sources, 'BLOCK')
     layout = sources.read('tests/unit/test_block_layout.c')
     for type_id in ids:
@@ -378,7 +378,7 @@ def includes(sources):
 
 
 def path_back(graph, start, first):
-    """The shortest way of includes from start, through first, to start; None where there is none."""
+    """The shortest path of includes from start, through first, back to start; None without one."""
     before = {first: None}
     queue = [first]
     for name in queue:
@@ -397,7 +397,7 @@ def path_back(graph, start, first):
 
 @check
 def folder_circles(sources):
-    """No file of one folder includes, by way of others, a file of another folder that includes it."""
+    """The includes of files of different folders form no circle."""
     graph = includes(sources)
     for name in sorted(graph):
         for other in sorted(graph[name]):
@@ -412,7 +412,7 @@ def folder_circles(sources):
 
 @check
 def functions_called(sources):
-    """A function that a header of the product declares is called outside tests. The ABI is for others."""
+    """A function that a header of the product declares is called outside tests. The ABI is exempt."""
     text = {path: re.sub(r'/\*.*?\*/', ' ', sources.read(path), flags=re.DOTALL)
             for folder in ('core', 'quant', 'llm', 'certify', 'runner', 'plugins', 'bench')
             for path in (os.path.relpath(path, sources.root) for path in
@@ -432,7 +432,7 @@ def functions_called(sources):
 
 @check
 def certify_cites(sources):
-    """A sentence that a check of certify cites is in a header. […] and words in brackets are ours."""
+    """Each sentence that a check of certify cites is in a header. […] and words in brackets are ours."""
     headers = re.sub(r'\n\s*\*(?!/)', ' ', sources.read_all('core/include/tandem/**/*.h'))
     headers = ' '.join(re.sub(r'/\*|\*/', ' ', headers).split())
     string = r'"(?:[^"\\]|\\.)*"'

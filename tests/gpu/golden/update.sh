@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# update.sh: writes the step lists of this folder from the plans of today. Look at `git diff` before you
-# commit them.
+# update.sh: writes the step lists of this folder from the present plans. Look at `git diff` before
+# you commit them.
 #
 #   tests/gpu/golden/update.sh [BUILD_FOLDER]
 set -eu

@@ -1,15 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# update.sh: computes the probabilities of the models of models.txt with llama.cpp, and writes them to
-# probabilities.f32. Needed only when models.txt changes; neither building nor testing runs it.
+# update.sh: computes the probabilities of the models of models.txt with llama.cpp, and writes them
+# to probabilities.f32. It is needed only when models.txt changes. Building and testing do not run
+# it.
 #
 #   npm install --prefix FOLDER --ignore-scripts node-llama-cpp
 #   MAKE_VARIANT=BUILD/tests/model/make_variant MODELS=FOLDER PEER_DIR=FOLDER ./update.sh
 #
-# MODELS holds the f32 models. A model of a quantised type is evaluated dequantised to f32, with an f32
-# cache and without flash attention, so that only the order of f32 additions separates llama.cpp from any
-# other exact implementation.
+# MODELS has the f32 models. A model of a quantised type is dequantised to f32 and evaluated with an
+# f32 cache and without flash attention. Then llama.cpp differs from any other exact implementation
+# in the order of f32 additions only.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 make_variant=$(realpath "${MAKE_VARIANT:?path of make_variant}")

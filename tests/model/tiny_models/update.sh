@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT
 #
 # update.sh: computes the probabilities of the tiny random models of models.txt with llama.cpp, and
-# writes them to probabilities.f32. Needed only when models.txt or the random weights change; neither
-# building nor testing runs it.
+# writes them to probabilities.f32. It is needed only when models.txt or the random weights change.
+# Building and testing do not run it.
 #
 #   npm install --prefix FOLDER --ignore-scripts node-llama-cpp
 #   MAKE_MODEL=BUILD/bench/tandem-make-model PEER_DIR=FOLDER ./update.sh
 #
-# A model of a quantised type is evaluated as the same weights rounded through the type, in f32, with an
-# f32 cache and without flash attention, so that only the order of f32 additions separates llama.cpp from
-# any other exact implementation.
+# A model of a quantised type is evaluated in f32, with its weights rounded through the type, an f32
+# cache and no flash attention. Then llama.cpp differs from any other exact implementation in the
+# order of f32 additions only.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 make_model=$(realpath "${MAKE_MODEL:?path of tandem-make-model}")
