@@ -84,7 +84,8 @@ static void fiber_main(void);
 #ifdef __x86_64__
 static void *scheduler_sp;
 
-/* Pushes what a call keeps, stores the stack pointer at *from, and returns on the stack `to`. */
+/* Pushes the registers that a call preserves, stores the stack pointer at *from, and returns on the
+ * stack `to`. */
 void simt_switch(void **from, void *to);
 __asm__(".text\n"
         ".hidden simt_switch\n"
@@ -120,8 +121,8 @@ static void *scheduler_tsan;
 
 static void fiber_prepare(fiber *f) {
 #ifdef __x86_64__
-    /* The stack as simt_switch leaves it: six registers, then where it returns to. A called
-     * function finds the stack pointer 8 above a multiple of 16. */
+    /* The stack as simt_switch leaves it: six registers, then the return address. At the entry of a
+     * function the stack pointer is 8 above a multiple of 16. */
     uintptr_t top = ((uintptr_t)f->stack + STACK_SIZE) & ~(uintptr_t)15;
     void **sp = (void **)top;
     *--sp = NULL; /* fiber_main does not return */
@@ -166,7 +167,7 @@ static fiber *fiber_now(void) {
     return (fiber *)simt_lane;
 }
 
-/* Stops the fiber that runs; returns when it is resumed. */
+/* Stops the running fiber. Returns when that fiber is resumed. */
 static void fiber_stop(fiber_state state) {
     fiber *f = fiber_now();
     f->state = state;
@@ -193,7 +194,7 @@ static void fiber_main(void) {
 #endif
     running->kernel->entry(running->args);
     fiber_stop(FIBER_DONE);
-    abort(); /* a fiber that is done is not resumed */
+    abort(); /* a finished fiber is not resumed */
 }
 
 /* ---- What kernels call ----------------------------------------------------------------------- */
@@ -202,8 +203,8 @@ void simt_barrier(void) {
     fiber_stop(FIBER_AT_BARRIER);
 }
 
-/* The words of one exchange are read before the lane reaches the one after the next, so that two
- * sets are enough. */
+/* All lanes have read the words of an exchange before any lane reaches the second exchange after
+ * it, so that two sets of words are enough. */
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     simt_thread *lane = simt_lane;
     uint32_t turn = lane->n_xchg++ & 1;
@@ -231,8 +232,8 @@ static void order_set(simt_order order, uint32_t n) {
     }
 }
 
-/* Lets threads go on whose workgroup or wave is complete. False: none can, though not all are
- * done. */
+/* Resumes threads whose workgroup or wave has reached the same point. False where no thread can
+ * continue and some have not ended. */
 static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
     uint32_t n_state[4] = {0};
     bool is_moving = false;

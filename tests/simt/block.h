@@ -3,14 +3,14 @@
  * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread.
  *
  * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
- * its wave, and goes on when every other thread of the workgroup, or of the wave, is there. Threads
- * are resumed in the order that simt_settings says, so that a kernel which depends on the order
- * gives other results in another order. Shared memory is filled with a pattern before each
- * workgroup, and has a guard behind it.
+ * its wave, and continues when every other thread of the workgroup, or of the wave, has reached it.
+ * simt_settings gives the order in which threads are resumed. A kernel that depends on the order
+ * gives different results in different orders. Shared memory is filled with a pattern before each
+ * workgroup. Guard bytes follow it.
  *
- * What is refused, as a device would hang or give garbage: a barrier that some threads have passed
- * by or left, an exchange that not all lanes of the wave reach, a workgroup of no whole waves, a
- * write behind shared memory.
+ * Refused, since a device would hang or give wrong results: a barrier or an exchange that not all
+ * threads of the workgroup or lanes of the wave reach, a workgroup that is not made of whole waves,
+ * a write behind shared memory.
  */
 #ifndef TANDEM_SIMT_BLOCK_H
 #define TANDEM_SIMT_BLOCK_H
@@ -33,11 +33,11 @@ typedef enum simt_order {
 
 typedef struct simt_block simt_block;
 
-/* A thread of the workgroup that runs. */
+/* A thread of the running workgroup. */
 typedef struct simt_thread {
     uint32_t thread;
     simt_block *block;
-    uint32_t n_xchg; /* exchanges so far: two words a lane take turns */
+    uint32_t n_xchg; /* exchanges so far; their parity selects one of the lane's two words */
 } simt_thread;
 
 struct simt_block {
@@ -48,7 +48,7 @@ struct simt_block {
     char *shared;
 };
 
-/* The thread that runs on this thread of the operating system; NULL outside kernels. */
+/* The emulated thread that this thread of the operating system runs; NULL outside kernels. */
 extern __thread simt_thread *simt_lane;
 
 void simt_barrier(void);
@@ -80,8 +80,8 @@ typedef struct simt_work {
     uint64_t args[SIMT_MAX_ARGS / 8];
 } simt_work;
 
-/* Runs all workgroups. False where the kernel breaks a rule; `why` receives the text. One launch at
- * a time runs in a process. */
+/* Runs all workgroups. False where the kernel breaks a rule; `why` receives a message. A process
+ * runs one launch at a time. */
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size);
 
 #ifdef __cplusplus

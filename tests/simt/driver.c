@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * driver.c: an emulated driver for tests: the functions of plugins/gpu/rt/driver.h, under CUDA's
- * names or, with SIMT_HIP defined, under HIP's. Kernels are those of this library (block.h); any
- * image that is loaded has them all. README.md says what the environment sets, and what this does
- * not prove.
+ * names or, with SIMT_HIP defined, under HIP's. Its kernels are those of this library (block.h);
+ * any image that is loaded has all of them. README.md lists the settings in the environment, and
+ * what the driver does not show.
  *
- * A stream is a thread that runs commands in order; it takes up to MAX_COMMAND, then the caller
- * waits, as drivers do. Copies and fills happen in the stream, not before. A kernel that breaks a
- * rule, or an injected loss, fails every later call on the device until its context is released and
- * made again. Such a failure is returned when no command of the device runs any more, since its
- * caller may then free what they read.
+ * A stream is a thread that runs commands in order; it accepts up to MAX_COMMAND commands, then the
+ * caller waits, as with real drivers. Copies and fills are executed by the stream, in its order.
+ * After a kernel that breaks a rule, or an injected loss, every call on the device fails until its
+ * context is released and made again. The failure is returned when no command of the device runs
+ * any more, since the caller may free the memory of these commands then.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ enum { DEFAULT_WAVE = 32, VERSION = 12040 /* 12.4 */ };
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
-/* The names under which the functions below are found. */
+/* The exported names of the functions below. */
 #define SIMT_DECLARE_(name, cuda, hip, params)                                                     \
     EXPORT rt_result simt_##name params __asm__(SYMBOL(cuda, hip));
 RT_DRIVER_LIST(SIMT_DECLARE_)
@@ -141,7 +141,7 @@ static rt_result loss_of(const context *c) {
     return c->sticky;
 }
 
-/* What every function begins with: the injected failure, the lost device. */
+/* Every function begins with this: the injected failure, the lost device. */
 static rt_result call_begin(const char *name, bool needs_context) {
     rt_result result = RT_SUCCESS;
     pthread_once(&settings.once, settings_read);
@@ -168,7 +168,7 @@ static rt_result call_begin(const char *name, bool needs_context) {
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-/* While is_held, streams take commands and run none. For tests of what must not wait. */
+/* While is_held, streams accept commands and run none. For tests of calls that must not wait. */
 EXPORT void tandem_simt_hold(bool hold);
 static bool is_held; /* under state_mutex */
 
@@ -255,7 +255,7 @@ static void graph_free(graph *g) {
     free(g);
 }
 
-/* What releases is done on a lost device too. */
+/* Calls that release something work on a lost device too. */
 rt_result simt_stream_destroy(void *handle) {
     stream *s = handle;
     pthread_mutex_lock(&state_mutex);
@@ -367,7 +367,8 @@ rt_result simt_device_memory(size_t *size_out, int device) {
     return RT_SUCCESS;
 }
 
-/* The numbers are the vendors' own, not those of the plugins. */
+/* The numbers of the vendors, written here a second time so that a wrong one in a plugin is
+ * found. */
 rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     CALL(device_attribute, false);
     (void)device;
@@ -459,7 +460,7 @@ rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
     return RT_SUCCESS;
 }
 
-/* Filled with a pattern, as a device's memory has what was there before. */
+/* Filled with a pattern: fresh memory of a device has any contents. */
 rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
     CALL(memory_alloc, true);
     pthread_mutex_lock(&state_mutex);
@@ -506,7 +507,7 @@ rt_result simt_host_free(void *pointer) {
     return RT_SUCCESS;
 }
 
-/* Memory of the host's that is page-locked, for all devices. */
+/* Page-locked memory of the host, for all devices. */
 typedef struct locked {
     struct locked *next;
     char *pointer;
@@ -514,7 +515,7 @@ typedef struct locked {
 } locked;
 static locked *all_locked; /* under state_mutex */
 
-/* Memory is locked once, whichever device does it. */
+/* The same memory is locked once only, by any device. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
     CALL(host_register, true);
     if (pointer == NULL || size == 0 || (flags & RT_HOST_PORTABLE) == 0) return RT_INVALID_VALUE;

@@ -36,7 +36,7 @@ enum { N_TOKEN_MAX = 80000 };
 
 static const char mark[] = "\xE2\x96\x81";
 
-/* Tokens while they are made; each text once. */
+/* Tokens of a vocabulary in the making; no text occurs twice. */
 typedef struct made {
     llm_gguf_str *tokens;
     float *scores;
@@ -111,7 +111,7 @@ static void letters_add(made *m) {
         sizes[b] = llm_byte_letter_write((unsigned char)b, letters[b]);
         (void)token_add(m, letters[b], sizes[b], LLM_TOKEN_NORMAL);
     }
-    /* An odd factor visits every pair once, in an order that follows no pattern of text. */
+    /* An odd factor visits every pair once, in an order without a pattern. */
     for (uint32_t i = 0; i < 65536; ++i) {
         const uint32_t pair = (i * 40503u + 12345u) & 0xFFFF, l = pair >> 8, r = pair & 0xFF;
         if (pair % 4 == 3) continue;
@@ -131,7 +131,7 @@ static void byte_tokens_add(made *m) {
     }
 }
 
-/* Code points of the pool and pairs of them; newlines in rows, spaces as marks. */
+/* Code points of the pool and pairs of them; runs of newlines; spaces as marks. */
 static void points_add(made *m, bool with_merges) {
     static const char *const more[] = {mark, "\n", "\n\n", "\n\n\n"};
     for (size_t i = 0; i < sizeof more / sizeof *more; ++i)
@@ -158,7 +158,7 @@ static void points_add(made *m, bool with_merges) {
     }
 }
 
-/* Parts of the random texts, which therefore occur in them. */
+/* Parts of the random texts, so that texts contain these tokens. */
 static void parts_add(made *m, bool with_marks) {
     char text[RANDOM_TEXT_MAX + 4];
     for (uint32_t i = 0; i < 20000; ++i) {
@@ -175,7 +175,7 @@ static void parts_add(made *m, bool with_marks) {
             memchr(text + from, '<', end - begin) != NULL ||
             memchr(text + from, '|', end - begin) != NULL)
             continue;
-        /* In another spelling the token would be there twice. */
+        /* Another spelling would make the token twice. */
         const unsigned char first = (unsigned char)text[from];
         if (m->is_escaped &&
             (end - begin == 1 || first < 0x20 || memchr(text + from, '\\', end - begin) != NULL))
@@ -188,7 +188,7 @@ static void parts_add(made *m, bool with_marks) {
     }
 }
 
-/* WordPiece's tokens: parts as they are after normalization, roughly. */
+/* WordPiece's tokens: parts of texts, roughly normalised. */
 static void words_add(made *m) {
     parts_add(m, true);
     char text[8];

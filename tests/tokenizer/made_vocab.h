@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * made_vocab.h: vocabularies of every kind, made from numbers, the same on every machine. Almost
- * any two neighbouring symbols merge, so that ids show where text was cut.
+ * made_vocab.h: vocabularies of every kind, computed from numbers, so that they are the same on
+ * every machine. Almost any two neighbouring symbols merge, so that ids show where a text was
+ * split.
  */
 #ifndef TESTS_MADE_VOCAB_H
 #define TESTS_MADE_VOCAB_H
@@ -14,7 +15,7 @@
  * made_vocab_names. [setup] */
 tdm_status made_vocab_write(const char *name, const char *path, tdm_error *err);
 
-/* The names besides "gpt2:PRE"; NULL behind the last one. */
+/* The names other than "gpt2:PRE"; NULL ends the list. */
 extern const char *const made_vocab_names[];
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * peer_ids.c: asks llama.cpp, through its C API, for the ids of texts and the texts of ids. Built
- * and run by update.sh only; no part of the build.
+ * peer_ids.c: writes the ids of texts and the texts of ids that llama.cpp gives through its C API.
+ * update.sh builds and runs it; it is not part of the build.
  *
  *   peer_ids LIST.txt    a line each: VOCABULARY.gguf TEXTS OUT
  *
  * TEXTS: for each text u32 length, then its bytes. OUT: for each text u32 n, then n i32 ids,
- * encoded with special tokens added where the text's number is odd, and parsed where its second bit
- * is set; then for each id of the vocabulary u32 length and bytes of its piece.
+ * Special tokens are added where the text's number is odd, and parsed where the second bit of that
+ * number is set. Then for each id of the vocabulary u32 length and bytes of its piece.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 #include "llama.h"
 
-/* std::regex may take very long: then OUT ends early. */
+/* std::regex may take very long. Then OUT ends early. */
 enum { SECONDS_MAX = 120 };
 
 static void quiet(enum ggml_log_level level, const char *text, void *user) {

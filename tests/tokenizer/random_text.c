@@ -39,7 +39,7 @@ static const struct {
     {0x2F800, 0x2FA1D, 1}, {0x180E, 0x180E, 1},   {0x85, 0x85, 2},       {0x1680, 0x1680, 1},
 };
 
-/* What expressions treat specially, and special tokens of the made vocabularies. */
+/* Texts that regular expressions treat specially, and special tokens of the vocabularies. */
 static const char *const fragments[] = {
     "'s",
     "'T",
@@ -124,7 +124,7 @@ size_t random_text(uint32_t i, char *out) {
                 fragments[random_u32_below(&state, sizeof fragments / sizeof *fragments)];
             memcpy(out + n, fragment, strlen(fragment));
             n += strlen(fragment);
-        } else if (choice == 4) { /* one several times */
+        } else if (choice == 4) { /* one code point several times */
             char point[4];
             const size_t size = random_point(&state, point);
             for (uint32_t r = 1 + random_u32_below(&state, 9); r > 0; --r) {
@@ -132,7 +132,7 @@ size_t random_text(uint32_t i, char *out) {
                 n += size;
             }
         } else if (choice == 5 && has_stray) {
-            /* Bytes that are ill-formed wherever they stand. */
+            /* Bytes that no well-formed UTF-8 contains. */
             out[n++] = "\x80\xBF\xFF\xFE\xF8"[random_u32_below(&state, 5)];
         } else {
             n += random_point(&state, out + n);

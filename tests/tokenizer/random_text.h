@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_text.h: random Unicode strings for tokenizers, the same on every machine: stored results
- * of llama.cpp depend on each byte (peer_ids.txt).
+ * random_text.h: random Unicode strings for tokenizers. They are the same on every machine, since
+ * stored results of llama.cpp depend on each byte (peer_ids.txt).
  */
 #ifndef TESTS_RANDOM_TEXT_H
 #define TESTS_RANDOM_TEXT_H

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_peer_ids.c: for each pre-tokenizer and each kind of vocabulary, the ids of 10,000 random
- * texts and the texts of all ids are those of llama.cpp, of which peer_ids.txt holds hashes, a line
- * each:
+ * test_peer_ids.c: for each pre-tokenizer and each kind of vocabulary, compares the ids of 10,000
+ * random texts and the texts of all ids with llama.cpp's. peer_ids.txt has their hashes, one line
+ * for each:
  *
- *   NAME HASH...    of each 1,000 texts, then of the pieces; - is not compared
+ *   NAME HASH...    of each 1,000 texts, then of the pieces; - = not compared
  *
  *   test_peer_ids PEER_IDS.txt         the test
  *   test_peer_ids --write FOLDER       vocabularies, texts and list.txt for peer_ids.c
- *   test_peer_ids --hash FOLDER        the lines, from what peer_ids.c has written there
- *   test_peer_ids --compare FOLDER [NAME]   differences to it, text by text
+ *   test_peer_ids --hash FOLDER        the lines, from the output of peer_ids.c in that folder
+ *   test_peer_ids --compare FOLDER [NAME]   the differences from that output, for each text
  *
  * Not compared, because Tandem differs on purpose or llama.cpp gives no answer (text_is_left_out,
  * pieces_are_left_out, update.sh):
  * - the pre-tokenizer "whitespace" with the model "gpt2": llama.cpp aborts at a space;
- * - SentencePiece with a byte above 0xF7, which in llama.cpp takes three bytes after it along;
- * - the text of a control token where control tokens are not parsed, with RWKV and PLaMo-2: in
- *   llama.cpp it becomes the token;
- * - pieces of the model "whitespace", in which llama.cpp reads code points as bytes.
+ * - SentencePiece with a byte above 0xF7: llama.cpp joins the three bytes behind it to it;
+ * - the text of a control token where control tokens are not parsed, with RWKV and PLaMo-2:
+ *   llama.cpp gives the token;
+ * - pieces of the model "whitespace": llama.cpp reads their code points as bytes.
  *
  * Random texts: random_text.c. Vocabularies: made_vocab.c. New hashes: update.sh.
  */
@@ -42,7 +42,7 @@ static uint64_t hash_add(uint64_t hash, const void *bytes, size_t size) {
     return hash;
 }
 
-/* What to do with every name. */
+/* Called for every name. */
 typedef bool name_visitor(const char *name, void *context);
 
 static bool names_visit(name_visitor *visit, void *context) {
@@ -217,7 +217,7 @@ static bool name_test(const char *name, void *context) {
     return true;
 }
 
-/* A change of one id must show. */
+/* A change of one id must be found. */
 static bool hash_is_sensitive(void) {
     const int32_t ids[] = {3, 4}, other[] = {4, 3};
     return hash_add(1, ids, sizeof ids) != hash_add(1, other, sizeof other);
@@ -232,7 +232,7 @@ static int test_run(const char *path) {
     return all.n_wrong == 0 && all.n_name == all.n ? 0 : 1;
 }
 
-/* ---- Beside llama.cpp ---- */
+/* ---- Comparing with llama.cpp ---- */
 
 typedef struct folder {
     const char *path, *only;
@@ -270,7 +270,7 @@ static int folder_write(folder *f) {
     return fclose(texts) != 0 || fclose(f->list) != 0 || !is_ok ? 1 : 0;
 }
 
-/* False at the end, which may be early. */
+/* False at the end of the file, which may be incomplete. */
 static bool record_read(FILE *f, void *data, size_t element, uint32_t *n) {
     *n = 0;
     return fread(n, sizeof *n, 1, f) == 1 && *n <= 65536 && fread(data, element, *n, f) == *n;
