@@ -14,6 +14,15 @@
 
 static const tdm_type types[] = {TDM_TYPE_F32, TDM_TYPE_Q4_0};
 
+/* Under a sanitizer a token takes a hundred times as long. The vocabulary is then smaller: the bytes
+ * are still exact multiples of it. Each group and each kind of split meet every way of exchanging, but
+ * not every pair of them. */
+#ifdef TANDEM_SANITIZED
+enum { WIDE_VOCAB = 8016, IS_SANITIZED = 1 };
+#else
+enum { WIDE_VOCAB = 128256, IS_SANITIZED = 0 };
+#endif
+
 /* ---- Tests ---- */
 
 static void test_same_bits(void **state) {
@@ -174,11 +183,11 @@ static void test_small_large_small(void **state) {
     tdm_runtime_destroy(rt);
 }
 
-/* Bytes that come down in a step of 64 sequences with a vocabulary of 128k: whole logits, the best
+/* Bytes that come down in a step of 64 sequences with a wide vocabulary: whole logits, the best
  * 40 of each and the greedy token of each, which are the same tokens. */
 static void test_bytes_down(void **state) {
     (void)state;
-    enum { N_SEQ = 64, WIDE_VOCAB = 128256 };
+    enum { N_SEQ = 64 };
     static const int counts[] = {0, 40, 1};
     static int32_t best[N_SEQ];
     tdm_error err = {0};
@@ -196,7 +205,8 @@ static void test_bytes_down(void **state) {
         .struct_size = sizeof params, .n_ctx = 32, .n_seq = N_SEQ, .n_ubatch = N_SEQ};
     int32_t tokens[N_SEQ], seqs[N_SEQ];
     bool wanted[N_SEQ];
-    for (int i = 0; i < N_SEQ; i++) tokens[i] = i * 1999, seqs[i] = i, wanted[i] = true;
+    for (int i = 0; i < N_SEQ; i++)
+        tokens[i] = i * 1999 % WIDE_VOCAB, seqs[i] = i, wanted[i] = true;
     const llm_batch batch = {.tokens = tokens, .seqs = seqs, .wanted = wanted, .n_tok = N_SEQ};
     RIG_OK(llm_model_open(wide, &model, &err));
     assert_int_equal(model->hparams.n_vocab, WIDE_VOCAB);
@@ -520,15 +530,18 @@ static void test_groups(void **state) {
         {"split", "tensor"}, {"split", "layer"}, {"attention", "sequence"}};
     tdm_error err = {0};
     card_rows want, got, first;
+    tdm_runtime *rt = card_runtime(NULL);
+    RIG_OK(card_run(rt, card_device(rt, "c0"), &types[0], want, &err));
+    tdm_runtime_destroy(rt);
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
         for (size_t x = 0; x < sizeof extras / sizeof *extras; x++)
             for (size_t e = 0; e < N_EXCHANGE; e++) {
                 char what[96];
-                tdm_runtime *rt = card_runtime(exchange[e]);
+                if (IS_SANITIZED && e > 0 && (e + g + 2 * x) % 5 > 1) continue;
+                rt = card_runtime(exchange[e]);
                 tdm_open_device *group = NULL;
                 snprintf(what, sizeof what, "%s, %s, exchange %s, %s = %s", groups[g].members,
                          groups[g].share, exchange[e]->value, extras[x].key, extras[x].value);
-                RIG_OK(card_run(rt, card_device(rt, "c0"), &types[0], want, &err));
                 if (card_group(rt, groups[g].members, groups[g].share, &extras[x], &group, &err) !=
                         TDM_OK ||
                     card_run(rt, group, &types[0], got, &err) != TDM_OK)
