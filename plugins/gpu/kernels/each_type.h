@@ -2,7 +2,7 @@
  *
  * each_type.h: includes WEIGHT_FILE once for each type of weights, in a namespace of its own, with
  * WEIGHT_TYPE the number of the tdm_type; only for types with blocks, or only for the others, where
- * WEIGHT_TYPES says so. Entries are named <kernel>_<type>, or <kernel>_<type>_<columns> where there
+ * WEIGHT_TYPES says so, and only for one where WEIGHT_ONLY is its number. Entries are named <kernel>_<type>, or <kernel>_<type>_<columns> where there
  * is one for each number of columns of a tile: symbol_print of plugins/gpu/rt/module.c.
  */
 #include "lang.h"
@@ -55,131 +55,181 @@
 #endif
 
 #if WEIGHT_TYPES != WEIGHT_TYPES_BLOCKS
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 0
 #define WEIGHT_TYPE 0
 namespace type_0 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 1
 #define WEIGHT_TYPE 1
 namespace type_1 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 30
 #define WEIGHT_TYPE 30
 namespace type_30 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
 #endif
+#endif // WEIGHT_TYPES
 #if WEIGHT_TYPES != WEIGHT_TYPES_PLAIN
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 2
 #define WEIGHT_TYPE 2
 namespace type_2 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 3
 #define WEIGHT_TYPE 3
 namespace type_3 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 6
 #define WEIGHT_TYPE 6
 namespace type_6 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 7
 #define WEIGHT_TYPE 7
 namespace type_7 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 8
 #define WEIGHT_TYPE 8
 namespace type_8 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 10
 #define WEIGHT_TYPE 10
 namespace type_10 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 11
 #define WEIGHT_TYPE 11
 namespace type_11 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 12
 #define WEIGHT_TYPE 12
 namespace type_12 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 13
 #define WEIGHT_TYPE 13
 namespace type_13 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 14
 #define WEIGHT_TYPE 14
 namespace type_14 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 16
 #define WEIGHT_TYPE 16
 namespace type_16 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 17
 #define WEIGHT_TYPE 17
 namespace type_17 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 18
 #define WEIGHT_TYPE 18
 namespace type_18 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 19
 #define WEIGHT_TYPE 19
 namespace type_19 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 20
 #define WEIGHT_TYPE 20
 namespace type_20 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 21
 #define WEIGHT_TYPE 21
 namespace type_21 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 22
 #define WEIGHT_TYPE 22
 namespace type_22 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 23
 #define WEIGHT_TYPE 23
 namespace type_23 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 29
 #define WEIGHT_TYPE 29
 namespace type_29 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 34
 #define WEIGHT_TYPE 34
 namespace type_34 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 35
 #define WEIGHT_TYPE 35
 namespace type_35 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 39
 #define WEIGHT_TYPE 39
 namespace type_39 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
 #endif
+#endif // WEIGHT_TYPES

@@ -2,23 +2,48 @@
 # SPDX-License-Identifier: MIT
 """names.py: prints the kernels of CUDA and HIP, one on a line.
 
-usage: names.py KERNEL.h
+usage: names.py KERNEL.h           the names
+       names.py KERNEL.h FOLDER    the modules: NAME, or NAME:TYPE for each type of weights of a kernel
 
-They are the rows of GPU_KERNEL_LIST that say RT_SHARED.
+Kernels are the rows of GPU_KERNEL_LIST that say RT_SHARED. FOLDER has their sources: those that include
+each_type.h are compiled to a module for each tdm_type, so that a driver translates only those that a
+model has.
 """
 
+import os
 import re
 import sys
 
 
-def main(kernel_header):
-    with open(kernel_header, encoding='utf-8') as file:
-        text = re.sub(r'/\*.*?\*/', ' ', file.read(), flags=re.DOTALL)
+def read(path):
+    with open(path, encoding='utf-8') as file:
+        return file.read()
+
+
+def types_of(folder, name):
+    """Numbers of the types of weights that a kernel is compiled for; none where it reads no weights."""
+    source = read(os.path.join(folder, name + '.cu'))
+    if 'each_type.h' not in source:
+        return []
+    asked = re.search(r'#define WEIGHT_TYPES WEIGHT_TYPES_(\w+)', source)
+    asked = asked.group(1) if asked else 'ALL'
+    types = []
+    for not_in, part in re.findall(r'#if WEIGHT_TYPES != WEIGHT_TYPES_(\w+)\n(.*?)#endif // WEIGHT_TYPES',
+                                   read(os.path.join(folder, 'each_type.h')), re.DOTALL):
+        if asked != not_in:
+            types += re.findall(r'#define WEIGHT_TYPE (\d+)', part)
+    return types
+
+
+def main(kernel_header, folder=None):
+    text = re.sub(r'/\*.*?\*/', ' ', read(kernel_header), flags=re.DOTALL)
     for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_SHARED\(', text):
-        print(name)
+        types = types_of(folder, name) if folder else []
+        for module in ['%s:%s' % (name, number) for number in types] or [name]:
+            print(module)
 
 
 if __name__ == '__main__':
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * module.c: images of kernels, loaded when a plan first needs one, and functions in them. A module
- * has the kernels of one file; those that read weights have a function for each type.
+ * has the kernels of one file; those that read weights have a module for each type, so that a driver
+ * translates no more than a model uses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static const char emulated_image[] = "tandem-simt";
 
 typedef struct rt_modules {
     pthread_mutex_t mutex;
-    void *module[GPU_KERNEL_COUNT_]; /* NULL = not loaded */
+    void *module[GPU_KERNEL_COUNT_][MAX_TYPE]; /* NULL = not loaded */
     void *function[GPU_KERNEL_COUNT_][MAX_TYPE][MAX_SIZE];
 } rt_modules;
 
@@ -43,14 +44,20 @@ static bool has_types(int32_t kernel) {
     return kernel == GPU_KERNEL_GET_ROWS || has_sizes(kernel);
 }
 
-static void symbol_print(const gpu_step *step, char symbol[64]) {
-    const char *name = gpu_kernel_name(step->kernel);
-    if (has_sizes(step->kernel))
-        snprintf(symbol, 64, "%s_%d_%d", name, (int)step->spec[0], (int)step->spec[3]);
-    else if (has_types(step->kernel))
-        snprintf(symbol, 64, "%s_%d", name, (int)step->spec[0]);
+/* The image that has the entry of a step: one for each kernel, or each kernel and type. */
+static void module_print(const gpu_step *step, char name[64]) {
+    const char *kernel = gpu_kernel_name(step->kernel);
+    if (has_types(step->kernel))
+        snprintf(name, 64, "%s_%d", kernel, (int)step->spec[0]);
     else
-        snprintf(symbol, 64, "%s", name);
+        snprintf(name, 64, "%s", kernel);
+}
+
+/* The entry: named as its module, or with the columns of its tiles behind. */
+static void symbol_print(const gpu_step *step, char symbol[64]) {
+    module_print(step, symbol);
+    size_t n = strlen(symbol);
+    if (has_sizes(step->kernel)) snprintf(symbol + n, 64 - n, "_%d", (int)step->spec[3]);
 }
 
 tdm_status rt_modules_create(rt_device *device, tdm_error *err) {
@@ -66,7 +73,8 @@ void rt_modules_destroy(rt_device *device) {
     rt_modules *modules = device->modules;
     if (modules == NULL) return;
     for (int i = 0; i < GPU_KERNEL_COUNT_; i++)
-        if (modules->module[i] != NULL) device->fn->module_unload(modules->module[i]);
+        for (int t = 0; t < MAX_TYPE; t++)
+            if (modules->module[i][t] != NULL) device->fn->module_unload(modules->module[i][t]);
     pthread_mutex_destroy(&modules->mutex);
     free(modules);
     device->modules = NULL;
@@ -96,18 +104,17 @@ static tdm_status module_load(rt_device *device, const char *name, void **module
 static tdm_status function_load(rt_device *device, const gpu_step *step, void **function_out,
                                 tdm_error *err) {
     rt_modules *modules = device->modules;
-    const char *name = gpu_kernel_name(step->kernel);
-    char symbol[64];
+    char name[64], symbol[64];
     tdm_status status = TDM_OK;
-    if (modules->module[step->kernel] == NULL)
-        status = module_load(device, name, &modules->module[step->kernel], err);
+    void **module = &modules->module[step->kernel][has_types(step->kernel) ? step->spec[0] : 0];
+    module_print(step, name);
+    if (*module == NULL) status = module_load(device, name, module, err);
     if (status != TDM_OK) {
-        modules->module[step->kernel] = NULL;
+        *module = NULL;
         return status;
     }
     symbol_print(step, symbol);
-    rt_result result =
-        device->fn->module_function(function_out, modules->module[step->kernel], symbol);
+    rt_result result = device->fn->module_function(function_out, *module, symbol);
     if (result == RT_SUCCESS) return TDM_OK;
     *function_out = NULL;
     return rt_fail(device, err, result, RT_FN_module_function);
