@@ -39,6 +39,7 @@ RT_DRIVER_LIST(SIMT_DECLARE_)
 enum {
     MAX_COMMAND = 64,
     MAX_DEVICE = 4,
+    MAX_GRID_Y = 65535,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
     STREAM_CAPTURE_INVALID = 901
@@ -55,6 +56,7 @@ static struct {
     uint32_t wave_size;
     simt_order order;
     uint64_t memory;
+    uint32_t grid_x;
     char fail_name[32]; /* "" = no failure */
     long fail_at;
     int fail_result;
@@ -70,6 +72,7 @@ static void settings_read(void) {
     settings.n_device = (int)number_of("TANDEM_SIMT_DEVICES", 1);
     if (settings.n_device > MAX_DEVICE) settings.n_device = MAX_DEVICE;
     settings.wave_size = (uint32_t)number_of("TANDEM_SIMT_WAVE", DEFAULT_WAVE);
+    settings.grid_x = (uint32_t)number_of("TANDEM_SIMT_GRID", 2147483647);
     settings.memory = number_of("TANDEM_SIMT_MEMORY", (uint64_t)4 << 30);
     if (order != NULL && strcmp(order, "reverse") == 0) settings.order = SIMT_REVERSE;
     if (order != NULL && strcmp(order, "random") == 0) settings.order = SIMT_RANDOM;
@@ -401,8 +404,8 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
 #endif
     switch (attribute) {
     case GROUP: *value_out = SIMT_MAX_THREAD; break;
-    case GRID_X: *value_out = 2147483647; break;
-    case GRID_Y: *value_out = 65535; break;
+    case GRID_X: *value_out = (int)settings.grid_x; break;
+    case GRID_Y: *value_out = MAX_GRID_Y; break;
     case SHARED: *value_out = SIMT_MAX_SHARED; break;
     case WAVE: *value_out = (int)settings.wave_size; break;
     case UNITS: *value_out = 4; break;
@@ -621,7 +624,8 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
     if (kernel == NULL || s == NULL) return INVALID_HANDLE;
     if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
         grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
-        block_x > SIMT_MAX_THREAD || shared_size > SIMT_MAX_SHARED)
+        grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > SIMT_MAX_THREAD ||
+        shared_size > SIMT_MAX_SHARED)
         return RT_INVALID_VALUE;
 #ifdef SIMT_HIP
     /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */

@@ -40,6 +40,10 @@ for setting in "c reverse 32" "c random 64" "h reverse 64" "h random 32"; do
     same "$work/cpu" "$work/text" "text of $setting"
 done
 
+# Grids that go on along their second axis.
+TANDEM_SIMT_GRID=24 generate c "$work/text" || fail "small grids: $(cat "$work/err")"
+same "$work/cpu" "$work/text" "text with small grids"
+
 # Two devices of one driver: both use the same memory for exchanges, and the driver locks it once.
 TANDEM_SIMT_DEVICES=2 generate cards "$work/text" || fail "cards: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text of two devices of a driver"
