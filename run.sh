@@ -3,6 +3,7 @@
 # Installs what is missing, builds, prints the plan of a configuration, and continues a story: on a
 # GPU and the CPU where a GPU is found, else on two CPU devices.
 #   ./run.sh [PROMPT]
+# MESON_OPTIONS in the environment (none) are more options of the build.
 set -eu
 cd "$(dirname "$0")"
 . scripts/packages.sh
@@ -21,7 +22,7 @@ case "$kernels" in
 } ;;
 esac
 # shellcheck disable=SC2086
-meson_setup build-run -Dtests=false -Dbench=false $kernels
+meson_setup build-run -Dtests=false -Dbench=false $kernels ${MESON_OPTIONS:-}
 if ! ninja -C build-run >build-run/build.log 2>&1; then
     cat build-run/build.log >&2
     exit 1

@@ -8,7 +8,8 @@ packages_gpu="mesa-vulkan-drivers"
 packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-validationlayers"
 # The emulated driver of CUDA and HIP runs kernels that are C++.
 packages_test="$packages_test g++"
-packages_ci="clang libclang-rt-dev"
+# ccache: run.sh compiles what the tests have compiled.
+packages_ci="clang libclang-rt-dev ccache"
 # Kernels of CUDA and HIP.
 packages_kernels="clang-19 lld-19"
 
