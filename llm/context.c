@@ -65,28 +65,56 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
      * copies a shared page first. */
     ctx->cache.n_ctx = ctx->n_ctx;
+    /* A sequence reads one slot and writes another, and keeps the one from before the batch. */
+    if (llm_model_is_recurrent(m)) ctx->cache.n_slot = 3 * (int64_t)ctx->n_seq + LLM_N_SNAPSHOT;
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
     ctx->n_entry = LLM_MIN_ENTRIES;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
     return TDM_OK;
 }
 
-static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_error *err) {
-    const llm_model *m = ctx->model;
-    const int32_t n = m->hparams.n_layer;
-    tdm_error inner = {0};
-    int32_t bad = -1;
-    for (int32_t l = 0; l < n; l++) {
-        items[l] = (llm_store_item){.dev = ctx->state_dev[l],
-                                    .what = {.kv = &ctx->cache.desc,
-                                             .n_page = ctx->cache.n_page,
-                                             .partition = llm_cache_partition(m, l)}};
-        if (__builtin_mul_overflow(ctx->page_size[l], (uint64_t)ctx->cache.n_page,
-                                   &items[l].what.size))
+/* Fills in the items of all states that layers have; returns how many. descs[n_state]. */
+static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_kv_desc *descs,
+                             int32_t *n_out, tdm_error *err) {
+    const int32_t n_layer = ctx->model->hparams.n_layer;
+    int32_t n = 0;
+    for (int32_t i = 0; i < ctx->n_state; i++) {
+        const llm_state_kind kind = (llm_state_kind)(i / n_layer);
+        llm_store_item *item = &items[n];
+        tdm_partition partition;
+        if (!llm_state_desc(ctx->model, &ctx->cache.desc, kind, i % n_layer, &descs[n], &partition))
+            continue;
+        if (kind == LLM_STATE_ROWS) descs[n] = ctx->cache.desc;
+        *item = (llm_store_item){
+            .dev = ctx->state_dev[i],
+            .what = {.kv = &descs[n],
+                     .n_page = kind == LLM_STATE_ROWS ? ctx->cache.n_page : ctx->cache.n_slot,
+                     .partition = partition}};
+        if (__builtin_mul_overflow(ctx->page_size[i], (uint64_t)item->what.n_page,
+                                   &item->what.size))
             return tdm_fail(err, TDM_OUT_OF_RANGE,
                             "ctx-size %d: the cache is larger than 2^64 bytes", ctx->n_ctx);
+        n++;
     }
-    tdm_status status =
+    *n_out = n;
+    return TDM_OK;
+}
+
+/* The layer of item `index` of items_make. */
+static int32_t item_layer(const llm_context *ctx, int32_t index) {
+    for (int32_t i = 0; i < ctx->n_state; i++)
+        if (ctx->page_size[i] > 0 && index-- == 0) return i % ctx->model->hparams.n_layer;
+    return -1;
+}
+
+static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_kv_desc *descs,
+                                   tdm_error *err) {
+    const llm_model *m = ctx->model;
+    tdm_error inner = {0};
+    int32_t bad = -1, n = 0;
+    tdm_status status = items_make(ctx, items, descs, &n, err);
+    if (status != TDM_OK) return status;
+    status =
         llm_store_place(m->devs, m->n_dev, LLM_STATE_ALIGN, items, n, &ctx->store, &bad, &inner);
     if (status == TDM_OUT_OF_RANGE)
         return tdm_fail(err, status, "ctx-size %d: the cache is larger than 2^64 bytes",
@@ -95,7 +123,7 @@ static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_
         return tdm_fail(err, status,
                         "the cache of layer %d for %d tokens: %s; lower ctx-size or choose smaller "
                         "cache types",
-                        bad, ctx->n_ctx, inner.message);
+                        item_layer(ctx, bad), ctx->n_ctx, inner.message);
     const uint64_t size = llm_store_size(&ctx->store);
     if (status == TDM_OK)
         status = llm_store_allocate(&ctx->store, TDM_BUFFER_STATE, items, n, &inner);
@@ -105,20 +133,35 @@ static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_
             "no memory for %.1f MiB of cache for %d tokens: %s; lower ctx-size or choose "
             "smaller cache types",
             (double)size / 1048576.0, ctx->n_ctx, inner.message);
-    for (int32_t l = 0; l < n; l++) {
-        ctx->state_mem[l] = items[l].mem;
-        ctx->state_off[l] = items[l].what.off;
+    for (int32_t i = 0, at = 0; i < ctx->n_state; i++) {
+        if (ctx->page_size[i] == 0) continue;
+        ctx->state_mem[i] = items[at].mem;
+        ctx->state_off[i] = items[at++].what.off;
     }
     ctx->cache_size = size;
     return TDM_OK;
 }
 
 static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
-    llm_store_item *items = calloc((size_t)ctx->model->hparams.n_layer + 1, sizeof *items);
-    if (items == NULL) return out_of_memory(err);
-    tdm_status status = cache_store_make(ctx, items, err);
+    llm_store_item *items = calloc((size_t)ctx->n_state + 1, sizeof *items);
+    tdm_kv_desc *descs = calloc((size_t)ctx->n_state + 1, sizeof *descs);
+    tdm_status status = items != NULL && descs != NULL ? cache_store_make(ctx, items, descs, err)
+                                                       : out_of_memory(err);
     free(items);
+    free(descs);
     return status;
+}
+
+/* What a model with recurrent states needs besides them. */
+static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
+    if (ctx->cache.n_slot == 0) return TDM_OK;
+    const size_t n = (size_t)ctx->n_seq * (size_t)ctx->n_ctx;
+    ctx->tokens = malloc(n * sizeof *ctx->tokens);
+    ctx->roles = malloc(n);
+    ctx->last_added = calloc((size_t)ctx->n_seq, sizeof *ctx->last_added);
+    if (ctx->tokens == NULL || ctx->roles == NULL || ctx->last_added == NULL)
+        return out_of_memory(err);
+    return llm_slots_create((int32_t)ctx->cache.n_slot, ctx->n_seq, &ctx->slots, err);
 }
 
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
@@ -140,10 +183,12 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
     ctx->model = model;
     tdm_status status = llm_context_measure(ctx, model, params, err);
     if (status == TDM_OK) {
-        ctx->page_size = calloc(n_layer, sizeof *ctx->page_size);
-        ctx->state_dev = calloc(n_layer, sizeof *ctx->state_dev);
-        ctx->state_mem = calloc(n_layer, sizeof *ctx->state_mem);
-        ctx->state_off = calloc(n_layer, sizeof *ctx->state_off);
+        size_t n_state = LLM_STATE_KINDS * n_layer;
+        ctx->n_state = (int32_t)n_state;
+        ctx->page_size = calloc(n_state, sizeof *ctx->page_size);
+        ctx->state_dev = calloc(n_state, sizeof *ctx->state_dev);
+        ctx->state_mem = calloc(n_state, sizeof *ctx->state_mem);
+        ctx->state_off = calloc(n_state, sizeof *ctx->state_off);
         ctx->row_io = calloc(2 * n_layer + 1, sizeof *ctx->row_io);
         ctx->cells =
             calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
@@ -168,6 +213,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->jobs = calloc((size_t)ctx->max_job * 2 + 1, sizeof *ctx->jobs);
         if (ctx->jobs == NULL) status = out_of_memory(err);
     }
+    if (status == TDM_OK) status = slots_make(ctx, err);
     if (status == TDM_OK) status = largest_plan(ctx, err);
     if (status != TDM_OK) {
         llm_context_destroy(ctx);
@@ -183,6 +229,10 @@ void llm_context_destroy(llm_context *ctx) {
     tdm_scratch_destroy(ctx->scratch);
     llm_store_free(&ctx->store);
     llm_kv_destroy(ctx->kv);
+    llm_slots_destroy(ctx->slots);
+    free(ctx->tokens);
+    free(ctx->roles);
+    free(ctx->last_added);
     free(ctx->page_size);
     free(ctx->state_dev);
     free(ctx->state_mem);
@@ -366,6 +416,8 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     }
     step[h->cls[0].first_entry_off + ctx->n_seq] = n_entry;
     step[h->first_tok_off + ctx->n_seq] = n_before;
+    for (int32_t s = 0; ctx->slots != NULL && s < ctx->n_seq; s++)
+        step[h->rs_read_off + s] = llm_slots_current(ctx->slots, s);
     tdm_step_header *header = (tdm_step_header *)(void *)step;
     header->n_tok = n;
     header->n_seq = ctx->n_seq;
@@ -395,6 +447,84 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
         if (batch_wants(batch, i)) ctx->logits_at[n_wanted++] = ctx->n_row + ctx->row_of[i - first];
 }
 
+/* ---- Slots ---- */
+
+/* Whether the state after token `at` of the step's n is to be kept: the last of a sequence, and
+ * each of a few that may be drafts. */
+static bool is_state_kept(const llm_context *ctx, const llm_batch *batch, int32_t at, int32_t n) {
+    int32_t seq = batch_seq(batch, ctx->order[at]), first = at, last = at;
+    if (at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq) return true;
+    while (first > 0 && batch_seq(batch, ctx->order[first - 1]) == seq) first--;
+    while (last + 1 < n && batch_seq(batch, ctx->order[last + 1]) == seq) last++;
+    return last - first < LLM_MAX_DRAFT_SNAPSHOTS &&
+           batch_role(batch, ctx->order[at]) == TDM_ROLE_GENERATED;
+}
+
+/* Takes the slots that the step writes, the last ones of sequences first: the others are given up
+ * where there are too few. */
+static tdm_status slots_take(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
+                             int32_t n, tdm_error *err) {
+    int32_t *write = &ctx->step[plan->header.rs_write_off];
+    for (int32_t turn = 0; turn < 2; turn++)
+        for (int32_t at = 0; at < n; at++) {
+            bool is_last = at + 1 == n ||
+                           batch_seq(batch, ctx->order[at + 1]) != batch_seq(batch, ctx->order[at]);
+            if (is_last != (turn == 0) || !is_state_kept(ctx, batch, at, n)) continue;
+            write[at] = llm_slots_take(ctx->slots);
+            if (write[at] < 0 && is_last)
+                return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
+        }
+    return TDM_OK;
+}
+
+/* After the step: its last slots become the sequences' states, the others snapshots. After a
+ * failure (is_ok false) all are given back. */
+static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch *batch, int32_t n,
+                         const int32_t *start, bool is_ok) {
+    const int32_t *write = &ctx->step[plan->header.rs_write_off];
+    int32_t count = 0;
+    for (int32_t at = 0; at < n; at++) {
+        int32_t seq = batch_seq(batch, ctx->order[at]);
+        bool is_last = at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq;
+        count++;
+        if (write[at] >= 0 && is_ok && is_last) {
+            llm_slots_set(ctx->slots, seq, write[at]);
+        } else if (write[at] >= 0) {
+            if (is_ok) llm_slots_snapshot(ctx->slots, seq, start[seq] + count, write[at]);
+            llm_slots_release(ctx->slots, write[at]);
+        }
+        if (is_last) count = 0;
+    }
+}
+
+/* Runs a filled step of n tokens, of the batch from `first` on, and appends its logits to those of
+ * the context. */
+static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
+                           int32_t first, int32_t n, size_t size, tdm_error *err) {
+    tdm_io input = {plan->step, ctx->step, size};
+    int32_t n_out = 0;
+    for (int32_t i = first; i < first + n; i++) n_out += batch_wants(batch, i);
+    if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
+
+    /* A plan that gives logits of all tokens has a row per token. */
+    bool row_of_token = plan->shape.n_out == plan->shape.n_tok;
+    int32_t n_row = row_of_token ? n : n_out;
+    tdm_status status = rows_reserve(ctx, ctx->n_row + n_row, err);
+    if (status != TDM_OK) return status;
+    int64_t from = ctx->n_row * ctx->row_len;
+    uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
+    tdm_io outputs[2] = {{plan->logits, ctx->logits + from, bytes}};
+    if (plan->candidates >= 0)
+        outputs[1] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
+    status =
+        tdm_schedule_run(plan->schedule, &input, 1, outputs, plan->candidates >= 0 ? 2 : 1, err);
+    if (status != TDM_OK) return status;
+    logits_note(ctx, batch, first, n, row_of_token);
+    ctx->n_row += n_row;
+    ctx->n_logits += n_out;
+    return TDM_OK;
+}
+
 /* Computes tokens first .. last-1 of the batch; appends their logits to those of the context. */
 static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
                              tdm_error *err) {
@@ -421,36 +551,42 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);
     if (status != TDM_OK) return status;
     size_t size = step_fill(ctx, plan, batch, n, start, is_used);
-    tdm_io input = {plan->step, ctx->step, size};
-    if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
-
-    /* A plan that gives logits of all tokens has a row per token. */
-    bool row_of_token = shape.n_out == shape.n_tok;
-    int32_t n_row = row_of_token ? n : n_out;
-    status = rows_reserve(ctx, ctx->n_row + n_row, err);
-    if (status != TDM_OK) return status;
-    int64_t from = ctx->n_row * ctx->row_len;
-    uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
-    tdm_io outputs[2] = {{plan->logits, ctx->logits + from, bytes}};
-    if (plan->candidates >= 0)
-        outputs[1] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
-    status =
-        tdm_schedule_run(plan->schedule, &input, 1, outputs, plan->candidates >= 0 ? 2 : 1, err);
-    if (status != TDM_OK) return status;
-    logits_note(ctx, batch, first, n, row_of_token);
-    ctx->n_row += n_row;
-    ctx->n_logits += n_out;
-    return TDM_OK;
+    if (ctx->slots != NULL) status = slots_take(ctx, plan, batch, n, err);
+    if (status == TDM_OK) status = step_run(ctx, plan, batch, first, n, size, err);
+    if (ctx->slots != NULL) slots_finish(ctx, plan, batch, n, start, status == TDM_OK);
+    return status;
 }
 
-tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
-    int32_t before[LLM_MAX_SEQ];
-    tdm_status status = batch_check(ctx, batch, err);
-    if (status != TDM_OK) return status;
-    for (int32_t s = 0; s < ctx->n_seq; s++) before[s] = llm_kv_length(ctx->kv, s);
-    ctx->n_logits = 0;
-    ctx->n_row = 0;
-    ctx->row_len = ctx->n_candidate > 0 ? ctx->n_candidate : ctx->model->hparams.n_vocab;
+/* Notes the batch's tokens, and keeps the states from before it that may be wanted again: behind a
+ * prompt or a message, and before several tokens at once. Gives the held slots back. */
+static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t *before,
+                         const int32_t *held) {
+    int32_t next[LLM_MAX_SEQ];
+    if (ctx->slots == NULL) return;
+    memcpy(next, before, (size_t)ctx->n_seq * sizeof *next);
+    for (int32_t i = 0; i < batch->n_tok; i++) {
+        const int32_t seq = batch_seq(batch, i);
+        const size_t at = (size_t)seq * (size_t)ctx->n_ctx + (size_t)next[seq]++;
+        ctx->tokens[at] = batch->tokens[i];
+        ctx->roles[at] = (uint8_t)batch_role(batch, i);
+    }
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        const int32_t added = next[s] - before[s];
+        if (added > 1 || (added == 1 && ctx->last_added[s] > 1))
+            llm_slots_snapshot(ctx->slots, s, before[s], held[s]);
+        if (added > 0) ctx->last_added[s] = added;
+        llm_slots_release(ctx->slots, held[s]);
+    }
+}
+
+tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
+    int32_t before[LLM_MAX_SEQ], held[LLM_MAX_SEQ];
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        before[s] = llm_kv_length(ctx->kv, s);
+        held[s] = ctx->slots != NULL ? llm_slots_current(ctx->slots, s) : -1;
+        if (ctx->slots != NULL) llm_slots_hold(ctx->slots, held[s]);
+    }
     for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
         int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
         status = ubatch_run(ctx, batch, i, end, err);
@@ -459,10 +595,27 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
             status = tdm_fail(err, TDM_CANCELLED, "decoding was cancelled after %d of %d tokens",
                               end, batch->n_tok);
     }
-    if (status != TDM_OK) {
-        ctx->n_logits = 0;
-        for (int32_t s = 0; s < ctx->n_seq; s++) llm_kv_truncate(ctx->kv, s, before[s], NULL);
+    if (status == TDM_OK) {
+        slots_commit(ctx, batch, before, held);
+        return TDM_OK;
     }
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        llm_kv_truncate(ctx->kv, s, before[s], NULL);
+        if (ctx->slots == NULL) continue;
+        llm_slots_drop(ctx->slots, s, before[s]);
+        llm_slots_set(ctx->slots, s, held[s]);
+    }
+    return status;
+}
+
+tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
+    tdm_status status = batch_check(ctx, batch, err);
+    if (status != TDM_OK) return status;
+    ctx->n_logits = 0;
+    ctx->n_row = 0;
+    ctx->row_len = ctx->n_candidate > 0 ? ctx->n_candidate : ctx->model->hparams.n_vocab;
+    status = llm_batch_append(ctx, batch, err);
+    if (status != TDM_OK) ctx->n_logits = 0;
     return status;
 }
 

@@ -90,12 +90,14 @@ void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *
 
 /* Tokens in a sequence. */
 int32_t llm_context_length(const llm_context *ctx, int32_t seq);
-/* Keeps the first n_tok tokens of a sequence. */
+/* Keeps the first n_tok tokens of a sequence. A model with recurrent states goes back to a snapshot
+ * of them and computes the tokens behind it again; where that fails, those are lost, too. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
 /* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err);
-/* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
+/* TDM_UNSUPPORTED for a model with recurrent states, from which no token can be removed.
+ * Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
  * keys of the tokens behind them to their new positions. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
@@ -110,6 +112,14 @@ size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
  * each layer its K rows, then its V rows. */
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err);
+/* Bytes of the recurrent states of a sequence; 0 = the model has none. */
+size_t llm_context_slot_size(const llm_context *ctx);
+/* The recurrent states of a sequence, as f32 in the order of the layers. */
+tdm_status llm_context_export_slot(llm_context *ctx, int32_t seq, void *data_out, tdm_error *err);
+/* Gives a sequence, whose rows have been imported, its recurrent states. tokens[length]: its
+ * tokens. */
+tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t *tokens,
+                                   const void *data, tdm_error *err);
 /* Appends n_row tokens to a sequence, with given rows instead of computed ones. */
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err);

@@ -14,16 +14,73 @@ static tdm_status seq_check(const llm_context *ctx, int32_t seq, tdm_error *err)
                     ctx->n_seq);
 }
 
+/* Appends tokens from .. to-1 of the notes of sequence `of` to sequence seq, to bring its recurrent
+ * states there. */
+static tdm_status tokens_redo(llm_context *ctx, int32_t seq, int32_t of, int32_t from, int32_t to,
+                              tdm_error *err) {
+    const size_t at = (size_t)of * (size_t)ctx->n_ctx + (size_t)from;
+    const int32_t n = to - from;
+    if (n == 0) return TDM_OK;
+    int32_t *tokens = malloc((size_t)n * 2 * sizeof *tokens);
+    uint8_t *roles = malloc((size_t)n);
+    bool *wanted = calloc((size_t)n, sizeof *wanted);
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (tokens == NULL || roles == NULL || wanted == NULL) {
+        tdm_fail(err, status, "out of memory for %d tokens to compute again", n);
+    } else {
+        memcpy(tokens, ctx->tokens + at, (size_t)n * sizeof *tokens);
+        memcpy(roles, ctx->roles + at, (size_t)n);
+        for (int32_t i = 0; i < n; i++) tokens[n + i] = seq;
+        const llm_batch batch = {
+            .tokens = tokens, .seqs = tokens + n, .wanted = wanted, .n_tok = n, .roles = roles};
+        status = llm_batch_append(ctx, &batch, err);
+    }
+    free(tokens);
+    free(roles);
+    free(wanted);
+    return status;
+}
+
+/* Goes back to the nearest snapshot and computes the tokens behind it again. */
+static tdm_status states_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
+    int32_t slot;
+    const int32_t from = llm_slots_find(ctx->slots, seq, n_tok, &slot);
+    tdm_status status = llm_kv_truncate(ctx->kv, seq, from, err);
+    if (status != TDM_OK) return status;
+    llm_slots_hold(ctx->slots, slot);
+    llm_slots_set(ctx->slots, seq, slot);
+    llm_slots_drop(ctx->slots, seq, from);
+    ctx->last_added[seq] = 2; /* the state there may be wanted once more */
+    return tokens_redo(ctx, seq, seq, from, n_tok, err);
+}
+
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     tdm_status status = seq_check(ctx, seq, err);
-    return status == TDM_OK ? llm_kv_truncate(ctx->kv, seq, n_tok, err) : status;
+    if (status != TDM_OK) return status;
+    if (ctx->slots != NULL && n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq))
+        return states_truncate(ctx, seq, n_tok, err);
+    return llm_kv_truncate(ctx->kv, seq, n_tok, err);
 }
 
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err) {
     tdm_status status = seq_check(ctx, dst, err);
     if (status == TDM_OK) status = seq_check(ctx, src, err);
-    return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
+    if (status != TDM_OK || ctx->slots == NULL)
+        return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
+    int32_t from = n_tok, slot = llm_slots_current(ctx->slots, src);
+    const int32_t length = llm_kv_length(ctx->kv, src);
+    if (n_tok < length) from = llm_slots_find(ctx->slots, src, n_tok, &slot);
+    status = llm_kv_fork(ctx->kv, dst, src, from, err);
+    if (status != TDM_OK) return status;
+    const size_t to = (size_t)dst * (size_t)ctx->n_ctx, of = (size_t)src * (size_t)ctx->n_ctx;
+    memcpy(ctx->tokens + to, ctx->tokens + of, (size_t)from * sizeof *ctx->tokens);
+    memcpy(ctx->roles + to, ctx->roles + of, (size_t)from);
+    llm_slots_hold(ctx->slots, slot);
+    llm_slots_set(ctx->slots, dst, slot);
+    llm_slots_drop(ctx->slots, dst, -1);
+    ctx->last_added[dst] = 2;
+    return tokens_redo(ctx, dst, src, from, n_tok, err);
 }
 
 /* Writes n_job jobs (at most LLM_STATE_CHUNK) into the plan's step block. */
@@ -73,8 +130,10 @@ static size_t v_row_size(const llm_context *ctx) {
 }
 
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
-    return (k_row_size(ctx) + v_row_size(ctx)) * (size_t)n_row *
-           (size_t)ctx->model->hparams.n_layer;
+    size_t n_layer = 0;
+    for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
+        n_layer += llm_layer_has_cache(&ctx->model->specs[l]);
+    return (k_row_size(ctx) + v_row_size(ctx)) * (size_t)n_row * n_layer;
 }
 
 /* Maps the K values of every layer, and the V values if there are any, to their parts of `rows`;
@@ -140,6 +199,11 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_plan *plan = NULL;
     tdm_status status = seq_check(ctx, seq, err);
+    if (status == TDM_OK && ctx->slots != NULL)
+        status = tdm_fail(err, TDM_UNSUPPORTED,
+                          "architecture '%s' has recurrent states, from which no tokens can be "
+                          "removed: a context shift is not possible; raise ctx-size",
+                          ctx->model->hparams.arch);
     /* All refusals come before the page table changes. */
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_COPY, &no_shape, &plan, err);
     if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
@@ -172,6 +236,77 @@ static int32_t range_jobs(const llm_context *ctx, int32_t seq, int32_t first, in
                            to - from, from - first};
     }
     return n_job;
+}
+
+size_t llm_context_slot_size(const llm_context *ctx) {
+    size_t size = 0;
+    for (int32_t i = ctx->model->hparams.n_layer; i < ctx->n_state; i++) {
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        if (llm_state_desc(ctx->model, &ctx->cache.desc,
+                           (llm_state_kind)(i / ctx->model->hparams.n_layer),
+                           i % ctx->model->hparams.n_layer, &desc, &partition))
+            size += (size_t)desc.head_dim_k * (size_t)desc.n_head_kv * sizeof(float);
+    }
+    return size;
+}
+
+/* Runs the plan that moves slot `slot` of all recurrent states to or from `data`. */
+static tdm_status slot_move(llm_context *ctx, llm_plan_kind kind, int32_t slot, void *data,
+                            tdm_error *err) {
+    static const llm_step_shape no_shape = {0};
+    const tdm_page_job job = {slot, 0, 1, 0};
+    llm_plan *plan = NULL;
+    uint8_t *at = data;
+    int32_t n_io = 0;
+    tdm_status status = llm_plan_get(ctx, kind, &no_shape, &plan, err);
+    if (status == TDM_OK) status = jobs_fill(ctx, plan, &job, 1, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        if (plan->rows[i] < 0) continue;
+        llm_state_desc(ctx->model, &ctx->cache.desc,
+                       i % 2 == 0 ? LLM_RECURRENT_CONV : LLM_RECURRENT_MATRIX, i / 2, &desc,
+                       &partition);
+        size_t size = (size_t)desc.head_dim_k * (size_t)desc.n_head_kv * sizeof(float);
+        ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
+        at += size;
+    }
+    const tdm_io input = step_input(ctx, plan);
+    if (kind == LLM_PLAN_SLOT_EXPORT)
+        return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, n_io, err);
+    ctx->row_io[n_io] = input;
+    return tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
+}
+
+tdm_status llm_context_export_slot(llm_context *ctx, int32_t seq, void *data_out, tdm_error *err) {
+    tdm_status status = seq_check(ctx, seq, err);
+    if (status != TDM_OK || ctx->slots == NULL) return status;
+    const int32_t slot = llm_slots_current(ctx->slots, seq);
+    if (slot >= 0) return slot_move(ctx, LLM_PLAN_SLOT_EXPORT, slot, data_out, err);
+    memset(data_out, 0, llm_context_slot_size(ctx));
+    return TDM_OK;
+}
+
+tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t *tokens,
+                                   const void *data, tdm_error *err) {
+    tdm_status status = seq_check(ctx, seq, err);
+    if (status != TDM_OK || ctx->slots == NULL) return status;
+    const int32_t n = llm_kv_length(ctx->kv, seq), slot = llm_slots_take(ctx->slots);
+    if (slot < 0) return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
+    status = slot_move(ctx, LLM_PLAN_SLOT_IMPORT, slot, (void *)(uintptr_t)data, err);
+    if (status != TDM_OK) {
+        llm_slots_release(ctx->slots, slot);
+        return status;
+    }
+    const size_t at = (size_t)seq * (size_t)ctx->n_ctx;
+    memcpy(ctx->tokens + at, tokens, (size_t)n * sizeof *tokens);
+    memset(ctx->roles + at, TDM_ROLE_GENERATED, (size_t)n);
+    llm_slots_drop(ctx->slots, seq, -1);
+    llm_slots_set(ctx->slots, seq, slot);
+    ctx->last_added[seq] = 2;
+    return TDM_OK;
 }
 
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,

@@ -6,12 +6,19 @@
 #define LLM_CONTEXT_INTERNAL_H
 
 #include "llm/arch/forward_graph.h"
+#include "llm/cache/slots.h"
 #include "llm/context.h"
 
 #define LLM_MAX_PLANS 64
 
 /* Alignment of the layers' caches in a buffer, bytes: a page of most hosts. */
 #define LLM_STATE_ALIGN ((uint64_t)4096)
+
+/* Slots of recurrent states besides those that sequences need: snapshots. */
+#define LLM_N_SNAPSHOT 6
+
+/* Drafted tokens of a sequence in a step that get a snapshot each; beyond, states are recomputed. */
+#define LLM_MAX_DRAFT_SNAPSHOTS 16
 
 /* The smallest capacity of page tables. */
 #define LLM_MIN_ENTRIES 16
@@ -22,7 +29,9 @@ typedef enum llm_plan_kind {
     LLM_PLAN_SHIFT,
     LLM_PLAN_COPY,
     LLM_PLAN_EXPORT,
-    LLM_PLAN_IMPORT
+    LLM_PLAN_IMPORT,
+    LLM_PLAN_SLOT_EXPORT, /* one slot of each recurrent state */
+    LLM_PLAN_SLOT_IMPORT
 } llm_plan_kind;
 
 typedef struct llm_plan {
@@ -33,7 +42,8 @@ typedef struct llm_plan {
     int32_t step;           /* value indices in the schedule's graph */
     int32_t logits;         /* -1 = none */
     int32_t candidates;     /* tokens of the logits; -1 = none */
-    int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer */
+    int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer; of the
+                               slots: convolution and matrices */
     uint64_t last_used;
 } llm_plan;
 
@@ -42,10 +52,15 @@ struct llm_context {
     tdm_scratch *scratch;
     llm_kv *kv;
     llm_cache_shape cache;
-    uint64_t *page_size; /* [n_layer] */
-    int32_t *state_dev;  /* [n_layer] index into the model's devices */
-    int32_t *state_mem;  /* [n_layer] index into the buffers of the store */
-    uint64_t *state_off; /* [n_layer] in that buffer */
+    int32_t n_state;     /* LLM_STATE_KINDS * n_layer; layers lack some of them */
+    uint64_t *page_size; /* [n_state] 0 = the layer has no such state */
+    int32_t *state_dev;  /* [n_state] index into the model's devices */
+    int32_t *state_mem;  /* [n_state] index into the buffers of the store */
+    uint64_t *state_off; /* [n_state] in that buffer */
+    llm_slots *slots;    /* of recurrent states; NULL = no layer has any */
+    int32_t *tokens;     /* [n_seq][n_ctx] of the sequences, to recompute states; NULL without */
+    uint8_t *roles;      /* [n_seq][n_ctx] likewise: tdm_role */
+    int32_t *last_added; /* [n_seq] tokens that the last batch appended; NULL without slots */
     llm_store store;     /* cache buffers */
     uint64_t cache_size;
     int32_t n_ctx, n_ubatch, n_seq;
@@ -80,6 +95,9 @@ struct llm_context {
  * except the size of pages. Allocates nothing. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
+/* Appends tokens like llm_context_decode, without a check and without effect on earlier logits where
+ * none are wanted. After a failure the sequences are as before. */
+tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err);
 /* Rounds n up to a bucket, so that prompts of all lengths need few plans. */
 int32_t llm_plan_bucket(int32_t n, int32_t max);
 /* The plan for a kind and shape, created on first use. */

@@ -24,19 +24,47 @@ int32_t llm_plan_bucket(int32_t n, int32_t max) {
 /* The arrays of an llm_graph_builder, in one allocation. */
 static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int32_t **maps_out,
                               tdm_error *err) {
-    size_t n_weight = (size_t)ctx->model->n_weight, n_layer = (size_t)ctx->model->hparams.n_layer;
-    int32_t *maps = malloc((n_weight + 2 * n_layer) * sizeof *maps);
+    size_t n_weight = (size_t)ctx->model->n_weight, n_state = (size_t)ctx->n_state;
+    int32_t *maps = malloc((n_weight + 2 * n_state) * sizeof *maps);
     if (maps == NULL) return out_of_memory(err);
-    memset(maps, 0xff, (n_weight + 2 * n_layer) * sizeof *maps);
+    memset(maps, 0xff, (n_weight + 2 * n_state) * sizeof *maps);
     g->weight_value = maps;
     g->state_value = maps + n_weight;
-    g->state_kv = g->state_value + n_layer;
+    g->state_kv = g->state_value + n_state;
     *maps_out = maps;
     return TDM_OK;
 }
 
+/* A slot of each recurrent state as one row of its units, out of the device or into it. */
+static void build_slots(llm_graph_builder *g, llm_plan *plan) {
+    const int32_t n_layer = g->model->hparams.n_layer;
+    for (int32_t i = 0; i < 2 * n_layer; i++) {
+        const llm_state_kind kind = i % 2 == 0 ? LLM_RECURRENT_CONV : LLM_RECURRENT_MATRIX;
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        int32_t kv;
+        plan->rows[i] = -1;
+        if (!llm_state_desc(g->model, &g->cache->desc, kind, i / 2, &desc, &partition)) continue;
+        int32_t state = llm_graph_recurrent_state(g, i / 2, kind, &kv);
+        if (plan->kind == LLM_PLAN_SLOT_EXPORT) {
+            plan->rows[i] = tdm_build_kv_export(g->b, g->step, state, kv, 1, NULL);
+            tdm_build_output(g->b, plan->rows[i], "export.slot");
+        } else {
+            const int64_t ne[] = {desc.head_dim_k, desc.n_head_kv, 1, 1};
+            plan->rows[i] = tdm_build_input(g->b, "import.slot", TDM_TYPE_F32, ne);
+            tdm_build_kv_import(g->b, plan->rows[i], -1, g->step, state, kv);
+        }
+    }
+}
+
 static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
+    if (plan->kind >= LLM_PLAN_SLOT_EXPORT) {
+        build_slots(g, plan);
+        return;
+    }
     for (int32_t l = 0; l < g->model->hparams.n_layer; l++) {
+        if (plan->rows != NULL) plan->rows[2 * l] = plan->rows[2 * l + 1] = -1;
+        if (!llm_layer_has_cache(&g->model->specs[l])) continue;
         int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
         const tdm_kv_desc *d = &g->cache->desc;
         if (plan->kind == LLM_PLAN_SHIFT) {
@@ -69,7 +97,7 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
 static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_plan *plan,
                               tdm_graph **graph_out, tdm_error *err) {
     const llm_step_shape *s = &plan->shape;
-    tdm_step_caps caps = {s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, 1};
+    tdm_step_caps caps = {s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, 1, ctx->cache.n_slot > 0};
     if (plan->kind != LLM_PLAN_FORWARD) caps = (tdm_step_caps){0, 0, 0, 0, LLM_STATE_CHUNK, 1};
     tdm_status status = tdm_step_layout(&caps, &plan->header, err);
     if (status == TDM_OK) status = tdm_builder_create(&g->b, err);
@@ -104,11 +132,12 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
         slots[tdm_graph_value(graph, g->weight_value[w])->slot] =
             (tdm_slot_mem){m->store.mems[weight->mem], weight->off, weight->size};
     }
-    for (int32_t l = 0; with_cache && l < m->hparams.n_layer; l++) {
-        if (g->state_value[l] < 0) continue;
-        slots[tdm_graph_value(graph, g->state_value[l])->slot] =
-            (tdm_slot_mem){ctx->store.mems[ctx->state_mem[l]], ctx->state_off[l],
-                           ctx->page_size[l] * (uint64_t)ctx->cache.n_page};
+    for (int32_t i = 0; with_cache && i < ctx->n_state; i++) {
+        if (g->state_value[i] < 0) continue;
+        const bool is_rows = i / m->hparams.n_layer == LLM_STATE_ROWS;
+        slots[tdm_graph_value(graph, g->state_value[i])->slot] = (tdm_slot_mem){
+            ctx->store.mems[ctx->state_mem[i]], ctx->state_off[i],
+            ctx->page_size[i] * (uint64_t)(is_rows ? ctx->cache.n_page : ctx->cache.n_slot)};
     }
     *slots_out = slots;
     return TDM_OK;
@@ -182,24 +211,42 @@ static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_
                         const int32_t *node_dev) {
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION) continue;
+        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION &&
+            node->op != TDM_OP_CONV1D && node->op != TDM_OP_LINEAR_SCAN)
+            continue;
         for (int32_t s = 0; s < node->n_src; s++)
-            for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
-                if (node->src[s] == g->state_value[l]) ctx->state_dev[l] = node_dev[i];
+            for (int32_t l = 0; l < ctx->n_state; l++)
+                if (node->src[s] >= 0 && node->src[s] == g->state_value[l])
+                    ctx->state_dev[l] = node_dev[i];
     }
 }
 
+/* Bytes of a page or slot of each state that layers have: on its device, or where devs is NULL on
+ * the first that keeps it. */
+static tdm_status page_sizes_find(llm_context *ctx, const int32_t *devs, tdm_error *err) {
+    const llm_model *m = ctx->model;
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < ctx->n_state && status == TDM_OK; i++) {
+        const llm_state_kind kind = (llm_state_kind)(i / m->hparams.n_layer);
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        if (!llm_state_desc(m, &ctx->cache.desc, kind, i % m->hparams.n_layer, &desc, &partition))
+            continue;
+        status = devs == NULL ? llm_cache_page_size(m, &desc, &ctx->page_size[i], err)
+                              : tdm_open_device_kv_page_size(m->devs[devs[i]], &desc,
+                                                             &ctx->page_size[i], err);
+    }
+    return status;
+}
+
 tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
-    llm_model *m = ctx->model;
     llm_graph_builder g = {0};
     llm_plan plan = {.kind = LLM_PLAN_FORWARD, .shape = {1, 1, ctx->n_seq, ctx->n_entry}};
     int32_t *maps = NULL, *node_dev = NULL;
     tdm_graph *graph = NULL;
     tdm_slot_mem *slots = NULL;
-    tdm_status status = llm_cache_page_size(m, &ctx->cache.desc, &ctx->page_size[0], err);
-    if (status != TDM_OK) return status;
-    for (int32_t l = 1; l < m->hparams.n_layer; l++) ctx->page_size[l] = ctx->page_size[0];
-    status = maps_create(ctx, &g, &maps, err);
+    tdm_status status = page_sizes_find(ctx, NULL, err);
+    if (status == TDM_OK) status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK) status = graph_build(ctx, &g, &plan, &graph, err);
     if (status == TDM_OK) status = slots_bind(ctx, &g, graph, false, &slots, err);
     if (status == TDM_OK) {
@@ -208,11 +255,7 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
                                   : out_of_memory(err);
     }
     if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
-    for (int32_t l = 0; l < m->hparams.n_layer && status == TDM_OK; l++) {
-        const tdm_kv_desc desc = llm_cache_layer_desc(m, &ctx->cache.desc, l);
-        status = tdm_open_device_kv_page_size(m->devs[ctx->state_dev[l]], &desc, &ctx->page_size[l],
-                                              err);
-    }
+    if (status == TDM_OK) status = page_sizes_find(ctx, ctx->state_dev, err);
     free(slots);
     free(node_dev);
     free(maps);

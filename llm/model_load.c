@@ -15,6 +15,8 @@ static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t 
     static const llm_step_shape shape = {1, 1, 1, 1};
     llm_cache_shape cache = {.n_page = 1};
     llm_cache_desc_fill(m, &cache.desc);
+    cache.devs = m->devs;
+    cache.n_dev = m->n_dev;
     return llm_forward_graph(m, &cache, page_size, &shape, weight_value, graph_out, err);
 }
 

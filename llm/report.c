@@ -200,11 +200,13 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
         tdm_graph_free(whole);
     }
     *page_size_out = 0;
+    llm_cache_shape cache = ctx->cache;
+    cache.devs = &dev;
+    cache.n_dev = 1;
     if (status == TDM_OK)
         status = tdm_open_device_kv_page_size(dev, &ctx->cache.desc, page_size_out, err);
     if (status == TDM_OK || (status == TDM_UNSUPPORTED && !tdm_open_device_is_group(dev)))
-        status =
-            llm_forward_graph(m, &ctx->cache, *page_size_out, shape, weight_value, graph_out, err);
+        status = llm_forward_graph(m, &cache, *page_size_out, shape, weight_value, graph_out, err);
     return status;
 }
 

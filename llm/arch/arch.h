@@ -54,7 +54,8 @@ enum {
     LLM_KEY_DENSE_FIRST = 1u << 16,   /* leading_dense_block_count: layers without experts */
     LLM_KEY_ALIBI = 1u << 17,         /* attention.max_alibi_bias */
     LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */
-    LLM_KEY_TEMPERATURE = 1u << 19    /* attention.temperature_scale, .temperature_length */
+    LLM_KEY_TEMPERATURE = 1u << 19,   /* attention.temperature_scale, .temperature_length */
+    LLM_KEY_RECURRENT = 1u << 20      /* ssm.*, shortconv.l_cache; counts of heads may be 0 */
 };
 
 typedef enum llm_form {
@@ -73,7 +74,8 @@ typedef enum llm_ffn_form {
 typedef enum llm_gate {
     LLM_GATE_NONE = 0,
     LLM_GATE_ELEMENT, /* sigmoid, for each element */
-    LLM_GATE_HEAD     /* for each head */
+    LLM_GATE_HEAD,    /* for each head */
+    LLM_GATE_QUERY    /* sigmoid, for each element; rows of attn_q behind those of each head */
 } llm_gate;
 
 typedef struct llm_arch {
@@ -88,6 +90,7 @@ typedef struct llm_arch {
     bool has_bare_norms;                  /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
+    llm_role norm_out;               /* before the output head; NONE = LLM_ROLE_OUTPUT_NORM */
     bool has_embd_sqrt;              /* embeddings are multiplied by sqrt(n_embd) */
     bool has_embd_norm;              /* token_embd_norm */
     bool has_embd_skip;              /* each layer adds the embeddings, times layer_output_scale */
@@ -98,6 +101,7 @@ typedef struct llm_arch {
 
     /* Attention. */
     llm_mixer mixer;
+    llm_mixer recurrent_mixer; /* of layers whose tensors are those of a recurrent one */
     tdm_rope_mode rope;
     bool has_no_rope;
     bool is_bidirectional;   /* tokens see later ones of their batch, too */

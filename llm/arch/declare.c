@@ -42,6 +42,36 @@ static tdm_partition columns_partition(int32_t layer, int32_t block, int32_t n_u
     return partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + block, layer, n_unit);
 }
 
+/* A unit is a head of q and k with the heads of v that read it. Where those are tiled they are a
+ * segment for each; more tiles than a partition has segments are not cut. */
+static tdm_partition delta_partition(int32_t layer, const llm_layer_spec *s, bool has_keys,
+                                     int32_t v_len) {
+    const llm_recurrent_spec *r = &s->recurrent;
+    int32_t per_k = r->n_head_v / r->n_head_k, n = 0, n_tile = r->is_tiled ? per_k : 1;
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
+                                     layer, r->n_head_k);
+    if (n_tile + 2 > TDM_MAX_SEGMENTS) {
+        p = partition_make(0, layer, 1);
+        p.unit_len[0] = r->n_head_v * v_len + (has_keys ? 2 * r->n_head_k * r->k_len : 0);
+        return p;
+    }
+    if (has_keys) p.unit_len[n++] = r->k_len, p.unit_len[n++] = r->k_len;
+    for (int32_t i = 0; i < n_tile; i++) p.unit_len[n++] = v_len * per_k / n_tile;
+    p.n_segment = n;
+    return p;
+}
+
+/* Units of up to 64 channels, so that a cut suits quantised columns, and at least 8 of them. */
+static tdm_partition channels_partition(int32_t layer, int32_t n_channel, int32_t n_segment) {
+    int32_t unit = 1;
+    while (unit < 64 && n_channel % (2 * unit) == 0 && n_channel / (2 * unit) >= 8) unit *= 2;
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
+                                     layer, n_channel / unit);
+    p.n_segment = n_segment;
+    for (int32_t i = 0; i < n_segment; i++) p.unit_len[i] = unit;
+    return p;
+}
+
 /* How a dimension is cut; of the dimensions from LLM_DIM_FIRST_CUT_ on. */
 static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t layer) {
     const llm_hparams *h = &m->hparams;
@@ -66,6 +96,12 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
     case LLM_DIM_KV: return heads_partition(layer, s, s->k_len - s->rope.n_rot + s->v_len, true);
     case LLM_DIM_LATENT: return heads_partition(layer, s, h->n_lora_kv, true);
     case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
+    case LLM_DIM_DELTA_QKV: return delta_partition(layer, s, true, s->recurrent.v_len);
+    case LLM_DIM_DELTA_V: return delta_partition(layer, s, false, s->recurrent.v_len);
+    case LLM_DIM_DELTA_HEADS: return delta_partition(layer, s, false, 1);
+    case LLM_DIM_DELTA_HEADS_TWICE: return delta_partition(layer, s, false, 2);
+    case LLM_DIM_CHANNELS: return channels_partition(layer, h->n_embd, 1);
+    case LLM_DIM_CHANNELS_THRICE: return channels_partition(layer, h->n_embd, 3);
     case LLM_DIM_FF: return columns_partition(layer, BLOCK_FFN, s->n_ff);
     case LLM_DIM_FF_TWICE:
         p = columns_partition(layer, BLOCK_FFN, s->n_ff);
@@ -102,6 +138,8 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_EXPERTS: return h->n_expert;
     case LLM_DIM_CHUNKS: return h->n_expert / h->n_expert_chunk;
     case LLM_DIM_FF_WHOLE: return s->n_ff_expert;
+    case LLM_DIM_CONV: return s->recurrent.n_conv;
+    case LLM_DIM_HEAD_RV: return s->recurrent.v_len;
     default: break;
     }
     const tdm_partition p = dim_partition(m, dim, layer);
@@ -113,6 +151,14 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
 tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
     llm_dim rows = m->specs[layer].mixer == LLM_MIXER_LATENT ? LLM_DIM_LATENT_ROW : LLM_DIM_K;
     tdm_partition p = dim_partition(m, rows, m->specs[layer].weight_layer);
+    p.id += m->partition_base;
+    return p;
+}
+
+tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
+    llm_dim dim = m->specs[layer].mixer == LLM_MIXER_DELTA ? LLM_DIM_DELTA_HEADS : LLM_DIM_CHANNELS;
+    tdm_partition p = dim_partition(m, dim, layer);
+    if (p.id == 0) return (tdm_partition){0};
     p.id += m->partition_base;
     return p;
 }
@@ -151,6 +197,10 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
     for (int32_t axis = 0; axis < 3; axis++) {
         if (info->dim[axis] < LLM_DIM_FIRST_CUT_) continue;
         w->partition = dim_partition(m, info->dim[axis], layer);
+        if (w->partition.id == 0) { /* not cut */
+            w->partition = (tdm_partition){0};
+            break;
+        }
         w->partition.id += m->partition_base;
         w->axis = axis;
         break;
@@ -243,7 +293,9 @@ void llm_declare_ends(llm_declarer *d) {
     llm_model *m = d->model;
     const llm_arch *arch = m->arch;
     const int32_t *global = m->global;
-    if (!arch->has_stacks) llm_declare_norm(d, LLM_ROLE_OUTPUT_NORM);
+    if (!arch->has_stacks)
+        llm_declare_norm(d,
+                         arch->norm_out != LLM_ROLE_NONE ? arch->norm_out : LLM_ROLE_OUTPUT_NORM);
     if (arch->has_stacks) llm_declare(d, LLM_ROLE_STACK_START, true);
     llm_declare(d, LLM_ROLE_OUTPUT, false);
     llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);

@@ -36,4 +36,7 @@ void llm_declare_ends(llm_declarer *d);
 /* The partition of a block's rows of the cache: those of its KV heads. */
 tdm_partition llm_cache_rows_partition(const llm_model *model, int32_t layer);
 
+/* The partition of a layer's recurrent states: those of its units. id 0 = they are not cut. */
+tdm_partition llm_recurrent_partition(const llm_model *model, int32_t layer);
+
 #endif

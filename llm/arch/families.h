@@ -125,7 +125,12 @@
     ARCH(deepseek32)                                                                               \
     ARCH(glm_dsa)                                                                                  \
     ARCH(dots3note)                                                                                \
-    ARCH(minimax_m3)
+    ARCH(minimax_m3)                                                                               \
+    ARCH(qwen3next)                                                                                \
+    ARCH(qwen35)                                                                                   \
+    ARCH(qwen35moe)                                                                                \
+    ARCH(lfm2)                                                                                     \
+    ARCH(lfm2moe)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

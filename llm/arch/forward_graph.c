@@ -71,6 +71,82 @@ int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     return g->state_value[layer];
 }
 
+/* Units and floats of a unit of a recurrent state; false where the layer has none of the kind. */
+static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t layer, int32_t *n_unit,
+                           int64_t *len) {
+    const llm_layer_spec *s = &m->specs[layer];
+    const llm_recurrent_spec *r = &s->recurrent;
+    if (s->mixer == LLM_MIXER_DELTA) {
+        const int64_t per_k = r->n_head_v / r->n_head_k;
+        const bool is_whole = r->is_tiled && per_k + 2 > TDM_MAX_SEGMENTS;
+        const int64_t n_ch = 2 * (int64_t)r->n_head_k * r->k_len + (int64_t)r->n_head_v * r->v_len;
+        if (kind == LLM_RECURRENT_CONV) {
+            *n_unit = is_whole ? 1 : r->n_head_k;
+            *len = n_ch / *n_unit * (r->n_conv - 1);
+        } else {
+            *n_unit = r->is_tiled ? r->n_head_k : r->n_head_v;
+            *len = r->n_head_v / *n_unit * (int64_t)r->k_len * r->v_len;
+        }
+        return true;
+    }
+    if (s->mixer != LLM_MIXER_SHORT_CONV || kind != LLM_RECURRENT_CONV) return false;
+    const tdm_partition p = llm_recurrent_partition(m, layer);
+    *n_unit = p.n_unit;
+    *len = (int64_t)p.unit_len[0] * (r->n_conv - 1);
+    return true;
+}
+
+bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind kind, int32_t layer,
+                    tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+    int32_t n_unit = 0;
+    int64_t len = 0;
+    if (kind == LLM_STATE_ROWS) {
+        if (!llm_layer_has_cache(&m->specs[layer])) return false;
+        *desc_out = llm_cache_layer_desc(m, rows, layer);
+        *partition_out = llm_cache_partition(m, layer);
+        return true;
+    }
+    if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
+    *desc_out = (tdm_kv_desc){
+        .struct_size = sizeof *desc_out,
+        .type_k = TDM_TYPE_F32,
+        .type_v = TDM_TYPE_F32,
+        .head_dim_k = (int32_t)(len < INT32_MAX ? len : INT32_MAX),
+        .head_dim_v = (int32_t)(len < INT32_MAX ? len : INT32_MAX),
+        .n_head_kv = n_unit,
+        .page_len = 1,
+        .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT,
+    };
+    *partition_out = llm_recurrent_partition(m, layer);
+    return true;
+}
+
+bool llm_model_is_recurrent(const llm_model *m) {
+    for (int32_t l = 0; l < m->hparams.n_layer; l++)
+        if (!llm_layer_has_cache(&m->specs[l])) return true;
+    return false;
+}
+
+int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
+                                  int32_t *kv_out) {
+    const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
+    tdm_kv_desc desc;
+    tdm_partition partition;
+    if (g->state_value[at] < 0 &&
+        llm_state_desc(g->model, &g->cache->desc, kind, layer, &desc, &partition)) {
+        char name[32];
+        snprintf(name, sizeof name, "blk.%d.%s", layer,
+                 kind == LLM_RECURRENT_CONV ? "conv" : "matrix");
+        g->state_value[at] = tdm_build_state(g->b, name, &desc, g->cache->page_size[at],
+                                             g->cache->n_slot, &g->state_kv[at]);
+        if (partition.id != 0)
+            tdm_build_set_partition(g->b, g->state_value[at], tdm_build_partition(g->b, &partition),
+                                    0);
+    }
+    *kv_out = g->state_kv[at];
+    return g->state_value[at];
+}
+
 /* Bytes of a page's rows in canonical form; pages of a device may have another size. */
 static uint64_t canonical_page_size(const tdm_kv_desc *d) {
     uint64_t k = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k));
@@ -79,12 +155,21 @@ static uint64_t canonical_page_size(const tdm_kv_desc *d) {
     return (k + v) * (uint64_t)d->n_head_kv * (uint64_t)d->page_len;
 }
 
+/* Bytes of a slot on the first device that keeps it. */
+static uint64_t slot_size(const llm_cache_shape *cache, const tdm_kv_desc *desc) {
+    uint64_t size = 0;
+    for (int32_t d = 0; d < cache->n_dev; d++)
+        if (tdm_open_device_kv_page_size(cache->devs[d], desc, &size, NULL) == TDM_OK) return size;
+    return canonical_page_size(desc);
+}
+
 tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,
                              const llm_step_shape *shape, int32_t *weight_value,
                              tdm_graph **graph_out, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer, n_weight = (size_t)m->n_weight;
-    uint64_t *sizes = calloc(n_layer, sizeof *sizes);
-    int32_t *maps = malloc((n_weight + n_layer * 2) * sizeof *maps);
+    size_t n_state = LLM_STATE_KINDS * n_layer;
+    uint64_t *sizes = calloc(n_state, sizeof *sizes);
+    int32_t *maps = malloc((n_weight + n_state * 2) * sizeof *maps);
     tdm_builder *b = NULL;
     llm_cache_shape filled = *cache;
     filled.page_size = sizes;
@@ -94,9 +179,23 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
     if (status == TDM_OK) {
         if (page_size == 0) page_size = canonical_page_size(&cache->desc);
         for (size_t i = 0; i < n_layer; i++) sizes[i] = page_size;
-        memset(maps, 0xff, (n_weight + n_layer * 2) * sizeof *maps);
-        llm_graph_builder g = {b, m, &filled, maps, maps + n_weight, maps + n_weight + n_layer, -1};
-        tdm_step_caps caps = {shape->n_tok, shape->n_seq, shape->n_out, shape->n_entry, 0, 1};
+        for (size_t i = n_layer; i < n_state; i++) {
+            tdm_kv_desc desc;
+            tdm_partition partition;
+            if (llm_state_desc(m, &cache->desc, (llm_state_kind)(i / n_layer),
+                               (int32_t)(i % n_layer), &desc, &partition))
+                sizes[i] = slot_size(cache, &desc);
+        }
+        if (filled.n_slot == 0) filled.n_slot = 1;
+        memset(maps, 0xff, (n_weight + n_state * 2) * sizeof *maps);
+        llm_graph_builder g = {b, m, &filled, maps, maps + n_weight, maps + n_weight + n_state, -1};
+        tdm_step_caps caps = {shape->n_tok,
+                              shape->n_seq,
+                              shape->n_out,
+                              shape->n_entry,
+                              0,
+                              1,
+                              llm_model_is_recurrent(m)};
         g.step = tdm_build_step(b, &caps);
         llm_layers_maker.build(&g, shape);
         status = tdm_builder_finish(b, graph_out, err);

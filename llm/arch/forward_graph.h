@@ -17,12 +17,26 @@ typedef struct llm_step_shape {
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
 } llm_step_shape;
 
+/* The states of a layer. Layers with attention have rows, the others what their mixer needs. State i
+ * of layer l has number i * n_layer + l in the arrays of a context. */
+typedef enum llm_state_kind {
+    LLM_STATE_ROWS = 0,   /* keys and values, in pages */
+    LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */
+    LLM_RECURRENT_MATRIX, /* matrices of heads, in slots */
+    LLM_STATE_KINDS
+} llm_state_kind;
+
 /* The cache of a context. */
 typedef struct llm_cache_shape {
     tdm_kv_desc desc; /* what the caches of all layers share; llm_cache_layer_desc has the rest */
     int64_t n_page;
+    tdm_open_device *const *devs; /* asked for the size of slots, the first that keeps them; NULL =
+                                     slots have their canonical size */
+    int32_t n_dev;
+    int64_t n_slot;            /* of recurrent states; 0 = no layer has any */
     int32_t n_ctx;             /* tokens of a sequence at most; 0 = not known yet */
-    const uint64_t *page_size; /* [n_layer] bytes, in the layout of the layer's device */
+    const uint64_t *page_size; /* [LLM_STATE_KINDS * n_layer] bytes of a page or slot, in the layout
+                                  of the state's device */
 } llm_cache_shape;
 
 /* Bytes of a page on the first of the model's devices that keeps such a cache; attention does not
@@ -46,8 +60,8 @@ typedef struct llm_graph_builder {
     const llm_model *model;
     const llm_cache_shape *cache;
     int32_t *weight_value; /* [n_weight] value index, -1 = not used yet */
-    int32_t *state_value;  /* [n_layer] */
-    int32_t *state_kv;     /* [n_layer] index into graph->kv */
+    int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
+    int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
     int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out]; -1 = none. Set by the
                        forward graph */
@@ -57,6 +71,17 @@ typedef struct llm_graph_builder {
 int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
 /* The cache state of a layer, created on first use; its kv index is in state_kv. */
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
+
+/* The recurrent state of a layer, created on first use. */
+int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
+                                  int32_t *kv_out);
+
+/* The description of a state of a layer, and how a group cuts it; false where the layer has no such
+ * state. `rows` describes what caches share. */
+bool llm_state_desc(const llm_model *model, const tdm_kv_desc *rows, llm_state_kind kind,
+                    int32_t layer, tdm_kv_desc *desc_out, tdm_partition *partition_out);
+/* Whether any layer has recurrent states. */
+bool llm_model_is_recurrent(const llm_model *model);
 
 /* The forward graph of a model, loaded or not. cache->page_size is not read: pages of every layer
  * have `page_size` bytes, 0 = the size of their canonical rows. weight_value[n_weight] (nullable)

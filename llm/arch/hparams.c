@@ -57,10 +57,14 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     }
 }
 
-static void read_heads(llm_key_reader *r, llm_hparams *h) {
-    llm_key_each(r, "attention.head_count", h->n_layer, LLM_MAX_WIDTH, &h->n_head);
+static void read_heads(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    bool has_none = (arch->keys & LLM_KEY_RECURRENT) != 0; /* layers without attention */
+    void (*read)(llm_key_reader *, const char *, int32_t, int32_t, int32_t *) =
+        has_none ? llm_key_each_or_none : llm_key_each;
+    read(r, "attention.head_count", h->n_layer, LLM_MAX_WIDTH, &h->n_head);
+    if (has_none && h->n_head == 0) h->n_head = 1; /* no layer has attention */
     h->n_head_kv = h->n_head;
-    llm_key_each(r, "attention.head_count_kv", h->n_layer, LLM_MAX_WIDTH, &h->n_head_kv);
+    read(r, "attention.head_count_kv", h->n_layer, LLM_MAX_WIDTH, &h->n_head_kv);
     if (r->status != TDM_OK) return;
     if (h->n_head % h->n_head_kv != 0) {
         r->status =
@@ -185,6 +189,22 @@ static void read_temperature(llm_key_reader *r, llm_hparams *h) {
     if (h->temperature_scale == 0) h->temperature_length = 0;
 }
 
+static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    if ((arch->keys & LLM_KEY_RECURRENT) == 0) return;
+    llm_key_int(r, "ssm.conv_kernel", LLM_GGUF_OPTIONAL, 0, 64, &h->n_conv);
+    if (h->n_conv == 0) llm_key_int(r, "shortconv.l_cache", LLM_GGUF_OPTIONAL, 0, 64, &h->n_conv);
+    llm_key_int(r, "ssm.inner_size", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->ssm_inner);
+    llm_key_int(r, "ssm.state_size", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_state);
+    llm_key_int(r, "ssm.time_step_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_rank);
+    llm_key_int(r, "ssm.group_count", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_group);
+    if (r->status == TDM_OK && h->n_conv < 2)
+        r->status =
+            tdm_fail(r->err, TDM_DATA_LOSS,
+                     "%s: neither key '%s.ssm.conv_kernel' nor '%s.shortconv.l_cache' is at "
+                     "least 2",
+                     llm_gguf_name(r->gguf), r->arch, r->arch);
+}
+
 static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     h->norm = arch->norm;
     if (arch->is_norm_by_key) {
@@ -196,6 +216,7 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     else
         llm_key_float(r, "attention.layer_norm_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
     if (r->status == TDM_OK) read_experts(r, arch, h);
+    if (r->status == TDM_OK) read_recurrent(r, arch, h);
     read_optional(r, arch, LLM_KEY_ATTN_SCALE, "attention.scale", &h->attention_scale);
     read_optional(r, arch, LLM_KEY_ATTN_SOFTCAP, "attn_logit_softcapping", &h->attention_softcap);
     read_optional(r, arch, LLM_KEY_FINAL_SOFTCAP, "final_logit_softcapping", &h->logit_softcap);
@@ -252,7 +273,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK)
         llm_key_each(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
-    if (r.status == TDM_OK) read_heads(&r, &h);
+    if (r.status == TDM_OK) read_heads(&r, arch, &h);
     if (r.status == TDM_OK) read_rope(&r, arch, &h);
     if (r.status == TDM_OK) read_own(&r, arch, &h);
     if (r.status == TDM_OK && arch->read != NULL) arch->read(&r, &h);

@@ -73,6 +73,9 @@ typedef struct llm_hparams {
     int32_t window;         /* tokens that layers with a window see; 0 = no layer has one */
     float window_freq_base; /* of RoPE in layers with a window; 0 = rope.freq_base */
     int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
+    /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
+    int32_t n_conv; /* tokens that a convolution reads */
+    int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;
 } llm_hparams;

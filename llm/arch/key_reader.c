@@ -4,6 +4,8 @@
  */
 #include "llm/arch/key_reader.h"
 
+#include <stdbool.h>
+
 #include "llm/arch/hparams.h"
 
 void llm_key_name(const llm_key_reader *r, const char *suffix, char name[96]) {
@@ -23,9 +25,10 @@ void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int3
     if (r->status == TDM_OK) *value = (int32_t)wide;
 }
 
-void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
-                  int32_t *value) {
+static void key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                     bool takes_zero, int32_t *value) {
     char name[96];
+    uint32_t count = 0;
     uint32_t each[LLM_MAX_LAYERS];
     if (r->status != TDM_OK) return;
     llm_key_name(r, suffix, name);
@@ -34,7 +37,9 @@ void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_
         llm_gguf_get_u32_each(r->gguf, name, *value > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
                               (uint32_t)n_layer, each, r->err);
     for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++) {
-        if (each[i] != each[0])
+        if (takes_zero && each[i] == 0) continue;
+        if (count == 0) count = each[i];
+        if (each[i] != count)
             r->status =
                 tdm_fail(r->err, TDM_UNSUPPORTED,
                          "%s: key '%s' differs between layers; such models are not supported",
@@ -43,7 +48,17 @@ void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_
             r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %u, expected 1 to %d",
                                  llm_gguf_name(r->gguf), name, each[i], max);
     }
-    if (r->status == TDM_OK) *value = (int32_t)each[0];
+    if (r->status == TDM_OK && count > 0) *value = (int32_t)count;
+}
+
+void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                  int32_t *value) {
+    key_each(r, suffix, n_layer, max, false, value);
+}
+
+void llm_key_each_or_none(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                          int32_t *value) {
+    key_each(r, suffix, n_layer, max, true, value);
 }
 
 void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, float min, float max,

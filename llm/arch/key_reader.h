@@ -35,5 +35,9 @@ void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, boo
  * differ are TDM_UNSUPPORTED. The key is required if *value is 0 before the call. */
 void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                   int32_t *value);
+/* The same where layers may have none, which is 0. *value is unchanged where all layers have
+ * none. */
+void llm_key_each_or_none(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                          int32_t *value);
 
 #endif

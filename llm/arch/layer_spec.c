@@ -74,6 +74,27 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     return r.status;
 }
 
+/* The sizes of a layer with recurrent states. */
+static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                                 llm_layer_spec *s, tdm_error *err) {
+    bool is_tiled = s->recurrent.is_tiled;
+    if (s->mixer != LLM_MIXER_DELTA && s->mixer != LLM_MIXER_SHORT_CONV) return TDM_OK;
+    s->recurrent = (llm_recurrent_spec){.n_conv = h->n_conv, .is_tiled = is_tiled};
+    if (s->mixer == LLM_MIXER_SHORT_CONV) return TDM_OK;
+    if (h->ssm_group < 1 || h->ssm_rank < 1 || h->ssm_rank % h->ssm_group != 0 ||
+        h->ssm_state < 1 || h->ssm_inner % h->ssm_rank != 0 ||
+        h->ssm_inner / h->ssm_rank != h->ssm_state)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "%s: layer %d: keys '%s.ssm.*': %d heads of %d in %d groups do not make "
+                        "%d elements",
+                        llm_gguf_name(gguf), layer, h->arch, h->ssm_rank, h->ssm_state,
+                        h->ssm_group, h->ssm_inner);
+    s->recurrent.n_head_k = h->ssm_group;
+    s->recurrent.n_head_v = h->ssm_rank;
+    s->recurrent.k_len = s->recurrent.v_len = h->ssm_state;
+    return TDM_OK;
+}
+
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
     uint32_t flags[LLM_MAX_LAYERS];
@@ -110,7 +131,11 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->window_kind = arch->window_kind;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
         }
+        if (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer)) s->mixer = arch->recurrent_mixer;
+        if (llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer)) s->mixer = arch->recurrent_mixer;
         if (arch->layer != NULL) arch->layer(gguf, h, layer, s);
+        status = recurrent_fill(gguf, h, layer, s, err);
+        if (status != TDM_OK) return status;
     }
     return TDM_OK;
 }

@@ -18,14 +18,25 @@ typedef enum llm_norm {
 
 typedef enum llm_mixer {
     LLM_MIXER_ATTENTION = 0,
-    LLM_MIXER_LATENT,     /* attention over one latent row per token */
-    LLM_MIXER_LATENT_WIDE /* the same, but the cache has the keys and values of every head */
+    LLM_MIXER_LATENT,      /* attention over one latent row per token */
+    LLM_MIXER_LATENT_WIDE, /* the same, but the cache has the keys and values of every head */
+    LLM_MIXER_DELTA,       /* gated delta rule: a matrix for each head */
+    LLM_MIXER_SHORT_CONV   /* a gated short convolution */
 } llm_mixer;
 
 /* What a gated unit does beyond act(gate) * up: tdm_moe_params. All 0 = nothing. */
 typedef struct llm_glu {
     float limit, alpha, up_offset;
 } llm_glu;
+
+/* The sizes of a mixer with a recurrent state; all 0 in other layers. */
+typedef struct llm_recurrent_spec {
+    int32_t n_conv;   /* tokens that the convolution reads, the newest included */
+    int32_t n_head_k; /* heads of q and k */
+    int32_t n_head_v; /* a multiple of n_head_k */
+    int32_t k_len, v_len;
+    bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
+} llm_recurrent_spec;
 
 typedef struct llm_layer_spec {
     llm_mixer mixer;
@@ -48,10 +59,16 @@ typedef struct llm_layer_spec {
     bool has_rope_factors; /* the file's factors of frequencies apply */
     int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
-    int32_t n_ff_shared;   /* of all experts together that serve every token */
-    int32_t n_ff_chunk;    /* of an expert that neighbouring experts share; 0 = there are none */
-    llm_glu glu;           /* of experts, and with has_dense_glu of all gated units */
-    int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
+    llm_recurrent_spec recurrent;
+    int32_t n_ff_shared;  /* of all experts together that serve every token */
+    int32_t n_ff_chunk;   /* of an expert that neighbouring experts share; 0 = there are none */
+    llm_glu glu;          /* of experts, and with has_dense_glu of all gated units */
+    int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
+
+/* Whether the layer keeps keys and values of tokens; else it has recurrent states. */
+static inline bool llm_layer_has_cache(const llm_layer_spec *s) {
+    return s->mixer != LLM_MIXER_DELTA && s->mixer != LLM_MIXER_SHORT_CONV;
+}
 
 #endif

@@ -75,8 +75,21 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_KV_B, /* from the latent row to each head's keys without rotation and values */
     LLM_ROLE_ATTN_K_ROPE_NORM, /* attn_k_norm, of rotated elements */
     LLM_ROLE_ATTN_K_ROPE_NORM_BIAS,
-    LLM_ROLE_ATTN_K_B, /* a matrix per head, applied to its query */
-    LLM_ROLE_ATTN_V_B, /* a matrix per head, from the latent row to its values */
+    LLM_ROLE_ATTN_K_B,  /* a matrix per head, applied to its query */
+    LLM_ROLE_ATTN_V_B,  /* a matrix per head, from the latent row to its values */
+    LLM_ROLE_DELTA_QKV, /* delta rule: rows of q, then k, then v */
+    LLM_ROLE_DELTA_GATE,
+    LLM_ROLE_DELTA_CONV,
+    LLM_ROLE_DELTA_BETA_ALPHA, /* of each head of k: beta of its heads of v, then alpha */
+    LLM_ROLE_DELTA_BETA,
+    LLM_ROLE_DELTA_ALPHA,
+    LLM_ROLE_DELTA_DT_BIAS,
+    LLM_ROLE_DELTA_A,
+    LLM_ROLE_DELTA_NORM,
+    LLM_ROLE_DELTA_OUT,
+    LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
+    LLM_ROLE_SHORT_CONV,
+    LLM_ROLE_SHORT_CONV_OUT,
     LLM_ROLE_FFN_NORM,
     LLM_ROLE_FFN_NORM_BIAS,
     LLM_ROLE_FFN_POST_NORM, /* post_ffw_norm */
@@ -130,6 +143,8 @@ typedef enum llm_dim {
     LLM_DIM_EXPERTS,
     LLM_DIM_CHUNKS,   /* experts that neighbouring experts share */
     LLM_DIM_FF_WHOLE, /* columns of an expert, on every member */
+    LLM_DIM_CONV,     /* tokens that a convolution reads */
+    LLM_DIM_HEAD_RV,  /* elements of a head of v of a recurrent layer */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */
@@ -142,6 +157,12 @@ typedef enum llm_dim {
     LLM_DIM_KV,         /* elements of all key heads without rotation and of all value heads */
     LLM_DIM_LATENT,     /* of the latent row, held whole by every member that has a head */
     LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
+    LLM_DIM_DELTA_QKV,  /* of a recurrent layer: q, then k, then v of all heads */
+    LLM_DIM_DELTA_V,    /* elements of all heads of v */
+    LLM_DIM_DELTA_HEADS,
+    LLM_DIM_DELTA_HEADS_TWICE, /* two numbers for each head of v, by heads of k */
+    LLM_DIM_CHANNELS,          /* of a short convolution, as wide as the stream */
+    LLM_DIM_CHANNELS_THRICE,
     LLM_DIM_FF,
     LLM_DIM_FF_TWICE, /* columns of the gate, then of up */
     LLM_DIM_FF_EXPERT,

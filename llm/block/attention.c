@@ -65,6 +65,7 @@ static int32_t rope_build(llm_graph_builder *g, int32_t layer, int32_t x, int32_
 
 typedef struct heads {
     int32_t q, k, v; /* [len, n_head, n_tok]; q -1 = not needed */
+    int32_t gate;    /* of LLM_GATE_QUERY, like q; else -1 */
 } heads;
 
 static int32_t clamp(llm_graph_builder *g, int32_t x) {
@@ -106,7 +107,7 @@ static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_in
         llm_build_project(g, layer, LLM_ROLE_ATTN_QKV, LLM_ROLE_ATTN_QKV_BIAS, in->x, "qkv");
     int32_t rows = clamp(g, qkv);
     qkv = tdm_build_reshape(g->b, rows, s->k_len, n_all, in->n_tok, 1);
-    heads h = {-1, -1, -1};
+    heads h = {-1, -1, -1, -1};
     if (in->is_needed)
         h.q = is_row_norm(s->norm_q)
                   ? rows_normed(g, layer, s->norm_q, rows, 0, s->n_head, in->n_tok)
@@ -122,7 +123,7 @@ static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_in
  * share no memory and threads compute them without waiting for each other. */
 static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
-    heads h = {-1, -1, -1};
+    heads h = {-1, -1, -1, -1};
     h.k = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, in->x, "k"));
     h.v = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, in->x, "v"));
     if (in->is_needed)
@@ -132,7 +133,12 @@ static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     if (is_row_norm(s->norm_q)) h.q = build_head_norm(g, layer, s->norm_q, h.q);
     h.k = tdm_build_reshape(g->b, h.k, s->k_len, s->n_head_kv, in->n_tok, 1);
     h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
-    if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->k_len, s->n_head, in->n_tok, 1);
+    if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->q_len, s->n_head, in->n_tok, 1);
+    if (!in->is_needed || g->model->arch->gate != LLM_GATE_QUERY) return h;
+    const int64_t first[TDM_MAX_DIMS] = {0}, second[TDM_MAX_DIMS] = {s->k_len};
+    const int64_t ne[TDM_MAX_DIMS] = {s->k_len, s->n_head, in->n_tok, 1};
+    h.gate = tdm_build_slice(g->b, h.q, second, ne);
+    h.q = tdm_build_slice(g->b, h.q, first, ne);
     return h;
 }
 
@@ -146,7 +152,8 @@ static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, 
     return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;
 }
 
-int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in, int32_t o) {
+int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
+                       int32_t query_gate, int32_t o) {
     const llm_layer_spec *s = &g->model->specs[layer];
     const llm_arch *arch = g->model->arch;
     int64_t n = (int64_t)s->n_head * s->o_len;
@@ -158,6 +165,8 @@ int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
         gate = tdm_build_reshape(g->b, gate, 1, s->n_head, in->n_tok, 1);
         o = tdm_build_mul(g->b, o, gate);
     }
+    if (arch->gate == LLM_GATE_QUERY)
+        o = tdm_build_mul(g->b, o, tdm_build_act(g->b, query_gate, TDM_ACT_SIGMOID));
     o = tdm_build_reshape(g->b, o, n, in->n_tok, 1, 1);
     if (arch->gate != LLM_GATE_ELEMENT) return o;
     int32_t gate =
@@ -203,6 +212,6 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);
     int32_t o = tdm_build_attention(g->b, h.q, g->step, state, sink, &params, NULL);
-    o = llm_build_gate(g, layer, in, o);
+    o = llm_build_gate(g, layer, in, h.gate, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_ATTN_OUT_BIAS, o, "attn_out");
 }

@@ -38,8 +38,10 @@ int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_
 /* The parameters of a layer's attention over its cache; the state exists. */
 tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer);
 
-/* o [o_len, n_head, n_tok] times the architecture's gate of x -> [o_len * n_head, n_tok] */
-int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in, int32_t o);
+/* o [o_len, n_head, n_tok] times the gate of the architecture, of x or query_gate (-1 = there is
+ * none; like o) -> [o_len * n_head, n_tok] */
+int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
+                       int32_t query_gate, int32_t o);
 
 /* Attention over one latent row per token, as it is or as keys and values of every head. */
 void llm_declare_latent(llm_declarer *d);
@@ -62,6 +64,13 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
  * above. */
 void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
 int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
+/* The gated delta rule: a matrix for each head, behind a short convolution. */
+void llm_declare_delta(llm_declarer *d);
+int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
+/* A gated short convolution. */
+void llm_declare_short_conv(llm_declarer *d);
+int32_t llm_build_short_conv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
 /* A dense feed-forward block. */
 void llm_declare_ffn(llm_declarer *d);

@@ -83,6 +83,6 @@ int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     int32_t o = tdm_build_attention(g->b, q, g->step, state, -1, &params, NULL);
     o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
     tdm_build_name(g->b, o, "v", layer);
-    o = llm_build_gate(g, layer, in, o);
+    o = llm_build_gate(g, layer, in, -1, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_NONE, o, "attn_out");
 }

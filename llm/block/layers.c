@@ -24,6 +24,8 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_LATENT: llm_declare_latent(d); break;
     case LLM_MIXER_LATENT_WIDE: llm_declare_latent_wide(d); break;
     case LLM_MIXER_ATTENTION: llm_declare_attention(d); break;
+    case LLM_MIXER_DELTA: llm_declare_delta(d); break;
+    case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
     }
     if (s->n_ff_expert > 0) llm_declare_experts(d);
     if (s->n_ff > 0) llm_declare_ffn(d);
@@ -66,6 +68,8 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     case LLM_MIXER_LATENT: o = llm_build_latent(g, layer, in); break;
     case LLM_MIXER_LATENT_WIDE: o = llm_build_latent_wide(g, layer, in); break;
     case LLM_MIXER_ATTENTION: o = llm_build_attention(g, layer, in); break;
+    case LLM_MIXER_DELTA: o = llm_build_delta(g, layer, in); break;
+    case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
     }
     if (o < 0) return -1;
     o = norm_post(g, layer, m->specs[layer].norm_mixer_post, o);
@@ -165,7 +169,10 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
     const int32_t *global = m->global;
-    if (!m->arch->has_stacks) x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->hparams.norm, x);
+    const llm_role norm = m->arch->norm_out;
+    if (!m->arch->has_stacks)
+        x = llm_build_norm(g, -1, norm != LLM_ROLE_NONE ? norm : LLM_ROLE_OUTPUT_NORM,
+                           m->hparams.norm, x);
     llm_role head = global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD;
     int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, global[head]), x);
     if (global[LLM_ROLE_OUTPUT_BIAS] >= 0)

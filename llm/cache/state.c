@@ -95,6 +95,18 @@ static tdm_status rows_write(llm_context *ctx, int32_t seq, int32_t n_tok, state
     return status;
 }
 
+/* Recurrent states, where the model has them: as they are behind the last token. */
+static tdm_status slot_write(llm_context *ctx, int32_t seq, state_file *f, tdm_error *err) {
+    const size_t size = llm_context_slot_size(ctx);
+    if (size == 0) return TDM_OK;
+    void *data = malloc(size);
+    if (data == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
+    tdm_status status = llm_context_export_slot(ctx, seq, data, err);
+    if (status == TDM_OK) status = file_write(f, data, size, err);
+    free(data);
+    return status;
+}
+
 static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
                               state_file *f, tdm_error *err) {
     state_header h = header_of(ctx, n_tok);
@@ -102,6 +114,7 @@ static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *toke
     if (status == TDM_OK) status = file_write(f, &h, sizeof h, err);
     if (status == TDM_OK) status = file_write(f, tokens, (size_t)n_tok * sizeof *tokens, err);
     if (status == TDM_OK) status = rows_write(ctx, seq, n_tok, f, err);
+    if (status == TDM_OK) status = slot_write(ctx, seq, f, err);
     uint64_t hash = f->hash;
     if (status == TDM_OK) status = file_write(f, &hash, sizeof hash, err);
     if (status == TDM_OK && (fflush(f->stream) != 0 || fsync(fileno(f->stream)) != 0))
@@ -252,7 +265,11 @@ static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_
     int32_t n_layer = llm_context_model(ctx)->hparams.n_layer;
     size_t k_size = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k)) *
                     (size_t)d->n_head_kv;
-    size_t v_size = llm_context_rows_size(ctx, 1) / (size_t)n_layer - k_size;
+    int32_t n_rows = 0; /* layers that have rows */
+    for (int32_t l = 0; l < n_layer; l++)
+        n_rows += llm_layer_has_cache(&llm_context_model(ctx)->specs[l]);
+    n_layer = n_rows;
+    size_t v_size = n_layer > 0 ? llm_context_rows_size(ctx, 1) / (size_t)n_layer - k_size : 0;
     tdm_status status = TDM_OK;
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
@@ -265,6 +282,20 @@ static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_
         status = llm_context_import_rows(ctx, seq, n_taken, rows, err);
     }
     free(rows);
+    return status;
+}
+
+static tdm_status slot_read(llm_context *ctx, int32_t seq, state_file *f, const state_load *load,
+                            tdm_error *err) {
+    const size_t size = llm_context_slot_size(ctx);
+    if (size == 0) return TDM_OK;
+    void *data = malloc(size);
+    if (data == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
+    tdm_status status = file_read(f, data, size, err);
+    if (status == TDM_OK && load->n_keep > 0)
+        status = llm_context_import_slot(
+            ctx, seq, load->prompt != NULL ? load->prompt : load->tokens, data, err);
+    free(data);
     return status;
 }
 
@@ -287,7 +318,12 @@ static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
     if (status == TDM_OK) status = header_check(ctx, &h, f->path, err);
     if (status == TDM_OK) status = tokens_read(ctx, f, h.n_tok, load, err);
+    /* Recurrent states are those behind the last token: a prompt has all of the tokens, or none is
+     * taken. */
+    if (status == TDM_OK && llm_context_slot_size(ctx) > 0 && load->n_keep < h.n_tok)
+        load->n_keep = 0;
     if (status == TDM_OK) status = rows_read(ctx, seq, h.n_tok, load->n_keep, f, err);
+    if (status == TDM_OK) status = slot_read(ctx, seq, f, load, err);
     if (status != TDM_OK) return status;
     uint64_t expected = f->hash, hash;
     status = file_read(f, &hash, sizeof hash, err);
