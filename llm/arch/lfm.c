@@ -10,7 +10,7 @@
                                    .recurrent_mixer = LLM_MIXER_SHORT_CONV, .act = TDM_ACT_SILU
 
 const llm_arch llm_arch_lfm2 = {
-    .name = "lfm2", .families = "LFM2", .keys = LLM_KEY_RECURRENT, LFM2};
+    .name = "lfm2", .families = "LFM2", .keys = LLM_KEY_RECURRENT | LLM_KEY_WINDOW, LFM2};
 
 const llm_arch llm_arch_lfm2moe = {
     .name = "lfm2moe",
