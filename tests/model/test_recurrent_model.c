@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_recurrent_model.c: what a context does with recurrent states equals computing afresh: sequences in
+ * one step, sharing of a prefix, drafts that are taken back, truncation behind and between
+ * snapshots, state files; on one device, and on a group whose members hold parts of the states. A
+ * context shift is refused. The models are fixtures of tests/model/archs.
+ */
+#include <unistd.h>
+
+#include "llm/arch/arch.h"
+#include "llm/cache/state.h"
+#include "tests/model/arch_fixture.h"
+#include "tests/model/group_device.h"
+#include "tests/model/rig.h"
+
+enum { N_TOK = 40, N_SEQ = 3 };
+
+/* Chunks are computed in another order than single tokens on a fast path, and nothing else. */
+#define BOUND 1e-10
+
+static const char *const names[] = {"qwen35-dense", "lfm2-dense", "qwen3next-moe"};
+enum { N_MODEL = sizeof names / sizeof *names };
+
+typedef struct bench {
+    llm_model *model;
+    size_t n_vocab;
+    int32_t tokens[N_SEQ][N_TOK];
+    float *fresh[N_SEQ]; /* [N_TOK, n_vocab] logits of each, computed alone, one at a time */
+} bench;
+
+static llm_context *context_make(const bench *b, int n_ubatch) {
+    const tdm_type f32 = TDM_TYPE_F32;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 128,
+                                       .n_ubatch = n_ubatch,
+                                       .n_seq = N_SEQ,
+                                       .page_len = 16,
+                                       .type_k = &f32,
+                                       .type_v = &f32};
+    return rig_context(b->model, &params);
+}
+
+/* Appends tokens first .. last-1 of sequence `of` to sequence seq; logits of the last to `out`. */
+static void append(const bench *b, llm_context *ctx, int32_t seq, int32_t of, int first, int last,
+                   tdm_role role, float *out) {
+    tdm_error err = {0};
+    int32_t seqs[N_TOK];
+    for (int i = 0; i < last - first; i++) seqs[i] = seq;
+    const llm_batch batch = {
+        .tokens = b->tokens[of] + first, .seqs = seqs, .n_tok = last - first, .role = role};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    if (out != NULL) memcpy(out, llm_context_logits(ctx, 0), b->n_vocab * sizeof *out);
+}
+
+static const float *fresh_row(const bench *b, int32_t seq, int at) {
+    return b->fresh[seq] + (size_t)at * b->n_vocab;
+}
+
+static void judge(const bench *b, const char *what, int32_t seq, int at, const float *found) {
+    double error = rig_nmse(fresh_row(b, seq, at), found, b->n_vocab);
+    if (!(error <= BOUND))
+        fail_msg("%s, %s: token %d of sequence %d: NMSE %g", b->model->hparams.arch, what, at, seq,
+                 error);
+}
+
+static void bench_begin(bench *b, const char *name, tdm_open_device *dev) {
+    char head[128], file[96];
+    uint32_t state = 12345;
+    snprintf(head, sizeof head, "tests/model/archs/%s.head", name);
+    snprintf(file, sizeof file, "%s.gguf", name);
+    char *from = rig_source_file(head);
+    assert_non_null(from);
+    const char *path = rig_file(file);
+    assert_true(access(path, R_OK) == 0 || arch_fixture_write(from, name, 1, path));
+    free(from);
+    memset(b, 0, sizeof *b);
+    b->model = rig_model(path, dev);
+    b->n_vocab = (size_t)b->model->hparams.n_vocab;
+    /* Sequences begin alike, so that they can share a prefix. */
+    for (int s = 0; s < N_SEQ; s++)
+        for (int i = 0; i < N_TOK; i++) {
+            state = state * 1664525u + 1013904223u;
+            b->tokens[s][i] = s > 0 && i < 9 * s ? b->tokens[0][i] : (int32_t)((state >> 8) % 100);
+        }
+    for (int s = 0; s < N_SEQ; s++) {
+        llm_context *ctx = context_make(b, 1);
+        b->fresh[s] = malloc(N_TOK * b->n_vocab * sizeof(float));
+        assert_non_null(b->fresh[s]);
+        for (int i = 0; i < N_TOK; i++)
+            append(b, ctx, 0, s, i, i + 1, TDM_ROLE_GENERATED,
+                   b->fresh[s] + (size_t)i * b->n_vocab);
+        llm_context_destroy(ctx);
+    }
+}
+
+static void bench_end(bench *b) {
+    for (int s = 0; s < N_SEQ; s++) free(b->fresh[s]);
+    llm_model_close(b->model);
+}
+
+/* Several sequences in a step, with different numbers of tokens, in ubatches that cut them. */
+static void check_together(const bench *b) {
+    static const int lengths[N_SEQ] = {17, 3, 11};
+    for (int n_ubatch = 5; n_ubatch <= 64; n_ubatch += 59) {
+        llm_context *ctx = context_make(b, n_ubatch);
+        int32_t tokens[N_SEQ * N_TOK], seqs[N_SEQ * N_TOK];
+        bool wanted[N_SEQ * N_TOK];
+        tdm_error err = {0};
+        for (int round = 0; round < 2; round++) {
+            int n = 0, row = 0;
+            for (int i = 0; i < 17; i++) /* their tokens take turns */
+                for (int s = 0; s < N_SEQ; s++) {
+                    if (i >= lengths[s]) continue;
+                    tokens[n] = b->tokens[s][round * lengths[s] + i];
+                    wanted[n] = i == lengths[s] - 1;
+                    seqs[n++] = s;
+                }
+            const llm_batch batch = {.tokens = tokens, .seqs = seqs, .wanted = wanted, .n_tok = n};
+            RIG_OK(llm_context_decode(ctx, &batch, &err));
+            for (int i = 0; i < n; i++)
+                if (wanted[i])
+                    judge(b, "together", seqs[i], (round + 1) * lengths[seqs[i]] - 1,
+                          llm_context_logits(ctx, row++));
+        }
+        llm_context_destroy(ctx);
+    }
+}
+
+/* Sequences 1 and 2 share what they have in common with sequence 0: its end, and its middle. */
+static void check_forks(const bench *b) {
+    llm_context *ctx = context_make(b, 7);
+    float *row = malloc(b->n_vocab * sizeof *row);
+    tdm_error err = {0};
+    assert_non_null(row);
+    append(b, ctx, 0, 0, 0, 18, TDM_ROLE_PROMPT, row);
+    RIG_OK(llm_context_fork(ctx, 2, 0, 18, &err)); /* no snapshot, no recomputing */
+    append(b, ctx, 2, 2, 18, 25, TDM_ROLE_GENERATED, row);
+    judge(b, "fork of the end", 2, 24, row);
+    RIG_OK(llm_context_fork(ctx, 1, 0, 9, &err)); /* inside the prompt */
+    append(b, ctx, 1, 1, 9, 12, TDM_ROLE_GENERATED, row);
+    judge(b, "fork of the middle", 1, 11, row);
+    append(b, ctx, 0, 0, 18, 20, TDM_ROLE_GENERATED, row);
+    judge(b, "behind forks", 0, 19, row);
+    free(row);
+    llm_context_destroy(ctx);
+}
+
+/* Drafts: some tokens at once, of which those behind the first wrong one are taken back. */
+static void check_drafts(const bench *b) {
+    llm_context *ctx = context_make(b, 32);
+    float *row = malloc(b->n_vocab * sizeof *row);
+    tdm_error err = {0};
+    int at = 10;
+    assert_non_null(row);
+    append(b, ctx, 0, 0, 0, at, TDM_ROLE_PROMPT, NULL);
+    for (int kept = 0; kept < 5 && at + kept < N_TOK; kept++) {
+        int32_t drafted[6], seqs[6] = {0};
+        for (int i = 0; i < 6; i++)
+            drafted[i] = i < kept ? b->tokens[0][at + i] : (b->tokens[0][at + i] + 1) % 100;
+        const llm_batch batch = {.tokens = drafted, .seqs = seqs, .n_tok = 6};
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        RIG_OK(llm_context_truncate(ctx, 0, at + kept, &err));
+        at += kept;
+        append(b, ctx, 0, 0, at, at + 1, TDM_ROLE_GENERATED, row);
+        judge(b, "drafts", 0, at++, row);
+    }
+    free(row);
+    llm_context_destroy(ctx);
+}
+
+/* Back to the end of the prompt, to a place without a snapshot, and to the start. */
+static void check_truncation(const bench *b) {
+    static const int places[] = {12, 19, 5, 0};
+    llm_context *ctx = context_make(b, 8);
+    float *row = malloc(b->n_vocab * sizeof *row);
+    tdm_error err = {0};
+    assert_non_null(row);
+    append(b, ctx, 0, 0, 0, 12, TDM_ROLE_PROMPT, NULL);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        int length = llm_context_length(ctx, 0);
+        for (int k = length; k < 22; k++) append(b, ctx, 0, 0, k, k + 1, TDM_ROLE_GENERATED, NULL);
+        RIG_OK(llm_context_truncate(ctx, 0, places[i], &err));
+        assert_int_equal(llm_context_length(ctx, 0), places[i]);
+        append(b, ctx, 0, 0, places[i], places[i] + 2, TDM_ROLE_GENERATED, row);
+        judge(b, "truncation", 0, places[i] + 1, row);
+    }
+    free(row);
+    llm_context_destroy(ctx);
+}
+
+/* A file that one context saved goes on in another; a prompt takes all of it or nothing. */
+static void check_file(const bench *b) {
+    const char *path = rig_file("recurrent.state");
+    llm_context *ctx = context_make(b, 16);
+    float *row = malloc(b->n_vocab * sizeof *row);
+    tdm_error err = {0};
+    int32_t *tokens = NULL, n = 0;
+    assert_non_null(row);
+    append(b, ctx, 1, 0, 0, 15, TDM_ROLE_PROMPT, NULL);
+    RIG_OK(llm_state_save(ctx, 1, b->tokens[0], 15, path, &err));
+    llm_context_destroy(ctx);
+    ctx = context_make(b, 16);
+    RIG_OK(llm_state_load(ctx, 0, path, &tokens, &n, &err));
+    assert_int_equal(n, 15);
+    free(tokens);
+    append(b, ctx, 0, 0, 15, 17, TDM_ROLE_GENERATED, row);
+    judge(b, "loaded", 0, 16, row);
+    RIG_OK(llm_context_truncate(ctx, 0, 14, &err)); /* computed again from the start */
+    append(b, ctx, 0, 0, 14, 16, TDM_ROLE_GENERATED, row);
+    judge(b, "loaded and truncated", 0, 15, row);
+    RIG_OK(llm_state_load_prefix(ctx, 1, path, b->tokens[0], 20, &n, &err));
+    assert_int_equal(n, 15);
+    append(b, ctx, 1, 0, 15, 16, TDM_ROLE_GENERATED, row);
+    judge(b, "loaded as a prefix", 0, 15, row);
+    RIG_OK(llm_state_load_prefix(ctx, 2, path, b->tokens[0], 10, &n, &err));
+    assert_int_equal(n, 0);
+    assert_int_equal(llm_context_length(ctx, 2), 0);
+    free(row);
+    llm_context_destroy(ctx);
+}
+
+static void check_shift(const bench *b) {
+    llm_context *ctx = context_make(b, 16);
+    tdm_error err = {0};
+    append(b, ctx, 0, 0, 0, 12, TDM_ROLE_PROMPT, NULL);
+    assert_int_equal(llm_context_shift(ctx, 0, 2, 4, &err), TDM_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "recurrent states"));
+    assert_non_null(strstr(err.message, b->model->hparams.arch));
+    assert_int_equal(llm_context_length(ctx, 0), 12);
+    llm_context_destroy(ctx);
+}
+
+static void check_all(bench *b) {
+    check_together(b);
+    check_forks(b);
+    check_drafts(b);
+    check_truncation(b);
+    check_file(b);
+    check_shift(b);
+    bench_end(b);
+}
+
+static void test_one_device(void **state) {
+    bench b;
+    (void)state;
+    for (int i = 0; i < N_MODEL; i++) {
+        bench_begin(&b, names[i], rig_device(NULL, "fast", 2));
+        check_all(&b);
+    }
+}
+
+static void test_group(void **state) {
+    static const group_config config = {.n_member = 2, .path = "fast", .shares = "5,3"};
+    bench b;
+    (void)state;
+    bench_begin(&b, names[0], group_device(&config));
+    check_all(&b);
+    bench_begin(&b, names[1], group_device(&config));
+    check_all(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_group),
+    };
+    return cmocka_run_group_tests(tests, rig_begin, rig_end);
+}
