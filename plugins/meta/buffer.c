@@ -562,10 +562,10 @@ static tdm_status part_find(const meta_buffer *buffer, uint64_t off, const tdm_t
     return TDM_OK;
 }
 
-static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
-                                       const tdm_tensor_desc *desc, const void *src,
-                                       uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                                       int64_t col_first, int64_t n_col, tdm_error *err) {
+/* From src or, where it is NULL, to dst. */
+static tdm_status tensor_move(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                              const void *src, void *dst, uint64_t row_pitch, int64_t row_first,
+                              int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
     const meta_device *device = buffer->device;
     const meta_item *item;
     tdm_status status =
@@ -575,31 +575,27 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
         if (item->member_size[d] == 0) continue;
         status = meta_slice_find(device, &item->tensor, d, &slice, err);
         if (status == TDM_OK)
-            status =
-                meta_slice_upload(device, d, buffer->members[d], item->member_off[d], &item->tensor,
-                                  &slice, src, row_pitch, row_first, n_row, col_first, n_col, err);
+            status = meta_slice_move(device, d, buffer->members[d], item->member_off[d],
+                                     &item->tensor, &slice, src, dst, row_pitch, row_first, n_row,
+                                     col_first, n_col, err);
     }
     return status;
+}
+
+static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
+                                       const tdm_tensor_desc *desc, const void *src,
+                                       uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                       int64_t col_first, int64_t n_col, tdm_error *err) {
+    return tensor_move(buffer, off, desc, src, NULL, row_pitch, row_first, n_row, col_first, n_col,
+                       err);
 }
 
 static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
                                          const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
                                          int64_t row_first, int64_t n_row, int64_t col_first,
                                          int64_t n_col, tdm_error *err) {
-    const meta_device *device = buffer->device;
-    const meta_item *item;
-    tdm_status status =
-        part_find(buffer, off, desc, row_first, n_row, col_first, n_col, &item, err);
-    for (int32_t d = 0; d < device->n_member && status == TDM_OK && item != NULL; d++) {
-        meta_slice slice;
-        if (item->member_size[d] == 0) continue;
-        status = meta_slice_find(device, &item->tensor, d, &slice, err);
-        if (status == TDM_OK)
-            status = meta_slice_download(device, d, buffer->members[d], item->member_off[d],
-                                         &item->tensor, &slice, dst, row_pitch, row_first, n_row,
-                                         col_first, n_col, err);
-    }
-    return status;
+    return tensor_move(buffer, off, desc, NULL, dst, row_pitch, row_first, n_row, col_first, n_col,
+                       err);
 }
 
 /* ---- Caches ---- */

@@ -4,11 +4,8 @@
  * go to standard output, everything else to standard error.
  */
 #include <errno.h>
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runner/chat/chat_answer.h"
@@ -17,6 +14,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/interrupt.h"
+#include "runner/sampling.h"
 
 typedef struct chat {
     runner_app *app;
@@ -321,30 +319,13 @@ static tdm_status turn(chat *c, tdm_error *err) {
     return status;
 }
 
-static uint64_t seed_find(runner_config *config) {
-    int64_t seed = runner_config_get_int(config, "seed");
-    if (seed >= 0) return (uint64_t)seed;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return ((uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u + (uint64_t)now.tv_sec +
-            (uint64_t)getpid()) >>
-           32;
-}
-
 static void params_read(chat *c) {
     runner_config *config = c->app->config;
     bool is_default =
         runner_config_get_origin(config, "context-shift").level == RUNNER_LEVEL_BUILT_IN;
     c->params = (runner_chat_answer_params){
         .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
-        .sampler = {.struct_size = sizeof c->params.sampler,
-                    .temp = (float)runner_config_get_float(config, "temp"),
-                    .top_k = (int32_t)runner_config_get_int(config, "top-k"),
-                    .top_p = fmaxf((float)runner_config_get_float(config, "top-p"), FLT_MIN),
-                    .min_p = (float)runner_config_get_float(config, "min-p"),
-                    .repeat_penalty = (float)runner_config_get_float(config, "repeat-penalty"),
-                    .repeat_last_n = (int32_t)runner_config_get_int(config, "repeat-last-n"),
-                    .seed = seed_find(config)},
+        .sampler = runner_sampling_read(config),
         .n_predict = (int32_t)runner_config_get_int(config, "predict"),
         .shifts_context = is_default || runner_config_get_bool(config, "context-shift"),
         .stop = c->prompt.stop,

@@ -4,11 +4,8 @@
  * standard error.
  */
 #include <errno.h>
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "runner/plan/fit.h"
@@ -17,6 +14,7 @@
 #include "runner/profile.h"
 #include "runner/prompt.h"
 #include "runner/prompt_cache.h"
+#include "runner/sampling.h"
 
 /* Text of a sequence that is printed after those before it. */
 typedef struct pending_text {
@@ -218,16 +216,6 @@ static void prompt_done(void *user) {
 
 /* ---- The command ---- */
 
-static uint64_t seed_find(runner_config *config) {
-    int64_t seed = runner_config_get_int(config, "seed");
-    if (seed >= 0) return (uint64_t)seed;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t mix =
-        (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u + (uint64_t)now.tv_sec + (uint64_t)getpid();
-    return (mix ^ mix >> 32) & 0xffffffffu; /* what --seed takes */
-}
-
 /* The token that begins every text is kept besides those of `keep`. */
 static int32_t keep_find(run *r) {
     int64_t n_keep = runner_config_get_int(r->app->config, "keep");
@@ -242,15 +230,7 @@ static runner_generation_params params_read(run *r) {
         .n_prompt = r->n_token,
         .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
         .continues_text = r->has_text,
-        .sampler = {.struct_size = sizeof params.sampler,
-                    .temp = (float)runner_config_get_float(config, "temp"),
-                    .top_k = (int32_t)runner_config_get_int(config, "top-k"),
-                    /* 0 keeps the most likely token; for the sampler it would mean no limit. */
-                    .top_p = fmaxf((float)runner_config_get_float(config, "top-p"), FLT_MIN),
-                    .min_p = (float)runner_config_get_float(config, "min-p"),
-                    .repeat_penalty = (float)runner_config_get_float(config, "repeat-penalty"),
-                    .repeat_last_n = (int32_t)runner_config_get_int(config, "repeat-last-n"),
-                    .seed = seed_find(config)},
+        .sampler = runner_sampling_read(config),
         .n_seq = r->n_seq,
         .n_predict = (int32_t)runner_config_get_int(config, "predict"),
         .n_keep = keep_find(r),

@@ -288,9 +288,9 @@ static void upload_all(slice_case *c) {
                        tdm_type_row_size(c->desc.type, p->col_first),
                    tdm_type_row_size(c->desc.type, p->n_col));
         for (int32_t d = 0; d < c->n_member; d++)
-            if (meta_slice_upload(&group, d, c->buffers[d], c->offs[d], &c->desc, &c->slices[d],
-                                  src, pitch, p->row_first, p->n_row, p->col_first, p->n_col,
-                                  &err) != TDM_OK)
+            if (meta_slice_move(&group, d, c->buffers[d], c->offs[d], &c->desc, &c->slices[d], src,
+                                NULL, pitch, p->row_first, p->n_row, p->col_first, p->n_col,
+                                &err) != TDM_OK)
                 fail_msg("%s", err.message);
         free(src);
     }
@@ -308,9 +308,9 @@ static void download_all(const slice_case *c, uint8_t *dst) {
         const int32_t first = (int32_t)random_below(c->n_member);
         for (int32_t k = 0; k < c->n_member; k++) {
             const int32_t d = (first + k) % c->n_member;
-            if (meta_slice_download(&group, d, c->buffers[d], c->offs[d], &c->desc, &c->slices[d],
-                                    to, c->row_size, p->row_first, p->n_row, p->col_first, p->n_col,
-                                    &err) != TDM_OK)
+            if (meta_slice_move(&group, d, c->buffers[d], c->offs[d], &c->desc, &c->slices[d], NULL,
+                                to, c->row_size, p->row_first, p->n_row, p->col_first, p->n_col,
+                                &err) != TDM_OK)
                 fail_msg("%s", err.message);
         }
     }
@@ -475,14 +475,14 @@ static void test_zero_share(void **context) {
         assert_int_equal(meta_slice_size(&group, d, &c.slices[d], &size, &err), TDM_OK);
         assert_int_equal(size, d == 0 ? 0 : sizeof values);
         buffer_make(&c, d);
-        assert_int_equal(meta_slice_upload(&group, d, c.buffers[d], c.offs[d], &c.desc,
-                                           &c.slices[d], values, sizeof values, 0, 1, 0, 7, &err),
+        assert_int_equal(meta_slice_move(&group, d, c.buffers[d], c.offs[d], &c.desc, &c.slices[d],
+                                         values, NULL, sizeof values, 0, 1, 0, 7, &err),
                          TDM_OK);
     }
     for (int32_t d = 0; d < 3; d++) {
         assert_true(back[0] == (d <= 1 ? 0 : 1));
-        assert_int_equal(meta_slice_download(&group, d, c.buffers[d], c.offs[d], &c.desc,
-                                             &c.slices[d], back, sizeof back, 0, 1, 0, 7, &err),
+        assert_int_equal(meta_slice_move(&group, d, c.buffers[d], c.offs[d], &c.desc, &c.slices[d],
+                                         NULL, back, sizeof back, 0, 1, 0, 7, &err),
                          TDM_OK);
     }
     assert_memory_equal(values, back, sizeof back);

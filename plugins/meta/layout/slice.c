@@ -287,36 +287,17 @@ static tdm_status slice_move_run(const slice_move *m, const int64_t ne[TDM_MAX_D
     return status;
 }
 
-tdm_status meta_slice_upload(const meta_device *device, int32_t d, tdm_buffer *buffer, uint64_t off,
-                             const tdm_tensor_desc *desc, const meta_slice *slice, const void *src,
-                             uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                             int64_t col_first, int64_t n_col, tdm_error *err) {
+tdm_status meta_slice_move(const meta_device *device, int32_t d, tdm_buffer *buffer, uint64_t off,
+                           const tdm_tensor_desc *desc, const meta_slice *slice, const void *src,
+                           void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                           int64_t col_first, int64_t n_col, tdm_error *err) {
     const slice_move move = {.device = device,
                              .d = d,
                              .buffer = buffer,
                              .off = off,
                              .slice = slice,
-                             .host = (uint8_t *)(uintptr_t)src,
-                             .row_pitch = row_pitch,
-                             .row_first = row_first,
-                             .n_row = n_row,
-                             .col_first = col_first,
-                             .n_col = n_col,
-                             .err = err};
-    return slice_move_run(&move, desc->ne);
-}
-
-tdm_status meta_slice_download(const meta_device *device, int32_t d, tdm_buffer *buffer,
-                               uint64_t off, const tdm_tensor_desc *desc, const meta_slice *slice,
-                               void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                               int64_t col_first, int64_t n_col, tdm_error *err) {
-    const slice_move move = {.device = device,
-                             .d = d,
-                             .buffer = buffer,
-                             .off = off,
-                             .slice = slice,
-                             .is_download = true,
-                             .host = dst,
+                             .is_download = src == NULL,
+                             .host = src == NULL ? dst : (uint8_t *)(uintptr_t)src,
                              .row_pitch = row_pitch,
                              .row_first = row_first,
                              .n_row = n_row,
