@@ -325,6 +325,16 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
     return TDM_OK;
 }
 
+/* With this slot the core puts no adapter before a group that is a member of another, so that the
+ * outer group sees and claims its devices (claims.h). */
+static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
+                                        uint8_t *supported_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        supported_out[i] = device_supports_op(device, graph, i, NULL) == TDM_OK;
+    return TDM_OK;
+}
+
 const tdm_device_ops meta_device_ops = {
     .struct_size = sizeof(tdm_device_ops),
     .count = device_count,
@@ -333,5 +343,6 @@ const tdm_device_ops meta_device_ops = {
     .close = device_close,
     .get_info = device_get_info,
     .supports_op = device_supports_op,
+    .graph_supports = device_graph_supports,
     .measure_limits = meta_limits_measure,
 };

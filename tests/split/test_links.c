@@ -131,29 +131,55 @@ static void *measurer_main(void *arg) {
     return NULL;
 }
 
-/* "a": c0, c1; "b": c1, c0. A CPU device runs one plan at a time, and the plans of a pair wait for
- * each other. Without claims each group gets one of the devices. */
-static void test_measured_crosswise(void **state) {
-    (void)state;
-    fault_rig *rig = rig_declare(2, (const char *const[]){NULL, NULL}, "share=1,1");
+static tdm_open_device *group_open(fault_rig *rig, const char *name, const char *members) {
+    tdm_open_device *dev = NULL;
+    const tdm_option options[] = {{"members", members}, {"share", "1,1"}, {"timeout", "20"}};
+    const tdm_device_spec spec = {name, "meta", 0, options, 3};
+    OK(tdm_runtime_declare(rig->rt, &spec, err));
+    OK(tdm_runtime_open(rig->rt, name, &dev, err));
+    return dev;
+}
+
+/* Each group is described many times, by a thread of its own. Nothing is late. */
+static void crosswise_check(fault_rig *rig, const char *const members[2]) {
     measurer measurers[2];
     pthread_t threads[2];
     memset(measurers, 0, sizeof measurers);
-    for (int g = 0; g < 2; g++) {
-        const char *name = g == 0 ? "a" : "b";
-        const tdm_option options[] = {
-            {"members", g == 0 ? "c0,c1" : "c1,c0"}, {"share", "1,1"}, {"timeout", "20"}};
-        const tdm_device_spec spec = {name, "meta", 0, options, 3};
-        OK(tdm_runtime_declare(rig->rt, &spec, err));
-        OK(tdm_runtime_open(rig->rt, name, &measurers[g].group, err));
-    }
+    for (int g = 0; g < 2; g++)
+        measurers[g].group = group_open(rig, g == 0 ? "a" : "b", members[g]);
     for (int g = 0; g < 2; g++)
         assert_int_equal(pthread_create(&threads[g], NULL, measurer_main, &measurers[g]), 0);
     for (int g = 0; g < 2; g++) pthread_join(threads[g], NULL);
     for (int g = 0; g < 2; g++)
         if (measurers[g].n_done != N_REPORT)
             fail_msg("group %d: %d reports, %s", g, measurers[g].n_done, measurers[g].err.message);
-    assert_string_equal(rig->log, ""); /* nothing was late */
+    assert_string_equal(rig->log, "");
+}
+
+/* "a": c0, c1; "b": c1, c0. A CPU device runs one plan at a time, and the plans of a pair wait for
+ * each other. Without claims each group gets one of the devices. */
+static void test_measured_crosswise(void **state) {
+    (void)state;
+    fault_rig *rig = rig_declare(2, (const char *const[]){NULL, NULL}, "share=1,1");
+    crosswise_check(rig, (const char *const[]){"c0,c1", "c1,c0"});
+    rig_close(rig);
+}
+
+/* Groups whose first members are groups. A group is never behind an adapter of the core, so that
+ * the outer group knows and claims all devices. */
+static void test_nested_claims(void **state) {
+    (void)state;
+    fault_rig *rig = rig_declare(3, (const char *const[]){NULL, NULL, NULL}, "share=1,1,1");
+    group_open(rig, "ab", "c0,c1");
+    group_open(rig, "cb", "c2,c1");
+    crosswise_check(rig, (const char *const[]){"ab,c2", "cb,c0"});
+    for (int g = 0; g < 2; g++) {
+        tdm_open_device *outer = NULL;
+        OK(tdm_runtime_open(rig->rt, g == 0 ? "a" : "b", &outer, err));
+        const meta_claims *claims = &tdm_open_device_handle(outer)->claims;
+        assert_false(claims->is_off);
+        assert_int_equal(claims->n, 3);
+    }
     rig_close(rig);
 }
 
@@ -164,6 +190,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_silent),
         cmocka_unit_test(test_measured_crosswise),
+        cmocka_unit_test(test_nested_claims),
     };
     setenv("TANDEM_TEST_RATES", "1e9,1e9", 1);
     setenv("TANDEM_TEST_LINKS", "measure", 1);

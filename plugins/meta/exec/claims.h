@@ -7,8 +7,8 @@
  * a host, and releases them when it has ended.
  *
  * A member that is a group has its devices claimed by the outer group; its own runs then claim
- * nothing. Behind an adapter of the core the devices of such a member are not known: the outer
- * group then claims nothing, and the inner one claims its own.
+ * nothing. The core puts no adapter before a group. Where another plugin stands before it, its
+ * devices are not known: the outer group then claims nothing, and the inner one claims its own.
  */
 #ifndef TANDEM_META_CLAIMS_H
 #define TANDEM_META_CLAIMS_H

@@ -9,6 +9,7 @@
 
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/exec/event.h"
+#include "plugins/meta/exec/queue.h"
 #include "plugins/meta/exec/stall_timer.h"
 #include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/members.h"
@@ -146,6 +147,7 @@ static tdm_status part_open(link_test *t, int32_t rank, tdm_error *err) {
     if (status == TDM_OK) status = ops->alloc(member->acquired.device, &params, &p->memory, err);
     if (status == TDM_OK) status = ops->fill(p->memory, 0, params.size, 0, err);
     if (status == TDM_OK) status = queue->create(member->acquired.device, &p->queue, err);
+    if (status == TDM_OK && queue == &meta_queue_ops) meta_queue_set_inner(p->queue);
     if (status == TDM_OK) status = t->device->host->semaphore->create(0, &p->semaphore, err);
     if (status == TDM_OK)
         status = queue->graph_prepare(p->queue, &p->graph, &plan_params, &p->plan, err);

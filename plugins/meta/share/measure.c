@@ -344,23 +344,45 @@ static bool rates_given(meta_device *device, tdm_error *err, tdm_status *status_
     return true;
 }
 
-tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
-    tdm_status given;
+double meta_rate_without_submission(double rate, double work, double submit) {
+    double seconds = rate > 0 ? work / rate : 0;
+    if (!(seconds > 0) || !(submit > 0)) return rate;
+    /* A run that is mostly submission says little about its work: at most half is left out. */
+    double left = submit < seconds / 2 ? seconds - submit : seconds / 2;
+    return work / left;
+}
+
+/* Bytes or multiply-adds of one run on each member. */
+typedef struct run_work {
+    double read[TDM_MAX_MEMBERS], multiply[TDM_MAX_MEMBERS];
+} run_work;
+
+/* Every run that was measured has a submission, which predictions count apart. */
+static void submissions_leave_out(meta_device *device, const run_work *work) {
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *m = &device->members[d];
+        double *const read[2] = {&m->bandwidth, &m->bandwidth_alone};
+        double *const multiply[2] = {&m->arithmetic, &m->arithmetic_alone};
+        for (int i = 0; i < 2; i++) {
+            *read[i] = meta_rate_without_submission(*read[i], work->read[d], m->submit_seconds);
+            *multiply[i] =
+                meta_rate_without_submission(*multiply[i], work->multiply[d], m->submit_seconds);
+        }
+    }
+}
+
+static tdm_status members_measure(meta_device *device, tdm_type type, run_work *work,
+                                  tdm_error *err) {
     double rate[TDM_MAX_MEMBERS] = {0}, alone[TDM_MAX_MEMBERS] = {0};
-    uint64_t row = tdm_type_row_size(type, WEIGHT_COLUMNS);
-    if (device->is_measured && device->measured_type == type) return TDM_OK;
-    if (rates_given(device, err, &given))
-        return given == TDM_OK ? meta_links_find(device, err) : given;
-    if (row == 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
-                        tdm_type_name(type));
+    const uint64_t row = tdm_type_row_size(type, WEIGHT_COLUMNS);
     product *products = meta_alloc(device->host, TDM_MAX_MEMBERS * sizeof *products);
     if (products == NULL) return meta_no_memory("to measure members", err);
     int64_t n = (int64_t)(WEIGHT_SIZE / row);
     tdm_status status = rates_find(device, type, n, 1, rate, alone, products, err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
-        device->members[d].bandwidth = rate[d] * (double)products[d].weight_size;
-        device->members[d].bandwidth_alone = alone[d] * (double)products[d].weight_size;
+        work->read[d] = (double)products[d].weight_size;
+        device->members[d].bandwidth = rate[d] * work->read[d];
+        device->members[d].bandwidth_alone = alone[d] * work->read[d];
     }
     products_end(products, device->n_member);
     memset(rate, 0, sizeof rate);
@@ -369,15 +391,29 @@ tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
     n = (int64_t)(SMALL_SIZE / row);
     if (status == TDM_OK) status = rates_find(device, type, n, MANY, rate, alone, products, err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
-        device->members[d].arithmetic = rate[d] * products[d].n_mac;
-        device->members[d].arithmetic_alone = alone[d] * products[d].n_mac;
+        work->multiply[d] = products[d].n_mac;
+        device->members[d].arithmetic = rate[d] * work->multiply[d];
+        device->members[d].arithmetic_alone = alone[d] * work->multiply[d];
     }
     products_end(products, device->n_member);
     meta_free(device->host, products, TDM_MAX_MEMBERS * sizeof *products);
-    if (status == TDM_OK) status = meta_links_find(device, err);
-    if (status == TDM_OK) {
-        device->is_measured = true;
-        device->measured_type = type;
-    }
     return status;
+}
+
+tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
+    tdm_status given;
+    run_work work = {{0}};
+    if (device->is_measured && device->measured_type == type) return TDM_OK;
+    if (rates_given(device, err, &given))
+        return given == TDM_OK ? meta_links_find(device, err) : given;
+    if (tdm_type_row_size(type, WEIGHT_COLUMNS) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
+                        tdm_type_name(type));
+    tdm_status status = members_measure(device, type, &work, err);
+    if (status == TDM_OK) status = meta_links_find(device, err);
+    if (status != TDM_OK) return status;
+    submissions_leave_out(device, &work);
+    device->is_measured = true;
+    device->measured_type = type;
+    return TDM_OK;
 }

@@ -21,4 +21,9 @@
  * members. */
 tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err);
 
+/* The rate of a device, measured as `rate` by runs of `work` bytes or multiply-adds, without the
+ * `submit` seconds that each run took for its submission. At most half of a run is left out. 0
+ * stays 0. [any-thread] */
+double meta_rate_without_submission(double rate, double work, double submit);
+
 #endif
