@@ -141,6 +141,32 @@ static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, 
     return status;
 }
 
+/* Bytes of the caches and recurrent states that the device keeps; page_size 0 = it keeps no
+ * caches. */
+static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
+                                 uint64_t page_size, uint64_t *size_out, tdm_error *err) {
+    const int32_t n_layer = m->hparams.n_layer;
+    uint64_t size;
+    *size_out = 0;
+    for (int32_t i = 0; i < LLM_STATE_KINDS * n_layer; i++) {
+        const llm_state_kind kind = (llm_state_kind)(i / n_layer);
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        uint64_t each = page_size, n = (uint64_t)ctx->cache.n_page;
+        if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
+        if (kind != LLM_STATE_ROWS) {
+            n = (uint64_t)ctx->cache.n_slot;
+            if (tdm_open_device_kv_page_size(dev, &desc, &each, NULL) != TDM_OK) each = 0;
+        }
+        if (__builtin_mul_overflow(each, n, &size) ||
+            __builtin_add_overflow(size, LLM_STATE_ALIGN - 1, &size) ||
+            __builtin_add_overflow(*size_out, size / LLM_STATE_ALIGN * LLM_STATE_ALIGN, size_out))
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "ctx-size %d: the cache is larger than 2^64 bytes", ctx->n_ctx);
+    }
+    return TDM_OK;
+}
+
 /* Fills the only member in the report of a device that is not a group. */
 static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                                  uint64_t page_size, const tdm_graph *graph, const kept *k,
@@ -154,14 +180,10 @@ static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const
     member->memory_total = info.memory_total;
     member->memory_free = info.memory_free;
     status = weights_measure(m, dev, k, &member->weight_size, err);
-    uint64_t layer_size, align = info.buffer_align > 64 ? info.buffer_align : 64;
-    if (status == TDM_OK && k->is_cache_kept &&
-        (__builtin_mul_overflow(page_size, (uint64_t)ctx->cache.n_page, &layer_size) ||
-         __builtin_add_overflow(layer_size, LLM_STATE_ALIGN - 1, &layer_size) ||
-         __builtin_mul_overflow(layer_size / LLM_STATE_ALIGN * LLM_STATE_ALIGN,
-                                (uint64_t)m->hparams.n_layer, &member->state_size)))
-        status = tdm_fail(err, TDM_OUT_OF_RANGE, "ctx-size %d: the cache is larger than 2^64 bytes",
-                          ctx->n_ctx);
+    uint64_t align = info.buffer_align > 64 ? info.buffer_align : 64;
+    if (status == TDM_OK)
+        status =
+            states_measure(m, dev, ctx, k->is_cache_kept ? page_size : 0, &member->state_size, err);
     if ((ctx->cache.desc.flags & TDM_KV_IN_HOST) != 0 &&
         (info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) == 0)
         member->host_state_size = member->state_size;

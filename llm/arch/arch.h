@@ -101,6 +101,7 @@ typedef struct llm_arch {
 
     /* Attention. */
     llm_mixer mixer;
+    bool is_recurrent_beside;  /* attention and the recurrent mixer of a layer are added */
     llm_mixer recurrent_mixer; /* of layers whose tensors are those of a recurrent one */
     tdm_rope_mode rope;
     bool has_no_rope;

@@ -13,7 +13,15 @@
 /* ---- Symbols ---- */
 
 /* Values that are cut together share a block: one of these per layer, and the vocabulary. */
-enum { BLOCK_ATTENTION = 0, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_SHARED, BLOCK_CHUNK, BLOCK_COUNT_ };
+enum {
+    BLOCK_ATTENTION = 0,
+    BLOCK_FFN,
+    BLOCK_EXPERTS,
+    BLOCK_SHARED,
+    BLOCK_CHUNK,
+    BLOCK_RECURRENT,
+    BLOCK_COUNT_
+};
 enum { PARTITION_VOCAB = 1, PARTITION_FIRST = 2 };
 
 static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
@@ -48,7 +56,7 @@ static tdm_partition delta_partition(int32_t layer, const llm_layer_spec *s, boo
                                      int32_t v_len) {
     const llm_recurrent_spec *r = &s->recurrent;
     int32_t per_k = r->n_head_v / r->n_head_k, n = 0, n_tile = r->is_tiled ? per_k : 1;
-    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_RECURRENT,
                                      layer, r->n_head_k);
     if (n_tile + 2 > TDM_MAX_SEGMENTS) {
         p = partition_make(0, layer, 1);
@@ -65,10 +73,32 @@ static tdm_partition delta_partition(int32_t layer, const llm_layer_spec *s, boo
 static tdm_partition channels_partition(int32_t layer, int32_t n_channel, int32_t n_segment) {
     int32_t unit = 1;
     while (unit < 64 && n_channel % (2 * unit) == 0 && n_channel / (2 * unit) >= 8) unit *= 2;
-    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_RECURRENT,
                                      layer, n_channel / unit);
     p.n_segment = n_segment;
     for (int32_t i = 0; i < n_segment; i++) p.unit_len[i] = unit;
+    return p;
+}
+
+/* Of a state space of heads a unit is a group, of one of channels it is some channels. */
+static tdm_partition ssm_partition(const llm_layer_spec *s, int32_t layer, llm_dim dim) {
+    const llm_recurrent_spec *r = &s->recurrent;
+    if (r->kind == LLM_MIXER_MAMBA)
+        return channels_partition(layer, r->n_head_v, dim == LLM_DIM_SSM_INNER_TWICE ? 2 : 1);
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_RECURRENT,
+                                     layer, r->n_head_k);
+    const int32_t n_head = r->n_head_v / r->n_head_k, inner = n_head * r->v_len;
+    int32_t n = 0;
+    switch (dim) {
+    case LLM_DIM_SSM_HEADS: p.unit_len[n++] = n_head; break;
+    case LLM_DIM_SSM_GROUPS: p.unit_len[n++] = 1; break;
+    default: p.unit_len[n++] = inner;
+    }
+    if (dim == LLM_DIM_SSM_ALL) p.unit_len[n++] = inner;
+    if (dim == LLM_DIM_SSM_ALL || dim == LLM_DIM_SSM_XBC)
+        p.unit_len[n++] = r->k_len, p.unit_len[n++] = r->k_len;
+    if (dim == LLM_DIM_SSM_ALL) p.unit_len[n++] = n_head;
+    p.n_segment = n;
     return p;
 }
 
@@ -100,6 +130,12 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
     case LLM_DIM_DELTA_V: return delta_partition(layer, s, false, s->recurrent.v_len);
     case LLM_DIM_DELTA_HEADS: return delta_partition(layer, s, false, 1);
     case LLM_DIM_DELTA_HEADS_TWICE: return delta_partition(layer, s, false, 2);
+    case LLM_DIM_SSM_INNER:
+    case LLM_DIM_SSM_INNER_TWICE:
+    case LLM_DIM_SSM_ALL:
+    case LLM_DIM_SSM_XBC:
+    case LLM_DIM_SSM_HEADS:
+    case LLM_DIM_SSM_GROUPS: return ssm_partition(s, layer, dim);
     case LLM_DIM_CHANNELS: return channels_partition(layer, h->n_embd, 1);
     case LLM_DIM_CHANNELS_THRICE: return channels_partition(layer, h->n_embd, 3);
     case LLM_DIM_FF: return columns_partition(layer, BLOCK_FFN, s->n_ff);
@@ -140,6 +176,11 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_FF_WHOLE: return s->n_ff_expert;
     case LLM_DIM_CONV: return s->recurrent.n_conv;
     case LLM_DIM_HEAD_RV: return s->recurrent.v_len;
+    case LLM_DIM_SSM_STATE: return s->recurrent.k_len;
+    case LLM_DIM_SSM_RANK: return s->recurrent.rank;
+    case LLM_DIM_SSM_ROW: return (int64_t)s->recurrent.rank + 2 * (int64_t)s->recurrent.k_len;
+    case LLM_DIM_SSM_GROUP:
+        return (int64_t)s->recurrent.n_head_v / s->recurrent.n_head_k * s->recurrent.v_len;
     default: break;
     }
     const tdm_partition p = dim_partition(m, dim, layer);
@@ -156,7 +197,13 @@ tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
 }
 
 tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
-    llm_dim dim = m->specs[layer].mixer == LLM_MIXER_DELTA ? LLM_DIM_DELTA_HEADS : LLM_DIM_CHANNELS;
+    llm_dim dim = LLM_DIM_CHANNELS;
+    switch (m->specs[layer].recurrent.kind) {
+    case LLM_MIXER_DELTA: dim = LLM_DIM_DELTA_HEADS; break;
+    case LLM_MIXER_MAMBA: dim = LLM_DIM_SSM_INNER; break;
+    case LLM_MIXER_MAMBA2: dim = LLM_DIM_SSM_GROUPS; break;
+    default: break;
+    }
     tdm_partition p = dim_partition(m, dim, layer);
     if (p.id == 0) return (tdm_partition){0};
     p.id += m->partition_base;

@@ -130,7 +130,13 @@
     ARCH(qwen35)                                                                                   \
     ARCH(qwen35moe)                                                                                \
     ARCH(lfm2)                                                                                     \
-    ARCH(lfm2moe)
+    ARCH(lfm2moe)                                                                                  \
+    ARCH(mamba)                                                                                    \
+    ARCH(mamba2)                                                                                   \
+    ARCH(jamba)                                                                                    \
+    ARCH(falcon_h1)                                                                                \
+    ARCH(nemotron_h)                                                                               \
+    ARCH(granitehybrid)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

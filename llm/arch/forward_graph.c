@@ -74,25 +74,28 @@ int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
 /* Units and floats of a unit of a recurrent state; false where the layer has none of the kind. */
 static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t layer, int32_t *n_unit,
                            int64_t *len) {
-    const llm_layer_spec *s = &m->specs[layer];
-    const llm_recurrent_spec *r = &s->recurrent;
-    if (s->mixer == LLM_MIXER_DELTA) {
-        const int64_t per_k = r->n_head_v / r->n_head_k;
-        const bool is_whole = r->is_tiled && per_k + 2 > TDM_MAX_SEGMENTS;
-        const int64_t n_ch = 2 * (int64_t)r->n_head_k * r->k_len + (int64_t)r->n_head_v * r->v_len;
-        if (kind == LLM_RECURRENT_CONV) {
-            *n_unit = is_whole ? 1 : r->n_head_k;
-            *len = n_ch / *n_unit * (r->n_conv - 1);
-        } else {
-            *n_unit = r->is_tiled ? r->n_head_k : r->n_head_v;
-            *len = r->n_head_v / *n_unit * (int64_t)r->k_len * r->v_len;
-        }
-        return true;
-    }
-    if (s->mixer != LLM_MIXER_SHORT_CONV || kind != LLM_RECURRENT_CONV) return false;
+    const llm_recurrent_spec *r = &m->specs[layer].recurrent;
+    const bool is_conv = kind == LLM_RECURRENT_CONV;
+    const int64_t n_matrix = (int64_t)r->n_head_v * r->k_len * r->v_len;
+    int64_t n_ch = (int64_t)r->n_head_v * r->v_len;
+    if (r->kind == LLM_MIXER_ATTENTION) return false;
     const tdm_partition p = llm_recurrent_partition(m, layer);
-    *n_unit = p.n_unit;
-    *len = (int64_t)p.unit_len[0] * (r->n_conv - 1);
+    *n_unit = p.id != 0 ? p.n_unit : 1;
+    switch (r->kind) {
+    case LLM_MIXER_SHORT_CONV:
+        if (!is_conv) return false;
+        n_ch = m->hparams.n_embd;
+        break;
+    case LLM_MIXER_MAMBA: break;
+    case LLM_MIXER_MAMBA2:
+        n_ch += 2 * (int64_t)r->n_head_k * r->k_len;
+        if (!is_conv) *n_unit = r->n_head_v;
+        break;
+    default:
+        n_ch += 2 * (int64_t)r->n_head_k * r->k_len;
+        if (!is_conv) *n_unit = r->is_tiled ? r->n_head_k : r->n_head_v;
+    }
+    *len = (is_conv ? n_ch * (r->n_conv - 1) : n_matrix) / *n_unit;
     return true;
 }
 
@@ -123,7 +126,7 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
 
 bool llm_model_is_recurrent(const llm_model *m) {
     for (int32_t l = 0; l < m->hparams.n_layer; l++)
-        if (!llm_layer_has_cache(&m->specs[l])) return true;
+        if (m->specs[l].recurrent.kind != LLM_MIXER_ATTENTION) return true;
     return false;
 }
 

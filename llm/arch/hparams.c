@@ -197,6 +197,7 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
     llm_key_int(r, "ssm.state_size", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_state);
     llm_key_int(r, "ssm.time_step_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_rank);
     llm_key_int(r, "ssm.group_count", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_group);
+    llm_key_bool(r, "ssm.dt_b_c_rms", LLM_GGUF_OPTIONAL, &h->has_ssm_norms);
     if (r->status == TDM_OK && h->n_conv < 2)
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS,
@@ -271,7 +272,9 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     llm_key_int(&r, "block_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h.n_layer);
     llm_key_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h.n_embd);
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
-    if (r.status == TDM_OK)
+    if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
+        llm_key_each_or_none(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
+    else if (r.status == TDM_OK)
         llm_key_each(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, arch, &h);
     if (r.status == TDM_OK) read_rope(&r, arch, &h);

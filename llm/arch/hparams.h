@@ -76,6 +76,7 @@ typedef struct llm_hparams {
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
+    bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;
 } llm_hparams;

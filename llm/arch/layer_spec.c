@@ -29,6 +29,10 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     bool has_experts = h->n_expert > 0 && layer >= h->n_layer_dense && has_any(gguf, routed, layer);
     bool has_dense =
         !has_experts || (arch->both_scale != 0 && llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer));
+    /* Layers of such an architecture may have no channel block. */
+    if ((arch->keys & LLM_KEY_RECURRENT) != 0 && !llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer) &&
+        !llm_layer_has(gguf, LLM_ROLE_FFN_DOWN, layer))
+        has_dense = false;
     spec->n_ff = has_dense ? h->n_ff : 0;
     spec->n_ff_expert = has_experts ? h->n_ff_expert : 0;
     spec->n_ff_shared = has_experts && has_any(gguf, shared, layer) ? h->n_ff_shared : 0;
@@ -77,22 +81,30 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
 /* The sizes of a layer with recurrent states. */
 static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                                  llm_layer_spec *s, tdm_error *err) {
-    bool is_tiled = s->recurrent.is_tiled;
-    if (s->mixer != LLM_MIXER_DELTA && s->mixer != LLM_MIXER_SHORT_CONV) return TDM_OK;
-    s->recurrent = (llm_recurrent_spec){.n_conv = h->n_conv, .is_tiled = is_tiled};
-    if (s->mixer == LLM_MIXER_SHORT_CONV) return TDM_OK;
-    if (h->ssm_group < 1 || h->ssm_rank < 1 || h->ssm_rank % h->ssm_group != 0 ||
-        h->ssm_state < 1 || h->ssm_inner % h->ssm_rank != 0 ||
-        h->ssm_inner / h->ssm_rank != h->ssm_state)
-        return tdm_fail(err, TDM_DATA_LOSS,
-                        "%s: layer %d: keys '%s.ssm.*': %d heads of %d in %d groups do not make "
-                        "%d elements",
-                        llm_gguf_name(gguf), layer, h->arch, h->ssm_rank, h->ssm_state,
-                        h->ssm_group, h->ssm_inner);
-    s->recurrent.n_head_k = h->ssm_group;
-    s->recurrent.n_head_v = h->ssm_rank;
-    s->recurrent.k_len = s->recurrent.v_len = h->ssm_state;
-    return TDM_OK;
+    llm_recurrent_spec *r = &s->recurrent;
+    bool is_sound = h->ssm_state > 0 && h->ssm_rank > 0 && h->ssm_inner > 0;
+    if (r->kind == LLM_MIXER_ATTENTION) return TDM_OK;
+    r->n_conv = h->n_conv;
+    if (r->kind == LLM_MIXER_SHORT_CONV) return TDM_OK;
+    r->k_len = h->ssm_state;
+    if (r->kind == LLM_MIXER_MAMBA) {
+        r->n_head_k = r->v_len = 1;
+        r->n_head_v = h->ssm_inner;
+        r->rank = h->ssm_rank;
+    } else if (is_sound) {
+        r->n_head_k = h->ssm_group;
+        r->n_head_v = h->ssm_rank;
+        r->v_len = h->ssm_inner / h->ssm_rank;
+        is_sound = r->n_head_k > 0 && r->n_head_v % r->n_head_k == 0 &&
+                   h->ssm_inner % h->ssm_rank == 0 &&
+                   (r->kind == LLM_MIXER_MAMBA2 || r->v_len == r->k_len);
+    }
+    if (is_sound && (int64_t)r->k_len * r->v_len <= LLM_MAX_HEAD_DIM) return TDM_OK;
+    return tdm_fail(err, TDM_DATA_LOSS,
+                    "%s: layer %d: keys '%s.ssm.*' say %d elements, %d heads, %d groups, states of "
+                    "%d, which do not fit together",
+                    llm_gguf_name(gguf), layer, h->arch, h->ssm_inner, h->ssm_rank, h->ssm_group,
+                    h->ssm_state);
 }
 
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
@@ -131,8 +143,11 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->window_kind = arch->window_kind;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
         }
-        if (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer)) s->mixer = arch->recurrent_mixer;
-        if (llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer)) s->mixer = arch->recurrent_mixer;
+        if (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
+            llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer)) {
+            s->recurrent.kind = arch->recurrent_mixer;
+            if (!arch->is_recurrent_beside) s->mixer = arch->recurrent_mixer;
+        }
         if (arch->layer != NULL) arch->layer(gguf, h, layer, s);
         status = recurrent_fill(gguf, h, layer, s, err);
         if (status != TDM_OK) return status;

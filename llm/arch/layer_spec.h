@@ -21,7 +21,10 @@ typedef enum llm_mixer {
     LLM_MIXER_LATENT,      /* attention over one latent row per token */
     LLM_MIXER_LATENT_WIDE, /* the same, but the cache has the keys and values of every head */
     LLM_MIXER_DELTA,       /* gated delta rule: a matrix for each head */
-    LLM_MIXER_SHORT_CONV   /* a gated short convolution */
+    LLM_MIXER_SHORT_CONV,  /* a gated short convolution */
+    LLM_MIXER_MAMBA,       /* state space of channels */
+    LLM_MIXER_MAMBA2,      /* state space of heads */
+    LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;
 
 /* What a gated unit does beyond act(gate) * up: tdm_moe_params. All 0 = nothing. */
@@ -31,10 +34,12 @@ typedef struct llm_glu {
 
 /* The sizes of a mixer with a recurrent state; all 0 in other layers. */
 typedef struct llm_recurrent_spec {
+    llm_mixer kind;   /* the mixer, or one beside attention; ATTENTION = the layer has none */
     int32_t n_conv;   /* tokens that the convolution reads, the newest included */
-    int32_t n_head_k; /* heads of q and k */
+    int32_t n_head_k; /* heads of q and k; of a state space: groups, heads of C and B */
     int32_t n_head_v; /* a multiple of n_head_k */
     int32_t k_len, v_len;
+    int32_t rank;  /* of a state space of channels: width of the row of time steps */
     bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
 } llm_recurrent_spec;
 
@@ -66,9 +71,14 @@ typedef struct llm_layer_spec {
     int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 
-/* Whether the layer keeps keys and values of tokens; else it has recurrent states. */
+/* Whether the layer has a dense block or experts. */
+static inline bool llm_layer_has_channel(const llm_layer_spec *s) {
+    return s->n_ff > 0 || s->n_ff_expert > 0;
+}
+
+/* Whether the layer keeps keys and values of tokens. */
 static inline bool llm_layer_has_cache(const llm_layer_spec *s) {
-    return s->mixer != LLM_MIXER_DELTA && s->mixer != LLM_MIXER_SHORT_CONV;
+    return s->mixer <= LLM_MIXER_LATENT_WIDE;
 }
 
 #endif

@@ -87,6 +87,25 @@ typedef enum llm_role {
     LLM_ROLE_DELTA_A,
     LLM_ROLE_DELTA_NORM,
     LLM_ROLE_DELTA_OUT,
+    LLM_ROLE_MAMBA_IN,  /* state space of channels: rows of x, then the gate */
+    LLM_ROLE_MAMBA2_IN, /* of heads: rows of the gate, then x, B, C, then time steps */
+    LLM_ROLE_MAMBA_CONV,
+    LLM_ROLE_MAMBA_CONV_BIAS,
+    LLM_ROLE_MAMBA2_CONV,
+    LLM_ROLE_MAMBA2_CONV_BIAS,
+    LLM_ROLE_MAMBA_X,  /* to a row of time steps, then B and C */
+    LLM_ROLE_MAMBA_DT, /* from that row to a time step for each channel */
+    LLM_ROLE_MAMBA_DT_BIAS,
+    LLM_ROLE_MAMBA_DT_NORM,
+    LLM_ROLE_MAMBA_B_NORM,
+    LLM_ROLE_MAMBA_C_NORM,
+    LLM_ROLE_MAMBA_A,
+    LLM_ROLE_MAMBA_D,
+    LLM_ROLE_MAMBA2_A,
+    LLM_ROLE_MAMBA2_D,
+    LLM_ROLE_MAMBA2_DT_BIAS,
+    LLM_ROLE_MAMBA2_NORM, /* a row for each group */
+    LLM_ROLE_MAMBA_OUT,
     LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
     LLM_ROLE_SHORT_CONV,
     LLM_ROLE_SHORT_CONV_OUT,
@@ -145,6 +164,10 @@ typedef enum llm_dim {
     LLM_DIM_FF_WHOLE, /* columns of an expert, on every member */
     LLM_DIM_CONV,     /* tokens that a convolution reads */
     LLM_DIM_HEAD_RV,  /* elements of a head of v of a recurrent layer */
+    LLM_DIM_SSM_STATE,
+    LLM_DIM_SSM_RANK,
+    LLM_DIM_SSM_ROW,   /* of time steps, B and C */
+    LLM_DIM_SSM_GROUP, /* elements of a group of heads */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */
@@ -161,7 +184,13 @@ typedef enum llm_dim {
     LLM_DIM_DELTA_V,    /* elements of all heads of v */
     LLM_DIM_DELTA_HEADS,
     LLM_DIM_DELTA_HEADS_TWICE, /* two numbers for each head of v, by heads of k */
-    LLM_DIM_CHANNELS,          /* of a short convolution, as wide as the stream */
+    LLM_DIM_SSM_INNER,         /* of a state space: all channels, by groups */
+    LLM_DIM_SSM_INNER_TWICE,   /* x, then the gate */
+    LLM_DIM_SSM_ALL,           /* gate, x, B, C, time steps */
+    LLM_DIM_SSM_XBC,           /* x, B, C */
+    LLM_DIM_SSM_HEADS,
+    LLM_DIM_SSM_GROUPS,
+    LLM_DIM_CHANNELS, /* of a short convolution, as wide as the stream */
     LLM_DIM_CHANNELS_THRICE,
     LLM_DIM_FF,
     LLM_DIM_FF_TWICE, /* columns of the gate, then of up */

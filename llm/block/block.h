@@ -68,6 +68,12 @@ int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_
 void llm_declare_delta(llm_declarer *d);
 int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
+/* State spaces: of channels, and of heads. */
+void llm_declare_mamba(llm_declarer *d);
+int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+void llm_declare_mamba2(llm_declarer *d);
+int32_t llm_build_mamba2(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 /* A gated short convolution. */
 void llm_declare_short_conv(llm_declarer *d);
 int32_t llm_build_short_conv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -16,7 +16,7 @@ static void layer_declare(llm_declarer *d) {
     const llm_layer_spec *s = &d->model->specs[d->layer];
     llm_declare_norm(d, s->norm_mixer);
     llm_declare_norm(d, s->norm_mixer_post);
-    llm_declare_norm(d, s->norm_channel);
+    if (llm_layer_has_channel(s)) llm_declare_norm(d, s->norm_channel);
     llm_declare_norm(d, s->norm_channel_post);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
@@ -26,7 +26,12 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_ATTENTION: llm_declare_attention(d); break;
     case LLM_MIXER_DELTA: llm_declare_delta(d); break;
     case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
+    case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
+    case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
+    case LLM_MIXER_NONE: break;
     }
+    if (d->model->arch->is_recurrent_beside && s->recurrent.kind == LLM_MIXER_MAMBA2)
+        llm_declare_mamba2(d);
     if (s->n_ff_expert > 0) llm_declare_experts(d);
     if (s->n_ff > 0) llm_declare_ffn(d);
 }
@@ -70,6 +75,13 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     case LLM_MIXER_ATTENTION: o = llm_build_attention(g, layer, in); break;
     case LLM_MIXER_DELTA: o = llm_build_delta(g, layer, in); break;
     case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
+    case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
+    case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;
+    case LLM_MIXER_NONE: break;
+    }
+    if (m->arch->is_recurrent_beside && m->specs[layer].recurrent.kind == LLM_MIXER_MAMBA2) {
+        int32_t beside = llm_build_mamba2(g, layer, in);
+        if (o >= 0) o = tdm_build_add(g->b, o, beside);
     }
     if (o < 0) return -1;
     o = norm_post(g, layer, m->specs[layer].norm_mixer_post, o);
@@ -119,7 +131,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = build_mixer(g, layer, &in), n = in.x;
     channel_input channel = {-1, -1};
-    if (o < 0) return -1;
+    if (o < 0 && (s->mixer != LLM_MIXER_NONE || !in.is_needed)) return -1;
     if (s->is_parallel) {
         if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
         if (is_short) {
@@ -131,11 +143,12 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     }
     bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
     if (is_kept) channel.before = is_short ? out_rows(g, x) : x;
-    x = tdm_build_add(b, x, o);
+    if (o >= 0) x = tdm_build_add(b, x, o);
     if (is_short) {
         x = out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
+    if (!llm_layer_has_channel(s)) return x;
     channel.x = norm_if(g, layer, s->norm_channel, x);
     return tdm_build_add(b, x, build_channel(g, layer, &channel));
 }

@@ -18,7 +18,8 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Chunks are computed in another order than single tokens on a fast path, and nothing else. */
 #define BOUND 1e-10
 
-static const char *const names[] = {"qwen35-dense", "lfm2-dense", "qwen3next-moe"};
+static const char *const names[] = {"qwen35-dense", "lfm2-dense", "qwen3next-moe",
+                                    "granitehybrid-dense", "mamba-dense"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {

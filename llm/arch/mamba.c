@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * mamba.c: architectures of state spaces, alone or beside attention: Mamba (arXiv:2312.00752), Mamba
+ * 2 (arXiv:2405.21060), Jamba (arXiv:2403.19887), Falcon H1 (arXiv:2507.22448), Nemotron H
+ * (arXiv:2504.03624), Granite 4.
+ */
+#include "llm/arch/families.h"
+
+#define ALONE .keys = LLM_KEY_RECURRENT, .norm_mixer = LLM_ROLE_ATTN_NORM, .has_no_rope = true
+
+const llm_arch llm_arch_mamba = {
+    .name = "mamba", .families = "Mamba, Falcon Mamba", ALONE, .recurrent_mixer = LLM_MIXER_MAMBA};
+
+const llm_arch llm_arch_mamba2 = {
+    .name = "mamba2", .families = "Mamba 2", ALONE, .recurrent_mixer = LLM_MIXER_MAMBA2};
+
+const llm_arch llm_arch_jamba = {
+    .name = "jamba",
+    .families = "Jamba",
+    .keys = LLM_KEY_RECURRENT,
+    LLM_PRE_NORMS,
+    .has_no_rope = true,
+    .recurrent_mixer = LLM_MIXER_MAMBA,
+    .act = TDM_ACT_SILU,
+};
+
+/* Factors of frequencies in a file do not apply. */
+static void falcon_h1_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                            llm_layer_spec *spec) {
+    (void)gguf, (void)h, (void)layer;
+    spec->has_rope_factors = false;
+}
+
+const llm_arch llm_arch_falcon_h1 = {
+    .name = "falcon-h1",
+    .families = "Falcon H1",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .recurrent_mixer = LLM_MIXER_MAMBA2,
+    .is_recurrent_beside = true,
+    .act = TDM_ACT_SILU,
+    .layer = falcon_h1_layer,
+    .harmless = " attn_output.bias ",
+};
+
+/* A layer is a mixer or a channel block, behind the same norm. */
+static void nemotron_h_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                             llm_layer_spec *spec) {
+    (void)gguf, (void)h, (void)layer;
+    if (!llm_layer_has_channel(spec)) return;
+    spec->mixer = LLM_MIXER_NONE;
+    spec->norm_mixer = LLM_ROLE_NONE;
+    spec->norm_channel = LLM_ROLE_ATTN_NORM;
+}
+
+const llm_arch llm_arch_nemotron_h = {
+    .name = "nemotron_h",
+    .families = "Nemotron H, Nemotron Nano 2",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE,
+    .norm_mixer = LLM_ROLE_ATTN_NORM,
+    .has_no_rope = true,
+    .recurrent_mixer = LLM_MIXER_MAMBA2,
+    .ffn = LLM_FFN_SQUARED,
+    .act = TDM_ACT_RELU,
+    .layer = nemotron_h_layer,
+};
+
+/* The key tells whether heads are rotated at all. */
+static void granite_hybrid_read(llm_key_reader *r, llm_hparams *h) {
+    bool is_rotated = true;
+    llm_key_bool(r, "rope.scaling.finetuned", LLM_GGUF_OPTIONAL, &is_rotated);
+    if (!is_rotated) h->rope.n_rot = 0;
+}
+
+const llm_arch llm_arch_granitehybrid = {
+    .name = "granitehybrid",
+    .families = "Granite 4",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EMBD_SCALE | LLM_KEY_RESIDUAL_SCALE |
+            LLM_KEY_LOGIT_DIVISOR | LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .recurrent_mixer = LLM_MIXER_MAMBA2,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .read = granite_hybrid_read,
+};
