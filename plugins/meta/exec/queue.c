@@ -27,6 +27,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "core/base/jobs.h"
 #include "plugins/meta/exec/deliver.h"
 #include "plugins/meta/exec/event.h"
 #include "plugins/meta/exec/replicas.h"
@@ -35,7 +36,6 @@
 #include "plugins/meta/rules/compile.h"
 
 enum {
-    MAX_LOCAL_SIGNALS = 8,
     SLICE_MIN_NS = 5000000, /* between two polls of the other members while one is awaited */
     SLICE_MAX_NS = META_POLL_NS
 };
@@ -44,16 +44,6 @@ enum {
 /* The grace period, in which members leave a run that timed out, is the timeout but at most
  * this. */
 #define GRACE_MAX_NS 2e9
-
-typedef struct queue_job {
-    struct queue_job *next;
-    meta_plan *plan;
-    tdm_point *waits; /* this and the next point into `block` */
-    tdm_point *signals;
-    int32_t n_wait, n_signal;
-    void *block;
-    size_t block_size;
-} queue_job;
 
 /* Whose turn it is to write the state of a member's run: the coordinator's but while RUNNING. The
  * coordinator may take it away from a thread that sits in a driver (LOST). Such a thread writes
@@ -72,8 +62,7 @@ typedef struct queue_thread {
 
 struct tdm_queue {
     meta_device *device;
-    pthread_mutex_t mutex; /* of the lists of jobs */
-    queue_job *first, *last, *unused;
+    tdm_jobs jobs;
     meta_event submitted; /* jobs, for the coordinator */
     meta_event begun;     /* runs, for the members' threads */
     meta_event ended;     /* parts, for the coordinator */
@@ -428,7 +417,7 @@ static void parts_start(tdm_queue *queue) {
 }
 
 /* *spent_ns_out: of the members' parts; 0 where they were not started. Under device->mutex. */
-static tdm_status plan_run(tdm_queue *queue, const queue_job *job, uint64_t *spent_ns_out,
+static tdm_status plan_run(tdm_queue *queue, const tdm_job *job, uint64_t *spent_ns_out,
                            tdm_error *err) {
     meta_device *device = queue->device;
     tdm_status status = broken_check(device, err);
@@ -467,99 +456,30 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, uint64_t *spe
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
-static void job_free(const tdm_host *host, queue_job *job) {
-    meta_free(host, job->block, job->block_size);
-    meta_free(host, job, sizeof *job);
-}
-
-static void job_recycle(tdm_queue *queue, queue_job *job) {
-    pthread_mutex_lock(&queue->mutex);
-    job->next = queue->unused;
-    queue->unused = job;
-    pthread_mutex_unlock(&queue->mutex);
-}
-
-/* An unused job with room for these arrays; NULL without memory. */
-static queue_job *job_get(tdm_queue *queue, int32_t n_wait, int32_t n_signal) {
-    const tdm_host *host = queue->device->host;
-    size_t block_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
-    pthread_mutex_lock(&queue->mutex);
-    queue_job *job = queue->unused;
-    if (job != NULL) queue->unused = job->next;
-    pthread_mutex_unlock(&queue->mutex);
-    if (job == NULL && (job = meta_alloc(host, sizeof *job)) == NULL) return NULL;
-    if (job->block == NULL || job->block_size < block_size) {
-        meta_free(host, job->block, job->block_size);
-        job->block_size = block_size > 256 ? block_size : 256;
-        job->block = meta_alloc(host, job->block_size);
-        if (job->block == NULL) {
-            job_free(host, job);
-            return NULL;
-        }
-    }
-    job->waits = job->block;
-    job->signals = job->waits + n_wait;
-    job->n_wait = n_wait;
-    job->n_signal = n_signal;
-    job->next = NULL;
-    return job;
-}
-
-static void points_settle(const tdm_queue *queue, const tdm_point *points, int32_t n,
-                          tdm_status status, const tdm_error *err) {
-    for (int32_t i = 0; i < n; i++) {
-        if (status == TDM_OK)
-            semaphore_ops(queue)->signal(points[i].semaphore, points[i].value);
-        else
-            semaphore_ops(queue)->fail(points[i].semaphore, status, err);
-    }
-}
-
-/* The job is recycled before the signals where these fit into `points`. So a caller that submits
- * again after the signal finds this job, and no second one is allocated. */
-static void job_settle(tdm_queue *queue, queue_job *job, tdm_status status, const tdm_error *err) {
-    tdm_point points[MAX_LOCAL_SIGNALS];
-    int32_t n = job->n_signal;
-    if (n <= MAX_LOCAL_SIGNALS) {
-        memcpy(points, job->signals, (size_t)n * sizeof *points);
-        job_recycle(queue, job);
-        points_settle(queue, points, n, status, err);
-    } else {
-        points_settle(queue, job->signals, n, status, err);
-        job_recycle(queue, job);
-    }
-}
-
-static void job_run(tdm_queue *queue, queue_job *job) {
+static void job_run(tdm_queue *queue, tdm_job *job) {
     tdm_error err = {.struct_size = sizeof err};
     uint64_t spent_ns = 0;
-    for (int32_t i = 0; i < job->n_wait; i++) {
-        tdm_status status = semaphore_ops(queue)->wait(job->waits[i].semaphore, job->waits[i].value,
-                                                       TDM_WAIT_FOREVER, &err);
-        if (status == TDM_OK) continue;
-        job_settle(queue, job, status, &err);
+    tdm_status status = tdm_job_wait(&queue->jobs, job, &err);
+    if (status != TDM_OK) {
+        tdm_job_settle(&queue->jobs, job, status, &err);
         return;
     }
     /* The claims come first: an outer group that waits for this one's mutex has them. */
     if (!queue->is_inner) meta_claims_lock(&queue->device->claims);
     pthread_mutex_lock(&queue->device->mutex);
-    tdm_status status = plan_run(queue, job, &spent_ns, &err);
+    status = plan_run(queue, job, &spent_ns, &err);
     /* Reading the times of all exchanges takes long, so that the signals come first. Who reads the
      * members' times under the mutex finds this run in them. */
-    job_settle(queue, job, status, &err);
+    tdm_job_settle(&queue->jobs, job, status, &err);
     if (spent_ns > 0) times_note(queue, spent_ns);
     pthread_mutex_unlock(&queue->device->mutex);
     if (!queue->is_inner) meta_claims_unlock(&queue->device->claims);
 }
 
-static queue_job *job_take(tdm_queue *queue) {
-    pthread_mutex_lock(&queue->mutex);
-    queue_job *job = queue->first;
-    if (job != NULL) {
-        queue->first = job->next;
-        if (queue->first == NULL) queue->last = NULL;
-    }
-    pthread_mutex_unlock(&queue->mutex);
+static tdm_job *job_take(tdm_queue *queue) {
+    pthread_mutex_lock(&queue->jobs.mutex);
+    tdm_job *job = tdm_jobs_pop(&queue->jobs);
+    pthread_mutex_unlock(&queue->jobs.mutex);
     return job;
 }
 
@@ -567,7 +487,7 @@ static void *coordinator_main(void *arg) {
     tdm_queue *queue = ((queue_thread *)arg)->queue;
     for (;;) {
         uint32_t seen = atomic_load(&queue->submitted.value);
-        queue_job *job = job_take(queue);
+        tdm_job *job = job_take(queue);
         if (job != NULL)
             job_run(queue, job);
         else if (atomic_load(&queue->is_ending))
@@ -591,15 +511,10 @@ static void queue_release(meta_device *device, int32_t d, void *what) {
     }
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         meta_member_queue_destroy(&queue->member_queues[i]);
-    for (queue_job *job = queue->unused; job != NULL;) {
-        queue_job *next = job->next;
-        job_free(host, job);
-        job = next;
-    }
     meta_event_destroy(&queue->submitted);
     meta_event_destroy(&queue->begun);
     meta_event_destroy(&queue->ended);
-    pthread_mutex_destroy(&queue->mutex);
+    tdm_jobs_destroy(&queue->jobs);
     meta_free(host, queue, sizeof *queue);
 }
 
@@ -616,16 +531,16 @@ static void queue_destroy(tdm_queue *queue) {
 }
 
 static tdm_status events_create(tdm_queue *queue, tdm_error *err) {
-    if (pthread_mutex_init(&queue->mutex, NULL) != 0)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
-    tdm_status status = meta_event_create(&queue->submitted, err);
+    tdm_status status = tdm_jobs_init(&queue->jobs, queue->device->host, "group", err);
+    if (status != TDM_OK) return status;
+    status = meta_event_create(&queue->submitted, err);
     if (status == TDM_OK && (status = meta_event_create(&queue->begun, err)) != TDM_OK)
         meta_event_destroy(&queue->submitted);
     if (status == TDM_OK && (status = meta_event_create(&queue->ended, err)) != TDM_OK) {
         meta_event_destroy(&queue->begun);
         meta_event_destroy(&queue->submitted);
     }
-    if (status != TDM_OK) pthread_mutex_destroy(&queue->mutex);
+    if (status != TDM_OK) tdm_jobs_destroy(&queue->jobs);
     return status;
 }
 
@@ -663,21 +578,13 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
     if (plan->queue != queue || !plan->has_bindings)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "group: the plan %s",
                         plan->queue != queue ? "belongs to another queue" : "is not bound");
-    if (n_wait < 0 || n_signal < 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %d waits and %d signals", (int)n_wait,
-                        (int)n_signal);
-    queue_job *job = job_get(queue, n_wait, n_signal);
-    if (job == NULL) return meta_no_memory("to submit a computation", err);
-    job->plan = plan;
-    if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);
-    if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof *signals);
-    pthread_mutex_lock(&queue->mutex);
-    if (queue->last != NULL)
-        queue->last->next = job;
-    else
-        queue->first = job;
-    queue->last = job;
-    pthread_mutex_unlock(&queue->mutex);
+    tdm_job *job = NULL;
+    tdm_status status =
+        tdm_job_make(&queue->jobs, plan, waits, n_wait, signals, n_signal, &job, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&queue->jobs.mutex);
+    tdm_jobs_push(&queue->jobs, job);
+    pthread_mutex_unlock(&queue->jobs.mutex);
     meta_event_signal(&queue->submitted);
     return TDM_OK;
 }
