@@ -254,10 +254,63 @@ static void test_gather_is_seen(void **state) {
     group_rig_close(rig);
 }
 
+/* A fused Q, K and V with one KV head over two members. The query heads are cut one by one, K and V
+ * stay whole on both, so that their weight is not gathered and one sum is all that crosses. */
+static void test_fused_heads_stay_cut(void **state) {
+    enum { N_Q = 8 * HEAD_DIM };
+    (void)state;
+    tdm_error err = {0};
+    group_rig *rig = NULL;
+    const group_topology t = {.n_member = 2,
+                              .shares = {1, 1},
+                              .path = "fast",
+                              .split = "tensor",
+                              .attention = "replicate",
+                              .experts = "hidden",
+                              .reduce_type = "f32",
+                              .check = "off"};
+    const tdm_partition fused = {.id = 1,
+                                 .n_unit = 1,
+                                 .n_segment = 3,
+                                 .unit_len = {N_Q, HEAD_DIM, HEAD_DIM},
+                                 .n_sub = 8,
+                                 .whole_segments = 6};
+    const tdm_partition out = {.id = 1, .n_unit = 1, .n_segment = 1, .unit_len = {N_Q}, .n_sub = 8};
+    const int64_t x_ne[] = {N_EMBD, N_TOK, 1, 1}, qkv_ne[] = {N_EMBD, N_Q + 2 * HEAD_DIM, 1, 1},
+                  o_ne[] = {N_Q, N_EMBD, 1, 1};
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    OK(group_rig_open(&t, &rig, &err));
+    OK(tdm_builder_create(&b, &err));
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    int32_t wqkv = tdm_build_weight(b, "wqkv", TDM_TYPE_F32, qkv_ne, TDM_USAGE_MATMUL);
+    int32_t wo = tdm_build_weight(b, "wo", TDM_TYPE_F32, o_ne, TDM_USAGE_MATMUL);
+    tdm_build_set_partition(b, wqkv, tdm_build_partition(b, &fused), 1);
+    tdm_build_set_partition(b, wo, tdm_build_partition(b, &out), 0);
+    int32_t qkv = tdm_build_matmul(b, wqkv, x);
+    const int64_t q_ne[] = {N_Q, N_TOK, 1, 1}, kv_ne[] = {2 * HEAD_DIM, N_TOK, 1, 1},
+                  q_off[] = {0, 0, 0, 0}, kv_off[] = {N_Q, 0, 0, 0};
+    int32_t q = tdm_build_slice(b, qkv, q_off, q_ne);
+    int32_t kv = tdm_build_slice(b, qkv, kv_off, kv_ne);
+    tdm_build_output(b, tdm_build_scale(b, kv, 1, 0), "kv");
+    tdm_build_output(b, tdm_build_matmul(b, wo, tdm_build_act(b, q, TDM_ACT_SILU)), "y");
+    OK(tdm_builder_finish(b, &graph, &err));
+    tdm_builder_destroy(b);
+    OK(group_load_prepare(rig, group_rig_group(rig), graph, &err));
+    tdm_split_report report = {.struct_size = sizeof report,
+                               .member_size = sizeof(tdm_split_member)};
+    OK(tdm_open_device_split_report(group_rig_group(rig), graph, &report, &err));
+    assert_int_equal(report.n_relayout, 0);
+    assert_int_equal(report.n_exchange, 1);
+    tdm_graph_free(graph);
+    group_rig_close(rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_stay_cut),
         cmocka_unit_test(test_gather_is_seen),
+        cmocka_unit_test(test_fused_heads_stay_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
