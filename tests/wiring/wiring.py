@@ -237,6 +237,23 @@ def type_cpu(sources):
 
 
 @check
+def type_gpu(sources):
+    """GPU plugins have a layout and code for weights of each type, under the type's number."""
+    rows = types(sources, 'FLOAT', 'BLOCK')
+    yield from missing([row.id for row in rows], sources.read('plugins/gpu/layout/weight.c'),
+                       r'\[TDM_TYPE_%s\] =', 'plugins/gpu/layout/weight.c has no row of %s')
+    each = sources.read('plugins/gpu/kernels/each_type.h')
+    for path, text in (('plugins/gpu/kernels/each_type.h', each),
+                       ('plugins/vulkan/shaders/dequant.glsl',
+                        sources.read('plugins/vulkan/shaders/dequant.glsl'))):
+        for row in rows:
+            if re.search(r'#define TYPE_%s +%d\n' % (row.id, row.number), text) is None:
+                yield '%s has no TYPE_%s with the number %d' % (path, row.id, row.number)
+    yield from missing([str(row.number) for row in rows], each, r'#define WEIGHT_TYPE %s\n',
+                       'plugins/gpu/kernels/each_type.h has no part for type %s')
+
+
+@check
 def type_tests(sources):
     """Tests compare the bytes, the numbers and the error of each quantised type with llama.cpp's."""
     ids = type_ids(sources, 'BLOCK')
@@ -496,6 +513,10 @@ MUTATIONS = [
      'no tdm_block_q6_K'),
     ('type_cpu', 'plugins/cpu/ops/weight.c', r'\[TDM_TYPE_BF16\] =', '[0] =', 'no row of BF16'),
     ('type_cpu', 'quant/codes.c', r'\[TDM_TYPE_TQ1_0\] =', '[0] =', 'unpacks TQ1_0'),
+    ('type_gpu', 'plugins/gpu/layout/weight.c', r'\[TDM_TYPE_MXFP4\] =', '[0] =', 'no row of MXFP4'),
+    ('type_gpu', 'plugins/vulkan/shaders/dequant.glsl', r'#define TYPE_Q4_1 +3\n',
+     '#define TYPE_Q4_1 4\n', 'dequant.glsl has no TYPE_Q4_1 with the number 3'),
+    ('type_gpu', 'plugins/gpu/kernels/each_type.h', r'#define WEIGHT_TYPE 39\n', '', 'for type 39'),
     ('type_tests', 'tests/unit/test_quantize_error.c', r'\{TDM_TYPE_Q6_K, ', '{0, ', 'row of Q6_K'),
     ('type_tests', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'golden numbers of Q7_K'),
     ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'no row of q7_K'),
