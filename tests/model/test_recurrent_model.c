@@ -2,8 +2,8 @@
  *
  * test_recurrent_model.c: what a context does with recurrent states equals computing afresh: sequences in
  * one step, sharing of a prefix, drafts that are taken back, truncation behind and between
- * snapshots, state files; on one device, and on a group whose members hold parts of the states. A
- * context shift is refused. The models are fixtures of tests/model/archs.
+ * snapshots, state files; on one device, on a group whose members hold parts of the states, and
+ * beside a device that keeps no states. A context shift is refused. The models are fixtures of tests/model/archs.
  */
 #include <unistd.h>
 
@@ -64,7 +64,16 @@ static void judge(const bench *b, const char *what, int32_t seq, int at, const f
                  error);
 }
 
-static void bench_begin(bench *b, const char *name, tdm_open_device *dev) {
+/* The model on devices in turn. */
+static llm_model *model_on(const char *path, tdm_open_device *const *devs, int n_dev) {
+    llm_model *model = NULL;
+    tdm_error err = {0};
+    RIG_OK(llm_model_open(path, &model, &err));
+    RIG_OK(llm_model_load(model, rig_runtime(), devs, n_dev, NULL, NULL, &err));
+    return model;
+}
+
+static void bench_begin(bench *b, const char *name, tdm_open_device *const *devs, int n_dev) {
     char head[128], file[96];
     uint32_t state = 12345;
     snprintf(head, sizeof head, "tests/model/archs/%s.head", name);
@@ -75,7 +84,7 @@ static void bench_begin(bench *b, const char *name, tdm_open_device *dev) {
     assert_true(access(path, R_OK) == 0 || arch_fixture_write(from, name, 1, path));
     free(from);
     memset(b, 0, sizeof *b);
-    b->model = rig_model(path, dev);
+    b->model = model_on(path, devs, n_dev);
     b->n_vocab = (size_t)b->model->hparams.n_vocab;
     /* Sequences begin alike, so that they can share a prefix. */
     for (int s = 0; s < N_SEQ; s++)
@@ -245,7 +254,8 @@ static void test_one_device(void **state) {
     bench b;
     (void)state;
     for (int i = 0; i < N_MODEL; i++) {
-        bench_begin(&b, names[i], rig_device(NULL, "fast", 2));
+        tdm_open_device *dev = rig_device(NULL, "fast", 2);
+        bench_begin(&b, names[i], &dev, 1);
         check_all(&b);
     }
 }
@@ -254,16 +264,50 @@ static void test_group(void **state) {
     static const group_config config = {.n_member = 2, .path = "fast", .shares = "5,3"};
     bench b;
     (void)state;
-    bench_begin(&b, names[0], group_device(&config));
-    check_all(&b);
-    bench_begin(&b, names[1], group_device(&config));
-    check_all(&b);
+    for (int i = 0; i < N_MODEL; i++) {
+        tdm_open_device *dev = group_device(&config);
+        bench_begin(&b, names[i], &dev, 1);
+        check_all(&b);
+    }
+}
+
+/* A device with memory of its own that neither runs the ops nor keeps the states: the CPU does,
+ * whether the device is the first of two or a member of a group. */
+static void test_without_slots(void **state) {
+    const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
+    const tdm_option away[] = {{"member", "behind-slots"},
+                               {"memory", "1000000000000"},
+                               {"host-pointer", "no"},
+                               {"refuse", "35"}};
+    const tdm_option group[] = {{"members", "no-slots,beside-slots"}, {"share", "2,1"}};
+    const tdm_device_spec specs[] = {{"behind-slots", "cpu", 0, cpu, 3},
+                                     {"beside-slots", "cpu", 0, cpu, 3},
+                                     {"no-slots", "fault", 0, away, 4},
+                                     {"group-slots", "meta", 0, group, 2}};
+    tdm_open_device *devs[2] = {NULL, NULL};
+    tdm_error err = {0};
+    bench b;
+    (void)state;
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        RIG_OK(tdm_runtime_declare(rig_runtime(), &specs[i], &err));
+    RIG_OK(tdm_runtime_open(rig_runtime(), "no-slots", &devs[0], &err));
+    devs[1] = rig_device(NULL, "fast", 1);
+    for (int i = 0; i < 2; i++) {
+        bench_begin(&b, names[i], devs, 2);
+        check_all(&b);
+    }
+    RIG_OK(tdm_runtime_open(rig_runtime(), "group-slots", &devs[0], &err));
+    for (int i = 0; i < 2; i++) {
+        bench_begin(&b, names[i], devs, 1);
+        check_all(&b);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_device),
         cmocka_unit_test(test_group),
+        cmocka_unit_test(test_without_slots),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
