@@ -153,17 +153,32 @@ static void select_refused(llm_model *model) {
     assert_non_null(strstr(err.message, most));
 }
 
-static result compare(const fixture *f, llm_model *model) {
+/* Under a sanitizer a listed fixture of number i runs in ubatches, and every third one in a batch or
+ * token by token too: a fixture's graph is built by the same code in all three. */
+static bool way_is_left_out(const fixture *f, int i, int rest) {
+#ifdef TANDEM_SANITIZED
+    return f->is_listed && chosen == NULL && i % 3 != rest;
+#else
+    (void)f, (void)i, (void)rest;
+    return false;
+#endif
+}
+
+static result compare(const fixture *f, int i, llm_model *model) {
     const size_t n_vocab = (size_t)model->hparams.n_vocab;
     float *found = malloc(N_TOK * n_vocab * sizeof *found);
     result r = {0};
     assert_non_null(found);
     if (model->hparams.n_select > 0) select_refused(model);
-    logits_of(model, N_TOK, N_TOK, found);
-    r.batch = peer_nmse(f, found, n_vocab);
+    if (model->arch->is_bidirectional || !way_is_left_out(f, i, 0)) {
+        logits_of(model, N_TOK, N_TOK, found);
+        r.batch = peer_nmse(f, found, n_vocab);
+    }
     if (!model->arch->is_bidirectional) {
-        logits_of(model, N_TOK, 1, found);
-        r.single = peer_nmse(f, found, n_vocab);
+        if (!way_is_left_out(f, i, 1)) {
+            logits_of(model, N_TOK, 1, found);
+            r.single = peer_nmse(f, found, n_vocab);
+        }
         logits_of(model, 7, N_TOK, found);
         r.ubatch = peer_nmse(f, found, n_vocab);
     } else {
@@ -191,7 +206,7 @@ static void test_one_device(void **state) {
         }
         llm_model_close(model);
         model = rig_model(path, rig_device(NULL, "reference", 2));
-        result r = compare(f, model);
+        result r = compare(f, i, model);
         bool is_good = worst(&r) <= BOUND;
         if (is_good != f->is_listed || chosen != NULL)
             print_message("%s: batch %.1e, single %.1e, ubatches of 7 %.1e%s\n", f->name, r.batch,
