@@ -65,12 +65,19 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Whether a tensor belongs to a layer that only drafts tokens. */
+static bool is_draft(const llm_hparams *h, const char *tensor) {
+    int32_t layer;
+    return sscanf(tensor, "blk.%d.", &layer) == 1 && layer >= h->n_layer &&
+           layer < h->n_layer + h->n_layer_draft;
+}
+
 /* Ignoring a tensor that has no role would give wrong results. */
 static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        bool is_taken = llm_arch_is_harmless(m->arch, t->name);
+        bool is_taken = llm_arch_is_harmless(m->arch, t->name) || is_draft(&m->hparams, t->name);
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].source == t;

@@ -270,6 +270,10 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
 
     llm_key_reader r = {gguf, h.arch, err, TDM_OK};
     llm_key_int(&r, "block_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h.n_layer);
+    if ((arch->keys & LLM_KEY_DRAFT_LAYERS) != 0)
+        llm_key_int(&r, "nextn_predict_layers", LLM_GGUF_OPTIONAL, 0, h.n_layer - 1,
+                    &h.n_layer_draft);
+    h.n_layer -= h.n_layer_draft;
     llm_key_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h.n_embd);
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)

@@ -26,9 +26,10 @@ typedef enum llm_rope_scaling {
 } llm_rope_scaling;
 
 typedef struct llm_hparams {
-    char arch[32];   /* general.architecture */
-    char name[128];  /* general.name, cut to fit; "" if there is none */
-    int32_t n_layer; /* 1 .. LLM_MAX_LAYERS */
+    char arch[32];         /* general.architecture */
+    char name[128];        /* general.name, cut to fit; "" if there is none */
+    int32_t n_layer;       /* 1 .. LLM_MAX_LAYERS */
+    int32_t n_layer_draft; /* layers behind them that only draft tokens; they are not used */
     int32_t n_embd;
     int32_t n_vocab; /* rows of the token embedding */
     int32_t n_head;  /* a multiple of n_head_kv */

@@ -9,6 +9,7 @@
 
 #include "llm/arch/arch.h"
 #include "llm/cache/state.h"
+#include "llm/gguf/gguf_write.h"
 #include "tests/model/arch_fixture.h"
 #include "tests/model/group_device.h"
 #include "tests/model/rig.h"
@@ -303,11 +304,71 @@ static void test_without_slots(void **state) {
     }
 }
 
+/* Writes the model again with one more layer, of which two tensors stand for all. n_draft: what its
+ * key says; 0 = no key. */
+static void draft_model_write(const llm_model *m, const char *path, uint32_t n_draft) {
+    static const float zeros[64];
+    const int64_t ne[TDM_MAX_DIMS] = {64, 1, 1, 1};
+    tdm_error err = {0};
+    llm_gguf_writer *w = NULL;
+    char name[80], last[2][48];
+    RIG_OK(llm_gguf_writer_create(path, &w, &err));
+    for (uint32_t i = 0; i < llm_gguf_key_count(m->gguf); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(m->gguf, i);
+        snprintf(name, sizeof name, "%s.block_count", m->hparams.arch);
+        bool is_count = llm_gguf_key_find(m->gguf, name) == key;
+        snprintf(name, sizeof name, "%s.nextn_predict_layers", m->hparams.arch);
+        if (llm_gguf_key_find(m->gguf, name) == key) continue;
+        if (!is_count) llm_gguf_writer_put_key(w, key);
+    }
+    if (n_draft > 0) llm_gguf_writer_put_u32(w, name, n_draft);
+    snprintf(name, sizeof name, "%s.block_count", m->hparams.arch);
+    llm_gguf_writer_put_u32(w, name, (uint32_t)m->hparams.n_layer + 1);
+    for (int i = 0; i < 2; i++)
+        snprintf(last[i], sizeof last[i], "blk.%d.%s.weight", m->hparams.n_layer,
+                 i == 0 ? "attn_norm" : "nextn.eh_proj");
+    const uint32_t n = llm_gguf_tensor_count(m->gguf);
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
+        llm_gguf_writer_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+    }
+    for (int i = 0; i < 2; i++) llm_gguf_writer_add_tensor(w, last[i], TDM_TYPE_F32, 1, ne);
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
+        RIG_OK(llm_gguf_writer_write(w, t->data, t->size, &err));
+    }
+    for (int i = 0; i < 2; i++) RIG_OK(llm_gguf_writer_write(w, zeros, sizeof zeros, &err));
+    RIG_OK(llm_gguf_writer_finish(w, &err));
+    llm_gguf_writer_destroy(w);
+}
+
+/* Layers that only draft tokens change nothing; without their key they are part of the model. */
+static void test_draft_layers(void **state) {
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
+    const char *path = rig_file("draft.gguf");
+    tdm_error err = {0};
+    llm_model *whole = NULL;
+    bench b;
+    (void)state;
+    bench_begin(&b, names[0], &dev, 1);
+    llm_model *plain = b.model;
+    draft_model_write(plain, path, 1);
+    b.model = model_on(path, &dev, 1);
+    assert_int_equal(b.model->hparams.n_layer, plain->hparams.n_layer);
+    check_truncation(&b);
+    llm_model_close(b.model);
+    draft_model_write(plain, path, 0);
+    assert_int_not_equal(llm_model_open(path, &whole, &err), TDM_OK);
+    b.model = plain;
+    bench_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_device),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_without_slots),
+        cmocka_unit_test(test_draft_layers),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
