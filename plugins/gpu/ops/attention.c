@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention.c: steps of ATTENTION: queries made ready, then parts of each sequence, then the parts
- * folded. shaders/attention.glsl says what keeps a token's result apart from the rest of its step.
+ * folded. Parts of few tokens have a kernel of their own on devices with small subgroups.
+ * shaders/attention.glsl says what keeps a token's result apart from the rest of its step.
  */
 #include <math.h>
 #include <string.h>
@@ -20,6 +21,8 @@ enum {
     PART_HEAD = 4,
     MAX_ROWS = 8,         /* query heads of a workgroup */
     MAX_SUMS = 64,        /* elements of o that a thread owns */
+    LANES = 8,            /* threads of ATTENTION_LANE, all of one subgroup, and slots of each */
+    LANE_ROWS = 4,        /* its query heads: o of them takes at most 16 KiB of shared memory */
     SHARED_LEAST = 16384, /* bytes of shared memory that every device has */
     TILE_ROWS = 32,       /* rows of a tile; like the next four as in attention_tile.comp */
     TILE_GROUP = 128,
@@ -43,6 +46,7 @@ typedef struct shape {
     int32_t n_part;
     int32_t n_dim; /* elements of o inside: whole units and whole blocks of V's rotation */
     int32_t rows;  /* query heads of a workgroup */
+    bool is_lane;  /* parts are computed by ATTENTION_LANE */
     gpu_operand query;
     gpu_operand records;
     int32_t n_record; /* of each query row */
@@ -78,6 +82,14 @@ static int32_t sums_of(const shape *s) {
     return (n_column + CHUNK - 1) / CHUNK * (s->n_dim / n_column);
 }
 
+/* Whether the device has subgroups of 8, and the cache suits ATTENTION_LANE. */
+static bool uses_lanes(const shape *s, const gpu_target *target) {
+    const gpu_page *page = &s->cache.page;
+    bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
+    return has_kernel && target->subgroup_min == LANES && target->subgroup_max == LANES &&
+           !page->v_from_k && page->n_slot % LANES == 0 && page->k.stored % 8 == 0;
+}
+
 static int32_t rows_choose(const shape *s, const gpu_target *target) {
     int32_t size =
         target->shared_size > 2 * SHARED_LEAST ? 2 * SHARED_LEAST : (int32_t)target->shared_size;
@@ -86,6 +98,7 @@ static int32_t rows_choose(const shape *s, const gpu_target *target) {
     int32_t most = MAX_ROWS;
     if (most > size / row_size) most = size / row_size;
     if (most > MAX_SUMS / sums_of(s)) most = MAX_SUMS / sums_of(s);
+    if (s->is_lane) most = LANE_ROWS;
     if (most < 1) most = 1;
     int32_t n_block = (heads + most - 1) / most;
     return (heads + n_block - 1) / n_block;
@@ -120,6 +133,7 @@ static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
         int32_t unit = page->k.n_block > 0 ? 32 : page->k.stored / page->k.n_unit;
         s->n_dim = round_up(page->v.head_dim, page->k.rotation > unit ? page->k.rotation : unit);
     }
+    s->is_lane = uses_lanes(s, e->target);
     s->rows = rows_choose(s, e->target);
     return TDM_OK;
 }
@@ -214,7 +228,9 @@ static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
     gpu_step step = {0};
     int32_t n_block = (s->params->heads_per_kv + s->rows - 1) / s->rows;
     tdm_status status = records_take(e, s, s->n_part, err);
-    if (status == TDM_OK) status = walk_step(e, s, GPU_KERNEL_ATTENTION_PART, CHUNK, &step, err);
+    if (status == TDM_OK)
+        status = walk_step(e, s, s->is_lane ? GPU_KERNEL_ATTENTION_LANE : GPU_KERNEL_ATTENTION_PART,
+                           s->is_lane ? LANES : CHUNK, &step, err);
     if (status == TDM_OK)
         status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_kv * n_block * s->n_part, err);
     if (status != TDM_OK) return status;

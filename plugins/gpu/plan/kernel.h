@@ -62,6 +62,9 @@
      * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
      * where V is part of K, 6 = window, 7 = softcap as the bits of f32. */ \
     KERNEL(ATTENTION_PART, attention_part, 4, 0x1, RT_SHARED(attention_part_size(spec))) \
+    /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
+     * queries of a multiple of 8 elements; up to 4 query heads of a workgroup. */ \
+    KERNEL(ATTENTION_LANE, attention_lane, 4, 0x1, RT_ABSENT) \
     /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \

@@ -35,6 +35,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
         if (step->word[2] > FEW) work.ops = product_ops(step);
         break;
     case GPU_KERNEL_ATTENTION_PART:
+    case GPU_KERNEL_ATTENTION_LANE:
     case GPU_KERNEL_ATTENTION_TILE:
         if (step->word[7] > FEW) work.ops = attention_ops(step);
         work.is_upper = true;

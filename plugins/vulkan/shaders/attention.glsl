@@ -2,8 +2,8 @@
 //
 // attention.glsl: what the kernels of ATTENTION share: parts and entries of a sequence, visibility,
 // and rows of K and V as floats. What a token computes must not depend on what else is in its step, so
-// that attention_part.comp and attention_tile.comp give the same bits. Hence this order of sums,
-// which both keep:
+// that attention_part.comp, attention_lane.comp and attention_tile.comp give the same bits. Hence
+// this order of sums, which all keep:
 //   - a sequence falls into parts by positions (part_number); parts are folded one after the other
 //   - a part is folded entry by entry, an entry in chunks of CHUNK slots of its page
 //   - a dot product adds element after element, o slot after slot, both by fma
@@ -35,7 +35,9 @@ float exp_of_negative(float x) {
     p = fma(p, r, 4.166655466e-2);
     p = fma(p, r, 1.666657703e-1);
     p = fma(p, r, 0.5);
-    precise float e = 1.0 + fma(r * r, p, r);
+    // All kernels must give the same bits. Some drivers add three terms in another order, `precise`
+    // or not, and in one kernel only. This max, which changes nothing, prevents it.
+    precise float e = 1.0 + max(fma(r * r, p, r), -0.5);
     precise float y = e * uintBitsToFloat(uint(int(n) + 127) << 23);
     return is_nan(x) ? x : x < -87.0 ? 0.0 : y;
 }

@@ -98,85 +98,32 @@ void fold(uint64_t region, int start, int first, int last) {
     }
 }
 
-void main() {
-    int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
-    int heads_per_kv = args.word[11], n_kv = args.word[19];
-    int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
-    uint number = group_number();
-    int part = int(number % uint(n_part));
-    number /= uint(n_part);
-    int block = int(number % uint(n_block));
-    number /= uint(n_block);
-    int kv = int(number % uint(n_kv)), token = int(number / uint(n_kv));
-    if (token >= n_tok) return;
-    int head_begin = args.word[18] + kv * heads_per_kv;
-    int head_end = min(head_begin + heads_per_kv, n_head);
-    int head_first = max(head_begin + block * ROWS, 0); // of the block's rows
-    int head_last = min(head_begin + (block + 1) * ROWS, head_end);
-    if (head_first >= head_last) return;
-
-    uint64_t step = args.address[3];
-    int pos = -1;
-    step_entries e = step_entries(I32(step), 0, 0);
-    if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
-    if (pos >= 0)
-        e = entries_of(step, I32(step).at[args.word[13] + token],
-                       ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
-    int last_pos = IS_CAUSAL ? pos : MAX_POS;
-    int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
-    int at = e.first, end = e.first;
-    if (e.first < e.last) {
-        int first_number = part_number(max(entry_base(e, e.first), 0));
-        if (part > 0) at = entry_find(e, part_begin(first_number + part));
-        end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
-    }
-
-    bool is_begun = false;
+void rows_begin(uint64_t queries, int n_row) {
+    for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
+        query[i] = i < n_row * STORED_K / 4 ? F32x4(queries).at[i] : vec4(0.0);
+    rows_clear();
     [[unroll]] for (int k = 0; k < ROWS * OWN; k++) acc[k] = acc_b[k] = 0.0;
-    for (; at < end; at++) {
-        ivec4 entry = entry_read(e, at);
-        if (entry.w > last_pos) break;
-        if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
-        // Slots of the page that the token sees.
-        int slot_first = entry.y + max(first_pos - entry.w, 0);
-        int slot_last = entry.y + min(entry.z, last_pos - entry.w >= entry.z ? entry.z
-                                                                            : last_pos - entry.w + 1);
-        uint64_t region = page_region(args.address[2], entry.x, args.word[10] + kv);
-        for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
-            int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
-            if (!is_begun) {
-                F32x4 from = F32x4(args.address[1] +
-                                   uint64_t(uint(token * n_head + head_first)) * uint64_t(STORED_K * 4));
-                for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
-                    query[i] = i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0);
-                rows_clear();
-                is_begun = true;
-                barrier();
-            }
-            score_slot(region, start + thread(), thread() >= first && thread() < last);
-            soften();
-            fold(region, start, first, last);
-            turn ^= 1;
-        }
-    }
+    barrier();
+}
 
+void chunk_attend(uint64_t region, int start, int first, int last) {
+    score_slot(region, start + thread(), thread() >= first && thread() < last);
+    soften();
+    fold(region, start, first, last);
+    turn ^= 1;
+}
+
+void rows_store(uint64_t record, int n_part, int n_row, bool is_begun) {
     if (is_begun) barrier();
-    int record = PART_HEAD + DIM_V;
-    for (int r = 0; r < head_last - head_first; r++) {
-        F32 to = F32(args.address[0] +
-                     uint64_t(uint((token * n_head + head_first + r) * n_part + part)) *
-                         uint64_t(uint(record * 4)));
+    uint64_t row_size = uint64_t(uint((PART_HEAD + DIM_V) * 4)) * uint64_t(n_part);
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        if (r >= n_row) break;
+        F32 to = F32(record + uint64_t(r) * row_size);
         if (thread() == 0) {
             to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
             to.at[1] = is_begun ? row_l[r] : 0.0;
         }
-    }
-    if (!is_begun) return;
-    [[unroll]] for (int r = 0; r < ROWS; r++) {
-        if (r >= head_last - head_first) break;
-        F32 to = F32(args.address[0] +
-                     uint64_t(uint((token * n_head + head_first + r) * n_part + part)) *
-                         uint64_t(uint(record * 4)));
+        if (!is_begun) continue;
         [[unroll]] for (int k = 0; k < OWN; k++) {
             int column = thread() + k * CHUNK;
             if (column >= N_COLUMN) continue;
@@ -186,3 +133,5 @@ void main() {
         }
     }
 }
+
+#include "attention_walk.glsl"

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+//
+// attention_walk.glsl: main() of the kernels that have a workgroup for each token, KV head, block of
+// ROWS query heads and part of a sequence. The includer defines the constants ROWS, STORED_K, DIM_V,
+// IS_CAUSAL and WINDOW, and these functions, which all threads reach:
+//   rows_begin(queries, n_row)   before the first chunk; queries: where the first row's query is
+//   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the page
+//   rows_store(record, n_part, n_row, is_begun)   the rows' records, n_part records apart; where
+//                                is_begun is false no slot is seen
+
+void main() {
+    int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
+    int heads_per_kv = args.word[11], n_kv = args.word[19];
+    int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
+    uint number = group_number();
+    int part = int(number % uint(n_part));
+    number /= uint(n_part);
+    int block = int(number % uint(n_block));
+    number /= uint(n_block);
+    int kv = int(number % uint(n_kv)), token = int(number / uint(n_kv));
+    if (token >= n_tok) return;
+    int head_begin = args.word[18] + kv * heads_per_kv;
+    int head_end = min(head_begin + heads_per_kv, n_head);
+    int head_first = max(head_begin + block * ROWS, 0); // of the block's rows
+    int head_last = min(head_begin + (block + 1) * ROWS, head_end);
+    if (head_first >= head_last) return;
+
+    uint64_t step = args.address[3];
+    int pos = -1;
+    step_entries e = step_entries(I32(step), 0, 0);
+    if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+    if (pos >= 0)
+        e = entries_of(step, I32(step).at[args.word[13] + token],
+                       ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
+    int last_pos = IS_CAUSAL ? pos : MAX_POS;
+    int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
+    int at = e.first, end = e.first;
+    if (e.first < e.last) {
+        int first_number = part_number(max(entry_base(e, e.first), 0));
+        if (part > 0) at = entry_find(e, part_begin(first_number + part));
+        end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
+    }
+
+    uint row = uint(token * n_head + head_first);
+    int n_row = head_last - head_first;
+    bool is_begun = false;
+    for (; at < end; at++) {
+        ivec4 entry = entry_read(e, at);
+        if (entry.w > last_pos) break;
+        if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
+        // Slots of the page that the token sees.
+        int slot_first = entry.y + max(first_pos - entry.w, 0);
+        bool is_all = last_pos - entry.w >= entry.z;
+        int slot_last = entry.y + (is_all ? entry.z : min(entry.z, last_pos - entry.w + 1));
+        uint64_t region = page_region(args.address[2], entry.x, args.word[10] + kv);
+        for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+            uint64_t queries = args.address[1] + uint64_t(row) * uint64_t(STORED_K * 4);
+            if (!is_begun) rows_begin(queries, n_row);
+            is_begun = true;
+            chunk_attend(region, start, max(slot_first - start, 0), min(slot_last - start, CHUNK));
+        }
+    }
+    uint64_t record_size = uint64_t(uint((PART_HEAD + DIM_V) * 4));
+    uint64_t record = uint64_t(row) * uint64_t(n_part) + uint64_t(part);
+    rows_store(args.address[0] + record * record_size, n_part, n_row, is_begun);
+}
