@@ -22,11 +22,11 @@
 
 enum {
     N_CTX = 128,
-    N_PROMPT = 21,
+    N_PROMPT = 17,
     N_NEXT = 4,
     N_DRAFT = 4,
     MAX_ROW = 64,
-    N_TEXT = 20,
+    N_TEXT = 12,
     SKIP_CODE = 77
 };
 
