@@ -172,7 +172,15 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     const runner_placement *p = &session->placement;
     const char *place = is_cache_in_host(session) ? ", in the host's memory" : "";
     tdm_partition cache = llm_cache_partition(model, 0);
-    fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)model->hparams.n_layer, "", "");
+    int32_t n_cache = 0, n_recurrent = 0;
+    for (int32_t l = 0; l < model->hparams.n_layer; l++) {
+        n_cache += llm_layer_has_cache(&model->specs[l]);
+        n_recurrent += model->specs[l].recurrent.kind != LLM_MIXER_ATTENTION;
+    }
+    if (n_recurrent > 0)
+        fprintf(out, "%-28s %5d %-7s %-20s %s\n", "recurrent state of a layer", (int)n_recurrent,
+                "f32", "", plan->is_group ? "cut by heads or channels" : "whole");
+    fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)n_cache, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
         fprintf(out, "whole on '%s'\n", tdm_open_device_name(p->devs[p->cache_dev]));
