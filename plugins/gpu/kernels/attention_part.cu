@@ -6,14 +6,16 @@
  *
  * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements
  * of o that it owns: those of every CHUNK-th column of V.
+ *
+ * An entry is for up to MAX_ROWS heads and MAX_OWN columns of a thread: constants, so that scores and
+ * sums lie in registers. Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the same list.
  */
 #include "attention_fold.h"
 
-struct AttentionPart : AttentionFold {
+template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     explicit AttentionPart(const Args &args_)
         : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, CHUNK) {}
 
-    enum { MAX_ROWS = 8, MAX_SUMS = 128 }; // of attention.c: heads, sums of a thread
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
     const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
@@ -25,27 +27,28 @@ struct AttentionPart : AttentionFold {
 
     const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
     const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
-    const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CHUNK : 1;
 
     vec4 *query = shared_take<vec4>(ROWS * STORED_K / 4);
     float *scores = shared_take<float>(2 * ROWS * CHUNK);
     int turn = 0; // which half of `scores` the present chunk has
     float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
-    float acc[MAX_SUMS];   // first elements of columns thread(), thread() + CHUNK, ...
-    float acc_b[MAX_SUMS]; // second ones, of pairs
+    float acc[MAX_ROWS * MAX_OWN];   // first elements of columns thread(), thread() + CHUNK, ...
+    float acc_b[MAX_ROWS * MAX_OWN]; // second ones, of pairs
 
     // scores of the slot that this thread owns
     void score_slot(u64 region, int slot, bool is_visible) {
         float s[MAX_ROWS];
-        UNROLL for (int r = 0; r < ROWS; r++) s[r] = 0.0f;
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) s[r] = 0.0f;
         int n_block = STORED_K / 32;
         if (is_visible) {
-            for (int u = 0; u < STORED_K / unit_len(TYPE_K); u++) {
+            DONT_UNROLL for (int u = 0; u < STORED_K / unit_len(TYPE_K); u++) {
                 vec4 x[8];
                 unit_load(TYPE_K, region, n_block, slot, u, x);
-                UNROLL for (int i = 0; i < unit_len(TYPE_K) / 4; i++) {
-                    UNROLL for (int r = 0; r < ROWS; r++) {
+                UNROLL for (int i = 0; i < 8; i++) {
+                    if (i >= unit_len(TYPE_K) / 4) break;
+                    UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+                        if (r >= ROWS) break;
                         vec4 q = query[(r * STORED_K + u * unit_len(TYPE_K)) / 4 + i];
                         float sum = fma(q.x, x[i].x, s[r]);
                         sum = fma(q.y, x[i].y, sum);
@@ -55,40 +58,40 @@ struct AttentionPart : AttentionFold {
                 }
             }
         }
-        UNROLL for (int r = 0; r < ROWS; r++) SCORE(r, thread()) =
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) if (r < ROWS) SCORE(r, thread()) =
             score_of(s[r], SOFTCAP, is_visible);
     }
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
     void fold(u64 region, int start, int first, int last) {
-        UNROLL for (int r = 0; r < ROWS; r++) {
-            float keep = row_keep[r];
-            UNROLL for (int k = 0; k < OWN; k++) {
-                float a = acc[r * OWN + k] * keep, b = acc_b[r * OWN + k] * keep;
-                acc[r * OWN + k] = a;
-                if (IS_PAIR) acc_b[r * OWN + k] = b;
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+            float keep = r < ROWS ? row_keep[r] : 0.0f;
+            UNROLL for (int k = 0; k < MAX_OWN; k++) {
+                acc[r * MAX_OWN + k] *= keep;
+                acc_b[r * MAX_OWN + k] *= keep;
             }
         }
         int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
-        for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
-            UNROLL for (int k = 0; k < OWN; k++) {
+        DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
+            UNROLL for (int k = 0; k < MAX_OWN; k++) {
                 int column = thread() + k * CHUNK;
-                if (N_COLUMN % CHUNK != 0 && column >= N_COLUMN) continue;
+                if (column >= N_COLUMN) break;
                 vec4 a, b;
                 if (V_FROM_K)
                     column_load_from_k(TYPE_V, n_block, region, start + 4 * quad, column, a, b);
                 else
                     column_load(TYPE_V, N_COLUMN, n_block, region, start + 4 * quad, column, a, b);
-                for (int i = 0; i < 4; i++)
-                    if (4 * quad + i < first || 4 * quad + i >= last) a[i] = b[i] = 0.0f;
-                UNROLL for (int r = 0; r < ROWS; r++) {
-                    float sum = acc[r * OWN + k], sum_b = acc_b[r * OWN + k];
+                UNROLL for (int i = 0; i < 4; i++) if (4 * quad + i < first || 4 * quad + i >= last)
+                    a[i] = b[i] = 0.0f;
+                UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+                    if (r >= ROWS) break;
+                    float sum = acc[r * MAX_OWN + k], sum_b = acc_b[r * MAX_OWN + k];
                     UNROLL for (int i = 0; i < 4; i++) {
                         sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
                         if (IS_PAIR) sum_b = fma(SCORE(r, 4 * quad + i), b[i], sum_b);
                     }
-                    acc[r * OWN + k] = sum;
-                    acc_b[r * OWN + k] = sum_b;
+                    acc[r * MAX_OWN + k] = sum;
+                    acc_b[r * MAX_OWN + k] = sum_b;
                 }
             }
         }
@@ -129,7 +132,7 @@ struct AttentionPart : AttentionFold {
         }
 
         bool is_begun = false;
-        UNROLL for (int k = 0; k < ROWS * OWN; k++) acc[k] = acc_b[k] = 0.0f;
+        UNROLL for (int k = 0; k < MAX_ROWS * MAX_OWN; k++) acc[k] = acc_b[k] = 0.0f;
         for (; at < end; at++) {
             ivec4 entry = entry_read(e, at);
             if (entry.w > last_pos) break;
@@ -171,20 +174,24 @@ struct AttentionPart : AttentionFold {
             }
         }
         if (!is_begun) return;
-        UNROLL for (int r = 0; r < ROWS; r++) {
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
             if (r >= head_last - head_first) break;
             F32 to =
                 F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
                                           u64(uint(record * 4)));
-            UNROLL for (int k = 0; k < OWN; k++) {
+            UNROLL for (int k = 0; k < MAX_OWN; k++) {
                 int column = thread() + k * CHUNK;
-                if (column >= N_COLUMN) continue;
+                if (column >= N_COLUMN) break;
                 int element = column_element(TYPE_V, column);
-                to.at[PART_HEAD + element] = acc[r * OWN + k];
-                if (IS_PAIR) to.at[PART_HEAD + element + 16] = acc_b[r * OWN + k];
+                to.at[PART_HEAD + element] = acc[r * MAX_OWN + k];
+                if (IS_PAIR) to.at[PART_HEAD + element + 16] = acc_b[r * MAX_OWN + k];
             }
         }
     }
 };
 
-GPU_KERNEL(attention_part, AttentionPart)
+#define ENTRY(rows, own) GPU_KERNEL_OF(attention_part_##rows##_##own, 64, AttentionPart<rows, own>)
+ENTRY(4, 2)
+ENTRY(8, 2)
+// For longer rows of V; sums lie in local memory.
+ENTRY(8, 128)

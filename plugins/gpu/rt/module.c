@@ -53,11 +53,42 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-/* The entry: named as its module, or with the columns of its tiles behind. */
-static void symbol_print(const gpu_step *step, char symbol[64]) {
+/* Entries of ATTENTION_PART, for up to so many heads and columns of V of a thread. */
+static const struct { int32_t rows, own; } part_sizes[] = {{4, 2}, {8, 2}, {8, 128}};
+enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
+
+/* The first that has room for a step: its heads, spec 4, and columns of V, elements or pairs of them. */
+static int32_t part_size_get(const int32_t *spec) {
+    bool is_pair = spec[1] != TDM_TYPE_F32 && spec[1] != TDM_TYPE_F16 && spec[1] != TDM_TYPE_BF16 &&
+                   spec[1] != TDM_TYPE_Q8_0;
+    int32_t n_column = is_pair ? spec[3] / 2 : spec[3], size = 0;
+    int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS;
+    while (size < N_PART_SIZE && (part_sizes[size].rows < spec[4] || part_sizes[size].own < own))
+        size++;
+    return size;
+}
+
+/* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
+static int32_t size_get(const gpu_step *step) {
+    int32_t size = 0;
+    if (step->kernel == GPU_KERNEL_ATTENTION_PART) {
+        size = part_size_get(step->spec);
+        return size < N_PART_SIZE ? size : MAX_SIZE;
+    }
+    if (has_sizes(step->kernel))
+        while (size < MAX_SIZE && 1 << size != step->spec[3]) size++;
+    return size;
+}
+
+/* The entry: named as its module, with the columns of its tiles or its part_sizes behind. */
+static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
-    if (has_sizes(step->kernel)) snprintf(symbol + n, 64 - n, "_%d", (int)step->spec[3]);
+    if (step->kernel == GPU_KERNEL_ATTENTION_PART)
+        snprintf(symbol + n, 64 - n, "_%d_%d", (int)part_sizes[size].rows,
+                 (int)part_sizes[size].own);
+    else if (has_sizes(step->kernel))
+        snprintf(symbol + n, 64 - n, "_%d", (int)step->spec[3]);
 }
 
 tdm_status rt_modules_create(rt_device *device, tdm_error *err) {
@@ -101,8 +132,8 @@ static tdm_status module_load(rt_device *device, const char *name, void **module
                     device->name, device->facts->name, name);
 }
 
-static tdm_status function_load(rt_device *device, const gpu_step *step, void **function_out,
-                                tdm_error *err) {
+static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t size,
+                                void **function_out, tdm_error *err) {
     rt_modules *modules = device->modules;
     char name[64], symbol[64];
     tdm_status status = TDM_OK;
@@ -113,7 +144,7 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, void **
         *module = NULL;
         return status;
     }
-    symbol_print(step, symbol);
+    symbol_print(step, size, symbol);
     rt_result result = device->fn->module_function(function_out, *module, symbol);
     if (result == RT_SUCCESS) return TDM_OK;
     *function_out = NULL;
@@ -123,9 +154,7 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, void **
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
                            tdm_error *err) {
     rt_modules *modules = device->modules;
-    int32_t type = has_types(step->kernel) ? step->spec[0] : 0, size = 0;
-    if (has_sizes(step->kernel))
-        while (size < MAX_SIZE && 1 << size != step->spec[3]) size++;
+    int32_t type = has_types(step->kernel) ? step->spec[0] : 0, size = size_get(step);
     if (type < 0 || type >= MAX_TYPE || size == MAX_SIZE)
         return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s has no type %d for %d columns",
                         device->name, gpu_kernel_name(step->kernel), (int)type, (int)step->spec[3]);
@@ -133,7 +162,7 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&modules->mutex);
     void **function = &modules->function[step->kernel][type][size];
-    if (*function == NULL) status = function_load(device, step, function, err);
+    if (*function == NULL) status = function_load(device, step, size, function, err);
     *function_out = *function;
     pthread_mutex_unlock(&modules->mutex);
     return status;
