@@ -94,10 +94,17 @@ static void test_lost(void **state) {
     }
 }
 
+#ifdef TANDEM_SANITIZED
+#define SILENT_TIMEOUT "10"
+#else
+#define SILENT_TIMEOUT "2"
+#endif
+
 /* A member that does not answer is waited for once. */
 static void test_silent(void **state) {
     (void)state;
-    fault_rig *rig = rig_open(3, (const char *const[]){NULL, NULL, NULL}, "share=1,1,1 timeout=1");
+    fault_rig *rig =
+        rig_open(3, (const char *const[]){NULL, NULL, NULL}, "share=1,1,1 timeout=" SILENT_TIMEOUT);
     tdm_split_report report;
     rig_set(rig, "c1", "silent-in", 1);
     OK(report_get(rig->group, &report, err));
