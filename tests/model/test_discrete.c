@@ -300,7 +300,8 @@ static void merge_decode(llm_context *ctx) {
 /* Candidates of a group: the best numbers of its own whole rows, in order. */
 static void merge_check(const char *members, const char *share, const tdm_option *exchange,
                         const tdm_option *extra) {
-    static const int counts[] = {1, 40, 200};
+    static const int counts[] = {40, 1, 200};
+    const size_t n_count = IS_SANITIZED ? 1 : sizeof counts / sizeof *counts;
     const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 32};
     tdm_error err = {0};
     tdm_open_device *group = NULL;
@@ -312,7 +313,7 @@ static void merge_check(const char *members, const char *share, const tdm_option
     RIG_OK(llm_model_load(model, rt, &group, 1, NULL, NULL, &err));
     RIG_OK(llm_context_create(model, &params, &whole, &err));
     merge_decode(whole);
-    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+    for (size_t k = 0; k < n_count; k++) {
         RIG_OK(llm_context_create(model, &params, &ctx, &err));
         RIG_OK(llm_context_set_candidates(ctx, counts[k], &err));
         merge_decode(ctx);
@@ -343,8 +344,9 @@ static void test_merged_candidates(void **state) {
     static const tdm_option yes[] = {{"exchange", "yes"}, {NULL, NULL}};
     static const tdm_option mixed[] = {{"exchange", "phases,no,yes"}, {NULL, NULL}};
     merge_check("d0,d1", "1,1", yes, NULL);
-    merge_check("d0,d1,c2", "3,0,2", yes, NULL);
     merge_check("c0,d1,d2", "30,1,1", mixed, NULL); /* a part with fewer tokens than candidates */
+    if (IS_SANITIZED) return;
+    merge_check("d0,d1,c2", "3,0,2", yes, NULL);
     merge_check("d0,d1", "1,1", yes, &(const tdm_option){"split", "layer"});
     merge_check("d0,c1", "2,1", yes, &(const tdm_option){"check", "replicas"});
 }
