@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_models.sh: whole models on a Vulkan device, and in groups with the CPU and with a second
-# Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is
-# small; that of a group is at most twice that of its worst member alone.
+# test_models.sh: whole models on a Vulkan device, with its cache in the host's memory, with drafts
+# and shifts, and in groups with the CPU and with a second Vulkan device. Greedy texts equal the
+# CPU's. The divergence from the CPU's reference path is small; that of a group is at most twice that
+# of its worst member alone.
 #   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
 # FOLDER has models that are not part of the project.
 set -u
@@ -53,6 +54,22 @@ for device in cpu v vc measured vw vwc; do
     [ "$(wc -c <"$work/text.$device")" -gt 60 ] || fail "$device: a short text"
     same "$work/text.cpu" "$work/text.$device" "text of $device"
 done
+# text_with NAME DEVICE FLAGS...: greedy text, to $work/text.NAME.DEVICE.
+text_with() {
+    out=$work/text.$1.$2 on=$2
+    shift 2
+    "$tandem" run --config "$work/plain.ini" --device "$on" -m "$model" -p "Once upon a time" --temp 0 --quiet "$@" \
+        >"$out" 2>"$work/err" || fail "$on $*: $(cat "$work/err")"
+}
+# The cache in the host's memory, where the CPU attends. Drafts that the device proposes and
+# verifies, in a context that is shifted on.
+for device in cpu v; do
+    text_with host $device -n 24 --no-kv-offload
+    text_with shift $device -n 70 -c 64 --context-shift --page-size 8 --model-draft "$model" --draft-max 2
+done
+same "$work/text.host.cpu" "$work/text.host.v" "text with a cache in the host's memory"
+same "$work/text.shift.cpu" "$work/text.shift.v" "text with drafts and shifts"
+[ "$(wc -c <"$work/text.shift.v")" -gt 200 ] || fail "a short text: $(cat "$work/text.shift.v")"
 # A token in steady decoding takes one submission and one wait. Nothing is copied, bound (which
 # records commands), planned or allocated.
 "$tandem" run --config "$work/plain.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
