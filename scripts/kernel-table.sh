@@ -1,0 +1,121 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Prints registers, spilled bytes, local memory and shared memory of the compiled kernels of CUDA and HIP
+# as a table of Markdown, a row for each entry and target.
+#   scripts/kernel-table.sh BUILD_FOLDER [--check] [--short]
+# CUDA's need ptxas (of a CUDA toolkit, on PATH or in /usr/local/cuda/bin), which translates PTX for the
+# target it was made for, or for PTXAS_TARGET. Of AMD's code objects llvm-readelf reads the same numbers
+# from their notes. What lacks its tool is left out with a message.
+# --short: for each kernel the entry with most registers alone. --check: fails where an entry that is not
+# in the list `allowed` below has local memory: a stack frame or spills.
+set -u
+folder=$1
+shift
+check=no short=no
+for word in "$@"; do
+    case "$word" in
+    --check) check=yes ;;
+    --short) short=yes ;;
+    *)
+        echo "usage: scripts/kernel-table.sh BUILD_FOLDER [--check] [--short]" >&2
+        exit 2
+        ;;
+    esac
+done
+# Entries with local memory, as patterns, and the most bytes of it that a thread may have.
+#   attention_part_8_128, attention_tile: sums of rows of any length, indexed at run time
+#   others: a few spilled registers
+allowed='^attention_part_8_128$ 16384
+^attention_part_ 512
+^attention_tile$ 2048
+^kv_ 64
+^product_tile_[0-9]*_32$ 128
+^product_row_[0-9]*_8$ 64
+^product_row_dot_ 64
+^product_tile_dot_ 64'
+ptxas=$(command -v ptxas || echo /usr/local/cuda/bin/ptxas)
+readelf=$(command -v llvm-readelf-19 || command -v llvm-readelf || true)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Lines of both: ENTRY TARGET REGISTERS SPILLED LOCAL SHARED, bytes of local memory with what is spilled.
+ptx_rows() {
+    for file in "$folder"/plugins/cuda/*.*.ptx; do
+        [ -e "$file" ] || return 0
+        target=${file%.ptx}
+        target=${PTXAS_TARGET:-${target##*.}}
+        "$ptxas" -v "-arch=$target" "$file" -o "$scratch/cubin" 2>"$scratch/log" || {
+            cat "$scratch/log" >&2
+            return 1
+        }
+        awk -v target="$target" '
+            /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+            /bytes stack frame/ { frame = $1; spill = $5 }
+            / Used [0-9]+ registers/ {
+                shared = 0
+                for (i = 1; i <= NF; i++) {
+                    if ($i == "Used") registers = $(i + 1)
+                    if ($i == "smem," || $i == "smem") shared = $(i - 2)
+                }
+                print name, target, registers, spill, frame, shared
+            }' "$scratch/log"
+    done
+}
+
+amd_rows() {
+    for file in "$folder"/plugins/hip/*.*.hsaco; do
+        [ -e "$file" ] || return 0
+        target=${file%.hsaco}
+        "$readelf" --notes "$file" | awk -v target="${target##*.}" '
+            # The keys of a kernel are sorted; .wavefront_size is the last.
+            $1 == ".name:" && $2 !~ /^\./ { name = $2 }
+            $1 == ".group_segment_fixed_size:" { shared = $2 }
+            $1 == ".private_segment_fixed_size:" { local = $2 }
+            $1 == ".vgpr_count:" { vgpr = $2 }
+            $1 == ".vgpr_spill_count:" { spill = 4 * $2 }
+            $1 == ".wavefront_size:" { print name, target, vgpr, spill, local, shared }'
+    done
+}
+
+: >"$scratch/rows"
+if [ -x "$ptxas" ]; then
+    ptx_rows >>"$scratch/rows" || exit 1
+else
+    echo "no ptxas: entries of CUDA are left out" >&2
+fi
+if [ -n "$readelf" ]; then
+    amd_rows >>"$scratch/rows" || exit 1
+else
+    echo "no llvm-readelf: entries of HIP are left out" >&2
+fi
+[ -s "$scratch/rows" ] || {
+    echo "skipped: nothing to measure in $folder" >&2
+    exit 0
+}
+sort -k 2,2 -k 1,1V "$scratch/rows" >"$scratch/sorted"
+if [ "$short" = yes ]; then
+    # The kernel is the name without its numbers.
+    awk '{
+            kernel = $1; sub(/(_[0-9]+)+$/, "", kernel); key = kernel " " $2
+            if (!(key in most)) order[++n] = key
+            if (!(key in most) || $3 + 0 > most[key] + 0) { most[key] = $3; row[key] = $0 }
+        }
+        END { for (i = 1; i <= n; i++) print row[order[i]] }' "$scratch/sorted" >"$scratch/short"
+    mv "$scratch/short" "$scratch/shown"
+else
+    cp "$scratch/sorted" "$scratch/shown"
+fi
+echo "| entry | target | registers | spilled bytes | local bytes | fixed shared bytes |"
+echo "|---|---|---|---|---|---|"
+awk '{ printf "| %s | %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $5, $6 }' "$scratch/shown"
+[ "$check" = no ] || awk -v allowed="$allowed" '
+    BEGIN { n = split(allowed, line, "\n") }
+    $4 + 0 > 0 || $5 + 0 > 0 {
+        most = 0
+        for (i = n; i >= 1; i--) { split(line[i], part, " "); if ($1 ~ part[1]) most = part[2] }
+        if ($4 + $5 > most) {
+            printf "%s for %s: %d bytes of local memory, %d spilled; %d are allowed\n", $1, $2, $5, $4, most
+            bad = 1
+        }
+    }
+    END { exit bad }' "$scratch/sorted" >&2
