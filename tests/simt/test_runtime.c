@@ -74,6 +74,7 @@ static scene scene_open(const char *graphs, int n_add) {
     for (int i = 0; i < n_add; i++) y = tdm_build_add(b, y, x);
     tdm_build_output(b, y, "y");
     OK(tdm_builder_finish(b, &s.graph, &err));
+    tdm_builder_destroy(b);
     s.x = buffer_make(s.device, TDM_BUFFER_INPUT);
     s.y = buffer_make(s.device, TDM_BUFFER_OUTPUT);
     float *at = plugin->buffer->host_pointer(s.x, TDM_ACCESS_WRITE);
