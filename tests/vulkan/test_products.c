@@ -50,7 +50,7 @@ static int teardown(void **state) {
 
 /* ---- One graph ------------------------------------------------------------------------------- */
 
-enum { MAX_ARG = 8 };
+enum { MAX_ARG = 10 };
 
 typedef struct scene {
     tdm_builder *b;
@@ -375,6 +375,43 @@ static void experts(uint64_t *seed, tdm_type type, int64_t n_tok, int n_used) {
     scene_check(&s, y, 1e-9, label);
 }
 
+/* Experts with biases of the matrices in mask `biases`, and with what changes h. */
+static void formed(uint64_t *seed, const tdm_moe_params *p, int biases, int64_t n_tok) {
+    char label[96];
+    scene s = scene_begin();
+    const int64_t up_ne[] = {64, 96, 5, 1}, down_ne[] = {96, 64, 5, 1},
+                  pair_ne[] = {3, n_tok, 1, 1};
+    snprintf(label, sizeof label, "experts, %d tokens, limit %g, weights first %d, biases %d",
+             (int)n_tok, (double)p->limit, (int)p->is_weighted_first, biases);
+    int32_t x = floats_add(&s, seed, (const int64_t[]){64, n_tok, 1, 1});
+    int32_t id = ids_add(&s, seed, pair_ne, 2, 11);
+    int32_t weight = floats_add(&s, seed, pair_ne);
+    int32_t matrix[3], bias[3] = {-1, -1, -1};
+    for (int i = 0; i < 3; i++) {
+        const int64_t *ne = i == 2 ? down_ne : up_ne;
+        matrix[i] = weight_add(&s, seed, TDM_TYPE_Q4_0, ne, TDM_USAGE_EXPERT);
+        if ((biases >> i & 1) != 0)
+            bias[i] = floats_add(&s, seed, (const int64_t[]){ne[1], 5, 1, 1});
+    }
+    scene_check(&s, tdm_build_moe_ffn_biased(s.b, x, id, weight, matrix, bias, p), 1e-9, label);
+}
+
+static void every_form(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    const tdm_moe_params plain = {.act = TDM_ACT_SILU, .first_expert = 4, .n_expert_all = 12};
+    tdm_moe_params oai = plain, first = plain;
+    oai.limit = 2;
+    oai.alpha = 1.702f;
+    oai.up_offset = 1;
+    first.is_weighted_first = 1;
+    for (int64_t n_tok = 1; n_tok < 20; n_tok += 11) { /* by pairs, and sorted */
+        formed(&seed, &oai, 7, n_tok);
+        formed(&seed, &first, 4, n_tok);
+        formed(&seed, &plain, 5, n_tok);
+    }
+}
+
 static void every_number_of_experts(void **state) {
     (void)state;
     uint64_t seed = SEED;
@@ -390,15 +427,11 @@ static void every_number_of_experts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_of_experts),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(every_number_of_tokens),
-        cmocka_unit_test(every_view),
-        cmocka_unit_test(long_matrices),
-        cmocka_unit_test(every_head),
-        cmocka_unit_test(every_role),
-        cmocka_unit_test(extreme_rows),
-        cmocka_unit_test(every_type),
+        cmocka_unit_test(every_form),   cmocka_unit_test(every_number_of_experts),
+        cmocka_unit_test(rows),         cmocka_unit_test(every_number_of_tokens),
+        cmocka_unit_test(every_view),   cmocka_unit_test(long_matrices),
+        cmocka_unit_test(every_head),   cmocka_unit_test(every_role),
+        cmocka_unit_test(extreme_rows), cmocka_unit_test(every_type),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -60,6 +60,17 @@ struct Attention : PageRotate {
         return x < 0.0f ? -y : y;
     }
 
+    // The first position that a token at `pos` sees; window 0: all.
+    int window_first(int pos, int window, bool is_chunked) {
+        if (window <= 0) return 0;
+        return is_chunked ? max(pos, 0) / window * window : max(pos - window + 1, 0);
+    }
+
+    // ALiBi.
+    float score_biased(float a, float slope, int distance) {
+        return fma(-slope, float(distance < 0 ? -distance : distance), a);
+    }
+
     // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes
     // inf, which takes part in the maximum and gives p = NaN.
     float score_of(float a, float softcap, bool is_visible) {

@@ -22,6 +22,8 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     const int DIM_V = SPEC3;                     // elements of o
     const bool IS_CAUSAL = (SPEC5 & 1) != 0;
     const bool V_FROM_K = (SPEC5 & 2) != 0;
+    const bool IS_CHUNKED = (SPEC5 & 8) != 0; // windows
+    const bool HAS_SLOPES = (SPEC5 & 16) != 0;
     const int WINDOW = SPEC6;
     const float SOFTCAP = bits_to_float(SPEC7);
 
@@ -36,8 +38,8 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     float acc[MAX_ROWS * MAX_OWN];   // first elements of columns thread(), thread() + CHUNK, ...
     float acc_b[MAX_ROWS * MAX_OWN]; // second ones, of pairs
 
-    // scores of the slot that this thread owns
-    void score_slot(u64 region, int slot, bool is_visible) {
+    // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
+    void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
         float s[MAX_ROWS];
         UNROLL for (int r = 0; r < MAX_ROWS; r++) s[r] = 0.0f;
         int n_block = STORED_K / 32;
@@ -58,8 +60,13 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                 }
             }
         }
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) if (r < ROWS) SCORE(r, thread()) =
-            score_of(s[r], SOFTCAP, is_visible);
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+            if (r >= ROWS) break;
+            // Rows behind the last head are not stored.
+            int row_head = min(head + r, args.word[8] - 1);
+            if (HAS_SLOPES) s[r] = score_biased(s[r], F32(args.address[4]).at[row_head], distance);
+            SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
+        }
     }
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
@@ -123,7 +130,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                            ivec2(args.word[14], args.word[15]),
                            ivec2(args.word[16], args.word[17]));
         int last_pos = IS_CAUSAL ? pos : MAX_POS;
-        int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
+        int first_pos = window_first(pos, WINDOW, IS_CHUNKED);
         int at = e.first, end = e.first;
         if (e.first < e.last) {
             int first_number = part_number(max(entry_base(e, e.first), 0));
@@ -155,7 +162,9 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                     is_begun = true;
                     barrier();
                 }
-                score_slot(region, start + thread(), thread() >= first && thread() < last);
+                int slot_pos = entry.w + start + thread() - entry.y;
+                score_slot(region, start + thread(), pos - slot_pos, head_first,
+                           thread() >= first && thread() < last);
                 soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
                 fold(region, start, first, last);
                 turn ^= 1;

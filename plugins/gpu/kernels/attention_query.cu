@@ -4,6 +4,7 @@
  * emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head.
  * See kernel.h.
  */
+#include "math.h"
 #include "page_rotate.h"
 
 struct AttentionQuery : PageRotate {
@@ -19,6 +20,10 @@ struct AttentionQuery : PageRotate {
         if (row >= args.word[0] * n_head) return;
         int head = row % n_head, token = row / n_head;
         float scale = bits_to_float(args.word[5]);
+        if (args.address[4] != 0) { // a temperature by position
+            int at = (max(I32(args.address[4]).at[token], 0) + args.word[12]) / args.word[11];
+            scale *= 1.0f + bits_to_float(args.word[10]) * log_of_number(uint(1 + at));
+        }
         u64 from = args.address[1] + (i64(args.word[3]) * head + i64(args.word[4]) * token) * 4;
         for (int i = row_thread(); i < STORED; i += row_group()) {
             float x = 0.0f;

@@ -20,6 +20,8 @@ struct AttentionTile : AttentionFold {
     const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
     const bool IS_CAUSAL = (SPEC5 & 1) != 0;
     const bool V_FROM_K = (SPEC5 & 2) != 0;
+    const bool IS_CHUNKED = (SPEC5 & 8) != 0; // windows
+    const bool HAS_SLOPES = (SPEC5 & 16) != 0;
     const bool IS_SPLIT = (SPEC5 & 4) != 0; // a record for each part
     const int WINDOW = SPEC6;
     const float SOFTCAP = bits_to_float(SPEC7);
@@ -131,11 +133,19 @@ struct AttentionTile : AttentionFold {
         UNROLL for (int i = 0; i < 4; i++) {
             int row = row_base() + i;
             ivec2 sees = row_sees[row];
+            float slope = 0.0f;
+            int row_pos = 0;
+            if (HAS_SLOPES && row_exists(row)) {
+                slope = F32(args.address[4]).at[head_first + row % HEADS];
+                row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+            }
             UNROLL for (int c = 0; c < 4; c++) {
                 int slot = column_group() + 16 * c;
                 bool is_visible =
                     slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-                SCORE(row, slot) = score_of(s[i][c], SOFTCAP, is_visible);
+                float score = s[i][c];
+                if (HAS_SLOPES) score = score_biased(score, slope, row_pos - pos - slot);
+                SCORE(row, slot) = score_of(score, SOFTCAP, is_visible);
             }
         }
     }
@@ -277,8 +287,7 @@ struct AttentionTile : AttentionFold {
         barrier();
         for (int t = first; t < last; t++) {
             int pos = max(I32(step).at[args.word[12] + t], -1);
-            ivec2 sees =
-                ivec2(WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0, IS_CAUSAL ? pos : MAX_POS);
+            ivec2 sees = ivec2(window_first(pos, WINDOW, IS_CHUNKED), IS_CAUSAL ? pos : MAX_POS);
             if (pos < 0) sees = ivec2(MAX_POS, -1);
             for (int h = thread(); h < HEADS; h += THREADS)
                 row_sees[(t - first_token) * HEADS + h] = sees;

@@ -47,6 +47,14 @@ static inline float log1p_of(float y) {
     return 2.0f * (s + s * t * p);
 }
 
+// log(n) of a number from 1 on: of 2^k m with m in 1 .. 2.
+static inline float log_of_number(uint n) {
+    int k = 0;
+    while (n >> k > 1u) k++;
+    float m = float(n) * bits_to_float(uint(127 - k) << 23);
+    return float(k) * 0.69314718f + log1p_of(m - 1.0f);
+}
+
 // 1 / (1 + exp(-x)), without infinities inside.
 static inline float sigmoid_of(float x) {
     float e = exp_of(-abs(x));

@@ -5,8 +5,10 @@
  * shaders/attention.glsl says what keeps a token's result apart from the rest of its step.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/position.h"
 #include "plugins/gpu/ops/cache.h"
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/rope.h"
@@ -86,8 +88,9 @@ static int32_t sums_of(const shape *s) {
 static bool uses_lanes(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
-    return has_kernel && target->subgroup_min == LANES && target->subgroup_max == LANES &&
-           !page->v_from_k && page->n_slot % LANES == 0 && page->k.stored % 8 == 0;
+    return has_kernel && s->params->alibi_max_bias == 0 && target->subgroup_min == LANES &&
+           target->subgroup_max == LANES && !page->v_from_k && page->n_slot % LANES == 0 &&
+           page->k.stored % 8 == 0;
 }
 
 static int32_t rows_choose(const shape *s, const gpu_target *target) {
@@ -109,8 +112,6 @@ static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
     *s = (shape){.params = p};
     tdm_status status = gpu_cache_get(e, p->kv, SRC_STEP, SRC_STATE, &s->cache, err);
     if (status != TDM_OK) return status;
-    if (p->alibi_max_bias > 0 || p->temperature_scale != 0 || p->window_kind != 0)
-        return gpu_refuse(e, err, "ALiBi, a temperature by position or windows in chunks");
     const gpu_page *page = &s->cache.page;
     s->n_head = (int32_t)e->src[SRC_Q].ne[1];
     s->n_tok = (int32_t)e->src[SRC_Q].ne[2];
@@ -171,6 +172,15 @@ static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gp
     step.word[5] = float_word(scale);
     step.operand[0] = s->query;
     step.operand[1] = q->place;
+    if (s->params->temperature_scale != 0) {
+        const uint64_t skipped = (uint64_t)s->cache.at.pos_off * sizeof(int32_t);
+        step.word[10] = float_word(s->params->temperature_scale);
+        step.word[11] = s->params->temperature_length;
+        step.word[12] = s->params->temperature_offset;
+        step.operand[4] = s->cache.step;
+        step.operand[4].off += skipped;
+        step.operand[4].size -= skipped;
+    }
     if (rope != NULL) {
         memcpy(&step.word[6], rope->word, sizeof rope->word);
         step.operand[2] = rope->angles;
@@ -179,8 +189,20 @@ static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gp
     return gpu_emit_step(e, &step, err);
 }
 
+/* The slopes of the node's heads, a constant of the plan. */
+static tdm_status slopes_take(gpu_emit *e, const shape *s, gpu_operand *slopes_out,
+                              tdm_error *err) {
+    float *slope = malloc((size_t)s->n_head * sizeof *slope);
+    if (slope == NULL) return gpu_refuse(e, err, "no memory for %d slopes", (int)s->n_head);
+    for (int32_t h = 0; h < s->n_head; h++)
+        slope[h] = tdm_alibi_slope(s->params, s->params->first_head + h);
+    *slopes_out = gpu_emit_constant(e, slope, (uint64_t)s->n_head * sizeof *slope);
+    free(slope);
+    return TDM_OK;
+}
+
 /* What the kernels of parts and of tiles have in common. */
-static tdm_status walk_step(const gpu_emit *e, const shape *s, gpu_kernel kernel, int32_t group,
+static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int32_t group,
                             gpu_step *step_out, tdm_error *err) {
     const gpu_cache *cache = &s->cache;
     const tdm_attention_params *p = s->params;
@@ -190,7 +212,9 @@ static tdm_status walk_step(const gpu_emit *e, const shape *s, gpu_kernel kernel
     step.spec[1] = (int32_t)cache->page.v.type;
     step.spec[2] = cache->page.k.stored;
     step.spec[3] = s->n_dim;
-    step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0);
+    step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0) |
+                   (p->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED ? 8 : 0) |
+                   (p->alibi_max_bias > 0 ? 16 : 0);
     step.spec[6] = p->window > 0 ? p->window : 0;
     step.spec[7] = float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;
@@ -209,6 +233,8 @@ static tdm_status walk_step(const gpu_emit *e, const shape *s, gpu_kernel kernel
     step.operand[1] = s->query;
     step.operand[2] = cache->state;
     step.operand[3] = cache->step;
+    if (status == TDM_OK && p->alibi_max_bias > 0)
+        status = slopes_take(e, s, &step.operand[4], err);
     *step_out = step;
     return status;
 }

@@ -2,6 +2,7 @@
  *
  * moe.c: the steps of MOE_FFN:
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
+ * with the biases and limits of op.h.
  *
  * A pair is a token and one of its experts: number u + n_used * token. Few tokens: a product for
  * each pair, whose matrix the kernel reads from the ids. More: a step sorts the pairs by expert, so
@@ -9,6 +10,8 @@
  * of the pair in both cases, and the last step adds them in the order of u. Tokens go through in
  * chunks, which bounds the scratch. Roles: as in matmul.c.
  */
+#include <string.h>
+
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/product.h"
 
@@ -109,8 +112,62 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up
     return gpu_product_emit(e, &p, err);
 }
 
+/* Whether h is more than act(gate x) * (up x). */
+static bool has_form(const gpu_emit *e) {
+    const tdm_moe_params *m = &e->node->params.moe;
+    return m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
+           e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present;
+}
+
+static int32_t float_word(float x) {
+    int32_t word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+/* hidden = h of op.h from the products `hidden` of gate and `other` of up. */
+static tdm_status form_emit(gpu_emit *e, const chunk *c, gpu_operand hidden, gpu_operand other,
+                            tdm_error *err) {
+    const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT];
+    const gpu_value *gate = &e->src[SRC_GATE_BIAS], *up = &e->src[SRC_UP_BIAS];
+    const tdm_moe_params *m = &e->node->params.moe;
+    const int64_t n_ff = e->src[SRC_GATE].ne[1];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_FORM, SUM_GROUP);
+    const int64_t words[] = {n_ff,
+                             c->n_pair,
+                             id->ne[0],
+                             stride_of(id, 0),
+                             stride_of(id, 1),
+                             stride_of(weight, 0),
+                             stride_of(weight, 1),
+                             m->first_expert,
+                             e->src[SRC_GATE].ne[2],
+                             gate->is_present ? stride_of(gate, 0) : 0,
+                             gate->is_present ? stride_of(gate, 1) : 0,
+                             up->is_present ? stride_of(up, 0) : 0,
+                             up->is_present ? stride_of(up, 1) : 0};
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < 13 && status == TDM_OK; i++)
+        status = gpu_word(e, &step.word[i], words[i], err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (n_ff * c->n_pair + SUM_GROUP - 1) / SUM_GROUP, err);
+    if (status != TDM_OK) return status;
+    step.word[13] = float_word(m->limit);
+    step.word[14] = float_word(m->alpha > 0 ? m->alpha : 1);
+    step.word[15] = float_word(m->up_offset);
+    step.spec[0] = m->act;
+    step.operand[0] = hidden;
+    step.operand[1] = other;
+    step.operand[2] = part_from(id, 1, c->token);
+    if (gate->is_present) step.operand[3] = gate->place;
+    if (up->is_present) step.operand[4] = up->place;
+    if (m->is_weighted_first) step.operand[5] = part_from(weight, 1, c->token);
+    return gpu_emit_step(e, &step, err);
+}
+
 static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm_error *err) {
     const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT], *y = &e->dst[0];
+    const gpu_value *bias = &e->src[SRC_DOWN_BIAS];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SUM, SUM_GROUP);
     const int64_t words[] = {y->ne[0],
                              c->n_tok,
@@ -120,9 +177,11 @@ static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm
                              stride_of(weight, 0),
                              stride_of(weight, 1),
                              e->node->params.moe.first_expert,
-                             e->src[SRC_GATE].ne[2]};
+                             e->src[SRC_GATE].ne[2],
+                             bias->is_present ? stride_of(bias, 0) : 0,
+                             bias->is_present ? stride_of(bias, 1) : 0};
     tdm_status status = TDM_OK;
-    for (int i = 0; i < 9 && status == TDM_OK; i++)
+    for (int i = 0; i < 11 && status == TDM_OK; i++)
         status = gpu_word(e, &step.word[i], words[i], err);
     if (status == TDM_OK)
         status = gpu_step_grid(e, &step, (y->ne[0] * c->n_tok + SUM_GROUP - 1) / SUM_GROUP, err);
@@ -132,7 +191,8 @@ static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm
     step.operand[0].size = (uint64_t)(y->ne[0] * c->n_tok) * sizeof(float);
     step.operand[1] = addends;
     step.operand[2] = part_from(id, 1, c->token);
-    step.operand[3] = part_from(weight, 1, c->token);
+    if (!e->node->params.moe.is_weighted_first) step.operand[3] = part_from(weight, 1, c->token);
+    if (bias->is_present) step.operand[4] = bias->place;
     return gpu_emit_step(e, &step, err);
 }
 
@@ -142,7 +202,8 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     int32_t n_used = (int32_t)e->src[SRC_ID].ne[0];
     uint64_t h_size = (uint64_t)(c->n_pair * n_ff) * sizeof(float);
     const gpu_value *gate = &e->src[SRC_GATE], *up = &e->src[SRC_UP];
-    bool is_fused = !e->target->is_unfused && gpu_product_is_pair(gate, up);
+    const bool is_formed = has_form(e);
+    bool is_fused = !e->target->is_unfused && !is_formed && gpu_product_is_pair(gate, up);
     gpu_operand hidden = gpu_emit_scratch(e, h_size), other = {0};
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
     gpu_operand x_part = part_from(x, 1, c->token);
@@ -154,7 +215,9 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     if (!is_fused && status == TDM_OK) {
         other = gpu_emit_scratch(e, h_size);
         status = pairs_emit(e, c, SRC_UP, NULL, x_part, x_k, x_row, n_used, other, err);
-        if (status == TDM_OK && n_ff > 0)
+        if (status == TDM_OK && n_ff > 0 && is_formed)
+            status = form_emit(e, c, hidden, other, err);
+        else if (status == TDM_OK && n_ff > 0)
             status = gpu_emit_glu(e, (tdm_act)e->node->params.moe.act, hidden, hidden, other,
                                   c->n_pair * n_ff, err);
     }
@@ -167,11 +230,6 @@ tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
     int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
     if (x->type != TDM_TYPE_F32)
         return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
-    const tdm_moe_params *m = &e->node->params.moe;
-    if (m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
-        e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present ||
-        e->src[SRC_DOWN_BIAS].is_present)
-        return gpu_refuse(e, err, "experts with biases, limits or weights before the matrices");
     if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
         return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
                           (int)MAX_EXPERT);

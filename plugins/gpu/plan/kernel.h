@@ -52,24 +52,27 @@
     KERNEL(KV_EXPORT, kv_export, 4, 0x6, RT_SHARED(0)) \
     KERNEL(KV_IMPORT, kv_import, 4, 0x1, RT_SHARED(0)) \
     /* Queries turned, scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q, \
-     * angles, pos. Words: n_tok, n_head, stride[3] of q, scale as the bits of f32, rope[4] \
-     * (ops/rope.h). Spec: 0 = head_dim, 1 = elements, 2 = rotation block. */ \
-    KERNEL(ATTENTION_QUERY, attention_query, 4, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
+     * angles, pos, positions in the step block where there is a temperature. Words: n_tok, n_head, \
+     * stride[3] of q, scale as the bits of f32, rope[4] (ops/rope.h), temperature_scale as the bits \
+     * of f32, temperature_length, temperature_offset. Spec: 0 = head_dim, 1 = elements, 2 = rotation \
+     * block. */ \
+    KERNEL(ATTENTION_QUERY, attention_query, 5, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
-     * Operands records, query, state, step. Words: page[7], n_tok, n_head, n_part, first KV head of \
+     * Operands records, query, state, step, slopes [n_head]. Words: page[7], n_tok, n_head, n_part, first KV head of \
      * the state, heads_per_kv, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and \
      * n_entry, query head that begins the first KV head, KV heads. Spec: 0, 1 = tdm_type of K and \
      * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
-     * where V is part of K, 6 = window, 7 = softcap as the bits of f32. */ \
-    KERNEL(ATTENTION_PART, attention_part, 4, 0x1, RT_SHARED(attention_part_size(spec))) \
+     * where V is part of K + 8 where windows are chunks + 16 where heads have slopes (ALiBi), \
+     * 6 = window, 7 = softcap as the bits of f32. */ \
+    KERNEL(ATTENTION_PART, attention_part, 5, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
-     * queries of a multiple of 8 elements; up to 4 query heads of a workgroup. */ \
+     * queries of a multiple of 8 elements; up to 4 query heads of a workgroup, without slopes. */ \
     KERNEL(ATTENTION_LANE, attention_lane, 4, 0x1, RT_ABSENT) \
     /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
      * part has a record; else all are folded into one and a later step goes on with it. */ \
-    KERNEL(ATTENTION_TILE, attention_tile, 4, 0x1, RT_SHARED(attention_tile_size())) \
+    KERNEL(ATTENTION_TILE, attention_tile, 5, 0x1, RT_SHARED(attention_tile_size())) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
@@ -199,10 +202,15 @@
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \
     KERNEL(MOE_SORT, moe_sort, 2, 0x1, RT_SHARED(2 * taken(or_one(spec[0]), 4))) \
-    /* y[i, t] = sum over u of weight[u, t] * x[i, u + n_used * t]. Operands dst, x, ids, weights. \
-     * Words: n, tokens, n_used, id strides (2), weight strides (2), first expert, experts. An \
-     * invocation for each element. */ \
-    KERNEL(MOE_SUM, moe_sum, 4, 0x1, RT_SHARED(0))
+    /* h of tdm_moe_params, in place of g. Operands h, u, ids, biases of gate and up, weights where they \
+     * come first. Words: n_ff, pairs, n_used, id strides (2), weight strides (2), first expert, \
+     * experts, strides of the gate's bias (2) and of up's (2), limit, alpha and up_offset as the bits \
+     * of f32. Spec: 0 = tdm_act. An invocation for each element. */ \
+    KERNEL(MOE_FORM, moe_form, 6, 0x1, RT_SHARED(0)) \
+    /* y[i, t] = sum over u of weight[u, t] * (x[i, u + n_used * t] + bias[i, id[u, t]]). Operands dst, \
+     * x, ids, weights (absent: 1), bias. Words: n, tokens, n_used, id strides (2), weight strides (2), \
+     * first expert, experts, strides of the bias (2). An invocation for each element. */ \
+    KERNEL(MOE_SUM, moe_sum, 5, 0x1, RT_SHARED(0))
 /* clang-format on */
 
 typedef enum gpu_kernel {

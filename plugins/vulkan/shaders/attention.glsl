@@ -56,6 +56,21 @@ float tanh_of_score(float x) {
     return x < 0.0 ? -y : y;
 }
 
+// The first position that a token at `pos` sees; window 0: all.
+int window_first(int pos, int window, bool is_chunked) {
+    if (window <= 0) return 0;
+    return is_chunked ? max(pos, 0) / window * window : max(pos - window + 1, 0);
+}
+
+// Set by attention_walk.glsl: the head of the first row, and from the chunk's first slot to the token.
+int walk_head = 0, walk_distance = 0;
+
+// ALiBi.
+float score_biased(float a, float slope, int distance) {
+    precise float y = fma(-slope, float(abs(distance)), a);
+    return y;
+}
+
 // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes inf, which
 // takes part in the maximum and gives p = NaN.
 float score_of(float a, float softcap, bool is_visible) {

@@ -19,6 +19,7 @@ const int DIM_V = SPEC3;                     // elements of o
 const int ROWS = SPEC4 > 0 ? SPEC4 : 1;
 const bool IS_CAUSAL = (SPEC5 & 1) != 0;
 const bool V_FROM_K = (SPEC5 & 2) != 0;
+const bool HAS_SLOPES = (SPEC5 & 16) != 0;
 const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
 
@@ -57,8 +58,13 @@ void score_slot(uint64_t region, int slot, bool is_visible) {
             }
         }
     }
-    [[unroll]] for (int r = 0; r < ROWS; r++)
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        // Rows behind the last head are not stored.
+        int head = min(walk_head + r, args.word[8] - 1);
+        if (HAS_SLOPES)
+            s[r] = score_biased(s[r], F32(args.address[4]).at[head], walk_distance - thread());
         SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
+    }
 }
 
 // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.

@@ -13,12 +13,17 @@ const int ROW_LEN = SPEC1 > 0 ? SPEC1 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
 #include "page_rope.glsl"
+#include "math.glsl"
 
 void main() {
     int n_head = args.word[1], row = int(group_number());
     if (row >= args.word[0] * n_head) return;
     int head = row % n_head, token = row / n_head;
     float scale = intBitsToFloat(args.word[5]);
+    if (args.address[4] != 0ul) { // a temperature by position
+        int at = (max(I32(args.address[4]).at[token], 0) + args.word[12]) / args.word[11];
+        scale *= 1.0 + intBitsToFloat(args.word[10]) * log_of_number(uint(1 + at));
+    }
     uint64_t from = args.address[1] +
                     (int64_t(args.word[3]) * head + int64_t(args.word[4]) * token) * 4;
     for (int i = row_thread(); i < STORED; i += ROW_GROUP) {

@@ -33,7 +33,8 @@ void main() {
         e = entries_of(step, I32(step).at[args.word[13] + token],
                        ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
     int last_pos = IS_CAUSAL ? pos : MAX_POS;
-    int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
+    int first_pos = window_first(pos, WINDOW, (SPEC5 & 8) != 0);
+    walk_head = head_first;
     int at = e.first, end = e.first;
     if (e.first < e.last) {
         int first_number = part_number(max(entry_base(e, e.first), 0));
@@ -57,6 +58,7 @@ void main() {
             uint64_t queries = args.address[1] + uint64_t(row) * uint64_t(STORED_K * 4);
             if (!is_begun) rows_begin(queries, n_row);
             is_begun = true;
+            walk_distance = pos - (entry.w + start - entry.y);
             chunk_attend(region, start, max(slot_first - start, 0), min(slot_last - start, CHUNK));
         }
     }

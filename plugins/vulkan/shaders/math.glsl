@@ -44,6 +44,14 @@ float log1p_of(float y) {
     return 2.0 * (s + s * t * p);
 }
 
+// log(n) of a number from 1 on: of 2^k m with m in 1 .. 2.
+float log_of_number(uint n) {
+    int k = findMSB(n);
+    precise float m = float(n) * uintBitsToFloat(uint(127 - k) << 23);
+    precise float y = float(k) * 0.69314718 + log1p_of(m - 1.0);
+    return y;
+}
+
 // 1 / (1 + exp(-x)), without infinities inside.
 float sigmoid_of(float x) {
     float e = exp_of(-abs(x));
