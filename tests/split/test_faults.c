@@ -301,6 +301,8 @@ static void test_silent_when_measured(void **state) {
 static void test_left_out(void **state) {
     (void)state;
     const int64_t ne[4] = {N_EMBD, N_TOK, 1, 1};
+    /* The shares follow from the memory. Measuring the members takes most of a sanitizer's time. */
+    setenv("TANDEM_TEST_RATES", "4e10,4e11", 1);
     fault_rig *rig = rig_open(2, (const char *const[]){NULL, "memory=1"},
                               "share=auto timeout=20 reserve=0,1000");
     tdm_builder *b = NULL;
@@ -334,6 +336,7 @@ static void test_left_out(void **state) {
         tdm_mem_free(&nets[i].weights);
     }
     rig_close(rig);
+    unsetenv("TANDEM_TEST_RATES");
 }
 
 int main(void) {

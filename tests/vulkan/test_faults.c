@@ -8,10 +8,12 @@
  *     test_faults VULKAN.so FAULT_DRIVER.so
  */
 #include <dlfcn.h>
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,6 +315,31 @@ static bool driver_take(const char *path) {
     return true;
 }
 
+/* ---- Caches ---------------------------------------------------------------------------------- */
+
+static char cache_folder[] = "/tmp/tandem-faults-XXXXXX";
+
+/* What is kept about pipelines under faults does not reach the user's cache. The driver's own
+ * cache stays in its place: compiling takes most of the time. */
+static bool cache_make(void) {
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char usual[4096];
+    if (base == NULL) snprintf(usual, sizeof usual, "%s/.cache", home != NULL ? home : "/tmp");
+    if (mkdtemp(cache_folder) == NULL) return false;
+    setenv("MESA_SHADER_CACHE_DIR", base != NULL ? base : usual, 0);
+    setenv("XDG_CACHE_HOME", cache_folder, 1);
+    return true;
+}
+
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *at) {
+    (void)status, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void cache_remove(void) {
+    nftw(cache_folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_left_out),
@@ -324,6 +351,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_out_of_host_memory),
     };
     if (argc != 3) return 2;
+    if (!cache_make()) {
+        print_error("no folder for caches in /tmp\n");
+        return 1;
+    }
+    atexit(cache_remove);
     if (!driver_take(argv[2])) {
         print_message("skipped: no Vulkan loader\n");
         return 77;
