@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 #
 # test_models.sh: whole models on a Vulkan device, with its cache in the host's memory, with drafts
-# and shifts, and in groups with the CPU and with a second Vulkan device. Greedy texts equal the
-# CPU's. The divergence from the CPU's reference path is small; that of a group is at most twice that
-# of its worst member alone.
+# and shifts, with a cache that another device saved, and in groups with the CPU and with a second
+# Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is small;
+# that of a group is at most twice that of its worst member alone.
 #   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
 # FOLDER has models that are not part of the project.
 set -u
@@ -70,6 +70,23 @@ done
 same "$work/text.host.cpu" "$work/text.host.v" "text with a cache in the host's memory"
 same "$work/text.shift.cpu" "$work/text.shift.v" "text with drafts and shifts"
 [ "$(wc -c <"$work/text.shift.v")" -gt 200 ] || fail "a short text: $(cat "$work/text.shift.v")"
+# A cache that one device saved goes on on another: the prompt is not computed again.
+story="Once upon a time there was a little girl named Lily. She had a red ball and a small dog. One day the dog took the ball"
+# moved FROM TO FLAGS...: text of TO, whose prompt is read from what FROM saved.
+moved() {
+    from=$1 to=$2
+    shift 2
+    for device in $from $to; do
+        "$tandem" run --config "$work/plain.ini" --device "$device" -m "$model" -p "$story" -n 16 --temp 0 "$@" \
+            --prompt-cache "$work/moved" >"$work/moved.$device" 2>"$work/err" || fail "$device: $(cat "$work/err")"
+    done
+    grep -q ' [2-9][0-9] more from the prompt cache' "$work/err" && ok ||
+        fail "$to read nothing from the cache of $from: $(cat "$work/err")"
+    same "$work/moved.$from" "$work/moved.$to" "text of $to with the cache of $from"
+    rm -f "$work/moved"
+}
+moved cpu v
+moved vc cpu --cache-type-k q8_0 --cache-type-v q4_0
 # A token in steady decoding takes one submission and one wait. Nothing is copied, bound (which
 # records commands), planned or allocated.
 "$tandem" run --config "$work/plain.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
