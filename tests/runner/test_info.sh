@@ -56,7 +56,7 @@ model, work = sys.argv[1:]
 write(work + "/alien.gguf",
       [key("general.architecture", "warp"), key("tokenizer.ggml.model", "runes"),
        strings("tokenizer.ggml.tokens", ["a"]), key("tokenizer.chat_template", "{% frob %}")],
-      [("blk.0.ssm_a", 0), ("blk.1.ssm_a", 0), ("blk.0.attn_q.weight", 0), ("flux", 99)])
+      [("blk.0.time_mix_w9", 0), ("blk.1.time_mix_w9", 0), ("blk.0.attn_q.weight", 0), ("flux", 99)])
 data = open(model, "rb").read()
 def changed(name, old, new):
     assert len(old) == len(new) and data.count(old) >= 1
@@ -68,7 +68,7 @@ END
 has '^runs: no$'
 has "^missing architecture warp: architecture 'warp' is not supported; supported: .*llama"
 has "^missing type 99 \(1 tensor\): type 99 of tensor 'flux' is unknown"
-has "^missing tensor ssm_a \(2 tensors\): no block reads tensor 'blk.0.ssm_a'"
+has "^missing tensor time_mix_w9 \(2 tensors\): no block reads tensor 'blk.0.time_mix_w9'"
 has "^missing tensor flux \(1 tensor\)"
 has "^missing tokenizer: .*'runes'.* is not supported"
 has "^missing template: .*line 1.*frob"
@@ -80,7 +80,7 @@ d = json.load(open(sys.argv[1]))
 assert d["runs"] is False
 kinds = [m["kind"] for m in d["missing"]]
 assert kinds == ["architecture", "type", "tensor", "tensor", "tokenizer", "template"], kinds
-assert d["missing"][2]["name"] == "ssm_a" and d["missing"][2]["tensors"] == 2
+assert d["missing"][2]["name"] == "time_mix_w9" and d["missing"][2]["tensors"] == 2
 assert all(m["reason"] and m["needed"] for m in d["missing"])
 END
 "$tandem" convert-info "$work/shape.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"

@@ -134,8 +134,24 @@ static int scan(pool *p, const recurrent *r, int x) {
     return pool_calm(p, o);
 }
 
+/* A device may keep no recurrent states. Its graphs have none. */
+static bool keeps_states(pool *p) {
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F32,
+                              .type_v = TDM_TYPE_F32,
+                              .head_dim_k = 1,
+                              .head_dim_v = 1,
+                              .n_head_kv = 1,
+                              .page_len = 1,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+    uint64_t size = 0;
+    tdm_error refusal = {0};
+    return p->page_size(p->context, &desc, &size, &refusal) != TDM_UNSUPPORTED;
+}
+
 void pool_block_recurrent(pool *p) {
     recurrent r = {0};
+    if (!keeps_states(p)) return;
     int x = p->step >= 0 && p->facts->n_state + 1 < RANDOM_MAX_STATE && p->n_cut + 3 < POOL_MAX_CUT
                 ? pool_pick_tokens(p)
                 : -1;
