@@ -279,6 +279,7 @@ static void moe_ffn_cases(certify_trial *t) {
         tdm_type type = certify_weight_types[i];
         ffn(t, type, 0, 0, TDM_USAGE_EXPERT, 1);
         ffn(t, type, 0, 0, 0, 4);
+        if (tdm_type_get_info(type).block_len <= 32) ffn(t, type, 0, 0, 0, 9);
         ffn(t, type, 4, 12, TDM_USAGE_EXPERT, 9); /* foreign experts on both sides */
     }
     moe_ffn_forms(t, 2);

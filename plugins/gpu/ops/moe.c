@@ -4,11 +4,11 @@
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
  * with the biases and limits of op.h.
  *
- * A pair is a token and one of its experts: number u + n_used * token. Few tokens: a product for
- * each pair, whose matrix the kernel reads from the ids. More: a step sorts the pairs by expert, so
- * that a matrix is read once for several of them. Rows of gate, up and down are kept by the number
- * of the pair in both cases, and the last step adds them in the order of u. Tokens go through in
- * chunks, which bounds the scratch. Roles: as in matmul.c.
+ * A pair is a token and one of its experts: number u + n_used * token. Few tokens, or matrices of
+ * canonical blocks: a product for each pair, whose matrix the kernel reads from the ids. Else a
+ * step sorts the pairs by expert, so that a matrix is read once for several of them. Rows of gate,
+ * up and down are kept by the number of the pair in both cases, and the last step adds them in the
+ * order of u. Tokens go through in chunks, which bounds the scratch. Roles: as in matmul.c.
  */
 #include <string.h>
 
@@ -55,6 +55,13 @@ static gpu_operand part_from(const gpu_value *v, int axis, int64_t token) {
 
 static int64_t stride_of(const gpu_value *v, int axis) {
     return v->nb[axis] / tdm_type_get_info(v->type).block_size;
+}
+
+/* Canonical blocks are multiplied with one column at a time: no kernel computes a tile of pairs. */
+static bool sorts_pairs(const gpu_emit *e, const chunk *c) {
+    return c->n_tok >= SORT_FROM && !gpu_product_is_canonical(&e->src[SRC_GATE]) &&
+           !gpu_product_is_canonical(&e->src[SRC_UP]) &&
+           !gpu_product_is_canonical(&e->src[SRC_DOWN]);
 }
 
 static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
@@ -208,7 +215,7 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
     gpu_operand x_part = part_from(x, 1, c->token);
     int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
-    tdm_status status = c->n_tok >= SORT_FROM ? sort_emit(e, c, err) : TDM_OK;
+    tdm_status status = sorts_pairs(e, c) ? sort_emit(e, c, err) : TDM_OK;
     if (status == TDM_OK)
         status = pairs_emit(e, c, SRC_GATE, is_fused ? up : NULL, x_part, x_k, x_row, n_used,
                             hidden, err);

@@ -134,8 +134,8 @@ static choice lanes_choose(const gpu_target *t, const gpu_product *p, int64_t n_
 
 /* Canonical blocks are loaded in pieces of 2 bytes. They are rare, and kernels that decode several
  * rows at a time take drivers long to compile: one row at a time. */
-static bool is_canonical(const gpu_product *p) {
-    return !p->w->is_private && tdm_type_get_info(p->w->type).is_quantized;
+bool gpu_product_is_canonical(const gpu_value *w) {
+    return !w->is_private && tdm_type_get_info(w->type).is_quantized;
 }
 
 static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
@@ -149,10 +149,10 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     c.group_size = power_above(n_group, max_group);
     if (c.group_size < t->subgroup_max) c.group_size = least(t->subgroup_max, max_group);
     c.rows = or_default(tuning->row_rows, c.columns <= 4 ? 4 : 2);
-    if (is_canonical(p)) c.rows = c.columns = 1;
+    if (gpu_product_is_canonical(p->w)) c.rows = c.columns = 1;
     if (tuning->has_fixed_tiles) {
         c.columns = power_above(c.columns, 8);
-        c.rows = c.columns == 8 || is_canonical(p) ? 2 : 4;
+        c.rows = c.columns == 8 || gpu_product_is_canonical(p->w) ? 2 : 4;
     } else
         while (c.rows > 1 && (c.rows * c.columns > ROW_MAX_SUM || c.rows > p->w->ne[1]))
             c.rows /= 2;
@@ -191,7 +191,7 @@ static choice dots_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
 }
 
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
-    if (is_canonical(p)) return rows_choose(t, p, n_group);
+    if (gpu_product_is_canonical(p->w)) return rows_choose(t, p, n_group);
     if (uses_dots(t, p)) return dots_choose(t, p, n_group);
     if (uses_lanes(t)) return lanes_choose(t, p, n_group);
     bool has_many =

@@ -43,8 +43,13 @@ typedef struct gpu_product {
     int64_t rows_per_role; /* neighbouring rows of x that share a role */
 } gpu_product;
 
-/* Columns that a tile of a SORTED product has on this device, whatever the weight is. */
+/* Columns that a tile of a SORTED product has on this device, whatever the weight is. A canonical
+ * weight has no SORTED product. */
 int32_t gpu_product_sorted_columns(const gpu_target *target);
+
+/* Whether a weight has canonical blocks of a quantised type, which kernels multiply with one column
+ * at a time. */
+bool gpu_product_is_canonical(const gpu_value *w);
 
 /* True where two matrices may be `w` and `up` of a product. */
 bool gpu_product_is_pair(const gpu_value *w, const gpu_value *up);
