@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * watch.c: see watch.h. Whoever waits adds itself to a list. The thread waits in the driver for the
- * computation with the lowest number of the list, then removes it from the list.
+ * computation with the lowest number of the list, then removes it from the list. A wait for an
+ * earlier computation that begins meanwhile polls.
  */
 #include "plugins/gpu/rt/watch.h"
 
@@ -11,7 +12,7 @@
 
 enum {
     SPIN_NS = 50000, /* an event is polled this long first: short computations have ended by then */
-    POLL_NS = 20000  /* between two polls where no thread could be made */
+    POLL_NS = 20000  /* between two polls where the thread does not wait for the event */
 };
 
 typedef struct waiter {
@@ -28,6 +29,7 @@ struct rt_watch {
     pthread_cond_t wanted, done;
     pthread_t thread;
     waiter *waiters;
+    uint64_t in_driver; /* the computation that the thread waits for; 0 = none, they count from 1 */
     bool has_thread;
     bool is_ending;
 };
@@ -102,10 +104,12 @@ static void *watch_main(void *arg) {
         const waiter *first = first_of(watch);
         const uint64_t number = first->number;
         void *event = first->event;
+        watch->in_driver = number;
         pthread_mutex_unlock(&watch->mutex);
         rt_result result = fn->context_set(watch->device->context);
         if (result == RT_SUCCESS) result = fn->event_sync(event);
         pthread_mutex_lock(&watch->mutex);
+        watch->in_driver = 0;
         waiters_end(watch, number, result);
     }
     pthread_mutex_unlock(&watch->mutex);
@@ -157,7 +161,8 @@ tdm_status rt_watch_wait(rt_watch *watch, void *event, uint64_t number, uint64_t
         pthread_mutex_lock(&watch->mutex);
         if (!watch->has_thread)
             watch->has_thread = pthread_create(&watch->thread, NULL, watch_main, watch) == 0;
-        const bool has_thread = watch->has_thread;
+        /* The thread cannot stop waiting for a later computation, which may end after `end`. */
+        const bool has_thread = watch->has_thread && watch->in_driver <= number;
         if (has_thread && thread_wait(watch, &w, end)) result = w.result;
         pthread_mutex_unlock(&watch->mutex);
         if (!has_thread) result = poll_until(watch, event, end, POLL_NS);
