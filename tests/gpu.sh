@@ -111,10 +111,10 @@ stage_certify() {
     done <"$work/list"
 }
 
-# A group or device that failed with this exit code, and why.
-group_failed() {
+# A group or device that failed in a stage with this exit code, and why.
+try_failed() {
     failed
-    if [ "$2" -eq 124 ]; then row groups "$1" 'no time' ''; else row groups "$1" FAILED "$(head -n 1 "$work/err")"; fi
+    if [ "$3" -eq 124 ]; then row "$1" "$2" 'no time' ''; else row "$1" "$2" FAILED "$(head -n 1 "$work/err")"; fi
 }
 
 # Text and divergence of one device or group.
@@ -122,10 +122,10 @@ group_try() {
     name=$1
     limited "$tandem" run --config "$work/all.ini" --device "$name" -m "$model" -p "Once upon a time" -n 48 --temp 0 \
         --quiet >"$work/text" 2>"$work/err" </dev/null ||
-        { group_failed "$name" $?; return; }
+        { try_failed groups "$name" $?; return; }
     limited "$tandem" perplexity --config "$work/all.ini" --device "$name" -m "$model" -f "$work/corpus" -c 64 \
         --chunks 2 --kl-base "$work/base" --quiet >"$work/out" 2>"$work/err" </dev/null ||
-        { group_failed "$name" $?; return; }
+        { try_failed groups "$name" $?; return; }
     kl=$(awk '/^mean KL/ { print $5 }' "$work/out")
     top=$(awk '/^equal top/ { print $5 }' "$work/out")
     text='the same text'
@@ -145,10 +145,10 @@ stage_groups() {
         echo "red ball in the park. He ran to it and said: may I play with you? The girl said yes, and they played."
     done >"$work/corpus"
     limited "$tandem" run --config "$work/all.ini" --device cpu -m "$model" -p "Once upon a time" -n 48 --temp 0 \
-        --quiet >"$work/text.cpu" 2>"$work/err" </dev/null || { failed; say "cpu: $(cat "$work/err")"; return; }
+        --quiet >"$work/text.cpu" 2>"$work/err" </dev/null || { try_failed groups cpu $?; return; }
     limited "$tandem" perplexity --config "$work/all.ini" --device reference -m "$model" -f "$work/corpus" -c 64 \
         --chunks 2 --kl-base "$work/base" --quiet >"$work/out" 2>"$work/err" </dev/null ||
-        { failed; say "reference: $(cat "$work/err")"; return; }
+        { try_failed groups reference $?; return; }
     for name in $(sed -n 's/^\[device \(.*\)\]$/\1/p; s/^\[group \(.*\)\]$/\1/p' "$work/all.ini"); do
         [ "$name" = reference ] || group_try "$name"
     done
@@ -157,13 +157,14 @@ stage_groups() {
 stage_bench() {
     for name in $(sed -n 's/^\[device \(.*\)\]$/\1/p; s/^\[group \(.*-auto\)\]$/\1/p' "$work/all.ini"); do
         [ "$name" = reference ] && continue
-        if limited "$tandem" bench --config "$work/all.ini" --device "$name" -m "$model" -p 256 -n 64 -r 3 --quiet \
-            >"$work/out" 2>"$work/err" </dev/null; then
+        limited "$tandem" bench --config "$work/all.ini" --device "$name" -m "$model" -p 256 -n 64 -r 3 --quiet \
+            >"$work/out" 2>"$work/err" </dev/null
+        code=$?
+        if [ $code -eq 0 ]; then
             row bench "$name" ok ''
             grep '^|' "$work/out" | tee -a "$work/report"
         else
-            failed
-            row bench "$name" FAILED "$(head -n 1 "$work/err")"
+            try_failed bench "$name" $code
         fi
     done
 }
