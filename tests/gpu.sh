@@ -131,7 +131,7 @@ group_try() {
     text='the same text'
     cmp -s "$work/text" "$work/text.cpu" || text='ANOTHER text'
     # 4-bit caches and activations of 8 bits stay below this; a wrong kernel is far above it.
-    if awk -v kl="$kl" -v top="$top" 'BEGIN { exit !(kl != "" && kl + 0 <= 1e-3 && top >= 95) }'; then
+    if awk -v kl="$kl" -v top="$top" 'BEGIN { exit !(kl ~ /^-?[0-9]/ && kl + 0 <= 1e-3 && top + 0 >= 95) }'; then
         row groups "$name" ok "divergence $kl nats, $top % equal top tokens, $text"
     else
         failed

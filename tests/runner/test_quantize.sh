@@ -38,7 +38,7 @@ less() {
     score "$work/$1.gguf" >"$work/out" 2>"$work/err" || fail "$1 does not run: $(cat "$work/err")"
     kl=$(sed -n 's/^mean KL divergence = \([0-9.e+-]*\).*/\1/p' "$work/out")
     echo "$1: KL $kl"
-    awk -v kl="$kl" -v most="$2" 'BEGIN { exit !(kl != "" && kl + 0 <= most) }' && ok ||
+    awk -v kl="$kl" -v most="$2" 'BEGIN { exit !(kl ~ /^-?[0-9]/ && kl + 0 <= most) }' && ok ||
         fail "$1: divergence $kl is more than $2"
 }
 less f16 0.0001

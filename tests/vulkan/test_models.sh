@@ -25,7 +25,7 @@ divergence() {
 
 # at_most WHAT VALUE BOUND
 at_most() {
-    awk -v a="$2" -v b="$3" 'BEGIN { exit !(a + 0 == a && a <= b) }' && ok || fail "$1: $2 is above $3"
+    awk -v a="$2" -v b="$3" 'BEGIN { exit !(a ~ /^-?[0-9]/ && a + 0 <= b + 0) }' && ok || fail "$1: $2 is above $3"
 }
 
 # compare NAME MODEL BOUND GROUPS FLAGS...
