@@ -56,6 +56,8 @@ rows_verdict rows_compare(const rows *reference, const rows *found) {
     assert_int_equal(reference->n, found->n);
     v.error =
         sqrt(rig_nmse(reference->logits, found->logits, (size_t)reference->n * (size_t)n_vocab));
+    /* As the error of a member alone it would be a bound that everything keeps. */
+    if (!isfinite(v.error)) fail_msg("logits that are not finite");
     for (int i = 0; i < reference->n; i++) {
         const float *a = reference->logits + (size_t)i * (size_t)n_vocab;
         const float *b = found->logits + (size_t)i * (size_t)n_vocab;

@@ -41,6 +41,7 @@ typedef struct rows_verdict {
 } rows_verdict;
 
 int rows_argmax(const float *x, int n);
+/* Fails the running test where a logit is not finite. */
 rows_verdict rows_compare(const rows *reference, const rows *found);
 
 #endif
