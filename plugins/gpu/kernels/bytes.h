@@ -27,7 +27,7 @@ struct BytesGroup {
     float scale;
 };
 
-// A group of x; `low` only where it is asked for, else 0.
+// A group of x; `low` is 0 without with_low.
 static inline BytesGroup bytes_group(const Bytes &x, uint number, bool with_low) {
     BytesGroup g;
     UNROLL for (int i = 0; i < 2; i++) {

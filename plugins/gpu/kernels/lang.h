@@ -24,7 +24,7 @@
  *                          together, and have the 256 products between them
  *   half_to_float(bits)    exact; denormals are kept
  * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written
- * out where it is wanted, and results are the same on all devices.
+ * out where it is meant, and results are the same on all devices.
  */
 #ifndef TANDEM_GPU_LANG_H
 #define TANDEM_GPU_LANG_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * math.h: functions of one f32, to a few units in the last place on every device: there
- * is no library of them, and the instructions differ. Tests for NaN and infinity look at the
+ * is no library of them, and the instructions differ. Tests for NaN and infinity read the
  * bits, because compilers may assume that arithmetic gives neither. Polynomials are minimax fits.
  */
 #ifndef TANDEM_GPU_MATH_H

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * page_rotate.h: a row of up to ROW_LEN elements in shared memory, and its Walsh-Hadamard rotation.
- * The includer defines ROW_LEN and ROW_GROUP, the number of threads. Every function must be reached
- * by all threads.
+ * page_rotate.h: a row in shared memory, and its Walsh-Hadamard rotation. Every function must be
+ * reached by all threads.
  */
 #ifndef TANDEM_GPU_PAGE_ROTATE_H
 #define TANDEM_GPU_PAGE_ROTATE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * emit.h: what an op's emitter (plugins/gpu/ops) is given and what it may do: look at the node's
+ * emit.h: what an op's emitter (plugins/gpu/ops) is given and what it may do: read the node's
  * values and the device's limits, take scratch, and append steps.
  *
  * An emitter answers two questions with the same code. supports_op calls it without a plan: the
@@ -41,7 +41,7 @@ typedef struct gpu_emit {
 typedef tdm_status (*gpu_emit_fn)(gpu_emit *e, tdm_error *err);
 
 /* The emitter of an op; NULL where there is none. The table is in plugins/gpu/ops/ops.c: the
- * planner knows no op. [any-thread] */
+ * planner has no op. [any-thread] */
 gpu_emit_fn gpu_op_emitter(int32_t op);
 
 /* A step of the emitter's node with the given kernel and threads in a workgroup; all else is 0. */

@@ -42,7 +42,7 @@ typedef struct gpu_fused {
 
 typedef struct gpu_fusion {
     const char *name;
-    /* True where the node, the last of the pattern, ends one; sets *out. It looks at ops and uses.
+    /* True where the node, the last of the pattern, ends one; sets *out. It reads ops and uses.
      * That nothing else touches the memory in between is checked by the planner. */
     bool (*match)(const gpu_uses *uses, int32_t node, gpu_fused *out);
     /* Appends the steps for out's nodes, in that order. TDM_UNSUPPORTED: the nodes are planned one

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * step.h: a plan as a list of steps, each of which launches one kernel. The planner makes the list
- * (plan.h); a plugin puts in addresses and records or captures it. Nothing here knows a driver.
+ * (plan.h); a plugin puts in addresses and records or captures it. Nothing here depends on a driver.
  */
 #ifndef TANDEM_GPU_STEP_H
 #define TANDEM_GPU_STEP_H

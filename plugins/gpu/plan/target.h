@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * target.h: what the planner knows about a device: limits and features, no driver types. A plugin
- * fills it once when it opens the device.
+ * target.h: the limits and features of a device that the planner uses, without types of a driver. A
+ * plugin fills it once when it opens the device.
  */
 #ifndef TANDEM_GPU_TARGET_H
 #define TANDEM_GPU_TARGET_H
