@@ -288,14 +288,19 @@ static tdm_status resized_supports(const meta_member *member, const tdm_graph *g
     return status;
 }
 
+static bool uses_cache(int32_t op) {
+    return (op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT) || op == TDM_OP_CONV1D ||
+           op == TDM_OP_LINEAR_SCAN;
+}
+
 /* A cache in the group's graph has pages of the owner's size (buffer_kv_page_size); the same pages
- * may have another size on another member. */
+ * may have another size on another member. So may slots of recurrent states. */
 static tdm_status member_supports(const meta_device *device, int32_t d, const tdm_graph *graph,
                                   int32_t node, tdm_error *err) {
     const meta_member *member = &device->members[d], *owner = &device->members[device->owner];
     const tdm_node *n = tdm_graph_node(graph, node);
-    if (member != owner && n->op >= TDM_OP_KV_WRITE && n->op <= TDM_OP_KV_IMPORT &&
-        n->params.kv.kv >= 0 && n->params.kv.kv < graph->n_kv) {
+    if (member != owner && uses_cache(n->op) && n->params.kv.kv >= 0 &&
+        n->params.kv.kv < graph->n_kv) {
         tdm_kv_desc desc;
         uint64_t size = 0, owners = 0;
         tdm_struct_read(&desc, sizeof desc, tdm_graph_kv(graph, n->params.kv.kv));
