@@ -105,6 +105,17 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Finds the members whose devices are also inside members that are groups. */
+static void members_compare(meta_device *device) {
+    for (int32_t d = 0; d < device->n_member; d++)
+        for (int32_t e = 0; e < device->n_member; e++) {
+            const tdm_acquired_device *other = &device->members[e].acquired;
+            if (e != d && other->plugin->device == &meta_device_ops &&
+                meta_claims_have(&other->device->claims, device->members[d].name))
+                device->members[d].is_inside_another = true;
+        }
+}
+
 static tdm_status queues_create(meta_device *device, tdm_error *err) {
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
@@ -208,6 +219,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     }
     if (status == TDM_OK) status = meta_duplicates_check(device, err);
     if (status == TDM_OK) {
+        members_compare(device);
         meta_share_fill(device);
         meta_roles_assign(device);
         if (device->n_active == 0)

@@ -89,6 +89,9 @@ typedef struct meta_member {
     double share;   /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
     int32_t rank;   /* number among the active members, 0 .. n_active-1; -1 = inactive */
     uint64_t align; /* of buffer offsets, a power of two, >= 64 */
+    /* Its device is also inside a member that is a group. Then its plans do not wait for exchanges:
+     * it would keep the device from the group that it waits for. */
+    bool is_inside_another;
     meta_exchange exchange;            /* as the probe found; BY_HOST until then */
     const char *exchange_why;          /* the reason, for people; NULL = none */
     tdm_buffer *arena;                 /* this member's import of the group's arena; NULL = none */

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "core/counters.h"
+#include "plugins/meta/meta.h"
 #include "tests/split/fault_rig.h"
 
 enum { N_LAYER = 3, SHORT = 1, LONG = 7 };
@@ -131,6 +132,29 @@ static void test_steady(void **state) {
     rig_close(rig);
 }
 
+/* A device and a group that has it are both members. The plan of the device is cut at exchanges: a
+ * part that waits in its plan would keep the device from the group that it waits for. */
+static void test_device_inside_another(void **state) {
+    static const tdm_option inner[] = {{"members", "c0,c1"}, {"share", "1,1"}, {"timeout", "20"}};
+    static const tdm_option outer[] = {{"members", "ab,c0"}, {"share", "1,1"}, {"timeout", "20"}};
+    const tdm_device_spec specs[2] = {{"ab", "meta", 0, inner, 3}, {"outer", "meta", 0, outer, 3}};
+    fault_rig *rig = rig_declare(2, (const char *const[]){NULL, NULL}, "share=1,1");
+    pair p;
+    (void)state;
+    for (int i = 0; i < 2; i++) OK(tdm_runtime_declare(rig->rt, &specs[i], err));
+    OK(tdm_runtime_open(rig->rt, "outer", &rig->group, err));
+    OK(tdm_scratch_create(rig->rt, &rig->group, 1, &rig->group_scratch, err));
+    const meta_member *members = tdm_open_device_handle(rig->group)->members;
+    assert_int_equal(members[0].exchange, META_EXCHANGE_BY_HOST);
+    assert_int_not_equal(members[1].exchange, META_EXCHANGE_IN_PLAN);
+    pair_open(rig, &p);
+    for (uint32_t s = 0; s < 4; s++)
+        compare(p.groups[s % 2], p.singles[s % 2], s % 2 ? LONG : SHORT, s);
+    assert_string_equal(rig->log, "");
+    pair_close(&p);
+    rig_close(rig);
+}
+
 /* Delays at random in every member, shapes in no order: no stall, nothing wrong, nothing grows. */
 static void test_soak(void **state) {
     const char *text = getenv("TANDEM_SOAK_STEPS");
@@ -165,9 +189,13 @@ static void test_soak(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_in_plan),    cmocka_unit_test(test_through_host),
-        cmocka_unit_test(test_mixed),      cmocka_unit_test(test_few),
-        cmocka_unit_test(test_wire_types), cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_in_plan),
+        cmocka_unit_test(test_through_host),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_wire_types),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_device_inside_another),
         cmocka_unit_test(test_soak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

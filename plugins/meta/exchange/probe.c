@@ -5,7 +5,7 @@
  * bits as the host's. One of the other members publishes after a pause, so that a device that does
  * not wait for flags reads wrong data.
  *
- * A member whose kernels may not wait is tested alone, with the phases PUBLISH and COLLECT: what it
+ * A member that may not wait is tested alone, with the phases PUBLISH and COLLECT: what it
  * publishes must be the host's bytes, and what it collects must have the bits that the host
  * collects from the same arena. A q8_0 code may be one apart, since some devices round a quotient
  * otherwise: all members sum the bytes that crossed.
@@ -568,7 +568,12 @@ static void probe_close(probe *p) {
 /* A device whose kernels may not wait cannot perform a whole exchange. */
 static bool may_wait(const meta_member *member) {
     return (member->info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0 &&
-           member->info.exchange_wait_max_ns != 0;
+           member->info.exchange_wait_max_ns != 0 && !member->is_inside_another;
+}
+
+static const char *no_wait_why(const meta_member *member) {
+    return member->is_inside_another ? "its device is inside another member, too"
+                                     : "its kernels may not wait";
 }
 
 /* Makes the parts of the members whose devices offer EXCHANGE: those that may wait first, n_wait of
@@ -587,6 +592,8 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_wait, int3
             t->words = p->words;
             p->words->n_user++;
             if (pass == 1 && !has_phases(p, t)) {
+                if (member->is_inside_another)
+                    device->members[d].exchange_why = no_wait_why(member);
                 part_release(device, d, t);
                 continue;
             }
@@ -637,7 +644,7 @@ tdm_status meta_probe(meta_device *device, tdm_error *err) {
         member->exchange_why = "its test failed, see the log";
         if (status == TDM_OK && !parts[i]->is_refused) {
             member->exchange = i < n_wait ? META_EXCHANGE_IN_PLAN : META_EXCHANGE_IN_PHASES;
-            member->exchange_why = i < n_wait ? NULL : "its kernels may not wait";
+            member->exchange_why = i < n_wait ? NULL : no_wait_why(member);
         }
         if (status == TDM_OK && parts[i]->is_refused)
             device->host->log(device->host->context, TDM_LOG_WARN,

@@ -85,6 +85,12 @@ tdm_status meta_claims_add_group(meta_claims *claims, const meta_claims *group, 
     return TDM_OK;
 }
 
+bool meta_claims_have(const meta_claims *claims, const char *name) {
+    for (int32_t i = 0; i < claims->n; i++)
+        if (strcmp(claims->claims[i]->name, name) == 0) return true;
+    return false;
+}
+
 void meta_claims_clear(meta_claims *claims) {
     meta_registry *registry = claims->registry;
     if (registry == NULL) return;

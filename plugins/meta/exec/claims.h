@@ -43,6 +43,8 @@ void meta_registry_destroy(meta_registry *registry);
 /* Adds the device with this name, or the devices of another group. [setup] */
 tdm_status meta_claims_add_device(meta_claims *claims, const char *name, tdm_error *err);
 tdm_status meta_claims_add_group(meta_claims *claims, const meta_claims *group, tdm_error *err);
+/* Whether the group claims the device with this name. [setup] */
+bool meta_claims_have(const meta_claims *claims, const char *name);
 /* Gives up all devices; none may be locked. [setup] */
 void meta_claims_clear(meta_claims *claims);
 
