@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * params.h: what our plugins do alike with what a caller gives: structs of other versions, ranges
- * of buffers, flags of plans, questions about splits.
+ * params.h: how our plugins read a caller's arguments: structs of other versions, ranges of
+ * buffers, flags of plans. Also split_unit, for devices that cut between any two blocks.
  */
 #ifndef TANDEM_BASE_PARAMS_H
 #define TANDEM_BASE_PARAMS_H

@@ -4,8 +4,8 @@
  * positions a token sees, the slopes of ALiBi, the temperature. For plugins' emitters and plain
  * code; certify has its own.
  */
-#ifndef TANDEM_CORE_POSITION_H
-#define TANDEM_CORE_POSITION_H
+#ifndef TANDEM_BASE_POSITION_H
+#define TANDEM_BASE_POSITION_H
 
 #include <math.h>
 #include <stdint.h>

@@ -8,7 +8,8 @@
 
 #include "plugins/meta/meta.h"
 
-/* What a sum in two exchanges must save: as it is, or less where every token is dear. */
+/* Bytes that a sum in two exchanges must save. Under a sanitizer each token takes long, and fewer
+ * are enough. */
 #ifdef TANDEM_SANITIZED
 enum { LEAST = META_SCATTER_MIN / 16 };
 #else
