@@ -320,6 +320,8 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
         whole + own[META_MEMORY_SCRATCH] + own[META_MEMORY_INPUT] + own[META_MEMORY_OUTPUT];
     if (status == TDM_OK) status = whole_weigh(plan, d, &out->whole_size, err);
     out->whole_size += whole;
+    /* The plans of a device that holds temporaries itself have their bytes already. */
+    if (out->whole_size > out->compute_size) out->whole_size = out->compute_size;
     return status;
 }
 
