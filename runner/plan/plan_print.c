@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "llm/arch/declare.h"
 #include "llm/arch/forward_graph.h"
 #include "runner/json.h"
 #include "runner/plan/plan.h"
@@ -173,13 +174,17 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     const char *place = is_cache_in_host(session) ? ", in the host's memory" : "";
     tdm_partition cache = llm_cache_partition(model, 0);
     int32_t n_cache = 0, n_recurrent = 0;
+    const char *recurrent = plan->is_group ? "whole on every member" : "whole";
     for (int32_t l = 0; l < model->hparams.n_layer; l++) {
         n_cache += llm_layer_has_cache(&model->specs[l]);
-        n_recurrent += model->specs[l].recurrent.kind != LLM_MIXER_ATTENTION;
+        if (model->specs[l].recurrent.kind == LLM_MIXER_ATTENTION) continue;
+        n_recurrent++;
+        if (plan->is_group && llm_recurrent_partition(model, l).id != 0)
+            recurrent = "cut by heads or channels";
     }
     if (n_recurrent > 0)
         fprintf(out, "%-28s %5d %-7s %-20s %s\n", "recurrent state of a layer", (int)n_recurrent,
-                "f32", "", plan->is_group ? "cut by heads or channels" : "whole");
+                "f32", "", recurrent);
     fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)n_cache, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
