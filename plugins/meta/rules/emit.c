@@ -313,10 +313,11 @@ static bool exchange_emit(meta_compiler *c, tdm_exchange_kind kind, const meta_c
     c->plan->facts.n_exchange++;
     c->plan->facts.size += all.sent;
     /* A member writes what it sends, reads what all send, or its part of that, and writes the
-     * result. */
-    double active = c->device->n_active, sent = (double)all.sent;
-    c->plan->facts.moved +=
-        kind == TDM_EXCHANGE_SUM_PART ? sent / active * (2 + 1 / active) : sent * (1 + 2 / active);
+     * result: a sum, a part of one, or all that was sent. */
+    const double active = c->device->n_active, sent = (double)all.sent, own = sent / active;
+    c->plan->facts.moved += kind == TDM_EXCHANGE_GATHER     ? own + sent + sent
+                            : kind == TDM_EXCHANGE_SUM_PART ? own + own + own / active
+                                                            : own + sent + own;
     return true;
 }
 
