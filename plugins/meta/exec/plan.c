@@ -338,7 +338,9 @@ static tdm_status pages_make(meta_plan *plan, tdm_error *err) {
     if (!plan->rewrites_step) return TDM_OK;
     for (int32_t i = 0; i < plan->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(plan->graph, i);
-        if (v->kind == TDM_VALUE_STATE && v->ne[1] > plan->n_page) plan->n_page = v->ne[1];
+        if (v->kind == TDM_VALUE_STATE && v->ne[1] > plan->n_page &&
+            !meta_state_is_recurrent(plan->graph, i))
+            plan->n_page = v->ne[1];
     }
     plan->pages = plan_alloc(plan, (size_t)plan->n_page, sizeof *plan->pages);
     if (plan->pages == NULL) return meta_no_memory("for a plan", err);
