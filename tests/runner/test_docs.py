@@ -194,7 +194,7 @@ if all(os.path.exists(path) for path in [*simt.values(), *(os.path.join(path, na
         with open(os.path.join(work, "x.ini"), "w", encoding="utf-8") as f:
             f.write(text)
         code, printed, err = run("plan", "--config", os.path.join(work, "x.ini"))
-    if code != 0 and "integrated" in err:
+    if code != 0 and "integrated" in err and "no device" in err:
         print("SKIPPED: the plan in README.md:", err.strip())
     elif code != 0:
         fail(page, err.strip())
