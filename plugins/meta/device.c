@@ -149,7 +149,7 @@ static void device_close(tdm_device *device) {
      * member may still use is released later. */
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->probe_queue != NULL && !meta_member_is_stuck(device, d))
+        if (member->probe_queue != NULL && !meta_member_is_kept(device, d))
             member->acquired.plugin->queue->destroy(member->probe_queue);
     }
     if (device->arena != NULL) {
@@ -158,7 +158,7 @@ static void device_close(tdm_device *device) {
     }
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->acquired.plugin == NULL || meta_member_is_stuck(device, d)) continue;
+        if (member->acquired.plugin == NULL || meta_member_is_kept(device, d)) continue;
         for (int k = 0; k < META_N_MEMORY; k++)
             if (member->memory[k] != NULL) meta_member_buffers(member)->free(member->memory[k]);
     }
@@ -166,7 +166,7 @@ static void device_close(tdm_device *device) {
     meta_partition_table_destroy(device->partitions);
     meta_claims_clear(&device->claims);
     for (int32_t d = device->n_member - 1; d >= 0; d--)
-        if (device->members[d].acquired.plugin != NULL)
+        if (device->members[d].acquired.plugin != NULL && !meta_member_is_kept(device, d))
             host->device_release(host->context, &device->members[d].acquired);
     pthread_mutex_destroy(&device->mutex);
     meta_free(host, device, sizeof *device);

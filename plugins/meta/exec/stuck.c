@@ -47,6 +47,10 @@ static bool is_kept(const meta_device *device, const meta_pending_release *node)
            value < node->value;
 }
 
+bool meta_member_is_kept(const meta_device *device, int32_t d) {
+    return meta_member_is_stuck(device, d) || atomic_load(&device->pending_releases) != NULL;
+}
+
 bool meta_stuck_members_check(meta_device *device) {
     bool is_all_back = true;
     for (int32_t d = 0; d < device->n_member; d++) {
