@@ -105,15 +105,30 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Finds the members whose devices are also inside members that are groups. */
-static void members_compare(meta_device *device) {
-    for (int32_t d = 0; d < device->n_member; d++)
-        for (int32_t e = 0; e < device->n_member; e++) {
-            const tdm_acquired_device *other = &device->members[e].acquired;
-            if (e != d && other->plugin->device == &meta_device_ops &&
-                meta_claims_have(&other->device->claims, device->members[d].name))
-                device->members[d].is_inside_another = true;
+/* Finds the members whose devices are also inside members that are groups. Two members that are
+ * groups have no device in common: their runs claim nothing (claims.h), so that each could hold one
+ * device and wait for another that the other holds. */
+static tdm_status members_compare(meta_device *device, tdm_error *err) {
+    for (int32_t e = 0; e < device->n_member; e++) {
+        const tdm_acquired_device *group = &device->members[e].acquired;
+        if (group->plugin->device != &meta_device_ops) continue;
+        for (int32_t d = 0; d < device->n_member; d++) {
+            const tdm_acquired_device *other = &device->members[d].acquired;
+            if (d == e) continue;
+            if (other->plugin->device != &meta_device_ops) {
+                if (meta_claims_have(&group->device->claims, device->members[d].name))
+                    device->members[d].is_inside_another = true;
+                continue;
+            }
+            const char *common = meta_claims_common(&group->device->claims, &other->device->claims);
+            if (common != NULL)
+                return tdm_fail(err, TDM_UNSUPPORTED,
+                                "members '%s' and '%s' are groups that both contain device '%s'; "
+                                "leave it out of one of them",
+                                device->members[e].name, device->members[d].name, common);
         }
+    }
+    return TDM_OK;
 }
 
 static tdm_status queues_create(meta_device *device, tdm_error *err) {
@@ -218,8 +233,8 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         status = member_open(device, d, err);
     }
     if (status == TDM_OK) status = meta_duplicates_check(device, err);
+    if (status == TDM_OK) status = members_compare(device, err);
     if (status == TDM_OK) {
-        members_compare(device);
         meta_share_fill(device);
         meta_roles_assign(device);
         if (device->n_active == 0)

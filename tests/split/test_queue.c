@@ -155,6 +155,25 @@ static void test_device_inside_another(void **state) {
     rig_close(rig);
 }
 
+/* Two inner groups with the same devices could wait for each other: the outer group is refused, and
+ * the message names both and a device. */
+static void test_device_inside_two(void **state) {
+    static const tdm_option inner[2][2] = {{{"members", "c0,c1"}, {"share", "1,1"}},
+                                           {{"members", "c1,c0"}, {"share", "1,1"}}};
+    static const tdm_option outer[] = {{"members", "ab,ba"}, {"share", "1,1"}};
+    const tdm_device_spec specs[3] = {{"ab", "meta", 0, inner[0], 2},
+                                      {"ba", "meta", 0, inner[1], 2},
+                                      {"outer", "meta", 0, outer, 2}};
+    fault_rig *rig = rig_declare(2, (const char *const[]){NULL, NULL}, "share=1,1");
+    (void)state;
+    for (int i = 0; i < 3; i++) OK(tdm_runtime_declare(rig->rt, &specs[i], err));
+    tdm_error refusal = {0};
+    assert_int_equal(tdm_runtime_open(rig->rt, "outer", &rig->group, &refusal), TDM_UNSUPPORTED);
+    assert_non_null(
+        strstr(refusal.message, "members 'ab' and 'ba' are groups that both contain device 'c"));
+    rig_close(rig);
+}
+
 /* Delays at random in every member, shapes in no order: no stall, nothing wrong, nothing grows. */
 static void test_soak(void **state) {
     const char *text = getenv("TANDEM_SOAK_STEPS");
@@ -196,6 +215,7 @@ int main(void) {
         cmocka_unit_test(test_wire_types),
         cmocka_unit_test(test_steady),
         cmocka_unit_test(test_device_inside_another),
+        cmocka_unit_test(test_device_inside_two),
         cmocka_unit_test(test_soak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

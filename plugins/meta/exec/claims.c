@@ -91,6 +91,12 @@ bool meta_claims_have(const meta_claims *claims, const char *name) {
     return false;
 }
 
+const char *meta_claims_common(const meta_claims *claims, const meta_claims *other) {
+    for (int32_t i = 0; i < other->n; i++)
+        if (meta_claims_have(claims, other->claims[i]->name)) return other->claims[i]->name;
+    return NULL;
+}
+
 void meta_claims_clear(meta_claims *claims) {
     meta_registry *registry = claims->registry;
     if (registry == NULL) return;

@@ -45,6 +45,8 @@ tdm_status meta_claims_add_device(meta_claims *claims, const char *name, tdm_err
 tdm_status meta_claims_add_group(meta_claims *claims, const meta_claims *group, tdm_error *err);
 /* Whether the group claims the device with this name. [setup] */
 bool meta_claims_have(const meta_claims *claims, const char *name);
+/* The name of a device that both groups claim; NULL = none. [setup] */
+const char *meta_claims_common(const meta_claims *claims, const meta_claims *other);
 /* Gives up all devices; none may be locked. [setup] */
 void meta_claims_clear(meta_claims *claims);
 
