@@ -20,7 +20,7 @@ static bool is_seen(const tdm_attention_params *p, int32_t pos, int32_t cached) 
 
 static double temperature_of(const tdm_attention_params *p, int32_t pos) {
     if (p->temperature_scale == 0) return 1;
-    int32_t step = (pos + p->temperature_offset) / p->temperature_length;
+    int64_t step = ((int64_t)pos + p->temperature_offset) / p->temperature_length;
     return 1 + (double)p->temperature_scale * log(1 + (double)step);
 }
 

@@ -504,13 +504,20 @@ static void with_temperature(certify_attention *a) {
     a->params.temperature_offset = 2;
 }
 
+/* Position and offset add up to more than 2^31. */
+static void with_far_temperature(certify_attention *a) {
+    a->params.temperature_scale = 0.03f;
+    a->params.temperature_length = 5;
+    a->params.temperature_offset = INT32_MAX - 10;
+}
+
 static certify_verdict variants_run(certify_cache *cache) {
     static void (*const changes[])(certify_attention *) = {
-        with_window,  with_no_mask, with_softcap, with_sink,
-        with_offsets, with_chunks,  with_alibi,   with_temperature};
+        with_window, with_no_mask, with_softcap,     with_sink,           with_offsets,
+        with_chunks, with_alibi,   with_temperature, with_far_temperature};
     static const char *const names[] = {"window", "not causal",   "softcap",
                                         "sink",   "head offsets", "windows in chunks",
-                                        "ALiBi",  "temperature"};
+                                        "ALiBi",  "temperature",  "temperature, large offset"};
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         certify_verdict verdict = attend(cache, changes[i]);
         if (verdict == CERTIFY_FAILED) {

@@ -21,8 +21,9 @@ struct AttentionQuery : PageRotate {
         int head = row % n_head, token = row / n_head;
         float scale = bits_to_float(args.word[5]);
         if (args.address[4] != 0) { // a temperature by position
-            int at = (max(I32(args.address[4]).at[token], 0) + args.word[12]) / args.word[11];
-            scale *= 1.0f + bits_to_float(args.word[10]) * log_of_number(uint(1 + at));
+            uint at = uint(max(I32(args.address[4]).at[token], 0)) + uint(args.word[12]);
+            at /= uint(args.word[11]);
+            scale *= 1.0f + bits_to_float(args.word[10]) * log_of_number(1u + at);
         }
         u64 from = args.address[1] + (i64(args.word[3]) * head + i64(args.word[4]) * token) * 4;
         for (int i = row_thread(); i < STORED; i += row_group()) {

@@ -21,8 +21,9 @@ void main() {
     int head = row % n_head, token = row / n_head;
     float scale = intBitsToFloat(args.word[5]);
     if (args.address[4] != 0ul) { // a temperature by position
-        int at = (max(I32(args.address[4]).at[token], 0) + args.word[12]) / args.word[11];
-        scale *= 1.0 + intBitsToFloat(args.word[10]) * log_of_number(uint(1 + at));
+        uint pos = uint(max(I32(args.address[4]).at[token], 0));
+        uint at = (pos + uint(args.word[12])) / uint(args.word[11]);
+        scale *= 1.0 + intBitsToFloat(args.word[10]) * log_of_number(1u + at);
     }
     uint64_t from = args.address[1] +
                     (int64_t(args.word[3]) * head + int64_t(args.word[4]) * token) * 4;
