@@ -278,6 +278,35 @@ static void experts(void **state) {
         }
 }
 
+/* Tokens without experts have a sum of nothing, with roles and biases too: one step writes it. */
+static void no_experts(void **state) {
+    enum { N = 64, N_FF = 96, N_EXPERT = 5 };
+    (void)state;
+    for (int64_t n_tok = 3; n_tok < 30; n_tok += 19) { /* by pairs, and sorted */
+        const int64_t *wide = OP_SHAPE(N, N_FF, N_EXPERT, 1), *none = OP_SHAPE(0, n_tok, 1, 1);
+        const tdm_moe_params params = {.act = TDM_ACT_SILU};
+        tdm_builder *b = NULL;
+        tdm_graph *graph = NULL;
+        assert_int_equal(tdm_builder_create(&b, NULL), TDM_OK);
+        int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, OP_SHAPE(N, n_tok, 1, 1));
+        int32_t id = tdm_build_input(b, "id", TDM_TYPE_I32, none);
+        int32_t weight = tdm_build_input(b, "weight", TDM_TYPE_F32, none);
+        int32_t w[3], bias[3] = {-1, -1, -1};
+        for (int i = 0; i < 3; i++)
+            w[i] =
+                tdm_build_weight(b, "w", TDM_TYPE_F32,
+                                 i < 2 ? wide : OP_SHAPE(N_FF, N, N_EXPERT, 1), TDM_USAGE_EXPERT);
+        bias[0] = tdm_build_input(b, "bias", TDM_TYPE_F32, OP_SHAPE(N_FF, N_EXPERT, 1, 1));
+        tdm_build_set_role(b, tdm_build_input(b, "role", TDM_TYPE_I32, OP_SHAPE(n_tok, 1, 1, 1)));
+        tdm_build_output(b, tdm_build_moe_ffn_biased(b, x, id, weight, w, bias, &params), "y");
+        assert_int_equal(tdm_builder_finish(b, &graph, NULL), TDM_OK);
+        assert_int_equal(n_step(graph, false), 1);
+        assert_int_equal(n_step(graph, true), 1);
+        tdm_graph_free(graph);
+        tdm_builder_destroy(b);
+    }
+}
+
 /* ---- ROPE, KV_WRITE and ROPE, ATTENTION ------------------------------------------------------ */
 
 typedef struct rope_case {
@@ -453,13 +482,10 @@ static void ropes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_heads_add),
-        cmocka_unit_test(experts),
-        cmocka_unit_test(add_norm),
-        cmocka_unit_test(matmul_add),
-        cmocka_unit_test(matmul_glu),
-        cmocka_unit_test(matmul_not_fused),
-        cmocka_unit_test(ropes),
+        cmocka_unit_test(matmul_heads_add), cmocka_unit_test(experts),
+        cmocka_unit_test(no_experts),       cmocka_unit_test(add_norm),
+        cmocka_unit_test(matmul_add),       cmocka_unit_test(matmul_glu),
+        cmocka_unit_test(matmul_not_fused), cmocka_unit_test(ropes),
     };
     return cmocka_run_group_tests(tests, rigs_open, rigs_close);
 }

@@ -213,6 +213,7 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     bool is_fused = !e->target->is_unfused && !is_formed && gpu_product_is_pair(gate, up);
     gpu_operand hidden = gpu_emit_scratch(e, h_size), other = {0};
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
+    if (n_used == 0) return sum_emit(e, c, out, err); /* zeros */
     gpu_operand x_part = part_from(x, 1, c->token);
     int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
     tdm_status status = sorts_pairs(e, c) ? sort_emit(e, c, err) : TDM_OK;
