@@ -193,7 +193,8 @@ static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gp
 static tdm_status slopes_take(gpu_emit *e, const shape *s, gpu_operand *slopes_out,
                               tdm_error *err) {
     float *slope = malloc((size_t)s->n_head * sizeof *slope);
-    if (slope == NULL) return gpu_refuse(e, err, "no memory for %d slopes", (int)s->n_head);
+    if (slope == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", e->target->name);
     for (int32_t h = 0; h < s->n_head; h++)
         slope[h] = tdm_alibi_slope(s->params, s->params->first_head + h);
     *slopes_out = gpu_emit_constant(e, slope, (uint64_t)s->n_head * sizeof *slope);
