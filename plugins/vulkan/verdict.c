@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * verdict.c: see verdict.h. Owns the list of verdicts and its file; trial.c comes to them.
+ * verdict.c: see verdict.h. Owns the list of verdicts and its file. trial.c finds each verdict.
  */
 #include "plugins/vulkan/verdict.h"
 
@@ -78,6 +78,15 @@ void vk_verdicts_destroy(vk_device *device) {
     device->verdicts = NULL;
 }
 
+/* Whether a list with ", " between its names has this name. */
+static bool has_name(const char *text, const char *name) {
+    const size_t len = strlen(name);
+    if (len == 0) return true;
+    for (const char *at = text; (at = strstr(at, name)) != NULL; at++)
+        if ((at == text || at[-1] == ' ') && (at[len] == '\0' || at[len] == ',')) return true;
+    return false;
+}
+
 int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text, size_t size) {
     vk_cache_key key;
     char path[3400];
@@ -89,7 +98,7 @@ int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text,
         if (rows[i].verdict != VK_VERDICT_WRONG || !vk_shader_hash_is_known(rows[i].code)) continue;
         n_wrong++;
         int k =
-            strstr(text, rows[i].kernel) != NULL || used >= size
+            has_name(text, rows[i].kernel) || used >= size
                 ? 0
                 : snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", rows[i].kernel);
         if (k > 0) used += (size_t)k;
