@@ -58,7 +58,7 @@ typedef struct vk_options {
     bool has_f16, has_dot8;
     bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
     bool has_fusion;      /* false: every node is planned by itself */
-    bool has_lanes;       /* false: products as with large subgroups */
+    bool has_lanes;       /* false: products and attention as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */
     int32_t group_size;   /* 0 = the device's */
     int32_t subgroup;     /* 0 = chosen */

@@ -18,12 +18,13 @@
 
 #define BOUND 1e-10 /* as of plain kernels in test_attention.c */
 
-/* A device as it is, and one whose loops are bounded to a seventh. */
+/* A device as it is, and one whose loops are bounded to a seventh and which has the kernels of
+ * devices with large subgroups. */
 enum { N_RIG = 2 };
 static op_rig *rigs[N_RIG];
 
 static int open_rigs(void **state) {
-    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", "trips=9000"}};
+    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", "trips=9000 lanes=no"}};
     const char *plugin = getenv("OP_CASE_PLUGIN");
     (void)state;
     for (int i = 0; i < N_RIG; i++)

@@ -84,13 +84,14 @@ static int32_t sums_of(const shape *s) {
     return (n_column + CHUNK - 1) / CHUNK * (s->n_dim / n_column);
 }
 
-/* Whether the device has subgroups of 8, and the cache suits ATTENTION_LANE. */
+/* Whether the device has subgroups of 8 and kernels for them are allowed, and the cache suits
+ * ATTENTION_LANE. */
 static bool uses_lanes(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
-    return has_kernel && s->params->alibi_max_bias == 0 && target->subgroup_min == LANES &&
-           target->subgroup_max == LANES && !page->v_from_k && page->n_slot % LANES == 0 &&
-           page->k.stored % 8 == 0;
+    return has_kernel && target->product.lane_max_subgroup >= 0 && s->params->alibi_max_bias == 0 &&
+           target->subgroup_min == LANES && target->subgroup_max == LANES && !page->v_from_k &&
+           page->n_slot % LANES == 0 && page->k.stored % 8 == 0;
 }
 
 static int32_t rows_choose(const shape *s, const gpu_target *target) {

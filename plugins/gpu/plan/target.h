@@ -12,8 +12,8 @@
 /* How products are divided (ops/product.c). Table data of a plugin: chosen by measurement, from
  * what a device is, never by its name. 0 = default. */
 typedef struct gpu_product_tuning {
-    int32_t lane_max_subgroup; /* largest subgroup for which PRODUCT_LANE is used; -1 = never.
-                                  Default 8, at most 16 */
+    int32_t lane_max_subgroup; /* largest subgroup for which PRODUCT_LANE is used; -1 = never,
+                                  nor ATTENTION_LANE. Default 8, at most 16 */
     int32_t lane_group;        /* its threads. Default four subgroups */
     int32_t lane_columns;      /* its columns of a tile: 1, 2, 4 or 8. Default 8 */
     int32_t row_group;         /* most threads of PRODUCT_ROW. Default 128 */
