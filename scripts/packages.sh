@@ -42,9 +42,10 @@ packages_install() {
         $missing >&2
 }
 
-# has_library NAME: true where programs can load it.
+# has_library NAME: true where programs can load it. On Debian, ldconfig is in a folder that only
+# root has in PATH.
 has_library() {
-    command -v ldconfig >/dev/null 2>&1 && ldconfig -p | grep -q "^[[:space:]]*$1"
+    (PATH="$PATH:/usr/sbin:/sbin" && ldconfig -p) 2>/dev/null | grep -q "^[[:space:]]*$1"
 }
 
 # amd_processors: the AMD processors of this machine as compilers name them, with commas between them.
