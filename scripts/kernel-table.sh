@@ -7,7 +7,8 @@
 # target it was made for, or for PTXAS_TARGET. Of AMD's code objects llvm-readelf reads the same numbers
 # from their notes. What lacks its tool is left out with a message.
 # --short: for each kernel the entry with most registers alone. --check: fails where an entry that is not
-# in the list `allowed` below has local memory: a stack frame or spills.
+# in the list `allowed` below has local memory: a stack frame or spills. Where neither tool is there,
+# nothing is measured, and --check ends with status 77: skipped.
 set -u
 folder=$1
 shift
@@ -66,14 +67,15 @@ amd_rows() {
     for file in "$folder"/plugins/hip/*.*.hsaco; do
         [ -e "$file" ] || return 0
         target=${file%.hsaco}
-        "$readelf" --notes "$file" | awk -v target="${target##*.}" '
+        "$readelf" --notes "$file" >"$scratch/notes" || return 1
+        awk -v target="${target##*.}" '
             # The keys of a kernel are sorted; .wavefront_size is the last.
             $1 == ".name:" && $2 !~ /^\./ { name = $2 }
             $1 == ".group_segment_fixed_size:" { shared = $2 }
             $1 == ".private_segment_fixed_size:" { local = $2 }
             $1 == ".vgpr_count:" { vgpr = $2 }
             $1 == ".vgpr_spill_count:" { spill = 4 * $2 }
-            $1 == ".wavefront_size:" { print name, target, vgpr, spill, local, shared }'
+            $1 == ".wavefront_size:" { print name, target, vgpr, spill, local, shared }' "$scratch/notes"
     done
 }
 
@@ -90,6 +92,7 @@ else
 fi
 [ -s "$scratch/rows" ] || {
     echo "skipped: nothing to measure in $folder" >&2
+    [ "$check" = no ] || exit 77
     exit 0
 }
 sort -k 2,2 -k 1,1V "$scratch/rows" >"$scratch/sorted"
