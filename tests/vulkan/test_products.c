@@ -407,7 +407,7 @@ static void every_form(void **state) {
     first.is_weighted_first = 1;
     for (int64_t n_tok = 1; n_tok < 20; n_tok += 11) { /* by pairs, and sorted */
         formed(&seed, &oai, 7, n_tok);
-        formed(&seed, &first, 4, n_tok);
+        formed(&seed, &first, 6, n_tok);
         formed(&seed, &plain, 5, n_tok);
     }
 }
