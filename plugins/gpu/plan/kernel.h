@@ -58,12 +58,12 @@
      * block. */ \
     KERNEL(ATTENTION_QUERY, attention_query, 5, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
-     * Operands records, query, state, step, slopes [n_head]. Words: page[7], n_tok, n_head, n_part, first KV head of \
-     * the state, heads_per_kv, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and \
-     * n_entry, query head that begins the first KV head, KV heads. Spec: 0, 1 = tdm_type of K and \
-     * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
-     * where V is part of K + 8 where windows are chunks + 16 where heads have slopes (ALiBi), \
-     * 6 = window, 7 = softcap as the bits of f32. */ \
+     * Operands records, query, state, step, slopes [n_head] (ALiBi). Words: page[7], n_tok, \
+     * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
+     * first_entry_off, entry_off, capacities n_seq and n_entry, query head that begins the first \
+     * KV head, KV heads. Spec: 0, 1 = tdm_type of K and V, 2 = elements of a query, 3 = of o, \
+     * 4 = query heads of a workgroup, 5 = 1 where causal + 2 where V is part of K + 8 where windows \
+     * are chunks + 16 where heads have slopes, 6 = window, 7 = softcap as the bits of f32. */ \
     KERNEL(ATTENTION_PART, attention_part, 5, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
      * queries of a multiple of 8 elements; up to 4 query heads of a workgroup, without slopes. */ \
@@ -126,8 +126,8 @@
     KERNEL(SORT, sort, 4, 0x7, RT_SHARED(rank_size())) \
     /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
      * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
-     * of f32, id_divisor (at least 1). Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, 2 = 1 where weights are \
-     * normalised, 3 = groups of experts (1 = none). */ \
+     * of f32, id_divisor (at least 1). Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, \
+     * 2 = 1 where weights are normalised, 3 = groups of experts (1 = none). */ \
     KERNEL(ROUTE, route, 4, 0x3, RT_SHARED(route_size())) \
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
@@ -202,14 +202,15 @@
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \
     KERNEL(MOE_SORT, moe_sort, 2, 0x1, RT_SHARED(2 * taken(or_one(spec[0]), 4))) \
-    /* h of tdm_moe_params, in place of g. Operands h, u, ids, biases of gate and up, weights where they \
-     * come first. Words: n_ff, pairs, n_used, id strides (2), weight strides (2), first expert, \
-     * experts, strides of the gate's bias (2) and of up's (2), limit, alpha and up_offset as the bits \
-     * of f32. Spec: 0 = tdm_act. An invocation for each element. */ \
+    /* h of tdm_moe_params, in place of g. Operands h, u, ids, biases of gate and up, weights where \
+     * they come first. Words: n_ff, pairs, n_used, id strides (2), weight strides (2), first \
+     * expert, experts, strides of the gate's bias (2) and of up's (2), limit, alpha and up_offset \
+     * as the bits of f32. Spec: 0 = tdm_act. An invocation for each element. */ \
     KERNEL(MOE_FORM, moe_form, 6, 0x1, RT_SHARED(0)) \
-    /* y[i, t] = sum over u of weight[u, t] * (x[i, u + n_used * t] + bias[i, id[u, t]]). Operands dst, \
-     * x, ids, weights (absent: 1), bias. Words: n, tokens, n_used, id strides (2), weight strides (2), \
-     * first expert, experts, strides of the bias (2). An invocation for each element. */ \
+    /* y[i, t] = sum over u of weight[u, t] * (x[i, u + n_used * t] + bias[i, e]), e = id[u, t] - \
+     * first expert. Operands dst, x, ids, weights (absent: 1), bias (absent: 0). Words: n, tokens, \
+     * n_used, id strides (2), weight strides (2), first expert, experts, strides of the bias (2). \
+     * An invocation for each element. */ \
     KERNEL(MOE_SUM, moe_sum, 5, 0x1, RT_SHARED(0))
 /* clang-format on */
 

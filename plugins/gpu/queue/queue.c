@@ -55,7 +55,7 @@ struct gpu_queue {
     pthread_t thread;        /* submits where that may take long; made when it is first needed */
     pthread_cond_t handed;
     bool has_thread;
-    bool is_handed; /* `thread` has to submit */
+    bool is_handed; /* `thread` is to submit and has not begun */
     bool is_ending;
 };
 

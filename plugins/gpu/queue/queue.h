@@ -2,10 +2,10 @@
  *
  * queue.h: the queue of a GPU plugin: runs computations in the order in which they were given.
  *
- * A computation is submitted by the caller, or by the thread that reaches the last point it waits
- * for; only where the driver's own queue is full, by a thread of this queue. Whoever waits for its
- * signals waits in the driver. What submitting and waiting is, a plugin says in a gpu_queue_driver. Plans, scratch and commands are
- * the plugin's.
+ * The caller submits a computation, or the thread that reaches the last point that it waits for.
+ * Where the driver's own queue is full, a thread of this queue submits it. A thread that waits for
+ * its signals waits in the driver. A gpu_queue_driver of the plugin submits and waits. Plans,
+ * scratch and commands are the plugin's.
  */
 #ifndef TANDEM_GPU_QUEUE_H
 #define TANDEM_GPU_QUEUE_H

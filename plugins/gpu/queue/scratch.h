@@ -36,7 +36,8 @@ typedef struct gpu_scratch_pool {
     gpu_scratch *current; /* the largest; NULL = none yet */
 } gpu_scratch_pool;
 
-/* Makes an empty pool. Released with gpu_scratch_pool_destroy, after all plans that took from it. */
+/* Makes an empty pool. Released with gpu_scratch_pool_destroy, after all plans that took scratch
+ * from it. */
 void gpu_scratch_pool_init(gpu_scratch_pool *pool, const gpu_scratch_driver *driver, void *context,
                            const char *name);
 void gpu_scratch_pool_destroy(gpu_scratch_pool *pool);
