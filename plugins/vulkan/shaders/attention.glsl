@@ -62,7 +62,8 @@ int window_first(int pos, int window, bool is_chunked) {
     return is_chunked ? max(pos, 0) / window * window : max(pos - window + 1, 0);
 }
 
-// Set by attention_walk.glsl: the head of the first row, and from the chunk's first slot to the token.
+// attention_walk.glsl sets them: the head of the first row, and the distance in positions from the
+// chunk's first slot to the token.
 int walk_head = 0, walk_distance = 0;
 
 // ALiBi.

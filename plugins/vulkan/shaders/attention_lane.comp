@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_lane.comp: ATTENTION like attention_part.comp, to the bit, on devices whose subgroups are
-// small: a workgroup is 8 threads of one subgroup, and needs no barrier. A thread has 8 neighbouring
-// slots of a chunk, with the scores of up to 4 query heads in registers, and then 4 elements of o at
-// a time. What all threads need comes by shuffles. See kernel.h.
+// attention_lane.comp: ATTENTION on devices with small subgroups. It gives the bits of
+// attention_part.comp. A workgroup is 8 threads of one subgroup, and needs no barrier. A thread has 8
+// neighbouring slots of a chunk, with the scores of up to 4 query heads in registers, and then 4
+// elements of o at a time. Numbers that all threads need go from thread to thread by shuffles. See
+// kernel.h.
 //
-// A load is what costs on such devices: one of K serves all heads, one of a query 8 slots, one of V
-// all heads. The page's slots are a multiple of 8. V has planes of its own.
+// Loads take most of the time on such devices. So a load of K serves all heads, a load of a query 8
+// slots, and a load of V all heads. The page's slots are a multiple of 8. V has planes of its own.
+// There are no slopes of ALiBi.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -34,7 +34,6 @@ int turn = 0; // which half of `scores` the present chunk has
 #define THREADS CHUNK
 #include "attention_fold.glsl"
 
-
 float acc[ROWS * OWN];   // first elements of columns thread(), thread() + CHUNK, ...
 float acc_b[ROWS * OWN]; // second ones, of pairs
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_walk.glsl: main() of the kernels that have a workgroup for each token, KV head, block of
-// ROWS query heads and part of a sequence. The includer defines the constants ROWS, STORED_K, DIM_V,
-// IS_CAUSAL and WINDOW, and these functions, which all threads reach:
+// attention_walk.glsl: main() of the kernels that have a workgroup for each token, KV head, block
+// of ROWS query heads and part of a sequence. The includer defines the constants ROWS, STORED_K,
+// DIM_V, IS_CAUSAL and WINDOW, and these functions, which all threads reach:
 //   rows_begin(queries, n_row)   before the first chunk; queries: where the first row's query is
-//   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the page
+//   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the
+//                                page; walk_head and walk_distance are set
 //   rows_store(record, n_part, n_row, is_begun)   the rows' records, n_part records apart; where
 //                                is_begun is false no slot is seen
 
