@@ -232,6 +232,7 @@ static certify_verdict case_run(certify *c, const recurrence *r) {
 static certify_verdict cases_run(certify *c, const recurrence *cases, size_t n) {
     certify_verdict verdict = certify_open(c);
     int n_run = 0;
+    if (verdict != CERTIFY_PASSED) return verdict;
     for (size_t i = 0; i < n && verdict != CERTIFY_FAILED; i++) {
         verdict = case_run(c, &cases[i]);
         if (verdict == CERTIFY_PASSED) n_run++;
