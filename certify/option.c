@@ -174,6 +174,10 @@ static certify_verdict default_check(certify *c) {
     if (!TDM_HAS(c->plugin, options)) return certify_skip(c, "its devices have no options");
     if (TDM_HAS(c->plugin, split) && TDM_HAS(c->plugin->split, split_set))
         return certify_skip(c, "a group opens with members only");
+    tdm_device *device = NULL;
+    verdict = certify_open_on(c, c->instance, &device);
+    if (verdict != CERTIFY_PASSED) return verdict; /* it does not open without the default either */
+    c->plugin->device->close(device);
     for (int32_t i = 0; i < c->plugin->options->n_desc; i++) {
         tdm_option_desc desc = tdm_option_desc_at(c->plugin->options, i);
         const char *text = desc.default_value != NULL ? desc.default_value : "";

@@ -79,8 +79,8 @@ contains out '^FAIL  device.open: threads: '
 expect 1 "$good" --device-index 3 --only device.
 contains out 'FAIL  device.open: there is no device 3'
 expect 0 "$cpu" --option threads=1,cores=0 --only plugin.
-# Checks of ops are skipped where there is no such device.
-for family in kv. recurrent. op.add; do
+# Checks that need a device are skipped where it is not there.
+for family in kv. recurrent. op.add option.default; do
     expect 1 "$cpu" --device-index 3 --only "$family"
     contains out '^skip  .*: it has 1 devices, none of number 3$'
     contains out '^0 passed, 0 failed, [1-9][0-9]* skipped$'
