@@ -93,12 +93,13 @@ int32_t llm_context_length(const llm_context *ctx, int32_t seq);
 /* Keeps the first n_tok tokens of a sequence. A model with recurrent states goes back to a snapshot
  * of them and computes the tokens behind it again; where that fails, those are lost, too. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
-/* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. */
+/* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. A model with
+ * recurrent states computes the tokens behind the nearest snapshot again. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err);
-/* TDM_UNSUPPORTED for a model with recurrent states, from which no token can be removed.
- * Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
- * keys of the tokens behind them to their new positions. */
+/* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
+ * keys of the tokens behind them to their new positions. TDM_UNSUPPORTED for a model with recurrent
+ * states: no token can be removed from those. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
 

@@ -70,7 +70,7 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
         return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
     int32_t from = n_tok, slot = llm_slots_current(ctx->slots, src);
     const int32_t length = llm_kv_length(ctx->kv, src);
-    if (n_tok < length) from = llm_slots_find(ctx->slots, src, n_tok, &slot);
+    if (n_tok >= 0 && n_tok < length) from = llm_slots_find(ctx->slots, src, n_tok, &slot);
     status = llm_kv_fork(ctx->kv, dst, src, from, err);
     if (status != TDM_OK) return status;
     const size_t to = (size_t)dst * (size_t)ctx->n_ctx, of = (size_t)src * (size_t)ctx->n_ctx;
@@ -80,7 +80,11 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     llm_slots_set(ctx->slots, dst, slot);
     llm_slots_drop(ctx->slots, dst, -1);
     ctx->last_added[dst] = 2;
-    return tokens_redo(ctx, dst, src, from, n_tok, err);
+    status = tokens_redo(ctx, dst, src, from, n_tok, err);
+    if (status == TDM_OK) return TDM_OK;
+    llm_kv_truncate(ctx->kv, dst, 0, NULL);
+    llm_slots_set(ctx->slots, dst, -1);
+    return status;
 }
 
 /* Writes n_job jobs (at most LLM_STATE_CHUNK) into the plan's step block. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_recurrent_model.c: what a context does with recurrent states equals computing afresh: sequences in
- * one step, sharing of a prefix, drafts that are taken back, truncation behind and between
- * snapshots, state files; on one device, on a group whose members hold parts of the states, and
- * beside a device that keeps no states. A context shift is refused. The models are fixtures of tests/model/archs.
+ * test_recurrent_model.c: what a context does with recurrent states equals computing afresh:
+ * sequences in one step, sharing of a prefix, drafts that are taken back, truncation behind and
+ * between snapshots, state files; on one device, on a group whose members hold parts of the states,
+ * and beside a device that keeps no states. A context shift is refused. The models are fixtures of
+ * tests/model/archs.
  */
 #include <unistd.h>
 
@@ -137,7 +138,13 @@ static void check_together(const bench *b) {
     }
 }
 
-/* Sequences 1 and 2 share what they have in common with sequence 0: its end, and its middle. */
+static bool never_goes_on(void *context, uint64_t done, uint64_t total) {
+    (void)context, (void)done, (void)total;
+    return false;
+}
+
+/* Sequences 1 and 2 share what they have in common with sequence 0: its end, and its middle. A fork
+ * that fails leaves its target empty. */
 static void check_forks(const bench *b) {
     llm_context *ctx = context_make(b, 7);
     float *row = malloc(b->n_vocab * sizeof *row);
@@ -147,6 +154,11 @@ static void check_forks(const bench *b) {
     RIG_OK(llm_context_fork(ctx, 2, 0, 18, &err)); /* no snapshot, no recomputing */
     append(b, ctx, 2, 2, 18, 25, TDM_ROLE_GENERATED, row);
     judge(b, "fork of the end", 2, 24, row);
+    assert_int_equal(llm_context_fork(ctx, 1, 0, -1, &err), TDM_OUT_OF_RANGE);
+    llm_context_set_progress(ctx, never_goes_on, NULL);
+    assert_int_equal(llm_context_fork(ctx, 1, 0, 9, &err), TDM_CANCELLED);
+    llm_context_set_progress(ctx, NULL, NULL);
+    assert_int_equal(llm_context_length(ctx, 1), 0);
     RIG_OK(llm_context_fork(ctx, 1, 0, 9, &err)); /* inside the prompt */
     append(b, ctx, 1, 1, 9, 12, TDM_ROLE_GENERATED, row);
     judge(b, "fork of the middle", 1, 11, row);
