@@ -84,7 +84,7 @@ static tdm_status heads_check(const tdm_op_args *a, tdm_error *err) {
         return tdm_op_fail(a, err, "%lld heads of v in %lld units of the state", (long long)n_v,
                            (long long)n_unit);
     if (n_unit == 0) return TDM_OK;
-    if (dk > TDM_MAX_HEAD_DIM || dv > TDM_MAX_HEAD_DIM ||
+    if (dk > TDM_MAX_HEAD_DIM || dv > TDM_MAX_HEAD_DIM || n_v / n_unit > TDM_MAX_HEAD_DIM ||
         dk * dv * (n_v / n_unit) != a->kv->head_dim_k)
         return tdm_op_fail(
             a, err, "%lld matrices of %lld x %lld, a unit of the state has %d elements",

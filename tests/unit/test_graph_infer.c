@@ -494,6 +494,7 @@ static void test_recurrent(void **state) {
     SCAN_BAD("g must have shape [4, 4, 5]", (void)0, 4, 2, 4, 3);
     SCAN_BAD("5 heads of v in 4 units", (void)0, 4, 3, 5, 1);
     SCAN_BAD("a unit of the state has 32", (void)0, 5, 2, 4, 1);
+    SCAN_BAD("a unit of the state has 32", (void)0, 1 << 20, 2, (int64_t)1 << 42, 1);
     SCAN_BAD("read 0 .. 1 of 0 .. 0", (void)0, 4, 1, 4, 1);
     SCAN_BAD("read 1 .. 2 of", p.first_head = 2, 4, 2, 4, 1);
     SCAN_BAD("heads_per_k = 0", p.heads_per_k = 0, 4, 2, 4, 1);
