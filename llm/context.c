@@ -17,15 +17,17 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* ---- Creation ---- */
 
+int32_t llm_context_n_ctx_default(const llm_model *model) {
+    const int32_t most = llm_hparams_n_ctx(&model->hparams);
+    return most < LLM_N_CTX_DEFAULT ? most : LLM_N_CTX_DEFAULT;
+}
+
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
                                const llm_context_params *params, tdm_error *err) {
     static const llm_context_params defaults = {.struct_size = sizeof defaults};
     const llm_context_params *p = params != NULL ? params : &defaults;
-    int32_t n_ctx_default =
-        m->hparams.n_ctx_train < LLM_N_CTX_DEFAULT ? m->hparams.n_ctx_train : LLM_N_CTX_DEFAULT;
     const int32_t n_select = m->hparams.n_select;
-    if (n_select > 0 && n_select < n_ctx_default) n_ctx_default = n_select;
-    ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : n_ctx_default;
+    ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : llm_context_n_ctx_default(m);
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;

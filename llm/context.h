@@ -28,7 +28,7 @@ typedef struct llm_context llm_context;
 typedef struct llm_context_params {
     size_t struct_size;
     int32_t n_ctx;          /* most tokens of a sequence, and of all together; at most LLM_MAX_CTX;
-                               0 = as trained with, at most LLM_N_CTX_DEFAULT */
+                               0 = llm_context_n_ctx_default */
     int32_t n_ubatch;       /* tokens computed in one step, at most LLM_MAX_UBATCH;
                                0 = LLM_N_UBATCH_DEFAULT */
     int32_t n_seq;          /* 1 .. LLM_MAX_SEQ; 0 = 1 */
@@ -46,6 +46,10 @@ typedef struct llm_context_memory {
     uint64_t compute; /* temporaries of the largest shape, and memory of plans */
     uint64_t output;  /* logits on the host */
 } llm_context_memory;
+
+/* Tokens of a context without n_ctx: those of llm_hparams_n_ctx, at most LLM_N_CTX_DEFAULT.
+ * [any-thread] */
+int32_t llm_context_n_ctx_default(const llm_model *model);
 
 /* Allocates the cache, and compute memory for the largest step. The model is loaded and outlives
  * the context. If memory does not suffice, the message has the sizes and the key to change.

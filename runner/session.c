@@ -181,7 +181,7 @@ static tdm_status type_find(const char *name, tdm_type *type_out, tdm_error *err
 /* ctx-size for llm_context_params: `auto` is 0 there. */
 static int32_t context_size(runner_session *session) {
     int64_t n_ctx = runner_config_get_int(session->app->config, "ctx-size");
-    if (n_ctx == 0) return session->model->hparams.n_ctx_train;
+    if (n_ctx == 0) return llm_hparams_n_ctx(&session->model->hparams);
     return n_ctx < 0 ? 0 : (int32_t)n_ctx;
 }
 

@@ -59,8 +59,7 @@ typedef struct llm_hparams {
     float attention_scale;   /* 0 = 1 / sqrt(head_dim_k) */
     float attention_softcap; /* 0 = none */
     float alibi_max_bias;    /* 0 = none */
-    float
-        temperature_scale; /* of attention; 0 = none. It grows with (position + offset) / length */
+    float temperature_scale; /* of attention, grows with (position + offset) / length; 0 = none */
     int32_t temperature_length, temperature_offset;
     /* Tokens of a context up to which sparse attention selects all of them. Longer contexts are
      * refused. 0 = attention is not sparse. */
@@ -81,6 +80,12 @@ typedef struct llm_hparams {
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;
 } llm_hparams;
+
+/* Tokens of the longest context that the model is made for: as trained, or as many as its attention
+ * selects. */
+static inline int32_t llm_hparams_n_ctx(const llm_hparams *h) {
+    return h->n_select > 0 && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
+}
 
 /* Reads the keys "ARCH.*" that all architectures share, those that this one honours, and those that
  * only it has. Messages about a missing key, a wrong type or a number out of range name file, key

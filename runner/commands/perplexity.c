@@ -245,7 +245,7 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
     if (status != TDM_OK) return status;
     int64_t asked = runner_config_get_int(app->config, "ctx-size");
     e->n_ctx = asked > 0         ? (int32_t)asked
-               : asked == 0      ? e->session.model->hparams.n_ctx_train
+               : asked == 0      ? llm_hparams_n_ctx(&e->session.model->hparams)
                : e->base_is_read ? e->head.n_ctx
                                  : CTX_DEFAULT;
     if (e->n_ctx < 4)

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* ---- Reports ---- */
 
 /* A report with an array of members that grows until all fit. */
@@ -444,9 +443,7 @@ static void verdict_write(runner_plan *plan) {
 }
 
 int32_t runner_plan_context_size(const runner_session *session, const llm_context_params *params) {
-    int32_t n_train = session->model->hparams.n_ctx_train;
-    if (params->n_ctx != 0) return params->n_ctx;
-    return n_train < LLM_N_CTX_DEFAULT ? n_train : LLM_N_CTX_DEFAULT;
+    return params->n_ctx != 0 ? params->n_ctx : llm_context_n_ctx_default(session->model);
 }
 
 tdm_status runner_plan_make(runner_session *session, const runner_context_wish *wish,
