@@ -57,14 +57,36 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     }
 }
 
+/* Blocks of the file, for each of which an array has an element. */
+static int32_t n_block(const llm_hparams *h) {
+    return h->n_layer + h->n_layer_draft;
+}
+
+/* block_count counts the layers that draft tokens, too, where the file has them: a file without
+ * them may have their key all the same. */
+static void read_layers(llm_key_reader *r, llm_hparams *h) {
+    char name[64];
+    int32_t n_draft = 0;
+    llm_key_int(r, "block_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h->n_layer);
+    llm_key_int(r, "nextn_predict_layers", LLM_GGUF_OPTIONAL, 0, h->n_layer - 1, &n_draft);
+    if (r->status != TDM_OK || n_draft == 0) return;
+    const int32_t first = h->n_layer - n_draft;
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", first);
+    if (llm_layer_has(r->gguf, LLM_ROLE_ATTN_NORM, first) &&
+        llm_gguf_tensor_find(r->gguf, name) == NULL)
+        return;
+    h->n_layer = first;
+    h->n_layer_draft = n_draft;
+}
+
 static void read_heads(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     bool has_none = (arch->keys & LLM_KEY_RECURRENT) != 0; /* layers without attention */
     void (*read)(llm_key_reader *, const char *, int32_t, int32_t, int32_t *) =
         has_none ? llm_key_each_or_none : llm_key_each;
-    read(r, "attention.head_count", h->n_layer, LLM_MAX_WIDTH, &h->n_head);
+    read(r, "attention.head_count", n_block(h), LLM_MAX_WIDTH, &h->n_head);
     if (has_none && h->n_head == 0) h->n_head = 1; /* no layer has attention */
     h->n_head_kv = h->n_head;
-    read(r, "attention.head_count_kv", h->n_layer, LLM_MAX_WIDTH, &h->n_head_kv);
+    read(r, "attention.head_count_kv", n_block(h), LLM_MAX_WIDTH, &h->n_head_kv);
     if (r->status != TDM_OK) return;
     if (h->n_head % h->n_head_kv != 0) {
         r->status =
@@ -269,17 +291,13 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     copy_text(h.name, sizeof h.name, text);
 
     llm_key_reader r = {gguf, h.arch, err, TDM_OK};
-    llm_key_int(&r, "block_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h.n_layer);
-    if ((arch->keys & LLM_KEY_DRAFT_LAYERS) != 0)
-        llm_key_int(&r, "nextn_predict_layers", LLM_GGUF_OPTIONAL, 0, h.n_layer - 1,
-                    &h.n_layer_draft);
-    h.n_layer -= h.n_layer_draft;
+    read_layers(&r, &h);
     llm_key_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h.n_embd);
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
-        llm_key_each_or_none(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
+        llm_key_each_or_none(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK)
-        llm_key_each(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
+        llm_key_each(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, arch, &h);
     if (r.status == TDM_OK) read_rope(&r, arch, &h);
     if (r.status == TDM_OK) read_own(&r, arch, &h);

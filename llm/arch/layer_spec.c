@@ -60,10 +60,12 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     if ((arch->keys & LLM_KEY_WINDOW) == 0 || key == NULL) return TDM_OK;
     *pattern_out = flags;
     if (key->type == LLM_GGUF_ARRAY) {
+        /* Files with layers that draft tokens may have elements for them, too. */
+        const int32_t n_block = h->n_layer + h->n_layer_draft;
+        const int32_t n = key->array.n == (uint64_t)n_block ? n_block : h->n_layer;
         if (key->array.type != LLM_GGUF_BOOL)
-            return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, (uint32_t)h->n_layer, flags,
-                                         err);
-        if (key->array.n != (uint64_t)h->n_layer)
+            return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, (uint32_t)n, flags, err);
+        if (key->array.n != (uint64_t)n)
             return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' has %llu elements for %d layers",
                             llm_gguf_name(gguf), name, (unsigned long long)key->array.n,
                             h->n_layer);

@@ -93,8 +93,7 @@ static void tiled_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t laye
 const llm_arch llm_arch_qwen3next = {
     .name = "qwen3next",
     .families = "Qwen 3 Next",
-    .keys = LLM_KEY_RECURRENT | LLM_KEY_DRAFT_LAYERS | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
-            LLM_KEY_ATTN_SCALE,
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_ATTN_SCALE,
     GATED_DELTA,
     .layer = gated_layer,
     .harmless = " ssm_in.weight ",
@@ -103,7 +102,7 @@ const llm_arch llm_arch_qwen3next = {
 const llm_arch llm_arch_qwen35 = {
     .name = "qwen35",
     .families = "Qwen 3.5, 3.6",
-    .keys = LLM_KEY_RECURRENT | LLM_KEY_DRAFT_LAYERS | LLM_KEY_ATTN_SCALE,
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE,
     GATED_DELTA,
     .layer = tiled_layer,
 };
@@ -111,8 +110,7 @@ const llm_arch llm_arch_qwen35 = {
 const llm_arch llm_arch_qwen35moe = {
     .name = "qwen35moe",
     .families = "Qwen 3.5 MoE, 3.6 MoE",
-    .keys = LLM_KEY_RECURRENT | LLM_KEY_DRAFT_LAYERS | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
-            LLM_KEY_ATTN_SCALE,
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_ATTN_SCALE,
     GATED_DELTA,
     .layer = tiled_layer,
 };

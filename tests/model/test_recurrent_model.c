@@ -316,6 +316,20 @@ static void test_without_slots(void **state) {
     }
 }
 
+/* Copies a key. Arrays of 32-bit numbers with an element for each layer get one more. */
+static void key_copy(llm_gguf_writer *w, const llm_gguf_key *key, int32_t n_layer) {
+    uint32_t each[64];
+    const bool is_wide = key->type == LLM_GGUF_ARRAY &&
+                         (key->array.type == LLM_GGUF_U32 || key->array.type == LLM_GGUF_I32);
+    if (!is_wide || key->array.n != (uint64_t)n_layer || n_layer >= 64) {
+        llm_gguf_writer_put_key(w, key);
+        return;
+    }
+    memcpy(each, key->array.data, (size_t)n_layer * sizeof *each);
+    each[n_layer] = each[n_layer - 1];
+    llm_gguf_writer_put_array(w, key->name, key->array.type, each, (uint64_t)n_layer + 1);
+}
+
 /* Writes the model again with one more layer, of which two tensors stand for all. n_draft: what its
  * key says; 0 = no key. */
 static void draft_model_write(const llm_model *m, const char *path, uint32_t n_draft) {
@@ -331,7 +345,7 @@ static void draft_model_write(const llm_model *m, const char *path, uint32_t n_d
         bool is_count = llm_gguf_key_find(m->gguf, name) == key;
         snprintf(name, sizeof name, "%s.nextn_predict_layers", m->hparams.arch);
         if (llm_gguf_key_find(m->gguf, name) == key) continue;
-        if (!is_count) llm_gguf_writer_put_key(w, key);
+        if (!is_count) key_copy(w, key, m->hparams.n_layer);
     }
     if (n_draft > 0) llm_gguf_writer_put_u32(w, name, n_draft);
     snprintf(name, sizeof name, "%s.block_count", m->hparams.arch);
@@ -354,25 +368,33 @@ static void draft_model_write(const llm_model *m, const char *path, uint32_t n_d
     llm_gguf_writer_destroy(w);
 }
 
-/* Layers that only draft tokens change nothing; without their key they are part of the model. */
-static void test_draft_layers(void **state) {
-    tdm_open_device *dev = rig_device(NULL, "fast", 2);
+/* Layers that only draft tokens change nothing; without their key they are part of the model. A
+ * model without such layers may have the key. */
+static void check_draft_layers(bench *b, tdm_open_device *dev) {
     const char *path = rig_file("draft.gguf");
     tdm_error err = {0};
-    llm_model *whole = NULL;
-    bench b;
-    (void)state;
-    bench_begin(&b, names[0], &dev, 1);
-    llm_model *plain = b.model;
+    llm_model *plain = b->model, *whole = NULL;
     draft_model_write(plain, path, 1);
-    b.model = model_on(path, &dev, 1);
-    assert_int_equal(b.model->hparams.n_layer, plain->hparams.n_layer);
-    check_truncation(&b);
-    llm_model_close(b.model);
+    b->model = model_on(path, &dev, 1);
+    assert_int_equal(b->model->hparams.n_layer, plain->hparams.n_layer);
+    check_truncation(b);
+    llm_model_close(b->model);
     draft_model_write(plain, path, 0);
     assert_int_not_equal(llm_model_open(path, &whole, &err), TDM_OK);
-    b.model = plain;
-    bench_end(&b);
+    b->model = plain;
+    bench_end(b);
+}
+
+static void test_draft_layers(void **state) {
+    /* The second has keys with an element for each layer, the third no recurrent states. */
+    static const char *const drafting[] = {"qwen35-dense", "lfm2-dense", "glm4moe-moe"};
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
+    bench b;
+    (void)state;
+    for (size_t i = 0; i < sizeof drafting / sizeof *drafting; i++) {
+        bench_begin(&b, drafting[i], &dev, 1);
+        check_draft_layers(&b, dev);
+    }
 }
 
 int main(void) {
