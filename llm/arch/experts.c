@@ -251,6 +251,9 @@ static void grovemoe_read(llm_key_reader *r, llm_hparams *h) {
     h->chunk_scale = 0.05f;
     llm_key_int(r, "experts_per_group", LLM_GGUF_REQUIRED, 1, 65536, &h->n_expert_chunk);
     llm_key_float(r, "expert_group_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->chunk_scale);
+    llm_key_int(r, "expert_chunk_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH,
+                &h->n_ff_chunk);
+    if (h->n_ff_chunk == 0) h->n_ff_chunk = h->head_dim_k;
     if (r->status == TDM_OK && (h->n_expert == 0 || h->n_expert % h->n_expert_chunk != 0))
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS,
@@ -260,16 +263,8 @@ static void grovemoe_read(llm_key_reader *r, llm_hparams *h) {
 
 static void grovemoe_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                            llm_layer_spec *spec) {
-    char name[96];
-    const llm_key_reader r = {.gguf = gguf, .arch = h->arch};
-    int64_t n_ff = 0;
-    tdm_error unused;
-    (void)layer;
-    llm_key_name(&r, "expert_chunk_feed_forward_length", name);
-    if (llm_gguf_get_i64(gguf, name, LLM_GGUF_OPTIONAL, &n_ff, &unused) != TDM_OK ||
-        n_ff > LLM_MAX_WIDTH)
-        n_ff = 0;
-    spec->n_ff_chunk = n_ff > 0 ? (int32_t)n_ff : h->head_dim_k;
+    (void)gguf, (void)layer;
+    spec->n_ff_chunk = h->n_ff_chunk;
 }
 
 const llm_arch llm_arch_grovemoe = {

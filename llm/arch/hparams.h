@@ -51,6 +51,7 @@ typedef struct llm_hparams {
     int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
     int32_t n_layer_dense;  /* first layers, which have no experts */
     int32_t n_expert_chunk; /* neighbouring experts that share a smaller one; 0 = none do */
+    int32_t n_ff_chunk;     /* columns of such a smaller one */
     float chunk_scale;      /* of what the shared smaller experts add */
     tdm_route_params route; /* how tokens choose experts */
     int32_t n_ctx_train;

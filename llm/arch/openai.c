@@ -3,6 +3,8 @@
  * openai.c: gpt-oss, and architectures with its limited SwiGLU: min(g, 7) sigmoid(1.702 g) (u + 1)
  * with u in -7 .. 7. OpenAI (arXiv:2508.10925).
  */
+#include <math.h>
+
 #include "llm/arch/families.h"
 
 #define OAI_GLU .act = TDM_ACT_SILU, .glu = {.limit = 7.0f, .alpha = 1.702f, .up_offset = 1.0f}
@@ -62,12 +64,14 @@ static float maple_limit(const llm_gguf *gguf, const char *arch, int32_t layer) 
 }
 
 static void maple_read(llm_key_reader *r, llm_hparams *h) {
-    for (int32_t layer = 0; layer < h->n_layer && r->status == TDM_OK; layer++)
-        if (!(maple_limit(r->gguf, r->arch, layer) >= 0))
+    for (int32_t layer = 0; layer < h->n_layer && r->status == TDM_OK; layer++) {
+        const float limit = maple_limit(r->gguf, r->arch, layer);
+        if (!(limit >= 0 && isfinite(limit)))
             r->status = tdm_fail(r->err, TDM_DATA_LOSS,
-                                 "%s: key '%s.swiglu_clamp_exp' has no limit of at least 0 for "
-                                 "layer %d",
+                                 "%s: key '%s.swiglu_clamp_exp' has no finite limit of at least 0 "
+                                 "for layer %d",
                                  llm_gguf_name(r->gguf), r->arch, layer);
+    }
 }
 
 /* Layers that see all tokens do not rotate their heads. */
