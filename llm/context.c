@@ -456,10 +456,14 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
 static bool is_state_kept(const llm_context *ctx, const llm_batch *batch, int32_t at, int32_t n) {
     int32_t seq = batch_seq(batch, ctx->order[at]), first = at, last = at;
     if (at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq) return true;
-    while (first > 0 && batch_seq(batch, ctx->order[first - 1]) == seq) first--;
-    while (last + 1 < n && batch_seq(batch, ctx->order[last + 1]) == seq) last++;
-    return last - first < LLM_MAX_DRAFT_SNAPSHOTS &&
-           batch_role(batch, ctx->order[at]) == TDM_ROLE_GENERATED;
+    if (batch_role(batch, ctx->order[at]) != TDM_ROLE_GENERATED) return false;
+    while (first > 0 && at - first < LLM_MAX_DRAFT_SNAPSHOTS &&
+           batch_seq(batch, ctx->order[first - 1]) == seq)
+        first--;
+    while (last + 1 < n && last - at < LLM_MAX_DRAFT_SNAPSHOTS &&
+           batch_seq(batch, ctx->order[last + 1]) == seq)
+        last++;
+    return last - first < LLM_MAX_DRAFT_SNAPSHOTS;
 }
 
 /* Takes the slots that the step writes, the last ones of sequences first: the others are given up
