@@ -13,11 +13,11 @@ static bool is_row_norm(llm_role role) {
     return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
 }
 
-/* build_fused has heads of one length. */
+/* build_fused has heads of one length, and no gate behind those of Q. */
 static void fused_check(llm_declarer *d) {
     const llm_model *m = d->model;
     const llm_layer_spec *s = &m->specs[d->layer];
-    if (d->status != TDM_OK || s->k_len == s->v_len) return;
+    if (d->status != TDM_OK || (s->k_len == s->v_len && s->q_len == s->k_len)) return;
     d->status = tdm_fail(
         d->err, TDM_UNSUPPORTED,
         "%s: tensor 'blk.%d.attn_qkv.weight' has Q, K and V in one matrix, which is not supported "
