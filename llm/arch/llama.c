@@ -17,12 +17,15 @@ const llm_arch llm_arch_llama = {
     .is_route_normalized = true,
 };
 
-/* With YaRN rotated elements are not scaled: the op's own factor is divided out. */
+/* With YaRN rotated elements are scaled by (1 + 0.1 ln(factor)) / (1 + 0.1 m ln(factor)), where the
+ * key holds m: 1 in most files, so that they are not scaled, and 0 in others. The op applies the
+ * first term. */
 static void mistral3_read(llm_key_reader *r, llm_hparams *h) {
-    (void)r;
+    float m = 0;
+    llm_key_float(r, "rope.scaling.yarn_log_multiplier", LLM_GGUF_OPTIONAL, 0, 1e3f, &m);
     if (h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
         h->rope.freq_scale < 1)
-        h->rope.attn_factor /= 1.0f + 0.1f * logf(1.0f / h->rope.freq_scale);
+        h->rope.attn_factor /= 1.0f + 0.1f * m * logf(1.0f / h->rope.freq_scale);
 }
 
 const llm_arch llm_arch_mistral3 = {
