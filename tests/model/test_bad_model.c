@@ -13,7 +13,7 @@
 #include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
 
-static const char *good_path, *tied_path, *latent_path, *mixed_path, *bad_path;
+static const char *good_path, *tied_path, *latent_path, *mixed_path, *recurrent_path, *bad_path;
 
 static void fixture_write(const char *name, const char *path) {
     char head_path[96];
@@ -50,6 +50,8 @@ static int begin(void **state) {
     RIG_OK(random_model_write(&spec, latent_path, NULL, NULL, NULL, &err));
     mixed_path = rig_file("mixed.gguf");
     fixture_write("afmoe-moe", mixed_path);
+    recurrent_path = rig_file("recurrent.gguf");
+    fixture_write("qwen35-dense", recurrent_path);
     return 0;
 }
 
@@ -104,6 +106,7 @@ typedef struct edit {
     bool is_tied;         /* of the file to begin with: has no head of its own */
     bool is_latent;       /* likewise: a DeepSeek-2 of two layers, one dense */
     bool is_mixed;        /* likewise: an AFMoE of two layers, one dense, one with a window */
+    bool is_recurrent;    /* likewise: a Qwen 3.5 */
 } edit;
 
 static void tensor_write(llm_gguf_writer *w, int64_t n_float) {
@@ -163,10 +166,11 @@ static void edit_copy(const edit *e, const char *from, const char *to) {
 /* The bad file: the good one with one change. */
 static void edit_write(const edit *e) {
     edit_copy(e,
-              e->is_tied     ? tied_path
-              : e->is_latent ? latent_path
-              : e->is_mixed  ? mixed_path
-                             : good_path,
+              e->is_tied        ? tied_path
+              : e->is_latent    ? latent_path
+              : e->is_mixed     ? mixed_path
+              : e->is_recurrent ? recurrent_path
+                                : good_path,
               bad_path);
 }
 
@@ -340,6 +344,24 @@ static const edit mixed_edits[] = {
      .words = {"blk.1.ffn_up_shexp.weight", "383"}},
 };
 
+/* Absurd sizes of recurrent states. */
+static const edit recurrent_edits[] = {
+    {KEY_U32, "qwen35.ssm.conv_kernel", 1, .words = {"qwen35.ssm.conv_kernel", "at least 2"}},
+    {KEY_U32, "qwen35.ssm.conv_kernel", 65, .words = {"qwen35.ssm.conv_kernel", "65"}},
+    {KEY_U32, "qwen35.ssm.inner_size", 2000000, .words = {"qwen35.ssm.inner_size", "2000000"}},
+    {KEY_U32, "qwen35.ssm.state_size", 70000, .words = {"qwen35.ssm.state_size", "70000"}},
+    {KEY_U32, "qwen35.ssm.state_size", 65536, .words = {"qwen35.ssm.*", "states of 65536"}},
+    {KEY_U32, "qwen35.ssm.time_step_rank", 70000, .words = {"qwen35.ssm.time_step_rank", "70000"}},
+    {KEY_U32, "qwen35.ssm.time_step_rank", 0, .words = {"qwen35.ssm.*", " 0 heads"}},
+    {KEY_U32, "qwen35.ssm.group_count", 0, .words = {"qwen35.ssm.*", " 0 groups"}},
+    {KEY_U32, "qwen35.ssm.group_count", 65536, .words = {"qwen35.ssm.*", "65536 groups"}},
+    {KEY_U32, "qwen35.nextn_predict_layers", 4000000000,
+     .words = {"qwen35.nextn_predict_layers", "4000000000"}},
+    {KEY_U32, "qwen35.attention.head_count", 2000000,
+     .words = {"qwen35.attention.head_count", "2000000"}},
+    {TENSOR_DROP, "blk.0.ssm_out.weight", .words = {"blk.0.ssm_out.weight", "missing"}},
+};
+
 /* Whether the file with one thing wrong is refused with a message that names the thing. */
 static bool edit_is_refused(const edit *e) {
     tdm_error err = {0};
@@ -381,6 +403,15 @@ static void test_edits(void **state) {
     for (size_t i = 0; i < sizeof mixed_edits / sizeof *mixed_edits; i++) {
         edit e = mixed_edits[i];
         e.is_mixed = true;
+        n_bad += !edit_is_refused(&e);
+    }
+    none.is_mixed = false;
+    none.is_recurrent = true;
+    edit_write(&none);
+    RIG_OK(model_try(bad_path, &err));
+    for (size_t i = 0; i < sizeof recurrent_edits / sizeof *recurrent_edits; i++) {
+        edit e = recurrent_edits[i];
+        e.is_recurrent = true;
         n_bad += !edit_is_refused(&e);
     }
     assert_int_equal(n_bad, 0);

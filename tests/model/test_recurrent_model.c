@@ -242,6 +242,24 @@ static void check_file(const bench *b) {
     llm_context_destroy(ctx);
 }
 
+/* A batch that is cancelled between two ubatches leaves the sequence as it was. */
+static void check_cancelled(const bench *b) {
+    llm_context *ctx = context_make(b, 7);
+    float *row = malloc(b->n_vocab * sizeof *row);
+    const llm_batch batch = {.tokens = b->tokens[0] + 10, .n_tok = 15};
+    tdm_error err = {0};
+    assert_non_null(row);
+    append(b, ctx, 0, 0, 0, 10, TDM_ROLE_PROMPT, NULL);
+    llm_context_set_progress(ctx, never_goes_on, NULL);
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_CANCELLED);
+    llm_context_set_progress(ctx, NULL, NULL);
+    assert_int_equal(llm_context_length(ctx, 0), 10);
+    append(b, ctx, 0, 0, 10, 12, TDM_ROLE_GENERATED, row);
+    judge(b, "cancelled", 0, 11, row);
+    free(row);
+    llm_context_destroy(ctx);
+}
+
 static void check_shift(const bench *b) {
     llm_context *ctx = context_make(b, 16);
     tdm_error err = {0};
@@ -259,6 +277,7 @@ static void check_all(bench *b) {
     check_drafts(b);
     check_truncation(b);
     check_file(b);
+    check_cancelled(b);
     check_shift(b);
     bench_end(b);
 }
