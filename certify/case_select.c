@@ -336,4 +336,4 @@ static void experts_reference(const certify_operands *o) {
 CERTIFY_OP(
     moe_ffn, "op.moe-ffn", moe_ffn_cases, experts_reference,
     "op.h: MOE_FFN and tdm_moe_params: \"y = sum_u weight[u] * (down_e h + down_bias_e)\", \"h = "
-    "act(g) * u\", \"Experts outside first_expert .. + n_expert add nothing\"")
+    "act(g) * p\", \"Experts outside first_expert .. + n_expert add nothing\"")

@@ -17,7 +17,8 @@
 /* Slots of recurrent states besides those that sequences need: snapshots. */
 #define LLM_N_SNAPSHOT 6
 
-/* Drafted tokens of a sequence in a step that get a snapshot each; beyond, states are recomputed. */
+/* Drafted tokens of a sequence in a step that get a snapshot each. With more, states are computed
+ * again. */
 #define LLM_MAX_DRAFT_SNAPSHOTS 16
 
 /* The smallest capacity of page tables. */
@@ -95,8 +96,8 @@ struct llm_context {
  * except the size of pages. Allocates nothing. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
-/* Appends tokens like llm_context_decode, without a check and without effect on earlier logits where
- * none are wanted. After a failure the sequences are as before. */
+/* Appends tokens like llm_context_decode, without a check and without effect on earlier logits
+ * where none are wanted. After a failure the sequences are as before. */
 tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err);
 /* Rounds n up to a bucket, so that prompts of all lengths need few plans. */
 int32_t llm_plan_bucket(int32_t n, int32_t max);

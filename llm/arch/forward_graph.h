@@ -17,8 +17,8 @@ typedef struct llm_step_shape {
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
 } llm_step_shape;
 
-/* The states of a layer. Layers with attention have rows, the others what their mixer needs. State i
- * of layer l has number i * n_layer + l in the arrays of a context. */
+/* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
+ * i of layer l has number i * n_layer + l in the arrays of a context. */
 typedef enum llm_state_kind {
     LLM_STATE_ROWS = 0,   /* keys and values, in pages */
     LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */

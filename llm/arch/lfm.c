@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lfm.c: LFM2 (arXiv:2511.23404): gated short convolutions, and attention in some layers. Files name
- * the norm before the output head token_embd_norm.
+ * lfm.c: LFM2 (arXiv:2511.23404): gated short convolutions, and attention in some layers. Files
+ * name the norm before the output head token_embd_norm.
  */
 #include "llm/arch/families.h"
 

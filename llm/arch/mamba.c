@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * mamba.c: architectures of state spaces, alone or beside attention: Mamba (arXiv:2312.00752), Mamba
- * 2 (arXiv:2405.21060), Jamba (arXiv:2403.19887), Falcon H1 (arXiv:2507.22448), Nemotron H
+ * mamba.c: architectures of state spaces, alone or beside attention: Mamba (arXiv:2312.00752),
+ * Mamba 2 (arXiv:2405.21060), Jamba (arXiv:2403.19887), Falcon H1 (arXiv:2507.22448), Nemotron H
  * (arXiv:2504.03624), Granite 4.
  */
 #include "llm/arch/families.h"

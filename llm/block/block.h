@@ -64,6 +64,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
  * above. */
 void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
 int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
+
 /* The gated delta rule: a matrix for each head, behind a short convolution. */
 void llm_declare_delta(llm_declarer *d);
 int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -31,8 +31,8 @@ void llm_kv_destroy(llm_kv *kv);
 
 /* Tokens in a sequence, which is the position of its next token. 0 if there is no such sequence. */
 int32_t llm_kv_length(const llm_kv *kv, int32_t seq);
-/* Slots that an append to `seq` could fill now: those of pages that no sequence uses, and those left
- * in its last page. 0 if there is no such sequence. */
+/* Slots that an append to `seq` could fill now: those of pages that no sequence uses, and those
+ * left in its last page. 0 if there is no such sequence. */
 int64_t llm_kv_room(const llm_kv *kv, int32_t seq);
 
 /* Finds cells for the next n_tok tokens of a sequence: cells_out[n_tok] = page * page_len + slot.

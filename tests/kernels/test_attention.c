@@ -2,8 +2,8 @@
  *
  * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, ALiBi, temperatures, padding; the same bits for any number of threads, whatever tokens attend beside
- * one, and whatever a token that is not seen holds.
+ * sinks, softcap, ALiBi, temperatures, padding; the same bits for any number of threads, whatever
+ * tokens attend beside one, and whatever a token that is not seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights to
  * 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits =

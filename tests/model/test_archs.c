@@ -153,8 +153,8 @@ static void select_refused(llm_model *model) {
     assert_non_null(strstr(err.message, most));
 }
 
-/* Under a sanitizer a listed fixture of number i runs in ubatches, and every third one in a batch or
- * token by token too: a fixture's graph is built by the same code in all three. */
+/* Under a sanitizer a listed fixture of number i runs in ubatches, and every third one in a batch
+ * or token by token too: a fixture's graph is built by the same code in all three. */
 static bool way_is_left_out(const fixture *f, int i, int rest) {
 #ifdef TANDEM_SANITIZED
     return f->is_listed && chosen == NULL && i % 3 != rest;

@@ -14,9 +14,9 @@
 
 static const tdm_type types[] = {TDM_TYPE_F32, TDM_TYPE_Q4_0};
 
-/* Under a sanitizer a token takes a hundred times as long. The vocabulary is then smaller: the bytes
- * are still exact multiples of it. Each group and each kind of split meet every way of exchanging, but
- * not every pair of them. */
+/* Under a sanitizer a token takes a hundred times as long. The vocabulary is then smaller: the
+ * bytes are still exact multiples of it. Each group and each kind of split meet every way of
+ * exchanging, but not every pair of them. */
 #ifdef TANDEM_SANITIZED
 enum { WIDE_VOCAB = 8016, IS_SANITIZED = 1 };
 #else

@@ -37,7 +37,8 @@ enum {
                                            works on them there: they take nothing of its own; without
                                            meaning where its own is the host's */
     /* All devices of the plugin with this description and these flags compute equal bits from equal
-     * bits: for a node of equal parameters, types and shapes, whatever graph it is in, in every run. */
+     * bits: for a node of equal parameters, types and shapes, whatever graph it is in, in every
+     * run. */
     TDM_DEVICE_IS_REPRODUCIBLE = 1u << 7
 };
 

@@ -24,8 +24,8 @@
  *
  * Recurrent states. With TDM_KV_RECURRENT the STATE keeps no rows of tokens but states: a page is a
  * slot, which holds the state of one sequence after one of its tokens. A slot has n_head_kv units
- * of head_dim_k floats; what they mean is said by CONV1D and LINEAR_SCAN (op.h), which alone read
- * and write them, by rs_read and rs_write of the step block. KV_COPY, KV_EXPORT and KV_IMPORT take a
+ * of head_dim_k floats. CONV1D and LINEAR_SCAN (op.h) define what they mean, and compute with the
+ * slots that rs_read and rs_write of the step block name. KV_COPY, KV_EXPORT and KV_IMPORT take a
  * slot as a page with one token. KV_WRITE, ATTENTION and KV_SHIFT do not take such a STATE. A group
  * cuts it by units, never by sequence.
  */

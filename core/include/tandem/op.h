@@ -84,8 +84,8 @@ extern "C" {
  *              [role i32 [n_tok], as in MATMUL], [gate_bias [n_ff, n_expert]],
  *              [up_bias [n_ff, n_expert]], [down_bias [n, n_expert]]
  *              -> y [n, n_tok] = sum_u weight[u] * (down_e h + down_bias_e), e = id[u], with
- *              h = act(g) * u, g = gate_e x + gate_bias_e, u = up_e x + up_bias_e; see
- *              tdm_moe_params for what changes g, u and the weights. Experts outside first_expert
+ *              h = act(g) * p, g = gate_e x + gate_bias_e, p = up_e x + up_bias_e; see
+ *              tdm_moe_params for what changes g, p and the weights. Experts outside first_expert
  *              .. + n_expert add nothing
  *
  * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
@@ -98,8 +98,8 @@ extern "C" {
  *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]]
  *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
  *              For token t of sequence s at position p, over every cached token of s at position c
- *              with c <= p (when causal) and p - c < window (when window > 0):
- *              (with windows in chunks: c / window >= p / window, rounded down, instead)
+ *              with c <= p (when causal) and p - c < window (when window > 0; with windows in
+ *              chunks c / window >= p / window instead, both rounded down):
  *              a_c = scale * t(p) * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
  *              then a_c - slope(head) * |p - c| where alibi_max_bias > 0; t and slope:
  *              tdm_attention_params
@@ -120,7 +120,8 @@ extern "C" {
  * sorted by sequence, and the block has rs_read and rs_write (step.h). A sequence starts from slot
  * rs_read of the step block, or from zeros where that is -1; after a token whose rs_write is not -1
  * the state is stored in that slot. Tokens that belong to no sequence give zeros. A slot outside
- * the state is as -1.
+ * the state is as -1. These nodes change the state, and have a destination all the same. They run
+ * in order with other nodes that touch it, as above.
  *
  *   CONV1D     x [n_ch, n_tok], w [k, n_ch], [bias [n_ch]], step, state -> y [n_ch, n_tok]:
  *              y[c, t] = bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i], t counted within the
@@ -299,8 +300,8 @@ typedef struct tdm_route_params {
     int32_t id_divisor;   /* 0 = 1 */
 } tdm_route_params;
 
-/* Of MOE_FFN. Where limit > 0, g becomes min(g, limit) and u is clamped to -limit .. limit. Then
- * h = act(alpha * g) / alpha * (u + up_offset). With is_weighted_first the matrices gate and up
+/* Of MOE_FFN. Where limit > 0, g becomes min(g, limit) and p is clamped to -limit .. limit. Then
+ * h = act(alpha * g) / alpha * (p + up_offset). With is_weighted_first the matrices gate and up
  * get weight[u] * x instead of x, and the sum has no weights. */
 typedef struct tdm_moe_params {
     int32_t act;               /* tdm_act */

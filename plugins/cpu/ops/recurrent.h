@@ -27,7 +27,7 @@ void cpu_recurrence_get(const cpu_node *n, int step, int state, cpu_recurrence *
 bool cpu_recurrence_tokens(const cpu_recurrence *r, int32_t seq, int32_t *first, int32_t *last);
 /* Unit u of the slot, NULL where the slot is -1 or out of range. */
 float *cpu_recurrence_unit(const cpu_recurrence *r, int32_t slot, int64_t u);
-/* Tokens of the destination before and behind those of all sequences: first .. last-1 are used. */
+/* Tokens first .. last-1 of the step belong to sequences, those before and behind them to none. */
 void cpu_recurrence_used(const cpu_recurrence *r, int32_t *first, int32_t *last);
 
 /* One token of a head: rows of S, [n_row][dk], and what they give. */
