@@ -26,6 +26,18 @@ const llm_arch llm_arch_granite = {
     .read = granite_read,
 };
 
+/* State spaces beside layers of attention. */
+const llm_arch llm_arch_granitehybrid = {
+    .name = "granitehybrid",
+    .families = "Granite 4",
+    .keys = SCALES | LLM_KEY_RECURRENT,
+    LLM_PRE_NORMS,
+    .recurrent_mixer = LLM_MIXER_MAMBA2,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .read = granite_read,
+};
+
 const llm_arch llm_arch_granitemoe = {
     .name = "granitemoe",
     .families = "Granite 3 MoE",

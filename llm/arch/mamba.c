@@ -2,7 +2,7 @@
  *
  * mamba.c: architectures of state spaces, alone or beside attention: Mamba (arXiv:2312.00752),
  * Mamba 2 (arXiv:2405.21060), Jamba (arXiv:2403.19887), Falcon H1 (arXiv:2507.22448), Nemotron H
- * (arXiv:2504.03624), Granite 4.
+ * (arXiv:2504.03624). Granite 4: granite.c.
  */
 #include "llm/arch/families.h"
 
@@ -64,23 +64,4 @@ const llm_arch llm_arch_nemotron_h = {
     .ffn = LLM_FFN_SQUARED,
     .act = TDM_ACT_RELU,
     .layer = nemotron_h_layer,
-};
-
-/* The key tells whether heads are rotated at all. */
-static void granite_hybrid_read(llm_key_reader *r, llm_hparams *h) {
-    bool is_rotated = true;
-    llm_key_bool(r, "rope.scaling.finetuned", LLM_GGUF_OPTIONAL, &is_rotated);
-    if (!is_rotated) h->rope.n_rot = 0;
-}
-
-const llm_arch llm_arch_granitehybrid = {
-    .name = "granitehybrid",
-    .families = "Granite 4",
-    .keys = LLM_KEY_RECURRENT | LLM_KEY_EMBD_SCALE | LLM_KEY_RESIDUAL_SCALE |
-            LLM_KEY_LOGIT_DIVISOR | LLM_KEY_ATTN_SCALE,
-    LLM_PRE_NORMS,
-    .recurrent_mixer = LLM_MIXER_MAMBA2,
-    .act = TDM_ACT_SILU,
-    .is_route_normalized = true,
-    .read = granite_hybrid_read,
 };
