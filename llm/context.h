@@ -106,6 +106,8 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
  * states: no token can be removed from those. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
+/* Whether the model's cache allows a context shift. */
+bool llm_context_can_shift(const llm_context *ctx);
 
 /* ---- Cache rows, for state files (state.h) ---- */
 

@@ -197,13 +197,17 @@ static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t
     return status;
 }
 
+bool llm_context_can_shift(const llm_context *ctx) {
+    return ctx->slots == NULL;
+}
+
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
     static const llm_step_shape no_shape = {0};
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_plan *plan = NULL;
     tdm_status status = seq_check(ctx, seq, err);
-    if (status == TDM_OK && ctx->slots != NULL)
+    if (status == TDM_OK && !llm_context_can_shift(ctx))
         status = tdm_fail(err, TDM_UNSUPPORTED,
                           "architecture '%s' has recurrent states, from which no tokens can be "
                           "removed: a context shift is not possible; raise ctx-size",

@@ -99,7 +99,7 @@ static tdm_status room_make(answer *a, tdm_error *err) {
     int32_t length = llm_context_length(ctx, 0), n_keep = a->params->n_keep;
     if (length < llm_context_n_ctx(ctx)) return TDM_OK;
     int32_t n_discard = (length - n_keep) / 2;
-    if (!a->params->shifts_context || n_discard < 1) {
+    if (!a->params->shifts_context || n_discard < 1 || !llm_context_can_shift(ctx)) {
         a->result->stop = RUNNER_STOP_CONTEXT;
         return TDM_OK;
     }

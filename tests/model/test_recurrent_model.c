@@ -264,6 +264,7 @@ static void check_shift(const bench *b) {
     llm_context *ctx = context_make(b, 16);
     tdm_error err = {0};
     append(b, ctx, 0, 0, 0, 12, TDM_ROLE_PROMPT, NULL);
+    assert_false(llm_context_can_shift(ctx));
     assert_int_equal(llm_context_shift(ctx, 0, 2, 4, &err), TDM_UNSUPPORTED);
     assert_non_null(strstr(err.message, "recurrent states"));
     assert_non_null(strstr(err.message, b->model->hparams.arch));
