@@ -102,7 +102,7 @@ typedef struct llm_arch {
     /* Attention. */
     llm_mixer mixer;
     bool is_recurrent_beside;  /* attention and the recurrent mixer of a layer are added */
-    llm_mixer recurrent_mixer; /* of layers whose tensors are those of a recurrent one */
+    llm_mixer recurrent_mixer; /* of layers with a convolution's tensor; ATTENTION = none */
     tdm_rope_mode rope;
     bool has_no_rope;
     bool is_bidirectional;   /* tokens see later ones of their batch, too */

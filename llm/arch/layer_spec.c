@@ -145,8 +145,9 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->window_kind = arch->window_kind;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
         }
-        if (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
-            llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer)) {
+        if (arch->recurrent_mixer != LLM_MIXER_ATTENTION &&
+            (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
+             llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer))) {
             s->recurrent.kind = arch->recurrent_mixer;
             if (!arch->is_recurrent_beside) s->mixer = arch->recurrent_mixer;
         }

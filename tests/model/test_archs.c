@@ -148,6 +148,7 @@ static void select_refused(llm_model *model) {
     llm_context *ctx = NULL;
     tdm_error err = {0};
     char most[16];
+    assert_in_range(llm_context_n_ctx_default(model), 1, n_select);
     assert_int_equal(llm_context_create(model, &params, &ctx, &err), TDM_UNSUPPORTED);
     snprintf(most, sizeof most, "%d", n_select);
     assert_non_null(strstr(err.message, most));

@@ -266,6 +266,7 @@ static const edit latent_edits[] = {
     {TENSOR_NAME, "blk.0.attn_k_b.weight", .text = "blk.0.attn_kv_b.weight",
      .words = {"blk.0.attn_kv_b.weight", "old form"}},
     {TENSOR_NEW, "blk.0.attn_kv_b.weight", 64, 64, .words = {"blk.0.attn_kv_b.weight", "place"}},
+    {TENSOR_NEW, "blk.0.ssm_conv1d.weight", 4, 64, .words = {"blk.0.ssm_conv1d.weight", "place"}},
     {TENSOR_SHAPE, "blk.1.attn_k_b.weight", 64, 256, .words = {"blk.1.attn_k_b.weight", "4"}},
     {KEY_DROP, "deepseek2.attention.kv_lora_rank", .words = {"kv_lora_rank", ""}},
     {KEY_DROP, "deepseek2.attention.key_length_mla", .words = {"key_length_mla", ""}},
