@@ -212,7 +212,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
     if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
     /* A latent cache has one type: unless set, V's is that of K. */
-    if (session->model->hparams.n_lora_kv > 0 &&
+    if (session->model->specs[0].mixer == LLM_MIXER_LATENT &&
         runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
         request->type_v = request->type_k;
     return status;
