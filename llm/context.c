@@ -476,7 +476,7 @@ static tdm_status slots_take(llm_context *ctx, const llm_plan *plan, const llm_b
             bool is_last = at + 1 == n ||
                            batch_seq(batch, ctx->order[at + 1]) != batch_seq(batch, ctx->order[at]);
             if (is_last != (turn == 0) || !is_state_kept(ctx, batch, at, n)) continue;
-            write[at] = llm_slots_take(ctx->slots);
+            write[at] = llm_slots_take(ctx->slots, !is_last);
             if (write[at] < 0 && is_last)
                 return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
         }
@@ -496,7 +496,7 @@ static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch
         if (write[at] >= 0 && is_ok && is_last) {
             llm_slots_set(ctx->slots, seq, write[at]);
         } else if (write[at] >= 0) {
-            if (is_ok) llm_slots_snapshot(ctx->slots, seq, start[seq] + count, write[at]);
+            if (is_ok) llm_slots_snapshot(ctx->slots, seq, start[seq] + count, write[at], true);
             llm_slots_release(ctx->slots, write[at]);
         }
         if (is_last) count = 0;
@@ -563,6 +563,14 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     return status;
 }
 
+/* Whether the tokens before and behind this length are both generated: the state there is wanted
+ * only for drafts. Else a prompt or a message begins or ends there. */
+static bool is_inside_answer(const llm_context *ctx, int32_t seq, int32_t n_tok) {
+    const uint8_t *roles = ctx->roles + (size_t)seq * (size_t)ctx->n_ctx;
+    return n_tok > 0 && roles[n_tok - 1] == TDM_ROLE_GENERATED &&
+           roles[n_tok] == TDM_ROLE_GENERATED;
+}
+
 /* Notes the batch's tokens, and keeps the states from before it that may be wanted again: behind a
  * prompt or a message, and before several tokens at once. Gives the held slots back. */
 static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t *before,
@@ -579,7 +587,8 @@ static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t
     for (int32_t s = 0; s < ctx->n_seq; s++) {
         const int32_t added = next[s] - before[s];
         if (added > 1 || (added == 1 && ctx->last_added[s] > 1))
-            llm_slots_snapshot(ctx->slots, s, before[s], held[s]);
+            llm_slots_snapshot(ctx->slots, s, before[s], held[s],
+                               is_inside_answer(ctx, s, before[s]));
         if (added > 0) ctx->last_added[s] = added;
         llm_slots_release(ctx->slots, held[s]);
     }

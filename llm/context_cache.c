@@ -301,7 +301,7 @@ tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t 
                                    const void *data, tdm_error *err) {
     tdm_status status = seq_check(ctx, seq, err);
     if (status != TDM_OK || ctx->slots == NULL) return status;
-    const int32_t n = llm_kv_length(ctx->kv, seq), slot = llm_slots_take(ctx->slots);
+    const int32_t n = llm_kv_length(ctx->kv, seq), slot = llm_slots_take(ctx->slots, false);
     if (slot < 0) return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
     status = slot_move(ctx, LLM_PLAN_SLOT_IMPORT, slot, (void *)(uintptr_t)data, err);
     if (status != TDM_OK) {

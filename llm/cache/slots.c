@@ -8,6 +8,7 @@
 
 typedef struct snapshot {
     int32_t seq, n_tok, slot; /* slot -1 = unused */
+    bool is_draft;
     uint64_t used;
 } snapshot;
 
@@ -64,24 +65,35 @@ static void give_up(llm_slots *s, snapshot *one) {
     one->slot = -1;
 }
 
-/* The snapshot that was used the longest time ago; NULL = there is none. */
-static snapshot *oldest(llm_slots *s) {
+/* The snapshot of this kind that was used the longest time ago; NULL = there is none. */
+static snapshot *oldest(llm_slots *s, bool is_draft) {
     snapshot *found = NULL;
     for (int32_t i = 0; i < s->n_slot; i++) {
         snapshot *one = &s->snapshots[i];
-        if (one->slot >= 0 && (found == NULL || one->used < found->used)) found = one;
+        if (one->slot >= 0 && one->is_draft == is_draft &&
+            (found == NULL || one->used < found->used))
+            found = one;
     }
     return found;
 }
 
-int32_t llm_slots_take(llm_slots *s) {
+static int32_t kept_count(const llm_slots *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_slot; i++)
+        n += s->snapshots[i].slot >= 0 && !s->snapshots[i].is_draft;
+    return n;
+}
+
+int32_t llm_slots_take(llm_slots *s, bool is_draft) {
     for (;;) {
         for (int32_t i = 0; i < s->n_slot; i++) {
             if (s->n_hold[i] > 0) continue;
             s->n_hold[i] = 1;
             return i;
         }
-        snapshot *one = oldest(s);
+        snapshot *one = oldest(s, true);
+        if (one == NULL && is_draft && kept_count(s) <= s->n_slot / 3) return -1;
+        if (one == NULL) one = oldest(s, false);
         if (one == NULL) return -1;
         give_up(s, one);
     }
@@ -92,7 +104,7 @@ void llm_slots_set(llm_slots *s, int32_t seq, int32_t slot) {
     s->current[seq] = slot;
 }
 
-void llm_slots_snapshot(llm_slots *s, int32_t seq, int32_t n_tok, int32_t slot) {
+void llm_slots_snapshot(llm_slots *s, int32_t seq, int32_t n_tok, int32_t slot, bool is_draft) {
     snapshot *place = NULL;
     if (slot < 0) return;
     for (int32_t i = 0; i < s->n_slot; i++) {
@@ -101,10 +113,11 @@ void llm_slots_snapshot(llm_slots *s, int32_t seq, int32_t n_tok, int32_t slot) 
         if (one->slot < 0 && place == NULL) place = one;
     }
     if (place == NULL) {
-        place = oldest(s);
+        place = oldest(s, true);
+        if (place == NULL) place = oldest(s, false);
         give_up(s, place);
     }
-    *place = (snapshot){seq, n_tok, slot, ++s->clock};
+    *place = (snapshot){seq, n_tok, slot, is_draft, ++s->clock};
     llm_slots_hold(s, slot);
 }
 
