@@ -109,9 +109,12 @@ bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *in
            TDM_HAS(tdm_open_device_plugin(dev)->buffer, host_pointer);
 }
 
-/* Ops that read each element of their sources once. */
-static bool reads_once(int32_t op) {
-    switch (op) {
+/* Whether the node reads each element of this source once. A source that is broadcast is read once
+ * for each row. */
+static bool reads_once(const tdm_graph *graph, const tdm_node *node, const tdm_value *src) {
+    const tdm_value *dst = tdm_graph_value(graph, node->dst[0]);
+    if (tdm_shape_count(src->ne) < tdm_shape_count(dst->ne)) return false;
+    switch (node->op) {
     case TDM_OP_ADD:
     case TDM_OP_MUL:
     case TDM_OP_DIV:
@@ -136,7 +139,7 @@ static void reads_count(const tdm_stages *st, int32_t d, int32_t *n_read) {
                 const tdm_value *v =
                     node->src[k] >= 0 ? tdm_graph_value(stage->graph, node->src[k]) : NULL;
                 if (v != NULL && v->slot >= 0)
-                    n_read[stage->slot_map[v->slot]] += reads_once(node->op) ? 1 : 2;
+                    n_read[stage->slot_map[v->slot]] += reads_once(stage->graph, node, v) ? 1 : 2;
             }
         }
     }
