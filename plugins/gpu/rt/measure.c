@@ -60,12 +60,14 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
     return status;
 }
 
-/* Two pieces of the same size. False where the device has no memory for them. */
-static bool pieces_alloc(rt_device *device, uint64_t size, rt_memory pieces[2]) {
-    if (rt_memory_alloc(device, size, false, &pieces[0], NULL) != TDM_OK) return false;
-    if (rt_memory_alloc(device, size, false, &pieces[1], NULL) == TDM_OK) return true;
-    rt_memory_free(device, &pieces[0]);
-    return false;
+/* Two pieces of the same size. */
+static tdm_status pieces_alloc(rt_device *device, uint64_t size, rt_memory pieces[2],
+                               tdm_error *err) {
+    tdm_status status = rt_memory_alloc(device, size, false, &pieces[0], err);
+    if (status != TDM_OK) return status;
+    status = rt_memory_alloc(device, size, false, &pieces[1], err);
+    if (status != TDM_OK) rt_memory_free(device, &pieces[0]);
+    return status;
 }
 
 tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err) {
@@ -75,8 +77,14 @@ tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
     if (status != TDM_OK) return status;
     /* An emulated device copies with the processor, whose caches are smaller than the least. */
     uint64_t size = device->source->driver.is_emulated ? COPY_SIZE_MIN : COPY_SIZE_MAX;
-    while (size >= COPY_SIZE_MIN && !pieces_alloc(device, size, pieces)) size /= 2;
-    if (size >= COPY_SIZE_MIN) {
+    do {
+        status = pieces_alloc(device, size, pieces, err);
+        if (status == TDM_RESOURCE_EXHAUSTED) size /= 2;
+    } while (status == TDM_RESOURCE_EXHAUSTED && size >= COPY_SIZE_MIN);
+    /* Without memory the bandwidth stays unknown. */
+    if (status == TDM_RESOURCE_EXHAUSTED) {
+        status = TDM_OK;
+    } else if (status == TDM_OK) {
         status = bandwidth_measure(device, &pieces[0], &pieces[1], &limits.read_bandwidth, err);
         rt_memory_free(device, &pieces[0]);
         rt_memory_free(device, &pieces[1]);
