@@ -7,21 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* [n_slot] the value of each slot, -1 = none; NULL when out of memory. */
-static int32_t *slot_values(const tdm_graph *graph) {
-    int32_t *values = malloc(((size_t)graph->n_slot + 1) * sizeof *values);
-    if (values == NULL) return NULL;
-    for (int32_t i = 0; i < graph->n_slot; i++) values[i] = -1;
-    for (int32_t i = 0; i < graph->n_value; i++) {
-        int32_t slot = tdm_graph_value(graph, i)->slot;
-        if (slot >= 0) values[slot] = i;
-    }
-    return values;
-}
-
-static const char *slot_name(const tdm_graph *graph, const int32_t *values, int32_t slot) {
-    return values[slot] < 0 ? "" : tdm_graph_value_name(graph, values[slot]);
-}
+#include "plugins/gpu/plan/print.h"
 
 static void numbers_print(FILE *out, const char *open, const int32_t *n, int count,
                           const char *close) {
@@ -37,7 +23,7 @@ static void operand_print(FILE *out, const gpu_operand *o, const tdm_graph *grap
     const char *name;
     switch (o->space) {
     case GPU_SPACE_SLOT:
-        name = slot_name(graph, values, o->index);
+        name = gpu_slot_name(graph, values, o->index);
         if (name[0] == '\0')
             fprintf(out, " slot%d", (int)o->index);
         else
@@ -73,7 +59,7 @@ char *gpu_plan_text(const gpu_plan *plan, const tdm_graph *graph, bool has_words
     char *text = NULL;
     size_t size = 0;
     int n_barrier = 0;
-    int32_t *values = slot_values(graph);
+    int32_t *values = gpu_slot_values(graph);
     FILE *out = values == NULL ? NULL : open_memstream(&text, &size);
     if (out != NULL) {
         for (int32_t i = 0; i < plan->n_step; i++) n_barrier += plan->steps[i].has_barrier;

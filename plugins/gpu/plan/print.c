@@ -10,8 +10,7 @@
 
 /* ---- Values of slots ------------------------------------------------------------------------- */
 
-/* [n_slot] the value of each slot, -1 = none; NULL when out of memory. */
-static int32_t *slot_values(const tdm_graph *graph) {
+int32_t *gpu_slot_values(const tdm_graph *graph) {
     int32_t *values = malloc(((size_t)graph->n_slot + 1) * sizeof *values);
     if (values == NULL) return NULL;
     for (int32_t i = 0; i < graph->n_slot; i++) values[i] = -1;
@@ -22,7 +21,7 @@ static int32_t *slot_values(const tdm_graph *graph) {
     return values;
 }
 
-static const char *slot_name(const tdm_graph *graph, const int32_t *values, int32_t slot) {
+const char *gpu_slot_name(const tdm_graph *graph, const int32_t *values, int32_t slot) {
     return values[slot] < 0 ? "" : tdm_graph_value_name(graph, values[slot]);
 }
 
@@ -51,7 +50,7 @@ static int32_t layer_of_step(const gpu_step *s, const tdm_graph *graph, const in
         if (o->space != GPU_SPACE_SLOT || values[o->index] < 0) continue;
         int32_t kind = tdm_graph_value(graph, values[o->index])->kind;
         if (kind != TDM_VALUE_WEIGHT && kind != TDM_VALUE_STATE) continue;
-        int32_t found = layer_of_name(slot_name(graph, values, o->index));
+        int32_t found = layer_of_name(gpu_slot_name(graph, values, o->index));
         if (found > layer) layer = found;
     }
     return layer;
@@ -129,7 +128,7 @@ static int32_t layers_find(const gpu_plan *plan, const tdm_graph *graph, const i
 char *gpu_plan_cost_text(const gpu_plan *plan, const tdm_graph *graph) {
     char *text = NULL;
     size_t size = 0;
-    int32_t *values = slot_values(graph);
+    int32_t *values = gpu_slot_values(graph);
     int32_t *layers = calloc((size_t)plan->n_step + 1, sizeof *layers);
     if (values != NULL && layers != NULL) {
         int32_t n_layer = layers_find(plan, graph, values, layers);

@@ -8,6 +8,12 @@
 #include "plugins/gpu/plan/plan.h"
 #include "tandem/host.h"
 
+/* [n_slot] the value of each slot, -1 = none. The caller frees it. NULL when out of memory.
+ * [any-thread] */
+int32_t *gpu_slot_values(const tdm_graph *graph);
+/* The name of a slot's value, of gpu_slot_values; "" = none. [any-thread] */
+const char *gpu_slot_name(const tdm_graph *graph, const int32_t *values, int32_t slot);
+
 /* What a run of the plan costs, a line for each layer or run of equal layers, then the sum:
  * dispatches, barriers, bytes of weights, of temporaries, and of other memory (inputs, outputs)
  * that kernels read and write. What they touch of caches depends on the step and is not counted. A
