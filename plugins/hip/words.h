@@ -115,25 +115,17 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
     for (int i = 0; i < 8; i++) sum[i] = c[i];
 }
 #define MAT_IS_DEFINED
-#elif defined(__gfx908__) || defined(__gfx90a__)
+#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
+#if defined(__gfx908__) || defined(__gfx90a__)
 /* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
 typedef int Mat;
 static inline Mat mat_load(const uvec4 *rows) {
     return int(((const uint *)(rows + mat_lane() % 16))[mat_lane() / 16]);
 }
-static inline uint mat_count() {
-    return 4;
+static inline mat_int4 mat_product(Mat a, Mat b, mat_int4 c) {
+    return __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
 }
-static inline uint mat_row(uint i) {
-    return 4 * (mat_lane() / 16) + i;
-}
-static inline void mat_mul(int *sum, Mat a, Mat b) {
-    mat_int4 c = {sum[0], sum[1], sum[2], sum[3]};
-    c = __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
-    for (int i = 0; i < 4; i++) sum[i] = c[i];
-}
-#define MAT_IS_DEFINED
-#elif defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
+#else
 /* CDNA 3 multiplies 32 bytes of a row at a time: a lane has bytes 8 * (l / 16) .. + 7 of row l % 16,
  * and those from 16 on are 0. */
 typedef long Mat;
@@ -142,6 +134,11 @@ static inline Mat mat_load(const uvec4 *rows) {
     u64 bytes = u64(words[0]) | u64(words[1]) << 32;
     return mat_lane() < 32 ? long(bytes) : 0;
 }
+static inline mat_int4 mat_product(Mat a, Mat b, mat_int4 c) {
+    return __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
+}
+#endif
+/* Both: a lane has rows 4 * (l / 16) .. + 3 of the sum. */
 static inline uint mat_count() {
     return 4;
 }
@@ -149,8 +146,7 @@ static inline uint mat_row(uint i) {
     return 4 * (mat_lane() / 16) + i;
 }
 static inline void mat_mul(int *sum, Mat a, Mat b) {
-    mat_int4 c = {sum[0], sum[1], sum[2], sum[3]};
-    c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
+    mat_int4 c = mat_product(a, b, mat_int4{sum[0], sum[1], sum[2], sum[3]});
     for (int i = 0; i < 4; i++) sum[i] = c[i];
 }
 #define MAT_IS_DEFINED
