@@ -38,7 +38,7 @@ done
 if [ -n "$gpu" ]; then
     config=conf/cpu-and-vulkan.ini
     if [ "$plugin" != vulkan ]; then
-        sed "s/^plugin = vulkan/plugin = $plugin/; s|\.\./models|$PWD/models|" "$config" >build-run/run.ini
+        sed "s/^plugin = vulkan/plugin = $plugin/" "$config" >build-run/run.ini
         config=build-run/run.ini
     fi
     echo "GPU found: $("$tandem" devices | awk -v name="$gpu" '$1 == name')"
