@@ -174,6 +174,12 @@ said = re.search(r"`tandem quantize IN.gguf OUT.gguf TYPE` knows (.*?);", " ".jo
 if types != re.split(r", | and ", said):
     fail(page, f"types of quantize: {said}; there are {types}")
 
+# The number of architectures in README.md is that of the rows in docs/models.md.
+rows = re.findall(r"^\| `", text_of[os.path.join(source, "docs", "models.md")], re.M)
+said = re.search(r"(\d+)\s+architectures", text_of[page]).group(1)
+if int(said) != len(rows):
+    fail(page, f"{said} architectures; docs/models.md has {len(rows)}")
+
 # What README.md says `tandem plan` prints of a group, with emulated cards and a software driver. Of a
 # member's memory only the bytes of weights and cache are compared: the rest depends on the machine.
 simt = {name: os.path.join(build, "tests", "simt", f"lib{library}_simt.so") for name, library in (("cuda", "cuda"), ("hip", "amdhip64"))}
