@@ -280,7 +280,7 @@ def type_pages(sources):
 def type_lists(sources):
     """README lists the types of weights and those that `tandem quantize` writes; bench's random models
     have a file type for each type of weights."""
-    readme = sources.read('README.md')
+    readme = ' '.join(sources.read('README.md').split())
     yield from list_differences('README.md: models', types_between(readme, r'Weights are in ', ';'),
                                 [row.name for row in types(sources, 'FLOAT', 'BLOCK')])
     kinds = re.findall(r'\n    \{"(\w+)", TDM_TYPE_', sources.read('llm/quantize/quantize_mix.c'))
