@@ -110,10 +110,8 @@ bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *in
 }
 
 /* Whether the node reads each element of this source once. A source that is broadcast is read once
- * for each row. */
+ * for each row. Nodes without a destination, such as KV_WRITE, are not among these ops. */
 static bool reads_once(const tdm_graph *graph, const tdm_node *node, const tdm_value *src) {
-    const tdm_value *dst = tdm_graph_value(graph, node->dst[0]);
-    if (tdm_shape_count(src->ne) < tdm_shape_count(dst->ne)) return false;
     switch (node->op) {
     case TDM_OP_ADD:
     case TDM_OP_MUL:
@@ -123,7 +121,9 @@ static bool reads_once(const tdm_graph *graph, const tdm_node *node, const tdm_v
     case TDM_OP_GLU:
     case TDM_OP_CLAMP:
     case TDM_OP_SQRT:
-    case TDM_OP_COPY: return true;
+    case TDM_OP_COPY:
+        return tdm_shape_count(src->ne) >=
+               tdm_shape_count(tdm_graph_value(graph, node->dst[0])->ne);
     default: return false;
     }
 }
