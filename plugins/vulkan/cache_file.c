@@ -70,8 +70,7 @@ void *vk_cache_read(const char *path, const vk_cache_key *key, size_t *size_out)
     return NULL;
 }
 
-/* Makes the last two folders of a path where they are missing. */
-static bool folders_make(const char *path) {
+bool vk_cache_folder_make(const char *path) {
     char folder[4200];
     const char *end = strrchr(path, '/');
     if (end == NULL || (size_t)(end - path) >= sizeof folder) return false;
@@ -90,7 +89,7 @@ bool vk_cache_write(const char *path, const vk_cache_key *key, const void *data,
     char beside[4200];
     file_header header = {.size = size, .hash = hash_of(data, size), .key = *key};
     memcpy(header.magic, magic, sizeof magic);
-    if (size == 0 || size > MAX_SIZE || !folders_make(path)) return false;
+    if (size == 0 || size > MAX_SIZE || !vk_cache_folder_make(path)) return false;
     int n = snprintf(beside, sizeof beside, "%s.XXXXXX", path);
     if (n < 0 || (size_t)n >= sizeof beside) return false;
     int fd = mkstemp(beside); /* mode 0600 */

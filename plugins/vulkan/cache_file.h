@@ -16,7 +16,7 @@ typedef struct vk_cache_key {
     uint32_t vendor_id;
     uint32_t device_id;
     uint32_t driver_version;
-    uint32_t reserved; /* 0 */
+    uint32_t version; /* of what the file keeps; 0 = compiled pipelines */
     uint8_t driver_uuid[16];
     uint8_t cache_uuid[16];
 } vk_cache_key;
@@ -24,6 +24,9 @@ typedef struct vk_cache_key {
 /* The file's path in the user's cache folder: $XDG_CACHE_HOME/tandem, else $HOME/.cache/tandem.
  * False where neither variable names a folder. */
 bool vk_cache_path(const vk_cache_key *key, char *path, size_t path_size);
+
+/* Makes the last two folders of a file's path where they are missing. False where that fails. */
+bool vk_cache_folder_make(const char *path);
 
 /* The bytes of a file for this key, for the caller to free; NULL where there are none, or not for
  * this key, or where they are damaged. */

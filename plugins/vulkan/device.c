@@ -137,7 +137,7 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
  * wrong. */
 static void features_format(const vk_facts *facts, const vk_options *options, char *text,
                             size_t size) {
-    char wrong[16];
+    char wrong[48];
     int32_t n_wrong =
         vk_verdicts_wrong(facts, options != NULL ? options->wrong : "", wrong, sizeof wrong);
     snprintf(text, size, "%s%s%s%s%s", n_wrong > 0 ? ", wrong: " : "", wrong,
@@ -148,11 +148,14 @@ static void features_format(const vk_facts *facts, const vk_options *options, ch
 static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
                       const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
-    char features[64];
+    char features[84];
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
     features_format(facts, options, features, sizeof features);
-    snprintf(info.description, sizeof info.description, "%.44s (%.40s)%.38s",
-             facts->properties.deviceName, facts->driver, features);
+    /* Names of devices and drivers are shortened where wrong kernels take their place. */
+    int room = (int)(sizeof info.description - sizeof " ()" - strlen(features)) / 2;
+    if (room > 42) room = 42;
+    snprintf(info.description, sizeof info.description, "%.*s (%.*s)%s", room,
+             facts->properties.deviceName, room, facts->driver, features);
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     vk_facts_memory(&instance->driver, facts, allocated, &info.memory_free, &info.memory_total);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * verdict.c: see verdict.h. Owns the list of verdicts and its file. trial.c finds each verdict.
+ * verdict.c: see verdict.h. Owns the list of verdicts and the use of it. trial.c finds each verdict,
+ * verdict_file.c keeps them.
  */
 #include "plugins/vulkan/verdict.h"
 
@@ -8,20 +9,14 @@
 #include <string.h>
 #include <time.h>
 
-#include "plugins/vulkan/cache_file.h"
 #include "plugins/vulkan/pipeline.h"
 
-typedef struct verdict_row {
-    uint64_t pipeline; /* vk_pipeline_hash */
-    uint64_t code;     /* vk_shader_hash of its kernel */
-    int32_t verdict;   /* vk_verdict */
-    char kernel[28];
-} verdict_row;
+/* Counts up where trials find more than before, so that drivers are checked again. */
+enum { TRIAL_VERSION = 1 };
 
 struct vk_verdicts {
-    pthread_mutex_t mutex; /* over the rows */
-    verdict_row *rows;
-    int32_t n_row, row_room;
+    pthread_mutex_t mutex; /* over the list */
+    vk_verdict_list list;
     _Atomic int32_t n_wrong;
     pthread_mutex_t round; /* one plan is checked at a time */
     vk_trial *trial;       /* under it */
@@ -31,38 +26,37 @@ struct vk_verdicts {
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-/* The rows of a file for this driver; the caller frees them. A kernel that test-limits makes wrong
+/* The file for a driver; an empty path where there is none. A kernel that test-limits makes wrong
  * (`spoilt`; empty = none) has a file of its own. */
-static verdict_row *rows_read(const vk_facts *facts, const char *spoilt, vk_cache_key *key_out,
-                              char *path, size_t path_size, int32_t *n_out) {
-    size_t size = 0;
-    *n_out = 0;
+static void file_find(const vk_facts *facts, const char *spoilt, vk_cache_key *key_out, char *path,
+                      size_t path_size) {
     vk_cache_key_get(facts, key_out);
-    if (!vk_cache_path(key_out, path, path_size) ||
-        strlen(path) + strlen(spoilt) + sizeof ".checked" >= path_size) {
+    bool has_path = vk_cache_path(key_out, path, path_size) &&
+                    strlen(path) + strlen(spoilt) + sizeof ".checked" < path_size;
+    key_out->version = TRIAL_VERSION;
+    if (has_path)
+        strcat(strcat(path, ".checked"), spoilt);
+    else
         path[0] = '\0';
-        return NULL;
-    }
-    strcat(strcat(path, ".checked"), spoilt);
-    verdict_row *rows = vk_cache_read(path, key_out, &size);
-    *n_out = rows != NULL && size % sizeof *rows == 0 ? (int32_t)(size / sizeof *rows) : 0;
-    for (int32_t i = 0; i < *n_out; i++) rows[i].kernel[sizeof rows[i].kernel - 1] = '\0';
-    return rows;
+}
+
+/* With the mutex held, or before others know of it. */
+static void wrong_count(struct vk_verdicts *v) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < v->list.n; i++) n += v->list.rows[i].verdict == VK_VERDICT_WRONG;
+    atomic_store(&v->n_wrong, n);
 }
 
 tdm_status vk_verdicts_create(vk_device *device, tdm_error *err) {
     struct vk_verdicts *v = calloc(1, sizeof *v);
     if (v == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
-    int32_t n = 0;
     pthread_mutex_init(&v->mutex, NULL);
     pthread_mutex_init(&v->round, NULL);
-    v->rows = rows_read(device->facts, device->options.wrong, &v->key, v->path, sizeof v->path, &n);
-    v->row_room = n;
+    file_find(device->facts, device->options.wrong, &v->key, v->path, sizeof v->path);
     /* Verdicts of kernels whose code has changed since count for nothing. */
-    for (int32_t i = 0; i < n; i++)
-        if (vk_shader_hash_is_known(v->rows[i].code)) v->rows[v->n_row++] = v->rows[i];
-    for (int32_t i = 0; i < v->n_row; i++)
-        if (v->rows[i].verdict == VK_VERDICT_WRONG) v->n_wrong++;
+    if (v->path[0] != '\0')
+        vk_verdict_file_read(v->path, &v->key, vk_shader_hash_is_known, &v->list);
+    wrong_count(v);
     device->verdicts = v;
     return TDM_OK;
 }
@@ -73,46 +67,57 @@ void vk_verdicts_destroy(vk_device *device) {
     vk_trial_destroy(v->trial);
     pthread_mutex_destroy(&v->round);
     pthread_mutex_destroy(&v->mutex);
-    free(v->rows);
+    free(v->list.rows);
     free(v);
     device->verdicts = NULL;
 }
 
-/* Whether a list with ", " between its names has this name. */
-static bool has_name(const char *text, const char *name) {
-    const size_t len = strlen(name);
-    if (len == 0) return true;
-    for (const char *at = text; (at = strstr(at, name)) != NULL; at++)
-        if ((at == text || at[-1] == ' ') && (at[len] == '\0' || at[len] == ',')) return true;
+/* Whether a row before row i is of the same kernel and wrong. */
+static bool is_named(const vk_verdict_list *list, int32_t i) {
+    for (int32_t k = 0; k < i; k++)
+        if (list->rows[k].verdict == VK_VERDICT_WRONG &&
+            strcmp(list->rows[k].kernel, list->rows[i].kernel) == 0)
+            return true;
     return false;
+}
+
+/* Whole names, as many as fit with room for the number of the others. */
+static int32_t names_format(const vk_verdict_list *list, char *text, size_t size) {
+    int32_t n_wrong = 0, n_more = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < list->n; i++) {
+        if (list->rows[i].verdict != VK_VERDICT_WRONG) continue;
+        n_wrong++;
+        if (is_named(list, i)) continue;
+        const char *name = list->rows[i].kernel;
+        if (n_more > 0 || used + strlen(", ") + strlen(name) + sizeof " and 999 more" > size)
+            n_more++;
+        else
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+    if (n_more > 0 && used == 0) snprintf(text, size, "%d kernels", (int)n_more);
+    if (n_more > 0 && used > 0) snprintf(text + used, size - used, " and %d more", (int)n_more);
+    return n_wrong;
 }
 
 int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text, size_t size) {
     vk_cache_key key;
     char path[3400];
-    int32_t n, n_wrong = 0;
-    size_t used = 0;
-    verdict_row *rows = rows_read(facts, spoilt, &key, path, sizeof path, &n);
-    text[0] = '\0';
-    for (int32_t i = 0; i < n; i++) {
-        if (rows[i].verdict != VK_VERDICT_WRONG || !vk_shader_hash_is_known(rows[i].code)) continue;
-        n_wrong++;
-        int k =
-            has_name(text, rows[i].kernel) || used >= size
-                ? 0
-                : snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", rows[i].kernel);
-        if (k > 0) used += (size_t)k;
-    }
-    free(rows);
+    vk_verdict_list list = {.n = 0};
+    file_find(facts, spoilt, &key, path, sizeof path);
+    if (path[0] != '\0') vk_verdict_file_read(path, &key, vk_shader_hash_is_known, &list);
+    int32_t n_wrong = names_format(&list, text, size);
+    free(list.rows);
     return n_wrong;
 }
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
 /* With the mutex held. */
-static const verdict_row *row_find(const struct vk_verdicts *v, uint64_t pipeline) {
-    for (int32_t i = 0; i < v->n_row; i++)
-        if (v->rows[i].pipeline == pipeline) return &v->rows[i];
+static const vk_verdict_row *row_find(const struct vk_verdicts *v, uint64_t pipeline) {
+    for (int32_t i = 0; i < v->list.n; i++)
+        if (v->list.rows[i].pipeline == pipeline) return &v->list.rows[i];
     return NULL;
 }
 
@@ -126,15 +131,7 @@ static bool is_known(struct vk_verdicts *v, uint64_t pipeline) {
 /* Makes room for n more rows. */
 static bool rows_reserve(struct vk_verdicts *v, int32_t n) {
     pthread_mutex_lock(&v->mutex);
-    if (v->row_room - v->n_row < n) {
-        int32_t room = 2 * v->row_room + n + 64;
-        verdict_row *grown = realloc(v->rows, (size_t)room * sizeof *grown);
-        if (grown != NULL) {
-            v->rows = grown;
-            v->row_room = room;
-        }
-    }
-    bool has_room = v->row_room - v->n_row >= n;
+    bool has_room = vk_verdict_list_reserve(&v->list, n);
     pthread_mutex_unlock(&v->mutex);
     return has_room;
 }
@@ -142,13 +139,13 @@ static bool rows_reserve(struct vk_verdicts *v, int32_t n) {
 /* Room was made, and one round at a time adds rows. */
 static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict) {
     struct vk_verdicts *v = device->verdicts;
-    verdict_row row = {.pipeline = vk_pipeline_hash(device, step),
-                       .code = vk_shader_hash(step),
-                       .verdict = (int32_t)verdict};
+    vk_verdict_row row = {.pipeline = vk_pipeline_hash(device, step),
+                          .code = vk_shader_hash(step),
+                          .verdict = (int32_t)verdict};
     snprintf(row.kernel, sizeof row.kernel, "%s", gpu_kernel_name(step->kernel));
     pthread_mutex_lock(&v->mutex);
-    v->rows[v->n_row++] = row;
-    if (verdict == VK_VERDICT_WRONG) v->n_wrong++;
+    vk_verdict_list_add(&v->list, &row);
+    wrong_count(v);
     pthread_mutex_unlock(&v->mutex);
 }
 
@@ -158,7 +155,7 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
     struct vk_verdicts *v = device->verdicts;
     uint64_t hash = vk_pipeline_hash(device, step);
     pthread_mutex_lock(&v->mutex);
-    const verdict_row *row = row_find(v, hash);
+    const vk_verdict_row *row = row_find(v, hash);
     bool is_wrong = row != NULL && row->verdict == VK_VERDICT_WRONG;
     pthread_mutex_unlock(&v->mutex);
     return is_wrong;
@@ -173,14 +170,15 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     target_out->is_wrong = step_is_wrong;
     target_out->is_wrong_context = device;
     pthread_mutex_lock(&v->mutex);
-    for (int32_t i = 0; i < v->n_row; i++) {
-        if (v->rows[i].verdict != VK_VERDICT_WRONG) continue;
-        if (strcmp(v->rows[i].kernel, "product_lane") == 0)
+    for (int32_t i = 0; i < v->list.n; i++) {
+        if (v->list.rows[i].verdict != VK_VERDICT_WRONG) continue;
+        if (strcmp(v->list.rows[i].kernel, "product_lane") == 0)
             target_out->product.lane_max_subgroup = -1;
-        if (strcmp(v->rows[i].kernel, "product_tile") == 0) target_out->product.has_no_tiles = true;
-        if (strcmp(v->rows[i].kernel, "quantize") == 0 ||
-            strcmp(v->rows[i].kernel, "product_row_dot") == 0 ||
-            strcmp(v->rows[i].kernel, "product_tile_dot") == 0)
+        if (strcmp(v->list.rows[i].kernel, "product_tile") == 0)
+            target_out->product.has_no_tiles = true;
+        if (strcmp(v->list.rows[i].kernel, "quantize") == 0 ||
+            strcmp(v->list.rows[i].kernel, "product_row_dot") == 0 ||
+            strcmp(v->list.rows[i].kernel, "product_tile_dot") == 0)
             target_out->has_dot8 = false;
     }
     pthread_mutex_unlock(&v->mutex);
@@ -232,7 +230,8 @@ static void round_end(vk_device *device, const round_count *count, int64_t start
               (int)count->n_wrong, (int)count->n_untried);
     pthread_mutex_lock(&v->mutex);
     if (v->path[0] != '\0')
-        vk_cache_write(v->path, &v->key, v->rows, (size_t)v->n_row * sizeof *v->rows);
+        vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &v->list);
+    wrong_count(v);
     pthread_mutex_unlock(&v->mutex);
 }
 

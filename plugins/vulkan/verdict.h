@@ -9,6 +9,7 @@
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
 
+#include "plugins/vulkan/verdict_file.h"
 #include "plugins/vulkan/vk.h"
 
 /* Reads what earlier runs have found. Released with vk_verdicts_destroy. */
@@ -23,20 +24,12 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out);
  * pipeline counts as not checked. [any-thread] */
 bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps);
 
-/* How many pipelines earlier runs have found wrong with the driver of a physical device; the names
- * of their kernels, with commas, into text. `spoilt` is the kernel of test-limits wrong=, or empty.
- * [any-thread] */
+/* How many pipelines earlier runs have found wrong with the driver of a physical device. The names
+ * of their kernels go into text, with commas; where not all fit, it ends with "and N more" kernels.
+ * `spoilt` is the kernel of test-limits wrong=, or empty. [any-thread] */
 int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text, size_t size);
 
 /* ---- trial.c ---- */
-
-typedef enum vk_verdict {
-    VK_VERDICT_NONE = 0,  /* could not be tried now */
-    VK_VERDICT_RIGHT = 1, /* the results agree */
-    VK_VERDICT_WRONG = 2,
-    VK_VERDICT_UNTRIED = 3 /* there is no small graph that has it: works on a cache or an arena, or
-                              its shape is its own */
-} vk_verdict;
 
 typedef struct vk_trial vk_trial;
 

@@ -20,6 +20,7 @@
  *   pipeline.c   pipelines, made when a plan first needs them
  *   cache_file.c compiled pipelines on disk
  *   verdict.c    which pipelines are right
+ *   verdict_file.c  the same on disk, of several processes
  *   trial.c      how that is found
  *   oracle.c     the CPU plugin, for trials
  *   plan.c       plans
