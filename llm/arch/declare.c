@@ -80,11 +80,21 @@ static tdm_partition channels_partition(int32_t layer, int32_t n_channel, int32_
     return p;
 }
 
+/* Of a state space whose heads share B and C a unit is a head. */
+static tdm_partition ssm_heads_partition(const llm_recurrent_spec *r, int32_t layer, llm_dim dim) {
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_RECURRENT,
+                                     layer, r->n_head_v);
+    if (dim != LLM_DIM_SSM_HEADS) p.unit_len[0] = r->v_len;
+    if (dim == LLM_DIM_SSM_INNER_TWICE) p.unit_len[0] *= 2; /* the gate of a head, then its x */
+    return p;
+}
+
 /* Of a state space of heads a unit is a group, of one of channels it is some channels. */
 static tdm_partition ssm_partition(const llm_layer_spec *s, int32_t layer, llm_dim dim) {
     const llm_recurrent_spec *r = &s->recurrent;
     if (r->kind == LLM_MIXER_MAMBA)
         return channels_partition(layer, r->n_head_v, dim == LLM_DIM_SSM_INNER_TWICE ? 2 : 1);
+    if (r->kind == LLM_MIXER_MAMBA_HEADS) return ssm_heads_partition(r, layer, dim);
     tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_RECURRENT,
                                      layer, r->n_head_k);
     const int32_t n_head = r->n_head_v / r->n_head_k, inner = n_head * r->v_len;
@@ -200,7 +210,8 @@ tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
     llm_dim dim = LLM_DIM_CHANNELS;
     switch (m->specs[layer].recurrent.kind) {
     case LLM_MIXER_DELTA: dim = LLM_DIM_DELTA_HEADS; break;
-    case LLM_MIXER_MAMBA: dim = LLM_DIM_SSM_INNER; break;
+    case LLM_MIXER_MAMBA:
+    case LLM_MIXER_MAMBA_HEADS: dim = LLM_DIM_SSM_INNER; break;
     case LLM_MIXER_MAMBA2: dim = LLM_DIM_SSM_GROUPS; break;
     default: break;
     }

@@ -136,6 +136,8 @@
     ARCH(jamba)                                                                                    \
     ARCH(falcon_h1)                                                                                \
     ARCH(nemotron_h)                                                                               \
+    ARCH(nemotron_h_moe)                                                                           \
+    ARCH(plamo2)                                                                                   \
     ARCH(granitehybrid)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;

@@ -86,7 +86,8 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         if (!is_conv) return false;
         n_ch = m->hparams.n_embd;
         break;
-    case LLM_MIXER_MAMBA: break;
+    case LLM_MIXER_MAMBA:
+    case LLM_MIXER_MAMBA_HEADS: break;
     case LLM_MIXER_MAMBA2:
         n_ch += 2 * (int64_t)r->n_head_k * r->k_len;
         if (!is_conv) *n_unit = r->n_head_v;

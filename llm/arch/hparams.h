@@ -77,6 +77,7 @@ typedef struct llm_hparams {
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
+    int32_t ssm_step_row; /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;

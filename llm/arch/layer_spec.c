@@ -94,12 +94,13 @@ static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int
         r->n_head_v = h->ssm_inner;
         r->rank = h->ssm_rank;
     } else if (is_sound) {
-        r->n_head_k = h->ssm_group;
+        r->n_head_k = r->kind == LLM_MIXER_MAMBA_HEADS ? 1 : h->ssm_group;
+        r->rank = h->ssm_step_row;
         r->n_head_v = h->ssm_rank;
         r->v_len = h->ssm_inner / h->ssm_rank;
         is_sound = r->n_head_k > 0 && r->n_head_v % r->n_head_k == 0 &&
                    h->ssm_inner % h->ssm_rank == 0 &&
-                   (r->kind == LLM_MIXER_MAMBA2 || r->v_len == r->k_len);
+                   (r->kind != LLM_MIXER_DELTA || r->v_len == r->k_len);
     }
     if (is_sound && (int64_t)r->k_len * r->v_len <= LLM_MAX_HEAD_DIM) return TDM_OK;
     return tdm_fail(err, TDM_DATA_LOSS,

@@ -24,6 +24,7 @@ typedef enum llm_mixer {
     LLM_MIXER_SHORT_CONV,  /* a gated short convolution */
     LLM_MIXER_MAMBA,       /* state space of channels */
     LLM_MIXER_MAMBA2,      /* state space of heads */
+    LLM_MIXER_MAMBA_HEADS, /* the same, with B, C and time steps made behind the convolution */
     LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;
 
@@ -39,7 +40,7 @@ typedef struct llm_recurrent_spec {
     int32_t n_head_k; /* heads of q and k; of a state space: groups, heads of C and B */
     int32_t n_head_v; /* a multiple of n_head_k */
     int32_t k_len, v_len;
-    int32_t rank;  /* of a state space of channels: width of the row of time steps */
+    int32_t rank;  /* width of the row of time steps of a state space; 0 = it has none */
     bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
 } llm_recurrent_spec;
 

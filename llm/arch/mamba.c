@@ -54,14 +54,42 @@ static void nemotron_h_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t
     spec->norm_channel = LLM_ROLE_ATTN_NORM;
 }
 
+#define NEMOTRON_H                                                                                 \
+    .norm_mixer = LLM_ROLE_ATTN_NORM, .has_no_rope = true, .recurrent_mixer = LLM_MIXER_MAMBA2,    \
+    .ffn = LLM_FFN_SQUARED, .act = TDM_ACT_RELU, .layer = nemotron_h_layer
+
 const llm_arch llm_arch_nemotron_h = {
     .name = "nemotron_h",
     .families = "Nemotron H, Nemotron Nano 2",
     .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE,
-    .norm_mixer = LLM_ROLE_ATTN_NORM,
-    .has_no_rope = true,
-    .recurrent_mixer = LLM_MIXER_MAMBA2,
-    .ffn = LLM_FFN_SQUARED,
-    .act = TDM_ACT_RELU,
-    .layer = nemotron_h_layer,
+    NEMOTRON_H,
+};
+
+const llm_arch llm_arch_nemotron_h_moe = {
+    .name = "nemotron_h_moe",
+    .families = "Nemotron 3 Nano",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
+            LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GROUPS,
+    NEMOTRON_H,
+    .route_score = TDM_ROUTE_SIGMOID,
+};
+
+/* Rows of time steps have a width of their own. */
+static void plamo2_read(llm_key_reader *r, llm_hparams *h) {
+    (void)r;
+    h->ssm_step_row = h->n_embd / 16 > 64 ? h->n_embd / 16 : 64;
+}
+
+const llm_arch llm_arch_plamo2 = {
+    .name = "plamo2",
+    .families = "PLaMo 2",
+    .keys = LLM_KEY_RECURRENT,
+    LLM_SANDWICH_NORMS,
+    .norm_q = LLM_ROLE_ATTN_Q_NORM_EACH,
+    .norm_k = LLM_ROLE_ATTN_K_NORM_EACH,
+    .rope = TDM_ROPE_HALVES,
+    .recurrent_mixer = LLM_MIXER_MAMBA_HEADS,
+    .ffn = LLM_FFN_FUSED,
+    .act = TDM_ACT_SILU,
+    .read = plamo2_read,
 };

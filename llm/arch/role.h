@@ -104,7 +104,10 @@ typedef enum llm_role {
     LLM_ROLE_MAMBA2_A,
     LLM_ROLE_MAMBA2_D,
     LLM_ROLE_MAMBA2_DT_BIAS,
-    LLM_ROLE_MAMBA2_NORM, /* a row for each group */
+    LLM_ROLE_MAMBA2_NORM,    /* a row for each group */
+    LLM_ROLE_MAMBA_HEADS_DT, /* from the row of time steps to one for each head */
+    LLM_ROLE_MAMBA_HEADS_A,
+    LLM_ROLE_MAMBA_HEADS_D,
     LLM_ROLE_MAMBA_OUT,
     LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
     LLM_ROLE_SHORT_CONV,

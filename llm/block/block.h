@@ -75,6 +75,9 @@ int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
 void llm_declare_mamba2(llm_declarer *d);
 int32_t llm_build_mamba2(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
+void llm_declare_mamba_heads(llm_declarer *d);
+int32_t llm_build_mamba_heads(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 /* A gated short convolution. */
 void llm_declare_short_conv(llm_declarer *d);
 int32_t llm_build_short_conv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

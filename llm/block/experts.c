@@ -6,14 +6,26 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-void llm_declare_experts(llm_declarer *d) {
-    llm_declare(d, LLM_ROLE_FFN_ROUTER, true);
-    if (!llm_declare_halves(d, LLM_ROLE_FFN_GATE_UP_EXPS, LLM_ROLE_FFN_GATE_EXPS,
-                            LLM_ROLE_FFN_UP_EXPS)) {
+/* Experts of the form down relu(up x)^2 have no gate. The op gets up in its place: with act relu
+ * relu(up x) * (up x) is the square. */
+static bool has_gate(const llm_arch *arch) {
+    return arch->ffn != LLM_FFN_SQUARED;
+}
+
+static void declare_matrices(llm_declarer *d) {
+    if (!has_gate(d->model->arch)) {
+        llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
+    } else if (!llm_declare_halves(d, LLM_ROLE_FFN_GATE_UP_EXPS, LLM_ROLE_FFN_GATE_EXPS,
+                                   LLM_ROLE_FFN_UP_EXPS)) {
         llm_declare(d, LLM_ROLE_FFN_GATE_EXPS, true);
         llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
+}
+
+void llm_declare_experts(llm_declarer *d) {
+    llm_declare(d, LLM_ROLE_FFN_ROUTER, true);
+    declare_matrices(d);
     if (d->model->arch->has_expert_bias) {
         llm_declare(d, LLM_ROLE_FFN_LOGIT_BIAS, false);
         llm_declare(d, LLM_ROLE_FFN_GATE_EXPS_BIAS, false);
@@ -29,15 +41,16 @@ void llm_declare_experts(llm_declarer *d) {
     if (llm_declared(d, LLM_ROLE_FFN_ROUTER_BIAS) < 0)
         llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS_2, false);
     if (d->model->specs[d->layer].n_ff_shared == 0) return;
-    llm_declare(d, LLM_ROLE_FFN_GATE_SHARED, true);
+    if (has_gate(d->model->arch)) llm_declare(d, LLM_ROLE_FFN_GATE_SHARED, true);
     llm_declare(d, LLM_ROLE_FFN_UP_SHARED, true);
     llm_declare(d, LLM_ROLE_FFN_DOWN_SHARED, true);
     if (d->model->arch->has_shared_gate) llm_declare(d, LLM_ROLE_FFN_SHARED_GATE, true);
 }
 
 static int32_t build_shared(llm_graph_builder *g, int32_t layer, int32_t x) {
-    int32_t gate =
-        llm_build_project(g, layer, LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_NONE, x, "ffn_gate");
+    int32_t gate = -1;
+    if (has_gate(g->model->arch))
+        gate = llm_build_project(g, layer, LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_NONE, x, "ffn_gate");
     int32_t up = llm_build_project(g, layer, LLM_ROLE_FFN_UP_SHARED, LLM_ROLE_NONE, x, "ffn_up");
     int32_t y = llm_build_ffn_act(g, layer, gate, up);
     y = llm_build_project(g, layer, LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE, y, "ffn_shared");
@@ -94,8 +107,8 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
     int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
-    const int32_t matrix[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_EXPS),
-                               weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS),
+    const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
+    const int32_t matrix[3] = {weight_of(g, layer, gate), weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS),
                                weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS)};
     const int32_t biases[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_EXPS_BIAS),
                                weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS_BIAS),

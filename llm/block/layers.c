@@ -28,6 +28,7 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
     case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
     case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
+    case LLM_MIXER_MAMBA_HEADS: llm_declare_mamba_heads(d); break;
     case LLM_MIXER_NONE: break;
     }
     if (d->model->arch->is_recurrent_beside && s->recurrent.kind == LLM_MIXER_MAMBA2)
@@ -77,6 +78,7 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
     case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
     case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;
+    case LLM_MIXER_MAMBA_HEADS: o = llm_build_mamba_heads(g, layer, in); break;
     case LLM_MIXER_NONE: break;
     }
     if (m->arch->is_recurrent_beside && m->specs[layer].recurrent.kind == LLM_MIXER_MAMBA2) {

@@ -5,6 +5,8 @@
  *
  *   channels:  u, z = Win x,  u = silu(conv(u)),  t, B, C = Wx u,  dt = softplus(Wdt t + bias)
  *   heads:     z, u, B, C, t = Win x,  u, B, C = silu(conv(u, B, C)),  dt = softplus(t + bias)
+ *   heads that share B and C, PLaMo 2 (arXiv:2509.04897): the form of channels, with rows of z and u
+ *   by heads and the order B, C, t
  *   S = exp(dt a) S + dt u B,  y = S C + d u,  result = Wout (norm(y * silu(z)))
  */
 #include "llm/arch/arch.h"
@@ -148,5 +150,59 @@ int32_t llm_build_mamba2(llm_graph_builder *g, int32_t layer, const llm_mixer_in
         y = tdm_build_mul(g->b, y, weight(g, layer, LLM_ROLE_MAMBA2_NORM));
         y = tdm_build_reshape(g->b, y, n, n_tok, 1, 1);
     }
+    return llm_build_project(g, layer, LLM_ROLE_MAMBA_OUT, LLM_ROLE_NONE, y, "ssm_out");
+}
+
+/* ---- Of heads that share B and C ---- */
+
+void llm_declare_mamba_heads(llm_declarer *d) {
+    llm_declare(d, LLM_ROLE_MAMBA_IN, true);
+    llm_declare(d, LLM_ROLE_MAMBA_CONV, true);
+    llm_declare(d, LLM_ROLE_MAMBA_CONV_BIAS, false);
+    llm_declare(d, LLM_ROLE_MAMBA_X, true);
+    llm_declare(d, LLM_ROLE_MAMBA_HEADS_DT, true);
+    llm_declare(d, LLM_ROLE_MAMBA2_DT_BIAS, true);
+    llm_declare(d, LLM_ROLE_MAMBA_DT_NORM, true);
+    llm_declare(d, LLM_ROLE_MAMBA_B_NORM, true);
+    llm_declare(d, LLM_ROLE_MAMBA_C_NORM, true);
+    llm_declare(d, LLM_ROLE_MAMBA_HEADS_A, true);
+    llm_declare(d, LLM_ROLE_MAMBA_HEADS_D, true);
+    llm_declare(d, LLM_ROLE_MAMBA_OUT, true);
+}
+
+/* Elements first .. first + v_len - 1 of each head of `all` [2 v_len, n_head_v, n_tok], as
+ * [v_len * n_head_v, n_tok]. */
+static int32_t half_of(llm_graph_builder *g, const llm_recurrent_spec *r, int32_t all,
+                       int64_t first, int64_t n_tok) {
+    const int64_t offset[TDM_MAX_DIMS] = {first},
+                  ne[TDM_MAX_DIMS] = {r->v_len, r->n_head_v, n_tok, 1};
+    int32_t x = tdm_build_copy(g->b, tdm_build_slice(g->b, all, offset, ne), TDM_TYPE_F32);
+    return tdm_build_reshape(g->b, x, (int64_t)r->v_len * r->n_head_v, n_tok, 1, 1);
+}
+
+int32_t llm_build_mamba_heads(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
+    const int64_t n_tok = in->n_tok, n_head = r->n_head_v;
+    tdm_conv_params p = {.n_segment = 1, .unit_len = {r->v_len}};
+    int32_t all = llm_build_project(g, layer, LLM_ROLE_MAMBA_IN, LLM_ROLE_NONE, in->x, "ssm_in");
+    all = tdm_build_reshape(g->b, all, 2 * (int64_t)r->v_len, n_head, n_tok, 1);
+    space s = {.gate = half_of(g, r, all, 0, n_tok)};
+    int32_t u = convolve(g, layer, half_of(g, r, all, r->v_len, n_tok),
+                         weight(g, layer, LLM_ROLE_MAMBA_CONV),
+                         weight(g, layer, LLM_ROLE_MAMBA_CONV_BIAS), &p);
+    int32_t row = llm_build_project(g, layer, LLM_ROLE_MAMBA_X, LLM_ROLE_NONE, u, "ssm_x");
+    s.b = norm_maybe(g, layer, LLM_ROLE_MAMBA_B_NORM, part_of(g, row, 0, r->k_len, 1, n_tok));
+    s.c =
+        norm_maybe(g, layer, LLM_ROLE_MAMBA_C_NORM, part_of(g, row, r->k_len, r->k_len, 1, n_tok));
+    int32_t t = norm_maybe(g, layer, LLM_ROLE_MAMBA_DT_NORM,
+                           llm_build_columns(g, row, 2 * (int64_t)r->k_len, r->rank));
+    t = llm_build_project(g, layer, LLM_ROLE_MAMBA_HEADS_DT, LLM_ROLE_MAMBA2_DT_BIAS, t, "ssm_dt");
+    t = tdm_build_act(g->b, t, TDM_ACT_SOFTPLUS);
+    s.dt = tdm_build_reshape(g->b, t, 1, n_head, n_tok, 1);
+    s.u = tdm_build_reshape(g->b, u, r->v_len, n_head, n_tok, 1);
+    s.a = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_MAMBA_HEADS_A), 1, n_head, 1, 1);
+    s.d = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_MAMBA_HEADS_D), 1, n_head, 1, 1);
+    int32_t y = build_scan(g, layer, in, &s);
+    if (y < 0) return -1;
     return llm_build_project(g, layer, LLM_ROLE_MAMBA_OUT, LLM_ROLE_NONE, y, "ssm_out");
 }
