@@ -268,6 +268,8 @@ static void moe_ffn_forms(certify_trial *t, int64_t n_tok) {
         t, "biases, limits, alpha and offset",
         &(tdm_moe_params){.act = TDM_ACT_SILU, .limit = 1.5f, .alpha = 1.702f, .up_offset = 1.0f},
         7, n_tok);
+    ffn_form(t, "biases, limits of act", &(tdm_moe_params){.act = TDM_ACT_SILU, .limit = -0.25f}, 7,
+             n_tok);
     ffn_form(t, "weights first", &(tdm_moe_params){.act = TDM_ACT_SILU, .is_weighted_first = 1}, 0,
              n_tok);
     ffn_form(t, "weights first and biases",
@@ -297,14 +299,17 @@ static void hidden_reference(const certify_operands *o, int64_t expert, const do
                              double weight, double *hidden) {
     const tdm_moe_params *p = &o->node->params.moe;
     const int64_t n = o->src[0].ne[0], n_ff = o->src[3].ne[1], at = expert * n * n_ff;
-    const double alpha = p->alpha > 0 ? (double)p->alpha : 1, limit = (double)p->limit;
+    const double alpha = p->alpha > 0 ? (double)p->alpha : 1, limit = fabs((double)p->limit);
     for (int64_t j = 0; j < n_ff; j++) {
         double g = weight * dot(o->src[3].x + at + j * n, x, n);
         double u = weight * dot(o->src[4].x + at + j * n, x, n);
         if (o->src[7].x != NULL) g += o->src[7].x[expert * n_ff + j];
         if (o->src[8].x != NULL) u += o->src[8].x[expert * n_ff + j];
-        if (limit > 0) g = fmin(g, limit), u = fmax(-limit, fmin(u, limit));
-        hidden[j] = certify_act(p->act, alpha * g) / alpha * (u + (double)p->up_offset);
+        if (limit > 0) u = fmax(-limit, fmin(u, limit));
+        if (p->limit > 0) g = fmin(g, limit);
+        g = certify_act(p->act, alpha * g) / alpha;
+        if (p->limit < 0) g = fmin(g, limit);
+        hidden[j] = g * (u + (double)p->up_offset);
     }
 }
 

@@ -21,6 +21,12 @@ tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row,
     const llm_gguf_tensor *t = w->source;
     const size_t pitch = tdm_type_row_size(t->type, t->ne[0]);
     uint8_t *at = out;
+    if (w->is_made) {
+        const uint8_t *from = (const uint8_t *)t->data + (size_t)row * pitch;
+        memcpy(at, from + tdm_type_row_size(t->type, col),
+               (size_t)n_row * tdm_type_row_size(t->type, n_col));
+        return TDM_OK;
+    }
     while (n_row > 0) {
         /* Rows of one matrix follow one another in the file. */
         int64_t matrix = row / w->file->ne[1], in = row % w->file->ne[1];
@@ -43,7 +49,8 @@ tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row,
 static tdm_status model_measure(llm_model *m, tdm_error *err) {
     /* Prefetch all of them before the first read waits. */
     for (int32_t i = 0; i < m->n_weight; i++)
-        llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
+        if (!m->weights[i].is_made)
+            llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
     m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
     for (int32_t i = 0; i < m->n_weight; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
@@ -51,7 +58,11 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
         const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
         /* A part counts from the first byte of its own. */
         const size_t off = (size_t)m->weights[i].source_row * tdm_type_row_size(t->type, t->ne[0]);
-        tdm_status status = llm_gguf_read(m->gguf, m->weights[i].source, off, size, first, err);
+        tdm_status status = TDM_OK;
+        if (m->weights[i].is_made)
+            memcpy(first, t->data, size);
+        else
+            status = llm_gguf_read(m->gguf, m->weights[i].source, off, size, first, err);
         if (status != TDM_OK) return status;
         m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
         m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
@@ -101,7 +112,7 @@ static int32_t partition_base_take(const llm_hparams *h) {
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
     m->weights = calloc(2 * (size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
-    m->parts = calloc(2 * n_layer, sizeof *m->parts);
+    m->parts = calloc(3 * n_layer, sizeof *m->parts);
     m->layer = malloc(n_layer * sizeof *m->layer);
     m->specs = calloc(n_layer, sizeof *m->specs);
     if (m->weights == NULL || m->parts == NULL || m->layer == NULL || m->specs == NULL)

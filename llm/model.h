@@ -25,6 +25,7 @@ typedef struct llm_weight {
     /* The tensor whose bytes it has: `file`, or one with more rows in each of its matrices. */
     const llm_gguf_tensor *source;
     int64_t source_row; /* the first row of each matrix of `source` that it has */
+    bool is_made;       /* `file` is no tensor of the file: its elements are in memory */
     llm_role role;
     int32_t layer;           /* -1 = none */
     uint32_t usage;          /* TDM_USAGE_* */
@@ -47,7 +48,7 @@ struct llm_model {
     tdm_error vocab_error;
     llm_weight *weights;
     int32_t n_weight;
-    llm_gguf_tensor *parts; /* [2 * n_layer] parts of tensors of the file */
+    llm_gguf_tensor *parts; /* [3 * n_layer] parts of tensors of the file, and made ones */
     int32_t n_part;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
     int32_t (*layer)[LLM_ROLE_COUNT_];      /* [n_layer] role -> weight, -1 = absent */

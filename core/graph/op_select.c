@@ -93,7 +93,7 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
         status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "is_weighted_first", p->is_weighted_first, 0, 1, err);
-    if (status == TDM_OK) status = tdm_op_need_float(a, "limit", p->limit, 0, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "limit", p->limit, -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "alpha", p->alpha, 0, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "up_offset", p->up_offset, -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_roles(a, 6, 0, 1, err);

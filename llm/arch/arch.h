@@ -87,7 +87,8 @@ typedef struct llm_arch {
     llm_norm norm;       /* of all norms but those of queries and keys */
     bool is_norm_by_key; /* RMS where the file has attention.layer_norm_rms_epsilon, else `norm` */
     llm_form form;
-    bool has_bare_norms;                  /* norms have no weights */
+    bool has_normed_stream; /* blocks add to the norm that they read, times stream_scale */
+    bool has_bare_norms;    /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
     llm_role norm_out;               /* before the output head; NONE = LLM_ROLE_OUTPUT_NORM */

@@ -138,6 +138,7 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
     case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
     case LLM_DIM_DELTA_QKV: return delta_partition(layer, s, true, s->recurrent.v_len);
     case LLM_DIM_DELTA_V: return delta_partition(layer, s, false, s->recurrent.v_len);
+    case LLM_DIM_DELTA_EACH: return delta_partition(layer, s, false, 3 * s->recurrent.v_len);
     case LLM_DIM_DELTA_HEADS: return delta_partition(layer, s, false, 1);
     case LLM_DIM_DELTA_HEADS_TWICE: return delta_partition(layer, s, false, 2);
     case LLM_DIM_SSM_INNER:
@@ -209,7 +210,9 @@ tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
 tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
     llm_dim dim = LLM_DIM_CHANNELS;
     switch (m->specs[layer].recurrent.kind) {
-    case LLM_MIXER_DELTA: dim = LLM_DIM_DELTA_HEADS; break;
+    case LLM_MIXER_DELTA:
+    case LLM_MIXER_KDA:
+    case LLM_MIXER_LIGHTNING: dim = LLM_DIM_DELTA_HEADS; break;
     case LLM_MIXER_MAMBA:
     case LLM_MIXER_MAMBA_HEADS: dim = LLM_DIM_SSM_INNER; break;
     case LLM_MIXER_MAMBA2: dim = LLM_DIM_SSM_GROUPS; break;
@@ -293,6 +296,33 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
         d->status = tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, name);
     else
         weight_add(m, role, d->layer, t);
+}
+
+float *llm_declare_made(llm_declarer *d, llm_role role) {
+    llm_model *m = d->model;
+    char name[LLM_TENSOR_NAME_SIZE];
+    if (d->status != TDM_OK) return NULL;
+    llm_role_name(role, d->layer, name);
+    llm_gguf_tensor t = {.type = TDM_TYPE_F32, .n_dims = 3, .ne = {1, 1, 1, 1}};
+    t.size = sizeof(float);
+    for (int32_t i = 0; i < 3; i++) {
+        t.ne[i] = dim_size(m, llm_role_get(role)->dim[i], d->layer);
+        t.size *= (size_t)t.ne[i];
+    }
+    /* One allocation, which the name begins. */
+    char *memory = calloc(1, sizeof name + t.size);
+    if (memory == NULL) {
+        d->status = tdm_fail(d->err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+        return NULL;
+    }
+    memcpy(memory, name, sizeof name);
+    float *values = (float *)(void *)(memory + sizeof name);
+    t.name = memory;
+    t.data = values;
+    m->parts[m->n_part] = t;
+    weight_add(m, role, d->layer, &m->parts[m->n_part++]);
+    m->weights[m->n_weight - 1].is_made = true;
+    return values;
 }
 
 int32_t llm_declared(const llm_declarer *d, llm_role role) {

@@ -12,6 +12,13 @@ static tdm_status damaged(const llm_key_reader *r, const char *what) {
     return tdm_fail(r->err, TDM_DATA_LOSS, "%s: %s", llm_gguf_name(r->gguf), what);
 }
 
+/* The first layer with attention. */
+static int32_t latent_first(const llm_key_reader *r, const llm_hparams *h) {
+    int32_t layer = 0;
+    while (layer < h->n_layer - 1 && !llm_layer_has(r->gguf, LLM_ROLE_ATTN_KV_A, layer)) layer++;
+    return layer;
+}
+
 /* Files made before llama.cpp split the matrix (April 2025) hold both halves in one tensor. */
 static tdm_status unsplit_refuse(llm_key_reader *r) {
     if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_k_b.weight") != NULL ||
@@ -34,7 +41,7 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
     if (r->status != TDM_OK) return;
     /* Smaller variants project queries directly from the residual stream. Their key may still give
      * a rank. */
-    if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_q.weight") != NULL) h->n_lora_q = 0;
+    if (llm_layer_has(r->gguf, LLM_ROLE_ATTN_Q, latent_first(r, h))) h->n_lora_q = 0;
     h->head_dim_k = h->n_lora_kv + h->rope.n_rot;
     h->head_dim_v = h->n_lora_kv;
     h->rope.rope_offset = h->n_lora_kv;
@@ -92,7 +99,7 @@ static void read_routing(llm_key_reader *r, llm_hparams *h) {
     h->route.score = has_bias ? TDM_ROUTE_SIGMOID : TDM_ROUTE_SOFTMAX;
 }
 
-static void deepseek2_read(llm_key_reader *r, llm_hparams *h) {
+void llm_latent_read(llm_key_reader *r, llm_hparams *h) {
     if (r->status == TDM_OK) r->status = unsplit_refuse(r);
     read_latent(r, h);
     read_temperature(r, h);
@@ -107,7 +114,7 @@ const llm_arch llm_arch_deepseek2 = {
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,
-    .read = deepseek2_read,
+    .read = llm_latent_read,
 };
 
 const llm_arch llm_arch_mistral4 = {
@@ -117,7 +124,7 @@ const llm_arch llm_arch_mistral4 = {
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,
-    .read = deepseek2_read,
+    .read = llm_latent_read,
 };
 
 /* Attention selects tokens by an index of its own, all of them up to n_select: the tensors of the
@@ -134,7 +141,7 @@ const llm_arch llm_arch_deepseek32 = {
     LLM_PRE_NORMS,
     SPARSE,
     .act = TDM_ACT_SILU,
-    .read = deepseek2_read,
+    .read = llm_latent_read,
 };
 
 const llm_arch llm_arch_glm_dsa = {
@@ -144,13 +151,13 @@ const llm_arch llm_arch_glm_dsa = {
     LLM_PRE_NORMS,
     SPARSE,
     .act = TDM_ACT_SILU,
-    .read = deepseek2_read,
+    .read = llm_latent_read,
 };
 
 /* Layers with a window have sizes of latent rows of their own. */
 static void dots3note_read(llm_key_reader *r, llm_hparams *h) {
     int32_t n_lora = 0, key = 0, value = 0;
-    deepseek2_read(r, h);
+    llm_latent_read(r, h);
     llm_key_int(r, "attention.kv_lora_rank_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &n_lora);
     llm_key_int(r, "attention.key_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &key);
     llm_key_int(r, "attention.value_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,

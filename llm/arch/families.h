@@ -23,6 +23,9 @@
     (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
      LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
 
+/* `read` of architectures with latent attention: deepseek.c. */
+void llm_latent_read(llm_key_reader *r, llm_hparams *h);
+
 /* Every architecture, in the order of messages: llm_arch_NAME. */
 #define LLM_ARCH_LIST(ARCH)                                                                        \
     ARCH(llama)                                                                                    \
@@ -138,6 +141,9 @@
     ARCH(nemotron_h)                                                                               \
     ARCH(nemotron_h_moe)                                                                           \
     ARCH(plamo2)                                                                                   \
+    ARCH(kimi_linear)                                                                              \
+    ARCH(bailingmoe3)                                                                              \
+    ARCH(minimax_01)                                                                               \
     ARCH(granitehybrid)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;

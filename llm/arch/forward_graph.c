@@ -86,6 +86,9 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         if (!is_conv) return false;
         n_ch = m->hparams.n_embd;
         break;
+    case LLM_MIXER_LIGHTNING:
+        if (is_conv) return false;
+        break;
     case LLM_MIXER_MAMBA:
     case LLM_MIXER_MAMBA_HEADS: break;
     case LLM_MIXER_MAMBA2:

@@ -78,6 +78,8 @@ typedef struct llm_hparams {
     int32_t n_conv; /* tokens that a convolution reads */
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
     int32_t ssm_step_row; /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
+    float decay_floor;    /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
+    float stream_scale;   /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;

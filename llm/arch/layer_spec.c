@@ -100,7 +100,8 @@ static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int
         r->v_len = h->ssm_inner / h->ssm_rank;
         is_sound = r->n_head_k > 0 && r->n_head_v % r->n_head_k == 0 &&
                    h->ssm_inner % h->ssm_rank == 0 &&
-                   (r->kind != LLM_MIXER_DELTA || r->v_len == r->k_len);
+                   (r->kind == LLM_MIXER_MAMBA2 || r->kind == LLM_MIXER_MAMBA_HEADS ||
+                    r->v_len == r->k_len);
     }
     if (is_sound && (int64_t)r->k_len * r->v_len <= LLM_MAX_HEAD_DIM) return TDM_OK;
     return tdm_fail(err, TDM_DATA_LOSS,
@@ -148,7 +149,10 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
         }
         if (arch->recurrent_mixer != LLM_MIXER_ATTENTION &&
             (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
-             llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer))) {
+             llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer) ||
+             llm_layer_has(gguf, LLM_ROLE_KDA_CONV_Q, layer) ||
+             (arch->recurrent_mixer == LLM_MIXER_LIGHTNING &&
+              llm_layer_has(gguf, LLM_ROLE_LIGHTNING_NORM, layer)))) {
             s->recurrent.kind = arch->recurrent_mixer;
             if (!arch->is_recurrent_beside) s->mixer = arch->recurrent_mixer;
         }

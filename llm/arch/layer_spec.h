@@ -25,6 +25,8 @@ typedef enum llm_mixer {
     LLM_MIXER_MAMBA,       /* state space of channels */
     LLM_MIXER_MAMBA2,      /* state space of heads */
     LLM_MIXER_MAMBA_HEADS, /* the same, with B, C and time steps made behind the convolution */
+    LLM_MIXER_KDA,         /* the delta rule with a decay for each element of a key */
+    LLM_MIXER_LIGHTNING,   /* linear attention with a fixed decay for each head */
     LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;
 
@@ -69,6 +71,7 @@ typedef struct llm_layer_spec {
     int32_t n_ff_shared;  /* of all experts together that serve every token */
     int32_t n_ff_chunk;   /* of an expert that neighbouring experts share; 0 = there are none */
     llm_glu glu;          /* of experts, and with has_dense_glu of all gated units */
+    llm_glu glu_dense;    /* of dense blocks and shared experts without has_dense_glu */
     int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 

@@ -87,8 +87,26 @@ typedef enum llm_role {
     LLM_ROLE_DELTA_A,
     LLM_ROLE_DELTA_NORM,
     LLM_ROLE_DELTA_OUT,
-    LLM_ROLE_MAMBA_IN,  /* state space of channels: rows of x, then the gate */
-    LLM_ROLE_MAMBA2_IN, /* of heads: rows of the gate, then x, B, C, then time steps */
+    LLM_ROLE_DELTA_ATTN_OUT, /* the same under the name of attention's */
+    LLM_ROLE_KDA_Q,          /* Kimi delta attention */
+    LLM_ROLE_KDA_K,
+    LLM_ROLE_KDA_V,
+    LLM_ROLE_KDA_CONV_Q,
+    LLM_ROLE_KDA_CONV_K,
+    LLM_ROLE_KDA_CONV_V,
+    LLM_ROLE_KDA_F, /* to the decay, as one matrix or two */
+    LLM_ROLE_KDA_F_A,
+    LLM_ROLE_KDA_F_B,
+    LLM_ROLE_KDA_DT_BIAS,
+    LLM_ROLE_KDA_A,
+    LLM_ROLE_KDA_GATE, /* to the gate of the result, as one matrix or two */
+    LLM_ROLE_KDA_GATE_A,
+    LLM_ROLE_KDA_GATE_B,
+    LLM_ROLE_LIGHTNING_QKV, /* lightning attention: of each head rows of q, then k, then v */
+    LLM_ROLE_LIGHTNING_NORM,
+    LLM_ROLE_LIGHTNING_DECAY, /* made: no file has it */
+    LLM_ROLE_MAMBA_IN,        /* state space of channels: rows of x, then the gate */
+    LLM_ROLE_MAMBA2_IN,       /* of heads: rows of the gate, then x, B, C, then time steps */
     LLM_ROLE_MAMBA_CONV,
     LLM_ROLE_MAMBA_CONV_BIAS,
     LLM_ROLE_MAMBA2_CONV,
@@ -185,6 +203,7 @@ typedef enum llm_dim {
     LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
     LLM_DIM_DELTA_QKV,  /* of a recurrent layer: q, then k, then v of all heads */
     LLM_DIM_DELTA_V,    /* elements of all heads of v */
+    LLM_DIM_DELTA_EACH, /* of each head its q, k and v */
     LLM_DIM_DELTA_HEADS,
     LLM_DIM_DELTA_HEADS_TWICE, /* two numbers for each head of v, by heads of k */
     LLM_DIM_SSM_INNER,         /* of a state space: all channels, by groups */

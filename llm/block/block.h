@@ -69,6 +69,17 @@ int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_
 void llm_declare_delta(llm_declarer *d);
 int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
+/* Heads of k_len elements, each divided by its length. */
+int32_t llm_build_unit(llm_graph_builder *g, int32_t x, int32_t k_len);
+
+/* The same with a decay for each element of a key. */
+void llm_declare_kda(llm_declarer *d);
+int32_t llm_build_kda(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
+/* Linear attention with a fixed decay for each head. */
+void llm_declare_lightning(llm_declarer *d);
+int32_t llm_build_lightning(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 /* State spaces: of channels, and of heads. */
 void llm_declare_mamba(llm_declarer *d);
 int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -55,7 +55,7 @@ static int32_t heads_of(llm_graph_builder *g, int32_t x, int64_t first, int64_t 
 }
 
 /* Each head divided by its length: x / sqrt(sum x^2 + eps). */
-static int32_t build_unit(llm_graph_builder *g, int32_t x, int32_t len) {
+int32_t llm_build_unit(llm_graph_builder *g, int32_t x, int32_t len) {
     x = tdm_build_rms_norm(g->b, x, -1, g->model->hparams.norm_eps / (float)len);
     return tdm_build_scale(g->b, x, 1.0f / sqrtf((float)len), 0);
 }
@@ -97,9 +97,9 @@ int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     tdm_scan_params p = {.heads_per_k = r->n_head_v / r->n_head_k,
                          .is_tiled = r->is_tiled,
                          .scale = 1.0f / sqrtf((float)r->k_len)};
-    src.q = build_unit(g, heads_of(g, qkv, 0, r->n_head_k, r->k_len, in->n_tok), r->k_len);
-    src.k =
-        build_unit(g, heads_of(g, qkv, r->n_head_k, r->n_head_k, r->k_len, in->n_tok), r->k_len);
+    src.q = llm_build_unit(g, heads_of(g, qkv, 0, r->n_head_k, r->k_len, in->n_tok), r->k_len);
+    src.k = llm_build_unit(g, heads_of(g, qkv, r->n_head_k, r->n_head_k, r->k_len, in->n_tok),
+                           r->k_len);
     src.v = heads_of(g, qkv, 2 * (int64_t)r->n_head_k, r->n_head_v, r->v_len, in->n_tok);
     build_rates(g, layer, in, &src);
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);

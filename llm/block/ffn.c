@@ -35,6 +35,11 @@ static int32_t build_limited(llm_graph_builder *g, const llm_glu *glu, int32_t g
         gate = tdm_build_clamp(g->b, gate, -INFINITY, glu->limit);
         up = tdm_build_clamp(g->b, up, -glu->limit, glu->limit);
     }
+    if (glu->limit < 0) { /* of act(gate), not of gate */
+        gate = tdm_build_act(g->b, gate, g->model->arch->act);
+        gate = tdm_build_clamp(g->b, gate, -INFINITY, -glu->limit);
+        return tdm_build_mul(g->b, gate, tdm_build_clamp(g->b, up, glu->limit, -glu->limit));
+    }
     if (alpha != 1) gate = tdm_build_scale(g->b, gate, alpha, 0);
     if (alpha != 1 || glu->up_offset != 0)
         up = tdm_build_scale(g->b, up, 1 / alpha, glu->up_offset / alpha);
@@ -45,6 +50,8 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int
     const llm_arch *arch = g->model->arch;
     if (gate >= 0 && arch->has_dense_glu)
         return build_limited(g, &g->model->specs[layer].glu, gate, up);
+    if (gate >= 0 && g->model->specs[layer].glu_dense.limit != 0)
+        return build_limited(g, &g->model->specs[layer].glu_dense, gate, up);
     if (gate >= 0) return tdm_build_glu(g->b, gate, up, arch->act);
     int32_t y = tdm_build_act(g->b, up, arch->act);
     return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;

@@ -34,6 +34,7 @@ void llm_declare_latent(llm_declarer *d) {
 /* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
 static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     tdm_rope_params rope = g->model->specs[layer].rope;
+    if (rope.n_rot == 0) return x;
     rope.rope_offset = 0;
     int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
     return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), &rope);

@@ -25,6 +25,8 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_LATENT_WIDE: llm_declare_latent_wide(d); break;
     case LLM_MIXER_ATTENTION: llm_declare_attention(d); break;
     case LLM_MIXER_DELTA: llm_declare_delta(d); break;
+    case LLM_MIXER_KDA: llm_declare_kda(d); break;
+    case LLM_MIXER_LIGHTNING: llm_declare_lightning(d); break;
     case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
     case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
     case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
@@ -75,6 +77,8 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     case LLM_MIXER_LATENT_WIDE: o = llm_build_latent_wide(g, layer, in); break;
     case LLM_MIXER_ATTENTION: o = llm_build_attention(g, layer, in); break;
     case LLM_MIXER_DELTA: o = llm_build_delta(g, layer, in); break;
+    case LLM_MIXER_KDA: o = llm_build_kda(g, layer, in); break;
+    case LLM_MIXER_LIGHTNING: o = llm_build_lightning(g, layer, in); break;
     case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
     case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
     case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;
@@ -145,6 +149,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     }
     bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
     if (is_kept) channel.before = is_short ? out_rows(g, x) : x;
+    if (m->arch->has_normed_stream) x = scale_if(g, in.x, m->hparams.stream_scale);
     if (o >= 0) x = tdm_build_add(b, x, o);
     if (is_short) {
         x = out_rows(g, x);
@@ -152,6 +157,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     }
     if (!llm_layer_has_channel(s)) return x;
     channel.x = norm_if(g, layer, s->norm_channel, x);
+    if (m->arch->has_normed_stream) x = scale_if(g, channel.x, m->hparams.stream_scale);
     return tdm_build_add(b, x, build_channel(g, layer, &channel));
 }
 

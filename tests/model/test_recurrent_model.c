@@ -20,8 +20,9 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Chunks are computed in another order than single tokens on a fast path, and nothing else. */
 #define BOUND 1e-10
 
-static const char *const names[] = {"qwen35-dense",        "lfm2-dense",  "qwen3next-moe",
-                                    "granitehybrid-dense", "mamba-dense", "plamo2-dense"};
+static const char *const names[] = {"qwen35-dense",        "lfm2-dense",    "qwen3next-moe",
+                                    "granitehybrid-dense", "mamba-dense",   "plamo2-dense",
+                                    "kimi-linear-moe",     "minimax-01-moe"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {

@@ -338,7 +338,7 @@ static void test_expert_forms(void **state) {
     BAD("down_bias must have shape", moe_biased(&f, p, -1, -1, INPUT(n_ff, n_expert, 1, 1)));
     BAD("down_bias must be f32", moe_biased(&f, p, -1, -1, INPUT_I(64, n_expert, 1, 1)));
     MOE_BAD("is_weighted_first = 2", bad.is_weighted_first = 2);
-    MOE_BAD("limit", bad.limit = -1);
+    MOE_BAD("limit", bad.limit = -INFINITY);
     MOE_BAD("alpha", bad.alpha = NAN);
     MOE_BAD("up_offset", bad.up_offset = INFINITY);
 }

@@ -300,15 +300,15 @@ typedef struct tdm_route_params {
     int32_t id_divisor;   /* 0 = 1 */
 } tdm_route_params;
 
-/* Of MOE_FFN. Where limit > 0, g becomes min(g, limit) and p is clamped to -limit .. limit. Then
- * h = act(alpha * g) / alpha * (p + up_offset). With is_weighted_first the matrices gate and up
- * get weight[u] * x instead of x, and the sum has no weights. */
+/* Of MOE_FFN: h = f * (p + up_offset), f = act(alpha * g) / alpha. A limit clamps p to -|limit| ..
+ * |limit|; where it is > 0, g becomes min(g, limit), where < 0, f becomes min(f, -limit). With
+ * is_weighted_first gate and up get weight[u] * x instead of x, and the sum has no weights. */
 typedef struct tdm_moe_params {
     int32_t act;               /* tdm_act */
     int32_t first_expert;      /* absolute number of the matrices' first expert */
     int32_t n_expert_all;      /* experts in the whole layer; 0 = those of the matrices */
     int32_t is_weighted_first; /* 0 or 1 */
-    float limit;               /* >= 0; 0 = none */
+    float limit;               /* 0 = none; < 0: of f, not of g */
     float alpha;               /* >= 0; 0 = 1 */
     float up_offset;
 } tdm_moe_params;

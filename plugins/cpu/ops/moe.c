@@ -11,6 +11,7 @@
  * device does not have add nothing. Tokens are computed in chunks, which limits the scratch. The
  * products are in matmul.h, routing is in select.c.
  */
+#include <math.h>
 #include <string.h>
 
 #include "quant/convert.h"
@@ -207,7 +208,7 @@ static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
 /* Whether h is more than act(gate x) * (up x). */
 static bool has_form(const cpu_node *n) {
     const tdm_moe_params *m = &n->node->params.moe;
-    return m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
+    return m->limit != 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
            n->src[SRC_GATE_BIAS].data != NULL || n->src[SRC_UP_BIAS].data != NULL;
 }
 
@@ -222,15 +223,15 @@ static void form_apply(const cpu_node *n, int64_t expert, int64_t row, int64_t n
     const tdm_moe_params *m = &n->node->params.moe;
     float (*act_apply)(tdm_act, float) =
         n->device->is_reference ? cpu_act_reference : cpu_act_plain;
-    const float alpha = m->alpha > 0 ? m->alpha : 1;
+    const float alpha = m->alpha > 0 ? m->alpha : 1, limit = fabsf(m->limit);
     for (int64_t j = 0; j < n_row; j++) {
         float a = weight * g[j] + bias_get(n, SRC_GATE_BIAS, row + j, expert);
         float b = weight * u[j] + bias_get(n, SRC_UP_BIAS, row + j, expert);
-        if (m->limit > 0) {
-            a = a > m->limit ? m->limit : a;
-            b = b > m->limit ? m->limit : b < -m->limit ? -m->limit : b;
-        }
-        h[j] = act_apply((tdm_act)m->act, alpha * a) / alpha * (b + m->up_offset);
+        if (m->limit > 0) a = a > limit ? limit : a;
+        if (m->limit != 0) b = b > limit ? limit : b < -limit ? -limit : b;
+        a = act_apply((tdm_act)m->act, alpha * a) / alpha;
+        if (m->limit < 0) a = a > limit ? limit : a;
+        h[j] = a * (b + m->up_offset);
     }
 }
 

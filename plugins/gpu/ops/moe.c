@@ -122,7 +122,7 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up
 /* Whether h is more than act(gate x) * (up x). */
 static bool has_form(const gpu_emit *e) {
     const tdm_moe_params *m = &e->node->params.moe;
-    return m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
+    return m->limit != 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
            e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present;
 }
 
@@ -238,6 +238,8 @@ tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
     int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
     if (x->type != TDM_TYPE_F32)
         return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
+    if (e->node->params.moe.limit < 0)
+        return gpu_refuse(e, err, "there is no kernel that limits the result of an activation");
     if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
         return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
                           (int)MAX_EXPERT);

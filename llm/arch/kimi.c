@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kimi.c: linear attention beside attention: Kimi Linear (arXiv:2510.26692), Ling 3, whose layers
+ * are of the same kinds, and MiniMax-01 (arXiv:2501.08313).
+ */
+#include <math.h>
+
+#include "llm/arch/families.h"
+
+/* Layers of linear attention have as many heads as the others. */
+static void heads_read(llm_hparams *h, int64_t len) {
+    h->ssm_state = (int32_t)len;
+    h->ssm_inner = (int32_t)(len * h->n_head < LLM_MAX_WIDTH ? len * h->n_head : 0);
+    h->ssm_rank = h->ssm_group = h->n_head;
+}
+
+static void kda_read(llm_key_reader *r, llm_hparams *h) {
+    int32_t len = 0;
+    llm_latent_read(r, h);
+    llm_key_int(r, "kda.head_dim", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &len);
+    heads_read(h, len);
+}
+
+/* No head is rotated: positions follow from linear attention. */
+static void kimi_linear_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                              llm_layer_spec *spec) {
+    (void)gguf, (void)h, (void)layer;
+    spec->rope.n_rot = 0;
+}
+
+/* Biases of linear attention in a file do not apply. */
+#define KDA                                                                                        \
+    LLM_PRE_NORMS, .mixer = LLM_MIXER_LATENT, .recurrent_mixer = LLM_MIXER_KDA,                    \
+                   .act = TDM_ACT_SILU, .harmless = " attn_q.bias attn_k.bias attn_v.bias "
+
+const llm_arch llm_arch_kimi_linear = {
+    .name = "kimi-linear",
+    .families = "Kimi Linear",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_GATING |
+            LLM_KEY_DENSE_FIRST,
+    KDA,
+    .is_route_normalized = true,
+    .read = kda_read,
+    .layer = kimi_linear_layer,
+};
+
+/* The number of a layer in a key with one for all layers or one for each; 0 without the key, NaN
+ * where it has none for this layer. */
+static float layer_number(const llm_gguf *gguf, const char *arch, const char *suffix,
+                          int32_t layer) {
+    char name[96];
+    tdm_error unused;
+    llm_key_reader r = {gguf, arch, &unused, TDM_OK};
+    float number = 0;
+    llm_key_name(&r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(gguf, name);
+    if (key == NULL) return 0;
+    if (key->type == LLM_GGUF_ARRAY)
+        return key->array.type == LLM_GGUF_F32 && key->array.n > (uint64_t)layer
+                   ? llm_gguf_array_f32(&key->array, (uint64_t)layer)
+                   : NAN;
+    return llm_gguf_get_f32(gguf, name, LLM_GGUF_REQUIRED, &number, &unused) == TDM_OK ? number
+                                                                                       : NAN;
+}
+
+static const char *const limit_keys[2] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
+
+static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
+    kda_read(r, h);
+    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_REQUIRED, -1e3f, -1e-3f, &h->decay_floor);
+    for (int32_t i = 0; i < 2 * h->n_layer && r->status == TDM_OK; i++) {
+        const float limit = layer_number(r->gguf, r->arch, limit_keys[i % 2], i / 2);
+        if (!(limit >= 0 && isfinite(limit)))
+            r->status = tdm_fail(r->err, TDM_DATA_LOSS,
+                                 "%s: key '%s.%s' has no finite limit of at least 0 for layer %d",
+                                 llm_gguf_name(r->gguf), r->arch, limit_keys[i % 2], i / 2);
+    }
+}
+
+/* Limits hold for the result of the activation. */
+static void bailingmoe3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                              llm_layer_spec *spec) {
+    spec->glu.limit = -layer_number(gguf, h->arch, limit_keys[0], layer);
+    spec->glu_dense.limit = -layer_number(gguf, h->arch, limit_keys[1], layer);
+}
+
+const llm_arch llm_arch_bailingmoe3 = {
+    .name = "bailingmoe3",
+    .families = "Ling 3",
+    .keys = LLM_KEY_RECURRENT | LLM_KEYS_EXPERTS,
+    KDA,
+    .gate = LLM_GATE_HEAD,
+    .gate_act = TDM_ACT_SIGMOID,
+    .read = bailingmoe3_read,
+    .layer = bailingmoe3_layer,
+};
+
+static void minimax_01_read(llm_key_reader *r, llm_hparams *h) {
+    llm_key_float(r, "residual_scale", LLM_GGUF_REQUIRED, 1e-6f, 1e6f, &h->stream_scale);
+    heads_read(h, h->head_dim_k);
+}
+
+const llm_arch llm_arch_minimax_01 = {
+    .name = "minimax-01",
+    .families = "MiniMax-01, MiniMax-M1",
+    .keys = LLM_KEY_RECURRENT,
+    LLM_PRE_NORMS,
+    .has_normed_stream = true,
+    .rope = TDM_ROPE_HALVES,
+    .recurrent_mixer = LLM_MIXER_LIGHTNING,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .read = minimax_01_read,
+};
