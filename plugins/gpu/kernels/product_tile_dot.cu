@@ -54,15 +54,18 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         w_scale[at] = vec4(group.scale, group.offset);
     }
 
+    // Without `low` products are of `high` alone, and the factor 128 is in the scale: powers of two
+    // change no rounding.
     void x_load(const Bytes &x, uint g, uint at) {
         BytesGroup group = bytes_group(x, g, with_low);
+        const float unit = with_low ? 1.0f : 128.0f;
         UNROLL for (int h = 0; h < 2; h++) {
             x_codes[h * N_X + at] = group.high[h];
             if (with_low) x_codes[(2 + h) * N_X + at] = group.low[h];
         }
-        x_scale[at] = group.scale;
+        x_scale[at] = group.scale * unit;
         if (WEIGHT_HAS_OFFSET)
-            x_sums[at] = vec2(float(bytes_sum(group, 0)), float(bytes_sum(group, 1)));
+            x_sums[at] = vec2(float(bytes_sum(group, 0)), float(bytes_sum(group, 1))) * (1 / unit);
     }
 
     // dots[h][i] of one band and part: sums of both halves of a group; where a group has one scale,
