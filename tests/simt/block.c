@@ -37,7 +37,8 @@ typedef enum fiber_state { FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_XCHG, FIBER_D
 typedef struct fiber {
     simt_thread lane;
     fiber_state state;
-    char *stack; /* STACK_SIZE bytes, kept from workgroup to workgroup */
+    const simt_collective *what; /* at an exchange: the instruction; NULL = simt_wave_xchg */
+    char *stack;                 /* STACK_SIZE bytes, kept from workgroup to workgroup */
 #ifdef __x86_64__
     void *sp;
 #else
@@ -57,8 +58,11 @@ __thread simt_thread *simt_lane;
 static pthread_mutex_t run_mutex = PTHREAD_MUTEX_INITIALIZER;
 static fiber fibers[SIMT_MAX_THREAD];
 static uint32_t words[2][SIMT_MAX_THREAD];
+static uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
 static uint32_t order_of[SIMT_MAX_THREAD];
-static _Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
+/* The name is that of the vendors' words for kernels. */
+extern char shared_memory[] __asm__("gpu_shared_words") __attribute__((visibility("hidden")));
+_Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
 static const simt_work *running;
 static uint32_t random_state;
 
@@ -209,8 +213,18 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     simt_thread *lane = simt_lane;
     uint32_t turn = lane->n_xchg++ & 1;
     words[turn][lane->thread] = word;
+    fiber_now()->what = NULL;
     fiber_stop(FIBER_AT_XCHG);
     return words[turn][lane->thread ^ mask];
+}
+
+/* A lane reads and writes its own registers only; wave_release runs the instruction between. */
+void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_t n) {
+    uint32_t *own = registers_of[simt_lane->thread];
+    memcpy(own, registers, n * sizeof *own);
+    fiber_now()->what = what;
+    fiber_stop(FIBER_AT_XCHG);
+    memcpy(registers, own, n * sizeof *own);
 }
 
 /* ---- A workgroup ----------------------------------------------------------------------------- */
@@ -232,6 +246,26 @@ static void order_set(simt_order order, uint32_t n) {
     }
 }
 
+/* Executes what all lanes of a wave have reached. */
+static bool wave_release(uint32_t first, uint32_t wave_size, char *why, size_t why_size) {
+    const simt_collective *what = fibers[first].what;
+    for (uint32_t i = first; i < first + wave_size; i++) {
+        fibers[i].state = FIBER_READY;
+        if (fibers[i].what == what) continue;
+        snprintf(why, why_size, "lanes of a wave execute different instructions: %s and %s",
+                 what != NULL ? what->name : "an exchange",
+                 fibers[i].what != NULL ? fibers[i].what->name : "an exchange");
+        return false;
+    }
+    if (what == NULL) return true;
+    if (what->n_lane != 0 && what->n_lane != wave_size) {
+        snprintf(why, why_size, "%s is not for waves of %u lanes", what->name, (unsigned)wave_size);
+        return false;
+    }
+    what->run(what, wave_size, registers_of + first);
+    return true;
+}
+
 /* Resumes threads whose workgroup or wave has reached the same point. False where no thread can
  * continue and some have not ended. */
 static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
@@ -244,7 +278,7 @@ static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t wh
             n_xchg += fibers[i].state == FIBER_AT_XCHG;
         }
         if (n_xchg < wave_size) continue;
-        for (uint32_t i = first; i < first + wave_size; i++) fibers[i].state = FIBER_READY;
+        if (!wave_release(first, wave_size, why, why_size)) return false;
         is_moving = true;
     }
     if (n_state[FIBER_AT_BARRIER] == n) {

@@ -3,14 +3,14 @@
  * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread.
  *
  * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
- * its wave, and continues when every other thread of the workgroup, or of the wave, has reached it.
+ * its wave (an instruction of the whole wave is one too), and continues when every other thread of the workgroup, or of the wave, has reached it.
  * simt_settings gives the order in which threads are resumed. A kernel that depends on the order
  * gives different results in different orders. Shared memory is filled with a pattern before each
  * workgroup. Guard bytes follow it.
  *
  * Refused, since a device would hang or give wrong results: a barrier or an exchange that not all
  * threads of the workgroup or lanes of the wave reach, a workgroup that is not made of whole waves,
- * a write behind shared memory.
+ * different instructions of a wave in one place, a write behind shared memory.
  */
 #ifndef TANDEM_SIMT_BLOCK_H
 #define TANDEM_SIMT_BLOCK_H
@@ -53,6 +53,20 @@ extern __thread simt_thread *simt_lane;
 
 void simt_barrier(void);
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);
+
+/* An instruction that a wave executes as a whole: it reads registers of all lanes. */
+enum { SIMT_REGISTERS = 16 };
+typedef struct simt_collective {
+    const char *name;
+    uint32_t n_lane; /* of the waves that have it; 0 = any number */
+    /* registers: [lane][SIMT_REGISTERS] what the lanes gave, and then what they get. */
+    void (*run)(const struct simt_collective *what, uint32_t n_lane,
+                uint32_t (*registers)[SIMT_REGISTERS]);
+} simt_collective;
+
+/* Executes the instruction on n registers of this lane, which it may change. Returns when all lanes
+ * of the wave have called it. A kernel whose lanes call different instructions ends with a message. */
+void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_t n);
 
 /* ---- Kernels by name ---- */
 

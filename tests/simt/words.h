@@ -7,17 +7,7 @@
 #define TANDEM_SIMT_WORDS_H
 
 #include "plugins/gpu/kernels/half.h"
-#include "tests/simt/block.h"
-
-#define GPU_ENTRY(name, max_threads, ...)                                                          \
-    static void entry_##name(const void *raw) {                                                    \
-        const Args &args = *(const Args *)raw;                                                     \
-        __VA_ARGS__                                                                                \
-    }                                                                                              \
-    static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0};                     \
-    __attribute__((constructor)) static void add_##name(void) {                                    \
-        simt_kernel_add(&kernel_##name);                                                           \
-    }
+#include "tests/simt/entry.h"
 
 static inline uint thread_id() {
     return simt_lane->thread;

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ptx.h: the functions of plugins/cuda/ptx.h on the emulated driver, by the PTX ISA's text. It is
+ * included first and has the same include guard, so that plugins/cuda/words.h uses these.
+ */
+#ifndef TANDEM_CUDA_PTX_H
+#define TANDEM_CUDA_PTX_H
+
+#include "plugins/gpu/kernels/half.h"
+#include "tests/simt/matrix.h"
+
+static inline uint ptx_tid_x() {
+    return simt_lane->thread;
+}
+static inline uint ptx_ntid_x() {
+    return simt_lane->block->n_thread;
+}
+static inline uint ptx_ctaid_x() {
+    return simt_lane->block->group[0];
+}
+static inline uint ptx_ctaid_y() {
+    return simt_lane->block->group[1];
+}
+static inline uint ptx_nctaid_x() {
+    return simt_lane->block->grid[0];
+}
+static inline uint ptx_shfl_bfly(uint word, uint mask) {
+    return simt_wave_xchg(word, mask);
+}
+static inline void ptx_bar_sync() {
+    simt_barrier();
+}
+/* One fiber runs at a time, and is not stopped inside. */
+static inline uint ptx_atom_add(uint *word, uint n) {
+    uint before = *word;
+    *word += n;
+    return before;
+}
+static inline uint ptx_atom_or(uint *word, uint bits) {
+    uint before = *word;
+    *word |= bits;
+    return before;
+}
+
+/* "dp4a": each byte of a times that of b, .s32 both, added to c. */
+static inline int ptx_dp4a(uint a, uint b, int c) {
+    uint d = uint(c);
+    for (uint i = 0; i < 4; i++)
+        d += uint(int((signed char)(a >> 8 * i)) * int((signed char)(b >> 8 * i)));
+    return int(d);
+}
+
+/* "prmt": bytes 0 to 3 are of a, 4 to 7 of b. Bits 4 * i .. + 2 of the selector are the number of
+ * byte i; bit 4 * i + 3 fills it with that byte's sign. */
+static inline uint ptx_prmt(uint a, uint b, uint selector) {
+    u64 bytes = u64(b) << 32 | a;
+    uint picked = 0;
+    for (uint i = 0; i < 4; i++) {
+        uint nibble = selector >> 4 * i & 15u, byte = uint(bytes >> 8 * (nibble & 7u)) & 255u;
+        if (nibble & 8u) byte = byte & 128u ? 255u : 0u;
+        picked |= byte << 8 * i;
+    }
+    return picked;
+}
+static inline float ptx_cvt_f32_f16(u16 half) {
+    return bits_to_float(f32_bits_of_f16(half));
+}
+static inline void ptx_mma_m16n8k16(int *d, uint a0, uint a1, uint b) {
+    const uint a[2] = {a0, a1};
+    simt_matrix_execute(&simt_mma_m16n8k16, a, &b, d);
+}
+static inline void ptx_mma_m8n8k16(int *d, uint a, uint b) {
+    simt_matrix_execute(&simt_mma_m8n8k16, &a, &b, d);
+}
+
+#endif

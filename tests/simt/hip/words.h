@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * words.h: the words of plugins/hip/words.h on emulated instructions. What clang defines for a
+ * processor, as __gfx90a__ and __AMDGCN_WAVEFRONT_SIZE, is defined by the build.
+ */
+#ifndef TANDEM_SIMT_HIP_WORDS_H
+#define TANDEM_SIMT_HIP_WORDS_H
+
+#include "tests/simt/hip/builtins.h"
+
+#include "plugins/hip/words.h"
+
+#include "tests/simt/entry.h"
+
+#endif

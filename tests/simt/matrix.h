@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matrix.h: the vendors' instructions for products of small matrices of signed bytes, executed by
+ * an emulated wave. Which register of which lane has an element is what the vendors' documents say,
+ * and is written here from them alone: a kernel that places an element otherwise gives wrong
+ * results.
+ */
+#ifndef TANDEM_SIMT_MATRIX_H
+#define TANDEM_SIMT_MATRIX_H
+
+#include "tests/simt/block.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A lane's registers are numbered in bytes for a and b, in words for c. */
+typedef struct simt_place {
+    uint32_t row, column;
+} simt_place;
+
+/* d = a * b + c; a is [n_row, n_depth], b is [n_depth, n_column]; d lies where c lies. */
+typedef struct simt_matrix {
+    simt_collective base;
+    uint32_t n_row, n_column, n_depth;
+    uint32_t a_words, b_words, c_words; /* registers of a lane */
+    simt_place (*a)(uint32_t lane, uint32_t i);
+    simt_place (*b)(uint32_t lane, uint32_t i);
+    simt_place (*c)(uint32_t lane, uint32_t i);
+} simt_matrix;
+
+extern const simt_matrix simt_mma_m8n8k16, simt_mma_m16n8k16, simt_wmma_gfx11, simt_wmma_gfx12,
+    simt_mfma_16x16x16, simt_mfma_16x16x32;
+/* All of them; the last is NULL. */
+extern const simt_matrix *const simt_matrices[];
+
+/* Executes the instruction on this lane's registers; c becomes d. The wave's lanes call it
+ * together. Lanes that hold the same element must have the same bits there: otherwise all of d is
+ * undefined, and has a pattern. */
+void simt_matrix_execute(const simt_matrix *what, const uint32_t *a, const uint32_t *b, int32_t *c);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
