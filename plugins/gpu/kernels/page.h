@@ -3,7 +3,8 @@
  * page.h: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
  * cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
  * plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len, then the offsets of K's
- * scales, V's codes and V's scales in a head's region.
+ * scales, V's codes and V's scales in a head's region. To page_len 1 << 16 is added where a page has
+ * page_len slots even if they are fewer than 4: recurrent states.
  */
 #ifndef TANDEM_GPU_PAGE_H
 #define TANDEM_GPU_PAGE_H
@@ -64,8 +65,8 @@ struct Page : Kernel {
     static constexpr int STEP_N_JOB = 6;
 
     int page_count() { return args.word[0]; }
-    int page_len() { return args.word[3]; }
-    int page_slots() { return max(args.word[3], 4); }
+    int page_len() { return args.word[3] & 0xffff; }
+    int page_slots() { return args.word[3] >> 16 != 0 ? page_len() : max(page_len(), 4); }
     u64 page_region(u64 state, int page, int head) {
         return state + u64(page) * u64(args.word[1]) + u64(uint(head) * uint(args.word[2]));
     }

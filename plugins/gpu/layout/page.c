@@ -8,7 +8,8 @@
 
 enum {
     UNIT = 16,
-    MAX_HEAD_DIM = 1024 /* a row of floats and one of codes take 8 KiB of shared memory */
+    MAX_HEAD_DIM = 1024,   /* a row of floats and one of codes take 8 KiB of shared memory */
+    MAX_UNIT_LEN = 1 << 20 /* of recurrent states */
 };
 
 static int64_t round_up(int64_t n, int64_t unit) {
@@ -46,11 +47,9 @@ static int64_t side_place(gpu_page_side *side, int32_t n_slot, int64_t off) {
 tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_page *page_out,
                         tdm_error *err) {
     int32_t page_len = desc->page_len != 0 ? desc->page_len : TDM_KV_PAGE_LEN_DEFAULT;
-    tdm_status status = tdm_kv_page_check(desc, MAX_HEAD_DIM, err);
+    bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
+    tdm_status status = tdm_kv_page_check(desc, is_recurrent ? MAX_UNIT_LEN : MAX_HEAD_DIM, err);
     if (status != TDM_OK) return status;
-    if ((desc->flags & TDM_KV_RECURRENT) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s: recurrent states are not supported; the CPU keeps them", target->name);
     if ((desc->flags & TDM_KV_IN_HOST) != 0 && !target->is_host)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: the cache is in the host's memory, which this device's kernels do not "
@@ -58,7 +57,7 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
                         target->name);
     gpu_page page = {.n_head_kv = desc->n_head_kv,
                      .page_len = page_len,
-                     .n_slot = page_len < 4 ? 4 : page_len,
+                     .n_slot = page_len < 4 && !is_recurrent ? 4 : page_len,
                      .v_from_k = (desc->flags & TDM_KV_V_FROM_K) != 0,
                      .k = side_make(desc->type_k, desc->head_dim_k)};
     if ((desc->flags & TDM_KV_ROTATE_K) != 0 && page.k.n_block > 0)

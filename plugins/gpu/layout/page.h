@@ -5,7 +5,9 @@
  *
  * Mental model. A page has one region for each KV head. A region has planes, each at a multiple of
  * 16 bytes: codes of K, scales of K, codes of V, scales of V; with V_FROM_K only K's. A plane of
- * scales ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4.
+ * scales ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4. A page of
+ * recurrent states has one slot: the floats of a unit lie in canonical order, and each unit begins
+ * at a multiple of 16 bytes.
  *
  *   codes of K   [unit][slot] of 16 bytes. A unit is the 16 code bytes of a block (q8_0: of half a
  *                block) or 16 bytes of plain elements. A thread that owns a slot computes a whole dot

@@ -47,7 +47,7 @@ tdm_status gpu_cache_words(const gpu_emit *e, const gpu_cache *cache, int32_t *w
     const gpu_page *page = &cache->page;
     word[1] = page->page_size;
     word[2] = page->head_size;
-    word[3] = page->page_len;
+    word[3] = page->page_len + (page->n_slot < 4 ? 1 << 16 : 0);
     word[4] = page->k.scale_off;
     word[5] = page->v.code_off;
     word[6] = page->v.scale_off;

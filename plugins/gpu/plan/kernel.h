@@ -24,6 +24,7 @@
     GPU_KERNEL_LIST_VALUES(KERNEL) \
     GPU_KERNEL_LIST_PRODUCTS(KERNEL) \
     GPU_KERNEL_LIST_CACHE(KERNEL) \
+    GPU_KERNEL_LIST_RECURRENT(KERNEL) \
     GPU_KERNEL_LIST_WIRE(KERNEL) \
     GPU_KERNEL_LIST_LIMITS(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
@@ -77,6 +78,31 @@
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
     KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(taken(or_one(spec[0]), 4)))
+
+/* The ops on recurrent states: ops/recurrent.c. */
+#define GPU_KERNEL_LIST_RECURRENT(KERNEL) \
+    /* CONV1D, an invocation for each channel and token. Operands dst (contiguous), x, w, bias, step, \
+     * state. Words: channels, tokens, n_seq of the step block, slots, stride[2] of x, stride[2] of w, \
+     * stride of bias, first_tok_off, rs_read_off, rs_write_off, unit_len[8]. Spec: 0 = k, 1 = 1 where \
+     * it has a bias, 2 = segments. */ \
+    KERNEL(CONV1D, conv1d, 6, 0x21, RT_SHARED(0)) \
+    /* What LINEAR_SCAN reads for all rows of its matrices, in one table: for each sequence its first \
+     * token, the end of its tokens and the slot that it starts from, for each token the slot that it \
+     * is stored in and 1 where it belongs to a sequence, to a multiple of 4 words; then f32: \
+     * beta [n_v, n_tok], rates [n_rate, n_v, n_rate_tok], factors [n_factor, n_v]. A slot that is \
+     * absent, or stored again later, is -1. Operands table, g, a, beta, step. Words: n_seq, n_tok, \
+     * n_v, n_rate, n_factor, n_rate_tok, stride[3] of g, stride[2] of a, stride of beta over heads and \
+     * tokens, slots, first_tok_off, rs_read_off, rs_write_off, words before the f32. Spec: \
+     * 0 = gpu_scan_decay, 1 = 1 where there is beta. An invocation for each number. */ \
+    KERNEL(LINEAR_SCAN_TABLE, linear_scan_table, 5, 0x1, RT_SHARED(0)) \
+    /* LINEAR_SCAN. `lanes` threads divide the dk elements of spec 3 rows of a matrix, spec 2 times 4 \
+     * each. A workgroup for some rows of a sequence; after those of the last sequence, workgroups for \
+     * the tokens of none. Operands dst (contiguous), q, k, v, table, state. Words: n_tok, n_seq, n_v, \
+     * dv, heads_per_k, first_head - first_head_k * heads_per_k, matrices of a unit, page_size, bytes \
+     * of a unit, words of the table before the f32, stride[3] of q, of k and of v. Spec: 0 = dk, \
+     * 1 = lanes, a power of two, 2 = steps of 4 elements, 3 = rows, 4 = gpu_scan_decay, \
+     * 5 = gpu_scan_flag, 6 = scale as the bits of f32. */ \
+    KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0))
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
@@ -250,6 +276,23 @@ typedef enum gpu_sort_stage {
     GPU_SORT_MERGE,    /* the strides below 1024 */
     GPU_SORT_STORE     /* the k first of each row */
 } gpu_sort_stage;
+
+/* How the matrices of a scan decay: rates and factors of its table. */
+typedef enum gpu_scan_decay {
+    GPU_SCAN_DECAY_ONE = 0, /* by one rate for each head and token */
+    GPU_SCAN_DECAY_EACH,    /* by a rate for each of dk elements */
+    GPU_SCAN_DECAY_FACTOR   /* by exp(rate * factor), a factor for each of dk elements */
+} gpu_scan_decay;
+
+/* Aligned: each four elements of a row lie at a multiple of 16 bytes. */
+typedef enum gpu_scan_flag {
+    GPU_SCAN_BETA = 1,     /* there is beta */
+    GPU_SCAN_TILED = 2,    /* is_tiled of tdm_scan_params */
+    GPU_SCAN_CONSTANT = 4, /* rates do not depend on the token */
+    GPU_SCAN_ALIGNED_STATE = 8,
+    GPU_SCAN_ALIGNED_Q = 16,
+    GPU_SCAN_ALIGNED_K = 32
+} gpu_scan_flag;
 
 /* What crosses in a sum. */
 typedef enum gpu_wire { GPU_WIRE_F32 = 0, GPU_WIRE_F16, GPU_WIRE_BF16, GPU_WIRE_Q8_0 } gpu_wire;

@@ -21,6 +21,16 @@ static double attention_ops(const gpu_step *step) {
     return tokens * heads / kv_heads * (double)step->operand[2].size;
 }
 
+/* Each sequence reads a slot and writes one. Each token multiplies each element of the matrices three
+ * times. */
+static gpu_work scan_work(const gpu_step *step, double bytes) {
+    const double matrices = (double)step->word[2] * step->word[3] * step->spec[0];
+    gpu_work work = {.bytes = bytes - (double)step->operand[5].size, .is_upper = true};
+    work.bytes += 2.0 * step->word[1] * step->word[7];
+    if (step->word[0] > FEW) work.ops = 3 * matrices * step->word[0];
+    return work;
+}
+
 gpu_work gpu_step_work(const gpu_step *step) {
     gpu_work work = {0};
     for (int i = 0; i < GPU_MAX_OPERAND; i++) work.bytes += (double)step->operand[i].size;
@@ -40,6 +50,8 @@ gpu_work gpu_step_work(const gpu_step *step) {
         if (step->word[7] > FEW) work.ops = attention_ops(step);
         work.is_upper = true;
         break;
+    case GPU_KERNEL_LINEAR_SCAN: return scan_work(step, work.bytes);
+    case GPU_KERNEL_CONV1D:
     case GPU_KERNEL_KV_WRITE:
     case GPU_KERNEL_KV_SHIFT:
     case GPU_KERNEL_KV_COPY:

@@ -68,6 +68,18 @@ static int32_t part_size_get(const int32_t *spec) {
     return size;
 }
 
+/* Entries of LINEAR_SCAN: steps of 4 elements, spec 2, and rows, spec 3. */
+static const struct { int32_t steps, rows; } scan_sizes[] = {{1, 1}, {1, 4}, {4, 1}, {4, 4}};
+enum { N_SCAN_SIZE = sizeof scan_sizes / sizeof scan_sizes[0] };
+
+static int32_t scan_size_get(const int32_t *spec) {
+    int32_t size = 0;
+    while (size < N_SCAN_SIZE &&
+           (scan_sizes[size].steps != spec[2] || scan_sizes[size].rows != spec[3]))
+        size++;
+    return size < N_SCAN_SIZE ? size : MAX_SIZE;
+}
+
 /* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
 static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
@@ -75,18 +87,23 @@ static int32_t size_get(const gpu_step *step) {
         size = part_size_get(step->spec);
         return size < N_PART_SIZE ? size : MAX_SIZE;
     }
+    if (step->kernel == GPU_KERNEL_LINEAR_SCAN) return scan_size_get(step->spec);
     if (has_sizes(step->kernel))
         while (size < MAX_SIZE && 1 << size != step->spec[3]) size++;
     return size;
 }
 
-/* The entry: named as its module, with the columns of its tiles or its part_sizes behind. */
+/* The entry: named as its module, with the columns of its tiles, its part_sizes or its scan_sizes
+ * behind. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)part_sizes[size].rows,
                  (int)part_sizes[size].own);
+    else if (step->kernel == GPU_KERNEL_LINEAR_SCAN)
+        snprintf(symbol + n, 64 - n, "_%d_%d", (int)scan_sizes[size].steps,
+                 (int)scan_sizes[size].rows);
     else if (has_sizes(step->kernel))
         snprintf(symbol + n, 64 - n, "_%d", (int)step->spec[3]);
 }

@@ -3,7 +3,8 @@
 // page.glsl: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
 // cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
 // plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len, then the offsets of K's
-// scales, V's codes and V's scales in a head's region.
+// scales, V's codes and V's scales in a head's region. To page_len 1 << 16 is added where a page has
+// page_len slots even if they are fewer than 4: recurrent states.
 
 // tdm_type
 const int TYPE_F32 = 0;
@@ -58,10 +59,10 @@ int page_count() {
     return args.word[0];
 }
 int page_len() {
-    return args.word[3];
+    return args.word[3] & 0xffff;
 }
 int page_slots() {
-    return max(args.word[3], 4);
+    return args.word[3] >> 16 != 0 ? page_len() : max(page_len(), 4);
 }
 uint64_t page_region(uint64_t state, int page, int head) {
     return state + uint64_t(page) * uint64_t(args.word[1]) + uint64_t(uint(head) * uint(args.word[2]));
