@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arch_scene.h: the fixtures of archs.txt as models: which there are, what tokens they are given,
+ * their files, and their logits beside llama.cpp's. It bounds nothing: the tests do.
+ *
+ * The headers and llama.cpp's logits are those of ../shared/archs. Where that is absent, they are
+ * those of tests/model/archs: a few of each family, with the last rows of logits.
+ */
+#ifndef TANDEM_TESTS_MODEL_ARCH_SCENE_H
+#define TANDEM_TESTS_MODEL_ARCH_SCENE_H
+
+#include "llm/arch/arch.h"
+#include "tests/model/rig.h"
+
+enum { ARCH_N_TOK = 48, ARCH_MAX_FIXTURE = 200 };
+
+typedef struct arch_fixture {
+    char name[48];  /* "ARCH-KIND" */
+    bool is_listed; /* it must run */
+} arch_fixture;
+
+typedef struct arch_scene {
+    arch_fixture fixtures[ARCH_MAX_FIXTURE];
+    int n_fixture;
+    int32_t tokens[ARCH_N_TOK];
+    const char *folder;        /* of the headers, from the root of the source tree */
+    const char *logits_folder; /* of llama.cpp's logits, likewise or an absolute path */
+    int seed;                  /* of the weights */
+    int n_compared;            /* tokens that are compared with llama.cpp, from the first on */
+} arch_scene;
+
+/* Reads the lists; false, with a line on standard error, where one cannot be read. The weights are
+ * those of seed 1, and the logits those that are stored of it. */
+bool arch_scene_read(arch_scene *scene);
+/* Writes the fixture's model to `path`. False where its header is not there; fails the running test
+ * where it is damaged. */
+bool arch_scene_write(const arch_scene *scene, const arch_fixture *f, const char *path);
+/* The file of the fixture's model, valid until the next call; NULL where its header is not there. */
+const char *arch_scene_model(const arch_scene *scene, const arch_fixture *f);
+
+/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, `n_each` of them in a batch, which a context
+ * of 512 tokens computes n_ubatch at a time. type_k and type_v are the cache's; NULL = f32. */
+void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type *type_k,
+                       const tdm_type *type_v, int n_ubatch, int n_each, float *rows_out);
+/* Whether K and V of its cache have one type. */
+bool arch_scene_is_latent(llm_model *model);
+/* Room for these logits; the caller frees it. */
+float *arch_scene_rows(const llm_model *model);
+/* NMSE of such logits against llama.cpp's, which may be those of the last tokens only. */
+double arch_scene_nmse(const arch_scene *scene, const arch_fixture *f, const llm_model *model,
+                       const float *rows);
+
+#endif
