@@ -86,10 +86,10 @@ static tdm_status slot_upload(const tdm_buffer_ops *ops, tdm_buffer *buffer, con
 }
 
 tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu_excerpt *excerpt,
-                         void *const *bytes, vk_slots *slots, tdm_error *err) {
+                         tdm_buffer *state, void *const *bytes, vk_slots *slots, tdm_error *err) {
     const tdm_buffer_ops *ops = plugin->buffer;
     tdm_status status = TDM_OK;
-    *slots = (vk_slots){.plugin = plugin, .n_slot = excerpt->graph.n_slot};
+    *slots = (vk_slots){.plugin = plugin, .n_slot = excerpt->graph.n_slot, .state = state};
     slots->bindings = calloc((size_t)slots->n_slot + 1, sizeof *slots->bindings);
     if (slots->bindings == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vulkan: no memory");
     for (int32_t i = 0; i < excerpt->graph.n_value && status == TDM_OK; i++) {
@@ -98,6 +98,10 @@ tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu
         const tdm_tensor_desc desc = desc_of(v);
         tdm_binding *binding = &slots->bindings[v->slot];
         binding->size = tdm_tensor_canonical_size(desc.type, v->ne);
+        if (v->kind == TDM_VALUE_STATE) {
+            binding->buffer = state;
+            continue;
+        }
         if (v->usage != 0 && TDM_HAS(ops, tensor_size))
             status = ops->tensor_size(device, &desc, &binding->size, err);
         const tdm_buffer_params params = {
@@ -115,7 +119,8 @@ tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu
 
 void vk_slots_free(vk_slots *slots) {
     for (int32_t i = 0; slots->bindings != NULL && i < slots->n_slot; i++)
-        slots->plugin->buffer->free(slots->bindings[i].buffer);
+        if (slots->bindings[i].buffer != slots->state)
+            slots->plugin->buffer->free(slots->bindings[i].buffer);
     free(slots->bindings);
     *slots = (vk_slots){0};
 }

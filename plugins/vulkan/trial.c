@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/vulkan/oracle.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/plan.h"
-#include "plugins/vulkan/verdict.h"
+#include "plugins/vulkan/trial.h"
 #include "quant/convert.h"
 
 enum { MAX_COUNT = 1 << 25 /* elements of a trial */, MAX_WORK = 1 << 27 /* multiply-adds */ };
@@ -20,14 +19,8 @@ static const double max_nmse = 1e-3;
 /* Of ids: where two scores nearly tie, the two may choose differently. */
 static const double max_other_ids = 0.02;
 
-static const tdm_plugin our_tables = {
+const tdm_plugin vk_trial_tables = {
     .struct_size = sizeof(tdm_plugin), .name = "vulkan", .buffer = &vk_buffer_ops};
-
-struct vk_trial {
-    vk_device *device;
-    vk_oracle oracle;
-    bool has_no_oracle;
-};
 
 vk_trial *vk_trial_create(vk_device *device) {
     vk_trial *trial = calloc(1, sizeof *trial);
@@ -43,13 +36,12 @@ void vk_trial_destroy(vk_trial *trial) {
 
 /* ---- Bytes of values ------------------------------------------------------------------------- */
 
-static void bytes_free(void **bytes, int32_t n) {
+void vk_trial_bytes_free(void **bytes, int32_t n) {
     for (int32_t i = 0; bytes != NULL && i < n; i++) free(bytes[i]);
     free(bytes);
 }
 
-/* Of the values of two kinds; filled where they are read. NULL without memory. */
-static void **bytes_make(const gpu_excerpt *x, bool is_output) {
+void **vk_trial_bytes(const gpu_excerpt *x, bool is_output) {
     int32_t n = x->graph.n_value;
     void **bytes = calloc((size_t)n + 1, sizeof *bytes);
     for (int32_t i = 0; bytes != NULL && i < n; i++) {
@@ -59,7 +51,7 @@ static void **bytes_make(const gpu_excerpt *x, bool is_output) {
         if (v->slot < 0 || !is_wanted) continue;
         bytes[i] = calloc(1, tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + 1);
         if (bytes[i] != NULL && (is_output || gpu_excerpt_fill(x, i, bytes[i]))) continue;
-        bytes_free(bytes, n);
+        vk_trial_bytes_free(bytes, n);
         return NULL;
     }
     return bytes;
@@ -75,11 +67,11 @@ static tdm_status outputs_read(const vk_slots *slots, const gpu_excerpt *x, void
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static tdm_status oracle_run(vk_trial *trial, const gpu_excerpt *x, void *const *in, void **out,
-                             tdm_error *err) {
+tdm_status vk_trial_on_cpu(vk_trial *trial, const gpu_excerpt *x, tdm_buffer *state,
+                           void *const *in, void **out, tdm_error *err) {
     const vk_oracle *oracle = &trial->oracle;
     vk_slots slots;
-    tdm_status status = vk_slots_make(oracle->plugin, oracle->device, x, in, &slots, err);
+    tdm_status status = vk_slots_make(oracle->plugin, oracle->device, x, state, in, &slots, err);
     if (status == TDM_OK)
         status = oracle->plugin->device->graph_compute_sync(oracle->device, &x->graph,
                                                             slots.bindings, slots.n_slot, err);
@@ -101,13 +93,13 @@ static tdm_status queue_run(vk_device *device, tdm_queue *queue, tdm_plan *plan,
     return status;
 }
 
-/* Takes the steps. */
-static tdm_status device_run(vk_device *device, const gpu_excerpt *x, gpu_plan *steps,
-                             void *const *in, void **out, tdm_error *err) {
+tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps,
+                              tdm_buffer *state, void *const *in, void **out, tdm_error *err) {
+    vk_device *device = trial->device;
     vk_slots slots;
     tdm_queue *queue = NULL;
     tdm_plan *plan = NULL;
-    tdm_status status = vk_slots_make(&our_tables, device, x, in, &slots, err);
+    tdm_status status = vk_slots_make(&vk_trial_tables, device, x, state, in, &slots, err);
     if (status == TDM_OK) status = vk_queue_ops.create(device, &queue, err);
     if (status == TDM_OK)
         status = vk_queue_plan(queue, steps, &plan, err);
@@ -123,8 +115,7 @@ static tdm_status device_run(vk_device *device, const gpu_excerpt *x, gpu_plan *
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* NaN agrees with NaN, and an infinity with the same one; else the difference counts. */
-static bool floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n) {
+bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n) {
     float a[256], b[256];
     size_t size = tdm_type_row_size(type, 256);
     double error = 0, sum = 0;
@@ -159,7 +150,7 @@ static bool outputs_agree(const gpu_excerpt *x, void *const *got, void *const *w
         int64_t n = tdm_shape_count(v->ne);
         if (got[i] == NULL || tdm_type_get_info((tdm_type)v->type).is_quantized) continue;
         if (v->type == TDM_TYPE_I32 ? !ids_agree(got[i], want[i], n)
-                                    : !floats_agree((tdm_type)v->type, got[i], want[i], n))
+                                    : !vk_trial_floats_agree((tdm_type)v->type, got[i], want[i], n))
             return false;
     }
     return true;
@@ -170,20 +161,22 @@ static bool outputs_agree(const gpu_excerpt *x, void *const *got, void *const *w
 /* Takes the steps. */
 static vk_verdict excerpt_try(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps) {
     int32_t n = x->graph.n_value;
-    void **in = bytes_make(x, false), **got = bytes_make(x, true), **want = bytes_make(x, true);
+    void **in = vk_trial_bytes(x, false), **got = vk_trial_bytes(x, true),
+         **want = vk_trial_bytes(x, true);
     vk_verdict verdict = VK_VERDICT_NONE;
     tdm_error err = {0};
     tdm_status status = TDM_RESOURCE_EXHAUSTED;
-    if (in != NULL && got != NULL && want != NULL) status = oracle_run(trial, x, in, want, &err);
+    if (in != NULL && got != NULL && want != NULL)
+        status = vk_trial_on_cpu(trial, x, NULL, in, want, &err);
     if (status == TDM_OK)
-        status = device_run(trial->device, x, steps, in, got, &err);
+        status = vk_trial_on_device(trial, x, steps, NULL, in, got, &err);
     else
         gpu_plan_destroy(steps);
     if (status == TDM_OK)
         verdict = outputs_agree(x, got, want) ? VK_VERDICT_RIGHT : VK_VERDICT_WRONG;
-    bytes_free(in, n);
-    bytes_free(got, n);
-    bytes_free(want, n);
+    vk_trial_bytes_free(in, n);
+    vk_trial_bytes_free(got, n);
+    vk_trial_bytes_free(want, n);
     return verdict;
 }
 
@@ -194,30 +187,25 @@ static bool has_pipeline(const vk_device *device, const gpu_plan *steps, const g
     return false;
 }
 
-/* The steps of an excerpt that uses the pipeline and costs little; NULL where it does not. */
-static gpu_plan *excerpt_plan(vk_trial *trial, const gpu_excerpt *x, const gpu_step *step) {
+gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,
+                        const gpu_step *step) {
     vk_device *device = trial->device;
-    const tdm_host_graph_ops *graph_ops = device->instance->host->graph;
-    gpu_target target;
     gpu_plan *steps = NULL;
-    if (gpu_excerpt_count(x) > MAX_COUNT || gpu_excerpt_work(x) > MAX_WORK ||
-        graph_ops->verify(&x->graph, NULL) != TDM_OK)
+    if (device->instance->host->graph->verify(&x->graph, NULL) != TDM_OK ||
+        gpu_plan_create(target, &x->graph, &steps, NULL) != TDM_OK)
         return NULL;
-    vk_verdicts_target(device, &target);
-    if (gpu_plan_create(&target, &x->graph, &steps, NULL) != TDM_OK) return NULL;
     if (has_pipeline(device, steps, step)) return steps;
     gpu_plan_destroy(steps);
     return NULL;
 }
 
-/* A list with the same steps, for the caller of a trial. */
-static gpu_plan *steps_copy(const gpu_plan *steps) {
+gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n) {
     gpu_plan *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return NULL;
-    copy->steps = malloc(((size_t)steps->n_step + 1) * sizeof *copy->steps);
+    copy->steps = malloc(((size_t)n + 1) * sizeof *copy->steps);
     if (copy->steps != NULL) {
-        memcpy(copy->steps, steps->steps, (size_t)steps->n_step * sizeof *copy->steps);
-        copy->n_step = steps->n_step;
+        memcpy(copy->steps, steps, (size_t)n * sizeof *copy->steps);
+        copy->n_step = n;
     }
     return copy;
 }
@@ -230,20 +218,39 @@ static bool has_oracle(vk_trial *trial) {
     return !trial->has_no_oracle;
 }
 
-vk_verdict vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
-                        const gpu_step *step, gpu_plan **steps_out) {
-    *steps_out = NULL;
-    if (!has_oracle(trial)) return VK_VERDICT_NONE;
+/* Of a step whose node computes with values alone. */
+static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
+                                    const uint8_t *has_step, const gpu_step *step) {
+    vk_trial_result result = {.verdict = VK_VERDICT_UNTRIED};
+    gpu_target target;
+    vk_verdicts_target(trial->device, &target);
     for (int small = 1; small >= 0; small--) {
         gpu_excerpt *x = gpu_excerpt_make(graph, has_step, step->node, small);
-        gpu_plan *steps = x != NULL ? excerpt_plan(trial, x, step) : NULL;
+        gpu_plan *steps = NULL;
+        if (x != NULL && gpu_excerpt_count(x) <= MAX_COUNT && gpu_excerpt_work(x) <= MAX_WORK)
+            steps = vk_trial_plan(trial, &target, x, step);
         if (steps != NULL) {
-            *steps_out = steps_copy(steps);
-            vk_verdict verdict = excerpt_try(trial, x, steps);
-            gpu_excerpt_free(x);
-            return verdict;
+            result.tried = vk_trial_steps(steps->steps, steps->n_step);
+            result.verdict = excerpt_try(trial, x, steps);
         }
         gpu_excerpt_free(x);
+        if (steps != NULL) return result;
     }
-    return VK_VERDICT_UNTRIED;
+    return result;
+}
+
+static bool is_of_cache(int32_t kernel) {
+    switch (kernel) {
+#define KERNEL_CASE(NAME, ...) case GPU_KERNEL_##NAME:
+        GPU_KERNEL_LIST_CACHE(KERNEL_CASE) return true;
+#undef KERNEL_CASE
+    default: return false;
+    }
+}
+
+vk_trial_result vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
+                             const gpu_plan *plan, const gpu_step *step) {
+    if (!has_oracle(trial)) return (vk_trial_result){.verdict = VK_VERDICT_NONE};
+    return is_of_cache(step->kernel) ? vk_trial_cache(trial, graph, plan, step)
+                                     : values_trial(trial, graph, has_step, step);
 }

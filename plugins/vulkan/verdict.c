@@ -162,7 +162,8 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
 }
 
 /* A refused fusion is planned as single nodes by itself. Products have several kernels: without
- * integer dot products, lanes and tiles, all are done by PRODUCT_ROW. */
+ * integer dot products, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three kernels
+ * that each can do all. */
 void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     *target_out = device->target;
@@ -180,6 +181,12 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
             strcmp(v->list.rows[i].kernel, "product_row_dot") == 0 ||
             strcmp(v->list.rows[i].kernel, "product_tile_dot") == 0)
             target_out->has_dot8 = false;
+        if (strcmp(v->list.rows[i].kernel, "attention_lane") == 0)
+            target_out->attention.has_no_lanes = true;
+        if (strcmp(v->list.rows[i].kernel, "attention_part") == 0)
+            target_out->attention.has_no_parts = true;
+        if (strcmp(v->list.rows[i].kernel, "attention_tile") == 0)
+            target_out->attention.has_no_tiles = true;
     }
     pthread_mutex_unlock(&v->mutex);
 }
@@ -191,31 +198,44 @@ typedef struct round_count {
     int32_t n_right, n_wrong, n_untried;
 } round_count;
 
-/* The trial ran several steps. A result that is right makes all of them right. One that is wrong is
- * the fault of the last one that is not known to be right. Without memory for the rows nothing was
- * found: a plan that is made again would use and try the same pipeline without end. */
-static void verdicts_add(vk_device *device, const gpu_step *step, const gpu_plan *tried,
-                         vk_verdict verdict, round_count *count) {
-    const gpu_step *blamed = step;
-    if (!rows_reserve(device->verdicts, 1 + (tried != NULL ? tried->n_step : 0))) return;
-    for (int32_t i = 0; tried != NULL && i < tried->n_step; i++) {
-        if (is_known(device->verdicts, vk_pipeline_hash(device, &tried->steps[i]))) continue;
-        blamed = &tried->steps[i];
-        if (verdict != VK_VERDICT_RIGHT) continue;
-        row_add(device, blamed, verdict);
-        count->n_right++;
-    }
-    if (verdict == VK_VERDICT_RIGHT) return;
-    row_add(device, blamed, verdict);
-    if (verdict == VK_VERDICT_UNTRIED) count->n_untried++;
-    if (verdict != VK_VERDICT_WRONG) return;
+static void wrong_log(const vk_device *device, const gpu_step *step) {
     const tdm_host *host = device->instance->host;
-    count->n_wrong++;
     host->log(host->context, TDM_LOG_WARN,
               "%s (%s, %s): kernel %s gives wrong results with this driver: it is not used. "
               "Where its op is refused, start again: the CPU then computes it",
               device->name, device->facts->properties.deviceName, device->facts->driver,
-              gpu_kernel_name(blamed->kernel));
+              gpu_kernel_name(step->kernel));
+}
+
+/* Adds a verdict on a step that has none. */
+static void verdict_add(vk_device *device, const gpu_step *step, vk_verdict verdict,
+                        round_count *count) {
+    if (is_known(device->verdicts, vk_pipeline_hash(device, step))) return;
+    row_add(device, step, verdict);
+    if (verdict == VK_VERDICT_RIGHT) count->n_right++;
+    if (verdict == VK_VERDICT_UNTRIED) count->n_untried++;
+    if (verdict != VK_VERDICT_WRONG) return;
+    count->n_wrong++;
+    wrong_log(device, step);
+}
+
+/* The trial ran several steps. A result that is right makes all of them right. One that is wrong is
+ * the fault of the last one that is not known to be right, or of all that are not, as the trial
+ * says. Without memory for the rows nothing was found: a plan that is made again would use and try
+ * the same pipeline without end. */
+static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial_result *result,
+                         round_count *count) {
+    const gpu_plan *tried = result->tried;
+    const gpu_step *blamed = step;
+    int32_t n = tried != NULL ? tried->n_step : 0;
+    if (!rows_reserve(device->verdicts, 1 + n)) return;
+    for (int32_t i = 0; i < n; i++) {
+        if (is_known(device->verdicts, vk_pipeline_hash(device, &tried->steps[i]))) continue;
+        blamed = &tried->steps[i];
+        if (result->verdict == VK_VERDICT_RIGHT || result->blames_all)
+            verdict_add(device, blamed, result->verdict, count);
+    }
+    verdict_add(device, blamed, result->verdict, count);
 }
 
 static void round_end(vk_device *device, const round_count *count, int64_t start_ms,
@@ -253,11 +273,10 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
     if (v->trial == NULL) v->trial = vk_trial_create(device);
     for (int32_t i = 0; i < steps->n_step && v->trial != NULL; i++) {
         const gpu_step *step = &steps->steps[i];
-        gpu_plan *tried = NULL;
         if (is_known(v, vk_pipeline_hash(device, step))) continue;
-        vk_verdict verdict = vk_trial_run(v->trial, graph, has_step, step, &tried);
-        if (verdict != VK_VERDICT_NONE) verdicts_add(device, step, tried, verdict, &count);
-        gpu_plan_destroy(tried);
+        vk_trial_result result = vk_trial_run(v->trial, graph, has_step, steps, step);
+        if (result.verdict != VK_VERDICT_NONE) verdicts_add(device, step, &result, &count);
+        gpu_plan_destroy(result.tried);
         if (atomic_load(&device->is_lost)) break;
     }
     round_end(device, &count, start_ms, clock_ms());

@@ -37,10 +37,19 @@ typedef struct vk_trial vk_trial;
 vk_trial *vk_trial_create(vk_device *device);
 void vk_trial_destroy(vk_trial *trial);
 
-/* Runs a small graph made around node `node` that uses the pipeline of `step`, on both. The steps
- * of the small graph go to *steps_out, to be freed with gpu_plan_destroy; NULL where it was not
- * run. */
-vk_verdict vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
-                        const gpu_step *step, gpu_plan **steps_out);
+/* What a trial found out. */
+typedef struct vk_trial_result {
+    vk_verdict verdict;
+    gpu_plan
+        *tried; /* the steps that ran, to be freed with gpu_plan_destroy; NULL where none did */
+    /* A wrong result is the fault of all steps of `tried` that are not known to be right; else of the
+     * last one of them */
+    bool blames_all;
+} vk_trial_result;
+
+/* Runs a small graph made around the node of `step`, a step of `plan`, that uses its pipeline, on
+ * both. has_step[n_node]: nodes with a step in the plan. */
+vk_trial_result vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
+                             const gpu_plan *plan, const gpu_step *step);
 
 #endif

@@ -18,11 +18,15 @@ config plain
 config lanes 'test-limits = wrong=product_lane'
 config rows 'test-limits = wrong=row'
 config dots 'test-limits = dot=any wrong=product_row_dot'
+config walk 'test-limits = wrong=attention_lane'
+config write 'test-limits = wrong=kv_write'
 
-# text NAME DEVICE OUT: writes a greedy text; messages are in $work/err.
+# text NAME DEVICE OUT [OPTION...]: writes a greedy text; messages are in $work/err.
 text() {
-    "$tandem" run --config "$work/$1.ini" --device "$2" -m "$model" -p "Once upon a time" -n 16 --temp 0 \
-        --verbose >"$work/$3" 2>"$work/err"
+    config=$1 device=$2 out=$3
+    shift 3
+    "$tandem" run --config "$work/$config.ini" --device "$device" -m "$model" -p "Once upon a time" -n 16 \
+        --temp 0 --verbose "$@" >"$work/$out" 2>"$work/err"
 }
 says() { # WHAT PATTERN
     grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(grep -v 'plan of' "$work/err")"
@@ -34,6 +38,7 @@ silent() { # WHAT PATTERN
 text plain cpu text.cpu || fail "cpu: $(cat "$work/err")"
 text plain v text.first || fail "first start: $(cat "$work/err")"
 says "first start" 'pipelines checked against the CPU in .*: [1-9][0-9]* right, 0 wrong'
+silent "first start" ' [1-9][0-9]* wrong\| [1-9][0-9]* without a check'
 same "$work/text.cpu" "$work/text.first" "text of the first start"
 text plain v text.second || fail "second start: $(cat "$work/err")"
 silent "second start" 'pipelines checked'
@@ -46,6 +51,21 @@ same "$work/text.cpu" "$work/text.lanes" "text with plainer products"
 text dots v text.dots || fail "a wrong product of bytes: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.dots" "text without products of bytes"
 says "a wrong product of bytes" ', [1-9][0-9]* wrong'
+
+# A wrong kernel of attention: the others are right, so that it alone is not used.
+text plain cpu text.cpu.q -ctk q8_0 -ctv q4_0 || fail "cpu, quantised cache: $(cat "$work/err")"
+text walk v text.walk -ctk q8_0 -ctv q4_0 || fail "a wrong attention: $(cat "$work/err")"
+same "$work/text.cpu.q" "$work/text.walk" "text with another kernel of attention"
+says "a wrong attention" 'kernel attention_lane gives wrong results with this driver'
+says "a wrong attention" ' right, 1 wrong, 0 without a check'
+silent "a wrong attention" 'kernel attention_[^l]\| kernel kv_'
+
+# A wrong kernel of the cache.
+text write v text.write && fail "a wrong KV_WRITE was used: $(cat "$work/text.write")"
+says "a wrong KV_WRITE" 'error: vulkan0: KV_WRITE (node [0-9]*): kernel kv_write gives wrong results'
+text write v text.write || fail "a refused KV_WRITE: $(cat "$work/err")"
+says "a refused KV_WRITE" 'v does not run kv_write .* it runs on cpu'
+same "$work/text.cpu" "$work/text.write" "text with a refused KV_WRITE"
 
 # An op that has no other kernel.
 text rows v text.rows && fail "a wrong norm was used: $(cat "$work/text.rows")"

@@ -4,6 +4,8 @@
  */
 #include "plugins/gpu/layout/page.h"
 
+#include <string.h>
+
 #include "core/base/kv_check.h"
 
 enum {
@@ -32,16 +34,22 @@ static gpu_page_side side_make(tdm_type type, int32_t head_dim) {
     return side;
 }
 
+static bool has_min(tdm_type type) {
+    return type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
+}
+
+static bool has_fifth(tdm_type type) {
+    return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
+}
+
 /* Places a side's planes behind `off`; returns the end. */
 static int64_t side_place(gpu_page_side *side, int32_t n_slot, int64_t off) {
-    bool has_min = side->type == TDM_TYPE_Q4_1 || side->type == TDM_TYPE_Q5_1;
-    bool has_fifth = side->type == TDM_TYPE_Q5_0 || side->type == TDM_TYPE_Q5_1;
     int64_t n = (int64_t)side->n_block * n_slot;
     side->code_off = (int32_t)off;
     off += (int64_t)side->n_unit * n_slot * UNIT;
     side->scale_off = (int32_t)off;
-    off += round_up(n * (has_min ? 4 : 2), UNIT);
-    return off + (has_fifth ? round_up(n * 4, UNIT) : 0);
+    off += round_up(n * (has_min(side->type) ? 4 : 2), UNIT);
+    return off + (has_fifth(side->type) ? round_up(n * 4, UNIT) : 0);
 }
 
 tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_page *page_out,
@@ -87,4 +95,84 @@ tdm_status gpu_page_size(const gpu_target *target, const tdm_kv_desc *desc, uint
     tdm_status status = gpu_page_get(target, desc, &page, err);
     if (status == TDM_OK) *size_out = (uint64_t)page.page_size;
     return status;
+}
+
+/* ---- Rows of slots --------------------------------------------------------------------------- */
+
+/* One row that is copied piece by piece, in the order of its canonical bytes. */
+typedef struct row_copy {
+    const gpu_page *page;
+    const gpu_page_side *side;
+    bool is_v;
+    int32_t slot;
+    uint8_t *put;       /* the region; NULL: the row is read */
+    const uint8_t *get; /* the region, where the row is read */
+    const uint8_t *from;
+    uint8_t *to; /* the row */
+} row_copy;
+
+static void piece_copy(row_copy *c, int64_t off, size_t size) {
+    if (c->put != NULL) {
+        memcpy(c->put + off, c->from, size);
+        c->from += size;
+        return;
+    }
+    memcpy(c->to, c->get + off, size);
+    c->to += size;
+}
+
+/* Where code byte or plain element `at` of the row is. */
+static int64_t code_place(const row_copy *c, int32_t at, int32_t size) {
+    const gpu_page_side *s = c->side;
+    if (c->is_v)
+        return s->code_off + (((int64_t)(c->slot / 4) * s->n_column + at) * 4 + c->slot % 4) * size;
+    int64_t off = (int64_t)at * size;
+    return s->code_off + (off / UNIT * c->page->n_slot + c->slot) * UNIT + off % UNIT;
+}
+
+static void blocks_copy(row_copy *c) {
+    const gpu_page_side *s = c->side;
+    int32_t n_code = s->n_column / s->n_block, scale_size = has_min(s->type) ? 4 : 2;
+    int64_t n = (int64_t)s->n_block * c->page->n_slot;
+    int64_t fifth_off = s->scale_off + round_up(n * scale_size, UNIT);
+    for (int32_t b = 0; b < s->n_block; b++) {
+        int64_t at = (int64_t)b * c->page->n_slot + c->slot;
+        piece_copy(c, s->scale_off + at * scale_size, (size_t)scale_size);
+        if (has_fifth(s->type)) piece_copy(c, fifth_off + at * 4, 4);
+        for (int32_t i = 0; i < n_code; i++) piece_copy(c, code_place(c, b * n_code + i, 1), 1);
+    }
+}
+
+static void row_copy_run(row_copy *c) {
+    const gpu_page_side *s = c->side;
+    int32_t size = tdm_type_get_info(s->type).block_size;
+    if (s->n_block > 0) {
+        blocks_copy(c);
+        return;
+    }
+    for (int32_t i = 0; i < s->padded; i++) piece_copy(c, code_place(c, i, size), (size_t)size);
+    for (int32_t i = s->padded; i < s->stored && c->put != NULL; i++)
+        memset(c->put + code_place(c, i, size), 0, (size_t)size);
+}
+
+void gpu_page_row_put(const gpu_page *page, uint8_t *region, int32_t slot, bool is_v,
+                      const uint8_t *row) {
+    row_copy c = {.page = page,
+                  .side = is_v ? &page->v : &page->k,
+                  .is_v = is_v,
+                  .slot = slot,
+                  .put = region,
+                  .from = row};
+    row_copy_run(&c);
+}
+
+void gpu_page_row_get(const gpu_page *page, const uint8_t *region, int32_t slot, bool is_v,
+                      uint8_t *row) {
+    row_copy c = {.page = page,
+                  .side = is_v ? &page->v : &page->k,
+                  .is_v = is_v,
+                  .slot = slot,
+                  .get = region,
+                  .to = row};
+    row_copy_run(&c);
 }

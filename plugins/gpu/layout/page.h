@@ -61,4 +61,11 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
 tdm_status gpu_page_size(const gpu_target *target, const tdm_kv_desc *desc, uint64_t *size_out,
                          tdm_error *err);
 
+/* Moves the canonical row of a slot into a head's region, or out of it: what KV_IMPORT and
+ * KV_EXPORT do, for the host. `is_v` is false where V is part of K. [any-thread] */
+void gpu_page_row_put(const gpu_page *page, uint8_t *region, int32_t slot, bool is_v,
+                      const uint8_t *row);
+void gpu_page_row_get(const gpu_page *page, const uint8_t *region, int32_t slot, bool is_v,
+                      uint8_t *row);
+
 #endif

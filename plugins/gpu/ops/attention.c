@@ -89,7 +89,8 @@ static int32_t sums_of(const shape *s) {
 static bool uses_lanes(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
-    return has_kernel && target->product.lane_max_subgroup >= 0 && s->params->alibi_max_bias == 0 &&
+    return has_kernel && !target->attention.has_no_lanes &&
+           target->product.lane_max_subgroup >= 0 && s->params->alibi_max_bias == 0 &&
            target->subgroup_min == LANES && target->subgroup_max == LANES && !page->v_from_k &&
            page->n_slot % LANES == 0 && page->k.stored % 8 == 0;
 }
@@ -352,8 +353,10 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     shape s;
     tdm_status status = shape_get(e, &s, err);
     if (status != TDM_OK || s.n_head == 0 || s.n_tok == 0) return status;
-    bool is_tiled = s.n_tok >= TILE_LEAST_TOK && s.n_dim <= TILE_MAX_DIM &&
-                    e->target->max_group_size >= TILE_GROUP;
+    const gpu_attention_tuning *tuning = &e->target->attention;
+    bool has_parts = s.is_lane || !tuning->has_no_parts;
+    bool is_tiled = s.n_dim <= TILE_MAX_DIM && e->target->max_group_size >= TILE_GROUP &&
+                    !tuning->has_no_tiles && (s.n_tok >= TILE_LEAST_TOK || !has_parts);
     status = query_emit(e, &s, q, rope, err);
     if (status == TDM_OK) status = is_tiled ? tile_emit(e, &s, err) : part_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);

@@ -172,6 +172,7 @@ void gpu_excerpt_free(gpu_excerpt *excerpt) {
     if (excerpt == NULL) return;
     free(excerpt->values);
     free(excerpt->nodes);
+    free(excerpt->step);
     free(excerpt);
 }
 
@@ -223,6 +224,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->is_positive = rule->is_positive || src == 2;
         rule->count = 4096;
         break;
+    case TDM_OP_KV_SHIFT: rule->is_positive = true; break;
     case TDM_OP_GET_ROWS:
         rule->first = node->params.rows.first_row;
         rule->count = table->ne[1];
@@ -276,6 +278,10 @@ bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes) {
     const tdm_value *v = &excerpt->values[value];
     fill_rule rule = {.is_positive = false, .first = 0, .count = 1000};
     uint64_t seed = 88172645463325252u + (uint64_t)value;
+    if (excerpt->step != NULL && value == excerpt->step_value) {
+        memcpy(bytes, excerpt->step, (size_t)tdm_shape_count(v->ne) * sizeof *excerpt->step);
+        return true;
+    }
     rule_find(excerpt, value, &rule);
     if (rule.count < 1) rule.count = 1;
     if (v->type != TDM_TYPE_I32) return rows_fill(v, &rule, &seed, bytes);

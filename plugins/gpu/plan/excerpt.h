@@ -13,14 +13,17 @@ typedef struct gpu_excerpt {
     tdm_graph graph; /* its arrays belong to the excerpt */
     tdm_value *values;
     tdm_node *nodes;
+    tdm_kv_desc kv;     /* of its STATE, where it has a cache */
+    int32_t *step;      /* the words of its step block; NULL = it has none */
+    int32_t step_value; /* the INPUT that they are of */
 } gpu_excerpt;
 
 /* The node `last` of a verified graph, the nodes that were fused into it and the views that it
  * reads. has_step[n_node]: nodes with a kernel of their own; their results are inputs of the
  * excerpt. is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal
  * ones alike. The result must be verified before use, since a smaller shape may break a rule of its
- * op. NULL where there is no memory, or where a node works on a cache or an arena, which an excerpt
- * does not have. Released with gpu_excerpt_free. [any-thread] */
+ * op. NULL where there is no memory, or where a node works on a cache or an arena, of which
+ * scene.h makes excerpts. Released with gpu_excerpt_free. [any-thread] */
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small);
 
@@ -31,7 +34,8 @@ void gpu_excerpt_free(gpu_excerpt *excerpt);
 int64_t gpu_excerpt_count(const gpu_excerpt *excerpt);
 int64_t gpu_excerpt_work(const gpu_excerpt *excerpt);
 
-/* Fills the canonical bytes of a WEIGHT or INPUT with numbers that its op takes: floats around 0,
+/* Fills the canonical bytes of a WEIGHT or INPUT: the step block with its words, others with numbers
+ * that their ops take: floats around 0,
  * positive ones where a root or a quotient is taken of them, ids and positions in range. Equal
  * calls give equal bytes. False where there is no memory or the type is not converted.
  * [any-thread] */

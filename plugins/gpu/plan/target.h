@@ -28,6 +28,13 @@ typedef struct gpu_product_tuning {
                                   where the device has them. Default 2 */
 } gpu_product_tuning;
 
+/* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */
+typedef struct gpu_attention_tuning {
+    bool has_no_lanes; /* ATTENTION_LANE */
+    bool has_no_parts; /* ATTENTION_PART, where ATTENTION_TILE can replace it */
+    bool has_no_tiles; /* ATTENTION_TILE */
+} gpu_attention_tuning;
+
 struct gpu_step; /* step.h */
 
 typedef struct gpu_target {
@@ -47,6 +54,7 @@ typedef struct gpu_target {
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
     gpu_product_tuning product;
+    gpu_attention_tuning attention;
     /* Steps that the device computes wrongly, as a check has found; they are refused. NULL =
      * none. */
     bool (*is_wrong)(void *context, const struct gpu_step *step);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * trial.h: what the kinds of trials share: running an excerpt on the device and on the CPU's
+ * reference path, and comparing numbers. trial.c has the trials of ops on values, trial_cache.c
+ * those of ops on a cache.
+ */
+#ifndef TANDEM_VULKAN_TRIAL_H
+#define TANDEM_VULKAN_TRIAL_H
+
+#include "plugins/vulkan/oracle.h"
+#include "plugins/vulkan/verdict.h"
+
+struct vk_trial {
+    vk_device *device;
+    vk_oracle oracle;
+    bool has_no_oracle;
+};
+
+/* The tables of this plugin, as vk_slots_make takes them. */
+extern const tdm_plugin vk_trial_tables;
+
+/* Bytes of each value: of inputs and weights, filled; or of outputs. n_value of the graph pointers,
+ * NULL for other values. NULL without memory. Released with vk_trial_bytes_free. */
+void **vk_trial_bytes(const gpu_excerpt *x, bool is_output);
+void vk_trial_bytes_free(void **bytes, int32_t n_value);
+
+/* Runs an excerpt, with `state` bound to its STATE where it has one, and reads its outputs into
+ * out[n_value]. The device takes the steps, also where it fails. */
+tdm_status vk_trial_on_cpu(vk_trial *trial, const gpu_excerpt *x, tdm_buffer *state,
+                           void *const *in, void **out, tdm_error *err);
+tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps,
+                              tdm_buffer *state, void *const *in, void **out, tdm_error *err);
+
+/* Whether n elements agree, up to rounding. NaN agrees with NaN, and an infinity with the same one.
+ * n is whole blocks of the type. */
+bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n);
+
+/* The steps of an excerpt on a target where they use the pipeline of `step`; else NULL. */
+gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,
+                        const gpu_step *step);
+
+/* n of the steps as a list, for vk_trial_result.tried. NULL without memory. */
+gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n);
+
+/* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE. */
+vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
+                               const gpu_step *step);
+
+#endif

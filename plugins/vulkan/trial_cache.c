@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * trial_cache.c: trials of the kernels of ATTENTION and of the other ops on a cache. A kernel is
+ * tried by itself: the host puts canonical rows into the device's pages and reads them out again,
+ * and the CPU imports and exports the same rows.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/plan/scene.h"
+#include "plugins/vulkan/pipeline.h"
+#include "plugins/vulkan/trial.h"
+
+enum { N_SIDE = 2, K = 0, V = 1 };
+
+/* One node on one scene. Rows are [n_cell * n_head_kv], canonical; those of V are NULL where V is
+ * part of K. */
+typedef struct cache_case {
+    vk_trial *trial;
+    const tdm_graph *graph;
+    int32_t node;
+    int32_t rope; /* the ROPE node that is fused into it; -1 = none */
+    gpu_scene_size size;
+    gpu_scene scene;
+    gpu_page page;
+    gpu_excerpt *excerpt; /* of the device */
+    tdm_type type[N_SIDE];
+    size_t row_size[N_SIDE];
+    int64_t n_row;
+    uint8_t *before[N_SIDE], *device[N_SIDE], *cpu[N_SIDE];
+} cache_case;
+
+static void case_free(cache_case *c) {
+    gpu_excerpt_free(c->excerpt);
+    for (int i = 0; i < N_SIDE; i++) {
+        free(c->before[i]);
+        free(c->device[i]);
+        free(c->cpu[i]);
+    }
+    *c = (cache_case){0};
+}
+
+/* ---- A case ---------------------------------------------------------------------------------- */
+
+/* The ROPE node that is fused into a node: it has no step of its own. -1 = none. */
+static int32_t rope_find(const tdm_graph *graph, const gpu_plan *plan, int32_t node) {
+    const tdm_node *reader = tdm_graph_node(graph, node);
+    if (reader->op != TDM_OP_ATTENTION && reader->op != TDM_OP_KV_WRITE) return -1;
+    for (int32_t i = node - 1; i >= 0; i--) {
+        const tdm_node *rope = tdm_graph_node(graph, i);
+        if (rope->op != TDM_OP_ROPE || rope->dst[0] != reader->src[0]) continue;
+        for (int32_t k = 0; k < plan->n_step; k++)
+            if (plan->steps[k].node == i && plan->steps[k].kernel == GPU_KERNEL_ROPE) return -1;
+        return i;
+    }
+    return -1;
+}
+
+static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, int32_t node,
+                       gpu_scene_size size, cache_case *c) {
+    *c = (cache_case){.trial = trial, .graph = graph, .node = node, .rope = rope, .size = size};
+    if (!gpu_scene_plan(graph, node, size, &c->scene) ||
+        gpu_page_get(&trial->device->target, &c->scene.desc, &c->page, NULL) != TDM_OK)
+        return false;
+    const tdm_kv_desc *d = &c->scene.desc;
+    c->n_row = (int64_t)c->scene.n_cell * d->n_head_kv;
+    c->type[K] = d->type_k;
+    c->type[V] = d->type_v;
+    c->row_size[K] = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k));
+    if (!c->page.v_from_k)
+        c->row_size[V] = tdm_type_row_size(d->type_v, tdm_kv_padded(d->type_v, d->head_dim_v));
+    c->excerpt = gpu_scene_node(&c->scene, graph, node, c->rope, (uint64_t)c->page.page_size);
+    return c->excerpt != NULL;
+}
+
+/* ---- On the CPU ------------------------------------------------------------------------------ */
+
+/* Runs an excerpt; where `rows` is given, its values GPU_SCENE_K and GPU_SCENE_V go there: what an
+ * import reads or an export gives. */
+static tdm_status rows_run(cache_case *c, bool is_import, uint64_t page_size, tdm_buffer *state,
+                           uint8_t **rows, tdm_error *err) {
+    gpu_excerpt *x = gpu_scene_rows(&c->scene, is_import, page_size);
+    void **in = x != NULL ? vk_trial_bytes(x, false) : NULL;
+    void **out = x != NULL ? vk_trial_bytes(x, true) : NULL;
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (in != NULL && out != NULL) status = vk_trial_on_cpu(c->trial, x, state, in, out, err);
+    void **from = is_import ? in : out;
+    for (int i = 0; i < N_SIDE && status == TDM_OK && c->row_size[i] > 0; i++) {
+        rows[i] = from[GPU_SCENE_K + i];
+        from[GPU_SCENE_K + i] = NULL;
+    }
+    if (x != NULL) vk_trial_bytes_free(in, x->graph.n_value);
+    if (x != NULL) vk_trial_bytes_free(out, x->graph.n_value);
+    gpu_excerpt_free(x);
+    return status;
+}
+
+/* Import, node, export. */
+static tdm_status cpu_run(cache_case *c, void *const *in, void **out, tdm_error *err) {
+    const vk_oracle *oracle = &c->trial->oracle;
+    tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_STATE};
+    tdm_buffer *state = NULL;
+    uint64_t page_size = 0;
+    tdm_status status =
+        oracle->plugin->buffer->kv_page_size(oracle->device, &c->scene.desc, &page_size, err);
+    if (status != TDM_OK) return status;
+    gpu_excerpt *x = gpu_scene_node(&c->scene, c->graph, c->node, c->rope, page_size);
+    if (x == NULL) return TDM_RESOURCE_EXHAUSTED;
+    params.size = page_size * (uint64_t)c->scene.n_page;
+    status = oracle->plugin->buffer->alloc(oracle->device, &params, &state, err);
+    if (status == TDM_OK) status = rows_run(c, true, page_size, state, c->before, err);
+    if (status == TDM_OK) status = vk_trial_on_cpu(c->trial, x, state, in, out, err);
+    if (status == TDM_OK) status = rows_run(c, false, page_size, state, c->cpu, err);
+    if (state != NULL) oracle->plugin->buffer->free(state);
+    gpu_excerpt_free(x);
+    return status;
+}
+
+/* ---- On the device --------------------------------------------------------------------------- */
+
+/* All rows into pages, or out of them. */
+static void pages_move(const cache_case *c, uint8_t *pages, uint8_t *const *rows, bool is_put) {
+    const gpu_page *p = &c->page;
+    for (int side = 0; side < N_SIDE && rows[side] != NULL; side++)
+        for (int64_t i = 0; i < c->n_row; i++) {
+            int64_t cell = i / p->n_head_kv, head = i % p->n_head_kv;
+            uint8_t *region = pages + cell / p->page_len * p->page_size + head * p->head_size;
+            uint8_t *row = rows[side] + (size_t)i * c->row_size[side];
+            int32_t slot = (int32_t)(cell % p->page_len);
+            if (is_put)
+                gpu_page_row_put(p, region, slot, side == V, row);
+            else
+                gpu_page_row_get(p, region, slot, side == V, row);
+        }
+}
+
+/* Takes the steps. */
+static tdm_status device_run(cache_case *c, gpu_plan *steps, void *const *in, void **out,
+                             tdm_error *err) {
+    const tdm_buffer_ops *ops = vk_trial_tables.buffer;
+    const uint64_t size = (uint64_t)c->page.page_size * (uint64_t)c->scene.n_page;
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = size, .purpose = TDM_BUFFER_STATE};
+    tdm_buffer *state = NULL;
+    uint8_t *pages = calloc(1, (size_t)size);
+    bool has_memory = pages != NULL;
+    for (int i = 0; i < N_SIDE && c->row_size[i] > 0; i++) {
+        c->device[i] = malloc((size_t)c->n_row * c->row_size[i] + 1);
+        has_memory = has_memory && c->device[i] != NULL;
+    }
+    tdm_status status = has_memory ? TDM_OK : TDM_RESOURCE_EXHAUSTED;
+    if (status == TDM_OK) {
+        pages_move(c, pages, c->before, true);
+        status = ops->alloc(c->trial->device, &params, &state, err);
+    }
+    if (status == TDM_OK) status = ops->upload(state, 0, pages, size, err);
+    if (status == TDM_OK)
+        status = vk_trial_on_device(c->trial, c->excerpt, steps, state, in, out, err);
+    else
+        gpu_plan_destroy(steps);
+    if (status == TDM_OK) status = ops->download(state, 0, pages, size, err);
+    if (status == TDM_OK) pages_move(c, pages, c->device, false);
+    if (state != NULL) ops->free(state);
+    free(pages);
+    return status;
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* Rows that the node leaves alone are equal by bits; those that it moves, too. Those that it computes
+ * agree as a whole, since a number between two codes may become either. */
+static bool side_agrees(const cache_case *c, int side) {
+    const int32_t op = tdm_graph_node(c->graph, c->node)->op;
+    const size_t size = c->row_size[side];
+    bool is_exact = op != TDM_OP_KV_WRITE && op != TDM_OP_KV_SHIFT, agrees = true;
+    int64_t n_changed = 0;
+    uint8_t *got = malloc((size_t)c->n_row * size + 1), *want = malloc((size_t)c->n_row * size + 1);
+    for (int64_t i = 0; i < c->n_row && got != NULL && want != NULL; i++) {
+        const uint8_t *device = c->device[side] + (size_t)i * size;
+        const uint8_t *cpu = c->cpu[side] + (size_t)i * size;
+        if (is_exact || memcmp(cpu, c->before[side] + (size_t)i * size, size) == 0) {
+            if (memcmp(device, cpu, size) != 0) agrees = false;
+            continue;
+        }
+        memcpy(got + (size_t)n_changed * size, device, size);
+        memcpy(want + (size_t)n_changed++ * size, cpu, size);
+    }
+    tdm_type_info info = tdm_type_get_info(c->type[side]);
+    int64_t n = (int64_t)(size / info.block_size) * info.block_len * n_changed;
+    if (got != NULL && want != NULL && !vk_trial_floats_agree(c->type[side], got, want, n))
+        agrees = false;
+    free(got);
+    free(want);
+    return agrees;
+}
+
+static bool outputs_agree(const cache_case *c, void *const *got, void *const *want) {
+    const gpu_excerpt *x = c->excerpt;
+    for (int32_t i = 0; i < x->graph.n_value; i++) {
+        const tdm_value *v = &x->values[i];
+        if (got[i] == NULL) continue;
+        size_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+        bool is_exact = tdm_graph_node(c->graph, c->node)->op == TDM_OP_KV_EXPORT;
+        if (is_exact ? memcmp(got[i], want[i], size) != 0
+                     : !vk_trial_floats_agree((tdm_type)v->type, got[i], want[i],
+                                              tdm_shape_count(v->ne)))
+            return false;
+    }
+    return true;
+}
+
+/* Takes the steps. */
+static vk_verdict case_try(cache_case *c, gpu_plan *steps) {
+    const int32_t n = c->excerpt->graph.n_value;
+    void **in = vk_trial_bytes(c->excerpt, false), **got = vk_trial_bytes(c->excerpt, true);
+    void **want = vk_trial_bytes(c->excerpt, true);
+    vk_verdict verdict = VK_VERDICT_NONE;
+    tdm_error err = {0};
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (in != NULL && got != NULL && want != NULL) status = cpu_run(c, in, want, &err);
+    if (status == TDM_OK)
+        status = device_run(c, steps, in, got, &err);
+    else
+        gpu_plan_destroy(steps);
+    if (status == TDM_OK) {
+        bool agrees = outputs_agree(c, got, want) && side_agrees(c, K) &&
+                      (c->row_size[V] == 0 || side_agrees(c, V));
+        verdict = agrees ? VK_VERDICT_RIGHT : VK_VERDICT_WRONG;
+    }
+    vk_trial_bytes_free(in, n);
+    vk_trial_bytes_free(got, n);
+    vk_trial_bytes_free(want, n);
+    return verdict;
+}
+
+/* ---- A trial --------------------------------------------------------------------------------- */
+
+/* How many pipelines of a list a plan does not have: each must be compiled for the trial. */
+static int32_t pipelines_new(const vk_device *device, const gpu_plan *list, const gpu_plan *plan) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < list->n_step; i++) {
+        uint64_t hash = vk_pipeline_hash(device, &list->steps[i]);
+        bool is_there = false;
+        for (int32_t k = 0; k < plan->n_step && !is_there; k++)
+            is_there = vk_pipeline_hash(device, &plan->steps[k]) == hash;
+        n += !is_there;
+    }
+    return n;
+}
+
+/* The case that uses the pipeline of `step` and needs the fewest others that the plan does not have.
+ * Returns its steps, or NULL where there is none. */
+static gpu_plan *case_choose(vk_trial *trial, const gpu_target *target, const tdm_graph *graph,
+                             const gpu_plan *plan, const gpu_step *step, cache_case *best) {
+    gpu_plan *chosen = NULL;
+    int32_t n_chosen = 0;
+    for (int size = 0; size < GPU_SCENE_SIZES_; size++) {
+        cache_case c;
+        gpu_plan *steps = NULL;
+        if (case_begin(trial, graph, rope_find(graph, plan, step->node), step->node,
+                       (gpu_scene_size)size, &c))
+            steps = vk_trial_plan(trial, target, c.excerpt, step);
+        int32_t n = steps != NULL ? pipelines_new(trial->device, steps, plan) : 0;
+        if (steps == NULL || (chosen != NULL && n >= n_chosen)) {
+            gpu_plan_destroy(steps);
+            case_free(&c);
+            continue;
+        }
+        if (chosen != NULL) case_free(best);
+        gpu_plan_destroy(chosen);
+        chosen = steps;
+        n_chosen = n;
+        *best = c;
+    }
+    return chosen;
+}
+
+static const gpu_step *step_of(const gpu_plan *steps, int32_t kernel) {
+    for (int32_t i = 0; i < steps->n_step; i++)
+        if (steps->steps[i].kernel == kernel) return &steps->steps[i];
+    return NULL;
+}
+
+/* The step of an ATTENTION that walks over the cache. */
+static const gpu_step *walk_of(const gpu_plan *steps) {
+    static const int32_t kernels[] = {GPU_KERNEL_ATTENTION_LANE, GPU_KERNEL_ATTENTION_PART,
+                                      GPU_KERNEL_ATTENTION_TILE};
+    const gpu_step *found = NULL;
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && found == NULL; i++)
+        found = step_of(steps, kernels[i]);
+    return found;
+}
+
+/* Whether the node of a case is right in another case: planned for `target`, of `size`, with `rope`.
+ * Where `walk` is given, with another kernel than it that walks over the cache. */
+static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_size size,
+                     int32_t rope, const gpu_step *walk) {
+    cache_case c;
+    gpu_plan *steps = NULL;
+    vk_verdict verdict = VK_VERDICT_NONE;
+    if (case_begin(of->trial, of->graph, rope, of->node, size, &c) &&
+        gpu_plan_create(target, &c.excerpt->graph, &steps, NULL) == TDM_OK) {
+        const gpu_step *other = walk_of(steps);
+        if (walk == NULL || (other != NULL && other->kernel != walk->kernel))
+            verdict = case_try(&c, steps);
+        else
+            gpu_plan_destroy(steps);
+    }
+    case_free(&c);
+    return verdict == VK_VERDICT_RIGHT;
+}
+
+/* The steps that may be wrong, where the steps `tried` of a case gave a wrong result. Without RoPE
+ * the result is right: the table of angles. With another kernel that walks over the cache an
+ * ATTENTION is right: that kernel. Else those before and behind it, or the only one. NULL = the
+ * step that was tried. Other steps are compiled for these questions alone. */
+static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
+    const gpu_step *angle = step_of(tried, GPU_KERNEL_ANGLE), *walk = walk_of(tried);
+    const gpu_step *query = step_of(tried, GPU_KERNEL_ATTENTION_QUERY);
+    const gpu_step *merge = step_of(tried, GPU_KERNEL_ATTENTION_MERGE);
+    gpu_target target;
+    vk_verdicts_target(c->trial->device, &target);
+    if (angle != NULL && is_right(c, &target, c->size, -1, NULL)) return vk_trial_steps(angle, 1);
+    if (walk == NULL || query == NULL || merge == NULL) return NULL;
+    for (int lanes = 1; lanes >= 0; lanes--) {
+        if (lanes == 0) target.attention.has_no_lanes = true;
+        if (is_right(c, &target, GPU_SCENE_FEW, c->rope, walk) ||
+            is_right(c, &target, GPU_SCENE_MANY, c->rope, walk))
+            return vk_trial_steps(walk, 1);
+    }
+    return vk_trial_steps((const gpu_step[]){*query, *merge}, 2);
+}
+
+vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
+                               const gpu_step *step) {
+    vk_trial_result result = {.verdict = VK_VERDICT_UNTRIED, .blames_all = true};
+    gpu_target target;
+    cache_case c;
+    vk_verdicts_target(trial->device, &target);
+    gpu_plan *steps = case_choose(trial, &target, graph, plan, step, &c);
+    if (steps == NULL) return result;
+    gpu_plan *tried = vk_trial_steps(steps->steps, steps->n_step);
+    result.verdict = case_try(&c, steps);
+    if (result.verdict == VK_VERDICT_WRONG && tried != NULL) {
+        result.tried = suspects_find(&c, tried);
+        gpu_plan_destroy(tried);
+    } else {
+        result.tried = tried;
+    }
+    case_free(&c);
+    return result;
+}
