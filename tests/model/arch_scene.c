@@ -58,9 +58,21 @@ bool arch_scene_read(arch_scene *scene) {
     return has_list && has_tokens;
 }
 
+/* The folder of a fixture's file: `folder`, or where that does not have it and the scene is the
+ * stored one the tree's own, which has forms that ../shared does not. */
+static const char *folder_of(const arch_scene *scene, const char *folder, const char *file) {
+    char name[512];
+    snprintf(name, sizeof name, "%s/%s", folder, file);
+    if (scene->seed != 1 || folder[0] == '/') return folder;
+    char *path = rig_source_file(name);
+    free(path);
+    return path != NULL ? folder : "tests/model/archs";
+}
+
 bool arch_scene_write(const arch_scene *scene, const arch_fixture *f, const char *path) {
-    char name[128];
-    snprintf(name, sizeof name, "%s/%s.head", scene->folder, f->name);
+    char file[64], name[128];
+    snprintf(file, sizeof file, "%s.head", f->name);
+    snprintf(name, sizeof name, "%s/%s", folder_of(scene, scene->folder, file), file);
     char *head = rig_source_file(name);
     if (head == NULL) return false;
     unlink(path);
@@ -105,8 +117,9 @@ float *arch_scene_rows(const llm_model *model) {
 }
 
 static FILE *logits_open(const arch_scene *scene, const arch_fixture *f) {
-    char name[512];
-    snprintf(name, sizeof name, "%s/%s.f32", scene->logits_folder, f->name);
+    char file[64], name[512];
+    snprintf(file, sizeof file, "%s.f32", f->name);
+    snprintf(name, sizeof name, "%s/%s", folder_of(scene, scene->logits_folder, file), file);
     return name[0] == '/' ? fopen(name, "rb") : source_open(name);
 }
 

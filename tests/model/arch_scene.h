@@ -4,7 +4,8 @@
  * their files, and their logits beside llama.cpp's. It bounds nothing: the tests do.
  *
  * The headers and llama.cpp's logits are those of ../shared/archs. Where that is absent, they are
- * those of tests/model/archs: a few of each family, with the last rows of logits.
+ * those of tests/model/archs: a few of each family, with the last rows of logits. Some are only
+ * there: forms that no fixture of ../shared has.
  */
 #ifndef TANDEM_TESTS_MODEL_ARCH_SCENE_H
 #define TANDEM_TESTS_MODEL_ARCH_SCENE_H
