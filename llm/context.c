@@ -86,7 +86,11 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         tdm_partition partition;
         if (!llm_state_desc(ctx->model, &ctx->cache.desc, kind, i % n_layer, &descs[n], &partition))
             continue;
-        if (kind == LLM_STATE_ROWS) descs[n] = ctx->cache.desc;
+        if (kind == LLM_STATE_ROWS) {
+            const int32_t n_head_kv = descs[n].n_head_kv;
+            descs[n] = ctx->cache.desc;
+            descs[n].n_head_kv = n_head_kv;
+        }
         *item = (llm_store_item){
             .dev = ctx->state_dev[i],
             .what = {.kv = &descs[n],

@@ -115,6 +115,8 @@ bool llm_context_can_shift(const llm_context *ctx);
 
 /* Bytes of the canonical K and V rows of n_row tokens in all layers. */
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
+/* Leaves of the rows of n_row tokens those of the first n_keep. */
+void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t n_row, int32_t n_keep);
 /* Canonical rows of tokens first .. first+n_row-1 (n_row <= LLM_STATE_CHUNK) of a sequence: for
  * each layer its K rows, then its V rows. */
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,

@@ -122,22 +122,31 @@ static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
     return tdm_type_row_size(type, tdm_kv_padded(type, head_dim)) * (size_t)n_head_kv;
 }
 
-static size_t k_row_size(const llm_context *ctx) {
-    const tdm_kv_desc *d = &ctx->cache.desc;
-    return row_size(d->type_k, d->head_dim_k, d->n_head_kv);
-}
-
-static size_t v_row_size(const llm_context *ctx) {
-    const tdm_kv_desc *d = &ctx->cache.desc;
-    if ((d->flags & TDM_KV_V_FROM_K) != 0) return 0;
-    return row_size(d->type_v, d->head_dim_v, d->n_head_kv);
+/* Bytes of a token's row of K, or of V, in a layer with a cache. */
+static size_t layer_row_size(const llm_context *ctx, int32_t layer, bool is_k) {
+    const tdm_kv_desc d = llm_cache_layer_desc(ctx->model, &ctx->cache.desc, layer);
+    if (is_k) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
+    return (d.flags & TDM_KV_V_FROM_K) != 0 ? 0 : row_size(d.type_v, d.head_dim_v, d.n_head_kv);
 }
 
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
-    size_t n_layer = 0;
+    size_t size = 0;
     for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
-        n_layer += llm_layer_has_cache(&ctx->model->specs[l]);
-    return (k_row_size(ctx) + v_row_size(ctx)) * (size_t)n_row * n_layer;
+        if (llm_layer_has_cache(&ctx->model->specs[l]))
+            size += layer_row_size(ctx, l, true) + layer_row_size(ctx, l, false);
+    return size * (size_t)n_row;
+}
+
+void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t n_row, int32_t n_keep) {
+    uint8_t *to = rows;
+    const uint8_t *from = rows;
+    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
+        if (!llm_layer_has_cache(&ctx->model->specs[i / 2])) continue;
+        const size_t size = layer_row_size(ctx, i / 2, i % 2 == 0);
+        memmove(to, from, size * (size_t)n_keep);
+        to += size * (size_t)n_keep;
+        from += size * (size_t)n_row;
+    }
 }
 
 /* Maps the K values of every layer, and the V values if there are any, to their parts of `rows`;
@@ -146,8 +155,8 @@ static int32_t rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, v
     uint8_t *at = rows;
     int32_t n_io = 0;
     for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        size_t size = (i % 2 == 0 ? k_row_size(ctx) : v_row_size(ctx)) * (size_t)n_row;
         if (plan->rows[i] < 0) continue;
+        size_t size = layer_row_size(ctx, i / 2, i % 2 == 0) * (size_t)n_row;
         ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
         at += size;
     }

@@ -66,7 +66,7 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
         if (plan->rows != NULL) plan->rows[2 * l] = plan->rows[2 * l + 1] = -1;
         if (!llm_layer_has_cache(&g->model->specs[l])) continue;
         int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
-        const tdm_kv_desc *d = &g->cache->desc;
+        const tdm_kv_desc own = llm_cache_layer_desc(g->model, &g->cache->desc, l), *d = &own;
         if (plan->kind == LLM_PLAN_SHIFT) {
             const tdm_rope_params *rope = &g->model->specs[l].rope;
             int32_t factor = llm_rope_factor_weight(g->model, l, g->cache->n_ctx);

@@ -154,8 +154,9 @@ static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const
         tdm_partition partition;
         uint64_t each = page_size, n = (uint64_t)ctx->cache.n_page;
         if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
-        if (kind != LLM_STATE_ROWS) {
-            n = (uint64_t)ctx->cache.n_slot;
+        const bool is_rows = kind == LLM_STATE_ROWS;
+        if (!is_rows) n = (uint64_t)ctx->cache.n_slot;
+        if (!is_rows || (page_size > 0 && desc.n_head_kv != ctx->cache.desc.n_head_kv)) {
             if (tdm_open_device_kv_page_size(dev, &desc, &each, NULL) != TDM_OK) each = 0;
         }
         if (__builtin_mul_overflow(each, n, &size) ||

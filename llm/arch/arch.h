@@ -55,7 +55,8 @@ enum {
     LLM_KEY_ALIBI = 1u << 17,         /* attention.max_alibi_bias */
     LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */
     LLM_KEY_TEMPERATURE = 1u << 19,   /* attention.temperature_scale, .temperature_length */
-    LLM_KEY_RECURRENT = 1u << 20      /* ssm.*, shortconv.l_cache; counts of heads may be 0 */
+    LLM_KEY_RECURRENT = 1u << 20,     /* ssm.*, shortconv.l_cache; counts of heads may be 0 */
+    LLM_KEY_PER_LAYER = 1u << 21      /* counts of heads and columns differ between layers */
 };
 
 typedef enum llm_form {

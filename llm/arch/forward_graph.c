@@ -50,6 +50,7 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const tdm_kv_desc *desc, in
     tdm_kv_desc own = *desc;
     own.n_rot = m->specs[layer].rope.n_rot;
     own.rope_offset = m->specs[layer].rope.rope_offset;
+    own.n_head_kv = m->specs[layer].n_head_kv;
     return own;
 }
 
@@ -170,6 +171,15 @@ static uint64_t slot_size(const llm_cache_shape *cache, const tdm_kv_desc *desc)
     return canonical_page_size(desc);
 }
 
+/* Bytes of a page of a layer's cache, where those of most layers have page_size; 0 = not known. */
+static uint64_t rows_page_size(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,
+                               int32_t layer) {
+    if (!llm_layer_has_cache(&m->specs[layer])) return page_size;
+    const tdm_kv_desc desc = llm_cache_layer_desc(m, &cache->desc, layer);
+    if (page_size == 0) return canonical_page_size(&desc);
+    return desc.n_head_kv == cache->desc.n_head_kv ? page_size : slot_size(cache, &desc);
+}
+
 tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,
                              const llm_step_shape *shape, int32_t *weight_value,
                              tdm_graph **graph_out, tdm_error *err) {
@@ -184,8 +194,8 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
                             ? tdm_builder_create(&b, err)
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     if (status == TDM_OK) {
-        if (page_size == 0) page_size = canonical_page_size(&cache->desc);
-        for (size_t i = 0; i < n_layer; i++) sizes[i] = page_size;
+        for (size_t i = 0; i < n_layer; i++)
+            sizes[i] = rows_page_size(m, cache, page_size, (int32_t)i);
         for (size_t i = n_layer; i < n_state; i++) {
             tdm_kv_desc desc;
             tdm_partition partition;

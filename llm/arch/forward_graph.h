@@ -28,7 +28,8 @@ typedef enum llm_state_kind {
 
 /* The cache of a context. */
 typedef struct llm_cache_shape {
-    tdm_kv_desc desc; /* what the caches of all layers share; llm_cache_layer_desc has the rest */
+    tdm_kv_desc desc; /* what the caches of all layers share, and most heads of a layer;
+                         llm_cache_layer_desc has the rest */
     int64_t n_page;
     tdm_open_device *const *devs; /* asked for the size of slots, the first that keeps them; NULL =
                                      slots have their canonical size */
@@ -48,7 +49,7 @@ tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, 
  * length, no rotation. */
 void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
-/* The description of one layer's cache: the same, with the layer's own rotation. */
+/* The description of one layer's cache: the same, with the layer's own rotation and heads. */
 tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc, int32_t layer);
 
 /* How a group cuts the cache of a layer. */

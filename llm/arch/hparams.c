@@ -81,14 +81,17 @@ static void read_layers(llm_key_reader *r, llm_hparams *h) {
 
 static void read_heads(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     bool has_none = (arch->keys & LLM_KEY_RECURRENT) != 0; /* layers without attention */
+    const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
     void (*read)(llm_key_reader *, const char *, int32_t, int32_t, int32_t *) =
-        has_none ? llm_key_each_or_none : llm_key_each;
+        is_per_layer ? llm_key_each_most
+        : has_none   ? llm_key_each_or_none
+                     : llm_key_each;
     read(r, "attention.head_count", n_block(h), LLM_MAX_WIDTH, &h->n_head);
     if (has_none && h->n_head == 0) h->n_head = 1; /* no layer has attention */
     h->n_head_kv = h->n_head;
     read(r, "attention.head_count_kv", n_block(h), LLM_MAX_WIDTH, &h->n_head_kv);
     if (r->status != TDM_OK) return;
-    if (h->n_head % h->n_head_kv != 0) {
+    if (!is_per_layer && h->n_head % h->n_head_kv != 0) { /* else layer_spec.c checks each */
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS, "%s: %d heads are not a multiple of %d key/value heads",
                      llm_gguf_name(r->gguf), h->n_head, h->n_head_kv);
@@ -297,6 +300,8 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
         llm_key_each_or_none(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
+    else if (r.status == TDM_OK && (arch->keys & LLM_KEY_PER_LAYER) != 0)
+        llm_key_each_most(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK)
         llm_key_each(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, arch, &h);

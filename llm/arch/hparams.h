@@ -32,7 +32,8 @@ typedef struct llm_hparams {
     int32_t n_layer_draft; /* layers behind them that only draft tokens; they are not used */
     int32_t n_embd;
     int32_t n_vocab; /* rows of the token embedding */
-    int32_t n_head;  /* a multiple of n_head_kv */
+    /* With LLM_KEY_PER_LAYER these and n_ff are the most of a layer; layer_spec.h has each. */
+    int32_t n_head; /* else a multiple of n_head_kv */
     int32_t n_head_kv;
     int32_t head_dim_k; /* of queries and keys, as in the cache */
     int32_t head_dim_v;

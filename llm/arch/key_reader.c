@@ -61,6 +61,25 @@ void llm_key_each_or_none(llm_key_reader *r, const char *suffix, int32_t n_layer
     key_each(r, suffix, n_layer, max, true, value);
 }
 
+void llm_key_each_most(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                       int32_t *value) {
+    char name[96];
+    uint32_t each[LLM_MAX_LAYERS], most = 0;
+    if (r->status != TDM_OK) return;
+    llm_key_name(r, suffix, name);
+    for (int32_t i = 0; i < n_layer; i++) each[i] = (uint32_t)*value;
+    r->status =
+        llm_gguf_get_u32_each(r->gguf, name, *value > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
+                              (uint32_t)n_layer, each, r->err);
+    for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++)
+        if (each[i] > most) most = each[i];
+    if (r->status == TDM_OK && (most < 1 || most > (uint32_t)max))
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS,
+                             "%s: key '%s' has %u as the most of a layer, expected 1 to %d",
+                             llm_gguf_name(r->gguf), name, most, max);
+    if (r->status == TDM_OK) *value = (int32_t)most;
+}
+
 void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, float min, float max,
                    float *value) {
     char name[96];

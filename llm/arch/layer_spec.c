@@ -4,6 +4,8 @@
  */
 #include "llm/arch/layer_spec.h"
 
+#include <string.h>
+
 #include "llm/arch/arch.h"
 #include "llm/arch/key_reader.h"
 
@@ -111,11 +113,56 @@ static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int
                     h->ssm_state);
 }
 
+/* Counts of each layer. */
+typedef struct layer_counts {
+    uint32_t n_head[LLM_MAX_LAYERS], n_head_kv[LLM_MAX_LAYERS], n_ff[LLM_MAX_LAYERS];
+} layer_counts;
+
+static tdm_status counts_read(const llm_gguf *gguf, const llm_hparams *h, layer_counts *out,
+                              tdm_error *err) {
+    static const char *const suffixes[3] = {"attention.head_count", "attention.head_count_kv",
+                                            "feed_forward_length"};
+    uint32_t *const each[3] = {out->n_head, out->n_head_kv, out->n_ff};
+    llm_key_reader r = {gguf, h->arch, err, TDM_OK};
+    const uint32_t n = (uint32_t)(h->n_layer + h->n_layer_draft);
+    for (int i = 0; i < 3 && r.status == TDM_OK; i++) {
+        char name[96];
+        llm_key_name(&r, suffixes[i], name);
+        if (i == 1) memcpy(out->n_head_kv, out->n_head, sizeof out->n_head);
+        r.status = llm_gguf_get_u32_each(gguf, name, i == 1 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
+                                         n, each[i], err);
+    }
+    return r.status;
+}
+
+/* A layer without heads of queries has no mixer, one without heads of keys a matrix instead. */
+static tdm_status counts_apply(const llm_gguf *gguf, const llm_hparams *h, const layer_counts *c,
+                               int32_t layer, llm_layer_spec *s, tdm_error *err) {
+    s->n_head = (int32_t)c->n_head[layer];
+    s->n_head_kv = (int32_t)c->n_head_kv[layer];
+    if (s->n_ff > 0) s->n_ff = (int32_t)c->n_ff[layer];
+    if (s->n_head == 0) {
+        s->mixer = LLM_MIXER_NONE;
+        s->norm_mixer = LLM_ROLE_NONE;
+    } else if (s->n_head_kv == 0) {
+        s->mixer = LLM_MIXER_LINEAR;
+    } else if (s->n_head % s->n_head_kv != 0) {
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "%s: layer %d: %d heads are not a multiple of %d key/value heads (keys "
+                        "'%s.attention.head_count' and 'head_count_kv')",
+                        llm_gguf_name(gguf), layer, s->n_head, s->n_head_kv, h->arch);
+    }
+    return TDM_OK;
+}
+
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
     uint32_t flags[LLM_MAX_LAYERS];
     const uint32_t *pattern;
+    layer_counts counts;
+    const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
     tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
+    if (status == TDM_OK && is_per_layer) status = counts_read(gguf, h, &counts, err);
     if (status != TDM_OK) return status;
     for (int32_t layer = 0; layer < h->n_layer; layer++) {
         bool is_latent = arch->mixer == LLM_MIXER_LATENT;
@@ -142,6 +189,8 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .weight_layer = layer,
         };
         channel_fill(gguf, arch, h, layer, s);
+        if (is_per_layer) status = counts_apply(gguf, h, &counts, layer, s, err);
+        if (status != TDM_OK) return status;
         if (has_window(arch, h, pattern, layer)) {
             s->window = h->window;
             s->window_kind = arch->window_kind;

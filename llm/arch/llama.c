@@ -41,7 +41,7 @@ const llm_arch llm_arch_mistral3 = {
 const llm_arch llm_arch_deci = {
     .name = "deci",
     .families = "DeciLM, Llama Nemotron",
-    .keys = LLM_KEY_ATTN_SCALE,
+    .keys = LLM_KEY_ATTN_SCALE | LLM_KEY_PER_LAYER,
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
 };
@@ -139,6 +139,7 @@ const llm_arch llm_arch_cogvlm = {
 const llm_arch llm_arch_openelm = {
     .name = "openelm",
     .families = "OpenELM",
+    .keys = LLM_KEY_PER_LAYER,
     LLM_PRE_NORMS,
     LLM_HEAD_NORMS,
     .rope = TDM_ROPE_HALVES,

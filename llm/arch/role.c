@@ -55,6 +55,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     PLAIN(ATTN_SINKS, "attn_sinks.weight", D(HEADS)),
     MATRIX(ATTN_OUT, "attn_output.weight", D(O), D(EMBD)),
     PLAIN(ATTN_OUT_BIAS, "attn_output.bias", D(EMBD)),
+    MATRIX(LINEAR_OUT, "attn_output.weight", D(EMBD), D(EMBD)),
     MATRIX(ATTN_Q_A, "attn_q_a.weight", D(EMBD), D(LORA_Q)),
     NORM(ATTN_Q_A_NORM, "attn_q_a_norm", D(LORA_Q)),
     MATRIX(ATTN_Q_B, "attn_q_b.weight", D(LORA_Q), D(Q)),

@@ -62,7 +62,8 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_SINKS,
     LLM_ROLE_ATTN_OUT,
     LLM_ROLE_ATTN_OUT_BIAS,
-    LLM_ROLE_ATTN_Q_A, /* latent attention: to the latent row of queries; Q_B: from it */
+    LLM_ROLE_LINEAR_OUT, /* attn_output of a layer that is this matrix alone */
+    LLM_ROLE_ATTN_Q_A,   /* latent attention: to the latent row of queries; Q_B: from it */
     LLM_ROLE_ATTN_Q_A_NORM,
     LLM_ROLE_ATTN_Q_A_NORM_BIAS,
     LLM_ROLE_ATTN_Q_B,

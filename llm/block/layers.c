@@ -31,6 +31,7 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
     case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
     case LLM_MIXER_MAMBA_HEADS: llm_declare_mamba_heads(d); break;
+    case LLM_MIXER_LINEAR: llm_declare(d, LLM_ROLE_LINEAR_OUT, true); break;
     case LLM_MIXER_NONE: break;
     }
     if (d->model->arch->is_recurrent_beside && s->recurrent.kind == LLM_MIXER_MAMBA2)
@@ -83,6 +84,9 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
     case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;
     case LLM_MIXER_MAMBA_HEADS: o = llm_build_mamba_heads(g, layer, in); break;
+    case LLM_MIXER_LINEAR:
+        o = llm_build_project(g, layer, LLM_ROLE_LINEAR_OUT, LLM_ROLE_NONE, in->x, "linear");
+        break;
     case LLM_MIXER_NONE: break;
     }
     if (m->arch->is_recurrent_beside && m->specs[layer].recurrent.kind == LLM_MIXER_MAMBA2) {

@@ -245,31 +245,8 @@ static tdm_status tokens_read(const llm_context *ctx, state_file *f, int32_t n_t
     return TDM_OK;
 }
 
-/* Leaves of the rows of n tokens those of the first n_keep. `k_size`, `v_size`: bytes of a token's
- * K and V in one layer. */
-static void rows_shorten(uint8_t *rows, int32_t n_layer, size_t k_size, size_t v_size, int32_t n,
-                         int32_t n_keep) {
-    uint8_t *to = rows;
-    const uint8_t *from = rows;
-    for (int32_t i = 0; i < 2 * n_layer; i++) {
-        size_t size = i % 2 == 0 ? k_size : v_size;
-        memmove(to, from, size * (size_t)n_keep);
-        to += size * (size_t)n_keep;
-        from += size * (size_t)n;
-    }
-}
-
 static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_t n_keep,
                             state_file *f, tdm_error *err) {
-    const tdm_kv_desc *d = llm_context_kv_desc(ctx);
-    int32_t n_layer = llm_context_model(ctx)->hparams.n_layer;
-    size_t k_size = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k)) *
-                    (size_t)d->n_head_kv;
-    int32_t n_rows = 0; /* layers that have rows */
-    for (int32_t l = 0; l < n_layer; l++)
-        n_rows += llm_layer_has_cache(&llm_context_model(ctx)->specs[l]);
-    n_layer = n_rows;
-    size_t v_size = n_layer > 0 ? llm_context_rows_size(ctx, 1) / (size_t)n_layer - k_size : 0;
     tdm_status status = TDM_OK;
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
@@ -278,7 +255,7 @@ static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_
         int32_t n_taken = n_keep - at < n ? n_keep - at : n;
         status = file_read(f, rows, llm_context_rows_size(ctx, n), err);
         if (status != TDM_OK || n_taken <= 0) continue;
-        if (n_taken < n) rows_shorten(rows, n_layer, k_size, v_size, n, n_taken);
+        if (n_taken < n) llm_context_rows_shorten(ctx, rows, n, n_taken);
         status = llm_context_import_rows(ctx, seq, n_taken, rows, err);
     }
     free(rows);

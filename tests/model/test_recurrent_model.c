@@ -22,7 +22,7 @@ enum { N_TOK = 40, N_SEQ = 3 };
 
 static const char *const names[] = {"qwen35-dense",        "lfm2-dense",    "qwen3next-moe",
                                     "granitehybrid-dense", "mamba-dense",   "plamo2-dense",
-                                    "kimi-linear-moe",     "minimax-01-moe"};
+                                    "kimi-linear-heads",   "minimax-01-moe"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {

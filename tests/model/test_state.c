@@ -3,7 +3,7 @@
  * test_state.c: a sequence that is saved to a file and loaded again continues with the same
  * results, in the same context or in one with other pages, threads or instruction sets. A
  * truncated, changed or foreign file is refused and leaves the sequence empty. A failed write
- * leaves no file.
+ * leaves no file. One model has another number of KV heads in each layer, and none in some.
  */
 #include "tests/model/rig.h"
 
@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 #include "llm/cache/state.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
 
 enum { N_TOK = 150, N_NEXT = 12 };
 
 static int32_t tokens[N_TOK + N_NEXT];
-static const char *model_path, *other_path;
+static const char *model_path, *other_path, *layers_path;
 static const tdm_type cache_types[] = {
 #define KV_TYPE(ID, name) TDM_TYPE_##ID,
     TDM_KV_TYPE_LIST(KV_TYPE)
@@ -36,8 +37,12 @@ static int begin(void **state) {
     RIG_OK(random_model_write(&spec, model_path, NULL, NULL, NULL, &err));
     spec.seed = 2;
     RIG_OK(random_model_write(&spec, other_path, NULL, NULL, NULL, &err));
-    for (int i = 0; i < N_TOK + N_NEXT; i++) tokens[i] = (i * 7919 + i * i * 31 + 13) % 384;
-    return 0;
+    for (int i = 0; i < N_TOK + N_NEXT; i++) tokens[i] = (i * 7919 + i * i * 31 + 13) % 128;
+    layers_path = rig_file("layers.gguf");
+    char *head = rig_source_file("tests/model/archs/deci-layers.head");
+    const bool is_made = head != NULL && arch_fixture_write(head, "deci-layers", 1, layers_path);
+    free(head);
+    return is_made ? 0 : -1;
 }
 
 static llm_context *context_make(llm_model *model, tdm_type k, tdm_type v, int page_len) {
@@ -87,11 +92,10 @@ static float *load_and_go_on(llm_context *ctx, const char *path) {
     return next_rows(ctx, 1);
 }
 
-static void test_again(void **state) {
-    (void)state;
+static void save_and_load(const char *of) {
     tdm_error err = {0};
     const char *path = rig_file("again.state");
-    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    llm_model *model = rig_model(of, rig_device(NULL, "fast", 2));
     size_t n = (size_t)N_NEXT * (size_t)model->hparams.n_vocab;
     for (size_t k = 0; k < sizeof cache_types / sizeof *cache_types; k++) {
         size_t v = (k * 2 + 1) % (sizeof cache_types / sizeof *cache_types);
@@ -109,6 +113,12 @@ static void test_again(void **state) {
         llm_context_destroy(ctx);
     }
     llm_model_close(model);
+}
+
+static void test_again(void **state) {
+    (void)state;
+    save_and_load(model_path);
+    save_and_load(layers_path);
 }
 
 /* Saved by one device, loaded by each of the others, with other pages. */
@@ -146,11 +156,10 @@ static void test_elsewhere(void **state) {
 
 /* Of a file and a prompt, what they have in common at the beginning is loaded, whatever its length,
  * also where the rest of the file would not fit the context. */
-static void test_prefix(void **state) {
-    (void)state;
+static void load_prefixes(const char *of) {
     tdm_error err = {0};
     const char *path = rig_file("prefix.state");
-    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    llm_model *model = rig_model(of, rig_device(NULL, "fast", 2));
     size_t n_vocab = (size_t)model->hparams.n_vocab;
     llm_context *ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 16);
     fill(ctx);
@@ -167,7 +176,7 @@ static void test_prefix(void **state) {
                                            .type_v = &q4_0};
         llm_context *small = rig_context(model, &params);
         memcpy(prompt, tokens, sizeof prompt);
-        prompt[n_same] = (prompt[n_same] + 1) % 384;
+        prompt[n_same] = (prompt[n_same] + 1) % 128;
         RIG_OK(llm_state_load_prefix(small, 1, path, prompt, n_same + 1, &n, &err));
         assert_int_equal(n, n_same);
         assert_int_equal(llm_context_length(small, 1), n_same);
@@ -199,6 +208,12 @@ static void test_prefix(void **state) {
     assert_int_equal(n, 5);
     llm_context_destroy(ctx);
     llm_model_close(model);
+}
+
+static void test_prefix(void **state) {
+    (void)state;
+    load_prefixes(model_path);
+    load_prefixes(layers_path);
 }
 
 /* ---- Files that are refused ---- */
