@@ -248,9 +248,15 @@ static bool is_of_cache(int32_t kernel) {
     }
 }
 
+static bool is_of_arena(int32_t kernel) {
+    return kernel == GPU_KERNEL_WIRE_STORE || kernel == GPU_KERNEL_WIRE_SUM ||
+           kernel == GPU_KERNEL_WIRE_COPY;
+}
+
 vk_trial_result vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
                              const gpu_plan *plan, const gpu_step *step) {
     if (!has_oracle(trial)) return (vk_trial_result){.verdict = VK_VERDICT_NONE};
+    if (is_of_arena(step->kernel)) return vk_trial_arena(trial, graph, step);
     return is_of_cache(step->kernel) ? vk_trial_cache(trial, graph, plan, step)
                                      : values_trial(trial, graph, has_step, step);
 }

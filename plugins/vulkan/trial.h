@@ -2,7 +2,7 @@
  *
  * trial.h: what the kinds of trials share: running an excerpt on the device and on the CPU's
  * reference path, and comparing numbers. trial.c has the trials of ops on values, trial_cache.c
- * those of ops on a cache.
+ * those of ops on a cache, trial_arena.c those of exchanges.
  */
 #ifndef TANDEM_VULKAN_TRIAL_H
 #define TANDEM_VULKAN_TRIAL_H
@@ -45,5 +45,8 @@ gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n);
 /* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE. */
 vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
                                const gpu_step *step);
+
+/* trial_arena.c: of a step of a kernel of GPU_KERNEL_LIST_WIRE. */
+vk_trial_result vk_trial_arena(vk_trial *trial, const tdm_graph *graph, const gpu_step *step);
 
 #endif

@@ -187,7 +187,7 @@ static bool side_agrees(const cache_case *c, int side) {
         memcpy(want + (size_t)n_changed++ * size, cpu, size);
     }
     tdm_type_info info = tdm_type_get_info(c->type[side]);
-    int64_t n = (int64_t)(size / info.block_size) * info.block_len * n_changed;
+    int64_t n = (int64_t)size / info.block_size * info.block_len * n_changed;
     if (got != NULL && want != NULL && !vk_trial_floats_agree(c->type[side], got, want, n))
         agrees = false;
     free(got);

@@ -23,6 +23,7 @@
  *   verdict_file.c  the same on disk, of several processes
  *   trial.c      how that is found
  *   trial_cache.c  the same of kernels that work on a cache
+ *   trial_arena.c  the same of exchanges
  *   oracle.c     the CPU plugin, for trials
  *   plan.c       plans
  *   parts.c      how a long plan is cut

@@ -20,6 +20,7 @@ config rows 'test-limits = wrong=row'
 config dots 'test-limits = dot=any wrong=product_row_dot'
 config walk 'test-limits = wrong=attention_lane'
 config write 'test-limits = wrong=kv_write'
+config wire 'test-limits = wrong=wire_sum'
 
 # text NAME DEVICE OUT [OPTION...]: writes a greedy text; messages are in $work/err.
 text() {
@@ -66,6 +67,12 @@ says "a wrong KV_WRITE" 'error: vulkan0: KV_WRITE (node [0-9]*): kernel kv_write
 text write v text.write || fail "a refused KV_WRITE: $(cat "$work/err")"
 says "a refused KV_WRITE" 'v does not run kv_write .* it runs on cpu'
 same "$work/text.cpu" "$work/text.write" "text with a refused KV_WRITE"
+
+# A wrong kernel of exchanges: the group does them on the host.
+text wire vc text.wire || fail "a wrong exchange: $(cat "$work/err")"
+says "a wrong exchange" 'kernel wire_sum gives wrong results with this driver'
+says "a wrong exchange" "member 'v' exchanges through the host"
+same "$work/text.cpu" "$work/text.wire" "text of a group with exchanges through the host"
 
 # An op that has no other kernel.
 text rows v text.rows && fail "a wrong norm was used: $(cat "$work/text.rows")"

@@ -23,7 +23,7 @@ typedef struct gpu_excerpt {
  * excerpt. is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal
  * ones alike. The result must be verified before use, since a smaller shape may break a rule of its
  * op. NULL where there is no memory, or where a node works on a cache or an arena, of which
- * scene.h makes excerpts. Released with gpu_excerpt_free. [any-thread] */
+ * scene.h and arena_scene.h make excerpts. Released with gpu_excerpt_free. [any-thread] */
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small);
 
