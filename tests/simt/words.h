@@ -6,6 +6,10 @@
 #ifndef TANDEM_SIMT_WORDS_H
 #define TANDEM_SIMT_WORDS_H
 
+#ifdef SIMT_VENDOR
+#error "the include path gives these words instead of the vendor's"
+#endif
+
 #include "plugins/gpu/kernels/half.h"
 #include "tests/simt/entry.h"
 
