@@ -15,6 +15,7 @@ const rt_vendor rt_vendor_this = {
     .error_name = "cuGetErrorName",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
+    .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,
                   [RT_GRID_X] = 5,
@@ -25,7 +26,9 @@ const rt_vendor rt_vendor_this = {
                   [RT_IS_INTEGRATED] = 18,
                   [RT_MAPS_HOST] = 19,
                   [RT_MAJOR] = 75,
-                  [RT_MINOR] = 76},
+                  [RT_MINOR] = 76,
+                  [RT_KERNEL_TIMEOUT] = 17,
+                  [RT_CLOCK_KHZ] = -1},
 };
 
 static const tdm_plugin cuda_plugin = {

@@ -35,6 +35,23 @@ static inline uint ptx_shfl_bfly(uint word, uint mask) {
 static inline void ptx_bar_sync() {
     asm volatile("bar.sync 0;" ::: "memory");
 }
+/* clang 19 translates no acquire or release for this target. */
+static inline u64 ptx_ld_acquire_sys(u64 address) {
+    u64 word;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
+    return word;
+}
+static inline void ptx_st_release_sys(u64 address, u64 word) {
+    asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
+}
+static inline u64 ptx_globaltimer() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+static inline void ptx_nanosleep(uint ns) {
+    asm volatile("nanosleep.u32 %0;" ::"r"(ns));
+}
 static inline uint ptx_atom_add(uint *word, uint n) {
     uint before;
     asm volatile("atom.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(n) : "memory");

@@ -85,6 +85,19 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
         for (int m = 0; m < 2; m++) ptx_mma_m8n8k16(sum + 4 * n + 2 * m, a.word[m], b.word[n]);
 #endif
 }
+static inline u64 load_system(u64 address) {
+    return ptx_ld_acquire_sys(address);
+}
+static inline void store_system(u64 address, u64 word) {
+    ptx_st_release_sys(address, word);
+}
+/* Nanoseconds. */
+static inline u64 ticks() {
+    return ptx_globaltimer();
+}
+static inline void spin_pause() {
+    ptx_nanosleep(64);
+}
 static inline float half_to_float(uint bits) {
     return ptx_cvt_f32_f16(u16(bits));
 }

@@ -29,7 +29,9 @@ const rt_vendor rt_vendor_this = {
                   [RT_IS_INTEGRATED] = 16,
                   [RT_MAPS_HOST] = 3,
                   [RT_MAJOR] = 23,
-                  [RT_MINOR] = 61},
+                  [RT_MINOR] = 61,
+                  [RT_KERNEL_TIMEOUT] = 18,
+                  [RT_CLOCK_KHZ] = 10017},
 };
 
 static const tdm_plugin hip_plugin = {

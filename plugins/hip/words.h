@@ -159,6 +159,22 @@ static inline uint mat_column(uint i) {
 #else
 #include "plugins/gpu/kernels/matrix_plain.h"
 #endif
+static inline u64 load_system(u64 address) {
+    return __scoped_atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+}
+static inline void store_system(u64 address, u64 word) {
+    __scoped_atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+}
+static inline u64 ticks() {
+#if __has_builtin(__builtin_readsteadycounter)
+    return __builtin_readsteadycounter();
+#else
+    return 0;
+#endif
+}
+static inline void spin_pause() {
+    __builtin_amdgcn_s_sleep(1);
+}
 static inline float half_to_float(uint bits) {
     u16 half = u16(bits);
     _Float16 x;

@@ -4,7 +4,7 @@
 
 usage: kernels.py KERNEL.h TYPE.h SHADERS
 
-A row of GPU_KERNEL_LIST has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
+A row of GPU_KERNEL_LIST, unless it says RT_ONLY, has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
 type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number. A shader that says
 WEIGHT_HAS_BLOCKS has none for types without blocks.
 """
@@ -21,7 +21,9 @@ def comments_remove(path):
 
 def main(kernel_header, type_header, folder):
     types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (FLOAT|BLOCK),', comments_remove(type_header))
-    for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d', comments_remove(kernel_header)):
+    for name, rt in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, (\w+)', comments_remove(kernel_header)):
+        if rt == 'RT_ONLY':
+            continue
         with open(os.path.join(folder, name + '.comp'), encoding='utf-8') as file:
             text = file.read()
         if 'WEIGHT_TYPE' not in text:

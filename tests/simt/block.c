@@ -5,11 +5,12 @@
  */
 #include "tests/simt/block.h"
 
-#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -22,6 +23,7 @@
 #endif
 #endif
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef __SANITIZE_THREAD__
@@ -54,17 +56,30 @@ typedef struct fiber {
 
 __thread simt_thread *simt_lane;
 
-/* Under run_mutex. */
-static pthread_mutex_t run_mutex = PTHREAD_MUTEX_INITIALIZER;
-static fiber fibers[SIMT_MAX_THREAD];
-static uint32_t words[2][SIMT_MAX_THREAD];
-static uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
-static uint32_t order_of[SIMT_MAX_THREAD];
-/* The name is that of the vendors' words for kernels. */
-extern char shared_memory[] __asm__("gpu_shared_words") __attribute__((visibility("hidden")));
-_Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
-static const simt_work *running;
-static uint32_t random_state;
+/* What a thread needs to run launches: one at a time. */
+typedef struct runner {
+    fiber fibers[SIMT_MAX_THREAD];
+    uint32_t words[2][SIMT_MAX_THREAD];
+    uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
+    uint32_t order_of[SIMT_MAX_THREAD];
+    _Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
+    const simt_work *running;
+    uint32_t random_state;
+#ifdef __x86_64__
+    void *scheduler_sp;
+#else
+    ucontext_t scheduler_context;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    const void *scheduler_stack;
+    size_t scheduler_stack_size;
+#endif
+#ifdef __SANITIZE_THREAD__
+    void *scheduler_tsan;
+#endif
+} runner;
+
+static __thread runner *me; /* NULL = this thread has run nothing */
 
 /* ---- Kernels by name ------------------------------------------------------------------------- */
 
@@ -86,8 +101,6 @@ simt_kernel *simt_kernel_find(const char *name) {
 static void fiber_main(void);
 
 #ifdef __x86_64__
-static void *scheduler_sp;
-
 /* Pushes the registers that a call preserves, stores the stack pointer at *from, and returns on the
  * stack `to`. */
 void simt_switch(void **from, void *to);
@@ -112,15 +125,6 @@ __asm__(".text\n"
         "    popq %rbp\n"
         "    ret\n"
         ".size simt_switch, .-simt_switch\n");
-#else
-static ucontext_t scheduler_context;
-#endif
-#ifdef __SANITIZE_ADDRESS__
-static const void *scheduler_stack;
-static size_t scheduler_stack_size;
-#endif
-#ifdef __SANITIZE_THREAD__
-static void *scheduler_tsan;
 #endif
 
 static void fiber_prepare(fiber *f) {
@@ -153,13 +157,13 @@ static void fiber_resume(fiber *f) {
     __sanitizer_start_switch_fiber(&fake, f->stack, STACK_SIZE);
 #endif
 #ifdef __SANITIZE_THREAD__
-    scheduler_tsan = __tsan_get_current_fiber();
+    me->scheduler_tsan = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(f->tsan, 0);
 #endif
 #ifdef __x86_64__
-    simt_switch(&scheduler_sp, f->sp);
+    simt_switch(&me->scheduler_sp, f->sp);
 #else
-    swapcontext(&scheduler_context, &f->context);
+    swapcontext(&me->scheduler_context, &f->context);
 #endif
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_finish_switch_fiber(fake, NULL, NULL);
@@ -176,27 +180,27 @@ static void fiber_stop(fiber_state state) {
     fiber *f = fiber_now();
     f->state = state;
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(state == FIBER_DONE ? NULL : &f->fake, scheduler_stack,
-                                   scheduler_stack_size);
+    __sanitizer_start_switch_fiber(state == FIBER_DONE ? NULL : &f->fake, me->scheduler_stack,
+                                   me->scheduler_stack_size);
 #endif
 #ifdef __SANITIZE_THREAD__
-    __tsan_switch_to_fiber(scheduler_tsan, 0);
+    __tsan_switch_to_fiber(me->scheduler_tsan, 0);
 #endif
 #ifdef __x86_64__
-    simt_switch(&f->sp, scheduler_sp);
+    simt_switch(&f->sp, me->scheduler_sp);
 #else
-    swapcontext(&f->context, &scheduler_context);
+    swapcontext(&f->context, &me->scheduler_context);
 #endif
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(f->fake, &scheduler_stack, &scheduler_stack_size);
+    __sanitizer_finish_switch_fiber(f->fake, &me->scheduler_stack, &me->scheduler_stack_size);
 #endif
 }
 
 static void fiber_main(void) {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_size);
+    __sanitizer_finish_switch_fiber(NULL, &me->scheduler_stack, &me->scheduler_stack_size);
 #endif
-    running->kernel->entry(running->args);
+    me->running->kernel->entry(me->running->args);
     fiber_stop(FIBER_DONE);
     abort(); /* a finished fiber is not resumed */
 }
@@ -212,15 +216,27 @@ void simt_barrier(void) {
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     simt_thread *lane = simt_lane;
     uint32_t turn = lane->n_xchg++ & 1;
-    words[turn][lane->thread] = word;
+    me->words[turn][lane->thread] = word;
     fiber_now()->what = NULL;
     fiber_stop(FIBER_AT_XCHG);
-    return words[turn][lane->thread ^ mask];
+    return me->words[turn][lane->thread ^ mask];
+}
+
+uint64_t simt_clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void simt_spin_pause(void) {
+    const struct timespec pause = {.tv_nsec = 20000};
+    sched_yield();
+    nanosleep(&pause, NULL);
 }
 
 /* A lane reads and writes its own registers only; wave_release runs the instruction between. */
 void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_t n) {
-    uint32_t *own = registers_of[simt_lane->thread];
+    uint32_t *own = me->registers_of[simt_lane->thread];
     memcpy(own, registers, n * sizeof *own);
     fiber_now()->what = what;
     fiber_stop(FIBER_AT_XCHG);
@@ -230,31 +246,31 @@ void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_
 /* ---- A workgroup ----------------------------------------------------------------------------- */
 
 static uint32_t random_next(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 17;
-    random_state ^= random_state << 5;
-    return random_state;
+    me->random_state ^= me->random_state << 13;
+    me->random_state ^= me->random_state >> 17;
+    me->random_state ^= me->random_state << 5;
+    return me->random_state;
 }
 
 static void order_set(simt_order order, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) order_of[i] = order == SIMT_REVERSE ? n - 1 - i : i;
+    for (uint32_t i = 0; i < n; i++) me->order_of[i] = order == SIMT_REVERSE ? n - 1 - i : i;
     if (order != SIMT_RANDOM) return;
     for (uint32_t i = n; i > 1; i--) {
-        uint32_t k = random_next() % i, swap = order_of[i - 1];
-        order_of[i - 1] = order_of[k];
-        order_of[k] = swap;
+        uint32_t k = random_next() % i, swap = me->order_of[i - 1];
+        me->order_of[i - 1] = me->order_of[k];
+        me->order_of[k] = swap;
     }
 }
 
 /* Executes what all lanes of a wave have reached. */
 static bool wave_release(uint32_t first, uint32_t wave_size, char *why, size_t why_size) {
-    const simt_collective *what = fibers[first].what;
+    const simt_collective *what = me->fibers[first].what;
     for (uint32_t i = first; i < first + wave_size; i++) {
-        fibers[i].state = FIBER_READY;
-        if (fibers[i].what == what) continue;
+        me->fibers[i].state = FIBER_READY;
+        if (me->fibers[i].what == what) continue;
         snprintf(why, why_size, "lanes of a wave execute different instructions: %s and %s",
                  what != NULL ? what->name : "an exchange",
-                 fibers[i].what != NULL ? fibers[i].what->name : "an exchange");
+                 me->fibers[i].what != NULL ? me->fibers[i].what->name : "an exchange");
         return false;
     }
     if (what == NULL) return true;
@@ -262,7 +278,7 @@ static bool wave_release(uint32_t first, uint32_t wave_size, char *why, size_t w
         snprintf(why, why_size, "%s is not for waves of %u lanes", what->name, (unsigned)wave_size);
         return false;
     }
-    what->run(what, wave_size, registers_of + first);
+    what->run(what, wave_size, me->registers_of + first);
     return true;
 }
 
@@ -274,15 +290,15 @@ static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t wh
     for (uint32_t first = 0; first < n; first += wave_size) {
         uint32_t n_xchg = 0;
         for (uint32_t i = first; i < first + wave_size; i++) {
-            n_state[fibers[i].state]++;
-            n_xchg += fibers[i].state == FIBER_AT_XCHG;
+            n_state[me->fibers[i].state]++;
+            n_xchg += me->fibers[i].state == FIBER_AT_XCHG;
         }
         if (n_xchg < wave_size) continue;
         if (!wave_release(first, wave_size, why, why_size)) return false;
         is_moving = true;
     }
     if (n_state[FIBER_AT_BARRIER] == n) {
-        for (uint32_t i = 0; i < n; i++) fibers[i].state = FIBER_READY;
+        for (uint32_t i = 0; i < n; i++) me->fibers[i].state = FIBER_READY;
         is_moving = true;
     }
     if (is_moving || n_state[FIBER_DONE] == n) return true;
@@ -296,28 +312,29 @@ static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t wh
 
 static bool all_done(uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        if (fibers[i].state != FIBER_DONE) return false;
+        if (me->fibers[i].state != FIBER_DONE) return false;
     return true;
 }
 
 static bool guard_is_whole(uint32_t shared_size) {
     for (uint32_t i = 0; i < GUARD_SIZE; i++)
-        if ((uint8_t)shared_memory[shared_size + i] != poison) return false;
+        if ((uint8_t)me->shared_memory[shared_size + i] != poison) return false;
     return true;
 }
 
 static bool block_run(simt_block *block, const simt_work *launch, char *why, size_t why_size) {
     const uint32_t n = launch->n_thread;
-    memset(shared_memory, poison, launch->shared_size + GUARD_SIZE);
+    memset(me->shared_memory, poison, launch->shared_size + GUARD_SIZE);
     for (uint32_t i = 0; i < n; i++) {
-        fibers[i].lane = (simt_thread){.thread = i, .block = block};
-        fibers[i].state = FIBER_READY;
-        fiber_prepare(&fibers[i]);
+        me->fibers[i].lane = (simt_thread){.thread = i, .block = block};
+        me->fibers[i].state = FIBER_READY;
+        fiber_prepare(&me->fibers[i]);
     }
     while (!all_done(n)) {
         order_set(launch->order, n);
         for (uint32_t i = 0; i < n; i++)
-            if (fibers[order_of[i]].state == FIBER_READY) fiber_resume(&fibers[order_of[i]]);
+            if (me->fibers[me->order_of[i]].state == FIBER_READY)
+                fiber_resume(&me->fibers[me->order_of[i]]);
         if (!threads_release(n, launch->wave_size, why, why_size)) return false;
     }
     if (guard_is_whole(launch->shared_size)) return true;
@@ -328,13 +345,13 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
 
 static bool stacks_get(uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        if (fibers[i].stack != NULL) continue;
+        if (me->fibers[i].stack != NULL) continue;
         void *stack =
             mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (stack == MAP_FAILED) return false;
-        fibers[i].stack = stack;
+        me->fibers[i].stack = stack;
 #ifdef __SANITIZE_THREAD__
-        fibers[i].tsan = __tsan_create_fiber(0);
+        me->fibers[i].tsan = __tsan_create_fiber(0);
 #endif
     }
     return true;
@@ -354,14 +371,40 @@ static bool launch_check(const simt_work *launch, char *why, size_t why_size) {
     return false;
 }
 
+static bool runner_get(char *why, size_t why_size) {
+    if (me != NULL) return true;
+    me = aligned_alloc(_Alignof(runner), sizeof *me);
+    if (me == NULL) {
+        snprintf(why, why_size, "no memory for fibers");
+        return false;
+    }
+    memset(me->fibers, 0, sizeof me->fibers);
+    return true;
+}
+
+void simt_work_end(void) {
+    if (me == NULL) return;
+    for (uint32_t i = 0; i < SIMT_MAX_THREAD && me->fibers[i].stack != NULL; i++) {
+#ifdef __SANITIZE_ADDRESS__
+        __asan_unpoison_memory_region(me->fibers[i].stack, STACK_SIZE);
+#endif
+#ifdef __SANITIZE_THREAD__
+        __tsan_destroy_fiber(me->fibers[i].tsan);
+#endif
+        munmap(me->fibers[i].stack, STACK_SIZE);
+    }
+    free(me);
+    me = NULL;
+}
+
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
-    pthread_mutex_lock(&run_mutex);
-    bool is_good = launch_check(launch, why, why_size);
+    bool is_good = runner_get(why, why_size) && launch_check(launch, why, why_size);
+    if (!is_good) return false;
     simt_block block = {
-        .n_thread = launch->n_thread, .wave_size = launch->wave_size, .shared = shared_memory};
+        .n_thread = launch->n_thread, .wave_size = launch->wave_size, .shared = me->shared_memory};
     memcpy(block.grid, launch->grid, sizeof block.grid);
-    running = launch;
-    random_state = 0x9e3779b9u;
+    me->running = launch;
+    me->random_state = 0x9e3779b9u;
     for (uint32_t z = 0; is_good && z < launch->grid[2]; z++)
         for (uint32_t y = 0; is_good && y < launch->grid[1]; y++)
             for (uint32_t x = 0; is_good && x < launch->grid[0]; x++) {
@@ -370,6 +413,5 @@ bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
                 block.group[2] = z;
                 is_good = block_run(&block, launch, why, why_size);
             }
-    pthread_mutex_unlock(&run_mutex);
     return is_good;
 }

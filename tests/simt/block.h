@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread.
+ * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread. A kernel may
+ * wait for another thread that writes memory (simt_spin_pause).
  *
  * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
  * its wave (an instruction of the whole wave is one too), and continues when every other thread of the workgroup, or of the wave, has reached it.
@@ -53,6 +54,10 @@ extern __thread simt_thread *simt_lane;
 
 void simt_barrier(void);
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);
+/* Nanoseconds of a clock that does not stop. */
+uint64_t simt_clock_ns(void);
+/* Gives the processor to other threads, since other devices are threads of this machine. */
+void simt_spin_pause(void);
 
 /* An instruction that a wave executes as a whole: it reads registers of all lanes. */
 enum { SIMT_REGISTERS = 16 };
@@ -94,9 +99,11 @@ typedef struct simt_work {
     uint64_t args[SIMT_MAX_ARGS / 8];
 } simt_work;
 
-/* Runs all workgroups. False where the kernel breaks a rule; `why` receives a message. A process
- * runs one launch at a time. */
+/* Runs all workgroups. False where the kernel breaks a rule; `why` receives a message. Launches on
+ * different threads run at the same time, so that one may wait for another. What a thread keeps for
+ * its launches is freed with simt_work_end, before it ends. */
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size);
+void simt_work_end(void);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,7 @@ static struct {
     simt_order order;
     uint64_t memory;
     uint32_t grid_x;
+    int ends_kernels;   /* what the driver says; it ends none */
     char fail_name[32]; /* "" = no failure */
     long fail_at;
     int fail_result;
@@ -73,6 +74,7 @@ static void settings_read(void) {
     if (settings.n_device > MAX_DEVICE) settings.n_device = MAX_DEVICE;
     settings.wave_size = (uint32_t)number_of("TANDEM_SIMT_WAVE", DEFAULT_WAVE);
     settings.grid_x = (uint32_t)number_of("TANDEM_SIMT_GRID", 2147483647);
+    settings.ends_kernels = (int)number_of("TANDEM_SIMT_KERNEL_TIMEOUT", 0);
     settings.memory = number_of("TANDEM_SIMT_MEMORY", (uint64_t)4 << 30);
     if (order != NULL && strcmp(order, "reverse") == 0) settings.order = SIMT_REVERSE;
     if (order != NULL && strcmp(order, "random") == 0) settings.order = SIMT_RANDOM;
@@ -163,6 +165,18 @@ static rt_result call_begin(const char *name, bool needs_context) {
     return result;
 }
 
+/* Call number `in` of the function from now on gives this result, as TANDEM_SIMT_FAIL says. */
+EXPORT void tandem_simt_fail(const char *name, long in, int result);
+
+void tandem_simt_fail(const char *name, long in, int result) {
+    pthread_once(&settings.once, settings_read);
+    pthread_mutex_lock(&state_mutex);
+    snprintf(settings.fail_name, sizeof settings.fail_name, "%s", name);
+    settings.fail_at = n_call + in;
+    settings.fail_result = result;
+    pthread_mutex_unlock(&state_mutex);
+}
+
 #define CALL(name, needs_context)                                                                  \
     do {                                                                                           \
         rt_result begun_ = call_begin(#name, needs_context);                                       \
@@ -224,12 +238,25 @@ static void *stream_main(void *arg) {
         pthread_cond_broadcast(&state_changed);
     }
     pthread_mutex_unlock(&state_mutex);
+    simt_work_end();
     return NULL;
+}
+
+/* Submissions of kernels since the library was loaded: launches, and launches of graphs. */
+EXPORT uint64_t tandem_simt_submissions(void);
+static uint64_t n_submission; /* under state_mutex */
+
+uint64_t tandem_simt_submissions(void) {
+    pthread_mutex_lock(&state_mutex);
+    uint64_t n = n_submission;
+    pthread_mutex_unlock(&state_mutex);
+    return n;
 }
 
 static rt_result command_give(stream *s, const command *c) {
     if (s == NULL) return INVALID_HANDLE;
     pthread_mutex_lock(&state_mutex);
+    n_submission += c->kind == COMMAND_LAUNCH || c->kind == COMMAND_GRAPH;
     while (s->n_given - s->n_done == MAX_COMMAND) pthread_cond_wait(&state_changed, &state_mutex);
     s->commands[s->n_given++ % MAX_COMMAND] = *c;
     s->context->n_pending++;
@@ -386,7 +413,9 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
         HOST = 3,
         INTEGRATED = 16,
         MAJOR = 23,
-        MINOR = 61
+        MINOR = 61,
+        TIMEOUT = 18,
+        CLOCK = 10017
     };
 #else
     enum {
@@ -399,7 +428,9 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
         HOST = 19,
         INTEGRATED = 18,
         MAJOR = 75,
-        MINOR = 76
+        MINOR = 76,
+        TIMEOUT = 17,
+        CLOCK = -1
     };
 #endif
     switch (attribute) {
@@ -413,6 +444,8 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     case INTEGRATED: *value_out = 0; break;
     case MAJOR: *value_out = 8; break;
     case MINOR: *value_out = 0; break;
+    case TIMEOUT: *value_out = settings.ends_kernels; break;
+    case CLOCK: *value_out = 1000000; break; /* kHz */
     default: return RT_INVALID_VALUE;
     }
     return RT_SUCCESS;

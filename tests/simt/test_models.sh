@@ -16,6 +16,7 @@ tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$
     printf '[device single]\nplugin = cuda\ndriver = %s\ngraphs = no\nfusion = no\n' "$cuda_driver"
     printf '[device h]\nplugin = hip\ndriver = %s\n' "$hip_driver"
     printf '[device c1]\nplugin = cuda\ndriver = %s\nindex = 1\n' "$cuda_driver"
+    printf '[device demanded]\nplugin = cuda\ndriver = %s\nexchange = plan\n' "$cuda_driver"
     printf '[group all]\nmembers = c, h, cpu\nshare = 2, 1, 1\n'
     printf '[group cards]\nmembers = c, c1\nshare = 1, 1\n'
 } >"$work/simt.ini"
@@ -39,6 +40,13 @@ for setting in "c reverse 32" "c random 64" "h reverse 64" "h random 32"; do
     TANDEM_SIMT_ORDER=$2 TANDEM_SIMT_WAVE=$3 generate $1 "$work/text" || fail "$setting: $(cat "$work/err")"
     same "$work/cpu" "$work/text" "text of $setting"
 done
+
+# A driver that ends long kernels: they do not wait for other members.
+! TANDEM_SIMT_KERNEL_TIMEOUT=1 generate demanded "$work/text" &&
+    grep -q 'cuda0.*exchange = plan.*ends kernels that run long.*phases' "$work/err" && ok ||
+    fail "kernels wait on a driver with a timeout: $(cat "$work/err")"
+TANDEM_SIMT_KERNEL_TIMEOUT=1 generate all "$work/text" || fail "phases: $(cat "$work/err")"
+same "$work/cpu" "$work/text" "text of a group on drivers with a timeout"
 
 # Grids that go on along their second axis.
 TANDEM_SIMT_GRID=24 generate c "$work/text" || fail "small grids: $(cat "$work/err")"

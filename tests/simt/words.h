@@ -58,6 +58,18 @@ static inline uint bytes_pick(uint low, uint high, uint index) {
     return bytes_pick_plain(low, high, index);
 }
 #include "plugins/gpu/kernels/matrix_plain.h"
+static inline u64 load_system(u64 address) {
+    return __atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE);
+}
+static inline void store_system(u64 address, u64 word) {
+    __atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE);
+}
+static inline u64 ticks() {
+    return simt_clock_ns();
+}
+static inline void spin_pause() {
+    simt_spin_pause();
+}
 static inline float half_to_float(uint bits) {
     uint wide = f32_bits_of_f16(bits);
     float x;

@@ -345,30 +345,33 @@ KERNEL_H = 'plugins/gpu/plan/kernel.h'
 
 @check
 def gpu_kernels(sources):
-    """Each row of GPU_KERNEL_LIST has a shader, and an emitter or a plugin launches it."""
+    """Each row of GPU_KERNEL_LIST that does not say RT_ONLY has a shader, and each is launched by an
+    emitter or a plugin."""
     text = re.sub(r'/\*.*?\*/', ' ', sources.read(KERNEL_H), flags=re.DOTALL)
-    rows = re.findall(r'\bKERNEL\((\w+), (\w+), \d', text)
+    rows = re.findall(r'\bKERNEL\((\w+), (\w+), \d, \w+, (\w+)', text)
     emitters = sources.read_all('plugins/gpu/ops/*.c', 'plugins/gpu/plan/*.c',
                                 'plugins/vulkan/measure.c')
     folder = os.path.join(sources.root, 'plugins/vulkan/shaders')
     shaders = {os.path.splitext(os.path.basename(path))[0]
                for path in glob.glob(os.path.join(folder, '*.comp'))}
-    for kernel, name in rows:
+    for kernel, name, rt in rows:
         if name != kernel.lower():
             yield 'kernel %s: named %s' % (kernel, name)
-        if name not in shaders:
+        if name not in shaders and rt != 'RT_ONLY':
             yield 'there is no plugins/vulkan/shaders/%s.comp' % name
+        if name in shaders and rt == 'RT_ONLY':
+            yield 'kernel %s: RT_ONLY, but it has a shader' % name
         if re.search(r'\bGPU_KERNEL_%s\b' % kernel, emitters) is None:
             yield 'no emitter launches %s' % name
-    for name in sorted(shaders - {name for _, name in rows}):
+    for name in sorted(shaders - {name for _, name, _ in rows}):
         yield 'shaders/%s.comp is no row of GPU_KERNEL_LIST' % name
 
 
 @check
 def rt_kernels(sources):
-    """The kernels of CUDA and HIP: the rows of GPU_KERNEL_LIST that say RT_SHARED, and the files."""
+    """The kernels of CUDA and HIP: the rows of GPU_KERNEL_LIST that say RT_SHARED or RT_ONLY, and the files."""
     text = re.sub(r'/\*.*?\*/', ' ', sources.read(KERNEL_H), flags=re.DOTALL)
-    rows = set(re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_SHARED\(', text))
+    rows = set(re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_(?:SHARED|ONLY)\(', text))
     paths = glob.glob(os.path.join(sources.root, 'plugins/gpu/kernels/*.cu'))
     files = {os.path.splitext(os.path.basename(path))[0] for path in paths}
     for name in sorted(files - rows):

@@ -23,6 +23,10 @@
  *                          mat_column(i) of b, for i below mat_count(). The wave's lanes call it
  *                          together, and have the 256 products between them
  *   half_to_float(bits)    exact; denormals are kept
+ *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
+ *   store_system(address, word)   release at system scope, of what the stream did before, too
+ *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
+ *   spin_pause()           between two loads of a thread that waits for another device
  * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written
  * out where it is meant, and results are the same on all devices.
  */

@@ -5,7 +5,7 @@
 usage: names.py KERNEL.h           the names
        names.py KERNEL.h FOLDER    the modules: NAME, or NAME:TYPE for each type of weights of a kernel
 
-Kernels are the rows of GPU_KERNEL_LIST that say RT_SHARED. FOLDER has their sources: those that include
+Kernels are the rows of GPU_KERNEL_LIST that say RT_SHARED or RT_ONLY. FOLDER has their sources: those that include
 each_type.h are compiled to a module for each tdm_type, so that a driver translates only those that a
 model has.
 """
@@ -37,7 +37,7 @@ def types_of(folder, name):
 
 def main(kernel_header, folder=None):
     text = re.sub(r'/\*.*?\*/', ' ', read(kernel_header), flags=re.DOTALL)
-    for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_SHARED\(', text):
+    for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_(?:SHARED|ONLY)\(', text):
         types = types_of(folder, name) if folder else []
         for module in ['%s:%s' % (name, number) for number in types] or [name]:
             print(module)

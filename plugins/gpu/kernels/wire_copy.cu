@@ -9,7 +9,7 @@ struct WireCopy : Arena {
     explicit WireCopy(const Args &args_) : Arena(args_) {}
 
     const int UNIT = SPEC0; // bytes: 16, 4, 2 or 1
-    const bool PUBLISHES = SPEC1 != 0;
+    const bool PUBLISHES = SPEC1 != 0, HAS_VERDICT = SPEC2 != 0;
 
     void run() {
         uint i = invocation_number();
@@ -21,14 +21,16 @@ struct WireCopy : Arena {
         u64 to = args.address[0], from = args.address[1];
         to += PUBLISHES ? area + in_whole * UNIT : u64(i) * UNIT;
         from += PUBLISHES ? u64(i) * UNIT : area + in_whole * UNIT;
+        // Kernels use some results as indices, so that these must not be bytes of another exchange.
+        const bool is_there = !HAS_VERDICT || U32(args.address[3]).at[0] == 1u;
         if (UNIT == 16)
-            store_16(to, load_16(from));
+            store_16(to, is_there ? load_16(from) : uvec4(0));
         else if (UNIT == 4)
-            U32(to).at[0] = U32(from).at[0];
+            U32(to).at[0] = is_there ? U32(from).at[0] : 0;
         else if (UNIT == 2)
-            U16(to).at[0] = U16(from).at[0];
+            U16(to).at[0] = is_there ? U16(from).at[0] : u16(0);
         else
-            U8(to).at[0] = U8(from).at[0];
+            U8(to).at[0] = is_there ? U8(from).at[0] : u8(0);
     }
 };
 

@@ -13,7 +13,7 @@ struct WireSum : Arena {
     const int TYPE = SPEC0;
     enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
     const int N_MEMBER = SPEC1;
-    const bool HAS_RESIDUAL = SPEC2 != 0;
+    const bool HAS_RESIDUAL = SPEC2 != 0, HAS_VERDICT = SPEC3 != 0;
 
     // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or
     // not.
@@ -38,6 +38,10 @@ struct WireSum : Arena {
     void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[0])) return;
+        if (HAS_VERDICT && U32(args.address[4]).at[0] != 1u) {
+            U32(args.address[0]).at[i] = 0;
+            return;
+        }
         u64 arena = args.address[1] + area_off(args.address[2], 1);
         uint run = divide(i, args.word[5], args.word[6]);
         uint from = run * uint(args.word[7]) + uint(args.word[8]) + (i - run * uint(args.word[4]));

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: steps of the phases of EXCHANGE that do not wait: PUBLISH writes this member's part
- * to the arena, COLLECT computes the result from the arena (collective.h). The whole exchange is
- * left to devices whose kernels may wait for other members.
+ * exchange.c: steps of EXCHANGE (collective.h). PUBLISH writes this member's part to the arena,
+ * COLLECT computes the result from the arena. A whole exchange, for devices whose kernels may wait
+ * for other members, is both, with WIRE_WAIT between them.
  */
 #include <stddef.h>
 #include <string.h>
 
 #include "plugins/gpu/ops/axes.h"
 #include "plugins/gpu/ops/ops.h"
+#include "tandem/collective.h"
 
 enum { X, ARENA, STEP, RESIDUAL, X2 };
 
-enum { GROUP_SIZE = 128, Q8_LEN = 32 };
+enum { GROUP_SIZE = 128, WAIT_GROUP_SIZE = 64, Q8_LEN = 32 };
 
 _Static_assert(offsetof(tdm_step_header, exchange_base) == 15 * sizeof(int32_t),
                "shaders/arena.glsl reads exchange_base there");
@@ -33,6 +34,18 @@ static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) 
     area[0] = e->node->params.exchange.stage;
     words_of_u64(&area[1], e->node->params.exchange.area_stride);
     return operand;
+}
+
+/* The verdict of the wait before a step; no operand in phases. */
+static bool verdict_set(gpu_operand *operand, const gpu_operand *verdict) {
+    if (verdict != NULL) *operand = *verdict;
+    return verdict != NULL;
+}
+
+/* Elements of an addend along the axis of a SUM_PART. */
+static int64_t whole_of(const gpu_emit *e) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    return p->whole != 0 || !e->src[X].is_present ? p->whole : e->src[X].ne[p->axis];
 }
 
 /* A grid of an invocation for each of n, and n as a word. */
@@ -92,7 +105,7 @@ static tdm_status addend_emit(gpu_emit *e, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-static tdm_status sum_emit(gpu_emit *e, tdm_error *err) {
+static tdm_status sum_emit(gpu_emit *e, const gpu_operand *verdict, tdm_error *err) {
     const tdm_exchange_params *p = &e->node->params.exchange;
     const gpu_value *y = &e->dst[0];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_SUM, GROUP_SIZE);
@@ -102,7 +115,7 @@ static tdm_status sum_emit(gpu_emit *e, tdm_error *err) {
     if (p->kind == TDM_EXCHANGE_SUM_PART) {
         for (int i = 0; i < p->axis; i++) inner *= y->ne[i];
         run = y->ne[p->axis] * inner;
-        whole = p->whole * inner;
+        whole = whole_of(e) * inner;
         first = p->first * inner;
     }
     if (e->src[RESIDUAL].is_present) status = dense_source(e, RESIDUAL, &step.operand[3], err);
@@ -125,6 +138,7 @@ static tdm_status sum_emit(gpu_emit *e, tdm_error *err) {
     step.spec[0] = wire_of(p->wire_type);
     step.spec[1] = p->n_member;
     step.spec[2] = e->src[RESIDUAL].is_present;
+    step.spec[3] = verdict_set(&step.operand[4], verdict);
     return gpu_emit_step(e, &step, err);
 }
 
@@ -154,7 +168,8 @@ static int32_t unit_of(const payload *l) {
     return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
 }
 
-static tdm_status payload_emit(gpu_emit *e, const payload *l, bool publishes, tdm_error *err) {
+static tdm_status payload_emit(gpu_emit *e, const payload *l, bool publishes,
+                               const gpu_operand *verdict, tdm_error *err) {
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_COPY, GROUP_SIZE);
     int32_t unit = unit_of(l);
     gpu_divisor divisor = gpu_divisor_make(l->run / unit);
@@ -172,6 +187,7 @@ static tdm_status payload_emit(gpu_emit *e, const payload *l, bool publishes, td
     step.operand[2] = e->src[STEP].place;
     step.spec[0] = unit;
     step.spec[1] = publishes;
+    step.spec[2] = verdict_set(&step.operand[3], verdict);
     return gpu_emit_step(e, &step, err);
 }
 
@@ -185,29 +201,95 @@ static tdm_status part_emit(gpu_emit *e, int i, int32_t axis, int32_t first, int
                  .data_off = data_off};
     if (l.size == 0) return TDM_OK;
     tdm_status status = dense_source(e, i, &l.bytes, err);
-    return status != TDM_OK ? status : payload_emit(e, &l, true, err);
+    return status != TDM_OK ? status : payload_emit(e, &l, true, NULL, err);
 }
 
-static tdm_status result_emit(gpu_emit *e, const gpu_value *y, uint64_t data_off, tdm_error *err) {
+static tdm_status result_emit(gpu_emit *e, const gpu_value *y, uint64_t data_off,
+                              const gpu_operand *verdict, tdm_error *err) {
     int64_t size = (int64_t)tdm_tensor_canonical_size(y->type, y->ne);
     payload l = {.bytes = y->place, .size = size, .run = size, .whole = size, .data_off = data_off};
-    return payload_emit(e, &l, false, err);
+    return payload_emit(e, &l, false, verdict, err);
 }
 
-static tdm_status gather_emit(gpu_emit *e, bool publishes, tdm_error *err) {
+/* Elements of the result along an axis. */
+static int32_t whole_along(const gpu_emit *e, int i, int32_t axis, int32_t whole) {
+    return whole != 0 || !e->dst[i].is_present ? whole : (int32_t)e->dst[i].ne[axis];
+}
+
+static tdm_status parts_emit(gpu_emit *e, tdm_error *err) {
     const tdm_exchange_params *p = &e->node->params.exchange;
-    tdm_status status = publishes ? part_emit(e, X, p->axis, p->first, p->whole, p->data_off, err)
-                                  : result_emit(e, &e->dst[0], p->data_off, err);
+    const int32_t whole = whole_along(e, 0, p->axis, p->whole);
+    tdm_status status = part_emit(e, X, p->axis, p->first, whole, p->data_off, err);
     if (status != TDM_OK || p->data_off2 == 0) return status;
-    return publishes ? part_emit(e, X2, p->axis2, p->first2, p->whole2, p->data_off2, err)
-                     : result_emit(e, &e->dst[1], p->data_off2, err);
+    const int32_t whole2 = whole_along(e, 1, p->axis2, p->whole2);
+    return part_emit(e, X2, p->axis2, p->first2, whole2, p->data_off2, err);
+}
+
+static tdm_status results_emit(gpu_emit *e, const gpu_operand *verdict, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    tdm_status status = result_emit(e, &e->dst[0], p->data_off, verdict, err);
+    if (status != TDM_OK || p->data_off2 == 0) return status;
+    return result_emit(e, &e->dst[1], p->data_off2, verdict, err);
+}
+
+/* ---- Phases ---------------------------------------------------------------------------------- */
+
+static bool is_gather(const gpu_emit *e) {
+    return e->node->params.exchange.kind == TDM_EXCHANGE_GATHER;
+}
+
+static tdm_status publish_emit(gpu_emit *e, tdm_error *err) {
+    return is_gather(e) ? parts_emit(e, err) : addend_emit(e, err);
+}
+
+static tdm_status collect_emit(gpu_emit *e, const gpu_operand *verdict, tdm_error *err) {
+    return is_gather(e) ? results_emit(e, verdict, err) : sum_emit(e, verdict, err);
+}
+
+/* Chunks of the addend; a sum of nothing has one, and a GATHER. */
+static int64_t chunk_count(const gpu_emit *e) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    if (is_gather(e)) return 1;
+    int64_t n = 1;
+    for (int i = 0; i < TDM_MAX_DIMS; i++)
+        n *= p->kind == TDM_EXCHANGE_SUM_PART && i == p->axis ? whole_of(e) : e->dst[0].ne[i];
+    return n == 0 ? 1 : (n + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
+}
+
+/* The step touches the whole arena, so that it comes behind what publishes and before what
+ * collects, and waits keep their order. */
+static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_WAIT, WAIT_GROUP_SIZE);
+    *verdict_out = gpu_emit_scratch(e, sizeof(uint32_t));
+    tdm_status status = gpu_step_grid(e, &step, 1, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[4], chunk_count(e), err);
+    if (status != TDM_OK) return status;
+    step.operand[0] = e->src[ARENA].place;
+    step.operand[1] = *verdict_out;
+    step.operand[2] = e->src[STEP].place;
+    step.word[0] = p->n_member;
+    step.word[1] = p->member;
+    words_of_u64(&step.word[2], p->flag_off);
+    step.word[5] = p->stage;
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status whole_emit(gpu_emit *e, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    gpu_operand verdict;
+    if (!e->target->may_wait)
+        return gpu_refuse(e, err, "its kernels do not wait for other members; phases 1 and 2 run");
+    tdm_status status = TDM_OK;
+    if ((p->senders >> p->member & 1) != 0) status = publish_emit(e, err);
+    if (status == TDM_OK) status = wait_emit(e, &verdict, err);
+    return status != TDM_OK ? status : collect_emit(e, &verdict, err);
 }
 
 tdm_status gpu_op_exchange(gpu_emit *e, tdm_error *err) {
-    const tdm_exchange_params *p = &e->node->params.exchange;
-    bool publishes = p->phase == TDM_EXCHANGE_PUBLISH;
-    if (p->phase == TDM_EXCHANGE_WHOLE)
-        return gpu_refuse(e, err, "its kernels do not wait for other members; phases 1 and 2 run");
-    if (p->kind == TDM_EXCHANGE_GATHER) return gather_emit(e, publishes, err);
-    return publishes ? addend_emit(e, err) : sum_emit(e, err);
+    switch (e->node->params.exchange.phase) {
+    case TDM_EXCHANGE_WHOLE: return whole_emit(e, err);
+    case TDM_EXCHANGE_PUBLISH: return publish_emit(e, err);
+    default: return collect_emit(e, NULL, err);
+    }
 }

@@ -6,7 +6,8 @@
  * (plugins/vulkan/shaders/<name>.comp, plugins/gpu/kernels/<name>.cu); n_operand is how many
  * operands it has; bit i of `writes` is set where it writes operand i. `rt` is for CUDA and HIP:
  * RT_SHARED(bytes of shared memory that the kernel takes, in the words of
- * plugins/gpu/rt/shared.c), or RT_ABSENT where they have no such kernel. The comment before a
+ * plugins/gpu/rt/shared.c), RT_ONLY(likewise) where Vulkan has no such kernel, or RT_ABSENT where they
+ * have none. The comment before a
  * row says what the operands, the words and the specialisation numbers are. A kernel reads its
  * place in the grid from its workgroup's number, and nothing else: arguments and specialisation
  * are all that it depends on.
@@ -159,22 +160,32 @@
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
     KERNEL(MERGE, merge, 3, 0x1, RT_SHARED(0))
 
-/* The phases of EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's
- * area_stride, low half first; operands of the arena begin in area 0. */
+/* EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's area_stride, low half
+ * first; operands of the arena begin in area 0. A "verdict" is a word that WIRE_WAIT writes: 1 where
+ * every member has published. Where it is another, what reads the arena writes zeros instead. In
+ * phases there is none. */
 #define GPU_KERNEL_LIST_WIRE(KERNEL) \
     /* An addend, converted. Operands arena, x (f32, contiguous), step. Words: elements, invocations, \
      * area[3]. Spec: 0 = gpu_wire. An invocation for each element, or 32 elements of q8_0. */ \
     KERNEL(WIRE_STORE, wire_store, 3, 0x1, RT_SHARED(0)) \
     /* The sum of addends and residual, exact to the bit. Operands y (contiguous), arena, step, residual \
-     * (contiguous). Words: elements of y, area[3]; elements of y that lie together in an addend, \
+     * (contiguous), verdict. Words: elements of y, area[3]; elements of y that lie together in an addend, \
      * and their divisor; from one such run to the next in the addend, and its first element; senders \
      * and bytes from addend to addend, low halves first. Spec: 0 = gpu_wire, 1 = members, \
-     * 2 = 1 where there is a residual. */ \
-    KERNEL(WIRE_SUM, wire_sum, 4, 0x1, RT_SHARED(0)) \
-    /* Bytes into the arena or out of it. Operands dst, src, step. Words: units, area[3]; units of the \
+     * 2 = 1 where there is a residual, 3 = 1 where there is a verdict. */ \
+    KERNEL(WIRE_SUM, wire_sum, 5, 0x1, RT_SHARED(0)) \
+    /* Bytes into the arena or out of it. Operands dst, src, step, verdict. Words: units, area[3]; units of the \
      * part that lie together in the whole, and their divisor; from one such run to the next in the \
-     * whole, and its first unit. Spec: 0 = bytes of a unit, 1 = 1 where dst is the arena. */ \
-    KERNEL(WIRE_COPY, wire_copy, 3, 0x1, RT_SHARED(0))
+     * whole, and its first unit. Spec: 0 = bytes of a unit, 1 = 1 where dst is the arena, 2 = 1 where \
+     * there is a verdict. */ \
+    KERNEL(WIRE_COPY, wire_copy, 4, 0x1, RT_SHARED(0)) \
+    /* Steps 2 and 3 of the protocol (collective.h) for all chunks: raises this member's flag and waits for \
+     * those of all members. Operands arena (from its first byte on), verdict, step, report. Words: \
+     * members, this member, flag_off (2), chunks, stage; then what the runtime fills in with the \
+     * report (rt/wait.h): 6 = 1 where it is the first of its plan, 7, 8 = timeout in ticks of the \
+     * device's clock, 9 = most polls of a lane (0 = no limit). 64-bit numbers have their low half \
+     * first. One workgroup of 64 threads. */ \
+    KERNEL(WIRE_WAIT, wire_wait, 4, 0x3, RT_ONLY(taken(4, 4)))
 
 /* What measures a device; no op has it. */
 #define GPU_KERNEL_LIST_LIMITS(KERNEL) \

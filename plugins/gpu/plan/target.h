@@ -53,6 +53,7 @@ typedef struct gpu_target {
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
+    bool may_wait;          /* kernels may wait for other members of a group (WIRE_WAIT) */
     gpu_product_tuning product;
     gpu_attention_tuning attention;
     /* Steps that the device computes wrongly, as a check has found; they are refused. NULL =

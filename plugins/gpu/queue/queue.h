@@ -18,6 +18,7 @@ typedef struct gpu_ticket {
     uint64_t value; /* of the driver's counter when it is done */
     double start;   /* seconds on a clock of the driver's; 0 = unknown */
     gpu_work work;  /* of its steps */
+    uint32_t run;   /* a number of the driver's; 0 = it has none */
 } gpu_ticket;
 
 /* Calls get the context that the queue was made with, which outlives the queue. A lost device fails

@@ -104,8 +104,10 @@ static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
         return status;
     }
     if (info_out != NULL) {
-        /* Kernels do not wait for the host, so that atomics are not probed. */
-        const tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
+        /* Kernels load and store words of the host, and do nothing else to them atomically. */
+        const tdm_import_info info = {.struct_size = sizeof info,
+                                      .is_coherent = true,
+                                      .is_pollable = device->target.may_wait};
         tdm_struct_write(info_out, &info, sizeof info);
     }
     *buffer_out = buffer;

@@ -9,6 +9,7 @@
 
 #include "plugins/gpu/queue/bound.h"
 #include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/wait.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
@@ -54,6 +55,7 @@ static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
         if (fn->device_attribute(&value, rt_vendor_this.attribute[i], facts->device) == RT_SUCCESS)
             facts->attribute[i] = value;
     }
+    if (rt_vendor_this.clock_khz != 0) facts->attribute[RT_CLOCK_KHZ] = rt_vendor_this.clock_khz;
     if (fn->device_pci(facts->pci_address, sizeof facts->pci_address, facts->device) != RT_SUCCESS)
         facts->pci_address[0] = '\0';
     for (char *c = facts->pci_address; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
@@ -125,7 +127,7 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
 }
 
 static void info_fill(const rt_source *source, const rt_facts *facts, int32_t index,
-                      uint64_t memory_free, tdm_device_info *info_out) {
+                      uint64_t memory_free, bool may_wait, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     snprintf(info.name, sizeof info.name, "%s%d", rt_vendor_this.plugin, (int)index);
     snprintf(info.description, sizeof info.description, "%s%.60s (%s %d.%d)",
@@ -138,6 +140,8 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     info.memory_free = memory_free;
     info.buffer_align = GPU_BUFFER_ALIGN;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
+    if (may_wait) info.flags |= TDM_DEVICE_HAS_EXCHANGE;
+    if (may_wait) info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
     if (facts->attribute[RT_IS_INTEGRATED] != 0) info.flags |= TDM_DEVICE_IS_INTEGRATED;
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
     /* An emulated device is no card that another plugin could show too. */
@@ -152,7 +156,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     const rt_source *source = source_of(instance, params);
     if (source == NULL || index < 0 || index >= source->n_facts)
         return tdm_fail(err, TDM_NOT_FOUND, "%s: no device %d", rt_vendor_this.plugin, (int)index);
-    info_fill(source, &source->facts[index], index, source->facts[index].memory, info_out);
+    info_fill(source, &source->facts[index], index, source->facts[index].memory, false, info_out);
     return TDM_OK;
 }
 
@@ -211,7 +215,7 @@ static void device_close(tdm_device *device) {
     free(device);
 }
 
-static tdm_status device_start(rt_device *device, tdm_error *err) {
+static tdm_status device_start(rt_device *device, const rt_options *options, tdm_error *err) {
     tdm_status status = facts_check(device, err);
     if (status != TDM_OK) return status;
     rt_result result = device->fn->context_retain(&device->context, device->facts->device);
@@ -226,7 +230,8 @@ static tdm_status device_start(rt_device *device, tdm_error *err) {
         device->copy_stream = NULL;
         return rt_fail(device, err, result, RT_FN_stream_create);
     }
-    return rt_modules_create(device, err);
+    status = rt_modules_create(device, err);
+    return status != TDM_OK ? status : rt_wait_decide(device, options, err);
 }
 
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
@@ -255,7 +260,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
     pthread_mutex_init(&device->copy_mutex, NULL);
     target_fill(device, &options);
-    status = device_start(device, err);
+    status = device_start(device, &options, err);
     if (status != TDM_OK) {
         device_close(device);
         return status;
@@ -270,7 +275,8 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     if (status != TDM_OK) return status;
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
-    info_fill(device->source, device->facts, device->index, n_free, info_out);
+    info_fill(device->source, device->facts, device->index, n_free, device->target.may_wait,
+              info_out);
     return TDM_OK;
 }
 

@@ -123,6 +123,8 @@ typedef enum rt_attribute {
     RT_MAPS_HOST,
     RT_MAJOR, /* compute capability; of AMD's devices the processor's generation */
     RT_MINOR,
+    RT_KERNEL_TIMEOUT, /* 1 where the driver ends kernels that run long */
+    RT_CLOCK_KHZ,      /* of the clock that kernels read, ticks(): see rt_vendor.clock_khz */
     RT_ATTRIBUTE_COUNT_
 } rt_attribute;
 
@@ -147,6 +149,7 @@ typedef struct rt_vendor {
                             own */
     int32_t version_major; /* what a major version counts in the number of version_get */
     int32_t version_minor;
+    int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 

@@ -26,11 +26,13 @@ typedef struct rt_modules {
 
 const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
 #define RT_SHARED(size)                               true
+#define RT_ONLY(size)                                 true
 #define RT_ABSENT                                     false
 #define KERNEL_ROW(NAME, name, n_operand, writes, rt) [GPU_KERNEL_##NAME] = rt,
     GPU_KERNEL_LIST(KERNEL_ROW)
 #undef KERNEL_ROW
 #undef RT_ABSENT
+#undef RT_ONLY
 #undef RT_SHARED
 };
 

@@ -6,6 +6,11 @@
 
 #include "plugins/gpu/rt/rt.h"
 
+static const char *const exchanges[] = {[RT_EXCHANGE_AUTO] = "auto",
+                                        [RT_EXCHANGE_PLAN] = "plan",
+                                        [RT_EXCHANGE_PHASES] = "phases",
+                                        NULL};
+
 static const tdm_option_desc descs[] = {
     {.name = "driver",
      .help = "library to use as the driver instead of the system's, such as the emulated driver of "
@@ -16,6 +21,14 @@ static const tdm_option_desc descs[] = {
      .help = "computations are captured as graphs of the driver; `no` launches kernels one by one",
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
+    {.name = "exchange",
+     .help =
+         "how members of a group exchange: kernels that wait for each other inside a computation "
+         "(plan), or a computation for each part between two exchanges (phases). `auto` is plan "
+         "where a test at open shows that the device can",
+     .default_value = "auto",
+     .words = exchanges,
+     .kind = TDM_OPTION_WORD},
     {.name = "fusion",
      .help = "several operations are computed by one kernel where that gives the same results",
      .default_value = "yes",
@@ -35,6 +48,15 @@ const char *rt_options_driver(const tdm_option *options, int32_t n_option) {
     return NULL;
 }
 
+static tdm_status exchange_parse(const char *value, rt_exchange *exchange_out, tdm_error *err) {
+    for (int i = 0; exchanges[i] != NULL; i++)
+        if (strcmp(value, exchanges[i]) == 0) {
+            *exchange_out = (rt_exchange)i;
+            return TDM_OK;
+        }
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "exchange = %s: use auto, plan or phases", value);
+}
+
 tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
                             tdm_error *err) {
     rt_options o = {.has_fusion = true, .has_graphs = true};
@@ -49,10 +71,14 @@ tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_opti
             *flag = strcmp(value, "yes") == 0;
             if (!*flag && strcmp(value, "no") != 0)
                 return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s = %s: use yes or no", key, value);
+        } else if (strcmp(key, "exchange") == 0) {
+            tdm_status status = exchange_parse(value, &o.exchange, err);
+            if (status != TDM_OK) return status;
         } else if (strcmp(key, "driver") != 0) {
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s: not an option of a %s device; it has driver, graphs and fusion",
-                            key, rt_vendor_this.plugin);
+            return tdm_fail(
+                err, TDM_INVALID_ARGUMENT,
+                "%s: not an option of a %s device; it has driver, graphs, exchange and fusion", key,
+                rt_vendor_this.plugin);
         }
     }
     *options_out = o;

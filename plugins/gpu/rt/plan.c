@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/plan/print.h"
+#include "plugins/gpu/rt/wait.h"
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
@@ -68,6 +69,7 @@ tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_
     }
     plan->device = device;
     plan->workspace = workspace;
+    plan->waits = rt_wait_is_needed(steps);
     status = gpu_bound_init(&plan->bound, steps, &workspace->scratch, err);
     if (status != TDM_OK) {
         free(plan);
@@ -110,6 +112,7 @@ static void args_set(tdm_plan *plan) {
         gpu_bound_args(&plan->bound, step, &plan->args[i].args);
         memcpy(plan->args[i].spec, step->spec, sizeof step->spec);
     }
+    rt_wait_args_set(plan->device, plan->bound.steps, plan->workspace->report.address, plan->args);
 }
 
 /* Each step waits for the one before it: a stream has no finer order. */

@@ -12,6 +12,7 @@
 typedef struct rt_workspace {
     gpu_scratch_pool scratch;
     void *capture_stream; /* plans are captured on it */
+    rt_memory report;     /* rt_wait_report; no memory where kernels do not wait */
 } rt_workspace;
 
 /* How scratch is allocated on a device of CUDA or HIP, which is the context. */
@@ -30,6 +31,7 @@ struct tdm_plan {
     rt_args *args;           /* [n_step] of the present binding */
     rt_memory constants;     /* of the steps; no memory where they have none */
     rt_workspace *workspace; /* of its queue */
+    bool waits;              /* some of its kernels wait for other members */
     void *exec;              /* the captured launches; NULL = they are launched one by one */
 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/rt/plan.h"
+#include "plugins/gpu/rt/wait.h"
 #include "plugins/gpu/rt/watch.h"
 
 enum {
@@ -29,6 +30,7 @@ struct tdm_queue {
     gpu_queue *base;
     /* Of the one thread that submits: */
     uint64_t n_submitted;
+    uint32_t n_run;             /* of them, those of plans that wait (wait.h) */
     uint64_t n_ended;           /* of them, those that are known to have ended */
     int32_t n_command[N_EVENT]; /* of computation n: n_command[n % N_EVENT] */
     int32_t n_pending;          /* commands of computations that have not ended, as far as known */
@@ -63,6 +65,10 @@ static bool queue_is_full(void *context, void *work) {
     return queue->n_pending + n > MAX_COMMAND || queue->n_submitted - queue->n_ended == N_EVENT;
 }
 
+static const rt_wait_report *report_of(const tdm_queue *queue) {
+    return (const rt_wait_report *)(const void *)queue->workspace.report.host;
+}
+
 /* After a failure nothing of the computation runs any more: its caller frees the memory then. */
 static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
     tdm_queue *queue = context;
@@ -79,20 +85,23 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
         rt_result result = device->fn->event_record(queue->events[number % N_EVENT], queue->stream);
         if (result != RT_SUCCESS) status = rt_fail(device, err, result, RT_FN_event_record);
     }
+    const tdm_plan *plan = work;
     if (status != TDM_OK) {
         device->fn->stream_sync(queue->stream);
+        if (plan->waits)
+            queue->n_run = report_of(queue)->run; /* whether it counted itself or not */
         return status;
     }
+    if (plan->waits) queue->n_run++;
     queue->n_submitted = number;
     queue->n_command[number % N_EVENT] = rt_plan_n_command(work) + 1;
     queue->n_pending += queue->n_command[number % N_EVENT];
-    *ticket_out = (gpu_ticket){.value = number};
+    *ticket_out = (gpu_ticket){.value = number, .run = plan->waits ? queue->n_run : 0};
     return TDM_OK;
 }
 
-static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
-                            tdm_error *err) {
-    tdm_queue *queue = context;
+static tdm_status event_wait(tdm_queue *queue, const gpu_ticket *ticket, uint64_t timeout_ns,
+                             tdm_error *err) {
     rt_device *device = queue->device;
     void *event = queue->events[ticket->value % N_EVENT];
     tdm_status status = rt_enter(device, err);
@@ -102,6 +111,14 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
         return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_sync);
     }
     return rt_watch_wait(queue->watch, event, ticket->value, timeout_ns, err);
+}
+
+static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
+                            tdm_error *err) {
+    tdm_queue *queue = context;
+    tdm_status status = event_wait(queue, ticket, timeout_ns, err);
+    if (status != TDM_OK || ticket->run == 0) return status;
+    return rt_wait_status(queue->device, report_of(queue), ticket->run, err);
 }
 
 static const gpu_queue_driver driver_of_queue = {
@@ -121,6 +138,7 @@ static void queue_destroy(tdm_queue *queue) {
     if (queue->workspace.capture_stream != NULL)
         fn->stream_destroy(queue->workspace.capture_stream);
     gpu_scratch_pool_destroy(&queue->workspace.scratch);
+    rt_memory_free(queue->device, &queue->workspace.report);
     free(queue);
 }
 
@@ -138,6 +156,14 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
 }
 
+static tdm_status report_create(tdm_queue *queue, tdm_error *err) {
+    rt_memory *report = &queue->workspace.report;
+    if (!queue->device->target.may_wait) return TDM_OK;
+    tdm_status status = rt_memory_alloc(queue->device, sizeof(rt_wait_report), true, report, err);
+    if (status == TDM_OK) memset(report->host, 0, sizeof(rt_wait_report));
+    return status;
+}
+
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
     tdm_queue *queue = calloc(1, sizeof *queue);
     if (queue == NULL)
@@ -145,6 +171,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     queue->device = device;
     gpu_scratch_pool_init(&queue->workspace.scratch, &rt_scratch_driver, device, device->name);
     tdm_status status = streams_create(queue, err);
+    if (status == TDM_OK) status = report_create(queue, err);
     if (status == TDM_OK) status = rt_watch_create(device, &queue->watch, err);
     if (status == TDM_OK)
         status = gpu_queue_create(device->name, device->instance->host->semaphore, &driver_of_queue,

@@ -19,6 +19,7 @@
  *   plan.c      plans: captured launches
  *   queue.c     streams behind plugins/gpu/queue
  *   watch.c     waits for events with a timeout
+ *   wait.c      kernels that wait for other members of a group
  *   plugin.c    instances
  *
  * plugins/cuda and plugins/hip define rt_vendor_this and the entry, and have no other code.
@@ -76,11 +77,19 @@ struct tdm_instance {
     rt_source *sources;
 };
 
+/* How a device takes part in exchanges. */
+typedef enum rt_exchange {
+    RT_EXCHANGE_AUTO = 0, /* in its plans where it passes the test of wait.h */
+    RT_EXCHANGE_PLAN,     /* the same, but a device that does not pass is an error */
+    RT_EXCHANGE_PHASES
+} rt_exchange;
+
 /* Options as parsed. */
 typedef struct rt_options {
     const char *driver; /* read while the options live; NULL = the system's */
     bool has_fusion;    /* false: every node is planned by itself */
     bool has_graphs;    /* false: steps are launched one by one */
+    rt_exchange exchange;
 } rt_options;
 
 /* A piece of device memory, or of page-locked host memory that the device reaches. */

@@ -66,12 +66,14 @@ uint32_t rt_shared_size(const gpu_step *step) {
     const int32_t *spec = step->spec;
     switch (step->kernel) {
 #define RT_SHARED(size) size
+#define RT_ONLY(size)   size
 #define RT_ABSENT       0
 #define KERNEL_ROW(NAME, name, n_operand, writes, rt)                                              \
     case GPU_KERNEL_##NAME: return rt;
         GPU_KERNEL_LIST(KERNEL_ROW)
 #undef KERNEL_ROW
 #undef RT_ABSENT
+#undef RT_ONLY
 #undef RT_SHARED
     default: return 0;
     }

@@ -30,6 +30,18 @@ static inline uint ptx_shfl_bfly(uint word, uint mask) {
 static inline void ptx_bar_sync() {
     simt_barrier();
 }
+static inline u64 ptx_ld_acquire_sys(u64 address) {
+    return __atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE);
+}
+static inline void ptx_st_release_sys(u64 address, u64 word) {
+    __atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE);
+}
+static inline u64 ptx_globaltimer() {
+    return simt_clock_ns();
+}
+static inline void ptx_nanosleep(uint) {
+    simt_spin_pause();
+}
 /* One fiber runs at a time, and is not stopped inside. */
 static inline uint ptx_atom_add(uint *word, uint n) {
     uint before = *word;

@@ -39,6 +39,14 @@ static inline uint simt_fetch_or(uint *word, uint bits) {
 #define __scoped_atomic_fetch_add(at, n, order, scope) simt_fetch_add(at, n)
 #define __scoped_atomic_fetch_or(at, n, order, scope)  simt_fetch_or(at, n)
 
+/* ---- Other devices ---- */
+
+#undef __MEMORY_SCOPE_SYSTEM
+#define __MEMORY_SCOPE_SYSTEM                           1
+#define __scoped_atomic_load_n(at, order, scope)        __atomic_load_n(at, order)
+#define __scoped_atomic_store_n(at, word, order, scope) __atomic_store_n(at, word, order)
+#define __builtin_amdgcn_s_sleep(n)                     simt_spin_pause()
+
 /* ---- Lanes ---- */
 
 /* v_mbcnt_lo_u32_b32 and v_mbcnt_hi_u32_b32: base + the bits of the mask, of lanes 0 to 31 or 32 to

@@ -8,7 +8,13 @@
 
 #include "tests/simt/hip/builtins.h"
 
+/* Shared memory belongs to the thread of the operating system that runs the workgroup. */
+#define shared_memory vendor_shared_memory
 #include "plugins/hip/words.h"
+#undef shared_memory
+static inline char *shared_memory() {
+    return simt_lane->block->shared;
+}
 
 #include "tests/simt/entry.h"
 
