@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_block.c: the emulated workgroup: barriers and exchanges, every order of threads, and that it
- * reports the kernels that a device would hang on or compute garbage with.
+ * reports the kernels that a device would hang on or compute garbage with; that launches of two
+ * threads can wait for each other.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,12 +136,77 @@ static void broken_rules_are_reported(void **state) {
     assert_non_null(strstr(why, "96 threads are no whole waves of 64"));
 }
 
+/* ---- Two launches that wait for each other ---- */
+
+enum { N_ROUND = 20 };
+
+typedef struct meeting {
+    uint64_t *flags;   /* [2] rounds that each side has published */
+    uint32_t *numbers; /* [2] what it published in the present round */
+    uint32_t side, *sum;
+} meeting;
+
+/* Each round both sides publish a number and add the other's. Written by lane 0, read by lane 5. */
+static void meet_run(const void *args) {
+    const meeting *m = args;
+    uint32_t thread = simt_lane->thread;
+    for (uint32_t round = 1; round <= N_ROUND; round++) {
+        if (thread == 0) {
+            m->numbers[m->side] = round * (m->side + 1);
+            __atomic_store_n(&m->flags[m->side], 2 * round - 1, __ATOMIC_RELEASE);
+        }
+        simt_barrier();
+        if (thread == 5) {
+            while (__atomic_load_n(&m->flags[!m->side], __ATOMIC_ACQUIRE) < 2 * round - 1)
+                simt_spin_pause();
+            *m->sum += m->numbers[!m->side];
+            __atomic_store_n(&m->flags[m->side], 2 * round, __ATOMIC_RELEASE);
+            while (__atomic_load_n(&m->flags[!m->side], __ATOMIC_ACQUIRE) < 2 * round)
+                simt_spin_pause();
+        }
+        simt_barrier();
+    }
+}
+
+static void *meet_main(void *arg) {
+    const simt_kernel kernel = {.name = "meet", .entry = meet_run, .args_size = sizeof(meeting)};
+    simt_work work = {.kernel = &kernel,
+                      .grid = {1, 1, 1},
+                      .n_thread = 64,
+                      .shared_size = 16,
+                      .wave_size = 32,
+                      .order = SIMT_REVERSE};
+    char why[200];
+    memcpy(work.args, arg, sizeof(meeting));
+    bool is_good = simt_work_run(&work, why, sizeof why);
+    simt_work_end();
+    return is_good ? arg : NULL;
+}
+
+static void launches_wait_for_each_other(void **state) {
+    uint64_t flags[2] = {0};
+    uint32_t numbers[2] = {0}, sums[2] = {0};
+    meeting sides[2] = {{flags, numbers, 0, &sums[0]}, {flags, numbers, 1, &sums[1]}};
+    pthread_t threads[2];
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, meet_main, &sides[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        void *result = NULL;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_ptr_equal(result, &sides[i]);
+    }
+    assert_int_equal(sums[0], 2 * N_ROUND * (N_ROUND + 1) / 2);
+    assert_int_equal(sums[1], N_ROUND * (N_ROUND + 1) / 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_hold_in_every_order),
         cmocka_unit_test(lanes_exchange_in_every_order),
         cmocka_unit_test(orders_uncover_a_race),
         cmocka_unit_test(broken_rules_are_reported),
+        cmocka_unit_test(launches_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
