@@ -30,6 +30,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : llm_context_n_ctx_default(m);
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
+    ctx->gives_hidden = p->gives_hidden || m->lender != NULL;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
@@ -173,7 +174,8 @@ static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
  * and compute memory does not grow later, except for logits of many rows. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
-    llm_step_shape shape = {ctx->n_ubatch, 1, ctx->n_seq, ctx->n_entry};
+    llm_step_shape shape = {ctx->n_ubatch, 1, ctx->n_seq, ctx->n_entry,
+                            .has_hidden = ctx->gives_hidden};
     llm_plan *plan = NULL;
     tdm_status status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     return status == TDM_OK ? llm_step_begin(ctx, plan, err) : status;
@@ -252,6 +254,8 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->logits);
     free(ctx->logits_at);
     free(ctx->candidates);
+    free(ctx->hidden);
+    free(ctx->hidden_io);
     free(ctx);
 }
 
@@ -275,7 +279,9 @@ llm_context_memory llm_context_get_memory(const llm_context *ctx) {
         if (most < scratch) most = scratch;
     }
     memory.compute += most;
-    memory.output = (uint64_t)(ctx->logits_room + ctx->candidate_room) * 4;
+    memory.output = (uint64_t)(ctx->logits_room + ctx->candidate_room + ctx->hidden_room +
+                               ctx->hidden_io_room) *
+                    4;
     return memory;
 }
 
@@ -304,6 +310,10 @@ static tdm_role batch_role(const llm_batch *batch, int32_t i) {
 
 static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int64_t added[LLM_MAX_SEQ] = {0};
+    if (ctx->model->lender != NULL && batch->hidden == NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "a batch for the layer of '%s' that drafts has no hidden states",
+                        ctx->model->hparams.arch);
     for (int32_t i = 0; i < batch->n_tok; i++) {
         int32_t seq = batch_seq(batch, i);
         if (seq < 0 || seq >= ctx->n_seq)
@@ -507,31 +517,83 @@ static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch
     }
 }
 
-/* Runs a filled step of n tokens, of the batch from `first` on, and appends its logits to those of
- * the context. */
+/* ---- Hidden states ---- */
+
+/* The hidden states that the step reads, in its order; zeros behind them. */
+static tdm_status hidden_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
+                              int32_t n, tdm_io *io, tdm_error *err) {
+    const size_t n_embd = (size_t)ctx->model->hparams.n_embd, n_row = (size_t)plan->shape.n_tok;
+    if (!array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room, (int64_t)(n_row * n_embd),
+                       sizeof *ctx->hidden_io))
+        return out_of_memory(err);
+    for (int32_t at = 0; at < n; at++)
+        memcpy(ctx->hidden_io + (size_t)at * n_embd,
+               batch->hidden + (size_t)ctx->order[at] * n_embd, n_embd * sizeof(float));
+    memset(ctx->hidden_io + (size_t)n * n_embd, 0, (n_row - (size_t)n) * n_embd * sizeof(float));
+    *io = (tdm_io){plan->hidden_in, ctx->hidden_io, n_row * n_embd * sizeof(float)};
+    return TDM_OK;
+}
+
+/* Where the step's hidden states go: behind those of the rows of logits before, or, for n_row < 0,
+ * to a place from which hidden_scatter brings those of n tokens into the order of the batch. */
+static tdm_status hidden_out(llm_context *ctx, const llm_plan *plan, int32_t n_row, int32_t n,
+                             tdm_io *io, tdm_error *err) {
+    const int64_t n_embd = ctx->model->hparams.n_embd;
+    const bool is_of_rows = n_row >= 0;
+    const int64_t row = is_of_rows ? ctx->n_row : ctx->n_hidden;
+    const int64_t n_new = is_of_rows ? n_row : n;
+    if (!array_reserve((void **)&ctx->hidden, &ctx->hidden_room, (row + n_new) * n_embd,
+                       sizeof *ctx->hidden) ||
+        (!is_of_rows && !array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room,
+                                       n_new * n_embd, sizeof *ctx->hidden_io)))
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "no memory for the hidden states of %lld tokens", (long long)(row + n_new));
+    *io = (tdm_io){plan->hidden, is_of_rows ? ctx->hidden + row * n_embd : ctx->hidden_io,
+                   (uint64_t)(n_new * n_embd) * sizeof(float)};
+    return TDM_OK;
+}
+
+static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
+    const size_t n_embd = (size_t)ctx->model->hparams.n_embd;
+    for (int32_t at = 0; at < n; at++)
+        memcpy(ctx->hidden + ((size_t)ctx->n_hidden + (size_t)(ctx->order[at] - first)) * n_embd,
+               ctx->hidden_io + (size_t)at * n_embd, n_embd * sizeof(float));
+    ctx->n_hidden += n;
+}
+
+/* Runs a filled step of n tokens, of the batch from `first` on, and appends its logits and hidden
+ * states to those of the context. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io input = {plan->step, ctx->step, size};
-    int32_t n_out = 0;
-    for (int32_t i = first; i < first + n; i++) n_out += batch_wants(batch, i);
-    if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
+    tdm_io inputs[2] = {{plan->step, ctx->step, size}}, outputs[3];
+    int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
+    const bool is_draft = ctx->model->lender != NULL;
+    tdm_status status = TDM_OK;
+    for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(batch, i);
+    if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
 
     /* A plan that gives logits of all tokens has a row per token. */
     bool row_of_token = plan->shape.n_out == plan->shape.n_tok;
-    int32_t n_row = row_of_token ? n : n_out;
-    tdm_status status = rows_reserve(ctx, ctx->n_row + n_row, err);
+    if (n_wanted > 0 && status == TDM_OK) {
+        n_row = row_of_token ? n : n_wanted;
+        status = rows_reserve(ctx, ctx->n_row + n_row, err);
+        if (status != TDM_OK) return status;
+        int64_t from = ctx->n_row * ctx->row_len;
+        uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
+        outputs[n_out++] = (tdm_io){plan->logits, ctx->logits + from, bytes};
+        if (plan->candidates >= 0)
+            outputs[n_out++] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
+    }
+    if (plan->hidden >= 0 && status == TDM_OK)
+        status = hidden_out(ctx, plan, is_draft ? n_row : -1, n, &outputs[n_out++], err);
+    if (status == TDM_OK)
+        status = tdm_schedule_run(plan->schedule, inputs, n_in, outputs, n_out, err);
     if (status != TDM_OK) return status;
-    int64_t from = ctx->n_row * ctx->row_len;
-    uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
-    tdm_io outputs[2] = {{plan->logits, ctx->logits + from, bytes}};
-    if (plan->candidates >= 0)
-        outputs[1] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
-    status =
-        tdm_schedule_run(plan->schedule, &input, 1, outputs, plan->candidates >= 0 ? 2 : 1, err);
-    if (status != TDM_OK) return status;
+    if (plan->hidden >= 0 && !is_draft) hidden_scatter(ctx, first, n);
+    if (n_wanted == 0) return TDM_OK;
     logits_note(ctx, batch, first, n, row_of_token);
     ctx->n_row += n_row;
-    ctx->n_logits += n_out;
+    ctx->n_logits += n_wanted;
     return TDM_OK;
 }
 
@@ -550,12 +612,15 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     if (status != TDM_OK) return status;
     int32_t needed = entries_needed(ctx, is_used);
     while (ctx->n_entry < needed) ctx->n_entry *= 2;
-    llm_step_shape shape = {llm_plan_bucket(n, ctx->n_ubatch), 0, ctx->n_seq,
+    const int32_t n_room = batch->n_room > n ? batch->n_room : n;
+    llm_step_shape shape = {llm_plan_bucket(n_room, ctx->n_ubatch), 0, ctx->n_seq,
                             entry_bucket(ctx, needed)};
     if (n_out > 0) {
         shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
         shape.n_candidate = ctx->n_candidate;
     }
+    /* A layer that drafts has those of rows of logits alone. */
+    shape.has_hidden = ctx->keeps_hidden && (n_out > 0 || ctx->model->lender == NULL);
     llm_plan *plan = NULL;
     status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);
@@ -633,8 +698,11 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
     ctx->n_logits = 0;
     ctx->n_row = 0;
     ctx->row_len = ctx->n_candidate > 0 ? ctx->n_candidate : ctx->model->hparams.n_vocab;
+    ctx->n_hidden = 0;
+    ctx->keeps_hidden = ctx->gives_hidden;
     status = llm_batch_append(ctx, batch, err);
-    if (status != TDM_OK) ctx->n_logits = 0;
+    ctx->keeps_hidden = false; /* tokens that are computed again for states give none */
+    if (status != TDM_OK) ctx->n_logits = ctx->n_hidden = 0;
     return status;
 }
 
@@ -647,6 +715,13 @@ llm_row llm_context_row(const llm_context *ctx, int32_t i) {
     int64_t at = ctx->logits_at[i] * ctx->row_len;
     return (llm_row){ctx->logits + at, ctx->n_candidate > 0 ? ctx->candidates + at : NULL,
                      ctx->row_len};
+}
+
+const float *llm_context_hidden(const llm_context *ctx, int32_t i) {
+    const bool is_draft = ctx->model->lender != NULL;
+    if (i < 0 || i >= (is_draft ? ctx->n_logits : ctx->n_hidden)) return NULL;
+    const int64_t row = is_draft ? ctx->logits_at[i] : i;
+    return ctx->hidden + row * ctx->model->hparams.n_embd;
 }
 
 tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *err) {

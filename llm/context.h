@@ -36,6 +36,8 @@ typedef struct llm_context_params {
     const tdm_type *type_k; /* of the cache; NULL = f16; read during the call */
     const tdm_type *type_v;
     bool is_unrotated;     /* true: quantised caches are stored without rotation */
+    bool gives_hidden;     /* true: llm_context_hidden gives the hidden states of every batch, for a
+                              layer that drafts; always so in a context of such a layer */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
 } llm_context_params;
@@ -73,6 +75,11 @@ typedef struct llm_batch {
     tdm_role role;         /* of all tokens, where roles is NULL; decides how exactly a device may
                               compute them (tandem/step.h) */
     const uint8_t *roles;  /* [n_tok] tdm_role of each token; NULL = all have `role` */
+    /* [n_tok][n_embd] of a model of llm_model_open_draft: for each token the hidden state of the
+     * token before it, zeros for the first of a sequence. NULL for other models. */
+    const float *hidden;
+    int32_t n_room; /* a step uses a plan for at least so many tokens, so that batches of up to
+                       n_room tokens share a plan; 0 = n_tok */
 } llm_batch;
 
 /* Appends the batch and computes the wanted logits, which stay valid until the next call. A batch
@@ -84,6 +91,9 @@ const float *llm_context_logits(const llm_context *ctx, int32_t i);
 /* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the
  * end. */
 llm_row llm_context_row(const llm_context *ctx, int32_t i);
+/* The hidden state [n_embd] of token i of the last batch, or, of a layer that drafts, of its i-th
+ * wanted token. Valid until the next call. NULL past the end, and where none are given. */
+const float *llm_context_hidden(const llm_context *ctx, int32_t i);
 /* Makes later batches give the best n tokens of each row instead of all logits: a device then sends
  * n numbers to the host in place of n_vocab. 0 = all logits. At most LLM_MAX_CANDIDATES and the
  * vocabulary. The rows of the last batch are no longer valid. */

@@ -43,6 +43,8 @@ typedef struct llm_plan {
     int32_t step;           /* value indices in the schedule's graph */
     int32_t logits;         /* -1 = none */
     int32_t candidates;     /* tokens of the logits; -1 = none */
+    int32_t hidden;         /* hidden states; -1 = none */
+    int32_t hidden_in;      /* those that a layer reads that drafts; -1 = none */
     int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer; of the
                                slots: convolution and matrices */
     uint64_t last_used;
@@ -81,6 +83,14 @@ struct llm_context {
     int64_t logits_room; /* elements allocated */
     int64_t candidate_room;
     int64_t row_room;
+    bool gives_hidden; /* batches give hidden states */
+    bool keeps_hidden; /* this batch does */
+    float *hidden; /* [hidden_room] of the last batch: a row of n_embd for each token, or (a layer
+                           that drafts) for each row of logits */
+    int64_t hidden_room;
+    int32_t n_hidden; /* tokens of the last batch that have one; 0 for a layer that drafts */
+    float *hidden_io; /* [hidden_io_room] rows of a step, out of a plan or into it */
+    int64_t hidden_io_room;
     int64_t n_row;      /* rows computed for the last batch */
     int32_t row_len;    /* of the last batch: n_candidate or n_vocab */
     int32_t n_logits;   /* its wanted tokens */

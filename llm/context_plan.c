@@ -107,10 +107,12 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;
-    plan->candidates = g->tokens = -1;
+    plan->candidates = plan->hidden = plan->hidden_in = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
         plan->candidates = g->tokens;
+        plan->hidden = g->hidden;
+        plan->hidden_in = g->hidden_in;
     } else {
         build_maintenance(g, plan);
     }
@@ -130,7 +132,7 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
         if (g->weight_value[w] < 0) continue;
         const llm_weight *weight = &m->weights[w];
         slots[tdm_graph_value(graph, g->weight_value[w])->slot] =
-            (tdm_slot_mem){m->store.mems[weight->mem], weight->off, weight->size};
+            (tdm_slot_mem){llm_model_weight_mem(m, weight), weight->off, weight->size};
     }
     for (int32_t i = 0; with_cache && i < ctx->n_state; i++) {
         if (g->state_value[i] < 0) continue;

@@ -48,11 +48,11 @@ tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row,
 
 static tdm_status model_measure(llm_model *m, tdm_error *err) {
     /* Prefetch all of them before the first read waits. */
-    for (int32_t i = 0; i < m->n_weight; i++)
+    for (int32_t i = 0; i < m->n_own; i++)
         if (!m->weights[i].is_made)
             llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
     m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
-    for (int32_t i = 0; i < m->n_weight; i++) {
+    for (int32_t i = 0; i < m->n_own; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
         uint8_t first[FINGERPRINT_SIZE];
         const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
@@ -76,11 +76,13 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Whether a tensor belongs to a layer that only drafts tokens. */
-static bool is_draft(const llm_hparams *h, const char *tensor) {
+/* Whether a tensor belongs to another model of the file: to a layer that only drafts tokens, or, of
+ * such a layer, to anything else. */
+static bool is_foreign(const llm_hparams *h, const char *tensor) {
     int32_t layer;
-    return sscanf(tensor, "blk.%d.", &layer) == 1 && layer >= h->n_layer &&
-           layer < h->n_layer + h->n_layer_draft;
+    const bool has_layer = sscanf(tensor, "blk.%d.", &layer) == 1;
+    if (h->layer_first > 0) return !has_layer || layer != h->layer_first;
+    return has_layer && layer >= h->n_layer && layer < h->n_layer + h->n_layer_draft;
 }
 
 /* Ignoring a tensor that has no role would give wrong results. */
@@ -88,7 +90,7 @@ static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        bool is_taken = llm_arch_is_harmless(m->arch, t->name) || is_draft(&m->hparams, t->name);
+        bool is_taken = llm_arch_is_harmless(m->arch, t->name) || is_foreign(&m->hparams, t->name);
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].source == t;
@@ -121,7 +123,8 @@ static tdm_status model_declare(llm_model *m, tdm_error *err) {
     if (status != TDM_OK) return status;
     memset(m->layer, 0xff, n_layer * sizeof *m->layer);
     memset(m->global, 0xff, sizeof m->global);
-    m->partition_base = partition_base_take(&m->hparams);
+    m->partition_base =
+        m->lender != NULL ? m->lender->partition_base : partition_base_take(&m->hparams);
     status = llm_layers_maker.declare(m, err);
     return status == TDM_OK ? unused_tensors_refuse(m, err) : status;
 }
@@ -171,11 +174,56 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
     return TDM_OK;
 }
 
+tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err) {
+    const int32_t first = model->hparams.n_layer;
+    if (model->hparams.n_layer_draft == 0 || model->arch->has_stacks ||
+        !llm_layer_has(model->gguf, LLM_ROLE_NEXTN_PROJ, first))
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s has no layer that drafts tokens: there is no tensor "
+                        "'blk.%d.nextn.eh_proj.weight'; leave out `draft = mtp` or give a draft "
+                        "model",
+                        llm_gguf_name(model->gguf), first);
+    llm_model *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->path = strdup(model->path)) == NULL) {
+        free(m);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", model->path);
+    }
+    m->lender = model;
+    m->gguf = model->gguf;
+    m->arch = model->arch;
+    m->vocab = model->vocab;
+    m->vocab_error = model->vocab_error;
+    m->hparams = model->hparams;
+    m->hparams.layer_first = first;
+    m->hparams.n_layer = first + 1;
+    m->hparams.n_layer_draft--;
+    tdm_status status = model_declare(m, err);
+    if (status == TDM_OK) status = model_measure(m, err);
+    if (status == TDM_OK && !llm_layer_has_cache(&m->specs[first]))
+        status = tdm_fail(err, TDM_UNSUPPORTED,
+                          "%s: layer %d, which drafts tokens, has no attention; such layers of "
+                          "architecture '%s' are not supported",
+                          llm_gguf_name(m->gguf), first, m->hparams.arch);
+    if (status != TDM_OK) {
+        llm_model_close(m);
+        return status;
+    }
+    *draft_out = m;
+    return TDM_OK;
+}
+
+tdm_mem llm_model_weight_mem(const llm_model *m, const llm_weight *w) {
+    const bool is_lent = m->lender != NULL && w - m->weights >= m->n_own;
+    return (is_lent ? m->lender : m)->store.mems[w->mem];
+}
+
 void llm_model_close(llm_model *m) {
     if (m == NULL) return;
     llm_store_free(&m->store);
-    llm_vocab_destroy(m->vocab);
-    llm_gguf_close(m->gguf);
+    if (m->lender == NULL) {
+        llm_vocab_destroy(m->vocab);
+        llm_gguf_close(m->gguf);
+    }
     free(m->weights);
     for (int32_t i = 0; i < m->n_part; i++) free((void *)(uintptr_t)m->parts[i].name);
     free(m->parts);

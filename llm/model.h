@@ -40,6 +40,9 @@ typedef struct llm_weight {
 
 struct llm_model {
     char *path;
+    /* Of a layer that drafts tokens: the model that it drafts for, whose file, vocabulary and
+     * weights without a layer it uses. NULL = the model has all of its own. */
+    const llm_model *lender;
     llm_gguf *gguf;
     llm_hparams hparams;
     const struct llm_arch *arch;
@@ -48,6 +51,7 @@ struct llm_model {
     tdm_error vocab_error;
     llm_weight *weights;
     int32_t n_weight;
+    int32_t n_own; /* the first so many are the model's own, the others those of the lender */
     llm_gguf_tensor *parts; /* [3 * n_layer] parts of tensors of the file, and made ones */
     int32_t n_part;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
@@ -55,8 +59,8 @@ struct llm_model {
     int32_t partition_base; /* added to the architecture's partition ids; unique in the process */
     uint64_t fingerprint; /* hash of the architecture and of names, types, shapes and first bytes of
                                the tensors; state files contain it */
-    uint64_t n_param;     /* elements of all weights */
-    uint64_t file_size;   /* bytes of all weights in the file */
+    uint64_t n_param;     /* elements of its own weights */
+    uint64_t file_size;   /* bytes of its own weights in the file */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
@@ -78,6 +82,11 @@ tdm_status llm_weight_read(const llm_model *model, const llm_weight *w, int64_t 
  * vocab_error has the reason. Every other defect of the file is a failure. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
 
+/* Opens the first layer behind the others that only drafts tokens, as a model of its own. Its
+ * batches have the hidden states of `model` (llm_batch.hidden), and `model` has been opened by
+ * llm_model_open and outlives it. TDM_UNSUPPORTED names the file if it has no such layer. [setup] */
+tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err);
+
 /* Devices for weights. A weight without one is placed where the first node that reads it runs. */
 typedef struct llm_placement {
     /* The device for the tensor of that name: an index into llm_model_load's devs, -1 = any.
@@ -95,13 +104,17 @@ typedef bool (*llm_progress_fn)(void *context, uint64_t done, uint64_t total);
 
 /* Places the weights on devs[0], or on the next device that supports what devs[0] does not, and
  * uploads them. On failure the model stays open and not loaded. The runtime outlives the model.
- * [setup] */
+ * [setup] A model of llm_model_open_draft is loaded after the model that it drafts for, on the same
+ * devices. */
 tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_open_device *const *devs,
                           int32_t n_dev, llm_progress_fn progress, void *progress_context,
                           tdm_error *err);
 
 /* NULL is a no-op. [setup] */
 void llm_model_close(llm_model *model);
+
+/* The memory of a loaded weight. */
+tdm_mem llm_model_weight_mem(const llm_model *model, const llm_weight *w);
 
 /* The vocabulary; fails with the reason if there is none. [any-thread] */
 tdm_status llm_model_vocab(const llm_model *model, const llm_vocab **vocab_out, tdm_error *err);

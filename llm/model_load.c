@@ -42,6 +42,19 @@ void llm_model_place(llm_model *m, const llm_placement *placement) {
                 : 0;
 }
 
+/* Weights of the lender are where it has them. */
+static void lent_find(llm_model *m) {
+    for (int32_t i = m->n_own; i < m->n_weight; i++) {
+        llm_weight *w = &m->weights[i];
+        const llm_weight *lent = &m->lender->weights[m->lender->global[w->role]];
+        w->dev = lent->dev;
+        w->mem = lent->mem;
+        w->off = lent->off;
+        w->size = lent->size;
+        w->pinned_dev = lent->dev + 1;
+    }
+}
+
 /* The slots of pinned weights, for the schedule. The caller frees *slots_out with free(). */
 static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
                                     const int32_t *weight_value, tdm_slot_mem **slots_out,
@@ -79,7 +92,7 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
                      ? tdm_schedule_place(scratch, graph, pinned, node_dev, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     }
-    for (int32_t w = 0; w < m->n_weight && status == TDM_OK; w++) {
+    for (int32_t w = 0; w < m->n_own && status == TDM_OK; w++) {
         m->weights[w].dev = 0;
         for (int32_t i = graph->n_node - 1; i >= 0; i--) {
             const tdm_node *node = tdm_graph_node(graph, i);
@@ -108,7 +121,7 @@ static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tens
                                    tdm_error *err) {
     int32_t bad = -1;
     tdm_error inner = {0};
-    for (int32_t i = 0; i < m->n_weight; i++) {
+    for (int32_t i = 0; i < m->n_own; i++) {
         llm_weight *w = &m->weights[i];
         descs[i] = llm_weight_desc(w);
         tdm_status status =
@@ -118,18 +131,18 @@ static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tens
                             w->file->name, inner.message);
         items[i] = (llm_store_item){.dev = w->dev, .what = {.size = w->size, .tensor = &descs[i]}};
     }
-    tdm_status status = llm_store_place(m->devs, m->n_dev, LLM_WEIGHT_ALIGN, items, m->n_weight,
+    tdm_status status = llm_store_place(m->devs, m->n_dev, LLM_WEIGHT_ALIGN, items, m->n_own,
                                         &m->store, &bad, &inner);
     if (status != TDM_OK && bad >= 0)
         return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
                         m->weights[bad].file->name, inner.message);
     const uint64_t size = llm_store_size(&m->store);
     if (status == TDM_OK)
-        status = llm_store_allocate(&m->store, TDM_BUFFER_WEIGHT, items, m->n_weight, &inner);
+        status = llm_store_allocate(&m->store, TDM_BUFFER_WEIGHT, items, m->n_own, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s: no memory for %.1f MiB of weights: %s",
                         llm_gguf_name(m->gguf), (double)size / 1048576.0, inner.message);
-    for (int32_t i = 0; i < m->n_weight; i++) {
+    for (int32_t i = 0; i < m->n_own; i++) {
         m->weights[i].mem = items[i].mem;
         m->weights[i].off = items[i].what.off;
     }
@@ -137,8 +150,8 @@ static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tens
 }
 
 static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
-    llm_store_item *items = calloc((size_t)m->n_weight + 1, sizeof *items);
-    tdm_tensor_desc *descs = calloc((size_t)m->n_weight + 1, sizeof *descs);
+    llm_store_item *items = calloc((size_t)m->n_own + 1, sizeof *items);
+    tdm_tensor_desc *descs = calloc((size_t)m->n_own + 1, sizeof *descs);
     tdm_status status =
         items != NULL && descs != NULL
             ? weights_allocate(m, items, descs, err)
@@ -153,9 +166,17 @@ tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_open_device *const 
                           tdm_error *err) {
     if (m->n_dev > 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the model is loaded already", m->path);
+    bool is_joined = m->lender == NULL || m->lender->n_dev == n_dev;
+    for (int32_t d = 0; d < n_dev && m->lender != NULL && is_joined; d++)
+        is_joined = m->lender->devs[d] == devs[d];
+    if (!is_joined)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: the model is not loaded on the devices of its layer that drafts",
+                        m->path);
     tdm_scratch *scratch = NULL;
     tdm_status status = tdm_scratch_create(rt, devs, n_dev, &scratch, err);
     if (status != TDM_OK) return status;
+    if (m->lender != NULL) lent_find(m);
     m->rt = rt;
     m->n_dev = n_dev;
     for (int32_t d = 0; d < n_dev; d++) m->devs[d] = devs[d];

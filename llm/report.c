@@ -89,7 +89,7 @@ static tdm_status crossing_measure(tdm_open_device *dev, const tdm_graph *graph,
 static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, const kept *k,
                                   uint64_t *size_out, tdm_error *err) {
     uint64_t total = 0;
-    for (int32_t i = 0; i < m->n_weight; i++) {
+    for (int32_t i = 0; i < m->n_own; i++) {
         tdm_tensor_desc desc = llm_weight_desc(&m->weights[i]);
         uint64_t size;
         tdm_error inner = {0};
@@ -250,7 +250,8 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
     if (status == TDM_OK) {
         if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
         if (n_out == 0) n_out = 1;
-        llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry};
+        llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry,
+                                .has_hidden = ctx->gives_hidden};
         status = step_graph(m, dev, ctx, &shape, &page_size, k.weight, &graph, err);
         k.is_cache_kept = page_size > 0;
     }

@@ -108,7 +108,7 @@ static part weight_whole(const llm_model *m, int32_t weight) {
 static bool range_take(uploader *u, part *p_out) {
     bool is_there = false;
     pthread_mutex_lock(&u->lock);
-    while (u->error.status == TDM_OK && u->next < u->model->n_weight && !is_there) {
+    while (u->error.status == TDM_OK && u->next < u->model->n_own && !is_there) {
         part whole = weight_whole(u->model, u->order[u->next]);
         bool has_more = false;
         if (whole.n_row > 0) {
@@ -308,14 +308,14 @@ static int order_compare(const void *a, const void *b, void *arg) {
 static tdm_status order_make(uploader *u, tdm_error *err) {
     const llm_model *m = u->model;
     size_t largest = 1;
-    u->order = malloc(((size_t)m->n_weight + 1) * sizeof *u->order);
+    u->order = malloc(((size_t)m->n_own + 1) * sizeof *u->order);
     if (u->order == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
-    for (int32_t i = 0; i < m->n_weight; i++) {
+    for (int32_t i = 0; i < m->n_own; i++) {
         u->order[i] = i;
         if (m->weights[i].file->size > largest) largest = m->weights[i].file->size;
     }
-    qsort_r(u->order, (size_t)m->n_weight, sizeof *u->order, order_compare, (void *)(uintptr_t)m);
+    qsort_r(u->order, (size_t)m->n_own, sizeof *u->order, order_compare, (void *)(uintptr_t)m);
     device_ask(u, largest);
     return TDM_OK;
 }

@@ -87,7 +87,8 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
     if (p->draft == NULL) return TDM_OK;
-    return runner_draft_create(p->draft, &p->sampler, g->ends, g->n_end, &g->draft, err);
+    return runner_draft_create(p->draft, &p->sampler, p->n_draft, g->ends, g->n_end, &g->draft,
+                               err);
 }
 
 static void generation_end(generation *g) {
@@ -149,12 +150,14 @@ static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     int32_t n_discard = (length - n_keep) / 2;
     if (n_discard < 1) return sequence_stop(g, s, RUNNER_STOP_CONTEXT, err);
     g->result->n_shift++;
-    tdm_status status = llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
+    tdm_status status = TDM_OK;
+    if (g->draft != NULL)
+        status = runner_draft_shift(g->draft, g->history, length, n_keep, n_discard, err);
+    if (status == TDM_OK) status = llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
     if (status != TDM_OK || s != 0) return status;
     memmove(g->history + n_keep, g->history + n_keep + n_discard,
             (size_t)(length - n_keep - n_discard) * sizeof *g->history);
-    /* The draft model decodes the tokens again whose positions changed. */
-    return g->draft != NULL ? runner_draft_truncate(g->draft, n_keep, err) : TDM_OK;
+    return TDM_OK;
 }
 
 /* Cache slots in use: the shared prompt counts once until a shift. */
@@ -235,10 +238,9 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     g->result->n_accepted += n_kept - 1;
     *n_out = n_kept;
     memcpy(g->history + length, g->tokens, (size_t)n_kept * sizeof *g->tokens);
-    if (n_kept < n + 1) status = llm_context_truncate(ctx, 0, length + n_kept, err);
-    /* One token less than the model holds: then the draft's next step has the same shape whether
-     * all proposals were accepted or not. */
-    if (status == TDM_OK) status = runner_draft_truncate(g->draft, length + n_kept - 1, err);
+    status = runner_draft_accept(g->draft, ctx, length, n_kept, err);
+    if (status == TDM_OK && n_kept < n + 1)
+        status = llm_context_truncate(ctx, 0, length + n_kept, err);
     return status;
 }
 
@@ -293,6 +295,7 @@ static tdm_status prompt_compute(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t n_reused = llm_context_length(g->session->ctx, 0);
     g->result->n_reused = n_reused;
+    if (g->draft != NULL) runner_draft_follow(g->draft, g->session);
     tdm_status status =
         runner_session_prefill(g->session, p->prompt + n_reused, p->n_prompt - n_reused, p->n_batch,
                                p->n_predict != 0, err);
@@ -301,8 +304,7 @@ static tdm_status prompt_compute(generation *g, tdm_error *err) {
     memcpy(g->history, p->prompt, (size_t)length * sizeof *g->history);
     /* without its last token, as after every step */
     if (status == TDM_OK && g->draft != NULL && p->n_prompt > 1)
-        status =
-            runner_session_prefill(p->draft, p->prompt, p->n_prompt - 1, p->n_batch, false, err);
+        status = runner_draft_prefill(g->draft, p->prompt, p->n_prompt - 1, p->n_batch, err);
     return status;
 }
 

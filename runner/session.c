@@ -95,6 +95,12 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
     return status;
 }
 
+tdm_status runner_session_open_draft(runner_session *session, const runner_session *host,
+                                     tdm_error *err) {
+    session->app = host->app;
+    return llm_model_open_draft(host->model, &session->model, err);
+}
+
 /* ---- Device ---- */
 
 /* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
@@ -155,6 +161,12 @@ tdm_status runner_session_load(runner_session *session, tdm_error *err) {
     /* A guest session uses the devices of its host session, but not its placement. */
     for (; n_dev < session->placement.n_dev; n_dev++) devs[n_dev] = session->placement.devs[n_dev];
     if (session->fallback != NULL) devs[n_dev++] = session->fallback;
+    /* A layer that drafts uses weights of the model, so it is on the same devices. */
+    const llm_model *lender = session->model->lender;
+    if (lender != NULL) {
+        n_dev = lender->n_dev;
+        memcpy(devs, lender->devs, sizeof devs);
+    }
     if (!session->is_guest) runner_placement_apply(&session->placement, session->model);
     runner_progress_begin(app->terminal, "loading", session->model->file_size, RUNNER_UNIT_BYTES);
     tdm_status status =
@@ -206,13 +218,14 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .type_k = &request->type_k,
         .type_v = &request->type_v,
         .is_unrotated = !is_rotated,
+        .gives_hidden = wish->gives_hidden,
         .is_cache_in_host = !runner_config_get_bool(config, "kv-offload"),
     };
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
     if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
     /* A latent cache has one type: unless set, V's is that of K. */
-    if (session->model->specs[0].mixer == LLM_MIXER_LATENT &&
+    if (session->model->specs[session->model->hparams.layer_first].mixer == LLM_MIXER_LATENT &&
         runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
         request->type_v = request->type_k;
     return status;
@@ -264,6 +277,8 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
                            TDM_ROLE_PROMPT};
         progress.done_before = (uint64_t)at;
         status = llm_context_decode(session->ctx, &batch, err);
+        if (status == TDM_OK && session->batch_done != NULL)
+            status = session->batch_done(session->batch_user, tokens + at, n, err);
         runner_progress_update(app->terminal, (uint64_t)(at + n));
         if (status == TDM_OK && !is_last && runner_interrupt_came())
             status =

@@ -30,7 +30,10 @@ typedef struct runner_session {
     runner_placement placement; /* weights and cache on other devices */
     tdm_device_info info;       /* of dev, as it was before loading */
     llm_context *ctx;
-    bool is_guest;    /* rt, dev and fallback are another session's */
+    bool is_guest; /* rt, dev and fallback are another session's */
+    /* Called by runner_session_prefill behind each batch, with its tokens; NULL = nothing is. */
+    tdm_status (*batch_done)(void *user, const int32_t *tokens, int32_t n_tok, tdm_error *err);
+    void *batch_user;
     uint64_t load_ns; /* time of reading the file, opening devices and loading */
 } runner_session;
 
@@ -45,6 +48,11 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
  * in any case, also on failure. [setup] */
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
+
+/* Opens the layer of the host's model that drafts tokens (llm_model_open_draft) into the cleared
+ * *session. [setup] */
+tdm_status runner_session_open_draft(runner_session *session, const runner_session *host,
+                                     tdm_error *err);
 
 /* Uploads the weights to the picked device, with a progress bar. TDM_CANCELLED after Ctrl-C.
  * [setup] */
@@ -61,6 +69,7 @@ typedef struct runner_context_wish {
     int32_t n_seq;
     const char *type_k, *type_v; /* names of cache types */
     int rotate;                  /* 1 = on, -1 = off */
+    bool gives_hidden;           /* llm_context_params.gives_hidden */
 } runner_context_wish;
 
 /* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the

@@ -140,6 +140,9 @@ typedef struct llm_arch {
     bool has_dense_glu;            /* and of dense blocks and shared experts */
     bool has_stacks;               /* layers form stacks that run in cycles: block/stacks.c */
 
+    /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */
+    bool is_hidden_raw;
+
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
                              space before and behind it; NULL = none */
     /* Reads keys that only this architecture has, and corrects the shared ones. NULL = none. */
@@ -164,10 +167,11 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
 /* Whether the file has the tensor of a role in a layer. */
 bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer);
 
-/* Blocks number the partitions of a model from 1 to this - 1. The ids that a group sees are these
+/* Blocks number the partitions of a model, and of its layers that draft, from 1 to this - 1. The
+ * last two belong to embeddings whose head is another tensor. The ids that a group sees are these
  * plus the model's partition_base, so that no two models of a process share an id. */
 static inline int32_t llm_partition_limit(const llm_hparams *h) {
-    return 16 * (h->n_layer + 1);
+    return 16 * (h->n_layer + h->n_layer_draft + 1);
 }
 
 #endif

@@ -173,6 +173,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     switch (dim) {
     case LLM_DIM_ONE: return 1;
     case LLM_DIM_EMBD: return h->n_embd;
+    case LLM_DIM_EMBD_TWICE: return 2 * (int64_t)h->n_embd;
     case LLM_DIM_CTX: return h->n_ctx_train;
     case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
     case LLM_DIM_HEAD_K: return h->head_dim_k;
@@ -265,6 +266,11 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         w->partition.id += m->partition_base;
         w->axis = axis;
         break;
+    }
+    /* Its rows are read, and no member's part of the head: as the model's own (llm_declare_ends). */
+    if (role == LLM_ROLE_NEXTN_EMBD) {
+        w->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 2;
+        w->partition.layer = layer;
     }
     if (layer < 0)
         m->global[role] = index;

@@ -139,6 +139,7 @@ const llm_arch llm_arch_mellum = {
 
 const llm_arch llm_arch_mimo2 = {
     .name = "mimo2",
+    .is_hidden_raw = true,
     .families = "MiMo V2",
     .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_DENSE_FIRST,
     LLM_PRE_NORMS,

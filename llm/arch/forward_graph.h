@@ -15,6 +15,8 @@ typedef struct llm_step_shape {
     int32_t n_seq;
     int32_t n_entry;
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
+    int32_t has_hidden; /* 1: gives hidden states: of every token, or (a layer that drafts) of those
+                            with logits; 0: gives none */
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
@@ -64,8 +66,10 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
-    int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out]; -1 = none. Set by the
-                       forward graph */
+    /* Set by the forward graph; -1 = none. */
+    int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */
+    int32_t hidden;    /* value of hidden states [n_embd, n_tok], or [n_embd, n_out] */
+    int32_t hidden_in; /* of a layer that drafts: the hidden states [n_embd, n_tok] that it reads */
 } llm_graph_builder;
 
 /* The value of a weight, created on first use. -1 for weight -1. */

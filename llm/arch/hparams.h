@@ -29,7 +29,9 @@ typedef struct llm_hparams {
     char arch[32];         /* general.architecture */
     char name[128];        /* general.name, cut to fit; "" if there is none */
     int32_t n_layer;       /* 1 .. LLM_MAX_LAYERS */
-    int32_t n_layer_draft; /* layers behind them that only draft tokens; they are not used */
+    int32_t n_layer_draft; /* layers behind them that only draft tokens */
+    int32_t layer_first;   /* not 0: the model is the layer of this number alone, which drafts
+                              tokens (llm_model_open_draft); the others are empty */
     int32_t n_embd;
     int32_t n_vocab; /* rows of the token embedding */
     /* With LLM_KEY_PER_LAYER these and n_ff are the most of a layer; layer_spec.h has each. */

@@ -64,14 +64,14 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     if (key->type == LLM_GGUF_ARRAY) {
         /* Files with layers that draft tokens may have elements for them, too. */
         const int32_t n_block = h->n_layer + h->n_layer_draft;
-        const int32_t n = key->array.n == (uint64_t)n_block ? n_block : h->n_layer;
+        const int32_t n_main = h->layer_first > 0 ? h->layer_first : h->n_layer;
+        const int32_t n = key->array.n == (uint64_t)n_block ? n_block : n_main;
         if (key->array.type != LLM_GGUF_BOOL)
             return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, (uint32_t)n, flags, err);
         if (key->array.n != (uint64_t)n)
             return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' has %llu elements for %d layers",
-                            llm_gguf_name(gguf), name, (unsigned long long)key->array.n,
-                            h->n_layer);
-        for (int32_t i = 0; i < h->n_layer; i++)
+                            llm_gguf_name(gguf), name, (unsigned long long)key->array.n, n_main);
+        for (int32_t i = 0; i < n; i++)
             flags[i] = llm_gguf_array_i64(&key->array, (uint64_t)i) != 0;
         return TDM_OK;
     }
@@ -157,14 +157,16 @@ static tdm_status counts_apply(const llm_gguf *gguf, const llm_hparams *h, const
 
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
-    uint32_t flags[LLM_MAX_LAYERS];
+    uint32_t flags[LLM_MAX_LAYERS] = {0};
     const uint32_t *pattern;
     layer_counts counts;
     const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
     tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
     if (status == TDM_OK && is_per_layer) status = counts_read(gguf, h, &counts, err);
     if (status != TDM_OK) return status;
-    for (int32_t layer = 0; layer < h->n_layer; layer++) {
+    for (int32_t layer = 0; layer < h->layer_first; layer++)
+        specs_out[layer] = (llm_layer_spec){.mixer = LLM_MIXER_NONE, .weight_layer = layer};
+    for (int32_t layer = h->layer_first; layer < h->n_layer; layer++) {
         bool is_latent = arch->mixer == LLM_MIXER_LATENT;
         llm_layer_spec *s = &specs_out[layer];
         *s = (llm_layer_spec){

@@ -150,6 +150,12 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(FFN_UP_SHARED, "ffn_up_shexp.weight", D(EMBD), D(FF_SHARED)),
     MATRIX(FFN_DOWN_SHARED, "ffn_down_shexp.weight", D(FF_SHARED), D(EMBD)),
     MATRIX(FFN_SHARED_GATE, "ffn_gate_inp_shexp.weight", D(EMBD)),
+    MATRIX(NEXTN_PROJ, "nextn.eh_proj.weight", D(EMBD_TWICE), D(EMBD)),
+    NORM(NEXTN_EMBD_NORM, "nextn.enorm", D(EMBD)),
+    NORM(NEXTN_HIDDEN_NORM, "nextn.hnorm", D(EMBD)),
+    ROWS(NEXTN_EMBD, "nextn.embed_tokens.weight", D(EMBD), D(VOCAB)),
+    MATRIX(NEXTN_HEAD, "nextn.shared_head_head.weight", D(EMBD), D(VOCAB)),
+    NORM(NEXTN_HEAD_NORM, "nextn.shared_head_norm", D(EMBD)),
 };
 /* clang-format on */
 

@@ -165,13 +165,23 @@ typedef enum llm_role {
     LLM_ROLE_FFN_UP_SHARED,
     LLM_ROLE_FFN_DOWN_SHARED,
     LLM_ROLE_FFN_SHARED_GATE, /* a number for each token, for the shared experts */
+    LLM_ROLE_NEXTN_PROJ,      /* of a layer that drafts: from embedding and hidden state together */
+    LLM_ROLE_NEXTN_EMBD_NORM,
+    LLM_ROLE_NEXTN_EMBD_NORM_BIAS,
+    LLM_ROLE_NEXTN_HIDDEN_NORM,
+    LLM_ROLE_NEXTN_HIDDEN_NORM_BIAS,
+    LLM_ROLE_NEXTN_EMBD, /* absent: the model's token embedding */
+    LLM_ROLE_NEXTN_HEAD, /* absent: the model's output head */
+    LLM_ROLE_NEXTN_HEAD_NORM,
+    LLM_ROLE_NEXTN_HEAD_NORM_BIAS,
     LLM_ROLE_COUNT_
 } llm_role;
 
 /* A dimension of a weight, in symbols. Those under a block are cut with it. */
 typedef enum llm_dim {
     LLM_DIM_ONE = 0,
-    LLM_DIM_EMBD,    /* width of the residual stream */
+    LLM_DIM_EMBD, /* width of the residual stream */
+    LLM_DIM_EMBD_TWICE,
     LLM_DIM_CTX,     /* positions that the model was trained for */
     LLM_DIM_PAIRS,   /* rotated pairs of a head */
     LLM_DIM_HEAD_K,  /* elements of a head of keys */

@@ -65,6 +65,12 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
 void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
 int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
+/* A layer that drafts tokens: what it begins with, from tokens and hidden states. */
+void llm_declare_draft(llm_declarer *d);
+int32_t llm_build_draft_input(llm_graph_builder *g, const llm_step_shape *shape);
+/* The norm of its output head; LLM_ROLE_NONE = the model's. */
+llm_role llm_draft_norm(const llm_model *model);
+
 /* The gated delta rule: a matrix for each head, behind a short convolution. */
 void llm_declare_delta(llm_declarer *d);
 int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -42,13 +42,23 @@ static void layer_declare(llm_declarer *d) {
 
 static tdm_status model_declare(llm_model *model, tdm_error *err) {
     llm_declarer d = {model, err, TDM_OK, -1};
+    if (model->lender != NULL) { /* its own weights first */
+        d.layer = model->hparams.layer_first;
+        layer_declare(&d);
+        llm_declare_draft(&d);
+        d.layer = -1;
+        model->n_own = model->n_weight;
+        llm_declare_ends(&d);
+        return d.status;
+    }
     llm_declare_ends(&d);
     if (model->arch->has_stacks) {
         llm_declare_stacks(&d, layer_declare);
-        return d.status;
+    } else {
+        for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
+            layer_declare(&d);
     }
-    for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
-        layer_declare(&d);
+    model->n_own = model->n_weight;
     return d.status;
 }
 
@@ -129,6 +139,18 @@ static int32_t out_rows(llm_graph_builder *g, int32_t x) {
     return tdm_build_get_rows(g->b, x, tdm_build_step_field(g->b, TDM_STEP_OUT_ROW), 0);
 }
 
+/* Whether all tokens pass through the last layer, whichever give logits: for their hidden states,
+ * which a layer that drafts reads. */
+static bool gives_all_states(const llm_graph_builder *g, const llm_step_shape *shape) {
+    return shape->has_hidden && g->model->hparams.layer_first == 0;
+}
+
+/* Whether this layer gives only the rows that have logits. */
+static bool is_cut_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
+    return layer == g->model->hparams.n_layer - 1 && shape->n_out < shape->n_tok &&
+           !gives_all_states(g, shape);
+}
+
 int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
                         int32_t x) {
     const llm_model *m = g->model;
@@ -136,8 +158,9 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     const llm_layer_spec *s = &m->specs[layer];
     tdm_builder *b = g->b;
     bool is_last = layer == m->hparams.n_layer - 1;
-    bool is_short = is_last && shape->n_out < shape->n_tok;
-    llm_mixer_input in = {-1, input->pos, shape->n_tok, !is_last || shape->n_out > 0};
+    bool is_short = is_cut_short(g, shape, layer);
+    llm_mixer_input in = {-1, input->pos, shape->n_tok,
+                          !is_last || shape->n_out > 0 || gives_all_states(g, shape)};
     in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = build_mixer(g, layer, &in), n = in.x;
     channel_input channel = {-1, -1};
@@ -168,9 +191,8 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
 /* x plus the embeddings times the layer's number. */
 static int32_t add_embedding(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
                              int32_t x, int32_t embd) {
-    bool is_last = layer == g->model->hparams.n_layer - 1;
     int32_t scale = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_LAYER_SCALE]);
-    if (is_last && shape->n_out < shape->n_tok) embd = out_rows(g, embd);
+    if (is_cut_short(g, shape, layer)) embd = out_rows(g, embd);
     return tdm_build_add(g->b, x, tdm_build_mul(g->b, embd, scale));
 }
 
@@ -191,17 +213,31 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
     return x;
 }
 
+/* The norm before the output head. */
+static int32_t build_norm_out(llm_graph_builder *g, int32_t x) {
+    const llm_model *m = g->model;
+    const llm_role norm = m->arch->norm_out;
+    const llm_role own = m->hparams.layer_first > 0 ? llm_draft_norm(m) : LLM_ROLE_NONE;
+    if (m->arch->has_stacks) return x;
+    if (own != LLM_ROLE_NONE)
+        return llm_build_norm(g, m->hparams.layer_first, own, m->hparams.norm, x);
+    return llm_build_norm(g, -1, norm != LLM_ROLE_NONE ? norm : LLM_ROLE_OUTPUT_NORM,
+                          m->hparams.norm, x);
+}
+
+/* The matrix of the output head. */
+static int32_t head_weight(const llm_model *m) {
+    const int32_t own =
+        m->hparams.layer_first > 0 ? m->layer[m->hparams.layer_first][LLM_ROLE_NEXTN_HEAD] : -1;
+    if (own >= 0) return own;
+    return m->global[m->global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD];
+}
+
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
-    const int32_t *global = m->global;
-    const llm_role norm = m->arch->norm_out;
-    if (!m->arch->has_stacks)
-        x = llm_build_norm(g, -1, norm != LLM_ROLE_NONE ? norm : LLM_ROLE_OUTPUT_NORM,
-                           m->hparams.norm, x);
-    llm_role head = global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD;
-    int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, global[head]), x);
-    if (global[LLM_ROLE_OUTPUT_BIAS] >= 0)
-        logits = tdm_build_add(g->b, logits, llm_graph_weight(g, global[LLM_ROLE_OUTPUT_BIAS]));
+    int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, head_weight(m)), x);
+    if (m->global[LLM_ROLE_OUTPUT_BIAS] >= 0)
+        logits = tdm_build_add(g->b, logits, llm_graph_weight(g, m->global[LLM_ROLE_OUTPUT_BIAS]));
     logits = scale_if(g, logits, m->hparams.logit_scale);
     if (m->hparams.logit_softcap > 0) {
         logits = tdm_build_scale(g->b, logits, 1.0f / m->hparams.logit_softcap, 0);
@@ -211,22 +247,39 @@ static int32_t build_head(llm_graph_builder *g, int32_t x) {
     return logits;
 }
 
+/* Gives the hidden states of the stream x before or behind its norm y, as the architecture's layers
+ * that draft read them. Returns the rows of y that have logits, -1 if there are none. */
+static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, int32_t x,
+                            int32_t y) {
+    const bool is_short = gives_all_states(g, shape) && shape->n_out < shape->n_tok;
+    g->hidden = g->model->arch->is_hidden_raw ? x : y;
+    tdm_build_output(g->b, g->hidden, "hidden");
+    if (shape->n_out == 0) return -1;
+    if (!is_short) return y;
+    y = out_rows(g, y);
+    tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
+    return y;
+}
+
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
+    const int32_t first = g->model->hparams.layer_first;
+    g->tokens = g->hidden = g->hidden_in = -1;
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
-    int32_t embd = build_embedding(g, pos), x = embd;
+    int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     const llm_layer_input in = {shape, pos};
     const bool has_stacks = g->model->arch->has_stacks;
     if (has_stacks && (x = llm_build_stacks(g, &in, embd)) < 0) return -1;
-    for (int32_t layer = 0; layer < g->model->hparams.n_layer && !has_stacks; layer++) {
+    for (int32_t layer = first; layer < g->model->hparams.n_layer && !has_stacks; layer++) {
         x = llm_build_layer(g, layer, &in, x);
         if (x < 0) return -1;
         if (g->model->arch->has_embd_skip) x = add_embedding(g, shape, layer, x, embd);
         tdm_build_name(b, x, "out", layer);
     }
-    int32_t logits = build_head(g, x);
-    g->tokens = -1;
+    int32_t y = build_norm_out(g, x);
+    if (shape->has_hidden && (y = build_hidden(g, shape, x, y)) < 0) return -1;
+    int32_t logits = build_head(g, y);
     if (shape->n_candidate > 0) {
         logits = tdm_build_top_k(b, logits, shape->n_candidate, 0, &g->tokens);
         tdm_build_output(b, g->tokens, "candidates");

@@ -216,6 +216,25 @@ static void prompt_done(void *user) {
 
 /* ---- The command ---- */
 
+/* Whether the model's own layer drafts. */
+static bool is_draft_layer(const run *r) {
+    return strcmp(runner_config_get_string(r->app->config, "draft"), "mtp") == 0;
+}
+
+/* Tokens to propose at a time; 0 with *err filled in where `draft` is neither word nor number. */
+static int32_t draft_max(const run *r, tdm_error *err) {
+    const char *text = runner_config_get_string(r->app->config, "draft");
+    char *end = NULL;
+    if (text[0] == '\0' || is_draft_layer(r))
+        return (int32_t)runner_config_get_int(r->app->config, "draft-max");
+    const long n = strtol(text, &end, 10);
+    if (*end == '\0' && n >= 1 && n <= RUNNER_DRAFT_MAX) return (int32_t)n;
+    runner_config_fail(r->app->config, "draft", TDM_INVALID_ARGUMENT, err,
+                       "'%s' is neither mtp nor a whole number from 1 to %d", text,
+                       RUNNER_DRAFT_MAX);
+    return 0;
+}
+
 /* The token that begins every text is kept besides those of `keep`. */
 static int32_t keep_find(run *r) {
     int64_t n_keep = runner_config_get_int(r->app->config, "keep");
@@ -238,7 +257,7 @@ static runner_generation_params params_read(run *r) {
         .shows_special = runner_config_get_bool(config, "special"),
         .shifts_context = runner_config_get_bool(config, "context-shift"),
         .draft = r->draft.model != NULL ? &r->draft : NULL,
-        .n_draft = (int32_t)runner_config_get_int(config, "draft-max"),
+        .n_draft = draft_max(r, NULL),
         .held = r->held,
         .prompt_done = prompt_done,
         .text = text_take,
@@ -247,16 +266,30 @@ static runner_generation_params params_read(run *r) {
     return params;
 }
 
-/* Opens the draft model, if there is one. It is checked before weights are read. */
+static tdm_status draft_layer_open(run *r, tdm_error *err) {
+    if (runner_config_get_string(r->app->config, "model-draft")[0] != '\0')
+        return runner_usage(r->app, err,
+                            "`draft = mtp` drafts with a layer of the model: leave it out or "
+                            "model-draft");
+    if (runner_config_get_string(r->app->config, "prompt-cache")[0] != '\0')
+        return runner_usage(r->app, err,
+                            "a prompt cache has no hidden states, which `draft = mtp` reads: leave "
+                            "out one of them");
+    return runner_session_open_draft(&r->draft, &r->session, err);
+}
+
+/* Opens what drafts, if anything does. It is checked before weights are read. */
 static tdm_status draft_open(run *r, tdm_error *err) {
     const char *path = runner_config_get_string(r->app->config, "model-draft");
+    const bool is_layer = is_draft_layer(r);
     tdm_status status = runner_config_check(r->app->config, err);
-    if (status != TDM_OK || path[0] == '\0') return status;
+    if (status == TDM_OK && draft_max(r, err) == 0) return TDM_INVALID_ARGUMENT;
+    if (status != TDM_OK || (path[0] == '\0' && !is_layer)) return status;
     if (r->n_seq > 1)
         return runner_usage(r->app, err,
-                            "a draft model works for one sequence: leave out model-draft or "
-                            "parallel = %d",
-                            r->n_seq);
+                            "drafts work for one sequence: leave out %s or parallel = %d",
+                            is_layer ? "draft" : "model-draft", r->n_seq);
+    if (is_layer) return draft_layer_open(r, err);
     status = runner_session_open(&r->draft, r->app, path, err);
     return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
 }
@@ -309,7 +342,7 @@ static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_
 
 static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_result result = {0};
-    runner_context_wish wish = {.n_seq = r->n_seq};
+    runner_context_wish wish = {.n_seq = r->n_seq, .gives_hidden = is_draft_layer(r)};
     tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
     if (status == TDM_OK) status = draft_open(r, err);
     if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
@@ -360,7 +393,7 @@ const runner_command runner_command_run = {
     .summary = "generate text from a prompt, a file or standard input",
     .run = run_command,
     .keys = RUNNER_KEYS_COMPUTE
-    " model-draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
+    " model-draft draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special seed temp top-k top-p min-p"
     " repeat-penalty repeat-last-n mlock jinja prompt-cache-all conversation"
