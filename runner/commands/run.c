@@ -229,9 +229,8 @@ static int32_t draft_max(const run *r, tdm_error *err) {
         return (int32_t)runner_config_get_int(r->app->config, "draft-max");
     const long n = strtol(text, &end, 10);
     if (*end == '\0' && n >= 1 && n <= RUNNER_DRAFT_MAX) return (int32_t)n;
-    runner_config_fail(r->app->config, "draft", TDM_INVALID_ARGUMENT, err,
-                       "'%s' is neither mtp nor a whole number from 1 to %d", text,
-                       RUNNER_DRAFT_MAX);
+    runner_usage(r->app, err, "draft: '%s' is neither mtp nor a whole number from 1 to %d", text,
+                 RUNNER_DRAFT_MAX);
     return 0;
 }
 

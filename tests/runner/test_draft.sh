@@ -3,12 +3,13 @@
 #
 # test_draft.sh: `tandem run --model-draft`: the text with a draft model equals the text without
 # one, for every draft, at any temperature, and in full and shifted contexts.
-#   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT [MAKE_MODEL]
+# The same with drafts from a layer of the model (`--draft mtp`, MAKE_MTP makes it).
+#   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT MAKE_MTP [MAKE_MODEL]
 # With TANDEM_SANITIZED=yes each token takes long: every way of sampling and every device still runs
 # with a draft, but only the first one with all drafts of all lengths, and no second seed is used.
 # Draft, length and seed change numbers only.
 set -u
-tandem=$1 model=$2 make_variant=$3 make_model=${4:-}
+tandem=$1 model=$2 make_variant=$3 make_mtp=$4 make_model=${5:-}
 . "$(dirname "$0")/../tally.sh"
 
 # The percentage in the line about the draft.
@@ -90,6 +91,29 @@ sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
 # One submission for each of at most 8 proposals, and one to check them; 1 to 9 tokens are kept.
 steady_counters 1 9 "of drafts"
 
+# A layer of the model drafts: one that always drafts right, and one with random weights.
+# mtp KIND FLAGS...: the text with drafts is the text without
+mtp() {
+    kind=$1
+    shift
+    "$tandem" run -m "$work/$kind.gguf" -p "Once upon a time" -t 1 "$@" >"$work/alone" 2>"$work/err" ||
+        fail "$kind $*: $(cat "$work/err")"
+    "$tandem" run -m "$work/$kind.gguf" -p "Once upon a time" -t 1 "$@" --draft mtp --draft-max 5 --profile \
+        >"$work/drafted" 2>"$work/err" || fail "$kind $*: $(cat "$work/err")"
+    if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "--draft mtp: $kind $* differs"; fi
+}
+for kind in random perfect; do
+    "$make_mtp" "$model" "$work/$kind.gguf" $kind 2>"$work/err" || fail "$kind: $(cat "$work/err")"
+    mtp $kind --temp 0.8 --seed 3 -n 40 -c 256
+    mtp $kind --temp 0 --ignore-eos -c 48 -n 90 --context-shift
+    mtp $kind --temp 0 --ignore-eos -c 64 -n 60 --config "$work/pair.ini" -dev pair
+    # A token of the prompt, then 10 steps that keep 6 tokens.
+    mtp $kind --temp 0 --ignore-eos -c 256 -n 61 -b 3
+    sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
+    steady_counters 1 6 "of drafts from a layer"
+    [ $kind = random ] || { [ "$(accepted)" = 100 ] && ok || fail "only $(accepted) %: $(cat "$work/err")"; }
+done
+
 # refused CODE TEXT FLAGS...
 refused() {
     code=$1 text=$2
@@ -101,6 +125,13 @@ refused() {
 }
 refused 2 "one sequence" -md "$model" -np 2
 refused 2 "from 1 to 64" -md "$model" --draft-max 0
+refused 1 "has no layer that drafts tokens: there is no tensor 'blk." --draft mtp
+refused 2 "'mpt' is neither mtp nor a whole number from 1 to 64" --draft mpt
+refused 2 "leave it out or model-draft" --draft mtp -md "$model"
+refused 2 "no hidden states" --draft mtp --prompt-cache "$work/cache"
+refused 2 "one sequence" --draft mtp -np 2
+"$tandem" run -m "$model" -md "$model" --draft 3 -p Once -n 9 --temp 0 --ignore-eos >"$work/out" 2>"$work/err" &&
+    grep -q "^draft  *6 of 6 " "$work/err" && ok || fail "--draft 3: $(cat "$work/err")"
 refused 1 "none.gguf" -md "$work/none.gguf"
 if [ -n "$make_model" ]; then
     "$make_model" --preset tiny-llama "$work/tiny.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
