@@ -184,6 +184,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_ROT: return h->rope.n_rot;
     case LLM_DIM_KV_ROW: return h->n_lora_kv + h->rope.n_rot;
     case LLM_DIM_EXPERTS: return h->n_expert;
+    case LLM_DIM_EXPERT_ROW: return h->n_expert_row > 0 ? h->n_expert_row : h->n_embd;
     case LLM_DIM_CHUNKS: return h->n_expert / h->n_expert_chunk;
     case LLM_DIM_FF_WHOLE: return s->n_ff_expert;
     case LLM_DIM_CONV: return s->recurrent.n_conv;

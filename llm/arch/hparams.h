@@ -50,6 +50,7 @@ typedef struct llm_hparams {
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
     int32_t n_expert_used;
+    int32_t n_expert_row;   /* width of the row that experts read and give; 0 = n_embd */
     int32_t n_ff_expert;    /* columns of one expert */
     int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
     int32_t n_layer_dense;  /* first layers, which have no experts */

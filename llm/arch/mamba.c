@@ -65,13 +65,19 @@ const llm_arch llm_arch_nemotron_h = {
     NEMOTRON_H,
 };
 
+/* Larger models have experts that read a narrower row. */
+static void nemotron_h_moe_read(llm_key_reader *r, llm_hparams *h) {
+    llm_key_int(r, "moe_latent_size", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->n_expert_row);
+}
+
 const llm_arch llm_arch_nemotron_h_moe = {
     .name = "nemotron_h_moe",
-    .families = "Nemotron 3 Nano",
+    .families = "Nemotron 3 Nano, Super",
     .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
             LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GROUPS,
     NEMOTRON_H,
     .route_score = TDM_ROUTE_SIGMOID,
+    .read = nemotron_h_moe_read,
 };
 
 /* Rows of time steps have a width of their own. */

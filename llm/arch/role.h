@@ -152,6 +152,8 @@ typedef enum llm_role {
     LLM_ROLE_FFN_UP_EXPS,
     LLM_ROLE_FFN_DOWN_EXPS,
     LLM_ROLE_FFN_GATE_UP_EXPS,  /* rows of gate, then of up, in each matrix */
+    LLM_ROLE_FFN_LATENT_DOWN,   /* to a narrower row, which experts read and give */
+    LLM_ROLE_FFN_LATENT_UP,     /* and back */
     LLM_ROLE_FFN_ROUTER_BIAS,   /* added for the choice of experts, not for their weights */
     LLM_ROLE_FFN_ROUTER_BIAS_2, /* the same under another name */
     LLM_ROLE_FFN_LOGIT_BIAS,    /* added to the router's logits */
@@ -192,10 +194,11 @@ typedef enum llm_dim {
     LLM_DIM_ROT,     /* rotated elements of a head */
     LLM_DIM_KV_ROW,  /* of the latent row with its rotated elements, on every member */
     LLM_DIM_EXPERTS,
-    LLM_DIM_CHUNKS,   /* experts that neighbouring experts share */
-    LLM_DIM_FF_WHOLE, /* columns of an expert, on every member */
-    LLM_DIM_CONV,     /* tokens that a convolution reads */
-    LLM_DIM_HEAD_RV,  /* elements of a head of v of a recurrent layer */
+    LLM_DIM_EXPERT_ROW, /* of the row that experts read and give */
+    LLM_DIM_CHUNKS,     /* experts that neighbouring experts share */
+    LLM_DIM_FF_WHOLE,   /* columns of an expert, on every member */
+    LLM_DIM_CONV,       /* tokens that a convolution reads */
+    LLM_DIM_HEAD_RV,    /* elements of a head of v of a recurrent layer */
     LLM_DIM_SSM_STATE,
     LLM_DIM_SSM_RANK,
     LLM_DIM_SSM_ROW,   /* of time steps, B and C */

@@ -21,6 +21,9 @@ static void declare_matrices(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
+    if (d->model->hparams.n_expert_row == 0) return;
+    llm_declare(d, LLM_ROLE_FFN_LATENT_DOWN, true);
+    llm_declare(d, LLM_ROLE_FFN_LATENT_UP, true);
 }
 
 void llm_declare_experts(llm_declarer *d) {
@@ -114,7 +117,12 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
                                weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS_BIAS),
                                weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_BIAS)};
     const tdm_moe_params params = moe_params(g->model, layer, h->n_expert);
-    int32_t y = tdm_build_moe_ffn_biased(g->b, x, id, weight, matrix, biases, &params);
+    int32_t row = x;
+    if (h->n_expert_row > 0)
+        row = llm_build_project(g, layer, LLM_ROLE_FFN_LATENT_DOWN, LLM_ROLE_NONE, x, "ffn_latent");
+    int32_t y = tdm_build_moe_ffn_biased(g->b, row, id, weight, matrix, biases, &params);
+    if (h->n_expert_row > 0)
+        y = llm_build_project(g, layer, LLM_ROLE_FFN_LATENT_UP, LLM_ROLE_NONE, y, "ffn_latent_up");
     if (g->model->arch->has_chunk_experts) y = build_chunks(g, layer, logit, y);
     tdm_build_name(g->b, y, has_shared ? "ffn_routed" : "ffn_out", layer);
     if (!has_shared) return y;
