@@ -400,7 +400,8 @@ static void every_form(void **state) {
     (void)state;
     uint64_t seed = SEED;
     const tdm_moe_params plain = {.act = TDM_ACT_SILU, .first_expert = 4, .n_expert_all = 12};
-    tdm_moe_params oai = plain, first = plain;
+    tdm_moe_params oai = plain, first = plain, act = plain;
+    act.limit = -0.5f;
     oai.limit = 2;
     oai.alpha = 1.702f;
     oai.up_offset = 1;
@@ -409,6 +410,7 @@ static void every_form(void **state) {
         formed(&seed, &oai, 7, n_tok);
         formed(&seed, &first, 6, n_tok);
         formed(&seed, &plain, 5, n_tok);
+        formed(&seed, &act, 7, n_tok);
     }
 }
 

@@ -31,12 +31,12 @@ struct MoeForm : Kernel {
             g += F32(args.address[3]).at[i * args.word[9] + uint(expert) * args.word[10]];
         if (args.address[4] != 0)
             u += F32(args.address[4]).at[i * args.word[11] + uint(expert) * args.word[12]];
-        if (limit > 0.0f) {
-            g = g > limit ? limit : g;
-            u = u > limit ? limit : u < -limit ? -limit : u;
-        }
-        F32(args.address[0]).at[number] =
-            act_of(ACT, alpha * g) / alpha * (u + bits_to_float(args.word[15]));
+        float bound = limit < 0.0f ? -limit : limit;
+        if (limit > 0.0f) g = g > bound ? bound : g;
+        if (limit != 0.0f) u = u > bound ? bound : u < -bound ? -bound : u;
+        g = act_of(ACT, alpha * g) / alpha;
+        if (limit < 0.0f) g = g > bound ? bound : g;
+        F32(args.address[0]).at[number] = g * (u + bits_to_float(args.word[15]));
     }
 };
 

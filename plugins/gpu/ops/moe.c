@@ -238,8 +238,6 @@ tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
     int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
     if (x->type != TDM_TYPE_F32)
         return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
-    if (e->node->params.moe.limit < 0)
-        return gpu_refuse(e, err, "there is no kernel that limits the result of an activation");
     if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
         return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
                           (int)MAX_EXPERT);

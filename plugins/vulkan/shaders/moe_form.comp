@@ -29,10 +29,10 @@ void main() {
         g += F32(args.address[3]).at[i * args.word[9] + uint(expert) * args.word[10]];
     if (args.address[4] != 0ul)
         u += F32(args.address[4]).at[i * args.word[11] + uint(expert) * args.word[12]];
-    if (limit > 0.0) {
-        g = g > limit ? limit : g;
-        u = u > limit ? limit : u < -limit ? -limit : u;
-    }
-    F32(args.address[0]).at[number] =
-        act_of(ACT, alpha * g) / alpha * (u + intBitsToFloat(args.word[15]));
+    float bound = abs(limit);
+    if (limit > 0.0) g = g > bound ? bound : g;
+    if (limit != 0.0) u = u > bound ? bound : u < -bound ? -bound : u;
+    g = act_of(ACT, alpha * g) / alpha;
+    if (limit < 0.0) g = g > bound ? bound : g;
+    F32(args.address[0]).at[number] = g * (u + intBitsToFloat(args.word[15]));
 }
