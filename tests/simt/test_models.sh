@@ -48,6 +48,20 @@ done
 TANDEM_SIMT_KERNEL_TIMEOUT=1 generate all "$work/text" || fail "phases: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text of a group on drivers with a timeout"
 
+# A prompt with whole tiles of 8-bit activations.
+story="Once upon a time there was a little girl who had a red ball and a big dog. They went to the park to play. The \
+sun was warm and the sky was blue. The dog ran and ran. The girl saw a boy who was sad. He had lost his toy car under \
+a tree and did not know"
+long_prompt() {
+    "$tandem" run --config "$work/simt.ini" --device "$1" -m "$model" --temp 0 --quiet -n 8 \
+        -p "$story" >"$2" 2>"$work/err"
+}
+long_prompt cpu "$work/long" || fail "cpu: $(cat "$work/err")"
+for device in c h; do
+    long_prompt $device "$work/text" || fail "$device: $(cat "$work/err")"
+    same "$work/long" "$work/text" "text behind a long prompt of $device"
+done
+
 # Grids that go on along their second axis.
 TANDEM_SIMT_GRID=24 generate c "$work/text" || fail "small grids: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text with small grids"
