@@ -5,6 +5,9 @@
  * between snapshots, state files; on one device, on a group whose members hold parts of the states,
  * and beside a device that keeps no states. A context shift is refused. The models are fixtures of
  * tests/model/archs.
+ *
+ * Where RECURRENT_PLUGIN names a plugin of GPUs, the same on its device, and in a group of it and the
+ * CPU, against logits of the CPU; RECURRENT_DRIVER is its option `driver`.
  */
 #include <unistd.h>
 
@@ -19,6 +22,8 @@ enum { N_TOK = 40, N_SEQ = 3 };
 
 /* Chunks are computed in another order than single tokens on a fast path, and nothing else. */
 #define BOUND 1e-10
+/* Between devices: f32 sums in another order. */
+#define DEVICE_BOUND 1e-9
 
 static const char *const names[] = {"qwen35-dense",        "lfm2-dense",    "qwen3next-moe",
                                     "granitehybrid-dense", "mamba-dense",   "plamo2-dense",
@@ -30,6 +35,7 @@ typedef struct bench {
     size_t n_vocab;
     int32_t tokens[N_SEQ][N_TOK];
     float *fresh[N_SEQ]; /* [N_TOK, n_vocab] logits of each, computed alone, one at a time */
+    double bound;        /* NMSE of what is compared with them */
 } bench;
 
 static llm_context *context_make(const bench *b, int n_ubatch) {
@@ -62,7 +68,7 @@ static const float *fresh_row(const bench *b, int32_t seq, int at) {
 
 static void judge(const bench *b, const char *what, int32_t seq, int at, const float *found) {
     double error = rig_nmse(fresh_row(b, seq, at), found, b->n_vocab);
-    if (!(error <= BOUND))
+    if (!(error <= b->bound))
         fail_msg("%s, %s: token %d of sequence %d: NMSE %g", b->model->hparams.arch, what, at, seq,
                  error);
 }
@@ -87,6 +93,7 @@ static void bench_begin(bench *b, const char *name, tdm_open_device *const *devs
     assert_true(access(path, R_OK) == 0 || arch_fixture_write(from, name, 1, path));
     free(from);
     memset(b, 0, sizeof *b);
+    b->bound = BOUND;
     b->model = model_on(path, devs, n_dev);
     b->n_vocab = (size_t)b->model->hparams.n_vocab;
     /* Sequences begin alike, so that they can share a prefix. */
@@ -337,6 +344,79 @@ static void test_without_slots(void **state) {
     }
 }
 
+/* ---- A GPU ---- */
+
+static tdm_open_device *gpu_open(const char *name) {
+    const char *driver = getenv("RECURRENT_DRIVER");
+    const tdm_option gpu[] = {driver != NULL ? (tdm_option){"driver", driver}
+                                             : (tdm_option){"allow-cpu", "yes"}};
+    const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
+    const tdm_option group[] = {{"members", "gpu,beside-gpu"}, {"share", "2,1"}};
+    const tdm_device_spec specs[] = {{"gpu", getenv("RECURRENT_PLUGIN"), 0, gpu, 1},
+                                     {"beside-gpu", "cpu", 0, cpu, 3},
+                                     {"group-gpu", "meta", 0, group, 2}};
+    tdm_open_device *dev = NULL;
+    tdm_error err = {0};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        tdm_runtime_declare(rig_runtime(), &specs[i], NULL); /* may be there already */
+    tdm_status status = tdm_runtime_open(rig_runtime(), name, &dev, &err);
+    if (status == TDM_NOT_FOUND || status == TDM_UNAVAILABLE) {
+        print_message("SKIPPED: %s\n", err.message);
+        skip();
+    }
+    RIG_OK(status);
+    return dev;
+}
+
+/* The device keeps the states: nothing of the model runs on the CPU instead. */
+static void keeps_states(tdm_open_device *dev) {
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .head_dim_k = 4096,
+                              .head_dim_v = 4096,
+                              .n_head_kv = 3,
+                              .page_len = 1,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+    uint64_t size = 0;
+    tdm_error err = {0};
+    RIG_OK(tdm_open_device_kv_page_size(dev, &desc, &size, &err));
+    assert_int_equal(size, 3 * 4096 * sizeof(float)); /* no more than the state */
+}
+
+/* The model with what the CPU computes of it, on the device. */
+static void gpu_bench_begin(bench *b, tdm_open_device *dev, const char *name) {
+    char file[96];
+    tdm_open_device *cpu = rig_device(NULL, "fast", 2);
+    bench_begin(b, name, &cpu, 1);
+    llm_model_close(b->model);
+    snprintf(file, sizeof file, "%s.gguf", name);
+    b->model = model_on(rig_file(file), &dev, 1);
+    b->bound = DEVICE_BOUND;
+}
+
+/* Emulated and software devices are slow, and a driver compiles kernels for each shape: one model,
+ * with convolutions and matrices. */
+static void test_gpu(void **state) {
+    tdm_open_device *dev = gpu_open("gpu");
+    bench b;
+    (void)state;
+    keeps_states(dev);
+    gpu_bench_begin(&b, dev, "qwen35-dense");
+    check_drafts(&b);
+    check_file(&b);
+    bench_end(&b);
+}
+
+static void test_gpu_group(void **state) {
+    bench b;
+    (void)state;
+    gpu_bench_begin(&b, gpu_open("group-gpu"), "lfm2-dense");
+    check_forks(&b);
+    check_file(&b);
+    bench_end(&b);
+}
+
+/* ---- Layers that draft ---- */
+
 /* Copies a key. Arrays of 32-bit numbers with an element for each layer get one more. */
 static void key_copy(llm_gguf_writer *w, const llm_gguf_key *key, int32_t n_layer) {
     uint32_t each[64];
@@ -425,5 +505,11 @@ int main(void) {
         cmocka_unit_test(test_without_slots),
         cmocka_unit_test(test_draft_layers),
     };
+    const struct CMUnitTest gpu_tests[] = {
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_gpu_group),
+    };
+    if (getenv("RECURRENT_PLUGIN") != NULL)
+        return cmocka_run_group_tests(gpu_tests, rig_begin, rig_end);
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
