@@ -58,12 +58,12 @@ bool arch_scene_read(arch_scene *scene) {
     return has_list && has_tokens;
 }
 
-/* The folder of a fixture's file: `folder`, or where that does not have it and the scene is the
- * stored one the tree's own, which has forms that ../shared does not. */
-static const char *folder_of(const arch_scene *scene, const char *folder, const char *file) {
+/* The folder of a fixture's file: `folder`, or where that does not have it the tree's own, which has
+ * forms that ../shared does not. A folder that the user gave is the only one. */
+static const char *folder_of(const char *folder, const char *file) {
     char name[512];
     snprintf(name, sizeof name, "%s/%s", folder, file);
-    if (scene->seed != 1 || folder[0] == '/') return folder;
+    if (folder[0] == '/') return folder;
     char *path = rig_source_file(name);
     free(path);
     return path != NULL ? folder : "tests/model/archs";
@@ -72,7 +72,7 @@ static const char *folder_of(const arch_scene *scene, const char *folder, const 
 bool arch_scene_write(const arch_scene *scene, const arch_fixture *f, const char *path) {
     char file[64], name[128];
     snprintf(file, sizeof file, "%s.head", f->name);
-    snprintf(name, sizeof name, "%s/%s", folder_of(scene, scene->folder, file), file);
+    snprintf(name, sizeof name, "%s/%s", folder_of(scene->folder, file), file);
     char *head = rig_source_file(name);
     if (head == NULL) return false;
     unlink(path);
@@ -119,7 +119,7 @@ float *arch_scene_rows(const llm_model *model) {
 static FILE *logits_open(const arch_scene *scene, const arch_fixture *f) {
     char file[64], name[512];
     snprintf(file, sizeof file, "%s.f32", f->name);
-    snprintf(name, sizeof name, "%s/%s", folder_of(scene, scene->logits_folder, file), file);
+    snprintf(name, sizeof name, "%s/%s", folder_of(scene->logits_folder, file), file);
     return name[0] == '/' ? fopen(name, "rb") : source_open(name);
 }
 

@@ -487,6 +487,7 @@ def models(s):
 MUTATIONS = [
     ('models', 'llm/arch/gemma.c', r'"Gemma 2"', '"Gemma Two"', 'lacks: | `gemma2` | Gemma Two'),
     ('models', 'tests/model/archs.txt', r'\ngemma2-dense', '\n- gemma2-dense', 'not compared'),
+    ('models', 'tests/model/archs.txt', r'\n(bloom-dense) vulkan cuda', r'\n\1 vulkan', 'compared | not compared'),
     ('models', 'docs/models.md', r'\| `gemma2`', '| `gemma9`', 'no table says: | `gemma9`'),
     ('op_rows', OP_H, r'OP\(MUL, mul, 9,', 'OP(MUL, mul, 10,', 'MUL: row 9 has number 10'),
     ('op_rows', OP_H, r'OP\(MUL, mul,', 'OP(MUL, times,', 'MUL: named times'),
