@@ -21,7 +21,7 @@ struct WireWait : Arena {
             // By the signed difference, since epochs wrap.
             if (i64(load_system(flag) - wanted) >= 0) return 0;
             if (n % ABORT_POLLS == 0 && load_system(args.address[0]) != u64(0)) return ABORTED;
-            if (ticks() - begin > timeout || n == most_polls) return LATE;
+            if (ticks() - begin > timeout || (most_polls != 0 && n == most_polls)) return LATE;
             spin_pause();
         }
     }
