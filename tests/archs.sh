@@ -52,7 +52,7 @@ peer_logits() {
     bins=$TANDEM_PEER/node_modules/@node-llama-cpp
     libraries=$bins/linux-x64/bins/linux-x64
     tokens=$(tr -d '\n ' <"$shared/archs/logits/tokens.txt")
-    [ ${#list[@]} -gt 0 ] || mapfile -t list < <(grep -v '^[-#]' "$root/tests/model/archs.txt")
+    [ ${#list[@]} -gt 0 ] || mapfile -t list < <(awk '/^[^-#]/ { print $1 }' "$root/tests/model/archs.txt")
     mkdir -p "$work/$1"
     for name in "${list[@]}"; do
         "$matrix" write "$work" --seed "$1" "$name" >/dev/null &&
