@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, for clang in CUDA mode and
- * for nvcc, on the instructions of ptx.h. No header of a toolkit is used. The build includes
+ * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, for clang in CUDA mode, on
+ * the instructions of ptx.h. No header of a toolkit is used. The build includes
  * plugins/gpu/kernels/on_device.h first.
  */
 #ifndef TANDEM_CUDA_WORDS_H

@@ -4,10 +4,10 @@
  * wait for another thread that writes memory (simt_spin_pause).
  *
  * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
- * its wave (an instruction of the whole wave is one too), and continues when every other thread of the workgroup, or of the wave, has reached it.
- * simt_settings gives the order in which threads are resumed. A kernel that depends on the order
- * gives different results in different orders. Shared memory is filled with a pattern before each
- * workgroup. Guard bytes follow it.
+ * its wave (an instruction of the whole wave is one too). It continues when every other thread of
+ * the workgroup, or of the wave, has reached it. simt_work.order is the order in which threads are
+ * resumed. A kernel that depends on the order gives different results in different orders. Shared
+ * memory is filled with a pattern before each workgroup. Guard bytes follow it.
  *
  * Refused, since a device would hang or give wrong results: a barrier or an exchange that not all
  * threads of the workgroup or lanes of the wave reach, a workgroup that is not made of whole waves,
@@ -70,7 +70,8 @@ typedef struct simt_collective {
 } simt_collective;
 
 /* Executes the instruction on n registers of this lane, which it may change. Returns when all lanes
- * of the wave have called it. A kernel whose lanes call different instructions ends with a message. */
+ * of the wave have called it. A kernel whose lanes call different instructions ends with a
+ * message. */
 void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_t n);
 
 /* ---- Kernels by name ---- */
