@@ -7,8 +7,8 @@
  * group.
  *
  *     TANDEM_SEED=N    the first case's seed (each case has the next); "random": by the clock
- *     TANDEM_CASES=N   how many; a block begins at every 25th. TANDEM_DEFAULT_CASES is what the build
- *                      gives
+ *     TANDEM_CASES=N   how many; a block begins at every 25th, under a sanitizer at every 10th.
+ *                      TANDEM_DEFAULT_CASES is what the build gives
  */
 #include <inttypes.h>
 #include <setjmp.h>
