@@ -61,8 +61,8 @@ tdm_status rt_wait_status(const rt_device *device, const rt_wait_report *report,
     const bool is_abort = slot->code == RT_WAIT_ABORTED;
     char who[64] = "";
     if (member >= 0) snprintf(who, sizeof who, ": the flag of member %d is missing", member);
-    return tdm_fail(err, is_abort ? TDM_CANCELLED : TDM_DEADLINE_EXCEEDED,
-                    "%s: exchange: stage %u %s%s", device->name, (unsigned)slot->stage,
+    return tdm_fail(err, is_abort ? TDM_CANCELLED : TDM_UNAVAILABLE, "%s: exchange: stage %u %s%s",
+                    device->name, (unsigned)slot->stage,
                     is_abort ? "was aborted" : "ran out of time", who);
 }
 

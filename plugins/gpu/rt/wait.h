@@ -47,8 +47,10 @@ void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t r
 
 bool rt_wait_is_needed(const gpu_plan *steps);
 
-/* The status of a run that has ended. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the
- * stage and the first member that was missing. */
+/* The status of a run that has ended: TDM_CANCELLED after an abort, TDM_UNAVAILABLE after a timeout.
+ * It is not the TDM_DEADLINE_EXCEEDED of collective.h, which a native wait returns for work that has
+ * not ended (semaphore.h): such a run would never end. The message names the stage and the first
+ * member that was missing. */
 tdm_status rt_wait_status(const rt_device *device, const rt_wait_report *report, uint32_t run,
                           tdm_error *err);
 
