@@ -95,10 +95,10 @@ static tdm_status steps_make(vk_device *device, const tdm_graph *graph, gpu_plan
     for (;;) {
         gpu_target target;
         gpu_plan *steps = NULL;
-        vk_verdicts_target(device, &target);
+        const int32_t n_wrong = vk_verdicts_target(device, &target);
         tdm_status status = gpu_plan_create(&target, graph, &steps, err);
         if (status == TDM_OK) status = pipelines_fetch(device, steps, err);
-        if (status == TDM_OK && !vk_verdicts_check(device, graph, steps)) {
+        if (status == TDM_OK && !vk_verdicts_check(device, graph, steps, n_wrong)) {
             *steps_out = steps;
             return TDM_OK;
         }

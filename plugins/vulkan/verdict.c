@@ -164,10 +164,12 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
 /* A refused fusion is planned as single nodes by itself. Products have several kernels: without
  * integer dot products, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three kernels
  * that each can do all. */
-void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
+int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
+    /* Before the list is read: what is added meanwhile counts as new. */
+    const int32_t n_wrong = atomic_load(&v->n_wrong);
     *target_out = device->target;
-    if (atomic_load(&v->n_wrong) == 0) return;
+    if (n_wrong == 0) return 0;
     target_out->is_wrong = step_is_wrong;
     target_out->is_wrong_context = device;
     pthread_mutex_lock(&v->mutex);
@@ -189,6 +191,7 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
             target_out->attention.has_no_tiles = true;
     }
     pthread_mutex_unlock(&v->mutex);
+    return n_wrong;
 }
 
 /* ---- Checking a plan ------------------------------------------------------------------------- */
@@ -261,7 +264,8 @@ static int64_t clock_ms(void) {
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps) {
+bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps,
+                       int32_t n_wrong) {
     struct vk_verdicts *v = device->verdicts;
     round_count count = {0, 0, 0};
     if (!TDM_HAS(device->instance->host, graph)) return false;
@@ -282,5 +286,5 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
     round_end(device, &count, start_ms, clock_ms());
     pthread_mutex_unlock(&v->round);
     free(has_step);
-    return count.n_wrong > 0;
+    return atomic_load(&v->n_wrong) > n_wrong;
 }

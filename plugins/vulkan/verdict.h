@@ -16,13 +16,16 @@
 tdm_status vk_verdicts_create(vk_device *device, tdm_error *err);
 void vk_verdicts_destroy(vk_device *device);
 
-/* The device's target without what was found wrong. [any-thread] */
-void vk_verdicts_target(vk_device *device, gpu_target *target_out);
+/* The device's target without what was found wrong. Returns how many pipelines were found wrong.
+ * [any-thread] */
+int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out);
 
-/* Tries the pipelines of a plan that have not been tried. Returns true where one of them is newly
- * found wrong: the plan is then to be made again. A failure to try is no failure of the plan: the
- * pipeline counts as not checked. [any-thread] */
-bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps);
+/* Tries the pipelines of a plan that have not been tried. n_wrong: what vk_verdicts_target returned
+ * with the plan's target. Returns true where more pipelines are known to be wrong now, also through
+ * another thread or process: the plan is then to be made again. A failure to try is no failure of
+ * the plan: the pipeline counts as not checked. [any-thread] */
+bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps,
+                       int32_t n_wrong);
 
 /* How many pipelines earlier runs have found wrong with the driver of a physical device. The names
  * of their kernels go into text, with commas; where not all fit, it ends with "and N more" kernels.
