@@ -169,14 +169,16 @@ static tdm_status device_run(cache_case *c, gpu_plan *steps, void *const *in, vo
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
 /* Rows that the node leaves alone are equal by bits; those that it moves, too. Those that it computes
- * agree as a whole, since a number between two codes may become either. */
-static bool side_agrees(const cache_case *c, int side) {
+ * agree as a whole, since a number between two codes may become either. VK_VERDICT_NONE without
+ * memory. */
+static vk_verdict side_judge(const cache_case *c, int side) {
     const int32_t op = tdm_graph_node(c->graph, c->node)->op;
     const size_t size = c->row_size[side];
     bool is_exact = op != TDM_OP_KV_WRITE && op != TDM_OP_KV_SHIFT, agrees = true;
     int64_t n_changed = 0;
     uint8_t *got = malloc((size_t)c->n_row * size + 1), *want = malloc((size_t)c->n_row * size + 1);
-    for (int64_t i = 0; i < c->n_row && got != NULL && want != NULL; i++) {
+    const bool has_memory = got != NULL && want != NULL;
+    for (int64_t i = 0; i < c->n_row && has_memory; i++) {
         const uint8_t *device = c->device[side] + (size_t)i * size;
         const uint8_t *cpu = c->cpu[side] + (size_t)i * size;
         if (is_exact || memcmp(cpu, c->before[side] + (size_t)i * size, size) == 0) {
@@ -188,11 +190,11 @@ static bool side_agrees(const cache_case *c, int side) {
     }
     tdm_type_info info = tdm_type_get_info(c->type[side]);
     int64_t n = (int64_t)size / info.block_size * info.block_len * n_changed;
-    if (got != NULL && want != NULL && !vk_trial_floats_agree(c->type[side], got, want, n))
-        agrees = false;
+    if (has_memory && !vk_trial_floats_agree(c->type[side], got, want, n)) agrees = false;
     free(got);
     free(want);
-    return agrees;
+    if (!has_memory) return VK_VERDICT_NONE;
+    return agrees ? VK_VERDICT_RIGHT : VK_VERDICT_WRONG;
 }
 
 static bool outputs_agree(const cache_case *c, void *const *got, void *const *want) {
@@ -223,11 +225,9 @@ static vk_verdict case_try(cache_case *c, gpu_plan *steps) {
         status = device_run(c, steps, in, got, &err);
     else
         gpu_plan_destroy(steps);
-    if (status == TDM_OK) {
-        bool agrees = outputs_agree(c, got, want) && side_agrees(c, K) &&
-                      (c->row_size[V] == 0 || side_agrees(c, V));
-        verdict = agrees ? VK_VERDICT_RIGHT : VK_VERDICT_WRONG;
-    }
+    if (status == TDM_OK)
+        verdict = outputs_agree(c, got, want) ? side_judge(c, K) : VK_VERDICT_WRONG;
+    if (verdict == VK_VERDICT_RIGHT && c->row_size[V] > 0) verdict = side_judge(c, V);
     vk_trial_bytes_free(in, n);
     vk_trial_bytes_free(got, n);
     vk_trial_bytes_free(want, n);
