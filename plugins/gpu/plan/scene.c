@@ -107,8 +107,9 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
     out->is_chunked = out->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED;
     pages_place(out);
     heads_choose(out, p, tdm_graph_value(graph, n->src[0])->ne[1]);
+    if (out->n_head < 1) return false;
     tokens_choose(out, p, size);
-    return out->n_head > 0;
+    return true;
 }
 
 /* ---- Step blocks ----------------------------------------------------------------------------- */
