@@ -360,7 +360,7 @@ static tdm_open_device *gpu_open(const char *name) {
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         tdm_runtime_declare(rig_runtime(), &specs[i], NULL); /* may be there already */
     tdm_status status = tdm_runtime_open(rig_runtime(), name, &dev, &err);
-    if (status == TDM_NOT_FOUND || status == TDM_UNAVAILABLE) {
+    if (driver == NULL && (status == TDM_NOT_FOUND || status == TDM_UNAVAILABLE)) {
         print_message("SKIPPED: %s\n", err.message);
         skip();
     }
