@@ -68,6 +68,31 @@ static void half_exchange_run(const void *args) {
     simt_barrier();
 }
 
+/* An instruction of waves of 64 lanes. */
+static void wide_lanes_run(const simt_collective *what, uint32_t n_lane,
+                           uint32_t (*registers)[SIMT_REGISTERS]) {
+    (void)what;
+    for (uint32_t i = 0; i < n_lane; i++) registers[i][0] += n_lane;
+}
+
+static const simt_collective wide = {"wide", 64, wide_lanes_run};
+
+static void wide_run(const void *args) {
+    const words *w = args;
+    uint32_t word = simt_lane->thread;
+    simt_wave_execute(&wide, &word, 1);
+    w->out[simt_lane->thread] = word;
+}
+
+static void two_instructions_run(const void *args) {
+    uint32_t word = 0;
+    (void)args;
+    if (simt_lane->thread == 5)
+        simt_wave_execute(&wide, &word, 1);
+    else
+        simt_wave_xchg(word, 1);
+}
+
 static void behind_run(const void *args) {
     (void)args;
     if (simt_lane->thread == 0) shared_words()[N_THREAD] = 1;
@@ -106,6 +131,8 @@ static void lanes_exchange_in_every_order(void **state) {
     for (int order = SIMT_FORWARD; order <= SIMT_RANDOM; order++) {
         assert_true(kernel_run(exchange_run, (simt_order)order, 32, N_THREAD, why));
         for (uint32_t i = 0; i < N_THREAD; i++) assert_int_equal(out[i], i ^ 9);
+        assert_true(kernel_run(wide_run, (simt_order)order, 64, N_THREAD, why));
+        for (uint32_t i = 0; i < N_THREAD; i++) assert_int_equal(out[i], i + 64);
     }
 }
 
@@ -130,6 +157,10 @@ static void broken_rules_are_reported(void **state) {
     assert_non_null(strstr(why, "64 wait at a barrier"));
     assert_false(kernel_run(half_exchange_run, SIMT_FORWARD, 32, N_THREAD, why));
     assert_non_null(strstr(why, "31 at an exchange"));
+    assert_false(kernel_run(two_instructions_run, SIMT_FORWARD, 64, N_THREAD, why));
+    assert_non_null(strstr(why, "different instructions: an exchange and wide"));
+    assert_false(kernel_run(wide_run, SIMT_FORWARD, 32, N_THREAD, why));
+    assert_non_null(strstr(why, "wide is not for waves of 32 lanes"));
     assert_false(kernel_run(behind_run, SIMT_FORWARD, 32, N_THREAD, why));
     assert_non_null(strstr(why, "behind its 512 bytes"));
     assert_false(kernel_run(sum_run, SIMT_FORWARD, 64, 96, why));
