@@ -31,8 +31,9 @@ typedef struct vk_slots {
     tdm_buffer *state; /* bound to the graph's STATE; the caller's */
 } vk_slots;
 
-/* Binds the graph's STATE, where it has one, to `state`. Allocates the rest, and uploads bytes[n_value] of weights and inputs; all other bytes are set to 0xff,
- * which reads as NaN. Released with vk_slots_free, also after a failure. */
+/* Binds the graph's STATE, where it has one, to `state`. Allocates the rest, and uploads
+ * bytes[n_value] of weights and inputs; all other bytes are set to 0xff, which reads as NaN.
+ * Released with vk_slots_free, also after a failure. */
 tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu_excerpt *excerpt,
                          tdm_buffer *state, void *const *bytes, vk_slots *slots, tdm_error *err);
 void vk_slots_free(vk_slots *slots);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * verdict.h: which pipelines compute what the CPU computes. Each is tried once when a driver is
- * first met: its nodes run on little data on the device and on the CPU's reference path. What was
- * found is kept beside the pipeline cache, for this driver and this kernel's code, so that a known
- * driver is not checked again. A wrong pipeline is replaced by a plainer one where the planner has
- * one; else its op is refused.
+ * first met: its nodes run on little data on the device and on the CPU's reference path. Those of
+ * recurrent layers are not: trials have no slots of states. What was found is kept beside the
+ * pipeline cache, for this driver and this kernel's code, so that a known driver is not checked
+ * again. A wrong pipeline is replaced by a plainer one where the planner has one; else its op is
+ * refused.
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
@@ -43,8 +44,8 @@ void vk_trial_destroy(vk_trial *trial);
 /* What a trial found out. */
 typedef struct vk_trial_result {
     vk_verdict verdict;
-    gpu_plan
-        *tried; /* the steps that ran, to be freed with gpu_plan_destroy; NULL where none did */
+    /* The steps that ran, to be freed with gpu_plan_destroy; NULL where none did. */
+    gpu_plan *tried;
     /* A wrong result is the fault of all steps of `tried` that are not known to be right; else of the
      * last one of them */
     bool blames_all;

@@ -35,10 +35,9 @@ int64_t gpu_excerpt_count(const gpu_excerpt *excerpt);
 int64_t gpu_excerpt_work(const gpu_excerpt *excerpt);
 
 /* Fills the canonical bytes of a WEIGHT or INPUT: the step block with its words, others with numbers
- * that their ops take: floats around 0,
- * positive ones where a root or a quotient is taken of them, ids and positions in range. Equal
- * calls give equal bytes. False where there is no memory or the type is not converted.
- * [any-thread] */
+ * that their ops take: floats around 0, positive ones where a root or a quotient is taken of them,
+ * ids and positions in range. Equal calls give equal bytes. False where there is no memory or the
+ * type is not converted. [any-thread] */
 bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes);
 
 #endif
