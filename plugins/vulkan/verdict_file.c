@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOCK_TRIES = 1000, LOCK_PAUSE_NS = 10000000 /* 10 s in all */ };
 
 bool vk_verdict_list_reserve(vk_verdict_list *list, int32_t n) {
     if (list->room - list->n >= n) return true;
@@ -49,23 +52,27 @@ bool vk_verdict_file_read(const char *path, const vk_cache_key *key,
     return has_room;
 }
 
-/* A locked file beside `path`; -1 where there is none. Closing it gives the lock back. */
+/* A locked file beside `path`; -1 where there is none. Closing it gives the lock back. Waiting ends,
+ * since a process may be stopped while it has the lock. */
 static int lock_take(const char *path) {
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     char name[4200];
-    int n = snprintf(name, sizeof name, "%s.lock", path), rc;
+    int n = snprintf(name, sizeof name, "%s.lock", path);
     if (n < 0 || (size_t)n >= sizeof name || !vk_cache_folder_make(path)) return -1;
     int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
-    do rc = flock(fd, LOCK_EX);
-    while (rc != 0 && errno == EINTR);
-    if (rc == 0) return fd;
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+        if (errno != EWOULDBLOCK && errno != EINTR) break;
+        nanosleep(&pause, NULL);
+    }
     close(fd);
     return -1;
 }
 
 bool vk_verdict_file_merge(const char *path, const vk_cache_key *key,
                            bool (*is_known)(uint64_t code), vk_verdict_list *list) {
-    /* Without a lock, as on some file systems, the last writer wins. */
+    /* Without a lock, as on some file systems, the last writer's rows stay. */
     int lock = lock_take(path);
     bool is_written = vk_verdict_file_read(path, key, is_known, list) &&
                       vk_cache_write(path, key, list->rows, (size_t)list->n * sizeof *list->rows);

@@ -42,7 +42,8 @@ bool vk_verdict_file_read(const char *path, const vk_cache_key *key,
 
 /* Adds the rows that other processes have put into the file, then writes the whole list. A lock
  * (`path`.lock) is held from reading to writing, so that processes that do so at the same time lose
- * nothing. False where nothing was written; an older file stays. [any-thread] */
+ * nothing. Where another process has it for 10 s, the file is written without it, and the last
+ * writer's rows stay. False where nothing was written; an older file stays. [any-thread] */
 bool vk_verdict_file_merge(const char *path, const vk_cache_key *key,
                            bool (*is_known)(uint64_t code), vk_verdict_list *list);
 
