@@ -11,11 +11,13 @@ static bool is_same_card(const tdm_device_info *a, const tdm_device_info *b) {
     return a->has_uuid != 0 && b->has_uuid != 0 && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
-tdm_status meta_duplicates_check(const meta_device *device, tdm_error *err) {
-    for (int32_t d = 1; d < device->n_member && !device->options.allows_duplicate; d++)
+tdm_status meta_duplicates_check(meta_device *device, tdm_error *err) {
+    for (int32_t d = 1; d < device->n_member; d++)
         for (int32_t k = 0; k < d; k++) {
-            const meta_member *a = &device->members[k], *b = &device->members[d];
+            meta_member *a = &device->members[k], *b = &device->members[d];
             if (!is_same_card(&a->info, &b->info)) continue;
+            a->shares_card = b->shares_card = true;
+            if (device->options.allows_duplicate) continue;
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "members '%s' (%s) and '%s' (%s) are the same card%s%s; leave one of "
                             "them out, or set allow-duplicate = yes",

@@ -92,6 +92,9 @@ typedef struct meta_member {
     /* Its device is also inside a member that is a group. Then its plans do not wait for exchanges:
      * it would keep the device from the group that it waits for. */
     bool is_inside_another;
+    /* Another member is the same card (allow-duplicate = yes). Then its plans do not wait for
+     * exchanges: a kernel that waits can keep the card from the kernel that it waits for. */
+    bool shares_card;
     meta_exchange exchange;            /* as the probe found; BY_HOST until then */
     const char *exchange_why;          /* the reason, for people; NULL = none */
     tdm_buffer *arena;                 /* this member's import of the group's arena; NULL = none */

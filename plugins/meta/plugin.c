@@ -60,7 +60,8 @@ static const tdm_option_desc options[] = {
      .words = check_words,
      .kind = TDM_OPTION_WORD},
     {.name = "allow-duplicate",
-     .help = "yes = one card may be two members, seen by two plugins or opened twice",
+     .help = "yes = one card may be two members, seen by two plugins or opened twice; its plans "
+             "are then cut at exchanges",
      .default_value = "no",
      .kind = TDM_OPTION_BOOL},
     {.name = "timeout",

@@ -196,9 +196,12 @@ static void test_duplicates(void **context) {
     assert_non_null(
         strstr(err.message, "'a' (vulkan) and 'c' (cuda) are the same card at 0000:0A"));
     assert_non_null(strstr(err.message, "allow-duplicate"));
-    device.options.allows_duplicate = true;
-    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
     device = members_of("yes");
+    snprintf(device.members[0].info.pci_address, 16, "0000:0A:00.0");
+    snprintf(device.members[2].info.pci_address, 16, "0000:0a:00.0");
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+    assert_true(device.members[0].shares_card && device.members[2].shares_card);
+    assert_false(device.members[1].shares_card);
     assert_true(device.options.allows_duplicate);
     device = members_of("no");
     memset(device.members[1].info.uuid, 7, 16);

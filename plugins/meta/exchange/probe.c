@@ -568,11 +568,13 @@ static void probe_close(probe *p) {
 /* A device whose kernels may not wait cannot perform a whole exchange. */
 static bool may_wait(const meta_member *member) {
     return (member->info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0 &&
-           member->info.exchange_wait_max_ns != 0 && !member->is_inside_another;
+           member->info.exchange_wait_max_ns != 0 && !member->is_inside_another &&
+           !member->shares_card;
 }
 
 static const char *no_wait_why(const meta_member *member) {
     return member->is_inside_another ? "its device is inside another member, too"
+           : member->shares_card     ? "its card is another member, too"
                                      : "its kernels may not wait";
 }
 
@@ -592,7 +594,7 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_wait, int3
             t->words = p->words;
             p->words->n_user++;
             if (pass == 1 && !has_phases(p, t)) {
-                if (member->is_inside_another)
+                if (member->is_inside_another || member->shares_card)
                     device->members[d].exchange_why = no_wait_why(member);
                 part_release(device, d, t);
                 continue;
