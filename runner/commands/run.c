@@ -221,17 +221,19 @@ static bool is_draft_layer(const run *r) {
     return strcmp(runner_config_get_string(r->app->config, "draft"), "mtp") == 0;
 }
 
-/* Tokens to propose at a time; 0 with *err filled in where `draft` is neither word nor number. */
-static int32_t draft_max(const run *r, tdm_error *err) {
-    const char *text = runner_config_get_string(r->app->config, "draft");
+/* Tokens to propose at a time; 0 where `draft` is neither word nor number. Where it is a number and
+ * draft-max is set, too, a flag is stronger than a file, and at the same level `draft` counts. */
+static int32_t draft_max(const run *r) {
+    runner_config *config = r->app->config;
+    const char *text = runner_config_get_string(config, "draft");
+    const int32_t n_max = (int32_t)runner_config_get_int(config, "draft-max");
     char *end = NULL;
-    if (text[0] == '\0' || is_draft_layer(r))
-        return (int32_t)runner_config_get_int(r->app->config, "draft-max");
+    if (text[0] == '\0' || is_draft_layer(r)) return n_max;
     const long n = strtol(text, &end, 10);
-    if (*end == '\0' && n >= 1 && n <= RUNNER_DRAFT_MAX) return (int32_t)n;
-    runner_usage(r->app, err, "draft: '%s' is neither mtp nor a whole number from 1 to %d", text,
-                 RUNNER_DRAFT_MAX);
-    return 0;
+    if (*end != '\0' || n < 1 || n > RUNNER_DRAFT_MAX) return 0;
+    const bool is_overruled = runner_config_get_origin(config, "draft-max").level >
+                              runner_config_get_origin(config, "draft").level;
+    return is_overruled ? n_max : (int32_t)n;
 }
 
 /* The token that begins every text is kept besides those of `keep`. */
@@ -256,7 +258,7 @@ static runner_generation_params params_read(run *r) {
         .shows_special = runner_config_get_bool(config, "special"),
         .shifts_context = runner_config_get_bool(config, "context-shift"),
         .draft = r->draft.model != NULL ? &r->draft : NULL,
-        .n_draft = draft_max(r, NULL),
+        .n_draft = draft_max(r),
         .held = r->held,
         .prompt_done = prompt_done,
         .text = text_take,
@@ -282,7 +284,10 @@ static tdm_status draft_open(run *r, tdm_error *err) {
     const char *path = runner_config_get_string(r->app->config, "model-draft");
     const bool is_layer = is_draft_layer(r);
     tdm_status status = runner_config_check(r->app->config, err);
-    if (status == TDM_OK && draft_max(r, err) == 0) return TDM_INVALID_ARGUMENT;
+    if (status == TDM_OK && draft_max(r) == 0)
+        return runner_usage(r->app, err,
+                            "draft: '%s' is neither mtp nor a whole number from 1 to %d",
+                            runner_config_get_string(r->app->config, "draft"), RUNNER_DRAFT_MAX);
     if (status != TDM_OK || (path[0] == '\0' && !is_layer)) return status;
     if (r->n_seq > 1)
         return runner_usage(r->app, err,

@@ -132,6 +132,11 @@ refused 2 "no hidden states" --draft mtp --prompt-cache "$work/cache"
 refused 2 "one sequence" --draft mtp -np 2
 "$tandem" run -m "$model" -md "$model" --draft 3 -p Once -n 9 --temp 0 --ignore-eos >"$work/out" 2>"$work/err" &&
     grep -q "^draft  *6 of 6 " "$work/err" && ok || fail "--draft 3: $(cat "$work/err")"
+# A flag is stronger than a file. Of two proposals at a time 5 of 6 would be accepted.
+echo 'draft = 2' >"$work/two.ini"
+"$tandem" run --config "$work/two.ini" -m "$model" -md "$model" --draft-max 3 -p Once -n 9 --temp 0 --ignore-eos \
+    >"$work/out" 2>"$work/err" &&
+    grep -q "^draft  *6 of 6 " "$work/err" && ok || fail "draft = 2, --draft-max 3: $(cat "$work/err")"
 refused 1 "none.gguf" -md "$work/none.gguf"
 if [ -n "$make_model" ]; then
     "$make_model" --preset tiny-llama "$work/tiny.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
