@@ -77,11 +77,18 @@ static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
     }
 }
 
+/* The limit for a layer; none for a layer that drafts where the key ends before it, or has a number
+ * for it that is no limit: bailingmoe3_read has checked those of the others. */
+static float limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, int32_t layer) {
+    const float limit = layer_number(gguf, arch, suffix, layer);
+    return limit > 0 && isfinite(limit) ? limit : 0;
+}
+
 /* Limits hold for the result of the activation. */
 static void bailingmoe3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                               llm_layer_spec *spec) {
-    spec->glu.limit = -layer_number(gguf, h->arch, limit_keys[0], layer);
-    spec->glu_dense.limit = -layer_number(gguf, h->arch, limit_keys[1], layer);
+    spec->glu.limit = -limit_of(gguf, h->arch, limit_keys[0], layer);
+    spec->glu_dense.limit = -limit_of(gguf, h->arch, limit_keys[1], layer);
 }
 
 const llm_arch llm_arch_bailingmoe3 = {

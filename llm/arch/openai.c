@@ -74,11 +74,13 @@ static void maple_read(llm_key_reader *r, llm_hparams *h) {
     }
 }
 
-/* Layers that see all tokens do not rotate their heads. */
+/* Layers that see all tokens do not rotate their heads. A layer that drafts, which maple_read has
+ * not checked, has no limit where the key has none for it. */
 static void maple_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                         llm_layer_spec *spec) {
+    const float limit = maple_limit(gguf, h->arch, layer);
     if (spec->window == 0) spec->rope.n_rot = 0;
-    spec->glu.limit = maple_limit(gguf, h->arch, layer);
+    spec->glu.limit = limit > 0 && isfinite(limit) ? limit : 0;
 }
 
 const llm_arch llm_arch_maple = {
