@@ -103,9 +103,9 @@ void llm_model_place(llm_model *model, const llm_placement *placement);
 typedef bool (*llm_progress_fn)(void *context, uint64_t done, uint64_t total);
 
 /* Places the weights on devs[0], or on the next device that supports what devs[0] does not, and
- * uploads them. On failure the model stays open and not loaded. The runtime outlives the model.
- * [setup] A model of llm_model_open_draft is loaded after the model that it drafts for, on the same
- * devices. */
+ * uploads them. On failure the model stays open and not loaded. The runtime outlives the model. A
+ * model of llm_model_open_draft is loaded after the model that it drafts for, on the same devices,
+ * else TDM_FAILED_PRECONDITION. [setup] */
 tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_open_device *const *devs,
                           int32_t n_dev, llm_progress_fn progress, void *progress_context,
                           tdm_error *err);

@@ -14,8 +14,8 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-/* 2^(-8 (h + 1) / n) for a power of two n, and so for others; layers decay less the later they
- * are. */
+/* Minus the slopes, as the op reads them. That of head h of n is 2^(-8 (h + 1) / n), times a factor
+ * that falls from 1 in the first layer to 1e-5 in the last. */
 static void slopes_fill(const llm_model *m, int32_t layer, float *out) {
     const int32_t n_head = m->specs[layer].recurrent.n_head_v;
     const float first = powf(2, -powf(2, -(log2f((float)n_head) - 3)));

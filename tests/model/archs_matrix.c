@@ -31,7 +31,7 @@
 
 static arch_scene scene;
 static const char *plugin, *driver; /* of the GPU mode */
-static double worst;                /* NMSE over the bound's, of all */
+static double worst;                /* NMSE of all comparisons */
 static int n_compared, n_fixture_good, n_fixture_run;
 
 typedef struct cache_types {

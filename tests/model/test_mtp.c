@@ -184,8 +184,8 @@ static void alone(const pair *p, int n_prompt, int32_t *text) {
     llm_context_destroy(ctx);
 }
 
-/* Proposes N_DRAFT tokens behind text[n - 1]. The layer holds `held` tokens; its next n_new, which
- * end with that token, have the hidden states in `hidden`. */
+/* Proposes N_DRAFT tokens behind the n_new in `fresh`, which the layer does not hold yet and whose
+ * hidden states are in `hidden`. */
 static void propose(const pair *p, llm_context *drafts, const int32_t *fresh, int n_new,
                     const float *hidden, int32_t *out) {
     tdm_error err = {0};
@@ -298,7 +298,7 @@ static void test_parts(void **state) {
         assert_in_range(text_check("glm4moe-moe", wrong[i], rig_device(NULL, "fast", 1)), 0, 60);
 }
 
-/* A file without such a layer is named, and a layer without a tensor names the tensor. */
+/* The refusal of a file without such a layer names the file. */
 static void test_refusal(void **state) {
     llm_model *model = NULL, *layer = NULL;
     tdm_error err = {0};
