@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "core/runtime.h"
+#include "llm/arch/forward_graph.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
 
@@ -224,8 +225,11 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
     if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
-    /* A latent cache has one type: unless set, V's is that of K. */
-    if (session->model->specs[session->model->hparams.layer_first].mixer == LLM_MIXER_LATENT &&
+    /* A latent cache has one type: unless set, V's is that of K. The first layer of such a model may
+     * have another mixer. */
+    tdm_kv_desc cache;
+    llm_cache_desc_fill(session->model, &cache);
+    if ((cache.flags & TDM_KV_V_FROM_K) != 0 &&
         runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
         request->type_v = request->type_k;
     return status;
