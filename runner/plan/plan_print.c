@@ -172,11 +172,12 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     }
     const runner_placement *p = &session->placement;
     const char *place = is_cache_in_host(session) ? ", in the host's memory" : "";
-    tdm_partition cache = llm_cache_partition(model, 0);
+    tdm_partition cache = {0}; /* of the first layer that has one */
     int32_t n_cache = 0, n_recurrent = 0;
     const char *recurrent = plan->is_group ? "whole on every member" : "whole";
     for (int32_t l = 0; l < model->hparams.n_layer; l++) {
-        n_cache += llm_layer_has_cache(&model->specs[l]);
+        if (llm_layer_has_cache(&model->specs[l]) && n_cache++ == 0)
+            cache = llm_cache_partition(model, l);
         if (model->specs[l].recurrent.kind == LLM_MIXER_ATTENTION) continue;
         n_recurrent++;
         if (plan->is_group && llm_recurrent_partition(model, l).id != 0)
