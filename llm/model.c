@@ -199,11 +199,15 @@ tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, t
     m->hparams.n_layer_draft--;
     tdm_status status = model_declare(m, err);
     if (status == TDM_OK) status = model_measure(m, err);
-    if (status == TDM_OK && !llm_layer_has_cache(&m->specs[first]))
+    /* To truncate a sequence with recurrent states, tokens are computed again. A context does not
+     * keep the hidden states that this layer would read for them. */
+    const bool has_cache = status == TDM_OK && llm_layer_has_cache(&m->specs[first]);
+    if (status == TDM_OK && (!has_cache || m->specs[first].recurrent.kind != LLM_MIXER_ATTENTION))
         status = tdm_fail(err, TDM_UNSUPPORTED,
-                          "%s: layer %d, which drafts tokens, has no attention; such layers of "
-                          "architecture '%s' are not supported",
-                          llm_gguf_name(m->gguf), first, m->hparams.arch);
+                          "%s: layer %d, which drafts tokens, has %s; such layers of architecture "
+                          "'%s' are not supported",
+                          llm_gguf_name(m->gguf), first,
+                          has_cache ? "recurrent states" : "no attention", m->hparams.arch);
     if (status != TDM_OK) {
         llm_model_close(m);
         return status;

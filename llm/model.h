@@ -84,7 +84,8 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
 
 /* Opens the first layer behind the others that only drafts tokens, as a model of its own. Its
  * batches have the hidden states of `model` (llm_batch.hidden), and `model` has been opened by
- * llm_model_open and outlives it. TDM_UNSUPPORTED names the file if it has no such layer. [setup] */
+ * llm_model_open and outlives it. TDM_UNSUPPORTED names the file if it has no such layer, or one with
+ * recurrent states. [setup] */
 tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err);
 
 /* Devices for weights. A weight without one is placed where the first node that reads it runs. */
