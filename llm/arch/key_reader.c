@@ -25,17 +25,24 @@ void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int3
     if (r->status == TDM_OK) *value = (int32_t)wide;
 }
 
+/* Reads a key that is one number or a number per layer. initial > 0: what each layer has where the
+ * file does not give the key; 0 = the key is required. */
+static void each_read(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t initial,
+                      char name[96], uint32_t *each) {
+    llm_key_name(r, suffix, name);
+    for (int32_t i = 0; i < n_layer; i++) each[i] = (uint32_t)initial;
+    r->status =
+        llm_gguf_get_u32_each(r->gguf, name, initial > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
+                              (uint32_t)n_layer, each, r->err);
+}
+
 static void key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                      bool takes_zero, int32_t *value) {
     char name[96];
     uint32_t count = 0;
     uint32_t each[LLM_MAX_LAYERS];
     if (r->status != TDM_OK) return;
-    llm_key_name(r, suffix, name);
-    for (int32_t i = 0; i < n_layer; i++) each[i] = (uint32_t)*value;
-    r->status =
-        llm_gguf_get_u32_each(r->gguf, name, *value > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
-                              (uint32_t)n_layer, each, r->err);
+    each_read(r, suffix, n_layer, *value, name, each);
     for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++) {
         if (takes_zero && each[i] == 0) continue;
         if (count == 0) count = each[i];
@@ -66,11 +73,7 @@ void llm_key_each_most(llm_key_reader *r, const char *suffix, int32_t n_layer, i
     char name[96];
     uint32_t each[LLM_MAX_LAYERS], most = 0;
     if (r->status != TDM_OK) return;
-    llm_key_name(r, suffix, name);
-    for (int32_t i = 0; i < n_layer; i++) each[i] = (uint32_t)*value;
-    r->status =
-        llm_gguf_get_u32_each(r->gguf, name, *value > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
-                              (uint32_t)n_layer, each, r->err);
+    each_read(r, suffix, n_layer, *value, name, each);
     for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++)
         if (each[i] > most) most = each[i];
     if (r->status == TDM_OK && (most < 1 || most > (uint32_t)max))

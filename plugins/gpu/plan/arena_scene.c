@@ -90,37 +90,22 @@ static void gather_add(gpu_excerpt *x, tdm_node *node, const gather_shape *shape
 }
 
 gpu_excerpt *gpu_arena_excerpt(const tdm_graph *graph, const gpu_step *step) {
-    static const tdm_partition none;
     enum { STEP_SIZE = sizeof(tdm_step_header) / sizeof(int32_t) };
     const tdm_node *theirs = tdm_graph_node(graph, step->node);
     const gather_shape shape = gather_choose(step->spec[0]);
     const bool is_gather = step->kernel == GPU_KERNEL_WIRE_COPY;
     if (theirs->op != TDM_OP_EXCHANGE || (is_gather && shape.type < 0)) return NULL;
-    gpu_excerpt *x = calloc(1, sizeof *x);
+    gpu_excerpt *x = gpu_excerpt_alloc(4, 1);
     if (x == NULL) return NULL;
-    x->values = calloc(4, sizeof *x->values);
-    x->nodes = calloc(1, sizeof *x->nodes);
     x->step = calloc(STEP_SIZE, sizeof *x->step);
-    if (x->values == NULL || x->nodes == NULL || x->step == NULL) {
+    if (x->step == NULL) {
         gpu_excerpt_free(x);
         return NULL;
     }
     const tdm_step_header header = {
         .version = TDM_STEP_VERSION, .size = STEP_SIZE, .epoch = 1, .exchange_base = 1};
     memcpy(x->step, &header, sizeof header);
-    x->graph = (tdm_graph){.struct_size = sizeof(tdm_graph),
-                           .value_size = sizeof(tdm_value),
-                           .node_size = sizeof(tdm_node),
-                           .partition_size = sizeof(tdm_partition),
-                           .kv_size = sizeof(tdm_kv_desc),
-                           .values = x->values,
-                           .nodes = x->nodes,
-                           .partitions = &none,
-                           .names = "",
-                           .n_node = 1,
-                           .n_partition = 1,
-                           .names_size = 1,
-                           .step = -1};
+    x->graph.n_node = 1;
     x->step_value = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_I32, STEP_SIZE, 1);
     tdm_node *node = x->nodes;
     *node = *theirs;

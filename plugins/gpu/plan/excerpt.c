@@ -132,25 +132,16 @@ static void nodes_copy(gpu_excerpt *x, const tdm_graph *graph, const member_list
     }
 }
 
-gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
-                              bool is_small) {
+gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node) {
     static const tdm_partition none;
-    member_list list = {.n = 0};
-    if (!member_add(graph, has_step, last, &list) || (is_small && !may_shrink(graph, &list)))
-        return NULL;
-    size_t n_value = (size_t)list.n * (TDM_MAX_SRC + TDM_MAX_DST);
-    int32_t *map = malloc(((size_t)graph->n_value + 1) * sizeof *map);
     gpu_excerpt *x = calloc(1, sizeof *x);
-    if (x != NULL) {
-        x->values = calloc(n_value, sizeof *x->values);
-        x->nodes = calloc((size_t)list.n, sizeof *x->nodes);
-    }
-    if (map == NULL || x == NULL || x->values == NULL || x->nodes == NULL) {
-        free(map);
+    if (x == NULL) return NULL;
+    x->values = calloc(n_value, sizeof *x->values);
+    x->nodes = calloc(n_node, sizeof *x->nodes);
+    if (x->values == NULL || x->nodes == NULL) {
         gpu_excerpt_free(x);
         return NULL;
     }
-    for (int32_t i = 0; i < graph->n_value; i++) map[i] = -1;
     x->graph = (tdm_graph){.struct_size = sizeof(tdm_graph),
                            .value_size = sizeof(tdm_value),
                            .node_size = sizeof(tdm_node),
@@ -163,6 +154,23 @@ gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, i
                            .n_partition = 1,
                            .names_size = 1,
                            .step = -1};
+    return x;
+}
+
+gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
+                              bool is_small) {
+    member_list list = {.n = 0};
+    if (!member_add(graph, has_step, last, &list) || (is_small && !may_shrink(graph, &list)))
+        return NULL;
+    int32_t *map = malloc(((size_t)graph->n_value + 1) * sizeof *map);
+    gpu_excerpt *x =
+        gpu_excerpt_alloc((size_t)list.n * (TDM_MAX_SRC + TDM_MAX_DST), (size_t)list.n);
+    if (map == NULL || x == NULL) {
+        free(map);
+        gpu_excerpt_free(x);
+        return NULL;
+    }
+    for (int32_t i = 0; i < graph->n_value; i++) map[i] = -1;
     nodes_copy(x, graph, &list, map, is_small);
     free(map);
     return x;

@@ -27,6 +27,10 @@ typedef struct gpu_excerpt {
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small);
 
+/* An excerpt with room for n_value values and n_node nodes, of which its graph has none yet; it has
+ * no cache and no step block. NULL without memory. For those that fill excerpts. [any-thread] */
+gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node);
+
 /* NULL is a no-op. [any-thread] */
 void gpu_excerpt_free(gpu_excerpt *excerpt);
 

@@ -206,31 +206,14 @@ static tdm_node *node_add(gpu_excerpt *x, int32_t op, int32_t n_src, int32_t n_d
 
 /* An excerpt with step block and state. */
 static gpu_excerpt *excerpt_begin(const gpu_scene *s, int32_t op, uint64_t page_size) {
-    static const tdm_partition none;
-    gpu_excerpt *x = calloc(1, sizeof *x);
-    if (x == NULL) return NULL;
-    x->values = calloc(MAX_VALUE, sizeof *x->values);
-    x->nodes = calloc(MAX_NODE, sizeof *x->nodes);
-    if (x->values == NULL || x->nodes == NULL || !step_make(x, s, op)) {
+    gpu_excerpt *x = gpu_excerpt_alloc(MAX_VALUE, MAX_NODE);
+    if (x == NULL || !step_make(x, s, op)) {
         gpu_excerpt_free(x);
         return NULL;
     }
-    const tdm_step_caps caps = x->graph.step_caps;
     x->kv = s->desc;
-    x->graph = (tdm_graph){.struct_size = sizeof(tdm_graph),
-                           .value_size = sizeof(tdm_value),
-                           .node_size = sizeof(tdm_node),
-                           .partition_size = sizeof(tdm_partition),
-                           .kv_size = sizeof(tdm_kv_desc),
-                           .values = x->values,
-                           .nodes = x->nodes,
-                           .partitions = &none,
-                           .kv = &x->kv,
-                           .n_kv = 1,
-                           .names = "",
-                           .n_partition = 1,
-                           .names_size = 1,
-                           .step_caps = caps};
+    x->graph.kv = &x->kv;
+    x->graph.n_kv = 1;
     const tdm_step_header *at = (const tdm_step_header *)(const void *)x->step;
     x->graph.step = x->step_value = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_I32, at->size, 1, 1);
     value_add(x, TDM_VALUE_STATE, TDM_TYPE_I8, (int64_t)page_size, s->n_page, 1);
