@@ -176,7 +176,7 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
 
 tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err) {
     const int32_t first = model->hparams.n_layer;
-    if (model->hparams.n_layer_draft == 0 || model->arch->has_stacks ||
+    if (model->hparams.n_layer_draft == 0 || model->arch->stream != LLM_STREAM_ONE ||
         !llm_layer_has(model->gguf, LLM_ROLE_NEXTN_PROJ, first))
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s has no layer that drafts tokens: there is no tensor "

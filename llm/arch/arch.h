@@ -64,6 +64,13 @@ typedef enum llm_form {
     LLM_FORM_PARALLEL        /* x += mixer(n1(x)) + channel(n2(x)); without n2: of n1(x) */
 } llm_form;
 
+/* What joins the blocks of layers. */
+typedef enum llm_stream {
+    LLM_STREAM_ONE = 0, /* a residual stream, in the form of llm_form */
+    LLM_STREAM_HYPER,   /* several: block/hyper.c */
+    LLM_STREAM_STACKS   /* layers form stacks that run in cycles: block/stacks.c */
+} llm_stream;
+
 typedef enum llm_ffn_form {
     LLM_FFN_GATED = 0, /* down (act(gate x) * up x) */
     LLM_FFN_FUSED,     /* the same, with gate and up in one matrix, gate first */
@@ -88,6 +95,7 @@ typedef struct llm_arch {
     llm_norm norm;       /* of all norms but those of queries and keys */
     bool is_norm_by_key; /* RMS where the file has attention.layer_norm_rms_epsilon, else `norm` */
     llm_form form;
+    llm_stream stream;
     bool has_normed_stream; /* blocks add to the norm that they read, times stream_scale */
     bool has_bare_norms;    /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
@@ -138,7 +146,6 @@ typedef struct llm_arch {
     bool is_expert_weighted_first; /* x of an expert is multiplied by its weight, not its result */
     llm_glu glu;                   /* of experts */
     bool has_dense_glu;            /* and of dense blocks and shared experts */
-    bool has_stacks;               /* layers form stacks that run in cycles: block/stacks.c */
 
     /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */
     bool is_hidden_raw;

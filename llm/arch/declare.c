@@ -174,6 +174,10 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_ONE: return 1;
     case LLM_DIM_EMBD: return h->n_embd;
     case LLM_DIM_EMBD_TWICE: return 2 * (int64_t)h->n_embd;
+    case LLM_DIM_STREAMS: return h->n_stream;
+    case LLM_DIM_STREAMS_TWICE: return 2 * (int64_t)h->n_stream;
+    case LLM_DIM_STREAMS_EMBD: return (int64_t)h->n_stream * h->n_embd;
+    case LLM_DIM_TWO: return 2;
     case LLM_DIM_CTX: return h->n_ctx_train;
     case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
     case LLM_DIM_HEAD_K: return h->head_dim_k;
@@ -388,10 +392,10 @@ void llm_declare_ends(llm_declarer *d) {
     llm_model *m = d->model;
     const llm_arch *arch = m->arch;
     const int32_t *global = m->global;
-    if (!arch->has_stacks)
+    if (arch->stream != LLM_STREAM_STACKS)
         llm_declare_norm(d,
                          arch->norm_out != LLM_ROLE_NONE ? arch->norm_out : LLM_ROLE_OUTPUT_NORM);
-    if (arch->has_stacks) llm_declare(d, LLM_ROLE_STACK_START, true);
+    if (arch->stream == LLM_STREAM_STACKS) llm_declare(d, LLM_ROLE_STACK_START, true);
     llm_declare(d, LLM_ROLE_OUTPUT, false);
     llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);
     llm_declare(d, LLM_ROLE_TOKEN_EMBD, true);

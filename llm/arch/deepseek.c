@@ -127,19 +127,12 @@ const llm_arch llm_arch_mistral4 = {
     .read = llm_latent_read,
 };
 
-/* Attention selects tokens by an index of its own, all of them up to n_select: the tensors of the
- * index are not read, and longer contexts are refused (hparams.h). */
-#define SPARSE                                                                                     \
-    .mixer = LLM_MIXER_LATENT,                                                                     \
-    .harmless = " indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight "                  \
-                "indexer.attn_k.weight indexer.attn_q_b.weight "
-
 const llm_arch llm_arch_deepseek32 = {
     .name = "deepseek32",
     .families = "DeepSeek-V3.2",
     .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
     LLM_PRE_NORMS,
-    SPARSE,
+    LLM_SPARSE_LATENT,
     .act = TDM_ACT_SILU,
     .read = llm_latent_read,
 };
@@ -149,7 +142,7 @@ const llm_arch llm_arch_glm_dsa = {
     .families = "GLM-5",
     .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
     LLM_PRE_NORMS,
-    SPARSE,
+    LLM_SPARSE_LATENT,
     .act = TDM_ACT_SILU,
     .read = llm_latent_read,
 };
@@ -178,7 +171,7 @@ const llm_arch llm_arch_dots3note = {
     .families = "dots.note",
     .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
     LLM_PRE_NORMS,
-    SPARSE,
+    LLM_SPARSE_LATENT,
     .has_rope_norm_k = true,
     .gate = LLM_GATE_HEAD,
     .gate_act = TDM_ACT_SIGMOID,

@@ -23,8 +23,21 @@
     (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
      LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
 
+/* Attention selects tokens by an index of its own, all of them up to n_select: the tensors of the
+ * index are not read, and longer contexts are refused (hparams.h). */
+#define LLM_SPARSE_LATENT                                                                          \
+    .mixer = LLM_MIXER_LATENT,                                                                     \
+    .harmless = " indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight "                  \
+                "indexer.attn_k.weight indexer.attn_q_b.weight "
+
 /* `read` of architectures with latent attention: deepseek.c. */
 void llm_latent_read(llm_key_reader *r, llm_hparams *h);
+
+/* Limits of gated units, in a key with one for all layers or one for each (kimi.c): checks those of
+ * the layers that do not draft; gives that of a layer, 0 = none. A layer that drafts has none where
+ * the key has no limit for it. */
+void llm_limits_check(llm_key_reader *r, const llm_hparams *h, const char *suffix);
+float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, int32_t layer);
 
 /* Every architecture, in the order of messages: llm_arch_NAME. */
 #define LLM_ARCH_LIST(ARCH)                                                                        \
@@ -115,6 +128,7 @@ void llm_latent_read(llm_key_reader *r, llm_hparams *h);
     ARCH(mistral4)                                                                                 \
     ARCH(cohere2moe)                                                                               \
     ARCH(hy_v3)                                                                                    \
+    ARCH(hy_v4)                                                                                    \
     ARCH(gpt_oss)                                                                                  \
     ARCH(llama4)                                                                                   \
     ARCH(minicpm3)                                                                                 \

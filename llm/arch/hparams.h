@@ -17,6 +17,9 @@
 /* Most tokens of a context, in a file or in a request. */
 #define LLM_MAX_CTX (1 << 28)
 
+/* Most residual streams (llm_hparams.n_stream). */
+#define LLM_MAX_STREAMS 64
+
 struct llm_arch; /* arch.h */
 
 typedef enum llm_rope_scaling {
@@ -83,7 +86,9 @@ typedef struct llm_hparams {
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
     int32_t ssm_step_row; /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
     float decay_floor;    /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
-    float stream_scale;   /* of the normed stream: llm_arch.has_normed_stream */
+    int32_t n_stream;     /* LLM_STREAM_HYPER: residual streams */
+    float stream_eps, stream_magnitude;
+    float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;

@@ -40,7 +40,7 @@ const llm_arch llm_arch_hrm_text = {
     .keys = LLM_KEY_EMBD_SCALE,
     LLM_PRE_NORMS,
     .has_bare_norms = true,
-    .has_stacks = true,
+    .stream = LLM_STREAM_STACKS,
     .rope = TDM_ROPE_HALVES,
     .gate = LLM_GATE_ELEMENT,
     .act = TDM_ACT_SILU,

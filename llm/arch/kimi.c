@@ -65,30 +65,33 @@ static float layer_number(const llm_gguf *gguf, const char *arch, const char *su
 
 static const char *const limit_keys[2] = {"swiglu_clamp_exp", "swiglu_clamp_shexp"};
 
-static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
-    kda_read(r, h);
-    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_REQUIRED, -1e3f, -1e-3f, &h->decay_floor);
-    for (int32_t i = 0; i < 2 * h->n_layer && r->status == TDM_OK; i++) {
-        const float limit = layer_number(r->gguf, r->arch, limit_keys[i % 2], i / 2);
+void llm_limits_check(llm_key_reader *r, const llm_hparams *h, const char *suffix) {
+    for (int32_t i = 0; i < h->n_layer && r->status == TDM_OK; i++) {
+        const float limit = layer_number(r->gguf, r->arch, suffix, i);
         if (!(limit >= 0 && isfinite(limit)))
             r->status = tdm_fail(r->err, TDM_DATA_LOSS,
                                  "%s: key '%s.%s' has no finite limit of at least 0 for layer %d",
-                                 llm_gguf_name(r->gguf), r->arch, limit_keys[i % 2], i / 2);
+                                 llm_gguf_name(r->gguf), r->arch, suffix, i);
     }
 }
 
-/* The limit for a layer; none for a layer that drafts where the key ends before it, or has a number
- * for it that is no limit: bailingmoe3_read has checked those of the others. */
-static float limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, int32_t layer) {
+float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, int32_t layer) {
     const float limit = layer_number(gguf, arch, suffix, layer);
     return limit > 0 && isfinite(limit) ? limit : 0;
+}
+
+static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
+    kda_read(r, h);
+    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_REQUIRED, -1e3f, -1e-3f, &h->decay_floor);
+    llm_limits_check(r, h, limit_keys[0]);
+    llm_limits_check(r, h, limit_keys[1]);
 }
 
 /* Limits hold for the result of the activation. */
 static void bailingmoe3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                               llm_layer_spec *spec) {
-    spec->glu.limit = -limit_of(gguf, h->arch, limit_keys[0], layer);
-    spec->glu_dense.limit = -limit_of(gguf, h->arch, limit_keys[1], layer);
+    spec->glu.limit = -llm_limit_of(gguf, h->arch, limit_keys[0], layer);
+    spec->glu_dense.limit = -llm_limit_of(gguf, h->arch, limit_keys[1], layer);
 }
 
 const llm_arch llm_arch_bailingmoe3 = {

@@ -28,6 +28,9 @@ typedef enum llm_role {
     LLM_ROLE_ROPE_FACTORS_LONG, /* beyond the context of the original model */
     LLM_ROLE_ROPE_FACTORS_SHORT,
     LLM_ROLE_STACK_START, /* hrm.z_l_init: what the low stack begins with */
+    LLM_ROLE_HYPER_HEAD,  /* block/hyper.c: of the sum that the output head reads */
+    LLM_ROLE_HYPER_HEAD_BASE,
+    LLM_ROLE_HYPER_HEAD_SCALE,
     LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM = LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM_BIAS,
@@ -167,7 +170,13 @@ typedef enum llm_role {
     LLM_ROLE_FFN_UP_SHARED,
     LLM_ROLE_FFN_DOWN_SHARED,
     LLM_ROLE_FFN_SHARED_GATE, /* a number for each token, for the shared experts */
-    LLM_ROLE_NEXTN_PROJ,      /* of a layer that drafts: from embedding and hidden state together */
+    LLM_ROLE_HYPER_MIXER,     /* block/hyper.c: of the sums before and behind a block */
+    LLM_ROLE_HYPER_MIXER_BASE,
+    LLM_ROLE_HYPER_MIXER_SCALE,
+    LLM_ROLE_HYPER_CHANNEL,
+    LLM_ROLE_HYPER_CHANNEL_BASE,
+    LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_NEXTN_PROJ, /* of a layer that drafts: from embedding and hidden state together */
     LLM_ROLE_NEXTN_EMBD_NORM,
     LLM_ROLE_NEXTN_EMBD_NORM_BIAS,
     LLM_ROLE_NEXTN_HIDDEN_NORM,
@@ -184,15 +193,19 @@ typedef enum llm_dim {
     LLM_DIM_ONE = 0,
     LLM_DIM_EMBD, /* width of the residual stream */
     LLM_DIM_EMBD_TWICE,
-    LLM_DIM_CTX,     /* positions that the model was trained for */
-    LLM_DIM_PAIRS,   /* rotated pairs of a head */
-    LLM_DIM_HEAD_K,  /* elements of a head of keys */
-    LLM_DIM_HEAD_O,  /* of a head's result */
-    LLM_DIM_NOPE,    /* of a query head before its rotated ones */
-    LLM_DIM_LORA_Q,  /* of the latent row of queries */
-    LLM_DIM_LORA_KV, /* of the latent row, as the inner dimension of a head's matrix */
-    LLM_DIM_ROT,     /* rotated elements of a head */
-    LLM_DIM_KV_ROW,  /* of the latent row with its rotated elements, on every member */
+    LLM_DIM_TWO,
+    LLM_DIM_STREAMS, /* residual streams */
+    LLM_DIM_STREAMS_TWICE,
+    LLM_DIM_STREAMS_EMBD, /* all of them as one row */
+    LLM_DIM_CTX,          /* positions that the model was trained for */
+    LLM_DIM_PAIRS,        /* rotated pairs of a head */
+    LLM_DIM_HEAD_K,       /* elements of a head of keys */
+    LLM_DIM_HEAD_O,       /* of a head's result */
+    LLM_DIM_NOPE,         /* of a query head before its rotated ones */
+    LLM_DIM_LORA_Q,       /* of the latent row of queries */
+    LLM_DIM_LORA_KV,      /* of the latent row, as the inner dimension of a head's matrix */
+    LLM_DIM_ROT,          /* rotated elements of a head */
+    LLM_DIM_KV_ROW,       /* of the latent row with its rotated elements, on every member */
     LLM_DIM_EXPERTS,
     LLM_DIM_EXPERT_ROW, /* of the row that experts read and give */
     LLM_DIM_CHUNKS,     /* experts that neighbouring experts share */

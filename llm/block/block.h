@@ -65,6 +65,20 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
 void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
 int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
+/* The same with several residual streams. Declares the weights of the declarer's layer, or of the
+ * head. */
+void llm_declare_hyper(llm_declarer *d);
+int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
+
+/* Parts of a layer, for those: what its mixer adds to the stream, -1 if it only fills the
+ * cache; what its channel block adds; whether anything after its cache is needed; whether it gives
+ * only the rows that have logits; those rows of x [*, n_tok]. */
+int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+int32_t llm_build_channel(llm_graph_builder *g, int32_t layer, int32_t x);
+bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer);
+bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer);
+int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x);
+
 /* A layer that drafts tokens: what it begins with, from tokens and hidden states. */
 void llm_declare_draft(llm_declarer *d);
 int32_t llm_build_draft_input(llm_graph_builder *g, const llm_step_shape *shape);

@@ -28,6 +28,8 @@ void llm_declare_latent(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_V_B, true);
     if (d->model->arch->has_rope_norm_k) llm_declare_norm(d, LLM_ROLE_ATTN_K_ROPE_NORM);
     if (d->model->arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
+    if (d->model->arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
+    llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
 }
 
@@ -81,7 +83,8 @@ int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     if (!in->is_needed) return -1;
     int32_t q = build_query(g, layer, in);
     const tdm_attention_params params = llm_attention_params(g, layer);
-    int32_t o = tdm_build_attention(g->b, q, g->step, state, -1, &params, NULL);
+    int32_t sink = llm_graph_weight(g, w[LLM_ROLE_ATTN_SINKS]);
+    int32_t o = tdm_build_attention(g->b, q, g->step, state, sink, &params, NULL);
     o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
     tdm_build_name(g->b, o, "v", layer);
     o = llm_build_gate(g, layer, in, -1, o);

@@ -12,6 +12,11 @@
 
 /* ---- Weights ---- */
 
+/* What joins blocks, of a layer or of the head. */
+static void stream_declare(llm_declarer *d) {
+    if (d->model->arch->stream == LLM_STREAM_HYPER) llm_declare_hyper(d);
+}
+
 static void layer_declare(llm_declarer *d) {
     const llm_layer_spec *s = &d->model->specs[d->layer];
     llm_declare_norm(d, s->norm_mixer);
@@ -20,6 +25,7 @@ static void layer_declare(llm_declarer *d) {
     llm_declare_norm(d, s->norm_channel_post);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
+    stream_declare(d);
     switch (s->mixer) {
     case LLM_MIXER_LATENT: llm_declare_latent(d); break;
     case LLM_MIXER_LATENT_WIDE: llm_declare_latent_wide(d); break;
@@ -52,7 +58,8 @@ static tdm_status model_declare(llm_model *model, tdm_error *err) {
         return d.status;
     }
     llm_declare_ends(&d);
-    if (model->arch->has_stacks) {
+    stream_declare(&d);
+    if (model->arch->stream == LLM_STREAM_STACKS) {
         llm_declare_stacks(&d, layer_declare);
     } else {
         for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
@@ -79,8 +86,7 @@ static int32_t scale_if(llm_graph_builder *g, int32_t x, float scale) {
     return scale == 0 || scale == 1 ? x : tdm_build_scale(g->b, x, scale, 0);
 }
 
-/* What a mixer adds to the stream; -1 if it only fills the cache. */
-static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_model *m = g->model;
     int32_t o = -1;
     switch (m->specs[layer].mixer) {
@@ -135,7 +141,7 @@ static int32_t build_channel(llm_graph_builder *g, int32_t layer, const channel_
 }
 
 /* After the last mixer only the rows that give logits are computed. */
-static int32_t out_rows(llm_graph_builder *g, int32_t x) {
+int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x) {
     return tdm_build_get_rows(g->b, x, tdm_build_step_field(g->b, TDM_STEP_OUT_ROW), 0);
 }
 
@@ -145,10 +151,19 @@ static bool gives_all_states(const llm_graph_builder *g, const llm_step_shape *s
     return shape->has_hidden && g->model->hparams.layer_first == 0;
 }
 
-/* Whether this layer gives only the rows that have logits. */
-static bool is_cut_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
+bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
     return layer == g->model->hparams.n_layer - 1 && shape->n_out < shape->n_tok &&
            !gives_all_states(g, shape);
+}
+
+bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
+    const bool is_last = layer == g->model->hparams.n_layer - 1;
+    return !is_last || shape->n_out > 0 || gives_all_states(g, shape);
+}
+
+int32_t llm_build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
+    const channel_input in = {x, -1};
+    return build_channel(g, layer, &in);
 }
 
 int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
@@ -157,29 +172,28 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     const llm_step_shape *shape = input->shape;
     const llm_layer_spec *s = &m->specs[layer];
     tdm_builder *b = g->b;
-    bool is_last = layer == m->hparams.n_layer - 1;
-    bool is_short = is_cut_short(g, shape, layer);
-    llm_mixer_input in = {-1, input->pos, shape->n_tok,
-                          !is_last || shape->n_out > 0 || gives_all_states(g, shape)};
+    bool is_short = llm_layer_is_short(g, shape, layer);
+    llm_mixer_input in = {-1, input->pos, shape->n_tok, llm_layer_is_needed(g, shape, layer)};
     in.x = norm_if(g, layer, s->norm_mixer, x);
-    int32_t o = build_mixer(g, layer, &in), n = in.x;
+    int32_t o = llm_build_mixer(g, layer, &in), n = in.x;
     channel_input channel = {-1, -1};
     if (o < 0 && (s->mixer != LLM_MIXER_NONE || !in.is_needed)) return -1;
     if (s->is_parallel) {
         if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
         if (is_short) {
-            x = out_rows(g, x), o = out_rows(g, o), n = out_rows(g, n);
+            x = llm_build_out_rows(g, x), o = llm_build_out_rows(g, o),
+            n = llm_build_out_rows(g, n);
             tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
         }
         channel.x = n;
         return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, &channel)));
     }
     bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
-    if (is_kept) channel.before = is_short ? out_rows(g, x) : x;
+    if (is_kept) channel.before = is_short ? llm_build_out_rows(g, x) : x;
     if (m->arch->has_normed_stream) x = scale_if(g, in.x, m->hparams.stream_scale);
     if (o >= 0) x = tdm_build_add(b, x, o);
     if (is_short) {
-        x = out_rows(g, x);
+        x = llm_build_out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
     if (!llm_layer_has_channel(s)) return x;
@@ -192,7 +206,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
 static int32_t add_embedding(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
                              int32_t x, int32_t embd) {
     int32_t scale = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_LAYER_SCALE]);
-    if (is_cut_short(g, shape, layer)) embd = out_rows(g, embd);
+    if (llm_layer_is_short(g, shape, layer)) embd = llm_build_out_rows(g, embd);
     return tdm_build_add(g->b, x, tdm_build_mul(g->b, embd, scale));
 }
 
@@ -218,7 +232,7 @@ static int32_t build_norm_out(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
     const llm_role norm = m->arch->norm_out;
     const llm_role own = m->hparams.layer_first > 0 ? llm_draft_norm(m) : LLM_ROLE_NONE;
-    if (m->arch->has_stacks) return x;
+    if (m->arch->stream == LLM_STREAM_STACKS) return x;
     if (own != LLM_ROLE_NONE)
         return llm_build_norm(g, m->hparams.layer_first, own, m->hparams.norm, x);
     return llm_build_norm(g, -1, norm != LLM_ROLE_NONE ? norm : LLM_ROLE_OUTPUT_NORM,
@@ -256,7 +270,7 @@ static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, i
     tdm_build_output(g->b, g->hidden, "hidden");
     if (shape->n_out == 0) return -1;
     if (!is_short) return y;
-    y = out_rows(g, y);
+    y = llm_build_out_rows(g, y);
     tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
     return y;
 }
@@ -269,14 +283,19 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     const llm_layer_input in = {shape, pos};
-    const bool has_stacks = g->model->arch->has_stacks;
-    if (has_stacks && (x = llm_build_stacks(g, &in, embd)) < 0) return -1;
-    for (int32_t layer = first; layer < g->model->hparams.n_layer && !has_stacks; layer++) {
-        x = llm_build_layer(g, layer, &in, x);
-        if (x < 0) return -1;
-        if (g->model->arch->has_embd_skip) x = add_embedding(g, shape, layer, x, embd);
-        tdm_build_name(b, x, "out", layer);
+    switch (g->model->arch->stream) {
+    case LLM_STREAM_HYPER: x = llm_build_hyper(g, &in, embd); break;
+    case LLM_STREAM_STACKS: x = llm_build_stacks(g, &in, embd); break;
+    case LLM_STREAM_ONE:
+        for (int32_t layer = first; layer < g->model->hparams.n_layer && x >= 0; layer++) {
+            x = llm_build_layer(g, layer, &in, x);
+            if (x >= 0 && g->model->arch->has_embd_skip)
+                x = add_embedding(g, shape, layer, x, embd);
+            if (x >= 0) tdm_build_name(b, x, "out", layer);
+        }
+        break;
     }
+    if (x < 0) return -1;
     int32_t y = build_norm_out(g, x);
     if (shape->has_hidden && (y = build_hidden(g, shape, x, y)) < 0) return -1;
     int32_t logits = build_head(g, y);
