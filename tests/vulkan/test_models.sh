@@ -13,12 +13,15 @@ tandem=$1 model=$2 text=$3
 . "$(dirname "$0")/driver.sh"
 driver_need
 config plain
+config rows "$by_rows"
+config dots "$by_dots"
 
-# divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top tokens.
+# divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top tokens,
+# with the configuration $config.
 divergence() {
     device=$1 of=$2
     shift 2
-    "$tandem" perplexity --config "$work/plain.ini" --device "$device" -m "$of" -f "$text" -c 96 --chunks 2 \
+    "$tandem" perplexity --config "$work/$config.ini" --device "$device" -m "$of" -f "$text" -c 96 --chunks 2 \
         --kl-base "$work/base" --quiet "$@" >"$work/out" 2>"$work/err" || fail "$device: $(cat "$work/err")"
     awk '/^mean KL/ { kl = $5 } /^equal top/ { top = $5 } END { print kl == "" ? "none" : kl, top }' "$work/out"
 }
@@ -28,10 +31,10 @@ at_most() {
     awk -v a="$2" -v b="$3" 'BEGIN { exit !(a ~ /^-?[0-9]/ && a + 0 <= b + 0) }' && ok || fail "$1: $2 is above $3"
 }
 
-# compare NAME MODEL BOUND GROUPS FLAGS...
+# compare CONFIG NAME MODEL BOUND GROUPS FLAGS...
 compare() {
-    name=$1 of=$2 bound=$3 groups=$4
-    shift 4
+    config=$1 name=$2 of=$3 bound=$4 groups=$5
+    shift 5
     rm -f "$work/base"
     divergence reference "$of" "$@" >/dev/null
     set_cpu=$(divergence cpu "$of" "$@")
@@ -49,7 +52,12 @@ compare() {
 
 # The same text on each device.
 for device in cpu v vc measured vw vwc; do
-    "$tandem" run --config "$work/plain.ini" --device $device -m "$model" -p "Once upon a time" -n 24 --temp 0 \
+    case $device in
+    v) config=plain ;;
+    vw) config=dots ;;
+    *) config=rows ;;
+    esac
+    "$tandem" run --config "$work/$config.ini" --device $device -m "$model" -p "Once upon a time" -n 24 --temp 0 \
         --quiet >"$work/text.$device" 2>"$work/err" || fail "$device: $(cat "$work/err")"
     [ "$(wc -c <"$work/text.$device")" -gt 60 ] || fail "$device: a short text"
     same "$work/text.cpu" "$work/text.$device" "text of $device"
@@ -58,7 +66,7 @@ done
 text_with() {
     out=$work/text.$1.$2 on=$2
     shift 2
-    "$tandem" run --config "$work/plain.ini" --device "$on" -m "$model" -p "Once upon a time" --temp 0 --quiet "$@" \
+    "$tandem" run --config "$work/rows.ini" --device "$on" -m "$model" -p "Once upon a time" --temp 0 --quiet "$@" \
         >"$out" 2>"$work/err" || fail "$on $*: $(cat "$work/err")"
 }
 # The cache in the host's memory, where the CPU attends. Drafts that the device proposes and
@@ -77,7 +85,7 @@ moved() {
     from=$1 to=$2
     shift 2
     for device in $from $to; do
-        "$tandem" run --config "$work/plain.ini" --device "$device" -m "$model" -p "$story" -n 16 --temp 0 "$@" \
+        "$tandem" run --config "$work/rows.ini" --device "$device" -m "$model" -p "$story" -n 16 --temp 0 "$@" \
             --prompt-cache "$work/moved" >"$work/moved.$device" 2>"$work/err" || fail "$device: $(cat "$work/err")"
     done
     grep -q ' [2-9][0-9] more from the prompt cache' "$work/err" && ok ||
@@ -89,7 +97,7 @@ moved cpu v
 moved vc cpu --cache-type-k q8_0 --cache-type-v q4_0
 # A token in steady decoding takes one submission and one wait. Nothing is copied, bound (which
 # records commands), planned or allocated.
-"$tandem" run --config "$work/plain.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
+"$tandem" run --config "$work/rows.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
     >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
 sed -n '/per token when steady/,$p' "$work/err" | awk 'NR > 1 { n = $NF; $NF = ""; $(NF - 1) = ""; sub(/ *$/, ""); print $0 "=" n }' \
     >"$work/counters"
@@ -97,19 +105,21 @@ for counter in 'graphs planned=0' 'allocations=0' 'binds=0' 'submissions=1' 'hos
     grep -qx "$counter" "$work/counters" && ok || fail "per token: no $counter in: $(cat "$work/counters")"
 done
 # The plans of Vulkan members are cut at exchanges, whose phases their kernels perform.
-"$tandem" plan --config "$work/plain.ini" --device vwc -m "$model" >"$work/out" 2>"$work/err" ||
+"$tandem" plan --config "$work/rows.ini" --device vwc -m "$model" >"$work/out" 2>"$work/err" ||
     fail "plan: $(cat "$work/err")"
 [ "$(grep -c 'plan cut: its kernels may not wait' "$work/out")" -eq 2 ] && ok ||
     fail "plan says: $(grep -A 3 '^transport' "$work/out")"
-compare "q8_0 weights" "$model" 1e-4 "vc vw vwc"
-compare "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
-compare "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
+compare plain "q8_0 weights" "$model" 1e-4 "vc"
+compare rows "q8_0 weights, by rows" "$model" 1e-4 "vw vwc"
+compare dots "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
+compare rows "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
 if [ $# -ge 4 ] && [ -f "$4/stories-3m.gguf" ]; then
-    compare "f32 weights" "$4/stories-3m.gguf" 1e-6 "vc"
+    compare rows "f32 weights" "$4/stories-3m.gguf" 1e-6 "vc"
     for type in q4_0 q4_K_M q6_K iq4_nl; do
+        case $type in q4_*) config=dots ;; *) config=rows ;; esac
         "$tandem" quantize "$4/stories-3m.gguf" "$work/small.gguf" $type --quiet >"$work/out" 2>&1 ||
             fail "quantize: $(cat "$work/out")"
-        compare "$type weights" "$work/small.gguf" 1e-3 ""
+        compare $config "$type weights" "$work/small.gguf" 1e-3 ""
         rm -f "$work/small.gguf"
     done
 fi
