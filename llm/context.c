@@ -17,6 +17,11 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* ---- Creation ---- */
 
+int32_t llm_context_hidden_kind(const llm_context *ctx) {
+    if (!ctx->gives_hidden) return LLM_HIDDEN_NONE;
+    return ctx->gives_embeddings ? LLM_HIDDEN_OUTPUT : LLM_HIDDEN_DRAFT;
+}
+
 int32_t llm_context_n_ctx_default(const llm_model *model) {
     const int32_t most = llm_hparams_n_ctx(&model->hparams);
     return most < LLM_N_CTX_DEFAULT ? most : LLM_N_CTX_DEFAULT;
@@ -30,7 +35,8 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : llm_context_n_ctx_default(m);
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
-    ctx->gives_hidden = p->gives_hidden || m->lender != NULL;
+    ctx->gives_embeddings = p->gives_embeddings;
+    ctx->gives_hidden = p->gives_hidden || p->gives_embeddings || m->lender != NULL;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
@@ -174,8 +180,8 @@ static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
  * and compute memory does not grow later, except for logits of many rows. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
-    llm_step_shape shape = {ctx->n_ubatch, 1, ctx->n_seq, ctx->n_entry,
-                            .has_hidden = ctx->gives_hidden};
+    llm_step_shape shape = {ctx->n_ubatch, !ctx->gives_embeddings, ctx->n_seq, ctx->n_entry,
+                            .has_hidden = llm_context_hidden_kind(ctx)};
     llm_plan *plan = NULL;
     tdm_status status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     return status == TDM_OK ? llm_step_begin(ctx, plan, err) : status;
@@ -185,6 +191,11 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
                               llm_context **context_out, tdm_error *err) {
     if (model->n_dev == 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the model is not loaded", model->path);
+    if (model->arch->is_encoder && (params == NULL || !params->gives_embeddings))
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: '%s' is an encoder: it gives embeddings of texts and continues none; "
+                        "use `tandem embed`",
+                        model->path, model->hparams.arch);
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return out_of_memory(err);
     size_t n_layer = (size_t)model->hparams.n_layer;
@@ -300,7 +311,8 @@ static int32_t batch_seq(const llm_batch *batch, int32_t i) {
     return batch->seqs != NULL ? batch->seqs[i] : 0;
 }
 
-static bool batch_wants(const llm_batch *batch, int32_t i) {
+static bool batch_wants(const llm_context *ctx, const llm_batch *batch, int32_t i) {
+    if (ctx->gives_embeddings) return false;
     return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
 }
 
@@ -330,7 +342,7 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
         added[seq]++;
     }
     /* A token of a later ubatch would not be seen by those before it. */
-    if (ctx->model->arch->is_bidirectional && batch->n_tok > ctx->n_ubatch)
+    if (ctx->model->hparams.is_bidirectional && batch->n_tok > ctx->n_ubatch)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "tokens of architecture '%s' see later ones: a batch of %d does not fit an "
                         "ubatch of %d; raise ubatch-size",
@@ -410,7 +422,7 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
         step[h->seq_off + at] = seq;
         step[h->role_off + at] = (int32_t)batch_role(batch, i);
         step[h->cls[0].write_off + at] = ctx->cells[at];
-        if (batch_wants(batch, i)) {
+        if (batch_wants(ctx, batch, i)) {
             if (plan->shape.n_out > 0) {
                 step[h->out_row_off + n_out] = at;
                 step[h->out_role_off + n_out] = (int32_t)batch_role(batch, i);
@@ -457,10 +469,11 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
     int32_t row = 0, n_wanted = ctx->n_logits;
     for (int32_t k = 0; k < n; k++) {
         ctx->row_of[ctx->order[k] - first] = row;
-        row += row_of_token || batch_wants(batch, ctx->order[k]);
+        row += row_of_token || batch_wants(ctx, batch, ctx->order[k]);
     }
     for (int32_t i = first; i < first + n; i++)
-        if (batch_wants(batch, i)) ctx->logits_at[n_wanted++] = ctx->n_row + ctx->row_of[i - first];
+        if (batch_wants(ctx, batch, i))
+            ctx->logits_at[n_wanted++] = ctx->n_row + ctx->row_of[i - first];
 }
 
 /* ---- Slots ---- */
@@ -569,7 +582,7 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
-    for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(batch, i);
+    for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(ctx, batch, i);
     if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
 
     /* A plan that gives logits of all tokens has a row per token. */
@@ -605,7 +618,7 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
     for (int32_t i = first; i < last; i++) {
         is_used[batch_seq(batch, i)] = true;
-        n_out += batch_wants(batch, i);
+        n_out += batch_wants(ctx, batch, i);
     }
     order_make(ctx, batch, first, last);
     tdm_status status = cells_find(ctx, batch, n, err);
@@ -620,7 +633,8 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
         shape.n_candidate = ctx->n_candidate;
     }
     /* A layer that drafts has those of rows of logits alone. */
-    shape.has_hidden = ctx->keeps_hidden && (n_out > 0 || ctx->model->lender == NULL);
+    if (ctx->keeps_hidden && (n_out > 0 || ctx->model->lender == NULL))
+        shape.has_hidden = llm_context_hidden_kind(ctx);
     llm_plan *plan = NULL;
     status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);

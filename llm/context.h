@@ -38,6 +38,8 @@ typedef struct llm_context_params {
     bool is_unrotated;     /* true: quantised caches are stored without rotation */
     bool gives_hidden;     /* true: llm_context_hidden gives the hidden states of every batch, for a
                               layer that drafts; always so in a context of such a layer */
+    bool gives_embeddings; /* true: llm_context_hidden gives the states behind the norm before the
+                              output head, and there are no logits. Encoders need it */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
 } llm_context_params;
@@ -55,7 +57,7 @@ int32_t llm_context_n_ctx_default(const llm_model *model);
 
 /* Allocates the cache, and compute memory for the largest step. The model is loaded and outlives
  * the context. If memory does not suffice, the message has the sizes and the key to change.
- * [setup] */
+ * TDM_UNSUPPORTED for an encoder without gives_embeddings. [setup] */
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
                               llm_context **context_out, tdm_error *err);
 /* NULL is a no-op. [setup] */
@@ -70,7 +72,8 @@ llm_context_memory llm_context_get_memory(const llm_context *ctx);
 typedef struct llm_batch {
     const int32_t *tokens; /* [n_tok] ids below n_vocab */
     const int32_t *seqs;   /* [n_tok] 0 .. n_seq-1; NULL = all of sequence 0 */
-    const bool *wanted;    /* [n_tok] whose logits to keep; NULL = the last one's */
+    const bool *wanted;    /* [n_tok] whose logits to keep; NULL = the last one's. Not read by a
+                              context that gives embeddings */
     int32_t n_tok;         /* any number; computed n_ubatch at a time */
     tdm_role role;         /* of all tokens, where roles is NULL; decides how exactly a device may
                               compute them (tandem/step.h) */

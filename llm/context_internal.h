@@ -83,8 +83,9 @@ struct llm_context {
     int64_t logits_room; /* elements allocated */
     int64_t candidate_room;
     int64_t row_room;
-    bool gives_hidden; /* batches give hidden states */
-    bool keeps_hidden; /* this batch does */
+    bool gives_hidden;     /* batches give hidden states */
+    bool gives_embeddings; /* those behind the norm before the output head, and no logits */
+    bool keeps_hidden;     /* this batch does */
     float *hidden; /* [hidden_room] of the last batch: a row of n_embd for each token, or (a layer
                            that drafts) for each row of logits */
     int64_t hidden_room;
@@ -106,6 +107,8 @@ struct llm_context {
  * except the size of pages. Allocates nothing. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
+/* LLM_HIDDEN_* of the context's steps. */
+int32_t llm_context_hidden_kind(const llm_context *ctx);
 /* Appends tokens like llm_context_decode, without a check and without effect on earlier logits
  * where none are wanted. After a failure the sequences are as before. */
 tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err);

@@ -251,7 +251,7 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
         if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
         if (n_out == 0) n_out = 1;
         llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry,
-                                .has_hidden = ctx->gives_hidden};
+                                .has_hidden = llm_context_hidden_kind(ctx)};
         status = step_graph(m, dev, ctx, &shape, &page_size, k.weight, &graph, err);
         k.is_cache_kept = page_size > 0;
     }

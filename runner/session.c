@@ -220,6 +220,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .type_v = &request->type_v,
         .is_unrotated = !is_rotated,
         .gives_hidden = wish->gives_hidden,
+        .gives_embeddings = wish->gives_embeddings,
         .is_cache_in_host = !runner_config_get_bool(config, "kv-offload"),
     };
     tdm_status status = runner_config_check(config, err);

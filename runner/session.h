@@ -70,6 +70,7 @@ typedef struct runner_context_wish {
     const char *type_k, *type_v; /* names of cache types */
     int rotate;                  /* 1 = on, -1 = off */
     bool gives_hidden;           /* llm_context_params.gives_hidden */
+    bool gives_embeddings;       /* llm_context_params.gives_embeddings */
 } runner_context_wish;
 
 /* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the

@@ -100,7 +100,11 @@ typedef struct llm_arch {
     bool has_bare_norms;    /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
+    llm_role norm_mixer_sum;         /* of the stream and what the mixer adds to it */
+    llm_role norm_channel_sum;       /* likewise behind the channel block */
     llm_role norm_out;               /* before the output head; NONE = LLM_ROLE_OUTPUT_NORM */
+    bool has_no_norm_out;            /* there is no such norm */
+    bool has_token_types;            /* token_types: its first row is added to the embeddings */
     bool has_embd_sqrt;              /* embeddings are multiplied by sqrt(n_embd) */
     bool has_embd_norm;              /* token_embd_norm */
     bool has_embd_skip;              /* each layer adds the embeddings, times layer_output_scale */
@@ -116,6 +120,7 @@ typedef struct llm_arch {
     tdm_rope_mode rope;
     bool has_no_rope;
     bool is_bidirectional;   /* tokens see later ones of their batch, too */
+    bool is_encoder;         /* there is no output head: hidden states are the result */
     llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
     bool has_bare_norm_k;    /* keys are normed without a weight, after RoPE */
     bool has_rope_norm_k;    /* of latent attention: the rotated elements of keys are normed */

@@ -179,6 +179,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_STREAMS_EMBD: return (int64_t)h->n_stream * h->n_embd;
     case LLM_DIM_TWO: return 2;
     case LLM_DIM_CTX: return h->n_ctx_train;
+    case LLM_DIM_TYPES: return h->n_token_type;
     case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
     case LLM_DIM_HEAD_K: return h->head_dim_k;
     case LLM_DIM_HEAD_O: return s->o_len;
@@ -392,23 +393,26 @@ void llm_declare_ends(llm_declarer *d) {
     llm_model *m = d->model;
     const llm_arch *arch = m->arch;
     const int32_t *global = m->global;
-    if (arch->stream != LLM_STREAM_STACKS)
+    if (arch->stream != LLM_STREAM_STACKS && !arch->has_no_norm_out)
         llm_declare_norm(d,
                          arch->norm_out != LLM_ROLE_NONE ? arch->norm_out : LLM_ROLE_OUTPUT_NORM);
     if (arch->stream == LLM_STREAM_STACKS) llm_declare(d, LLM_ROLE_STACK_START, true);
-    llm_declare(d, LLM_ROLE_OUTPUT, false);
-    llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);
+    if (!arch->is_encoder) {
+        llm_declare(d, LLM_ROLE_OUTPUT, false);
+        llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);
+    }
     llm_declare(d, LLM_ROLE_TOKEN_EMBD, true);
     if (d->status != TDM_OK) return;
     /* The embedding belongs to the first layer, so that a group that is split by layers has it
      * where its rows are read. A tied head is a matrix product with the embedding. */
     llm_weight *embd = &m->weights[global[LLM_ROLE_TOKEN_EMBD]];
-    if (global[LLM_ROLE_OUTPUT] < 0) {
+    if (global[LLM_ROLE_OUTPUT] < 0 && !arch->is_encoder) {
         embd->usage |= TDM_USAGE_MATMUL;
     } else {
         embd->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 1;
         embd->partition.layer = 0;
     }
+    if (arch->has_token_types) llm_declare(d, LLM_ROLE_TOKEN_TYPES, false);
     if (arch->has_embd_norm) llm_declare_norm(d, LLM_ROLE_TOKEN_EMBD_NORM);
     if (arch->has_position_embd || arch->has_optional_position_embd)
         llm_declare(d, LLM_ROLE_POSITION_EMBD, arch->has_position_embd);

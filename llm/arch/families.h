@@ -158,7 +158,12 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(kimi_linear)                                                                              \
     ARCH(bailingmoe3)                                                                              \
     ARCH(minimax_01)                                                                               \
-    ARCH(granitehybrid)
+    ARCH(granitehybrid)                                                                            \
+    ARCH(bert)                                                                                     \
+    ARCH(nomic_bert)                                                                               \
+    ARCH(jina_bert_v3)                                                                             \
+    ARCH(eurobert)                                                                                 \
+    ARCH(neo_bert)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

@@ -8,6 +8,13 @@
 #include "core/graph/builder.h"
 #include "llm/model.h"
 
+/* Which hidden states a step gives. */
+enum {
+    LLM_HIDDEN_NONE = 0,
+    LLM_HIDDEN_DRAFT, /* those that a layer that drafts reads */
+    LLM_HIDDEN_OUTPUT /* those behind the norm before the output head: embeddings */
+};
+
 /* Shapes of one step. A forward graph depends on them and on the cache's description only. */
 typedef struct llm_step_shape {
     int32_t n_tok;
@@ -15,8 +22,8 @@ typedef struct llm_step_shape {
     int32_t n_seq;
     int32_t n_entry;
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
-    int32_t has_hidden; /* 1: gives hidden states: of every token, or (a layer that drafts) of those
-                            with logits; 0: gives none */
+    int32_t has_hidden;  /* LLM_HIDDEN_*: of every token, or (a layer that drafts) of those with
+                           logits. An encoder always gives those of every token, and no logits */
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State

@@ -232,8 +232,17 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
                      llm_gguf_name(r->gguf), r->arch, r->arch);
 }
 
+/* A decoder whose file says so is an encoder's kin: its tokens see later ones. A model that fills in
+ * masked tokens always does that. */
+static void read_direction(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    bool is_causal = !arch->is_bidirectional;
+    llm_key_bool(r, "attention.causal", LLM_GGUF_OPTIONAL, &is_causal);
+    h->is_bidirectional = !is_causal || (arch->is_bidirectional && !arch->is_encoder);
+}
+
 static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     h->norm = arch->norm;
+    read_direction(r, arch, h);
     if (arch->is_norm_by_key) {
         llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_OPTIONAL, 0, 1, &h->norm_eps);
         if (h->norm_eps != 0) h->norm = LLM_NORM_RMS;
@@ -281,6 +290,19 @@ static void check_window_rope(llm_key_reader *r, const llm_hparams *h) {
                              llm_gguf_name(r->gguf), r->arch, n_rot, h->rope.n_rot);
 }
 
+static void read_token_types(llm_key_reader *r, llm_hparams *h) {
+    const char *key = "tokenizer.ggml.token_type_count";
+    uint32_t n = 0;
+    if (r->status == TDM_OK)
+        r->status = llm_gguf_get_u32(r->gguf, key, LLM_GGUF_OPTIONAL, &n, r->err);
+    if (r->status != TDM_OK) return;
+    if (n > LLM_MAX_WIDTH)
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %u; at most %d is expected",
+                             llm_gguf_name(r->gguf), key, n, LLM_MAX_WIDTH);
+    else
+        h->n_token_type = (int32_t)n;
+}
+
 tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hparams *hparams_out,
                             tdm_error *err) {
     llm_hparams h = {0};
@@ -296,6 +318,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
 
     llm_key_reader r = {gguf, h.arch, err, TDM_OK};
     read_layers(&r, &h);
+    read_token_types(&r, &h);
     llm_key_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h.n_embd);
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)

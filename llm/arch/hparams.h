@@ -36,7 +36,9 @@ typedef struct llm_hparams {
     int32_t layer_first;   /* not 0: the model is the layer of this number alone, which drafts
                               tokens (llm_model_open_draft); the others are empty */
     int32_t n_embd;
-    int32_t n_vocab; /* rows of the token embedding */
+    int32_t n_vocab;       /* rows of the token embedding */
+    int32_t n_token_type;  /* rows of the embedding of token types; 0 = no key */
+    bool is_bidirectional; /* tokens see later ones of their batch, too */
     /* With LLM_KEY_PER_LAYER these and n_ff are the most of a layer; layer_spec.h has each. */
     int32_t n_head; /* else a multiple of n_head_kv */
     int32_t n_head_kv;

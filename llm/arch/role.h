@@ -20,8 +20,11 @@ typedef enum llm_role {
     LLM_ROLE_TOKEN_EMBD_NORM,
     LLM_ROLE_TOKEN_EMBD_NORM_BIAS,
     LLM_ROLE_POSITION_EMBD,
+    LLM_ROLE_TOKEN_TYPES, /* a row for each type */
     LLM_ROLE_OUTPUT_NORM,
     LLM_ROLE_OUTPUT_NORM_BIAS,
+    LLM_ROLE_ENC_OUTPUT_NORM, /* the same under the name of encoders */
+    LLM_ROLE_ENC_OUTPUT_NORM_BIAS,
     LLM_ROLE_OUTPUT, /* absent: tied to the token embedding */
     LLM_ROLE_OUTPUT_BIAS,
     LLM_ROLE_ROPE_FREQS,
@@ -198,6 +201,7 @@ typedef enum llm_dim {
     LLM_DIM_STREAMS_TWICE,
     LLM_DIM_STREAMS_EMBD, /* all of them as one row */
     LLM_DIM_CTX,          /* positions that the model was trained for */
+    LLM_DIM_TYPES,        /* token types */
     LLM_DIM_PAIRS,        /* rotated pairs of a head */
     LLM_DIM_HEAD_K,       /* elements of a head of keys */
     LLM_DIM_HEAD_O,       /* of a head's result */

@@ -6,6 +6,9 @@
  *
  *   sequential: h = x + p1(mixer(n1(x))), y = h + p2(channel(n2(h)))
  *   parallel:   y = x + p1(mixer(n1(x))) + p2(channel(n2(x)))      n2 = n1 where there is no n2
+ *   with norms of sums: h = s1(x + mixer(x)), y = s2(h + channel(h))
+ *
+ * An encoder ends with its hidden states: it has no output head.
  */
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
@@ -23,6 +26,8 @@ static void layer_declare(llm_declarer *d) {
     llm_declare_norm(d, s->norm_mixer_post);
     if (llm_layer_has_channel(s)) llm_declare_norm(d, s->norm_channel);
     llm_declare_norm(d, s->norm_channel_post);
+    llm_declare_norm(d, d->model->arch->norm_mixer_sum);
+    llm_declare_norm(d, d->model->arch->norm_channel_sum);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
     stream_declare(d);
@@ -146,9 +151,10 @@ int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x) {
 }
 
 /* Whether all tokens pass through the last layer, whichever give logits: for their hidden states,
- * which a layer that drafts reads. */
+ * which a layer that drafts reads, or which are the result. */
 static bool gives_all_states(const llm_graph_builder *g, const llm_step_shape *shape) {
-    return shape->has_hidden && g->model->hparams.layer_first == 0;
+    if (g->model->arch->is_encoder) return true;
+    return shape->has_hidden != LLM_HIDDEN_NONE && g->model->hparams.layer_first == 0;
 }
 
 bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
@@ -196,10 +202,12 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
         x = llm_build_out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
+    x = norm_if(g, layer, m->arch->norm_mixer_sum, x);
     if (!llm_layer_has_channel(s)) return x;
     channel.x = norm_if(g, layer, s->norm_channel, x);
     if (m->arch->has_normed_stream) x = scale_if(g, channel.x, m->hparams.stream_scale);
-    return tdm_build_add(b, x, build_channel(g, layer, &channel));
+    x = tdm_build_add(b, x, build_channel(g, layer, &channel));
+    return norm_if(g, layer, m->arch->norm_channel_sum, x);
 }
 
 /* x plus the embeddings times the layer's number. */
@@ -216,6 +224,11 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
     int32_t x = tdm_build_get_rows(g->b, llm_graph_weight(g, global[LLM_ROLE_TOKEN_EMBD]),
                                    tdm_build_step_field(g->b, TDM_STEP_TOKEN), 0);
     x = scale_if(g, x, m->hparams.embd_scale);
+    if (global[LLM_ROLE_TOKEN_TYPES] >= 0) { /* all tokens are of type 0: of one text */
+        const int64_t first[TDM_MAX_DIMS] = {0}, ne[TDM_MAX_DIMS] = {m->hparams.n_embd, 1, 1, 1};
+        int32_t types = llm_graph_weight(g, global[LLM_ROLE_TOKEN_TYPES]);
+        x = tdm_build_add(g->b, x, tdm_build_slice(g->b, types, first, ne));
+    }
     if (global[LLM_ROLE_POSITION_EMBD] >= 0) {
         int32_t table = llm_graph_weight(g, global[LLM_ROLE_POSITION_EMBD]);
         x = tdm_build_add(g->b, x, tdm_build_get_rows(g->b, table, pos, 0));
@@ -232,7 +245,7 @@ static int32_t build_norm_out(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
     const llm_role norm = m->arch->norm_out;
     const llm_role own = m->hparams.layer_first > 0 ? llm_draft_norm(m) : LLM_ROLE_NONE;
-    if (m->arch->stream == LLM_STREAM_STACKS) return x;
+    if (m->arch->stream == LLM_STREAM_STACKS || m->arch->has_no_norm_out) return x;
     if (own != LLM_ROLE_NONE)
         return llm_build_norm(g, m->hparams.layer_first, own, m->hparams.norm, x);
     return llm_build_norm(g, -1, norm != LLM_ROLE_NONE ? norm : LLM_ROLE_OUTPUT_NORM,
@@ -266,9 +279,10 @@ static int32_t build_head(llm_graph_builder *g, int32_t x) {
 static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, int32_t x,
                             int32_t y) {
     const bool is_short = gives_all_states(g, shape) && shape->n_out < shape->n_tok;
-    g->hidden = g->model->arch->is_hidden_raw ? x : y;
+    const bool is_draft = shape->has_hidden == LLM_HIDDEN_DRAFT && !g->model->arch->is_encoder;
+    g->hidden = is_draft && g->model->arch->is_hidden_raw ? x : y;
     tdm_build_output(g->b, g->hidden, "hidden");
-    if (shape->n_out == 0) return -1;
+    if (shape->n_out == 0 || g->model->arch->is_encoder) return -1;
     if (!is_short) return y;
     y = llm_build_out_rows(g, y);
     tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
@@ -297,7 +311,8 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     }
     if (x < 0) return -1;
     int32_t y = build_norm_out(g, x);
-    if (shape->has_hidden && (y = build_hidden(g, shape, x, y)) < 0) return -1;
+    const bool has_hidden = shape->has_hidden != LLM_HIDDEN_NONE || g->model->arch->is_encoder;
+    if (has_hidden && (y = build_hidden(g, shape, x, y)) < 0) return -1;
     int32_t logits = build_head(g, y);
     if (shape->n_candidate > 0) {
         logits = tdm_build_top_k(b, logits, shape->n_candidate, 0, &g->tokens);

@@ -87,22 +87,41 @@ const char *arch_scene_model(const arch_scene *scene, const arch_fixture *f) {
     return arch_scene_write(scene, f, path) ? path : NULL;
 }
 
+size_t arch_scene_row_len(const llm_model *model) {
+    return (size_t)(model->arch->is_encoder ? model->hparams.n_embd : model->hparams.n_vocab);
+}
+
+/* The hidden states of all tokens. */
+static void hidden_rows(const arch_scene *scene, llm_context *ctx, float *rows_out) {
+    const size_t len = arch_scene_row_len(llm_context_model(ctx));
+    const llm_batch batch = {.tokens = scene->tokens, .n_tok = ARCH_N_TOK};
+    tdm_error err = {0};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    for (int32_t i = 0; i < ARCH_N_TOK; i++)
+        memcpy(rows_out + (size_t)i * len, llm_context_hidden(ctx, i), len * sizeof *rows_out);
+}
+
 void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type *type_k,
                        const tdm_type *type_v, int n_ubatch, int n_each, float *rows_out) {
     const llm_context_params params = {.struct_size = sizeof params,
                                        .n_ctx = 512,
                                        .n_ubatch = n_ubatch,
                                        .type_k = type_k,
-                                       .type_v = type_v};
+                                       .type_v = type_v,
+                                       .gives_embeddings = model->arch->is_encoder};
     llm_context *ctx = rig_context(model, &params);
-    for (int i = 0; i < ARCH_N_TOK; i += n_each)
-        rig_decode(ctx, scene->tokens + i, n_each, n_each,
-                   rows_out + (size_t)i * (size_t)model->hparams.n_vocab);
+    if (model->arch->is_encoder)
+        hidden_rows(scene, ctx, rows_out);
+    else
+        for (int i = 0; i < ARCH_N_TOK; i += n_each)
+            rig_decode(ctx, scene->tokens + i, n_each, n_each,
+                       rows_out + (size_t)i * (size_t)model->hparams.n_vocab);
     llm_context_destroy(ctx);
 }
 
 bool arch_scene_is_latent(llm_model *model) {
-    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 64, .gives_embeddings = model->arch->is_encoder};
     llm_context *ctx = rig_context(model, &params);
     const tdm_kv_desc *desc = llm_context_kv_desc(ctx);
     bool is_latent = desc != NULL && (desc->flags & TDM_KV_V_FROM_K) != 0;
@@ -111,7 +130,7 @@ bool arch_scene_is_latent(llm_model *model) {
 }
 
 float *arch_scene_rows(const llm_model *model) {
-    float *rows = malloc((size_t)ARCH_N_TOK * (size_t)model->hparams.n_vocab * sizeof *rows);
+    float *rows = malloc(ARCH_N_TOK * arch_scene_row_len(model) * sizeof *rows);
     assert_non_null(rows);
     return rows;
 }
@@ -125,16 +144,16 @@ static FILE *logits_open(const arch_scene *scene, const arch_fixture *f) {
 
 double arch_scene_nmse(const arch_scene *scene, const arch_fixture *f, const llm_model *model,
                        const float *rows) {
-    const size_t n_vocab = (size_t)model->hparams.n_vocab, room = (ARCH_N_TOK + 1) * n_vocab;
+    const size_t len = arch_scene_row_len(model), room = (ARCH_N_TOK + 1) * len;
     FILE *in = logits_open(scene, f);
     if (in == NULL) fail_msg("%s/%s.f32 cannot be read", scene->logits_folder, f->name);
     float *expected = malloc(room * sizeof *expected);
     assert_non_null(expected);
     size_t n = fread(expected, sizeof *expected, room, in);
     fclose(in);
-    if (n == 0 || n % n_vocab != 0 || n > ARCH_N_TOK * n_vocab)
-        fail_msg("%s: %zu logits for %zu tokens of the vocabulary", f->name, n, n_vocab);
-    const size_t first = ARCH_N_TOK * n_vocab - n, end = (size_t)scene->n_compared * n_vocab;
+    if (n == 0 || n % len != 0 || n > ARCH_N_TOK * len)
+        fail_msg("%s: %zu numbers for rows of %zu", f->name, n, len);
+    const size_t first = ARCH_N_TOK * len - n, end = (size_t)scene->n_compared * len;
     double nmse = end > first ? rig_nmse(expected, rows + first, end - first) : (double)INFINITY;
     free(expected);
     return nmse;

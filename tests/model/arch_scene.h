@@ -39,8 +39,11 @@ bool arch_scene_write(const arch_scene *scene, const arch_fixture *f, const char
 /* The file of the fixture's model, valid until the next call; NULL where its header is not there. */
 const char *arch_scene_model(const arch_scene *scene, const arch_fixture *f);
 
-/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, `n_each` of them in a batch, which a context
- * of 512 tokens computes n_ubatch at a time. type_k and type_v are the cache's; NULL = f32. */
+/* Elements of a row of the model's results: logits of the vocabulary, of an encoder the hidden state
+ * of a token. */
+size_t arch_scene_row_len(const llm_model *model);
+/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, of an encoder their hidden states [ARCH_N_TOK,
+ * n_embd], `n_each` of them in a batch, which a context of 512 tokens computes n_ubatch at a time. type_k and type_v are the cache's; NULL = f32. */
 void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type *type_k,
                        const tdm_type *type_v, int n_ubatch, int n_each, float *rows_out);
 /* Whether K and V of its cache have one type. */

@@ -91,7 +91,7 @@ static int n_good(const arch_fixture *f, llm_model *model) {
 static bool three_ways(const arch_fixture *f, llm_model *model, const char *device) {
     double batch = peer_nmse(f, model, ARCH_N_TOK, ARCH_N_TOK), single = 0, ubatch = 0;
     char what[96];
-    if (!model->arch->is_bidirectional) {
+    if (!model->hparams.is_bidirectional) {
         single = peer_nmse(f, model, ARCH_N_TOK, 1);
         ubatch = peer_nmse(f, model, 7, ARCH_N_TOK);
     }
@@ -141,7 +141,7 @@ static void peer_test(void **state) {
 /* ---- Caches ---------------------------------------------------------------------------------- */
 
 static void cache_logits(llm_model *model, const cache_types *c, float *rows) {
-    const int n_ubatch = model->arch->is_bidirectional ? ARCH_N_TOK : 7;
+    const int n_ubatch = model->hparams.is_bidirectional ? ARCH_N_TOK : 7;
     arch_scene_logits(&scene, model, &c->k, &c->v, n_ubatch, ARCH_N_TOK, rows);
 }
 
@@ -168,7 +168,7 @@ static bool cache_compare(const arch_fixture *f, llm_model *model, const char *d
         if (expected[c] == NULL) continue;
         snprintf(what, sizeof what, "%s, cache %s", device, caches[c].name);
         cache_logits(model, &caches[c], found);
-        double nmse = rig_nmse(expected[c], found, ARCH_N_TOK * (size_t)model->hparams.n_vocab);
+        double nmse = rig_nmse(expected[c], found, ARCH_N_TOK * arch_scene_row_len(model));
         is_good = judge(f->name, what, nmse, bound_of(&caches[c])) && is_good;
     }
     free(found);
@@ -267,7 +267,7 @@ static void steps_logits(llm_model *model, const cache_types *c, float *rows) {
                                        .n_ubatch = 7,
                                        .type_k = &c->k,
                                        .type_v = &c->v};
-    if (model->arch->is_bidirectional) {
+    if (model->hparams.is_bidirectional) {
         cache_logits(model, c, rows);
         return;
     }
@@ -295,7 +295,7 @@ static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const cha
     float *expected = arch_scene_rows(one), *found = arch_scene_rows(one);
     steps_logits(one, c, expected);
     steps_logits(model, c, found);
-    double nmse = rig_nmse(expected, found, ARCH_N_TOK * (size_t)one->hparams.n_vocab);
+    double nmse = rig_nmse(expected, found, ARCH_N_TOK * arch_scene_row_len(one));
     free(expected);
     free(found);
     llm_model_close(one);

@@ -37,7 +37,10 @@ static double worst(const result *r) {
 
 /* Tokens that see later ones must be in one ubatch with them. */
 static void split_refused(llm_model *model) {
-    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 512, .n_ubatch = 7};
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 512,
+                                       .n_ubatch = 7,
+                                       .gives_embeddings = model->arch->is_encoder};
     llm_context *ctx = rig_context(model, &params);
     const llm_batch batch = {scene.tokens, NULL, NULL, ARCH_N_TOK};
     tdm_error err = {0};
@@ -80,9 +83,9 @@ static result compare(const arch_fixture *f, int i, llm_model *model) {
     float *rows = arch_scene_rows(model);
     result r = {0};
     if (model->hparams.n_select > 0) select_refused(model);
-    if (model->arch->is_bidirectional || !way_is_left_out(f, i, 0))
+    if (model->hparams.is_bidirectional || !way_is_left_out(f, i, 0))
         r.batch = nmse_of(f, model, ARCH_N_TOK, ARCH_N_TOK, rows);
-    if (!model->arch->is_bidirectional) {
+    if (!model->hparams.is_bidirectional) {
         if (!way_is_left_out(f, i, 1)) r.single = nmse_of(f, model, ARCH_N_TOK, 1, rows);
         r.ubatch = nmse_of(f, model, 7, ARCH_N_TOK, rows);
     } else {
@@ -135,7 +138,7 @@ static double cache_nmse(llm_model *group, const char *path, int n_ubatch, doubl
     *bound_out = v == k ? BOUND : BOUND_4_BIT;
     arch_scene_logits(&scene, one, &k, &v, n_ubatch, ARCH_N_TOK, expected);
     arch_scene_logits(&scene, group, &k, &v, n_ubatch, ARCH_N_TOK, found);
-    double nmse = rig_nmse(expected, found, ARCH_N_TOK * (size_t)one->hparams.n_vocab);
+    double nmse = rig_nmse(expected, found, ARCH_N_TOK * arch_scene_row_len(one));
     free(expected);
     free(found);
     llm_model_close(one);
@@ -147,7 +150,7 @@ static double cache_nmse(llm_model *group, const char *path, int n_ubatch, doubl
 static bool group_run(const arch_fixture *f, const group_config *c, const char *path,
                       bool with_cache) {
     llm_model *model = rig_model(path, group_device(c));
-    const int n_ubatch = model->arch->is_bidirectional ? ARCH_N_TOK : 7;
+    const int n_ubatch = model->hparams.is_bidirectional ? ARCH_N_TOK : 7;
     float *rows = arch_scene_rows(model);
     double bound = BOUND, cache = 0, nmse = nmse_of(f, model, n_ubatch, ARCH_N_TOK, rows);
     if (with_cache) cache = cache_nmse(model, path, n_ubatch, &bound);

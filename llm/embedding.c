@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * embedding.c: see embedding.h.
+ */
+#include "llm/embedding.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What llama-embedding scales the largest value to, so that vectors fit 16 bits. */
+#define LARGEST_16_BIT 32760.0
+
+tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *is_given_out,
+                            tdm_error *err) {
+    enum { UNSPECIFIED = UINT32_MAX, RANK = 4 };
+    char name[64];
+    uint32_t number = UNSPECIFIED;
+    snprintf(name, sizeof name, "%s.pooling_type", m->hparams.arch);
+    tdm_status status = llm_gguf_get_u32(m->gguf, name, LLM_GGUF_OPTIONAL, &number, err);
+    if (status != TDM_OK) return status;
+    *is_given_out = number != UNSPECIFIED;
+    *pooling_out = m->hparams.is_bidirectional ? LLM_POOLING_MEAN : LLM_POOLING_LAST;
+    if (number == UNSPECIFIED) return TDM_OK;
+    if (number == RANK)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: key '%s' is 4: the model scores a text beside another, which is not "
+                        "supported; set pooling to mean, cls or last for its embeddings",
+                        llm_gguf_name(m->gguf), name);
+    if (number > LLM_POOLING_LAST)
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' is %u; expected 0 to 4",
+                        llm_gguf_name(m->gguf), name, number);
+    *pooling_out = (llm_pooling)number;
+    return TDM_OK;
+}
+
+void llm_pool(llm_pooling pooling, const float *rows, int32_t n_tok, int32_t n_embd,
+              float *vector_out) {
+    const size_t row = pooling == LLM_POOLING_LAST ? (size_t)n_tok - 1 : 0;
+    if (pooling != LLM_POOLING_MEAN) {
+        memcpy(vector_out, rows + row * (size_t)n_embd, (size_t)n_embd * sizeof *vector_out);
+        return;
+    }
+    for (int32_t i = 0; i < n_embd; i++) {
+        double sum = 0;
+        for (int32_t t = 0; t < n_tok; t++)
+            sum += (double)rows[(size_t)t * (size_t)n_embd + (size_t)i];
+        vector_out[i] = (float)(sum / n_tok);
+    }
+}
+
+void llm_embedding_normalize(float *vector, int32_t n, int32_t p) {
+    double length = 0, most = 0;
+    if (p < 0) return;
+    for (int32_t i = 0; i < n; i++) most = fmax(most, fabs((double)vector[i]));
+    if (!(most > 0)) return;
+    /* Of the vector divided by its largest value, whose powers do not overflow. */
+    for (int32_t i = 0; i < n && p > 0; i++) length += pow(fabs((double)vector[i]) / most, p);
+    const double factor = p == 0 ? LARGEST_16_BIT / most : 1 / (pow(length, 1.0 / p) * most);
+    for (int32_t i = 0; i < n; i++) vector[i] = (float)((double)vector[i] * factor);
+}
