@@ -12,15 +12,16 @@
 
 tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err) {
-    enum { UNSPECIFIED = UINT32_MAX, RANK = 4 };
+    enum { RANK = 4 };
+    const uint32_t unspecified = UINT32_MAX;
     char name[64];
-    uint32_t number = UNSPECIFIED;
+    uint32_t number = unspecified;
     snprintf(name, sizeof name, "%s.pooling_type", m->hparams.arch);
     tdm_status status = llm_gguf_get_u32(m->gguf, name, LLM_GGUF_OPTIONAL, &number, err);
     if (status != TDM_OK) return status;
-    *is_given_out = number != UNSPECIFIED;
+    *is_given_out = number != unspecified;
     *pooling_out = m->hparams.is_bidirectional ? LLM_POOLING_MEAN : LLM_POOLING_LAST;
-    if (number == UNSPECIFIED) return TDM_OK;
+    if (number == unspecified) return TDM_OK;
     if (number == RANK)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: key '%s' is 4: the model scores a text beside another, which is not "
