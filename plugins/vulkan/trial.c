@@ -191,9 +191,10 @@ gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_exc
                         const gpu_step *step) {
     vk_device *device = trial->device;
     gpu_plan *steps = NULL;
-    if (device->instance->host->graph->verify(&x->graph, NULL) != TDM_OK ||
-        gpu_plan_create(target, &x->graph, &steps, NULL) != TDM_OK)
-        return NULL;
+    tdm_status status = device->instance->host->graph->verify(&x->graph, NULL);
+    if (status == TDM_OK) status = gpu_plan_create(target, &x->graph, &steps, NULL);
+    if (status == TDM_RESOURCE_EXHAUSTED) trial->lacks_memory = true;
+    if (status != TDM_OK) return NULL;
     if (has_pipeline(device, steps, step)) return steps;
     gpu_plan_destroy(steps);
     return NULL;
@@ -225,7 +226,7 @@ static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
     gpu_target target;
     vk_verdicts_target(trial->device, &target);
     for (int small = 1; small >= 0; small--) {
-        gpu_excerpt *x = gpu_excerpt_make(graph, has_step, step->node, small);
+        gpu_excerpt *x = gpu_excerpt_make(graph, has_step, step->node, small, &trial->lacks_memory);
         gpu_plan *steps = NULL;
         if (x != NULL && gpu_excerpt_count(x) <= MAX_COUNT && gpu_excerpt_work(x) <= MAX_WORK)
             steps = vk_trial_plan(trial, &target, x, step);
@@ -255,8 +256,17 @@ static bool is_of_arena(int32_t kernel) {
 
 vk_trial_result vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
                              const gpu_plan *plan, const gpu_step *step) {
-    if (!has_oracle(trial)) return (vk_trial_result){.verdict = VK_VERDICT_NONE};
-    if (is_of_arena(step->kernel)) return vk_trial_arena(trial, graph, step);
-    return is_of_cache(step->kernel) ? vk_trial_cache(trial, graph, plan, step)
-                                     : values_trial(trial, graph, has_step, step);
+    vk_trial_result result = {.verdict = VK_VERDICT_NONE};
+    if (!has_oracle(trial)) return result;
+    trial->lacks_memory = false;
+    if (is_of_arena(step->kernel))
+        result = vk_trial_arena(trial, graph, step);
+    else if (is_of_cache(step->kernel))
+        result = vk_trial_cache(trial, graph, plan, step);
+    else
+        result = values_trial(trial, graph, has_step, step);
+    /* "No graph uses the pipeline" holds for good. With more memory there may be one. */
+    if (result.verdict == VK_VERDICT_UNTRIED && trial->lacks_memory)
+        result.verdict = VK_VERDICT_NONE;
+    return result;
 }

@@ -14,6 +14,7 @@ struct vk_trial {
     vk_device *device;
     vk_oracle oracle;
     bool has_no_oracle;
+    bool lacks_memory; /* the trial that runs had too little memory to find a graph to run */
 };
 
 /* The tables of this plugin, as vk_slots_make takes them. */
@@ -35,7 +36,8 @@ tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *s
  * n is whole blocks of the type. */
 bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n);
 
-/* The steps of an excerpt on a target where they use the pipeline of `step`; else NULL. */
+/* The steps of an excerpt on a target where they use the pipeline of `step`; else NULL. Sets
+ * trial->lacks_memory where there was no memory to make them. */
 gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,
                         const gpu_step *step);
 

@@ -87,7 +87,7 @@ static vk_verdict arena_try(vk_trial *trial, const gpu_excerpt *x, gpu_plan *ste
 vk_trial_result vk_trial_arena(vk_trial *trial, const tdm_graph *graph, const gpu_step *step) {
     vk_trial_result result = {.verdict = VK_VERDICT_UNTRIED};
     gpu_target target;
-    gpu_excerpt *x = gpu_arena_excerpt(graph, step);
+    gpu_excerpt *x = gpu_arena_excerpt(graph, step, &trial->lacks_memory);
     vk_verdicts_target(trial->device, &target);
     gpu_plan *steps = x != NULL ? vk_trial_plan(trial, &target, x, step) : NULL;
     if (steps != NULL) {

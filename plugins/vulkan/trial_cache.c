@@ -71,6 +71,7 @@ static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, in
     if (!c->page.v_from_k)
         c->row_size[V] = tdm_type_row_size(d->type_v, tdm_kv_padded(d->type_v, d->head_dim_v));
     c->excerpt = gpu_scene_node(&c->scene, graph, node, c->rope, (uint64_t)c->page.page_size);
+    if (c->excerpt == NULL) trial->lacks_memory = true;
     return c->excerpt != NULL;
 }
 

@@ -32,9 +32,10 @@ typedef struct op_state op_state;
 op_rig *op_rig_open(const char *isa, const char *path, int n_thread);
 /* The same on the fast path with option activation-bits. */
 op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread);
-/* Opens device 0 of TANDEM_GPU_PLUGIN_DIR/NAME.so with these options. NULL, and a line saying so,
- * where the machine has no such device. With OP_CASE_DRIVER in the environment, a library, the
- * option `driver` alone takes the place of the options, and to have no device is a failure. */
+/* Opens device 0 of TANDEM_GPU_PLUGIN_DIR/NAME.so with these options. Where the machine has no such
+ * device, a line says so and the test ends with exit status 77, which Meson counts as skipped. With
+ * OP_CASE_DRIVER in the environment, a library, the option `driver` alone takes the place of the
+ * options, and to have no device is a failure. */
 op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option);
 /* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
 void op_rig_close(op_rig *rig);

@@ -89,16 +89,16 @@ static void gather_add(gpu_excerpt *x, tdm_node *node, const gather_shape *shape
         node->dst[0] = value_add(x, TDM_VALUE_OUTPUT, shape->type, shape->part, shape->n_column);
 }
 
-gpu_excerpt *gpu_arena_excerpt(const tdm_graph *graph, const gpu_step *step) {
+gpu_excerpt *gpu_arena_excerpt(const tdm_graph *graph, const gpu_step *step, bool *lacks_memory) {
     enum { STEP_SIZE = sizeof(tdm_step_header) / sizeof(int32_t) };
     const tdm_node *theirs = tdm_graph_node(graph, step->node);
     const gather_shape shape = gather_choose(step->spec[0]);
     const bool is_gather = step->kernel == GPU_KERNEL_WIRE_COPY;
     if (theirs->op != TDM_OP_EXCHANGE || (is_gather && shape.type < 0)) return NULL;
     gpu_excerpt *x = gpu_excerpt_alloc(4, 1);
-    if (x == NULL) return NULL;
-    x->step = calloc(STEP_SIZE, sizeof *x->step);
-    if (x->step == NULL) {
+    if (x != NULL) x->step = calloc(STEP_SIZE, sizeof *x->step);
+    if (x == NULL || x->step == NULL) {
+        *lacks_memory = true;
         gpu_excerpt_free(x);
         return NULL;
     }

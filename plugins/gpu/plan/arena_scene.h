@@ -12,8 +12,9 @@
 
 /* An EXCHANGE like that of `step`, whose kernel is one of GPU_KERNEL_LIST_WIRE, on odd shapes that
  * give the same kernel. The arena is the STATE, value GPU_ARENA_STATE. NULL where there is no
- * memory, or no such shape. Released with gpu_excerpt_free. [any-thread] */
-gpu_excerpt *gpu_arena_excerpt(const tdm_graph *graph, const gpu_step *step);
+ * such shape. NULL without memory too: only then is *lacks_memory set. Released with
+ * gpu_excerpt_free. [any-thread] */
+gpu_excerpt *gpu_arena_excerpt(const tdm_graph *graph, const gpu_step *step, bool *lacks_memory);
 
 /* Fills the bytes of its arena: addends of every member in both areas, of the type that crosses, or
  * bytes that mean nothing. False where there is no memory. [any-thread] */

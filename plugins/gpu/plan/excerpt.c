@@ -158,7 +158,7 @@ gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node) {
 }
 
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
-                              bool is_small) {
+                              bool is_small, bool *lacks_memory) {
     member_list list = {.n = 0};
     if (!member_add(graph, has_step, last, &list) || (is_small && !may_shrink(graph, &list)))
         return NULL;
@@ -166,6 +166,7 @@ gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, i
     gpu_excerpt *x =
         gpu_excerpt_alloc((size_t)list.n * (TDM_MAX_SRC + TDM_MAX_DST), (size_t)list.n);
     if (map == NULL || x == NULL) {
+        *lacks_memory = true;
         free(map);
         gpu_excerpt_free(x);
         return NULL;

@@ -22,10 +22,12 @@ typedef struct gpu_excerpt {
  * reads. has_step[n_node]: nodes with a kernel of their own; their results are inputs of the
  * excerpt. is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal
  * ones alike. The result must be verified before use, since a smaller shape may break a rule of its
- * op. NULL where there is no memory, or where a node works on a cache or an arena, of which
- * scene.h and arena_scene.h make excerpts. Released with gpu_excerpt_free. [any-thread] */
+ * op. NULL where a node works on a cache or an arena, of which scene.h and arena_scene.h make
+ * excerpts, where the excerpt has too many nodes, or where small ones would break a view. NULL
+ * without memory too: only then is *lacks_memory set. Released with gpu_excerpt_free.
+ * [any-thread] */
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
-                              bool is_small);
+                              bool is_small, bool *lacks_memory);
 
 /* An excerpt with room for n_value values and n_node nodes, of which its graph has none yet; it has
  * no cache and no step block. NULL without memory. For those that fill excerpts. [any-thread] */
