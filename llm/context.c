@@ -77,6 +77,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     /* A sequence reads one slot and writes another, and keeps the one from before the batch. */
     if (llm_model_is_recurrent(m)) ctx->cache.n_slot = 3 * (int64_t)ctx->n_seq + LLM_N_SNAPSHOT;
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
+    llm_window_measure(ctx, m, p);
     ctx->n_entry = LLM_MIN_ENTRIES;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
     return TDM_OK;
@@ -101,7 +102,9 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         *item = (llm_store_item){
             .dev = ctx->state_dev[i],
             .what = {.kv = &descs[n],
-                     .n_page = kind == LLM_STATE_ROWS ? ctx->cache.n_page : ctx->cache.n_slot,
+                     .n_page = kind == LLM_STATE_ROWS
+                                   ? llm_cache_page_count(ctx->model, &ctx->cache, i)
+                                   : ctx->cache.n_slot,
                      .partition = partition}};
         if (__builtin_mul_overflow(ctx->page_size[i], (uint64_t)item->what.n_page,
                                    &item->what.size))
@@ -165,15 +168,16 @@ static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
     return status;
 }
 
-/* What a model with recurrent states needs besides them. */
+/* What a model with recurrent states needs besides them, and one with a class of windows. */
 static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
-    if (ctx->cache.n_slot == 0) return TDM_OK;
+    if (ctx->cache.n_slot == 0 && ctx->window == NULL) return TDM_OK;
     const size_t n = (size_t)ctx->n_seq * (size_t)ctx->n_ctx;
     ctx->tokens = malloc(n * sizeof *ctx->tokens);
     ctx->roles = malloc(n);
+    if (ctx->tokens == NULL || ctx->roles == NULL) return out_of_memory(err);
+    if (ctx->cache.n_slot == 0) return TDM_OK;
     ctx->last_added = calloc((size_t)ctx->n_seq, sizeof *ctx->last_added);
-    if (ctx->tokens == NULL || ctx->roles == NULL || ctx->last_added == NULL)
-        return out_of_memory(err);
+    if (ctx->last_added == NULL) return out_of_memory(err);
     return llm_slots_create((int32_t)ctx->cache.n_slot, ctx->n_seq, &ctx->slots, err);
 }
 
@@ -232,6 +236,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->jobs = calloc((size_t)ctx->max_job * 2 + 1, sizeof *ctx->jobs);
         if (ctx->jobs == NULL) status = out_of_memory(err);
     }
+    if (status == TDM_OK) status = llm_window_create(ctx, err);
     if (status == TDM_OK) status = slots_make(ctx, err);
     if (status == TDM_OK) status = largest_plan(ctx, err);
     if (status != TDM_OK) {
@@ -248,6 +253,7 @@ void llm_context_destroy(llm_context *ctx) {
     tdm_scratch_destroy(ctx->scratch);
     llm_store_free(&ctx->store);
     llm_kv_destroy(ctx->kv);
+    llm_window_destroy(ctx);
     llm_slots_destroy(ctx->slots);
     free(ctx->tokens);
     free(ctx->roles);
@@ -282,6 +288,9 @@ const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx) {
 
 llm_context_memory llm_context_get_memory(const llm_context *ctx) {
     llm_context_memory memory = {.cache = ctx->cache_size};
+    for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
+        if (llm_cache_class(ctx->model, &ctx->cache, l) == LLM_CLASS_WINDOW)
+            memory.window += ctx->page_size[l] * (uint64_t)ctx->cache.n_page_window;
     for (int32_t d = 0; d < ctx->model->n_dev; d++)
         memory.compute += tdm_scratch_size(ctx->scratch, d);
     uint64_t most = 0, scratch = 0;
@@ -394,17 +403,38 @@ static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t n
         int32_t seq = batch_seq(batch, ctx->order[i]);
         for (end = i; end < n && batch_seq(batch, ctx->order[end]) == seq;) end++;
         tdm_status status = llm_kv_append(ctx->kv, seq, end - i, ctx->cells + i, err);
+        if (status == TDM_OK && ctx->window != NULL)
+            status = llm_kv_append(ctx->window, seq, end - i, ctx->window_cells + i, err);
         if (status != TDM_OK) return status;
     }
     return TDM_OK;
 }
 
-/* The number of entries of all sequences of the batch. */
+/* The number of entries of all sequences of the batch, in the class that has more. */
 static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
-    int32_t n = 0;
-    for (int32_t s = 0; s < ctx->n_seq; s++)
-        if (is_used[s]) n += llm_kv_entry_count(ctx->kv, s);
-    return n;
+    int32_t n = 0, n_window = 0;
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        if (!is_used[s]) continue;
+        n += llm_kv_entry_count(ctx->kv, s);
+        if (ctx->window != NULL) n_window += llm_kv_entry_count(ctx->window, s);
+    }
+    return n > n_window ? n : n_window;
+}
+
+/* Writes the page tables of a class; returns the index in the block behind the last entry. */
+static size_t tables_fill(const llm_context *ctx, const llm_kv *kv, const tdm_step_class *at,
+                          const bool *is_used) {
+    int32_t n_entry = 0;
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        const int32_t count = is_used[s] ? llm_kv_entry_count(kv, s) : 0;
+        ctx->step[at->first_entry_off + s] = n_entry;
+        if (count > 0)
+            memcpy(&ctx->step[at->entry_off + 4 * n_entry], llm_kv_entries(kv, s),
+                   (size_t)count * sizeof(tdm_page_entry));
+        n_entry += count;
+    }
+    ctx->step[at->first_entry_off + ctx->n_seq] = n_entry;
+    return (size_t)at->entry_off + 4 * (size_t)n_entry;
 }
 
 /* Writes the n tokens of ctx->order, their positions and cells, and the page tables; returns the
@@ -421,7 +451,9 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
         step[h->pos_off + at] = next[seq]++;
         step[h->seq_off + at] = seq;
         step[h->role_off + at] = (int32_t)batch_role(batch, i);
-        step[h->cls[0].write_off + at] = ctx->cells[at];
+        step[h->cls[LLM_CLASS_ALL].write_off + at] = ctx->cells[at];
+        if (ctx->window != NULL)
+            step[h->cls[LLM_CLASS_WINDOW].write_off + at] = ctx->window_cells[at];
         if (batch_wants(ctx, batch, i)) {
             if (plan->shape.n_out > 0) {
                 step[h->out_row_off + n_out] = at;
@@ -430,19 +462,12 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
             n_out++;
         }
     }
-    int32_t n_entry = 0, longest = 0, n_before = 0;
+    int32_t longest = 0, n_before = 0;
     for (int32_t s = 0; s < ctx->n_seq; s++) {
-        int32_t count = is_used[s] ? llm_kv_entry_count(ctx->kv, s) : 0;
         if (is_used[s] && next[s] > longest) longest = next[s];
         step[h->first_tok_off + s] = n_before;
         n_before += next[s] - start[s];
-        step[h->cls[0].first_entry_off + s] = n_entry;
-        if (count > 0)
-            memcpy(&step[h->cls[0].entry_off + 4 * n_entry], llm_kv_entries(ctx->kv, s),
-                   (size_t)count * sizeof(tdm_page_entry));
-        n_entry += count;
     }
-    step[h->cls[0].first_entry_off + ctx->n_seq] = n_entry;
     step[h->first_tok_off + ctx->n_seq] = n_before;
     for (int32_t s = 0; ctx->slots != NULL && s < ctx->n_seq; s++)
         step[h->rs_read_off + s] = llm_slots_current(ctx->slots, s);
@@ -451,7 +476,13 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     header->n_seq = ctx->n_seq;
     header->n_out = n_out;
     header->longest = longest;
-    return ((size_t)h->cls[0].entry_off + 4 * (size_t)n_entry) * sizeof(int32_t);
+    size_t end = tables_fill(ctx, ctx->kv, &h->cls[LLM_CLASS_ALL], is_used);
+    if (ctx->window != NULL) {
+        /* The entries of the second class follow the room of the first. */
+        memset(&step[end], 0xff, ((size_t)h->cls[LLM_CLASS_WINDOW].entry_off - end) * sizeof *step);
+        end = tables_fill(ctx, ctx->window, &h->cls[LLM_CLASS_WINDOW], is_used);
+    }
+    return end * sizeof(int32_t);
 }
 
 /* Capacity of page tables for `needed` entries: so few sizes that a growing sequence needs a new
@@ -643,6 +674,8 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     if (ctx->slots != NULL) status = slots_take(ctx, plan, batch, n, err);
     if (status == TDM_OK) status = step_run(ctx, plan, batch, first, n, size, err);
     if (ctx->slots != NULL) slots_finish(ctx, plan, batch, n, start, status == TDM_OK);
+    for (int32_t s = 0; s < ctx->n_seq && status == TDM_OK; s++)
+        if (is_used[s]) llm_window_trim(ctx, s);
     return status;
 }
 
@@ -654,12 +687,22 @@ static bool is_inside_answer(const llm_context *ctx, int32_t seq, int32_t n_tok)
            roles[n_tok] == TDM_ROLE_GENERATED;
 }
 
+/* Marks the lengths before the batch that its sequences may go back to. */
+static void marks_make(llm_context *ctx, const llm_batch *batch) {
+    int32_t added[LLM_MAX_SEQ] = {0}, first[LLM_MAX_SEQ];
+    if (ctx->window == NULL) return;
+    for (int32_t i = 0; i < batch->n_tok; i++)
+        if (added[batch_seq(batch, i)]++ == 0) first[batch_seq(batch, i)] = i;
+    for (int32_t s = 0; s < ctx->n_seq; s++)
+        if (added[s] > 0) llm_window_mark(ctx, s, added[s], batch_role(batch, first[s]));
+}
+
 /* Notes the batch's tokens, and keeps the states from before it that may be wanted again: behind a
  * prompt or a message, and before several tokens at once. Gives the held slots back. */
 static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t *before,
                          const int32_t *held) {
     int32_t next[LLM_MAX_SEQ];
-    if (ctx->slots == NULL) return;
+    if (ctx->tokens == NULL) return;
     memcpy(next, before, (size_t)ctx->n_seq * sizeof *next);
     for (int32_t i = 0; i < batch->n_tok; i++) {
         const int32_t seq = batch_seq(batch, i);
@@ -667,7 +710,7 @@ static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t
         ctx->tokens[at] = batch->tokens[i];
         ctx->roles[at] = (uint8_t)batch_role(batch, i);
     }
-    for (int32_t s = 0; s < ctx->n_seq; s++) {
+    for (int32_t s = 0; s < ctx->n_seq && ctx->slots != NULL; s++) {
         const int32_t added = next[s] - before[s];
         if (added > 1 || (added == 1 && ctx->last_added[s] > 1))
             llm_slots_snapshot(ctx->slots, s, before[s], held[s],
@@ -685,6 +728,7 @@ tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error 
         held[s] = ctx->slots != NULL ? llm_slots_current(ctx->slots, s) : -1;
         if (ctx->slots != NULL) llm_slots_hold(ctx->slots, held[s]);
     }
+    marks_make(ctx, batch);
     for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
         int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
         status = ubatch_run(ctx, batch, i, end, err);
@@ -698,7 +742,7 @@ tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error 
         return TDM_OK;
     }
     for (int32_t s = 0; s < ctx->n_seq; s++) {
-        llm_kv_truncate(ctx->kv, s, before[s], NULL);
+        llm_tables_truncate(ctx, s, before[s]);
         if (ctx->slots == NULL) continue;
         llm_slots_drop(ctx->slots, s, before[s]);
         llm_slots_set(ctx->slots, s, held[s]);

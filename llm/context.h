@@ -42,11 +42,14 @@ typedef struct llm_context_params {
                               output head, and there are no logits. Encoders need it */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
+    bool is_window_whole;  /* true: layers with a window keep all tokens, too; false: only those
+                              that they may see again, where this takes less memory */
 } llm_context_params;
 
 /* Bytes allocated for a context, without the model's weights. */
 typedef struct llm_context_memory {
     uint64_t cache;   /* all pages */
+    uint64_t window;  /* of these, the pages of layers that keep the tokens of their window only */
     uint64_t compute; /* temporaries of the largest shape, and memory of plans */
     uint64_t output;  /* logits on the host */
 } llm_context_memory;
@@ -108,15 +111,18 @@ void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *
 /* Tokens in a sequence. */
 int32_t llm_context_length(const llm_context *ctx, int32_t seq);
 /* Keeps the first n_tok tokens of a sequence. A model with recurrent states goes back to a snapshot
- * of them and computes the tokens behind it again; where that fails, those are lost, too. */
+ * of them and computes the tokens behind it again; where that fails, those are lost, too. So does a
+ * model whose windows have given back what n_tok tokens need: more than 64 tokens before the end. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
 /* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. A model with
- * recurrent states computes the tokens behind the nearest snapshot again. */
+ * recurrent states, or with windows, computes the tokens behind the nearest snapshot again, as for
+ * llm_context_truncate. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err);
 /* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
  * keys of the tokens behind them to their new positions. TDM_UNSUPPORTED for a model with recurrent
- * states: no token can be removed from those. */
+ * states: no token can be removed from those. Where kept tokens come into a window that has given
+ * them back, all tokens are computed again; where that fails, those not computed are lost. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
 /* Whether the model's cache allows a context shift. */
@@ -128,12 +134,26 @@ bool llm_context_can_shift(const llm_context *ctx);
 
 /* Bytes of the canonical K and V rows of n_row tokens in all layers. */
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
-/* Leaves of the rows of n_row tokens those of the first n_keep. */
-void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t n_row, int32_t n_keep);
+/* The same for tokens first .. first+n_row-1 of a sequence whose windows begin at window_first:
+ * tokens that all lie before it have no rows in layers with a window. */
+size_t llm_context_rows_size_at(const llm_context *ctx, int32_t first, int32_t n_row,
+                                int32_t window_first);
+/* Leaves of the rows of tokens first .. first+n_row-1 those of the first n_keep. */
+void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t first, int32_t n_row,
+                              int32_t n_keep, int32_t window_first);
+/* The first token of a sequence from which on layers with a window have rows; 0 = all have. */
+int32_t llm_context_window_first(const llm_context *ctx, int32_t seq);
+/* Whether rows whose windows begin at window_first give a sequence of n_tok tokens all it needs. */
+bool llm_context_window_suffices(const llm_context *ctx, int32_t n_tok, int32_t window_first);
+/* Whether the context can take rows that lack those before a window. */
+bool llm_context_has_window(const llm_context *ctx);
 /* Canonical rows of tokens first .. first+n_row-1 (n_row <= LLM_STATE_CHUNK) of a sequence: for
- * each layer its K rows, then its V rows. */
+ * each layer its K rows, then its V rows. Of llm_context_rows_size_at bytes, for the sequence's
+ * window_first. Rows before that are zeros in layers with a window. */
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err);
+/* Pages that no sequence uses: of all classes of caches together. */
+int32_t llm_context_free_pages(const llm_context *ctx);
 /* Bytes of the recurrent states of a sequence; 0 = the model has none. */
 size_t llm_context_slot_size(const llm_context *ctx);
 /* The recurrent states of a sequence, as f32 in the order of the layers. */
@@ -142,6 +162,11 @@ tdm_status llm_context_export_slot(llm_context *ctx, int32_t seq, void *data_out
  * tokens. */
 tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t *tokens,
                                    const void *data, tdm_error *err);
+/* Makes the windows of an empty sequence begin at window_first: rows that are imported next lack
+ * those before it. 0 = they lack none, as without this call. */
+void llm_context_import_begin(llm_context *ctx, int32_t seq, int32_t window_first);
+/* After the last rows: tokens[length] are the sequence's tokens. */
+void llm_context_import_tokens(llm_context *ctx, int32_t seq, const int32_t *tokens);
 /* Appends n_row tokens to a sequence, with given rows instead of computed ones. */
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err);

@@ -45,8 +45,7 @@ static tdm_status tokens_redo(llm_context *ctx, int32_t seq, int32_t of, int32_t
 static tdm_status states_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     int32_t slot;
     const int32_t from = llm_slots_find(ctx->slots, seq, n_tok, &slot);
-    tdm_status status = llm_kv_truncate(ctx->kv, seq, from, err);
-    if (status != TDM_OK) return status;
+    llm_tables_truncate(ctx, seq, from);
     llm_slots_hold(ctx->slots, slot);
     llm_slots_set(ctx->slots, seq, slot);
     llm_slots_drop(ctx->slots, seq, from);
@@ -54,18 +53,51 @@ static tdm_status states_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, 
     return tokens_redo(ctx, seq, seq, from, n_tok, err);
 }
 
+void llm_tables_truncate(llm_context *ctx, int32_t seq, int32_t n_tok) {
+    llm_kv_truncate(ctx->kv, seq, n_tok, NULL);
+    if (ctx->window == NULL) return;
+    llm_kv_truncate(ctx->window, seq, n_tok, NULL);
+    if (ctx->marks[seq] > n_tok) ctx->marks[seq] = -1;
+}
+
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     tdm_status status = seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
-    if (ctx->slots != NULL && n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq))
-        return states_truncate(ctx, seq, n_tok, err);
-    return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    const bool is_shorter = n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq);
+    if (ctx->slots != NULL && is_shorter) return states_truncate(ctx, seq, n_tok, err);
+    if (ctx->window == NULL || n_tok < 0) return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    const int32_t from = is_shorter ? llm_window_return(ctx, seq, n_tok) : n_tok;
+    llm_tables_truncate(ctx, seq, from);
+    return is_shorter ? tokens_redo(ctx, seq, seq, from, n_tok, err) : TDM_OK;
+}
+
+/* Shares the first n_tok tokens of src: of those, the ones that its windows reach; the others are
+ * computed again. */
+static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
+                              tdm_error *err) {
+    const bool is_part = n_tok >= 0 && n_tok <= llm_kv_length(ctx->kv, src);
+    const int32_t from = is_part ? llm_window_return(ctx, src, n_tok) : n_tok;
+    tdm_status status = llm_kv_fork(ctx->kv, dst, src, from, err);
+    if (status != TDM_OK) return status;
+    llm_kv_truncate(ctx->window, dst, 0, NULL);
+    status = llm_kv_fork(ctx->window, dst, src, from, err);
+    if (status == TDM_OK) {
+        const size_t to = (size_t)dst * (size_t)ctx->n_ctx, of = (size_t)src * (size_t)ctx->n_ctx;
+        memcpy(ctx->tokens + to, ctx->tokens + of, (size_t)from * sizeof *ctx->tokens);
+        memcpy(ctx->roles + to, ctx->roles + of, (size_t)from);
+        ctx->marks[dst] = -1;
+        llm_window_trim(ctx, dst);
+        status = tokens_redo(ctx, dst, src, from, n_tok, err);
+    }
+    if (status != TDM_OK) llm_tables_truncate(ctx, dst, 0);
+    return status;
 }
 
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err) {
     tdm_status status = seq_check(ctx, dst, err);
     if (status == TDM_OK) status = seq_check(ctx, src, err);
+    if (status == TDM_OK && ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
     if (status != TDM_OK || ctx->slots == NULL)
         return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
     int32_t from = n_tok, slot = llm_slots_current(ctx->slots, src);
@@ -94,7 +126,8 @@ static tdm_status jobs_fill(llm_context *ctx, const llm_plan *plan, const tdm_pa
     if (status != TDM_OK) return status;
     memcpy(&ctx->step[plan->header.job_off], jobs, (size_t)n_job * sizeof *jobs);
     ((tdm_step_header *)(void *)ctx->step)->n_job = n_job;
-    ctx->step[plan->header.cls[0].first_entry_off] = 0;
+    for (int32_t c = 0; c < plan->header.n_class; c++)
+        ctx->step[plan->header.cls[c].first_entry_off] = 0;
     return TDM_OK;
 }
 
@@ -102,13 +135,32 @@ static tdm_io step_input(const llm_context *ctx, const llm_plan *plan) {
     return (tdm_io){plan->step, ctx->step, (uint64_t)plan->header.size * sizeof(int32_t)};
 }
 
-static tdm_status jobs_run(llm_context *ctx, llm_plan_kind kind, const tdm_page_job *jobs,
-                           int32_t n_job, tdm_error *err) {
-    static const llm_step_shape no_shape = {0};
+/* Whether plans of this kind have anything to do for a class of caches. */
+static bool class_has_work(const llm_context *ctx, llm_plan_kind kind, int32_t cls) {
+    const llm_model *m = ctx->model;
+    for (int32_t l = 0; l < m->hparams.n_layer; l++)
+        if (llm_layer_has_cache(&m->specs[l]) && llm_cache_class(m, &ctx->cache, l) == cls &&
+            (kind != LLM_PLAN_SHIFT || m->specs[l].rope.n_rot > 0))
+            return true;
+    return false;
+}
+
+/* The plan that moves rows of a class of caches; NULL where there is nothing to do. */
+static tdm_status class_plan_get(llm_context *ctx, llm_plan_kind kind, int32_t cls,
+                                 llm_plan **plan_out, tdm_error *err) {
+    const llm_step_shape shape = {.cls = cls};
+    *plan_out = NULL;
+    if (!class_has_work(ctx, kind, cls)) return TDM_OK;
+    return llm_plan_get(ctx, kind, &shape, plan_out, err);
+}
+
+static tdm_status jobs_run(llm_context *ctx, llm_plan_kind kind, int32_t cls,
+                           const tdm_page_job *jobs, int32_t n_job, tdm_error *err) {
     for (int32_t i = 0; i < n_job; i += LLM_STATE_CHUNK) {
         int32_t n = n_job - i < LLM_STATE_CHUNK ? n_job - i : LLM_STATE_CHUNK;
         llm_plan *plan = NULL;
-        tdm_status status = llm_plan_get(ctx, kind, &no_shape, &plan, err);
+        tdm_status status = class_plan_get(ctx, kind, cls, &plan, err);
+        if (status == TDM_OK && plan == NULL) return TDM_OK;
         if (status == TDM_OK) status = jobs_fill(ctx, plan, jobs + i, n, err);
         if (status != TDM_OK) return status;
         tdm_io input = step_input(ctx, plan);
@@ -129,50 +181,96 @@ static size_t layer_row_size(const llm_context *ctx, int32_t layer, bool is_k) {
     return (d.flags & TDM_KV_V_FROM_K) != 0 ? 0 : row_size(d.type_v, d.head_dim_v, d.n_head_kv);
 }
 
-size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
+/* Whether rows of tokens that end at `end` have a part of this layer, where windows begin at
+ * window_first. */
+static bool layer_has_rows(const llm_context *ctx, int32_t layer, int32_t end,
+                           int32_t window_first) {
+    return llm_layer_has_cache(&ctx->model->specs[layer]) &&
+           (end > window_first || llm_cache_class(ctx->model, &ctx->cache, layer) == LLM_CLASS_ALL);
+}
+
+size_t llm_context_rows_size_at(const llm_context *ctx, int32_t first, int32_t n_row,
+                                int32_t window_first) {
     size_t size = 0;
     for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
-        if (llm_layer_has_cache(&ctx->model->specs[l]))
+        if (layer_has_rows(ctx, l, first + n_row, window_first))
             size += layer_row_size(ctx, l, true) + layer_row_size(ctx, l, false);
     return size * (size_t)n_row;
 }
 
-void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t n_row, int32_t n_keep) {
+size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
+    return llm_context_rows_size_at(ctx, 0, n_row, 0);
+}
+
+double llm_context_read_size(const llm_context *ctx, int32_t n_past, int32_t n_tok) {
+    double size = 0;
+    for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++) {
+        const llm_layer_spec *s = &ctx->model->specs[l];
+        if (!llm_layer_has_cache(s)) continue;
+        const double all = (double)n_past + n_tok, seen = (double)s->window - 1 + n_tok;
+        const double n = s->window > 0 && seen < all ? seen : all;
+        size += n * (double)(layer_row_size(ctx, l, true) + layer_row_size(ctx, l, false));
+    }
+    return size;
+}
+
+void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t first, int32_t n_row,
+                              int32_t n_keep, int32_t window_first) {
     uint8_t *to = rows;
     const uint8_t *from = rows;
     for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        if (!llm_layer_has_cache(&ctx->model->specs[i / 2])) continue;
+        if (!layer_has_rows(ctx, i / 2, first + n_row, window_first)) continue;
         const size_t size = layer_row_size(ctx, i / 2, i % 2 == 0);
-        memmove(to, from, size * (size_t)n_keep);
-        to += size * (size_t)n_keep;
+        const bool is_kept = layer_has_rows(ctx, i / 2, first + n_keep, window_first);
+        if (is_kept) memmove(to, from, size * (size_t)n_keep);
+        if (is_kept) to += size * (size_t)n_keep;
         from += size * (size_t)n_row;
     }
 }
 
-/* Maps the K values of every layer, and the V values if there are any, to their parts of `rows`;
- * returns the number of values. */
-static int32_t rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, void *rows) {
+/* The tokens that `rows` belong to. */
+typedef struct row_range {
+    int32_t first, n_row;
+    int32_t window_first; /* of their sequence */
+} row_range;
+
+/* Zeros the rows before the windows in layers that have one. */
+static void rows_clear(const llm_context *ctx, const row_range *r, void *rows) {
+    uint8_t *at = rows;
+    const int32_t end = r->first + r->n_row;
+    const int32_t n = r->window_first < end ? r->window_first - r->first : r->n_row;
+    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer && n > 0; i++) {
+        if (!layer_has_rows(ctx, i / 2, end, r->window_first)) continue;
+        const size_t size = layer_row_size(ctx, i / 2, i % 2 == 0);
+        if (llm_cache_class(ctx->model, &ctx->cache, i / 2) == LLM_CLASS_WINDOW)
+            memset(at, 0, size * (size_t)n);
+        at += size * (size_t)r->n_row;
+    }
+}
+
+/* Maps the K values of the plan's layers, and the V values if there are any, to their parts of
+ * `rows`; returns the number of values. */
+static int32_t rows_map(llm_context *ctx, const llm_plan *plan, const row_range *r, void *rows) {
     uint8_t *at = rows;
     int32_t n_io = 0;
     for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        if (plan->rows[i] < 0) continue;
-        size_t size = layer_row_size(ctx, i / 2, i % 2 == 0) * (size_t)n_row;
-        ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
+        if (!layer_has_rows(ctx, i / 2, r->first + r->n_row, r->window_first)) continue;
+        size_t size = layer_row_size(ctx, i / 2, i % 2 == 0) * (size_t)r->n_row;
+        if (plan->rows[i] >= 0) ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
         at += size;
     }
     return n_io;
 }
 
-/* Exports or imports rows first .. first+n_row-1 of a page. */
-static tdm_status page_rows_move(llm_context *ctx, llm_plan_kind kind, int32_t page, int32_t first,
-                                 int32_t n_row, void *rows, tdm_error *err) {
-    static const llm_step_shape no_shape = {0};
-    tdm_page_job job = {page, first, n_row, 0};
+/* Exports or imports rows of the tokens of a range, which the jobs name. */
+static tdm_status rows_move(llm_context *ctx, llm_plan_kind kind, int32_t cls, const row_range *r,
+                            const tdm_page_job *jobs, int32_t n_job, void *rows, tdm_error *err) {
     llm_plan *plan = NULL;
-    tdm_status status = llm_plan_get(ctx, kind, &no_shape, &plan, err);
-    if (status == TDM_OK) status = jobs_fill(ctx, plan, &job, 1, err);
+    tdm_status status = class_plan_get(ctx, kind, cls, &plan, err);
+    if (status != TDM_OK || plan == NULL || n_job == 0) return status;
+    status = jobs_fill(ctx, plan, jobs, n_job, err);
     if (status != TDM_OK) return status;
-    int32_t n_io = rows_map(ctx, plan, n_row, rows);
+    int32_t n_io = rows_map(ctx, plan, r, rows);
     tdm_io input = step_input(ctx, plan);
     if (kind == LLM_PLAN_EXPORT)
         return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, n_io, err);
@@ -182,10 +280,10 @@ static tdm_status page_rows_move(llm_context *ctx, llm_plan_kind kind, int32_t p
 
 /* Copies pages. A device may not support it: a group whose pages belong to different members
  * refuses before it changes any. Then the rows are copied through the host. */
-static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t n_job,
+static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
                              tdm_error *err) {
     tdm_error why = {0};
-    tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, jobs, n_job, &why);
+    tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, cls, jobs, n_job, &why);
     if (status != TDM_UNSUPPORTED)
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
@@ -197,9 +295,11 @@ static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t
         for (int32_t at = 0; at < jobs[i].count && status == TDM_OK; at += LLM_STATE_CHUNK) {
             int32_t n = jobs[i].count - at < LLM_STATE_CHUNK ? jobs[i].count - at : LLM_STATE_CHUNK;
             int32_t first = jobs[i].first + at;
-            status = page_rows_move(ctx, LLM_PLAN_EXPORT, jobs[i].arg, first, n, rows, err);
+            const row_range range = {0, n, 0};
+            const tdm_page_job from = {jobs[i].arg, first, n, 0}, to = {jobs[i].page, first, n, 0};
+            status = rows_move(ctx, LLM_PLAN_EXPORT, cls, &range, &from, 1, rows, err);
             if (status == TDM_OK)
-                status = page_rows_move(ctx, LLM_PLAN_IMPORT, jobs[i].page, first, n, rows, err);
+                status = rows_move(ctx, LLM_PLAN_IMPORT, cls, &range, &to, 1, rows, err);
         }
     }
     free(rows);
@@ -210,39 +310,78 @@ bool llm_context_can_shift(const llm_context *ctx) {
     return ctx->slots == NULL;
 }
 
+/* Removes tokens from the notes of a sequence. */
+static void notes_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
+                        int32_t n_tok) {
+    const size_t at = (size_t)seq * (size_t)ctx->n_ctx + (size_t)n_keep;
+    const size_t from = at + (size_t)n_discard, n = (size_t)(n_tok - n_keep - n_discard);
+    memmove(ctx->tokens + at, ctx->tokens + from, n * sizeof *ctx->tokens);
+    memmove(ctx->roles + at, ctx->roles + from, n);
+}
+
+/* The jobs of a shift in a class of caches. */
+static tdm_status class_shift(llm_context *ctx, int32_t cls, const llm_kv_shift_jobs *jobs,
+                              tdm_error *err) {
+    tdm_status status = copies_run(ctx, cls, jobs->copies, jobs->n_copy, err);
+    if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
+        status = jobs_run(ctx, LLM_PLAN_SHIFT, cls, jobs->shifts, jobs->n_shift, err);
+    return status;
+}
+
+/* Whether the page table of all tokens and the plans of all classes allow a shift. */
+static tdm_status shift_check(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
+                              tdm_error *err) {
+    llm_plan *plan = NULL;
+    tdm_status status = llm_kv_shift_check(ctx->kv, seq, n_keep, n_discard, err);
+    for (int32_t c = 0; c < (ctx->window != NULL ? LLM_CLASS_COUNT : 1); c++) {
+        if (status == TDM_OK) status = class_plan_get(ctx, LLM_PLAN_COPY, c, &plan, err);
+        if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
+            status = class_plan_get(ctx, LLM_PLAN_SHIFT, c, &plan, err);
+    }
+    return status;
+}
+
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
-    static const llm_step_shape no_shape = {0};
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
-    llm_plan *plan = NULL;
+    llm_kv_shift_jobs window_jobs = {ctx->window_jobs, ctx->window_jobs + ctx->max_window_job,
+                                     ctx->max_window_job, 0, 0};
     tdm_status status = seq_check(ctx, seq, err);
     if (status == TDM_OK && !llm_context_can_shift(ctx))
         status = tdm_fail(err, TDM_UNSUPPORTED,
                           "architecture '%s' has recurrent states, from which no tokens can be "
                           "removed: a context shift is not possible; raise ctx-size",
                           ctx->model->hparams.arch);
-    /* All refusals come before the page table changes. */
-    if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_COPY, &no_shape, &plan, err);
-    if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
-        status = llm_plan_get(ctx, LLM_PLAN_SHIFT, &no_shape, &plan, err);
-    if (status == TDM_OK) status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
-    if (status != TDM_OK) return status;
-    status = copies_run(ctx, jobs.copies, jobs.n_copy, err);
-    if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
-        status = jobs_run(ctx, LLM_PLAN_SHIFT, jobs.shifts, jobs.n_shift, err);
+    /* All refusals come before the page tables change. */
+    if (status == TDM_OK) status = shift_check(ctx, seq, n_keep, n_discard, err);
+    if (status != TDM_OK || n_discard == 0) return status;
+    const int32_t n_tok = llm_kv_length(ctx->kv, seq);
+    if (ctx->window != NULL) notes_shift(ctx, seq, n_keep, n_discard, n_tok);
+    if (!llm_window_survives(ctx, seq, n_keep, n_discard)) { /* compute all again */
+        llm_tables_truncate(ctx, seq, 0);
+        return tokens_redo(ctx, seq, seq, 0, n_tok - n_discard, err);
+    }
+    status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
+    if (status == TDM_OK && ctx->window != NULL) {
+        status = llm_kv_shift(ctx->window, seq, n_keep, n_discard, &window_jobs, err);
+        llm_window_move_mark(ctx, seq, n_keep, n_discard);
+    }
+    if (status == TDM_OK) status = class_shift(ctx, LLM_CLASS_ALL, &jobs, err);
+    if (status == TDM_OK && ctx->window != NULL)
+        status = class_shift(ctx, LLM_CLASS_WINDOW, &window_jobs, err);
     /* After a failure of a device the contents of the pages are unknown. Empty the sequence instead
      * of continuing with wrong data. */
-    if (status != TDM_OK) llm_kv_truncate(ctx->kv, seq, 0, NULL);
+    if (status != TDM_OK) llm_tables_truncate(ctx, seq, 0);
     return status;
 }
 
 /* ---- Export and import ---- */
 
 /* The jobs for tokens first .. first+n_row-1 of a sequence; at most one per token. */
-static int32_t range_jobs(const llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
+static int32_t range_jobs(const llm_kv *kv, int32_t seq, int32_t first, int32_t n_row,
                           tdm_page_job *jobs) {
-    const tdm_page_entry *entries = llm_kv_entries(ctx->kv, seq);
-    int32_t n_entry = llm_kv_entry_count(ctx->kv, seq), n_job = 0;
+    const tdm_page_entry *entries = llm_kv_entries(kv, seq);
+    int32_t n_entry = llm_kv_entry_count(kv, seq), n_job = 0;
     for (int32_t e = 0; e < n_entry; e++) {
         int32_t from = entries[e].base_pos > first ? entries[e].base_pos : first;
         int32_t to = entries[e].base_pos + entries[e].count;
@@ -326,9 +465,25 @@ tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t 
     return TDM_OK;
 }
 
+int32_t llm_context_window_first(const llm_context *ctx, int32_t seq) {
+    return ctx->window != NULL ? llm_kv_first(ctx->window, seq) : 0;
+}
+
+bool llm_context_has_window(const llm_context *ctx) {
+    return ctx->window != NULL;
+}
+
+bool llm_context_window_suffices(const llm_context *ctx, int32_t n_tok, int32_t window_first) {
+    return window_first == 0 ||
+           (window_first <= n_tok && window_first <= n_tok - ctx->n_window + 1);
+}
+
+int32_t llm_context_free_pages(const llm_context *ctx) {
+    return llm_kv_free_count(ctx->kv) + (ctx->window != NULL ? llm_kv_free_count(ctx->window) : 0);
+}
+
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err) {
-    static const llm_step_shape no_shape = {0};
     tdm_page_job jobs[LLM_STATE_CHUNK];
     tdm_status status = seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
@@ -336,20 +491,40 @@ tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first,
         first > llm_kv_length(ctx->kv, seq) - n_row)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "export: tokens %d to %d of %d", first,
                         first + n_row - 1, llm_kv_length(ctx->kv, seq));
-    llm_plan *plan = NULL;
-    int32_t n_job = range_jobs(ctx, seq, first, n_row, jobs);
-    status = llm_plan_get(ctx, LLM_PLAN_EXPORT, &no_shape, &plan, err);
-    if (status == TDM_OK) status = jobs_fill(ctx, plan, jobs, n_job, err);
-    if (status != TDM_OK) return status;
-    int32_t n_io = rows_map(ctx, plan, n_row, rows_out);
-    tdm_io input = step_input(ctx, plan);
-    return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, n_io, err);
+    const row_range range = {first, n_row, llm_context_window_first(ctx, seq)};
+    int32_t n_job = range_jobs(ctx->kv, seq, first, n_row, jobs);
+    status = rows_move(ctx, LLM_PLAN_EXPORT, LLM_CLASS_ALL, &range, jobs, n_job, rows_out, err);
+    if (status != TDM_OK || ctx->window == NULL || first + n_row <= range.window_first)
+        return status;
+    n_job = range_jobs(ctx->window, seq, first, n_row, jobs);
+    status = rows_move(ctx, LLM_PLAN_EXPORT, LLM_CLASS_WINDOW, &range, jobs, n_job, rows_out, err);
+    rows_clear(ctx, &range, rows_out);
+    return status;
+}
+
+void llm_context_import_begin(llm_context *ctx, int32_t seq, int32_t window_first) {
+    if (ctx->window != NULL) llm_kv_skip(ctx->window, seq, window_first);
+}
+
+void llm_context_import_tokens(llm_context *ctx, int32_t seq, const int32_t *tokens) {
+    if (ctx->tokens == NULL) return;
+    const size_t n = (size_t)llm_kv_length(ctx->kv, seq), at = (size_t)seq * (size_t)ctx->n_ctx;
+    memcpy(ctx->tokens + at, tokens, n * sizeof *tokens);
+    memset(ctx->roles + at, TDM_ROLE_GENERATED, n);
+}
+
+/* Imports the rows of a range into the pages of one class that the sequence has been given. */
+static tdm_status class_import(llm_context *ctx, int32_t cls, int32_t seq, const row_range *r,
+                               const void *rows, tdm_error *err) {
+    tdm_page_job jobs[LLM_STATE_CHUNK];
+    const llm_kv *kv = cls == LLM_CLASS_WINDOW ? ctx->window : ctx->kv;
+    const int32_t n_job = range_jobs(kv, seq, r->first, r->n_row, jobs);
+    return rows_move(ctx, LLM_PLAN_IMPORT, cls, r, jobs, n_job, (void *)(uintptr_t)rows,
+                     err); /* only read */
 }
 
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err) {
-    static const llm_step_shape no_shape = {0};
-    tdm_page_job jobs[LLM_STATE_CHUNK];
     tdm_status status = seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
     int32_t first = llm_kv_length(ctx->kv, seq);
@@ -358,16 +533,21 @@ tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row,
                         "import: %d tokens behind %d do not fit a context of %d; raise ctx-size",
                         n_row, first, ctx->n_ctx);
     llm_plan *plan = NULL;
-    status = llm_plan_get(ctx, LLM_PLAN_IMPORT, &no_shape, &plan, err);
+    row_range range = {first, n_row, 0};
+    status = class_plan_get(ctx, LLM_PLAN_IMPORT, LLM_CLASS_ALL, &plan, err);
     if (status == TDM_OK) status = llm_kv_append(ctx->kv, seq, n_row, ctx->cells, err);
-    if (status != TDM_OK) return status;
-    int32_t n_job = range_jobs(ctx, seq, first, n_row, jobs);
-    status = jobs_fill(ctx, plan, jobs, n_job, err);
-    if (status == TDM_OK) {
-        int32_t n_io = rows_map(ctx, plan, n_row, (void *)(uintptr_t)rows); /* only read */
-        ctx->row_io[n_io] = step_input(ctx, plan);
-        status = tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
+    if (status == TDM_OK && ctx->window != NULL) {
+        /* Its length is beyond the other's while rows before the window come. */
+        range.window_first = llm_kv_length(ctx->window, seq);
+        const int32_t n_new = first + n_row - range.window_first;
+        if (n_new > 0) status = llm_kv_append(ctx->window, seq, n_new, ctx->window_cells, err);
     }
-    if (status != TDM_OK) llm_kv_truncate(ctx->kv, seq, first, NULL);
+    if (status == TDM_OK) status = class_import(ctx, LLM_CLASS_ALL, seq, &range, rows, err);
+    if (status == TDM_OK && ctx->window != NULL && first + n_row > range.window_first)
+        status = class_import(ctx, LLM_CLASS_WINDOW, seq, &range, rows, err);
+    if (status == TDM_OK)
+        llm_window_trim(ctx, seq);
+    else
+        llm_tables_truncate(ctx, seq, first);
     return status;
 }

@@ -21,6 +21,10 @@
  * again. */
 #define LLM_MAX_DRAFT_SNAPSHOTS 16
 
+/* Tokens that a sequence keeps before its window: it can lose so many of its last ones without
+ * computing others again, as drafts need. */
+#define LLM_WINDOW_SLACK 64
+
 /* The smallest capacity of page tables. */
 #define LLM_MIN_ENTRIES 16
 
@@ -54,6 +58,8 @@ struct llm_context {
     llm_model *model;
     tdm_scratch *scratch;
     llm_kv *kv;
+    llm_kv *window;   /* page tables of LLM_CLASS_WINDOW; NULL = there is one class */
+    int32_t n_window; /* tokens that its layers see; 0 without */
     llm_cache_shape cache;
     int32_t n_state;     /* LLM_STATE_KINDS * n_layer; layers lack some of them */
     uint64_t *page_size; /* [n_state] 0 = the layer has no such state */
@@ -61,8 +67,11 @@ struct llm_context {
     int32_t *state_mem;  /* [n_state] index into the buffers of the store */
     uint64_t *state_off; /* [n_state] in that buffer */
     llm_slots *slots;    /* of recurrent states; NULL = no layer has any */
-    int32_t *tokens;     /* [n_seq][n_ctx] of the sequences, to recompute states; NULL without */
+    int32_t *tokens;     /* [n_seq][n_ctx] of the sequences, to compute them again; NULL without
+                            slots and window */
     uint8_t *roles;      /* [n_seq][n_ctx] likewise: tdm_role */
+    int32_t *marks;      /* [n_seq] a length that the sequence can go back to; -1 = none; NULL
+                            without window */
     int32_t *last_added; /* [n_seq] tokens that the last batch appended; NULL without slots */
     llm_store store;     /* cache buffers */
     uint64_t cache_size;
@@ -70,17 +79,18 @@ struct llm_context {
     int32_t n_entry; /* largest capacity of page tables in plans; grows by doubling */
     llm_plan plans[LLM_MAX_PLANS];
     int32_t n_plan;
-    uint64_t clock;      /* counts plan uses, for eviction */
-    int32_t *step;       /* the step block under construction */
-    size_t step_size;    /* bytes allocated */
-    int32_t *cells;      /* [n_ubatch] of the step's tokens */
-    int32_t *order;      /* [n_ubatch] token of the batch that each token of the step is */
-    int32_t *row_of;     /* [n_ubatch] row of logits of each token of the ubatch */
-    int32_t n_candidate; /* of later batches; 0 = whole rows of logits */
-    float *logits;       /* [n_row][row_len] */
-    int32_t *candidates; /* [n_row][row_len] tokens of the logits; unused where rows are whole */
-    int64_t *logits_at;  /* [row_room] row of each wanted token of the last batch */
-    int64_t logits_room; /* elements allocated */
+    uint64_t clock;        /* counts plan uses, for eviction */
+    int32_t *step;         /* the step block under construction */
+    size_t step_size;      /* bytes allocated */
+    int32_t *cells;        /* [n_ubatch] of the step's tokens */
+    int32_t *window_cells; /* likewise, of LLM_CLASS_WINDOW */
+    int32_t *order;        /* [n_ubatch] token of the batch that each token of the step is */
+    int32_t *row_of;       /* [n_ubatch] row of logits of each token of the ubatch */
+    int32_t n_candidate;   /* of later batches; 0 = whole rows of logits */
+    float *logits;         /* [n_row][row_len] */
+    int32_t *candidates;   /* [n_row][row_len] tokens of the logits; unused where rows are whole */
+    int64_t *logits_at;    /* [row_room] row of each wanted token of the last batch */
+    int64_t logits_room;   /* elements allocated */
     int64_t candidate_room;
     int64_t row_room;
     bool gives_hidden;     /* batches give hidden states */
@@ -97,6 +107,8 @@ struct llm_context {
     int32_t n_logits;   /* its wanted tokens */
     tdm_page_job *jobs; /* [2 * max_job] */
     int32_t max_job;
+    tdm_page_job *window_jobs; /* [2 * max_window_job] of LLM_CLASS_WINDOW */
+    int32_t max_window_job;
     tdm_io *row_io; /* [2 * n_layer + 1] for export and import */
     int32_t epoch;
     llm_progress_fn progress;
@@ -109,6 +121,30 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
 /* LLM_HIDDEN_* of the context's steps. */
 int32_t llm_context_hidden_kind(const llm_context *ctx);
+/* Decides whether the model's windows have a class, and its pages; allocates nothing. */
+void llm_window_measure(llm_context *ctx, const llm_model *model, const llm_context_params *params);
+/* The page tables of the class, where there is one. llm_window_destroy frees them, after a failure
+ * too. */
+tdm_status llm_window_create(llm_context *ctx, tdm_error *err);
+void llm_window_destroy(llm_context *ctx);
+/* Whether the layers with a window have all that a sequence of n_tok of its tokens needs. */
+bool llm_window_reaches(const llm_context *ctx, int32_t seq, int32_t n_tok);
+/* The largest known length, at most n_tok, that a sequence can go back to. */
+int32_t llm_window_return(const llm_context *ctx, int32_t seq, int32_t n_tok);
+/* Before a batch appends n_added tokens to a sequence, of which the first has `role`: makes its
+ * length the mark, where it may be needed again. */
+void llm_window_mark(llm_context *ctx, int32_t seq, int32_t n_added, tdm_role role);
+/* Gives back the pages of tokens that are not kept. */
+void llm_window_trim(llm_context *ctx, int32_t seq);
+/* Whether a shift is possible in the page table of the class, and leaves all that its layers
+ * need. */
+bool llm_window_survives(const llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard);
+/* After a shift: the mark moves with its tokens. */
+void llm_window_move_mark(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard);
+/* Bytes of cached rows that a step of n_tok tokens behind n_past others reads. */
+double llm_context_read_size(const llm_context *ctx, int32_t n_past, int32_t n_tok);
+/* Shortens both page tables of a sequence. */
+void llm_tables_truncate(llm_context *ctx, int32_t seq, int32_t n_tok);
 /* Appends tokens like llm_context_decode, without a check and without effect on earlier logits
  * where none are wanted. After a failure the sequences are as before. */
 tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err);

@@ -64,7 +64,9 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
     }
     for (int32_t l = 0; l < g->model->hparams.n_layer; l++) {
         if (plan->rows != NULL) plan->rows[2 * l] = plan->rows[2 * l + 1] = -1;
-        if (!llm_layer_has_cache(&g->model->specs[l])) continue;
+        if (!llm_layer_has_cache(&g->model->specs[l]) ||
+            llm_cache_class(g->model, g->cache, l) != plan->shape.cls)
+            continue;
         int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
         const tdm_kv_desc own = llm_cache_layer_desc(g->model, &g->cache->desc, l), *d = &own;
         if (plan->kind == LLM_PLAN_SHIFT) {
@@ -97,8 +99,11 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
 static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_plan *plan,
                               tdm_graph **graph_out, tdm_error *err) {
     const llm_step_shape *s = &plan->shape;
-    tdm_step_caps caps = {s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, 1, ctx->cache.n_slot > 0};
-    if (plan->kind != LLM_PLAN_FORWARD) caps = (tdm_step_caps){0, 0, 0, 0, LLM_STATE_CHUNK, 1};
+    const int32_t n_class = ctx->cache.n_page_window > 0 ? LLM_CLASS_COUNT : 1;
+    tdm_step_caps caps = {
+        s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, n_class, ctx->cache.n_slot > 0};
+    if (plan->kind != LLM_PLAN_FORWARD)
+        caps = (tdm_step_caps){0, 0, 0, 0, LLM_STATE_CHUNK, n_class};
     tdm_status status = tdm_step_layout(&caps, &plan->header, err);
     if (status == TDM_OK) status = tdm_builder_create(&g->b, err);
     if (status != TDM_OK) return status;
@@ -137,9 +142,9 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
     for (int32_t i = 0; with_cache && i < ctx->n_state; i++) {
         if (g->state_value[i] < 0) continue;
         const bool is_rows = i / m->hparams.n_layer == LLM_STATE_ROWS;
+        const int64_t n = is_rows ? llm_cache_page_count(m, &ctx->cache, i) : ctx->cache.n_slot;
         slots[tdm_graph_value(graph, g->state_value[i])->slot] = (tdm_slot_mem){
-            ctx->store.mems[ctx->state_mem[i]], ctx->state_off[i],
-            ctx->page_size[i] * (uint64_t)(is_rows ? ctx->cache.n_page : ctx->cache.n_slot)};
+            ctx->store.mems[ctx->state_mem[i]], ctx->state_off[i], ctx->page_size[i] * (uint64_t)n};
     }
     *slots_out = slots;
     return TDM_OK;

@@ -152,10 +152,10 @@ static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const
         const llm_state_kind kind = (llm_state_kind)(i / n_layer);
         tdm_kv_desc desc;
         tdm_partition partition;
-        uint64_t each = page_size, n = (uint64_t)ctx->cache.n_page;
+        uint64_t each = page_size, n = (uint64_t)ctx->cache.n_slot;
         if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
         const bool is_rows = kind == LLM_STATE_ROWS;
-        if (!is_rows) n = (uint64_t)ctx->cache.n_slot;
+        if (is_rows) n = (uint64_t)llm_cache_page_count(m, &ctx->cache, i);
         if (!is_rows || (page_size > 0 && desc.n_head_kv != ctx->cache.desc.n_head_kv)) {
             if (tdm_open_device_kv_page_size(dev, &desc, &each, NULL) != TDM_OK) each = 0;
         }
@@ -265,6 +265,25 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
     }
     tdm_graph_free(graph);
     kept_end(&k);
+    free(ctx);
+    return status;
+}
+
+tdm_status llm_model_window_report(const llm_model *m, const llm_context_params *params,
+                                   llm_window_report *report_out, tdm_error *err) {
+    *report_out = (llm_window_report){0};
+    llm_context *ctx = calloc(1, sizeof *ctx);
+    if (ctx == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    const tdm_status status = llm_context_measure(ctx, m, params, err);
+    if (status == TDM_OK && ctx->cache.n_page_window > 0) {
+        ctx->model = (llm_model *)(uintptr_t)m; /* only read */
+        const size_t all = llm_context_rows_size_at(ctx, 0, 1, 0);
+        report_out->n_tok = ctx->cache.n_page_window * ctx->cache.desc.page_len;
+        report_out->size =
+            (all - llm_context_rows_size_at(ctx, 0, 1, 1)) * (uint64_t)report_out->n_tok;
+        for (int32_t l = 0; l < m->hparams.n_layer; l++)
+            report_out->n_layer += llm_layer_has_window(&m->specs[l]);
+    }
     free(ctx);
     return status;
 }

@@ -26,6 +26,16 @@ tdm_status llm_model_report(const llm_model *model, tdm_open_device *dev,
                             const llm_context_params *params, int32_t n_tok, int32_t n_out,
                             tdm_split_report *report, tdm_error *err);
 
+/* What the layers with a window keep in a context of `params` (NULL = the defaults). */
+typedef struct llm_window_report {
+    int32_t n_layer; /* that keep fewer tokens than the others; 0 = there are none */
+    int64_t n_tok;   /* tokens for which each has room, of all sequences together */
+    uint64_t size;   /* bytes of their rows of so many tokens, in canonical form */
+} llm_window_report;
+/* Fails as llm_context_create where a parameter is out of range. [setup] */
+tdm_status llm_model_window_report(const llm_model *model, const llm_context_params *params,
+                                   llm_window_report *report_out, tdm_error *err);
+
 /* Several devices that run the stages of a step in turn: each runs the nodes that read its weights
  * and cache. */
 typedef struct llm_turns {

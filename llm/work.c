@@ -41,7 +41,7 @@ tdm_status llm_context_work(const llm_context *ctx, int32_t n_tok, int32_t n_out
     if (status != TDM_OK) return status;
     for (int32_t i = 0; i < graph->n_node; i++) node_add(&work, graph, tdm_graph_node(graph, i));
     tdm_graph_free(graph);
-    work.read_size += (double)llm_context_rows_size(ctx, 1) * ((double)n_past + n_tok);
+    work.read_size += llm_context_read_size(ctx, n_past, n_tok);
     *work_out = work;
     return TDM_OK;
 }

@@ -222,6 +222,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .gives_hidden = wish->gives_hidden,
         .gives_embeddings = wish->gives_embeddings,
         .is_cache_in_host = !runner_config_get_bool(config, "kv-offload"),
+        .is_window_whole = runner_config_get_bool(config, "swa-full"),
     };
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);

@@ -54,6 +54,16 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const tdm_kv_desc *desc, in
     return own;
 }
 
+int32_t llm_cache_class(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
+    const llm_layer_spec *s = &m->specs[layer];
+    return cache->n_page_window > 0 && llm_layer_has_window(s) ? LLM_CLASS_WINDOW : LLM_CLASS_ALL;
+}
+
+int64_t llm_cache_page_count(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
+    return llm_cache_class(m, cache, layer) == LLM_CLASS_WINDOW ? cache->n_page_window
+                                                                : cache->n_page;
+}
+
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
     return llm_cache_rows_partition(model, layer);
 }
@@ -61,10 +71,12 @@ tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     if (g->state_value[layer] < 0) {
         char name[32];
-        const tdm_kv_desc desc = llm_cache_layer_desc(g->model, &g->cache->desc, layer);
+        tdm_kv_desc desc = llm_cache_layer_desc(g->model, &g->cache->desc, layer);
+        desc.cls = llm_cache_class(g->model, g->cache, layer);
         snprintf(name, sizeof name, "blk.%d.kv", layer);
-        g->state_value[layer] = tdm_build_state(g->b, name, &desc, g->cache->page_size[layer],
-                                                g->cache->n_page, &g->state_kv[layer]);
+        g->state_value[layer] =
+            tdm_build_state(g->b, name, &desc, g->cache->page_size[layer],
+                            llm_cache_page_count(g->model, g->cache, layer), &g->state_kv[layer]);
         tdm_partition partition = llm_cache_partition(g->model, layer);
         tdm_build_set_partition(g->b, g->state_value[layer], tdm_build_partition(g->b, &partition),
                                 0);
@@ -212,7 +224,7 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
                               shape->n_out,
                               shape->n_entry,
                               0,
-                              1,
+                              cache->n_page_window > 0 ? LLM_CLASS_COUNT : 1,
                               llm_model_is_recurrent(m)};
         g.step = tdm_build_step(b, &caps);
         llm_layers_maker.build(&g, shape);

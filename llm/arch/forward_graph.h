@@ -24,6 +24,7 @@ typedef struct llm_step_shape {
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
     int32_t has_hidden;  /* LLM_HIDDEN_*: of every token, or (a layer that drafts) of those with
                            logits. An encoder always gives those of every token, and no logits */
+    int32_t cls;         /* of a plan that moves cached rows: of which class of caches */
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
@@ -35,11 +36,19 @@ typedef enum llm_state_kind {
     LLM_STATE_KINDS
 } llm_state_kind;
 
+/* Classes of caches: each has pages and page tables of its own (tandem/step.h). */
+enum {
+    LLM_CLASS_ALL = 0,    /* of layers that see all tokens; all layers where there is one class */
+    LLM_CLASS_WINDOW = 1, /* of layers with a window, which keep the last tokens only */
+    LLM_CLASS_COUNT
+};
+
 /* The cache of a context. */
 typedef struct llm_cache_shape {
     tdm_kv_desc desc; /* what the caches of all layers share, and most heads of a layer;
                          llm_cache_layer_desc has the rest */
     int64_t n_page;
+    int64_t n_page_window;        /* of LLM_CLASS_WINDOW; 0 = there is no such class */
     tdm_open_device *const *devs; /* asked for the size of slots, the first that keeps them; NULL =
                                      slots have their canonical size */
     int32_t n_dev;
@@ -60,6 +69,10 @@ void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
 /* The description of one layer's cache: the same, with the layer's own rotation and heads. */
 tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc, int32_t layer);
+
+/* The class of a layer's cache, and its pages. */
+int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
+int64_t llm_cache_page_count(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 
 /* How a group cuts the cache of a layer. */
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer);

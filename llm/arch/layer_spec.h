@@ -86,4 +86,9 @@ static inline bool llm_layer_has_cache(const llm_layer_spec *s) {
     return s->mixer <= LLM_MIXER_LATENT_WIDE;
 }
 
+/* Whether these are read by tokens within a window only. */
+static inline bool llm_layer_has_window(const llm_layer_spec *s) {
+    return llm_layer_has_cache(s) && s->window > 0;
+}
+
 #endif

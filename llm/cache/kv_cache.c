@@ -3,7 +3,8 @@
  * kv_cache.c: pages, their users, and the page tables of the sequences. Moves no bytes.
  *
  * Between calls, this holds:
- *  - The entries of a sequence follow one another from position 0 without a gap. None is empty.
+ *  - The positions of a sequence's entries rise, and none is empty. There are gaps only where tokens
+ *    were forgotten or skipped.
  *  - Entries of a sequence that name the same page are neighbours. Their slots rise, with at least
  *    one unused slot between two entries (only a shift cuts an entry, and it removes tokens there).
  *  - n_user[page] is the number of sequences, not of entries, that name the page.
@@ -146,6 +147,7 @@ int32_t llm_kv_max_jobs(const llm_kv *kv) {
 static int32_t tail_room(const llm_kv *kv, int32_t seq) {
     if (kv->seqs[seq].n_entry == 0) return 0;
     const tdm_page_entry *last = table(kv, seq) + kv->seqs[seq].n_entry - 1;
+    if (last->base_pos + last->count < kv->seqs[seq].n_tok) return 0; /* the last are forgotten */
     return kv->n_user[last->page] == 1 ? kv->page_len - last->first - last->count : 0;
 }
 
@@ -202,10 +204,57 @@ tdm_status llm_kv_truncate(llm_kv *kv, int32_t seq, int32_t n_tok, tdm_error *er
     }
     if (s->n_entry > 0) {
         tdm_page_entry *last = table(kv, seq) + s->n_entry - 1;
-        last->count = n_tok - last->base_pos;
+        if (last->count > n_tok - last->base_pos) last->count = n_tok - last->base_pos;
     }
     s->n_tok = n_tok;
     return TDM_OK;
+}
+
+/* ---- Tables with gaps ---- */
+
+int32_t llm_kv_free_count(const llm_kv *kv) {
+    return kv->n_free;
+}
+
+void llm_kv_forget(llm_kv *kv, int32_t seq, int32_t from, int32_t to) {
+    if (!has_seq(kv, seq) || from >= to) return;
+    kv_seq *s = &kv->seqs[seq];
+    tdm_page_entry *entries = table(kv, seq);
+    int32_t n = 0;
+    for (int32_t i = 0, end; i < s->n_entry; i = end) {
+        for (end = i + 1; end < s->n_entry && entries[end].page == entries[i].page;) end++;
+        const tdm_page_entry *last = &entries[end - 1];
+        if (entries[i].base_pos >= from && last->base_pos + last->count <= to) {
+            page_leave(kv, entries[i].page);
+            continue;
+        }
+        for (int32_t e = i; e < end; e++) entries[n++] = entries[e];
+    }
+    s->n_entry = n;
+}
+
+void llm_kv_skip(llm_kv *kv, int32_t seq, int32_t n_tok) {
+    if (has_seq(kv, seq) && n_tok > kv->seqs[seq].n_tok) kv->seqs[seq].n_tok = n_tok;
+}
+
+bool llm_kv_holds(const llm_kv *kv, int32_t seq, int32_t from, int32_t to) {
+    if (!has_seq(kv, seq)) return false;
+    const tdm_page_entry *entries = table(kv, seq);
+    for (int32_t i = 0; i < kv->seqs[seq].n_entry && from < to && entries[i].base_pos <= from; i++)
+        if (entries[i].base_pos + entries[i].count > from)
+            from = entries[i].base_pos + entries[i].count;
+    return from >= to;
+}
+
+int32_t llm_kv_first(const llm_kv *kv, int32_t seq) {
+    if (!has_seq(kv, seq)) return 0;
+    const tdm_page_entry *entries = table(kv, seq);
+    int32_t first = kv->seqs[seq].n_tok;
+    for (int32_t i = kv->seqs[seq].n_entry - 1; i >= 0; i--) {
+        if (entries[i].base_pos + entries[i].count != first) break;
+        first = entries[i].base_pos;
+    }
+    return first;
 }
 
 tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_error *err) {
@@ -372,20 +421,32 @@ static int32_t shift_table(const kv_shift *shift, llm_kv_shift_jobs *jobs) {
     return n_entry;
 }
 
-tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
-                        llm_kv_shift_jobs *jobs, tdm_error *err) {
-    jobs->n_copy = jobs->n_shift = 0;
-    tdm_status status = seq_check(kv, seq, err);
+/* Fills in and checks a shift. */
+static tdm_status shift_begin(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
+                              int32_t max_job, kv_shift *shift_out, tdm_error *err) {
+    const tdm_status status = seq_check(kv, seq, err);
     if (status != TDM_OK) return status;
-    kv_seq *s = &kv->seqs[seq];
-    if (n_keep < 0 || n_discard < 0 || (int64_t)n_keep + n_discard > s->n_tok)
+    if (n_keep < 0 || n_discard < 0 || (int64_t)n_keep + n_discard > kv->seqs[seq].n_tok)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
                         "sequence %d: shift that keeps %d tokens and discards %d of %d", seq,
-                        n_keep, n_discard, s->n_tok);
-    if (n_discard == 0) return TDM_OK;
-    const kv_shift shift = {kv, seq, n_keep, n_keep + n_discard, n_discard};
-    status = shift_check(&shift, jobs->max_job, err);
-    if (status != TDM_OK) return status;
+                        n_keep, n_discard, kv->seqs[seq].n_tok);
+    *shift_out = (kv_shift){kv, seq, n_keep, n_keep + n_discard, n_discard};
+    return n_discard == 0 ? TDM_OK : shift_check(shift_out, max_job, err);
+}
+
+tdm_status llm_kv_shift_check(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
+                              tdm_error *err) {
+    kv_shift shift;
+    return shift_begin(kv, seq, n_keep, n_discard, kv->max_entry, &shift, err);
+}
+
+tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
+                        llm_kv_shift_jobs *jobs, tdm_error *err) {
+    kv_shift shift;
+    jobs->n_copy = jobs->n_shift = 0;
+    const tdm_status status = shift_begin(kv, seq, n_keep, n_discard, jobs->max_job, &shift, err);
+    if (status != TDM_OK || n_discard == 0) return status;
+    kv_seq *s = &kv->seqs[seq];
     shift_release_pages(&shift);
     s->n_entry = shift_table(&shift, jobs);
     s->n_tok -= n_discard;

@@ -5,7 +5,8 @@
  * context (context.h) runs through its graphs.
  *
  * The cache is a pool of pages of page_len slots. A sequence is a list of entries
- * {page, first, count, base_pos} whose positions follow one another from 0 without a gap. Entries
+ * {page, first, count, base_pos} whose positions follow one another from 0 without a gap, except
+ * for the tokens that llm_kv_forget and llm_kv_skip leave out. Entries
  * of several sequences may name the same page; the cache counts how many sequences do. A page is
  * written only while that count is one, and only in slots behind all that is stored in it. Three
  * rules follow:
@@ -17,6 +18,8 @@
  */
 #ifndef LLM_KV_CACHE_H
 #define LLM_KV_CACHE_H
+
+#include <stdbool.h>
 
 #include "tandem/step.h"
 
@@ -35,6 +38,9 @@ int32_t llm_kv_length(const llm_kv *kv, int32_t seq);
  * left in its last page. 0 if there is no such sequence. */
 int64_t llm_kv_room(const llm_kv *kv, int32_t seq);
 
+/* Pages that no sequence uses. */
+int32_t llm_kv_free_count(const llm_kv *kv);
+
 /* Finds cells for the next n_tok tokens of a sequence: cells_out[n_tok] = page * page_len + slot.
  * TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size, or
  * fewer sequences); nothing has changed then. */
@@ -44,6 +50,17 @@ tdm_status llm_kv_append(llm_kv *kv, int32_t seq, int32_t n_tok, int32_t *cells_
 /* Keeps the first n_tok tokens of a sequence and frees the pages that only the others used. No-op
  * if the sequence is not longer. */
 tdm_status llm_kv_truncate(llm_kv *kv, int32_t seq, int32_t n_tok, tdm_error *err);
+
+/* Frees the pages of a sequence that hold only tokens at positions from .. to-1. Its length stays,
+ * and its table lacks these tokens from then on. */
+void llm_kv_forget(llm_kv *kv, int32_t seq, int32_t from, int32_t to);
+/* Lengthens a sequence to n_tok tokens without pages: its table lacks the new ones. No-op if it is
+ * not shorter. */
+void llm_kv_skip(llm_kv *kv, int32_t seq, int32_t n_tok);
+/* Whether the table of a sequence has all tokens at positions from .. to-1. */
+bool llm_kv_holds(const llm_kv *kv, int32_t seq, int32_t from, int32_t to);
+/* The position from which on the table has all tokens of a sequence. */
+int32_t llm_kv_first(const llm_kv *kv, int32_t seq);
 
 /* Makes the empty sequence dst hold the first n_tok tokens of src by sharing their pages. */
 tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_error *err);
@@ -70,6 +87,9 @@ typedef struct llm_kv_shift_jobs {
  * before its tokens do. */
 tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
                         llm_kv_shift_jobs *jobs, tdm_error *err);
+/* Whether llm_kv_shift with these numbers succeeds; else its failure. Changes nothing. */
+tdm_status llm_kv_shift_check(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
+                              tdm_error *err);
 /* Jobs of each kind that a shift has at most. */
 int32_t llm_kv_max_jobs(const llm_kv *kv);
 

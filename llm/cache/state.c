@@ -9,8 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The last byte is the version of the format. */
-static const char magic[8] = {'T', 'D', 'M', 'S', 'T', 'A', 'T', '1'};
+/* The last byte is the version of the format. Files of WINDOWED have, behind the header, the first
+ * token that layers with a window have rows of (i32); in files of WHOLE they have all. */
+enum { MAGIC_LEN = 8, WHOLE = '1', WINDOWED = '2' };
+static const char magic[MAGIC_LEN - 1] = {'T', 'D', 'M', 'S', 'T', 'A', 'T'};
 
 /* All that must be equal for the rows to have the same meaning, and the number of tokens. Without
  * padding, so that headers are compared and written as bytes. */
@@ -86,10 +88,12 @@ static tdm_status rows_write(llm_context *ctx, int32_t seq, int32_t n_tok, state
     tdm_status status = TDM_OK;
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
+    const int32_t window_first = llm_context_window_first(ctx, seq);
     for (int32_t at = 0; at < n_tok && status == TDM_OK; at += LLM_STATE_CHUNK) {
         int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
+        const size_t size = llm_context_rows_size_at(ctx, at, n, window_first);
         status = llm_context_export_rows(ctx, seq, at, n, rows, err);
-        if (status == TDM_OK) status = file_write(f, rows, llm_context_rows_size(ctx, n), err);
+        if (status == TDM_OK) status = file_write(f, rows, size, err);
     }
     free(rows);
     return status;
@@ -110,8 +114,13 @@ static tdm_status slot_write(llm_context *ctx, int32_t seq, state_file *f, tdm_e
 static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
                               state_file *f, tdm_error *err) {
     state_header h = header_of(ctx, n_tok);
+    const int32_t window_first = llm_context_window_first(ctx, seq);
+    const char version = window_first > 0 ? WINDOWED : WHOLE;
     tdm_status status = file_write(f, magic, sizeof magic, err);
+    if (status == TDM_OK) status = file_write(f, &version, 1, err);
     if (status == TDM_OK) status = file_write(f, &h, sizeof h, err);
+    if (status == TDM_OK && window_first > 0)
+        status = file_write(f, &window_first, sizeof window_first, err);
     if (status == TDM_OK) status = file_write(f, tokens, (size_t)n_tok * sizeof *tokens, err);
     if (status == TDM_OK) status = rows_write(ctx, seq, n_tok, f, err);
     if (status == TDM_OK) status = slot_write(ctx, seq, f, err);
@@ -211,8 +220,9 @@ static tdm_status header_check(const llm_context *ctx, const state_header *h, co
 typedef struct state_load {
     const int32_t *prompt; /* [n_prompt]; NULL = all */
     int32_t n_prompt;
-    int32_t *tokens; /* all: the ids, [n_keep] */
-    int32_t n_keep;  /* tokens whose rows are taken */
+    int32_t *tokens;      /* all: the ids, [n_keep] */
+    int32_t n_keep;       /* tokens whose rows are taken */
+    int32_t window_first; /* of the file */
 } state_load;
 
 static tdm_status tokens_read(const llm_context *ctx, state_file *f, int32_t n_tok,
@@ -245,17 +255,19 @@ static tdm_status tokens_read(const llm_context *ctx, state_file *f, int32_t n_t
     return TDM_OK;
 }
 
-static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_t n_keep,
+static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, const state_load *load,
                             state_file *f, tdm_error *err) {
+    const int32_t n_keep = load->n_keep, window_first = load->window_first;
     tdm_status status = TDM_OK;
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
+    if (n_keep > 0) llm_context_import_begin(ctx, seq, window_first);
     for (int32_t at = 0; at < n_tok && status == TDM_OK; at += LLM_STATE_CHUNK) {
         int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
         int32_t n_taken = n_keep - at < n ? n_keep - at : n;
-        status = file_read(f, rows, llm_context_rows_size(ctx, n), err);
+        status = file_read(f, rows, llm_context_rows_size_at(ctx, at, n, window_first), err);
         if (status != TDM_OK || n_taken <= 0) continue;
-        if (n_taken < n) llm_context_rows_shorten(ctx, rows, n, n_taken);
+        if (n_taken < n) llm_context_rows_shorten(ctx, rows, at, n, n_taken, window_first);
         status = llm_context_import_rows(ctx, seq, n_taken, rows, err);
     }
     free(rows);
@@ -276,30 +288,54 @@ static tdm_status slot_read(llm_context *ctx, int32_t seq, state_file *f, const 
     return status;
 }
 
-static tdm_status magic_check(const char found[sizeof magic], const char *path, tdm_error *err) {
-    if (memcmp(found, magic, sizeof magic) == 0) return TDM_OK;
-    if (memcmp(found, magic, sizeof magic - 1) == 0 && found[7] > ' ' && found[7] <= '~')
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s: a state file of version %c, this program reads version %c; use the "
-                        "program that saved it, or remove the file",
-                        path, found[7], magic[7]);
-    return tdm_fail(err, TDM_DATA_LOSS, "%s: not a state file; give another name", path);
+static tdm_status magic_check(const char found[MAGIC_LEN], const char *path, tdm_error *err) {
+    const char version = found[MAGIC_LEN - 1];
+    if (memcmp(found, magic, sizeof magic) != 0 || version <= ' ' || version > '~')
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: not a state file; give another name", path);
+    if (version == WHOLE || version == WINDOWED) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s: a state file of version %c, this program reads versions %c and %c; use "
+                    "the program that saved it, or remove the file",
+                    path, version, WHOLE, WINDOWED);
+}
+
+/* Where the windows of the file begin. */
+static tdm_status window_read(const llm_context *ctx, state_file *f, int32_t n_tok,
+                              state_load *load, tdm_error *err) {
+    tdm_status status = file_read(f, &load->window_first, sizeof load->window_first, err);
+    if (status != TDM_OK) return status;
+    if (!llm_context_has_window(ctx))
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: saved without the rows before the windows of attention, which this "
+                        "context keeps; set swa-full = no and a larger ctx-size, or remove the "
+                        "file",
+                        f->path);
+    if (load->window_first < 1 || !llm_context_window_suffices(ctx, n_tok, load->window_first))
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; remove it", f->path);
+    return TDM_OK;
 }
 
 static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state_load *load,
                              tdm_error *err) {
-    char found[sizeof magic];
+    char found[MAGIC_LEN];
     state_header h;
     tdm_status status = file_read(f, found, sizeof found, err);
     if (status == TDM_OK) status = magic_check(found, f->path, err);
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
     if (status == TDM_OK) status = header_check(ctx, &h, f->path, err);
+    if (status == TDM_OK && found[MAGIC_LEN - 1] == WINDOWED)
+        status = window_read(ctx, f, h.n_tok, load, err);
     if (status == TDM_OK) status = tokens_read(ctx, f, h.n_tok, load, err);
+    /* A shorter sequence needs rows from further back. */
+    if (status == TDM_OK && !llm_context_window_suffices(ctx, load->n_keep, load->window_first))
+        load->n_keep = 0;
     /* Recurrent states are those behind the last token: a prompt has all of the tokens, or none is
      * taken. */
     if (status == TDM_OK && llm_context_slot_size(ctx) > 0 && load->n_keep < h.n_tok)
         load->n_keep = 0;
-    if (status == TDM_OK) status = rows_read(ctx, seq, h.n_tok, load->n_keep, f, err);
+    if (status == TDM_OK) status = rows_read(ctx, seq, h.n_tok, load, f, err);
+    if (status == TDM_OK && load->n_keep > 0)
+        llm_context_import_tokens(ctx, seq, load->prompt != NULL ? load->prompt : load->tokens);
     if (status == TDM_OK) status = slot_read(ctx, seq, f, load, err);
     if (status != TDM_OK) return status;
     uint64_t expected = f->hash, hash;

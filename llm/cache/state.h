@@ -6,6 +6,9 @@
  * The file, little-endian: "TDMSTAT1"; the header of state.c field by field; the token ids (i32);
  * then for every LLM_STATE_CHUNK tokens (the last chunk shorter), for each layer, the K rows and
  * the V rows of those tokens as stored: blocks of the cache's types, rotated if the header says so;
+ * chunks that lie wholly before the windows of attention that were saved have no rows in layers with
+ * a window, others zeros before them (the version is 2 then, and the first token in those windows
+ * follows the header);
  * then the recurrent states behind the last token (f32), where the model has them; last, an FNV-1a
  * hash of all before it (u64). The file does not depend on pages, devices or members.
  */
@@ -33,7 +36,8 @@ tdm_status llm_state_load(llm_context *ctx, int32_t seq, const char *path, int32
                           int32_t *n_tok_out, tdm_error *err);
 
 /* Reads only the longest prefix that the file's tokens have in common with prompt[n_prompt];
- * *n_tok_out = its length, 0 included. With recurrent states it is all of the file's tokens or 0.
+ * *n_tok_out = its length, 0 included. With recurrent states it is all of the file's tokens or 0,
+ * and with windows 0 where the file lacks what the prefix needs.
  * The whole file is checked. It may hold more tokens than the context has room for. Fails as
  * llm_state_load. [setup] */
 tdm_status llm_state_load_prefix(llm_context *ctx, int32_t seq, const char *path,

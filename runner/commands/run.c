@@ -194,11 +194,15 @@ static void timings_print(run *r, const runner_generation_params *params,
 static void profile_print(run *r, const runner_generation_result *result) {
     runner_terminal *terminal = r->app->terminal;
     llm_context_memory memory = llm_context_get_memory(r->session.ctx);
-    char cache[32], compute[32];
+    char cache[32], window[32], compute[32];
     runner_bytes_format(memory.cache, cache, sizeof cache);
+    runner_bytes_format(memory.window, window, sizeof window);
     runner_bytes_format(memory.compute, compute, sizeof compute);
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "memory      cache %s, compute %s", cache,
                           compute);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
+                          "cache       %s for windows, %d pages of all are free", window,
+                          (int)llm_context_free_pages(r->session.ctx));
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "%-18s %14s %24s", "counter", "in all",
                           "per token when steady");
     for (int i = 0; i < TDM_COUNTER_COUNT_; i++)

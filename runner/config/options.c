@@ -207,6 +207,13 @@ const runner_key runner_keys[] = {
      .help = "keep the cache in the memory of the devices that use it; no = in host memory, where "
              "the CPU computes attention for them"},
     {.topic = "Context and cache",
+     .name = "swa-full",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "no",
+     .sections = TOP_MODEL,
+     .help = "keep all tokens in layers with a sliding window, too; no = only those that may be "
+             "seen again"},
+    {.topic = "Context and cache",
      .name = "page-size",
      .type = RUNNER_KEY_INT,
      .default_value = "64",

@@ -461,8 +461,10 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     plan->is_group = tdm_open_device_is_group(session->dev);
     sheet *decode = malloc(2 * sizeof *decode), *prefill = decode + 1;
     if (decode == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
-    status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,
-                        !with_speed, decode, err);
+    status = llm_model_window_report(session->model, &request.params, &plan->window, err);
+    if (status == TDM_OK)
+        status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,
+                            !with_speed, decode, err);
     if (status == TDM_OK)
         status =
             sheet_fill(session, session->dev, &request.params, 0, 1, !with_speed, prefill, err);

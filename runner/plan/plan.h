@@ -31,6 +31,7 @@ typedef struct runner_plan {
     bool is_group;
     int32_t n_ctx, n_ubatch, n_seq;
     tdm_type type_k, type_v;
+    llm_window_report window;    /* the layers that keep the tokens of their window only */
     runner_plan_member *members; /* [n_member]; owned */
     int32_t n_member;
     int32_t n_extra; /* of them, the last: devices that hold only what override-tensor or kv-offload

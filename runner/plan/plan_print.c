@@ -186,7 +186,6 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     if (n_recurrent > 0)
         fprintf(out, "%-28s %5d %-7s %-20s %s\n", "recurrent state of a layer", (int)n_recurrent,
                 "f32", "", recurrent);
-    fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)n_cache, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
         fprintf(out, "whole on '%s'\n", tdm_open_device_name(p->devs[p->cache_dev]));
@@ -196,6 +195,13 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
         fprintf(out, "cut by tokens, page by page%s\n", place);
     else
         fprintf(out, "cut by KV heads: %d%s\n", (int)cache.n_unit, place);
+    if (plan->window.n_layer > 0) {
+        char size[32];
+        runner_bytes_format(plan->window.size, size, sizeof size);
+        fprintf(out, "%-28s %5d %-7s %-20s room for %lld tokens: %s in all\n",
+                "  of them with a window", (int)plan->window.n_layer, "", "",
+                (long long)plan->window.n_tok, size);
+    }
     for (int32_t i = 0; i < p->n_override; i++)
         fprintf(out, "%s %s: %d tensors on '%s'\n", p->overrides[i].key, p->overrides[i].pattern,
                 (int)p->overrides[i].n_tensor, tdm_open_device_name(p->devs[p->overrides[i].dev]));
@@ -433,6 +439,9 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     json_int(w, "n_seq", plan->n_seq);
     json_string(w, "type_k", tdm_type_get_info(plan->type_k).name);
     json_string(w, "type_v", tdm_type_get_info(plan->type_v).name);
+    json_int(w, "n_window_layer", plan->window.n_layer);
+    json_int(w, "n_window_tok", plan->window.n_tok);
+    json_uint(w, "window_size", plan->window.size);
     json_end_object(w);
     members_write(w, plan);
     tensors_write(w, session->model);

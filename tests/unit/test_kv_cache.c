@@ -609,13 +609,57 @@ static void test_shreds(void **state) {
     llm_kv_destroy(kv);
 }
 
+/* Tables that lack tokens: pages go back whole, shared ones with their last user, and a sequence
+ * grows behind what it lacks. */
+static void test_gaps(void **state) {
+    (void)state;
+    int32_t cells[40];
+    llm_kv *kv = make(10, 4, 2);
+    OK(llm_kv_append(kv, 0, 18, cells, err));
+    assert_int_equal(llm_kv_free_count(kv), 5);
+    llm_kv_forget(kv, 0, 1, 4); /* a part of a page stays */
+    assert_int_equal(llm_kv_free_count(kv), 5);
+    llm_kv_forget(kv, 0, 4, 11);
+    assert_int_equal(llm_kv_free_count(kv), 6);
+    assert_int_equal(llm_kv_entry_count(kv, 0), 4);
+    assert_int_equal(llm_kv_length(kv, 0), 18);
+    assert_int_equal(llm_kv_first(kv, 0), 8);
+    assert_true(llm_kv_holds(kv, 0, 8, 18) && llm_kv_holds(kv, 0, 0, 4));
+    assert_false(llm_kv_holds(kv, 0, 7, 18) || llm_kv_holds(kv, 0, 3, 5));
+    assert_false(llm_kv_holds(kv, 0, 17, 19));
+    OK(llm_kv_fork(kv, 1, 0, 18, err));
+    llm_kv_forget(kv, 0, 0, 12);
+    assert_int_equal(llm_kv_free_count(kv), 6); /* sequence 1 has them */
+    llm_kv_forget(kv, 1, 0, 12);
+    assert_int_equal(llm_kv_free_count(kv), 8);
+    OK(llm_kv_append(kv, 1, 1, cells, err)); /* behind a shared page */
+    assert_int_equal(llm_kv_entries(kv, 1)[llm_kv_entry_count(kv, 1) - 1].base_pos, 18);
+    OK(llm_kv_truncate(kv, 1, 10, err)); /* in the gap */
+    assert_int_equal(llm_kv_entry_count(kv, 1), 0);
+    assert_int_equal(llm_kv_first(kv, 1), 10);
+    llm_kv_skip(kv, 1, 13);
+    OK(llm_kv_append(kv, 1, 2, cells, err));
+    assert_int_equal(llm_kv_length(kv, 1), 15);
+    entry_is(kv, 1, 0, cells[0] / 4, 0, 2, 13);
+    OK(llm_kv_truncate(kv, 0, 0, err));
+    OK(llm_kv_truncate(kv, 1, 0, err));
+    assert_int_equal(llm_kv_free_count(kv), 10);
+    llm_kv_destroy(kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_create),       cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_append),       cmocka_unit_test(test_truncate),
-        cmocka_unit_test(test_fork),         cmocka_unit_test(test_shift_in_place),
-        cmocka_unit_test(test_shift_shared), cmocka_unit_test(test_shift_into_freed),
-        cmocka_unit_test(test_shreds),       cmocka_unit_test(test_random),
+        cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_append),
+        cmocka_unit_test(test_truncate),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_shift_in_place),
+        cmocka_unit_test(test_shift_shared),
+        cmocka_unit_test(test_shift_into_freed),
+        cmocka_unit_test(test_shreds),
+        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("kv_cache", tests, NULL, NULL);
 }
