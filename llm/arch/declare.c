@@ -138,6 +138,10 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
     case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
     case LLM_DIM_DELTA_QKV: return delta_partition(layer, s, true, s->recurrent.v_len);
     case LLM_DIM_DELTA_V: return delta_partition(layer, s, false, s->recurrent.v_len);
+    case LLM_DIM_DELTA_KV:
+        p = delta_partition(layer, s, false, 1);
+        p.unit_len[0] = s->recurrent.v_len;
+        return p;
     case LLM_DIM_DELTA_EACH: return delta_partition(layer, s, false, 3 * s->recurrent.v_len);
     case LLM_DIM_DELTA_HEADS: return delta_partition(layer, s, false, 1);
     case LLM_DIM_DELTA_HEADS_TWICE: return delta_partition(layer, s, false, 2);
@@ -199,6 +203,10 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_SSM_ROW: return (int64_t)s->recurrent.rank + 2 * (int64_t)s->recurrent.k_len;
     case LLM_DIM_SSM_GROUP:
         return (int64_t)s->recurrent.n_head_v / s->recurrent.n_head_k * s->recurrent.v_len;
+    case LLM_DIM_MIX_ROW: return h->n_mix_row;
+    case LLM_DIM_MIX_ROWS: return 5 * (int64_t)h->n_mix_row;
+    case LLM_DIM_DECAY_ROW: return h->n_decay_row;
+    case LLM_DIM_FIVE: return 5;
     default: break;
     }
     const tdm_partition p = dim_partition(m, dim, layer);
@@ -219,6 +227,7 @@ tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
     switch (m->specs[layer].recurrent.kind) {
     case LLM_MIXER_DELTA:
     case LLM_MIXER_KDA:
+    case LLM_MIXER_RWKV:
     case LLM_MIXER_LIGHTNING: dim = LLM_DIM_DELTA_HEADS; break;
     case LLM_MIXER_MAMBA:
     case LLM_MIXER_MAMBA_HEADS: dim = LLM_DIM_SSM_INNER; break;
@@ -262,7 +271,7 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
     int32_t index = m->n_weight++;
     llm_weight *w = &m->weights[index];
     *w = (llm_weight){.file = t, .source = t, .role = role, .layer = layer, .usage = info->usage};
-    for (int32_t axis = 0; axis < 3; axis++) {
+    for (int32_t axis = 0; axis < TDM_MAX_DIMS; axis++) {
         if (info->dim[axis] < LLM_DIM_FIRST_CUT_) continue;
         w->partition = dim_partition(m, info->dim[axis], layer);
         if (w->partition.id == 0) { /* not cut */
@@ -300,7 +309,7 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
         return;
     }
     int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
-    for (int32_t i = 0; i < 3; i++) ne[i] = dim_size(m, info->dim[i], d->layer);
+    for (int32_t i = 0; i < TDM_MAX_DIMS; i++) ne[i] = dim_size(m, info->dim[i], d->layer);
     d->status = type_check(m, t, info->usage == 0, d->err);
     if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
     if (d->status != TDM_OK) return;
@@ -365,7 +374,8 @@ bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role
     const llm_gguf_tensor *t = llm_role_tensor(m->gguf, both, d->layer);
     if (t == NULL) return false;
     int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
-    for (int32_t i = 0; i < 3; i++) ne[i] = dim_size(m, llm_role_get(both)->dim[i], d->layer);
+    for (int32_t i = 0; i < TDM_MAX_DIMS; i++)
+        ne[i] = dim_size(m, llm_role_get(both)->dim[i], d->layer);
     d->status = type_check(m, t, false, d->err);
     if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
     for (int32_t i = 0; i < 2 && d->status == TDM_OK; i++) {

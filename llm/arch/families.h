@@ -159,6 +159,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(bailingmoe3)                                                                              \
     ARCH(minimax_01)                                                                               \
     ARCH(granitehybrid)                                                                            \
+    ARCH(rwkv6qwen2)                                                                               \
     ARCH(bert)                                                                                     \
     ARCH(nomic_bert)                                                                               \
     ARCH(jina_bert_v3)                                                                             \

@@ -102,6 +102,10 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
     case LLM_MIXER_LIGHTNING:
         if (is_conv) return false;
         break;
+    case LLM_MIXER_RWKV:
+        n_ch = m->hparams.n_embd;
+        *n_unit = is_conv ? 1 : r->n_head_v;
+        break;
     case LLM_MIXER_MAMBA:
     case LLM_MIXER_MAMBA_HEADS: break;
     case LLM_MIXER_MAMBA2:
@@ -138,6 +142,9 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT,
     };
     *partition_out = llm_recurrent_partition(m, layer);
+    /* Every member reads the token before whole. */
+    if (m->specs[layer].recurrent.kind == LLM_MIXER_RWKV && kind == LLM_RECURRENT_CONV)
+        *partition_out = (tdm_partition){0};
     return true;
 }
 

@@ -87,10 +87,12 @@ static void read_heads(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) 
         : has_none   ? llm_key_each_or_none
                      : llm_key_each;
     read(r, "attention.head_count", n_block(h), LLM_MAX_WIDTH, &h->n_head);
-    if (has_none && h->n_head == 0) h->n_head = 1; /* no layer has attention */
+    const bool has_attention = h->n_head > 0;
+    if (has_none && !has_attention) h->n_head = 1;
     h->n_head_kv = h->n_head;
     read(r, "attention.head_count_kv", n_block(h), LLM_MAX_WIDTH, &h->n_head_kv);
     if (r->status != TDM_OK) return;
+    if (has_none && !has_attention) h->n_head = h->n_head_kv;
     if (!is_per_layer && h->n_head % h->n_head_kv != 0) { /* else layer_spec.c checks each */
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS, "%s: %d heads are not a multiple of %d key/value heads",
@@ -223,7 +225,8 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
     llm_key_int(r, "ssm.time_step_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_rank);
     llm_key_int(r, "ssm.group_count", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_group);
     llm_key_bool(r, "ssm.dt_b_c_rms", LLM_GGUF_OPTIONAL, &h->has_ssm_norms);
-    if (arch->recurrent_mixer == LLM_MIXER_LIGHTNING) return; /* no convolution */
+    if (arch->recurrent_mixer == LLM_MIXER_LIGHTNING || arch->recurrent_mixer == LLM_MIXER_RWKV)
+        return; /* no convolution */
     if (r->status == TDM_OK && h->n_conv < 2)
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS,

@@ -86,9 +86,10 @@ typedef struct llm_hparams {
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
-    int32_t ssm_step_row; /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
-    float decay_floor;    /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
-    int32_t n_stream;     /* LLM_STREAM_HYPER: residual streams */
+    int32_t ssm_step_row;           /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
+    int32_t n_mix_row, n_decay_row; /* LLM_MIXER_RWKV: widths of rows between small matrices */
+    float decay_floor; /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
+    int32_t n_stream;  /* LLM_STREAM_HYPER: residual streams */
     float stream_eps, stream_magnitude;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */

@@ -202,6 +202,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
              llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer) ||
              llm_layer_has(gguf, LLM_ROLE_KDA_CONV_Q, layer) ||
+             llm_layer_has(gguf, LLM_ROLE_RWKV_LERP, layer) ||
              (arch->recurrent_mixer == LLM_MIXER_LIGHTNING &&
               llm_layer_has(gguf, LLM_ROLE_LIGHTNING_NORM, layer)))) {
             s->recurrent.kind = arch->recurrent_mixer;

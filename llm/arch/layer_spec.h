@@ -27,6 +27,7 @@ typedef enum llm_mixer {
     LLM_MIXER_MAMBA_HEADS, /* the same, with B, C and time steps made behind the convolution */
     LLM_MIXER_KDA,         /* the delta rule with a decay for each element of a key */
     LLM_MIXER_LIGHTNING,   /* linear attention with a fixed decay for each head */
+    LLM_MIXER_RWKV,        /* the same with a decay for each element of a key, made of two tokens */
     LLM_MIXER_LINEAR,      /* one matrix, in place of attention */
     LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;

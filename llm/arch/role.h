@@ -134,6 +134,22 @@ typedef enum llm_role {
     LLM_ROLE_MAMBA_HEADS_A,
     LLM_ROLE_MAMBA_HEADS_D,
     LLM_ROLE_MAMBA_OUT,
+    LLM_ROLE_RWKV_LERP_X, /* RWKV: parts of the token before, in the row that says the others */
+    LLM_ROLE_RWKV_LERP,   /* in what decay, k, v, r and gate read */
+    LLM_ROLE_RWKV_MIX_A,
+    LLM_ROLE_RWKV_MIX_B, /* a matrix for each of these five */
+    LLM_ROLE_RWKV_DECAY,
+    LLM_ROLE_RWKV_DECAY_A,
+    LLM_ROLE_RWKV_DECAY_B,
+    LLM_ROLE_RWKV_R,
+    LLM_ROLE_RWKV_K,
+    LLM_ROLE_RWKV_V,
+    LLM_ROLE_RWKV_R_BIAS,
+    LLM_ROLE_RWKV_K_BIAS,
+    LLM_ROLE_RWKV_V_BIAS,
+    LLM_ROLE_RWKV_GATE,
+    LLM_ROLE_RWKV_OUT,
+    LLM_ROLE_RWKV_SHIFT,    /* made: no file has it */
     LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
     LLM_ROLE_SHORT_CONV,
     LLM_ROLE_SHORT_CONV_OUT,
@@ -220,6 +236,10 @@ typedef enum llm_dim {
     LLM_DIM_SSM_RANK,
     LLM_DIM_SSM_ROW,   /* of time steps, B and C */
     LLM_DIM_SSM_GROUP, /* elements of a group of heads */
+    LLM_DIM_MIX_ROW,   /* of RWKV's small matrices: parts of the token before */
+    LLM_DIM_MIX_ROWS,  /* the same for all five inputs */
+    LLM_DIM_DECAY_ROW, /* decay */
+    LLM_DIM_FIVE,
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */
@@ -234,6 +254,7 @@ typedef enum llm_dim {
     LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
     LLM_DIM_DELTA_QKV,  /* of a recurrent layer: q, then k, then v of all heads */
     LLM_DIM_DELTA_V,    /* elements of all heads of v */
+    LLM_DIM_DELTA_KV,   /* elements of as many heads of v as there are of k */
     LLM_DIM_DELTA_EACH, /* of each head its q, k and v */
     LLM_DIM_DELTA_HEADS,
     LLM_DIM_DELTA_HEADS_TWICE, /* two numbers for each head of v, by heads of k */
@@ -256,7 +277,7 @@ typedef enum llm_dim {
 typedef struct llm_role_info {
     const char *suffix; /* of the tensor's name, "blk.N." before it where the role has layers */
     uint32_t usage;     /* TDM_USAGE_* */
-    llm_dim dim[3];
+    llm_dim dim[4];
 } llm_role_info;
 
 /* Never NULL. [any-thread] */

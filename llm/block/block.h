@@ -100,6 +100,10 @@ int32_t llm_build_kda(llm_graph_builder *g, int32_t layer, const llm_mixer_input
 void llm_declare_lightning(llm_declarer *d);
 int32_t llm_build_lightning(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
+/* Linear attention whose inputs are mixed with the token before (RWKV). */
+void llm_declare_rwkv(llm_declarer *d);
+int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 /* State spaces: of channels, and of heads. */
 void llm_declare_mamba(llm_declarer *d);
 int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -38,6 +38,7 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_DELTA: llm_declare_delta(d); break;
     case LLM_MIXER_KDA: llm_declare_kda(d); break;
     case LLM_MIXER_LIGHTNING: llm_declare_lightning(d); break;
+    case LLM_MIXER_RWKV: llm_declare_rwkv(d); break;
     case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
     case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
     case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
@@ -101,6 +102,7 @@ int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     case LLM_MIXER_DELTA: o = llm_build_delta(g, layer, in); break;
     case LLM_MIXER_KDA: o = llm_build_kda(g, layer, in); break;
     case LLM_MIXER_LIGHTNING: o = llm_build_lightning(g, layer, in); break;
+    case LLM_MIXER_RWKV: o = llm_build_rwkv(g, layer, in); break;
     case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
     case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
     case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;

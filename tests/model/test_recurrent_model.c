@@ -25,9 +25,9 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Between devices: f32 sums in another order. */
 #define DEVICE_BOUND 1e-9
 
-static const char *const names[] = {"qwen35-dense",        "lfm2-dense",    "qwen3next-moe",
-                                    "granitehybrid-dense", "mamba-dense",   "plamo2-dense",
-                                    "kimi-linear-heads",   "minimax-01-moe"};
+static const char *const names[] = {"qwen35-dense",        "lfm2-dense",     "qwen3next-moe",
+                                    "granitehybrid-dense", "mamba-dense",    "plamo2-dense",
+                                    "kimi-linear-heads",   "minimax-01-moe", "rwkv6qwen2-dense"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {
@@ -498,12 +498,66 @@ static void test_draft_layers(void **state) {
     }
 }
 
+/* Writes the model again with another number in one of its keys. */
+static void changed_model_write(const llm_model *m, const char *path, const char *suffix,
+                                uint32_t number) {
+    tdm_error err = {0};
+    llm_gguf_writer *w = NULL;
+    char name[80];
+    RIG_OK(llm_gguf_writer_create(path, &w, &err));
+    snprintf(name, sizeof name, "%s.%s", m->hparams.arch, suffix);
+    for (uint32_t i = 0; i < llm_gguf_key_count(m->gguf); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(m->gguf, i);
+        if (llm_gguf_key_find(m->gguf, name) != key) llm_gguf_writer_put_key(w, key);
+    }
+    llm_gguf_writer_put_u32(w, name, number);
+    const uint32_t n = llm_gguf_tensor_count(m->gguf);
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
+        llm_gguf_writer_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
+        RIG_OK(llm_gguf_writer_write(w, t->data, t->size, &err));
+    }
+    RIG_OK(llm_gguf_writer_finish(w, &err));
+    llm_gguf_writer_destroy(w);
+}
+
+static void test_bad_keys(void **state) {
+    static const struct {
+        const char *suffix;
+        uint32_t number;
+        const char *text;
+    } cases[] = {
+        {"wkv.head_size", 24, "wkv.head_size' = 24"},
+        {"wkv.head_size", 0, "wkv.head_size' is 0"},
+        {"attention.head_count_kv", 3, "'attention.head_count_kv' = 3"},
+        {"token_shift_count", 2, "token_shift_count' is 2"},
+        {"time_mix_extra_dim", 13, "time_mix_w1.weight' has shape"},
+        {"time_decay_extra_dim", 0, "time_decay_extra_dim' is 0"},
+    };
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
+    const char *path = rig_file("changed.gguf");
+    bench b;
+    (void)state;
+    bench_begin(&b, "rwkv6qwen2-dense", &dev, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        changed_model_write(b.model, path, cases[i].suffix, cases[i].number);
+        assert_int_not_equal(llm_model_open(path, &model, &err), TDM_OK);
+        if (strstr(err.message, cases[i].text) == NULL)
+            fail_msg("%s = %u: %s", cases[i].suffix, cases[i].number, err.message);
+    }
+    bench_end(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),
-        cmocka_unit_test(test_group),
-        cmocka_unit_test(test_without_slots),
-        cmocka_unit_test(test_draft_layers),
+        cmocka_unit_test(test_one_device),    cmocka_unit_test(test_group),
+        cmocka_unit_test(test_without_slots), cmocka_unit_test(test_draft_layers),
+        cmocka_unit_test(test_bad_keys),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_gpu),

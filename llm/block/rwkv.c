@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rwkv.c: linear attention whose inputs are mixed with the token before (block.h): the time mixing
+ * of RWKV-6 (Peng et al., arXiv:2404.05892) as QRWKV6 has it.
+ *
+ *   d = x of the token before - x                            before the first token: 0
+ *   m_i = x + d * (lerp_i + B_i tanh(A (x + d * lerp_x))_i)  i: decay, k, v, r, gate
+ *   s = exp(W2 tanh(W1 m_decay) + w)
+ *   S = exp(-s) S + (1 - exp(-s)) k v,  o = r S / sqrt(k_len)
+ *   y = Wo (o * sigmoid(Wg m_gate))
+ *
+ * Neighbouring heads of r read one head of k and v.
+ */
+#include <math.h>
+
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+enum { MIX_DECAY, MIX_K, MIX_V, MIX_R, MIX_GATE, N_MIX };
+
+/* d is a convolution with these weights. */
+static void shift_fill(int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) out[2 * i] = 1, out[2 * i + 1] = -1;
+}
+
+void llm_declare_rwkv(llm_declarer *d) {
+    llm_declare(d, LLM_ROLE_RWKV_LERP_X, true);
+    llm_declare(d, LLM_ROLE_RWKV_LERP, true);
+    llm_declare(d, LLM_ROLE_RWKV_MIX_A, true);
+    llm_declare(d, LLM_ROLE_RWKV_MIX_B, true);
+    llm_declare(d, LLM_ROLE_RWKV_DECAY, true);
+    llm_declare(d, LLM_ROLE_RWKV_DECAY_A, true);
+    llm_declare(d, LLM_ROLE_RWKV_DECAY_B, true);
+    llm_declare(d, LLM_ROLE_RWKV_R, true);
+    llm_declare(d, LLM_ROLE_RWKV_K, true);
+    llm_declare(d, LLM_ROLE_RWKV_V, true);
+    llm_declare(d, LLM_ROLE_RWKV_R_BIAS, false);
+    llm_declare(d, LLM_ROLE_RWKV_K_BIAS, false);
+    llm_declare(d, LLM_ROLE_RWKV_V_BIAS, false);
+    llm_declare(d, LLM_ROLE_RWKV_GATE, true);
+    llm_declare(d, LLM_ROLE_RWKV_OUT, true);
+    float *shift = llm_declare_made(d, LLM_ROLE_RWKV_SHIFT);
+    if (shift != NULL) shift_fill(d->model->hparams.n_embd, shift);
+}
+
+static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
+    return llm_graph_weight(g, g->model->layer[layer][role]);
+}
+
+/* exp(x), from the activations that ops have: sigmoid(x) = exp(x) sigmoid(-x). */
+static int32_t build_exp(llm_graph_builder *g, int32_t x) {
+    int32_t minus = tdm_build_scale(g->b, x, -1, 0);
+    return tdm_build_div(g->b, tdm_build_act(g->b, x, TDM_ACT_SIGMOID),
+                         tdm_build_act(g->b, minus, TDM_ACT_SIGMOID));
+}
+
+/* x mixed with the token before, for each input: [n_embd, N_MIX, n_tok]. */
+static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const int64_t n = g->model->hparams.n_embd, n_tok = in->n_tok;
+    tdm_conv_params p = {.n_segment = 1, .unit_len = {(int32_t)n}};
+    int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_CONV, &p.kv);
+    int32_t d = tdm_build_conv1d(g->b, in->x, weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step,
+                                 state, &p);
+    int32_t lerp = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_LERP), n, N_MIX, 1, 1);
+    int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_RWKV_LERP_X));
+    y = tdm_build_add(g->b, y, in->x);
+    y = llm_build_project(g, layer, LLM_ROLE_RWKV_MIX_A, LLM_ROLE_NONE, y, "mix_a");
+    y = tdm_build_act(g->b, y, TDM_ACT_TANH);
+    y = tdm_build_reshape(g->b, y, g->model->hparams.n_mix_row, N_MIX, n_tok, 1);
+    y = llm_build_project(g, layer, LLM_ROLE_RWKV_MIX_B, LLM_ROLE_NONE, y, "mix_b");
+    y = tdm_build_add(g->b, y, lerp);
+    y = tdm_build_mul(g->b, y, tdm_build_reshape(g->b, d, n, 1, n_tok, 1));
+    return tdm_build_add(g->b, y, tdm_build_reshape(g->b, in->x, n, 1, n_tok, 1));
+}
+
+/* One of them, [n_embd, n_tok]. */
+static int32_t mix_of(llm_graph_builder *g, int32_t mixes, int32_t i, int64_t n_tok) {
+    const int64_t n = g->model->hparams.n_embd;
+    const int64_t offset[TDM_MAX_DIMS] = {0, i}, ne[TDM_MAX_DIMS] = {n, 1, n_tok, 1};
+    int32_t x = tdm_build_copy(g->b, tdm_build_slice(g->b, mixes, offset, ne), TDM_TYPE_F32);
+    return tdm_build_reshape(g->b, x, n, n_tok, 1, 1);
+}
+
+/* s, [n_embd, n_tok]. */
+static int32_t build_rate(llm_graph_builder *g, int32_t layer, int32_t x) {
+    x = llm_build_project(g, layer, LLM_ROLE_RWKV_DECAY_A, LLM_ROLE_NONE, x, "decay_a");
+    x = tdm_build_act(g->b, x, TDM_ACT_TANH);
+    x = llm_build_project(g, layer, LLM_ROLE_RWKV_DECAY_B, LLM_ROLE_RWKV_DECAY, x, "decay_b");
+    return build_exp(g, x);
+}
+
+/* k (1 - exp(-s)) and v for each head of r. 1 - exp(-s) = tanh(s / 2) / sigmoid(s). */
+static void build_kv(llm_graph_builder *g, int32_t layer, const int32_t kv[2], int32_t rate,
+                     tdm_scan_sources *src) {
+    const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
+    const int64_t len = r->k_len, n_kv = r->n_head_k, per = r->n_head_v / n_kv;
+    const int64_t n_tok = tdm_build_shape(g->b, rate) != NULL ? tdm_build_shape(g->b, rate)[1] : 0;
+    const int64_t all[TDM_MAX_DIMS] = {len, per, n_kv, n_tok};
+    int32_t part = tdm_build_act(g->b, tdm_build_scale(g->b, rate, 0.5f, 0), TDM_ACT_TANH);
+    part = tdm_build_div(g->b, part, tdm_build_act(g->b, rate, TDM_ACT_SIGMOID));
+    part = tdm_build_reshape(g->b, part, len, per, n_kv, n_tok);
+    int32_t k = tdm_build_reshape(g->b, kv[0], len, 1, n_kv, n_tok);
+    int32_t v = tdm_build_reshape(g->b, kv[1], len, 1, n_kv, n_tok);
+    k = tdm_build_mul(g->b, part, k);
+    if (per > 1) v = tdm_build_repeat(g->b, v, all);
+    src->k = tdm_build_reshape(g->b, k, len, r->n_head_v, n_tok, 1);
+    src->v = tdm_build_reshape(g->b, v, len, r->n_head_v, n_tok, 1);
+}
+
+int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
+    const int64_t n_tok = in->n_tok, len = r->k_len, n = r->n_head_v;
+    tdm_scan_params p = {.heads_per_k = 1, .scale = 1.0f / sqrtf((float)len)};
+    tdm_scan_sources src = {.a = -1, .beta = -1};
+    int32_t mixes = build_mixes(g, layer, in), kv[2];
+    int32_t q = llm_build_project(g, layer, LLM_ROLE_RWKV_R, LLM_ROLE_RWKV_R_BIAS,
+                                  mix_of(g, mixes, MIX_R, n_tok), "rwkv_r");
+    kv[0] = llm_build_project(g, layer, LLM_ROLE_RWKV_K, LLM_ROLE_RWKV_K_BIAS,
+                              mix_of(g, mixes, MIX_K, n_tok), "rwkv_k");
+    kv[1] = llm_build_project(g, layer, LLM_ROLE_RWKV_V, LLM_ROLE_RWKV_V_BIAS,
+                              mix_of(g, mixes, MIX_V, n_tok), "rwkv_v");
+    int32_t rate = build_rate(g, layer, mix_of(g, mixes, MIX_DECAY, n_tok));
+    build_kv(g, layer, kv, rate, &src);
+    src.q = tdm_build_reshape(g->b, q, len, n, n_tok, 1);
+    src.g = tdm_build_reshape(g->b, tdm_build_scale(g->b, rate, -1, 0), len, n, n_tok, 1);
+    int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);
+    int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
+    if (!in->is_needed) return -1;
+    o = tdm_build_reshape(g->b, o, len * n, n_tok, 1, 1);
+    int32_t gate = llm_build_project(g, layer, LLM_ROLE_RWKV_GATE, LLM_ROLE_NONE,
+                                     mix_of(g, mixes, MIX_GATE, n_tok), "rwkv_gate");
+    o = tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
+    return llm_build_project(g, layer, LLM_ROLE_RWKV_OUT, LLM_ROLE_NONE, o, "rwkv_out");
+}
