@@ -58,7 +58,10 @@ peer_logits() {
         "$matrix" write "$work" --seed "$1" "$name" >/dev/null &&
             "$TANDEM_PEER/peer-cpu" logits "$work/$name.gguf" "$work/$1/$name.f32" "$tokens" \
                 dir="$libraries" fa=off ctk=f32 ctv=f32 >"$work/log" 2>&1 ||
-            echo "llama.cpp gives no logits of $name: $(tail -n 1 "$work/log")"
+            {
+                echo "llama.cpp gives no logits of $name: $(tail -n 1 "$work/log")"
+                rm -f "$work/$1/$name.f32"
+            }
         rm -f "$work/$name.gguf"
     done
 }
