@@ -186,6 +186,7 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     if (n_recurrent > 0)
         fprintf(out, "%-28s %5d %-7s %-20s %s\n", "recurrent state of a layer", (int)n_recurrent,
                 "f32", "", recurrent);
+    fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)n_cache, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
         fprintf(out, "whole on '%s'\n", tdm_open_device_name(p->devs[p->cache_dev]));
