@@ -178,15 +178,21 @@ struct Attention : PageRotate {
             u64 plane = region + page_k_scale();
             vec2 scale = scale_load(type, plane, at);
             if (type_has_fifth(type)) bits = U32(plane + page_fifth(type, n_block)).at[at];
-            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) {
-                uint low = words[w] >> 8 * i & 15u, high = words[w] >> 8 * i + 4 & 15u;
-                if (type_has_fifth(type)) {
-                    low |= (bits >> 4 * w + i & 1u) << 4;
-                    high |= (bits >> 4 * w + i + 16 & 1u) << 4;
-                }
-                x[w][i] = code_scaled(type, low, scale);
-                x[w + 4][i] = code_scaled(type, high, scale);
+            UNROLL for (int w = 0; w < 4; w++)
+                nibbles_load(type, words[w], bits >> 4 * w, scale, x[w], x[w + 4]);
+        }
+    }
+
+    // The eight codes of a word: those of elements i and i + 16, whose fifth bits are so in `bits`.
+    void nibbles_load(int type, uint word, uint bits, vec2 scale, vec4 &a, vec4 &b) {
+        UNROLL for (int i = 0; i < 4; i++) {
+            uint low = word >> 8 * i & 15u, high = word >> 8 * i + 4 & 15u;
+            if (type_has_fifth(type)) {
+                low |= (bits >> i & 1u) << 4;
+                high |= (bits >> i + 16 & 1u) << 4;
             }
+            a[i] = code_scaled(type, low, scale);
+            b[i] = code_scaled(type, high, scale);
         }
     }
 

@@ -5,12 +5,14 @@
  * CHUNK slots. Rows of K and V become floats once, in shared memory. It computes the bits of
  * attention_part.cu. See kernel.h.
  *
+ * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers.
+ *
  * Either it folds all parts into one record for each row, over several dispatches where a driver
  * bounds loops; or it is given some parts and writes a record for each.
  */
 #include "attention_fold.h"
 
-struct AttentionTile : AttentionFold {
+template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     explicit AttentionTile(const Args &args_) : AttentionFold(args_, 32, 128) {}
 
     const int TYPE_K = SPEC0;
@@ -29,24 +31,28 @@ struct AttentionTile : AttentionFold {
     static constexpr int TILE_ROWS = 32;
     const int TOKENS = TILE_ROWS / HEADS;
     static constexpr int SLICE_K = 32; // elements of Q and K that are in shared memory at a time
-    static constexpr int SLICE_V = 64; // elements of V
-    static constexpr int SLOTS_V = 16;
-    static constexpr int MAX_SLICE_V = 8; // TILE_MAX_DIM of attention.c // slots of V
+    static constexpr int SLICE_V = 64; // elements of o that 16 threads have, four each
+    // Slots of V that are in shared memory at a time, with all of their elements.
+    static constexpr int SLOTS_V = MAX_SLICE_V < 4 ? 16 / MAX_SLICE_V : 4;
     const int N_SLICE_V = (SPEC3 + SLICE_V - 1) / SLICE_V > 0 ? (SPEC3 + SLICE_V - 1) / SLICE_V : 1;
     const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
     const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
     // Vectors, with one unused behind each row so that banks do not collide. First Q
-    // [TILE_ROWS][8], then K [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
+    // [TILE_ROWS][8], then K [CHUNK][8]; or scores [TILE_ROWS][16], then V
+    // [SLOTS_V][16 MAX_SLICE_V].
     enum {
         Q_PITCH = SLICE_K / 4 + 1,
         S_PITCH = CHUNK / 4 + 1,
-        V_PITCH = SLICE_V / 4 + 1,
+        V_PITCH = MAX_SLICE_V * SLICE_V / 4 + 1,
         K_AT = TILE_ROWS * Q_PITCH,
-        V_AT = TILE_ROWS * S_PITCH
+        V_AT = TILE_ROWS * S_PITCH,
+        N_SCORING = K_AT + CHUNK * Q_PITCH,
+        N_FOLDING = V_AT + SLOTS_V * V_PITCH
     };
-    vec4 *tile = shared_take<vec4>(TILE_ROWS * Q_PITCH + CHUNK * Q_PITCH);
-    float &SCORE(int row, int slot) { return tile[row * S_PITCH + slot / 4][slot % 4]; }
+    vec4 *tile = shared_take<vec4>(N_SCORING > N_FOLDING ? N_SCORING : N_FOLDING);
+    float *tile_floats = (float *)tile;
+    float &SCORE(int row, int slot) { return tile_floats[row * (4 * S_PITCH) + slot]; }
 
     float *total_m = shared_take<float>(TILE_ROWS); // of the parts before the present one
     float *total_l = shared_take<float>(TILE_ROWS);
@@ -79,7 +85,7 @@ struct AttentionTile : AttentionFold {
     // ---- Scores ----
 
     void query_load(int first) {
-        for (int i = thread(); i < TILE_ROWS * SLICE_K / 4; i += THREADS) {
+        DONT_UNROLL for (int i = thread(); i < TILE_ROWS * SLICE_K / 4; i += THREADS) {
             int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
             vec4 q = vec4(0.0f);
             if (row_exists(row) && first + 4 * at < STORED_K)
@@ -89,19 +95,52 @@ struct AttentionTile : AttentionFold {
         }
     }
 
+    // Unit u of a slot as floats (Attention::unit_load), one word of codes at a time: few registers.
+    void key_unit_load(u64 region, int slot, int u, vec4 *to) {
+        uint at = uint(u * page_slots() + slot), bits = 0u;
+        uvec4 words = U32x4(region).at[at];
+        if (type_is_plain(TYPE_K)) {
+            if (TYPE_K == TYPE_F32) {
+                to[0] = bits_to_float(words);
+                return;
+            }
+            bool is_f16 = TYPE_K == TYPE_F16;
+            DONT_UNROLL for (int w = 0; w < 4; w++) {
+                uint word = words[w];
+                ((vec2 *)to)[w] = is_f16 ? unpack_half2(word)
+                                         : bits_to_float(uvec2(word << 16, word & 0xffff0000u));
+            }
+            return;
+        }
+        u64 plane = region + page_k_scale();
+        bool is_byte = TYPE_K == TYPE_Q8_0;
+        if (is_byte) at = uint(u / 2 * page_slots() + slot);
+        vec2 scale = scale_load(TYPE_K, plane, at);
+        if (type_has_fifth(TYPE_K)) bits = U32(plane + page_fifth(TYPE_K, STORED_K / 32)).at[at];
+        DONT_UNROLL for (int w = 0; w < 4; w++) {
+            vec4 a, b;
+            uint word = words[w];
+            if (is_byte) {
+                UNROLL for (int i = 0; i < 4; i++) a[i] =
+                    code_scaled(TYPE_K, word >> 8 * i & 255u, scale);
+            } else {
+                nibbles_load(TYPE_K, word, bits >> 4 * w, scale, a, b);
+                to[w + 4] = b;
+            }
+            to[w] = a;
+        }
+    }
+
     void key_load(u64 region, int start, int first, int last, int element) {
         int len = unit_len(TYPE_K);
-        for (int i = thread(); i < SLICE_K / len * CHUNK; i += THREADS) {
+        DONT_UNROLL for (int i = thread(); i < SLICE_K / len * CHUNK; i += THREADS) {
             int slot = i % CHUNK, unit = i / CHUNK, u = element / len + unit;
             if (slot < first || slot >= last) continue;
-            int at = K_AT + slot * Q_PITCH + unit * len / 4;
-            if (u * len >= STORED_K) {
-                UNROLL for (int k = 0; k < len / 4; k++) tile[at + k] = vec4(0.0f);
-                continue;
-            }
-            vec4 x[8];
-            unit_load(TYPE_K, region, STORED_K / 32, start + slot, u, x);
-            UNROLL for (int k = 0; k < len / 4; k++) tile[at + k] = x[k];
+            vec4 *to = tile + (K_AT + slot * Q_PITCH + unit * len / 4);
+            if (u * len < STORED_K)
+                key_unit_load(region, start + slot, u, to);
+            else
+                for (int k = 0; k < len / 4; k++) to[k] = vec4(0.0f);
         }
     }
 
@@ -109,12 +148,12 @@ struct AttentionTile : AttentionFold {
     void score_tile(u64 region, int start, int first, int last, int pos) {
         vec4 s[4]; // of row i: slots column_group() + 16 k
         UNROLL for (int i = 0; i < 4; i++) s[i] = vec4(0.0f);
-        for (int element = 0; element < STORED_K; element += SLICE_K) {
+        DONT_UNROLL for (int element = 0; element < STORED_K; element += SLICE_K) {
             barrier();
             query_load(element);
             key_load(region, start, first, last, element);
             barrier();
-            for (int d = 0; d < SLICE_K / 4; d++) {
+            DONT_UNROLL for (int d = 0; d < SLICE_K / 4; d++) {
                 vec4 k[4];
                 UNROLL for (int c = 0; c < 4; c++) k[c] =
                     tile[K_AT + (column_group() + 16 * c) * Q_PITCH + d];
@@ -130,33 +169,32 @@ struct AttentionTile : AttentionFold {
             }
         }
         barrier();
-        UNROLL for (int i = 0; i < 4; i++) {
-            int row = row_base() + i;
+        UNROLL for (int i = 0; i < 4; i++) UNROLL for (int c = 0; c < 4; c++)
+            SCORE(row_base() + i, column_group() + 16 * c) = s[i][c];
+        // Each thread goes on with the scores that it has stored, one at a time: few registers.
+        DONT_UNROLL for (int i = 0; i < 16; i++) {
+            int row = row_base() + i / 4, slot = column_group() + 16 * (i % 4);
             ivec2 sees = row_sees[row];
-            float slope = 0.0f;
-            int row_pos = 0;
+            float score = SCORE(row, slot);
             if (HAS_SLOPES && row_exists(row)) {
-                slope = F32(args.address[4]).at[head_first + row % HEADS];
-                row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+                float slope = F32(args.address[4]).at[head_first + row % HEADS];
+                int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+                score = score_biased(score, slope, row_pos - pos - slot);
             }
-            UNROLL for (int c = 0; c < 4; c++) {
-                int slot = column_group() + 16 * c;
-                bool is_visible =
-                    slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-                float score = s[i][c];
-                if (HAS_SLOPES) score = score_biased(score, slope, row_pos - pos - slot);
-                SCORE(row, slot) = score_of(score, SOFTCAP, is_visible);
-            }
+            bool is_visible =
+                slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
+            SCORE(row, slot) = score_of(score, SOFTCAP, is_visible);
         }
     }
 
     // ---- Values ----
 
-    void value_load(u64 region, int start, int slot_first, int first, int last, int slice) {
-        int n = SLICE_V / (IS_PAIR ? 2 : 1);
+    // Slots slot_first .. + SLOTS_V - 1; those before `first` and from `last` on are zeros.
+    void value_load(u64 region, int start, int slot_first, int first, int last) {
+        int n = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
         int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
-        for (int i = thread(); i < n * SLOTS_V / 4; i += THREADS) {
-            int column = slice * n + i % n, quad = i / n, slot = slot_first + 4 * quad;
+        DONT_UNROLL for (int i = thread(); i < n * SLOTS_V / 4; i += THREADS) {
+            int column = i % n, quad = i / n, slot = slot_first + 4 * quad;
             vec4 a = vec4(0.0f), b = vec4(0.0f);
             if (column < N_COLUMN && slot < last && slot + 4 > first) {
                 if (V_FROM_K)
@@ -164,12 +202,12 @@ struct AttentionTile : AttentionFold {
                 else
                     column_load(TYPE_V, N_COLUMN, n_block, region, start + slot, column, a, b);
             }
-            int element = column_element(TYPE_V, column) - slice * SLICE_V;
+            float *to =
+                tile_floats + 4 * (V_AT + 4 * quad * V_PITCH) + column_element(TYPE_V, column);
             UNROLL for (int k = 0; k < 4; k++) {
                 bool is_seen = slot + k >= first && slot + k < last;
-                int at = V_AT + (4 * quad + k) * V_PITCH;
-                tile[at + element / 4][element % 4] = is_seen ? a[k] : 0.0f;
-                if (IS_PAIR) tile[at + (element + 16) / 4][element % 4] = is_seen ? b[k] : 0.0f;
+                to[4 * k * V_PITCH] = is_seen ? a[k] : 0.0f;
+                if (IS_PAIR) to[4 * k * V_PITCH + 16] = is_seen ? b[k] : 0.0f;
             }
         }
     }
@@ -178,25 +216,28 @@ struct AttentionTile : AttentionFold {
     void fold_tile(u64 region, int start, int first, int last, bool is_whole) {
         UNROLL for (int i = 0; i < 4; i++) {
             float keep = row_keep[row_base() + i];
-            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+            UNROLL for (int n = 0; n < MAX_SLICE_V; n++) {
                 vec4 kept = acc[n * 4 + i] * keep;
                 acc[n * 4 + i] = kept;
             }
         }
-        for (int slot_first = first / SLOTS_V * SLOTS_V; slot_first < last; slot_first += SLOTS_V) {
-            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
-                barrier();
-                value_load(region, start, slot_first, first, last, n);
-                barrier();
-                for (int quad = 0; quad < SLOTS_V / 4; quad++) {
-                    vec4 p[4];
-                    UNROLL for (int i = 0; i < 4; i++) p[i] =
-                        tile[(row_base() + i) * S_PITCH + slot_first / 4 + quad];
+        DONT_UNROLL for (int slot_first = first / SLOTS_V * SLOTS_V; slot_first < last;
+                         slot_first += SLOTS_V) {
+            barrier();
+            value_load(region, start, slot_first, first, last);
+            barrier();
+            DONT_UNROLL for (int quad = 0; quad < SLOTS_V / 4; quad++) {
+                vec4 p[4];
+                UNROLL for (int i = 0; i < 4; i++) p[i] =
+                    tile[(row_base() + i) * S_PITCH + slot_first / 4 + quad];
+                UNROLL for (int n = 0; n < MAX_SLICE_V; n++) {
+                    if (n >= N_SLICE_V) break;
                     UNROLL for (int k = 0; k < 4; k++) {
-                        vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + column_group()];
+                        vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + n * (SLICE_V / 4) +
+                                      column_group()];
                         UNROLL for (int i = 0; i < 4; i++) {
                             vec4 sum = fma(vec4(p[i][k]), v, acc[n * 4 + i]);
-                            acc[n * 4 + i] = is_whole || p[i][k] != 0.0f ? sum : acc[n * 4 + i];
+                            if (is_whole || p[i][k] != 0.0f) acc[n * 4 + i] = sum;
                         }
                     }
                 }
@@ -217,9 +258,9 @@ struct AttentionTile : AttentionFold {
                 to.at[0] = row_m[row];
                 to.at[1] = row_l[row];
             }
-            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+            UNROLL for (int n = 0; n < MAX_SLICE_V; n++) {
                 int element = n * SLICE_V + 4 * column_group();
-                if (element >= DIM_V) continue;
+                if (element >= DIM_V) break;
                 F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] =
                     acc[n * 4 + i];
             }
@@ -229,34 +270,33 @@ struct AttentionTile : AttentionFold {
 
     // Folds the present part into the row's record: the sums of attention_merge.cu.
     void part_fold() {
-        barrier();
-        UNROLL for (int i = 0; i < 4; i++) {
-            int row = row_base() + i;
-            float m = total_m[row], part_m = row_m[row];
-            if (!row_exists(row) || part_m == NEGATIVE_INFINITY) continue;
-            float larger = max(m, part_m);
-            float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
-            float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
-            F32x4 record = F32x4(record_address(row, 0, 1));
-            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
-                int element = n * SLICE_V + 4 * column_group();
-                if (element >= DIM_V) continue;
-                vec4 sum = vec4(0.0f);
-                if (m != NEGATIVE_INFINITY) sum = record.at[(PART_HEAD + element) / 4];
-                vec4 kept = sum * keep;
-                vec4 folded = fma(acc[n * 4 + i], vec4(gain), kept);
-                record.at[(PART_HEAD + element) / 4] = folded;
-            }
-        }
+        float *keeps = eighth, *gains = eighth + TILE_ROWS; // of o before, -1 = none; of the part
         barrier();
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             float m = total_m[row], part_m = row_m[row], larger = max(m, part_m);
+            keeps[row] = -1.0f;
             if (part_m == NEGATIVE_INFINITY) continue;
             float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
             float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
             float kept = total_l[row] * keep;
             total_l[row] = fma(row_l[row], gain, kept);
             total_m[row] = larger;
+            if (m != NEGATIVE_INFINITY) keeps[row] = keep;
+            gains[row] = gain;
+        }
+        barrier();
+        UNROLL for (int i = 0; i < 4; i++) {
+            int row = row_base() + i;
+            if (!row_exists(row) || row_m[row] == NEGATIVE_INFINITY) continue;
+            float keep = keeps[row], gain = gains[row];
+            F32x4 record = F32x4(record_address(row, 0, 1));
+            UNROLL for (int n = 0; n < MAX_SLICE_V; n++) {
+                int element = n * SLICE_V + 4 * column_group();
+                if (element >= DIM_V) break;
+                vec4 kept = vec4(0.0f);
+                if (keep >= 0.0f) kept = record.at[(PART_HEAD + element) / 4] * keep;
+                record.at[(PART_HEAD + element) / 4] = fma(acc[n * 4 + i], vec4(gain), kept);
+            }
         }
         barrier();
     }
@@ -267,7 +307,7 @@ struct AttentionTile : AttentionFold {
         else
             part_fold();
         rows_clear();
-        UNROLL for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
+        UNROLL for (int k = 0; k < MAX_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
         barrier();
     }
 
@@ -305,13 +345,18 @@ struct AttentionTile : AttentionFold {
         int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
         at = max(at, entry_find(e, any.x - page_len() + 1));
         int present = -1;
-        for (; at < e.last; at++) {
-            ivec4 entry = entry_read(e, at);
-            if (entry.w > any.y) break;
-            int part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
-            if (part >= part_last) break;
-            if (entry.z <= 0 || entry.w + entry.z <= any.x) continue;
-            if (part != present && present >= 0) part_end(present, n_part);
+        for (;; at++) { // part_end is called in one place, so that it is inlined
+            bool is_end = at >= e.last;
+            ivec4 entry = ivec4(0, 0, 0, 0);
+            int part = part_last;
+            if (!is_end) {
+                entry = entry_read(e, at);
+                part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
+                is_end = entry.w > any.y || part >= part_last;
+            }
+            if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
+            if (present >= 0 && (is_end || part != present)) part_end(present, n_part);
+            if (is_end) break;
             present = part;
             int slot_first = entry.y + max(any.x - entry.w, 0);
             int slot_last = entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
@@ -327,7 +372,6 @@ struct AttentionTile : AttentionFold {
                 fold_tile(region, start, chunk_first, chunk_last, is_whole);
             }
         }
-        if (present >= 0) part_end(present, n_part);
     }
 
     // Where there is a record for each part, those that stay empty have m = -inf.
@@ -396,7 +440,7 @@ struct AttentionTile : AttentionFold {
             records_clear(parts.x, parts.y, n_part);
         else
             totals_begin(parts.x == 0);
-        UNROLL for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
+        UNROLL for (int k = 0; k < MAX_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
         for (int first = first_token; first < last_token;) {
             int seq = step.at[seq_off + first], last = first + 1;
             if (step.at[args.word[12] + first] < 0) {
@@ -413,4 +457,11 @@ struct AttentionTile : AttentionFold {
     }
 };
 
-GPU_KERNEL(attention_tile, AttentionTile)
+// For up to so many elements of o: tile_sizes of plugins/gpu/rt/module.c has the same list. The bound
+// on threads leaves each entry the registers that it needs; workgroups have 128.
+#define ENTRY(elements, max_threads)                                                               \
+    GPU_KERNEL_OF(attention_tile_##elements, max_threads, AttentionTile<elements / 64>)
+ENTRY(64, 128)
+ENTRY(128, 128)
+ENTRY(256, 256)
+ENTRY(512, 256)

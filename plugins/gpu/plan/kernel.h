@@ -74,7 +74,7 @@
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
      * part has a record; else all are folded into one and a later step goes on with it. */ \
-    KERNEL(ATTENTION_TILE, attention_tile, 5, 0x1, RT_SHARED(attention_tile_size())) \
+    KERNEL(ATTENTION_TILE, attention_tile, 5, 0x1, RT_SHARED(attention_tile_size(spec))) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \

@@ -82,9 +82,20 @@ static int32_t scan_size_get(const int32_t *spec) {
     return size < N_SCAN_SIZE ? size : MAX_SIZE;
 }
 
+/* Entries of ATTENTION_TILE, for up to so many elements of o, spec 3. */
+static const int32_t tile_sizes[] = {64, 128, 256, 512};
+enum { N_TILE_SIZE = sizeof tile_sizes / sizeof tile_sizes[0] };
+
+static int32_t tile_size_get(const int32_t *spec) {
+    int32_t size = 0;
+    while (size < N_TILE_SIZE && tile_sizes[size] < spec[3]) size++;
+    return size < N_TILE_SIZE ? size : MAX_SIZE;
+}
+
 /* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
 static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
+    if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART) {
         size = part_size_get(step->spec);
         return size < N_PART_SIZE ? size : MAX_SIZE;
@@ -95,14 +106,16 @@ static int32_t size_get(const gpu_step *step) {
     return size;
 }
 
-/* The entry: named as its module, with the columns of its tiles, its part_sizes or its scan_sizes
- * behind. */
+/* The entry: named as its module, with the columns of its tiles, its part_sizes, tile_sizes or
+ * scan_sizes behind. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)part_sizes[size].rows,
                  (int)part_sizes[size].own);
+    else if (step->kernel == GPU_KERNEL_ATTENTION_TILE)
+        snprintf(symbol + n, 64 - n, "_%d", (int)tile_sizes[size]);
     else if (step->kernel == GPU_KERNEL_LINEAR_SCAN)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)scan_sizes[size].steps,
                  (int)scan_sizes[size].rows);

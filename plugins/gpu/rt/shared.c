@@ -35,8 +35,10 @@ static uint32_t attention_part_size(const int32_t *spec) {
     return fold_size(rows) + taken(rows * stored / 4, 16) + taken(2 * rows * 64, 4);
 }
 
-static uint32_t attention_tile_size(void) {
-    return fold_size(32) + taken((32 + 64) * 9, 16) + 2 * taken(32, 4) + taken(32, 8);
+/* Of the entry for 512 elements of o, which has room for more than the tiles of Q and K take. */
+static uint32_t attention_tile_size(const int32_t *spec) {
+    const int32_t n_vec = spec[3] > 256 ? 32 * 17 + 4 * (512 / 4 + 1) : (32 + 64) * 9;
+    return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
 static uint32_t kv_shift_size(const int32_t *spec) {
