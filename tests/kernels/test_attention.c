@@ -333,6 +333,19 @@ static void test_latent(void **state) {
         c.flags = TDM_KV_V_FROM_K | (i % 2 == 0 ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
         run_default(&c, &seed);
     }
+    /* Rows of V that are longer than what a workgroup of a GPU keeps in registers. */
+    uint64_t own_seed = 17;
+    for (int i = 0; i < 2; i++) {
+        tdm_type type = i == 0 ? TDM_TYPE_F16 : TDM_TYPE_Q4_0;
+        attention_case c = random_case(&own_seed, type, type);
+        c.dim_k = 32;
+        c.dim_v = 608 + 64 * i;
+        c.rope_offset = c.n_rot = 0;
+        c.n_head_kv = 1;
+        c.heads_per_kv = 3 + 4 * i;
+        c.flags = 0;
+        run_default(&c, &own_seed);
+    }
 }
 
 /* What a scene writes for position `pos` of sequence 0: [head_dim, n_head_kv] of scene->k or v. */

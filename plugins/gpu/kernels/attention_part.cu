@@ -7,8 +7,10 @@
  * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements
  * of o that it owns: those of every CHUNK-th column of V.
  *
- * An entry is for up to MAX_ROWS heads and MAX_OWN columns of a thread: constants, so that scores and
- * sums lie in registers. Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the same list.
+ * An entry is for up to MAX_ROWS heads and MAX_OWN elements of o of a thread: constants, so that scores
+ * and sums lie in registers. Of longer rows it computes a slice after the other, with the same scores.
+ * Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the
+ * same list.
  */
 #include "attention_fold.h"
 
@@ -35,8 +37,11 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     int turn = 0; // which half of `scores` the present chunk has
     float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
-    float acc[MAX_ROWS * MAX_OWN];   // first elements of columns thread(), thread() + CHUNK, ...
-    float acc_b[MAX_ROWS * MAX_OWN]; // second ones, of pairs
+    // Of each row the elements of columns thread(), thread() + CHUNK, ... of the slice; of pairs the
+    // first ones, then the second ones.
+    float acc[MAX_ROWS * MAX_OWN];
+    static constexpr int HALF = MAX_OWN / 2;
+    const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
 
     // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
     void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
@@ -70,19 +75,19 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     }
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
-    void fold(u64 region, int start, int first, int last) {
+    // column_first: of the slice.
+    void fold(u64 region, int start, int first, int last, int column_first) {
         UNROLL for (int r = 0; r < MAX_ROWS; r++) {
             float keep = r < ROWS ? row_keep[r] : 0.0f;
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
                 acc[r * MAX_OWN + k] *= keep;
-                acc_b[r * MAX_OWN + k] *= keep;
             }
         }
         int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
         DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                int column = thread() + k * CHUNK;
-                if (column >= N_COLUMN) break;
+                int column = column_first + thread() + k * CHUNK;
+                if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
                 vec4 a, b;
                 if (V_FROM_K)
                     column_load_from_k(TYPE_V, n_block, region, start + 4 * quad, column, a, b);
@@ -92,14 +97,90 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                     a[i] = b[i] = 0.0f;
                 UNROLL for (int r = 0; r < MAX_ROWS; r++) {
                     if (r >= ROWS) break;
-                    float sum = acc[r * MAX_OWN + k], sum_b = acc_b[r * MAX_OWN + k];
-                    UNROLL for (int i = 0; i < 4; i++) {
-                        sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
-                        if (IS_PAIR) sum_b = fma(SCORE(r, 4 * quad + i), b[i], sum_b);
-                    }
+                    float sum = acc[r * MAX_OWN + k];
+                    UNROLL for (int i = 0; i < 4; i++) sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
                     acc[r * MAX_OWN + k] = sum;
-                    acc_b[r * MAX_OWN + k] = sum_b;
+                    if (k >= HALF || !IS_PAIR) continue;
+                    sum = acc[r * MAX_OWN + HALF + k];
+                    UNROLL for (int i = 0; i < 4; i++) sum = fma(SCORE(r, 4 * quad + i), b[i], sum);
+                    acc[r * MAX_OWN + HALF + k] = sum;
                 }
+            }
+        }
+    }
+
+    // What a workgroup walks over.
+    struct Walk {
+        step_entries e;
+        int at, end; // of its entries
+        int token, pos, first_pos, last_pos;
+        int part, n_part, kv, head_first, head_last;
+    };
+
+    // Columns column_first .. + OWN_COLUMNS * CHUNK - 1 of o, and m and l.
+    void slice_run(const Walk &w, int column_first) {
+        int n_head = args.word[8], n_part = w.n_part, part = w.part, token = w.token, pos = w.pos;
+        int head_first = w.head_first, head_last = w.head_last, first_pos = w.first_pos,
+            last_pos = w.last_pos;
+        step_entries e = w.e;
+        int at = w.at, end = w.end;
+        bool is_begun = false;
+        UNROLL for (int k = 0; k < MAX_ROWS * MAX_OWN; k++) acc[k] = 0.0f;
+        for (; at < end; at++) {
+            ivec4 entry = entry_read(e, at);
+            if (entry.w > last_pos) break;
+            if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
+            // Slots of the page that the token sees.
+            int slot_first = entry.y + max(first_pos - entry.w, 0);
+            int slot_last =
+                entry.y +
+                min(entry.z, last_pos - entry.w >= entry.z ? entry.z : last_pos - entry.w + 1);
+            u64 region = page_region(args.address[2], entry.x, args.word[10] + w.kv);
+            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+                int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
+                if (!is_begun) {
+                    F32x4 from = F32x4(args.address[1] +
+                                       u64(uint(token * n_head + head_first)) * u64(STORED_K * 4));
+                    for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
+                        query[i] =
+                            i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0f);
+                    rows_clear();
+                    is_begun = true;
+                    barrier();
+                }
+                int slot_pos = entry.w + start + thread() - entry.y;
+                score_slot(region, start + thread(), pos - slot_pos, head_first,
+                           thread() >= first && thread() < last);
+                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+                fold(region, start, first, last, column_first);
+                turn ^= 1;
+            }
+        }
+
+        if (is_begun) barrier();
+        int record = PART_HEAD + DIM_V;
+        for (int r = 0; r < head_last - head_first; r++) {
+            F32 to =
+                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                                          u64(uint(record * 4)));
+            if (thread() == 0) {
+                to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
+                to.at[1] = is_begun ? row_l[r] : 0.0f;
+            }
+        }
+        if (!is_begun) return;
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+            if (r >= head_last - head_first) break;
+            F32 to =
+                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                                          u64(uint(record * 4)));
+            UNROLL for (int k = 0; k < MAX_OWN; k++) {
+                int column = column_first + thread() + k * CHUNK;
+                if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
+                int element = column_element(TYPE_V, column);
+                to.at[PART_HEAD + element] = acc[r * MAX_OWN + k];
+                if (k < HALF && IS_PAIR)
+                    to.at[PART_HEAD + element + 16] = acc[r * MAX_OWN + HALF + k];
             }
         }
     }
@@ -138,63 +219,11 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
         }
 
-        bool is_begun = false;
-        UNROLL for (int k = 0; k < MAX_ROWS * MAX_OWN; k++) acc[k] = acc_b[k] = 0.0f;
-        for (; at < end; at++) {
-            ivec4 entry = entry_read(e, at);
-            if (entry.w > last_pos) break;
-            if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
-            // Slots of the page that the token sees.
-            int slot_first = entry.y + max(first_pos - entry.w, 0);
-            int slot_last =
-                entry.y +
-                min(entry.z, last_pos - entry.w >= entry.z ? entry.z : last_pos - entry.w + 1);
-            u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
-            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
-                int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
-                if (!is_begun) {
-                    F32x4 from = F32x4(args.address[1] +
-                                       u64(uint(token * n_head + head_first)) * u64(STORED_K * 4));
-                    for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
-                        query[i] =
-                            i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0f);
-                    rows_clear();
-                    is_begun = true;
-                    barrier();
-                }
-                int slot_pos = entry.w + start + thread() - entry.y;
-                score_slot(region, start + thread(), pos - slot_pos, head_first,
-                           thread() >= first && thread() < last);
-                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
-                fold(region, start, first, last);
-                turn ^= 1;
-            }
-        }
-
-        if (is_begun) barrier();
-        int record = PART_HEAD + DIM_V;
-        for (int r = 0; r < head_last - head_first; r++) {
-            F32 to =
-                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
-                                          u64(uint(record * 4)));
-            if (thread() == 0) {
-                to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
-                to.at[1] = is_begun ? row_l[r] : 0.0f;
-            }
-        }
-        if (!is_begun) return;
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-            if (r >= head_last - head_first) break;
-            F32 to =
-                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
-                                          u64(uint(record * 4)));
-            UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                int column = thread() + k * CHUNK;
-                if (column >= N_COLUMN) break;
-                int element = column_element(TYPE_V, column);
-                to.at[PART_HEAD + element] = acc[r * MAX_OWN + k];
-                if (IS_PAIR) to.at[PART_HEAD + element + 16] = acc_b[r * MAX_OWN + k];
-            }
+        Walk w = {e,        at,   end,    token, pos,        first_pos,
+                  last_pos, part, n_part, kv,    head_first, head_last};
+        DONT_UNROLL for (int column = 0; column < N_COLUMN; column += OWN_COLUMNS * CHUNK) {
+            if (column > 0) barrier();
+            slice_run(w, column);
         }
     }
 };
@@ -202,5 +231,4 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
 #define ENTRY(rows, own) GPU_KERNEL_OF(attention_part_##rows##_##own, 64, AttentionPart<rows, own>)
 ENTRY(4, 2)
 ENTRY(8, 2)
-// For longer rows of V; sums lie in local memory.
-ENTRY(8, 128)
+ENTRY(8, 8)

@@ -55,17 +55,20 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-/* Entries of ATTENTION_PART, for up to so many heads and columns of V of a thread. */
-static const struct { int32_t rows, own; } part_sizes[] = {{4, 2}, {8, 2}, {8, 128}};
+/* Entries of ATTENTION_PART, for up to so many heads and elements of o of a thread. The last computes
+ * longer rows in slices. */
+static const struct { int32_t rows, own; } part_sizes[] = {{4, 2}, {8, 2}, {8, 8}};
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
-/* The first that has room for a step: its heads, spec 4, and columns of V, elements or pairs of them. */
+/* The first that has room for a step: its heads, spec 4, and elements of o, spec 3, whose columns of V
+ * have one or two. */
 static int32_t part_size_get(const int32_t *spec) {
     bool is_pair = spec[1] != TDM_TYPE_F32 && spec[1] != TDM_TYPE_F16 && spec[1] != TDM_TYPE_BF16 &&
                    spec[1] != TDM_TYPE_Q8_0;
-    int32_t n_column = is_pair ? spec[3] / 2 : spec[3], size = 0;
-    int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS;
-    while (size < N_PART_SIZE && (part_sizes[size].rows < spec[4] || part_sizes[size].own < own))
+    int32_t of_column = is_pair ? 2 : 1, n_column = spec[3] / of_column, size = 0;
+    int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS * of_column;
+    while (size < N_PART_SIZE && (part_sizes[size].rows < spec[4] ||
+                                  (part_sizes[size].own < own && size < N_PART_SIZE - 1)))
         size++;
     return size;
 }
