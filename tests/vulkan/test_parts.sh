@@ -11,8 +11,9 @@ tandem=$1 model=$2 text=$3
 . "$(dirname "$0")/driver.sh"
 driver_need
 config plain
-config single 'test-limits = part=1'
-config some 'test-limits = part=2000'
+config whole "$by_rows"
+config single "$by_rows part=1"
+config some "$by_rows part=2000"
 
 # perplexity NAME: results in $work/out, messages in $work/err.
 perplexity() {
@@ -21,10 +22,13 @@ perplexity() {
 }
 perplexity plain
 ! grep -q 'is submitted in' "$work/err" && ok || fail "a small plan in parts: $(grep 'is submitted in' "$work/err")"
+# The base is of a device with the same kernels.
+rm -f "$work/base"
+perplexity whole
 for name in some single; do
     perplexity $name
     grep -q 'a plan of [0-9]* steps is submitted in [1-9][0-9]* parts' "$work/err" && ok || fail "$name: one part"
-    # The base is of the plain device: equal logits have a divergence of 0.
+    # Equal logits have a divergence of 0.
     grep -q '^mean KL divergence *0\(\.0*\)\?\( \|$\)\|^mean KL.* 0\.0*\(e[-+]0*\)\?\( \|$\)' "$work/out" && ok ||
         fail "$name: other logits: $(cat "$work/out")"
 done
