@@ -95,9 +95,12 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         if (!llm_state_desc(ctx->model, &ctx->cache.desc, kind, i % n_layer, &descs[n], &partition))
             continue;
         if (kind == LLM_STATE_ROWS) {
-            const int32_t n_head_kv = descs[n].n_head_kv;
-            descs[n] = ctx->cache.desc;
-            descs[n].n_head_kv = n_head_kv;
+            /* Layers share the description but for the heads. */
+            const tdm_kv_desc own = descs[n];
+            if (own.head_dim_k == ctx->cache.desc.head_dim_k) {
+                descs[n] = ctx->cache.desc;
+                descs[n].n_head_kv = own.n_head_kv;
+            }
         }
         *item = (llm_store_item){
             .dev = ctx->state_dev[i],

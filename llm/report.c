@@ -156,7 +156,7 @@ static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const
         if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
         const bool is_rows = kind == LLM_STATE_ROWS;
         if (is_rows) n = (uint64_t)llm_cache_page_count(m, &ctx->cache, i);
-        if (!is_rows || (page_size > 0 && desc.n_head_kv != ctx->cache.desc.n_head_kv)) {
+        if (!is_rows || (page_size > 0 && !llm_cache_is_like(&desc, &ctx->cache.desc))) {
             if (tdm_open_device_kv_page_size(dev, &desc, &each, NULL) != TDM_OK) each = 0;
         }
         if (__builtin_mul_overflow(each, n, &size) ||

@@ -56,7 +56,9 @@ enum {
     LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */
     LLM_KEY_TEMPERATURE = 1u << 19,   /* attention.temperature_scale, .temperature_length */
     LLM_KEY_RECURRENT = 1u << 20,     /* ssm.*, shortconv.l_cache; counts of heads may be 0 */
-    LLM_KEY_PER_LAYER = 1u << 21      /* counts of heads and columns differ between layers */
+    LLM_KEY_PER_LAYER = 1u << 21,     /* counts of heads and columns differ between layers */
+    LLM_KEY_WINDOW_HEADS = 1u << 22,  /* attention.key_length_swa, rope.dimension_count_swa */
+    LLM_KEY_SHARED_CACHE = 1u << 23   /* attention.shared_kv_layers */
 };
 
 typedef enum llm_form {
@@ -68,6 +70,7 @@ typedef enum llm_form {
 typedef enum llm_stream {
     LLM_STREAM_ONE = 0, /* a residual stream, in the form of llm_form */
     LLM_STREAM_HYPER,   /* several: block/hyper.c */
+    LLM_STREAM_ALTUP,   /* several, of which blocks read the first: block/altup.c */
     LLM_STREAM_STACKS   /* layers form stacks that run in cycles: block/stacks.c */
 } llm_stream;
 
@@ -123,6 +126,8 @@ typedef struct llm_arch {
     bool is_encoder;         /* there is no output head: hidden states are the result */
     llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
     bool has_bare_norm_k;    /* keys are normed without a weight, after RoPE */
+    bool has_bare_norm_v;    /* values are normed without a weight */
+    bool has_optional_v;     /* without attn_v values are the keys before their norm */
     bool has_rope_norm_k;    /* of latent attention: the rotated elements of keys are normed */
     float alibi;             /* alibi_max_bias of files without the key */
     llm_norm norm_qk;
@@ -144,6 +149,8 @@ typedef struct llm_arch {
     float both_scale;      /* not 0: layers with experts have a dense block, too; of their sum */
     llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
                               both_scale */
+    bool has_twin_channel; /* layers with experts have a dense block beside them, each between norms
+                              of its own; the router has a norm, too (layers.c) */
     float shared_scale;    /* of the sum of chosen and shared experts; 0 = 1 */
     bool has_shared_gate;  /* the shared expert is multiplied by a sigmoid of x */
     bool has_expert_bias;  /* the router and the matrices of experts have biases */
@@ -151,6 +158,7 @@ typedef struct llm_arch {
     bool is_expert_weighted_first; /* x of an expert is multiplied by its weight, not its result */
     llm_glu glu;                   /* of experts */
     bool has_dense_glu;            /* and of dense blocks and shared experts */
+    bool has_layer_scale;          /* a layer's stream is multiplied by layer_output_scale */
 
     /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */
     bool is_hidden_raw;

@@ -38,8 +38,10 @@ static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
  * each of them then holds its keys and values whole. */
 static tdm_partition heads_partition(int32_t layer, const llm_layer_spec *s, int32_t unit_len,
                                      bool is_whole) {
-    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
-                                     layer, s->n_head_kv);
+    /* Where a layer reads the cache of another one, its heads are cut as that one's. */
+    const int32_t owner = llm_layer_cache(s, layer);
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * owner + BLOCK_ATTENTION,
+                                     owner, s->n_head_kv);
     p.n_sub = s->n_head / s->n_head_kv;
     p.unit_len[0] = unit_len;
     p.whole_segments = is_whole;
@@ -185,7 +187,12 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_CTX: return h->n_ctx_train;
     case LLM_DIM_TYPES: return h->n_token_type;
     case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
-    case LLM_DIM_HEAD_K: return h->head_dim_k;
+    case LLM_DIM_HEAD_K: return s->k_len;
+    case LLM_DIM_PER_LAYER: return h->n_per_layer;
+    case LLM_DIM_PER_LAYER_ALL: return (int64_t)h->n_per_layer * h->n_layer;
+    case LLM_DIM_STREAMS_SQUARED: return (int64_t)h->n_stream * h->n_stream;
+    case LLM_DIM_OTHER_STREAMS: return h->n_stream - 1;
+    case LLM_DIM_LAUREL: return h->n_laurel;
     case LLM_DIM_HEAD_O: return s->o_len;
     case LLM_DIM_NOPE: return s->q_len - h->rope.n_rot;
     case LLM_DIM_LORA_Q: return h->n_lora_q;
@@ -283,9 +290,9 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         break;
     }
     /* Its rows are read, and no member's part of the head: as the model's own (llm_declare_ends). */
-    if (role == LLM_ROLE_NEXTN_EMBD) {
+    if (role == LLM_ROLE_NEXTN_EMBD || role == LLM_ROLE_PER_LAYER_EMBD) {
         w->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 2;
-        w->partition.layer = layer;
+        w->partition.layer = layer < 0 ? 0 : layer;
     }
     if (layer < 0)
         m->global[role] = index;
@@ -426,6 +433,15 @@ void llm_declare_ends(llm_declarer *d) {
     if (arch->has_embd_norm) llm_declare_norm(d, LLM_ROLE_TOKEN_EMBD_NORM);
     if (arch->has_position_embd || arch->has_optional_position_embd)
         llm_declare(d, LLM_ROLE_POSITION_EMBD, arch->has_position_embd);
+    if (m->hparams.n_per_layer > 0) {
+        llm_declare(d, LLM_ROLE_PER_LAYER_EMBD, true);
+        llm_declare(d, LLM_ROLE_PER_LAYER_MODEL_PROJ, true);
+        llm_declare_norm(d, LLM_ROLE_PER_LAYER_PROJ_NORM);
+    }
+    if (arch->stream == LLM_STREAM_ALTUP) {
+        llm_declare(d, LLM_ROLE_ALTUP_PROJ, true);
+        llm_declare(d, LLM_ROLE_ALTUP_UNEMBD, true);
+    }
     if (m->hparams.rope.n_rot == 0) return;
     llm_declare(d, LLM_ROLE_ROPE_FREQS, false);
     llm_declare(d, LLM_ROLE_ROPE_FACTORS_LONG, false);

@@ -69,6 +69,8 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(gemma)                                                                                    \
     ARCH(gemma2)                                                                                   \
     ARCH(gemma3)                                                                                   \
+    ARCH(gemma3n)                                                                                  \
+    ARCH(gemma4)                                                                                   \
     ARCH(chatglm)                                                                                  \
     ARCH(glm4)                                                                                     \
     ARCH(glm4moe)                                                                                  \

@@ -51,6 +51,8 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const tdm_kv_desc *desc, in
     own.n_rot = m->specs[layer].rope.n_rot;
     own.rope_offset = m->specs[layer].rope.rope_offset;
     own.n_head_kv = m->specs[layer].n_head_kv;
+    own.head_dim_k = m->specs[layer].k_len;
+    own.head_dim_v = m->specs[layer].v_len;
     return own;
 }
 
@@ -196,7 +198,7 @@ static uint64_t rows_page_size(const llm_model *m, const llm_cache_shape *cache,
     if (!llm_layer_has_cache(&m->specs[layer])) return page_size;
     const tdm_kv_desc desc = llm_cache_layer_desc(m, &cache->desc, layer);
     if (page_size == 0) return canonical_page_size(&desc);
-    return desc.n_head_kv == cache->desc.n_head_kv ? page_size : slot_size(cache, &desc);
+    return llm_cache_is_like(&desc, &cache->desc) ? page_size : slot_size(cache, &desc);
 }
 
 tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,

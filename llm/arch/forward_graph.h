@@ -74,6 +74,12 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc
 int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 int64_t llm_cache_page_count(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 
+/* Whether pages of two layers have the same size. */
+static inline bool llm_cache_is_like(const tdm_kv_desc *a, const tdm_kv_desc *b) {
+    return a->n_head_kv == b->n_head_kv && a->head_dim_k == b->head_dim_k &&
+           a->head_dim_v == b->head_dim_v;
+}
+
 /* How a group cuts the cache of a layer. */
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer);
 

@@ -243,6 +243,27 @@ static void read_direction(llm_key_reader *r, const llm_arch *arch, llm_hparams 
     h->is_bidirectional = !is_causal || (arch->is_bidirectional && !arch->is_encoder);
 }
 
+/* Layers with a window may have shorter heads than the others, and other rotated elements. */
+static void read_window_heads(llm_key_reader *r, llm_hparams *h) {
+    int32_t value_length = h->head_dim_v;
+    h->window_head_dim = h->head_dim_k;
+    h->window_n_rot = h->rope.n_rot;
+    llm_key_int(r, "attention.key_length_swa", LLM_GGUF_OPTIONAL, 1, h->head_dim_k,
+                &h->window_head_dim);
+    llm_key_int(r, "attention.value_length_swa", LLM_GGUF_OPTIONAL, 1, LLM_MAX_HEAD_DIM,
+                &value_length);
+    llm_key_int(r, "rope.dimension_count_swa", LLM_GGUF_OPTIONAL, 2, h->window_head_dim,
+                &h->window_n_rot);
+    if (r->status == TDM_OK && (value_length != h->window_head_dim ||
+                                h->head_dim_v != h->head_dim_k || h->window_n_rot % 2 != 0))
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: keys '%s.attention.*_length*' and 'rope.dimension_count_swa': "
+                             "heads of %d and %d elements, with a window %d and %d, of which %d "
+                             "turn; such models are not supported",
+                             llm_gguf_name(r->gguf), r->arch, h->head_dim_k, h->head_dim_v,
+                             h->window_head_dim, value_length, h->window_n_rot);
+}
+
 static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     h->norm = arch->norm;
     read_direction(r, arch, h);
@@ -277,6 +298,10 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
         llm_key_bool(r, "use_parallel_residual", LLM_GGUF_OPTIONAL, &h->is_parallel);
     if ((arch->keys & LLM_KEY_WINDOW) != 0)
         llm_key_int(r, "attention.sliding_window", LLM_GGUF_OPTIONAL, 0, LLM_MAX_CTX, &h->window);
+    if ((arch->keys & LLM_KEY_SHARED_CACHE) != 0)
+        llm_key_int(r, "attention.shared_kv_layers", LLM_GGUF_OPTIONAL, 0, h->n_layer - 1,
+                    &h->n_layer_shared);
+    if (r->status == TDM_OK && (arch->keys & LLM_KEY_WINDOW_HEADS) != 0) read_window_heads(r, h);
     if ((arch->keys & LLM_KEY_WINDOW_ROPE) != 0)
         llm_key_float(r, "rope.freq_base_swa", LLM_GGUF_OPTIONAL, 0, 1e12f, &h->window_freq_base);
 }
@@ -334,7 +359,8 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     if (r.status == TDM_OK) read_rope(&r, arch, &h);
     if (r.status == TDM_OK) read_own(&r, arch, &h);
     if (r.status == TDM_OK && arch->read != NULL) arch->read(&r, &h);
-    if (r.status == TDM_OK) check_window_rope(&r, &h);
+    const bool has_window_heads = (arch->keys & LLM_KEY_WINDOW_HEADS) != 0;
+    if (r.status == TDM_OK && !has_window_heads) check_window_rope(&r, &h);
     if (r.status != TDM_OK) return r.status;
 
     const llm_gguf_tensor *embd = llm_gguf_tensor_find(gguf, "token_embd.weight");

@@ -74,14 +74,19 @@ typedef struct llm_hparams {
     /* Tokens of a context up to which sparse attention selects all of them. Longer contexts are
      * refused. 0 = attention is not sparse. */
     int32_t n_select;
-    float clamp_qkv;        /* projections are clamped to this on both sides; 0 = they are not */
-    float embd_scale;       /* of embeddings; 0 = 1 */
-    float residual_scale;   /* of what a block adds to the residual stream; 0 = 1 */
-    float logit_scale;      /* 0 = 1 */
-    float logit_softcap;    /* 0 = none */
-    bool is_parallel;       /* mixer and channel block read the same stream */
-    int32_t window;         /* tokens that layers with a window see; 0 = no layer has one */
-    float window_freq_base; /* of RoPE in layers with a window; 0 = rope.freq_base */
+    float clamp_qkv;         /* projections are clamped to this on both sides; 0 = they are not */
+    float embd_scale;        /* of embeddings; 0 = 1 */
+    float residual_scale;    /* of what a block adds to the residual stream; 0 = 1 */
+    float logit_scale;       /* 0 = 1 */
+    float logit_softcap;     /* 0 = none */
+    bool is_parallel;        /* mixer and channel block read the same stream */
+    int32_t window;          /* tokens that layers with a window see; 0 = no layer has one */
+    float window_freq_base;  /* of RoPE in layers with a window; 0 = rope.freq_base */
+    int32_t window_head_dim; /* of their keys, queries and values; 0 = as in the others */
+    int32_t window_n_rot;    /* rotated elements of their heads; 0 = as in the others */
+    int32_t n_layer_shared;  /* last layers, which read the caches of earlier ones */
+    int32_t n_per_layer;     /* width of what each layer reads of a token; block/per_layer.c */
+    int32_t n_laurel;        /* width of the low-rank residual of block/altup.c */
     int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
@@ -89,7 +94,7 @@ typedef struct llm_hparams {
     int32_t ssm_step_row;           /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
     int32_t n_mix_row, n_decay_row; /* LLM_MIXER_RWKV: widths of rows between small matrices */
     float decay_floor; /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
-    int32_t n_stream;  /* LLM_STREAM_HYPER: residual streams */
+    int32_t n_stream;  /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */

@@ -155,6 +155,25 @@ static tdm_status counts_apply(const llm_gguf *gguf, const llm_hparams *h, const
     return TDM_OK;
 }
 
+/* The last layers read the cache of the last one before them that has the same window. */
+static tdm_status share_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                             llm_layer_spec *specs, tdm_error *err) {
+    llm_layer_spec *s = &specs[layer];
+    const int32_t first = h->n_layer - h->n_layer_shared;
+    int32_t from = first - 1;
+    if (layer < first) return TDM_OK;
+    while (from >= 0 && (specs[from].window > 0) != (s->window > 0)) from--;
+    const llm_layer_spec *other = from >= 0 ? &specs[from] : NULL;
+    s->kv_from_layer = from;
+    if (other != NULL && other->n_head == s->n_head && other->n_head_kv == s->n_head_kv &&
+        other->k_len == s->k_len && other->v_len == s->v_len)
+        return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s: key '%s.attention.shared_kv_layers' is %d, but layer %d has no layer "
+                    "before those with the same window and heads, whose cache it could read",
+                    llm_gguf_name(gguf), h->arch, h->n_layer_shared, layer);
+}
+
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
     uint32_t flags[LLM_MAX_LAYERS] = {0};
@@ -188,6 +207,8 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .has_rope_factors = true,
             .has_bare_norm_k = arch->has_bare_norm_k,
             .has_temperature = h->temperature_scale != 0,
+            .has_bare_norm_v = arch->has_bare_norm_v,
+            .kv_from_layer = -1,
             .weight_layer = layer,
         };
         channel_fill(gguf, arch, h, layer, s);
@@ -197,6 +218,9 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->window = h->window;
             s->window_kind = arch->window_kind;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
+            if (h->window_head_dim > 0)
+                s->q_len = s->k_len = s->v_len = s->o_len = h->window_head_dim;
+            if (h->window_n_rot > 0) s->rope.n_rot = h->window_n_rot;
         }
         if (arch->recurrent_mixer != LLM_MIXER_ATTENTION &&
             (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
@@ -210,6 +234,8 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
         }
         if (arch->layer != NULL) arch->layer(gguf, h, layer, s);
         status = recurrent_fill(gguf, h, layer, s, err);
+        if (status == TDM_OK && h->n_layer_shared > 0)
+            status = share_fill(gguf, h, layer, specs_out, err);
         if (status != TDM_OK) return status;
     }
     return TDM_OK;

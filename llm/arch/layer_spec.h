@@ -62,6 +62,7 @@ typedef struct llm_layer_spec {
     int32_t o_len;        /* of a head's result before the output projection */
     bool has_bare_norm_q; /* queries are normed without a weight, after RoPE */
     bool has_bare_norm_k; /* keys likewise */
+    bool has_bare_norm_v; /* values likewise */
     bool has_temperature; /* of attention, by position: hparams.temperature_* */
     int32_t window;       /* tokens that attention sees; 0 = all */
     tdm_window_kind window_kind;
@@ -70,11 +71,15 @@ typedef struct llm_layer_spec {
     int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
     llm_recurrent_spec recurrent;
-    int32_t n_ff_shared;  /* of all experts together that serve every token */
-    int32_t n_ff_chunk;   /* of an expert that neighbouring experts share; 0 = there are none */
-    llm_glu glu;          /* of experts, and with has_dense_glu of all gated units */
-    llm_glu glu_dense;    /* of dense blocks and shared experts without has_dense_glu */
-    int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
+    int32_t n_ff_shared; /* of all experts together that serve every token */
+    int32_t n_ff_chunk;  /* of an expert that neighbouring experts share; 0 = there are none */
+    llm_glu glu;         /* of experts, and with has_dense_glu of all gated units */
+    llm_glu glu_dense;   /* of dense blocks and shared experts without has_dense_glu */
+    float gate_sparsity; /* of a dense block: gates that are not this many standard deviations above
+                            the mean of their token count as 0; 0 = all count */
+    int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
+                              has its own */
+    int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 
 /* Whether the layer has a dense block or experts. */
@@ -84,7 +89,12 @@ static inline bool llm_layer_has_channel(const llm_layer_spec *s) {
 
 /* Whether the layer keeps keys and values of tokens. */
 static inline bool llm_layer_has_cache(const llm_layer_spec *s) {
-    return s->mixer <= LLM_MIXER_LATENT_WIDE;
+    return s->mixer <= LLM_MIXER_LATENT_WIDE && s->kv_from_layer < 0;
+}
+
+/* The layer whose cache the attention of `layer` reads. */
+static inline int32_t llm_layer_cache(const llm_layer_spec *s, int32_t layer) {
+    return s->kv_from_layer >= 0 ? s->kv_from_layer : layer;
 }
 
 /* Whether these are read by tokens within a window only. */

@@ -34,6 +34,12 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_HEAD,  /* block/hyper.c: of the sum that the output head reads */
     LLM_ROLE_HYPER_HEAD_BASE,
     LLM_ROLE_HYPER_HEAD_SCALE,
+    LLM_ROLE_PER_LAYER_EMBD, /* per-layer embeddings: block/per_layer.c */
+    LLM_ROLE_PER_LAYER_MODEL_PROJ,
+    LLM_ROLE_PER_LAYER_PROJ_NORM,
+    LLM_ROLE_PER_LAYER_PROJ_NORM_BIAS,
+    LLM_ROLE_ALTUP_PROJ, /* several streams: block/altup.c */
+    LLM_ROLE_ALTUP_UNEMBD,
     LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM = LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM_BIAS,
@@ -195,6 +201,29 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_CHANNEL,
     LLM_ROLE_HYPER_CHANNEL_BASE,
     LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_FFN_PRE_NORM_2, /* of the channel blocks of llm_arch.has_twin_channel */
+    LLM_ROLE_FFN_PRE_NORM_2_BIAS,
+    LLM_ROLE_FFN_POST_NORM_1,
+    LLM_ROLE_FFN_POST_NORM_1_BIAS,
+    LLM_ROLE_FFN_POST_NORM_2,
+    LLM_ROLE_FFN_POST_NORM_2_BIAS,
+    LLM_ROLE_FFN_ROUTER_NORM,     /* ffn_gate_inp.scale; no bias */
+    LLM_ROLE_FFN_DOWN_EXPS_SCALE, /* of the result of each expert */
+    LLM_ROLE_FFN_SUM,             /* made: adds the columns of a dense block up */
+    LLM_ROLE_PER_LAYER_GATE,
+    LLM_ROLE_PER_LAYER_PROJ,
+    LLM_ROLE_PER_LAYER_POST_NORM,
+    LLM_ROLE_PER_LAYER_POST_NORM_BIAS,
+    LLM_ROLE_ALTUP_ROUTER,
+    LLM_ROLE_ALTUP_ROUTER_NORM,
+    LLM_ROLE_ALTUP_ROUTER_NORM_BIAS,
+    LLM_ROLE_ALTUP_PREDICT,
+    LLM_ROLE_ALTUP_CORRECT,
+    LLM_ROLE_ALTUP_CORRECT_SCALE,
+    LLM_ROLE_LAUREL_L,
+    LLM_ROLE_LAUREL_R,
+    LLM_ROLE_LAUREL_NORM,
+    LLM_ROLE_LAUREL_NORM_BIAS,
     LLM_ROLE_NEXTN_PROJ, /* of a layer that drafts: from embedding and hidden state together */
     LLM_ROLE_NEXTN_EMBD_NORM,
     LLM_ROLE_NEXTN_EMBD_NORM_BIAS,
@@ -240,6 +269,11 @@ typedef enum llm_dim {
     LLM_DIM_MIX_ROWS,  /* the same for all five inputs */
     LLM_DIM_DECAY_ROW, /* decay */
     LLM_DIM_FIVE,
+    LLM_DIM_PER_LAYER, /* of what one layer reads of a token */
+    LLM_DIM_PER_LAYER_ALL,
+    LLM_DIM_STREAMS_SQUARED,
+    LLM_DIM_OTHER_STREAMS,
+    LLM_DIM_LAUREL,
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */

@@ -28,20 +28,24 @@ static void fused_check(llm_declarer *d) {
 
 void llm_declare_attention(llm_declarer *d) {
     const llm_arch *arch = d->model->arch;
-    llm_declare(d, LLM_ROLE_ATTN_QKV, false);
+    const bool has_keys = d->model->specs[d->layer].kv_from_layer < 0;
+    if (has_keys) llm_declare(d, LLM_ROLE_ATTN_QKV, false);
     if (llm_declared(d, LLM_ROLE_ATTN_QKV) >= 0) {
         fused_check(d);
         llm_declare(d, LLM_ROLE_ATTN_QKV_BIAS, false);
     } else {
         llm_declare(d, LLM_ROLE_ATTN_Q, true);
-        llm_declare(d, LLM_ROLE_ATTN_K, true);
-        llm_declare(d, LLM_ROLE_ATTN_V, true);
         llm_declare(d, LLM_ROLE_ATTN_Q_BIAS, false);
+    }
+    if (has_keys && llm_declared(d, LLM_ROLE_ATTN_QKV) < 0) {
+        llm_declare(d, LLM_ROLE_ATTN_K, true);
+        const bool has_v = llm_layer_has(d->model->gguf, LLM_ROLE_ATTN_V, d->layer);
+        llm_declare(d, LLM_ROLE_ATTN_V, has_v || !arch->has_optional_v);
         llm_declare(d, LLM_ROLE_ATTN_K_BIAS, false);
         llm_declare(d, LLM_ROLE_ATTN_V_BIAS, false);
     }
     llm_declare_norm(d, d->model->specs[d->layer].norm_q);
-    llm_declare_norm(d, d->model->specs[d->layer].norm_k);
+    if (has_keys) llm_declare_norm(d, d->model->specs[d->layer].norm_k);
     if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
@@ -124,15 +128,24 @@ static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_in
 static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
     heads h = {-1, -1, -1, -1};
-    h.k = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, in->x, "k"));
-    h.v = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, in->x, "v"));
+    const bool has_keys = s->kv_from_layer < 0;
+    if (has_keys)
+        h.k = clamp(g,
+                    llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, in->x, "k"));
+    if (has_keys && g->model->layer[layer][LLM_ROLE_ATTN_V] < 0)
+        h.v = h.k;
+    else if (has_keys)
+        h.v = clamp(g,
+                    llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, in->x, "v"));
     if (in->is_needed)
         h.q = clamp(g,
                     llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_Q_BIAS, in->x, "q"));
     if (is_row_norm(s->norm_k)) h.k = build_head_norm(g, layer, s->norm_k, h.k);
     if (is_row_norm(s->norm_q)) h.q = build_head_norm(g, layer, s->norm_q, h.q);
-    h.k = tdm_build_reshape(g->b, h.k, s->k_len, s->n_head_kv, in->n_tok, 1);
-    h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
+    if (has_keys) {
+        h.k = tdm_build_reshape(g->b, h.k, s->k_len, s->n_head_kv, in->n_tok, 1);
+        h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
+    }
     if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->q_len, s->n_head, in->n_tok, 1);
     if (!in->is_needed || g->model->arch->gate != LLM_GATE_QUERY) return h;
     const int64_t first[TDM_MAX_DIMS] = {0}, second[TDM_MAX_DIMS] = {s->k_len};
@@ -179,7 +192,7 @@ tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t la
     const llm_hparams *h = &m->hparams;
     const llm_layer_spec *s = &m->specs[layer];
     tdm_attention_params params = {
-        .kv = g->state_kv[layer],
+        .kv = g->state_kv[llm_layer_cache(s, layer)],
         .heads_per_kv = s->n_head / s->n_head_kv,
         .n_head_all = s->n_head,
         .is_causal = !h->is_bidirectional,
@@ -199,15 +212,20 @@ tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t la
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_model *m = g->model;
     const llm_layer_spec *s = &m->specs[layer];
-    int32_t state = llm_graph_state(g, layer);
+    const bool has_keys = s->kv_from_layer < 0;
+    if (!has_keys && !in->is_needed) return -1;
+    int32_t state = llm_graph_state(g, llm_layer_cache(s, layer));
     bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
     heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
-    h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
-    if (s->has_bare_norm_k) h.k = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.k);
+    if (has_keys) h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
+    if (has_keys && s->has_bare_norm_v)
+        h.v = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.v);
+    if (has_keys && s->has_bare_norm_k)
+        h.k = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.k);
     if (in->is_needed) h.q = build_turned(g, layer, s->norm_q, h.q, in->pos);
     if (in->is_needed && s->has_bare_norm_q)
         h.q = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.q);
-    tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
+    if (has_keys) tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;
     const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);

@@ -53,7 +53,8 @@ int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mix
 /* The shape of a step, and what layers read beside the stream. */
 typedef struct llm_layer_input {
     const llm_step_shape *shape;
-    int32_t pos; /* i32 [n_tok] */
+    int32_t pos;       /* i32 [n_tok] */
+    int32_t per_layer; /* [n_per_layer * n_layer, n_tok] of per_layer.c; -1 = none */
 } llm_layer_input;
 
 /* One layer of the residual stream x [n_embd, n_tok]; the last one gives only the rows that have
@@ -78,6 +79,17 @@ int32_t llm_build_channel(llm_graph_builder *g, int32_t layer, int32_t x);
 bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer);
 bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer);
 int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x);
+
+/* What each layer reads of a token beside the stream: of all layers, from rows of the model's table
+ * and the embeddings; and what a layer adds, from those rows and its stream x. */
+void llm_declare_per_layer(llm_declarer *d);
+int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t table_rows, int32_t embd,
+                                 int64_t n_tok);
+int32_t llm_build_per_layer(llm_graph_builder *g, int32_t layer, int32_t rows, int32_t x);
+
+/* Layers of several streams, from embeddings to what the norm of the output reads. -1 as above. */
+void llm_declare_altup(llm_declarer *d);
+int32_t llm_build_altup(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
 /* A layer that drafts tokens: what it begins with, from tokens and hidden states. */
 void llm_declare_draft(llm_declarer *d);

@@ -21,6 +21,7 @@ static void declare_matrices(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
+    llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS_SCALE, false);
     if (d->model->hparams.n_expert_row == 0) return;
     llm_declare(d, LLM_ROLE_FFN_LATENT_DOWN, true);
     llm_declare(d, LLM_ROLE_FFN_LATENT_UP, true);
@@ -101,6 +102,18 @@ static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, 
     return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
 }
 
+/* The weights [n_used, n_tok] of experts `id`, times the scale of each expert where there is one. */
+static int32_t scale_weights(llm_graph_builder *g, int32_t layer, int32_t id, int32_t weight) {
+    const int32_t scale = weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_SCALE);
+    const int64_t *shape = tdm_build_shape(g->b, weight);
+    if (scale < 0 || shape == NULL) return weight;
+    const int64_t n_used = shape[0], n_tok = shape[1];
+    int32_t table = tdm_build_reshape(g->b, scale, 1, g->model->hparams.n_expert, 1, 1);
+    int32_t each = tdm_build_reshape(g->b, id, n_used * n_tok, 1, 1, 1);
+    each = tdm_build_reshape(g->b, tdm_build_get_rows(g->b, table, each, 0), n_used, n_tok, 1, 1);
+    return tdm_build_mul(g->b, weight, each);
+}
+
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x) {
     const llm_hparams *h = &g->model->hparams;
     const int32_t *w = g->model->layer[layer];
@@ -110,6 +123,7 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
     int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
+    weight = scale_weights(g, layer, id, weight);
     const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
     const int32_t matrix[3] = {weight_of(g, layer, gate), weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS),
                                weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS)};

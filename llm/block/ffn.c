@@ -13,6 +13,12 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
+/* A matrix of ones, which adds columns up, also where they are cut. */
+static void declare_sum(llm_declarer *d) {
+    float *ones = llm_declare_made(d, LLM_ROLE_FFN_SUM);
+    for (int32_t i = 0; ones != NULL && i < d->model->specs[d->layer].n_ff; i++) ones[i] = 1;
+}
+
 void llm_declare_ffn(llm_declarer *d) {
     llm_ffn_form form = d->model->arch->ffn;
     if (form == LLM_FFN_FUSED) {
@@ -22,6 +28,7 @@ void llm_declare_ffn(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN, true);
+    if (d->model->specs[d->layer].gate_sparsity > 0) declare_sum(d);
     if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false);
     if (form != LLM_FFN_FUSED) llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false);
     llm_declare(d, LLM_ROLE_FFN_DOWN_BIAS, false);
@@ -57,6 +64,18 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int
     return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
 }
 
+/* Gates x [n_ff, n_tok] less mean and n standard deviations of their token, and 0 where that is
+ * negative. */
+static int32_t build_sparse(llm_graph_builder *g, int32_t layer, int32_t x) {
+    const llm_layer_spec *s = &g->model->specs[layer];
+    const float n_ff = (float)s->n_ff;
+    int32_t mean = llm_build_project(g, layer, LLM_ROLE_FFN_SUM, LLM_ROLE_NONE, x, "gate_mean");
+    x = tdm_build_add(g->b, x, tdm_build_scale(g->b, mean, -1.0f / n_ff, 0));
+    int32_t dev = tdm_build_scale(g->b, tdm_build_sum_sq(g->b, x), 1.0f / (n_ff - 1), 0);
+    dev = tdm_build_scale(g->b, tdm_build_sqrt(g->b, dev), -s->gate_sparsity, 0);
+    return tdm_build_act(g->b, tdm_build_add(g->b, x, dev), TDM_ACT_RELU);
+}
+
 int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char *name) {
     const int32_t n_ff = g->model->specs[layer].n_ff;
     llm_ffn_form form = g->model->arch->ffn;
@@ -70,6 +89,7 @@ int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char
         if (form == LLM_FFN_GATED)
             gate = llm_build_project(g, layer, LLM_ROLE_FFN_GATE, LLM_ROLE_FFN_GATE_BIAS, x,
                                      "ffn_gate");
+        if (g->model->specs[layer].gate_sparsity > 0) gate = build_sparse(g, layer, gate);
         up = llm_build_project(g, layer, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_UP_BIAS, x, "ffn_up");
     }
     int32_t y = llm_build_ffn_act(g, layer, gate, up);

@@ -10,6 +10,8 @@
  *
  * An encoder ends with its hidden states: it has no output head.
  */
+#include <math.h>
+
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
@@ -18,6 +20,7 @@
 /* What joins blocks, of a layer or of the head. */
 static void stream_declare(llm_declarer *d) {
     if (d->model->arch->stream == LLM_STREAM_HYPER) llm_declare_hyper(d);
+    if (d->model->arch->stream == LLM_STREAM_ALTUP && d->layer >= 0) llm_declare_altup(d);
 }
 
 static void layer_declare(llm_declarer *d) {
@@ -30,6 +33,14 @@ static void layer_declare(llm_declarer *d) {
     llm_declare_norm(d, d->model->arch->norm_channel_sum);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
+    if (d->model->arch->has_layer_scale) llm_declare(d, LLM_ROLE_LAYER_SCALE, false);
+    if (d->model->arch->has_twin_channel && s->n_ff_expert > 0) {
+        llm_declare_norm(d, LLM_ROLE_FFN_PRE_NORM_2);
+        llm_declare_norm(d, LLM_ROLE_FFN_POST_NORM_1);
+        llm_declare_norm(d, LLM_ROLE_FFN_POST_NORM_2);
+        llm_declare(d, LLM_ROLE_FFN_ROUTER_NORM, true);
+    }
+    llm_declare_per_layer(d);
     stream_declare(d);
     switch (s->mixer) {
     case LLM_MIXER_LATENT: llm_declare_latent(d); break;
@@ -125,6 +136,7 @@ int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
 typedef struct channel_input {
     int32_t x;      /* [n_embd, n_row] normed residual stream */
     int32_t before; /* the stream before the mixer; -1 = nothing reads it */
+    int32_t stream; /* the stream without the norm of x */
 } channel_input;
 
 /* The experts of a layer, and the dense block beside them where there is one. */
@@ -139,10 +151,28 @@ static int32_t build_routed(llm_graph_builder *g, int32_t layer, const channel_i
     return scale_if(g, y, arch->both_scale);
 }
 
+/* Experts and a dense block beside them: p1(dense(x)) + p2(experts(n2(stream))). The router reads the
+ * stream with a norm of its own. */
+static int32_t build_twin(llm_graph_builder *g, int32_t layer, const channel_input *in) {
+    const llm_hparams *h = &g->model->hparams;
+    int32_t weight = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_FFN_ROUTER_NORM]);
+    int32_t r = tdm_build_rms_norm(g->b, in->stream, weight, h->norm_eps);
+    r = tdm_build_scale(g->b, r, 1.0f / sqrtf((float)h->n_embd), 0);
+    int32_t y = llm_build_norm(g, layer, LLM_ROLE_FFN_PRE_NORM_2, h->norm, in->stream);
+    y = llm_build_experts(g, layer, llm_build_router(g, layer, r), y);
+    y = llm_build_norm(g, layer, LLM_ROLE_FFN_POST_NORM_2, h->norm, y);
+    int32_t dense = llm_build_ffn(g, layer, in->x, "ffn_dense");
+    dense = llm_build_norm(g, layer, LLM_ROLE_FFN_POST_NORM_1, h->norm, dense);
+    return tdm_build_add(g->b, dense, y);
+}
+
 static int32_t build_channel(llm_graph_builder *g, int32_t layer, const channel_input *in) {
     const llm_model *m = g->model;
-    int32_t y = m->specs[layer].n_ff_expert > 0 ? build_routed(g, layer, in)
-                                                : llm_build_ffn(g, layer, in->x, "ffn_out");
+    int32_t y;
+    if (m->specs[layer].n_ff_expert == 0)
+        y = llm_build_ffn(g, layer, in->x, "ffn_out");
+    else
+        y = m->arch->has_twin_channel ? build_twin(g, layer, in) : build_routed(g, layer, in);
     y = norm_post(g, layer, m->specs[layer].norm_channel_post, y);
     return scale_if(g, y, m->hparams.residual_scale);
 }
@@ -165,13 +195,28 @@ bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape,
 }
 
 bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
-    const bool is_last = layer == g->model->hparams.n_layer - 1;
-    return !is_last || shape->n_out > 0 || gives_all_states(g, shape);
+    const llm_model *m = g->model;
+    if (shape->n_out > 0 || gives_all_states(g, shape)) return true;
+    for (int32_t l = layer + 1; l < m->hparams.n_layer; l++)
+        if (m->specs[l].kv_from_layer < 0) return true;
+    return false;
 }
 
 int32_t llm_build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
-    const channel_input in = {x, -1};
+    const channel_input in = {x, -1, -1};
     return build_channel(g, layer, &in);
+}
+
+/* What a layer adds to the stream x behind its blocks, and its scale. */
+static int32_t build_layer_end(llm_graph_builder *g, int32_t layer, const llm_layer_input *in,
+                               int32_t x, bool is_short) {
+    const llm_model *m = g->model;
+    if (in->per_layer >= 0) {
+        int32_t rows = is_short ? llm_build_out_rows(g, in->per_layer) : in->per_layer;
+        x = tdm_build_add(g->b, x, llm_build_per_layer(g, layer, rows, x));
+    }
+    if (!m->arch->has_layer_scale || m->layer[layer][LLM_ROLE_LAYER_SCALE] < 0) return x;
+    return tdm_build_mul(g->b, x, llm_graph_weight(g, m->layer[layer][LLM_ROLE_LAYER_SCALE]));
 }
 
 int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
@@ -184,7 +229,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     llm_mixer_input in = {-1, input->pos, shape->n_tok, llm_layer_is_needed(g, shape, layer)};
     in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = llm_build_mixer(g, layer, &in), n = in.x;
-    channel_input channel = {-1, -1};
+    channel_input channel = {-1, -1, -1};
     if (o < 0 && (s->mixer != LLM_MIXER_NONE || !in.is_needed)) return -1;
     if (s->is_parallel) {
         if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
@@ -206,10 +251,12 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     }
     x = norm_if(g, layer, m->arch->norm_mixer_sum, x);
     if (!llm_layer_has_channel(s)) return x;
+    channel.stream = x;
     channel.x = norm_if(g, layer, s->norm_channel, x);
     if (m->arch->has_normed_stream) x = scale_if(g, channel.x, m->hparams.stream_scale);
     x = tdm_build_add(b, x, build_channel(g, layer, &channel));
-    return norm_if(g, layer, m->arch->norm_channel_sum, x);
+    x = norm_if(g, layer, m->arch->norm_channel_sum, x);
+    return build_layer_end(g, layer, input, x, is_short);
 }
 
 /* x plus the embeddings times the layer's number. */
@@ -291,16 +338,31 @@ static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, i
     return y;
 }
 
+/* Layers of several streams; the rows that have logits. */
+static int32_t build_streams(llm_graph_builder *g, const llm_layer_input *in, int32_t embd) {
+    int32_t x = llm_build_altup(g, in, embd);
+    if (x < 0 || in->shape->n_out == in->shape->n_tok || gives_all_states(g, in->shape)) return x;
+    x = llm_build_out_rows(g, x);
+    tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
+    return x;
+}
+
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
     const int32_t first = g->model->hparams.layer_first;
     g->tokens = g->hidden = g->hidden_in = -1;
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
+    int32_t rows = -1;
+    if (g->model->hparams.n_per_layer > 0)
+        rows = tdm_build_get_rows(b, llm_graph_weight(g, g->model->global[LLM_ROLE_PER_LAYER_EMBD]),
+                                  tdm_build_step_field(b, TDM_STEP_TOKEN), 0);
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
-    const llm_layer_input in = {shape, pos};
+    if (rows >= 0) rows = llm_build_per_layer_rows(g, rows, embd, shape->n_tok);
+    const llm_layer_input in = {shape, pos, rows};
     switch (g->model->arch->stream) {
     case LLM_STREAM_HYPER: x = llm_build_hyper(g, &in, embd); break;
+    case LLM_STREAM_ALTUP: x = build_streams(g, &in, embd); break;
     case LLM_STREAM_STACKS: x = llm_build_stacks(g, &in, embd); break;
     case LLM_STREAM_ONE:
         for (int32_t layer = first; layer < g->model->hparams.n_layer && x >= 0; layer++) {

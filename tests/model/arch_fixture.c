@@ -60,20 +60,38 @@ static void stem_of(const char *name, char stem[64]) {
 static double embedding_scale(const char *arch) {
     static const char *const gemma[] = {"gemma", "gemma2", "gemma3", "gemma-embedding", NULL};
     static const char *const minicpm[] = {"minicpm", "minicpm3", NULL};
-    return is_one_of(arch, gemma)      ? 1.0 / 64
-           : strcmp(arch, "grok") == 0 ? 1.0 / 256
-           : is_one_of(arch, minicpm)  ? 1.0 / 48
-                                       : 0.25;
+    return is_one_of(arch, gemma)         ? 1.0 / 64
+           : strcmp(arch, "gemma3n") == 0 ? 1.0
+           : strcmp(arch, "grok") == 0    ? 1.0 / 256
+           : is_one_of(arch, minicpm)     ? 1.0 / 48
+                                          : 0.25;
 }
 
-typedef enum kind { FACTOR, DECAY, STEP, SKIP, SINK, NORM, SMALL, EMBEDDING, OUT, MATRIX } kind;
+typedef enum kind {
+    FACTOR,
+    DECAY,
+    STEP,
+    SKIP,
+    SINK,
+    NORM,
+    GAIN,
+    QUIET,
+    SMALL,
+    EMBEDDING,
+    OUT,
+    ROUTER,
+    MATRIX
+} kind;
 
-static kind kind_of(const llm_gguf_tensor *t) {
+static kind kind_of(const llm_gguf_tensor *t, const char *arch) {
     static const char *const factors[] = {"rope_factors_long", "rope_factors_short", NULL};
     static const char *const decays[] = {"ssm_a", "ssm_a_log", NULL};
     static const char *const embeddings[] = {"token_embd", "position_embd", "token_types", NULL};
     static const char *const outs[] = {"attn_output",    "attn_out", "ffn_down", "ffn_down_exps",
                                        "ffn_down_shexp", "ssm_out",  NULL};
+    static const char *const mixes[] = {"altup_predict_coef", "altup_correct_coef", NULL};
+    static const char *const quiet[] = {"attn_q_norm",      "post_attention_norm", "post_ffw_norm",
+                                        "laurel_post_norm", "post_norm",           NULL};
     char stem[64];
     stem_of(t->name, stem);
     if (strncmp(t->name, "rope_freqs", 10) == 0 || is_one_of(stem, factors)) return FACTOR;
@@ -81,7 +99,14 @@ static kind kind_of(const llm_gguf_tensor *t) {
     if (strcmp(stem, "ssm_dt") == 0 && ends_with(t->name, "bias")) return STEP;
     if (strcmp(stem, "ssm_d") == 0) return SKIP;
     if (ends_with(stem, "sinks")) return SINK;
+    /* Of 25 layers, one after the other; with more, rounding would grow beyond the bound. */
+    if (strcmp(arch, "gemma3n") == 0 && is_one_of(stem, quiet)) return QUIET;
     if (ends_with(stem, "norm") || strstr(stem, "_norm") != NULL) return NORM;
+    if (ends_with(t->name, ".scale") || strcmp(stem, "altup_correct_scale") == 0) return GAIN;
+    if (strcmp(stem, "layer_output_scale") == 0 && strcmp(arch, "gemma4") == 0) return GAIN;
+    if (strcmp(stem, "altup_router") == 0) return ROUTER; /* the model divides its input by ne[0] */
+    /* Streams that are mixed more grow from layer to layer. */
+    if (is_one_of(stem, mixes)) return SMALL;
     if (ends_with(t->name, ".bias") || t->n_dims == 1) return SMALL;
     if (is_one_of(stem, embeddings)) return EMBEDDING;
     return is_one_of(stem, outs) ? OUT : MATRIX;
@@ -95,16 +120,20 @@ static float value_of(kind k, double u, const llm_gguf_tensor *t, double embeddi
     case SKIP: return (float)(1.0 + 0.1 * u);
     case SINK: return (float)(0.5 * u);
     case NORM: return (float)(ends_with(t->name, "weight") ? 1.0 + 0.3 * u : 0.1 * u);
+    case GAIN: return (float)(1.0 + 0.3 * u);
+    case QUIET: return (float)(0.3 + 0.1 * u);
     case SMALL: return (float)(0.1 * u);
     case EMBEDDING: return (float)(u * embedding);
     case OUT: return (float)(2.0 * u / sqrt((double)t->ne[0]));
+    case ROUTER: return (float)(u * sqrt((double)t->ne[0]));
     default: return (float)(u / sqrt((double)t->ne[0]));
     }
 }
 
-static void tensor_fill(const llm_gguf_tensor *t, int seed, double embedding, float *data) {
+static void tensor_fill(const llm_gguf_tensor *t, int seed, const char *arch, float *data) {
     char key[160];
-    const kind k = kind_of(t);
+    const kind k = kind_of(t, arch);
+    const double embedding = embedding_scale(arch);
     uint64_t hash = 1469598103934665603u;
     snprintf(key, sizeof key, "%s/%d", t->name, seed);
     for (const char *c = key; *c != 0; c++) hash = (hash ^ (uint8_t)*c) * 1099511628211u;
@@ -140,7 +169,7 @@ bool arch_fixture_write(const char *head, const char *name, int seed, const char
         off_t at = (off_t)size + (off_t)((const uint8_t *)t->data - first);
         float *data = malloc(t->size);
         is_good = data != NULL && t->type == TDM_TYPE_F32;
-        if (is_good) tensor_fill(t, seed, embedding_scale(arch), data);
+        if (is_good) tensor_fill(t, seed, arch, data);
         is_good = is_good && pwrite(fd, data, t->size, at) == (ssize_t)t->size;
         free(data);
         if (at + (off_t)t->size > end) end = at + (off_t)t->size;

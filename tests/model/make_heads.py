@@ -1,0 +1,276 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""make_heads.py: headers of the tiny models whose architectures have no other fixture.
+
+usage: make_heads.py OUT_DIR [NAME ...]
+
+Writes NAME.head, a compressed GGUF file without its data: keys and tensors of f32. arch_fixture.c
+fills in the weights. llama.cpp's logits of each model lie beside it in tests/model/archs:
+`archs_matrix write FOLDER NAME` writes the model, and ../archs.sh shows how llama.cpp is asked.
+"""
+
+import gzip
+import struct
+import sys
+
+N_VOCAB = 128
+U32, I32, F32, BOOL, STR, ARRAY = 4, 5, 6, 7, 8, 9
+
+
+def text(s):
+    return struct.pack('<Q', len(s)) + s.encode()
+
+
+def value(v):
+    """A key's value with its type, by the type of v; lists are arrays of their first element's type."""
+    if isinstance(v, bool):
+        return BOOL, struct.pack('<?', v)
+    if isinstance(v, int):
+        return U32, struct.pack('<I', v)
+    if isinstance(v, float):
+        return F32, struct.pack('<f', v)
+    if isinstance(v, str):
+        return STR, text(v)
+    kind = value(v[0])[0] if v else STR
+    return ARRAY, struct.pack('<IQ', kind, len(v)) + b''.join(value(each)[1] for each in v)
+
+
+def head(arch, keys, tensors):
+    """The file up to its data."""
+    every = {'general.architecture': arch, 'general.name': 'tiny'}
+    every.update(('%s.%s' % (arch, k) if not k.startswith('xielu.') else k, v) for k, v in keys.items())
+    every.update({
+        'tokenizer.ggml.model': 'test',
+        'tokenizer.ggml.tokens': ['tok_%d' % i for i in range(N_VOCAB)],
+        'tokenizer.ggml.token_type': [1] * N_VOCAB,
+        'tokenizer.ggml.scores': [0.0] * N_VOCAB,
+        'tokenizer.ggml.merges': [],
+        'tokenizer.ggml.add_bos_token': False,
+        'tokenizer.ggml.add_eos_token': False,
+        'tokenizer.ggml.add_space_prefix': False,
+    })
+    out = b'GGUF' + struct.pack('<IQQ', 3, len(tensors), len(every))
+    for k, v in every.items():
+        kind, data = value(v)
+        if k == 'tokenizer.ggml.token_type':
+            data = struct.pack('<I', I32) + data[4:]
+        out += text(k) + struct.pack('<I', kind) + data
+    offset = 0
+    for name, shape in tensors.items():
+        size = 4
+        for n in shape:
+            size *= n
+        out += text(name) + struct.pack('<I%dQ' % len(shape), len(shape), *shape) + struct.pack('<IQ', 0, offset)
+        offset += -(-size // 32) * 32
+    return out + b'\0' * (-len(out) % 32)
+
+
+def attention(at, n_embd, n_head, n_kv, length):
+    return {at + 'attn_norm.weight': [n_embd],
+            at + 'attn_q.weight': [n_embd, n_head * length],
+            at + 'attn_k.weight': [n_embd, n_kv * length],
+            at + 'attn_v.weight': [n_embd, n_kv * length],
+            at + 'attn_output.weight': [n_head * length, n_embd]}
+
+
+def ffn(at, n_embd, n_ff, has_gate=True):
+    t = {at + 'ffn_norm.weight': [n_embd],
+         at + 'ffn_up.weight': [n_embd, n_ff],
+         at + 'ffn_down.weight': [n_ff, n_embd]}
+    if has_gate:
+        t[at + 'ffn_gate.weight'] = [n_embd, n_ff]
+    return t
+
+
+def head_norms(at, length):
+    return {at + 'attn_q_norm.weight': [length], at + 'attn_k_norm.weight': [length]}
+
+
+def ends(n_embd, is_tied=False):
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'output_norm.weight': [n_embd]}
+    if not is_tied:
+        t['output.weight'] = [n_embd, N_VOCAB]
+    return t
+
+
+def base(n_embd, n_layer, n_ff, n_head, n_kv, length=None):
+    keys = {'vocab_size': N_VOCAB, 'context_length': 256, 'embedding_length': n_embd, 'block_count': n_layer,
+            'feed_forward_length': n_ff, 'attention.head_count': n_head, 'attention.head_count_kv': n_kv,
+            'attention.layer_norm_rms_epsilon': 1e-5, 'rope.freq_base': 10000.0}
+    if length is not None:
+        keys.update({'attention.key_length': length, 'attention.value_length': length, 'rope.dimension_count': length})
+    return keys
+
+
+def gemma4(is_window, n_shared, n_per_layer, n_expert):
+    """Windows with shorter heads and more of them for keys; the last layers read caches of earlier ones."""
+    n_embd, n_layer, n_first = 64, len(is_window), len(is_window) - n_shared
+    n_kv = [2 if w else 1 for w in is_window]
+    n_ff = [96 if i < n_first else 128 for i in range(n_layer)]
+    keys = base(n_embd, n_layer, n_ff, 4, n_kv, 64)
+    keys.update({'rope.freq_base': 1e6, 'rope.freq_base_swa': 1e4, 'rope.dimension_count_swa': 32,
+                 'attention.key_length_swa': 32, 'attention.value_length_swa': 32,
+                 'attention.sliding_window': 8, 'attention.sliding_window_pattern': [bool(w) for w in is_window],
+                 'attention.shared_kv_layers': n_shared, 'embedding_length_per_layer_input': n_per_layer,
+                 'final_logit_softcapping': 3.0})
+    t = ends(n_embd, True)
+    t['rope_freqs.weight'] = [32]
+    if n_per_layer > 0:
+        t.update({'per_layer_token_embd.weight': [n_per_layer * n_layer, N_VOCAB],
+                  'per_layer_model_proj.weight': [n_embd, n_per_layer * n_layer],
+                  'per_layer_proj_norm.weight': [n_per_layer]})
+    if n_expert > 0:
+        keys.update({'expert_count': n_expert, 'expert_used_count': 2, 'expert_feed_forward_length': 32})
+    for i in range(n_layer):
+        at, length = 'blk.%d.' % i, 32 if is_window[i] else 64
+        t.update(attention(at, n_embd, 4, n_kv[i], length))
+        t.update(head_norms(at, length))
+        if i >= n_first:
+            for name in ('attn_k.weight', 'attn_v.weight', 'attn_k_norm.weight'):
+                del t[at + name]
+        elif i == 1:
+            del t[at + 'attn_v.weight']
+        elif i == 0:
+            for name in 'qkv':
+                del t[at + 'attn_%s.weight' % name]
+            t[at + 'attn_qkv.weight'] = [n_embd, (4 + 2 * n_kv[i]) * length]
+        t[at + 'post_attention_norm.weight'] = [n_embd]
+        t.update(ffn(at, n_embd, n_ff[i]))
+        t[at + 'post_ffw_norm.weight'] = [n_embd]
+        t[at + 'layer_output_scale.weight'] = [1]
+        if n_per_layer > 0:
+            t.update({at + 'inp_gate.weight': [n_embd, n_per_layer], at + 'proj.weight': [n_per_layer, n_embd],
+                      at + 'post_norm.weight': [n_embd]})
+        if n_expert > 0 and i != 2:
+            t.update({at + 'ffn_gate_inp.weight': [n_embd, n_expert], at + 'ffn_gate_inp.scale': [n_embd],
+                      at + 'pre_ffw_norm_2.weight': [n_embd], at + 'post_ffw_norm_1.weight': [n_embd],
+                      at + 'post_ffw_norm_2.weight': [n_embd], at + 'ffn_down_exps.weight': [32, n_embd, n_expert],
+                      at + 'ffn_down_exps.scale': [n_expert]})
+            if i == 0:
+                t[at + 'ffn_gate_up_exps.weight'] = [n_embd, 64, n_expert]
+            else:
+                t[at + 'ffn_gate_exps.weight'] = t[at + 'ffn_up_exps.weight'] = [n_embd, 32, n_expert]
+    return 'gemma4', keys, t
+
+
+def gemma3n():
+    """llama.cpp gives layers from 20 on the caches of layers 18 and 19, and every fifth layer no window."""
+    n_embd, n_layer, n_per_layer, n_ff, length = 32, 25, 256, 64, 32
+    keys = base(n_embd, n_layer, n_ff, 2, 1, length)
+    keys.update({'rope.freq_base': 1e6, 'rope.freq_base_swa': 1e4, 'attention.sliding_window': 8,
+                 'attention.sliding_window_pattern': [i % 5 < 4 for i in range(n_layer)],
+                 'attention.shared_kv_layers': 5, 'embedding_length_per_layer_input': n_per_layer,
+                 'altup.active_idx': 0, 'altup.num_inputs': 4,
+                 'activation_sparsity_scale': [1.6448533535003662] * 10 + [float('-inf')] * 15,
+                 'final_logit_softcapping': 30.0})
+    t = ends(n_embd, True)
+    t.update({'altup_proj.weight': [n_embd, n_embd, 3], 'altup_unembd_proj.weight': [n_embd, n_embd, 3],
+              'per_layer_token_embd.weight': [n_per_layer * n_layer, N_VOCAB],
+              'per_layer_model_proj.weight': [n_embd, n_per_layer * n_layer],
+              'per_layer_proj_norm.weight': [n_per_layer]})
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 2, 1, length))
+        t.update(head_norms(at, length))
+        t.update(ffn(at, n_embd, n_ff))
+        t.update({at + 'post_attention_norm.weight': [n_embd], at + 'post_ffw_norm.weight': [n_embd],
+                  at + 'inp_gate.weight': [n_embd, n_per_layer], at + 'proj.weight': [n_per_layer, n_embd],
+                  at + 'post_norm.weight': [n_embd], at + 'altup_correct_coef.weight': [4, 4],
+                  at + 'altup_correct_scale.weight': [n_embd], at + 'altup_predict_coef.weight': [4, 16],
+                  at + 'altup_router.weight': [n_embd, 4], at + 'altup_router_norm.weight': [n_embd],
+                  at + 'laurel_l.weight': [n_embd, 64], at + 'laurel_r.weight': [64, n_embd],
+                  at + 'laurel_post_norm.weight': [n_embd]})
+    return 'gemma3n', keys, t
+
+
+def apertus():
+    n_embd, n_layer = 64, 2
+    keys = base(n_embd, n_layer, 96, 2, 1, 32)
+    keys.update({'xielu.alpha_n': [0.5, -0.3], 'xielu.alpha_p': [0.8, 0.2], 'xielu.beta': [0.5, 0.4],
+                 'xielu.eps': [-1e-6, -1e-6]})
+    t = ends(n_embd)
+    t['rope_freqs.weight'] = [16]
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 2, 1, 32))
+        t.update(head_norms(at, 32))
+        t.update(ffn(at, n_embd, 96, False))
+    return 'apertus', keys, t
+
+
+def step35():
+    """Layers with a window have more heads and rotate all of a head, the others half; limits differ."""
+    n_embd, is_window = 64, [False, True, True, False]
+    n_head = [6 if w else 4 for w in is_window]
+    keys = base(n_embd, 4, 96, n_head, [2] * 4, 32)
+    keys.update({'rope.freq_base': 1e6, 'rope.freq_base_swa': 1e4, 'rope.dimension_count_swa': 32,
+                 'attention.sliding_window': 8, 'attention.sliding_window_pattern': is_window,
+                 'expert_count': 8, 'expert_used_count': 2, 'expert_feed_forward_length': 32,
+                 'expert_shared_feed_forward_length': 48, 'leading_dense_block_count': 1,
+                 'expert_weights_scale': 2.5, 'expert_weights_norm': True, 'expert_gating_func': 2,
+                 'swiglu_clamp_exp': [0.0, 0.0, 0.3, 0.5], 'swiglu_clamp_shexp': [0.4, 0.3, 0.0, 0.0]})
+    t = ends(n_embd)
+    t['rope_freqs.weight'] = [16]
+    for i in range(4):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, n_head[i], 2, 32))
+        t.update(head_norms(at, 32))
+        t[at + 'attn_gate.weight'] = [n_embd, n_head[i]]
+        if i == 0:
+            t.update(ffn(at, n_embd, 96))
+            continue
+        t[at + 'ffn_norm.weight'] = [n_embd]
+        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
+                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
+                  at + 'ffn_down_exps.weight': [32, n_embd, 8], at + 'ffn_gate_shexp.weight': [n_embd, 48],
+                  at + 'ffn_up_shexp.weight': [n_embd, 48], at + 'ffn_down_shexp.weight': [48, n_embd]})
+    return 'step35', keys, t
+
+
+def plm():
+    n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
+    keys = base(n_embd, n_layer, 96, n_head, n_head)
+    keys.update({'attention.key_length': nope + n_rot, 'attention.value_length': n_v, 'attention.kv_lora_rank': n_lora,
+                 'rope.dimension_count': n_rot})
+    t = ends(n_embd, True)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update({at + 'attn_norm.weight': [n_embd], at + 'attn_q.weight': [n_embd, n_head * (nope + n_rot)],
+                  at + 'attn_kv_a_mqa.weight': [n_embd, n_lora + n_rot], at + 'attn_kv_a_norm.weight': [n_lora],
+                  at + 'attn_kv_b.weight': [n_lora, n_head * (nope + n_v)],
+                  at + 'attn_output.weight': [n_head * n_v, n_embd]})
+        t.update(ffn(at, n_embd, 96, False))
+    return 'plm', keys, t
+
+
+def bitnet():
+    n_embd, n_layer = 64, 2
+    keys = base(n_embd, n_layer, 96, 2, 1)
+    t = ends(n_embd, True)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 2, 1, 32))
+        t.update(ffn(at, n_embd, 96))
+        t.update({at + 'attn_sub_norm.weight': [n_embd], at + 'ffn_sub_norm.weight': [96]})
+        for name in ('attn_q', 'attn_k', 'attn_v', 'attn_output', 'ffn_gate', 'ffn_up', 'ffn_down'):
+            if i == 0 or name == 'attn_v':
+                t[at + name + '.scale'] = [1]
+    return 'bitnet', keys, t
+
+
+MODELS = {
+    'gemma4-dense': lambda: gemma4([1, 0, 1, 0, 1, 0, 1], 3, 16, 0),
+    'gemma4-moe': lambda: gemma4([1, 0, 1], 0, 0, 8),
+    'gemma3n-dense': gemma3n,
+    'apertus-dense': apertus,
+    'step35-moe': step35,
+    'plm-dense': plm,
+    'bitnet-dense': bitnet,
+}
+
+if __name__ == '__main__':
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    for each in sys.argv[2:] or MODELS:
+        with open('%s/%s.head' % (sys.argv[1], each), 'wb') as f:
+            f.write(gzip.compress(head(*MODELS[each]()), 9, mtime=0))
