@@ -142,6 +142,12 @@ static FILE *logits_open(const arch_scene *scene, const arch_fixture *f) {
     return name[0] == '/' ? fopen(name, "rb") : source_open(name);
 }
 
+bool arch_scene_has_logits(const arch_scene *scene, const arch_fixture *f) {
+    FILE *in = logits_open(scene, f);
+    if (in != NULL) fclose(in);
+    return in != NULL;
+}
+
 double arch_scene_nmse(const arch_scene *scene, const arch_fixture *f, const llm_model *model,
                        const float *rows) {
     const size_t len = arch_scene_row_len(model), room = (ARCH_N_TOK + 1) * len;

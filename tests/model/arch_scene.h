@@ -50,6 +50,8 @@ void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type
 bool arch_scene_is_latent(llm_model *model);
 /* Room for these logits; the caller frees it. */
 float *arch_scene_rows(const llm_model *model);
+/* Whether there is a file of llama.cpp's logits of the fixture. */
+bool arch_scene_has_logits(const arch_scene *scene, const arch_fixture *f);
 /* NMSE of such logits against llama.cpp's, which may be those of the last tokens only. */
 double arch_scene_nmse(const arch_scene *scene, const arch_fixture *f, const llm_model *model,
                        const float *rows);
