@@ -70,6 +70,7 @@ extern const certify_table certify_order_table;
 extern const certify_table certify_attach_table;
 extern const certify_table certify_cache_table;
 extern const certify_table certify_recurrent_table;
+extern const certify_table certify_sparse_table;
 extern const certify_table certify_split_table;
 extern const certify_table certify_exchange_table;
 extern const certify_table certify_exchange_phase_table;

@@ -41,7 +41,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
                         LLM_MAX_CTX);
-    if (n_select > 0 && ctx->n_ctx > n_select)
+    if (n_select > 0 && ctx->n_ctx > n_select && m->hparams.n_index_head == 0)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "ctx-size %d: '%s' selects %d tokens for attention in longer contexts, "
                         "which is not supported; set ctx-size to %d or less",
@@ -58,6 +58,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (ctx->n_ubatch > ctx->n_ctx) ctx->n_ubatch = ctx->n_ctx;
     tdm_kv_desc *d = &ctx->cache.desc;
     llm_cache_desc_fill(m, d);
+    if (ctx->n_ctx <= n_select) d->flags &= ~(uint32_t)TDM_KV_SPARSE;
     if (p->type_k != NULL) d->type_k = *p->type_k;
     if (p->type_v != NULL) d->type_v = *p->type_v;
     bool is_latent = (d->flags & TDM_KV_V_FROM_K) != 0;
@@ -105,9 +106,7 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         *item = (llm_store_item){
             .dev = ctx->state_dev[i],
             .what = {.kv = &descs[n],
-                     .n_page = kind == LLM_STATE_ROWS
-                                   ? llm_cache_page_count(ctx->model, &ctx->cache, i)
-                                   : ctx->cache.n_slot,
+                     .n_page = llm_state_count(ctx->model, &ctx->cache, kind, i % n_layer),
                      .partition = partition}};
         if (__builtin_mul_overflow(ctx->page_size[i], (uint64_t)item->what.n_page,
                                    &item->what.size))
@@ -215,7 +214,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->state_dev = calloc(n_state, sizeof *ctx->state_dev);
         ctx->state_mem = calloc(n_state, sizeof *ctx->state_mem);
         ctx->state_off = calloc(n_state, sizeof *ctx->state_off);
-        ctx->row_io = calloc(2 * n_layer + 1, sizeof *ctx->row_io);
+        ctx->row_io = calloc(LLM_ROW_KINDS * n_layer + 1, sizeof *ctx->row_io);
         ctx->cells =
             calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
                    sizeof *ctx->cells);

@@ -174,10 +174,15 @@ static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
     return tdm_type_row_size(type, tdm_kv_padded(type, head_dim)) * (size_t)n_head_kv;
 }
 
-/* Bytes of a token's row of K, or of V, in a layer with a cache. */
-static size_t layer_row_size(const llm_context *ctx, int32_t layer, bool is_k) {
-    const tdm_kv_desc d = llm_cache_layer_desc(ctx->model, &ctx->cache.desc, layer);
-    if (is_k) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
+/* Bytes of row number i of a token, 0 where there is none: LLM_ROW_KINDS for each layer. */
+static size_t layer_row_size(const llm_context *ctx, int32_t i) {
+    const int32_t what = i % LLM_ROW_KINDS;
+    tdm_kv_desc d;
+    tdm_partition partition;
+    if (!llm_state_desc(ctx->model, &ctx->cache.desc, what == 2 ? LLM_STATE_INDEX : LLM_STATE_ROWS,
+                        i / LLM_ROW_KINDS, &d, &partition))
+        return 0;
+    if (what != 1) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
     return (d.flags & TDM_KV_V_FROM_K) != 0 ? 0 : row_size(d.type_v, d.head_dim_v, d.n_head_kv);
 }
 
@@ -192,9 +197,9 @@ static bool layer_has_rows(const llm_context *ctx, int32_t layer, int32_t end,
 size_t llm_context_rows_size_at(const llm_context *ctx, int32_t first, int32_t n_row,
                                 int32_t window_first) {
     size_t size = 0;
-    for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
-        if (layer_has_rows(ctx, l, first + n_row, window_first))
-            size += layer_row_size(ctx, l, true) + layer_row_size(ctx, l, false);
+    for (int32_t i = 0; i < LLM_ROW_KINDS * ctx->model->hparams.n_layer; i++)
+        if (layer_has_rows(ctx, i / LLM_ROW_KINDS, first + n_row, window_first))
+            size += layer_row_size(ctx, i);
     return size * (size_t)n_row;
 }
 
@@ -209,7 +214,8 @@ double llm_context_read_size(const llm_context *ctx, int32_t n_past, int32_t n_t
         if (!llm_layer_has_cache(s)) continue;
         const double all = (double)n_past + n_tok, seen = (double)s->window - 1 + n_tok;
         const double n = s->window > 0 && seen < all ? seen : all;
-        size += n * (double)(layer_row_size(ctx, l, true) + layer_row_size(ctx, l, false));
+        for (int32_t i = 0; i < LLM_ROW_KINDS; i++)
+            size += n * (double)layer_row_size(ctx, LLM_ROW_KINDS * l + i);
     }
     return size;
 }
@@ -218,10 +224,10 @@ void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t first,
                               int32_t n_keep, int32_t window_first) {
     uint8_t *to = rows;
     const uint8_t *from = rows;
-    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        if (!layer_has_rows(ctx, i / 2, first + n_row, window_first)) continue;
-        const size_t size = layer_row_size(ctx, i / 2, i % 2 == 0);
-        const bool is_kept = layer_has_rows(ctx, i / 2, first + n_keep, window_first);
+    for (int32_t i = 0; i < LLM_ROW_KINDS * ctx->model->hparams.n_layer; i++) {
+        if (!layer_has_rows(ctx, i / LLM_ROW_KINDS, first + n_row, window_first)) continue;
+        const size_t size = layer_row_size(ctx, i);
+        const bool is_kept = layer_has_rows(ctx, i / LLM_ROW_KINDS, first + n_keep, window_first);
         if (is_kept) memmove(to, from, size * (size_t)n_keep);
         if (is_kept) to += size * (size_t)n_keep;
         from += size * (size_t)n_row;
@@ -239,10 +245,10 @@ static void rows_clear(const llm_context *ctx, const row_range *r, void *rows) {
     uint8_t *at = rows;
     const int32_t end = r->first + r->n_row;
     const int32_t n = r->window_first < end ? r->window_first - r->first : r->n_row;
-    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer && n > 0; i++) {
-        if (!layer_has_rows(ctx, i / 2, end, r->window_first)) continue;
-        const size_t size = layer_row_size(ctx, i / 2, i % 2 == 0);
-        if (llm_cache_class(ctx->model, &ctx->cache, i / 2) == LLM_CLASS_WINDOW)
+    for (int32_t i = 0; i < LLM_ROW_KINDS * ctx->model->hparams.n_layer && n > 0; i++) {
+        if (!layer_has_rows(ctx, i / LLM_ROW_KINDS, end, r->window_first)) continue;
+        const size_t size = layer_row_size(ctx, i);
+        if (llm_cache_class(ctx->model, &ctx->cache, i / LLM_ROW_KINDS) == LLM_CLASS_WINDOW)
             memset(at, 0, size * (size_t)n);
         at += size * (size_t)r->n_row;
     }
@@ -253,9 +259,9 @@ static void rows_clear(const llm_context *ctx, const row_range *r, void *rows) {
 static int32_t rows_map(llm_context *ctx, const llm_plan *plan, const row_range *r, void *rows) {
     uint8_t *at = rows;
     int32_t n_io = 0;
-    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        if (!layer_has_rows(ctx, i / 2, r->first + r->n_row, r->window_first)) continue;
-        size_t size = layer_row_size(ctx, i / 2, i % 2 == 0) * (size_t)r->n_row;
+    for (int32_t i = 0; i < LLM_ROW_KINDS * ctx->model->hparams.n_layer; i++) {
+        if (!layer_has_rows(ctx, i / LLM_ROW_KINDS, r->first + r->n_row, r->window_first)) continue;
+        size_t size = layer_row_size(ctx, i) * (size_t)r->n_row;
         if (plan->rows[i] >= 0) ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
         at += size;
     }
@@ -396,7 +402,7 @@ static int32_t range_jobs(const llm_kv *kv, int32_t seq, int32_t first, int32_t 
 
 size_t llm_context_slot_size(const llm_context *ctx) {
     size_t size = 0;
-    for (int32_t i = ctx->model->hparams.n_layer; i < ctx->n_state; i++) {
+    for (int32_t i = LLM_RECURRENT_CONV * ctx->model->hparams.n_layer; i < ctx->n_state; i++) {
         tdm_kv_desc desc;
         tdm_partition partition;
         if (llm_state_desc(ctx->model, &ctx->cache.desc,

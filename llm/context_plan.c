@@ -57,41 +57,55 @@ static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     }
 }
 
+/* The node of a plan over the rows of one state. rows (nullable): the values of K and V. */
+static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_desc *d,
+                       int32_t state, int32_t kv, const tdm_rope_params *rope, int32_t layer,
+                       int32_t *rows) {
+    if (kind == LLM_PLAN_SHIFT) {
+        int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
+        if (rope->n_rot > 0)
+            tdm_build_kv_shift(g->b, g->step, state, llm_graph_weight(g, factor), kv, rope);
+    } else if (kind == LLM_PLAN_COPY) {
+        tdm_build_kv_copy(g->b, g->step, state, kv);
+    } else if (kind == LLM_PLAN_EXPORT) {
+        rows[0] = tdm_build_kv_export(g->b, g->step, state, kv, LLM_STATE_CHUNK, &rows[1]);
+        tdm_build_output(g->b, rows[0], "export.k");
+        if (rows[1] >= 0) tdm_build_output(g->b, rows[1], "export.v");
+    } else {
+        const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv, LLM_STATE_CHUNK,
+                             1};
+        const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv, LLM_STATE_CHUNK,
+                             1};
+        rows[0] = tdm_build_input(g->b, "import.k", d->type_k, k);
+        rows[1] = (d->flags & TDM_KV_V_FROM_K) != 0
+                      ? -1
+                      : tdm_build_input(g->b, "import.v", d->type_v, v);
+        tdm_build_kv_import(g->b, rows[0], rows[1], g->step, state, kv);
+    }
+}
+
 static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
     if (plan->kind >= LLM_PLAN_SLOT_EXPORT) {
         build_slots(g, plan);
         return;
     }
     for (int32_t l = 0; l < g->model->hparams.n_layer; l++) {
-        if (plan->rows != NULL) plan->rows[2 * l] = plan->rows[2 * l + 1] = -1;
-        if (!llm_layer_has_cache(&g->model->specs[l]) ||
-            llm_cache_class(g->model, g->cache, l) != plan->shape.cls)
-            continue;
-        int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
-        const tdm_kv_desc own = llm_cache_layer_desc(g->model, &g->cache->desc, l), *d = &own;
-        if (plan->kind == LLM_PLAN_SHIFT) {
-            const tdm_rope_params *rope = &g->model->specs[l].rope;
-            int32_t factor = llm_rope_factor_weight(g->model, l, g->cache->n_ctx);
-            if (rope->n_rot > 0)
-                tdm_build_kv_shift(g->b, g->step, state, llm_graph_weight(g, factor), kv, rope);
-        } else if (plan->kind == LLM_PLAN_COPY) {
-            tdm_build_kv_copy(g->b, g->step, state, kv);
-        } else if (plan->kind == LLM_PLAN_EXPORT) {
-            plan->rows[2 * l] = tdm_build_kv_export(g->b, g->step, state, kv, LLM_STATE_CHUNK,
-                                                    &plan->rows[2 * l + 1]);
-            tdm_build_output(g->b, plan->rows[2 * l], "export.k");
-            if (plan->rows[2 * l + 1] >= 0)
-                tdm_build_output(g->b, plan->rows[2 * l + 1], "export.v");
-        } else {
-            const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv,
-                                 LLM_STATE_CHUNK, 1};
-            const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv,
-                                 LLM_STATE_CHUNK, 1};
-            plan->rows[2 * l] = tdm_build_input(g->b, "import.k", d->type_k, k);
-            plan->rows[2 * l + 1] = (d->flags & TDM_KV_V_FROM_K) != 0
-                                        ? -1
-                                        : tdm_build_input(g->b, "import.v", d->type_v, v);
-            tdm_build_kv_import(g->b, plan->rows[2 * l], plan->rows[2 * l + 1], g->step, state, kv);
+        int32_t *rows = plan->rows != NULL ? plan->rows + LLM_ROW_KINDS * l : NULL, kv;
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        for (int32_t i = 0; i < LLM_ROW_KINDS && rows != NULL; i++) rows[i] = -1;
+        if (llm_state_desc(g->model, &g->cache->desc, LLM_STATE_ROWS, l, &desc, &partition) &&
+            llm_cache_class(g->model, g->cache, l) == plan->shape.cls) {
+            int32_t state = llm_graph_state(g, l);
+            build_rows(g, plan->kind, &desc, state, g->state_kv[l], &g->model->specs[l].rope, l,
+                       rows);
+        }
+        if (llm_state_desc(g->model, &g->cache->desc, LLM_STATE_INDEX, l, &desc, &partition) &&
+            plan->shape.cls == LLM_CLASS_ALL) {
+            const tdm_rope_params rope = llm_index_rope(g->model, l);
+            int32_t state = llm_graph_index_state(g, l, &kv), keys[2] = {-1, -1};
+            build_rows(g, plan->kind, &desc, state, kv, &rope, l, keys);
+            if (rows != NULL) rows[2] = keys[0];
         }
     }
 }
@@ -141,8 +155,8 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
     }
     for (int32_t i = 0; with_cache && i < ctx->n_state; i++) {
         if (g->state_value[i] < 0) continue;
-        const bool is_rows = i / m->hparams.n_layer == LLM_STATE_ROWS;
-        const int64_t n = is_rows ? llm_cache_page_count(m, &ctx->cache, i) : ctx->cache.n_slot;
+        const int64_t n = llm_state_count(m, &ctx->cache, (llm_state_kind)(i / m->hparams.n_layer),
+                                          i % m->hparams.n_layer);
         slots[tdm_graph_value(graph, g->state_value[i])->slot] = (tdm_slot_mem){
             ctx->store.mems[ctx->state_mem[i]], ctx->state_off[i], ctx->page_size[i] * (uint64_t)n};
     }
@@ -163,7 +177,8 @@ static tdm_status plan_make(llm_context *ctx, llm_plan *plan, tdm_error *err) {
     tdm_slot_mem *slots = NULL;
     tdm_status status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK && plan->kind >= LLM_PLAN_EXPORT) {
-        plan->rows = calloc((size_t)ctx->model->hparams.n_layer * 2, sizeof *plan->rows);
+        plan->rows =
+            calloc((size_t)ctx->model->hparams.n_layer * LLM_ROW_KINDS, sizeof *plan->rows);
         if (plan->rows == NULL) status = out_of_memory(err);
     }
     if (status == TDM_OK) status = graph_build(ctx, &g, plan, &graph, err);
@@ -219,7 +234,8 @@ static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION &&
-            node->op != TDM_OP_CONV1D && node->op != TDM_OP_LINEAR_SCAN)
+            node->op != TDM_OP_KV_SELECT && node->op != TDM_OP_CONV1D &&
+            node->op != TDM_OP_LINEAR_SCAN)
             continue;
         for (int32_t s = 0; s < node->n_src; s++)
             for (int32_t l = 0; l < ctx->n_state; l++)

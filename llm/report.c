@@ -154,9 +154,10 @@ static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const
         tdm_partition partition;
         uint64_t each = page_size, n = (uint64_t)ctx->cache.n_slot;
         if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
-        const bool is_rows = kind == LLM_STATE_ROWS;
-        if (is_rows) n = (uint64_t)llm_cache_page_count(m, &ctx->cache, i);
-        if (!is_rows || (page_size > 0 && !llm_cache_is_like(&desc, &ctx->cache.desc))) {
+        if (llm_state_has_rows(kind))
+            n = (uint64_t)llm_state_count(m, &ctx->cache, kind, i % n_layer);
+        if (kind != LLM_STATE_ROWS ||
+            (page_size > 0 && !llm_cache_is_like(&desc, &ctx->cache.desc))) {
             if (tdm_open_device_kv_page_size(dev, &desc, &each, NULL) != TDM_OK) each = 0;
         }
         if (__builtin_mul_overflow(each, n, &size) ||

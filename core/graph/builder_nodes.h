@@ -205,14 +205,30 @@ static inline void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int3
     tdm_build_node(b, &r, NULL);
 }
 
-/* ml_out NULL: the (m, l) output is absent. */
-static inline int32_t tdm_build_attention(tdm_builder *b, int32_t q, int32_t step, int32_t state,
-                                          int32_t sink, const tdm_attention_params *params,
-                                          int32_t *ml_out) {
+/* Attention over the tokens at the positions that `select` lists, -1 = over all. ml_out NULL: the
+ * (m, l) output is absent. */
+static inline int32_t tdm_build_attention_sparse(tdm_builder *b, int32_t q, int32_t step,
+                                                 int32_t state, int32_t sink, int32_t select,
+                                                 const tdm_attention_params *params,
+                                                 int32_t *ml_out) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_ATTENTION, q, step, state, sink);
+    r.src[4] = select;
     r.params.attention = *params;
     r.dst[1].is_present = ml_out != NULL;
     return tdm_build_node(b, &r, ml_out);
+}
+
+static inline int32_t tdm_build_attention(tdm_builder *b, int32_t q, int32_t step, int32_t state,
+                                          int32_t sink, const tdm_attention_params *params,
+                                          int32_t *ml_out) {
+    return tdm_build_attention_sparse(b, q, step, state, sink, -1, params, ml_out);
+}
+
+static inline int32_t tdm_build_kv_select(tdm_builder *b, int32_t q, int32_t w, int32_t step,
+                                          int32_t state, const tdm_select_params *params) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_KV_SELECT, q, w, step, state);
+    r.params.select = *params;
+    return tdm_build_node(b, &r, NULL);
 }
 
 static inline void tdm_build_kv_shift(tdm_builder *b, int32_t step, int32_t state, int32_t factor,

@@ -93,6 +93,49 @@ static tdm_status positions_check(const tdm_op_args *a, tdm_error *err) {
     return status;
 }
 
+static tdm_status sparse_check(const tdm_op_args *a, tdm_error *err) {
+    if ((a->kv->flags & TDM_KV_SPARSE) != 0) return TDM_OK;
+    return tdm_op_fail(a, err, "cache description %d has no TDM_KV_SPARSE",
+                       (int)a->node->params.kv.kv);
+}
+
+/* The list of positions of an attention, if there is one. */
+static tdm_status list_check(const tdm_op_args *a, tdm_error *err) {
+    if (a->src[4] == NULL) return TDM_OK;
+    tdm_status status = sparse_check(a, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 4, "select", TDM_TYPE_I32, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 4, "select", -1, a->graph->step_caps.n_tok, 1, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "positions of select", a->src[4]->ne[0], 1, INT32_MAX, err);
+    if (status == TDM_OK && a->node->params.attention.softcap > 0)
+        return tdm_op_fail(a, err, "select and softcap = %g exclude one another",
+                           (double)a->node->params.attention.softcap);
+    return status;
+}
+
+tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_select_params *p = &a->node->params.select;
+    const int64_t n_tok = a->graph->step_caps.n_tok;
+    const tdm_value *q = a->src[0];
+    tdm_status status = rows_check(a, err);
+    if (status == TDM_OK) status = sparse_check(a, err);
+    if (status == TDM_OK && (has_v(a) || a->kv->n_head_kv != 1))
+        return tdm_op_fail(a, err,
+                           "cache description %d is no index: it needs TDM_KV_V_FROM_K and one KV "
+                           "head, not %d",
+                           (int)p->kv, (int)a->kv->n_head_kv);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 0, "q", TDM_TYPE_F32, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 0, "q", a->kv->head_dim_k, -1, n_tok, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "heads of q", q->ne[1], 1, INT32_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "w", q->ne[1], n_tok, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n_top", p->n_top, 1, INT32_MAX, err);
+    if (status == TDM_OK) tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_top, n_tok, 1, 1);
+    return status;
+}
+
 tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_attention_params *p = &a->node->params.attention;
     const tdm_value *q = a->src[0];
@@ -105,6 +148,7 @@ tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_err
         status = tdm_op_need_type(a, 3, "sink", TDM_TYPE_F32, err);
         if (status == TDM_OK) status = tdm_op_need_shape(a, 3, "sink", q->ne[1], 1, 1, 1, err);
     }
+    if (status == TDM_OK) status = list_check(a, err);
     if (status == TDM_OK) status = heads_check(a, q->ne[1], err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "is_causal", p->is_causal, 0, 1, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);

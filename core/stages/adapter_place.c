@@ -151,8 +151,8 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
         tdm_step_layout(&caps, &header, NULL) != TDM_OK)
         return false;
-    /* A device that keeps recurrent states runs the ops on them. */
-    if ((desc->flags & TDM_KV_RECURRENT) != 0) return true;
+    /* A device that keeps recurrent states, or caches of sparse attention, runs the ops on them. */
+    if ((desc->flags & (TDM_KV_RECURRENT | TDM_KV_SPARSE)) != 0) return true;
     probe_begin(&p, TDM_OP_ATTENTION);
     p.kv = *desc;
     p.graph.n_kv = 1;
@@ -160,6 +160,7 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_F32, desc->head_dim_k, desc->n_head_kv, 1));
     src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_I32, header.size, 1, 1));
     src_add(&p, value_add(&p, TDM_VALUE_STATE, TDM_TYPE_I8, (int64_t)page_size, 1, 1));
+    src_add(&p, -1); /* no sink, no list of positions */
     src_add(&p, -1);
     dst_set(&p, desc->head_dim_v, desc->n_head_kv, 1);
     p.node.n_dst = 2; /* (m, l) is absent */

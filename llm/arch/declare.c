@@ -198,6 +198,9 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_LORA_Q: return h->n_lora_q;
     case LLM_DIM_LORA_KV: return h->n_lora_kv;
     case LLM_DIM_ROT: return h->rope.n_rot;
+    case LLM_DIM_INDEX: return h->index_len;
+    case LLM_DIM_INDEX_HEADS: return h->n_index_head;
+    case LLM_DIM_INDEX_Q: return (int64_t)h->n_index_head * h->index_len;
     case LLM_DIM_KV_ROW: return h->n_lora_kv + h->rope.n_rot;
     case LLM_DIM_EXPERTS: return h->n_expert;
     case LLM_DIM_EXPERT_ROW: return h->n_expert_row > 0 ? h->n_expert_row : h->n_embd;

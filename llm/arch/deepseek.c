@@ -127,14 +127,30 @@ const llm_arch llm_arch_mistral4 = {
     .read = llm_latent_read,
 };
 
+/* The index has keys of its own, of which the first elements are rotated. */
+static void deepseek32_read(llm_key_reader *r, llm_hparams *h) {
+    llm_latent_read(r, h);
+    llm_key_int(r, "attention.indexer.head_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                &h->n_index_head);
+    llm_key_int(r, "attention.indexer.key_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
+                &h->index_len);
+    if (r->status != TDM_OK) return;
+    if (h->index_len < h->rope.n_rot)
+        r->status = damaged(r, "key 'attention.indexer.key_length' must be rope.dimension_count or "
+                               "more");
+    else if (h->n_lora_q == 0)
+        r->status = damaged(r, "key 'attention.q_lora_rank' must be 1 or more: the index reads the "
+                               "latent row of queries");
+}
+
 const llm_arch llm_arch_deepseek32 = {
     .name = "deepseek32",
     .families = "DeepSeek-V3.2",
     .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
     LLM_PRE_NORMS,
-    LLM_SPARSE_LATENT,
+    .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,
-    .read = llm_latent_read,
+    .read = deepseek32_read,
 };
 
 const llm_arch llm_arch_glm_dsa = {

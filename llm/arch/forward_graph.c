@@ -24,6 +24,7 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
         .n_rot = m->hparams.rope.n_rot,
         .flags = m->arch->mixer == LLM_MIXER_LATENT ? TDM_KV_V_FROM_K : 0,
     };
+    if (m->hparams.n_index_head > 0) desc->flags |= TDM_KV_SPARSE;
 }
 
 tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint64_t *size_out,
@@ -64,6 +65,12 @@ int32_t llm_cache_class(const llm_model *m, const llm_cache_shape *cache, int32_
 int64_t llm_cache_page_count(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
     return llm_cache_class(m, cache, layer) == LLM_CLASS_WINDOW ? cache->n_page_window
                                                                 : cache->n_page;
+}
+
+int64_t llm_state_count(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
+                        int32_t layer) {
+    if (kind == LLM_STATE_ROWS) return llm_cache_page_count(m, cache, layer);
+    return kind == LLM_STATE_INDEX ? cache->n_page : cache->n_slot;
 }
 
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
@@ -122,6 +129,28 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
     return true;
 }
 
+tdm_rope_params llm_index_rope(const llm_model *m, int32_t layer) {
+    tdm_rope_params rope = m->specs[layer].rope;
+    rope.rope_offset = 0;
+    rope.mode = TDM_ROPE_HALVES;
+    return rope;
+}
+
+/* Every member of a group has the whole index. */
+static bool index_desc(const llm_model *m, const tdm_kv_desc *rows, int32_t layer,
+                       tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+    if ((rows->flags & TDM_KV_SPARSE) == 0 || m->specs[layer].mixer != LLM_MIXER_LATENT)
+        return false;
+    *desc_out = *rows;
+    desc_out->type_v = rows->type_k;
+    desc_out->head_dim_k = desc_out->head_dim_v = m->hparams.index_len;
+    desc_out->n_head_kv = 1;
+    desc_out->rope_offset = 0;
+    desc_out->n_rot = m->specs[layer].rope.n_rot;
+    *partition_out = (tdm_partition){0};
+    return true;
+}
+
 bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind kind, int32_t layer,
                     tdm_kv_desc *desc_out, tdm_partition *partition_out) {
     int32_t n_unit = 0;
@@ -132,6 +161,7 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
         *partition_out = llm_cache_partition(m, layer);
         return true;
     }
+    if (kind == LLM_STATE_INDEX) return index_desc(m, rows, layer, desc_out, partition_out);
     if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
     *desc_out = (tdm_kv_desc){
         .struct_size = sizeof *desc_out,
@@ -156,24 +186,35 @@ bool llm_model_is_recurrent(const llm_model *m) {
     return false;
 }
 
-int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
-                                  int32_t *kv_out) {
+/* The state of a kind other than LLM_STATE_ROWS, created on first use. */
+static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
+                           int32_t *kv_out) {
+    static const char *const names[LLM_STATE_KINDS] = {"kv", "index", "conv", "matrix"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;
     if (g->state_value[at] < 0 &&
         llm_state_desc(g->model, &g->cache->desc, kind, layer, &desc, &partition)) {
         char name[32];
-        snprintf(name, sizeof name, "blk.%d.%s", layer,
-                 kind == LLM_RECURRENT_CONV ? "conv" : "matrix");
-        g->state_value[at] = tdm_build_state(g->b, name, &desc, g->cache->page_size[at],
-                                             g->cache->n_slot, &g->state_kv[at]);
+        snprintf(name, sizeof name, "blk.%d.%s", layer, names[kind]);
+        g->state_value[at] =
+            tdm_build_state(g->b, name, &desc, g->cache->page_size[at],
+                            llm_state_count(g->model, g->cache, kind, layer), &g->state_kv[at]);
         if (partition.id != 0)
             tdm_build_set_partition(g->b, g->state_value[at], tdm_build_partition(g->b, &partition),
                                     0);
     }
     *kv_out = g->state_kv[at];
     return g->state_value[at];
+}
+
+int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
+                                  int32_t *kv_out) {
+    return other_state(g, layer, kind, kv_out);
+}
+
+int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
+    return other_state(g, layer, LLM_STATE_INDEX, kv_out);
 }
 
 /* Bytes of a page's rows in canonical form; pages of a device may have another size. */

@@ -31,6 +31,7 @@ typedef struct llm_step_shape {
  * i of layer l has number i * n_layer + l in the arrays of a context. */
 typedef enum llm_state_kind {
     LLM_STATE_ROWS = 0,   /* keys and values, in pages */
+    LLM_STATE_INDEX,      /* keys of the index of sparse attention, in the same pages */
     LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */
     LLM_RECURRENT_MATRIX, /* matrices of heads, in slots */
     LLM_STATE_KINDS
@@ -42,6 +43,15 @@ enum {
     LLM_CLASS_WINDOW = 1, /* of layers with a window, which keep the last tokens only */
     LLM_CLASS_COUNT
 };
+
+/* Whether states of this kind are rows of tokens in pages; else they are slots. */
+static inline bool llm_state_has_rows(llm_state_kind kind) {
+    return kind <= LLM_STATE_INDEX;
+}
+
+/* The rows that a layer may have for each token: K, V and the keys of an index. Those of layer l
+ * begin at LLM_ROW_KINDS * l in the arrays of a plan. */
+enum { LLM_ROW_KINDS = 3 };
 
 /* The cache of a context. */
 typedef struct llm_cache_shape {
@@ -64,7 +74,8 @@ tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, 
                                tdm_error *err);
 
 /* Fills in the description of the model's cache with defaults: types f16, pages of the default
- * length, no rotation. */
+ * length, no rotation, sparse where the model has an index. Contexts of which attention sees all
+ * take TDM_KV_SPARSE out; then no layer has an index. */
 void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
 /* The description of one layer's cache: the same, with the layer's own rotation and heads. */
@@ -73,6 +84,9 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc
 /* The class of a layer's cache, and its pages. */
 int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 int64_t llm_cache_page_count(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
+/* Pages or slots of a state of a layer. */
+int64_t llm_state_count(const llm_model *model, const llm_cache_shape *cache, llm_state_kind kind,
+                        int32_t layer);
 
 /* Whether pages of two layers have the same size. */
 static inline bool llm_cache_is_like(const tdm_kv_desc *a, const tdm_kv_desc *b) {
@@ -102,6 +116,11 @@ typedef struct llm_graph_builder {
 int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
 /* The cache state of a layer, created on first use; its kv index is in state_kv. */
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
+
+/* The index of a layer with sparse attention, created on first use, and how its rows are
+ * rotated. */
+int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
+tdm_rope_params llm_index_rope(const llm_model *model, int32_t layer);
 
 /* The recurrent state of a layer, created on first use. */
 int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,

@@ -71,9 +71,10 @@ typedef struct llm_hparams {
     float alibi_max_bias;    /* 0 = none */
     float temperature_scale; /* of attention, grows with (position + offset) / length; 0 = none */
     int32_t temperature_length, temperature_offset;
-    /* Tokens of a context up to which sparse attention selects all of them. Longer contexts are
-     * refused. 0 = attention is not sparse. */
+    /* Tokens that sparse attention selects, all of them in contexts up to that length. 0 = attention
+     * is not sparse. Longer contexts are refused where there is no index. */
     int32_t n_select;
+    int32_t n_index_head, index_len; /* of the index that selects (block/index.c); 0 = none */
     float clamp_qkv;         /* projections are clamped to this on both sides; 0 = they are not */
     float embd_scale;        /* of embeddings; 0 = 1 */
     float residual_scale;    /* of what a block adds to the residual stream; 0 = 1 */
@@ -103,9 +104,10 @@ typedef struct llm_hparams {
 } llm_hparams;
 
 /* Tokens of the longest context that the model is made for: as trained, or as many as its attention
- * selects. */
+ * can see. */
 static inline int32_t llm_hparams_n_ctx(const llm_hparams *h) {
-    return h->n_select > 0 && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
+    const bool is_limited = h->n_select > 0 && h->n_index_head == 0;
+    return is_limited && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
 }
 
 /* Reads the keys "ARCH.*" that all architectures share, those that this one honours, and those that

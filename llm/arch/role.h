@@ -88,9 +88,14 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_KV_B, /* from the latent row to each head's keys without rotation and values */
     LLM_ROLE_ATTN_K_ROPE_NORM, /* attn_k_norm, of rotated elements */
     LLM_ROLE_ATTN_K_ROPE_NORM_BIAS,
-    LLM_ROLE_ATTN_K_B,  /* a matrix per head, applied to its query */
-    LLM_ROLE_ATTN_V_B,  /* a matrix per head, from the latent row to its values */
-    LLM_ROLE_DELTA_QKV, /* delta rule: rows of q, then k, then v */
+    LLM_ROLE_INDEX_Q, /* sparse attention: from the latent row of queries to those of the index */
+    LLM_ROLE_INDEX_K, /* to the cached row of the index */
+    LLM_ROLE_INDEX_K_NORM,
+    LLM_ROLE_INDEX_K_NORM_BIAS,
+    LLM_ROLE_INDEX_WEIGHT, /* to the weight of each head of the index */
+    LLM_ROLE_ATTN_K_B,     /* a matrix per head, applied to its query */
+    LLM_ROLE_ATTN_V_B,     /* a matrix per head, from the latent row to its values */
+    LLM_ROLE_DELTA_QKV,    /* delta rule: rows of q, then k, then v */
     LLM_ROLE_DELTA_GATE,
     LLM_ROLE_DELTA_CONV,
     LLM_ROLE_DELTA_BETA_ALPHA, /* of each head of k: beta of its heads of v, then alpha */
@@ -254,7 +259,10 @@ typedef enum llm_dim {
     LLM_DIM_LORA_Q,       /* of the latent row of queries */
     LLM_DIM_LORA_KV,      /* of the latent row, as the inner dimension of a head's matrix */
     LLM_DIM_ROT,          /* rotated elements of a head */
-    LLM_DIM_KV_ROW,       /* of the latent row with its rotated elements, on every member */
+    LLM_DIM_INDEX,        /* elements of a row of the index of sparse attention */
+    LLM_DIM_INDEX_HEADS,
+    LLM_DIM_INDEX_Q, /* elements of all heads of the index */
+    LLM_DIM_KV_ROW,  /* of the latent row with its rotated elements, on every member */
     LLM_DIM_EXPERTS,
     LLM_DIM_EXPERT_ROW, /* of the row that experts read and give */
     LLM_DIM_CHUNKS,     /* experts that neighbouring experts share */

@@ -47,6 +47,13 @@ int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
 void llm_declare_latent(llm_declarer *d);
 int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 
+/* The index of sparse attention: caches its keys, and selects tokens by them and by `row`, the
+ * latent row of queries -> select i32 [n_select, n_tok] of ATTENTION. */
+void llm_declare_index(llm_declarer *d);
+void llm_build_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+int32_t llm_build_index_select(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
+                               int32_t row);
+
 void llm_declare_latent_wide(llm_declarer *d);
 int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 

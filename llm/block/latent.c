@@ -31,6 +31,7 @@ void llm_declare_latent(llm_declarer *d) {
     if (d->model->arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
+    if (d->model->hparams.n_index_head > 0) llm_declare_index(d);
 }
 
 /* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
@@ -55,19 +56,21 @@ static int32_t build_row(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     return tdm_build_concat(g->b, latent, rotate(g, layer, rotated, in->pos), 0);
 }
 
+/* The latent row of queries [n_lora_q, n_tok]; -1 where the model has none. */
+static int32_t build_query_row(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    if (g->model->hparams.n_lora_q == 0) return -1;
+    int32_t q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_A, LLM_ROLE_NONE, in->x, "q_a");
+    return llm_build_norm(g, layer, LLM_ROLE_ATTN_Q_A_NORM, LLM_NORM_RMS, q);
+}
+
 /* [n_lora_kv + n_rot, n_head, n_tok]: queries for the rows of the cache. */
-static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
+                           int32_t row) {
     const llm_hparams *h = &g->model->hparams;
     const int32_t *w = g->model->layer[layer];
     int64_t nope = h->head_dim_q - h->rope.n_rot;
-    int32_t q;
-    if (h->n_lora_q > 0) {
-        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_A, LLM_ROLE_NONE, in->x, "q_a");
-        q = llm_build_norm(g, layer, LLM_ROLE_ATTN_Q_A_NORM, LLM_NORM_RMS, q);
-        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_B, LLM_ROLE_NONE, q, "q");
-    } else {
-        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_NONE, in->x, "q");
-    }
+    int32_t q = row >= 0 ? llm_build_project(g, layer, LLM_ROLE_ATTN_Q_B, LLM_ROLE_NONE, row, "q")
+                         : llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_NONE, in->x, "q");
     q = tdm_build_reshape(g->b, q, h->head_dim_q, h->n_head, in->n_tok, 1);
     int32_t plain = llm_build_columns(g, q, 0, nope);
     int32_t rotated = llm_build_columns(g, q, nope, h->rope.n_rot);
@@ -80,11 +83,15 @@ int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     const int32_t *w = g->model->layer[layer];
     int32_t state = llm_graph_state(g, layer);
     tdm_build_kv_write(g->b, build_row(g, layer, in), -1, g->step, state, g->state_kv[layer]);
+    const bool is_sparse = (g->cache->desc.flags & TDM_KV_SPARSE) != 0;
+    if (is_sparse) llm_build_index_write(g, layer, in);
     if (!in->is_needed) return -1;
-    int32_t q = build_query(g, layer, in);
     const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t sink = llm_graph_weight(g, w[LLM_ROLE_ATTN_SINKS]);
-    int32_t o = tdm_build_attention(g->b, q, g->step, state, sink, &params, NULL);
+    int32_t row = build_query_row(g, layer, in);
+    int32_t select = is_sparse ? llm_build_index_select(g, layer, in, row) : -1;
+    int32_t q = build_query(g, layer, in, row);
+    int32_t o = tdm_build_attention_sparse(g->b, q, g->step, state, sink, select, &params, NULL);
     o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
     tdm_build_name(g->b, o, "v", layer);
     o = llm_build_gate(g, layer, in, -1, o);

@@ -14,13 +14,16 @@
 enum { MAGIC_LEN = 8, WHOLE = '1', WINDOWED = '2' };
 static const char magic[MAGIC_LEN - 1] = {'T', 'D', 'M', 'S', 'T', 'A', 'T'};
 
+/* Bits of state_header.form. */
+enum { FORM_ROTATED = 1, FORM_SPARSE = 2 /* rows have the keys of an index */ };
+
 /* All that must be equal for the rows to have the same meaning, and the number of tokens. Without
  * padding, so that headers are compared and written as bytes. */
 typedef struct state_header {
     uint64_t fingerprint; /* of the model */
     int32_t n_layer, n_head_kv, head_dim_k, head_dim_v;
     int32_t type_k, type_v;
-    int32_t is_rotated;
+    int32_t form; /* FORM_* */
     int32_t n_rot, rope_offset, rope_mode, n_ctx_orig;
     float freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow;
     int32_t n_tok;
@@ -39,7 +42,8 @@ static state_header header_of(const llm_context *ctx, int32_t n_tok) {
     h.head_dim_v = d->head_dim_v;
     h.type_k = (int32_t)d->type_k;
     h.type_v = (int32_t)d->type_v;
-    h.is_rotated = (d->flags & (TDM_KV_ROTATE_K | TDM_KV_ROTATE_V)) != 0;
+    if ((d->flags & (TDM_KV_ROTATE_K | TDM_KV_ROTATE_V)) != 0) h.form |= FORM_ROTATED;
+    if ((d->flags & TDM_KV_SPARSE) != 0) h.form |= FORM_SPARSE;
     h.n_rot = r->n_rot;
     h.rope_offset = r->rope_offset;
     h.rope_mode = r->mode;
@@ -205,10 +209,16 @@ static tdm_status header_check(const llm_context *ctx, const state_header *h, co
                         path, tdm_type_name((tdm_type)h->type_k),
                         tdm_type_name((tdm_type)h->type_v), tdm_type_name((tdm_type)own.type_k),
                         tdm_type_name((tdm_type)own.type_v));
-    if (own.is_rotated != h->is_rotated)
+    if (((own.form ^ h->form) & FORM_ROTATED) != 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "%s: saved %s rotation; set kv-rotate = %s, or remove the file", path,
-                        h->is_rotated ? "with" : "without", h->is_rotated ? "yes" : "no");
+                        (h->form & FORM_ROTATED) != 0 ? "with" : "without",
+                        (h->form & FORM_ROTATED) != 0 ? "yes" : "no");
+    if (((own.form ^ h->form) & FORM_SPARSE) != 0)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: saved in a context of %s tokens than the model's attention selects; "
+                        "set ctx-size as saved, or remove the file",
+                        path, (h->form & FORM_SPARSE) != 0 ? "more" : "no more");
     tdm_status status = rope_check(&own, h, path, err);
     if (status != TDM_OK) return status;
     if (memcmp(&own, h, sizeof own) != 0 || h->n_tok < 0 || h->n_tok > LLM_MAX_CTX)

@@ -82,7 +82,7 @@ static double nmse_of(const arch_fixture *f, llm_model *model, int n_ubatch, int
 static result compare(const arch_fixture *f, int i, llm_model *model) {
     float *rows = arch_scene_rows(model);
     result r = {0};
-    if (model->hparams.n_select > 0) select_refused(model);
+    if (model->hparams.n_select > 0 && model->hparams.n_index_head == 0) select_refused(model);
     if (model->hparams.is_bidirectional || !way_is_left_out(f, i, 0))
         r.batch = nmse_of(f, model, ARCH_N_TOK, ARCH_N_TOK, rows);
     if (!model->hparams.is_bidirectional) {

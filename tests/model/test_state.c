@@ -121,6 +121,96 @@ static void test_again(void **state) {
     save_and_load(layers_path);
 }
 
+/* ---- Sparse attention ---- */
+
+enum { SPARSE_TOK = 60, SPARSE_KEEP = 4, SPARSE_DISCARD = 9, SPARSE_ROWS = 24 };
+
+/* Tokens first .. SPARSE_TOK - 1 to sequence `seq`. */
+static void sparse_append(llm_context *ctx, int seq, int first) {
+    tdm_error err = {0};
+    int32_t seqs[SPARSE_TOK];
+    for (int i = 0; i < SPARSE_TOK; i++) seqs[i] = seq;
+    const llm_batch batch = {tokens + first, seqs, NULL, SPARSE_TOK - first};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+}
+
+static void sparse_same(const char *what, llm_context *ctx, int seq, const float *expected) {
+    float *rows = next_rows(ctx, seq);
+    double nmse =
+        rig_nmse(expected, rows, (size_t)N_NEXT * (size_t)llm_context_model(ctx)->hparams.n_vocab);
+    free(rows);
+    if (!(nmse <= 1e-10)) fail_msg("%s: NMSE %.1e", what, nmse);
+}
+
+/* The rows of layer 0 follow from token and position alone: after a shift they are those of the
+ * remaining tokens at their new positions, the keys of the index behind K. */
+static void sparse_shift(llm_model *model, llm_context *ctx) {
+    const llm_hparams *h = &model->hparams;
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 100};
+    const size_t n = (size_t)SPARSE_ROWS * (size_t)(h->head_dim_k + h->index_len);
+    tdm_error err = {0};
+    int32_t left[SPARSE_ROWS];
+    float *shifted = malloc(llm_context_rows_size(ctx, SPARSE_ROWS));
+    float *fresh = malloc(llm_context_rows_size(ctx, SPARSE_ROWS));
+    llm_context *other = rig_context(model, &params);
+    assert_true(shifted != NULL && fresh != NULL);
+    assert_int_equal(llm_context_rows_size(ctx, 1) % sizeof(float), 0);
+    assert_true(llm_context_rows_size(ctx, SPARSE_ROWS) > n * sizeof(float));
+    RIG_OK(llm_context_shift(ctx, 0, SPARSE_KEEP, SPARSE_DISCARD, &err));
+    for (int i = 0; i < SPARSE_ROWS; i++)
+        left[i] = tokens[i < SPARSE_KEEP ? i : i + SPARSE_DISCARD];
+    const llm_batch batch = {left, NULL, NULL, SPARSE_ROWS};
+    RIG_OK(llm_context_decode(other, &batch, &err));
+    RIG_OK(llm_context_export_rows(ctx, 0, 0, SPARSE_ROWS, shifted, &err));
+    RIG_OK(llm_context_export_rows(other, 0, 0, SPARSE_ROWS, fresh, &err));
+    assert_true(rig_nmse(fresh, shifted, n) <= 1e-10);
+    llm_context_destroy(other);
+    free(shifted);
+    free(fresh);
+}
+
+/* The keys of the index go with the cache: into a fork, through a rollback, into a file and back,
+ * and through a shift. Contexts that select nothing have none, and refuse such a file. */
+static void test_sparse_index(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("sparse.state"), *file = rig_file("sparse.gguf");
+    char *head = rig_source_file("tests/model/archs/deepseek32-select.head");
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, "deepseek32-select", 1, file));
+    free(head);
+    llm_model *model = rig_model(file, rig_device(NULL, "fast", 2));
+    llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 256, .n_seq = 3, .page_len = 16};
+    llm_context *ctx = rig_context(model, &params);
+    int32_t *ids = NULL, n = 0;
+    sparse_append(ctx, 0, 0);
+    float *expected = next_rows(ctx, 0);
+    RIG_OK(llm_context_fork(ctx, 1, 0, 37, &err));
+    sparse_append(ctx, 1, 37);
+    sparse_same("a fork", ctx, 1, expected);
+    RIG_OK(llm_context_truncate(ctx, 0, 21, &err));
+    sparse_append(ctx, 0, 21);
+    sparse_same("a rollback", ctx, 0, expected);
+    RIG_OK(llm_state_save(ctx, 0, tokens, SPARSE_TOK, path, &err));
+    RIG_OK(llm_state_load(ctx, 2, path, &ids, &n, &err));
+    assert_int_equal(n, SPARSE_TOK);
+    free(ids);
+    sparse_same("a state file", ctx, 2, expected);
+    sparse_shift(model, ctx);
+    sparse_same("another sequence's shift", ctx, 1, expected);
+    llm_context_destroy(ctx);
+
+    params.n_ctx = model->hparams.n_select;
+    params.n_seq = 1;
+    ctx = rig_context(model, &params);
+    assert_int_equal(llm_state_load(ctx, 0, path, &ids, &n, &err), TDM_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.message, "ctx-size"));
+    llm_context_destroy(ctx);
+    free(expected);
+    llm_model_close(model);
+}
+
 /* Saved by one device, loaded by each of the others, with other pages. */
 static void test_elsewhere(void **state) {
     (void)state;
@@ -401,9 +491,10 @@ static void test_unwritable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),   cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_prefix),  cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_foreign), cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_sparse_index),
+        cmocka_unit_test(test_elsewhere),  cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_damaged),    cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_unwritable),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

@@ -149,9 +149,47 @@ static bool keeps_states(pool *p) {
     return p->page_size(p->context, &desc, &size, &refusal) != TDM_UNSUPPORTED;
 }
 
+/* Sparse attention over one cache, by inputs that all members have alike: which positions are
+ * selected must not hang on how a member rounds. */
+static void sparse_attention(pool *p) {
+    const int32_t n_head = (int32_t)POOL_ONE_OF(p, 3, 1, 4), dim = (int32_t)POOL_ONE_OF(p, 8, 40);
+    random_state *s = &p->facts->states[p->facts->n_state];
+    tdm_select_params select = {.n_top = (int32_t)POOL_ONE_OF(p, 3, 1, 30)};
+    tdm_attention_params params = {.heads_per_kv = n_head, .n_head_all = n_head, .is_causal = 1};
+    tdm_error refusal = {0};
+    uint64_t size = 0;
+    s->desc = (tdm_kv_desc){.struct_size = sizeof s->desc,
+                            .type_k = TDM_TYPE_F32,
+                            .type_v = TDM_TYPE_F32,
+                            .head_dim_k = dim,
+                            .head_dim_v = 8,
+                            .n_head_kv = 1,
+                            .page_len = p->facts->page_len[0],
+                            .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
+    s->n_page = p->facts->n_page[0];
+    if (p->page_size(p->context, &s->desc, &size, &refusal) != TDM_OK) return;
+    snprintf(s->name, sizeof s->name, "kv%d", p->facts->n_state);
+    int32_t state = tdm_build_state(p->b, s->name, &s->desc, size, s->n_page, &select.kv);
+    p->facts->n_state++;
+    int k = pool_input(p, POOL_SHAPE(dim, 1, p->n_tok, 1));
+    int q = pool_input(p, POOL_SHAPE(dim, n_head, p->n_tok, 1));
+    int w = pool_input(p, POOL_SHAPE(n_head, p->n_tok, 1, 1));
+    if (k < 0 || q < 0 || w < 0) return;
+    params.kv = select.kv;
+    tdm_build_kv_write(p->b, pool_use(p, k), -1, p->step, state, select.kv);
+    int32_t list =
+        tdm_build_kv_select(p->b, pool_use(p, q), pool_use(p, w), p->step, state, &select);
+    pool_add(
+        p,
+        tdm_build_attention_sparse(p->b, pool_use(p, q), p->step, state, -1, list, &params, NULL),
+        0.7);
+}
+
 void pool_block_recurrent(pool *p) {
     recurrent r = {0};
     if (!keeps_states(p)) return;
+    if (p->step >= 0 && p->facts->n_state + 3 < RANDOM_MAX_STATE && choice_rarely(p->c, 3))
+        sparse_attention(p);
     int x = p->step >= 0 && p->facts->n_state + 1 < RANDOM_MAX_STATE && p->n_cut + 3 < POOL_MAX_CUT
                 ? pool_pick_tokens(p)
                 : -1;

@@ -149,6 +149,10 @@ static void params_attention(page *p, const tdm_op_params *a) {
                  (int)a->attention.temperature_length, (int)a->attention.temperature_offset);
 }
 
+static void params_select(page *p, const tdm_op_params *a) {
+    page_add(p, " kv %d top %d", (int)a->select.kv, (int)a->select.n_top);
+}
+
 static void params_kv(page *p, const tdm_op_params *a) {
     page_add(p, " kv=%d", (int)a->kv.kv);
 }
@@ -272,14 +276,15 @@ char *graph_print(const tdm_graph *graph) {
     page_add(&p, "\n");
     for (i = 0; i < graph->n_kv; i++) {
         const tdm_kv_desc *kv = tdm_graph_kv(graph, i);
-        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s%s\n",
+        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s%s%s\n",
                  (int)i, tdm_type_name(kv->type_k), (int)kv->head_dim_k, tdm_type_name(kv->type_v),
                  (int)kv->head_dim_v, (int)kv->n_head_kv,
                  kv->page_len > 0 ? (int)kv->page_len : TDM_KV_PAGE_LEN_DEFAULT, (int)kv->cls,
                  (kv->flags & TDM_KV_ROTATE_K) != 0 ? " rotate_k" : "",
                  (kv->flags & TDM_KV_ROTATE_V) != 0 ? " rotate_v" : "",
                  (kv->flags & TDM_KV_V_FROM_K) != 0 ? " v_from_k" : "",
-                 (kv->flags & TDM_KV_IN_HOST) != 0 ? " in_host" : "");
+                 (kv->flags & TDM_KV_IN_HOST) != 0 ? " in_host" : "",
+                 (kv->flags & TDM_KV_SPARSE) != 0 ? " sparse" : "");
     }
     sources_add(&p, graph);
     for (i = 0; i < graph->n_node; i++) node_add(&p, graph, i);

@@ -84,6 +84,7 @@ static const number_row numbers[] = {
     NUMBER(TDM_KV_V_FROM_K, 4),
     NUMBER(TDM_KV_IN_HOST, 8),
     NUMBER(TDM_KV_RECURRENT, 16),
+    NUMBER(TDM_KV_SPARSE, 32),
     NUMBER(TDM_OP_NONE, 0),
     NUMBER(TDM_OP_RESHAPE, 1),
     NUMBER(TDM_OP_PERMUTE, 2),

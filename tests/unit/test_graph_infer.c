@@ -360,6 +360,49 @@ static int32_t attend_latent(fixture *f) {
     return tdm_build_attention(f->b, f->q, f->step, f->latent, -1, &p, NULL);
 }
 
+/* An index of 16 elements, 5 tokens, 3 heads. */
+static int32_t choose(fixture *f, uint32_t flags, int32_t n_head_kv, tdm_select_params p,
+                      int64_t n_q, int64_t n_w) {
+    tdm_kv_desc d = fixture_kv_desc();
+    d.type_v = d.type_k;
+    d.n_head_kv = n_head_kv;
+    d.flags |= flags;
+    if ((flags & TDM_KV_V_FROM_K) != 0) d.head_dim_v = 16;
+    int32_t state = tdm_build_state(f->b, "index", &d, 500, 7, &p.kv);
+    return tdm_build_kv_select(f->b, tdm_build_input(f->b, NULL, F32, NE(16, n_q, 5, 1)),
+                               tdm_build_input(f->b, NULL, F32, NE(n_w, 5, 1, 1)), f->step, state,
+                               &p);
+}
+
+static int32_t attend_sparse(fixture *f, uint32_t flags, float softcap, tdm_type type,
+                             int64_t n_tok) {
+    tdm_attention_params p = fixture_attention(f);
+    tdm_kv_desc d = fixture_kv_desc();
+    d.flags |= flags;
+    p.softcap = softcap;
+    int32_t state = tdm_build_state(f->b, "sparse", &d, 500, 7, &p.kv);
+    int32_t list = tdm_build_input(f->b, NULL, type, NE(9, n_tok, 1, 1));
+    return tdm_build_attention_sparse(f->b, f->q, f->step, state, -1, list, &p, NULL);
+}
+
+static void test_sparse(void **state) {
+    const uint32_t index = TDM_KV_V_FROM_K | TDM_KV_SPARSE;
+    const tdm_select_params top = {.n_top = 7}, none = {.n_top = 0};
+    (void)state;
+    GOOD(TDM_TYPE_I32, 7, 5, 1, 1, choose(&f, index, 1, top, 3, 3));
+    BAD("no TDM_KV_SPARSE", choose(&f, TDM_KV_V_FROM_K, 1, top, 3, 3));
+    BAD("is no index", choose(&f, TDM_KV_SPARSE, 1, top, 3, 3));
+    BAD("is no index", choose(&f, index, 2, top, 3, 3));
+    BAD("n_top = 0", choose(&f, index, 1, none, 3, 3));
+    BAD("w must have shape", choose(&f, index, 1, top, 3, 4));
+    BAD("heads of q", choose(&f, index, 1, top, 0, 0));
+    GOOD(F32, 16, 4, 5, 1, attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 5));
+    BAD("no TDM_KV_SPARSE", attend_sparse(&f, 0, 0, TDM_TYPE_I32, 5));
+    BAD("exclude one another", attend_sparse(&f, TDM_KV_SPARSE, 30, TDM_TYPE_I32, 5));
+    BAD("select must be i32", attend_sparse(&f, TDM_KV_SPARSE, 0, F32, 5));
+    BAD("select must have shape", attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 4));
+}
+
 static void test_attention(void **state) {
     (void)state;
     GOOD(F32, 16, 4, 5, 1, attend(&f, fixture_attention(&f), f.q));
@@ -525,7 +568,7 @@ static void test_descriptions(void **state) {
     DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
     DESC_BAD("n_rot = 32", d.n_rot = 32);
     DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 32);
+    DESC_BAD("flags", d.flags = 64);
     DESC_BAD("cls = 4", d.cls = 4);
     DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
     DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);
@@ -623,15 +666,15 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_sparse),       cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,14 @@
  *
  * The cache of one layer is one STATE value of the graph: n_page pages of kv_page_size(desc)
  * bytes each, one after the other. A page holds the K and V rows of page_len tokens. The bytes of
- * a page are private to the device: only KV_WRITE, ATTENTION, KV_SHIFT, KV_COPY, KV_EXPORT and
- * KV_IMPORT touch them, so a device keeps quantised blocks in the order that its kernels read.
+ * a page are private to the device: only KV_WRITE, ATTENTION, KV_SELECT, KV_SHIFT, KV_COPY,
+ * KV_EXPORT and KV_IMPORT touch them, so a device keeps quantised blocks in the order that its
+ * kernels read.
  * Fresh pages are never read before they are written: their contents need no initialising.
  *
  * Storage. Each head is padded with zeros to a whole number of quantisation blocks
  * (tdm_kv_padded). With TDM_KV_ROTATE_K and a quantised type_k, K heads (at KV_WRITE) and Q heads
- * (at ATTENTION) are multiplied by a normalised Walsh-Hadamard matrix, its rows in natural
+ * (at ATTENTION, KV_SELECT) are multiplied by a normalised Walsh-Hadamard matrix, its rows in natural
  * (Sylvester) order, in blocks of tdm_kv_rotation_block elements, which leaves their dot products
  * as they are and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the
  * same happens to V, and ATTENTION undoes it on its output. The rotation is a property of the
@@ -28,6 +29,10 @@
  * slots that rs_read and rs_write of the step block name. KV_COPY, KV_EXPORT and KV_IMPORT take a
  * slot as a page with one token. KV_WRITE, ATTENTION and KV_SHIFT do not take such a STATE. A group
  * cuts it by units, never by sequence.
+ *
+ * Sparse attention. With TDM_KV_SPARSE the cache is one of two: KV_SELECT reads it (an index: one
+ * row for each token), or ATTENTION reads it with a list of positions. A device without these ops
+ * refuses such a description, and the core keeps the pages with the CPU.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -45,8 +50,10 @@ enum {
                                   stored; type_v must equal type_k, ROTATE_V must equal ROTATE_K */
     TDM_KV_IN_HOST = 1u << 3,  /* the pages lie in the host's memory; no effect on a device that has
                                   no other */
-    TDM_KV_RECURRENT = 1u << 4 /* slots of recurrent states: both types are f32, page_len 1, n_rot
-                                  0, V_FROM_K is set and head_dim_v is head_dim_k */
+    TDM_KV_RECURRENT = 1u << 4, /* slots of recurrent states: both types are f32, page_len 1, n_rot
+                                   0, V_FROM_K is set and head_dim_v is head_dim_k */
+    TDM_KV_SPARSE = 1u << 5     /* of KV_SELECT, or of ATTENTION with a list of positions; not
+                                   together with TDM_KV_RECURRENT */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64

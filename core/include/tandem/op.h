@@ -95,8 +95,9 @@ extern "C" {
  *   KV_WRITE   k [head_dim_k, n_head_kv, n_tok], [v [head_dim_v, n_head_kv, n_tok]], step, state:
  *              each token's rows go to its cell of the step block; v is absent exactly when the
  *              cache is V_FROM_K
- *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]]
- *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
+ *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]],
+ *              [select i32 [n_top, n_tok]] -> o [head_dim_v, n_head, n_tok],
+ *              [ml [2, n_head, n_tok]]
  *              For token t of sequence s at position p, over every cached token of s at position c
  *              with c <= p (when causal) and p - c < window (when window > 0; with windows in
  *              chunks c / window >= p / window instead, both rounded down):
@@ -106,6 +107,14 @@ extern "C" {
  *              m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
  *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
  *              or without: o = 0, m = -inf, l = 0.
+ *              With select, only cached tokens at the positions that it lists for t count: positions
+ *              in rising order, then -1. The cache is TDM_KV_SPARSE then, and softcap is 0
+ *   KV_SELECT  q [head_dim_k, n_head, n_tok], w [n_head, n_tok], step, state
+ *              -> select i32 [n_top, n_tok]
+ *              For token t of sequence s at position p, over every cached token of s at position
+ *              c <= p: score_c = sum_h w[h, t] * max(0, dot(q_h, k_c)). The positions of the n_top
+ *              highest scores, in rising order, then -1. The cache is TDM_KV_SPARSE and V_FROM_K,
+ *              and has one KV head
  *   KV_SHIFT   step, state, [factor]: for each job, the n_rot elements of each K row are turned on
  *              by `arg` positions, without mscale (V untouched), and stored as type_k again
  *   KV_COPY    step, state: for each job, slots first .. + count of page `arg` -> `page`
@@ -188,8 +197,8 @@ extern "C" {
        .private_src = 0x38, .usage = TDM_USAGE_EXPERT)                                             \
     OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
        .state_src = 8)                                                                             \
-    OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 4, .n_dst = 2,              \
-       .optional_src = 8, .optional_dst = 2, .step_src = 2, .state_src = 4)                        \
+    OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 5, .n_dst = 2,              \
+       .optional_src = 0x18, .optional_dst = 2, .step_src = 2, .state_src = 4)                     \
     OP(KV_SHIFT, kv_shift, 23, CACHE, kv_shift, shift, .n_src = 3, .optional_src = 4,              \
        .step_src = 1, .state_src = 2)                                                              \
     OP(KV_COPY, kv_copy, 24, CACHE, kv_copy, kv, .n_src = 2, .step_src = 1, .state_src = 2)        \
@@ -209,7 +218,9 @@ extern "C" {
     OP(CONV1D, conv1d, 34, CACHE, conv1d, conv, .n_src = 5, .n_dst = 1, .optional_src = 4,         \
        .step_src = 8, .state_src = 16)                                                             \
     OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 8, .n_dst = 1,             \
-       .optional_src = 0x30, .step_src = 0x40, .state_src = 0x80)
+       .optional_src = 0x30, .step_src = 0x40, .state_src = 0x80)                                  \
+    OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1, .step_src = 4,  \
+       .state_src = 8)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
@@ -340,6 +351,11 @@ typedef struct tdm_attention_params {
     int32_t temperature_offset; /* positions, >= 0; 0 without a temperature_scale */
 } tdm_attention_params;
 
+typedef struct tdm_select_params {
+    int32_t kv;    /* index into graph->kv; TDM_KV_SPARSE */
+    int32_t n_top; /* positions for each token, >= 1 */
+} tdm_select_params;
+
 /* Segments of the channels of a CONV1D; see there. A cut by units keeps unit_len. */
 typedef struct tdm_conv_params {
     int32_t kv;                         /* index into graph->kv; TDM_KV_RECURRENT */
@@ -448,6 +464,7 @@ typedef union tdm_op_params {
     tdm_route_params route;
     tdm_moe_params moe;
     tdm_attention_params attention;
+    tdm_select_params select;
     struct {
         int32_t kv; /* index into graph->kv; of KV_WRITE, KV_COPY, KV_EXPORT, KV_IMPORT */
     } kv;

@@ -20,10 +20,11 @@
 #include "core/base/position.h"
 #include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/ops/attention_part.h"
+#include "plugins/cpu/ops/position_list.h"
 #include "plugins/cpu/ops/ops.h"
 #include "plugins/cpu/exec/pool.h"
 
-enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
@@ -54,7 +55,8 @@ typedef struct shape {
 typedef struct row_state {
     int64_t first_pos, last_pos; /* visible positions */
     int64_t pos;
-    float slope; /* of ALiBi */
+    float slope;              /* of ALiBi */
+    cpu_position_list select; /* the positions that count; of no sparse attention: `at` is NULL */
 } row_state;
 
 static size_t align_up(size_t n, size_t unit) {
@@ -227,6 +229,7 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     if (state->last_pos < k->common_last) k->common_last = state->last_pos;
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
     state->pos = k->step.pos[token];
+    state->select = cpu_position_list_get(&k->n->src[SRC_SELECT], token);
     state->slope = tdm_alibi_slope(&s->params, s->params.first_head + head);
     const float scale = s->scale * tdm_attention_temperature(&s->params, state->pos);
     for (int32_t i = 0; i < side->head_dim; i++) x[i] *= scale;
@@ -286,12 +289,39 @@ static void activate(walk *k, int32_t r, int32_t at, int32_t first, int32_t last
     k->last[at] = last;
 }
 
+/* Shortens slots *lo .. *hi-1 of the chunk whose first slot holds position `pos` to the first and
+ * the last that are listed; leaves none where none is. */
+static void narrow(const cpu_position_list *list, int64_t pos, int64_t *lo, int64_t *hi) {
+    if (list->at == NULL || *lo >= *hi) return;
+    int32_t first = cpu_position_list_find(list, pos + *lo);
+    int32_t last = cpu_position_list_find(list, pos + *hi) - 1;
+    if (last < first) {
+        *hi = *lo;
+        return;
+    }
+    int64_t from = cpu_position_at(list, first) - pos, to = cpu_position_at(list, last) - pos + 1;
+    if (from > *lo) *lo = from;
+    if (to < *hi) *hi = to;
+}
+
+/* Takes the slots that are not listed out of the active rows' softmax. */
+static void hide_scores(const walk *k, int64_t pos, int32_t n) {
+    for (int32_t a = 0; a < n; a++) {
+        const cpu_position_list *list = &k->rows[k->active[a]].select;
+        int32_t at = cpu_position_list_find(list, pos + k->first[a]);
+        for (int32_t i = k->first[a]; i < k->last[a]; i++) {
+            while (at < list->n && cpu_position_at(list, at) < pos + i) at++;
+            if (at >= list->n || cpu_position_at(list, at) != pos + i) k->score[a][i] = -INFINITY;
+        }
+    }
+}
+
 /* Finds the rows that see some of the chunk whose first slot holds position `pos`; slots
  * valid_first .. valid_last-1 hold tokens. Returns how many. */
 static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t valid_last) {
     int32_t n = 0;
-    bool is_uniform =
-        k->common_first <= pos + valid_first && k->common_last >= pos + valid_last - 1;
+    bool is_uniform = k->n->src[SRC_SELECT].data == NULL && k->common_first <= pos + valid_first &&
+                      k->common_last >= pos + valid_last - 1;
     if (is_uniform && k->uniform_first == valid_first && k->uniform_last == valid_last)
         return k->n_row;
     k->uniform_first = valid_first;
@@ -300,6 +330,7 @@ static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t 
         int64_t lo = k->rows[r].first_pos - pos, hi = k->rows[r].last_pos - pos + 1;
         if (lo < valid_first) lo = valid_first;
         if (hi > valid_last) hi = valid_last;
+        narrow(&k->rows[r].select, pos, &lo, &hi);
         if (lo < hi) activate(k, r, n++, (int32_t)lo, (int32_t)hi);
     }
     return n;
@@ -333,6 +364,7 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     cpu_kv_span keys = span_get(&s->layout.k, c, next, first, last);
     k->kernels.score(&keys, n, k->q, k->score);
     if (s->params.alibi_max_bias > 0) bias_scores(k, c->pos, n);
+    if (k->n->src[SRC_SELECT].data != NULL) hide_scores(k, c->pos, n);
 
     bool is_whole = n == k->n_row; /* then active[a] = a */
     float *m = is_whole ? k->m : k->active_m, *l = is_whole ? k->l : k->active_l;

@@ -11,8 +11,9 @@
 #include "quant/convert.h"
 #include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/kv/hadamard.h"
+#include "plugins/cpu/ops/position_list.h"
 
-enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT };
 
 /* A worker's scratch. */
 typedef struct frame {
@@ -58,7 +59,9 @@ static void read_row(const cpu_kv_side *side, const uint8_t *region, int32_t slo
     cpu_hadamard_plain(f->x, side->padded, side->rotation);
 }
 
-static bool is_visible(const tdm_attention_params *params, int64_t pos, int64_t cached) {
+static bool is_visible(const tdm_attention_params *params, const cpu_position_list *select,
+                       int64_t pos, int64_t cached) {
+    if (select->at != NULL && !cpu_position_list_has(select, cached)) return false;
     if (params->is_causal && cached > pos) return false;
     return cached >= tdm_window_first(params, pos);
 }
@@ -75,6 +78,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
     int64_t pos = token < step->n_tok ? step->pos[token] : -1;
     if (pos >= 0) entries = cpu_step_entries(step, step->seq[token], &n_entry);
     const double slope = (double)tdm_alibi_slope(params, params->first_head + head);
+    const cpu_position_list select = cpu_position_list_get(&n->src[SRC_SELECT], token);
     scale *= tdm_attention_temperature(params, pos);
 
     cpu_kv_read_row(&n->src[SRC_Q], head, token, f->q);
@@ -85,7 +89,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
         if (!cpu_kv_entry_clip(layout, state->ne[1], &entry)) continue;
         const uint8_t *region = cpu_kv_head(layout, state->data, entry.page, head_kv);
         for (int32_t i = 0; i < entry.count; i++) {
-            if (!is_visible(params, pos, (int64_t)entry.base_pos + i)) continue;
+            if (!is_visible(params, &select, pos, (int64_t)entry.base_pos + i)) continue;
             double dot = 0;
             read_row(&layout->k, region, entry.first + i, f);
             for (int32_t j = 0; j < layout->k.head_dim; j++) dot += (double)f->q[j] * f->x[j];
@@ -105,7 +109,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
         if (!cpu_kv_entry_clip(layout, state->ne[1], &entry)) continue;
         const uint8_t *region = cpu_kv_head(layout, state->data, entry.page, head_kv);
         for (int32_t i = 0; i < entry.count; i++) {
-            if (!is_visible(params, pos, (int64_t)entry.base_pos + i)) continue;
+            if (!is_visible(params, &select, pos, (int64_t)entry.base_pos + i)) continue;
             double p = exp(f->score[at++] - m);
             l += p;
             read_row(layout->v_from_k ? &layout->k : &layout->v, region, entry.first + i, f);

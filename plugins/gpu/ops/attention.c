@@ -373,3 +373,7 @@ tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err) {
     tdm_status status = gpu_rope_get(&nodes[0], &rope, err);
     return status != TDM_OK ? status : attention_emit(&nodes[1], &nodes[0].src[0], &rope, err);
 }
+
+tdm_status gpu_op_kv_select(gpu_emit *e, tdm_error *err) {
+    return gpu_refuse(e, err, "there are no kernels for sparse attention");
+}

@@ -297,7 +297,7 @@ static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *g
                           const tdm_node *theirs, int32_t rope) {
     int32_t q = floats_add(x, s, graph, rope, s->desc.head_dim_k, s->n_head);
     int32_t sink = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, s->n_head, 1, 1);
-    tdm_node *node = node_add(x, TDM_OP_ATTENTION, 4, 2);
+    tdm_node *node = node_add(x, TDM_OP_ATTENTION, 5, 2);
     node->params = theirs->params;
     node->params.attention.first_head = s->first_head;
     node->params.attention.first_head_kv = 0;

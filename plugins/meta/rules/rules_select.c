@@ -10,31 +10,41 @@
 #include "plugins/meta/rules/compile.h"
 
 /* Every member selects for itself: their bits are equal, so their selections are. */
-static bool decide_alike(meta_compiler *c, const tdm_node *node, const int32_t *src) {
+static bool decide_alike(meta_compiler *c, const tdm_node *node, const int32_t *src,
+                         const meta_state *state, int32_t state_src) {
     const int32_t layouts[TDM_MAX_DST] = {c->equivalent, c->equivalent};
     int32_t variants[TDM_MAX_DST];
-    const meta_emission e = {.src = src, .dst_layout = layouts};
+    const meta_emission e = {
+        .src = src, .dst_layout = layouts, .state = state, .state_src = state_src};
     if (!meta_emit(c, &e, variants)) return false;
     for (int32_t i = 0; i < node->n_dst; i++) meta_variant_link(c, variants[i]);
     return c->status == TDM_OK;
 }
 
-static bool decide_rule(meta_compiler *c, const tdm_node *node) {
-    int32_t src[2] = {-1, -1}, owner = c->device->owner, local[2] = {-1, -1}, chosen[TDM_MAX_DST];
+/* state NULL: the op reads none; else every member holds all of it. */
+static bool decide(meta_compiler *c, const tdm_node *node, const meta_state *state,
+                   int32_t state_src) {
+    int32_t src[4] = {-1, -1, -1, -1}, owner = c->device->owner, local[4] = {-1, -1, -1, -1},
+            chosen[TDM_MAX_DST];
+    tdm_op_params params = node->params;
     meta_result results[TDM_MAX_DST], all[TDM_MAX_DST][TDM_MAX_MEMBERS];
     int32_t x[TDM_MAX_DST][TDM_MAX_MEMBERS], sent[TDM_MAX_DST][TDM_MAX_MEMBERS];
     static const int64_t first[TDM_MAX_MEMBERS];
     meta_crossing what[TDM_MAX_DST];
     for (int32_t i = 0; i < node->n_src; i++) {
-        if (node->src[i] < 0) continue;
+        if (node->src[i] < 0 || (state != NULL && i == state_src)) continue;
         src[i] = meta_convert_replicated(c, node->src[i]);
         if (src[i] < 0) return false;
         local[i] = meta_variant_at(c, src[i])->local[owner];
     }
-    if (c->device->is_uniform) return decide_alike(c, node, src);
+    if (c->device->is_uniform) return decide_alike(c, node, src, state, state_src);
+    if (state != NULL) {
+        local[state_src] = state->local[owner];
+        params.kv.kv = state->kv[owner];
+    }
     for (int32_t i = 0; i < node->n_dst; i++)
         results[i] = meta_result_like(meta_value(c, node->dst[i]));
-    if (!meta_emit_on(c, owner, node->op, &node->params, local, node->n_src, results, node->n_dst,
+    if (!meta_emit_on(c, owner, node->op, &params, local, node->n_src, results, node->n_dst,
                       chosen))
         return false;
     for (int32_t i = 0; i < node->n_dst; i++) {
@@ -52,6 +62,10 @@ static bool decide_rule(meta_compiler *c, const tdm_node *node) {
         meta_variant_link(c, variant);
     }
     return c->status == TDM_OK;
+}
+
+static bool decide_rule(meta_compiler *c, const tdm_node *node) {
+    return decide(c, node, NULL, -1);
 }
 
 /* Whether only the caller reads the results of the node that is being compiled. */
@@ -111,6 +125,23 @@ const meta_rule meta_rule_top_k = {
     "decided by the owner and sent; by every member where all compute equal bits"};
 const meta_rule meta_rule_moe_route = {
     decide_rule, "decided by the owner and sent; by every member where all compute equal bits"};
+
+/* Every member keeps the whole index, though only the owner reads it unless all compute alike. */
+static bool kv_select_rule(meta_compiler *c, const tdm_node *node) {
+    enum { STATE = 3 };
+    const meta_state *s = meta_state_get(c, node->src[STATE], node->params.select.kv);
+    if (s == NULL) return false;
+    if (s->is_by_page)
+        return meta_fail(c, TDM_UNSUPPORTED,
+                         "sparse attention over a cache cut by sequence; use attention = heads or "
+                         "replicate");
+    if (s->is_cut)
+        return meta_fail(c, TDM_UNSUPPORTED, "an index that is cut by heads; it has one for all");
+    return decide(c, node, s, STATE);
+}
+const meta_rule meta_rule_kv_select = {
+    kv_select_rule, "decided by the owner and sent; by every member where all compute equal bits; "
+                    "an index cut by sequence is refused"};
 
 static bool lse_merge_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_select.c: KV_SELECT: the cached tokens that matter most to a token, by the keys of an index.
+ *
+ * Tokens are taken in batches of as many as there are threads. All threads score a batch, entry of
+ * the page table by entry; then each chooses for a token. A score depends on its token and its row
+ * alone, and equal scores go to the lower position, so the result depends neither on the number of
+ * threads nor on the tokens beside it. The scores come from ATTENTION's kernels
+ * (attention_kernel.h), with queries in full precision whatever the role of the token.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "quant/convert.h"
+#include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/kv/hadamard.h"
+#include "plugins/cpu/ops/attention_kernel.h"
+#include "plugins/cpu/ops/ops.h"
+
+enum { SRC_Q, SRC_W, SRC_STEP, SRC_STATE };
+
+/* What follows from the graph alone. */
+typedef struct shape {
+    cpu_kv_layout layout;
+    int32_t n_head, n_tok, n_top, batch;
+    size_t row_size;   /* bytes of the scores of a token */
+    size_t query_size; /* bytes of a prepared head */
+    size_t worker_size;
+} shape;
+
+static bool shape_get(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
+                      shape *out) {
+    const tdm_value *q = tdm_graph_value(graph, node->src[SRC_Q]);
+    const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.select.kv);
+    memset(out, 0, sizeof *out);
+    if (cpu_kv_layout_get(desc, &out->layout, NULL) != TDM_OK) return false;
+    const cpu_kv_side *k = &out->layout.k;
+    out->n_head = (int32_t)q->ne[1];
+    out->n_tok = (int32_t)q->ne[2];
+    out->n_top = node->params.select.n_top;
+    out->batch = device->n_thread < out->n_tok ? device->n_thread : out->n_tok;
+    out->row_size = cpu_kv_round((size_t)graph->step_caps.n_entry * (size_t)out->layout.page_len *
+                                 sizeof(float));
+    out->query_size = cpu_kv_round((size_t)k->padded * sizeof(float)) +
+                      cpu_kv_round((size_t)k->n_block * sizeof(cpu_query_block));
+    const size_t n_head = (size_t)out->n_head;
+    out->worker_size = 2 * cpu_kv_round((size_t)k->padded * sizeof(float)) +
+                       n_head * out->query_size + n_head * CPU_CHUNK * sizeof(float) +
+                       2 * cpu_kv_round(n_head * sizeof(void *));
+    return true;
+}
+
+static tdm_status supports(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
+                           tdm_error *err) {
+    cpu_kv_layout layout;
+    (void)device;
+    return cpu_kv_supports(graph, node, node->params.select.kv, SRC_STEP, SRC_STATE, &layout, err);
+}
+
+static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
+    shape s;
+    if (!shape_get(device, graph, node, &s)) return 0;
+    return (size_t)s.batch * s.row_size + (size_t)device->n_thread * s.worker_size;
+}
+
+typedef struct walk {
+    const cpu_node *n;
+    shape s;
+    cpu_step step;
+    cpu_attention_kernels kernels;
+    uint8_t *rows;       /* [batch] of row_size: scores, in the order of the entries */
+    float *x;            /* [padded] a head or a row */
+    uint8_t *stored;     /* a canonical row */
+    uint8_t *queries;    /* [n_head] of query_size */
+    const uint8_t **q;   /* [n_head] */
+    float **score;       /* [n_head] of CPU_CHUNK */
+    int32_t query_token; /* the token that the queries are of; -1 = none yet */
+    bool is_reference;
+} walk;
+
+static walk walk_begin(const cpu_node *n, const cpu_worker *w, bool is_reference) {
+    walk k = {.n = n, .query_token = -1, .is_reference = is_reference};
+    if (!shape_get(n->device, n->graph, n->node, &k.s)) return k;
+    const shape *s = &k.s;
+    const size_t padded = cpu_kv_round((size_t)s->layout.k.padded * sizeof(float));
+    k.step = cpu_step_get(n->graph, &n->src[SRC_STEP],
+                          tdm_graph_kv(n->graph, n->node->params.select.kv)->cls);
+    k.kernels = cpu_attention_choose(n->device->isa, false, &s->layout);
+    k.rows = n->scratch;
+    uint8_t *at = n->scratch + (size_t)s->batch * s->row_size + (size_t)w->ith * s->worker_size;
+    k.x = (float *)(void *)at, at += padded;
+    k.stored = at, at += padded;
+    k.queries = at, at += (size_t)s->n_head * s->query_size;
+    float *scores = (float *)(void *)at;
+    at += (size_t)s->n_head * CPU_CHUNK * sizeof(float);
+    k.q = (const uint8_t **)(void *)at, at += cpu_kv_round((size_t)s->n_head * sizeof(void *));
+    k.score = (float **)(void *)at;
+    for (int32_t h = 0; h < s->n_head; h++) {
+        k.q[h] = k.queries + (size_t)h * s->query_size;
+        k.score[h] = scores + (size_t)h * CPU_CHUNK;
+    }
+    return k;
+}
+
+/* Prepares the heads of a token: for the kernels, or for the reference as they are. */
+static void queries_make(walk *k, int32_t token) {
+    const cpu_kv_side *side = &k->s.layout.k;
+    if (k->query_token == token) return;
+    k->query_token = token;
+    for (int32_t h = 0; h < k->s.n_head; h++) {
+        uint8_t *q = k->queries + (size_t)h * k->s.query_size;
+        bool is_plain = k->is_reference || k->kernels.query == NULL;
+        float *x = is_plain ? (float *)(void *)q : k->x;
+        cpu_kv_read_row(&k->n->src[SRC_Q], h, token, x);
+        memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
+        if (k->is_reference) continue;
+        k->kernels.rotate(x, side->padded, side->rotation);
+        if (k->kernels.query != NULL) k->kernels.query(side, x, q);
+    }
+}
+
+static float weight_at(const walk *k, int32_t head, int32_t token) {
+    const cpu_view *w = &k->n->src[SRC_W];
+    return *(const float *)(const void *)(w->data + head * w->nb[0] + token * w->nb[1]);
+}
+
+/* Slots first .. last-1 of the chunk of a region that begins with slot `start`. */
+static void chunk_score(const walk *k, int32_t token, const uint8_t *region, int32_t start,
+                        int32_t first, int32_t last, float *out) {
+    const cpu_kv_side *side = &k->s.layout.k;
+    const size_t tile = (size_t)(start / CPU_KV_TILE);
+    const cpu_kv_span span = {.side = side,
+                              .data = region + side->data_off + tile * side->data_size,
+                              .scale = region + side->scale_off + tile * side->scale_size,
+                              .first = first,
+                              .last = last};
+    k->kernels.score(&span, k->s.n_head, k->q, k->score);
+    memset(out, 0, (size_t)(last - first) * sizeof *out);
+    for (int32_t h = 0; h < k->s.n_head; h++) {
+        const float weight = weight_at(k, h, token), *score = k->score[h] + first;
+        for (int32_t i = 0; i < last - first; i++) out[i] += weight * (score[i] < 0 ? 0 : score[i]);
+    }
+}
+
+static void slot_score_reference(const walk *k, int32_t token, const uint8_t *region, int32_t slot,
+                                 float *out) {
+    const cpu_kv_side *side = &k->s.layout.k;
+    double sum = 0;
+    cpu_kv_load(side, region, slot, k->stored, 0, side->n_block > 0 ? side->n_block : side->padded);
+    tdm_row_codec_get(side->type).dequantize(k->stored, k->x, side->padded);
+    cpu_hadamard_plain(k->x, side->padded, side->rotation);
+    for (int32_t h = 0; h < k->s.n_head; h++) {
+        const float *q = (const float *)(const void *)k->q[h];
+        double dot = 0;
+        for (int32_t i = 0; i < side->head_dim; i++) dot += (double)q[i] * (double)k->x[i];
+        sum += (double)weight_at(k, h, token) * (dot < 0 ? 0 : dot);
+    }
+    *out = (float)sum;
+}
+
+static void entry_score(const walk *k, int32_t token, const tdm_page_entry *e, float *out) {
+    const uint8_t *region = cpu_kv_head(&k->s.layout, k->n->src[SRC_STATE].data, e->page, 0);
+    for (int32_t i = 0; i < e->count && k->is_reference; i++)
+        slot_score_reference(k, token, region, e->first + i, out + i);
+    for (int32_t slot = e->first, end = e->first + e->count; slot < end && !k->is_reference;) {
+        int32_t start = slot / CPU_CHUNK * CPU_CHUNK;
+        int32_t last = end - start < CPU_CHUNK ? end - start : CPU_CHUNK;
+        chunk_score(k, token, region, start, slot - start, last, out + slot - e->first);
+        slot = start + last;
+    }
+}
+
+/* The entries of a sequence up to the position of a token. */
+typedef struct cursor {
+    const tdm_page_entry *entries;
+    int32_t at, n;
+    int64_t pos;
+} cursor;
+
+static cursor cursor_begin(const walk *k, int32_t token) {
+    cursor c = {.pos = token < k->step.n_tok ? k->step.pos[token] : -1};
+    if (c.pos >= 0) c.entries = cpu_step_entries(&k->step, k->step.seq[token], &c.n);
+    return c;
+}
+
+/* The next entry, cut to what the token sees; false behind the last. */
+static bool cursor_next(cursor *c, const walk *k, tdm_page_entry *e) {
+    while (c->at < c->n) {
+        *e = c->entries[c->at++];
+        if (!cpu_kv_entry_clip(&k->s.layout, k->n->src[SRC_STATE].ne[1], e)) continue;
+        int64_t count = c->pos - e->base_pos + 1;
+        if (count < e->count) e->count = count > 0 ? (int32_t)count : 0;
+        if (e->count > 0) return true;
+    }
+    return false;
+}
+
+/* This worker's share of the scores of a token. */
+static void token_score(walk *k, int32_t token, float *row, const cpu_worker *w) {
+    cursor c = cursor_begin(k, token);
+    tdm_page_entry e;
+    for (int32_t i = 0; cursor_next(&c, k, &e); i++, row += e.count) {
+        if (i % w->nth != w->ith) continue;
+        queries_make(k, token);
+        entry_score(k, token, &e, row);
+    }
+}
+
+/* Rises with x; a NaN is below every number, and -0 is 0. */
+static uint32_t key_of(float x) {
+    uint32_t u;
+    if (isnan(x)) return 0;
+    x += 0.0f;
+    memcpy(&u, &x, sizeof u);
+    return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
+}
+
+/* The key of rank `k` (from 1) of n > k scores; *n_tied_out: how many of those with this key are
+ * among the best k. One byte of the key at a time, from the highest. */
+static uint32_t key_find(const float *score, int32_t n, int32_t k, int32_t *n_tied_out) {
+    uint32_t key = 0, known = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int32_t count[256] = {0}, byte = 255;
+        for (int32_t i = 0; i < n; i++) {
+            uint32_t x = key_of(score[i]);
+            if ((x & known) == key) count[x >> shift & 255]++;
+        }
+        for (; byte > 0 && count[byte] < k; byte--) k -= count[byte];
+        key |= (uint32_t)byte << shift;
+        known |= (uint32_t)255 << shift;
+    }
+    *n_tied_out = k;
+    return key;
+}
+
+static void token_choose(const walk *k, int32_t token, const float *score) {
+    const cpu_view *out = &k->n->dst[0];
+    uint8_t *to = out->data + token * out->nb[1];
+    int32_t n = 0, n_chosen = 0, n_tied = INT32_MAX, at = 0;
+    uint32_t key = 0;
+    tdm_page_entry e;
+    for (cursor c = cursor_begin(k, token); cursor_next(&c, k, &e);) n += e.count;
+    if (n > k->s.n_top) key = key_find(score, n, k->s.n_top, &n_tied);
+    for (cursor c = cursor_begin(k, token); cursor_next(&c, k, &e);)
+        for (int32_t i = 0; i < e.count && n_chosen < k->s.n_top; i++) {
+            uint32_t x = key_of(score[at++]);
+            if (x < key || (x == key && n_tied-- <= 0)) continue;
+            *(int32_t *)(void *)(to + n_chosen++ * out->nb[0]) = e.base_pos + i;
+        }
+    for (; n_chosen < k->s.n_top; n_chosen++) *(int32_t *)(void *)(to + n_chosen * out->nb[0]) = -1;
+}
+
+static void select_all(const cpu_node *n, cpu_worker *w, bool is_reference) {
+    walk k = walk_begin(n, w, is_reference);
+    for (int32_t first = 0; first < k.s.n_tok; first += k.s.batch) {
+        int32_t n_tok = k.s.n_tok - first < k.s.batch ? k.s.n_tok - first : k.s.batch;
+        for (int32_t i = 0; i < n_tok; i++)
+            token_score(&k, first + i, (float *)(void *)(k.rows + (size_t)i * k.s.row_size), w);
+        cpu_worker_barrier(w);
+        for (int32_t i = w->ith; i < n_tok; i += w->nth)
+            token_choose(&k, first + i,
+                         (const float *)(const void *)(k.rows + (size_t)i * k.s.row_size));
+        cpu_worker_barrier(w);
+    }
+}
+
+static void run(const cpu_node *n, cpu_worker *w) {
+    select_all(n, w, false);
+}
+
+static void run_reference(const cpu_node *n, cpu_worker *w) {
+    select_all(n, w, true);
+}
+
+const cpu_op_impl cpu_op_kv_select = {
+    .supports = supports, .scratch_size = scratch_size, .run = run, .run_reference = run_reference};
