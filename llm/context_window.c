@@ -30,7 +30,7 @@ void llm_window_measure(llm_context *ctx, const llm_model *m, const llm_context_
     ctx->cache.n_page_window = 0;
     /* Tokens of a model with recurrent states go back to snapshots at other lengths. A layer that
      * drafts cannot compute tokens again without hidden states. */
-    if (n_window == 0 || params->is_window_whole || m->arch->is_bidirectional ||
+    if (n_window == 0 || params->is_window_whole || m->hparams.is_bidirectional ||
         llm_model_is_recurrent(m) || m->lender != NULL)
         return;
     const int64_t n_held = (int64_t)n_window - 1;

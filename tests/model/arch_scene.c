@@ -106,6 +106,7 @@ void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type
     const llm_context_params params = {.struct_size = sizeof params,
                                        .n_ctx = 512,
                                        .n_ubatch = n_ubatch,
+                                       .page_len = ARCH_PAGE_LEN,
                                        .type_k = type_k,
                                        .type_v = type_v,
                                        .gives_embeddings = model->arch->is_encoder};

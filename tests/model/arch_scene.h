@@ -14,6 +14,8 @@
 #include "tests/model/rig.h"
 
 enum { ARCH_N_TOK = 48, ARCH_MAX_FIXTURE = 200 };
+/* Short pages, so that layers with a window have page tables of their own. */
+enum { ARCH_PAGE_LEN = 8 };
 
 typedef struct arch_fixture {
     char name[48];  /* "ARCH-KIND" */

@@ -271,6 +271,7 @@ static void steps_logits(llm_model *model, const cache_types *c, float *rows) {
     const llm_context_params params = {.struct_size = sizeof params,
                                        .n_ctx = 512,
                                        .n_ubatch = 7,
+                                       .page_len = ARCH_PAGE_LEN,
                                        .type_k = &c->k,
                                        .type_v = &c->v};
     if (model->hparams.is_bidirectional) {
