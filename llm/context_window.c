@@ -29,9 +29,11 @@ void llm_window_measure(llm_context *ctx, const llm_model *m, const llm_context_
     ctx->n_window = 0;
     ctx->cache.n_page_window = 0;
     /* Tokens of a model with recurrent states go back to snapshots at other lengths. A layer that
-     * drafts cannot compute tokens again without hidden states. */
+     * drafts cannot compute tokens again without hidden states. An index of sparse attention is in
+     * the pages of all tokens. */
     if (n_window == 0 || params->is_window_whole || m->hparams.is_bidirectional ||
-        llm_model_is_recurrent(m) || m->lender != NULL)
+        llm_model_is_recurrent(m) || m->lender != NULL ||
+        (ctx->cache.desc.flags & TDM_KV_SPARSE) != 0)
         return;
     const int64_t n_held = (int64_t)n_window - 1;
     /* Three more for a sequence: its share of a batch may begin in a page, a fork leaves one partly
