@@ -62,9 +62,8 @@ static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_de
                        int32_t state, int32_t kv, const tdm_rope_params *rope, int32_t layer,
                        int32_t *rows) {
     if (kind == LLM_PLAN_SHIFT) {
-        int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
         if (rope->n_rot > 0)
-            tdm_build_kv_shift(g->b, g->step, state, llm_graph_weight(g, factor), kv, rope);
+            tdm_build_kv_shift(g->b, g->step, state, llm_build_rope_factors(g, layer), kv, rope);
     } else if (kind == LLM_PLAN_COPY) {
         tdm_build_kv_copy(g->b, g->step, state, kv);
     } else if (kind == LLM_PLAN_EXPORT) {

@@ -158,6 +158,7 @@ typedef struct llm_arch {
     bool is_expert_weighted_first; /* x of an expert is multiplied by its weight, not its result */
     llm_glu glu;                   /* of experts */
     bool has_dense_glu;            /* and of dense blocks and shared experts */
+    bool has_sub_norms;            /* norms before the last matrix of mixer and channel block */
     bool has_layer_scale;          /* a layer's stream is multiplied by layer_output_scale */
 
     /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */

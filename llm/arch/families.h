@@ -70,6 +70,10 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(gemma2)                                                                                   \
     ARCH(gemma3)                                                                                   \
     ARCH(gemma3n)                                                                                  \
+    ARCH(apertus)                                                                                  \
+    ARCH(step35)                                                                                   \
+    ARCH(plm)                                                                                      \
+    ARCH(bitnet)                                                                                   \
     ARCH(gemma4)                                                                                   \
     ARCH(chatglm)                                                                                  \
     ARCH(glm4)                                                                                     \

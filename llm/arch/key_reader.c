@@ -102,3 +102,19 @@ void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, boo
     llm_key_name(r, suffix, name);
     r->status = llm_gguf_get_bool(r->gguf, name, need, value, r->err);
 }
+
+bool llm_key_layer_float(const llm_key_reader *r, const char *suffix, int32_t layer, float *value) {
+    char name[96];
+    llm_gguf_array each;
+    tdm_error unused;
+    llm_key_name(r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
+    if (key == NULL) return true;
+    if (key->type != LLM_GGUF_ARRAY)
+        return llm_gguf_get_f32(r->gguf, name, LLM_GGUF_REQUIRED, value, &unused) == TDM_OK;
+    if (llm_gguf_get_array(r->gguf, name, LLM_GGUF_F32, LLM_GGUF_REQUIRED, &each, &unused) !=
+        TDM_OK)
+        return false;
+    if ((uint64_t)layer < each.n) *value = llm_gguf_array_f32(&each, (uint64_t)layer);
+    return true;
+}

@@ -48,6 +48,11 @@ typedef struct llm_recurrent_spec {
     bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
 } llm_recurrent_spec;
 
+/* An activation: alpha_p x^2 + beta x above 0, alpha_n (exp(x) - 1 - x) + beta x below. */
+typedef struct llm_xielu {
+    float alpha_n, alpha_p, beta;
+} llm_xielu;
+
 typedef struct llm_layer_spec {
     llm_mixer mixer;
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
@@ -79,6 +84,7 @@ typedef struct llm_layer_spec {
                             the mean of their token count as 0; 0 = all count */
     int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
                               has its own */
+    llm_xielu xielu;       /* of a dense block without a gate; alpha_p 0 = the architecture's */
     int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 

@@ -206,6 +206,17 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_CHANNEL,
     LLM_ROLE_HYPER_CHANNEL_BASE,
     LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_ATTN_SUB_NORM, /* of llm_arch.has_sub_norms */
+    LLM_ROLE_ATTN_SUB_NORM_BIAS,
+    LLM_ROLE_FFN_SUB_NORM,
+    LLM_ROLE_FFN_SUB_NORM_BIAS,
+    LLM_ROLE_ATTN_Q_SCALE, /* a number for all of a matrix, by which its products are multiplied */
+    LLM_ROLE_ATTN_K_SCALE,
+    LLM_ROLE_ATTN_V_SCALE,
+    LLM_ROLE_ATTN_OUT_SCALE,
+    LLM_ROLE_FFN_GATE_SCALE,
+    LLM_ROLE_FFN_UP_SCALE,
+    LLM_ROLE_FFN_DOWN_SCALE,
     LLM_ROLE_FFN_PRE_NORM_2, /* of the channel blocks of llm_arch.has_twin_channel */
     LLM_ROLE_FFN_PRE_NORM_2_BIAS,
     LLM_ROLE_FFN_POST_NORM_1,

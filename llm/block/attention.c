@@ -50,6 +50,12 @@ void llm_declare_attention(llm_declarer *d) {
     if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
+    if (arch->has_sub_norms) {
+        static const llm_role scaled[] = {LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_V,
+                                          LLM_ROLE_ATTN_OUT};
+        llm_declare_norm(d, LLM_ROLE_ATTN_SUB_NORM);
+        for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) llm_declare_scale(d, scaled[i]);
+    }
     llm_declare(d, LLM_ROLE_ATTN_OUT_BIAS, false);
 }
 
@@ -60,11 +66,17 @@ int32_t llm_rope_factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx)
     return m->global[is_long ? LLM_ROLE_ROPE_FACTORS_LONG : LLM_ROLE_ROPE_FACTORS_SHORT];
 }
 
+int32_t llm_build_rope_factors(llm_graph_builder *g, int32_t layer) {
+    const int32_t n = g->model->specs[layer].rope.n_rot / 2;
+    int32_t factor = llm_graph_weight(g, llm_rope_factor_weight(g->model, layer, g->cache->n_ctx));
+    const int64_t *shape = factor >= 0 ? tdm_build_shape(g->b, factor) : NULL;
+    return shape != NULL && shape[0] > n ? llm_build_columns(g, factor, 0, n) : factor;
+}
+
 static int32_t rope_build(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     const tdm_rope_params *rope = &g->model->specs[layer].rope;
     if (rope->n_rot == 0) return x;
-    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
-    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), rope);
+    return tdm_build_rope(g->b, x, pos, llm_build_rope_factors(g, layer), rope);
 }
 
 typedef struct heads {
@@ -231,5 +243,7 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);
     int32_t o = tdm_build_attention(g->b, h.q, g->step, state, sink, &params, NULL);
     o = llm_build_gate(g, layer, in, h.gate, o);
+    if (m->arch->has_sub_norms)
+        o = llm_build_norm(g, layer, LLM_ROLE_ATTN_SUB_NORM, m->hparams.norm, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_ATTN_OUT_BIAS, o, "attn_out");
 }

@@ -14,6 +14,8 @@
  * role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name);
+/* The scale of a role's matrix, of those that the file has; the product is multiplied by it. */
+void llm_declare_scale(llm_declarer *d, llm_role role);
 /* The norm of x with the weight and bias of a role, of those that the model has; LLM_ROLE_NONE:
  * without weights. */
 int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_norm norm,
@@ -34,6 +36,9 @@ void llm_declare_attention(llm_declarer *d);
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 /* The weight with factors of the layer's frequencies, -1 = none. */
 int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
+
+/* Its value, as many as the layer has frequencies; -1 = none. */
+int32_t llm_build_rope_factors(llm_graph_builder *g, int32_t layer);
 
 /* The parameters of a layer's attention over its cache; the state exists. */
 tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer);

@@ -28,6 +28,12 @@ void llm_declare_ffn(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN, true);
+    if (d->model->arch->has_sub_norms) {
+        llm_declare_norm(d, LLM_ROLE_FFN_SUB_NORM);
+        llm_declare_scale(d, LLM_ROLE_FFN_GATE);
+        llm_declare_scale(d, LLM_ROLE_FFN_UP);
+        llm_declare_scale(d, LLM_ROLE_FFN_DOWN);
+    }
     if (d->model->specs[d->layer].gate_sparsity > 0) declare_sum(d);
     if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false);
     if (form != LLM_FFN_FUSED) llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false);
@@ -53,6 +59,19 @@ static int32_t build_limited(llm_graph_builder *g, const llm_glu *glu, int32_t g
     return tdm_build_glu(g->b, gate, up, g->model->arch->act);
 }
 
+/* With p = max(x, 0) and n = min(x, 0). exp(n) - 1 is 2 t / (1 - t), t = tanh(n / 2). */
+static int32_t build_xielu(llm_graph_builder *g, const llm_xielu *f, int32_t x) {
+    int32_t p = tdm_build_act(g->b, x, TDM_ACT_RELU);
+    int32_t n = tdm_build_clamp(g->b, x, -INFINITY, 0);
+    int32_t t = tdm_build_act(g->b, tdm_build_scale(g->b, n, 0.5f, 0), TDM_ACT_TANH);
+    int32_t e = tdm_build_div(g->b, t, tdm_build_scale(g->b, t, -1, 1));
+    e = tdm_build_scale(g->b, e, 2 * f->alpha_n, 0);
+    e = tdm_build_add(g->b, e, tdm_build_scale(g->b, n, -f->alpha_n, 0));
+    p = tdm_build_scale(g->b, tdm_build_mul(g->b, p, p), f->alpha_p, 0);
+    p = tdm_build_add(g->b, p, tdm_build_scale(g->b, x, f->beta, 0));
+    return tdm_build_add(g->b, p, e);
+}
+
 int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int32_t up) {
     const llm_arch *arch = g->model->arch;
     if (gate >= 0 && arch->has_dense_glu)
@@ -60,6 +79,8 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int
     if (gate >= 0 && g->model->specs[layer].glu_dense.limit != 0)
         return build_limited(g, &g->model->specs[layer].glu_dense, gate, up);
     if (gate >= 0) return tdm_build_glu(g->b, gate, up, arch->act);
+    if (g->model->specs[layer].xielu.alpha_p != 0)
+        return build_xielu(g, &g->model->specs[layer].xielu, up);
     int32_t y = tdm_build_act(g->b, up, arch->act);
     return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
 }
@@ -93,6 +114,8 @@ int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char
         up = llm_build_project(g, layer, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_UP_BIAS, x, "ffn_up");
     }
     int32_t y = llm_build_ffn_act(g, layer, gate, up);
+    if (g->model->arch->has_sub_norms)
+        y = llm_build_norm(g, layer, LLM_ROLE_FFN_SUB_NORM, g->model->hparams.norm, y);
     int32_t scales = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_FFN_ACT_SCALES]);
     if (scales >= 0) y = tdm_build_div(g->b, y, scales);
     return llm_build_project(g, layer, LLM_ROLE_FFN_DOWN, LLM_ROLE_FFN_DOWN_BIAS, y, name);

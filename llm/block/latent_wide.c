@@ -5,16 +5,20 @@
  * themselves: latent.c.
  *
  *   [c, p] = Wkv_a x,  [k, v]_h = Wkv_b norm(c)
- *   [u, t]_h = Wq_b norm(Wq_a x)
+ *   [u, t]_h = Wq_b norm(Wq_a x), or Wq x
  *   y = Wo [attention([u, rope(t)]_h, [k_h, rope(p)], v_h)]_h       p is the same for all heads
  */
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
 void llm_declare_latent_wide(llm_declarer *d) {
-    llm_declare(d, LLM_ROLE_ATTN_Q_A, true);
-    llm_declare_norm(d, LLM_ROLE_ATTN_Q_A_NORM);
-    llm_declare(d, LLM_ROLE_ATTN_Q_B, true);
+    if (d->model->hparams.n_lora_q > 0) {
+        llm_declare(d, LLM_ROLE_ATTN_Q_A, true);
+        llm_declare_norm(d, LLM_ROLE_ATTN_Q_A_NORM);
+        llm_declare(d, LLM_ROLE_ATTN_Q_B, true);
+    } else {
+        llm_declare(d, LLM_ROLE_ATTN_Q, true);
+    }
     llm_declare(d, LLM_ROLE_ATTN_KV_A_WHOLE, true);
     llm_declare_norm(d, LLM_ROLE_ATTN_KV_A_NORM_WHOLE);
     llm_declare(d, LLM_ROLE_ATTN_KV_B, true);
@@ -57,9 +61,14 @@ static void build_cached(llm_graph_builder *g, int32_t layer, const llm_mixer_in
 static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
     const int32_t n_rot = s->rope.n_rot, nope = s->k_len - n_rot;
-    int32_t q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_A, LLM_ROLE_NONE, in->x, "q_a");
-    q = llm_build_norm(g, layer, LLM_ROLE_ATTN_Q_A_NORM, LLM_NORM_RMS, q);
-    q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_B, LLM_ROLE_NONE, q, "q");
+    const bool has_row = g->model->hparams.n_lora_q > 0;
+    int32_t q = in->x;
+    if (has_row) {
+        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_A, LLM_ROLE_NONE, q, "q_a");
+        q = llm_build_norm(g, layer, LLM_ROLE_ATTN_Q_A_NORM, LLM_NORM_RMS, q);
+    }
+    q = llm_build_project(g, layer, has_row ? LLM_ROLE_ATTN_Q_B : LLM_ROLE_ATTN_Q, LLM_ROLE_NONE, q,
+                          "q");
     q = tdm_build_reshape(g->b, q, s->k_len, s->n_head, in->n_tok, 1);
     int32_t plain = nope > 0 ? llm_build_columns(g, q, 0, nope) : -1;
     return join(g, nope, plain, rotate(g, layer, llm_build_columns(g, q, nope, n_rot), in->pos));
