@@ -117,7 +117,8 @@ static inline tdm_rope_params fixture_rope(void) {
     return p;
 }
 
-/* A convolution and a scan over its channels, each with slots of its own. */
+/* A convolution and a scan over its channels, each with slots of its own, and beside them a
+ * selection over an index. */
 static inline int32_t fixture_recurrent(const fixture *f) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
                         .type_k = TDM_TYPE_F32,
@@ -138,6 +139,16 @@ static inline int32_t fixture_recurrent(const fixture *f) {
     int32_t g = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(1, 4, FIX_TOK, 1));
     state = tdm_build_state(f->b, NULL, &desc, 4096, 3, &scan.kv);
     const tdm_scan_sources s = {q, q, x, g, -1, -1};
+    tdm_kv_desc index = fixture_kv_desc();
+    tdm_select_params top = {.n_top = 3};
+    index.n_head_kv = 1;
+    index.type_v = index.type_k;
+    index.head_dim_v = index.head_dim_k;
+    index.flags |= TDM_KV_V_FROM_K | TDM_KV_SPARSE;
+    int32_t keys = tdm_build_state(f->b, NULL, &index, 4096, 3, &top.kv);
+    const int64_t q_ne[] = {16, 2, 5, 1}, w_ne[] = {2, 5, 1, 1};
+    tdm_build_kv_select(f->b, tdm_build_input(f->b, NULL, TDM_TYPE_F32, q_ne),
+                        tdm_build_input(f->b, NULL, TDM_TYPE_F32, w_ne), f->step, keys, &top);
     return tdm_build_linear_scan(f->b, &s, f->step, state, &scan);
 }
 
