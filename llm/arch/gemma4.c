@@ -69,7 +69,7 @@ static void gemma3n_read(llm_key_reader *r, llm_hparams *h) {
 }
 
 /* Files without the key: the first ten layers keep the largest twentieth of a normal
- * distribution. */
+ * distribution. Scaled RoPE is that of layers without a window. */
 static void gemma3n_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                           llm_layer_spec *spec) {
     llm_gguf_array each;
@@ -81,6 +81,7 @@ static void gemma3n_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t la
         (uint64_t)layer < each.n)
         sparsity = llm_gguf_array_f32(&each, (uint64_t)layer);
     spec->gate_sparsity = isfinite(sparsity) ? sparsity : 0;
+    if (spec->window > 0) spec->rope.freq_scale = 1.0f;
 }
 
 const llm_arch llm_arch_gemma3n = {

@@ -18,6 +18,7 @@ static void step35_read(llm_key_reader *r, llm_hparams *h) {
                                  "%s: key '%s.%s' has no finite limit of at least 0 for layer %d",
                                  llm_gguf_name(r->gguf), r->arch, limit_keys[i % 2], i / 2);
     }
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
     if (r->status == TDM_OK && h->rope.n_rot % 4 != 0)
         r->status = tdm_fail(r->err, TDM_DATA_LOSS,
                              "%s: key '%s.rope.dimension_count' is %d, expected a multiple of 4",
@@ -36,8 +37,12 @@ static void step35_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t lay
                          llm_layer_spec *spec) {
     spec->glu.limit = limit_of(gguf, h, 0, layer);
     spec->glu_dense.limit = limit_of(gguf, h, 1, layer);
+    /* Scaled RoPE and factors of frequencies are those of layers without a window. */
     spec->has_rope_factors = spec->window == 0;
-    if (spec->window == 0) spec->rope.n_rot /= 2;
+    if (spec->window == 0)
+        spec->rope.n_rot /= 2;
+    else
+        spec->rope.freq_scale = 1.0f;
 }
 
 const llm_arch llm_arch_step35 = {
