@@ -350,8 +350,7 @@ static tdm_status shift_check(llm_context *ctx, int32_t seq, int32_t n_keep, int
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
-    llm_kv_shift_jobs window_jobs = {ctx->window_jobs, ctx->window_jobs + ctx->max_window_job,
-                                     ctx->max_window_job, 0, 0};
+    llm_kv_shift_jobs window_jobs = {0};
     tdm_status status = seq_check(ctx, seq, err);
     if (status == TDM_OK && !llm_context_can_shift(ctx))
         status = tdm_fail(err, TDM_UNSUPPORTED,
@@ -369,6 +368,8 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     }
     status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
     if (status == TDM_OK && ctx->window != NULL) {
+        window_jobs = (llm_kv_shift_jobs){ctx->window_jobs, ctx->window_jobs + ctx->max_window_job,
+                                          ctx->max_window_job, 0, 0};
         status = llm_kv_shift(ctx->window, seq, n_keep, n_discard, &window_jobs, err);
         llm_window_move_mark(ctx, seq, n_keep, n_discard);
     }

@@ -36,11 +36,13 @@ void llm_window_measure(llm_context *ctx, const llm_model *m, const llm_context_
         (ctx->cache.desc.flags & TDM_KV_SPARSE) != 0)
         return;
     const int64_t n_held = (int64_t)n_window - 1;
+    /* Tokens that are added before others are given back: of a step, or of a state file. */
+    const int32_t n_added = ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK;
     /* Three more for a sequence: its share of a batch may begin in a page, a fork leaves one partly
      * empty, and so does a shift. */
     const int64_t n_page = ctx->n_seq * (pages_of(n_held + LLM_WINDOW_SLACK, page_len) +
                                          pages_of(n_held, page_len) + 3) +
-                           ctx->n_ubatch / page_len + 1;
+                           n_added / page_len + 1;
     if (n_page >= ctx->cache.n_page) return;
     ctx->n_window = n_window;
     ctx->cache.n_page_window = n_page;
