@@ -240,8 +240,9 @@ static int32_t texts_taken(const job *j, size_t first, int32_t room, int32_t n_s
 static tdm_status texts_embed(job *j, size_t first, int32_t n, int32_t n_tok, tdm_error *err) {
     llm_context *ctx = j->session.ctx;
     const size_t n_embd = (size_t)j->session.model->hparams.n_embd;
-    int32_t *ids = malloc(2 * (size_t)n_tok * sizeof *ids), *seqs = ids + n_tok, at = 0;
+    int32_t *ids = malloc(2 * (size_t)n_tok * sizeof *ids), at = 0;
     if (ids == NULL) return no_memory(err);
+    int32_t *seqs = ids + n_tok;
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < j->texts[first + (size_t)i].n_tok; k++, at++) {
             ids[at] = j->texts[first + (size_t)i].ids[k];
