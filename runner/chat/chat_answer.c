@@ -204,14 +204,15 @@ tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
     *result = (runner_chat_answer_result){0};
     *text_out = NULL;
     tdm_status status = answer_begin(&a, err);
-    if (status == TDM_OK) {
-        status = prompt_read(&a, err);
-        if (status == TDM_CANCELLED) {
-            result->stop = RUNNER_STOP_INTERRUPT;
-            status = TDM_OK;
-        }
+    if (status == TDM_OK) status = prompt_read(&a, err);
+    if (status == TDM_OK) status = loop(&a, err);
+    if (status == TDM_CANCELLED) {
+        result->stop = RUNNER_STOP_INTERRUPT;
+        status = TDM_OK;
     }
-    if (status == TDM_OK && result->stop == RUNNER_STOP_NONE) status = loop(&a, err);
+    /* Where tokens were to be computed again and that ended early, the context holds fewer. */
+    const int32_t length = llm_context_length(session->ctx, 0);
+    if (held->n > length) held->n = length;
     /* an answer that was cut off may end inside a code point, or in a beginning of the stop text */
     if (status == TDM_OK && result->stop != RUNNER_STOP_END)
         status = text_take(&a, llm_detok_flush(a.detok), err);
