@@ -170,6 +170,14 @@ llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_bar
     return out;
 }
 
+llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out) {
+    for (int32_t i = 0; i < row->n; i++) {
+        const int32_t t = row->tokens != NULL ? row->tokens[i] : i;
+        logits_out[i] = mask[t / 64] >> (t % 64) & 1 ? row->logits[i] : -INFINITY;
+    }
+    return (llm_row){logits_out, row->tokens, row->n};
+}
+
 /* ---- Reproducible arithmetic ---- */
 
 /* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles. x =

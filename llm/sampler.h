@@ -38,6 +38,11 @@ typedef struct llm_sampler_params {
 llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_barred,
                         float *logits_out);
 
+/* The row with only the tokens whose bit in `mask` is set: bit t % 64 of word t / 64. The others get
+ * -inf: written to logits_out [row->n], which the result refers to. The mask may bar any number of
+ * tokens; so give it whole rows, not candidates. [any-thread] */
+llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out);
+
 /* Allocates all memory for n_vocab tokens and a history of at most n_history tokens (the value of
  * repeat_last_n = -1). Messages about bad parameters name the key and its range. [any-thread] */
 tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
