@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * job.h: a request inside the engine: checked, with copies of all that it points to. Only engine
+ * files include it.
+ */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
+
+#include "llm/tokenizer/tokenizer.h"
+#include "server/engine.h"
+
+/* What requests are checked against. */
+typedef struct server_job_bounds {
+    const llm_vocab *vocab;
+    int32_t n_vocab; /* of the model's logits */
+    int32_t n_ctx;
+} server_job_bounds;
+
+typedef struct server_job {
+    server_request request; /* its pointers are to the copies below */
+    server_request_id id;
+    int32_t *tokens; /* [n_room] the prompt, then the answer */
+    int32_t n_tok;   /* known tokens */
+    int32_t n_room;
+    int32_t max_tokens; /* at least 1; what the context has room for at most */
+    server_bias *bias;
+    int32_t *stop_tokens;
+    llm_sampler *sampler; /* has accepted all known tokens once the request has begun */
+    llm_detok *detok;
+    int32_t entry; /* of the scheduler; -1 = none */
+    int32_t seq;   /* of the context; -1 = none */
+    int32_t row;   /* of the step's logits; -1 = none */
+    bool has_begun;
+    bool is_cancelled;  /* guarded by the engine's lock */
+    uint64_t submit_ns; /* times of server_clock(); 0 = not yet */
+    uint64_t begin_ns, first_ns;
+    server_usage usage;
+    server_request_info info; /* guarded by the engine's lock */
+    struct server_job *next;  /* in the engine's list, oldest first; guarded by its lock */
+} server_job;
+
+/* Checks a request and copies it. Takes the constraint over on success only. [any-thread] */
+tdm_status server_job_create(const server_job_bounds *bounds, const server_request *request,
+                             server_job **job_out, tdm_error *err);
+/* Frees the constraint, too. NULL is a no-op. */
+void server_job_destroy(server_job *job);
+/* Leaves the constraint to the caller, for a request that is refused. */
+void server_job_refuse(server_job *job);
+
+/* Whether a token ends the answer. */
+bool server_job_ends(const server_job *job, const llm_vocab *vocab, int32_t token);
+/* Appends a token of the answer. TDM_RESOURCE_EXHAUSTED. */
+tdm_status server_job_append(server_job *job, int32_t token, tdm_error *err);
+
+#endif
