@@ -50,8 +50,8 @@ typedef enum tdm_role {
     TDM_ROLE_PROMPT = 1     /* a token of a prompt */
 } tdm_role;
 
-/* One entry of a page table: slots first .. first+count-1 of `page` hold the tokens at positions
- * base_pos .. base_pos+count-1 of the sequence. */
+/* Of a page table: slots first .. first+count-1 of `page` hold positions base_pos .. +count-1 of the
+ * sequence. base_pos rises from entry to entry; positions between two may be missing (a gap). */
 typedef struct tdm_page_entry {
     int32_t page;
     int32_t first;
@@ -72,7 +72,7 @@ typedef struct tdm_page_job {
 typedef struct tdm_step_class {
     int32_t write_off;       /* [n_tok] cell (page * page_len + slot) each token is written to */
     int32_t first_entry_off; /* [n_seq + 1] sequence s owns entries first[s] .. first[s+1]-1 */
-    int32_t entry_off;       /* [n_entry] tdm_page_entry */
+    int32_t entry_off;       /* [n_entry] tdm_page_entry; ATTENTION skips gaps between them */
     int32_t reserved;        /* 0 */
 } tdm_step_class;
 
