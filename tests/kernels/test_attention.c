@@ -722,6 +722,112 @@ static void test_sparse(void **state) {
     sparse_case(TDM_TYPE_Q4_0, 64, 32, 16, &seed);
 }
 
+enum { UNLISTED_TOK = 3, UNLISTED_POS = 149 };
+
+/* ATTENTION of the last position with lists that the caller gives. */
+static void listed_run(const kv_scene *scene, op_rig *rig, op_state *cache, const float *q,
+                       const int32_t *lists, float *o_out) {
+    const int32_t dim = scene->desc.head_dim_k;
+    const tdm_step_caps caps = kv_scene_caps(scene, UNLISTED_TOK, 0);
+    const int64_t q_ne[] = {dim, SPARSE_HEADS, UNLISTED_TOK, 1},
+                  list_ne[] = {SPARSE_TOP, UNLISTED_TOK, 1, 1};
+    tdm_attention_params params = {
+        .heads_per_kv = SPARSE_HEADS, .n_head_all = SPARSE_HEADS, .is_causal = 1};
+    tdm_builder *b;
+    tdm_graph *graph;
+    tdm_error err = {0};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t step = tdm_build_step(b, &caps);
+    int32_t state = tdm_build_state(b, "cache", &scene->desc, op_rig_page_size(rig, &scene->desc),
+                                    scene->n_page, &params.kv);
+    int32_t q_value = tdm_build_input(b, "q", TDM_TYPE_F32, q_ne);
+    int32_t list = tdm_build_input(b, "list", TDM_TYPE_I32, list_ne);
+    int32_t o = tdm_build_attention_sparse(b, q_value, step, state, -1, list, &params, NULL);
+    tdm_build_output(b, o, "o");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    int32_t *block = kv_step_create(scene, &caps);
+    for (int32_t t = 0; t < UNLISTED_TOK; t++) kv_step_set_token(block, t, UNLISTED_POS, 0, -1);
+    const op_arg args[] = {{.value = step, .data = block},
+                           {.value = state, .state = cache},
+                           {.value = q_value, .data = (void *)(uintptr_t)q},
+                           {.value = list, .data = (void *)(uintptr_t)lists},
+                           {.value = o, .data = o_out}};
+    op_rig_run(rig, graph, args, 5);
+    free(block);
+    tdm_graph_free(graph);
+}
+
+/* Rows at positions that are not listed hold NaN, infinity or too large a number; the listed ones
+ * lie between them: neighbours, single ones, the first and the last of a chunk, and one chunk
+ * without any. */
+static void unlisted_case(tdm_type type, float bad, int32_t page_len, uint64_t *seed) {
+    enum { DIM = 64, DV = 48, N_Q = SPARSE_HEADS * DIM, N_O = SPARSE_HEADS * DV };
+    static const int32_t len[] = {UNLISTED_POS + 1};
+    static const int32_t lists[UNLISTED_TOK][SPARSE_TOP] = {
+        {0, 2, 3, 4, 7, 15, 16, 18, 31, 33, 63, 64, 66, 127, 128, 130, 147, 149, -1, -1},
+        {5, 6, 9, 149, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
+        {0, 2, 3, 4, 7, 15, 16, 18, 31, 33, 63, 64, 66, 127, 128, 130, 147, 149, -1, -1}};
+    static float q[UNLISTED_TOK * N_Q], want[UNLISTED_TOK * N_O], got[UNLISTED_TOK * N_O];
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = type,
+                              .type_v = type,
+                              .head_dim_k = DIM,
+                              .head_dim_v = DV,
+                              .n_head_kv = 1,
+                              .page_len = page_len,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
+    bool is_listed[UNLISTED_POS + 1] = {false};
+    kv_scene scene;
+    kv_scene_init(&scene, &desc, 1, len, 0, seed);
+    op_random_fill(seed, q, UNLISTED_TOK * N_Q, 1);
+    for (int32_t t = 0; t < UNLISTED_TOK; t++)
+        for (int32_t i = 0; i < SPARSE_TOP && lists[t][i] >= 0; i++) is_listed[lists[t][i]] = true;
+    for (int32_t e = 0; e < scene.first_entry[1]; e++) {
+        const tdm_page_entry *entry = &scene.entries[e];
+        for (int32_t i = 0; i < entry->count; i++) {
+            if (is_listed[entry->base_pos + i]) continue;
+            const size_t cell = (size_t)(entry->page * scene.page_len + entry->first + i);
+            for (int32_t d = i % 3; d < DIM; d += 3) scene.k[cell * DIM + (size_t)d] = bad;
+        }
+    }
+    for (int i = 0; i < N_RIG; i++) {
+        if (rigs[i] == NULL || (i > 0 && getenv("OP_CASE_PLUGIN") != NULL)) continue;
+        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
+        if (i == 0) {
+            uint8_t *k, *v;
+            kv_scene_export(&scene, rigs[i], cache, &k, &v);
+            kv_scene_decode(&scene, k, v);
+            free(k);
+            free(v);
+            for (int32_t t = 0; t < UNLISTED_TOK; t++)
+                sparse_attend(&scene, q + t * N_Q, (kv_query){UNLISTED_POS, 0}, lists[t],
+                              want + t * N_O);
+        }
+        listed_run(&scene, rigs[i], cache, q, lists[0], got);
+        double bound = i == 0 ? 1e-12 : strcmp(rig_rows[i].bits, "8") == 0 ? 2e-4 : 1e-6;
+        double error = op_nmse(got, want, UNLISTED_TOK * N_O);
+        if (!(error <= bound))
+            fail_msg("unlisted rows of %g: %g > %g: isa %s, %s, %s bits, %s", (double)bad, error,
+                     bound, rig_rows[i].isa, rig_rows[i].path, rig_rows[i].bits,
+                     tdm_type_name(type));
+        op_state_destroy(cache);
+    }
+    kv_scene_free(&scene);
+}
+
+/* What a row that is not listed holds does not reach the result. */
+static void test_unlisted(void **state) {
+    uint64_t seed = 978;
+    (void)state;
+    unlisted_case(TDM_TYPE_F32, NAN, 64, &seed);
+    unlisted_case(TDM_TYPE_F32, INFINITY, 16, &seed);
+    unlisted_case(TDM_TYPE_F16, NAN, 128, &seed);
+    unlisted_case(TDM_TYPE_F16, 1e30f, 64, &seed);
+    unlisted_case(TDM_TYPE_Q8_0, 1e30f, 64, &seed);
+    unlisted_case(TDM_TYPE_Q4_0, 1e30f, 128, &seed);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
@@ -729,6 +835,7 @@ int main(void) {
         cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
         cmocka_unit_test(test_lse_merge),      cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_unlisted),
     };
     return cmocka_run_group_tests(tests, open_rigs, close_rigs);
 }

@@ -48,6 +48,7 @@ typedef struct shape {
     int32_t n_dim;          /* elements of o inside, a multiple of 16 */
     size_t query_size;      /* bytes of a prepared query row */
     size_t part_size;       /* bytes of a part's (m, l, o) */
+    size_t n_saved;         /* rows whose o is kept while a chunk is added */
     size_t worker_size;
     float scale;
 } shape;
@@ -89,12 +90,13 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     out->is_split = out->n_part > 1 && out->n_tok <= out->block_len;
 
     size_t rows = (size_t)out->max_rows;
+    out->n_saved = node->src[SRC_SELECT] >= 0 ? rows : 0;
     out->query_size = cpu_kv_round((size_t)k->padded * 4) +
                       cpu_kv_round((size_t)k->n_block * sizeof(cpu_query_block));
     out->part_size = cpu_kv_round((PART_HEAD + (size_t)out->n_dim) * sizeof(float));
     out->worker_size = cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
                        rows * CPU_CHUNK * sizeof(float) +
-                       2 * rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
+                       (2 * rows + out->n_saved) * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
                        cpu_kv_round(rows * sizeof(row_state)) +
                        POINTER_ARRAYS * cpu_kv_round(rows * sizeof(void *)) +
                        WORD_ARRAYS * cpu_kv_round(rows * sizeof(float));
@@ -159,6 +161,7 @@ typedef struct walk {
     float *scores;                             /* [max_rows, CPU_CHUNK] */
     float *outs;   /* [max_rows] of out_stride floats: o of the present part, */
     float *totals; /* and of all before it */
+    float *saved;  /* [max_rows] outs before a chunk; with lists of positions alone */
     size_t out_stride;
     int32_t n_row;
     row_state *rows;                   /* [max_rows], like all from here on */
@@ -191,6 +194,7 @@ static walk walk_begin(const cpu_node *n, uint8_t *at) {
     k.scores = (float *)(void *)at, at += rows * CPU_CHUNK * sizeof(float);
     k.outs = (float *)(void *)at, at += rows * k.out_stride * sizeof(float);
     k.totals = (float *)(void *)at, at += rows * k.out_stride * sizeof(float);
+    k.saved = (float *)(void *)at, at += s->n_saved * k.out_stride * sizeof(float);
     k.rows = (row_state *)(void *)at, at += cpu_kv_round(rows * sizeof(row_state));
     size_t pointers = cpu_kv_round(rows * sizeof(void *)), words = cpu_kv_round(rows * 4);
     k.q = (const uint8_t **)(void *)at, at += pointers;
@@ -350,6 +354,51 @@ static void bias_scores(const walk *k, int64_t pos, int32_t n) {
     }
 }
 
+static bool are_finite(const float *x, int32_t n) {
+    float sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += x[i] * 0;
+    return sum == 0;
+}
+
+/* Adds the listed values to active row a, one run of neighbouring slots after the other. */
+static void add_listed(const walk *k, const chunk *c, int32_t a) {
+    const shape *s = k->s;
+    const cpu_position_list *list = &k->rows[k->active[a]].select;
+    const chunk none = {.region = NULL};
+    float p[CPU_CHUNK], one = 1;
+    const float *p_row = p;
+    cpu_attention_rows row = {1, &p_row, k->out + a, k->keep + a, k->gain + a};
+    for (int32_t lo = k->first[a], hi; lo < k->last[a]; lo = hi + 1) {
+        for (hi = lo; hi < k->last[a] && cpu_position_list_has(list, c->pos + hi);) hi++;
+        if (hi == lo) continue;
+        memset(p, 0, sizeof p);
+        memcpy(p + lo, k->score[a] + lo, (size_t)(hi - lo) * sizeof *p);
+        cpu_kv_span values = span_get(&s->layout.v, c, &none, lo, hi);
+        k->kernels.add(&values, s->n_dim, &row);
+        row.keep = &one;
+    }
+}
+
+/* Adds the values to active rows a .. end-1, which see the same slots. With lists of positions, a
+ * slot that is not listed has the factor 0, and gives NaN where its value is NaN or infinite. Rows
+ * that are not finite then are computed again, with the listed slots alone. */
+static void add_values(const walk *k, const chunk *c, const chunk *next, int32_t a, int32_t end) {
+    const shape *s = k->s;
+    const size_t size = (size_t)s->n_dim * sizeof(float);
+    const bool has_list = k->n->src[SRC_SELECT].data != NULL;
+    cpu_kv_span values = span_get(&s->layout.v, c, next, k->first[a], k->last[a]);
+    cpu_attention_rows rows = {end - a, (const float *const *)k->score + a, k->out + a, k->keep + a,
+                               k->gain + a};
+    for (int32_t r = a; r < end && has_list; r++)
+        memcpy(k->saved + (size_t)r * k->out_stride, k->out[r], size);
+    k->kernels.add(&values, s->n_dim, &rows);
+    for (int32_t r = a; r < end && has_list; r++) {
+        if (are_finite(k->out[r], s->n_dim)) continue;
+        memcpy(k->out[r], k->saved + (size_t)r * k->out_stride, size);
+        add_listed(k, c, r);
+    }
+}
+
 /* Folds a chunk into the rows that see some of it: those that see the same slots together. */
 static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     const shape *s = k->s;
@@ -391,10 +440,7 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     for (int32_t a = 0, end; a < n; a = end) {
         end = k->uniform_last > 0 ? n : a + 1;
         while (end < n && k->first[end] == k->first[a] && k->last[end] == k->last[a]) end++;
-        cpu_kv_span values = span_get(&s->layout.v, c, next, k->first[a], k->last[a]);
-        cpu_attention_rows rows = {end - a, (const float *const *)k->score + a, k->out + a,
-                                   k->keep + a, k->gain + a};
-        k->kernels.add(&values, s->n_dim, &rows);
+        add_values(k, c, next, a, end);
     }
 }
 
