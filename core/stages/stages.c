@@ -226,6 +226,7 @@ static tdm_status weights_place(tdm_stages *st, tdm_error *err) {
         tdm_status status = tdm_open_device_tensor_size(st->devs[copy->to].dev, &desc, &size, err);
         if (status != TDM_OK) return status;
         st->weights[i].desc = desc;
+        st->weights[i].size = size;
         st->off[copy->to][copy->slot] = st->border_size[copy->to];
         st->border_size[copy->to] += room(size, st->devs[copy->to].align);
         uint64_t staging = slot->size < TDM_STAGING_SIZE ? slot->size : TDM_STAGING_SIZE;
@@ -363,6 +364,14 @@ typedef struct binder {
     void *owner;
 } binder;
 
+/* The bytes of a slot as device d keeps it: a copy of a weight has that device's layout. */
+static uint64_t slot_size(const tdm_stages *st, int32_t slot, int32_t d) {
+    for (int32_t i = 0; i < st->cut.n_weight; i++)
+        if (st->cut.weights[i].slot == slot && st->cut.weights[i].to == d)
+            return st->weights[i].size;
+    return st->cut.slots[slot].size;
+}
+
 void tdm_stages_place(const tdm_stages *st, const tdm_stage_memory *memory, int32_t slot, int32_t d,
                       tdm_slot_mem *out) {
     const uint64_t off = st->off[d][slot];
@@ -372,7 +381,7 @@ void tdm_stages_place(const tdm_stages *st, const tdm_stage_memory *memory, int3
     *out = (tdm_slot_mem){area == AREA_IN    ? memory->in[d]
                           : area == AREA_OUT ? memory->out[d]
                                              : memory->mem[d],
-                          off, st->cut.slots[slot].size};
+                          off, slot_size(st, slot, d)};
 }
 
 static tdm_status stage_bind(const binder *b, int32_t s, tdm_error *err) {

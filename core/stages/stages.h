@@ -16,7 +16,9 @@
  * the device need not read that memory again and again over its bus: no node of the device that
  * makes it reads it, and where it arrives one node reads each element once.
  *
- * The host waits between two stages, because it copies what crosses between them.
+ * The host waits between two stages, because it copies what crosses between them. It submits a stage
+ * behind that copy, not before with a semaphore to wait for: a plugin's queue keeps waiting work to
+ * itself and gives it to the driver when the semaphore is reached, so nothing would begin earlier.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
  * has moved, and tdm_stages_run any number of times. Running allocates, builds, plans and binds
@@ -94,6 +96,7 @@ typedef struct tdm_stage_exec {
 
 typedef struct tdm_stage_weight {
     tdm_tensor_desc desc;
+    uint64_t size; /* bytes in the layout of the device that reads it */
     tdm_bound_copy copy;
 } tdm_stage_weight;
 

@@ -281,6 +281,27 @@ static void test_experts_on_host(void **state) {
     assert_int_equal(card_live(), 0);
 }
 
+/* A member refuses the op of a weight that it keeps: the CPU computes it from a copy in its own
+ * layout. */
+static void test_refused_weights(void **state) {
+    (void)state;
+    static const struct {
+        const char *members, *share, *op;
+    } cases[] = {{"d0,d1", "2,1", "moe_ffn"}, {"d0,c1", "1,2", "moe_ffn"}, {"d0,d1", "2,1", "matmul"}};
+    tdm_error err = {0};
+    card_rows want, got;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tdm_open_device *group = NULL;
+        tdm_runtime *rt = card_runtime((const tdm_option[]){{"refuse", cases[i].op}, {0}});
+        RIG_OK(card_run(rt, card_device(rt, "c2"), &types[0], want, &err));
+        RIG_OK(card_group(rt, cases[i].members, cases[i].share, NULL, &group, &err));
+        RIG_OK(card_run(rt, group, &types[0], got, &err));
+        assert_true(rig_nmse(want, got, CARD_ROW * CARD_VOCAB) <= 1e-6);
+        tdm_runtime_destroy(rt);
+    }
+    assert_int_equal(card_live(), 0);
+}
+
 /* Is token a before token b? */
 static bool is_before(const float *row, int32_t a, int32_t b) {
     return row[a] > row[b] || (row[a] == row[b] && a < b);
@@ -565,6 +586,7 @@ int main(void) {
         cmocka_unit_test(test_small_large_small),
         cmocka_unit_test(test_bytes_down),
         cmocka_unit_test(test_experts_on_host),
+        cmocka_unit_test(test_refused_weights),
         cmocka_unit_test(test_merged_candidates),
         cmocka_unit_test(test_candidates_down),
         cmocka_unit_test(test_limits),

@@ -118,6 +118,14 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     return TDM_OK;
 }
 
+static int32_t op_find(const char *name) {
+#define OP_FIND(ID, word, number, ...)                                                             \
+    if (strcmp(name, #word) == 0) return number;
+    TDM_OP_LIST(OP_FIND)
+#undef OP_FIND
+    return TDM_OP_NONE;
+}
+
 static tdm_status option_read(tdm_device *d, const char *key, const char *value, tdm_error *err) {
     int64_t n = strtoll(value, NULL, 10);
     if (strcmp(key, "member") == 0)
@@ -150,6 +158,8 @@ static tdm_status option_read(tdm_device *d, const char *key, const char *value,
         d->submission_ns = n * 1000;
     else if (strcmp(key, "crossing-us") == 0)
         d->crossing_ns = n * 1000;
+    else if (strcmp(key, "refuse") == 0)
+        d->refused_op = op_find(value);
     else if (strcmp(key, "uuid") == 0)
         d->has_uuid = true, d->uuid = (uint8_t)n;
     else
@@ -219,6 +229,8 @@ static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int3
     bool is_phase = n->params.exchange.phase != TDM_EXCHANGE_WHOLE;
     if (n->op == TDM_OP_EXCHANGE && !d->exchanges && !(d->has_phases && is_phase))
         return tdm_fail(err, TDM_UNSUPPORTED, "'%s' cannot wait in a kernel", d->member);
+    if (n->op == d->refused_op && graph->n_node > 1)
+        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' refuses the op", d->member);
     return discrete_behind->device->supports_op(d->lent.device, graph, node, err);
 }
 

@@ -17,6 +17,8 @@
  *   completion-us = N       completion is reported so much later
  *   launch-bound = N        graph_compute blocks while so many computations are under way, as
  *                           drivers with a bounded queue do; 0 = it never blocks
+ *   refuse = NAME           refuses the op in a graph of several nodes: what a probe of one node
+ *                           finds supported, and a model's graph not
  *   attach = no             signals from its thread; by default waits are attached
  *   uuid = N                the last byte of a UUID; by default it has none
  *   bandwidth = N           bytes per second; gives the device a virtual clock (clock.c)
@@ -58,6 +60,7 @@ struct tdm_device {
     char member[64];
     uint64_t memory, max_buffer, import_align;
     int64_t launch_bound;
+    int32_t refused_op; /* TDM_OP_NONE = none */
     bool imports, exchanges, has_phases, attaches, has_uuid;
     uint8_t uuid;
     _Atomic int64_t latency_us, completion_us;
