@@ -19,6 +19,7 @@ typedef struct probe {
     tdm_node node;
     tdm_kv_desc kv;
     tdm_partition none;
+    int32_t step_size; /* words of the step block, of a probe of a cache */
 } probe;
 
 static int32_t value_add(probe *p, int32_t kind, tdm_type type, int64_t ne0, int64_t ne1,
@@ -142,32 +143,87 @@ static bool dev_takes_tensor(tdm_open_device *dev, const tdm_tensor_desc *desc) 
     return takes;
 }
 
-/* Whether the device stores such a cache and runs attention on it. */
+static int32_t input_add(probe *p, int64_t ne0, int64_t ne1, int64_t ne2) {
+    return value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, ne0, ne1, ne2);
+}
+
+/* Begins a probe of an op on a cache of one page. */
+static bool probe_cache(probe *p, int32_t op, const tdm_kv_desc *desc) {
+    tdm_step_header header = {0};
+    probe_begin(p, op);
+    p->kv = *desc;
+    p->graph.n_kv = 1;
+    p->graph.step_caps = (tdm_step_caps){.n_tok = 1,
+                                         .n_seq = 1,
+                                         .n_out = 1,
+                                         .n_entry = 1,
+                                         .n_class = desc->cls + 1,
+                                         .has_rs = (desc->flags & TDM_KV_RECURRENT) != 0};
+    if (tdm_step_layout(&p->graph.step_caps, &header, NULL) != TDM_OK) return false;
+    p->step_size = header.size;
+    return true;
+}
+
+/* Adds the step block and the cache as sources. */
+static void step_add(probe *p, uint64_t page_size) {
+    p->graph.step = value_add(p, TDM_VALUE_INPUT, TDM_TYPE_I32, p->step_size, 1, 1);
+    src_add(p, p->graph.step);
+    src_add(p, value_add(p, TDM_VALUE_STATE, TDM_TYPE_I8, (int64_t)page_size, 1, 1));
+}
+
+static bool probe_attention(probe *p, const tdm_kv_desc *d, uint64_t page_size) {
+    if (!probe_cache(p, TDM_OP_ATTENTION, d)) return false;
+    src_add(p, input_add(p, d->head_dim_k, d->n_head_kv, 1));
+    step_add(p, page_size);
+    src_add(p, -1); /* no sink, no list of positions */
+    src_add(p, -1);
+    dst_set(p, d->head_dim_v, d->n_head_kv, 1);
+    p->node.n_dst = 2; /* (m, l) is absent */
+    p->node.params.attention =
+        (tdm_attention_params){.heads_per_kv = 1, .n_head_all = d->n_head_kv, .is_causal = 1};
+    return true;
+}
+
+/* A convolution over two tokens. */
+static bool probe_conv(probe *p, const tdm_kv_desc *d, uint64_t page_size) {
+    const int64_t n_ch = (int64_t)d->n_head_kv * d->head_dim_k;
+    if (!probe_cache(p, TDM_OP_CONV1D, d)) return false;
+    src_add(p, input_add(p, n_ch, 1, 1));
+    src_add(p, input_add(p, 2, n_ch, 1));
+    src_add(p, -1); /* no bias */
+    step_add(p, page_size);
+    dst_set(p, n_ch, 1, 1);
+    p->node.params.conv = (tdm_conv_params){.n_segment = 1, .unit_len = {d->head_dim_k}};
+    return true;
+}
+
+/* One matrix for each unit of the state. */
+static bool probe_scan(probe *p, const tdm_kv_desc *d, uint64_t page_size) {
+    const int64_t dk = d->rope_offset, dv = d->head_dim_k / dk, n = d->n_head_kv;
+    if (!probe_cache(p, TDM_OP_LINEAR_SCAN, d)) return false;
+    src_add(p, input_add(p, dk, n, 1));
+    src_add(p, input_add(p, dk, n, 1));
+    src_add(p, input_add(p, dv, n, 1));
+    src_add(p, input_add(p, 1, n, 1));
+    src_add(p, -1); /* no a, no beta */
+    src_add(p, -1);
+    step_add(p, page_size);
+    dst_set(p, dv, n, 1);
+    p->node.params.scan = (tdm_scan_params){.heads_per_k = 1};
+    return true;
+}
+
+/* Whether the device stores such a cache and runs the op that reads it. */
 static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     probe p;
     uint64_t page_size;
-    tdm_step_caps caps = {1, 1, 1, 1, 0, desc->cls + 1};
-    tdm_step_header header;
-    if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
-        tdm_step_layout(&caps, &header, NULL) != TDM_OK)
-        return false;
-    /* A device that keeps recurrent states, or caches of sparse attention, runs the ops on them. */
-    if ((desc->flags & (TDM_KV_RECURRENT | TDM_KV_SPARSE)) != 0) return true;
-    probe_begin(&p, TDM_OP_ATTENTION);
-    p.kv = *desc;
-    p.graph.n_kv = 1;
-    p.graph.step_caps = caps;
-    src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_F32, desc->head_dim_k, desc->n_head_kv, 1));
-    src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_I32, header.size, 1, 1));
-    src_add(&p, value_add(&p, TDM_VALUE_STATE, TDM_TYPE_I8, (int64_t)page_size, 1, 1));
-    src_add(&p, -1); /* no sink, no list of positions */
-    src_add(&p, -1);
-    dst_set(&p, desc->head_dim_v, desc->n_head_kv, 1);
-    p.node.n_dst = 2; /* (m, l) is absent */
-    p.graph.step = 1;
-    p.node.params.attention =
-        (tdm_attention_params){.heads_per_kv = 1, .n_head_all = desc->n_head_kv, .is_causal = 1};
-    return probe_runs(dev, &p);
+    if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK) return false;
+    /* A device that keeps caches of sparse attention runs the ops on them (kv.h). */
+    if ((desc->flags & TDM_KV_SPARSE) != 0) return true;
+    bool is_made = (desc->flags & TDM_KV_RECURRENT) == 0 ? probe_attention(&p, desc, page_size)
+                   : desc->rope_offset == 0              ? probe_conv(&p, desc, page_size)
+                                                         : probe_scan(&p, desc, page_size);
+    return is_made && probe_runs(dev, &p);
 }
 
 adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc) {

@@ -3,7 +3,7 @@
  * test_recurrent_model.c: what a context does with recurrent states equals computing afresh:
  * sequences in one step, sharing of a prefix, drafts that are taken back, truncation behind and
  * between snapshots, state files; on one device, on a group whose members hold parts of the states,
- * and beside a device that keeps no states. A context shift is refused. The models are fixtures of
+ * and beside a device that does not scan. A context shift is refused. The models are fixtures of
  * tests/model/archs.
  *
  * Where RECURRENT_PLUGIN names a plugin of GPUs, the same on its device, and in a group of it and the
@@ -312,8 +312,9 @@ static void test_group(void **state) {
     }
 }
 
-/* A device with memory of its own that neither runs the ops nor keeps the states: the CPU does,
- * whether the device is the first of two or a member of a group. */
+/* A device with memory of its own that would keep all states, and runs CONV1D but not LINEAR_SCAN:
+ * the CPU does, and has the matrices, whether the device is the first of two or a member of a
+ * group. */
 static void test_without_slots(void **state) {
     const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
     const tdm_option away[] = {{"member", "behind-slots"},

@@ -28,7 +28,7 @@
  * of head_dim_k floats. CONV1D and LINEAR_SCAN (op.h) define what they mean, and compute with the
  * slots that rs_read and rs_write of the step block name. KV_COPY, KV_EXPORT and KV_IMPORT take a
  * slot as a page with one token. KV_WRITE, ATTENTION and KV_SHIFT do not take such a STATE. A group
- * cuts it by units, never by sequence.
+ * cuts it by units, never by sequence. rope_offset is the dk of LINEAR_SCAN (op.h), 0 for CONV1D.
  *
  * Sparse attention. With TDM_KV_SPARSE the cache is one of two: KV_SELECT reads it (an index: one
  * row for each token), or ATTENTION reads it with a list of positions. A device without these ops

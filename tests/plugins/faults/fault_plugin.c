@@ -16,8 +16,7 @@
  *            = lie-hang   takes an exchange and never answers
  *   import = no           sees no host memory
  *   host-pointer = no     its memory cannot be touched by the host
- *   refuse = N            supports no op number N; of CONV1D and LINEAR_SCAN neither, nor their
- *                         states
+ *   refuse = N            supports no op number N
  *   memory = N            says that it has memory of its own, of which N bytes are free
  *   host-kv = yes         says that it reads caches in the host's memory itself
  *   fail-call = N         the N-th call that may run out of memory does, counted from 1
@@ -219,14 +218,10 @@ static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_
     return status;
 }
 
-static bool is_recurrent(int64_t op) {
-    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN;
-}
-
 static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int32_t node,
                                      tdm_error *err) {
     const int32_t op = tdm_graph_node(graph, node)->op;
-    if (op == d->refused_op || (is_recurrent(op) && is_recurrent(d->refused_op)))
+    if (op == d->refused_op)
         return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has the option to refuse op %d", d->member,
                         (int)d->refused_op);
     if (tdm_graph_node(graph, node)->op == TDM_OP_EXCHANGE && strcmp(d->exchange, "no") == 0)
@@ -338,8 +333,6 @@ static tdm_status tensor_download(tdm_buffer *b, uint64_t off, const tdm_tensor_
 
 static tdm_status kv_page_size(tdm_device *d, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err) {
-    if (is_recurrent(d->refused_op) && (desc->flags & TDM_KV_RECURRENT) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' keeps no recurrent states", d->member);
     return behind->buffer->kv_page_size(d->lent.device, desc, size_out, err);
 }
 
