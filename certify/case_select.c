@@ -126,6 +126,12 @@ static void moe_route_cases(certify_trial *t) {
                               .n_group_used = 2});
     route(t, "softmax in groups", 24, false,
           &(tdm_route_params){.n_used = 5, .n_group = 6, .n_group_used = 3});
+    route(t, "square root of softplus with bias", 16, true,
+          &(tdm_route_params){
+              .n_used = 4, .score = TDM_ROUTE_SQRT_SOFTPLUS, .normalize = 1, .scale = 1.5f});
+    route(t, "square root of softplus in groups", 16, false,
+          &(tdm_route_params){
+              .n_used = 3, .score = TDM_ROUTE_SQRT_SOFTPLUS, .n_group = 4, .n_group_used = 2});
     route(t, "one expert", 1, false, &(tdm_route_params){.n_used = 1});
     route(t, "ids divided", 12, false,
           &(tdm_route_params){.n_used = 4, .normalize = 1, .id_divisor = 5});
@@ -145,7 +151,8 @@ static void groups_drop(const tdm_route_params *p, const double *choice, bool *i
             else if (choice[i] > second)
                 second = choice[i];
         }
-        rank[g] = p->score == TDM_ROUTE_SIGMOID && size > 1 ? first + second : first;
+        const bool has_two = p->score == TDM_ROUTE_SIGMOID || p->score == TDM_ROUTE_SQRT_SOFTPLUS;
+        rank[g] = has_two && size > 1 ? first + second : first;
     }
     for (int32_t k = 0; rank != NULL && is_kept != NULL && k < p->n_group_used; k++)
         (void)best_take(rank, is_kept, p->n_group);
@@ -163,6 +170,7 @@ static void scores(const tdm_route_params *p, const double *logit, double *score
         if (p->score == TDM_ROUTE_SOFTMAX) score[i] = exp(logit[i] - max) / sum;
         if (p->score == TDM_ROUTE_SIGMOID) score[i] = 1 / (1 + exp(-logit[i]));
         if (p->score == TDM_ROUTE_TOP_SOFTMAX) score[i] = logit[i];
+        if (p->score == TDM_ROUTE_SQRT_SOFTPLUS) score[i] = sqrt(log1p(exp(logit[i])));
     }
 }
 
@@ -270,6 +278,16 @@ static void moe_ffn_forms(certify_trial *t, int64_t n_tok) {
         7, n_tok);
     ffn_form(t, "biases, limits of act", &(tdm_moe_params){.act = TDM_ACT_SILU, .limit = -0.25f}, 7,
              n_tok);
+    ffn_form(t, "biases and soft limits",
+             &(tdm_moe_params){.act = TDM_ACT_SIGMOID, .alpha = 0.5f, .limit = 0.75f, .is_soft = 1},
+             7, n_tok);
+    ffn_form(t, "a soft limit of the gate, offset, foreign experts",
+             &(tdm_moe_params){.act = TDM_ACT_SIGMOID,
+                               .first_expert = 4,
+                               .n_expert_all = 12,
+                               .up_offset = 0.5f,
+                               .is_soft = 1},
+             0, n_tok);
     ffn_form(t, "weights first", &(tdm_moe_params){.act = TDM_ACT_SILU, .is_weighted_first = 1}, 0,
              n_tok);
     ffn_form(t, "weights first and biases",
@@ -305,6 +323,12 @@ static void hidden_reference(const certify_operands *o, int64_t expert, const do
         double u = weight * dot(o->src[4].x + at + j * n, x, n);
         if (o->src[7].x != NULL) g += o->src[7].x[expert * n_ff + j];
         if (o->src[8].x != NULL) u += o->src[8].x[expert * n_ff + j];
+        if (p->is_soft) {
+            if (limit > 0) u = limit * tanh(u / limit);
+            hidden[j] =
+                certify_act(p->act, g) * tanh(alpha * g) / alpha * (u + (double)p->up_offset);
+            continue;
+        }
         if (limit > 0) u = fmax(-limit, fmin(u, limit));
         if (p->limit > 0) g = fmin(g, limit);
         g = certify_act(p->act, alpha * g) / alpha;

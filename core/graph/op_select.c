@@ -37,7 +37,7 @@ tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_err
         if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "bias", n_expert, 1, 1, 1, err);
     }
     if (status == TDM_OK)
-        status = tdm_op_need_range(a, "score", p->score, 0, TDM_ROUTE_TOP_SOFTMAX, err);
+        status = tdm_op_need_range(a, "score", p->score, 0, TDM_ROUTE_SQRT_SOFTPLUS, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "normalize", p->normalize, 0, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "n_group", p->n_group, 0, n_expert, err);
     if (status == TDM_OK && p->n_group > 1) {
@@ -93,7 +93,9 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
         status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "is_weighted_first", p->is_weighted_first, 0, 1, err);
-    if (status == TDM_OK) status = tdm_op_need_float(a, "limit", p->limit, -FLT_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "is_soft", p->is_soft, 0, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_float(a, "limit", p->limit, p->is_soft ? 0 : -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "alpha", p->alpha, 0, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "up_offset", p->up_offset, -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_roles(a, 6, 0, 1, err);

@@ -191,14 +191,16 @@ static void route_want(const tdm_route_params *p, const float *logit, const floa
     for (int64_t e = 0; e < n; e++) sum += exp((double)logit[e] - max);
     for (int64_t e = 0; e < n; e++) {
         double x = (double)logit[e];
-        score[e] = p->score == TDM_ROUTE_SOFTMAX   ? exp(x - max) / sum
-                   : p->score == TDM_ROUTE_SIGMOID ? 1 / (1 + exp(-x))
-                                                   : x;
+        score[e] = p->score == TDM_ROUTE_SOFTMAX         ? exp(x - max) / sum
+                   : p->score == TDM_ROUTE_SIGMOID       ? 1 / (1 + exp(-x))
+                   : p->score == TDM_ROUTE_SQRT_SOFTPLUS ? sqrt(log1p(exp(x)))
+                                                         : x;
         choice[e] = score[e] + (bias != NULL ? (double)bias[e] : 0);
     }
     if (p->n_group > 1) {
         int64_t len = n / p->n_group;
         double rank[64];
+        const bool has_two = p->score == TDM_ROUTE_SIGMOID || p->score == TDM_ROUTE_SQRT_SOFTPLUS;
         for (int g = 0; g < p->n_group; g++) {
             double best = -INFINITY, second = -INFINITY;
             for (int64_t e = g * len; e < (g + 1) * len; e++) {
@@ -207,7 +209,7 @@ static void route_want(const tdm_route_params *p, const float *logit, const floa
                 else if (choice[e] > second)
                     second = choice[e];
             }
-            rank[g] = p->score == TDM_ROUTE_SIGMOID && len > 1 ? best + second : best;
+            rank[g] = has_two && len > 1 ? best + second : best;
         }
         for (int64_t e = 0; e < n; e++) is_out[e] = true;
         for (int u = 0; u < p->n_group_used; u++) {
@@ -242,7 +244,7 @@ static void route_want(const tdm_route_params *p, const float *logit, const floa
 static void route_scorings(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
-    for (int score = 0; score <= 2; score++) {
+    for (int score = 0; score <= TDM_ROUTE_SQRT_SOFTPLUS; score++) {
         for (int variant = 0; variant < 12; variant++) {
             const int64_t n = variant % 3 == 0 ? 8 : variant % 3 == 1 ? 60 : 5, n_tok = 9;
             bool has_bias = variant % 2 == 1 && score != TDM_ROUTE_TOP_SOFTMAX;

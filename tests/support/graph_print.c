@@ -129,6 +129,7 @@ static void params_moe(page *p, const tdm_op_params *a) {
     page_add(p, " %s first_expert=%d of %d", act_name(a->moe.act), (int)a->moe.first_expert,
              (int)a->moe.n_expert_all);
     if (a->moe.is_weighted_first) page_add(p, " weighted first");
+    if (a->moe.is_soft) page_add(p, " soft");
     if (a->moe.limit != 0 || a->moe.alpha != 0 || a->moe.up_offset != 0)
         page_add(p, " limit=%g alpha=%g up_offset=%g", (double)a->moe.limit, (double)a->moe.alpha,
                  (double)a->moe.up_offset);

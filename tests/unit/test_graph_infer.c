@@ -283,7 +283,7 @@ static void test_experts(void **state) {
 #define ROUTE_BAD(text, ...) BAD(text, tdm_route_params bad = p; __VA_ARGS__; route_with(&f, bad))
     ROUTE_BAD("n_used = 0", bad.n_used = 0);
     ROUTE_BAD("n_used = 5", bad.n_used = 5);
-    ROUTE_BAD("score = 3", bad.score = 3);
+    ROUTE_BAD("score = 4", bad.score = 4);
     ROUTE_BAD("normalize = 2", bad.normalize = 2);
     ROUTE_BAD("divide", bad.n_group = 3);
     ROUTE_BAD("n_group = -1", bad.n_group = -1);
@@ -339,6 +339,8 @@ static void test_expert_forms(void **state) {
     BAD("down_bias must be f32", moe_biased(&f, p, -1, -1, INPUT_I(64, n_expert, 1, 1)));
     MOE_BAD("is_weighted_first = 2", bad.is_weighted_first = 2);
     MOE_BAD("limit", bad.limit = -INFINITY);
+    MOE_BAD("limit", bad.limit = -1, bad.is_soft = 1);
+    MOE_BAD("is_soft = 2", bad.is_soft = 2);
     MOE_BAD("alpha", bad.alpha = NAN);
     MOE_BAD("up_offset", bad.up_offset = INFINITY);
 }

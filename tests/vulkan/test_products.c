@@ -400,17 +400,22 @@ static void every_form(void **state) {
     (void)state;
     uint64_t seed = SEED;
     const tdm_moe_params plain = {.act = TDM_ACT_SILU, .first_expert = 4, .n_expert_all = 12};
-    tdm_moe_params oai = plain, first = plain, act = plain;
+    tdm_moe_params oai = plain, first = plain, act = plain, soft = plain;
     act.limit = -0.5f;
     oai.limit = 2;
     oai.alpha = 1.702f;
     oai.up_offset = 1;
     first.is_weighted_first = 1;
+    soft.act = TDM_ACT_SIGMOID;
+    soft.alpha = 0.25f;
+    soft.limit = 3;
+    soft.is_soft = 1;
     for (int64_t n_tok = 1; n_tok < 20; n_tok += 11) { /* by pairs, and sorted */
         formed(&seed, &oai, 7, n_tok);
         formed(&seed, &first, 6, n_tok);
         formed(&seed, &plain, 5, n_tok);
         formed(&seed, &act, 7, n_tok);
+        formed(&seed, &soft, 7, n_tok);
     }
 }
 

@@ -173,7 +173,7 @@ static void routes_of_many_experts(void **state) {
     static const int32_t experts[] = {1, 33, 64, 128, 256, 512, 1024};
     uint64_t seed = OP_SEED;
     for (size_t i = 0; i < OP_COUNT_OF(experts); i++)
-        for (int32_t score = 0; score <= TDM_ROUTE_TOP_SOFTMAX; score++)
+        for (int32_t score = 0; score <= TDM_ROUTE_SQRT_SOFTPLUS; score++)
             for (int variant = 0; variant < 4; variant++) {
                 int32_t n = experts[i], weight;
                 tdm_route_params p = {.n_used = n < 8 ? n : 8, .score = score, .scale = 1.5f};

@@ -287,18 +287,19 @@ typedef struct tdm_rope_params {
     float beta_slow;     /* 0 = 1 */
 } tdm_rope_params;
 
-/* score = softmax or sigmoid of the logits; choice = score + bias. With n_group > 1 the experts
- * form equal groups, a group's rank is the sum of its two best choices (its best one where scores
- * are softmax), and only experts of the n_group_used best groups stay. The n_used best by choice
- * are taken, in descending order; weight = their score (without bias), divided by their sum where
- * `normalize`, times scale. Scoring TDM_ROUTE_TOP_SOFTMAX instead takes the best logits and
- * applies softmax to those alone. With id_divisor > 1 neighbouring experts share one: the ids that
- * the op gives are those of the chosen experts divided by it, rounded down, so an id may occur more
- * than once. */
+/* score = softmax, sigmoid or sqrt(softplus) of the logits; choice = score + bias. With n_group > 1
+ * the experts form equal groups, a group's rank is the sum of its two best choices (its best one
+ * where scores are softmax), and only experts of the n_group_used best groups stay. The n_used best
+ * by choice are taken, in descending order; weight = their score (without bias), divided by their
+ * sum where `normalize`, times scale. Scoring TDM_ROUTE_TOP_SOFTMAX instead takes the best logits
+ * and applies softmax to those alone. With id_divisor > 1 neighbouring experts share one: the ids
+ * that the op gives are those of the chosen experts divided by it, rounded down, so an id may occur
+ * more than once. */
 typedef enum tdm_route_score {
     TDM_ROUTE_SOFTMAX = 0,
     TDM_ROUTE_SIGMOID = 1,
-    TDM_ROUTE_TOP_SOFTMAX = 2
+    TDM_ROUTE_TOP_SOFTMAX = 2,
+    TDM_ROUTE_SQRT_SOFTPLUS = 3
 } tdm_route_score;
 
 typedef struct tdm_route_params {
@@ -313,7 +314,9 @@ typedef struct tdm_route_params {
 
 /* Of MOE_FFN: h = f * (p + up_offset), f = act(alpha * g) / alpha. A limit clamps p to -|limit| ..
  * |limit|; where it is > 0, g becomes min(g, limit), where < 0, f becomes min(f, -limit). With
- * is_weighted_first gate and up get weight[u] * x instead of x, and the sum has no weights. */
+ * is_soft nothing is cut off: f = act(g) * tanh(alpha * g) / alpha, and with a limit, which is > 0
+ * then, p becomes limit * tanh(p / limit). With is_weighted_first gate and up get weight[u] * x
+ * instead of x, and the sum has no weights. */
 typedef struct tdm_moe_params {
     int32_t act;               /* tdm_act */
     int32_t first_expert;      /* absolute number of the matrices' first expert */
@@ -322,6 +325,7 @@ typedef struct tdm_moe_params {
     float limit;               /* 0 = none; < 0: of f, not of g */
     float alpha;               /* >= 0; 0 = 1 */
     float up_offset;
+    int32_t is_soft; /* 0 or 1 */
 } tdm_moe_params;
 
 typedef enum tdm_window_kind {

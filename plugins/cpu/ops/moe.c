@@ -209,12 +209,20 @@ static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
 static bool has_form(const cpu_node *n) {
     const tdm_moe_params *m = &n->node->params.moe;
     return m->limit != 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
-           n->src[SRC_GATE_BIAS].data != NULL || n->src[SRC_UP_BIAS].data != NULL;
+           m->is_soft || n->src[SRC_GATE_BIAS].data != NULL || n->src[SRC_UP_BIAS].data != NULL;
 }
 
 static float bias_get(const cpu_node *n, int src, int64_t row, int64_t expert) {
     const cpu_view *v = &n->src[src];
     return v->data != NULL ? *(const float *)element(v, row, expert) : 0;
+}
+
+/* h of op.h with is_soft, from g and p. */
+static float soft_apply(const tdm_moe_params *m, float (*act_apply)(tdm_act, float), float alpha,
+                        float g, float p) {
+    const float f = act_apply((tdm_act)m->act, g) * (act_apply(TDM_ACT_TANH, alpha * g) / alpha);
+    if (m->limit > 0) p = m->limit * act_apply(TDM_ACT_TANH, p / m->limit);
+    return f * (p + m->up_offset);
 }
 
 /* h of op.h for n_row rows of a slot, from the products g and u. */
@@ -227,6 +235,10 @@ static void form_apply(const cpu_node *n, int64_t expert, int64_t row, int64_t n
     for (int64_t j = 0; j < n_row; j++) {
         float a = weight * g[j] + bias_get(n, SRC_GATE_BIAS, row + j, expert);
         float b = weight * u[j] + bias_get(n, SRC_UP_BIAS, row + j, expert);
+        if (m->is_soft) {
+            h[j] = soft_apply(m, act_apply, alpha, a, b);
+            continue;
+        }
         if (m->limit > 0) a = a > limit ? limit : a;
         if (m->limit != 0) b = b > limit ? limit : b < -limit ? -limit : b;
         a = act_apply((tdm_act)m->act, alpha * a) / alpha;

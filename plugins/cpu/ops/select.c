@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "plugins/cpu/ops/arith.h"
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
@@ -111,14 +112,22 @@ static void softmax_in_place(float *x, int64_t n) {
     for (int64_t i = 0; i < n && sum != 0; i++) x[i] = (float)((double)x[i] / sum);
 }
 
+static float score_of(tdm_route_score kind, float logit) {
+    switch (kind) {
+    case TDM_ROUTE_SIGMOID: return 1.0f / (1.0f + expf(-logit));
+    case TDM_ROUTE_SQRT_SOFTPLUS: return sqrtf(cpu_act_plain(TDM_ACT_SOFTPLUS, logit));
+    default: return logit; /* softmax follows */
+    }
+}
+
 static void scores_fill(const cpu_node *n, int64_t tok, const route_room *room) {
     const cpu_view *logit = &n->src[0], *bias = &n->src[1];
     const tdm_route_params *p = &n->node->params.route;
     int64_t n_expert = logit->ne[0];
     const uint8_t *x = cpu_view_row(logit, tok);
     for (int64_t e = 0; e < n_expert; e++) {
-        float value = cpu_f32_at(x, e, logit->nb[0]);
-        room->score[e] = p->score == TDM_ROUTE_SIGMOID ? 1.0f / (1.0f + expf(-value)) : value;
+        const float value = cpu_f32_at(x, e, logit->nb[0]);
+        room->score[e] = score_of((tdm_route_score)p->score, value);
         room->is_open[e] = 1;
     }
     if (p->score == TDM_ROUTE_SOFTMAX) softmax_in_place(room->score, n_expert);
@@ -144,7 +153,7 @@ static void groups_close(const tdm_route_params *p, int64_t n_expert, const rout
         uint8_t *is_open = room->is_open + g * len;
         int32_t best = best_open(choice, is_open, len);
         room->rank[g] = choice[best];
-        if (p->score == TDM_ROUTE_SIGMOID) {
+        if (p->score == TDM_ROUTE_SIGMOID || p->score == TDM_ROUTE_SQRT_SOFTPLUS) {
             is_open[best] = 0;
             int32_t second = best_open(choice, is_open, len);
             if (second >= 0) room->rank[g] += choice[second];

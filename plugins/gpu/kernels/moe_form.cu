@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * moe_form.cu: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the products
- * of gate and up with their biases, times the pair's weight where weights come first, and limited;
- * pairs of foreign experts are left out. A thread per element. See kernel.h.
+ * moe_form.cu: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the
+ * products of gate and up with their biases, times the pair's weight where weights come first, and
+ * limited, or with soft limits (tdm_moe_params); pairs of foreign experts are left out. A thread
+ * per element. See kernel.h.
  */
 #include "lang.h"
 #include "math.h"
@@ -11,6 +12,7 @@ struct MoeForm : Kernel {
     explicit MoeForm(const Args &args_) : Kernel(args_) {}
 
     const int ACT = SPEC0;
+    const bool IS_SOFT = SPEC1 != 0;
 
     void run() {
         uint n_ff = uint(args.word[0]), n_used = uint(args.word[2]);
@@ -32,10 +34,15 @@ struct MoeForm : Kernel {
         if (args.address[4] != 0)
             u += F32(args.address[4]).at[i * args.word[11] + uint(expert) * args.word[12]];
         float bound = limit < 0.0f ? -limit : limit;
-        if (limit > 0.0f) g = g > bound ? bound : g;
-        if (limit != 0.0f) u = u > bound ? bound : u < -bound ? -bound : u;
-        g = act_of(ACT, alpha * g) / alpha;
-        if (limit < 0.0f) g = g > bound ? bound : g;
+        if (IS_SOFT) {
+            g = act_of(ACT, g) * (tanh_of(alpha * g) / alpha);
+            if (limit > 0.0f) u = limit * tanh_of(u / limit);
+        } else {
+            if (limit > 0.0f) g = g > bound ? bound : g;
+            if (limit != 0.0f) u = u > bound ? bound : u < -bound ? -bound : u;
+            g = act_of(ACT, alpha * g) / alpha;
+            if (limit < 0.0f) g = g > bound ? bound : g;
+        }
         F32(args.address[0]).at[number] = g * (u + bits_to_float(args.word[15]));
     }
 };

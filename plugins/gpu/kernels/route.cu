@@ -11,8 +11,8 @@ struct Route : Rank {
 
     const int SCORE = SPEC0;
     const bool HAS_BIAS = SPEC1 != 0, NORMALIZES = SPEC2 != 0;
-    const int N_GROUP = SPEC3;                          // 1: no groups
-    enum { SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2 }; // tdm_route_score
+    const int N_GROUP = SPEC3;                                             // 1: no groups
+    enum { SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2, SQRT_SOFTPLUS = 3 }; // tdm_route_score
 
     float *score = shared_take<float>(LIST_LEN);
     uint *is_kept = shared_take<uint>(LIST_LEN / 32); // a bit for each group
@@ -30,11 +30,17 @@ struct Route : Rank {
         return is_lowest(greatest) && !is_nan(x) ? 0.0f : exp_of(x - greatest);
     }
 
+    float score_of(float x) {
+        return SCORE == SIGMOID         ? sigmoid_of(x)
+               : SCORE == SQRT_SOFTPLUS ? sqrt_of(softplus_of(x))
+                                        : x;
+    }
+
     void scores_fill(uint logit_at) {
         float greatest = bits_to_float(0xff800000u), sum = 0.0f;
         for (uint e = lid; e < n_expert; e += size) {
             float x = F32(args.address[2]).at[logit_at + e * uint(args.word[2])];
-            score[e] = SCORE == SIGMOID ? sigmoid_of(x) : x;
+            score[e] = score_of(x);
             if (!is_nan(x)) greatest = max(greatest, x);
         }
         if (SCORE != SOFTMAX) return;
@@ -49,7 +55,7 @@ struct Route : Rank {
     }
 
     // Keeps the best groups: those whose best choice, or sum of the two best where scores are
-    // sigmoids, is greatest.
+    // no softmax, is greatest.
     void groups_choose() {
         uint len = n_expert / N_GROUP, padded = power_above(N_GROUP);
         for (uint g = lid; g < padded; g += size) {
@@ -62,7 +68,8 @@ struct Route : Rank {
             list[g] = u64(0);
             if (g >= N_GROUP) continue;
             float rank = choice_of(entry_index(best));
-            if (SCORE == SIGMOID && second != u64(0)) rank += choice_of(entry_index(second));
+            if ((SCORE == SIGMOID || SCORE == SQRT_SOFTPLUS) && second != u64(0))
+                rank += choice_of(entry_index(second));
             list[g] = entry_of(rank, g);
         }
         for (uint i = lid; i < LIST_LEN / 32; i += size) is_kept[i] = 0;

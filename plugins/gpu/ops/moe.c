@@ -123,7 +123,7 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up
 static bool has_form(const gpu_emit *e) {
     const tdm_moe_params *m = &e->node->params.moe;
     return m->limit != 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
-           e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present;
+           m->is_soft || e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present;
 }
 
 static int32_t float_word(float x) {
@@ -163,6 +163,7 @@ static tdm_status form_emit(gpu_emit *e, const chunk *c, gpu_operand hidden, gpu
     step.word[14] = float_word(m->alpha > 0 ? m->alpha : 1);
     step.word[15] = float_word(m->up_offset);
     step.spec[0] = m->act;
+    step.spec[1] = m->is_soft;
     step.operand[0] = hidden;
     step.operand[1] = other;
     step.operand[2] = part_from(id, 1, c->token);

@@ -242,7 +242,7 @@
     /* h of tdm_moe_params, in place of g. Operands h, u, ids, biases of gate and up, weights where \
      * they come first. Words: n_ff, pairs, n_used, id strides (2), weight strides (2), first \
      * expert, experts, strides of the gate's bias (2) and of up's (2), limit, alpha and up_offset \
-     * as the bits of f32. Spec: 0 = tdm_act. An invocation for each element. */ \
+     * as the bits of f32. Spec: 0 = tdm_act, 1 = is_soft. An invocation for each element. */ \
     KERNEL(MOE_FORM, moe_form, 6, 0x1, RT_SHARED(0)) \
     /* y[i, t] = sum over u of weight[u, t] * (x[i, u + n_used * t] + bias[i, e]), e = id[u, t] - \
      * first expert. Operands dst, x, ids, weights (absent: 1), bias (absent: 0). Words: n, tokens, \

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// moe_form.comp: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the products
-// of gate and up with their biases, times the pair's weight where weights come first, and limited;
-// pairs of foreign experts are left out. An invocation per element. See kernel.h.
+// moe_form.comp: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the
+// products of gate and up with their biases, times the pair's weight where weights come first, and
+// limited, or with soft limits (tdm_moe_params); pairs of foreign experts are left out. An
+// invocation per element. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
 #include "math.glsl"
 
 const int ACT = SPEC0;
+const bool IS_SOFT = SPEC1 != 0;
 
 void main() {
     uint n_ff = uint(args.word[0]), n_used = uint(args.word[2]);
@@ -30,9 +32,14 @@ void main() {
     if (args.address[4] != 0ul)
         u += F32(args.address[4]).at[i * args.word[11] + uint(expert) * args.word[12]];
     float bound = abs(limit);
-    if (limit > 0.0) g = g > bound ? bound : g;
-    if (limit != 0.0) u = u > bound ? bound : u < -bound ? -bound : u;
-    g = act_of(ACT, alpha * g) / alpha;
-    if (limit < 0.0) g = g > bound ? bound : g;
+    if (IS_SOFT) {
+        g = act_of(ACT, g) * (tanh_of(alpha * g) / alpha);
+        if (limit > 0.0) u = limit * tanh_of(u / limit);
+    } else {
+        if (limit > 0.0) g = g > bound ? bound : g;
+        if (limit != 0.0) u = u > bound ? bound : u < -bound ? -bound : u;
+        g = act_of(ACT, alpha * g) / alpha;
+        if (limit < 0.0) g = g > bound ? bound : g;
+    }
     F32(args.address[0]).at[number] = g * (u + intBitsToFloat(args.word[15]));
 }

@@ -12,7 +12,7 @@
 const int SCORE = SPEC0;
 const bool HAS_BIAS = SPEC1 != 0, NORMALIZES = SPEC2 != 0;
 const int N_GROUP = SPEC3; // 1: no groups
-const int SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2; // tdm_route_score
+const int SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2, SQRT_SOFTPLUS = 3; // tdm_route_score
 
 shared float score[LIST_LEN];
 shared uint is_kept[LIST_LEN / 32]; // a bit for each group
@@ -32,11 +32,15 @@ float part_of(float x, float greatest) {
     return is_lowest(greatest) && !is_nan(x) ? 0.0 : exp_of(x - greatest);
 }
 
+float score_of(float x) {
+    return SCORE == SIGMOID ? sigmoid_of(x) : SCORE == SQRT_SOFTPLUS ? sqrt_of(softplus_of(x)) : x;
+}
+
 void scores_fill(uint logit_at) {
     float greatest = uintBitsToFloat(0xff800000u), sum = 0.0;
     for (uint e = lid; e < n_expert; e += size) {
         float x = F32(args.address[2]).at[logit_at + e * uint(args.word[2])];
-        score[e] = SCORE == SIGMOID ? sigmoid_of(x) : x;
+        score[e] = score_of(x);
         if (!is_nan(x)) greatest = max(greatest, x);
     }
     if (SCORE != SOFTMAX) return;
@@ -50,8 +54,8 @@ void scores_fill(uint logit_at) {
         if (sum != 0.0) score[e] = score[e] / sum;
 }
 
-// Keeps the best groups: those whose best choice, or sum of the two best where scores are sigmoids,
-// is greatest.
+// Keeps the best groups: those whose best choice, or sum of the two best where scores are no
+// softmax, is greatest.
 void groups_choose() {
     uint len = n_expert / N_GROUP, padded = power_above(N_GROUP);
     for (uint g = lid; g < padded; g += size) {
@@ -64,7 +68,8 @@ void groups_choose() {
         list[g] = 0ul;
         if (g >= N_GROUP) continue;
         float rank = choice_of(entry_index(best));
-        if (SCORE == SIGMOID && second != 0ul) rank += choice_of(entry_index(second));
+        if ((SCORE == SIGMOID || SCORE == SQRT_SOFTPLUS) && second != 0ul)
+            rank += choice_of(entry_index(second));
         list[g] = entry_of(rank, g);
     }
     for (uint i = lid; i < LIST_LEN / 32; i += size) is_kept[i] = 0;
