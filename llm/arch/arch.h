@@ -71,6 +71,7 @@ typedef enum llm_stream {
     LLM_STREAM_ONE = 0, /* a residual stream, in the form of llm_form */
     LLM_STREAM_HYPER,   /* several: block/hyper.c */
     LLM_STREAM_ALTUP,   /* several, of which blocks read the first: block/altup.c */
+    LLM_STREAM_DEPTH,   /* one that begins anew every few layers: block/depth.c */
     LLM_STREAM_STACKS   /* layers form stacks that run in cycles: block/stacks.c */
 } llm_stream;
 

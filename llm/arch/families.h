@@ -162,6 +162,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(nemotron_h_moe)                                                                           \
     ARCH(plamo2)                                                                                   \
     ARCH(kimi_linear)                                                                              \
+    ARCH(kimi_k3)                                                                                  \
     ARCH(bailingmoe3)                                                                              \
     ARCH(minimax_01)                                                                               \
     ARCH(granitehybrid)                                                                            \

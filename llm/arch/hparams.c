@@ -142,13 +142,13 @@ static void read_optional(llm_key_reader *r, const llm_arch *arch, uint32_t key,
 
 /* The numbers are `llama_expert_gating_func_type` (ggml-org/llama.cpp, src/llama-hparams.h). */
 static void read_gating(llm_key_reader *r, llm_hparams *h) {
-    enum { NONE = 0, SOFTMAX = 1, SIGMOID = 2, TOP_SOFTMAX = 3 };
+    static const tdm_route_score scores[] = {TDM_ROUTE_SOFTMAX, TDM_ROUTE_SOFTMAX,
+                                             TDM_ROUTE_SIGMOID, TDM_ROUTE_TOP_SOFTMAX,
+                                             TDM_ROUTE_SQRT_SOFTPLUS};
+    enum { NONE = 0, N_SCORE = sizeof scores / sizeof *scores };
     int32_t gating = NONE;
-    llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, NONE, TOP_SOFTMAX, &gating);
-    if (gating != NONE)
-        h->route.score = gating == SOFTMAX   ? TDM_ROUTE_SOFTMAX
-                         : gating == SIGMOID ? TDM_ROUTE_SIGMOID
-                                             : TDM_ROUTE_TOP_SOFTMAX;
+    llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, NONE, N_SCORE - 1, &gating);
+    if (gating != NONE) h->route.score = (int32_t)scores[gating];
 }
 
 static void read_groups(llm_key_reader *r, llm_hparams *h) {

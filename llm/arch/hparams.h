@@ -19,6 +19,8 @@
 
 /* Most residual streams (llm_hparams.n_stream). */
 #define LLM_MAX_STREAMS 64
+/* Most beginnings of a stream (llm_hparams.n_depth_layer): blocks read all of them. */
+#define LLM_MAX_DEPTH 64
 
 struct llm_arch; /* arch.h */
 
@@ -94,7 +96,10 @@ typedef struct llm_hparams {
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
     int32_t ssm_step_row;           /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
     int32_t n_mix_row, n_decay_row; /* LLM_MIXER_RWKV: widths of rows between small matrices */
-    float decay_floor; /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
+    float decay_floor;      /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
+    bool is_decay_negative; /* with a bound: the file has the factors of decays negated */
+    int32_t
+        n_depth_layer; /* LLM_STREAM_DEPTH: layers from one beginning of the stream to the next */
     int32_t n_stream;  /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kimi.c: linear attention beside attention: Kimi Linear (arXiv:2510.26692), Ling 3, whose layers
- * are of the same kinds, and MiniMax-01 (arXiv:2501.08313).
+ * kimi.c: linear attention beside attention: Kimi Linear (arXiv:2510.26692), Kimi K3 and Ling 3,
+ * whose layers are of the same kinds, and MiniMax-01 (arXiv:2501.08313).
  */
 #include <math.h>
 
@@ -29,9 +29,10 @@ static void kimi_linear_layer(const llm_gguf *gguf, const llm_hparams *h, int32_
 }
 
 /* Biases of linear attention in a file do not apply. */
-#define KDA                                                                                        \
+#define KDA_LAYERS                                                                                 \
     LLM_PRE_NORMS, .mixer = LLM_MIXER_LATENT, .recurrent_mixer = LLM_MIXER_KDA,                    \
-                   .act = TDM_ACT_SILU, .harmless = " attn_q.bias attn_k.bias attn_v.bias "
+                   .harmless = " attn_q.bias attn_k.bias attn_v.bias "
+#define KDA KDA_LAYERS, .act = TDM_ACT_SILU
 
 const llm_arch llm_arch_kimi_linear = {
     .name = "kimi-linear",
@@ -79,6 +80,44 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     const float limit = layer_number(gguf, arch, suffix, layer);
     return limit > 0 && isfinite(limit) ? limit : 0;
 }
+
+static const char *const soft_keys[2] = {"activation.situ_beta", "activation.situ_linear_beta"};
+
+static void kimi_k3_read(llm_key_reader *r, llm_hparams *h) {
+    float beta = 0;
+    kda_read(r, h);
+    h->attention_scale = 1 / sqrtf((float)h->head_dim_q);
+    h->is_decay_negative = true;
+    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_OPTIONAL, -1e3f, -1e-3f, &h->decay_floor);
+    llm_key_int(r, "expert_latent_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->n_expert_row);
+    llm_key_int(r, "attn_res.block_size", LLM_GGUF_REQUIRED, (h->n_layer - 1) / LLM_MAX_DEPTH + 1,
+                LLM_MAX_LAYERS, &h->n_depth_layer);
+    llm_key_float(r, soft_keys[0], LLM_GGUF_REQUIRED, 1e-3f, 1e6f, &beta);
+    llm_key_float(r, soft_keys[1], LLM_GGUF_REQUIRED, 0, 1e6f, &beta);
+}
+
+/* Gated units are sigmoid(g) * b tanh(g / b) * c tanh(p / c). */
+static void kimi_k3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                          llm_layer_spec *spec) {
+    kimi_linear_layer(gguf, h, layer, spec);
+    spec->glu.is_soft = true;
+    spec->glu.alpha = 1 / layer_number(gguf, h->arch, soft_keys[0], layer);
+    spec->glu.limit = layer_number(gguf, h->arch, soft_keys[1], layer);
+}
+
+const llm_arch llm_arch_kimi_k3 = {
+    .name = "kimi-k3",
+    .families = "Kimi K3",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM |
+            LLM_KEY_EXPERT_GATING | LLM_KEY_DENSE_FIRST,
+    KDA_LAYERS,
+    .stream = LLM_STREAM_DEPTH,
+    .gate = LLM_GATE_ELEMENT,
+    .act = TDM_ACT_SIGMOID,
+    .has_dense_glu = true,
+    .read = kimi_k3_read,
+    .layer = kimi_k3_layer,
+};
 
 static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
     kda_read(r, h);

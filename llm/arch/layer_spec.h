@@ -35,6 +35,7 @@ typedef enum llm_mixer {
 /* What a gated unit does beyond act(gate) * up: tdm_moe_params. All 0 = nothing. */
 typedef struct llm_glu {
     float limit, alpha, up_offset;
+    bool is_soft;
 } llm_glu;
 
 /* The sizes of a mixer with a recurrent state; all 0 in other layers. */

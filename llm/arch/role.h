@@ -34,6 +34,7 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_HEAD,  /* block/hyper.c: of the sum that the output head reads */
     LLM_ROLE_HYPER_HEAD_BASE,
     LLM_ROLE_HYPER_HEAD_SCALE,
+    LLM_ROLE_DEPTH_HEAD,     /* block/depth.c: scores of what the output head reads */
     LLM_ROLE_PER_LAYER_EMBD, /* per-layer embeddings: block/per_layer.c */
     LLM_ROLE_PER_LAYER_MODEL_PROJ,
     LLM_ROLE_PER_LAYER_PROJ_NORM,
@@ -120,6 +121,7 @@ typedef enum llm_role {
     LLM_ROLE_KDA_GATE, /* to the gate of the result, as one matrix or two */
     LLM_ROLE_KDA_GATE_A,
     LLM_ROLE_KDA_GATE_B,
+    LLM_ROLE_KDA_GATE_WIDE, /* the one matrix under another name */
     LLM_ROLE_LIGHTNING_QKV, /* lightning attention: of each head rows of q, then k, then v */
     LLM_ROLE_LIGHTNING_NORM,
     LLM_ROLE_LIGHTNING_DECAY, /* made: no file has it */
@@ -184,9 +186,13 @@ typedef enum llm_role {
     LLM_ROLE_FFN_GATE_EXPS,
     LLM_ROLE_FFN_UP_EXPS,
     LLM_ROLE_FFN_DOWN_EXPS,
-    LLM_ROLE_FFN_GATE_UP_EXPS,  /* rows of gate, then of up, in each matrix */
-    LLM_ROLE_FFN_LATENT_DOWN,   /* to a narrower row, which experts read and give */
-    LLM_ROLE_FFN_LATENT_UP,     /* and back */
+    LLM_ROLE_FFN_GATE_UP_EXPS, /* rows of gate, then of up, in each matrix */
+    LLM_ROLE_FFN_LATENT_DOWN,  /* to a narrower row, which experts read and give */
+    LLM_ROLE_FFN_LATENT_UP,    /* and back */
+    LLM_ROLE_FFN_ROUTED_DOWN,  /* the same under another name, with a norm before the way back */
+    LLM_ROLE_FFN_ROUTED_UP,
+    LLM_ROLE_FFN_ROUTED_NORM,
+    LLM_ROLE_FFN_ROUTED_NORM_BIAS,
     LLM_ROLE_FFN_ROUTER_BIAS,   /* added for the choice of experts, not for their weights */
     LLM_ROLE_FFN_ROUTER_BIAS_2, /* the same under another name */
     LLM_ROLE_FFN_LOGIT_BIAS,    /* added to the router's logits */
@@ -206,6 +212,8 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_CHANNEL,
     LLM_ROLE_HYPER_CHANNEL_BASE,
     LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_DEPTH_MIXER, /* block/depth.c: scores of what a block reads */
+    LLM_ROLE_DEPTH_CHANNEL,
     LLM_ROLE_ATTN_SUB_NORM, /* of llm_arch.has_sub_norms */
     LLM_ROLE_ATTN_SUB_NORM_BIAS,
     LLM_ROLE_FFN_SUB_NORM,

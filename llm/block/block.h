@@ -83,6 +83,10 @@ int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_
 void llm_declare_hyper(llm_declarer *d);
 int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
+/* Layers whose blocks read a mix of the stream now and at earlier layers. As above. */
+void llm_declare_depth(llm_declarer *d);
+int32_t llm_build_depth(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
+
 /* Parts of a layer, for those: what its mixer adds to the stream, -1 if it only fills the
  * cache; what its channel block adds; whether anything after its cache is needed; whether it gives
  * only the rows that have logits; those rows of x [*, n_tok]. */

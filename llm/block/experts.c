@@ -23,6 +23,12 @@ static void declare_matrices(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS_SCALE, false);
     if (d->model->hparams.n_expert_row == 0) return;
+    if (llm_layer_has(d->model->gguf, LLM_ROLE_FFN_ROUTED_DOWN, d->layer)) {
+        llm_declare(d, LLM_ROLE_FFN_ROUTED_DOWN, true);
+        llm_declare(d, LLM_ROLE_FFN_ROUTED_NORM, false);
+        llm_declare(d, LLM_ROLE_FFN_ROUTED_UP, true);
+        return;
+    }
     llm_declare(d, LLM_ROLE_FFN_LATENT_DOWN, true);
     llm_declare(d, LLM_ROLE_FFN_LATENT_UP, true);
 }
@@ -81,6 +87,7 @@ static tdm_moe_params moe_params(const llm_model *m, int32_t layer, int32_t n_ex
         .limit = glu->limit,
         .alpha = glu->alpha,
         .up_offset = glu->up_offset,
+        .is_soft = glu->is_soft,
     };
 }
 
@@ -131,12 +138,18 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
                                weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS_BIAS),
                                weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_BIAS)};
     const tdm_moe_params params = moe_params(g->model, layer, h->n_expert);
+    const bool is_routed = w[LLM_ROLE_FFN_ROUTED_DOWN] >= 0;
     int32_t row = x;
     if (h->n_expert_row > 0)
-        row = llm_build_project(g, layer, LLM_ROLE_FFN_LATENT_DOWN, LLM_ROLE_NONE, x, "ffn_latent");
+        row = llm_build_project(g, layer,
+                                is_routed ? LLM_ROLE_FFN_ROUTED_DOWN : LLM_ROLE_FFN_LATENT_DOWN,
+                                LLM_ROLE_NONE, x, "ffn_latent");
     int32_t y = tdm_build_moe_ffn_biased(g->b, row, id, weight, matrix, biases, &params);
+    if (w[LLM_ROLE_FFN_ROUTED_NORM] >= 0)
+        y = llm_build_norm(g, layer, LLM_ROLE_FFN_ROUTED_NORM, h->norm, y);
     if (h->n_expert_row > 0)
-        y = llm_build_project(g, layer, LLM_ROLE_FFN_LATENT_UP, LLM_ROLE_NONE, y, "ffn_latent_up");
+        y = llm_build_project(g, layer, is_routed ? LLM_ROLE_FFN_ROUTED_UP : LLM_ROLE_FFN_LATENT_UP,
+                              LLM_ROLE_NONE, y, "ffn_latent_up");
     if (g->model->arch->has_chunk_experts) y = build_chunks(g, layer, logit, y);
     tdm_build_name(g->b, y, has_shared ? "ffn_routed" : "ffn_out", layer);
     if (!has_shared) return y;

@@ -41,9 +41,23 @@ void llm_declare_ffn(llm_declarer *d) {
     if (form == LLM_FFN_PLAIN) llm_declare(d, LLM_ROLE_FFN_ACT_SCALES, false);
 }
 
+/* With soft limits: act(gate) * tanh(alpha * gate) / alpha * limit * tanh(up / limit). */
+static int32_t build_soft(llm_graph_builder *g, const llm_glu *glu, float alpha, int32_t gate,
+                          int32_t up) {
+    int32_t t = tdm_build_act(g->b, tdm_build_scale(g->b, gate, alpha, 0), TDM_ACT_TANH);
+    float scale = 1 / alpha;
+    if (glu->limit > 0) {
+        up = tdm_build_act(g->b, tdm_build_scale(g->b, up, 1 / glu->limit, 0), TDM_ACT_TANH);
+        scale *= glu->limit;
+    }
+    t = tdm_build_scale(g->b, tdm_build_mul(g->b, t, up), scale, 0);
+    return tdm_build_glu(g->b, gate, t, g->model->arch->act);
+}
+
 /* act(alpha * gate) / alpha * (up + offset), both limited: tdm_moe_params. */
 static int32_t build_limited(llm_graph_builder *g, const llm_glu *glu, int32_t gate, int32_t up) {
     const float alpha = glu->alpha > 0 ? glu->alpha : 1;
+    if (glu->is_soft) return build_soft(g, glu, alpha, gate, up);
     if (glu->limit > 0) {
         gate = tdm_build_clamp(g->b, gate, -INFINITY, glu->limit);
         up = tdm_build_clamp(g->b, up, -glu->limit, glu->limit);

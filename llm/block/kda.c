@@ -4,11 +4,12 @@
  * key. Kimi Team, arXiv:2510.26692.
  *
  *   q, k, v = silu(conv(Wq x)), silu(conv(Wk x)), silu(conv(Wv x))
- *   g = a * softplus(Wf x + dt), or floor * sigmoid(a * (Wf x + dt)) where the file has a floor
+ *   g = a * softplus(Wf x + dt), or floor * sigmoid(a * (Wf x + dt)) where the file has a floor, and
+ *       -a in place of a where it has the factors negated
  *   o = scan(l2(q), l2(k), v, g, sigmoid(Wb x)) / sqrt(k_len)
  *   y = Wo (norm(o) * sigmoid(Wz x))
  *
- * Wf and Wz are one matrix each, or two of low rank.
+ * Wf and Wz are one matrix each, or two of low rank. The factors a are [1, n_head] or [n_head].
  */
 #include <math.h>
 
@@ -33,6 +34,12 @@ static int32_t build_pair(llm_graph_builder *g, int32_t layer, llm_role whole, l
     return llm_build_project(g, layer, second, LLM_ROLE_NONE, x, name);
 }
 
+/* The role of the factors of decays, by their shape in the file. */
+static llm_role factors_role(const llm_declarer *d) {
+    const llm_gguf_tensor *t = llm_role_tensor(d->model->gguf, LLM_ROLE_KDA_A, d->layer);
+    return t != NULL && t->n_dims == 1 ? LLM_ROLE_DELTA_A : LLM_ROLE_KDA_A;
+}
+
 void llm_declare_kda(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_KDA_Q, true);
     llm_declare(d, LLM_ROLE_KDA_K, true);
@@ -41,10 +48,13 @@ void llm_declare_kda(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_KDA_CONV_K, true);
     llm_declare(d, LLM_ROLE_KDA_CONV_V, true);
     declare_pair(d, LLM_ROLE_KDA_F, LLM_ROLE_KDA_F_A, LLM_ROLE_KDA_F_B);
-    declare_pair(d, LLM_ROLE_KDA_GATE, LLM_ROLE_KDA_GATE_A, LLM_ROLE_KDA_GATE_B);
+    if (llm_layer_has(d->model->gguf, LLM_ROLE_KDA_GATE_WIDE, d->layer))
+        llm_declare(d, LLM_ROLE_KDA_GATE_WIDE, true);
+    else
+        declare_pair(d, LLM_ROLE_KDA_GATE, LLM_ROLE_KDA_GATE_A, LLM_ROLE_KDA_GATE_B);
     llm_declare(d, LLM_ROLE_DELTA_BETA, true);
     llm_declare(d, LLM_ROLE_KDA_DT_BIAS, true);
-    llm_declare(d, LLM_ROLE_KDA_A, true);
+    llm_declare(d, factors_role(d), true);
     llm_declare(d, LLM_ROLE_DELTA_NORM, true);
     llm_declare(d, LLM_ROLE_DELTA_ATTN_OUT, true);
 }
@@ -92,7 +102,9 @@ static void build_decay(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
                         tdm_scan_sources *src) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const float floor = g->model->hparams.decay_floor;
-    int32_t a = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_KDA_A), 1, r->n_head_v, 1, 1);
+    const bool is_row = g->model->layer[layer][LLM_ROLE_DELTA_A] >= 0;
+    int32_t a = weight(g, layer, is_row ? LLM_ROLE_DELTA_A : LLM_ROLE_KDA_A);
+    a = tdm_build_reshape(g->b, a, 1, r->n_head_v, 1, 1);
     int32_t f = build_pair(g, layer, LLM_ROLE_KDA_F, LLM_ROLE_KDA_F_A, LLM_ROLE_KDA_F_B, in->x,
                            "kda_decay");
     f = tdm_build_add(g->b, f, weight(g, layer, LLM_ROLE_KDA_DT_BIAS));
@@ -100,7 +112,9 @@ static void build_decay(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     src->g = tdm_build_reshape(g->b, f, r->k_len, r->n_head_k, in->n_tok, 1);
     src->a = a;
     if (floor == 0) return;
-    f = tdm_build_act(g->b, tdm_build_mul(g->b, src->g, a), TDM_ACT_SIGMOID);
+    f = tdm_build_mul(g->b, src->g, a);
+    if (g->model->hparams.is_decay_negative) f = tdm_build_scale(g->b, f, -1, 0);
+    f = tdm_build_act(g->b, f, TDM_ACT_SIGMOID);
     src->g = tdm_build_scale(g->b, f, floor, 0);
     src->a = -1;
 }
@@ -125,8 +139,9 @@ int32_t llm_build_kda(llm_graph_builder *g, int32_t layer, const llm_mixer_input
     o = tdm_build_rms_norm(g->b, o, weight(g, layer, LLM_ROLE_DELTA_NORM),
                            g->model->hparams.norm_eps);
     o = tdm_build_reshape(g->b, o, (int64_t)r->v_len * r->n_head_v, n_tok, 1, 1);
-    int32_t gate = build_pair(g, layer, LLM_ROLE_KDA_GATE, LLM_ROLE_KDA_GATE_A, LLM_ROLE_KDA_GATE_B,
-                              in->x, "kda_gate");
+    const bool is_wide = g->model->layer[layer][LLM_ROLE_KDA_GATE_WIDE] >= 0;
+    int32_t gate = build_pair(g, layer, is_wide ? LLM_ROLE_KDA_GATE_WIDE : LLM_ROLE_KDA_GATE,
+                              LLM_ROLE_KDA_GATE_A, LLM_ROLE_KDA_GATE_B, in->x, "kda_gate");
     o = tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
     return llm_build_project(g, layer, LLM_ROLE_DELTA_ATTN_OUT, LLM_ROLE_NONE, o, "kda_out");
 }

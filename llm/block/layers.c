@@ -20,6 +20,7 @@
 /* What joins blocks, of a layer or of the head. */
 static void stream_declare(llm_declarer *d) {
     if (d->model->arch->stream == LLM_STREAM_HYPER) llm_declare_hyper(d);
+    if (d->model->arch->stream == LLM_STREAM_DEPTH) llm_declare_depth(d);
     if (d->model->arch->stream == LLM_STREAM_ALTUP && d->layer >= 0) llm_declare_altup(d);
 }
 
@@ -363,6 +364,7 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     switch (g->model->arch->stream) {
     case LLM_STREAM_HYPER: x = llm_build_hyper(g, &in, embd); break;
     case LLM_STREAM_ALTUP: x = build_streams(g, &in, embd); break;
+    case LLM_STREAM_DEPTH: x = llm_build_depth(g, &in, embd); break;
     case LLM_STREAM_STACKS: x = llm_build_stacks(g, &in, embd); break;
     case LLM_STREAM_ONE:
         for (int32_t layer = first; layer < g->model->hparams.n_layer && x >= 0; layer++) {

@@ -286,7 +286,7 @@ static const edit latent_edits[] = {
     {KEY_U32, "deepseek2.expert_shared_count", 2, .words = {"shexp", "512"}},
     {KEY_U32, "deepseek2.expert_group_count", 3, .words = {"expert_group_count", "3"}},
     {KEY_U32, "deepseek2.expert_group_used_count", 1, .words = {"group", "1"}},
-    {KEY_U32, "deepseek2.expert_gating_func", 4, .words = {"expert_gating_func", "4"}},
+    {KEY_U32, "deepseek2.expert_gating_func", 5, .words = {"expert_gating_func", "5"}},
     {KEY_F32, "deepseek2.expert_weights_scale", .number = NAN, .words = {"weights_scale", "nan"}},
     {KEY_F32, "deepseek2.attention.temperature_scale", .number = -0.5,
      .words = {"temperature_scale", "-0.5"}},
