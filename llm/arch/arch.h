@@ -58,7 +58,8 @@ enum {
     LLM_KEY_RECURRENT = 1u << 20,     /* ssm.*, shortconv.l_cache; counts of heads may be 0 */
     LLM_KEY_PER_LAYER = 1u << 21,     /* counts of heads and columns differ between layers */
     LLM_KEY_WINDOW_HEADS = 1u << 22,  /* attention.key_length_swa, rope.dimension_count_swa */
-    LLM_KEY_SHARED_CACHE = 1u << 23   /* attention.shared_kv_layers */
+    LLM_KEY_SHARED_CACHE = 1u << 23,  /* attention.shared_kv_layers */
+    LLM_KEY_INDEX_TYPES = 1u << 24    /* attention.indexer.types: layers that have an index */
 };
 
 typedef enum llm_form {

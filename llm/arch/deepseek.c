@@ -127,9 +127,7 @@ const llm_arch llm_arch_mistral4 = {
     .read = llm_latent_read,
 };
 
-/* The index has keys of its own, of which the first elements are rotated. */
-static void deepseek32_read(llm_key_reader *r, llm_hparams *h) {
-    llm_latent_read(r, h);
+void llm_index_read(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "attention.indexer.head_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
                 &h->n_index_head);
     llm_key_int(r, "attention.indexer.key_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
@@ -141,6 +139,14 @@ static void deepseek32_read(llm_key_reader *r, llm_hparams *h) {
     else if (h->n_lora_q == 0)
         r->status = damaged(r, "key 'attention.q_lora_rank' must be 1 or more: the index reads the "
                                "latent row of queries");
+    h->index_norm_eps = 1e-6f;
+}
+
+/* The index has keys of its own, of which the first elements are rotated. */
+static void deepseek32_read(llm_key_reader *r, llm_hparams *h) {
+    llm_latent_read(r, h);
+    llm_index_read(r, h);
+    h->index_rope = TDM_ROPE_HALVES;
 }
 
 const llm_arch llm_arch_deepseek32 = {
@@ -153,20 +159,39 @@ const llm_arch llm_arch_deepseek32 = {
     .read = deepseek32_read,
 };
 
+static void glm_dsa_read(llm_key_reader *r, llm_hparams *h) {
+    llm_latent_read(r, h);
+    llm_index_read(r, h);
+}
+
+/* GLM-5.2, which is known by its context in files without a key for it, has an index in its first
+ * three layers and in every fourth one of the others (zai-org/GLM-5.2, config.json). */
+static void glm_dsa_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                          llm_layer_spec *spec) {
+    const int32_t n_ctx_shared = 1 << 20;
+    if (h->n_ctx_train < n_ctx_shared || spec->index != LLM_INDEX_OWN ||
+        llm_gguf_key_find(gguf, "glm-dsa.attention.indexer.types") != NULL)
+        return;
+    if (layer >= 3 && layer % 4 != 2) spec->index = LLM_INDEX_SHARED;
+}
+
 const llm_arch llm_arch_glm_dsa = {
     .name = "glm-dsa",
     .families = "GLM-5",
-    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT | LLM_KEY_INDEX_TYPES,
     LLM_PRE_NORMS,
     LLM_SPARSE_LATENT,
     .act = TDM_ACT_SILU,
-    .read = llm_latent_read,
+    .read = glm_dsa_read,
+    .layer = glm_dsa_layer,
 };
 
 /* Layers with a window have sizes of latent rows of their own. */
 static void dots3note_read(llm_key_reader *r, llm_hparams *h) {
     int32_t n_lora = 0, key = 0, value = 0;
     llm_latent_read(r, h);
+    llm_index_read(r, h);
+    h->index_rope = TDM_ROPE_HALVES;
     llm_key_int(r, "attention.kv_lora_rank_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &n_lora);
     llm_key_int(r, "attention.key_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &key);
     llm_key_int(r, "attention.value_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
@@ -185,7 +210,8 @@ static void dots3note_read(llm_key_reader *r, llm_hparams *h) {
 const llm_arch llm_arch_dots3note = {
     .name = "dots3note",
     .families = "dots.note",
-    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT | LLM_KEY_INDEX_TYPES | LLM_KEY_WINDOW |
+            LLM_KEY_WINDOW_ROPE,
     LLM_PRE_NORMS,
     LLM_SPARSE_LATENT,
     .has_rope_norm_k = true,

@@ -23,8 +23,8 @@
     (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
      LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
 
-/* Attention selects tokens by an index of its own, all of them up to n_select: the tensors of the
- * index are not read, and longer contexts are refused (hparams.h). */
+/* Attention selects tokens by an index, all of them up to n_select. A layer that shares the index of
+ * another may have its tensors all the same. */
 #define LLM_SPARSE_LATENT                                                                          \
     .mixer = LLM_MIXER_LATENT,                                                                     \
     .harmless = " indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight "                  \
@@ -32,6 +32,8 @@
 
 /* `read` of architectures with latent attention: deepseek.c. */
 void llm_latent_read(llm_key_reader *r, llm_hparams *h);
+/* The index of sparse attention: heads and their length, behind llm_latent_read. */
+void llm_index_read(llm_key_reader *r, llm_hparams *h);
 
 /* Limits of gated units, in a key with one for all layers or one for each (kimi.c): checks those of
  * the layers that do not draft; gives that of a layer, 0 = none. A layer that drafts has none where

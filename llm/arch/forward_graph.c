@@ -131,21 +131,20 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
 
 tdm_rope_params llm_index_rope(const llm_model *m, int32_t layer) {
     tdm_rope_params rope = m->specs[layer].rope;
-    rope.rope_offset = 0;
-    rope.mode = TDM_ROPE_HALVES;
+    rope.rope_offset = m->hparams.index_rope_offset;
+    rope.mode = (int32_t)m->hparams.index_rope;
     return rope;
 }
 
 /* Every member of a group has the whole index. */
 static bool index_desc(const llm_model *m, const tdm_kv_desc *rows, int32_t layer,
                        tdm_kv_desc *desc_out, tdm_partition *partition_out) {
-    if ((rows->flags & TDM_KV_SPARSE) == 0 || m->specs[layer].mixer != LLM_MIXER_LATENT)
-        return false;
+    if ((rows->flags & TDM_KV_SPARSE) == 0 || m->specs[layer].index != LLM_INDEX_OWN) return false;
     *desc_out = *rows;
     desc_out->type_v = rows->type_k;
     desc_out->head_dim_k = desc_out->head_dim_v = m->hparams.index_len;
     desc_out->n_head_kv = 1;
-    desc_out->rope_offset = 0;
+    desc_out->rope_offset = m->hparams.index_rope_offset;
     desc_out->n_rot = m->specs[layer].rope.n_rot;
     *partition_out = (tdm_partition){0};
     return true;

@@ -106,6 +106,7 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
+    int32_t select; /* what the last index has selected; -1 = no layer had one */
     /* Set by the forward graph; -1 = none. */
     int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */
     int32_t hidden;    /* value of hidden states [n_embd, n_tok], or [n_embd, n_out] */

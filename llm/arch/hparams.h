@@ -77,6 +77,9 @@ typedef struct llm_hparams {
      * is not sparse. Longer contexts are refused where there is no index. */
     int32_t n_select;
     int32_t n_index_head, index_len; /* of the index that selects (block/index.c); 0 = none */
+    tdm_rope_mode index_rope;        /* of its keys and queries */
+    int32_t index_rope_offset;       /* their first rotated element */
+    float index_norm_eps;
     float clamp_qkv;         /* projections are clamped to this on both sides; 0 = they are not */
     float embd_scale;        /* of embeddings; 0 = 1 */
     float residual_scale;    /* of what a block adds to the residual stream; 0 = 1 */

@@ -82,6 +82,30 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     return r.status;
 }
 
+/* Which layers have an index of sparse attention, by the key of the file: a flag for all or for each
+ * that does not draft. Without the key all have one. */
+static tdm_status index_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
+                             uint32_t *flags, tdm_error *err) {
+    char name[96];
+    llm_key_reader r = {gguf, h->arch, err, TDM_OK};
+    const int32_t n_main = h->layer_first > 0 ? h->layer_first : h->n_layer;
+    llm_key_name(&r, "attention.indexer.types", name);
+    for (int32_t i = 0; i < h->n_layer; i++) flags[i] = 1;
+    if ((arch->keys & LLM_KEY_INDEX_TYPES) == 0) return TDM_OK;
+    for (int32_t i = n_main; i < h->n_layer; i++) flags[i] = 0;
+    return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_OPTIONAL, (uint32_t)n_main, flags, err);
+}
+
+/* Layers with a window see all of its tokens, and layers that draft all before them. */
+static llm_index_kind index_of(const llm_hparams *h, const uint32_t *flags, int32_t layer,
+                               const llm_layer_spec *s) {
+    if (h->n_index_head == 0 || s->mixer != LLM_MIXER_LATENT || s->window > 0)
+        return LLM_INDEX_NONE;
+    if (flags[layer] != 0) return LLM_INDEX_OWN;
+    const bool is_draft = h->layer_first > 0 && layer >= h->layer_first;
+    return is_draft ? LLM_INDEX_NONE : LLM_INDEX_SHARED;
+}
+
 /* The sizes of a layer with recurrent states. */
 static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                                  llm_layer_spec *s, tdm_error *err) {
@@ -176,12 +200,14 @@ static tdm_status share_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t
 
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
-    uint32_t flags[LLM_MAX_LAYERS] = {0};
+    uint32_t flags[LLM_MAX_LAYERS] = {0}, has_index[LLM_MAX_LAYERS] = {0};
     const uint32_t *pattern;
     layer_counts counts;
     const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
+    bool is_indexed = false;
     tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
     if (status == TDM_OK && is_per_layer) status = counts_read(gguf, h, &counts, err);
+    if (status == TDM_OK && h->n_index_head > 0) status = index_read(gguf, arch, h, has_index, err);
     if (status != TDM_OK) return status;
     for (int32_t layer = 0; layer < h->layer_first; layer++)
         specs_out[layer] = (llm_layer_spec){.mixer = LLM_MIXER_NONE, .weight_layer = layer};
@@ -232,7 +258,14 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->recurrent.kind = arch->recurrent_mixer;
             if (!arch->is_recurrent_beside) s->mixer = arch->recurrent_mixer;
         }
+        s->index = index_of(h, has_index, layer, s);
         if (arch->layer != NULL) arch->layer(gguf, h, layer, s);
+        if (s->index == LLM_INDEX_SHARED && !is_indexed)
+            return tdm_fail(err, TDM_DATA_LOSS,
+                            "%s: key '%s.attention.indexer.types' says that layer %d shares an "
+                            "index, but no layer before it has one",
+                            llm_gguf_name(gguf), h->arch, layer);
+        is_indexed = is_indexed || s->index == LLM_INDEX_OWN;
         status = recurrent_fill(gguf, h, layer, s, err);
         if (status == TDM_OK && h->n_layer_shared > 0)
             status = share_fill(gguf, h, layer, specs_out, err);

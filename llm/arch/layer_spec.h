@@ -49,6 +49,13 @@ typedef struct llm_recurrent_spec {
     bool is_tiled; /* head h of v reads head h % n_head_k of q and k, else h / heads per k */
 } llm_recurrent_spec;
 
+/* Which tokens sparse attention of a layer sees (block/index.c). */
+typedef enum llm_index_kind {
+    LLM_INDEX_NONE = 0, /* all of them */
+    LLM_INDEX_OWN,      /* those that an index of its own selects */
+    LLM_INDEX_SHARED    /* those of the last layer before it that has an index */
+} llm_index_kind;
+
 /* An activation: alpha_p x^2 + beta x above 0, alpha_n (exp(x) - 1 - x) + beta x below. */
 typedef struct llm_xielu {
     float alpha_n, alpha_p, beta;
@@ -83,6 +90,7 @@ typedef struct llm_layer_spec {
     llm_glu glu_dense;   /* of dense blocks and shared experts without has_dense_glu */
     float gate_sparsity; /* of a dense block: gates that are not this many standard deviations above
                             the mean of their token count as 0; 0 = all count */
+    llm_index_kind index;  /* NONE where hparams.n_index_head is 0 */
     int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
                               has its own */
     llm_xielu xielu;       /* of a dense block without a gate; alpha_p 0 = the architecture's */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * index.c: the index of sparse attention (block.h), DeepSeek-V3.2's "lightning indexer": which
- * cached tokens a token attends to. Attention itself: latent.c.
+ * cached tokens a token attends to. A layer may attend to those that the index of an earlier one
+ * has selected. Attention itself: latent.c.
  *
  *   k = rope(norm(Wk x))                       cached: one row for all heads
  *   q_h = rope(Wq_h r),  w = Ww x / sqrt(index_len * n_index_head)     r: the latent row of queries
@@ -15,17 +16,15 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-#define INDEX_NORM_EPS 1e-6f
-
 void llm_declare_index(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_INDEX_Q, true);
     llm_declare(d, LLM_ROLE_INDEX_K, true);
-    llm_declare_norm(d, LLM_ROLE_INDEX_K_NORM);
+    llm_declare(d, LLM_ROLE_INDEX_K_NORM, true);
+    llm_declare(d, LLM_ROLE_INDEX_K_NORM_BIAS, true);
     llm_declare(d, LLM_ROLE_INDEX_WEIGHT, true);
 }
 
-/* Rotates the first elements of heads [index_len, *, n_tok], whose pairs lie half a rotation
- * apart. */
+/* Rotates heads [index_len, *, n_tok]. */
 static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     const tdm_rope_params rope = llm_index_rope(g->model, layer);
     if (rope.n_rot == 0) return x;
@@ -38,7 +37,8 @@ void llm_build_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_
     int32_t kv, state = llm_graph_index_state(g, layer, &kv);
     int32_t k = llm_build_project(g, layer, LLM_ROLE_INDEX_K, LLM_ROLE_NONE, in->x, "index_k");
     k = tdm_build_layer_norm(g->b, k, llm_graph_weight(g, w[LLM_ROLE_INDEX_K_NORM]),
-                             llm_graph_weight(g, w[LLM_ROLE_INDEX_K_NORM_BIAS]), INDEX_NORM_EPS);
+                             llm_graph_weight(g, w[LLM_ROLE_INDEX_K_NORM_BIAS]),
+                             g->model->hparams.index_norm_eps);
     k = tdm_build_reshape(g->b, k, g->model->hparams.index_len, 1, in->n_tok, 1);
     tdm_build_kv_write(g->b, rotate(g, layer, k, in->pos), -1, g->step, state, kv);
 }

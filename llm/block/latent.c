@@ -31,7 +31,7 @@ void llm_declare_latent(llm_declarer *d) {
     if (d->model->arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
-    if (d->model->hparams.n_index_head > 0) llm_declare_index(d);
+    if (d->model->specs[d->layer].index == LLM_INDEX_OWN) llm_declare_index(d);
 }
 
 /* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
@@ -83,13 +83,15 @@ int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     const int32_t *w = g->model->layer[layer];
     int32_t state = llm_graph_state(g, layer);
     tdm_build_kv_write(g->b, build_row(g, layer, in), -1, g->step, state, g->state_kv[layer]);
-    const bool is_sparse = (g->cache->desc.flags & TDM_KV_SPARSE) != 0;
-    if (is_sparse) llm_build_index_write(g, layer, in);
+    const llm_index_kind index =
+        (g->cache->desc.flags & TDM_KV_SPARSE) != 0 ? g->model->specs[layer].index : LLM_INDEX_NONE;
+    if (index == LLM_INDEX_OWN) llm_build_index_write(g, layer, in);
     if (!in->is_needed) return -1;
     const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t sink = llm_graph_weight(g, w[LLM_ROLE_ATTN_SINKS]);
     int32_t row = build_query_row(g, layer, in);
-    int32_t select = is_sparse ? llm_build_index_select(g, layer, in, row) : -1;
+    if (index == LLM_INDEX_OWN) g->select = llm_build_index_select(g, layer, in, row);
+    const int32_t select = index != LLM_INDEX_NONE ? g->select : -1;
     int32_t q = build_query(g, layer, in, row);
     int32_t o = tdm_build_attention_sparse(g->b, q, g->step, state, sink, select, &params, NULL);
     o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);

@@ -351,7 +351,7 @@ static int32_t build_streams(llm_graph_builder *g, const llm_layer_input *in, in
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
     const int32_t first = g->model->hparams.layer_first;
-    g->tokens = g->hidden = g->hidden_in = -1;
+    g->tokens = g->hidden = g->hidden_in = g->select = -1;
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
     int32_t rows = -1;
