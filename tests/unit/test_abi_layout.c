@@ -304,7 +304,7 @@ static const layout_row layout[] = {
     FIELD(tdm_op_params, top_k.k, 0, 4),
     FIELD(tdm_op_params, top_k.index_base, 4, 4),
     FIELD(tdm_op_params, route, 0, 28),
-    FIELD(tdm_op_params, moe, 0, 28),
+    FIELD(tdm_op_params, moe, 0, 32),
     FIELD(tdm_op_params, attention, 0, 56),
     FIELD(tdm_op_params, conv, 0, 40),
     FIELD(tdm_op_params, scan, 0, 24),
