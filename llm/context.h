@@ -110,11 +110,22 @@ void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *
 
 /* Tokens in a sequence. */
 int32_t llm_context_length(const llm_context *ctx, int32_t seq);
+/* Pages of the tables of all tokens, and how many of them no sequence uses. Windows have pages of
+ * their own, which suffice for n_seq sequences. */
+int32_t llm_context_pages(const llm_context *ctx, int32_t *n_free_out);
+/* How many of those pages an append of n_tok tokens to a sequence takes. */
+int32_t llm_context_pages_needed(const llm_context *ctx, int32_t seq, int32_t n_tok);
+/* The largest length, at most n_tok and that of the sequence, to which llm_context_truncate and
+ * llm_context_fork bring a sequence without computing tokens again. 0 if there is no such sequence.
+ */
+int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok);
 /* Keeps the first n_tok tokens of a sequence. A model with recurrent states goes back to a snapshot
  * of them and computes the tokens behind it again; where that fails, those are lost, too. So does a
  * model whose windows have given back what n_tok tokens need: more than 64 tokens before the end. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
-/* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. A model with
+/* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. A page that
+ * they fill in part is copied, so that what dst computes is, to the bit, what a sequence computes
+ * that shares nothing, and src goes on as before. A model with
  * recurrent states, or with windows, computes the tokens behind the nearest snapshot again, as for
  * llm_context_truncate. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,

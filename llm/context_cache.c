@@ -71,6 +71,38 @@ tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, td
     return is_shorter ? tokens_redo(ctx, seq, seq, from, n_tok, err) : TDM_OK;
 }
 
+int32_t llm_context_pages(const llm_context *ctx, int32_t *n_free_out) {
+    *n_free_out = llm_kv_free_count(ctx->kv);
+    return (int32_t)ctx->cache.n_page;
+}
+
+int32_t llm_context_pages_needed(const llm_context *ctx, int32_t seq, int32_t n_tok) {
+    const int64_t page_len = ctx->cache.desc.page_len;
+    const int64_t tail = llm_kv_room(ctx->kv, seq) - llm_kv_free_count(ctx->kv) * page_len;
+    return n_tok > tail ? (int32_t)((n_tok - tail + page_len - 1) / page_len) : 0;
+}
+
+int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
+    const int32_t length = llm_kv_length(ctx->kv, seq);
+    int32_t slot;
+    if (n_tok >= length) n_tok = length;
+    if (n_tok <= 0) return 0;
+    if (ctx->slots != NULL && n_tok < length) return llm_slots_find(ctx->slots, seq, n_tok, &slot);
+    return ctx->window != NULL ? llm_window_return(ctx, seq, n_tok) : n_tok;
+}
+
+static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
+                             tdm_error *err);
+
+/* Behind a fork: pages of its own for the last tokens of a sequence. */
+static tdm_status tails_own(llm_context *ctx, int32_t seq, tdm_error *err) {
+    int32_t n = llm_kv_own_tail(ctx->kv, seq, ctx->jobs);
+    tdm_status status = n > 0 ? copies_run(ctx, LLM_CLASS_ALL, ctx->jobs, n, err) : TDM_OK;
+    if (status != TDM_OK || ctx->window == NULL) return status;
+    n = llm_kv_own_tail(ctx->window, seq, ctx->window_jobs);
+    return n > 0 ? copies_run(ctx, LLM_CLASS_WINDOW, ctx->window_jobs, n, err) : TDM_OK;
+}
+
 /* Shares the first n_tok tokens of src: of those, the ones that its windows reach; the others are
  * computed again. */
 static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
@@ -87,8 +119,19 @@ static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_
         memcpy(ctx->roles + to, ctx->roles + of, (size_t)from);
         ctx->marks[dst] = -1;
         llm_window_trim(ctx, dst);
-        status = tokens_redo(ctx, dst, src, from, n_tok, err);
+        status = tails_own(ctx, dst, err);
+        if (status == TDM_OK) status = tokens_redo(ctx, dst, src, from, n_tok, err);
     }
+    if (status != TDM_OK) llm_tables_truncate(ctx, dst, 0);
+    return status;
+}
+
+/* Shares the first n_tok tokens of src, in a model whose state is in pages of one class. */
+static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
+                             tdm_error *err) {
+    tdm_status status = llm_kv_fork(ctx->kv, dst, src, n_tok, err);
+    if (status != TDM_OK) return status;
+    status = tails_own(ctx, dst, err);
     if (status != TDM_OK) llm_tables_truncate(ctx, dst, 0);
     return status;
 }
@@ -98,8 +141,8 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     tdm_status status = seq_check(ctx, dst, err);
     if (status == TDM_OK) status = seq_check(ctx, src, err);
     if (status == TDM_OK && ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
-    if (status != TDM_OK || ctx->slots == NULL)
-        return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
+    if (status == TDM_OK && ctx->slots == NULL) return pages_fork(ctx, dst, src, n_tok, err);
+    if (status != TDM_OK) return status;
     int32_t from = n_tok, slot = llm_slots_current(ctx->slots, src);
     const int32_t length = llm_kv_length(ctx->kv, src);
     if (n_tok >= 0 && n_tok < length) from = llm_slots_find(ctx->slots, src, n_tok, &slot);
@@ -112,7 +155,8 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     llm_slots_set(ctx->slots, dst, slot);
     llm_slots_drop(ctx->slots, dst, -1);
     ctx->last_added[dst] = 2;
-    status = tokens_redo(ctx, dst, src, from, n_tok, err);
+    status = tails_own(ctx, dst, err);
+    if (status == TDM_OK) status = tokens_redo(ctx, dst, src, from, n_tok, err);
     if (status == TDM_OK) return TDM_OK;
     llm_kv_truncate(ctx->kv, dst, 0, NULL);
     llm_slots_set(ctx->slots, dst, -1);

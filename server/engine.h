@@ -41,10 +41,10 @@ uint64_t server_clock(void);
 /* The state of one request's constraint. Only the engine's thread calls it. */
 typedef struct server_constraint {
     void *state;
-    /* Clears the bits of tokens that may not follow now: bit i % 32 of allowed[i / 32], n_vocab
-     * bits, all set before. Returns false where every token may follow; the bits are not read
-     * then. A failure ends the request. */
-    tdm_status (*mask)(void *state, uint32_t *allowed, bool *is_limited_out, tdm_error *err);
+    /* Writes which tokens may follow now: bit t % 64 of word t / 64 is token t, (n_vocab + 63) / 64
+     * words. *is_limited_out = false where every token may follow; the words are not read then. A
+     * failure ends the request. */
+    tdm_status (*mask)(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err);
     /* The token that was drawn. Tokens that end the text are passed, too. */
     tdm_status (*accept)(void *state, int32_t token, tdm_error *err);
     /* Whether the text is complete and nothing may follow. NULL = never. */
@@ -198,7 +198,8 @@ typedef struct server_engine_params {
                               where all requests of a step allow it: for devices behind a bus */
 } server_engine_params;
 
-/* Makes the context and starts the thread. The model is loaded and outlives the engine. For an
+/* Makes the context and starts the thread. The model is loaded and outlives the engine. A model
+ * without a vocabulary gives tokens without text, and none ends an answer but stop_tokens. For an
  * encoder gives_embeddings is set, and requests to continue a prompt are refused. [setup] */
 tdm_status server_engine_create(llm_model *model, const server_engine_params *params,
                                 server_engine **engine_out, tdm_error *err);

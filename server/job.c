@@ -84,7 +84,7 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
     if (job == NULL) return no_memory(err);
     bool is_ok = true;
     job->request = *r;
-    job->entry = job->seq = job->row = -1;
+    job->entry = job->seq = job->row = job->stop_token = -1;
     job->tokens = items_copy(r->prompt, r->n_prompt, sizeof *job->tokens, &is_ok);
     job->n_tok = job->n_room = r->n_prompt;
     /* The last token of an answer needs no room in the context. */
@@ -106,7 +106,8 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
                    : no_memory(err);
     const unsigned flags = (r->shows_special ? LLM_DETOKENIZE_SPECIAL : 0u) |
                            (r->continues_text ? LLM_DETOKENIZE_CONTINUE : 0u);
-    if (status == TDM_OK) status = llm_detok_create(b->vocab, flags, &job->detok, err);
+    if (status == TDM_OK && b->vocab != NULL)
+        status = llm_detok_create(b->vocab, flags, &job->detok, err);
     if (status != TDM_OK) {
         server_job_refuse(job);
         return status;
@@ -134,10 +135,23 @@ void server_job_destroy(server_job *job) {
     server_job_refuse(job);
 }
 
+void server_job_end(server_job *job, server_end end) {
+    if (job->is_over) return;
+    job->is_over = true;
+    job->end = end;
+}
+
+void server_job_fail(server_job *job, tdm_status status, const tdm_error *error) {
+    if (job->is_over) return;
+    job->is_over = true;
+    job->status = status;
+    job->error = *error;
+}
+
 bool server_job_ends(const server_job *job, const llm_vocab *vocab, int32_t token) {
     for (int32_t i = 0; i < job->request.n_stop; i++)
         if (job->stop_tokens[i] == token) return true;
-    return !job->request.ignores_end && llm_vocab_ends_generation(vocab, token);
+    return vocab != NULL && !job->request.ignores_end && llm_vocab_ends_generation(vocab, token);
 }
 
 tdm_status server_job_append(server_job *job, int32_t token, tdm_error *err) {

@@ -11,8 +11,8 @@
 
 /* What requests are checked against. */
 typedef struct server_job_bounds {
-    const llm_vocab *vocab;
-    int32_t n_vocab; /* of the model's logits */
+    const llm_vocab *vocab; /* NULL = the model has none: answers have no text */
+    int32_t n_vocab;        /* of the model's logits */
     int32_t n_ctx;
 } server_job_bounds;
 
@@ -26,13 +26,18 @@ typedef struct server_job {
     server_bias *bias;
     int32_t *stop_tokens;
     llm_sampler *sampler; /* has accepted all known tokens once the request has begun */
-    llm_detok *detok;
-    int32_t entry; /* of the scheduler; -1 = none */
-    int32_t seq;   /* of the context; -1 = none */
-    int32_t row;   /* of the step's logits; -1 = none */
+    llm_detok *detok;     /* NULL without a vocabulary */
+    int32_t entry;        /* of the scheduler; -1 = none */
+    int32_t seq;          /* of the context; -1 = none */
+    int32_t row;          /* of the step's logits; -1 = none */
     bool has_begun;
-    bool is_cancelled;  /* guarded by the engine's lock */
-    uint64_t submit_ns; /* times of server_clock(); 0 = not yet */
+    bool is_over; /* it ends as the next four say */
+    server_end end;
+    int32_t stop_token;
+    tdm_status status; /* not TDM_OK: it fails with the message */
+    tdm_error error;
+    bool is_cancelled, is_paused; /* guarded by the engine's lock */
+    uint64_t submit_ns;           /* times of server_clock(); 0 = not yet */
     uint64_t begin_ns, first_ns;
     server_usage usage;
     server_request_info info; /* guarded by the engine's lock */
@@ -47,6 +52,9 @@ void server_job_destroy(server_job *job);
 /* Leaves the constraint to the caller, for a request that is refused. */
 void server_job_refuse(server_job *job);
 
+/* Notes how the request ends, unless that is known. */
+void server_job_end(server_job *job, server_end end);
+void server_job_fail(server_job *job, tdm_status status, const tdm_error *error);
 /* Whether a token ends the answer. */
 bool server_job_ends(const server_job *job, const llm_vocab *vocab, int32_t token);
 /* Appends a token of the answer. TDM_RESOURCE_EXHAUSTED. */

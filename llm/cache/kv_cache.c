@@ -281,6 +281,24 @@ tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_
     return TDM_OK;
 }
 
+int32_t llm_kv_own_tail(llm_kv *kv, int32_t seq, tdm_page_job *copies_out) {
+    if (!has_seq(kv, seq) || kv->seqs[seq].n_entry == 0 || kv->n_free == 0) return 0;
+    tdm_page_entry *entries = table(kv, seq);
+    const tdm_page_entry last = entries[kv->seqs[seq].n_entry - 1];
+    if (last.base_pos + last.count < kv->seqs[seq].n_tok || kv->n_user[last.page] == 1 ||
+        last.first + last.count == kv->page_len)
+        return 0;
+    const int32_t page = page_take(kv);
+    int32_t n = 0;
+    for (int32_t e = kv->seqs[seq].n_entry - 1; e >= 0 && entries[e].page == last.page; e--) {
+        copies_out[n++] = (tdm_page_job){
+            .page = page, .first = entries[e].first, .count = entries[e].count, .arg = last.page};
+        entries[e].page = page;
+    }
+    page_leave(kv, last.page);
+    return n;
+}
+
 /* ---- Shift ---- */
 
 /* The part of an entry at positions from .. to-1; count 0 if there is none. */

@@ -62,8 +62,16 @@ bool llm_kv_holds(const llm_kv *kv, int32_t seq, int32_t from, int32_t to);
 /* The position from which on the table has all tokens of a sequence. */
 int32_t llm_kv_first(const llm_kv *kv, int32_t seq);
 
-/* Makes the empty sequence dst hold the first n_tok tokens of src by sharing their pages. */
+/* Makes the empty sequence dst hold the first n_tok tokens of src by sharing their pages. An append
+ * to either then opens a new page, unless llm_kv_own_tail follows. */
 tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_error *err);
+
+/* Gives a sequence a page of its own for its last tokens, where other sequences use that page, too,
+ * and it has room for more. So its tokens lie, and are added up by attention, as in a sequence that
+ * shares nothing, and the others go on in their page. copies_out[llm_kv_max_jobs] are the jobs
+ * (page <- arg), which the caller runs before anything else uses the sequence; returns their
+ * number. Without a free page nothing changes: 0. */
+int32_t llm_kv_own_tail(llm_kv *kv, int32_t seq, tdm_page_job *copies_out);
 
 /* The jobs of a shift. The caller gives the arrays; the call fills them. */
 typedef struct llm_kv_shift_jobs {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_sequence.c: the result of a sequence does not depend on how its tokens were submitted: in
- * ubatches of any size, with any logits requested, beside other sequences, after a truncation (bit
- * for bit), or in a fork (nearly). This holds for tokens of a prompt and generated ones, in any
+ * ubatches of any size, with any logits requested, beside other sequences, after a truncation or in
+ * a fork (bit for bit), or in a truncated fork (nearly). This holds for tokens of a prompt and generated ones, in any
  * mixture. The expectation is the sequence computed afresh, one token at a time. test_shift.c
  * tests shifts, test_state.c state files.
  */
@@ -15,8 +15,8 @@
 enum { N_TOK = 150 };
 
 /* A model, a cache and a path. Whatever batch a token is computed in, its logits are the same bits.
- * Out of a fork inside a page they are not: the forked sequence goes on in a page of its own, so
- * that attention adds in another order. Where activations are rounded to 8 bits, one bit of
+ * Where a fork is truncated inside a page that it shares they are not: it goes on in another page,
+ * so that attention adds in another order. Where activations are rounded to 8 bits, one bit of
  * difference before the rounding is 2^-8 of an element behind it.
  *
  * A sanitizer takes those whose models and caches differ in more than the kernels of their types,
@@ -264,7 +264,6 @@ static void check_fork(bench *b, int n_shared) {
     int32_t saved[3][N_TOK];
     memcpy(saved, b->tokens, sizeof saved);
     append_check(b, ctx, "before the fork", 0, 0, 0, n_shared + 20);
-    b->is_forked = n_shared % setups[b->setup].page_len != 0;
     RIG_OK(llm_context_fork(ctx, 3, 0, n_shared, &err));
     assert_int_equal(llm_context_length(ctx, 3), n_shared);
     /* A sequence of its own tokens behind the shared ones: compared with itself alone. */
@@ -282,8 +281,8 @@ static void check_fork(bench *b, int n_shared) {
     RIG_OK(llm_context_fork(ctx, 2, 3, n_shared + 21, &err));
     RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
     RIG_OK(llm_context_truncate(ctx, 3, n_shared / 2, &err));
-    b->is_forked = true;
     append_check(b, ctx, "the fork's fork", 2, 1, n_shared + 21, N_TOK - n_shared - 21);
+    b->is_forked = true;
     append_check(b, ctx, "the truncated fork", 3, 1, n_shared / 2, 30);
     b->is_forked = false;
     append_check(b, ctx, "the original, begun again", 0, 0, 0, 50);

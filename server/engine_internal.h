@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_internal.h: shared by the engine's files only.
+ *
+ * The lock guards what other threads see: the schedule, the lists of requests, the totals. It is
+ * held for moments, never during a step or an event. The rest belongs to the engine's thread.
+ */
+#ifndef SERVER_ENGINE_INTERNAL_H
+#define SERVER_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "server/job.h"
+#include "server/prefix/prefix.h"
+#include "server/schedule/schedule.h"
+
+/* A request for a vector. */
+typedef struct server_embed_job {
+    server_embedding_request request; /* its tokens are a copy */
+    server_request_id id;
+    int32_t *tokens;
+    float *rows; /* [n_tok][n_embd] hidden states so far */
+    int32_t n_done;
+    bool is_cancelled; /* guarded by the lock */
+    uint64_t deadline; /* 0 = none */
+    struct server_embed_job *next;
+} server_embed_job;
+
+struct server_engine {
+    llm_model *model;
+    const llm_vocab *vocab;
+    llm_context *ctx;       /* NULL for an encoder */
+    llm_context *embed_ctx; /* NULL = no embeddings */
+    server_limits limits;   /* with the defaults filled in */
+    int32_t n_vocab, n_ctx, n_embd;
+    int32_t n_seq, n_step;
+    int32_t n_embed_ctx, n_embed_step;
+    bool is_restricted; /* prefixes can be had only at some lengths: windows, recurrent states */
+    bool is_recurrent;
+    bool gives_candidates;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* the engine's thread waits on it */
+    pthread_cond_t idle; /* server_engine_wait_idle waits on it */
+
+    /* Guarded by the lock. */
+    server_schedule *schedule;
+    server_job *first, **last_link; /* requests that have not ended, oldest first */
+    server_job **by_entry;          /* [n_by_entry] of the schedule's entries */
+    int32_t n_by_entry;
+    server_embed_job *embeds, **embeds_link;
+    int32_t n_embed;
+    int32_t n_open; /* requests of both kinds whose last event has not returned */
+    server_request_id next_id;
+    bool is_draining, is_stopping;
+    uint64_t drain_at; /* with is_draining */
+    server_stats stats;
+    uint64_t end_interval; /* a running mean of the time between ends, ns; 0 = none has ended */
+    uint64_t last_end;
+
+    /* Of the engine's thread. */
+    server_prefix *prefix;
+    bool *is_taken;              /* [n_seq] a request runs in the sequence, or it is held */
+    server_schedule_item *items; /* [n_running] of the step */
+    server_job **jobs;           /* [n_running] of the items */
+    int32_t *tokens, *seqs;      /* [n_step] the batch */
+    uint8_t *roles;
+    bool *wanted;
+    int32_t *ends; /* [n_end] tokens that end generation */
+    int32_t n_end;
+    float *logits;       /* [n_vocab] a row with biases, without barred tokens */
+    uint64_t *mask;      /* [(n_vocab + 63) / 64] */
+    server_logprob *top; /* [SERVER_MAX_TOP_LOGPROB] */
+    float *vector;       /* [n_embd] of a text */
+    server_job *over;    /* requests that have ended and are in no list; their event is due */
+    server_stats tally;  /* what the thread has counted since it last added it to stats */
+    bool has_failed;
+};
+
+/* ---- engine_memory.c: sequences, pages, prefixes ---- */
+
+typedef enum server_admission {
+    SERVER_ADMITTED,
+    SERVER_ADMIT_FULL, /* too few pages */
+    SERVER_ADMIT_LATER /* another request computes its prefix now */
+} server_admission;
+
+/* Gives a request a sequence with as many of its tokens as are cached; *n_done_out of them. Frees
+ * pages and sequences by age. is_first: no other runs. */
+server_admission server_memory_admit(server_engine *e, server_job *job, bool is_first,
+                                     int32_t *n_done_out);
+/* Frees n_page pages by giving up held sequences, the oldest first; false if there are not enough
+ * after all. */
+bool server_memory_free(server_engine *e, int32_t n_page);
+/* The request has computed all of its prompt: others may share it. */
+void server_memory_share(server_engine *e, server_job *job);
+/* Takes a request out of its sequence, which is kept for its prefix, or (keeps = false) emptied. */
+void server_memory_leave(server_engine *e, server_job *job, bool keeps);
+
+/* ---- engine_draw.c ---- */
+
+/* Draws the next token of a request from its row of logits, appends it and sends it. Sets
+ * job->is_over where it ends the answer. */
+void server_draw(server_engine *e, server_job *job);
+/* How many candidates the request's sampler needs; 0 = the whole row. */
+int32_t server_draw_candidates(const server_engine *e, const server_job *job);
+
+/* ---- engine_embed.c ---- */
+
+/* Computes a part of the oldest request for a vector; is_shared: others generate meanwhile. */
+void server_embed_step(server_engine *e, bool is_shared);
+/* The earliest deadline of these requests; 0 = none. The lock is held. */
+uint64_t server_embed_deadline(const server_engine *e);
+
+/* ---- engine.c ---- */
+
+/* The time of the retry for a queue that is full. The lock is held. */
+uint64_t server_engine_retry(const server_engine *e);
+/* Notes that a request's last event has returned. Takes the lock. */
+void server_engine_closed(server_engine *e);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_memory.c: which sequence of the context a request runs in, what it finds there, and what
+ * is given up when pages run out. All by the engine's thread.
+ *
+ * A sequence is free (empty), runs a request, or is held: finished, and kept for its prefix. There
+ * are as many as may run and be held together, so a request always finds one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/engine_internal.h"
+
+static void seq_drop(server_engine *e, int32_t seq) {
+    server_prefix_remove(e->prefix, seq);
+    (void)llm_context_truncate(e->ctx, seq, 0, NULL); /* to 0 it cannot fail */
+    e->is_taken[seq] = false;
+}
+
+/* Gives up the held sequence that was used least recently, but not `but`. False: there is none. */
+static bool evict_oldest(server_engine *e, int32_t but) {
+    const int32_t seq = server_prefix_oldest(e->prefix, but);
+    if (seq < 0) return false;
+    seq_drop(e, seq);
+    e->tally.n_evicted++;
+    return true;
+}
+
+static bool pages_free(server_engine *e, int32_t n_page, int32_t but) {
+    for (;;) {
+        int32_t n_free;
+        (void)llm_context_pages(e->ctx, &n_free);
+        if (n_free >= n_page) return true;
+        if (!evict_oldest(e, but)) return false;
+    }
+}
+
+bool server_memory_free(server_engine *e, int32_t n_page) {
+    return pages_free(e, n_page, -1);
+}
+
+/* ---- Prefixes ---- */
+
+/* The sequence with the longest prefix of a request that can be had. */
+typedef struct prefix_search {
+    server_engine *e;
+    int32_t most; /* tokens that are of use: all but the last, whose logits are needed */
+    int32_t seq, n_tok;
+} prefix_search;
+
+static bool prefix_try(void *user, int32_t seq, int32_t n_common) {
+    prefix_search *s = user;
+    const int32_t most = n_common < s->most ? n_common : s->most;
+    if (most <= s->n_tok) return false; /* those that come share less */
+    const int32_t n = llm_context_reach(s->e->ctx, seq, most);
+    if (n > s->n_tok) {
+        s->seq = seq;
+        s->n_tok = n;
+    }
+    return true;
+}
+
+static int32_t common_count(const int32_t *a, const int32_t *b, int32_t n) {
+    int32_t i = 0;
+    while (i < n && a[i] == b[i]) i++;
+    return i;
+}
+
+/* Whether a request that is being read will soon share more than n_tok tokens with this one: then
+ * it is better to wait than to compute them twice. */
+static bool prefix_comes(const server_engine *e, const server_job *job, int32_t n_tok) {
+    const server_request *r = &job->request;
+    const int32_t least = n_tok + llm_context_kv_desc(e->ctx)->page_len;
+    for (const server_job *other = e->first; other != NULL; other = other->next) {
+        const server_request *o = &other->request;
+        if (other->seq < 0 || other->first_ns != 0 || o->is_uncached || o->scope != r->scope ||
+            server_schedule_state(e->schedule, other->entry) != SERVER_ENTRY_READING)
+            continue;
+        int32_t n = other->usage.n_prompt;
+        /* Of these models the state at the end of the prompt is kept, and no other. */
+        const int32_t needed = e->is_restricted ? n - 1 : least;
+        if (n > job->n_tok - 1) n = job->n_tok - 1;
+        if (n < needed || n < least) continue;
+        if (common_count(job->tokens, other->tokens, n) >= (needed > least ? needed : least))
+            return true;
+    }
+    return false;
+}
+
+void server_memory_share(server_engine *e, server_job *job) {
+    /* Without memory for the tree it is not shared. */
+    if (!job->request.is_uncached)
+        (void)server_prefix_set(e->prefix, job->seq, job->request.scope, job->tokens,
+                                job->usage.n_prompt, NULL);
+}
+
+/* ---- Sequences ---- */
+
+static int32_t seq_find(const server_engine *e) {
+    for (int32_t s = 0; s < e->n_seq; s++)
+        if (!e->is_taken[s]) return s;
+    return -1;
+}
+
+/* Whether a held sequence ends where its prefix does that a request found, so that the request can
+ * go on in it, and no page is left partly empty. */
+static bool is_whole(const server_engine *e, const prefix_search *s) {
+    const bool is_held = server_prefix_length(e->prefix, s->seq) > 0 &&
+                         llm_context_length(e->ctx, s->seq) == s->n_tok;
+    for (const server_job *job = e->first; is_held && job != NULL; job = job->next)
+        if (job->seq == s->seq) return false;
+    return is_held;
+}
+
+server_admission server_memory_admit(server_engine *e, server_job *job, bool is_first,
+                                     int32_t *n_done_out) {
+    prefix_search found = {e, job->n_tok - 1, -1, 0};
+    if (!job->request.is_uncached)
+        server_prefix_find(e->prefix, job->request.scope, job->tokens, job->n_tok - 1, prefix_try,
+                           &found);
+    pthread_mutex_lock(&e->lock); /* of the list and the schedule */
+    const bool is_early =
+        !job->has_begun && !job->request.is_uncached && prefix_comes(e, job, found.n_tok);
+    const bool is_moved = found.seq >= 0 && is_whole(e, &found);
+    int32_t n_other = 0;
+    for (const server_job *other = e->first; other != NULL; other = other->next)
+        n_other += other->seq >= 0;
+    pthread_mutex_unlock(&e->lock);
+    if (is_early) return SERVER_ADMIT_LATER;
+
+    /* Pages for all that it knows but the whole ones it shares, and one for each that runs. */
+    const int32_t page_len = llm_context_kv_desc(e->ctx)->page_len;
+    const int32_t n_new = (job->n_tok + page_len - 1) / page_len - found.n_tok / page_len;
+    if (!pages_free(e, n_new + 1 + n_other, found.seq)) {
+        if (!is_first) return SERVER_ADMIT_FULL;
+        /* It is alone: the prefix itself goes before the request. */
+        if (found.seq >= 0 && !pages_free(e, n_new + 1, found.seq)) {
+            seq_drop(e, found.seq);
+            found.seq = -1;
+            found.n_tok = 0;
+        }
+    }
+    if (is_moved && found.seq >= 0) {
+        job->seq = found.seq;
+    } else {
+        job->seq = seq_find(e);
+        if (job->seq < 0) return SERVER_ADMIT_FULL;
+        e->is_taken[job->seq] = true;
+        /* Where it cannot be shared it is computed. */
+        if (found.seq >= 0 &&
+            llm_context_fork(e->ctx, job->seq, found.seq, found.n_tok, NULL) != TDM_OK) {
+            (void)llm_context_truncate(e->ctx, job->seq, 0, NULL);
+            found.n_tok = 0;
+        }
+        if (found.seq >= 0) server_prefix_use(e->prefix, found.seq);
+    }
+    server_prefix_pin(e->prefix, job->seq, true);
+    *n_done_out = found.n_tok;
+    return SERVER_ADMITTED;
+}
+
+/* Whether a sequence other than `seq` that is held has all of these tokens. */
+typedef struct cover_search {
+    int32_t seq, n_tok;
+    bool is_covered;
+} cover_search;
+
+static bool cover_try(void *user, int32_t seq, int32_t n_common) {
+    cover_search *s = user;
+    if (seq == s->seq) return true;
+    s->is_covered = n_common >= s->n_tok;
+    return false;
+}
+
+void server_memory_leave(server_engine *e, server_job *job, bool keeps) {
+    const int32_t seq = job->seq;
+    if (seq < 0) return;
+    job->seq = -1;
+    const int32_t n = llm_context_length(e->ctx, seq);
+    if (!keeps || job->request.is_uncached || e->limits.n_held == 0 || n == 0) {
+        seq_drop(e, seq);
+        return;
+    }
+    /* A second copy is of no use. Where only some lengths can be had, each has others. */
+    cover_search search = {.seq = seq, .n_tok = n};
+    if (!e->is_restricted)
+        server_prefix_find(e->prefix, job->request.scope, job->tokens, n, cover_try, &search);
+    if (search.is_covered ||
+        server_prefix_set(e->prefix, seq, job->request.scope, job->tokens, n, NULL) != TDM_OK) {
+        seq_drop(e, seq);
+        return;
+    }
+    server_prefix_pin(e->prefix, seq, false);
+    while (server_prefix_held(e->prefix) > e->limits.n_held && evict_oldest(e, -1)) {
+    }
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_rig.h: what the tests of engines share: requests whose answers are recorded, and the plain
+ * answer that they are compared with: a context of its own, one request at a time, without engine.
+ */
+#ifndef TANDEM_TESTS_SERVER_ENGINE_RIG_H
+#define TANDEM_TESTS_SERVER_ENGINE_RIG_H
+
+#include <pthread.h>
+
+#include "server/engine.h"
+#include "tests/model/rig.h"
+
+enum { RIG_MAX_ANSWER = 256 };
+
+/* An answer that is recorded by the engine's thread and waited for by the test's. */
+typedef struct rig_answer {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    server_engine *engine; /* for cancel_at */
+    int32_t tokens[RIG_MAX_ANSWER];
+    float logprobs[RIG_MAX_ANSWER];
+    server_logprob top[4];  /* of the last token */
+    int32_t n;              /* tokens */
+    int32_t n_event;        /* last events: 1 once it has ended */
+    int32_t n_prompt_event; /* calls of `prompt` */
+    int32_t stop_at;        /* the sink ends it after so many tokens; 0 = not */
+    int32_t cancel_at;      /* likewise, from within the event */
+    int32_t gate_at;        /* the event of that token waits for rig_answer_open; 0 = none does */
+    bool is_open;
+    server_end end;
+    server_usage usage;
+    tdm_status status;
+    char message[256];
+    int n_destroyed; /* of the constraint */
+} rig_answer;
+
+void rig_answer_init(rig_answer *answer);
+void rig_answer_free(rig_answer *answer);
+/* A request that is greedy and records into `answer`. */
+server_request rig_request(rig_answer *answer, const int32_t *prompt, int32_t n_prompt,
+                           int32_t max_tokens);
+/* Queues it; fails the test where it is refused. */
+server_request_id rig_submit(server_engine *engine, const server_request *request);
+/* Lets the event that waits return. */
+void rig_answer_open(rig_answer *answer);
+/* Waits for the end; at least n tokens. Fail the test after two minutes. */
+void rig_answer_wait(rig_answer *answer);
+void rig_answer_wait_tokens(rig_answer *answer, int32_t n);
+
+/* The greedy answer to a prompt, computed by ctx alone in sequence 0, which is emptied first; with
+ * chunks of n_ubatch. Returns its tokens. */
+int32_t rig_plain(llm_context *ctx, const int32_t *prompt, int32_t n_prompt, int32_t max_tokens,
+                  bool ignores_end, int32_t *tokens_out);
+
+#endif
