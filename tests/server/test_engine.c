@@ -300,8 +300,8 @@ static void test_limits(void **state) {
     tdm_error err = {0};
     server_request_id id;
     uint64_t retry = 0;
-    rig_answer a[6];
-    for (int i = 0; i < 6; i++) rig_answer_init(&a[i]);
+    rig_answer a[7];
+    for (int i = 0; i < 7; i++) rig_answer_init(&a[i]);
     /* The engine waits in an event: nothing that follows depends on the machine's speed. */
     a[0].gate_at = 1;
     server_request request = rig_request(&a[0], prompt, 8, 0);
@@ -336,18 +336,27 @@ static void test_limits(void **state) {
     assert_int_equal(a[0].end, SERVER_END_CONTEXT);
     assert_int_equal(a[0].n, 128 - 8 + 1);
     assert_int_equal(a[1].end, a[1].n == 2 ? SERVER_END_LENGTH : SERVER_END_STOP);
-    /* Deadlines: of one that is never admitted, and of one that is paused. */
-    request = rig_request(&a[4], prompt, 8, 2);
-    request.queue_limit = 1; /* a nanosecond */
+    /* Deadlines, of a nanosecond: in the queue, and in all. */
+    a[5].gate_at = 1;
+    request = rig_request(&a[5], prompt, 8, 2);
+    request.ignores_end = true;
     rig_submit(engine, &request);
-    request = rig_request(&a[5], prompt, 8, 0);
-    request.total_limit = 30000000;
-    server_engine_pause(engine, rig_submit(engine, &request), true);
+    rig_answer_wait_tokens(&a[5], 1);
+    request = rig_request(&a[4], prompt, 8, 2);
+    request.queue_limit = 1;
+    rig_submit(engine, &request);
+    rig_answer_open(&a[5]);
     rig_answer_wait(&a[4]);
     rig_answer_wait(&a[5]);
     assert_int_equal(a[4].end, SERVER_END_DEADLINE);
-    assert_int_equal(a[5].end, SERVER_END_DEADLINE);
-    for (int i = 0; i < 6; i++) rig_answer_free(&a[i]);
+    assert_int_equal(a[4].n, 0);
+    assert_int_equal(a[5].end, SERVER_END_LENGTH);
+    request = rig_request(&a[6], prompt, 8, 0);
+    request.total_limit = 1;
+    rig_submit(engine, &request);
+    rig_answer_wait(&a[6]);
+    assert_int_equal(a[6].end, SERVER_END_DEADLINE);
+    for (int i = 0; i < 7; i++) rig_answer_free(&a[i]);
     server_engine_destroy(engine);
     llm_model_close(model);
 }

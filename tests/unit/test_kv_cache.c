@@ -223,6 +223,39 @@ static void test_fork(void **state) {
     llm_kv_destroy(kv);
 }
 
+/* A fork inside a page goes on in a copy of it, and the other in the page. */
+static void test_own_tail(void **state) {
+    (void)state;
+    llm_kv *kv = make(4, 4, 3);
+    int32_t cells[16];
+    tdm_page_job copies[16];
+    assert_int_equal(llm_kv_own_tail(kv, 0, copies), 0); /* empty */
+    assert_int_equal(llm_kv_own_tail(kv, -1, copies), 0);
+    assert_int_equal(llm_kv_own_tail(kv, 3, copies), 0);
+    OK(llm_kv_append(kv, 0, 7, cells, err));
+    assert_int_equal(llm_kv_own_tail(kv, 0, copies), 0); /* it is its own */
+    OK(llm_kv_fork(kv, 1, 0, 6, err));
+    assert_int_equal(llm_kv_own_tail(kv, 1, copies), 1);
+    job_is(&copies[0], 2, 0, 2, 1);
+    entry_is(kv, 1, 0, 0, 0, 4, 0);
+    entry_is(kv, 1, 1, 2, 0, 2, 4);
+    OK(llm_kv_append(kv, 1, 1, cells, err));
+    assert_int_equal(cells[0], 10);
+    OK(llm_kv_append(kv, 0, 1, cells, err));
+    assert_int_equal(cells[0], 7);
+    /* A whole page is shared. */
+    OK(llm_kv_fork(kv, 2, 0, 8, err));
+    assert_int_equal(llm_kv_own_tail(kv, 2, copies), 0);
+    /* Without a free page nothing changes. */
+    OK(llm_kv_truncate(kv, 2, 0, err));
+    OK(llm_kv_fork(kv, 2, 1, 6, err));
+    OK(llm_kv_append(kv, 0, 1, cells, err));
+    assert_int_equal(free_pages(kv), 0);
+    assert_int_equal(llm_kv_own_tail(kv, 2, copies), 0);
+    entry_is(kv, 2, 1, 2, 0, 2, 4);
+    llm_kv_destroy(kv);
+}
+
 static void test_shift_in_place(void **state) {
     (void)state;
     llm_kv *kv = make(4, 8, 1);
@@ -456,6 +489,31 @@ static int32_t pages_missing(const model *m, int32_t s, int32_t n_keep, int32_t 
     return n;
 }
 
+/* A sequence, if there is a page for it, gets one of its own for its last tokens. */
+static void model_own_tail(model *m, int32_t s) {
+    uint32_t used_by[PAGES];
+    tdm_page_job copies[CELLS];
+    const bool has_free = free_pages(m->kv) > 0;
+    users(m, used_by);
+    const int32_t n = llm_kv_own_tail(m->kv, s, copies);
+    assert_true(n == 0 || has_free);
+    for (int32_t j = 0; j < n; j++) {
+        assert_true(used_by[copies[j].arg] & (1u << s) && used_by[copies[j].arg] != 1u << s);
+        assert_int_equal(used_by[copies[j].page], 0);
+        for (int32_t k = copies[j].first; k < copies[j].first + copies[j].count; k++) {
+            const int32_t to = copies[j].page * PAGE_LEN + k;
+            m->content[to] = m->content[copies[j].arg * PAGE_LEN + k];
+            m->pos[to] = m->pos[copies[j].arg * PAGE_LEN + k];
+        }
+    }
+    /* Then, or where the page was full or its own, all slots behind it are to be had. */
+    if (has_free && m->n_tok[s] > 0) {
+        const tdm_page_entry *last = llm_kv_entries(m->kv, s) + llm_kv_entry_count(m->kv, s) - 1;
+        assert_int_equal(llm_kv_room(m->kv, s) - (int64_t)free_pages(m->kv) * PAGE_LEN,
+                         PAGE_LEN - last->first - last->count);
+    }
+}
+
 static void model_shift(model *m, int32_t s, int32_t n_keep, int32_t n_discard) {
     uint32_t used_by[PAGES];
     tdm_page_job copies[CELLS], shifts[CELLS];
@@ -549,6 +607,7 @@ static void model_run(uint64_t seed, int64_t n_operation) {
             if (is_legal) {
                 memcpy(m->tokens[s], m->tokens[from], (size_t)n * sizeof **m->tokens);
                 m->n_tok[s] = n;
+                if (draw(m, 2)) model_own_tail(m, s);
             }
         } else {
             const int32_t n_keep = draw(m, m->n_tok[s] + 1);
@@ -649,17 +708,12 @@ static void test_gaps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gaps),
-        cmocka_unit_test(test_create),
-        cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_append),
-        cmocka_unit_test(test_truncate),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_shift_in_place),
-        cmocka_unit_test(test_shift_shared),
-        cmocka_unit_test(test_shift_into_freed),
-        cmocka_unit_test(test_shreds),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_gaps),          cmocka_unit_test(test_create),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_append),
+        cmocka_unit_test(test_truncate),      cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_own_tail),      cmocka_unit_test(test_shift_in_place),
+        cmocka_unit_test(test_shift_shared),  cmocka_unit_test(test_shift_into_freed),
+        cmocka_unit_test(test_shreds),        cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests_name("kv_cache", tests, NULL, NULL);
 }
