@@ -265,6 +265,7 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->state_mem);
     free(ctx->state_off);
     free(ctx->row_io);
+    free(ctx->ngram);
     free(ctx->cells);
     free(ctx->order);
     free(ctx->row_of);
@@ -611,12 +612,14 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
  * states to those of the context. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io inputs[2] = {{plan->step, ctx->step, size}}, outputs[3];
+    tdm_io inputs[3] = {{plan->step, ctx->step, size}}, outputs[3];
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
     for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(ctx, batch, i);
     if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
+    if (plan->ngram >= 0 && status == TDM_OK)
+        status = llm_ngram_fill(ctx, plan, n, &inputs[n_in++], err);
 
     /* A plan that gives logits of all tokens has a row per token. */
     bool row_of_token = plan->shape.n_out == plan->shape.n_tok;

@@ -49,8 +49,9 @@ typedef struct llm_plan {
     int32_t candidates;     /* tokens of the logits; -1 = none */
     int32_t hidden;         /* hidden states; -1 = none */
     int32_t hidden_in;      /* those that a layer reads that drafts; -1 = none */
-    int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer; of the
-                               slots: convolution and matrices */
+    int32_t ngram;          /* rows for runs of tokens; -1 = none */
+    int32_t *rows;          /* [LLM_ROW_KINDS * n_layer] of EXPORT and IMPORT; of the slots
+                               [LLM_RECURRENT_KINDS * n_layer] */
     uint64_t last_used;
 } llm_plan;
 
@@ -102,6 +103,8 @@ struct llm_context {
     int32_t n_hidden; /* tokens of the last batch that have one; 0 for a layer that drafts */
     float *hidden_io; /* [hidden_io_room] rows of a step, out of a plan or into it */
     int64_t hidden_io_room;
+    int32_t *ngram; /* [ngram_room] rows for runs of tokens, of a step */
+    int64_t ngram_room;
     int64_t n_row;      /* rows computed for the last batch */
     int32_t row_len;    /* of the last batch: n_candidate or n_vocab */
     int32_t n_logits;   /* its wanted tokens */
@@ -136,6 +139,10 @@ int32_t llm_window_return(const llm_context *ctx, int32_t seq, int32_t n_tok);
 void llm_window_mark(llm_context *ctx, int32_t seq, int32_t n_added, tdm_role role);
 /* Gives back the pages of tokens that are not kept. */
 void llm_window_trim(llm_context *ctx, int32_t seq);
+
+/* The rows for runs of tokens of the n tokens of a filled step, whose tokens it notes. */
+tdm_status llm_ngram_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
+                          tdm_error *err);
 /* Whether a shift is possible in the page table of the class, and leaves all that its layers
  * need. */
 bool llm_window_survives(const llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard);

@@ -38,14 +38,15 @@ static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int3
 /* A slot of each recurrent state as one row of its units, out of the device or into it. */
 static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     const int32_t n_layer = g->model->hparams.n_layer;
-    for (int32_t i = 0; i < 2 * n_layer; i++) {
-        const llm_state_kind kind = i % 2 == 0 ? LLM_RECURRENT_CONV : LLM_RECURRENT_MATRIX;
+    for (int32_t i = 0; i < LLM_RECURRENT_KINDS * n_layer; i++) {
+        const llm_state_kind kind = (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_RECURRENT_KINDS);
+        const int32_t layer = i / LLM_RECURRENT_KINDS;
         tdm_kv_desc desc;
         tdm_partition partition;
         int32_t kv;
         plan->rows[i] = -1;
-        if (!llm_state_desc(g->model, &g->cache->desc, kind, i / 2, &desc, &partition)) continue;
-        int32_t state = llm_graph_recurrent_state(g, i / 2, kind, &kv);
+        if (!llm_state_desc(g->model, &g->cache->desc, kind, layer, &desc, &partition)) continue;
+        int32_t state = llm_graph_recurrent_state(g, layer, kind, &kv);
         if (plan->kind == LLM_PLAN_SLOT_EXPORT) {
             plan->rows[i] = tdm_build_kv_export(g->b, g->step, state, kv, 1, NULL);
             tdm_build_output(g->b, plan->rows[i], "export.slot");
@@ -125,12 +126,13 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;
-    plan->candidates = plan->hidden = plan->hidden_in = -1;
+    plan->candidates = plan->hidden = plan->hidden_in = plan->ngram = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
         plan->candidates = g->tokens;
         plan->hidden = g->hidden;
         plan->hidden_in = g->hidden_in;
+        plan->ngram = g->ngram;
     } else {
         build_maintenance(g, plan);
     }

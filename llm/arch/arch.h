@@ -121,6 +121,7 @@ typedef struct llm_arch {
     /* Attention. */
     llm_mixer mixer;
     bool is_recurrent_beside;  /* attention and the recurrent mixer of a layer are added */
+    tdm_act delta_act;         /* of the gate of LLM_MIXER_DELTA; NONE = SILU */
     llm_mixer recurrent_mixer; /* of layers with a convolution's tensor; ATTENTION = none */
     tdm_rope_mode rope;
     bool has_no_rope;

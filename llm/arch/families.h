@@ -154,6 +154,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(qwen3next)                                                                                \
     ARCH(qwen35)                                                                                   \
     ARCH(qwen35moe)                                                                                \
+    ARCH(qwen4exp)                                                                                 \
     ARCH(lfm2)                                                                                     \
     ARCH(lfm2moe)                                                                                  \
     ARCH(mamba)                                                                                    \

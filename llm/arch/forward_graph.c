@@ -100,6 +100,12 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
     const bool is_conv = kind == LLM_RECURRENT_CONV;
     const int64_t n_matrix = (int64_t)r->n_head_v * r->k_len * r->v_len;
     int64_t n_ch = (int64_t)r->n_head_v * r->v_len;
+    if (kind == LLM_RECURRENT_NGRAM) {
+        *n_unit = 1;
+        *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_stream *
+               m->hparams.n_embd;
+        return m->specs[layer].has_ngram;
+    }
     if (r->kind == LLM_MIXER_ATTENTION) return false;
     const tdm_partition p = llm_recurrent_partition(m, layer);
     *n_unit = p.id != 0 ? p.n_unit : 1;
@@ -175,8 +181,9 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT,
     };
     *partition_out = llm_recurrent_partition(m, layer);
-    /* Every member reads the token before whole. */
-    if (m->specs[layer].recurrent.kind == LLM_MIXER_RWKV && kind == LLM_RECURRENT_CONV)
+    /* Every member reads the token before whole, and streams. */
+    if (kind == LLM_RECURRENT_NGRAM ||
+        (m->specs[layer].recurrent.kind == LLM_MIXER_RWKV && kind == LLM_RECURRENT_CONV))
         *partition_out = (tdm_partition){0};
     return true;
 }
@@ -190,7 +197,7 @@ bool llm_model_is_recurrent(const llm_model *m) {
 /* The state of a kind other than LLM_STATE_ROWS, created on first use. */
 static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                            int32_t *kv_out) {
-    static const char *const names[LLM_STATE_KINDS] = {"kv", "index", "conv", "matrix"};
+    static const char *const names[LLM_STATE_KINDS] = {"kv", "index", "conv", "matrix", "ngram"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;

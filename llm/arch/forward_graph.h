@@ -34,8 +34,12 @@ typedef enum llm_state_kind {
     LLM_STATE_INDEX,      /* keys of the index of sparse attention, in the same pages */
     LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */
     LLM_RECURRENT_MATRIX, /* matrices of heads, in slots */
+    LLM_RECURRENT_NGRAM,  /* inputs of the convolution of block/ngram.c, in slots */
     LLM_STATE_KINDS
 } llm_state_kind;
+
+/* The kinds that are in slots. */
+enum { LLM_RECURRENT_KINDS = LLM_STATE_KINDS - LLM_RECURRENT_CONV };
 
 /* Classes of caches: each has pages and page tables of its own (tandem/step.h). */
 enum {
@@ -106,6 +110,7 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
+    int32_t ngram;  /* input i32: the rows of llm_ngram of each token; -1 = none */
     int32_t select; /* what the last index has selected; -1 = no layer had one */
     /* Set by the forward graph; -1 = none. */
     int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */

@@ -22,6 +22,34 @@
 /* Most beginnings of a stream (llm_hparams.n_depth_layer): blocks read all of them. */
 #define LLM_MAX_DEPTH 64
 
+#define LLM_MAX_NGRAM      8
+#define LLM_MAX_NGRAM_ROWS 64
+
+/* Rows of a table for a token and those before it (block/ngram.c). Runs of 2 .. n_gram tokens have
+ * n_head rows each: (t_0 factor_0 xor t_1 factor_1 ..) mod size + first, with 64 bits, t_0 the token
+ * itself and t_1 the one before. From the beginning of a sequence or an end of text on tokens count
+ * as `eos`. */
+typedef struct llm_ngram {
+    int32_t n_gram; /* 2 .. LLM_MAX_NGRAM; 0 = the model has no such rows */
+    int32_t n_head;
+    int32_t len;    /* elements of a row */
+    int32_t n_row;  /* rows of the table */
+    int32_t n_conv; /* tokens that the convolution reads, each n_gram before the next */
+    int32_t eos;
+    uint64_t factor[LLM_MAX_NGRAM];
+    int32_t first[LLM_MAX_NGRAM_ROWS], size[LLM_MAX_NGRAM_ROWS]; /* of each row of a token */
+} llm_ngram;
+
+/* Rows that a token has. */
+static inline int32_t llm_ngram_row_count(const llm_ngram *n) {
+    return n->n_gram > 0 ? (n->n_gram - 1) * n->n_head : 0;
+}
+
+/* Tokens from the oldest to the newest that the convolution reads. */
+static inline int32_t llm_ngram_span(const llm_ngram *n) {
+    return n->n_gram > 0 ? (n->n_conv - 1) * n->n_gram + 1 : 0;
+}
+
 struct llm_arch; /* arch.h */
 
 typedef enum llm_rope_scaling {
@@ -105,6 +133,8 @@ typedef struct llm_hparams {
         n_depth_layer; /* LLM_STREAM_DEPTH: layers from one beginning of the stream to the next */
     int32_t n_stream;  /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
+    int32_t n_stream_rank; /* LLM_STREAM_HYPER: of its matrices; 0 = they have another form */
+    llm_ngram ngram;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
     llm_rope_scaling rope_scaling;

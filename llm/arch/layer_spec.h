@@ -93,6 +93,7 @@ typedef struct llm_layer_spec {
     llm_index_kind index;  /* NONE where hparams.n_index_head is 0 */
     int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
                               has its own */
+    bool has_ngram;        /* rows for runs of tokens count before the mixer: block/ngram.c */
     llm_xielu xielu;       /* of a dense block without a gate; alpha_p 0 = the architecture's */
     int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;

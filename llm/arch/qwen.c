@@ -114,3 +114,93 @@ const llm_arch llm_arch_qwen35moe = {
     GATED_DELTA,
     .layer = tiled_layer,
 };
+
+/* ---- The same with several streams, and rows for runs of tokens ---- */
+
+/* Element i of an array of whole numbers of the file; -1 where it has none. */
+static int64_t array_at(const llm_key_reader *r, const char *suffix, uint64_t i) {
+    char name[96];
+    llm_key_name(r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
+    if (key == NULL || key->type != LLM_GGUF_ARRAY || i >= key->array.n ||
+        key->array.type == LLM_GGUF_F32 || key->array.type == LLM_GGUF_F64 ||
+        key->array.type == LLM_GGUF_STRING || key->array.type == LLM_GGUF_ARRAY)
+        return -1;
+    return llm_gguf_array_i64(&key->array, i);
+}
+
+/* The rows of a token lie within the table. */
+static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
+    const llm_gguf_tensor *table = llm_role_tensor(r->gguf, LLM_ROLE_NGRAM_EMBD, -1);
+    const int64_t n_row = table != NULL && table->ne[1] <= INT32_MAX ? table->ne[1] : 0;
+    for (int32_t i = 0; i < g->n_gram; i++)
+        g->factor[i] = (uint64_t)array_at(r, "ple.layer_multipliers", (uint64_t)i);
+    for (int32_t i = 0; i < llm_ngram_row_count(g) && r->status == TDM_OK; i++) {
+        const int64_t first = array_at(r, "ple.head_offsets", (uint64_t)i);
+        const int64_t size = array_at(r, "ple.head_vocab_sizes", (uint64_t)i);
+        if (first < 0 || size < 1 || first > n_row || size > n_row - first)
+            r->status =
+                tdm_fail(r->err, TDM_DATA_LOSS,
+                         "%s: keys '%s.ple.head_offsets' and 'ple.head_vocab_sizes' give no "
+                         "rows %d of tensor 'per_layer_token_embd.weight', which has %lld",
+                         llm_gguf_name(r->gguf), r->arch, i, (long long)n_row);
+        g->first[i] = (int32_t)first;
+        g->size[i] = (int32_t)size;
+    }
+    g->n_row = (int32_t)n_row;
+}
+
+static void ngram_read(llm_key_reader *r, llm_hparams *h) {
+    llm_ngram *g = &h->ngram;
+    if (array_at(r, "ple.layers", 0) < 0) return;
+    llm_key_int(r, "ple.ngram_size", LLM_GGUF_REQUIRED, 2, LLM_MAX_NGRAM, &g->n_gram);
+    llm_key_int(r, "ple.heads_per_ngram", LLM_GGUF_REQUIRED, 1,
+                LLM_MAX_NGRAM_ROWS / (g->n_gram > 1 ? g->n_gram - 1 : 1), &g->n_head);
+    llm_key_int(r, "ple.conv_kernel", LLM_GGUF_REQUIRED, 2, 64, &g->n_conv);
+    llm_key_int(r, "ple.eos_token_id", LLM_GGUF_REQUIRED, 0, LLM_MAX_VOCAB, &g->eos);
+    llm_key_int(r, "embedding_length_per_layer_input", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                &g->len);
+    if (r->status == TDM_OK) ngram_rows_read(r, g);
+    if (r->status == TDM_OK && (int64_t)g->len * llm_ngram_row_count(g) != h->n_embd)
+        r->status =
+            tdm_fail(r->err, TDM_DATA_LOSS,
+                     "%s: keys '%s.ple.*' give a token %d rows of %d, expected rows of %d "
+                     "together",
+                     llm_gguf_name(r->gguf), r->arch, llm_ngram_row_count(g), g->len, h->n_embd);
+}
+
+static void qwen4exp_read(llm_key_reader *r, llm_hparams *h) {
+    llm_key_int(r, "hyper_connection.count", LLM_GGUF_REQUIRED, 2, LLM_MAX_STREAMS, &h->n_stream);
+    llm_key_int(r, "hyper_connection.low_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                &h->n_stream_rank);
+    ngram_read(r, h);
+}
+
+static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                           llm_layer_spec *spec) {
+    tiled_layer(gguf, h, layer, spec);
+    spec->has_ngram = h->ngram.n_gram > 0 && llm_layer_has(gguf, LLM_ROLE_NGRAM_KEY, layer);
+}
+
+/* Attention selects blocks of tokens by an index: all of them up to n_select, and longer contexts are
+ * refused (hparams.h). The index, and biases in a file, do not count. */
+const llm_arch llm_arch_qwen4exp = {
+    .name = "qwen4exp",
+    .families = "Qwen 4 (experimental)",
+    .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_ATTN_SCALE |
+            LLM_KEY_SELECT,
+    LLM_HEAD_NORMS,
+    .stream = LLM_STREAM_HYPER,
+    .has_no_norm_out = true,
+    .rope = TDM_ROPE_HALVES,
+    .gate = LLM_GATE_QUERY,
+    .recurrent_mixer = LLM_MIXER_DELTA,
+    .delta_act = TDM_ACT_SIGMOID,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .has_shared_gate = true,
+    .read = qwen4exp_read,
+    .layer = qwen4exp_layer,
+    .harmless = " indexer.q_proj.weight indexer.k_proj.weight indexer.q_norm.weight "
+                "indexer.k_norm.weight attn_q.bias attn_k.bias attn_v.bias ple_conv1d.weight ",
+};

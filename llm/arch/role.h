@@ -34,6 +34,10 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_HEAD,  /* block/hyper.c: of the sum that the output head reads */
     LLM_ROLE_HYPER_HEAD_BASE,
     LLM_ROLE_HYPER_HEAD_SCALE,
+    LLM_ROLE_STREAMS_HEAD_NORM, /* the same with matrices of low rank */
+    LLM_ROLE_STREAMS_HEAD_DOWN,
+    LLM_ROLE_STREAMS_HEAD_UP,
+    LLM_ROLE_NGRAM_EMBD,     /* rows for runs of tokens: block/ngram.c */
     LLM_ROLE_DEPTH_HEAD,     /* block/depth.c: scores of what the output head reads */
     LLM_ROLE_PER_LAYER_EMBD, /* per-layer embeddings: block/per_layer.c */
     LLM_ROLE_PER_LAYER_MODEL_PROJ,
@@ -212,6 +216,21 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_CHANNEL,
     LLM_ROLE_HYPER_CHANNEL_BASE,
     LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_STREAMS_MIXER_NORM, /* the same with matrices of low rank: of the sums before a block */
+    LLM_ROLE_STREAMS_MIXER_DOWN,
+    LLM_ROLE_STREAMS_MIXER_UP,
+    LLM_ROLE_STREAMS_MIXER_WRITE, /* and behind it */
+    LLM_ROLE_STREAMS_CHANNEL_NORM,
+    LLM_ROLE_STREAMS_CHANNEL_DOWN,
+    LLM_ROLE_STREAMS_CHANNEL_UP,
+    LLM_ROLE_STREAMS_CHANNEL_WRITE,
+    LLM_ROLE_NGRAM_KEY, /* block/ngram.c */
+    LLM_ROLE_NGRAM_VALUE,
+    LLM_ROLE_NGRAM_KEY_NORM,
+    LLM_ROLE_NGRAM_QUERY_NORM,
+    LLM_ROLE_NGRAM_CONV_NORM,
+    LLM_ROLE_NGRAM_CONV,  /* made of the file's, with the tokens between */
+    LLM_ROLE_NGRAM_SUM,   /* made: adds the elements of a row up */
     LLM_ROLE_DEPTH_MIXER, /* block/depth.c: scores of what a block reads */
     LLM_ROLE_DEPTH_CHANNEL,
     LLM_ROLE_ATTN_SUB_NORM, /* of llm_arch.has_sub_norms */
@@ -301,6 +320,10 @@ typedef enum llm_dim {
     LLM_DIM_STREAMS_SQUARED,
     LLM_DIM_OTHER_STREAMS,
     LLM_DIM_LAUREL,
+    LLM_DIM_STREAMS_RANK, /* of streams with matrices of low rank */
+    LLM_DIM_NGRAM_LEN,    /* elements of a row for a run of tokens */
+    LLM_DIM_NGRAM_ROWS,
+    LLM_DIM_NGRAM_CONV, /* tokens that its convolution spans */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */

@@ -83,6 +83,11 @@ int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_
 void llm_declare_hyper(llm_declarer *d);
 int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
+/* The streams x [n_embd, n_stream, n_tok] of a layer with what it adds for runs of tokens. Declares
+ * the table of the model where the declarer is in no layer. */
+void llm_declare_ngram(llm_declarer *d);
+int32_t llm_build_ngram(llm_graph_builder *g, int32_t layer, int32_t x, int64_t n_tok);
+
 /* Layers whose blocks read a mix of the stream now and at earlier layers. As above. */
 void llm_declare_depth(llm_declarer *d);
 int32_t llm_build_depth(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);

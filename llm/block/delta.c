@@ -5,7 +5,7 @@
  *   q, k, v = silu(conv(Wqkv x))                    a short convolution over the tokens
  *   beta = sigmoid(Wb x),  g = a * softplus(Wa x + dt)        a number for each head of v
  *   o = scan(l2(q), l2(k), v, g, beta) / sqrt(k_len)
- *   y = Wo (norm(o) * silu(Wz x))
+ *   y = Wo (norm(o) * silu(Wz x))                   or with another activation
  */
 #include <math.h>
 
@@ -110,6 +110,7 @@ int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     o = tdm_build_reshape(g->b, o, (int64_t)r->v_len * r->n_head_v, in->n_tok, 1, 1);
     int32_t gate =
         llm_build_project(g, layer, LLM_ROLE_DELTA_GATE, LLM_ROLE_NONE, in->x, "delta_gate");
-    o = tdm_build_glu(g->b, gate, o, TDM_ACT_SILU);
+    const tdm_act act = g->model->arch->delta_act;
+    o = tdm_build_glu(g->b, gate, o, act != TDM_ACT_NONE ? act : TDM_ACT_SILU);
     return llm_build_project(g, layer, LLM_ROLE_DELTA_OUT, LLM_ROLE_NONE, o, "delta_out");
 }

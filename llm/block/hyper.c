@@ -8,7 +8,11 @@
  *   y = block(n(sum_i (sigmoid(s p_i + b_i) + eps) x_i))
  *   x_i += (m sigmoid(t q_i + c_i) + eps) y
  *
- * The head of the model reads such a sum, too.
+ * The head of the model reads such a sum, too. With matrices of low rank, and no norm of the block:
+ *
+ *   h_i = norm(x_i)
+ *   y = block(mean_i (sigmoid(Wup silu(Wdown [h_1 .. h_n] / n))_i h_i))
+ *   x_i += 2 sigmoid((Wwrite [h_1 .. h_n])_i / n) y
  */
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
@@ -16,16 +20,33 @@
 /* The weights of a sum: matrix, base and scale. */
 typedef struct hyper_roles {
     llm_role matrix, base, scale;
+    llm_role norm, down, up, write; /* of low rank */
 } hyper_roles;
 
-static const hyper_roles mixer_roles = {LLM_ROLE_HYPER_MIXER, LLM_ROLE_HYPER_MIXER_BASE,
-                                        LLM_ROLE_HYPER_MIXER_SCALE};
-static const hyper_roles channel_roles = {LLM_ROLE_HYPER_CHANNEL, LLM_ROLE_HYPER_CHANNEL_BASE,
-                                          LLM_ROLE_HYPER_CHANNEL_SCALE};
-static const hyper_roles head_roles = {LLM_ROLE_HYPER_HEAD, LLM_ROLE_HYPER_HEAD_BASE,
-                                       LLM_ROLE_HYPER_HEAD_SCALE};
+static const hyper_roles mixer_roles = {LLM_ROLE_HYPER_MIXER,        LLM_ROLE_HYPER_MIXER_BASE,
+                                        LLM_ROLE_HYPER_MIXER_SCALE,  LLM_ROLE_STREAMS_MIXER_NORM,
+                                        LLM_ROLE_STREAMS_MIXER_DOWN, LLM_ROLE_STREAMS_MIXER_UP,
+                                        LLM_ROLE_STREAMS_MIXER_WRITE};
+static const hyper_roles channel_roles = {
+    LLM_ROLE_HYPER_CHANNEL,        LLM_ROLE_HYPER_CHANNEL_BASE,   LLM_ROLE_HYPER_CHANNEL_SCALE,
+    LLM_ROLE_STREAMS_CHANNEL_NORM, LLM_ROLE_STREAMS_CHANNEL_DOWN, LLM_ROLE_STREAMS_CHANNEL_UP,
+    LLM_ROLE_STREAMS_CHANNEL_WRITE};
+static const hyper_roles head_roles = {LLM_ROLE_HYPER_HEAD,
+                                       LLM_ROLE_HYPER_HEAD_BASE,
+                                       LLM_ROLE_HYPER_HEAD_SCALE,
+                                       LLM_ROLE_STREAMS_HEAD_NORM,
+                                       LLM_ROLE_STREAMS_HEAD_DOWN,
+                                       LLM_ROLE_STREAMS_HEAD_UP,
+                                       LLM_ROLE_NONE};
 
 static void roles_declare(llm_declarer *d, const hyper_roles *roles) {
+    if (d->model->hparams.n_stream_rank > 0) {
+        llm_declare(d, roles->norm, true);
+        llm_declare(d, roles->down, true);
+        llm_declare(d, roles->up, true);
+        llm_declare(d, roles->write, true);
+        return;
+    }
     llm_declare(d, roles->matrix, true);
     llm_declare(d, roles->base, true);
     llm_declare(d, roles->scale, true);
@@ -34,8 +55,10 @@ static void roles_declare(llm_declarer *d, const hyper_roles *roles) {
 void llm_declare_hyper(llm_declarer *d) {
     if (d->layer < 0) {
         roles_declare(d, &head_roles);
+        if (d->model->hparams.ngram.n_gram > 0) llm_declare_ngram(d);
         return;
     }
+    if (d->model->specs[d->layer].has_ngram) llm_declare_ngram(d);
     roles_declare(d, &mixer_roles);
     roles_declare(d, &channel_roles);
 }
@@ -80,10 +103,10 @@ static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const hyper_role
     return tdm_build_matmul(g->b, weight_of(g, layer, roles->matrix), flat);
 }
 
-/* The sum of the streams x times their factors, [n_embd, n_tok]. */
-static int32_t build_sum(llm_graph_builder *g, int32_t x, int32_t factor, int64_t n_tok) {
+/* The sum of streams, [n_embd, n_tok]. */
+static int32_t build_sum(llm_graph_builder *g, int32_t each, int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
-    int32_t each = tdm_build_mul(g->b, x, factor), sum = -1;
+    int32_t sum = -1;
     for (int64_t i = 0; i < h->n_stream; i++) {
         const int64_t offset[TDM_MAX_DIMS] = {0, i, 0, 0};
         const int64_t ne[TDM_MAX_DIMS] = {h->n_embd, 1, n_tok, 1};
@@ -91,6 +114,43 @@ static int32_t build_sum(llm_graph_builder *g, int32_t x, int32_t factor, int64_
         sum = i == 0 ? one : tdm_build_add(g->b, sum, one);
     }
     return tdm_build_reshape(g->b, sum, h->n_embd, n_tok, 1, 1);
+}
+
+/* What a block or the head reads of the streams x, [n_embd, n_tok]; *mix_out: what the factors of its
+ * result follow from. */
+static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
+                          int64_t n_tok, int32_t *mix_out) {
+    const llm_hparams *h = &g->model->hparams;
+    const float part = 1.0f / (float)h->n_stream;
+    if (h->n_stream_rank == 0) {
+        *mix_out = build_mixes(g, layer, roles, x, n_tok);
+        const int32_t factor = build_factors(g, layer, roles, *mix_out, 0, 1);
+        return build_sum(g, tdm_build_mul(g->b, x, factor), n_tok);
+    }
+    x = tdm_build_rms_norm(g->b, x, -1, h->norm_eps);
+    x = flat_of(g, tdm_build_mul(g->b, x, weight_of(g, layer, roles->norm)), n_tok);
+    *mix_out = x;
+    int32_t low = llm_build_project(g, layer, roles->down, LLM_ROLE_NONE, x, "streams_low");
+    low = tdm_build_act(g->b, tdm_build_scale(g->b, low, part, 0), TDM_ACT_SILU);
+    int32_t gate = llm_build_project(g, layer, roles->up, LLM_ROLE_NONE, low, "streams_gate");
+    x = streams_of(g, tdm_build_glu(g->b, gate, x, TDM_ACT_SIGMOID), n_tok);
+    return tdm_build_scale(g->b, build_sum(g, x, n_tok), part, 0);
+}
+
+/* The factors of a block's result for each stream, [1, n_stream, n_tok]. */
+static int32_t build_write(llm_graph_builder *g, int32_t layer, const hyper_roles *roles,
+                           int32_t mix, int64_t n_tok) {
+    const llm_hparams *h = &g->model->hparams;
+    if (h->n_stream_rank == 0) return build_factors(g, layer, roles, mix, 1, h->stream_magnitude);
+    int32_t f = llm_build_project(g, layer, roles->write, LLM_ROLE_NONE, mix, "streams_write");
+    f = tdm_build_scale(g->b, f, 1.0f / (float)h->n_stream, 0);
+    f = tdm_build_scale(g->b, tdm_build_act(g->b, f, TDM_ACT_SIGMOID), 2, 0);
+    return tdm_build_reshape(g->b, f, 1, h->n_stream, n_tok, 1);
+}
+
+/* With the norm of a block, of those that have one. */
+static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
 }
 
 /* The streams x plus y [n_embd, n_tok] times their factors. */
@@ -108,27 +168,23 @@ static int32_t build_spread(llm_graph_builder *g, int32_t x, int32_t y, int32_t 
 static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
                            int32_t x, int64_t *n_tok) {
     const llm_layer_spec *s = &g->model->specs[layer];
-    const float magnitude = g->model->hparams.stream_magnitude;
+    int32_t mix;
     llm_mixer_input in = {-1, input->pos, *n_tok, llm_layer_is_needed(g, input->shape, layer)};
-    int32_t mix = build_mixes(g, layer, &mixer_roles, x, *n_tok);
-    int32_t factor = build_factors(g, layer, &mixer_roles, mix, 0, 1);
-    in.x = build_sum(g, x, factor, *n_tok);
-    in.x = llm_build_norm(g, layer, s->norm_mixer, g->model->hparams.norm, in.x);
+    if (s->has_ngram) x = llm_build_ngram(g, layer, x, *n_tok);
+    in.x = build_read(g, layer, &mixer_roles, x, *n_tok, &mix);
+    in.x = norm_if(g, layer, s->norm_mixer, in.x);
     int32_t y = llm_build_mixer(g, layer, &in);
     if (y < 0) return -1;
-    x = build_spread(g, x, y, build_factors(g, layer, &mixer_roles, mix, 1, magnitude), *n_tok);
+    x = build_spread(g, x, y, build_write(g, layer, &mixer_roles, mix, *n_tok), *n_tok);
     if (llm_layer_is_short(g, input->shape, layer)) {
         x = llm_build_out_rows(g, flat_of(g, x, *n_tok));
         *n_tok = input->shape->n_out;
         x = streams_of(g, x, *n_tok);
         tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
     }
-    mix = build_mixes(g, layer, &channel_roles, x, *n_tok);
-    y = build_sum(g, x, build_factors(g, layer, &channel_roles, mix, 0, 1), *n_tok);
-    y = llm_build_norm(g, layer, s->norm_channel, g->model->hparams.norm, y);
-    y = llm_build_channel(g, layer, y);
-    factor = build_factors(g, layer, &channel_roles, mix, 1, magnitude);
-    return build_spread(g, x, y, factor, *n_tok);
+    y = build_read(g, layer, &channel_roles, x, *n_tok, &mix);
+    y = llm_build_channel(g, layer, norm_if(g, layer, s->norm_channel, y));
+    return build_spread(g, x, y, build_write(g, layer, &channel_roles, mix, *n_tok), *n_tok);
 }
 
 int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd) {
@@ -142,6 +198,6 @@ int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t
         if (x < 0) return -1;
         tdm_build_name(g->b, x, "out", layer);
     }
-    int32_t mix = build_mixes(g, -1, &head_roles, x, n_tok);
-    return build_sum(g, x, build_factors(g, -1, &head_roles, mix, 0, 1), n_tok);
+    int32_t mix;
+    return build_read(g, -1, &head_roles, x, n_tok, &mix);
 }

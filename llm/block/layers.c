@@ -351,7 +351,12 @@ static int32_t build_streams(llm_graph_builder *g, const llm_layer_input *in, in
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
     const int32_t first = g->model->hparams.layer_first;
-    g->tokens = g->hidden = g->hidden_in = g->select = -1;
+    const llm_ngram *ngram = &g->model->hparams.ngram;
+    g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = -1;
+    if (ngram->n_gram > 0) {
+        const int64_t ne[] = {(int64_t)llm_ngram_row_count(ngram) * shape->n_tok, 1, 1, 1};
+        g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_I32, ne);
+    }
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
     int32_t rows = -1;
