@@ -114,7 +114,7 @@ static int32_t partition_base_take(const llm_hparams *h) {
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
     m->weights = calloc(2 * (size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
-    m->parts = calloc(3 * n_layer, sizeof *m->parts);
+    m->parts = calloc(LLM_MAX_PARTS * n_layer, sizeof *m->parts);
     m->layer = malloc(n_layer * sizeof *m->layer);
     m->specs = calloc(n_layer, sizeof *m->specs);
     if (m->weights == NULL || m->parts == NULL || m->layer == NULL || m->specs == NULL)

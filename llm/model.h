@@ -38,6 +38,9 @@ typedef struct llm_weight {
     uint64_t size;           /* bytes as kept there */
 } llm_weight;
 
+/* Most parts and made tensors of a layer: the halves of its experts, and two made ones. */
+enum { LLM_MAX_PARTS = 4 };
+
 struct llm_model {
     char *path;
     /* Of a layer that drafts tokens: the model that it drafts for, whose file, vocabulary and
@@ -52,7 +55,8 @@ struct llm_model {
     llm_weight *weights;
     int32_t n_weight;
     int32_t n_own; /* the first so many are the model's own, the others those of the lender */
-    llm_gguf_tensor *parts; /* [3 * n_layer] parts of tensors of the file, and made ones */
+    llm_gguf_tensor
+        *parts; /* [LLM_MAX_PARTS * n_layer] parts of tensors of the file, and made ones */
     int32_t n_part;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
     int32_t (*layer)[LLM_ROLE_COUNT_];      /* [n_layer] role -> weight, -1 = absent */

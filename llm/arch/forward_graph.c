@@ -176,8 +176,7 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
         .head_dim_v = (int32_t)(len < INT32_MAX ? len : INT32_MAX),
         .n_head_kv = n_unit,
         .page_len = 1,
-        .rope_offset =
-            kind == LLM_RECURRENT_MATRIX ? (int32_t)m->specs[layer].recurrent.k_len : 0,
+        .rope_offset = kind == LLM_RECURRENT_MATRIX ? (int32_t)m->specs[layer].recurrent.k_len : 0,
         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT,
     };
     *partition_out = llm_recurrent_partition(m, layer);

@@ -31,6 +31,7 @@
  * as `eos`. */
 typedef struct llm_ngram {
     int32_t n_gram; /* 2 .. LLM_MAX_NGRAM; 0 = the model has no such rows */
+    int32_t layer;  /* that reads them */
     int32_t n_head;
     int32_t len;    /* elements of a row */
     int32_t n_row;  /* rows of the table */

@@ -152,7 +152,15 @@ static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
 
 static void ngram_read(llm_key_reader *r, llm_hparams *h) {
     llm_ngram *g = &h->ngram;
-    if (array_at(r, "ple.layers", 0) < 0) return;
+    const int64_t layer = array_at(r, "ple.layers", 0);
+    if (layer < 0) return;
+    if (layer >= h->n_layer || array_at(r, "ple.layers", 1) >= 0) {
+        r->status =
+            tdm_fail(r->err, TDM_UNSUPPORTED, "%s: key '%s.ple.layers' must name one layer of %d",
+                     llm_gguf_name(r->gguf), r->arch, h->n_layer);
+        return;
+    }
+    g->layer = (int32_t)layer;
     llm_key_int(r, "ple.ngram_size", LLM_GGUF_REQUIRED, 2, LLM_MAX_NGRAM, &g->n_gram);
     llm_key_int(r, "ple.heads_per_ngram", LLM_GGUF_REQUIRED, 1,
                 LLM_MAX_NGRAM_ROWS / (g->n_gram > 1 ? g->n_gram - 1 : 1), &g->n_head);
@@ -179,7 +187,7 @@ static void qwen4exp_read(llm_key_reader *r, llm_hparams *h) {
 static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                            llm_layer_spec *spec) {
     tiled_layer(gguf, h, layer, spec);
-    spec->has_ngram = h->ngram.n_gram > 0 && llm_layer_has(gguf, LLM_ROLE_NGRAM_KEY, layer);
+    spec->has_ngram = h->ngram.n_gram > 0 && layer == h->ngram.layer;
 }
 
 /* Attention selects blocks of tokens by an index: all of them up to n_select, and longer contexts are

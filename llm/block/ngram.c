@@ -52,6 +52,13 @@ void llm_declare_ngram(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_NGRAM_EMBD, true);
         return;
     }
+    /* The context of such a model has slots, and notes the tokens that rows follow from. */
+    if (d->status == TDM_OK && d->model->specs[d->layer].recurrent.kind == LLM_MIXER_ATTENTION)
+        d->status =
+            tdm_fail(d->err, TDM_UNSUPPORTED,
+                     "%s: layer %d reads rows for runs of tokens (key '%s.ple.layers'), but "
+                     "has attention; such models are not supported",
+                     llm_gguf_name(d->model->gguf), d->layer, d->model->hparams.arch);
     llm_declare(d, LLM_ROLE_NGRAM_KEY, true);
     llm_declare(d, LLM_ROLE_NGRAM_VALUE, true);
     llm_declare(d, LLM_ROLE_NGRAM_KEY_NORM, true);
