@@ -101,9 +101,8 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
     const int64_t n_matrix = (int64_t)r->n_head_v * r->k_len * r->v_len;
     int64_t n_ch = (int64_t)r->n_head_v * r->v_len;
     if (kind == LLM_RECURRENT_NGRAM) {
-        *n_unit = 1;
-        *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_stream *
-               m->hparams.n_embd;
+        *n_unit = m->hparams.n_stream;
+        *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_embd;
         return m->specs[layer].has_ngram;
     }
     if (r->kind == LLM_MIXER_ATTENTION) return false;

@@ -117,32 +117,38 @@ const llm_arch llm_arch_qwen35moe = {
 
 /* ---- The same with several streams, and rows for runs of tokens ---- */
 
-/* Element i of an array of whole numbers of the file; -1 where it has none. */
-static int64_t array_at(const llm_key_reader *r, const char *suffix, uint64_t i) {
+/* Element i of an array of whole numbers of the file; `missing` where it has none. */
+static int64_t array_at(const llm_key_reader *r, const char *suffix, int32_t i, int64_t missing) {
     char name[96];
     llm_key_name(r, suffix, name);
     const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
-    if (key == NULL || key->type != LLM_GGUF_ARRAY || i >= key->array.n ||
+    if (key == NULL || key->type != LLM_GGUF_ARRAY || (uint64_t)i >= key->array.n ||
         key->array.type == LLM_GGUF_F32 || key->array.type == LLM_GGUF_F64 ||
         key->array.type == LLM_GGUF_STRING || key->array.type == LLM_GGUF_ARRAY)
-        return -1;
-    return llm_gguf_array_i64(&key->array, i);
+        return missing;
+    return llm_gguf_array_i64(&key->array, (uint64_t)i);
 }
 
 /* The rows of a token lie within the table. */
 static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
     const llm_gguf_tensor *table = llm_role_tensor(r->gguf, LLM_ROLE_NGRAM_EMBD, -1);
     const int64_t n_row = table != NULL && table->ne[1] <= INT32_MAX ? table->ne[1] : 0;
-    for (int32_t i = 0; i < g->n_gram; i++)
-        g->factor[i] = (uint64_t)array_at(r, "ple.layer_multipliers", (uint64_t)i);
+    for (int32_t i = 0; i < g->n_gram && r->status == TDM_OK; i++) {
+        g->factor[i] = (uint64_t)array_at(r, "ple.layer_multipliers", i, 0);
+        if (g->factor[i] == 0)
+            r->status =
+                tdm_fail(r->err, TDM_DATA_LOSS,
+                         "%s: key '%s.ple.layer_multipliers' has no element %d other than 0",
+                         llm_gguf_name(r->gguf), r->arch, i);
+    }
     for (int32_t i = 0; i < llm_ngram_row_count(g) && r->status == TDM_OK; i++) {
-        const int64_t first = array_at(r, "ple.head_offsets", (uint64_t)i);
-        const int64_t size = array_at(r, "ple.head_vocab_sizes", (uint64_t)i);
+        const int64_t first = array_at(r, "ple.head_offsets", i, -1);
+        const int64_t size = array_at(r, "ple.head_vocab_sizes", i, -1);
         if (first < 0 || size < 1 || first > n_row || size > n_row - first)
             r->status =
                 tdm_fail(r->err, TDM_DATA_LOSS,
                          "%s: keys '%s.ple.head_offsets' and 'ple.head_vocab_sizes' give no "
-                         "rows %d of tensor 'per_layer_token_embd.weight', which has %lld",
+                         "row %d of tensor 'per_layer_token_embd.weight', which has %lld",
                          llm_gguf_name(r->gguf), r->arch, i, (long long)n_row);
         g->first[i] = (int32_t)first;
         g->size[i] = (int32_t)size;
@@ -152,9 +158,9 @@ static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
 
 static void ngram_read(llm_key_reader *r, llm_hparams *h) {
     llm_ngram *g = &h->ngram;
-    const int64_t layer = array_at(r, "ple.layers", 0);
+    const int64_t layer = array_at(r, "ple.layers", 0, -1);
     if (layer < 0) return;
-    if (layer >= h->n_layer || array_at(r, "ple.layers", 1) >= 0) {
+    if (layer >= h->n_layer || array_at(r, "ple.layers", 1, -1) >= 0) {
         r->status =
             tdm_fail(r->err, TDM_UNSUPPORTED, "%s: key '%s.ple.layers' must name one layer of %d",
                      llm_gguf_name(r->gguf), r->arch, h->n_layer);

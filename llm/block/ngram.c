@@ -92,7 +92,7 @@ int32_t llm_build_ngram(llm_graph_builder *g, int32_t layer, int32_t x, int64_t 
     const llm_hparams *h = &g->model->hparams;
     const int64_t n = h->n_stream, n_embd = h->n_embd, n_ch = n * n_embd;
     const int64_t ne[TDM_MAX_DIMS] = {n_embd, n, n_tok, 1};
-    tdm_conv_params p = {.n_segment = 1, .unit_len = {(int32_t)n_ch}};
+    tdm_conv_params p = {.n_segment = 1, .unit_len = {h->n_embd}}; /* a unit is a stream */
     int32_t table = llm_graph_weight(g, g->model->global[LLM_ROLE_NGRAM_EMBD]);
     int32_t e = tdm_build_get_rows(g->b, table, g->ngram, 0);
     e = tdm_build_reshape(g->b, e, n_embd, n_tok, 1, 1);
