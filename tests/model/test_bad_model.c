@@ -13,7 +13,8 @@
 #include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
 
-static const char *good_path, *tied_path, *latent_path, *mixed_path, *recurrent_path, *bad_path;
+static const char *good_path, *tied_path, *latent_path, *mixed_path, *recurrent_path, *fixture_path,
+    *bad_path;
 
 static void fixture_write(const char *name, const char *path) {
     char head_path[96];
@@ -52,6 +53,7 @@ static int begin(void **state) {
     fixture_write("afmoe-moe", mixed_path);
     recurrent_path = rig_file("recurrent.gguf");
     fixture_write("qwen35-dense", recurrent_path);
+    fixture_path = rig_file("fixture.gguf");
     return 0;
 }
 
@@ -107,6 +109,7 @@ typedef struct edit {
     bool is_latent;       /* likewise: a DeepSeek-2 of two layers, one dense */
     bool is_mixed;        /* likewise: an AFMoE of two layers, one dense, one with a window */
     bool is_recurrent;    /* likewise: a Qwen 3.5 */
+    const char *fixture;  /* likewise: a fixture of tests/model/archs, in fixture_path */
 } edit;
 
 static void tensor_write(llm_gguf_writer *w, int64_t n_float) {
@@ -166,11 +169,12 @@ static void edit_copy(const edit *e, const char *from, const char *to) {
 /* The bad file: the good one with one change. */
 static void edit_write(const edit *e) {
     edit_copy(e,
-              e->is_tied        ? tied_path
-              : e->is_latent    ? latent_path
-              : e->is_mixed     ? mixed_path
-              : e->is_recurrent ? recurrent_path
-                                : good_path,
+              e->is_tied           ? tied_path
+              : e->is_latent       ? latent_path
+              : e->is_mixed        ? mixed_path
+              : e->is_recurrent    ? recurrent_path
+              : e->fixture != NULL ? fixture_path
+                                   : good_path,
               bad_path);
 }
 
@@ -363,6 +367,46 @@ static const edit recurrent_edits[] = {
     {TENSOR_DROP, "blk.0.ssm_out.weight", .words = {"blk.0.ssm_out.weight", "missing"}},
 };
 
+/* Keys and tensors that few architectures have. */
+static const edit rare_edits[] = {
+    {KEY_U32, "glm-dsa.attention.indexer.types", 0, .fixture = "glm-dsa-select",
+     .words = {"glm-dsa.attention.indexer.types", "layer 0 shares"}},
+    {KEY_U32, "glm-dsa.attention.indexer.head_count", 0, .fixture = "glm-dsa-select",
+     .words = {"glm-dsa.attention.indexer.head_count", " 0"}},
+    {KEY_U32, "glm-dsa.attention.indexer.key_length", 62, .fixture = "glm-dsa-select",
+     .words = {"attention.indexer.key_length", "rope.dimension_count"}},
+    {TENSOR_DROP, "blk.2.indexer.k_norm.bias", .fixture = "glm-dsa-select",
+     .words = {"blk.2.indexer.k_norm.bias", "missing"}},
+    {KEY_U32, "kimi-k3.attn_res.block_size", 0, .fixture = "kimi-k3-heads",
+     .words = {"kimi-k3.attn_res.block_size", " 0"}},
+    {KEY_F32, "kimi-k3.activation.situ_beta", .number = 0, .fixture = "kimi-k3-heads",
+     .words = {"kimi-k3.activation.situ_beta", " 0"}},
+    {TENSOR_DROP, "blk.2.ffn_routed_up.weight", .fixture = "kimi-k3-heads",
+     .words = {"blk.2.ffn_routed_up.weight", "missing"}},
+    {TENSOR_DROP, "output_res_score.weight", .fixture = "kimi-k3-heads",
+     .words = {"output_res_score.weight", "missing"}},
+    {KEY_U32, "qwen4exp.ple.ngram_size", 9, .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.ple.ngram_size", "9"}},
+    {KEY_U32, "qwen4exp.ple.heads_per_ngram", 33, .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.ple.heads_per_ngram", "33"}},
+    {KEY_U32, "qwen4exp.ple.layers", 2, .fixture = "qwen4exp-heads",
+     .words = {"_token_embd.weight", "no place"}},
+    {KEY_DROP, "qwen4exp.ple.layer_multipliers", .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.ple.layer_multipliers", "element 0"}},
+    {KEY_DROP, "qwen4exp.ple.head_offsets", .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.ple.head_offsets", "row 0"}},
+    {TENSOR_SHAPE, "per_layer_token_embd.weight", 32, 510, .fixture = "qwen4exp-heads",
+     .words = {"ple.head_vocab_sizes", "row 7"}},
+    {KEY_U32, "qwen4exp.embedding_length_per_layer_input", 16, .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.ple.*", "8 rows of 16"}},
+    {TENSOR_DROP, "blk.2.ple_conv1d.weight", .fixture = "qwen4exp-heads",
+     .words = {"blk.2.ple_conv1d.weight", "missing"}},
+    {TENSOR_SHAPE, "blk.2.ple_conv1d.weight", 4, 1024, .fixture = "qwen4exp-heads",
+     .words = {"blk.2.ple_conv1d.weight", "[3, 1024]"}},
+    {KEY_U32, "qwen4exp.hyper_connection.low_rank", 0, .fixture = "qwen4exp-heads",
+     .words = {"qwen4exp.hyper_connection.low_rank", " 0"}},
+};
+
 /* Whether the file with one thing wrong is refused with a message that names the thing. */
 static bool edit_is_refused(const edit *e) {
     tdm_error err = {0};
@@ -414,6 +458,17 @@ static void test_edits(void **state) {
         edit e = recurrent_edits[i];
         e.is_recurrent = true;
         n_bad += !edit_is_refused(&e);
+    }
+    none.is_recurrent = false;
+    for (size_t i = 0; i < sizeof rare_edits / sizeof *rare_edits; i++) {
+        const edit *e = &rare_edits[i];
+        if (none.fixture == NULL || strcmp(none.fixture, e->fixture) != 0) {
+            none.fixture = e->fixture;
+            fixture_write(e->fixture, fixture_path);
+            edit_write(&none);
+            RIG_OK(model_try(bad_path, &err));
+        }
+        n_bad += !edit_is_refused(e);
     }
     assert_int_equal(n_bad, 0);
 }
