@@ -671,9 +671,8 @@ static const certify_check checks[] = {
      "without: o = 0, m = -inf, l = 0.\"",
      ml_check},
     {"kv.attention-long", 4,
-     "step.h: tdm_page_entry: \"slots first .. first+count-1 of `page` hold the tokens at "
-     "positions "
-     "base_pos .. base_pos+count-1 of the sequence\"",
+     "step.h: tdm_page_entry: \"slots first .. first+count-1 of `page` hold positions base_pos .. "
+     "+count-1 of the sequence\"",
      long_check},
     {"kv.attention-variants", 4,
      "op.h: ATTENTION: window, softcap, sink, ALiBi, temperature; tdm_attention_params: \"absolute "
