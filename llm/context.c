@@ -214,7 +214,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->state_dev = calloc(n_state, sizeof *ctx->state_dev);
         ctx->state_mem = calloc(n_state, sizeof *ctx->state_mem);
         ctx->state_off = calloc(n_state, sizeof *ctx->state_off);
-        ctx->row_io = calloc(LLM_ROW_KINDS * n_layer + 1, sizeof *ctx->row_io);
+        ctx->row_io = calloc(LLM_IO_KINDS * n_layer + 1, sizeof *ctx->row_io);
         ctx->cells =
             calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
                    sizeof *ctx->cells);

@@ -469,13 +469,13 @@ static tdm_status slot_move(llm_context *ctx, llm_plan_kind kind, int32_t slot, 
     tdm_status status = llm_plan_get(ctx, kind, &no_shape, &plan, err);
     if (status == TDM_OK) status = jobs_fill(ctx, plan, &job, 1, err);
     if (status != TDM_OK) return status;
-    for (int32_t i = 0; i < LLM_RECURRENT_KINDS * ctx->model->hparams.n_layer; i++) {
+    for (int32_t i = 0; i < LLM_SLOT_KINDS * ctx->model->hparams.n_layer; i++) {
         tdm_kv_desc desc;
         tdm_partition partition;
         if (plan->rows[i] < 0) continue;
         llm_state_desc(ctx->model, &ctx->cache.desc,
-                       (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_RECURRENT_KINDS),
-                       i / LLM_RECURRENT_KINDS, &desc, &partition);
+                       (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_SLOT_KINDS),
+                       i / LLM_SLOT_KINDS, &desc, &partition);
         size_t size = (size_t)desc.head_dim_k * (size_t)desc.n_head_kv * sizeof(float);
         ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
         at += size;

@@ -50,8 +50,8 @@ typedef struct llm_plan {
     int32_t hidden;         /* hidden states; -1 = none */
     int32_t hidden_in;      /* those that a layer reads that drafts; -1 = none */
     int32_t ngram;          /* rows for runs of tokens; -1 = none */
-    int32_t *rows;          /* [LLM_ROW_KINDS * n_layer] of EXPORT and IMPORT; of the slots
-                               [LLM_RECURRENT_KINDS * n_layer] */
+    int32_t *rows; /* [LLM_IO_KINDS * n_layer] of EXPORT and IMPORT: K, V and keys of an index
+                               of each layer; of the slots: those of each layer */
     uint64_t last_used;
 } llm_plan;
 

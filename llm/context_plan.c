@@ -38,9 +38,9 @@ static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int3
 /* A slot of each recurrent state as one row of its units, out of the device or into it. */
 static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     const int32_t n_layer = g->model->hparams.n_layer;
-    for (int32_t i = 0; i < LLM_RECURRENT_KINDS * n_layer; i++) {
-        const llm_state_kind kind = (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_RECURRENT_KINDS);
-        const int32_t layer = i / LLM_RECURRENT_KINDS;
+    for (int32_t i = 0; i < LLM_SLOT_KINDS * n_layer; i++) {
+        const llm_state_kind kind = (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_SLOT_KINDS);
+        const int32_t layer = i / LLM_SLOT_KINDS;
         tdm_kv_desc desc;
         tdm_partition partition;
         int32_t kv;
@@ -178,8 +178,7 @@ static tdm_status plan_make(llm_context *ctx, llm_plan *plan, tdm_error *err) {
     tdm_slot_mem *slots = NULL;
     tdm_status status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK && plan->kind >= LLM_PLAN_EXPORT) {
-        plan->rows =
-            calloc((size_t)ctx->model->hparams.n_layer * LLM_ROW_KINDS, sizeof *plan->rows);
+        plan->rows = calloc((size_t)ctx->model->hparams.n_layer * LLM_IO_KINDS, sizeof *plan->rows);
         if (plan->rows == NULL) status = out_of_memory(err);
     }
     if (status == TDM_OK) status = graph_build(ctx, &g, plan, &graph, err);

@@ -38,9 +38,6 @@ typedef enum llm_state_kind {
     LLM_STATE_KINDS
 } llm_state_kind;
 
-/* The kinds that are in slots. */
-enum { LLM_RECURRENT_KINDS = LLM_STATE_KINDS - LLM_RECURRENT_CONV };
-
 /* Classes of caches: each has pages and page tables of its own (tandem/step.h). */
 enum {
     LLM_CLASS_ALL = 0,    /* of layers that see all tokens; all layers where there is one class */
@@ -53,9 +50,19 @@ static inline bool llm_state_has_rows(llm_state_kind kind) {
     return kind <= LLM_STATE_INDEX;
 }
 
+/* Kinds of states in slots. State i of layer l has number LLM_SLOT_KINDS * l + i in the arrays of a
+ * plan that moves slots. */
+enum { LLM_SLOT_KINDS = LLM_STATE_KINDS - LLM_RECURRENT_CONV };
+
 /* The rows that a layer may have for each token: K, V and the keys of an index. Those of layer l
  * begin at LLM_ROW_KINDS * l in the arrays of a plan. */
 enum { LLM_ROW_KINDS = 3 };
+
+/* The most values of a layer that a plan moves. */
+enum {
+    LLM_IO_KINDS =
+        (int)LLM_SLOT_KINDS > (int)LLM_ROW_KINDS ? (int)LLM_SLOT_KINDS : (int)LLM_ROW_KINDS
+};
 
 /* The cache of a context. */
 typedef struct llm_cache_shape {

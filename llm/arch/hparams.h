@@ -130,9 +130,8 @@ typedef struct llm_hparams {
     int32_t n_mix_row, n_decay_row; /* LLM_MIXER_RWKV: widths of rows between small matrices */
     float decay_floor;      /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
     bool is_decay_negative; /* with a bound: the file has the factors of decays negated */
-    int32_t
-        n_depth_layer; /* LLM_STREAM_DEPTH: layers from one beginning of the stream to the next */
-    int32_t n_stream;  /* LLM_STREAM_HYPER, _ALTUP: residual streams */
+    int32_t n_depth_layer;  /* LLM_STREAM_DEPTH: the stream begins anew every so many layers */
+    int32_t n_stream;       /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
     int32_t n_stream_rank; /* LLM_STREAM_HYPER: of its matrices; 0 = they have another form */
     llm_ngram ngram;
