@@ -17,12 +17,14 @@ static const char *const rope_names[RANDOM_MODEL_ROPE_COUNT_] = {"none", "linear
                                                                  "llama3"};
 
 static void usage_print(FILE *out) {
-    fputs("Usage: tandem-make-model [--preset NAME] [options] OUT.gguf\n"
-          "\n"
-          "Writes a Llama, Mistral, Mixtral or DeepSeek-2 model with random weights.\n"
-          "\n"
-          "  --preset NAME          ",
-          out);
+    fputs(
+        "Usage: tandem-make-model [--preset NAME] [options] OUT.gguf\n"
+        "\n"
+        "Writes a Llama, Mistral, Mixtral or DeepSeek-2 model with random weights, or one of the\n"
+        "retrieval models, whose weights recall what stood behind a key in their context.\n"
+        "\n"
+        "  --preset NAME          ",
+        out);
     const char *name;
     for (int i = 0; random_model_preset_at(i, &name) != NULL; ++i)
         fprintf(out, "%s%s", i == 0 ? "" : i == 4 ? ",\n                         " : ", ", name);
@@ -36,10 +38,13 @@ static void usage_print(FILE *out) {
           "  --ctx N                context length that the model claims\n"
           "  --experts N  --experts-used N   a mixture of experts; 0: a plain block\n"
           "  --tied, --untied       whether the output head is the token embedding\n"
+          "  --window N             of the preset retrieval-window: tokens that its windows hold\n"
+          "  --sharpness X          of the retrieval presets: how clearly they recall\n"
           "  --rope-base X\n"
           "  --rope-scaling KIND    none, linear, yarn, llama3 (a rope_freqs tensor)\n"
           "  --rope-factor X        of the scaling\n"
           "  --seed N  --threads N\n"
+          "  -o OUT.gguf            the same as OUT.gguf alone\n"
           "  --quiet                print nothing but errors\n"
           "  --help\n",
           out);
@@ -119,6 +124,8 @@ static int option_take(random_model_spec *spec, int argc, char **argv, int *i) {
         {"--experts-used", .number = &spec->n_expert_used},
         {"--seed", .number = &spec->seed},
         {"--threads", .number = &spec->n_thread},
+        {"--window", .number = &spec->n_window},
+        {"--sharpness", .real = &spec->sharpness},
         {"--rope-base", .real = &spec->rope_base},
         {"--rope-factor", .real = &spec->rope_factor},
         {"--rope-scaling", .rope = &spec->rope},
@@ -175,6 +182,9 @@ int main(int argc, char **argv) {
             spec.is_tied = false;
         } else if (strcmp(argv[i], "--quiet") == 0) {
             is_quiet = true;
+        } else if (strcmp(argv[i], "-o") == 0 && path == NULL) {
+            if (i + 1 >= argc) return usage_fail(argv[i], "needs a value");
+            path = argv[++i];
         } else if (argv[i][0] == '-') {
             const int code = option_take(&spec, argc, argv, &i);
             if (code != 0) return code;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_model.c: see random_model.h. Tensor names and keys are those that llama.cpp's
- * architectures "llama" and "deepseek2" have (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
+ * architectures "llama", "deepseek2" and "cohere2" have (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
  *
  * Weights: w[row][col] = scale * g(hash(seed, name, row) + col), g close to a standard normal.
  * scale = 1 / sqrt(row length) lets a product keep the size of its input; what goes back into the
@@ -18,6 +18,8 @@
 #include <string.h>
 
 #include "quant/convert.h"
+#include "bench/random_row.h"
+#include "bench/retrieval.h"
 #include "llm/gguf/gguf_write.h"
 
 #define THREADS_MAX 64
@@ -36,6 +38,7 @@ typedef enum weight_kind {
 typedef struct weight {
     char name[64];
     const char *short_name; /* without the layer */
+    int64_t layer;          /* -1: not in a layer */
     weight_kind kind;
     float scale; /* matrices: the numbers' standard deviation */
     tdm_type type, round_type;
@@ -70,6 +73,7 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
     }
     weight *w = &list->items[list->n++];
     *w = (weight){.short_name = name,
+                  .layer = layer,
                   .kind = kind,
                   .scale = 1.0f / sqrtf((float)ne0),
                   .type = TDM_TYPE_F32,
@@ -83,6 +87,7 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
     else
         snprintf(w->name, sizeof w->name, "blk.%" PRId64 ".%s", layer, name);
     if (kind == WEIGHT_MATRIX) {
+        if (spec->sharpness > 0) w->scale = 1;
         w->type = type_for_rows(spec->type, ne0);
         w->round_type = type_for_rows(spec->round_type, ne0);
     }
@@ -92,7 +97,7 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
 static void list_add_branch(weight_list *list, const random_model_spec *spec, int64_t layer,
                             const char *name, int64_t ne0, int64_t ne1, int64_t ne2) {
     list_add(list, spec, layer, name, WEIGHT_MATRIX, ne0, ne1, ne2);
-    if (!list->is_short_of_memory)
+    if (!list->is_short_of_memory && spec->sharpness == 0)
         list->items[list->n - 1].scale = 1.0f / sqrtf((float)ne0 * 2.0f * (float)spec->n_layer);
 }
 
@@ -157,7 +162,7 @@ static void list_fill(weight_list *list, const random_model_spec *s) {
             list_add_latent_attention(list, s, l);
         else
             list_add_attention(list, s, l);
-        list_add(list, s, l, "ffn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
+        if (s->n_window == 0) list_add(list, s, l, "ffn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
         if (s->n_expert == 0 || l < t->n_layer_dense) {
             list_add_ffn(list, s, l, dense, s->n_ff, 0);
             continue;
@@ -191,38 +196,15 @@ static void facts_fill(random_model_facts *facts, const random_model_spec *spec,
 
 /* ---- Numbers ---- */
 
-/* The finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
- * 2014): a good hash of a counter, so that any element can be computed alone. */
-static uint64_t hash_mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-static uint64_t hash_text(uint64_t seed, const char *text) {
-    uint64_t hash = hash_mix(seed);
-    for (; *text != '\0'; ++text) hash = hash_mix(hash ^ (unsigned char)*text);
-    return hash;
-}
-
-/* dst[i] = offset + scale * g. The sum of four 16-bit uniforms is close enough to a normal (its
- * kurtosis is 2.7 instead of 3) at a fraction of the cost, and exact, hence the same everywhere. */
-static void row_fill(float *dst, int64_t n, uint64_t key, float offset, float scale) {
-    const float unit = scale / 37837.227f; /* standard deviation of the sum: 65536 / sqrt(3) */
-    for (int64_t i = 0; i < n; ++i) {
-        const uint64_t r = hash_mix(key + (uint64_t)i);
-        const int32_t sum =
-            (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) -
-            2 * 65535;
-        dst[i] = offset + (float)sum * unit;
-    }
-}
-
 /* Factors by which frequencies are divided, as Llama 3.1 was trained with: long waves by `factor`,
  * short ones not, a ramp between (meta-llama/llama-models, models/llama3/reference_impl, and the
  * rope_scaling of its config.json: low 1, high 4). */
 static void rope_freqs_fill(float *dst, const random_model_spec *spec) {
+    if (spec->sharpness > 0) { /* the upper half of a head does not rotate (retrieval.h) */
+        for (int64_t i = 0; i < spec->head_dim / 2; ++i)
+            dst[i] = i < spec->head_dim / 4 ? 1.0f : 1e30f;
+        return;
+    }
     const double low = 1, high = 4, n_old = (double)spec->n_ctx / spec->rope_factor;
     for (int64_t i = 0; i < spec->head_dim / 2; ++i) {
         const double exponent = 2.0 * (double)i / (double)spec->head_dim;
@@ -250,17 +232,19 @@ static void *row_job_run(void *arg) {
     const weight *w = job->w;
     const int64_t n = w->ne[0];
     const size_t row_size = tdm_type_row_size(w->type, n);
-    const uint64_t key = hash_text((uint64_t)job->spec->seed, w->name);
+    const uint64_t key = random_hash_text((uint64_t)job->spec->seed, w->name);
     uint8_t *dst = job->dst;
     for (int64_t r = job->row_begin; r < job->row_end; ++r, dst += row_size) {
         if (w->kind == WEIGHT_ROPE_FREQS)
             rope_freqs_fill(job->row, job->spec);
         else if (w->kind == WEIGHT_NORM)
-            row_fill(job->row, n, key, 1.0f, 0.1f);
+            random_row_fill(job->row, n, key, 1.0f, job->spec->sharpness > 0 ? 0.0f : 0.1f);
         else if (w->kind == WEIGHT_BIAS)
-            row_fill(job->row, n, key, 0.0f, 0.1f);
+            random_row_fill(job->row, n, key, 0.0f, 0.1f);
         else
-            row_fill(job->row, n, hash_mix(key + (uint64_t)r), 0.0f, w->scale);
+            random_row_fill(job->row, n, random_hash_mix(key + (uint64_t)r), 0.0f, w->scale);
+        if (job->spec->sharpness > 0 && w->kind == WEIGHT_MATRIX)
+            retrieval_row_make(job->spec, w->short_name, w->layer, r, job->row, n);
         if (w->round_type != TDM_TYPE_F32) {
             job->status = tdm_row_quantize(w->round_type, job->row, job->blocks, n, NULL);
             if (job->status == TDM_OK)
@@ -473,7 +457,7 @@ static void keys_put_latent(llm_gguf_writer *writer, const random_model_spec *s)
 static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
     const random_model_latent *t = &s->latent;
     const bool is_latent = t->n_lora_kv > 0;
-    const char *arch = is_latent ? "deepseek2" : "llama";
+    const char *arch = is_latent ? "deepseek2" : s->n_window > 0 ? "cohere2" : "llama";
     char name[96];
     const key keys[] = {
         {"context_length", s->n_ctx},
@@ -488,15 +472,22 @@ static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
         {"vocab_size", s->n_vocab},
         {"expert_count", s->n_expert},
         {"expert_used_count", s->n_expert_used},
+        {"attention.sliding_window", s->n_window},
     };
     llm_gguf_writer_put_text(writer, "general.architecture", arch);
     llm_gguf_writer_put_text(writer, "general.name", s->name);
     llm_gguf_writer_put_u32(writer, "general.file_type", file_type_of(s->type));
     llm_gguf_writer_put_u32(writer, "general.quantization_version", 2);
     keys_put_positive(writer, arch, keys, sizeof keys / sizeof *keys);
-    key_put_f32(writer, arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    key_put_f32(writer, arch,
+                s->n_window > 0 ? "attention.layer_norm_epsilon"
+                                : "attention.layer_norm_rms_epsilon",
+                1e-5f);
+    if (s->n_window > 0) key_put_f32(writer, arch, "logit_scale", 1);
     key_put_f32(writer, arch, "rope.freq_base", s->rope_base);
     if (is_latent) keys_put_latent(writer, s);
+    if (s->sharpness > 0)
+        llm_gguf_writer_put_u32(writer, RANDOM_MODEL_CLASS_KEY, (uint32_t)retrieval_class_size(s));
     if (s->rope != RANDOM_MODEL_ROPE_LINEAR && s->rope != RANDOM_MODEL_ROPE_YARN) return;
     key_name(name, arch, "rope.scaling.type");
     llm_gguf_writer_put_text(writer, name, s->rope == RANDOM_MODEL_ROPE_YARN ? "yarn" : "linear");
@@ -571,6 +562,7 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
         {"experts", s->n_expert, 0, 1024},
         {"experts-used", s->n_expert_used, s->n_expert > 0, s->n_expert},
         {"seed", s->seed, 0, INT64_MAX},
+        {"window", s->n_window, 0, 1 << 24},
         {"threads", s->n_thread, 1, THREADS_MAX},
     };
     tdm_status status = ranges_check(ranges, sizeof ranges / sizeof *ranges, err);
@@ -594,7 +586,12 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
         if (tdm_row_codec_get(types[i]).quantize == NULL)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "weights cannot have type %s",
                             tdm_type_name(types[i]));
-    return s->latent.n_lora_kv > 0 ? latent_check(s, err) : TDM_OK;
+    if (s->n_window > 0 && (s->sharpness == 0 || !s->is_tied))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "window is %" PRId64 ", but only a tied retrieval model has one",
+                        s->n_window);
+    if (s->latent.n_lora_kv > 0) status = latent_check(s, err);
+    return status == TDM_OK && s->sharpness != 0 ? retrieval_check(s, err) : status;
 }
 
 static tdm_status weights_write(llm_gguf_writer *writer, const random_model_spec *spec,

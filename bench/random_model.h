@@ -2,7 +2,8 @@
  *
  * random_model.h: Llama, Mistral, Mixtral and DeepSeek-2 models with random weights, as GGUF files
  * that any reader of the format loads: for benchmarks, which depend on shapes and not on sense, and
- * for tests, which compare one implementation's numbers with another's.
+ * for tests, which compare one implementation's numbers with another's. Models with a sharpness
+ * recall what stood behind a key in their context (retrieval.h).
  *
  * The weights depend on seed, tensor name, row and column alone: not on the machine, the number of
  * threads or the other options, so that a test may keep expected results instead of models.
@@ -15,6 +16,10 @@
 
 #include "tandem/status.h"
 #include "tandem/type.h"
+
+/* Key of models with a sharpness: u32, how many keys there are (ids from 3 on), how many values
+ * (ids behind them) and how many fillers (ids behind those). llm/needle.h reads it. */
+#define RANDOM_MODEL_CLASS_KEY "tandem.retrieval.class_size"
 
 typedef enum random_model_rope {
     RANDOM_MODEL_ROPE_NONE = 0,
@@ -61,8 +66,14 @@ typedef struct random_model_spec {
     float rope_factor;      /* of the scaling */
     random_model_rope rope; /* n_ctx is stretched from n_ctx / rope_factor */
     random_model_latent latent;
-    bool is_tied;    /* the output head is the token embedding */
-    bool has_biases; /* of q, k, v, o and, without experts, of gate, up, down; not with latent
+    /* Constructed weights (retrieval.h): the score in nats of the induction head at the key that it
+     * looks for; others' are near 0. With rope = LLAMA3, the upper half of each head does not
+     * rotate. 0: random weights. */
+    float sharpness;
+    int64_t n_window; /* tokens that 3 of 4 layers see, as in Cohere 2; 0: no such model. Only with
+                       * a sharpness and tied */
+    bool is_tied;     /* the output head is the token embedding */
+    bool has_biases;  /* of q, k, v, o and, without experts, of gate, up, down; not with latent
                       * attention */
 } random_model_spec;
 

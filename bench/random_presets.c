@@ -12,6 +12,14 @@
     .rope_base = 10000, .rope_factor = 1
 #define TINY .n_embd = 256, .n_vocab = 384, .n_ctx = 512, .seed = 1, .n_thread = 2, .rope_factor = 4
 
+/* What the models that recall have in common. With a low base neighbouring positions differ in all
+ * pairs of a head that rotate, so that 4 bits are enough to tell them apart. Where half of a head
+ * does not rotate, the base is squared. */
+#define RETRIEVAL(width, base)                                                                     \
+    .n_embd = (width), .n_vocab = 1539, .n_ctx = 65536, .seed = 1, .n_thread = 2,                  \
+    .type = TDM_TYPE_F16, .n_ff = 64, .head_dim = 128, .rope_base = (base), .rope_factor = 1,      \
+    .sharpness = 14
+
 /* Widths are multiples of 256 so that every type applies, except in tiny-odd, which is there for
  * rows that are not and for heads, columns and vocabularies that nothing divides evenly. */
 static const struct {
@@ -159,6 +167,36 @@ static const struct {
       .n_thread = 2,
       .rope_base = 10000,
       .rope_factor = 4}},
+    {"retrieval", /* --heads-kv 4: every head its own K and V; 1: all heads the same */
+     {.name = "retrieval",
+      .n_layer = 2,
+      .n_head = 4,
+      .n_head_kv = 2,
+      .rope = RANDOM_MODEL_ROPE_LLAMA3,
+      RETRIEVAL(256, 100)}},
+    {"retrieval-latent",
+     {.name = "retrieval, latent",
+      .n_layer = 2,
+      .n_head = 4,
+      .n_head_kv = 1,
+      .n_expert = 2,
+      .n_expert_used = 1,
+      .latent = {.n_lora_kv = 128,
+                 .n_rot = 64,
+                 .head_dim_v = 64,
+                 .n_ff_expert = 64,
+                 .n_expert_shared = 1,
+                 .n_layer_dense = 2,
+                 .expert_scale = 1},
+      RETRIEVAL(256, 10)}},
+    {"retrieval-window", /* windows in all layers but the last */
+     {.name = "retrieval, windows",
+      .n_layer = 4,
+      .n_head = 4,
+      .n_head_kv = 2,
+      .n_window = 256,
+      .is_tied = true,
+      RETRIEVAL(512, 10)}},
 };
 
 const random_model_spec *random_model_preset_at(int i, const char **name) {
