@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/random.h"
 #include "runner/commands/bench_limit.h"
 #include "runner/commands/bench_table.h"
 #include "runner/plan/fit.h"
@@ -55,14 +56,6 @@ static int32_t list_max(const bench *b, const char *key) {
 
 /* ---- Random tokens ---- */
 
-/* splitmix64 (Steele, Lea and Flood 2014) */
-static uint64_t random_next(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static tdm_status tokens_make(bench *b, tdm_error *err) {
     int64_t seed = runner_config_get_int(b->app->config, "seed");
     uint64_t state = seed >= 0 ? (uint64_t)seed : SEED_DEFAULT;
@@ -72,7 +65,7 @@ static tdm_status tokens_make(bench *b, tdm_error *err) {
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d tokens", b->n_token);
     uint64_t n_vocab = (uint64_t)b->session.model->hparams.n_vocab;
     for (int32_t i = 0; i < b->n_token; i++)
-        b->tokens[i] = (int32_t)(random_next(&state) % n_vocab);
+        b->tokens[i] = (int32_t)(llm_random_next(&state) % n_vocab);
     return TDM_OK;
 }
 
