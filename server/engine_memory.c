@@ -73,8 +73,7 @@ static bool prefix_comes(const server_engine *e, const server_job *job, int32_t 
     const int32_t least = n_tok + llm_context_kv_desc(e->ctx)->page_len;
     for (const server_job *other = e->first; other != NULL; other = other->next) {
         const server_request *o = &other->request;
-        if (other->seq < 0 || other->first_ns != 0 || o->is_uncached || o->scope != r->scope ||
-            server_schedule_state(e->schedule, other->entry) != SERVER_ENTRY_READING)
+        if (other->seq < 0 || other->first_ns != 0 || o->is_uncached || o->scope != r->scope)
             continue;
         int32_t n = other->usage.n_prompt;
         /* Of these models the state at the end of the prompt is kept, and no other. */

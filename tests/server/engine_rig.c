@@ -118,28 +118,3 @@ void rig_answer_wait(rig_answer *a) {
 void rig_answer_wait_tokens(rig_answer *a, int32_t n) {
     wait_for(a, n);
 }
-
-int32_t rig_plain(llm_context *ctx, const int32_t *prompt, int32_t n_prompt, int32_t max_tokens,
-                  bool ignores_end, int32_t *tokens_out) {
-    const int32_t n_vocab = llm_context_model(ctx)->hparams.n_vocab;
-    const llm_vocab *vocab = NULL;
-    tdm_error err = {0};
-    int32_t n = 0;
-    (void)llm_model_vocab(llm_context_model(ctx), &vocab, NULL);
-    const int32_t n_token = vocab != NULL ? llm_vocab_n_token(vocab) : 0;
-    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
-    const llm_batch batch = {.tokens = prompt, .n_tok = n_prompt, .role = TDM_ROLE_PROMPT};
-    RIG_OK(llm_context_decode(ctx, &batch, &err));
-    for (;;) {
-        const float *logits = llm_context_logits(ctx, 0);
-        int32_t best = -1;
-        for (int32_t t = 0; t < n_vocab; t++) {
-            if (ignores_end && t < n_token && llm_vocab_ends_generation(vocab, t)) continue;
-            if (best < 0 || logits[t] > logits[best]) best = t;
-        }
-        tokens_out[n++] = best;
-        if (n == max_tokens || (best < n_token && llm_vocab_ends_generation(vocab, best))) return n;
-        const llm_batch next = {.tokens = &best, .n_tok = 1, .role = TDM_ROLE_GENERATED};
-        RIG_OK(llm_context_decode(ctx, &next, &err));
-    }
-}

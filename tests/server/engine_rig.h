@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_rig.h: what the tests of engines share: requests whose answers are recorded, and the plain
- * answer that they are compared with: a context of its own, one request at a time, without engine.
+ * engine_rig.h: what the tests of engines share: requests whose answers are recorded.
  */
 #ifndef TANDEM_TESTS_SERVER_ENGINE_RIG_H
 #define TANDEM_TESTS_SERVER_ENGINE_RIG_H
@@ -47,10 +46,5 @@ void rig_answer_open(rig_answer *answer);
 /* Waits for the end; at least n tokens. Fail the test after two minutes. */
 void rig_answer_wait(rig_answer *answer);
 void rig_answer_wait_tokens(rig_answer *answer, int32_t n);
-
-/* The greedy answer to a prompt, computed by ctx alone in sequence 0, which is emptied first; with
- * chunks of n_ubatch. Returns its tokens. */
-int32_t rig_plain(llm_context *ctx, const int32_t *prompt, int32_t n_prompt, int32_t max_tokens,
-                  bool ignores_end, int32_t *tokens_out);
 
 #endif

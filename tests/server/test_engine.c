@@ -8,6 +8,7 @@
 #include <math.h>
 #include <time.h>
 
+#include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
 #include "tests/support/random.h"
 
@@ -66,6 +67,33 @@ static void answer_is(const char *what, const rig_answer *a, const int32_t *toke
     if (a->n != n) fail_msg("%s: %d tokens, alone %d", what, a->n, n);
 }
 
+/* The greedy answer to a prompt, computed by ctx alone in sequence 0, which is emptied first. Returns
+ * its tokens. */
+static int32_t plain_answer(llm_context *ctx, const int32_t *prompt, int32_t n_prompt,
+                            int32_t max_tokens, bool ignores_end, int32_t *tokens_out) {
+    const int32_t n_vocab = llm_context_model(ctx)->hparams.n_vocab;
+    const llm_vocab *vocab = NULL;
+    tdm_error err = {0};
+    int32_t n = 0;
+    (void)llm_model_vocab(llm_context_model(ctx), &vocab, NULL);
+    const int32_t n_token = vocab != NULL ? llm_vocab_n_token(vocab) : 0;
+    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+    const llm_batch batch = {.tokens = prompt, .n_tok = n_prompt, .role = TDM_ROLE_PROMPT};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    for (;;) {
+        const float *logits = llm_context_logits(ctx, 0);
+        int32_t best = -1;
+        for (int32_t t = 0; t < n_vocab; t++) {
+            if (ignores_end && t < n_token && llm_vocab_ends_generation(vocab, t)) continue;
+            if (best < 0 || logits[t] > logits[best]) best = t;
+        }
+        tokens_out[n++] = best;
+        if (n == max_tokens || (best < n_token && llm_vocab_ends_generation(vocab, best))) return n;
+        const llm_batch next = {.tokens = &best, .n_tok = 1, .role = TDM_ROLE_GENERATED};
+        RIG_OK(llm_context_decode(ctx, &next, &err));
+    }
+}
+
 /* ---- Load ---- */
 
 typedef struct load_request {
@@ -107,7 +135,8 @@ static void load_make(llm_model *model, load_request *requests) {
             prompt_fill(&random, r->prompt + n_like, n_own);
             r->n_prompt = n_like + n_own;
         }
-        r->n_expected = rig_plain(ctx, r->prompt, r->n_prompt, N_ANSWER, i % 2 == 0, r->expected);
+        r->n_expected =
+            plain_answer(ctx, r->prompt, r->n_prompt, N_ANSWER, i % 2 == 0, r->expected);
         r->key = random_u32_below(&random, 3);
         r->wait_ns = (long)random_u32_below(&random, 3000000);
     }
@@ -236,6 +265,70 @@ static void test_prefix(void **state) {
     for (int i = 0; i < 5; i++) rig_answer_free(&a[i]);
     server_engine_destroy(engine);
     llm_model_close(model);
+}
+
+/* Models whose layers keep a window of tokens, or a state, go back to some lengths only: to the end
+ * of a prompt, where a conversation goes on. Nothing but their reuse differs. */
+static void check_restricted(const char *name, int32_t n_least, int32_t n_least_again) {
+    enum { N_PROMPT = 150, N_MORE = 20, N_OUT = 12 };
+    char head[128], file[96];
+    static const tdm_type f32 = TDM_TYPE_F32;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 512,
+                                       .n_ubatch = 32,
+                                       .page_len = 8,
+                                       .type_k = &f32,
+                                       .type_v = &f32};
+    const server_engine_params engine_params = {.context = params,
+                                                .limits = {.n_running = 4, .n_prompt_step = 20}};
+    snprintf(head, sizeof head, "tests/model/archs/%s.head", name);
+    snprintf(file, sizeof file, "%s.gguf", name);
+    char *from = rig_source_file(head);
+    assert_non_null(from);
+    assert_true(arch_fixture_write(from, name, 1, rig_file(file)));
+    free(from);
+    llm_model *model = rig_model(rig_file(file), rig_device(NULL, "fast", 2));
+    int32_t prompt[N_PROMPT + N_OUT + N_MORE], expected[N_OUT], expected_more[N_OUT];
+    uint64_t random = 61;
+    for (int i = 0; i < N_PROMPT; i++) prompt[i] = (int32_t)random_u32_below(&random, 100);
+    llm_context *ctx = rig_context(model, &params);
+    const int32_t n = plain_answer(ctx, prompt, N_PROMPT, N_OUT, false, expected);
+    memcpy(prompt + N_PROMPT, expected, (size_t)n * sizeof(int32_t));
+    const int32_t n_long = N_PROMPT + n + N_MORE;
+    for (int i = N_PROMPT + n; i < n_long; i++) prompt[i] = (int32_t)random_u32_below(&random, 100);
+    const int32_t n_more = plain_answer(ctx, prompt, n_long, N_OUT, false, expected_more);
+    llm_context_destroy(ctx);
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    RIG_OK(server_engine_create(model, &engine_params, &engine, &err));
+    rig_answer a[4];
+    for (int i = 0; i < 4; i++) {
+        const bool is_long = i == 2;
+        rig_answer_init(&a[i]);
+        const server_request request =
+            rig_request(&a[i], prompt, is_long ? n_long : N_PROMPT, N_OUT);
+        rig_submit(engine, &request);
+        if (i > 0) rig_answer_wait(&a[i]); /* the first two at a time */
+    }
+    rig_answer_wait(&a[0]);
+    print_message("%s: of %d tokens %d cached, of %d then %d, of the first again %d\n", name,
+                  N_PROMPT, a[1].usage.n_cached, n_long, a[2].usage.n_cached, a[3].usage.n_cached);
+    answer_is(name, &a[0], expected, n);
+    answer_is(name, &a[1], expected, n);
+    answer_is(name, &a[2], expected_more, n_more);
+    answer_is(name, &a[3], expected, n);
+    assert_true(a[1].usage.n_cached >= n_least_again);
+    assert_true(a[2].usage.n_cached >= n_least);
+    for (int i = 0; i < 4; i++) rig_answer_free(&a[i]);
+    server_engine_destroy(engine);
+    llm_model_close(model);
+}
+
+static void test_restricted(void **state) {
+    (void)state;
+    check_restricted("mamba-dense", 149, 149);
+    check_restricted("qwen35-dense", 149, 149);
+    check_restricted("gpt-oss-moe", 150, 149);
 }
 
 /* ---- Ends ---- */
@@ -371,7 +464,7 @@ static void test_pause(void **state) {
     prompt_fill(&random, prompt, 40);
     const llm_context_params params = context_params(512);
     llm_context *ctx = rig_context(model, &params);
-    const int32_t n = rig_plain(ctx, prompt, 40, 60, true, expected);
+    const int32_t n = plain_answer(ctx, prompt, 40, 60, true, expected);
     llm_context_destroy(ctx);
     rig_answer_init(&a);
     rig_answer_init(&b);
@@ -725,11 +818,17 @@ static void test_vectors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),       cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_pause),      cmocka_unit_test(test_shutdown),
-        cmocka_unit_test(test_constraint), cmocka_unit_test(test_bias_and_probabilities),
-        cmocka_unit_test(test_seeds),      cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_constraint),
+        cmocka_unit_test(test_bias_and_probabilities),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_vectors),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);

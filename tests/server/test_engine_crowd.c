@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_engine_crowd.c: the engine on a context without a model (fake_context.h): thousands of
+ * requests from several threads that share prefixes, leave, pause and come late; a device that
+ * fails. Small enough for the thread sanitizer.
+ */
+#include "tests/server/engine_rig.h"
+
+#include "tests/server/fake_context.h"
+#include "tests/support/random.h"
+
+#ifdef TANDEM_SANITIZED
+enum { N_REQUEST = 600 };
+#else
+enum { N_REQUEST = 3000 };
+#endif
+enum { N_THREAD = 4, WINDOW = 18 * N_THREAD, MAX_PROMPT = 200, N_CTX = 320 };
+
+typedef struct crowd_request {
+    int32_t prompt[MAX_PROMPT], n_prompt, n_answer;
+    bool may_end; /* it may end, or fail, before its last token */
+    bool is_refused;
+    rig_answer answer;
+} crowd_request;
+
+typedef struct crowd {
+    server_engine *engine;
+    crowd_request *requests; /* [N_REQUEST] */
+    int32_t prefixes[4][MAX_PROMPT];
+} crowd;
+
+typedef struct crowd_thread {
+    crowd *all;
+    int first;
+} crowd_thread;
+
+static void request_make(const crowd *c, crowd_request *r, uint64_t *random) {
+    const int32_t n_like = (int32_t)random_u32_below(random, 150);
+    const int32_t n_own = 1 + (int32_t)random_u32_below(random, MAX_PROMPT - 150);
+    rig_answer_init(&r->answer);
+    memcpy(r->prompt, c->prefixes[random_u32_below(random, 4)], (size_t)n_like * sizeof(int32_t));
+    for (int32_t i = n_like; i < n_like + n_own; i++)
+        r->prompt[i] = (int32_t)random_u32_below(random, FAKE_N_VOCAB);
+    r->n_prompt = n_like + n_own;
+    r->n_answer = 1 + (int32_t)random_u32_below(random, 40);
+}
+
+static void *crowd_send(void *argument) {
+    const crowd_thread *t = argument;
+    server_engine *engine = t->all->engine;
+    uint64_t random = (uint64_t)t->first + 100;
+    for (int i = t->first; i < N_REQUEST; i += N_THREAD) {
+        crowd_request *r = &t->all->requests[i];
+        request_make(t->all, r, &random);
+        server_request request = rig_request(&r->answer, r->prompt, r->n_prompt, r->n_answer);
+        request.key = random_u32_below(&random, 5);
+        request.scope = random_u32_below(&random, 2);
+        request.is_uncached = random_u32_below(&random, 10) == 0;
+        const uint32_t kind = random_u32_below(&random, 12);
+        if (kind == 0) request.total_limit = 1 + random_u32_below(&random, 3000000);
+        r->may_end = kind < 2;
+        server_request_id id = 0;
+        tdm_error err = {0};
+        uint64_t retry = 0;
+        /* More are open than there is room for: some are refused. */
+        if (i >= WINDOW) {
+            rig_answer *before = &t->all->requests[i - WINDOW].answer;
+            if (!t->all->requests[i - WINDOW].is_refused) rig_answer_wait(before);
+        }
+        const tdm_status status = server_engine_submit(engine, &request, &id, &retry, &err);
+        r->is_refused = status == TDM_RESOURCE_EXHAUSTED && retry > 0;
+        if (r->is_refused) continue;
+        if (status != TDM_OK) {
+            fprintf(stderr, "%s\n", err.message);
+            abort();
+        }
+        if (kind == 1) server_engine_cancel(engine, id);
+        if (kind == 2 || kind == 3) {
+            server_engine_pause(engine, id, true);
+            server_stats stats;
+            server_request_info infos[4];
+            (void)server_engine_snapshot(engine, &stats, infos, 4);
+            server_engine_pause(engine, id, false);
+        }
+    }
+    return NULL;
+}
+
+/* Whether the answer's tokens are those that follow from the prompt. */
+static void answer_check(const crowd_request *r, int number) {
+    int32_t tokens[MAX_PROMPT + RIG_MAX_ANSWER];
+    memcpy(tokens, r->prompt, (size_t)r->n_prompt * sizeof(int32_t));
+    for (int32_t i = 0; i < r->answer.n; i++) {
+        const int32_t due = fake_next(tokens, r->n_prompt + i);
+        if (r->answer.tokens[i] != due)
+            fail_msg("request %d: token %d of the answer is %d, not %d", number, i,
+                     r->answer.tokens[i], due);
+        tokens[r->n_prompt + i] = due;
+    }
+}
+
+static void crowd_run(int fail_every) {
+    static crowd c;
+    pthread_t threads[N_THREAD];
+    crowd_thread arguments[N_THREAD];
+    tdm_error err = {0};
+    uint64_t random = 9;
+    const server_engine_params params = {
+        .context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8},
+        .limits = {.n_running = 12, .n_held = 6, .n_queued = 40, .n_prompt_step = 30}};
+    c.requests = calloc(N_REQUEST, sizeof *c.requests);
+    assert_non_null(c.requests);
+    for (int p = 0; p < 4; p++)
+        for (int i = 0; i < MAX_PROMPT; i++)
+            c.prefixes[p][i] = (int32_t)random_u32_below(&random, FAKE_N_VOCAB);
+    RIG_OK(server_engine_create(fake_model(), &params, &c.engine, &err));
+    fake_fail_every(fail_every);
+    for (int i = 0; i < N_THREAD; i++) {
+        arguments[i] = (crowd_thread){&c, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_send, &arguments[i]), 0);
+    }
+    for (int i = 0; i < N_THREAD; i++) pthread_join(threads[i], NULL);
+    server_engine_drain(c.engine, UINT64_C(100000000000));
+    assert_true(server_engine_wait_idle(c.engine, UINT64_C(100000000000)));
+    server_stats stats;
+    assert_int_equal(server_engine_snapshot(c.engine, &stats, NULL, 0), 0);
+    server_engine_destroy(c.engine);
+    int n_failed = 0, n_refused = 0;
+    for (int i = 0; i < N_REQUEST; i++) {
+        crowd_request *r = &c.requests[i];
+        n_refused += r->is_refused;
+        assert_int_equal(r->answer.n_event, !r->is_refused); /* one end each */
+        answer_check(r, i);
+        if (r->answer.status != TDM_OK) {
+            assert_int_equal(r->answer.status, TDM_UNAVAILABLE);
+            assert_true(fail_every > 0);
+            n_failed++;
+        } else if (!r->is_refused && !r->may_end) {
+            assert_int_equal(r->answer.end, SERVER_END_LENGTH);
+            assert_int_equal(r->answer.n, r->n_answer);
+        }
+        rig_answer_free(&r->answer);
+    }
+    assert_int_equal(stats.n_submitted, N_REQUEST - n_refused);
+    assert_int_equal(stats.n_failed, n_failed);
+    uint64_t n_ended = 0;
+    for (int e = 0; e < SERVER_END_COUNT_; e++) n_ended += stats.n_ended[e];
+    assert_int_equal(n_ended + stats.n_failed, stats.n_submitted);
+    assert_true(stats.n_prompt_cached > 0 && stats.n_preempted > 0 && stats.n_evicted > 0);
+    assert_true((fail_every > 0) == (n_failed > 0));
+    assert_true(n_refused > 0 && n_refused < N_REQUEST / 2);
+    print_message("%llu steps, %d failed, %d refused, %llu preempted, %llu evicted, %llu of %llu "
+                  "tokens of prompts cached\n",
+                  (unsigned long long)stats.n_step, n_failed, n_refused,
+                  (unsigned long long)stats.n_preempted, (unsigned long long)stats.n_evicted,
+                  (unsigned long long)stats.n_prompt_cached,
+                  (unsigned long long)(stats.n_prompt_cached + stats.n_prompt_computed));
+    free(c.requests);
+}
+
+static void test_crowd(void **state) {
+    (void)state;
+    crowd_run(0);
+}
+
+/* A device that fails now and then: what was in the step fails, the others go on. */
+static void test_failures(void **state) {
+    (void)state;
+    crowd_run(97);
+}
+
+/* The device is gone: every request fails, none hangs, and the totals say so. */
+static void test_lost_device(void **state) {
+    (void)state;
+    const server_engine_params params = {.context = {.n_ctx = 64, .n_ubatch = 32, .page_len = 8}};
+    const int32_t prompt[3] = {1, 2, 3};
+    server_engine *engine = NULL;
+    server_stats stats;
+    tdm_error err = {0};
+    rig_answer a;
+    fake_fail_every(1);
+    RIG_OK(server_engine_create(fake_model(), &params, &engine, &err));
+    for (int i = 0; i < 3; i++) {
+        rig_answer_init(&a);
+        const server_request request = rig_request(&a, prompt, 3, 1);
+        rig_submit(engine, &request);
+        rig_answer_wait(&a);
+        assert_int_equal(a.status, TDM_UNAVAILABLE);
+        assert_string_equal(a.message, "the device is gone");
+        rig_answer_free(&a);
+    }
+    assert_true(server_engine_wait_idle(engine, UINT64_C(100000000000)));
+    (void)server_engine_snapshot(engine, &stats, NULL, 0);
+    assert_int_equal(stats.n_failed, 3);
+    fake_fail_every(0);
+    server_engine_destroy(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_lost_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
