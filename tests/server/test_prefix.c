@@ -131,7 +131,7 @@ static void search_check(const server_prefix *t, const shadow *w, uint64_t scope
 
 static void test_random(void **state) {
     (void)state;
-    uint64_t random = 77;
+    uint64_t random = test_seed("prefix", 77);
     shadow w = {0};
     server_prefix *t = NULL;
     assert_int_equal(server_prefix_create(N_SEQ, &t, NULL), TDM_OK);

@@ -2,11 +2,10 @@
  *
  * test_schedule.c: the rules of server/schedule/schedule.h on small cases, then random requests on a
  * simulated clock and a simulated pool of pages: nothing is lost, the budget is kept, nobody
- * starves, keys get equal parts. Without an argument it simulates 20,000 requests;
+ * starves, keys get equal parts. It simulates 20,000 requests, or TANDEM_CASES of them; TANDEM_SEED
+ * is the seed:
  *
- *     build-test/tests/server/test_schedule 1000000
- *
- * simulates a million. A second argument is the seed.
+ *     TANDEM_CASES=1000000 build-test/tests/server/test_schedule
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -423,7 +422,6 @@ static void world_compute(world *w, const server_schedule_item *items, int32_t n
 }
 
 static int64_t n_wanted = 20000;
-static uint64_t seed = 1;
 
 static void test_random(void **state) {
     (void)state;
@@ -433,11 +431,10 @@ static void test_random(void **state) {
                            .n_queued_key = 40,
                            .n_step = 96,
                            .n_prompt_step = 48},
-                .random = seed,
+                .random = test_seed("schedule", 1),
                 .n_page_free = N_PAGE};
     server_schedule_item items[16];
     w.s = make(&w.params);
-    print_message("seed %llu\n", (unsigned long long)seed);
     while (w.n_added < n_wanted || w.n_finished + w.n_cancelled + w.n_late < w.n_added) {
         /* Busy times, in which the queue is full, and quiet ones. */
         const uint32_t rate = w.n_step / 4096 % 2 == 0 ? 3 : 1;
@@ -508,7 +505,7 @@ static void test_fairness(void **state) {
     server_schedule_destroy(s);
 }
 
-int main(int argc, char **argv) {
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameters), cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_plan),       cmocka_unit_test(test_split_end),
@@ -516,7 +513,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_deadlines),  cmocka_unit_test(test_fairness),
         cmocka_unit_test(test_random),
     };
-    if (argc > 1) n_wanted = atoll(argv[1]);
-    if (argc > 2) seed = strtoull(argv[2], NULL, 0);
+    if (getenv("TANDEM_CASES") != NULL) n_wanted = atoll(getenv("TANDEM_CASES"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
