@@ -14,7 +14,7 @@
 
 extern char **environ;
 
-enum { MAX_FILES = 64, MAX_PATH = 512 };
+enum { MAX_FILES = 96, MAX_PATH = 512 };
 
 static tdm_runtime *runtime;
 static char folder[256];

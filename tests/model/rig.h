@@ -52,7 +52,7 @@ tdm_runtime *rig_runtime(void);
 int rig_n_warning(void);
 
 /* A file's path in the folder of the program's own, which rig_end empties; "%s/name". Valid for the
- * program's life; at most 64 of them. */
+ * program's life; at most 96 of them. */
 const char *rig_file(const char *name);
 /* A file of the source tree, or of the material beside it ("../shared/..."); NULL where it is not
  * there. The caller frees it. */

@@ -14,6 +14,7 @@
 #include <math.h>
 
 #include "llm/report.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/model/group_cover.h"
 #include "tests/model/group_device.h"
 #include "tests/model/preset.h"
@@ -74,6 +75,9 @@ static const int n_level[N_FACTOR] = {BIASED,
 
 /* ---- Models ---- */
 
+/* The fixture of tests/model/archs whose attention has an index. */
+#define SPARSE "deepseek32-select"
+
 /* The file of a model, written at the first call. */
 static const char *model_file(const char *name, tdm_type type) {
     static char *stories;
@@ -82,6 +86,13 @@ static const char *model_file(const char *name, tdm_type type) {
         if (stories == NULL) stories = rig_source_file("models/stories-3m-q8_0.gguf");
         assert_non_null(stories);
         return stories;
+    }
+    if (strcmp(name, SPARSE) == 0) {
+        const char *path = rig_file(SPARSE ".gguf");
+        char *head = rig_source_file("tests/model/archs/" SPARSE ".head");
+        assert_true(head != NULL && arch_fixture_write(head, SPARSE, 1, path));
+        free(head);
+        return path;
     }
     snprintf(file, sizeof file, "%s-%s.gguf", name, tdm_type_name(type));
     random_model_spec spec = preset_find(name);
@@ -501,6 +512,8 @@ static void test_attention_auto(void **state) {
         {"tiny-one-kv-head", "sequence", 2, 1 << 18},
         {"tiny-deepseek2", "replicate", 2, 64},
         {"tiny-deepseek2", "sequence", 2, 1 << 18},
+        /* KV_SELECT reads whole sequences. */
+        {SPARSE, "replicate", 2, 1 << 18},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tdm_split_report reports[2];

@@ -62,7 +62,8 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
  * calls change nothing. Caches with at least as many units as members are cut by heads. A cache
  * with fewer is held by several members, so that all of them compute (REPLICATE). Each of them then
  * reads it whole; where that is more than its part of the weights (of which a token reads read_size
- * in all), the caches are cut by pages (SEQUENCE), at the price of two more exchanges a layer.
+ * in all), the caches are cut by pages (SEQUENCE), at the price of two more exchanges a layer; not
+ * where the graph has KV_SELECT, which reads every page of a sequence.
  * Under device->mutex, after meta_share_solve and before any partition is assigned. attention.c. */
 tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm_error *err);
 
