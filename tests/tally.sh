@@ -6,7 +6,9 @@
 # A failure counts in a subshell or a pipe too. A test ends with tally_end.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0
+passed=0 doing=
+# Meson ends a test that takes too long. Then this says where it was.
+trap 'echo "FAILED: ended after $passed passed checks, behind: $doing" >&2; exit 1' TERM
 
 ok() { passed=$((passed + 1)); }
 fail() {
@@ -45,11 +47,31 @@ await_work() {
     done
 }
 
+# await_end PID: the exit code of a process of this shell that was told to end, in $code. One that
+# goes on for a minute is killed, and what its threads wait for is printed.
+await_end() {
+    i=0
+    while [ $i -lt 600 ] && grep -q '^State:.[^Z]' "/proc/$1/status" 2>/dev/null; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+    if [ $i = 600 ]; then
+        fail "process $1 does not end"
+        for task in "/proc/$1/task"/*; do
+            echo "$(cut -d ' ' -f 2,3 "$task/stat"), waits in $(cat "$task/wchan")" >&2
+        done
+        kill -KILL "$1"
+    fi
+    wait "$1"
+    code=$?
+}
+
 # expect CODE TEXT ARGUMENTS...: the exit code of $tandem, and TEXT in its output. A failure is one
 # line on standard error, with nothing on standard output.
 expect() {
     code=$1 text=$2
     shift 2
+    doing=$*
     "$tandem" "$@" >"$work/out" 2>"$work/err" </dev/null
     found=$?
     [ "$found" = "$code" ] || { fail "$*: exit code $found, not $code: $(cat "$work/err")"; return; }

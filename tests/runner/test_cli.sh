@@ -273,8 +273,7 @@ pid=$!
 i=0
 while [ "$(wc -c <"$work/out")" -lt 40 ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
 kill -INT $pid
-wait $pid
-code=$?
+await_end $pid
 [ $code = 130 ] && grep -q "interrupted" "$work/err" && grep -q "t/s" "$work/err" && ok ||
     fail "Ctrl-C: exit code $code: $(cat "$work/err")"
 
@@ -286,8 +285,7 @@ pid=$!
 i=0
 while [ "$(wc -c <"$work/out")" -lt 40 ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
 kill -HUP $pid
-wait $pid
-code=$?
+await_end $pid
 [ $code = 129 ] && grep -q "interrupted" "$work/err" && ok || fail "SIGHUP: exit code $code: $(cat "$work/err")"
 mkfifo "$work/pipe"
 "$tandem" run -m "$model" -f "$work/pipe" >"$work/out" 2>"$work/err" &
@@ -298,8 +296,7 @@ while kill -0 $pid 2>/dev/null && [ $i -lt 100 ]; do # again, should it not have
     kill -INT $pid 2>/dev/null
     i=$((i + 1))
 done
-wait $pid
-code=$?
+await_end $pid
 [ $code = 130 ] && [ ! -s "$work/out" ] && ok || fail "Ctrl-C at a pipe: exit code $code: $(cat "$work/err")"
 
 # --- Folders of plugins that do not exist: an error where this command names them; a warning where
@@ -322,8 +319,7 @@ await_handler $pid
 await_work $pid
 kill -INT $pid
 began=$(date +%s)
-wait $pid
-code=$?
+await_end $pid
 [ $code = 130 ] && [ $(($(date +%s) - began)) -lt 60 ] && ok || # the whole batch takes several minutes
     fail "Ctrl-C in bench: exit code $code, $(($(date +%s) - began)) s later: $(cat "$work/err")"
 
