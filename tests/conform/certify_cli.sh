@@ -38,7 +38,7 @@ contains out '^      buffer.h: upload: "A range that is not inside the buffer'
 contains out '1 failed'
 contains err 'error: .*1 of [0-9]+ checks failed$'
 
-# says STREAM LINES: the stream has that many lines, and the other none
+# says STREAM LINES: the stream has that many lines, the other stream none
 says() {
     other=out
     [ "$1" = err ] || other=err

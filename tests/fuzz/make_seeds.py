@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Makes the seeds of corpus/ that are not text: small whole models, every kind of GGUF value, state
-files, texts behind the two bytes that choose a vocabulary and flags. Needed only to change them;
-what fuzzing found (find-*) is not made here. Formats: ggml-org/ggml, docs/gguf.md; llm/cache/state.h."""
+files, texts behind the two bytes that choose a vocabulary and flags. Needed only to change them.
+Inputs that fuzzing found (find-*) are not made here. Formats: ggml-org/ggml, docs/gguf.md; llm/cache/state.h."""
 import math
 import os
 import struct

@@ -7,10 +7,10 @@ set -u
 tandem=$1 model=$2 template=$3
 . "$(dirname "$0")/../tally.sh"
 
-# says TEXT: it stands on standard error
+# says TEXT: standard error contains it
 says() { if grep -qF -e "$1" "$work/err"; then ok; else fail "no '$1' in: $(cat "$work/err")"; fi; }
 
-# chat FLAGS...: standard input is what is typed; out, err
+# chat FLAGS...: runs chat on standard input; its output is in out and err
 chat() {
     timeout 200 "$tandem" chat -m "$model" --template "$template" -t 1 --temp 0 -c 256 "$@" \
         >"$work/out" 2>"$work/err"
@@ -29,7 +29,7 @@ printf '{%% if %%}' >"$work/bad.jinja"
 [ $? = 1 ] && ok || fail "a template that is wrong"
 says "bad.jinja, line 1: an expression is expected"
 
-# --- An answer is the continuation of what the template makes of the question
+# --- An answer is the continuation of the rendered template
 printf 'Where is the dog?\n' | chat -n 20 -sys "A story."
 cp "$work/out" "$work/first"
 printf 'A story.\n\nChild: Where is the dog?\nMother:' >"$work/prompt"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""test_docs.py: what README.md, docs/, conf/ and the fuzzers' page name is there: files, links,
-headings, tests, commands with their flags, configurations, the program's own lists, what keys mean and
-take. That docs/config.md has all keys is test_options.c's, the rules of docs/split-states.md are
-test_split_doc.c's.
+"""test_docs.py: what README.md, docs/, conf/ and the fuzzers' page name exists: files, links,
+headings, tests, commands with their flags, configurations, lists that the program prints, meanings
+and ranges of keys. test_options.c checks that docs/config.md has all keys, test_split_doc.c the
+rules of docs/split-states.md.
 
     test_docs.py TANDEM SOURCE BUILD"""
 import glob

@@ -92,7 +92,7 @@ sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
 steady_counters 1 9 "of drafts"
 
 # A layer of the model drafts: one that always drafts right, and one with random weights.
-# mtp KIND FLAGS...: the text with drafts is the text without
+# mtp KIND FLAGS...: the text with drafts equals the text without
 mtp() {
     kind=$1
     shift

@@ -9,7 +9,7 @@ tandem=$1 matrix=$2
 . "$(dirname "$0")/../tally.sh"
 model=$work/kimi-linear-heads.gguf
 "$matrix" write "$work" kimi-linear-heads >"$work/out" 2>&1 || fail "no model: $(cat "$work/out")"
-# plans EXPECTED FLAG...: the line of the plan about the context ends so
+# plans EXPECTED FLAG...: the line of the plan about the context ends with EXPECTED
 plans() {
     expected=$1
     shift

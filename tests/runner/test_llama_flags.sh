@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_llama_flags.sh: flags of llama.cpp. Those with a meaning here have it. The others change
-# nothing and give one line that says so.
+# test_llama_flags.sh: flags of llama.cpp. Those that Tandem implements have an effect. The others
+# change nothing and give one line that says so.
 #   test_llama_flags.sh TANDEM MODEL [MAKE_MODEL]
 # The plugin `example` (examples/backend) is among the plugins: a device that is not a CPU.
 set -u

@@ -62,7 +62,7 @@ for device in c h; do
     same "$work/long" "$work/text" "text behind a long prompt of $device"
 done
 
-# Grids that go on along their second axis.
+# Grids with a second axis, where the first one has its most workgroups.
 TANDEM_SIMT_GRID=24 generate c "$work/text" || fail "small grids: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text with small grids"
 

@@ -5,7 +5,7 @@
  *
  *   peer_ids LIST.txt    a line each: VOCABULARY.gguf TEXTS OUT
  *
- * TEXTS: for each text u32 length, then its bytes. OUT: for each text u32 n, then n i32 ids,
+ * TEXTS: for each text u32 length, then its bytes. OUT: for each text u32 n, then n i32 ids.
  * Special tokens are added where the text's number is odd, and parsed where the second bit of that
  * number is set. Then for each id of the vocabulary u32 length and bytes of its piece.
  */

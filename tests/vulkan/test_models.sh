@@ -70,7 +70,7 @@ text_with() {
         >"$out" 2>"$work/err" || fail "$on $*: $(cat "$work/err")"
 }
 # The cache in the host's memory, where the CPU attends. Drafts that the device proposes and
-# verifies, in a context that is shifted on.
+# verifies, in a context that is shifted.
 for device in cpu v; do
     text_with host $device -n 24 --no-kv-offload
     text_with shift $device -n 70 -c 64 --context-shift --page-size 8 --model-draft "$model" --draft-max 2
@@ -78,7 +78,7 @@ done
 same "$work/text.host.cpu" "$work/text.host.v" "text with a cache in the host's memory"
 same "$work/text.shift.cpu" "$work/text.shift.v" "text with drafts and shifts"
 [ "$(wc -c <"$work/text.shift.v")" -gt 200 ] || fail "a short text: $(cat "$work/text.shift.v")"
-# A cache that one device saved goes on on another: the prompt is not computed again.
+# A cache that one device saved is loaded on another: the prompt is not computed again.
 story="Once upon a time there was a little girl named Lily. She had a red ball and a small dog. One day the dog took the ball"
 # moved FROM TO FLAGS...: text of TO, whose prompt is read from what FROM saved.
 moved() {
