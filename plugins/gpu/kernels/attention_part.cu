@@ -13,6 +13,7 @@
  * same list.
  */
 #include "attention_fold.h"
+#include "entries.h"
 
 template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     explicit AttentionPart(const Args &args_)
@@ -229,6 +230,4 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
 };
 
 #define ENTRY(rows, own) GPU_KERNEL_OF(attention_part_##rows##_##own, 64, AttentionPart<rows, own>)
-ENTRY(4, 2)
-ENTRY(8, 2)
-ENTRY(8, 8)
+GPU_PART_ENTRIES(ENTRY)

@@ -11,6 +11,7 @@
  * bounds loops; or it is given some parts and writes a record for each.
  */
 #include "attention_fold.h"
+#include "entries.h"
 
 template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     explicit AttentionTile(const Args &args_) : AttentionFold(args_, 32, 128) {}
@@ -457,11 +458,6 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     }
 };
 
-// For up to so many elements of o: tile_sizes of plugins/gpu/rt/module.c has the same list. The bound
-// on threads leaves each entry the registers that it needs; workgroups have 128.
 #define ENTRY(elements, max_threads)                                                               \
     GPU_KERNEL_OF(attention_tile_##elements, max_threads, AttentionTile<elements / 64>)
-ENTRY(64, 128)
-ENTRY(128, 128)
-ENTRY(256, 256)
-ENTRY(512, 256)
+GPU_TILE_ENTRIES(ENTRY)

@@ -10,6 +10,7 @@
  * state once too, and (2 * dk / ROWS + 1) * 4 bytes of k, q and v for each row and token, which
  * neighbouring rows find in the cache. See GPU_KERNEL_LINEAR_SCAN.
  */
+#include "entries.h"
 #include "math.h"
 #include "lang.h"
 
@@ -181,7 +182,4 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
 };
 
 #define ENTRY(steps, rows) GPU_KERNEL_OF(linear_scan_##steps##_##rows, 128, LinearScan<steps, rows>)
-ENTRY(1, 1)
-ENTRY(1, 4)
-ENTRY(4, 1)
-ENTRY(4, 4)
+GPU_SCAN_ENTRIES(ENTRY)

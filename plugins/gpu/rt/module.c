@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/kernels/entries.h"
 #include "plugins/gpu/rt/rt.h"
 
 enum {
@@ -55,9 +56,8 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-/* Entries of ATTENTION_PART, for up to so many heads and elements of o of a thread. The last computes
- * longer rows in slices. */
-static const struct { int32_t rows, own; } part_sizes[] = {{4, 2}, {8, 2}, {8, 8}};
+#define PAIR(a, b) {a, b},
+static const struct { int32_t rows, own; } part_sizes[] = {GPU_PART_ENTRIES(PAIR)};
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
 /* The first that has room for a step: its heads, spec 4, and elements of o, spec 3, whose columns of V
@@ -73,8 +73,9 @@ static int32_t part_size_get(const int32_t *spec) {
     return size;
 }
 
-/* Entries of LINEAR_SCAN: steps of 4 elements, spec 2, and rows, spec 3. */
-static const struct { int32_t steps, rows; } scan_sizes[] = {{1, 1}, {1, 4}, {4, 1}, {4, 4}};
+/* Steps are spec 2, rows spec 3. */
+static const struct { int32_t steps, rows; } scan_sizes[] = {GPU_SCAN_ENTRIES(PAIR)};
+#undef PAIR
 enum { N_SCAN_SIZE = sizeof scan_sizes / sizeof scan_sizes[0] };
 
 static int32_t scan_size_get(const int32_t *spec) {
@@ -85,8 +86,10 @@ static int32_t scan_size_get(const int32_t *spec) {
     return size < N_SCAN_SIZE ? size : MAX_SIZE;
 }
 
-/* Entries of ATTENTION_TILE, for up to so many elements of o, spec 3. */
-static const int32_t tile_sizes[] = {64, 128, 256, 512};
+/* Elements of o are spec 3. */
+#define ELEMENTS(elements, max_threads) elements,
+static const int32_t tile_sizes[] = {GPU_TILE_ENTRIES(ELEMENTS)};
+#undef ELEMENTS
 enum { N_TILE_SIZE = sizeof tile_sizes / sizeof tile_sizes[0] };
 
 static int32_t tile_size_get(const int32_t *spec) {

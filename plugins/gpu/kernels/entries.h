@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * entries.h: the sizes for which a kernel has entries, <kernel>_<size>. The kernels expand the lists,
+ * and plugins/gpu/rt/module.c chooses from them. C and C++.
+ */
+#ifndef TANDEM_GPU_ENTRIES_H
+#define TANDEM_GPU_ENTRIES_H
+
+/* ENTRY(rows, own): up to so many heads, and elements of o of a thread. The last computes longer rows
+ * in slices. */
+#define GPU_PART_ENTRIES(ENTRY) ENTRY(4, 2) ENTRY(8, 2) ENTRY(8, 8)
+
+/* ENTRY(elements, max_threads): up to so many elements of o. The bound on threads leaves each entry
+ * the registers that it needs; workgroups have 128. */
+#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 256) ENTRY(512, 256)
+
+/* ENTRY(steps, rows): steps of 4 elements of a thread, and rows. */
+#define GPU_SCAN_ENTRIES(ENTRY) ENTRY(1, 1) ENTRY(1, 4) ENTRY(4, 1) ENTRY(4, 4)
+
+#endif
