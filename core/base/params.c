@@ -32,6 +32,17 @@ tdm_status tdm_range_check(const char *name, const char *what, uint64_t off, uin
                     (unsigned long long)buffer_size);
 }
 
+tdm_status tdm_copy_check(const char *name, bool is_one, uint64_t dst_off, uint64_t dst_size,
+                          uint64_t src_off, uint64_t src_size, uint64_t size, tdm_error *err) {
+    tdm_status status = tdm_range_check(name, "copy, destination", dst_off, size, dst_size, err);
+    if (status == TDM_OK)
+        status = tdm_range_check(name, "copy, source", src_off, size, src_size, err);
+    if (status == TDM_OK && is_one && size > 0 && src_off < dst_off + size &&
+        dst_off < src_off + size)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: copy: the ranges overlap", name);
+    return status;
+}
+
 tdm_status tdm_plan_flags_check(const char *name, const tdm_plan_params *params, tdm_error *err) {
     tdm_plan_params p;
     tdm_struct_read(&p, sizeof p, params);

@@ -23,6 +23,11 @@ void tdm_struct_write(void *theirs, const void *ours, size_t our_size);
 tdm_status tdm_range_check(const char *name, const char *what, uint64_t off, uint64_t size,
                            uint64_t buffer_size, tdm_error *err);
 
+/* The checks of tdm_buffer_ops.copy: both ranges are inside their buffers, and do not overlap where
+ * both are of one buffer (is_one). [any-thread] */
+tdm_status tdm_copy_check(const char *name, bool is_one, uint64_t dst_off, uint64_t dst_size,
+                          uint64_t src_off, uint64_t src_size, uint64_t size, tdm_error *err);
+
 /* TDM_INVALID_ARGUMENT where params, which may be NULL, have a flag. There are none yet.
  * [any-thread] */
 tdm_status tdm_plan_flags_check(const char *name, const tdm_plan_params *params, tdm_error *err);

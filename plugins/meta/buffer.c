@@ -406,12 +406,10 @@ static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, u
 static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
                               uint64_t size, tdm_error *err) {
     const meta_item *from = NULL, *to = NULL;
-    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
-    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
+    const bool is_one = dst == src || (dst->host != NULL && dst->host == src->host);
+    tdm_status status =
+        tdm_copy_check("group", is_one, dst_off, dst->size, src_off, src->size, size, err);
     if (status != TDM_OK || size == 0) return status;
-    const bool is_one_place = dst == src || (dst->host != NULL && dst->host == src->host);
-    if (is_one_place && dst_off < src_off + size && src_off < dst_off + size)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "copy: the ranges overlap");
     if (!is_sharded(src)) return buffer_upload(dst, dst_off, src->host + src_off, size, err);
     if (!is_sharded(dst)) return buffer_download(src, src_off, dst->host + dst_off, size, err);
     status = bytes_find(src, "copy, source", src_off, size, &from, err);

@@ -61,12 +61,9 @@ static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, u
 
 static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
                               uint64_t size, tdm_error *err) {
-    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
-    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
+    tdm_status status = tdm_copy_check(dst->device->name, dst == src, dst_off, dst->size, src_off,
+                                       src->size, size, err);
     if (status != TDM_OK || size == 0) return status;
-    if (dst == src && src_off < dst_off + size && dst_off < src_off + size)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: copy: the ranges overlap",
-                        dst->device->name);
     return rt_copy(dst->device, &dst->memory, dst_off, &src->memory, src_off, size, err);
 }
 
