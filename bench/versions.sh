@@ -4,20 +4,21 @@
 #
 #   bench/versions.sh --old DIR --new DIR [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
 #                     [--pp 512] [--tg 64] [--threads 2] [--models DIR] [--group yes|no]
-#                     [--new-device 'KEY = VALUE']
+#                     [--new-device 'KEY = VALUE'] [--depth N] [--depth-types f16,q8_0,q4_0]
 #
 # DIR is a build folder: DIR/runner/tandem and DIR/plugins. Runs are interleaved (old, new, old
 # again, old, ...), so that other load affects all alike. The old build runs twice in each round:
 # the ratio of its two medians shows how much a ratio varies without any change. --group yes adds a
 # group of two devices with half of the threads each. --new-device gives the devices of the new
-# build one more option.
+# build one more option. --depth adds a row about generating behind N tokens for each of the cache
+# types --depth-types.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 old='' new="$here/build-test" preset=1.1b types=q4_0,q8_0,q4_K,f16 runs=5 pp=512 tg=64 threads=2 group=yes
-models="${TMPDIR:-/tmp}/tandem-bench-models" new_device=''
+models="${TMPDIR:-/tmp}/tandem-bench-models" new_device='' depth=0 depth_types=f16,q8_0,q4_0
 while [ $# -gt 0 ]; do
     case "$1" in
-    --old | --new | --preset | --types | --runs | --pp | --tg | --threads | --models | --group | --new-device)
+    --old | --new | --preset | --types | --runs | --pp | --tg | --threads | --models | --group | --new-device | --depth | --depth-types)
         [ $# -ge 2 ] || { echo "versions.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
@@ -25,7 +26,11 @@ while [ $# -gt 0 ]; do
         exit 2
         ;;
     esac
-    if [ "$1" = --new-device ]; then new_device=$2; else eval "${1#--}=\$2"; fi
+    case "$1" in
+    --new-device) new_device=$2 ;;
+    --depth-types) depth_types=$2 ;;
+    *) eval "${1#--}=\$2" ;;
+    esac
     shift 2
 done
 [ -n "$old" ] || { echo "versions.sh: --old DIR is missing" >&2; exit 2; }
@@ -46,16 +51,23 @@ devices() { # OPTION
 devices '' >"$work/old.ini"
 devices "$new_device" >"$work/new.ini"
 cp "$work/old.ini" "$work/again.ini"
+speeds=$work/speeds # files VERSION.DEVICE.TEST: tokens per second, one run on a line
 
 # median FILE: the median of numbers, one on a line.
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR == 0 ? "-" : NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
-# run VERSION DIR DEVICE: adds a line to VERSION.DEVICE.pp and VERSION.DEVICE.tg.
-run() {
-    TANDEM_PLUGIN_PATH="$2/plugins:$2/plugins/cpu:$2/plugins/meta" "$2/runner/tandem" bench \
-        --config "$work/$1.ini" --device "$3" -m "$model" -p "$pp" -n "$tg" -r 1 -o csv --quiet >"$work/run.csv"
+# bench VERSION DIR DEVICE FLAGS...: runs it once, to run.csv.
+bench() {
+    version=$1 dir=$2 device=$3
+    shift 3
+    TANDEM_PLUGIN_PATH="$dir/plugins:$dir/plugins/cpu:$dir/plugins/meta" "$dir/runner/tandem" bench \
+        --config "$work/$version.ini" --device "$device" -m "$model" -r 1 -o csv --quiet "$@" >"$work/run.csv"
+}
+
+# collect PP-FILE TG-FILE: adds the speeds of run.csv to these files.
+collect() {
     # Descriptions of devices may contain commas, so values are separated by their quotes.
-    awk -v pp="$work/$1.$3.pp" -v tg="$work/$1.$3.tg" '
+    awk -v pp="$1" -v tg="$2" '
         NR == 1 { gsub(/"/, ""); n = split($0, names, ","); for (i = 1; i <= n; i++) at[names[i]] = i; next }
         {
             gsub(/^"|"$/, "")
@@ -65,8 +77,20 @@ run() {
         }' "$work/run.csv"
 }
 
+# run VERSION DIR DEVICE: adds a run of each test.
+run() {
+    bench "$1" "$2" "$3" -p "$pp" -n "$tg"
+    collect "$speeds/$1.$3.pp" "$speeds/$1.$3.tg"
+    for cache in $caches; do
+        bench "$1" "$2" "$3" -p 0 -n "$tg" -d "$depth" -ctk "$cache" -ctv "$cache"
+        collect "$speeds/none" "$speeds/$1.$3.$cache"
+    done
+}
+
 printf '%s, median of %s interleaved runs: %s\n\n' "$preset" "$runs" \
     "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+caches=
+[ "$depth" = 0 ] || caches=$(echo "$depth_types" | tr ',' ' ')
 echo "| type | device | test | old: t/s | new: t/s | new / old | old / old |"
 echo "|---|---|---|---|---|---|---|"
 for type in $(echo "$types" | tr ',' ' '); do
@@ -75,7 +99,8 @@ for type in $(echo "$types" | tr ',' ' '); do
         cat "$work/make.log" >&2
         exit 1
     }
-    rm -f "$work"/*.pp "$work"/*.tg
+    rm -rf "$speeds"
+    mkdir "$speeds"
     cases=one
     [ "$group" = no ] || cases='one pair'
     for _ in $(seq "$runs"); do
@@ -86,11 +111,14 @@ for type in $(echo "$types" | tr ',' ' '); do
         done
     done
     for device in $cases; do
-        for test in pp tg; do
-            n=$pp
-            [ "$test" = pp ] || n=$tg
-            awk -v type="$type" -v name="$test$n" -v device="$device" -v old="$(median "$work/old.$device.$test")" \
-                -v new="$(median "$work/new.$device.$test")" -v again="$(median "$work/again.$device.$test")" 'BEGIN {
+        for test in pp tg $caches; do
+            case "$test" in
+            pp) name=pp$pp ;;
+            tg) name=tg$tg ;;
+            *) name="tg$tg @ d$depth, cache $test" ;;
+            esac
+            awk -v type="$type" -v name="$name" -v device="$device" -v old="$(median "$speeds/old.$device.$test")" \
+                -v new="$(median "$speeds/new.$device.$test")" -v again="$(median "$speeds/again.$device.$test")" 'BEGIN {
                 printf "| %s | %s | %s | %.1f | %.1f | %.3f | %.3f |\n", type,
                     device == "one" ? "1 device" : "2 devices", name, old, new, 2 * new / (old + again), again / old }'
         done
