@@ -131,6 +131,12 @@ op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_op
     return rig;
 }
 
+int op_n_case(int n_case, int n_gpu) {
+    const char *cases = getenv("TANDEM_CASES");
+    if (getenv("OP_CASE_PLUGIN") == NULL) return n_case;
+    return cases != NULL && strcmp(cases, "all") == 0 ? n_case : n_gpu;
+}
+
 void op_rig_close(op_rig *rig) {
     if (rig == NULL) return;
     if (rig->device != NULL) rig->plugin->device->close(rig->device);

@@ -37,6 +37,10 @@ op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thr
  * OP_CASE_DRIVER in the environment, a library, the option `driver` alone takes the place of the
  * options, and to have no device is a failure. */
 op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option);
+/* How many of n_case cases a test runs: all, or n_gpu of them where OP_CASE_PLUGIN names the plugin
+ * of a GPU. A software driver compiles new pipelines for nearly every case, which takes most of the
+ * time. TANDEM_CASES=all in the environment runs all there too. */
+int op_n_case(int n_case, int n_gpu);
 /* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
 void op_rig_close(op_rig *rig);
 

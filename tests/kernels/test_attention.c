@@ -250,12 +250,11 @@ static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type
     return c;
 }
 
-/* All pairs of types, each with shapes of its own. Where each pair has pipelines to compile, a
- * third of them, in which every type is K and is V: the kernels load K and V by functions of their
- * own. */
+/* All pairs of types, each with shapes of its own. On a GPU a ninth of them, in which every type is
+ * K once and V once: the kernels load K and V by functions of their own. */
 static void test_pairs(void **state) {
     uint64_t seed = 20260101;
-    int step = getenv("OP_CASE_PLUGIN") != NULL ? 3 : 1;
+    int step = op_n_case(1, TDM_KV_TYPE_COUNT);
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int k = 0; k < TDM_KV_TYPE_COUNT; k++) {
@@ -266,10 +265,10 @@ static void test_pairs(void **state) {
     }
 }
 
-/* Each type with itself, over more shapes. Fewer of them where each has pipelines to compile. */
+/* Each type with itself, over more shapes. */
 static void test_shapes(void **state) {
     uint64_t seed = 77;
-    int n_case = getenv("OP_CASE_PLUGIN") != NULL ? 12 : 72;
+    int n_case = op_n_case(72, TDM_KV_TYPE_COUNT);
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < n_case; i++) {
@@ -308,7 +307,7 @@ static void test_splits(void **state) {
 static void test_latent(void **state) {
     uint64_t seed = 99;
     (void)state;
-    for (int i = 0; i < TDM_KV_TYPE_COUNT; i++) {
+    for (int i = 0; i < op_n_case(TDM_KV_TYPE_COUNT, 5); i++) {
         attention_case c = random_case(&seed, kv_types[i], kv_types[i]);
         c.dim_k = 96;
         c.dim_v = i % 2 == 0 ? 64 : 40;
@@ -321,7 +320,7 @@ static void test_latent(void **state) {
     }
     /* V of any width, all of K included, for fewer and more heads than kernels take at once. */
     static const int dims[][2] = {{576, 512}, {33, 33}, {48, 17}, {21, 1}, {160, 144}, {64, 64}};
-    for (int i = 0; i < 2 * TDM_KV_TYPE_COUNT; i++) {
+    for (int i = 0; i < op_n_case(2 * TDM_KV_TYPE_COUNT, 6); i++) {
         attention_case c =
             random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT], kv_types[i % TDM_KV_TYPE_COUNT]);
         const int *dim = dims[(i + i / TDM_KV_TYPE_COUNT) % 6];
@@ -414,7 +413,7 @@ static void test_unseen_nan(void **state) {
     static const tdm_type plain[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16};
     uint64_t seed = 2024;
     (void)state;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < op_n_case(24, 8); i++) {
         attention_case c = {.type_k = plain[i % 3], .type_v = plain[i / 3 % 3]};
         bool is_latent = i % 4 == 3;
         if (is_latent) c.type_v = c.type_k;
@@ -435,15 +434,17 @@ static void test_unseen_nan(void **state) {
 static void test_extremes(void **state) {
     uint64_t seed = 3;
     (void)state;
-    for (int i = 0; i < 2 * TDM_KV_TYPE_COUNT; i++) {
+    /* On a GPU three of each half. */
+    for (int i = 0; i < 2 * TDM_KV_TYPE_COUNT; i += op_n_case(1, 3)) {
         attention_case c =
             random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT], kv_types[i % TDM_KV_TYPE_COUNT]);
-        c.q_scale = i < TDM_KV_TYPE_COUNT ? 1e4f : 0;
+        bool is_large = i < TDM_KV_TYPE_COUNT;
+        c.q_scale = is_large ? 1e4f : 0;
         c.scale = 1;
         c.softcap = 0;
-        c.has_ml = i >= TDM_KV_TYPE_COUNT;
+        c.has_ml = !is_large;
         c.has_sink = false;
-        run_case(&c, &seed, i < TDM_KV_TYPE_COUNT ? 1e-2 : is_exact(&c) ? 1e-11 : 1e-6, 1e-3);
+        run_case(&c, &seed, is_large ? 1e-2 : is_exact(&c) ? 1e-11 : 1e-6, 1e-3);
     }
 }
 
