@@ -191,7 +191,7 @@ static void every_type(void **state) {
 static void every_number_of_tokens(void **state) {
     (void)state;
     uint64_t seed = SEED;
-    static const int64_t counts[] = {1, 2, 7, 8, 9, 33, 64};
+    static const int64_t counts[] = {1, 7, 8, 9, 64};
     static const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_F16};
     for (size_t t = 0; t < 2; t++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
@@ -201,7 +201,7 @@ static void every_number_of_tokens(void **state) {
 static void every_view(void **state) {
     (void)state;
     uint64_t seed = SEED;
-    for (x_view view = X_DENSE; view < N_X_VIEW; view++) {
+    for (x_view view = X_ROWS; view < N_X_VIEW; view++) { /* other tests have dense ones */
         product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, view, 64, 35, 3);
         product(&seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, view, 45, 35, 11);
         product(&seed, TDM_TYPE_F32, 0, view, 64, 35, 11);
