@@ -8,12 +8,14 @@
  *                beside the time of a step that reads its share of the long one
  *     prefix     time to the first token of a prompt whose begin is cached, beside the first time
  *
- * Prompts are random ids and answers have a fixed length. Speeds are read from events.
+ * Prompts are random ids and answers have a fixed length. Speeds are read from events. With -c the
+ * seconds are those that processors spent on the process, for a busy machine; then use one thread.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/runtime.h"
@@ -21,6 +23,14 @@
 #include "tests/support/random.h"
 
 enum { N_ANSWER = 48, N_SHORT = 16, MAX_STREAM = 64, MAX_LONG = 1 << 16 };
+
+static clockid_t clock_id = CLOCK_MONOTONIC;
+
+static uint64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(clock_id, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 /* One request and when its tokens came. */
 typedef struct stream {
@@ -53,7 +63,7 @@ static bool token_come(void *user, server_request_id id, const server_token *tok
     stream *s = user;
     (void)id;
     (void)token;
-    s->last = server_clock();
+    s->last = clock_ns();
     if (s->n++ == 0) s->first = s->last;
     if (s->n == 1) note(s, false, NULL);
     return true;
@@ -65,7 +75,7 @@ static void prompt_come(void *user, server_request_id id, int32_t n_done, int32_
     (void)n_done;
     (void)n_prompt;
     pthread_mutex_lock(s->lock);
-    s->prompt_last = server_clock();
+    s->prompt_last = clock_ns();
     if (s->n_prompt_step++ == 0) s->prompt_first = s->prompt_last;
     pthread_cond_broadcast(s->changed);
     pthread_mutex_unlock(s->lock);
@@ -84,9 +94,9 @@ static void failure_come(void *user, server_request_id id, tdm_status status, co
 }
 
 static tdm_status stream_begin(bench *b, stream *s, const int32_t *prompt, int32_t n_prompt,
-                               int32_t n_answer, bool is_uncached, tdm_error *err) {
+                               int32_t n_answer, int scope, tdm_error *err) {
     server_request_id id;
-    *s = (stream){.lock = &b->lock, .changed = &b->changed, .submitted = server_clock()};
+    *s = (stream){.lock = &b->lock, .changed = &b->changed, .submitted = clock_ns()};
     const server_request request = {
         .struct_size = sizeof request,
         .prompt = prompt,
@@ -94,7 +104,8 @@ static tdm_status stream_begin(bench *b, stream *s, const int32_t *prompt, int32
         .max_tokens = n_answer,
         .sampler = {.struct_size = sizeof(llm_sampler_params)},
         .ignores_end = true,
-        .is_uncached = is_uncached,
+        .is_uncached = scope == 0,
+        .scope = (uint64_t)scope,
         .sink = {token_come, finish_come, failure_come, prompt_come, s}};
     return server_engine_submit(b->engine, &request, &id, NULL, err);
 }
@@ -115,7 +126,7 @@ static double streams_run(bench *b, int32_t n, tdm_error *err) {
     int32_t n_begun = 0;
     bool is_ok = true;
     while (n_begun < n && stream_begin(b, &streams[n_begun], b->prompt + n_begun * N_SHORT, N_SHORT,
-                                       N_ANSWER, true, err) == TDM_OK)
+                                       N_ANSWER, 0, err) == TDM_OK)
         n_begun++;
     uint64_t first = 0, last = 0;
     for (int32_t i = 0; i < n_begun; i++) {
@@ -130,9 +141,9 @@ static double streams_run(bench *b, int32_t n, tdm_error *err) {
 /* Prints the time to the first token of a short prompt behind a long one. */
 static bool first_run(bench *b, tdm_error *err) {
     stream long_one, short_one;
-    if (stream_begin(b, &long_one, b->prompt, b->n_long, 1, true, err) != TDM_OK) return false;
+    if (stream_begin(b, &long_one, b->prompt, b->n_long, 1, 0, err) != TDM_OK) return false;
     bool is_ok = stream_wait(b, &long_one, true);
-    if (stream_begin(b, &short_one, b->prompt + 7, N_SHORT, 1, true, err) != TDM_OK)
+    if (stream_begin(b, &short_one, b->prompt + 7, N_SHORT, 1, 0, err) != TDM_OK)
         is_ok = false;
     else
         is_ok = stream_wait(b, &short_one, false) && is_ok;
@@ -146,13 +157,14 @@ static bool first_run(bench *b, tdm_error *err) {
     return true;
 }
 
-/* Prints the time to the first token of a prompt that is cached but for its last tokens. */
-static bool prefix_run(bench *b, tdm_error *err) {
+/* Prints the time to the first token of a prompt that is cached but for its last token. `scope` has
+ * cached none before. */
+static bool prefix_run(bench *b, int scope, tdm_error *err) {
     stream one, other;
     const int32_t n = b->n_long < 1000 ? b->n_long : 1000;
-    if (stream_begin(b, &one, b->prompt, n, 1, false, err) != TDM_OK ||
+    if (stream_begin(b, &one, b->prompt, n, 1, scope, err) != TDM_OK ||
         !stream_wait(b, &one, false) ||
-        stream_begin(b, &other, b->prompt, n + 1, 1, false, err) != TDM_OK ||
+        stream_begin(b, &other, b->prompt, n + 1, 1, scope, err) != TDM_OK ||
         !stream_wait(b, &other, false))
         return false;
     const double before = (double)(one.first - one.submitted) * 1e-6;
@@ -177,16 +189,17 @@ static bool bench_run(bench *b, int n_run, tdm_error *err) {
         if (one == 0 || many == 0) return false;
         printf("streams: 1 at %.1f tokens/s, %d at %.1f: ratio %.2f\n", one, b->n_stream, many,
                many / one);
-        if (!first_run(b, err) || !prefix_run(b, err)) return false;
+        if (!first_run(b, err) || !prefix_run(b, run + 1, err)) return false;
     }
     return true;
 }
 
 static int usage(void) {
-    fputs("usage: tandem-engine-speed [-t THREADS] [-b 8|15|auto] [-s STREAMS] [-p LONG_PROMPT] "
-          "[-n RUNS] MODEL\n"
-          "Plugins are found through TANDEM_PLUGIN_PATH.\n",
-          stderr);
+    fputs(
+        "usage: tandem-engine-speed [-c] [-t THREADS] [-b 8|15|auto] [-s STREAMS] [-p LONG_PROMPT] "
+        "[-n RUNS] MODEL\n"
+        "Plugins are found through TANDEM_PLUGIN_PATH.\n",
+        stderr);
     return 2;
 }
 
@@ -197,8 +210,10 @@ int main(int argc, char **argv) {
                .n_stream = 16};
     const char *threads = "auto", *bits = "auto";
     int n_run = 3, option;
-    while ((option = getopt(argc, argv, "t:b:s:p:n:")) != -1) {
-        if (option == 't')
+    while ((option = getopt(argc, argv, "ct:b:s:p:n:")) != -1) {
+        if (option == 'c')
+            clock_id = CLOCK_PROCESS_CPUTIME_ID;
+        else if (option == 't')
             threads = optarg;
         else if (option == 'b')
             bits = optarg;

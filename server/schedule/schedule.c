@@ -269,24 +269,43 @@ static int32_t budget_divide(const server_schedule *s, server_schedule_item *ite
     return n_left;
 }
 
+/* The items of those that read, the oldest first; returns how many. */
+static int32_t reading_find(const server_schedule *s, server_schedule_item *items) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_room; i++)
+        if (s->entries[i].state == SERVER_ENTRY_READING && !s->entries[i].is_paused)
+            items[n++] = (server_schedule_item){.entry = i};
+    items_sort(s, items, n);
+    return n;
+}
+
+/* Marks the items that reach the last known token of their entry; returns how many do. */
+static int32_t ends_mark(const server_schedule *s, server_schedule_item *items, int32_t n) {
+    int32_t n_last = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const entry *e = &s->entries[items[i].entry];
+        items[i].is_last = e->n_done + items[i].n_tok == e->n_known;
+        n_last += items[i].is_last;
+    }
+    return n_last;
+}
+
 int32_t server_schedule_plan(const server_schedule *s, server_schedule_item *items) {
-    int32_t n = 0, n_reading = 0;
+    int32_t n = 0, n_reading;
     for (int32_t i = 0; i < s->n_room; i++)
         if (s->entries[i].state == SERVER_ENTRY_GENERATING && !s->entries[i].is_paused)
             items[n++] = (server_schedule_item){i, 1, true};
     items_sort(s, items, n);
-    for (int32_t i = 0; i < s->n_room; i++)
-        if (s->entries[i].state == SERVER_ENTRY_READING && !s->entries[i].is_paused)
-            items[n + n_reading++] = (server_schedule_item){.entry = i};
-    items_sort(s, items + n, n_reading);
-    int32_t budget = s->params.n_step - n;
-    if (n > 0 && budget > s->params.n_prompt_step) budget = s->params.n_prompt_step;
-    n_reading = budget_divide(s, items + n, n_reading, budget);
-    for (int32_t i = n; i < n + n_reading; i++) {
-        const entry *e = &s->entries[items[i].entry];
-        items[i].is_last = e->n_done + items[i].n_tok == e->n_known;
-    }
-    return n + n_reading;
+    n_reading = reading_find(s, items + n);
+    const int32_t room = s->params.n_step - n, n_due = n_reading;
+    const int32_t little = room < s->params.n_prompt_step ? room : s->params.n_prompt_step;
+    n_reading = budget_divide(s, items + n, n_due, little);
+    const int32_t n_last = ends_mark(s, items + n, n_reading);
+    /* A first token comes as soon as others: what ends its prompt in a small step has one. */
+    if (n > 0 || (n_last > 0 && n_last < n_due)) return n + n_reading;
+    n_reading = budget_divide(s, items, reading_find(s, items), room);
+    (void)ends_mark(s, items, n_reading);
+    return n_reading;
 }
 
 void server_schedule_computed(server_schedule *s, int32_t index, int32_t n_tok) {

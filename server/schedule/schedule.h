@@ -16,7 +16,8 @@
  * Rules:
  *  - Each entry that generates is in every step. What is left of the step's tokens goes to those
  *    that read, in even parts: a short prompt is done in one step beside a long one. Where entries
- *    generate, prompts get at most n_prompt_step tokens of a step, so that its time is bounded.
+ *    generate, prompts get at most n_prompt_step tokens of a step, so that its time is bounded; so
+ *    too where a prompt ends in such a step and others do not, for its first token's sake.
  *  - Preempted entries are admitted before all that have not begun, the oldest first. The youngest
  *    running entry is preempted first. So the oldest always ends, and every other becomes the
  *    oldest.
@@ -46,13 +47,14 @@ typedef enum server_entry_state {
 } server_entry_state;
 
 typedef struct server_schedule_params {
-    int32_t n_running;     /* most entries that read or generate */
-    int32_t n_queued;      /* most entries that have not begun */
-    int32_t n_queued_key;  /* of them, most of one key */
-    int32_t n_step;        /* most tokens of a step, above n_running */
-    int32_t n_prompt_step; /* of them, most of those that read, in a step in which others generate;
+    int32_t n_running;    /* most entries that read or generate */
+    int32_t n_queued;     /* most entries that have not begun */
+    int32_t n_queued_key; /* of them, most of one key */
+    int32_t n_step;       /* most tokens of a step, above n_running */
+    int32_t
+        n_prompt_step; /* of them, most of those that read, in a step that gives tokens to others;
                               at least 1 */
-    bool splits_end; /* the last known token of one that reads is in a step after the others, so
+    bool splits_end;   /* the last known token of one that reads is in a step after the others, so
                         that the state before it can be kept (recurrent models) */
 } server_schedule_params;
 

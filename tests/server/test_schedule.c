@@ -114,9 +114,18 @@ static void test_plan(void **state) {
     assert_int_equal(items[2].entry, short_one);
     assert_int_equal(items[2].n_tok, 12);
     assert_true(items[2].is_last);
-    /* Without the one that generates, a prompt has the whole step. */
+    /* Without the one that generates, the step is small for the short prompt's sake. */
     server_schedule_remove(s, generating);
+    assert_int_equal(server_schedule_plan(s, items), 2);
+    assert_int_equal(items[0].n_tok, 20);
+    assert_int_equal(items[1].n_tok, 12);
+    /* A prompt alone has the whole step; so have several none of which would end in a small one. */
+    const int32_t middle = add(s, 40, 0);
     server_schedule_remove(s, short_one);
+    admit(s, 0);
+    assert_int_equal(server_schedule_plan(s, items), 2);
+    assert_int_equal(items[0].n_tok + items[1].n_tok, 64);
+    server_schedule_remove(s, middle);
     assert_int_equal(server_schedule_plan(s, items), 1);
     assert_int_equal(items[0].n_tok, 64);
     server_schedule_computed(s, long_one, 64);
