@@ -596,8 +596,12 @@ uint64_t server_engine_retry(const server_engine *e) {
     return e->end_interval < RETRY_MOST_NS ? e->end_interval : RETRY_MOST_NS;
 }
 
+static uint64_t time_after(uint64_t now, uint64_t limit) {
+    return limit < UINT64_MAX - now ? now + limit : UINT64_MAX;
+}
+
 static uint64_t deadline_of(uint64_t now, uint64_t limit) {
-    return limit == 0 || limit > UINT64_MAX - now ? 0 : now + limit;
+    return limit == 0 ? 0 : time_after(now, limit);
 }
 
 /* Room for one more entry than any before. The lock is held. */
@@ -700,13 +704,13 @@ void server_engine_pause(server_engine *e, server_request_id id, bool is_paused)
 void server_engine_drain(server_engine *e, uint64_t limit_ns) {
     pthread_mutex_lock(&e->lock);
     e->is_draining = true;
-    e->drain_at = server_clock() + limit_ns;
+    e->drain_at = time_after(server_clock(), limit_ns);
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->lock);
 }
 
 bool server_engine_wait_idle(server_engine *e, uint64_t limit_ns) {
-    const uint64_t at = server_clock() + limit_ns;
+    const uint64_t at = time_after(server_clock(), limit_ns);
     const struct timespec until = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
     pthread_mutex_lock(&e->lock);
     while (e->n_open > 0 && pthread_cond_timedwait(&e->idle, &e->lock, &until) != ETIMEDOUT) {

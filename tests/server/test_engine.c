@@ -502,12 +502,12 @@ static void test_shutdown(void **state) {
             const server_request_id one = rig_submit(engine, &request);
             if (round == 1) server_engine_pause(engine, one, true); /* it would never end */
         }
-        if (round < 2) server_engine_drain(engine, round == 0 ? UINT64_C(60000000000) : 1000000);
+        if (round < 2) server_engine_drain(engine, round == 0 ? UINT64_MAX : 1000000);
         server_request request = rig_request(&a[0], prompt, 4, 1);
         if (round < 2) {
             assert_int_equal(server_engine_submit(engine, &request, &id, NULL, &err),
                              TDM_UNAVAILABLE);
-            assert_true(server_engine_wait_idle(engine, UINT64_C(60000000000)));
+            assert_true(server_engine_wait_idle(engine, UINT64_MAX));
             assert_true(stats_of(engine).is_draining);
         } else {
             server_engine_destroy(engine); /* ends what runs */
@@ -644,6 +644,37 @@ static void test_bias_and_probabilities(void **state) {
     assert_true(fabs((double)logits[300] - log(sum) - (double)b.logprobs[0]) < 1e-4);
     rig_answer_free(&a);
     rig_answer_free(&b);
+    server_engine_destroy(engine);
+    llm_model_close(model);
+}
+
+/* A device that sends the best tokens alone, beside requests that need whole rows. */
+static void test_candidates(void **state) {
+    (void)state;
+    llm_model *model = model_open();
+    const llm_context_params params = context_params(512);
+    const server_engine_params engine_params = {.context = params, .gives_candidates = true};
+    static const int32_t prompt[6] = {5, 6, 7, 8, 9, 10};
+    int32_t expected[30];
+    llm_context *ctx = rig_context(model, &params);
+    const int32_t n = plain_answer(ctx, prompt, 6, 30, false, expected);
+    llm_context_destroy(ctx);
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    RIG_OK(server_engine_create(model, &engine_params, &engine, &err));
+    rig_answer a[3];
+    for (int i = 0; i < 3; i++) {
+        rig_answer_init(&a[i]);
+        server_request request = rig_request(&a[i], prompt, 6, i == 1 ? 10 : 30);
+        request.wants_logprobs = i == 1; /* ends before the others */
+        rig_submit(engine, &request);
+    }
+    for (int i = 0; i < 3; i++) rig_answer_wait(&a[i]);
+    answer_is("candidates", &a[0], expected, n);
+    answer_is("whole rows", &a[1], expected, n < 10 ? n : 10);
+    answer_is("candidates again", &a[2], expected, n);
+    assert_true(a[1].logprobs[0] < 0);
+    for (int i = 0; i < 3; i++) rig_answer_free(&a[i]);
     server_engine_destroy(engine);
     llm_model_close(model);
 }
@@ -828,6 +859,7 @@ int main(void) {
         cmocka_unit_test(test_constraint),
         cmocka_unit_test(test_bias_and_probabilities),
         cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_candidates),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_vectors),
     };
