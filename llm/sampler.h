@@ -39,7 +39,8 @@ llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_bar
                         float *logits_out);
 
 /* The row with only the tokens whose bit in `mask` is set: bit t % 64 of word t / 64. The others get
- * -inf: written to logits_out [row->n], which the result refers to. The mask may bar any number of
+ * -inf: written to logits_out [row->n], which the result refers to and which may be the row's own
+ * logits. The mask may bar any number of
  * tokens; so give it whole rows, not candidates. [any-thread] */
 llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out);
 

@@ -24,23 +24,13 @@ int32_t server_draw_candidates(const server_engine *e, const server_job *job) {
 static tdm_status row_change(server_engine *e, server_job *job, llm_row *row, tdm_error *err) {
     const server_request *r = &job->request;
     bool is_limited = false;
-    memcpy(e->logits, row->logits, (size_t)e->n_vocab * sizeof *e->logits);
+    tdm_status status = TDM_OK;
+    *row = llm_row_without(row, e->ends, r->ignores_end ? e->n_end : 0, e->logits);
     for (int32_t i = 0; i < r->n_bias; i++) e->logits[r->bias[i].token] += r->bias[i].bias;
-    for (int32_t i = 0; r->ignores_end && i < e->n_end; i++) e->logits[e->ends[i]] = -INFINITY;
-    if (r->constraint != NULL) {
-        const tdm_status status =
-            r->constraint->mask(r->constraint->state, e->mask, &is_limited, err);
-        if (status != TDM_OK) return status;
-    }
-    for (int32_t t = 0; is_limited && t < e->n_vocab; t += 64) {
-        const uint64_t word = e->mask[t / 64];
-        if (word == UINT64_MAX) continue;
-        const int32_t end = t + 64 < e->n_vocab ? t + 64 : e->n_vocab;
-        for (int32_t i = t; i < end; i++)
-            if ((word >> (i - t) & 1) == 0) e->logits[i] = -INFINITY;
-    }
-    *row = (llm_row){e->logits, NULL, e->n_vocab};
-    return TDM_OK;
+    if (r->constraint != NULL)
+        status = r->constraint->mask(r->constraint->state, e->mask, &is_limited, err);
+    if (status == TDM_OK && is_limited) *row = llm_row_masked(row, e->mask, e->logits);
+    return status;
 }
 
 /* The logarithm of the sum of the exponentials of a row. NaN counts as -inf. */

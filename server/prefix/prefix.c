@@ -327,7 +327,3 @@ int32_t server_prefix_held(const server_prefix *t) {
     for (int32_t s = 0; s < t->n_seq; s++) n += t->holders[s].node >= 0 && !t->holders[s].is_pinned;
     return n;
 }
-
-int32_t server_prefix_node_count(const server_prefix *t) {
-    return t->n_used_node;
-}

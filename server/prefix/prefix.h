@@ -51,7 +51,5 @@ void server_prefix_use(server_prefix *tree, int32_t seq);
 int32_t server_prefix_oldest(const server_prefix *tree, int32_t but);
 /* How many sequences hold tokens and are not pinned. */
 int32_t server_prefix_held(const server_prefix *tree);
-/* Nodes of the tree but the root: for tests; at most twice the sequences that hold tokens. */
-int32_t server_prefix_node_count(const server_prefix *tree);
 
 #endif
