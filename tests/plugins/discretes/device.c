@@ -78,9 +78,9 @@ TDM_EXPORT int64_t discrete_get(const char *member, const char *key) {
     if (d != NULL && strcmp(key, "plans") == 0) n = atomic_load(&d->counts.plans);
     if (d != NULL && strcmp(key, "clock") == 0) n = atomic_load(&d->clock_ns);
     if (d != NULL && strcmp(key, "lost") == 0) n = atomic_load(&d->is_lost);
-    if (d != NULL && strcmp(key, "memory") == 0) {
+    if (d != NULL && (strcmp(key, "memory") == 0 || strcmp(key, "largest") == 0)) {
         pthread_mutex_lock(&d->mutex);
-        n = (int64_t)d->used;
+        n = (int64_t)(strcmp(key, "memory") == 0 ? d->used : d->largest);
         pthread_mutex_unlock(&d->mutex);
     }
     pthread_mutex_unlock(&devices_mutex);
@@ -158,6 +158,8 @@ static tdm_status option_read(tdm_device *d, const char *key, const char *value,
         d->submission_ns = n * 1000;
     else if (strcmp(key, "crossing-us") == 0)
         d->crossing_ns = n * 1000;
+    else if (strcmp(key, "idle") == 0)
+        d->is_idle = strcmp(value, "yes") == 0;
     else if (strcmp(key, "refuse") == 0)
         d->refused_op = op_find(value);
     else if (strcmp(key, "uuid") == 0)

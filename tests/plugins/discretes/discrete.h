@@ -19,6 +19,8 @@
  *                           drivers with a bounded queue do; 0 = it never blocks
  *   refuse = NAME           refuses the op in a graph of several nodes: what a probe of one node
  *                           finds supported, and a model's graph not
+ *   idle = yes              computations end at once and compute nothing: a card far faster than any
+ *                           clock
  *   attach = no             signals from its thread; by default waits are attached
  *   uuid = N                the last byte of a UUID; by default it has none
  *   bandwidth = N           bytes per second; gives the device a virtual clock (clock.c)
@@ -34,7 +36,7 @@
  *   "release"      ends both
  *   "clock"        1: the virtual clock runs from now on
  * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory",
- *   "lost", "clock" (ns of the virtual clock)
+ *   "largest" (bytes of its largest buffer so far), "lost", "clock" (ns of the virtual clock)
  * discrete_live(): devices, buffers, queues and plans that exist
  */
 #ifndef TANDEM_TESTS_DISCRETE_H
@@ -61,6 +63,7 @@ struct tdm_device {
     uint64_t memory, max_buffer, import_align;
     int64_t launch_bound;
     int32_t refused_op; /* TDM_OP_NONE = none */
+    bool is_idle;
     bool imports, exchanges, has_phases, attaches, has_uuid;
     uint8_t uuid;
     _Atomic int64_t latency_us, completion_us;
@@ -75,6 +78,7 @@ struct tdm_device {
     atomic_bool is_clock_on;
     pthread_mutex_t mutex; /* of what follows */
     uint64_t used;         /* bytes of its memory in use */
+    uint64_t largest;      /* bytes of its largest buffer so far */
     discrete_pinned *pinned;
     discrete_late *late; /* uploads from pinned memory that are not done yet */
 };

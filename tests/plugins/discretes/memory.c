@@ -47,6 +47,7 @@ static tdm_status memory_take(tdm_device *d, uint64_t size, tdm_error *err) {
                           (unsigned long long)(d->memory - d->used));
     else
         d->used += size;
+    if (status == TDM_OK && d->largest < size) d->largest = size;
     pthread_mutex_unlock(&d->mutex);
     return status;
 }
@@ -87,8 +88,9 @@ static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params, t
     b->device = d;
     b->size = (size_t)params->size;
     b->purpose = params->purpose;
-    b->is_reachable = params->purpose == TDM_BUFFER_INPUT || params->purpose == TDM_BUFFER_OUTPUT ||
-                      params->purpose == TDM_BUFFER_ARENA;
+    /* Nothing of an idle card is computed, so that its memory need not be kept from the host. */
+    b->is_reachable = d->is_idle || params->purpose == TDM_BUFFER_INPUT ||
+                      params->purpose == TDM_BUFFER_OUTPUT || params->purpose == TDM_BUFFER_ARENA;
     if (b->size > 0)
         status = buffer_map(b, err);
     else

@@ -325,6 +325,13 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *w
         return tdm_fail(err, TDM_UNSUPPORTED, "more than %d points", MAX_POINT);
     atomic_fetch_add(&q->device->counts.submissions, 1);
     if (discrete_is_due(&q->device->block_in)) discrete_await_release(q->device);
+    if (q->device->is_idle) {
+        for (int32_t i = 0; i < n_wait && status == TDM_OK; i++)
+            status = ops->wait(waits[i].semaphore, waits[i].value, TDM_WAIT_FOREVER, err);
+        for (int32_t i = 0; i < n_signal && status == TDM_OK; i++)
+            ops->signal(signals[i].semaphore, signals[i].value);
+        return status;
+    }
     pthread_mutex_lock(&q->mutex);
     job *j = job_take(q);
     if (j == NULL) {
