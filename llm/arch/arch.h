@@ -76,13 +76,6 @@ typedef enum llm_stream {
     LLM_STREAM_STACKS   /* layers form stacks that run in cycles: block/stacks.c */
 } llm_stream;
 
-typedef enum llm_ffn_form {
-    LLM_FFN_GATED = 0, /* down (act(gate x) * up x) */
-    LLM_FFN_FUSED,     /* the same, with gate and up in one matrix, gate first */
-    LLM_FFN_PLAIN,     /* down act(up x) */
-    LLM_FFN_SQUARED    /* down act(up x)^2 */
-} llm_ffn_form;
-
 /* How attention is gated before its output projection, by a projection of its input. */
 typedef enum llm_gate {
     LLM_GATE_NONE = 0,
@@ -106,6 +99,7 @@ typedef struct llm_arch {
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
     llm_role norm_mixer_sum;         /* of the stream and what the mixer adds to it */
+    llm_role norm_mixer_sum_2;       /* of that and the stream again, in layers that have it */
     llm_role norm_channel_sum;       /* likewise behind the channel block */
     llm_role norm_out;               /* before the output head; NONE = LLM_ROLE_OUTPUT_NORM */
     bool has_no_norm_out;            /* there is no such norm */

@@ -41,6 +41,33 @@ const llm_arch llm_arch_jina_bert_v3 = {
     .act = TDM_ACT_GELU,
 };
 
+/* Files differ in the form of the channel block, and in norms of queries and keys. */
+static void jina_bert_v2_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                               llm_layer_spec *spec) {
+    const llm_gguf_tensor *up = llm_role_tensor(gguf, LLM_ROLE_FFN_UP, layer);
+    if (llm_layer_has(gguf, LLM_ROLE_FFN_GATE, layer))
+        spec->ffn = LLM_FFN_GATED;
+    else if (up != NULL && up->ne[1] == 2 * (int64_t)h->n_ff)
+        spec->ffn = LLM_FFN_FUSED;
+    if (llm_layer_has(gguf, LLM_ROLE_ATTN_Q_NORM_ROW, layer))
+        spec->norm_q = LLM_ROLE_ATTN_Q_NORM_ROW;
+    if (llm_layer_has(gguf, LLM_ROLE_ATTN_K_NORM_ROW, layer))
+        spec->norm_k = LLM_ROLE_ATTN_K_NORM_ROW;
+}
+
+const llm_arch llm_arch_jina_bert_v2 = {
+    .name = "jina-bert-v2",
+    .families = "Jina Embeddings 2",
+    BERT,
+    .norm_mixer_sum_2 = LLM_ROLE_ATTN_NORM_2,
+    .has_no_rope = true,
+    .alibi = 8,
+    .norm_qk = LLM_NORM_LAYER,
+    .ffn = LLM_FFN_PLAIN,
+    .act = TDM_ACT_GELU,
+    .layer = jina_bert_v2_layer,
+};
+
 const llm_arch llm_arch_eurobert = {
     .name = "eurobert",
     .families = "EuroBERT",

@@ -180,6 +180,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_ONE: return 1;
     case LLM_DIM_EMBD: return h->n_embd;
     case LLM_DIM_EMBD_TWICE: return 2 * (int64_t)h->n_embd;
+    case LLM_DIM_EMBD_THRICE: return 3 * (int64_t)h->n_embd;
     case LLM_DIM_STREAMS: return h->n_stream;
     case LLM_DIM_STREAMS_TWICE: return 2 * (int64_t)h->n_stream;
     case LLM_DIM_STREAMS_EMBD: return (int64_t)h->n_stream * h->n_embd;

@@ -169,12 +169,14 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(bailingmoe3)                                                                              \
     ARCH(minimax_01)                                                                               \
     ARCH(granitehybrid)                                                                            \
+    ARCH(rwkv6)                                                                                    \
     ARCH(rwkv6qwen2)                                                                               \
     ARCH(bert)                                                                                     \
     ARCH(nomic_bert)                                                                               \
     ARCH(jina_bert_v3)                                                                             \
     ARCH(eurobert)                                                                                 \
-    ARCH(neo_bert)
+    ARCH(neo_bert)                                                                                 \
+    ARCH(jina_bert_v2)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

@@ -106,6 +106,17 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         return m->specs[layer].has_ngram;
     }
     if (r->kind == LLM_MIXER_ATTENTION) return false;
+    if (kind >= LLM_RECURRENT_SHIFT && m->arch->ffn != LLM_FFN_SHIFTED) return false;
+    if (kind == LLM_RECURRENT_SHIFT) {
+        *n_unit = 1;
+        *len = (int64_t)m->hparams.n_embd * (r->n_conv - 1);
+        return true;
+    }
+    if (kind == LLM_RECURRENT_DELAY) {
+        *n_unit = r->n_head_v;
+        *len = 3 * (int64_t)r->k_len * (r->n_conv - 1);
+        return true;
+    }
     const tdm_partition p = llm_recurrent_partition(m, layer);
     *n_unit = p.id != 0 ? p.n_unit : 1;
     switch (r->kind) {
@@ -180,8 +191,8 @@ bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind 
     };
     *partition_out = llm_recurrent_partition(m, layer);
     /* Every member reads the token before whole, and streams. */
-    if (kind == LLM_RECURRENT_NGRAM ||
-        (m->specs[layer].recurrent.kind == LLM_MIXER_RWKV && kind == LLM_RECURRENT_CONV))
+    if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT ||
+        (kind == LLM_RECURRENT_CONV && m->specs[layer].recurrent.kind == LLM_MIXER_RWKV))
         *partition_out = (tdm_partition){0};
     return true;
 }
@@ -195,7 +206,8 @@ bool llm_model_is_recurrent(const llm_model *m) {
 /* The state of a kind other than LLM_STATE_ROWS, created on first use. */
 static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                            int32_t *kv_out) {
-    static const char *const names[LLM_STATE_KINDS] = {"kv", "index", "conv", "matrix", "ngram"};
+    static const char *const names[LLM_STATE_KINDS] = {"kv",    "index", "conv", "matrix",
+                                                       "ngram", "shift", "delay"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;

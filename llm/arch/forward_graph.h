@@ -35,6 +35,8 @@ typedef enum llm_state_kind {
     LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */
     LLM_RECURRENT_MATRIX, /* matrices of heads, in slots */
     LLM_RECURRENT_NGRAM,  /* inputs of the convolution of block/ngram.c, in slots */
+    LLM_RECURRENT_SHIFT,  /* the token before, as the channel block reads it, in slots */
+    LLM_RECURRENT_DELAY,  /* what a mixer takes up behind the token, in slots */
     LLM_STATE_KINDS
 } llm_state_kind;
 

@@ -32,7 +32,8 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     bool has_dense =
         !has_experts || (arch->both_scale != 0 && llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer));
     /* Layers of such an architecture may have no channel block. */
-    if ((arch->keys & LLM_KEY_RECURRENT) != 0 && !llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer) &&
+    if ((arch->keys & LLM_KEY_RECURRENT) != 0 && arch->ffn != LLM_FFN_SHIFTED &&
+        !llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer) &&
         !llm_layer_has(gguf, LLM_ROLE_FFN_DOWN, layer))
         has_dense = false;
     spec->n_ff = has_dense ? h->n_ff : 0;
@@ -223,6 +224,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .norm_q = arch->norm_q,
             .norm_k = arch->norm_k,
             .is_parallel = h->is_parallel,
+            .ffn = arch->ffn,
             .n_head = h->n_head,
             .n_head_kv = h->n_head_kv,
             .q_len = is_latent ? h->head_dim_q : h->head_dim_k,

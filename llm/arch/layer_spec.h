@@ -32,6 +32,14 @@ typedef enum llm_mixer {
     LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;
 
+typedef enum llm_ffn_form {
+    LLM_FFN_GATED = 0, /* down (act(gate x) * up x) */
+    LLM_FFN_FUSED,     /* the same, with gate and up in one matrix, gate first */
+    LLM_FFN_PLAIN,     /* down act(up x) */
+    LLM_FFN_SQUARED,   /* down act(up x)^2 */
+    LLM_FFN_SHIFTED    /* block/rwkv.c: of each token and the one before */
+} llm_ffn_form;
+
 /* What a gated unit does beyond act(gate) * up: tdm_moe_params. All 0 = nothing. */
 typedef struct llm_glu {
     float limit, alpha, up_offset;
@@ -82,6 +90,7 @@ typedef struct llm_layer_spec {
     tdm_rope_params rope;  /* n_rot 0 = heads are not rotated */
     bool has_rope_factors; /* the file's factors of frequencies apply */
     int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
+    llm_ffn_form ffn;      /* its form */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
     llm_recurrent_spec recurrent;
     int32_t n_ff_shared; /* of all experts together that serve every token */

@@ -166,7 +166,16 @@ typedef enum llm_role {
     LLM_ROLE_RWKV_V_BIAS,
     LLM_ROLE_RWKV_GATE,
     LLM_ROLE_RWKV_OUT,
-    LLM_ROLE_RWKV_SHIFT,    /* made: no file has it */
+    LLM_ROLE_RWKV_SHIFT, /* made: no file has it */
+    LLM_ROLE_RWKV_DELAY, /* made, too: RWKV-6 takes a token's k, v and decay up behind it */
+    LLM_ROLE_RWKV_FIRST, /* RWKV-6: how much of its own key a token reads */
+    LLM_ROLE_RWKV_NORM,  /* behind the norm of heads */
+    LLM_ROLE_RWKV_NORM_BIAS,
+    LLM_ROLE_CHANNEL_LERP_K, /* RWKV's channel block */
+    LLM_ROLE_CHANNEL_LERP_R,
+    LLM_ROLE_CHANNEL_KEY,
+    LLM_ROLE_CHANNEL_VALUE,
+    LLM_ROLE_CHANNEL_GATE,  /* channel_mix_receptance */
     LLM_ROLE_SHORT_CONV_IN, /* short convolution: rows of b, then c, then x */
     LLM_ROLE_SHORT_CONV,
     LLM_ROLE_SHORT_CONV_OUT,
@@ -284,6 +293,7 @@ typedef enum llm_dim {
     LLM_DIM_ONE = 0,
     LLM_DIM_EMBD, /* width of the residual stream */
     LLM_DIM_EMBD_TWICE,
+    LLM_DIM_EMBD_THRICE,
     LLM_DIM_TWO,
     LLM_DIM_STREAMS, /* residual streams */
     LLM_DIM_STREAMS_TWICE,

@@ -136,6 +136,9 @@ int32_t llm_build_lightning(llm_graph_builder *g, int32_t layer, const llm_mixer
 /* Linear attention whose inputs are mixed with the token before (RWKV). */
 void llm_declare_rwkv(llm_declarer *d);
 int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+/* Its channel block, which reads the token before, too. */
+void llm_declare_shifted(llm_declarer *d);
+int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x);
 
 /* State spaces: of channels, and of heads. */
 void llm_declare_mamba(llm_declarer *d);

@@ -20,7 +20,11 @@ static void declare_sum(llm_declarer *d) {
 }
 
 void llm_declare_ffn(llm_declarer *d) {
-    llm_ffn_form form = d->model->arch->ffn;
+    llm_ffn_form form = d->model->specs[d->layer].ffn;
+    if (form == LLM_FFN_SHIFTED) {
+        llm_declare_shifted(d);
+        return;
+    }
     if (form == LLM_FFN_FUSED) {
         llm_declare(d, LLM_ROLE_FFN_GATE_UP, true);
     } else {
@@ -96,7 +100,7 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int
     if (g->model->specs[layer].xielu.alpha_p != 0)
         return build_xielu(g, &g->model->specs[layer].xielu, up);
     int32_t y = tdm_build_act(g->b, up, arch->act);
-    return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
+    return g->model->specs[layer].ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
 }
 
 /* Gates x [n_ff, n_tok] less mean and n standard deviations of their token, and 0 where that is
@@ -113,8 +117,9 @@ static int32_t build_sparse(llm_graph_builder *g, int32_t layer, int32_t x) {
 
 int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char *name) {
     const int32_t n_ff = g->model->specs[layer].n_ff;
-    llm_ffn_form form = g->model->arch->ffn;
+    llm_ffn_form form = g->model->specs[layer].ffn;
     int32_t gate = -1, up;
+    if (form == LLM_FFN_SHIFTED) return llm_build_shifted(g, layer, x);
     if (form == LLM_FFN_FUSED) {
         int32_t both =
             llm_build_project(g, layer, LLM_ROLE_FFN_GATE_UP, LLM_ROLE_NONE, x, "ffn_gate_up");

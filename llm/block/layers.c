@@ -31,6 +31,8 @@ static void layer_declare(llm_declarer *d) {
     if (llm_layer_has_channel(s)) llm_declare_norm(d, s->norm_channel);
     llm_declare_norm(d, s->norm_channel_post);
     llm_declare_norm(d, d->model->arch->norm_mixer_sum);
+    if (llm_layer_has(d->model->gguf, d->model->arch->norm_mixer_sum_2, d->layer))
+        llm_declare_norm(d, d->model->arch->norm_mixer_sum_2);
     llm_declare_norm(d, d->model->arch->norm_channel_sum);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
@@ -192,12 +194,13 @@ static bool gives_all_states(const llm_graph_builder *g, const llm_step_shape *s
 
 bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
     return layer == g->model->hparams.n_layer - 1 && shape->n_out < shape->n_tok &&
-           !gives_all_states(g, shape);
+           !gives_all_states(g, shape) && g->model->arch->ffn != LLM_FFN_SHIFTED;
 }
 
 bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer) {
     const llm_model *m = g->model;
-    if (shape->n_out > 0 || gives_all_states(g, shape)) return true;
+    if (shape->n_out > 0 || gives_all_states(g, shape) || m->arch->ffn == LLM_FFN_SHIFTED)
+        return true;
     for (int32_t l = layer + 1; l < m->hparams.n_layer; l++)
         if (m->specs[l].kv_from_layer < 0) return true;
     return false;
@@ -216,6 +219,8 @@ static int32_t build_layer_end(llm_graph_builder *g, int32_t layer, const llm_la
         int32_t rows = is_short ? llm_build_out_rows(g, in->per_layer) : in->per_layer;
         x = tdm_build_add(g->b, x, llm_build_per_layer(g, layer, rows, x));
     }
+    const int32_t halving = m->hparams.halving_period;
+    if (halving > 0 && (layer + 1) % halving == 0) x = tdm_build_scale(g->b, x, 0.5f, 0);
     if (!m->arch->has_layer_scale || m->layer[layer][LLM_ROLE_LAYER_SCALE] < 0) return x;
     return tdm_build_mul(g->b, x, llm_graph_weight(g, m->layer[layer][LLM_ROLE_LAYER_SCALE]));
 }
@@ -242,6 +247,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
         channel.x = n;
         return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, &channel)));
     }
+    int32_t before = x;
     bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
     if (is_kept) channel.before = is_short ? llm_build_out_rows(g, x) : x;
     if (m->arch->has_normed_stream) x = scale_if(g, in.x, m->hparams.stream_scale);
@@ -251,6 +257,8 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
     x = norm_if(g, layer, m->arch->norm_mixer_sum, x);
+    if (m->layer[layer][m->arch->norm_mixer_sum_2] >= 0) /* encoders alone: no layer is short */
+        x = norm_if(g, layer, m->arch->norm_mixer_sum_2, tdm_build_add(b, x, before));
     if (!llm_layer_has_channel(s)) return x;
     channel.stream = x;
     channel.x = norm_if(g, layer, s->norm_channel, x);
@@ -381,6 +389,14 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
         break;
     }
     if (x < 0) return -1;
+    /* A channel block with a state computes all tokens of the last layer. */
+    if (g->model->arch->ffn == LLM_FFN_SHIFTED && !gives_all_states(g, shape)) {
+        if (shape->n_out == 0) return -1;
+        if (shape->n_out < shape->n_tok) {
+            x = llm_build_out_rows(g, x);
+            tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
+        }
+    }
     int32_t y = build_norm_out(g, x);
     const bool has_hidden = shape->has_hidden != LLM_HIDDEN_NONE || g->model->arch->is_encoder;
     if (has_hidden && (y = build_hidden(g, shape, x, y)) < 0) return -1;

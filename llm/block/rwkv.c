@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * rwkv.c: linear attention whose inputs are mixed with the token before (block.h): the time mixing
- * of RWKV-6 (Peng et al., arXiv:2404.05892) as QRWKV6 has it.
+ * of RWKV-6 (Peng et al., arXiv:2404.05892), and of QRWKV6.
  *
  *   d = x of the token before - x                            before the first token: 0
  *   m_i = x + d * (lerp_i + B_i tanh(A (x + d * lerp_x))_i)  i: decay, k, v, r, gate
  *   s = exp(W2 tanh(W1 m_decay) + w)
- *   S = exp(-s) S + (1 - exp(-s)) k v,  o = r S / sqrt(k_len)
- *   y = Wo (o * sigmoid(Wg m_gate))
+ *   RWKV-6:  o = r (S + first k v),  S = exp(-s) S + k v,  y = Wo (norm(o) * silu(Wg m_gate))
+ *   QRWKV6:  S = exp(-s) S + (1 - exp(-s)) k v,  o = r S / sqrt(k_len),
+ *            y = Wo (o * sigmoid(Wg m_gate))
  *
- * Neighbouring heads of r read one head of k and v.
+ * Neighbouring heads of r read one head of k and v. The channel block of RWKV-6:
+ *   y = sigmoid(Wr (x + d lerp_r)) * Wv relu(Wk (x + d lerp_k))^2
  */
 #include <math.h>
 
@@ -19,8 +21,10 @@
 enum { MIX_DECAY, MIX_K, MIX_V, MIX_R, MIX_GATE, N_MIX };
 
 /* d is a convolution with these weights. */
-static void shift_fill(int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++) out[2 * i] = 1, out[2 * i + 1] = -1;
+static void declare_shift(llm_declarer *d) {
+    float *out = llm_declare_made(d, LLM_ROLE_RWKV_SHIFT);
+    for (int32_t i = 0; out != NULL && i < d->model->hparams.n_embd; i++)
+        out[2 * i] = 1, out[2 * i + 1] = -1;
 }
 
 void llm_declare_rwkv(llm_declarer *d) {
@@ -39,8 +43,13 @@ void llm_declare_rwkv(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_RWKV_V_BIAS, false);
     llm_declare(d, LLM_ROLE_RWKV_GATE, true);
     llm_declare(d, LLM_ROLE_RWKV_OUT, true);
-    float *shift = llm_declare_made(d, LLM_ROLE_RWKV_SHIFT);
-    if (shift != NULL) shift_fill(d->model->hparams.n_embd, shift);
+    declare_shift(d);
+    if (d->model->arch->ffn != LLM_FFN_SHIFTED) return; /* QRWKV6 */
+    llm_declare(d, LLM_ROLE_RWKV_FIRST, true);
+    llm_declare_norm(d, LLM_ROLE_RWKV_NORM);
+    float *delay = llm_declare_made(d, LLM_ROLE_RWKV_DELAY);
+    for (int32_t i = 0; delay != NULL && i < 3 * d->model->hparams.n_embd; i++)
+        delay[2 * i] = 1, delay[2 * i + 1] = 0;
 }
 
 static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
@@ -54,13 +63,51 @@ static int32_t build_exp(llm_graph_builder *g, int32_t x) {
                          tdm_build_act(g->b, minus, TDM_ACT_SIGMOID));
 }
 
+/* d; kind: whose state has the token before. */
+static int32_t build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind, int32_t x) {
+    tdm_conv_params p = {.n_segment = 1, .unit_len = {g->model->hparams.n_embd}};
+    int32_t state = llm_graph_recurrent_state(g, layer, kind, &p.kv);
+    return tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step, state, &p);
+}
+
+/* Heads o [len, n_head, n_tok] of RWKV-6, each normed, as rows with a weight and a bias. */
+static int32_t build_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok) {
+    const float eps = 64e-5f; /* of all files */
+    const int64_t *shape = tdm_build_shape(g->b, o);
+    if (shape == NULL) return -1;
+    const int64_t n = shape[0] * shape[1];
+    o = tdm_build_reshape(g->b, tdm_build_layer_norm(g->b, o, -1, -1, eps), n, n_tok, 1, 1);
+    o = tdm_build_mul(g->b, o, weight(g, layer, LLM_ROLE_RWKV_NORM));
+    int32_t bias = weight(g, layer, LLM_ROLE_RWKV_NORM_BIAS);
+    return bias >= 0 ? tdm_build_add(g->b, o, bias) : o;
+}
+
+void llm_declare_shifted(llm_declarer *d) {
+    llm_declare(d, LLM_ROLE_CHANNEL_LERP_K, true);
+    llm_declare(d, LLM_ROLE_CHANNEL_KEY, true);
+    llm_declare(d, LLM_ROLE_CHANNEL_VALUE, true);
+    llm_declare(d, LLM_ROLE_CHANNEL_GATE, true);
+    llm_declare(d, LLM_ROLE_CHANNEL_LERP_R, true);
+}
+
+int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x) {
+    int32_t d = build_shift(g, layer, LLM_RECURRENT_SHIFT, x);
+    int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_K));
+    y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_KEY, LLM_ROLE_NONE, tdm_build_add(g->b, y, x),
+                          "channel_key");
+    y = tdm_build_act(g->b, y, TDM_ACT_RELU);
+    y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_VALUE, LLM_ROLE_NONE,
+                          tdm_build_mul(g->b, y, y), "channel_value");
+    int32_t r = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_R));
+    r = llm_build_project(g, layer, LLM_ROLE_CHANNEL_GATE, LLM_ROLE_NONE, tdm_build_add(g->b, r, x),
+                          "channel_gate");
+    return tdm_build_mul(g->b, y, tdm_build_act(g->b, r, TDM_ACT_SIGMOID));
+}
+
 /* x mixed with the token before, for each input: [n_embd, N_MIX, n_tok]. */
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const int64_t n = g->model->hparams.n_embd, n_tok = in->n_tok;
-    tdm_conv_params p = {.n_segment = 1, .unit_len = {(int32_t)n}};
-    int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_CONV, &p.kv);
-    int32_t d = tdm_build_conv1d(g->b, in->x, weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step,
-                                 state, &p);
+    int32_t d = build_shift(g, layer, LLM_RECURRENT_CONV, in->x);
     int32_t lerp = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_LERP), n, N_MIX, 1, 1);
     int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_RWKV_LERP_X));
     y = tdm_build_add(g->b, y, in->x);
@@ -89,6 +136,37 @@ static int32_t build_rate(llm_graph_builder *g, int32_t layer, int32_t x) {
     return build_exp(g, x);
 }
 
+/* RWKV-6 reads S before it takes up the token's k, v and decay: they go into the scan with the token
+ * behind, so that its S is that of the token before. */
+static void build_delayed(llm_graph_builder *g, int32_t layer, const int32_t kv[2], int32_t rate,
+                          int64_t n_tok, tdm_scan_sources *src) {
+    const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
+    const int32_t len = r->k_len;
+    const int64_t n = r->n_head_v, ne[TDM_MAX_DIMS] = {len, n, n_tok, 1};
+    tdm_conv_params p = {.n_segment = 3, .unit_len = {len, len, len}};
+    int32_t *const to[3] = {&src->k, &src->v, &src->g};
+    int32_t x = tdm_build_concat(g->b, tdm_build_concat(g->b, kv[0], kv[1], 0),
+                                 tdm_build_scale(g->b, rate, -1, 0), 0);
+    int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_DELAY, &p.kv);
+    x = tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_RWKV_DELAY), -1, g->step, state, &p);
+    x = tdm_build_reshape(g->b, x, len, 3 * n, n_tok, 1);
+    for (int i = 0; i < 3; i++) {
+        const int64_t offset[TDM_MAX_DIMS] = {0, i * n};
+        *to[i] = tdm_build_slice(g->b, x, offset, ne);
+    }
+}
+
+/* What a token reads of its own k and v: (r first k) v, a number for each head times v. */
+static int32_t build_first(llm_graph_builder *g, int32_t layer, const int32_t kv[2], int32_t q,
+                           int64_t n_tok) {
+    const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
+    const int64_t len = r->k_len, n = r->n_head_v;
+    int32_t w = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_FIRST), len, 1, n, 1);
+    int32_t k = tdm_build_reshape(g->b, kv[0], len, n, n_tok, 1);
+    int32_t v = tdm_build_reshape(g->b, kv[1], len, n, n_tok, 1);
+    return tdm_build_mul(g->b, v, tdm_build_matmul(g->b, w, tdm_build_mul(g->b, k, q)));
+}
+
 /* k (1 - exp(-s)) and v for each head of r. 1 - exp(-s) = tanh(s / 2) / sigmoid(s). */
 static void build_kv(llm_graph_builder *g, int32_t layer, const int32_t kv[2], int32_t rate,
                      tdm_scan_sources *src) {
@@ -110,7 +188,8 @@ static void build_kv(llm_graph_builder *g, int32_t layer, const int32_t kv[2], i
 int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const int64_t n_tok = in->n_tok, len = r->k_len, n = r->n_head_v;
-    tdm_scan_params p = {.heads_per_k = 1, .scale = 1.0f / sqrtf((float)len)};
+    const bool is_plain = g->model->layer[layer][LLM_ROLE_RWKV_FIRST] >= 0; /* RWKV-6 */
+    tdm_scan_params p = {.heads_per_k = 1, .scale = is_plain ? 1 : 1.0f / sqrtf((float)len)};
     tdm_scan_sources src = {.a = -1, .beta = -1};
     int32_t mixes = build_mixes(g, layer, in), kv[2];
     int32_t q = llm_build_project(g, layer, LLM_ROLE_RWKV_R, LLM_ROLE_RWKV_R_BIAS,
@@ -120,15 +199,21 @@ int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
     kv[1] = llm_build_project(g, layer, LLM_ROLE_RWKV_V, LLM_ROLE_RWKV_V_BIAS,
                               mix_of(g, mixes, MIX_V, n_tok), "rwkv_v");
     int32_t rate = build_rate(g, layer, mix_of(g, mixes, MIX_DECAY, n_tok));
-    build_kv(g, layer, kv, rate, &src);
     src.q = tdm_build_reshape(g->b, q, len, n, n_tok, 1);
-    src.g = tdm_build_reshape(g->b, tdm_build_scale(g->b, rate, -1, 0), len, n, n_tok, 1);
+    if (is_plain) {
+        build_delayed(g, layer, kv, rate, n_tok, &src);
+    } else {
+        build_kv(g, layer, kv, rate, &src);
+        src.g = tdm_build_reshape(g->b, tdm_build_scale(g->b, rate, -1, 0), len, n, n_tok, 1);
+    }
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);
     int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
     if (!in->is_needed) return -1;
-    o = tdm_build_reshape(g->b, o, len * n, n_tok, 1, 1);
+    if (is_plain) o = tdm_build_add(g->b, o, build_first(g, layer, kv, src.q, n_tok));
+    o = is_plain ? build_norm(g, layer, o, n_tok)
+                 : tdm_build_reshape(g->b, o, len * n, n_tok, 1, 1);
     int32_t gate = llm_build_project(g, layer, LLM_ROLE_RWKV_GATE, LLM_ROLE_NONE,
                                      mix_of(g, mixes, MIX_GATE, n_tok), "rwkv_gate");
-    o = tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
+    o = tdm_build_glu(g->b, gate, o, is_plain ? TDM_ACT_SILU : TDM_ACT_SIGMOID);
     return llm_build_project(g, layer, LLM_ROLE_RWKV_OUT, LLM_ROLE_NONE, o, "rwkv_out");
 }

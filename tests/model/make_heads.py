@@ -39,6 +39,8 @@ def head(arch, keys, tensors):
     """The file up to its data."""
     every = {'general.architecture': arch, 'general.name': 'tiny'}
     every.update(('%s.%s' % (arch, k) if not k.startswith('xielu.') else k, v) for k, v in keys.items())
+    if 'token_types.weight' in tensors:
+        every['tokenizer.ggml.token_type_count'] = tensors['token_types.weight'][1]
     every.update({
         'tokenizer.ggml.model': 'test',
         'tokenizer.ggml.tokens': ['tok_%d' % i for i in range(N_VOCAB)],
@@ -258,6 +260,80 @@ def bitnet():
     return 'bitnet', keys, t
 
 
+def rwkv_keys(n_embd, n_layer, n_ff, length, n_shift):
+    return {'context_length': 256, 'embedding_length': n_embd, 'block_count': n_layer, 'feed_forward_length': n_ff,
+            'attention.head_count': 0, 'wkv.head_size': length, 'token_shift_count': n_shift}
+
+
+def layer_norm(name, n):
+    return {name + '.weight': [n], name + '.bias': [n]}
+
+
+def rwkv_ends(n_embd):
+    t = ends(n_embd)
+    t.update(layer_norm('token_embd_norm', n_embd))
+    t.update(layer_norm('output_norm', n_embd))
+    return t
+
+
+def rwkv_square(at, n_embd, names):
+    return {at + 'time_mix_%s.weight' % name: [n_embd, n_embd] for name in names}
+
+
+def rwkv_channel(at, n_embd, n_ff, has_gate):
+    t = {at + 'channel_mix_lerp_k.weight': [n_embd], at + 'channel_mix_key.weight': [n_embd, n_ff],
+         at + 'channel_mix_value.weight': [n_ff, n_embd]}
+    if has_gate:
+        t.update({at + 'channel_mix_lerp_r.weight': [n_embd], at + 'channel_mix_receptance.weight': [n_embd, n_embd]})
+    return t
+
+
+def rwkv6():
+    """The stream is halved behind the second layer."""
+    n_embd, n_layer, n_ff, length, n_mix, n_decay = 96, 3, 160, 16, 12, 20
+    keys = rwkv_keys(n_embd, n_layer, n_ff, length, 2)
+    keys.update({'attention.layer_norm_epsilon': 1e-5, 'time_mix_extra_dim': n_mix, 'time_decay_extra_dim': n_decay,
+                 'rescale_every_n_layers': 2})
+    t = rwkv_ends(n_embd)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        for name in ('attn_norm', 'attn_norm_2', 'time_mix_ln'):
+            t.update(layer_norm(at + name, n_embd))
+        t.update({at + 'time_mix_w1.weight': [n_embd, 5 * n_mix], at + 'time_mix_w2.weight': [n_mix, n_embd, 5],
+                  at + 'time_mix_lerp_x.weight': [n_embd], at + 'time_mix_lerp_fused.weight': [n_embd, 1, 1, 5],
+                  at + 'time_mix_first.weight': [length, n_embd // length], at + 'time_mix_decay.weight': [n_embd],
+                  at + 'time_mix_decay_w1.weight': [n_embd, n_decay],
+                  at + 'time_mix_decay_w2.weight': [n_decay, n_embd]})
+        t.update(rwkv_square(at, n_embd, ('key', 'value', 'receptance', 'gate', 'output')))
+        t.update(rwkv_channel(at, n_embd, n_ff, True))
+    return 'rwkv6', keys, t
+
+
+def encoder(n_embd, n_layer, n_ff, n_head):
+    return {'context_length': 96, 'embedding_length': n_embd, 'block_count': n_layer, 'feed_forward_length': n_ff,
+            'attention.head_count': n_head, 'attention.causal': False, 'pooling_type': 1}
+
+
+def jina_bert_v2():
+    """Layers have a gate, gate and up in one matrix, or none; the second has norms of queries and keys and a second sum."""
+    n_embd, n_layer, n_ff = 64, 3, 96
+    keys = encoder(n_embd, n_layer, n_ff, 4)
+    keys['attention.layer_norm_epsilon'] = 1e-5
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'token_types.weight': [n_embd, 2]}
+    t.update(layer_norm('token_embd_norm', n_embd))
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        for name in ('attn_q', 'attn_k', 'attn_v', 'attn_output'):
+            t.update({at + name + '.weight': [n_embd, n_embd], at + name + '.bias': [n_embd]})
+        for name in ('attn_output_norm', 'layer_output_norm') + (('attn_q_norm', 'attn_k_norm', 'attn_norm_2') if i == 1 else ()):
+            t.update(layer_norm(at + name, n_embd))
+        t.update({at + 'ffn_up.weight': [n_embd, 2 * n_ff if i == 1 else n_ff],
+                  at + 'ffn_down.weight': [n_ff, n_embd], at + 'ffn_down.bias': [n_embd]})
+        if i == 0:
+            t[at + 'ffn_gate.weight'] = [n_embd, n_ff]
+    return 'jina-bert-v2', keys, t
+
+
 MODELS = {
     'gemma4-dense': lambda: gemma4([1, 0, 1, 0, 1, 0, 1], 3, 16, 0),
     'gemma4-moe': lambda: gemma4([1, 0, 1], 0, 0, 8),
@@ -266,6 +342,8 @@ MODELS = {
     'step35-moe': step35,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
+    'rwkv6-dense': rwkv6,
+    'jina-bert-v2-dense': jina_bert_v2,
 }
 
 if __name__ == '__main__':

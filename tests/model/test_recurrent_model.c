@@ -25,9 +25,10 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Between devices: f32 sums in another order. */
 #define DEVICE_BOUND 1e-9
 
-static const char *const names[] = {
-    "qwen35-dense", "lfm2-dense",        "qwen3next-moe",  "granitehybrid-dense", "mamba-dense",
-    "plamo2-dense", "kimi-linear-heads", "minimax-01-moe", "rwkv6qwen2-dense",    "qwen4exp-heads"};
+static const char *const names[] = {"qwen35-dense",        "lfm2-dense",     "qwen3next-moe",
+                                    "granitehybrid-dense", "mamba-dense",    "plamo2-dense",
+                                    "kimi-linear-heads",   "minimax-01-moe", "rwkv6qwen2-dense",
+                                    "qwen4exp-heads",      "rwkv6-dense"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {
