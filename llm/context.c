@@ -36,6 +36,8 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
     ctx->gives_embeddings = p->gives_embeddings;
+    ctx->product = p->product;
+    ctx->product_user = p->product_user;
     ctx->gives_hidden = p->gives_hidden || p->gives_embeddings || m->lender != NULL;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
@@ -612,7 +614,7 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
  * states to those of the context. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io inputs[3] = {{plan->step, ctx->step, size}}, outputs[3];
+    tdm_io inputs[3] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
@@ -635,9 +637,17 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     }
     if (plan->hidden >= 0 && status == TDM_OK)
         status = hidden_out(ctx, plan, is_draft ? n_row : -1, n, &outputs[n_out++], err);
+    if (plan->n_product > 0 && status == TDM_OK) {
+        outputs = malloc(((size_t)n_out + 2 * (size_t)plan->n_product) * sizeof *outputs);
+        if (outputs == NULL) return out_of_memory(err);
+        memcpy(outputs, few, (size_t)n_out * sizeof *few);
+        n_out += llm_products_outputs(plan, n, n_wanted, outputs + n_out);
+    }
     if (status == TDM_OK)
         status = tdm_schedule_run(plan->schedule, inputs, n_in, outputs, n_out, err);
+    if (outputs != few) free(outputs);
     if (status != TDM_OK) return status;
+    if (plan->n_product > 0) llm_products_give(ctx, plan, n, n_wanted);
     if (plan->hidden >= 0 && !is_draft) hidden_scatter(ctx, first, n);
     if (n_wanted == 0) return TDM_OK;
     logits_note(ctx, batch, first, n, row_of_token);

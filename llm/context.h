@@ -25,6 +25,20 @@ typedef struct llm_context llm_context;
 #define LLM_MAX_UBATCH       (1 << 16)
 #define LLM_MAX_CANDIDATES   256
 
+/* The inputs of a product with a matrix of a layer in one step. */
+typedef struct llm_product {
+    const char *name; /* of the tensor in the file */
+    int32_t n;        /* elements of an input */
+    int32_t n_matrix; /* of the tensor: experts or heads; 1 = a plain matrix */
+    int32_t n_each;   /* inputs of a token: one for each matrix, or 1 */
+    int32_t n_used;   /* experts of a token; 0 = no experts */
+    int32_t n_tok;
+    const float *rows;  /* [n_tok][n_each][n] */
+    const int32_t *ids; /* [n_tok][n_used] experts that get the input; NULL = no experts */
+} llm_product;
+
+typedef void (*llm_product_fn)(void *user, const llm_product *product);
+
 typedef struct llm_context_params {
     size_t struct_size;
     int32_t n_ctx;          /* most tokens of a sequence, and of all together; at most LLM_MAX_CTX;
@@ -42,7 +56,11 @@ typedef struct llm_context_params {
                               output head, and there are no logits. Encoders need it */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
-    bool is_window_whole;  /* true: layers with a window keep all tokens, too; false: only those
+    /* Called behind each step of tokens for every matrix of a layer that is multiplied with, except
+     * the last one of experts; NULL = not. Steps copy these inputs to the host. */
+    llm_product_fn product;
+    void *product_user;
+    bool is_window_whole; /* true: layers with a window keep all tokens, too; false: only those
                               that they may see again, where this takes less memory */
 } llm_context_params;
 

@@ -39,6 +39,13 @@ typedef enum llm_plan_kind {
     LLM_PLAN_SLOT_IMPORT
 } llm_plan_kind;
 
+/* A product whose inputs a plan gives. */
+typedef struct llm_plan_product {
+    const char *name;
+    int32_t x, id; /* values of the outputs; id -1 = no experts */
+    int32_t n, n_matrix, n_each, n_used, n_tok;
+} llm_plan_product;
+
 typedef struct llm_plan {
     llm_plan_kind kind;
     llm_step_shape shape; /* of FORWARD */
@@ -52,6 +59,10 @@ typedef struct llm_plan {
     int32_t ngram;          /* rows for runs of tokens; -1 = none */
     int32_t *rows; /* [LLM_IO_KINDS * n_layer] of EXPORT and IMPORT: K, V and keys of an index
                                of each layer; of the slots: those of each layer */
+    llm_plan_product *products; /* [n_product] of FORWARD, where the context gives them */
+    int32_t n_product;
+    float *product_rows; /* the inputs of a step, and the experts behind them */
+    int32_t *product_ids;
     uint64_t last_used;
 } llm_plan;
 
@@ -116,6 +127,8 @@ struct llm_context {
     int32_t epoch;
     llm_progress_fn progress;
     void *progress_context;
+    llm_product_fn product; /* NULL = products are not given */
+    void *product_user;
 };
 
 /* Checks the parameters (NULL = the defaults) and fills in the sizes and the shape of the cache,
@@ -162,6 +175,16 @@ tdm_status llm_plan_get(llm_context *ctx, llm_plan_kind kind, const llm_step_sha
                         llm_plan **plan_out, tdm_error *err);
 /* Chooses the device of each layer's cache; fills page_size and state_dev. */
 tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err);
+/* Adds outputs for the inputs of products to a forward graph, where the context gives them.
+ * llm_products_free releases what the plan then has. */
+tdm_status llm_products_build(const llm_context *ctx, llm_graph_builder *g, llm_plan *plan,
+                              tdm_error *err);
+void llm_products_free(llm_plan *plan);
+/* Where they go in a step of n tokens, n_wanted with logits: at most 2 * n_product outputs; returns
+ * their number. */
+int32_t llm_products_outputs(const llm_plan *plan, int32_t n, int32_t n_wanted, tdm_io *outputs);
+/* Calls the context's function for each, behind such a step. */
+void llm_products_give(const llm_context *ctx, const llm_plan *plan, int32_t n, int32_t n_wanted);
 /* Destroys all plans, when their shapes are no longer valid. */
 void llm_plan_clear(llm_context *ctx);
 /* Initialises ctx->step for a plan: the header, and every index -1. */

@@ -133,10 +133,11 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
         plan->hidden = g->hidden;
         plan->hidden_in = g->hidden_in;
         plan->ngram = g->ngram;
+        status = llm_products_build(ctx, g, plan, err);
     } else {
         build_maintenance(g, plan);
     }
-    status = tdm_builder_finish(g->b, graph_out, err);
+    if (status == TDM_OK) status = tdm_builder_finish(g->b, graph_out, err);
     tdm_builder_destroy(g->b);
     return status;
 }
@@ -168,6 +169,7 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
 static void plan_destroy(llm_plan *plan) {
     tdm_schedule_destroy(plan->schedule);
     free(plan->rows);
+    llm_products_free(plan);
     memset(plan, 0, sizeof *plan);
 }
 
@@ -283,6 +285,7 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     free(node_dev);
     free(maps);
     tdm_graph_free(graph);
+    llm_products_free(&plan);
     return status;
 }
 

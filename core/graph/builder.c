@@ -297,6 +297,10 @@ void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, i
     v->axis = axis;
 }
 
+const tdm_graph *tdm_build_graph(const tdm_builder *b) {
+    return builder_is_ok(b) ? &b->graph : NULL;
+}
+
 void tdm_build_output(tdm_builder *b, int32_t value, const char *name) {
     tdm_value *v = value_get(b, value, "output");
     char text[TDM_VALUE_TEXT_SIZE];

@@ -83,6 +83,8 @@ void tdm_build_output(tdm_builder *b, int32_t value, const char *name);
 void tdm_build_name(tdm_builder *b, int32_t value, const char *name, int layer);
 /* Shape of a value under construction; NULL after a failure. Valid until the next call. */
 const int64_t *tdm_build_shape(const tdm_builder *b, int32_t value);
+/* The graph under construction; NULL after a failure. Valid until the next call. */
+const tdm_graph *tdm_build_graph(const tdm_builder *b);
 /* Records a failure of the caller's own, kept like the builder's. */
 TDM_PRINTF(3, 4)
 void tdm_build_fail(tdm_builder *b, tdm_status status, const char *format, ...);
