@@ -221,6 +221,8 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .is_unrotated = !is_rotated,
         .gives_hidden = wish->gives_hidden,
         .gives_embeddings = wish->gives_embeddings,
+        .product = wish->product,
+        .product_user = wish->product_user,
         .is_cache_in_host = !runner_config_get_bool(config, "kv-offload"),
         .is_window_whole = runner_config_get_bool(config, "swa-full"),
     };

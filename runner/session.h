@@ -71,6 +71,8 @@ typedef struct runner_context_wish {
     int rotate;                  /* 1 = on, -1 = off */
     bool gives_hidden;           /* llm_context_params.gives_hidden */
     bool gives_embeddings;       /* llm_context_params.gives_embeddings */
+    llm_product_fn product;      /* llm_context_params.product */
+    void *product_user;
 } runner_context_wish;
 
 /* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the

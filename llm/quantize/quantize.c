@@ -29,6 +29,9 @@ typedef struct slab {
     size_t source_size, size; /* bytes of a row, before and after */
     int64_t n;                /* elements of a row */
     int64_t n_row, grain;     /* rows are taken `grain` at a time */
+    const float *importance;  /* [n_part][n]; NULL = equal */
+    int64_t first;            /* row of the tensor that is the slab's first */
+    int64_t n_each, n_part;   /* rows of an expert; experts */
 } slab;
 
 typedef struct pool {
@@ -70,7 +73,9 @@ static void slab_work(pool *c, float *row) {
         for (int64_t r = first; r < end; r++) {
             s->from.dequantize(s->source + (size_t)r * s->source_size, row, s->n);
             if (!row_is_finite(row, s->n)) atomic_store(&c->is_bad, true);
-            s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n, NULL);
+            int64_t part = (s->first + r) / s->n_each % s->n_part;
+            s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n,
+                           s->importance == NULL ? NULL : s->importance + part * s->n);
         }
     }
 }
@@ -168,6 +173,7 @@ static tdm_status pool_begin(pool *c, int32_t n_thread, int64_t n_max, size_t ro
 
 typedef struct job {
     const llm_gguf *g;
+    const llm_importance *importance; /* NULL = none */
     llm_gguf_writer *out;
     pool pool;
     llm_progress_fn progress;
@@ -197,7 +203,10 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
     pool *c = &j->pool;
     int64_t n = tensor->ne[0], n_row = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
     size_t source_size = tdm_type_row_size(tensor->type, n), size = tdm_type_row_size(type, n);
+    const float *importance = NULL;
     if (n == 0 || n_row == 0) return TDM_OK;
+    if (j->importance != NULL)
+        status = llm_importance_find(j->importance, tensor, &importance, err);
     int64_t slab_rows = (int64_t)(c->blocks_size / size);
     for (int64_t at = 0, rows; at < n_row && status == TDM_OK; at += rows) {
         rows = n_row - at < slab_rows ? n_row - at : slab_rows;
@@ -211,6 +220,10 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
             .n = n,
             .n_row = rows,
             .grain = 1 + rows / (16 * (int64_t)c->n_thread),
+            .importance = importance,
+            .first = at,
+            .n_each = tensor->ne[1],
+            .n_part = tensor->ne[2],
         };
         pool_run(c);
         if (atomic_load(&c->is_bad))
@@ -256,10 +269,13 @@ static tdm_status file_write(job *j, const llm_quantize_choice *choices, tdm_err
 }
 
 tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
-                              const llm_quantize_choice *choices, const char *path,
-                              int32_t n_thread, llm_progress_fn progress, void *progress_context,
-                              tdm_error *err) {
-    job j = {.g = g, .progress = progress, .progress_context = progress_context};
+                              const llm_quantize_choice *choices, const llm_importance *importance,
+                              const char *path, int32_t n_thread, llm_progress_fn progress,
+                              void *progress_context, tdm_error *err) {
+    job j = {.g = g,
+             .importance = importance,
+             .progress = progress,
+             .progress_context = progress_context};
     int64_t n_max = 0;
     size_t row_size_max = 0;
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {

@@ -4,14 +4,15 @@
  *
  * There are two steps, so that a caller can show the choice first: choosing a type for every tensor
  * (quantize_mix.c), and writing the file (quantize.c). The choice equals that of llama.cpp's tool
- * without an importance matrix (ggml-org/llama.cpp, src/llama-quant.cpp), so that files of the same
- * kind have the same types. Conversion of numbers: quant/.
+ * (ggml-org/llama.cpp, src/llama-quant.cpp), with an importance matrix and without, so that files of
+ * the same kind have the same types. Conversion of numbers: quant/.
  */
 #ifndef LLM_QUANTIZE_H
 #define LLM_QUANTIZE_H
 
 #include "llm/gguf/gguf.h"
 #include "llm/model.h"
+#include "llm/quantize/importance.h"
 
 /* The rule by which some matrices get a larger type than the others. */
 typedef enum llm_quantize_mix {
@@ -62,20 +63,22 @@ typedef struct llm_quantize_choice {
 
 /* Chooses a type for each tensor of the file: choices_out[llm_gguf_tensor_count]. Tensors that are
  * not matrices, norms, routers and other small tensors keep their types; `is_pure` gives all others
- * the type of the kind. A matrix whose rows are not whole blocks of its type gets a type with
+ * the type of the kind. With an importance matrix, `has_importance`, some mixtures are smaller. A matrix whose rows are not whole blocks of its type gets a type with
  * shorter blocks, at last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this
  * build cannot read. [any-thread] */
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
-                               llm_quantize_choice *choices_out, tdm_error *err);
+                               bool has_importance, llm_quantize_choice *choices_out,
+                               tdm_error *err);
 
-/* Writes `path` with n_thread threads (at least 1) and a few MiB of memory for each. A split model
- * becomes one file. `progress` (nullable) is called with the bytes read, on the calling thread;
+/* Writes `path` with n_thread threads (at least 1) and a few MiB of memory for each. Errors are
+ * weighed by `importance` (nullable) in the matrices that it has; TDM_FAILED_PRECONDITION if it is
+ * of another model. A split model becomes one file. `progress` (nullable) is called with the bytes read, on the calling thread;
  * returning false cancels. The file gets its name when it is complete; on failure an older one is
  * unchanged. TDM_DATA_LOSS if a tensor to be converted has numbers that are not finite, TDM_IO,
  * TDM_CANCELLED, TDM_RESOURCE_EXHAUSTED. [setup] */
 tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
-                              const llm_quantize_choice *choices, const char *path,
-                              int32_t n_thread, llm_progress_fn progress, void *progress_context,
-                              tdm_error *err);
+                              const llm_quantize_choice *choices, const llm_importance *importance,
+                              const char *path, int32_t n_thread, llm_progress_fn progress,
+                              void *progress_context, tdm_error *err);
 
 #endif

@@ -180,6 +180,7 @@ typedef struct facts {
     int32_t heads_per_kv; /* Q heads per KV head */
     bool is_70b;          /* Llama 2 and 3 or Qwen 2 of that size */
     bool is_tied;         /* the token embedding is the output matrix too */
+    bool has_importance;
 } facts;
 
 /* A number, or the first of an array with one per layer; `fallback` if the key is missing. */
@@ -258,7 +259,9 @@ static tdm_type attn_v_type(const facts *f, llm_quantize_mix mix, tdm_type type,
     bool is_shared = f->heads_per_kv >= 4;
     switch (mix) {
     case LLM_QUANTIZE_Q2_K: type = is_shared ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K; break;
-    case LLM_QUANTIZE_IQ3_XXS: type = is_shared ? TDM_TYPE_Q4_K : TDM_TYPE_IQ3_S; break;
+    case LLM_QUANTIZE_IQ3_XXS:
+        type = is_shared ? TDM_TYPE_Q4_K : f->has_importance ? TDM_TYPE_IQ3_XXS : TDM_TYPE_IQ3_S;
+        break;
     case LLM_QUANTIZE_Q2_K_S:
     case LLM_QUANTIZE_IQ3_XS:
     case LLM_QUANTIZE_IQ3_S: type = is_shared ? TDM_TYPE_Q4_K : type; break;
@@ -296,15 +299,20 @@ static tdm_type ffn_down_type(const facts *f, llm_quantize_mix mix, tdm_type typ
     switch (mix) {
     case LLM_QUANTIZE_Q2_K: return TDM_TYPE_Q3_K;
     case LLM_QUANTIZE_Q2_K_S: return is_early ? TDM_TYPE_Q4_K : type;
-    case LLM_QUANTIZE_IQ3_XXS: return is_early ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K;
+    case LLM_QUANTIZE_IQ3_XXS:
+        if (f->has_importance) return type;
+        return is_early ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K;
     case LLM_QUANTIZE_IQ3_M:
         return is_early || (f->n_expert == 8 && has_larger_type(place, n)) ? TDM_TYPE_Q4_K : type;
     case LLM_QUANTIZE_Q3_K_M: return place < n / 16 ? TDM_TYPE_Q5_K : TDM_TYPE_Q4_K;
     case LLM_QUANTIZE_Q3_K_L: return TDM_TYPE_Q5_K;
-    case LLM_QUANTIZE_Q4_K_S:
-    case LLM_QUANTIZE_IQ4: return is_early ? TDM_TYPE_Q5_K : type;
+    case LLM_QUANTIZE_Q4_K_S: return is_early ? TDM_TYPE_Q5_K : type;
+    case LLM_QUANTIZE_IQ4: return is_early && !f->has_importance ? TDM_TYPE_Q5_K : type;
     case LLM_QUANTIZE_Q4_K_M:
     case LLM_QUANTIZE_Q5_K_M: return has_larger_type(place, n) ? TDM_TYPE_Q6_K : type;
+    case LLM_QUANTIZE_PLAIN:
+        if (!f->has_importance || !is_early) return type;
+        return type == TDM_TYPE_Q4_0 ? TDM_TYPE_Q4_1 : type == TDM_TYPE_Q5_0 ? TDM_TYPE_Q5_1 : type;
     default: return type;
     }
 }
@@ -431,10 +439,12 @@ static tdm_type fitting_type(tdm_type type, int64_t n) {
 }
 
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
-                               llm_quantize_choice *choices_out, tdm_error *err) {
+                               bool has_importance, llm_quantize_choice *choices_out,
+                               tdm_error *err) {
     facts f = {0};
     bool is_mixed = !is_pure && tdm_type_get_info(kind->type).is_quantized;
     tdm_status status = facts_make(g, &f, err);
+    f.has_importance = has_importance;
     for (uint32_t i = 0; i < f.n_tensor && status == TDM_OK; i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
         status = llm_gguf_tensor_check_type(g, tensor, err);

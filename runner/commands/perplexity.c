@@ -3,10 +3,8 @@
  * perplexity.c: `tandem perplexity`: the perplexity of a text, and the KL divergence from
  * another model.
  *
- * The convention is that of llama.cpp's tool, so that figures can be compared: the text's tokens
- * (with a bos in front where the model requires one) are cut into chunks of the context's length, a
- * remainder is dropped; where the model requires a bos, it takes the place of each chunk's first
- * token; a chunk is evaluated from nothing, and the tokens of its second half, which have at least
+ * The convention is that of llama.cpp's tool, so that figures can be compared: a chunk of the text
+ * (text_chunks.h) is evaluated from nothing, and the tokens of its second half, which have at least
  * half a context before them, are scored.
  */
 #include <errno.h>
@@ -16,13 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "llm/tokenizer/tokenizer.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 #include "runner/commands/kl_file.h"
+#include "runner/commands/text_chunks.h"
 #include "runner/commands/token_loss.h"
-#include "runner/prompt.h"
 #include "runner/session.h"
 
 #define CTX_DEFAULT 512
@@ -47,35 +44,12 @@ typedef struct evaluation {
 /* ---- Text ---- */
 
 static tdm_status text_cut(evaluation *e, tdm_error *err) {
-    runner_app *app = e->session.app;
-    const llm_vocab *vocab = NULL;
-    char *text = NULL;
-    int32_t *ids = NULL;
-    size_t len = 0, n = 0;
-    int64_t n_asked = runner_config_get_int(app->config, "chunks");
-    tdm_status status = llm_model_vocab(e->session.model, &vocab, err);
-    if (status == TDM_OK) status = runner_prompt_read(app, &text, &len, err);
-    if (status == TDM_OK)
-        status = llm_tokenize(vocab, text, len, LLM_TOKENIZE_ADD_SPECIAL, &ids, &n, err);
-    free(text);
-    if (status != TDM_OK) return status;
-    e->tokens = ids;
-    size_t n_ctx = (size_t)e->n_ctx;
-    /* As in llama.cpp: fewer than two chunks are too few to measure. */
-    if (n < 2 * n_ctx)
-        return tdm_fail(
-            err, TDM_OUT_OF_RANGE,
-            "%s: has %zu tokens, at least %zu are needed for a context of %d; give more "
-            "text or a smaller ctx-size",
-            runner_config_get_string(app->config, "file"), n, 2 * n_ctx, e->n_ctx);
-    size_t n_chunk = n / n_ctx;
-    if (n_asked > 0 && (size_t)n_asked < n_chunk) n_chunk = (size_t)n_asked;
-    e->n_chunk = (int32_t)n_chunk;
-    if (e->base_is_read && n_asked < 0 && e->head.n_chunk < e->n_chunk)
+    const int64_t n_asked = runner_config_get_int(e->session.app->config, "chunks");
+    tdm_status status =
+        text_chunks_read(&e->session, e->n_ctx, n_asked, &e->tokens, &e->n_chunk, err);
+    if (status == TDM_OK && e->base_is_read && n_asked < 0 && e->head.n_chunk < e->n_chunk)
         e->n_chunk = e->head.n_chunk;
-    for (int32_t i = 0; i < e->n_chunk && llm_vocab_adds_bos(vocab); i++)
-        ids[(size_t)i * n_ctx] = llm_vocab_bos(vocab);
-    return TDM_OK;
+    return status;
 }
 
 /* ---- Reference logits ---- */

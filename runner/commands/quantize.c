@@ -65,7 +65,7 @@ static void types_print(FILE *out) {
 
 /* Warns of types that are unsuitable for most models or less exact than expected. */
 static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kind *kind,
-                      const llm_quantize_choice *choices) {
+                      bool has_importance, const llm_quantize_choice *choices) {
     uint32_t n_taken = 0;
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++)
         if (choices[i].wanted == kind->type && choices[i].type == kind->type) n_taken++;
@@ -78,11 +78,13 @@ static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kin
                               "%s is for weights that were trained to be -1, 0 or 1 times a scale; "
                               "of others little is left",
                               kind->name);
-    else if (llm_quantize_bits(kind->type) < 3)
-        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
-                              "%s has fewer than 3 bits for a weight and is made without an "
-                              "importance matrix: its text may be poor; q3_K_S or larger is safer",
-                              kind->name);
+    else if (llm_quantize_bits(kind->type) < 3 && !has_importance)
+        runner_terminal_print(
+            app->terminal, RUNNER_MESSAGE_WARNING,
+            "%s has fewer than 3 bits for a weight and is made without an "
+            "importance matrix (--imatrix): its text may be poor; q3_K_S or larger is "
+            "safer",
+            kind->name);
 }
 
 /* Notes and warnings on the chosen types, before the work begins. */
@@ -148,6 +150,50 @@ static int core_count(void) {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* The files of --imatrix, added up; NULL without any. */
+static tdm_status importance_read(runner_app *app, llm_importance **out, tdm_error *err) {
+    const size_t n = runner_config_get_count(app->config, "imatrix");
+    if (n == 0) return TDM_OK;
+    const char **paths = malloc(n * sizeof *paths);
+    if (paths == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu paths", n);
+    for (size_t i = 0; i < n; i++)
+        paths[i] = runner_config_get_string_at(app->config, "imatrix", i);
+    tdm_status status = llm_importance_read(paths, n, out, err);
+    free(paths);
+    return status;
+}
+
+/* Warns of matrices of layers that are quantised and that the importance matrix lacks. It has none for
+ * the embedding and the output matrix. */
+static tdm_status importance_tell(runner_app *app, const llm_gguf *g,
+                                  const llm_quantize_choice *choices,
+                                  const llm_importance *importance, tdm_error *err) {
+    uint32_t n_with = 0, n_without = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        const float *values = NULL;
+        if (choices[i].type == tensor->type) continue;
+        tdm_status status = llm_importance_find(importance, tensor, &values, err);
+        if (status != TDM_OK) return status;
+        if (values != NULL)
+            n_with++;
+        else if (strncmp(tensor->name, "blk.", 4) == 0)
+            n_without++;
+    }
+    if (n_with == 0)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: has %zu matrices, none of which the model has; use the importance "
+                        "matrix of this model",
+                        runner_config_get_string_at(app->config, "imatrix", 0),
+                        llm_importance_count(importance));
+    if (n_without > 0)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "the importance matrix lacks %u matrices of layers, which are "
+                              "quantised without",
+                              n_without);
+    return TDM_OK;
+}
+
 static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, tdm_error *err) {
     const char *in = runner_config_positional(app->config, 0);
     const char *out = runner_config_positional(app->config, 1);
@@ -156,6 +202,7 @@ static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, 
                            ? runner_config_get_int(app->config, RUNNER_THREADS_KEY)
                            : 0;
     llm_gguf *gguf = NULL;
+    llm_importance *importance = NULL;
     llm_quantize_choice *choices = NULL;
     uint64_t start = runner_clock();
     tdm_status status = runner_config_check(app->config, err);
@@ -166,19 +213,24 @@ static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, 
     choices = calloc((size_t)n_tensor + 1, sizeof *choices);
     if (choices == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %u tensors", n_tensor);
-    if (status == TDM_OK) status = llm_quantize_choose(gguf, kind, is_pure, choices, err);
+    if (status == TDM_OK) status = importance_read(app, &importance, err);
+    if (status == TDM_OK)
+        status = llm_quantize_choose(gguf, kind, is_pure, importance != NULL, choices, err);
+    if (status == TDM_OK && importance != NULL)
+        status = importance_tell(app, gguf, choices, importance, err);
     if (status == TDM_OK) {
         uint64_t size = 0;
         for (uint32_t i = 0; i < n_tensor; i++) size += llm_gguf_tensor_at(gguf, i)->size;
         choices_tell(app, gguf, choices);
-        kind_warn(app, gguf, kind, choices);
+        kind_warn(app, gguf, kind, importance != NULL, choices);
         runner_progress_begin(app->terminal, "quantising", size, RUNNER_UNIT_BYTES);
-        status = llm_quantize_write(gguf, kind, choices, out, (int32_t)n_thread, progress_update,
-                                    app, err);
+        status = llm_quantize_write(gguf, kind, choices, importance, out, (int32_t)n_thread,
+                                    progress_update, app, err);
         runner_progress_end(app->terminal);
     }
     if (status == TDM_OK) result_print(app, gguf, choices, out, runner_clock() - start);
     free(choices);
+    llm_importance_destroy(importance);
     llm_gguf_close(gguf);
     return status;
 }
@@ -198,6 +250,14 @@ static const runner_key own_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .default_value = "no",
      .help = "use the given type for every matrix, without larger types where they help most"},
+    {.topic = "Only quantize",
+     .name = "imatrix",
+     .type = RUNNER_KEY_PATHS,
+     .default_value = "",
+     .value_name = "PATH:PATH",
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "importance matrices of the model in llama.cpp's GGUF form, which are added up: what "
+             "matters more on their texts keeps more of its precision"},
 };
 
 const runner_command runner_command_quantize = {

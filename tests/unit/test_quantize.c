@@ -110,7 +110,8 @@ static llm_quantize_choice choices[1024];
 static void choose(const llm_gguf *g, const char *kind, bool is_pure) {
     tdm_error err = {0};
     assert_true(llm_gguf_tensor_count(g) <= 1024);
-    if (llm_quantize_choose(g, llm_quantize_kind_find(kind), is_pure, choices, &err) != TDM_OK)
+    if (llm_quantize_choose(g, llm_quantize_kind_find(kind), is_pure, false, choices, &err) !=
+        TDM_OK)
         fail_msg("%s", err.message);
 }
 
@@ -293,6 +294,35 @@ static void test_mixtures_of_grids(void **state) {
     }
 }
 
+/* What an importance matrix changes (llama.cpp, src/llama-quant.cpp: has_imatrix). */
+static void test_mixtures_with_importance(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind;
+        tdm_type v, first_down, down;
+    } cases[] = {
+        {"iq3_xxs", TDM_TYPE_IQ3_XXS, TDM_TYPE_IQ3_XXS, TDM_TYPE_IQ3_XXS},
+        {"iq4_xs", TDM_TYPE_IQ4_XS, TDM_TYPE_IQ4_XS, TDM_TYPE_IQ4_XS},
+        {"iq4_nl", TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_NL},
+        {"q4_0", TDM_TYPE_Q4_0, TDM_TYPE_Q4_1, TDM_TYPE_Q4_0},
+        {"q5_0", TDM_TYPE_Q5_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0},
+        {"q2_K", TDM_TYPE_Q3_K, TDM_TYPE_Q3_K, TDM_TYPE_Q3_K},
+        {"iq2_xs", TDM_TYPE_Q2_K, TDM_TYPE_Q2_K, TDM_TYPE_IQ2_XS},
+    };
+    const shape s = {.n_layer = 16, .n_head = 8, .n_head_kv = 8, .n_embd = 256};
+    llm_gguf *g = model_make(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tdm_error err = {0};
+        assert_int_equal(llm_quantize_choose(g, llm_quantize_kind_find(cases[i].kind), false, true,
+                                             choices, &err),
+                         TDM_OK);
+        expect_type(g, "blk.5.attn_v.weight", cases[i].v);
+        expect_type(g, "blk.1.ffn_down.weight", cases[i].first_down);
+        expect_type(g, "blk.2.ffn_down.weight", cases[i].down);
+    }
+    llm_gguf_close(g);
+}
+
 /* The same types where eight experts, or four, make a block. */
 static void test_mixtures_of_experts(void **state) {
     (void)state;
@@ -384,8 +414,8 @@ static void test_fallbacks(void **state) {
 
 static void write_file(const llm_gguf *g, const char *kind, const char *path, int32_t n_thread) {
     tdm_error err = {0};
-    if (llm_quantize_write(g, llm_quantize_kind_find(kind), choices, path, n_thread, NULL, NULL,
-                           &err) != TDM_OK)
+    if (llm_quantize_write(g, llm_quantize_kind_find(kind), choices, NULL, path, n_thread, NULL,
+                           NULL, &err) != TDM_OK)
         fail_msg("%s", err.message);
 }
 
@@ -451,8 +481,9 @@ static void test_failures(void **state) {
         s.odd = odd[i];
         llm_gguf *g = model_make(&s);
         choose(g, "q4_K_M", false);
-        assert_int_equal(llm_quantize_write(g, kind, choices, out_path, 1 + i, NULL, NULL, &err),
-                         TDM_DATA_LOSS);
+        assert_int_equal(
+            llm_quantize_write(g, kind, choices, NULL, out_path, 1 + i, NULL, NULL, &err),
+            TDM_DATA_LOSS);
         assert_non_null(strstr(err.message, "token_embd.weight"));
         assert_int_equal(access(out_path, F_OK), -1);
         llm_gguf_close(g);
@@ -461,21 +492,23 @@ static void test_failures(void **state) {
     llm_gguf *g = model_make(&s);
     choose(g, "q4_K_M", false);
     uint64_t last = 0;
-    assert_int_equal(llm_quantize_write(g, kind, choices, out_path, 2, progress_stop, &last, &err),
-                     TDM_CANCELLED);
+    assert_int_equal(
+        llm_quantize_write(g, kind, choices, NULL, out_path, 2, progress_stop, &last, &err),
+        TDM_CANCELLED);
     assert_int_equal(access(out_path, F_OK), -1);
     assert_int_equal(
-        llm_quantize_write(g, kind, choices, "/nonexistent/x.gguf", 2, NULL, NULL, &err), TDM_IO);
+        llm_quantize_write(g, kind, choices, NULL, "/nonexistent/x.gguf", 2, NULL, NULL, &err),
+        TDM_IO);
     llm_gguf_close(g);
     s.has_ids = true; /* a matrix of i32 by the name of a weight */
     g = model_make(&s);
-    assert_int_equal(llm_quantize_choose(g, kind, false, choices, &err), TDM_UNSUPPORTED);
+    assert_int_equal(llm_quantize_choose(g, kind, false, false, choices, &err), TDM_UNSUPPORTED);
     assert_non_null(strstr(err.message, "table.weight"));
     llm_gguf_close(g);
     s.has_ids = false;
     s.is_unnamed = true;
     g = model_make(&s);
-    assert_int_equal(llm_quantize_choose(g, kind, false, choices, &err), TDM_NOT_FOUND);
+    assert_int_equal(llm_quantize_choose(g, kind, false, false, choices, &err), TDM_NOT_FOUND);
     assert_non_null(strstr(err.message, "general.architecture"));
     llm_gguf_close(g);
 }
@@ -488,6 +521,7 @@ int main(void) {
         cmocka_unit_test(test_mixtures),
         cmocka_unit_test(test_mixtures_of_kinds),
         cmocka_unit_test(test_mixtures_of_grids),
+        cmocka_unit_test(test_mixtures_with_importance),
         cmocka_unit_test(test_mixtures_of_experts),
         cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_content),

@@ -73,9 +73,9 @@ static void test_every_allocation(void **state) {
         assert_true(n < 1000);
         unlink(out_path);
         atomic_store(&n_left, n);
-        status = llm_quantize_choose(g, kind, false, choice, &err);
+        status = llm_quantize_choose(g, kind, false, false, choice, &err);
         if (status == TDM_OK)
-            status = llm_quantize_write(g, kind, choice, out_path, 3, NULL, NULL, &err);
+            status = llm_quantize_write(g, kind, choice, NULL, out_path, 3, NULL, NULL, &err);
         bool is_used_up = atomic_load(&n_left) == 0;
         atomic_store(&n_left, -1);
         if (status == TDM_OK && !is_used_up) break;
