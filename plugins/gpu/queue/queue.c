@@ -19,17 +19,17 @@ typedef struct ring {
     void *context;     /* not touched once closed */
     char name[32];     /* of the device */
     queue_job *unused; /* recycled, so that steady use allocates nothing */
+    queue_job *open;   /* submitted, with signals that may be waited for */
     int32_t n_ref;     /* the queue, and jobs whose signals are attached */
     int32_t n_inside;  /* threads in the driver's wait */
     bool is_closed;    /* the queue is gone: all its work is done, or lost */
-    tdm_status status; /* of a closed ring */
-    tdm_error err;
 } ring;
 
 /* A computation on its way. */
 struct queue_job {
     queue_job *next;
-    gpu_queue *queue; /* while it is not submitted */
+    queue_job *open_before, *open_after; /* of the ring's open ones, under its mutex */
+    gpu_queue *queue;                    /* while it is not submitted */
     ring *ring;
     void *work;
     tdm_point *points; /* n_wait, then n_signal */
@@ -39,7 +39,8 @@ struct queue_job {
     int32_t n_open; /* waits not reached, and 1 until all are registered; under the queue's mutex */
     int32_t n_ref;  /* signals attached, and 1 until it is submitted; under the ring's mutex */
     gpu_ticket ticket; /* once it is submitted */
-    tdm_status status; /* the first failure of a wait */
+    bool is_open;
+    tdm_status status; /* the first failure of a wait; of a closed ring, how it ended */
     tdm_error err;
 };
 
@@ -93,6 +94,25 @@ static void ring_drop(ring *r) {
     free(r);
 }
 
+/* With the ring's mutex held. */
+static void open_add(ring *r, queue_job *job) {
+    job->open_before = NULL;
+    job->open_after = r->open;
+    if (r->open != NULL) r->open->open_before = job;
+    r->open = job;
+    job->is_open = true;
+}
+
+static void open_remove(ring *r, queue_job *job) {
+    if (!job->is_open) return;
+    if (job->open_before != NULL)
+        job->open_before->open_after = job->open_after;
+    else
+        r->open = job->open_after;
+    if (job->open_after != NULL) job->open_after->open_before = job->open_before;
+    job->is_open = false;
+}
+
 static void job_drop(queue_job *job) {
     ring *r = job->ring;
     pthread_mutex_lock(&r->mutex);
@@ -100,6 +120,7 @@ static void job_drop(queue_job *job) {
         pthread_mutex_unlock(&r->mutex);
         return;
     }
+    open_remove(r, job);
     job->next = r->unused;
     r->unused = job;
     ring_drop(r);
@@ -139,8 +160,8 @@ static tdm_status job_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
     ring *r = job->ring;
     pthread_mutex_lock(&r->mutex);
     if (r->is_closed) {
-        tdm_status status = r->status;
-        if (status != TDM_OK) tdm_fail(err, status, "%s", r->err.message);
+        tdm_status status = job->status;
+        if (status != TDM_OK) tdm_fail(err, status, "%s", job->err.message);
         pthread_mutex_unlock(&r->mutex);
         return status;
     }
@@ -163,9 +184,13 @@ static void job_release(void *context) {
 static tdm_status work_submit(gpu_queue *queue, queue_job *job, tdm_error *err) {
     ring *r = queue->ring;
     tdm_status status = r->driver->submit(r->context, job->work, &job->ticket, err);
-    if (status == TDM_OK) queue->last_ticket = job->ticket;
-    if (status == TDM_OK) queue->has_submitted = true;
-    return status;
+    if (status != TDM_OK) return status;
+    queue->last_ticket = job->ticket;
+    queue->has_submitted = true;
+    pthread_mutex_lock(&r->mutex);
+    open_add(r, job);
+    pthread_mutex_unlock(&r->mutex);
+    return TDM_OK;
 }
 
 /* Lets waiters of a signal wait in the driver. Without memory for that, waits here and signals. */
@@ -289,17 +314,17 @@ tdm_status gpu_queue_create(const char *name, const tdm_host_semaphore_ops *sema
     return TDM_OK;
 }
 
-/* Everything submitted is done, or the device lost: from now on the ring answers by itself. */
+/* Everything submitted is done, or the device lost: from now on each job has its own status, and the
+ * driver is not called any more. */
 static void ring_close(gpu_queue *queue) {
     ring *r = queue->ring;
     tdm_error err = {0};
-    tdm_status status = TDM_OK;
     if (queue->has_submitted)
-        status = r->driver->wait(r->context, &queue->last_ticket, UINT64_MAX, &err);
+        (void)r->driver->wait(r->context, &queue->last_ticket, UINT64_MAX, &err);
     pthread_mutex_lock(&r->mutex);
+    for (queue_job *job = r->open; job != NULL; job = job->open_after)
+        job->status = r->driver->wait(r->context, &job->ticket, UINT64_MAX, &job->err);
     r->is_closed = true;
-    r->status = status;
-    r->err = err;
     while (r->n_inside > 0) pthread_cond_wait(&r->left, &r->mutex);
     ring_drop(r);
 }
