@@ -241,6 +241,7 @@ static void test_limits(void **state) {
     OK(plugin->device->measure_limits(device, &limits, &err));
     OK(plugin->device->get_info(device, &after, &err));
     assert_true(limits.read_bandwidth > 1e6 && limits.read_bandwidth < 1e13);
+    assert_true(limits.int8_peak > 1e3 && limits.f32_peak > 1e3);
     assert_true(limits.f32_peak == 0 && limits.int8_peak == 0);
     assert_int_equal(after.memory_free, before.memory_free);
     const tdm_buffer_params params = {.struct_size = sizeof params,

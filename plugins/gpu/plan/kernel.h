@@ -192,7 +192,11 @@
     /* Reads memory, or multiplies and adds. Operands dst (not written), src. Words: invocations, trips. \
      * Spec: 0 = 0: each trip reads four times 16 bytes, the lanes of a subgroup side by side; 1: each trip does \
      * 64 multiply-adds of f32. */ \
-    KERNEL(LIMIT, limit, 2, 0x1, RT_ABSENT)
+    KERNEL(LIMIT, limit, 2, 0x1, RT_ABSENT) \
+    /* Computes in registers. Operand dst (not written). Words: trips. Spec: 0 = 0: each trip multiplies \
+     * four times two matrices of 16 x 16 bytes in each wave; 1: each trip does 16 multiply-adds of f32 in \
+     * each thread. */ \
+    KERNEL(LIMIT_RATE, limit_rate, 1, 0x1, RT_ONLY(2 * taken(16, 16)))
 
 /* Several nodes in one: ops/fusions.c */
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \

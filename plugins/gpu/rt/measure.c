@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
  * measure.c: measures the bandwidth of a device's memory with the driver's own copy inside the
- * device. Peaks of arithmetic are not measured: no kernel of ours reaches them yet, and a number of
- * our kernels would be no limit.
+ * device, and its arithmetic with a kernel that computes in registers alone, by the instructions that
+ * kernels of products use. The shortest of several runs counts.
  */
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 #include "core/base/params.h"
-#include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/plan.h"
 
-enum { N_RUN = 4, MAX_COPY = 32 };
+enum {
+    N_RUN = 4,
+    MAX_COPY = 32,
+    RATE_THREADS = 256,
+    RATE_GROUPS = 16, /* of a compute unit */
+    MAX_TRIPS = 1 << 20,
+    BYTE_OPS = 4 * 16 * 16 * 16 * 2, /* of a wave's trip, of limit_rate.cu */
+    FLOAT_OPS = 16 * 2               /* of a thread's */
+};
 #define COPY_SIZE_MIN ((uint64_t)16 << 20)
 #define COPY_SIZE_MAX ((uint64_t)256 << 20) /* more than the caches of a fast device hold */
 #define RUN_SECONDS   0.02
@@ -60,6 +68,56 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
     return status;
 }
 
+/* Seconds of one launch of LIMIT_RATE; `memory` is what it does not write to. */
+static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_memory *memory,
+                            double *seconds_out, tdm_error *err) {
+    const rt_driver *fn = device->fn;
+    void *function = NULL;
+    tdm_status status = rt_function_get(device, step, &function, err);
+    if (status != TDM_OK) return status;
+    rt_args args = {.args = {.address = {memory->address}}};
+    memcpy(args.args.word, step->word, sizeof step->word);
+    memcpy(args.spec, step->spec, sizeof step->spec);
+    void *params[] = {&args};
+    pthread_mutex_lock(&device->copy_mutex);
+    const double start = clock_seconds();
+    rt_result result = fn->launch(function, step->grid[0], 1, 1, RATE_THREADS, 1, 1,
+                                  rt_shared_size(step), device->copy_stream, params, NULL);
+    rt_result waited = fn->stream_sync(device->copy_stream);
+    *seconds_out = clock_seconds() - start;
+    pthread_mutex_unlock(&device->copy_mutex);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_launch);
+    return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
+}
+
+/* Operations per second. Trips grow until they fill the time; the first launch also loads the
+ * kernel. */
+static tdm_status rate_measure(rt_device *device, bool is_float, const rt_memory *memory,
+                               double *rate_out, tdm_error *err) {
+    const bool is_emulated = device->source->driver.is_emulated;
+    const int32_t n_unit = device->target.n_unit > 0 ? device->target.n_unit : 1;
+    gpu_step step = {.kernel = GPU_KERNEL_LIMIT_RATE,
+                     .group_size = RATE_THREADS,
+                     .grid = {is_emulated ? 1 : (uint32_t)(n_unit * RATE_GROUPS), 1, 1},
+                     .word = {1},
+                     .spec = {is_float}};
+    const double ops = is_float ? (double)FLOAT_OPS * RATE_THREADS
+                                : (double)BYTE_OPS * RATE_THREADS / device->target.subgroup_max;
+    double once = 0, best = INFINITY;
+    tdm_status status = rate_time(device, &step, memory, &once, err);
+    while (status == TDM_OK && step.word[0] < MAX_TRIPS) {
+        status = rate_time(device, &step, memory, &once, err);
+        if (once >= RUN_SECONDS / 4) break;
+        step.word[0] *= 4;
+    }
+    for (int i = 0; i < N_RUN && status == TDM_OK; i++) {
+        status = rate_time(device, &step, memory, &once, err);
+        best = fmin(best, once);
+    }
+    if (status == TDM_OK) *rate_out = ops * step.grid[0] * step.word[0] / best;
+    return status;
+}
+
 /* Two pieces of the same size. */
 static tdm_status pieces_alloc(rt_device *device, uint64_t size, rt_memory pieces[2],
                                tdm_error *err) {
@@ -86,6 +144,10 @@ tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
         status = TDM_OK;
     } else if (status == TDM_OK) {
         status = bandwidth_measure(device, &pieces[0], &pieces[1], &limits.read_bandwidth, err);
+        if (status == TDM_OK)
+            status = rate_measure(device, false, &pieces[0], &limits.int8_peak, err);
+        if (status == TDM_OK)
+            status = rate_measure(device, true, &pieces[0], &limits.f32_peak, err);
         rt_memory_free(device, &pieces[0]);
         rt_memory_free(device, &pieces[1]);
     }
