@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/matrix.h"
 #include "plugins/vulkan/measure.h"
 #include "plugins/vulkan/parts.h"
 #include "plugins/vulkan/pipeline.h"
@@ -140,15 +141,15 @@ static void features_format(const vk_facts *facts, const vk_options *options, ch
     char wrong[48];
     int32_t n_wrong =
         vk_verdicts_wrong(facts, options != NULL ? options->wrong : "", wrong, sizeof wrong);
-    snprintf(text, size, "%s%s%s%s%s", n_wrong > 0 ? ", wrong: " : "", wrong,
+    snprintf(text, size, "%s%s%s%s%s%s", n_wrong > 0 ? ", wrong: " : "", wrong,
              facts->has_f16 ? ", f16" : "", facts->has_dot8 ? ", int8 dots" : "",
-             facts->import_align != 0 ? ", import" : "");
+             facts->has_matrix ? ", matrices" : "", facts->import_align != 0 ? ", import" : "");
 }
 
 static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
                       const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
-    char features[84];
+    char features[96];
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
     features_format(facts, options, features, sizeof features);
     /* Names of devices and drivers are shortened where wrong kernels take their place. */
@@ -216,6 +217,13 @@ static void target_fill(vk_device *device) {
     t->is_unfused = !o->has_fusion;
     if (!o->has_lanes) t->product.lane_max_subgroup = -1;
     t->has_f16 = facts->has_f16 && o->has_f16;
+    if (o->is_matrix_plain) {
+        t->is_matrix_plain = true;
+        t->matrix_rows = t->matrix_columns = 16;
+    } else if (o->has_matrix && t->has_f16) {
+        t->matrix_rows = facts->matrix_rows;
+        t->matrix_columns = facts->matrix_columns;
+    }
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
 }
 
@@ -265,7 +273,8 @@ static tdm_status logical_create(vk_device *device, tdm_error *err) {
         .shaderInt8 = VK_TRUE,
         .scalarBlockLayout = VK_TRUE,
         .timelineSemaphore = VK_TRUE,
-        .bufferDeviceAddress = VK_TRUE};
+        .bufferDeviceAddress = VK_TRUE,
+        .vulkanMemoryModel = facts->has_matrix};
     VkPhysicalDeviceVulkan11Features f11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
         .pNext = &f12,
@@ -285,6 +294,12 @@ static tdm_status logical_create(vk_device *device, tdm_error *err) {
             extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
             *next = &dot;
         }
+    }
+    vk_matrix_features matrix = {
+        .sType = VK_MATRIX_FEATURES_TYPE, .pNext = f.pNext, .cooperativeMatrix = VK_TRUE};
+    if (facts->has_matrix) {
+        extensions[n_extension++] = VK_MATRIX_EXTENSION;
+        f.pNext = &matrix;
     }
     if (facts->import_align != 0)
         extensions[n_extension++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;

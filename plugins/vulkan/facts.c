@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/matrix.h"
+
 const char *vk_vendor_name(uint32_t vendor_id) {
     switch (vendor_id) {
     case 0x1002: return "AMD";
@@ -77,6 +79,8 @@ static void features_read(const vk_driver *driver, vk_facts *facts, bool has_1_3
         if (facts->has_subgroup_control) *next = &size_control, next = &size_control.pNext;
         if (facts->has_dot8_instruction) *next = &dot;
     }
+    vk_matrix_features matrix = {.sType = VK_MATRIX_FEATURES_TYPE, .pNext = f.pNext};
+    if (facts->has_matrix) f.pNext = &matrix;
     driver->fn.GetPhysicalDeviceFeatures2(facts->physical, &f);
     if (!f12.bufferDeviceAddress) refuse(facts, "bufferDeviceAddress");
     if (!f12.scalarBlockLayout) refuse(facts, "scalarBlockLayout");
@@ -87,6 +91,8 @@ static void features_read(const vk_driver *driver, vk_facts *facts, bool has_1_3
     if (!f.features.shaderInt16) refuse(facts, "shaderInt16");
     if (!f.features.shaderInt64) refuse(facts, "shaderInt64");
     facts->has_f16 = f12.shaderFloat16;
+    facts->has_matrix =
+        facts->has_matrix && matrix.cooperativeMatrix && facts->has_f16 && f12.vulkanMemoryModel;
     facts->can_require_subgroup =
         has_1_3 ? f13.subgroupSizeControl : size_control.subgroupSizeControl;
     facts->has_full_subgroups =
@@ -126,7 +132,9 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
     if (facts->has_subgroup_control) *next = &size_control, next = &size_control.pNext;
     if (facts->has_dot8_instruction) *next = &dot, next = &dot.pNext;
     if (facts->import_align != 0) *next = &import, next = &import.pNext;
-    if (facts->has_pci) *next = &pci;
+    vk_matrix_stages matrix = {.sType = VK_MATRIX_STAGES_TYPE};
+    if (facts->has_pci) *next = &pci, next = &pci.pNext;
+    if (facts->has_matrix) *next = &matrix;
     driver->fn.GetPhysicalDeviceProperties2(facts->physical, &p);
     facts->properties = p.properties;
     snprintf(facts->driver, sizeof facts->driver, "%.40s%s%.80s", driver_info.driverName,
@@ -142,6 +150,8 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
     }
     if ((size_control.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
         facts->can_require_subgroup = false;
+    if ((matrix.cooperativeMatrixSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
+        facts->has_matrix = false;
     facts->has_dot8 = dot.integerDotProduct4x8BitPackedSignedAccelerated;
     if (facts->import_align != 0) facts->import_align = import.minImportedHostPointerAlignment;
     if (facts->has_pci)
@@ -201,10 +211,12 @@ void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts 
     facts->has_budget = has_extension(&list, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     facts->has_pci = has_extension(&list, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
     facts->has_memory_priority = has_extension(&list, VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME);
-    facts->has_matrix = has_extension(&list, "VK_KHR_cooperative_matrix");
+    facts->has_matrix = has_extension(&list, VK_MATRIX_EXTENSION);
     free(list.all);
     features_read(driver, facts, has_1_3);
     properties_read(driver, facts);
+    if (facts->has_matrix) vk_matrix_shape_read(driver, facts);
+    facts->has_matrix = facts->matrix_rows > 0;
     family_choose(driver, facts);
 }
 

@@ -21,15 +21,16 @@ typedef struct vk_facts {
     int32_t subgroup_default; /* size that the driver chooses by itself */
     int32_t subgroup_min;
     int32_t subgroup_max;
-    bool can_require_subgroup; /* a pipeline may name its subgroup size */
-    bool has_full_subgroups;   /* a pipeline may demand that all subgroups are full */
-    bool has_subgroup_control; /* VK_EXT_subgroup_size_control or Vulkan 1.3 */
-    bool is_cpu;               /* a software driver */
+    int32_t matrix_rows, matrix_columns; /* of sums of cooperative matrices (matrix.h); 0 = none */
+    bool can_require_subgroup;           /* a pipeline may name its subgroup size */
+    bool has_full_subgroups;             /* a pipeline may demand that all subgroups are full */
+    bool has_subgroup_control;           /* VK_EXT_subgroup_size_control or Vulkan 1.3 */
+    bool is_cpu;                         /* a software driver */
     bool is_integrated;
     bool has_f16;              /* shaderFloat16 */
     bool has_dot8;             /* integer dot products, accelerated for signed 4 x 8 bits */
     bool has_dot8_instruction; /* integer dot products, in any speed */
-    bool has_matrix;           /* cooperative matrices: reported only; no kernel uses them yet */
+    bool has_matrix;           /* VK_KHR_cooperative_matrix, in compute shaders, with f16 */
     bool has_budget;           /* VK_EXT_memory_budget */
     bool has_pci;              /* VK_EXT_pci_bus_info */
     bool has_memory_priority;  /* VK_EXT_memory_priority */

@@ -6,12 +6,15 @@ usage: kernels.py KERNEL.h TYPE.h SHADERS
 
 A row of GPU_KERNEL_LIST, unless it says RT_ONLY, has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
 type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number. A shader that says
-WEIGHT_HAS_BLOCKS has none for types without blocks.
+WEIGHT_HAS_BLOCKS has none for types without blocks, one that says WEIGHT_HAS_HALVES none of them but
+f16.
 """
 
 import os
 import re
 import sys
+
+TYPE_F16 = '1'
 
 
 def comments_remove(path):
@@ -30,8 +33,12 @@ def main(kernel_header, type_header, folder):
             print(name)
             continue
         for number, kind in types:
-            if kind == 'BLOCK' or 'WEIGHT_HAS_BLOCKS' not in text:
-                print('%s.%s' % (name, number))
+            is_float = kind == 'FLOAT'
+            if is_float and 'WEIGHT_HAS_BLOCKS' in text:
+                continue
+            if is_float and 'WEIGHT_HAS_HALVES' in text and number != TYPE_F16:
+                continue
+            print('%s.%s' % (name, number))
 
 
 if __name__ == '__main__':

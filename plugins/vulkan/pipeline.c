@@ -311,6 +311,17 @@ static pipeline_entry *entry_get(struct vk_pipelines *p, const gpu_step *step, b
     return entry;
 }
 
+bool vk_pipeline_has_failed(vk_device *device, const gpu_step *step) {
+    struct vk_pipelines *p = device->pipelines;
+    const pipeline_key key = key_of(step);
+    pthread_mutex_lock(&p->mutex);
+    const pipeline_entry *entry = p->buckets[key_hash(&key)];
+    while (entry != NULL && memcmp(&entry->key, &key, sizeof key) != 0) entry = entry->next;
+    bool has_failed = entry != NULL && entry->state == PIPELINE_FAILED;
+    pthread_mutex_unlock(&p->mutex);
+    return has_failed;
+}
+
 tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
                             VkPipeline *pipelines_out, tdm_error *err) {
     struct vk_pipelines *p = device->pipelines;

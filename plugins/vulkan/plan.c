@@ -102,8 +102,10 @@ static tdm_status steps_make(vk_device *device, const tdm_graph *graph, gpu_plan
             *steps_out = steps;
             return TDM_OK;
         }
+        bool is_replaced =
+            status != TDM_OK && steps != NULL && vk_verdicts_uncompiled(device, steps, status);
         gpu_plan_destroy(steps);
-        if (status != TDM_OK) return status;
+        if (status != TDM_OK && !is_replaced) return status;
     }
 }
 

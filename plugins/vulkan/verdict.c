@@ -162,7 +162,7 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
 }
 
 /* A refused fusion is planned as single nodes by itself. Products have several kernels: without
- * integer dot products, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three kernels
+ * integer dot products, matrices, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three kernels
  * that each can do all. */
 int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
@@ -183,6 +183,10 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
             strcmp(v->list.rows[i].kernel, "product_row_dot") == 0 ||
             strcmp(v->list.rows[i].kernel, "product_tile_dot") == 0)
             target_out->has_dot8 = false;
+        if (strcmp(v->list.rows[i].kernel, "halves") == 0 ||
+            strcmp(v->list.rows[i].kernel, "product_tile_matrix") == 0 ||
+            strcmp(v->list.rows[i].kernel, "product_tile_half") == 0)
+            target_out->matrix_rows = 0;
         if (strcmp(v->list.rows[i].kernel, "attention_lane") == 0)
             target_out->attention.has_no_lanes = true;
         if (strcmp(v->list.rows[i].kernel, "attention_part") == 0)
@@ -239,6 +243,29 @@ static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial
             verdict_add(device, blamed, result->verdict, count);
     }
     verdict_add(device, blamed, result->verdict, count);
+}
+
+bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status status) {
+    const tdm_host *host = device->instance->host;
+    bool is_any = false;
+    if (status == TDM_RESOURCE_EXHAUSTED || atomic_load(&device->is_lost)) return false;
+    for (int32_t i = 0; i < steps->n_step; i++) {
+        const gpu_step *step = &steps->steps[i];
+        if (step->kernel != GPU_KERNEL_PRODUCT_TILE_MATRIX ||
+            !vk_pipeline_has_failed(device, step) ||
+            is_known(device->verdicts, vk_pipeline_hash(device, step)) ||
+            !rows_reserve(device->verdicts, 1))
+            continue;
+        row_add(device, step, VK_VERDICT_WRONG);
+        is_any = true;
+    }
+    if (is_any && TDM_HAS(host, log))
+        host->log(
+            host->context, TDM_LOG_WARN,
+            "%s (%s, %s): this driver cannot compile the kernel of matrix hardware: it is not "
+            "used",
+            device->name, device->facts->properties.deviceName, device->facts->driver);
+    return is_any;
 }
 
 static void round_end(vk_device *device, const round_count *count, int64_t start_ms,

@@ -28,6 +28,11 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out);
 bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps,
                        int32_t n_wrong);
 
+/* After pipelines of a plan could not be made, with this status: counts those as wrong that another
+ * kernel can replace, of matrix hardware, where the driver did not compile them. Returns true where
+ * there are such: the plan is then to be made again. [any-thread] */
+bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status status);
+
 /* How many pipelines earlier runs have found wrong with the driver of a physical device. The names
  * of their kernels go into text, with commas; where not all fit, it ends with "and N more" kernels.
  * `spoilt` is the kernel of test-limits wrong=, or empty. [any-thread] */

@@ -17,6 +17,7 @@
  *   buffer.c     buffers as the ABI has them
  *   tensor.c     weights and cache pages in the layouts of plugins/gpu/layout
  *   import.c     memory that the host allocated
+ *   matrix.c     shapes of cooperative matrices
  *   pipeline.c   pipelines, made when a plan first needs them
  *   cache_file.c compiled pipelines on disk
  *   verdict.c    which pipelines are right
@@ -58,8 +59,9 @@ typedef struct vk_options {
     bool allow_cpu;
     bool has_map; /* the host writes device memory directly where it can */
     bool has_import;
-    bool has_f16, has_dot8;
+    bool has_f16, has_dot8, has_matrix;
     bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
+    bool is_matrix_plain; /* the kernel of matrix hardware is used without such hardware */
     bool has_fusion;      /* false: every node is planned by itself */
     bool has_lanes;       /* false: products and attention as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */

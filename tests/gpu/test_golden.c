@@ -37,7 +37,8 @@ static bool is_update, has_graphs;
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, error.message);                            \
     } while (0)
 
-/* A card of the usual size, and one with the limits of Mesa's software driver. */
+/* A card of the usual size, the same with matrix hardware, and one with the limits of Mesa's software
+ * driver. */
 static const gpu_target card = {.name = "card",
                                 .subgroup_min = 32,
                                 .subgroup_max = 32,
@@ -47,6 +48,17 @@ static const gpu_target card = {.name = "card",
                                 .n_unit = 60,
                                 .has_f16 = true,
                                 .has_dot8 = true};
+static const gpu_target matrix = {.name = "matrix",
+                                  .subgroup_min = 32,
+                                  .subgroup_max = 32,
+                                  .max_group_size = 1024,
+                                  .max_grid = {INT32_MAX, 65535, 65535},
+                                  .shared_size = 49152,
+                                  .n_unit = 60,
+                                  .has_f16 = true,
+                                  .has_dot8 = true,
+                                  .matrix_rows = 16,
+                                  .matrix_columns = 16};
 static const gpu_target software = {.name = "software",
                                     .subgroup_min = 8,
                                     .subgroup_max = 8,
@@ -68,6 +80,8 @@ static const struct {
     {"tiny-llama", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-llama", VERIFY, TDM_TYPE_F16, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-llama", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-llama", PROMPT, TDM_TYPE_F16, TDM_TYPE_F16, TDM_TYPE_F16, &matrix},
+    {"tiny-mixtral", PROMPT, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_F16, &matrix},
     {"tiny-llama", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
     {"tiny-llama", PROMPT, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
     {"tiny-llama-bias", DECODE, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_F16, &card},

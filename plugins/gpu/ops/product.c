@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.c: see product.h. Five kernels compute products:
+ * product.c: see product.h. Six kernels compute products:
  *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
  *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
  *   PRODUCT_ROW_DOT, PRODUCT_TILE_DOT  the same with integer dot products: x becomes bytes first,
- *                 of 15 bits, or 8 for rows of prompts. For quantised weights and, by default,
- *                 two columns or more: there one column does not pay for the step that makes bytes
+ *                 of 15 bits, or 8 for rows of prompts. For quantised weights;
+ *                 with one column for a long k, since short sums do not pay for the step that makes
+ *                 bytes, and what waits for it
+ *   PRODUCT_TILE_MATRIX  many columns on matrix hardware: x becomes f16 first
  * Which one, and its tile, follow from the target alone (gpu_product_tuning).
  */
 #include "plugins/gpu/ops/product.h"
@@ -26,8 +28,13 @@ enum {
     DOT_SHARED = 11 << 10,      /* of PRODUCT_TILE_DOT with 32 columns */
     DOT_WIDE_SHARED = 16 << 10, /* with 64 */
     DOT_WIDE_COLUMNS = 64,
-    DOT_MIN_COLUMNS = 2,
-    LANE_ROWS = 8, /* of a thread: product_lane.comp */
+    DOT_ONE_K = 2048,
+    MATRIX_COLUMNS = 64,  /* of PRODUCT_TILE_MATRIX; of SORTED products TILE_COLUMNS */
+    MATRIX_SUBGROUPS = 4, /* of its workgroup, each with SUB_ROWS rows, half of the columns */
+    MATRIX_SUB_ROWS = 32,
+    MATRIX_PITCH = 80,      /* bytes of a row of its tiles */
+    MATRIX_PLAIN_TRIPS = 9, /* of one product of PRODUCT_TILE_HALF */
+    LANE_ROWS = 8,          /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
     ROW_MAX_SUM = 16
@@ -81,7 +88,8 @@ typedef struct choice {
     int32_t columns;  /* of a tile */
     int64_t row_tile; /* rows of a workgroup */
     int64_t trips;
-    bool has_bytes; /* x is made bytes first */
+    bool has_bytes, has_halves; /* x is made bytes, or f16, first */
+    int32_t matrix[2];          /* rows and columns of a matrix of sums */
 } choice;
 
 static int32_t least(int32_t a, int32_t b) {
@@ -162,19 +170,24 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     return c;
 }
 
+/* Columns enough for tiles. */
+static bool has_many_columns(const gpu_target *t, const gpu_product *p) {
+    return p->mode == GPU_PRODUCT_SORTED ||
+           (p->mode == GPU_PRODUCT_PLAIN &&
+            p->n_column > or_default(t->product.row_max_columns, 8));
+}
+
 static bool uses_dots(const gpu_target *t, const gpu_product *p) {
     if (!t->has_dot8 || !tdm_type_get_info(p->w->type).is_quantized) return false;
     int64_t n_column = p->n_column;
     if (p->mode == GPU_PRODUCT_PAIRS) n_column = (n_column + p->n_used - 1) / p->n_used;
-    return p->mode == GPU_PRODUCT_SORTED ||
-           n_column >= or_default(t->product.dot_min_columns, DOT_MIN_COLUMNS);
+    return p->mode == GPU_PRODUCT_SORTED || n_column > 1 ||
+           p->w->ne[0] >= or_default(t->product.dot_one_k, DOT_ONE_K);
 }
 
 static choice dots_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     bool is_sorted = p->mode == GPU_PRODUCT_SORTED;
-    bool has_many = is_sorted || (p->mode == GPU_PRODUCT_PLAIN &&
-                                  p->n_column > or_default(t->product.row_max_columns, 8));
-    if (!has_many || !uses_tiles(t)) {
+    if (!has_many_columns(t, p) || !uses_tiles(t)) {
         choice c = rows_choose(t, p, n_group);
         c.kernel = GPU_KERNEL_PRODUCT_ROW_DOT;
         c.has_bytes = true;
@@ -190,14 +203,47 @@ static choice dots_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
                     .has_bytes = true};
 }
 
+static choice matrices_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    const int32_t group_size = MATRIX_SUBGROUPS * t->subgroup_max;
+    choice c = {.kernel = t->is_matrix_plain ? GPU_KERNEL_PRODUCT_TILE_HALF
+                                             : GPU_KERNEL_PRODUCT_TILE_MATRIX,
+                .group_size = group_size,
+                .rows = 2 * TILE_ROWS > group_size ? 2 * TILE_ROWS / group_size : 1,
+                .columns = p->mode == GPU_PRODUCT_SORTED ? TILE_COLUMNS : MATRIX_COLUMNS,
+                .row_tile = TILE_ROWS,
+                .has_halves = true,
+                .matrix = {t->matrix_rows, t->matrix_columns}};
+    /* Without the hardware each element of the sums is a loop over k. */
+    c.trips = n_group * (2 + 4 * c.columns / group_size);
+    if (t->is_matrix_plain)
+        c.trips +=
+            (n_group * MATRIX_PLAIN_TRIPS + 2) * MATRIX_SUB_ROWS * c.columns / t->subgroup_max;
+    return c;
+}
+
+/* The kernel has one subgroup of a known size for each quarter of a tile. */
+static bool uses_matrices(const gpu_target *t, const gpu_product *p) {
+    const tdm_type type = (tdm_type)p->w->type;
+    const int32_t columns = p->mode == GPU_PRODUCT_SORTED ? TILE_COLUMNS / 2 : MATRIX_COLUMNS / 2;
+    const int32_t group_size = MATRIX_SUBGROUPS * t->subgroup_max;
+    const uint32_t shared = (TILE_ROWS + MATRIX_COLUMNS) * MATRIX_PITCH +
+                            MATRIX_SUBGROUPS * 4 * (uint32_t)(t->matrix_rows * t->matrix_columns);
+    return t->matrix_rows > 0 && MATRIX_SUB_ROWS % t->matrix_rows == 0 &&
+           columns % t->matrix_columns == 0 && t->matrix_rows * t->matrix_columns <= 256 &&
+           (type == TDM_TYPE_F16 || tdm_type_get_info(type).is_quantized) &&
+           t->subgroup_min == t->subgroup_max && t->subgroup_max >= 4 &&
+           group_size <= t->max_group_size && t->shared_size >= shared && has_many_columns(t, p);
+}
+
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     if (gpu_product_is_canonical(p->w)) return rows_choose(t, p, n_group);
+    if (uses_matrices(t, p)) {
+        choice c = matrices_choose(t, p, n_group);
+        if (t->max_trips == 0 || c.trips <= t->max_trips) return c;
+    }
     if (uses_dots(t, p)) return dots_choose(t, p, n_group);
     if (uses_lanes(t)) return lanes_choose(t, p, n_group);
-    bool has_many =
-        p->mode == GPU_PRODUCT_SORTED ||
-        (p->mode == GPU_PRODUCT_PLAIN && p->n_column > or_default(t->product.row_max_columns, 8));
-    if (!has_many || !uses_tiles(t)) return rows_choose(t, p, n_group);
+    if (!has_many_columns(t, p) || !uses_tiles(t)) return rows_choose(t, p, n_group);
     return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE,
                     .group_size = TILE_THREADS,
                     .rows = 4,
@@ -208,7 +254,7 @@ static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group)
 
 /* With a second matrix, half of the rows of a tile are those of it. */
 static void parts_set(choice *c) {
-    if (c->rows > 1)
+    if (c->rows > 1 || c->has_halves)
         c->row_tile /= 2;
     else
         c->rows = 2;
@@ -289,15 +335,17 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (status != TDM_OK) return status;
     step.trips = c.trips;
     step.spec[0] = (int32_t)w->type;
-    if (!c.has_bytes && x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
+    if (!c.has_bytes && !c.has_halves && x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
     step.spec[2] = c.rows;
     step.spec[3] = c.columns;
     step.spec[4] = p->mode;
     step.operand[0] = p->dst;
     step.operand[1] = w->place;
     step.operand[2] = p->x;
-    if (c.has_bytes) {
-        status = gpu_quantize_emit(e, p, &step.operand[2], err);
+    step.spec[5] = c.matrix[0];
+    step.spec[6] = c.matrix[1];
+    if (c.has_bytes || c.has_halves) {
+        status = gpu_quantize_emit(e, p, c.has_halves, &step.operand[2], err);
         if (status == TDM_OK) status = gpu_word(e, &step.word[5], gpu_quantize_rows(p), err);
         if (status != TDM_OK) return status;
     }

@@ -33,7 +33,8 @@ typedef struct gpu_product {
     gpu_operand addend;  /* y + addend; absent = not. PLAIN */
     bool is_bias;        /* the addend is a value for each row, else it has the strides of y */
     int64_t bias_stride; /* elements */
-    /* For kernels that multiply bytes (ops/quantize.h). */
+    /* For kernels that multiply bytes or f16 (ops/quantize.h); products that share them multiply
+     * the same. */
     gpu_emit *form_of;  /* MATMUL's emitter, whose source 1 is x and source 2 `role`: products of
                               the same x share its bytes. NULL = x is no source */
     gpu_operand *bytes; /* shared by products of the same x, without form_of: the first that needs x

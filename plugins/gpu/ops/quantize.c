@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.c: see quantize.h. The layout of the bytes: shaders/bytes.glsl.
+ * quantize.c: see quantize.h. The layout of the bytes: shaders/bytes.glsl; of f16:
+ * shaders/product_matrix.glsl.
  */
 #include "plugins/gpu/ops/quantize.h"
 
-enum {
-    GROUP_LEN = 32,  /* elements with one scale */
-    GROUP_SIZE = 68, /* bytes of a group: high, low, scale */
-    ROW_SIZE = 4,    /* bytes of a row besides its groups */
-    THREADS = 64
-};
+enum { GROUP_LEN = 32, ROW_SIZE = 4 /* bytes of a row besides its groups */, HALVES_THREADS = 256 };
+
+/* How x is stored. */
+typedef struct form {
+    gpu_kernel kernel;
+    int32_t form;       /* gpu_form */
+    int64_t group_size; /* bytes of 32 elements */
+    int32_t threads;
+    bool has_roles;
+} form;
+
+static const form bytes_form = {GPU_KERNEL_QUANTIZE, GPU_FORM_Q8, 68, 64, true};
+static const form f16_form = {GPU_KERNEL_HALVES, GPU_FORM_F16, 64, HALVES_THREADS, false};
 
 int64_t gpu_quantize_rows(const gpu_product *p) {
     return p->mode == GPU_PRODUCT_PLAIN ? p->n_column * p->w->ne[2] : p->n_column / p->x_per_token;
@@ -21,9 +29,23 @@ static bool is_wide(const gpu_product *p) {
     return is_whole && p->x_stride_k == 1 && p->x.off % 16 == 0;
 }
 
-static tdm_status step_emit(gpu_emit *e, const gpu_product *p, gpu_operand bytes, tdm_error *err) {
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_QUANTIZE, THREADS);
-    int64_t n_row = gpu_quantize_rows(p), n_group = p->w->ne[0] / GROUP_LEN;
+static int64_t group_count(const gpu_product *p) {
+    return (p->w->ne[0] + GROUP_LEN - 1) / GROUP_LEN;
+}
+
+/* A power of two of threads, for the quads of a row. */
+static int32_t row_threads(const gpu_emit *e, int64_t n_quad) {
+    int32_t n = e->target->subgroup_max;
+    while (n < n_quad && 2 * n <= HALVES_THREADS && 2 * n <= e->target->max_group_size) n *= 2;
+    return n;
+}
+
+static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand bytes,
+                            tdm_error *err) {
+    int64_t n_row = gpu_quantize_rows(p), n_group = group_count(p),
+            n_quad = n_group * GROUP_LEN / 4;
+    bool has_row = f->kernel == GPU_KERNEL_HALVES; /* a workgroup for each row */
+    gpu_step step = gpu_step_make(e, f->kernel, has_row ? row_threads(e, n_quad) : f->threads);
     bool is_plain = p->mode == GPU_PRODUCT_PLAIN;
     const int64_t words[] = {p->w->ne[0],
                              n_row,
@@ -42,34 +64,38 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, gpu_operand bytes
     for (size_t i = 0; i < sizeof words / sizeof words[0] && status == TDM_OK; i++)
         status = gpu_word(e, &step.word[i], words[i], err);
     if (status == TDM_OK)
-        status = gpu_step_grid(e, &step, (n_row * n_group + THREADS - 1) / THREADS, err);
+        status = gpu_step_grid(
+            e, &step, has_row ? n_row : (n_row * n_group + f->threads - 1) / f->threads, err);
     if (status != TDM_OK) return status;
-    step.spec[0] = p->role.space != GPU_SPACE_NONE;
-    step.spec[1] = is_wide(p);
+    if (has_row)
+        step.trips = 2 * ((n_quad + step.group_size - 1) / step.group_size) + step.group_size;
+    step.spec[0] = f->has_roles && p->role.space != GPU_SPACE_NONE;
+    step.spec[1] = is_wide(p) && p->w->ne[0] % GROUP_LEN == 0;
     step.operand[0] = bytes;
     step.operand[1] = p->x;
-    step.operand[2] = p->role;
+    if (f->has_roles) step.operand[2] = p->role;
     return gpu_emit_step(e, &step, err);
 }
 
-tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, gpu_operand *bytes_out,
+tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err) {
-    int64_t n_row = gpu_quantize_rows(p), n_group = p->w->ne[0] / GROUP_LEN;
-    uint64_t size = (uint64_t)n_row * (uint64_t)(n_group * GROUP_SIZE + ROW_SIZE);
+    const form *f = is_f16 ? &f16_form : &bytes_form;
+    int64_t n_row = gpu_quantize_rows(p), n_group = group_count(p);
+    uint64_t size = (uint64_t)n_row * (uint64_t)(n_group * f->group_size + ROW_SIZE);
     bool is_new = true;
-    if (n_row * n_group > UINT32_MAX - THREADS)
-        return gpu_refuse(e, err, "%lld groups of activations; the kernels count up to 2^32 - 64",
-                          (long long)(n_row * n_group));
+    if (n_row * n_group > UINT32_MAX - f->threads)
+        return gpu_refuse(e, err, "%lld groups of activations; the kernels count up to 2^32 - %d",
+                          (long long)(n_row * n_group), (int)f->threads);
     if (p->bytes != NULL && p->bytes->space != GPU_SPACE_NONE) {
         *bytes_out = *p->bytes;
         return TDM_OK;
     }
     if (p->form_of != NULL)
         *bytes_out = gpu_emit_form(
-            p->form_of, 1, p->role.space != GPU_SPACE_NONE ? 2 : -1,
-            &(gpu_form_key){.form = GPU_FORM_Q8, .number = {(int32_t)p->w->ne[2]}}, size, &is_new);
+            p->form_of, 1, f->has_roles && p->role.space != GPU_SPACE_NONE ? 2 : -1,
+            &(gpu_form_key){.form = f->form, .number = {(int32_t)p->w->ne[2]}}, size, &is_new);
     else
         *bytes_out = gpu_emit_scratch(e, size);
     if (p->bytes != NULL) *p->bytes = *bytes_out;
-    return is_new ? step_emit(e, p, *bytes_out, err) : TDM_OK;
+    return is_new ? step_emit(e, p, f, *bytes_out, err) : TDM_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.h: the step that makes bytes of a product's x, for kernels with integer dot products.
+ * quantize.h: the step that makes bytes of a product's x, for kernels with integer dot products, or
+ * f16, for kernels on matrix hardware.
  * The rows of x follow each other as the product's columns do: first those of matrix 0.
  */
 #ifndef TANDEM_GPU_QUANTIZE_H
@@ -11,9 +12,9 @@
 /* Rows of x that a product reads. */
 int64_t gpu_quantize_rows(const gpu_product *p);
 
-/* Bytes of p's x; appends the step that makes them where no earlier product has them
- * (gpu_product.form_of, gpu_product.bytes). x's rows are whole groups of 32 elements. */
-tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, gpu_operand *bytes_out,
+/* p's x as bytes, or as f16; appends the step that makes them where no earlier product has them
+ * (gpu_product.form_of, gpu_product.bytes). For bytes, x's rows are whole groups of 32 elements. */
+tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err);
 
 #endif

@@ -67,6 +67,7 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 
 typedef enum gpu_form {
     GPU_FORM_Q8 = 1, /* rows as bytes: number = matrices that divide them (ops/quantize.c) */
+    GPU_FORM_F16,    /* rows as f16: number likewise */
     GPU_FORM_ANGLE   /* cos and sin of RoPE's angles: number = table, mscale (ops/rope.c) */
 } gpu_form;
 

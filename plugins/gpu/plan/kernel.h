@@ -239,6 +239,16 @@
      * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
     KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_SHARED(product_row_size(spec))) \
     KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_SHARED(tile_dot_size(or_one(spec[3])))) \
+    /* x of products as f16 (shaders/halves.comp); a workgroup for each row. Operands dst, x. Words: as of \
+     * QUANTIZE, without roles; k is any number. Spec: 1 = 1 where rows are dense, begin at multiples of \
+     * 16 bytes and are whole groups of 32. */ \
+    KERNEL(HALVES, halves, 2, 0x1, RT_ABSENT) \
+    /* PRODUCT_TILE with matrix hardware, for f16 and types with blocks: x is what HALVES writes, word 5 \
+     * its rows. Four subgroups, tiles of 64 rows and 32 or 64 columns. Spec: 2 = rows of which an \
+     * invocation loads half a group, 5, 6 = rows and columns of a matrix of sums. PRODUCT_TILE_HALF is \
+     * the same without the hardware, for tests. */ \
+    KERNEL(PRODUCT_TILE_MATRIX, product_tile_matrix, 6, 0x1, RT_ABSENT) \
+    KERNEL(PRODUCT_TILE_HALF, product_tile_half, 6, 0x1, RT_ABSENT) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \

@@ -21,11 +21,11 @@ typedef struct gpu_product_tuning {
                                   columns on */
     int32_t row_max_columns;   /* columns up to which it is used. Default 8 */
     bool has_no_tiles;         /* PRODUCT_TILE is never used */
-    bool has_fixed_tiles;    /* PRODUCT_ROW and PRODUCT_ROW_DOT exist for 1, 2 and 4 columns with 4
+    bool has_fixed_tiles; /* PRODUCT_ROW and PRODUCT_ROW_DOT exist for 1, 2 and 4 columns with 4
                                   rows and for 8 columns with 2; for canonical blocks for one
                                   column with 2 rows. PRODUCT_TILE is for plain types alone */
-    int32_t dot_min_columns; /* columns from which quantised weights use integer dot products,
-                                  where the device has them. Default 2 */
+    int32_t dot_one_k;    /* k from which one column of quantised weights uses integer dot products,
+                             where the device has them. Default 2048 */
 } gpu_product_tuning;
 
 /* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */
@@ -52,8 +52,11 @@ typedef struct gpu_target {
     bool is_unfused;        /* each node is planned by itself, for tests (fuse.h) */
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
-    bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
-    bool may_wait;          /* kernels may wait for other members of a group (WIRE_WAIT) */
+    /* Matrix hardware that a subgroup uses, f16 operands and f32 sums: rows and columns of a matrix of
+     * sums that PRODUCT_TILE_MATRIX takes, of 16 products each. 0 = none */
+    int32_t matrix_rows, matrix_columns;
+    bool is_matrix_plain; /* PRODUCT_TILE_HALF instead, for tests */
+    bool may_wait;        /* kernels may wait for other members of a group (WIRE_WAIT) */
     gpu_product_tuning product;
     gpu_attention_tuning attention;
     /* Steps that the device computes wrongly, as a check has found; they are refused. NULL =

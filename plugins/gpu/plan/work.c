@@ -40,6 +40,8 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_PRODUCT_TILE:
     case GPU_KERNEL_PRODUCT_ROW_DOT:
     case GPU_KERNEL_PRODUCT_TILE_DOT:
+    case GPU_KERNEL_PRODUCT_TILE_MATRIX:
+    case GPU_KERNEL_PRODUCT_TILE_HALF:
         if (step->weight_size != 0)
             work.bytes += (double)step->weight_size - (double)step->operand[1].size;
         if (step->word[2] > FEW) work.ops = product_ops(step);

@@ -185,7 +185,7 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->has_dot8 = true;
     t->product.lane_max_subgroup = -1;
     t->product.has_fixed_tiles = true;
-    t->product.dot_min_columns = 1;
+    t->product.dot_one_k = 1; /* a token alone has the bits of a batch */
     t->has_kernel = rt_has_kernel;
 }
 

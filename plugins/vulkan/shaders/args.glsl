@@ -14,14 +14,20 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_EXT_control_flow_attributes : require
 
+// Numbers that a module is valid with before it is specialised.
+#ifndef SPEC5_DEFAULT
+#define SPEC5_DEFAULT 0
+#define SPEC6_DEFAULT 0
+#endif
+
 layout(local_size_x_id = 0, local_size_y = 1, local_size_z = 1) in;
 layout(constant_id = 1) const int SPEC0 = 0;
 layout(constant_id = 2) const int SPEC1 = 0;
 layout(constant_id = 3) const int SPEC2 = 0;
 layout(constant_id = 4) const int SPEC3 = 0;
 layout(constant_id = 5) const int SPEC4 = 0;
-layout(constant_id = 6) const int SPEC5 = 0;
-layout(constant_id = 7) const int SPEC6 = 0;
+layout(constant_id = 6) const int SPEC5 = SPEC5_DEFAULT;
+layout(constant_id = 7) const int SPEC6 = SPEC6_DEFAULT;
 layout(constant_id = 8) const int SPEC7 = 0;
 
 layout(push_constant, scalar) uniform Args {

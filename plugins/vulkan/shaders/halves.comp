@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+//
+// halves.comp: rows of x as f16, for products on matrix hardware (product_matrix.glsl, kernel.h). A
+// workgroup for each row:
+//   x = factor * half     factor = a power of two, |half| below 2^15
+// Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the factor
+// NaN.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "args.glsl"
+#include "reduce.glsl"
+
+const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
+
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U32x2 { uvec2 at[]; };
+
+uint64_t row_address(uint row) {
+    uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
+    uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
+    uint c2 = rest / uint(args.word[4]);
+    uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
+              (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
+              matrix * uint(args.word[8]);
+    return args.address[1] + 4 * uint64_t(at);
+}
+
+float one_load(uint64_t x, uint i) {
+    return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0;
+}
+
+vec4 quad_load(uint64_t x, uint i) {
+    if (X_IS_WIDE) return F32x4(x).at[i / 4];
+    return vec4(one_load(x, i), one_load(x, i + 1), one_load(x, i + 2), one_load(x, i + 3));
+}
+
+void main() {
+    uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
+    if (row >= n_row) return;
+    uint64_t x = row_address(row);
+    uvec4 most = uvec4(0);
+    for (uint q = gl_LocalInvocationID.x; q < n_quad; q += gl_WorkGroupSize.x)
+        most = max(most, floatBitsToUint(quad_load(x, 4 * q)) & 0x7fffffffu); // of a NaN the greatest
+    uint exponent = max(max(most.x, most.y), max(most.z, most.w)) >> 23;
+    exponent = uint(group_max(float(exponent)));
+    // max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below 2^-111
+    // neither that factor nor its inverse would be a normal f32.
+    bool is_finite = exponent < 255u;
+    exponent = clamp(exponent, 15u, 254u);
+    float times = is_finite ? uintBitsToFloat(268u - exponent << 23) : 0.0;
+    uint64_t to = args.address[0] + 64ul * row * uint(args.word[2]);
+    for (uint q = gl_LocalInvocationID.x; q < n_quad; q += gl_WorkGroupSize.x) {
+        vec4 v = is_finite ? quad_load(x, 4 * q) * times : vec4(0.0);
+        U32x2(to).at[q] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    }
+    if (gl_LocalInvocationID.x == 0)
+        F32(args.address[0] + 64ul * n_row * uint(args.word[2])).at[row] =
+            uintBitsToFloat(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT
+//
+// product_tile_matrix.comp: product_matrix.glsl on cooperative matrices. One module for each
+// WEIGHT_TYPE with WEIGHT_HAS_HALVES. Compiled by way of cooperative.py.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#define MATRIX_IS_PLAIN 0
+#include "product_matrix.glsl"
