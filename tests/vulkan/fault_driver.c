@@ -12,6 +12,8 @@
 #include <string.h>
 #include <vulkan/vulkan_core.h>
 
+#include "plugins/vulkan/matrix.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT fault_state fault_state_now = {.call = FAULT_COUNT_};
@@ -23,6 +25,7 @@ EXPORT fault_state fault_state_now = {.call = FAULT_COUNT_};
     F(DestroyInstance)                                                                             \
     F(EnumerateDeviceExtensionProperties)                                                          \
     F(GetPhysicalDeviceFeatures2)                                                                  \
+    F(GetPhysicalDeviceProperties2)                                                                \
     F(GetPhysicalDeviceMemoryProperties2)                                                          \
     F(GetDeviceProcAddr)                                                                           \
     F(DestroyDevice)                                                                               \
@@ -48,6 +51,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool is_lost;
 static uint64_t sizes[4096]; /* of memory, by its handle's place in `handles` */
 static VkDeviceMemory handles[4096];
+static VkShaderModule matrix_modules[64]; /* shaders on cooperative matrices */
+static int32_t n_matrix_module;
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
@@ -85,7 +90,6 @@ static void count(int32_t more) {
 
 #define MADE_LIST(F)                                                                               \
     F(CreateBuffer, DestroyBuffer, VkBufferCreateInfo, VkBuffer)                                   \
-    F(CreateShaderModule, DestroyShaderModule, VkShaderModuleCreateInfo, VkShaderModule)           \
     F(CreatePipelineLayout, DestroyPipelineLayout, VkPipelineLayoutCreateInfo, VkPipelineLayout)   \
     F(CreatePipelineCache, DestroyPipelineCache, VkPipelineCacheCreateInfo, VkPipelineCache)       \
     F(CreateCommandPool, DestroyCommandPool, VkCommandPoolCreateInfo, VkCommandPool)               \
@@ -103,11 +107,69 @@ static void count(int32_t more) {
     }
 MADE_LIST(MADE_)
 
+/* ---- Cooperative matrices -------------------------------------------------------------------- */
+
+enum { OP_CAPABILITY = 17, CAPABILITY_MATRIX = 6022 /* CooperativeMatrixKHR */ };
+
+static bool uses_matrices(const VkShaderModuleCreateInfo *info) {
+    for (size_t at = 5; at + 1 < info->codeSize / 4 && (info->pCode[at] & 0xffff) == OP_CAPABILITY;
+         at += info->pCode[at] >> 16)
+        if (info->pCode[at + 1] == CAPABILITY_MATRIX) return true;
+    return false;
+}
+
+static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
+                                                 const VkShaderModuleCreateInfo *info,
+                                                 const VkAllocationCallbacks *callbacks,
+                                                 VkShaderModule *out) {
+    VkResult result = fault_at(FAULT_CreateShaderModule);
+    if (result == VK_SUCCESS) result = real.CreateShaderModule(device, info, callbacks, out);
+    if (result == VK_SUCCESS) count(1);
+    if (result == VK_SUCCESS && uses_matrices(info) && n_matrix_module < 64)
+        matrix_modules[n_matrix_module++] = *out;
+    return result;
+}
+
+static void VKAPI_CALL my_DestroyShaderModule(VkDevice device, VkShaderModule module,
+                                              const VkAllocationCallbacks *callbacks) {
+    if (module != VK_NULL_HANDLE) count(-1);
+    for (int32_t i = 0; i < n_matrix_module; i++)
+        if (matrix_modules[i] == module) matrix_modules[i] = VK_NULL_HANDLE;
+    real.DestroyShaderModule(device, module, callbacks);
+}
+
+/* VkCooperativeMatrixPropertiesKHR: f16 operands, f32 sums, of a subgroup. */
+static VkResult VKAPI_CALL my_matrix_shapes(VkPhysicalDevice physical, uint32_t *n, void *out) {
+    static const uint32_t shape[] = {16, 16, 16, 0, 0, 1, 1, VK_FALSE, 3};
+    (void)physical;
+    if (out != NULL && *n > 0)
+        memcpy((char *)out + 2 * sizeof(void *), shape, sizeof shape); /* behind sType and pNext */
+    *n = 1;
+    return VK_SUCCESS;
+}
+
+static VkBaseOutStructure *chain_find(const void *first, VkStructureType type) {
+    VkBaseOutStructure *s = (VkBaseOutStructure *)first;
+    while (s != NULL && s->sType != type) s = s->pNext;
+    return s;
+}
+
+static void VKAPI_CALL my_GetPhysicalDeviceProperties2(VkPhysicalDevice physical,
+                                                       VkPhysicalDeviceProperties2 *out) {
+    real.GetPhysicalDeviceProperties2(physical, out);
+    vk_matrix_stages *stages =
+        (vk_matrix_stages *)(void *)chain_find(out->pNext, VK_MATRIX_STAGES_TYPE);
+    if (stages != NULL) stages->cooperativeMatrixSupportedStages = VK_SHADER_STAGE_COMPUTE_BIT;
+}
+
 static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipelineCache cache,
                                                      uint32_t n,
                                                      const VkComputePipelineCreateInfo *infos,
                                                      const VkAllocationCallbacks *callbacks,
                                                      VkPipeline *out) {
+    for (int32_t i = 0; i < n_matrix_module; i++)
+        if (matrix_modules[i] != VK_NULL_HANDLE && infos[0].stage.module == matrix_modules[i])
+            return VK_ERROR_UNKNOWN;
     MAKE(CreateComputePipelines, device, cache, n, infos, callbacks, out);
 }
 
@@ -218,16 +280,19 @@ static VkResult VKAPI_CALL my_EnumeratePhysicalDevices(VkInstance instance, uint
     PASS(EnumeratePhysicalDevices, instance, n, out);
 }
 
-/* The account of memory is one extension more, behind the real ones. */
+/* What a test asks for is one extension more, behind the real ones. */
 static VkResult VKAPI_CALL my_EnumerateDeviceExtensionProperties(VkPhysicalDevice physical,
                                                                  const char *layer, uint32_t *n,
                                                                  VkExtensionProperties *out) {
     uint32_t room = *n;
     VkResult result = real.EnumerateDeviceExtensionProperties(physical, layer, n, out);
-    if (result != VK_SUCCESS || state.budget == 0) return result;
+    const char *more = state.has_matrix != 0 ? VK_MATRIX_EXTENSION
+                       : state.budget != 0   ? VK_EXT_MEMORY_BUDGET_EXTENSION_NAME
+                                             : NULL;
+    if (result != VK_SUCCESS || more == NULL) return result;
     if (out != NULL && *n < room) {
         memset(&out[*n], 0, sizeof out[*n]);
-        strcpy(out[*n].extensionName, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+        strcpy(out[*n].extensionName, more);
     }
     (*n)++;
     return VK_SUCCESS;
@@ -251,6 +316,9 @@ static void VKAPI_CALL my_GetPhysicalDeviceFeatures2(VkPhysicalDevice physical,
                                                      VkPhysicalDeviceFeatures2 *out) {
     real.GetPhysicalDeviceFeatures2(physical, out);
     if (state.has_no_int64) out->features.shaderInt64 = VK_FALSE;
+    vk_matrix_features *matrix =
+        (vk_matrix_features *)(void *)chain_find(out->pNext, VK_MATRIX_FEATURES_TYPE);
+    if (matrix != NULL) matrix->cooperativeMatrix = VK_TRUE;
 }
 
 static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
@@ -261,10 +329,16 @@ static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
     without.enabledExtensionCount = 0;
     for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
         const char *name = info->ppEnabledExtensionNames[i];
-        if (state.budget == 0 || strcmp(name, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) != 0)
+        if ((state.budget == 0 || strcmp(name, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) != 0) &&
+            (state.has_matrix == 0 || strcmp(name, VK_MATRIX_EXTENSION) != 0))
             names[without.enabledExtensionCount++] = name;
     }
     without.ppEnabledExtensionNames = names;
+    /* The real driver has no such features; the plugin puts them first. */
+    VkBaseOutStructure *features = (VkBaseOutStructure *)without.pNext;
+    if (features != NULL && features->pNext != NULL &&
+        features->pNext->sType == VK_MATRIX_FEATURES_TYPE)
+        features->pNext = features->pNext->pNext;
     MAKE(CreateDevice, physical, &without, callbacks, out);
 }
 
@@ -308,5 +382,8 @@ EXPORT PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInstance instance, 
         void *library = dlopen(state.real, RTLD_NOW | RTLD_LOCAL);
         if (library != NULL) *(void **)&real_get = dlsym(library, "vkGetInstanceProcAddr");
     }
+    if (state.has_matrix != 0 &&
+        strcmp(name, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") == 0)
+        return (PFN_vkVoidFunction)my_matrix_shapes;
     return real_get == NULL ? NULL : pass(name, real_get(instance, name));
 }

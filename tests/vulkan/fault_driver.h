@@ -48,6 +48,7 @@ typedef struct fault_state {
                         destroyed */
     uint64_t budget; /* of each heap, in bytes, in VK_EXT_memory_budget; 0 = not offered */
     int32_t has_no_int64; /* shaderInt64 is not offered */
+    int32_t has_matrix;   /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles */
     int32_t has_failed;   /* the call was met */
     int32_t n_object;     /* made and not destroyed */
     int32_t n_submit;     /* VkSubmitInfo given */

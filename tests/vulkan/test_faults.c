@@ -24,7 +24,7 @@
 #include "tests/kernels/op_host.h"
 #include "tests/vulkan/fault_driver.h"
 
-enum { N = 1000 };
+enum { N = 1000, K = 32, ROWS = 8, COLUMNS = 9, W_AT = 512 /* of a weight in x */ };
 
 static const tdm_plugin *plugin;
 static op_host *host;
@@ -87,6 +87,8 @@ static tdm_status scene_prepare(scene *s, tdm_error *err) {
         status = plugin->queue->graph_prepare(s->queue, s->graph, NULL, &s->plan, err);
     for (int32_t i = 0; i < s->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(s->graph, i);
+        if (v->kind == TDM_VALUE_WEIGHT)
+            bindings[v->slot] = (tdm_binding){s->buffers[0], W_AT * 4, sizeof s->x - W_AT * 4};
         if (v->kind == TDM_VALUE_INPUT || v->kind == TDM_VALUE_OUTPUT)
             bindings[v->slot] =
                 (tdm_binding){s->buffers[v->kind == TDM_VALUE_OUTPUT], 0, sizeof s->x};
@@ -340,10 +342,51 @@ static void cache_remove(void) {
     nftw(cache_folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* y = w x, with 9 columns: a product on tiles. */
+static tdm_graph *product_make(void) {
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t w = tdm_build_weight(b, "w", TDM_TYPE_F16, (const int64_t[]){K, ROWS, 1, 1}, 0);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, (const int64_t[]){K, COLUMNS, 1, 1});
+    tdm_build_output(b, tdm_build_matmul(b, w, x), "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return graph;
+}
+
+/* A driver says that it has cooperative matrices, and compiles no shader on them: another kernel
+ * computes the product. */
+static void test_matrix(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    scene s = {.graph = product_make()};
+    for (int i = 0; i < K * COLUMNS; i++) s.x[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < K * ROWS; i++) memcpy((char *)&s.x[W_AT] + 2 * i, "\x00\x3c", 2); /* 1 */
+    faults->has_matrix = 1;
+    tdm_status status = scene_open(&s, "lanes=no", &err);
+    tdm_device_info info = {.struct_size = sizeof info};
+    if (status == TDM_OK) status = plugin->device->get_info(s.device, &info, &err);
+    if (status == TDM_OK) assert_non_null(strstr(info.description, "matrices"));
+    if (status == TDM_OK) status = scene_prepare(&s, &err);
+    if (status == TDM_OK) status = scene_run(&s, &err);
+    if (status != TDM_OK) fail_msg("%s", err.message);
+    for (int c = 0; c < COLUMNS; c++) {
+        float sum = 0;
+        for (int k = 0; k < K; k++) sum += s.x[K * c + k];
+        for (int r = 0; r < ROWS; r++) assert_true(s.y[ROWS * c + r] == sum);
+    }
+    faults->has_matrix = 0;
+    scene_close(&s);
+    assert_int_equal(faults->n_object, 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_submissions),
+        cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_import_refused),
         cmocka_unit_test(test_lost),

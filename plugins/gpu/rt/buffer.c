@@ -19,6 +19,11 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
                                tdm_buffer **buffer_out, tdm_error *err) {
     tdm_buffer_params p;
     tdm_struct_read(&p, sizeof p, params);
+    if (device->max_buffer != 0 && p.size > device->max_buffer)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "%s: a buffer of %llu bytes, but its section says max-buffer = %llu",
+                        device->name, (unsigned long long)p.size,
+                        (unsigned long long)device->max_buffer);
     tdm_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     buffer->device = device;

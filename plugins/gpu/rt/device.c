@@ -127,7 +127,8 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
 }
 
 static void info_fill(const rt_source *source, const rt_facts *facts, int32_t index,
-                      uint64_t memory_free, bool may_wait, tdm_device_info *info_out) {
+                      uint64_t memory_free, bool may_wait, uint64_t max_buffer,
+                      tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     snprintf(info.name, sizeof info.name, "%s%d", rt_vendor_this.plugin, (int)index);
     snprintf(info.description, sizeof info.description, "%s%.60s (%s %d.%d)",
@@ -139,6 +140,7 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     info.memory_total = facts->memory;
     info.memory_free = memory_free;
     info.buffer_align = GPU_BUFFER_ALIGN;
+    info.max_buffer = max_buffer;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
     if (may_wait) info.flags |= TDM_DEVICE_HAS_EXCHANGE;
     if (may_wait) info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
@@ -156,7 +158,12 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     const rt_source *source = source_of(instance, params);
     if (source == NULL || index < 0 || index >= source->n_facts)
         return tdm_fail(err, TDM_NOT_FOUND, "%s: no device %d", rt_vendor_this.plugin, (int)index);
-    info_fill(source, &source->facts[index], index, source->facts[index].memory, false, info_out);
+    tdm_device_params p;
+    rt_options options;
+    tdm_struct_read(&p, sizeof p, params);
+    bool is_good = rt_options_parse(p.options, p.n_option, &options, NULL) == TDM_OK;
+    info_fill(source, &source->facts[index], index, source->facts[index].memory, false,
+              is_good ? options.max_buffer : 0, info_out);
     return TDM_OK;
 }
 
@@ -257,6 +264,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->facts = &source->facts[p.index];
     device->index = p.index;
     device->has_graphs = options.has_graphs;
+    device->max_buffer = options.max_buffer;
     snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
     pthread_mutex_init(&device->copy_mutex, NULL);
     target_fill(device, &options);
@@ -276,7 +284,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
     info_fill(device->source, device->facts, device->index, n_free, device->target.may_wait,
-              info_out);
+              device->max_buffer, info_out);
     return TDM_OK;
 }
 

@@ -2,6 +2,7 @@
  *
  * options.c: the options of CUDA and HIP devices.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugins/gpu/rt/rt.h"
@@ -29,6 +30,12 @@ static const tdm_option_desc descs[] = {
      .default_value = "auto",
      .words = exchanges,
      .kind = TDM_OPTION_WORD},
+    {.name = "max-buffer",
+     .help =
+         "bytes of the largest buffer that the device makes, such as 2G, for tests; 0 = no limit",
+     .default_value = "0",
+     .kind = TDM_OPTION_SIZE,
+     .max = 9007199254740992.0},
     {.name = "fusion",
      .help = "several operations are computed by one kernel where that gives the same results",
      .default_value = "yes",
@@ -74,11 +81,17 @@ tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_opti
         } else if (strcmp(key, "exchange") == 0) {
             tdm_status status = exchange_parse(value, &o.exchange, err);
             if (status != TDM_OK) return status;
+        } else if (strcmp(key, "max-buffer") == 0) {
+            char *end;
+            o.max_buffer = strtoull(value, &end, 10);
+            if (value[0] < '0' || value[0] > '9' || *end != '\0')
+                return tdm_fail(err, TDM_INVALID_ARGUMENT, "max-buffer = %s: use a number of bytes",
+                                value);
         } else if (strcmp(key, "driver") != 0) {
-            return tdm_fail(
-                err, TDM_INVALID_ARGUMENT,
-                "%s: not an option of a %s device; it has driver, graphs, exchange and fusion", key,
-                rt_vendor_this.plugin);
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s: not an option of a %s device; it has driver, graphs, exchange, "
+                            "max-buffer and fusion",
+                            key, rt_vendor_this.plugin);
         }
     }
     *options_out = o;

@@ -90,6 +90,7 @@ typedef struct rt_options {
     bool has_fusion;    /* false: every node is planned by itself */
     bool has_graphs;    /* false: steps are launched one by one */
     rt_exchange exchange;
+    uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
 } rt_options;
 
 /* A piece of device memory, or of page-locked host memory that the device reaches. */
@@ -107,6 +108,7 @@ struct tdm_device {
     const rt_facts *facts;
     int32_t index;
     bool has_graphs;
+    uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
     void *context;
