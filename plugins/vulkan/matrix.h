@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix.h: what of VK_KHR_cooperative_matrix this plugin uses. The headers of Debian 12 are older than
- * the extension: names and numbers are those of the Vulkan registry.
+ * matrix.h: what of VK_KHR_cooperative_matrix this plugin uses. The headers of Debian 12 are older
+ * than the extension: names and numbers are those of the Vulkan registry.
  */
 #ifndef TANDEM_VULKAN_MATRIX_H
 #define TANDEM_VULKAN_MATRIX_H
@@ -30,8 +30,8 @@ typedef struct vk_matrix_stages {
 #define VK_MATRIX_STAGES_TYPE   ((VkStructureType)1000506002)
 
 /* Sets facts->matrix_rows and matrix_columns to the shape of sums that suits PRODUCT_TILE_MATRIX best,
- * with f16 operands and f32 sums. They stay 0 where the driver has none. The device has the extension.
- * [any-thread] */
+ * with f16 operands and f32 sums. They stay 0 where the driver has none. The device has the
+ * extension. [any-thread] */
 void vk_matrix_shape_read(const vk_driver *driver, vk_facts *facts);
 
 #endif

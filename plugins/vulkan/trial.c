@@ -243,7 +243,8 @@ static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
 static bool is_of_cache(int32_t kernel) {
     switch (kernel) {
 #define KERNEL_CASE(NAME, ...) case GPU_KERNEL_##NAME:
-        GPU_KERNEL_LIST_CACHE(KERNEL_CASE) return true;
+        GPU_KERNEL_LIST_CACHE(KERNEL_CASE)
+        GPU_KERNEL_LIST_RECURRENT(KERNEL_CASE) return true;
 #undef KERNEL_CASE
     default: return false;
     }

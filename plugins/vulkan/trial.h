@@ -44,7 +44,7 @@ gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_exc
 /* n of the steps as a list, for vk_trial_result.tried. NULL without memory. */
 gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n);
 
-/* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE. */
+/* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE or GPU_KERNEL_LIST_RECURRENT. */
 vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
                                const gpu_step *step);
 

@@ -231,7 +231,7 @@ static void test_host_memory(void **state) {
     plugin->device->close(device);
 }
 
-/* The bandwidth is one that a processor may have; no memory for the measurement is no failure. */
+/* Limits are those that a processor may have; no memory for the measurement is no failure. */
 static void test_limits(void **state) {
     (void)state;
     tdm_device *device = device_open("yes");
@@ -242,7 +242,6 @@ static void test_limits(void **state) {
     OK(plugin->device->get_info(device, &after, &err));
     assert_true(limits.read_bandwidth > 1e6 && limits.read_bandwidth < 1e13);
     assert_true(limits.int8_peak > 1e3 && limits.f32_peak > 1e3);
-    assert_true(limits.f32_peak == 0 && limits.int8_peak == 0);
     assert_int_equal(after.memory_free, before.memory_free);
     const tdm_buffer_params params = {.struct_size = sizeof params,
                                       .size = before.memory_free - (8 << 20)};

@@ -23,8 +23,8 @@
 
 enum { DOTS = 3, N_RIG = 5, MATRICES = N_RIG, N_ALL };
 /* Small subgroups, whole workgroups and tiles, workgroups alone; the last two again with integer
- * dot products. Behind them the kernel of matrix hardware without such hardware, which takes a short
- * k: its tests alone use it. */
+ * dot products. Behind them the kernel of matrix hardware without such hardware, which takes a
+ * short k: its tests alone use it. */
 static const char *const limits[N_ALL] = {"fuse=no",
                                           "lanes=no",
                                           "lanes=no shared=8192",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * limit_rate.cu: what a device can compute at most: products of matrices of bytes, or multiply-adds of
- * f32, in registers. Nothing is stored in fact, but a compiler cannot know it. See
+ * limit_rate.cu: what a device can compute at most: products of matrices of bytes, or multiply-adds
+ * of f32, in registers. Nothing is stored in fact, but a compiler cannot know it. See
  * GPU_KERNEL_LIMIT_RATE.
  */
 #include "lang.h"

@@ -14,6 +14,8 @@ enum {
     GAP = 600,            /* positions between pages, so that attention has several parts */
     MAX_WINDOW = 1 << 28, /* larger ones leave out nothing in any test */
     FEW_TOK = 7,
+    SLOT_TOK = 6, /* tokens of ops on recurrent states */
+    N_SLOT = 4,
     TILE_ROWS = 32, /* of ops/attention.c */
     MAX_TOK = 600,
     LONG_ENTRY = 2048,     /* pages of 64 tokens: 258 parts */
@@ -83,21 +85,32 @@ static void tokens_choose(gpu_scene *s, const tdm_attention_params *p, gpu_scene
     s->room_entry = LONG_ENTRY * (MAX_PAGE_LEN / s->page_len);
 }
 
+static bool is_recurrent_op(int32_t op) {
+    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN;
+}
+
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out) {
     const tdm_node *n = tdm_graph_node(graph, node);
     const bool is_attention = n->op == TDM_OP_ATTENTION;
     const tdm_attention_params *p = &n->params.attention;
     if (!is_attention && n->op != TDM_OP_KV_WRITE && n->op != TDM_OP_KV_SHIFT &&
-        n->op != TDM_OP_KV_COPY && n->op != TDM_OP_KV_EXPORT && n->op != TDM_OP_KV_IMPORT)
+        n->op != TDM_OP_KV_COPY && n->op != TDM_OP_KV_EXPORT && n->op != TDM_OP_KV_IMPORT &&
+        !is_recurrent_op(n->op))
         return false;
     const tdm_kv_desc *theirs = tdm_graph_kv(graph, n->params.kv.kv);
-    if ((theirs->flags & TDM_KV_RECURRENT) != 0 || theirs->n_head_kv < 1) return false;
+    if (theirs->n_head_kv < 1) return false;
     *out = (gpu_scene){.page_len = theirs->page_len, .n_tok = FEW_TOK};
     memcpy(&out->desc, theirs, sizeof out->desc);
     out->desc.struct_size = sizeof out->desc;
     out->desc.flags &= ~(uint32_t)TDM_KV_IN_HOST;
     if (out->page_len == 0 || out->page_len > MAX_PAGE_LEN) out->page_len = MAX_PAGE_LEN;
     out->desc.page_len = out->page_len;
+    if (is_recurrent_op(n->op)) { /* its sources have the units of the state: all of them */
+        out->n_tok = SLOT_TOK;
+        out->n_page = out->n_cell = N_SLOT;
+        out->room_entry = 1;
+        return size == GPU_SCENE_FEW;
+    }
     if (out->desc.n_head_kv > MAX_HEAD_KV) out->desc.n_head_kv = MAX_HEAD_KV;
     if (!is_attention) {
         pages_place(out);
@@ -151,9 +164,20 @@ static void tokens_fill(const gpu_scene *s, const tdm_step_header *at, int32_t *
     }
 }
 
+/* Three tokens of a sequence that starts from slot 1, two of one that starts from zeros, one of none;
+ * the states behind the two sequences are stored. */
+static void slots_fill(const tdm_step_header *at, int32_t *step) {
+    static const int32_t first[GPU_SCENE_SEQS + 1] = {0, 3, 5}, start[GPU_SCENE_SEQS] = {1, -1};
+    static const int32_t write[SLOT_TOK] = {-1, -1, 2, -1, 3, -1};
+    memcpy(step + at->first_tok_off, first, sizeof first);
+    memcpy(step + at->rs_read_off, start, sizeof start);
+    memcpy(step + at->rs_write_off, write, sizeof write);
+}
+
 /* The excerpt's step block, with these jobs; op 0: those of whole pages. False without memory. */
 static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
-    const bool has_tokens = op == TDM_OP_ATTENTION || op == TDM_OP_KV_WRITE;
+    const bool is_recurrent = is_recurrent_op(op);
+    const bool has_tokens = op == TDM_OP_ATTENTION || op == TDM_OP_KV_WRITE || is_recurrent;
     tdm_step_header at;
     tdm_step_caps caps = {.n_tok = has_tokens ? s->n_tok : 0,
                           .n_seq = GPU_SCENE_SEQS,
@@ -161,7 +185,8 @@ static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
                           .n_job = op == 0      ? s->n_page
                                    : has_tokens ? 0
                                                 : 3,
-                          .n_class = s->desc.cls + 1};
+                          .n_class = s->desc.cls + 1,
+                          .has_rs = is_recurrent};
     if (tdm_step_layout(&caps, &at, NULL) != TDM_OK) return false;
     at.epoch = 1;
     at.n_tok = caps.n_tok;
@@ -171,6 +196,10 @@ static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
     x->step = calloc((size_t)at.size, sizeof *x->step);
     if (x->step == NULL) return false;
     memcpy(x->step, &at, sizeof at);
+    if (is_recurrent) {
+        slots_fill(&at, x->step);
+        return true;
+    }
     x->step[at.first_tok_off] = -1; /* tokens are not sorted */
     tokens_fill(s, &at, x->step);
     for (int32_t i = 0; i < caps.n_job; i++) {
@@ -322,6 +351,43 @@ static void shift_add(gpu_excerpt *x, const tdm_node *theirs) {
     node->src[2] = factor;
 }
 
+/* A value of a node on recurrent states, with the scene's tokens along `axis`. A value with one entry
+ * there, where the node has one token, may be for all tokens: it stays as it is. */
+static int32_t slot_value_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
+                              int32_t value, int32_t kind, int axis, bool may_be_constant) {
+    const tdm_value *theirs = tdm_graph_value(graph, value);
+    int64_t ne[TDM_MAX_DIMS];
+    memcpy(ne, theirs->ne, sizeof ne);
+    if (ne[axis] == graph->step_caps.n_tok && (ne[axis] > 1 || !may_be_constant))
+        ne[axis] = s->n_tok;
+    return value_add(x, kind, theirs->type, ne[0], ne[1], ne[2]);
+}
+
+static void recurrent_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
+                          const tdm_node *theirs) {
+    enum { X = 0, G = 3, A = 4 };
+    const bool is_scan = theirs->op == TDM_OP_LINEAR_SCAN;
+    tdm_node *node = node_add(x, theirs->op, theirs->n_src, 1);
+    node->params = theirs->params;
+    for (int k = 0; k < theirs->n_src; k++) {
+        const int32_t value = theirs->src[k];
+        if (value < 0) continue;
+        bool has_tokens = is_scan ? k != A : k == X;
+        if (value == graph->step)
+            node->src[k] = GPU_SCENE_STEP;
+        else if (tdm_graph_value(graph, value)->kind == TDM_VALUE_STATE)
+            node->src[k] = GPU_SCENE_STATE;
+        else
+            node->src[k] = slot_value_add(x, s, graph, value, TDM_VALUE_INPUT,
+                                          !has_tokens ? TDM_MAX_DIMS - 1
+                                          : is_scan   ? 2
+                                                      : 1,
+                                          !has_tokens || (is_scan && k == G));
+    }
+    node->dst[0] =
+        slot_value_add(x, s, graph, theirs->dst[0], TDM_VALUE_OUTPUT, is_scan ? 2 : 1, false);
+}
+
 static void copy_add(gpu_excerpt *x) {
     tdm_node *node = node_add(x, TDM_OP_KV_COPY, 2, 0);
     node->src[0] = GPU_SCENE_STEP;
@@ -337,6 +403,8 @@ gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int3
     case TDM_OP_KV_WRITE: write_add(x, scene, graph, rope); break;
     case TDM_OP_ATTENTION: attention_add(x, scene, graph, theirs, rope); break;
     case TDM_OP_KV_SHIFT: shift_add(x, theirs); break;
+    case TDM_OP_CONV1D:
+    case TDM_OP_LINEAR_SCAN: recurrent_add(x, scene, graph, theirs); break;
     case TDM_OP_KV_COPY: copy_add(x); break;
     case TDM_OP_KV_EXPORT: export_add(x, scene); break;
     default: import_add(x, scene); break;

@@ -6,7 +6,7 @@
  *
  * A scene has two sequences of odd lengths on pages that are not full. Positions begin behind 0, with
  * gaps between pages, and lie so that the node's window leaves out some tokens. Every cell holds a
- * row.
+ * row. Ops on recurrent states have slots instead, of which one is read and two are written.
  */
 #ifndef TANDEM_GPU_SCENE_H
 #define TANDEM_GPU_SCENE_H
@@ -40,7 +40,7 @@ typedef struct gpu_scene {
     tdm_page_entry entries[GPU_SCENE_ENTRIES];
 } gpu_scene;
 
-/* Plans a scene for a node. False where the node works on no cache of tokens. [any-thread] */
+/* Plans a scene for a node. False where the node works on no cache. [any-thread] */
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out);
 
 /* The node on the scene's cache, whose pages have page_size bytes. Where `rope` is not -1, it is the

@@ -3,8 +3,8 @@
 // halves.comp: rows of x as f16, for products on matrix hardware (product_matrix.glsl, kernel.h). A
 // workgroup for each row:
 //   x = factor * half     factor = a power of two, |half| below 2^15
-// Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the factor
-// NaN.
+// Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the
+// factor NaN.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -43,8 +43,8 @@ void main() {
         most = max(most, floatBitsToUint(quad_load(x, 4 * q)) & 0x7fffffffu); // of a NaN the greatest
     uint exponent = max(max(most.x, most.y), max(most.z, most.w)) >> 23;
     exponent = uint(group_max(float(exponent)));
-    // max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below 2^-111
-    // neither that factor nor its inverse would be a normal f32.
+    // max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below
+    // 2^-111 neither that factor nor its inverse would be a normal f32.
     bool is_finite = exponent < 255u;
     exponent = clamp(exponent, 15u, 254u);
     float times = is_finite ? uintBitsToFloat(268u - exponent << 23) : 0.0;

@@ -5,9 +5,9 @@
 // rows of A and columns of B lie side by side, in words of two f16.
 //
 // The compilers of Debian 12 have VK_KHR_cooperative_matrix's instructions under the names of
-// GL_NV_cooperative_matrix alone. The build replaces them (cooperative.py), which needs A, B and the
-// sums to be of three types: MATRIX_ROWS and MATRIX_COLUMNS are two constants, also where they are
-// equal.
+// GL_NV_cooperative_matrix alone. The build replaces them (cooperative.py), which needs A, B and
+// the sums to be of three types: MATRIX_ROWS and MATRIX_COLUMNS are two constants, also where they
+// are equal.
 //
 // With MATRIX_IS_PLAIN an invocation computes the sums of some elements from shared memory. It is
 // for tests of the kernels around it, on drivers without such matrices.

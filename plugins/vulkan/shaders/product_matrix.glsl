@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // product_matrix.glsl: products for prompts on matrix.glsl. A workgroup of four subgroups computes
-// 64 rows for SPEC3 columns from tiles of a group of k in shared memory: elements of the weight, times
-// W_UNIT, and rows of x that HALVES wrote, both f16. A subgroup has 32 rows and half of the columns.
-// An invocation loads half a group of SPEC2 rows. Sums are f32. A shader that includes this says
-// WEIGHT_HAS_HALVES: there are modules for f16 and for types with blocks. See kernel.h.
+// 64 rows for SPEC3 columns from tiles of a group of k in shared memory: elements of the weight,
+// times W_UNIT, and rows of x that HALVES wrote, both f16. A subgroup has 32 rows and half of the
+// columns. An invocation loads half a group of SPEC2 rows. Sums are f32. A shader that includes
+// this says WEIGHT_HAS_HALVES: there are modules for f16 and for types with blocks. See kernel.h.
 //
-// f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which keeps
-// small ones above 2^-14; HALVES scales x.
+// f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which
+// keeps small ones above 2^-14; HALVES scales x.
 #define SPEC5_DEFAULT 16
 #define SPEC6_DEFAULT 16
 #include "args.glsl"
@@ -26,8 +26,8 @@ shared uint w_tile[ROWS * PITCH];
 shared uint x_tile[TILE_COLUMNS * PITCH];
 shared float stage[4 * MATRIX_ROWS * MATRIX_COLUMNS]; // a matrix of sums of each subgroup
 
-// Row i of the tile: of a GLU, four rows of gate and four of up in turn, so that a matrix of sums has
-// both of a row.
+// Row i of the tile: of a GLU, four rows of gate and four of up in turn, so that a matrix of sums
+// has both of a row.
 uint row_of(uint i) {
     return N_PART == 1 ? i : i / 8 * 4 + i % 4;
 }
@@ -35,7 +35,8 @@ int part_of(uint i) {
     return N_PART == 1 ? 0 : int(i / 4 % 2);
 }
 
-// The row of a column in what HALVES wrote: word 5 rows of k elements, in whole groups, then factors.
+// The row of a column in what HALVES wrote: word 5 rows of k elements, in whole groups, then
+// factors.
 uint x_row(Tile t, uint column) {
     if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
     return column / uint(args.word[4]);
