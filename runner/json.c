@@ -46,12 +46,12 @@ static void text_write(FILE *out, const char *text) {
     fputc('"', out);
 }
 
-static void line_begin(json_writer *w) {
+static void line_begin(runner_json_writer *w) {
     fputc('\n', w->out);
     for (int i = 0; i < w->depth; i++) fputs("  ", w->out);
 }
 
-static void value_begin(json_writer *w, const char *key) {
+static void value_begin(runner_json_writer *w, const char *key) {
     if (w->has_more) fputc(',', w->out);
     if (w->depth > 0) line_begin(w);
     if (key != NULL) {
@@ -61,14 +61,14 @@ static void value_begin(json_writer *w, const char *key) {
     w->has_more = true;
 }
 
-static void open_bracket(json_writer *w, const char *key, char bracket) {
+static void open_bracket(runner_json_writer *w, const char *key, char bracket) {
     value_begin(w, key);
     fputc(bracket, w->out);
     w->depth++;
     w->has_more = false;
 }
 
-static void close_bracket(json_writer *w, char bracket) {
+static void close_bracket(runner_json_writer *w, char bracket) {
     w->depth--;
     if (w->has_more) line_begin(w);
     fputc(bracket, w->out);
@@ -76,38 +76,38 @@ static void close_bracket(json_writer *w, char bracket) {
     if (w->depth == 0) fputc('\n', w->out);
 }
 
-void json_begin_object(json_writer *w, const char *key) {
+void runner_json_begin_object(runner_json_writer *w, const char *key) {
     open_bracket(w, key, '{');
 }
 
-void json_begin_array(json_writer *w, const char *key) {
+void runner_json_begin_array(runner_json_writer *w, const char *key) {
     open_bracket(w, key, '[');
 }
 
-void json_end_object(json_writer *w) {
+void runner_json_end_object(runner_json_writer *w) {
     close_bracket(w, '}');
 }
 
-void json_end_array(json_writer *w) {
+void runner_json_end_array(runner_json_writer *w) {
     close_bracket(w, ']');
 }
 
-void json_string(json_writer *w, const char *key, const char *text) {
+void runner_json_string(runner_json_writer *w, const char *key, const char *text) {
     value_begin(w, key);
     text_write(w->out, text);
 }
 
-void json_uint(json_writer *w, const char *key, uint64_t value) {
+void runner_json_uint(runner_json_writer *w, const char *key, uint64_t value) {
     value_begin(w, key);
     fprintf(w->out, "%" PRIu64, value);
 }
 
-void json_int(json_writer *w, const char *key, int64_t value) {
+void runner_json_int(runner_json_writer *w, const char *key, int64_t value) {
     value_begin(w, key);
     fprintf(w->out, "%" PRId64, value);
 }
 
-void json_number(json_writer *w, const char *key, double value) {
+void runner_json_number(runner_json_writer *w, const char *key, double value) {
     value_begin(w, key);
     if (isfinite(value))
         fprintf(w->out, "%.9g", value);
@@ -115,12 +115,12 @@ void json_number(json_writer *w, const char *key, double value) {
         fputs("null", w->out);
 }
 
-void json_bool(json_writer *w, const char *key, bool value) {
+void runner_json_bool(runner_json_writer *w, const char *key, bool value) {
     value_begin(w, key);
     fputs(value ? "true" : "false", w->out);
 }
 
-void json_null(json_writer *w, const char *key) {
+void runner_json_null(runner_json_writer *w, const char *key) {
     value_begin(w, key);
     fputs("null", w->out);
 }

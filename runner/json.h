@@ -10,23 +10,23 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef struct json_writer {
+typedef struct runner_json_writer {
     FILE *out;
     int depth;     /* objects and arrays that are open */
     bool has_more; /* the innermost one has a value already */
-} json_writer;
+} runner_json_writer;
 
 /* `key` is NULL in an array and at the top. Texts are UTF-8; invalid bytes become U+FFFD.
  * Numbers that are not finite become null. [setup] */
-void json_begin_object(json_writer *w, const char *key);
-void json_begin_array(json_writer *w, const char *key);
-void json_end_object(json_writer *w);
-void json_end_array(json_writer *w);
-void json_string(json_writer *w, const char *key, const char *text);
-void json_uint(json_writer *w, const char *key, uint64_t value);
-void json_int(json_writer *w, const char *key, int64_t value);
-void json_number(json_writer *w, const char *key, double value);
-void json_bool(json_writer *w, const char *key, bool value);
-void json_null(json_writer *w, const char *key);
+void runner_json_begin_object(runner_json_writer *w, const char *key);
+void runner_json_begin_array(runner_json_writer *w, const char *key);
+void runner_json_end_object(runner_json_writer *w);
+void runner_json_end_array(runner_json_writer *w);
+void runner_json_string(runner_json_writer *w, const char *key, const char *text);
+void runner_json_uint(runner_json_writer *w, const char *key, uint64_t value);
+void runner_json_int(runner_json_writer *w, const char *key, int64_t value);
+void runner_json_number(runner_json_writer *w, const char *key, double value);
+void runner_json_bool(runner_json_writer *w, const char *key, bool value);
+void runner_json_null(runner_json_writer *w, const char *key);
 
 #endif

@@ -56,18 +56,18 @@ void runner_chat_history_clear(runner_chat_history *history) {
     *history = (runner_chat_history){0};
 }
 
-static void messages_write(json_writer *w, const char *key, const runner_chat_history *history,
-                           size_t first) {
+static void messages_write(runner_json_writer *w, const char *key,
+                           const runner_chat_history *history, size_t first) {
     size_t n_system = runner_chat_history_n_system(history);
-    json_begin_array(w, key);
+    runner_json_begin_array(w, key);
     for (size_t i = 0; i < history->n; i++) {
         if (i >= n_system && i < first) continue;
-        json_begin_object(w, NULL);
-        json_string(w, "role", history->messages[i].role);
-        json_string(w, "content", history->messages[i].content);
-        json_end_object(w);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "role", history->messages[i].role);
+        runner_json_string(w, "content", history->messages[i].content);
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
 }
 
 tdm_status runner_chat_history_context(const runner_chat_history *history, size_t first,
@@ -77,13 +77,13 @@ tdm_status runner_chat_history_context(const runner_chat_history *history, size_
     *json_out = NULL;
     FILE *out = open_memstream(json_out, &len);
     if (out == NULL) return no_memory(err);
-    json_writer w = {.out = out};
-    json_begin_object(&w, NULL);
+    runner_json_writer w = {.out = out};
+    runner_json_begin_object(&w, NULL);
     messages_write(&w, "messages", history, first);
-    json_bool(&w, "add_generation_prompt", is_open);
-    json_string(&w, "bos_token", bos);
-    json_string(&w, "eos_token", eos);
-    json_end_object(&w);
+    runner_json_bool(&w, "add_generation_prompt", is_open);
+    runner_json_string(&w, "bos_token", bos);
+    runner_json_string(&w, "eos_token", eos);
+    runner_json_end_object(&w);
     bool is_bad = ferror(out) != 0;
     if (fclose(out) == 0 && !is_bad) return TDM_OK;
     free(*json_out);
@@ -96,7 +96,7 @@ tdm_status runner_chat_history_save(const runner_chat_history *history, const ch
     runner_output_file file;
     tdm_status status = runner_output_open(&file, path, err);
     if (status != TDM_OK) return status;
-    json_writer w = {.out = file.stream};
+    runner_json_writer w = {.out = file.stream};
     messages_write(&w, NULL, history, 0);
     return runner_output_close(&file, TDM_OK, err);
 }

@@ -39,7 +39,7 @@ typedef struct job {
     llm_pooling pooling;
     int32_t norm; /* llm_embedding_normalize */
     form form;
-    json_writer json;
+    runner_json_writer json;
     float *rows; /* [longest][n_embd] of one text */
     float *vector;
 } job;
@@ -172,9 +172,9 @@ static void vector_print(job *j, const char *key, const float *vector) {
     if (j->form == FORM_RAW) {
         raw_write(out, vector, n); /* a failure stays in the stream: runner_flush */
     } else if (j->form == FORM_JSON) {
-        json_begin_array(&j->json, key);
-        for (int32_t i = 0; i < n; i++) json_number(&j->json, NULL, (double)vector[i]);
-        json_end_array(&j->json);
+        runner_json_begin_array(&j->json, key);
+        for (int32_t i = 0; i < n; i++) runner_json_number(&j->json, NULL, (double)vector[i]);
+        runner_json_end_array(&j->json);
     } else {
         for (int32_t i = 0; i < n; i++) fprintf(out, "%s%.9g", i > 0 ? " " : "", (double)vector[i]);
         fputc('\n', out);
@@ -186,10 +186,10 @@ static void text_print(job *j, size_t index, int32_t n_tok) {
     const int32_t n_embd = j->session.model->hparams.n_embd;
     const bool is_json = j->form == FORM_JSON, is_each = j->pooling == LLM_POOLING_NONE;
     if (is_json) {
-        json_begin_object(&j->json, NULL);
-        json_string(&j->json, "object", "embedding");
-        json_uint(&j->json, "index", index);
-        if (is_each) json_begin_array(&j->json, "embedding");
+        runner_json_begin_object(&j->json, NULL);
+        runner_json_string(&j->json, "object", "embedding");
+        runner_json_uint(&j->json, "index", index);
+        if (is_each) runner_json_begin_array(&j->json, "embedding");
     }
     for (int32_t t = 0; t < (is_each ? n_tok : 1); t++) {
         if (is_each)
@@ -200,27 +200,27 @@ static void text_print(job *j, size_t index, int32_t n_tok) {
         llm_embedding_normalize(j->vector, n_embd, j->norm);
         vector_print(j, is_each ? NULL : "embedding", j->vector);
     }
-    if (is_json && is_each) json_end_array(&j->json);
-    if (is_json) json_end_object(&j->json);
+    if (is_json && is_each) runner_json_end_array(&j->json);
+    if (is_json) runner_json_end_object(&j->json);
 }
 
 static void output_begin(job *j) {
     if (j->form != FORM_JSON) return;
-    j->json = (json_writer){.out = j->session.app->out};
-    json_begin_object(&j->json, NULL);
-    json_string(&j->json, "object", "list");
-    json_string(&j->json, "model", j->session.model->path);
-    json_begin_array(&j->json, "data");
+    j->json = (runner_json_writer){.out = j->session.app->out};
+    runner_json_begin_object(&j->json, NULL);
+    runner_json_string(&j->json, "object", "list");
+    runner_json_string(&j->json, "model", j->session.model->path);
+    runner_json_begin_array(&j->json, "data");
 }
 
 static void output_end(job *j) {
     if (j->form != FORM_JSON) return;
-    json_end_array(&j->json);
-    json_begin_object(&j->json, "usage");
-    json_int(&j->json, "prompt_tokens", j->n_tok);
-    json_int(&j->json, "total_tokens", j->n_tok);
-    json_end_object(&j->json);
-    json_end_object(&j->json);
+    runner_json_end_array(&j->json);
+    runner_json_begin_object(&j->json, "usage");
+    runner_json_int(&j->json, "prompt_tokens", j->n_tok);
+    runner_json_int(&j->json, "total_tokens", j->n_tok);
+    runner_json_end_object(&j->json);
+    runner_json_end_object(&j->json);
 }
 
 /* ---- Steps ---- */

@@ -210,40 +210,41 @@ static void info_print(const llm_gguf *g, const totals *sums, const llm_needs *n
 /* ---- JSON ---- */
 
 /* A C string cannot contain NUL: it becomes a byte that is not UTF-8, which is U+FFFD in JSON. */
-static tdm_status string_write(json_writer *w, const char *key, llm_gguf_str text, tdm_error *err) {
+static tdm_status string_write(runner_json_writer *w, const char *key, llm_gguf_str text,
+                               tdm_error *err) {
     char *copy = malloc(text.len + 1);
     if (copy == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a string");
     for (size_t i = 0; i < text.len; i++) copy[i] = text.ptr[i] == '\0' ? '\xff' : text.ptr[i];
     copy[text.len] = '\0';
-    json_string(w, key, copy);
+    runner_json_string(w, key, copy);
     free(copy);
     return TDM_OK;
 }
 
-static tdm_status array_write(json_writer *w, const llm_gguf_key *key, tdm_error *err) {
+static tdm_status array_write(runner_json_writer *w, const llm_gguf_key *key, tdm_error *err) {
     const llm_gguf_array *array = &key->array;
     tdm_status status = TDM_OK;
     uint64_t n = array->type == LLM_GGUF_ARRAY ? 0 : array->n;
-    json_begin_object(w, key->name);
-    json_string(w, "type", llm_gguf_type_name(array->type));
-    json_uint(w, "count", array->n);
-    json_begin_array(w, "values");
+    runner_json_begin_object(w, key->name);
+    runner_json_string(w, "type", llm_gguf_type_name(array->type));
+    runner_json_uint(w, "count", array->n);
+    runner_json_begin_array(w, "values");
     for (uint64_t i = 0; i < n && i < ELEMENTS_MAX && status == TDM_OK; i++) {
         if (array->type == LLM_GGUF_STRING)
             status = string_write(w, NULL, llm_gguf_array_str(array, i), err);
         else if (array->type == LLM_GGUF_F32 || array->type == LLM_GGUF_F64)
-            json_number(w, NULL, llm_gguf_array_f32(array, i));
+            runner_json_number(w, NULL, llm_gguf_array_f32(array, i));
         else if (array->type == LLM_GGUF_BOOL)
-            json_bool(w, NULL, llm_gguf_array_i64(array, i) != 0);
+            runner_json_bool(w, NULL, llm_gguf_array_i64(array, i) != 0);
         else
-            json_int(w, NULL, llm_gguf_array_i64(array, i));
+            runner_json_int(w, NULL, llm_gguf_array_i64(array, i));
     }
-    json_end_array(w);
-    json_end_object(w);
+    runner_json_end_array(w);
+    runner_json_end_object(w);
     return status;
 }
 
-static void number_write(json_writer *w, const llm_gguf *g, const llm_gguf_key *key) {
+static void number_write(runner_json_writer *w, const llm_gguf *g, const llm_gguf_key *key) {
     int64_t integer = 0;
     uint64_t natural = 0;
     double wide = 0;
@@ -252,29 +253,29 @@ static void number_write(json_writer *w, const llm_gguf *g, const llm_gguf_key *
     switch (key->type) {
     case LLM_GGUF_F64:
         memcpy(&wide, key->data, sizeof wide);
-        json_number(w, key->name, wide);
+        runner_json_number(w, key->name, wide);
         break;
     case LLM_GGUF_F32:
         memcpy(&real, key->data, sizeof real);
-        json_number(w, key->name, real);
+        runner_json_number(w, key->name, real);
         break;
     case LLM_GGUF_BOOL:
         (void)llm_gguf_get_bool(g, key->name, LLM_GGUF_OPTIONAL, &flag, NULL);
-        json_bool(w, key->name, flag);
+        runner_json_bool(w, key->name, flag);
         break;
     case LLM_GGUF_U64:
         memcpy(&natural, key->data, sizeof natural);
-        json_uint(w, key->name, natural);
+        runner_json_uint(w, key->name, natural);
         break;
     default:
         (void)llm_gguf_get_i64(g, key->name, LLM_GGUF_OPTIONAL, &integer, NULL);
-        json_int(w, key->name, integer);
+        runner_json_int(w, key->name, integer);
     }
 }
 
-static tdm_status keys_write(json_writer *w, const llm_gguf *g, tdm_error *err) {
+static tdm_status keys_write(runner_json_writer *w, const llm_gguf *g, tdm_error *err) {
     tdm_status status = TDM_OK;
-    json_begin_object(w, "keys");
+    runner_json_begin_object(w, "keys");
     for (uint32_t i = 0; i < llm_gguf_key_count(g) && status == TDM_OK; i++) {
         const llm_gguf_key *key = llm_gguf_key_at(g, i);
         if (key->type == LLM_GGUF_ARRAY)
@@ -284,81 +285,82 @@ static tdm_status keys_write(json_writer *w, const llm_gguf *g, tdm_error *err) 
         else
             number_write(w, g, key);
     }
-    json_end_object(w);
+    runner_json_end_object(w);
     return status;
 }
 
-static void size_write(json_writer *w, bool is_known, uint64_t size) {
+static void size_write(runner_json_writer *w, bool is_known, uint64_t size) {
     if (!is_known)
-        json_null(w, "size");
+        runner_json_null(w, "size");
     else
-        json_uint(w, "size", size);
+        runner_json_uint(w, "size", size);
 }
 
-static void tensors_write(json_writer *w, const llm_gguf *g) {
-    json_begin_array(w, "tensors");
+static void tensors_write(runner_json_writer *w, const llm_gguf *g) {
+    runner_json_begin_array(w, "tensors");
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
-        json_begin_object(w, NULL);
-        json_string(w, "name", tensor->name);
-        json_string(w, "type", llm_gguf_tensor_type_name(tensor->type_raw));
-        json_begin_array(w, "shape");
-        for (int32_t k = 0; k < tensor->n_dims; k++) json_int(w, NULL, tensor->ne[k]);
-        json_end_array(w);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "name", tensor->name);
+        runner_json_string(w, "type", llm_gguf_tensor_type_name(tensor->type_raw));
+        runner_json_begin_array(w, "shape");
+        for (int32_t k = 0; k < tensor->n_dims; k++) runner_json_int(w, NULL, tensor->ne[k]);
+        runner_json_end_array(w);
         size_write(w, tensor->data != NULL, tensor->size);
-        json_uint(w, "part", tensor->part);
-        json_end_object(w);
+        runner_json_uint(w, "part", tensor->part);
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
 }
 
-static void total_write(json_writer *w, const char *key, const char *type, const type_total *sum) {
-    json_begin_object(w, key);
-    if (type != NULL) json_string(w, "type", type);
-    json_uint(w, "tensors", sum->n_tensor);
-    json_uint(w, "elements", sum->n_element);
+static void total_write(runner_json_writer *w, const char *key, const char *type,
+                        const type_total *sum) {
+    runner_json_begin_object(w, key);
+    if (type != NULL) runner_json_string(w, "type", type);
+    runner_json_uint(w, "tensors", sum->n_tensor);
+    runner_json_uint(w, "elements", sum->n_element);
     size_write(w, sum->n_unknown == 0, sum->size);
-    json_end_object(w);
+    runner_json_end_object(w);
 }
 
-static void needs_write(json_writer *w, const llm_needs *needs) {
-    json_bool(w, "runs", needs->can_run);
-    json_begin_array(w, "missing");
+static void needs_write(runner_json_writer *w, const llm_needs *needs) {
+    runner_json_bool(w, "runs", needs->can_run);
+    runner_json_begin_array(w, "missing");
     for (size_t i = 0; i < needs->n; i++) {
         const llm_need *need = &needs->needs[i];
-        json_begin_object(w, NULL);
-        json_string(w, "kind", llm_need_kind_name(need->kind));
-        json_string(w, "name", need->name);
-        json_uint(w, "tensors", need->n_tensor);
-        json_string(w, "reason", need->reason);
-        json_string(w, "needed", llm_need_remedy(need->kind));
-        json_end_object(w);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "kind", llm_need_kind_name(need->kind));
+        runner_json_string(w, "name", need->name);
+        runner_json_uint(w, "tensors", need->n_tensor);
+        runner_json_string(w, "reason", need->reason);
+        runner_json_string(w, "needed", llm_need_remedy(need->kind));
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
 }
 
 static tdm_status info_write(const llm_gguf *g, const totals *sums, const llm_needs *needs,
                              FILE *out, tdm_error *err) {
-    json_writer w = {.out = out};
+    runner_json_writer w = {.out = out};
     const llm_gguf_key *template = llm_gguf_key_find(g, TEMPLATE_KEY);
-    json_begin_object(&w, NULL);
-    json_string(&w, "file", llm_gguf_name(g));
-    json_uint(&w, "version", llm_gguf_version(g));
-    json_uint(&w, "parts", llm_gguf_part_count(g));
+    runner_json_begin_object(&w, NULL);
+    runner_json_string(&w, "file", llm_gguf_name(g));
+    runner_json_uint(&w, "version", llm_gguf_version(g));
+    runner_json_uint(&w, "parts", llm_gguf_part_count(g));
     needs_write(&w, needs);
     tdm_status status = keys_write(&w, g, err);
     if (status != TDM_OK) return status;
     tensors_write(&w, g);
-    json_begin_array(&w, "types");
+    runner_json_begin_array(&w, "types");
     for (size_t i = 0; i < sums->n; i++)
         total_write(&w, NULL, llm_gguf_tensor_type_name(sums->types[i].type), &sums->types[i]);
-    json_end_array(&w);
+    runner_json_end_array(&w);
     total_write(&w, "total", NULL, &sums->all);
     if (template != NULL && template->type == LLM_GGUF_STRING)
         status = string_write(&w, "chat_template", key_string(g, template), err);
     else
-        json_null(&w, "chat_template");
-    json_end_object(&w);
+        runner_json_null(&w, "chat_template");
+    runner_json_end_object(&w);
     return status;
 }
 

@@ -258,21 +258,21 @@ static double mean_margin(const cell *c) {
 }
 
 static void json_print(const job *j, FILE *out) {
-    json_writer w = {.out = out};
-    json_begin_array(&w, NULL);
+    runner_json_writer w = {.out = out};
+    runner_json_begin_array(&w, NULL);
     for (int32_t c = 0; c < j->n_context; c++)
         for (int32_t d = 0; d < j->n_depth; d++) {
             const cell *found = cell_at(j, c, d);
-            json_begin_object(&w, NULL);
-            json_int(&w, "context", j->contexts[c]);
-            json_int(&w, "depth", j->depths[d]);
-            json_int(&w, "needles", found->n);
-            json_number(&w, "recall", recall(found));
-            json_number(&w, "margin", mean_margin(found));
-            json_number(&w, "margin_least", found->margin_least);
-            json_end_object(&w);
+            runner_json_begin_object(&w, NULL);
+            runner_json_int(&w, "context", j->contexts[c]);
+            runner_json_int(&w, "depth", j->depths[d]);
+            runner_json_int(&w, "needles", found->n);
+            runner_json_number(&w, "recall", recall(found));
+            runner_json_number(&w, "margin", mean_margin(found));
+            runner_json_number(&w, "margin_least", found->margin_least);
+            runner_json_end_object(&w);
         }
-    json_end_array(&w);
+    runner_json_end_array(&w);
 }
 
 static void table_print(const job *j, FILE *out) {

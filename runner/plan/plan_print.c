@@ -302,162 +302,162 @@ void runner_plan_print(const runner_session *session, const runner_plan *plan, F
 /* ---- For programs ---- */
 
 /* A number; null where it is 0, which means unknown. */
-static void known_number(json_writer *w, const char *key, double value) {
+static void known_number(runner_json_writer *w, const char *key, double value) {
     if (value > 0)
-        json_number(w, key, value);
+        runner_json_number(w, key, value);
     else
-        json_null(w, key);
+        runner_json_null(w, key);
 }
 
-static void known_size(json_writer *w, const char *key, uint64_t size) {
+static void known_size(runner_json_writer *w, const char *key, uint64_t size) {
     if (size > 0)
-        json_uint(w, key, size);
+        runner_json_uint(w, key, size);
     else
-        json_null(w, key);
+        runner_json_null(w, key);
 }
 
-static void rates_write(json_writer *w, const char *key, double decode, double prefill) {
-    json_begin_object(w, key);
+static void rates_write(runner_json_writer *w, const char *key, double decode, double prefill) {
+    runner_json_begin_object(w, key);
     known_number(w, "generation", decode);
     known_number(w, "prompt", prefill);
-    json_end_object(w);
+    runner_json_end_object(w);
 }
 
-static void members_write(json_writer *w, const runner_plan *plan) {
-    json_begin_array(w, "members");
+static void members_write(runner_json_writer *w, const runner_plan *plan) {
+    runner_json_begin_array(w, "members");
     for (int32_t i = 0; i < plan->n_member; i++) {
         const runner_plan_member *m = &plan->members[i];
-        json_begin_object(w, NULL);
-        json_string(w, "name", m->at.name);
-        json_string(w, "plugin", m->at.plugin);
-        json_number(w, "share", m->at.share);
-        json_uint(w, "weight_size", m->at.weight_size);
-        json_uint(w, "replicated_size", m->at.replicated_size);
-        json_uint(w, "cache_size", m->at.state_size);
-        json_uint(w, "host_cache_size", m->at.host_state_size);
-        json_uint(w, "compute_size", m->at.compute_size);
-        json_uint(w, "compute_whole_size", m->at.whole_size);
-        json_uint(w, "reserve", m->reserve);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "name", m->at.name);
+        runner_json_string(w, "plugin", m->at.plugin);
+        runner_json_number(w, "share", m->at.share);
+        runner_json_uint(w, "weight_size", m->at.weight_size);
+        runner_json_uint(w, "replicated_size", m->at.replicated_size);
+        runner_json_uint(w, "cache_size", m->at.state_size);
+        runner_json_uint(w, "host_cache_size", m->at.host_state_size);
+        runner_json_uint(w, "compute_size", m->at.compute_size);
+        runner_json_uint(w, "compute_whole_size", m->at.whole_size);
+        runner_json_uint(w, "reserve", m->reserve);
         known_size(w, "memory_total", m->at.memory_total);
         if (m->at.memory_free > 0) {
-            json_uint(w, "memory_free", m->at.memory_free);
-            json_int(w, "memory_after", m->after);
+            runner_json_uint(w, "memory_free", m->at.memory_free);
+            runner_json_int(w, "memory_after", m->after);
         } else {
-            json_null(w, "memory_free");
-            json_null(w, "memory_after");
+            runner_json_null(w, "memory_free");
+            runner_json_null(w, "memory_after");
         }
-        json_bool(w, "fits", m->fits);
+        runner_json_bool(w, "fits", m->fits);
         known_number(w, "bandwidth", m->at.bandwidth);
         known_number(w, "arithmetic", m->at.arithmetic);
         known_number(w, "generation_seconds", m->decode_seconds);
         known_number(w, "prompt_seconds", m->at.seconds);
-        json_string(w, "transport", m->at.transport);
-        json_begin_object(w, "crossing_bytes");
-        json_uint(w, "generation", m->decode_crossing_size);
-        json_uint(w, "prompt", m->at.crossing_size);
-        json_end_object(w);
+        runner_json_string(w, "transport", m->at.transport);
+        runner_json_begin_object(w, "crossing_bytes");
+        runner_json_uint(w, "generation", m->decode_crossing_size);
+        runner_json_uint(w, "prompt", m->at.crossing_size);
+        runner_json_end_object(w);
         rates_write(w, "alone", m->alone_decode_rate, m->alone_prefill_rate);
-        json_bool(w, "fits_alone", m->alone_fits);
-        json_end_object(w);
+        runner_json_bool(w, "fits_alone", m->alone_fits);
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
 }
 
-static void tensors_write(json_writer *w, const llm_model *model) {
+static void tensors_write(runner_json_writer *w, const llm_model *model) {
     char name[128], layout[128];
-    json_begin_array(w, "tensors");
+    runner_json_begin_array(w, "tensors");
     for (int32_t i = 0; i < model->n_weight; i++) {
         const llm_weight *t = &model->weights[i];
         int32_t n = kind_count(model, i);
         if (n == 0) continue;
         kind_name_format(t, name, sizeof name);
         layout_format(&t->partition, t->axis, layout, sizeof layout);
-        json_begin_object(w, NULL);
-        json_string(w, "name", name);
-        json_int(w, "count", n);
-        json_string(w, "type", tdm_type_get_info((tdm_type)t->file->type).name);
-        json_begin_array(w, "shape");
-        for (int d = 0; d < TDM_MAX_DIMS; d++) json_int(w, NULL, t->file->ne[d]);
-        json_end_array(w);
-        json_string(w, "layout", layout);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "name", name);
+        runner_json_int(w, "count", n);
+        runner_json_string(w, "type", tdm_type_get_info((tdm_type)t->file->type).name);
+        runner_json_begin_array(w, "shape");
+        for (int d = 0; d < TDM_MAX_DIMS; d++) runner_json_int(w, NULL, t->file->ne[d]);
+        runner_json_end_array(w);
+        runner_json_string(w, "layout", layout);
         if (t->partition.id == 0) {
-            json_null(w, "axis");
-            json_null(w, "units");
+            runner_json_null(w, "axis");
+            runner_json_null(w, "units");
         } else {
-            json_int(w, "axis", t->axis);
-            json_int(w, "units", t->partition.n_unit);
+            runner_json_int(w, "axis", t->axis);
+            runner_json_int(w, "units", t->partition.n_unit);
         }
-        json_end_object(w);
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
 }
 
-static void overrides_write(json_writer *w, const runner_placement *p) {
-    json_begin_array(w, "overrides");
+static void overrides_write(runner_json_writer *w, const runner_placement *p) {
+    runner_json_begin_array(w, "overrides");
     for (int32_t i = 0; i < p->n_override; i++) {
-        json_begin_object(w, NULL);
-        json_string(w, "pattern", p->overrides[i].pattern);
-        json_string(w, "device", tdm_open_device_name(p->devs[p->overrides[i].dev]));
-        json_int(w, "tensors", p->overrides[i].n_tensor);
-        json_end_object(w);
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "pattern", p->overrides[i].pattern);
+        runner_json_string(w, "device", tdm_open_device_name(p->devs[p->overrides[i].dev]));
+        runner_json_int(w, "tensors", p->overrides[i].n_tensor);
+        runner_json_end_object(w);
     }
-    json_end_array(w);
+    runner_json_end_array(w);
     if (p->cache_dev > 0)
-        json_string(w, "cache_device", tdm_open_device_name(p->devs[p->cache_dev]));
+        runner_json_string(w, "cache_device", tdm_open_device_name(p->devs[p->cache_dev]));
     else
-        json_null(w, "cache_device");
+        runner_json_null(w, "cache_device");
 }
 
-static void exchange_write(json_writer *w, const char *key, const tdm_split_report *report) {
-    json_begin_object(w, key);
-    json_int(w, "count", report->n_exchange);
-    json_int(w, "relayouts", report->n_relayout);
-    json_uint(w, "bytes", report->exchange_size);
+static void exchange_write(runner_json_writer *w, const char *key, const tdm_split_report *report) {
+    runner_json_begin_object(w, key);
+    runner_json_int(w, "count", report->n_exchange);
+    runner_json_int(w, "relayouts", report->n_relayout);
+    runner_json_uint(w, "bytes", report->exchange_size);
     known_number(w, "seconds", report->exchange_seconds);
-    json_end_object(w);
+    runner_json_end_object(w);
 }
 
 void runner_plan_print_json(const runner_session *session, const runner_plan *plan, FILE *out) {
-    json_writer writer = {.out = out}, *w = &writer;
+    runner_json_writer writer = {.out = out}, *w = &writer;
     char model[96];
     llm_model_describe(session->model, model, sizeof model);
-    json_begin_object(w, NULL);
-    json_begin_object(w, "model");
-    json_string(w, "path", session->model->path);
-    json_string(w, "description", model);
-    json_uint(w, "file_size", session->model->file_size);
-    json_uint(w, "n_params", session->model->n_param);
-    json_end_object(w);
-    json_begin_object(w, "device");
-    json_string(w, "name", tdm_open_device_name(session->dev));
-    json_string(w, "plugin", tdm_open_device_plugin(session->dev)->name);
-    json_string(w, "description", session->info.description);
-    json_bool(w, "is_group", plan->is_group);
-    json_end_object(w);
-    json_begin_object(w, "context");
-    json_int(w, "n_ctx", plan->n_ctx);
-    json_int(w, "n_ubatch", plan->n_ubatch);
-    json_int(w, "n_seq", plan->n_seq);
-    json_string(w, "type_k", tdm_type_get_info(plan->type_k).name);
-    json_string(w, "type_v", tdm_type_get_info(plan->type_v).name);
-    json_int(w, "n_window_layer", plan->window.n_layer);
-    json_int(w, "n_window_tok", plan->window.n_tok);
-    json_uint(w, "window_size", plan->window.size);
-    json_end_object(w);
+    runner_json_begin_object(w, NULL);
+    runner_json_begin_object(w, "model");
+    runner_json_string(w, "path", session->model->path);
+    runner_json_string(w, "description", model);
+    runner_json_uint(w, "file_size", session->model->file_size);
+    runner_json_uint(w, "n_params", session->model->n_param);
+    runner_json_end_object(w);
+    runner_json_begin_object(w, "device");
+    runner_json_string(w, "name", tdm_open_device_name(session->dev));
+    runner_json_string(w, "plugin", tdm_open_device_plugin(session->dev)->name);
+    runner_json_string(w, "description", session->info.description);
+    runner_json_bool(w, "is_group", plan->is_group);
+    runner_json_end_object(w);
+    runner_json_begin_object(w, "context");
+    runner_json_int(w, "n_ctx", plan->n_ctx);
+    runner_json_int(w, "n_ubatch", plan->n_ubatch);
+    runner_json_int(w, "n_seq", plan->n_seq);
+    runner_json_string(w, "type_k", tdm_type_get_info(plan->type_k).name);
+    runner_json_string(w, "type_v", tdm_type_get_info(plan->type_v).name);
+    runner_json_int(w, "n_window_layer", plan->window.n_layer);
+    runner_json_int(w, "n_window_tok", plan->window.n_tok);
+    runner_json_uint(w, "window_size", plan->window.size);
+    runner_json_end_object(w);
     members_write(w, plan);
     tensors_write(w, session->model);
     overrides_write(w, &session->placement);
-    json_bool(w, "cache_in_host", is_cache_in_host(session));
-    json_begin_object(w, "exchanges");
+    runner_json_bool(w, "cache_in_host", is_cache_in_host(session));
+    runner_json_begin_object(w, "exchanges");
     exchange_write(w, "generation", &plan->decode);
     exchange_write(w, "prompt", &plan->prefill);
-    json_end_object(w);
-    json_begin_object(w, "tokens_per_second");
+    runner_json_end_object(w);
+    runner_json_begin_object(w, "tokens_per_second");
     rates_write(w, "configured", plan->decode_rate, plan->prefill_rate);
     rates_write(w, "layer", plan->decode_layer_rate, plan->prefill_layer_rate);
-    json_end_object(w);
-    json_bool(w, "speeds_exclude_host_cache", plan->excludes_host_cache);
-    json_bool(w, "fits", plan->fits);
-    json_string(w, "verdict", plan->verdict);
-    json_end_object(w);
+    runner_json_end_object(w);
+    runner_json_bool(w, "speeds_exclude_host_cache", plan->excludes_host_cache);
+    runner_json_bool(w, "fits", plan->fits);
+    runner_json_string(w, "verdict", plan->verdict);
+    runner_json_end_object(w);
 }

@@ -15,13 +15,13 @@
 static char *text;
 static size_t text_size;
 
-static json_writer begin(void) {
-    json_writer w = {.out = open_memstream(&text, &text_size)};
+static runner_json_writer begin(void) {
+    runner_json_writer w = {.out = open_memstream(&text, &text_size)};
     assert_non_null(w.out);
     return w;
 }
 
-static void end(json_writer *w, const char *expected) {
+static void end(runner_json_writer *w, const char *expected) {
     assert_int_equal(fclose(w->out), 0);
     assert_string_equal(text, expected);
     free(text);
@@ -29,23 +29,23 @@ static void end(json_writer *w, const char *expected) {
 
 static void test_structure(void **state) {
     (void)state;
-    json_writer w = begin();
-    json_begin_object(&w, NULL);
-    json_begin_array(&w, "none");
-    json_end_array(&w);
-    json_begin_array(&w, "rows");
+    runner_json_writer w = begin();
+    runner_json_begin_object(&w, NULL);
+    runner_json_begin_array(&w, "none");
+    runner_json_end_array(&w);
+    runner_json_begin_array(&w, "rows");
     for (int i = 0; i < 2; i++) {
-        json_begin_object(&w, NULL);
-        json_int(&w, "i", -i);
-        json_bool(&w, "last", i == 1);
-        json_end_object(&w);
+        runner_json_begin_object(&w, NULL);
+        runner_json_int(&w, "i", -i);
+        runner_json_bool(&w, "last", i == 1);
+        runner_json_end_object(&w);
     }
-    json_null(&w, NULL);
-    json_end_array(&w);
-    json_begin_object(&w, "empty");
-    json_end_object(&w);
-    json_uint(&w, "most", UINT64_MAX);
-    json_end_object(&w);
+    runner_json_null(&w, NULL);
+    runner_json_end_array(&w);
+    runner_json_begin_object(&w, "empty");
+    runner_json_end_object(&w);
+    runner_json_uint(&w, "most", UINT64_MAX);
+    runner_json_end_object(&w);
     end(&w, "{\n"
             "  \"none\": [],\n"
             "  \"rows\": [\n"
@@ -77,14 +77,14 @@ static void test_texts(void **state) {
         {"\xf4\x90\x80\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        json_writer w = begin();
-        json_string(&w, NULL, rows[i].text);
+        runner_json_writer w = begin();
+        runner_json_string(&w, NULL, rows[i].text);
         end(&w, rows[i].expected);
     }
-    json_writer w = begin();
-    json_begin_object(&w, NULL);
-    json_string(&w, "k\"", "v");
-    json_end_object(&w);
+    runner_json_writer w = begin();
+    runner_json_begin_object(&w, NULL);
+    runner_json_string(&w, "k\"", "v");
+    runner_json_end_object(&w);
     end(&w, "{\n  \"k\\\"\": \"v\"\n}\n");
 }
 
@@ -98,8 +98,8 @@ static void test_numbers(void **state) {
         {NAN, "null"}, {INFINITY, "null"}, {-INFINITY, "null"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        json_writer w = begin();
-        json_number(&w, NULL, rows[i].value);
+        runner_json_writer w = begin();
+        runner_json_number(&w, NULL, rows[i].value);
         end(&w, rows[i].expected);
     }
 }
