@@ -110,8 +110,8 @@ static int32_t state_intern(grammar_classes *set, const grammar_follow *state) {
     return set->n_state++;
 }
 
-/* The state in which n_left more bytes choose among the code points base .. base + 64^n_left - 1, of
- * which those below `least` have a shorter form. `full` holds the states of whole blocks, 0 =
+/* The state in which n_left more bytes choose among the code points base .. base + 64^n_left - 1,
+ * of which those below `least` have a shorter form. `full` holds the states of whole blocks, 0 =
  * not yet made. */
 static int32_t block_state(grammar_classes *set, const grammar_range *ranges, int32_t n,
                            uint32_t base, int n_left, uint32_t least, int32_t full[3]) {

@@ -42,8 +42,8 @@ typedef struct grammar_classes {
     int32_t capacity, state_capacity, range_capacity;
 } grammar_classes;
 
-/* The number of the set of ranges[0..n), or of all other code points where it is negated. Equal sets
- * have one number. The ranges may overlap, and are changed. -1 without memory. */
+/* The number of the set of ranges[0..n), or of all other code points where it is negated. Equal
+ * sets have one number. The ranges may overlap, and are changed. -1 without memory. */
 int32_t grammar_classes_add(grammar_classes *set, grammar_range *ranges, int32_t n,
                             bool is_negated);
 void grammar_classes_free(grammar_classes *set);

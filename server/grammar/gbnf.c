@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * gbnf.c: see gbnf.h. A rule is read into a small tree, which then becomes nodes from its end to its
- * beginning, because a node holds the number of what follows it.
+ * gbnf.c: see gbnf.h. A rule is read into a small tree, which then becomes nodes from its end to
+ * its beginning, because a node holds the number of what follows it.
  */
 #include "server/grammar/gbnf.h"
 

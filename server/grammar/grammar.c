@@ -60,6 +60,19 @@ tdm_status grammar_compile(const grammar_vocab *vocab, const char *text, size_t 
     return TDM_OK;
 }
 
+tdm_status grammar_compile_schema(const grammar_vocab *vocab, const char *schema, size_t len,
+                                  grammar **out, tdm_error *err) {
+    char *text = NULL;
+    *out = NULL;
+    tdm_status status = grammar_schema_to_gbnf(schema, len, &text, err);
+    if (status != TDM_OK) return status;
+    tdm_error inner = {0};
+    status = grammar_compile(vocab, text, strlen(text), out, &inner);
+    free(text);
+    if (status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, status, "JSON Schema, written as a grammar: %s", inner.message);
+}
+
 grammar *grammar_retain(grammar *g) {
     atomic_fetch_add(&g->n_owner, 1);
     return g;
@@ -200,13 +213,19 @@ static int32_t text_step(grammar_matcher *m, int32_t set, const char *text, size
     return set;
 }
 
+static bool has_bit(const uint64_t *mask, int32_t i) {
+    return mask[i / 64] >> (i % 64) & 1;
+}
+
 /* The state behind a token, GRAMMAR_DEAD where the grammar does not allow it, or
  * GRAMMAR_FAILED. */
 static int32_t token_step(grammar *g, int32_t set, int32_t token) {
     grammar_matcher *m = &g->matcher;
-    if (token < 0 || token >= g->vocab->n_token) return GRAMMAR_DEAD;
-    int32_t next = grammar_matcher_token(m, set, token);
-    if (g->vocab->ends[token / 64] >> (token % 64) & 1) {
+    if (token < 0 || token >= g->vocab->n_token || !has_bit(g->vocab->known, token))
+        return GRAMMAR_DEAD;
+    const bool is_end = has_bit(g->vocab->ends, token);
+    const int32_t next = grammar_matcher_token(m, set, token, is_end);
+    if (is_end) {
         if (next != GRAMMAR_DEAD) return next; /* the grammar names it */
         return m->sets[set].can_end ? GRAMMAR_OVER : GRAMMAR_DEAD;
     }

@@ -2,8 +2,8 @@
  *
  * grammar.h: which tokens may come next, so that generated text follows a grammar.
  *
- * A grammar is written in GBNF, or made from a JSON Schema (docs/grammar.md). It is compiled for one
- * vocabulary, and many texts share it. A state is the place in the grammar that one text has
+ * A grammar is written in GBNF, or made from a JSON Schema (docs/grammar.md). It is compiled for
+ * one vocabulary, and many texts share it. A state is the place in the grammar that one text has
  * reached. The caller gets a mask, samples a token that the mask allows, and gives the state that
  * token:
  *

@@ -4,9 +4,9 @@
  *
  * A step takes each place over the byte, and then visits all nodes that can be reached without
  * taking more. Two rules keep the sets small. A call at the end of a rule pushes no frame, so that
- * right recursion takes no stack. And of places that differ in the count of the innermost repetition
- * only, the one with the lowest count is kept, once the least count is reached: it allows whatever
- * the others allow.
+ * right recursion takes no stack. And of places that differ in the count of the innermost
+ * repetition only, the one with the lowest count is kept, once the least count is reached: it
+ * allows whatever the others allow.
  */
 #include "server/grammar/matcher.h"
 
@@ -16,9 +16,9 @@
 #include "server/grammar/array.h"
 #include "server/grammar/token_trie.h"
 
-#define PLACE_MAX   2048      /* of one state: more ways to read one text are an error */
+#define PLACE_MAX   1024      /* of one state: more ways to read one text are an error */
 #define WORK_MAX    (1 << 15) /* nodes visited in one step */
-#define EFFORT_MAX  (1 << 26) /* places and nodes visited in one call: about a second */
+#define EFFORT_MAX  (1 << 24) /* places and nodes visited in one call: less than a second */
 #define SET_MAX     (1 << 21) /* states at a time, also while one mask is computed */
 #define FRAME_MAX   (1 << 24)
 #define SET_LARGE   (1 << 15)
@@ -323,13 +323,14 @@ int32_t grammar_matcher_compute(grammar_matcher *m, int32_t state, uint8_t byte)
     return next;
 }
 
-int32_t grammar_matcher_token(grammar_matcher *m, int32_t state, int32_t token) {
+int32_t grammar_matcher_token(grammar_matcher *m, int32_t state, int32_t token, bool by_name) {
     const int32_t first = m->sets[state].first, n = m->sets[state].n;
     visits_begin(m);
     for (int32_t i = 0; i < n; i++) {
         const grammar_place place = m->places[first + i];
         const grammar_node *node = &m->program->nodes[place.node];
-        if (node->op == GRAMMAR_TOKEN && (node->first == token) != node->is_negated)
+        if (node->op == GRAMMAR_TOKEN && (node->first == token) != node->is_negated &&
+            !(by_name && node->is_negated))
             node_push(m, node->next, place.frame);
     }
     return found_close(m);

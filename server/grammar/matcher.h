@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matcher.h: the sets of places that a text may have reached in a grammar, as states of an automaton
- * over bytes that is built while it is used.
+ * matcher.h: the sets of places that a text may have reached in a grammar, as states of an
+ * automaton over bytes that is built while it is used.
  *
  * A place is a node that takes text, how far it is taken, and a frame: what follows at the end of
  * the rule. Frames are shared, so a frame with its parents is a stack. A set of places is a state,
@@ -101,13 +101,14 @@ static inline int32_t grammar_matcher_step(grammar_matcher *m, int32_t state, ui
     return next != GRAMMAR_UNKNOWN ? next : grammar_matcher_compute(m, state, byte);
 }
 
-/* Where a token leads from a state by nodes TOKEN, not by its bytes. */
-int32_t grammar_matcher_token(grammar_matcher *matcher, int32_t state, int32_t token);
+/* Where a token leads from a state by nodes TOKEN, not by its bytes. by_name: only by those that
+ * name it, not by those that name another one that it must not be. */
+int32_t grammar_matcher_token(grammar_matcher *matcher, int32_t state, int32_t token, bool by_name);
 /* The state that has the places of both. */
 int32_t grammar_matcher_join(grammar_matcher *matcher, int32_t a, int32_t b);
 /* The state behind one plain code point (token_trie.h), whichever it is. *is_mixed_out: there are
- * places that take some plain code points and not others, so the result is no use. GRAMMAR_FAILED as
- * in grammar_matcher_compute. */
+ * places that take some plain code points and not others, so the result is no use. GRAMMAR_FAILED
+ * as in grammar_matcher_compute. */
 int32_t grammar_matcher_plain(grammar_matcher *matcher, int32_t state, bool *is_mixed_out);
 
 /* Whether so much is kept that grammar_matcher_shrink is due. */

@@ -33,13 +33,15 @@ llm_vocab_str grammar_token_bytes(const grammar_vocab *v, int32_t token) {
     return bytes.len <= DEPTH_MAX ? bytes : none;
 }
 
-/* The number of code points, where all are whole and plain; else 0. */
-static int32_t plain_count(llm_vocab_str text) {
+/* The number of whole plain code points at the beginning; *len_out is their bytes. */
+static int32_t plain_count(llm_vocab_str text, size_t *len_out) {
     int32_t n = 0;
-    for (size_t at = 0, size; at < text.len; at += size, n++)
+    size_t at = 0;
+    for (size_t size; at < text.len; at += size, n++)
         if (!grammar_is_plain((uint8_t)text.ptr[at]) ||
             llm_utf8_begin(text.ptr + at, text.len - at, &size) != LLM_UTF8_WHOLE)
-            return 0;
+            break;
+    *len_out = at;
     return n;
 }
 
@@ -60,9 +62,11 @@ static int32_t shared_prefix(const entry *a, const entry *b) {
     return i;
 }
 
-/* Builds the trie of entries[0..n), which it sorts. `path` [DEPTH_MAX] is scratch. */
+/* Builds the trie of entries[0..n), which it sorts, with their places in `twin`. `path` [DEPTH_MAX]
+ * is scratch. */
 static bool trie_build(grammar_vocab *v, grammar_trie *trie, entry *entries, int32_t n,
-                       int32_t *path) {
+                       int32_t *twin, int32_t *path) {
+    trie->twin = twin;
     if (n > 0) qsort(entries, (size_t)n, sizeof *entries, entry_order);
     int64_t n_node = 0;
     for (int32_t i = 0; i < n; i++)
@@ -82,7 +86,7 @@ static bool trie_build(grammar_vocab *v, grammar_trie *trie, entry *entries, int
             path[depth] = trie->n++;
         }
         int32_t *place = &trie->nodes[path[depth - 1]].token;
-        while (*place >= 0) place = &v->twin[*place];
+        while (*place >= 0) place = &twin[*place];
         *place = e->token;
         if (e->len > v->depth_max) v->depth_max = (int16_t)e->len;
     }
@@ -103,14 +107,37 @@ static bool long_add(grammar_vocab *v, int32_t count, int32_t token) {
     return true;
 }
 
+/* Builds rest[k], or for k = GRAMMAR_PLAIN_MAX + 1 `late`, from others[0..n). `scratch` has room
+ * for all. */
+static bool rest_build(grammar_vocab *v, int32_t k, entry *scratch, const entry *others, int32_t n,
+                       const uint16_t *count_of, int32_t *path) {
+    const bool is_late = k > GRAMMAR_PLAIN_MAX;
+    int32_t n_rest = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t count = count_of[others[i].token];
+        entry e = others[i];
+        if (is_late ? count < k : count != k) continue;
+        for (int32_t c = 0; c < k && !is_late; c++) {
+            size_t size;
+            llm_utf8_begin(e.bytes, (size_t)e.len, &size);
+            e.bytes += size;
+            e.len -= (int32_t)size;
+        }
+        scratch[n_rest++] = e;
+    }
+    return trie_build(v, is_late ? &v->late : &v->rest[k], scratch, n_rest, v->twin + v->n_token,
+                      path);
+}
+
 static bool vocab_fill(grammar_vocab *v) {
     const size_t n = (size_t)v->n_token;
     entry *entries = malloc(2 * n * sizeof *entries);
+    uint16_t *count_of = malloc(n * sizeof *count_of); /* of plain code points at the beginning */
     int32_t *path = malloc(DEPTH_MAX * sizeof *path);
-    bool is_complete = entries != NULL && path != NULL;
+    bool is_complete = entries != NULL && path != NULL && count_of != NULL;
     int32_t n_plain = 0, n_other = 0;
     for (int32_t t = 0; t < v->n_token && is_complete; t++) {
-        v->twin[t] = -1;
+        v->twin[t] = v->twin[n + (size_t)t] = -1;
         if (t >= llm_vocab_n_token(v->vocab)) continue;
         bit_set(v->known, t);
         if (llm_vocab_ends_generation(v->vocab, t)) {
@@ -120,8 +147,10 @@ static bool vocab_fill(grammar_vocab *v) {
         const llm_vocab_str bytes = grammar_token_bytes(v, t);
         if (bytes.len == 0) continue;
         const entry e = {bytes.ptr, (int32_t)bytes.len, t};
-        const int32_t count = plain_count(bytes);
-        if (count == 0) {
+        size_t plain_len;
+        const int32_t count = plain_count(bytes, &plain_len);
+        count_of[t] = (uint16_t)count;
+        if (plain_len < bytes.len) {
             entries[n + (size_t)n_other++] = e;
             continue;
         }
@@ -132,8 +161,11 @@ static bool vocab_fill(grammar_vocab *v) {
              i <= GRAMMAR_PLAIN_MAX; i++)
             bit_set(v->plain_up + (size_t)i * v->n_word, t);
     }
-    is_complete = is_complete && trie_build(v, &v->plain, entries, n_plain, path) &&
-                  trie_build(v, &v->other, entries + n, n_other, path);
+    is_complete = is_complete && trie_build(v, &v->plain, entries, n_plain, v->twin, path) &&
+                  trie_build(v, &v->other, entries + n, n_other, v->twin, path);
+    for (int32_t k = 0; k <= GRAMMAR_PLAIN_MAX + 1 && is_complete; k++)
+        is_complete = rest_build(v, k, entries, entries + n, n_other, count_of, path);
+    free(count_of);
     free(entries);
     free(path);
     return is_complete;
@@ -151,7 +183,7 @@ tdm_status grammar_vocab_create(const llm_vocab *vocab, int32_t n_token, grammar
         v->vocab = vocab;
         v->n_token = n_token;
         v->n_word = n_word;
-        v->twin = malloc((size_t)n_token * sizeof *v->twin);
+        v->twin = malloc(2 * (size_t)n_token * sizeof *v->twin);
         v->plain_up = calloc((GRAMMAR_PLAIN_MAX + 1) * n_word, sizeof *v->plain_up);
         v->ends = calloc(n_word, sizeof *v->ends);
         v->known = calloc(n_word, sizeof *v->known);
@@ -171,6 +203,8 @@ void grammar_vocab_destroy(grammar_vocab *v) {
     if (v == NULL) return;
     free(v->plain.nodes);
     free(v->other.nodes);
+    free(v->late.nodes);
+    for (int32_t k = 0; k <= GRAMMAR_PLAIN_MAX; k++) free(v->rest[k].nodes);
     free(v->twin);
     free(v->plain_up);
     free(v->long_plain);

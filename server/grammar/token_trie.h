@@ -5,8 +5,8 @@
  * Tokens of plain text only are a trie of their own. Plain code points are those that JSON has in
  * strings as they are: all but quotes, backslashes and control characters. In most places a grammar
  * allows either any plain text up to some length or none, and then a mask takes all those tokens at
- * once, by their number of code points, and walks the other trie only (mask.c). Most tokens are
- * plain.
+ * once, by their number of code points (mask.c). Most tokens are plain. Of the other tokens that
+ * begin with k plain code points, only what follows those is walked: one trie for each k.
  */
 #ifndef TANDEM_SERVER_GRAMMAR_TOKEN_TRIE_H
 #define TANDEM_SERVER_GRAMMAR_TOKEN_TRIE_H
@@ -35,6 +35,7 @@ typedef struct grammar_trie_node {
 
 typedef struct grammar_trie {
     grammar_trie_node *nodes; /* [n] */
+    const int32_t *twin;      /* [n_token] the next token with the same bytes; -1 = none */
     int32_t n;
 } grammar_trie;
 
@@ -43,10 +44,12 @@ enum { GRAMMAR_PLAIN_MAX = 32 };
 
 struct grammar_vocab {
     const llm_vocab *vocab;
-    int32_t n_token; /* bits of a mask */
-    size_t n_word;   /* words of a mask */
-    grammar_trie plain, other;
-    int32_t *twin;      /* [n_token] the next token with the same bytes; -1 = none */
+    int32_t n_token;                          /* bits of a mask */
+    size_t n_word;                            /* words of a mask */
+    grammar_trie plain, other;                /* all tokens */
+    grammar_trie rest[GRAMMAR_PLAIN_MAX + 1]; /* of `other`, with k plain code points before */
+    grammar_trie late;  /* of `other`, whole, with more plain code points before */
+    int32_t *twin;      /* [2][n_token] of plain and other; of rest and late */
     int16_t depth_max;  /* bytes of the longest token */
     uint64_t *plain_up; /* [GRAMMAR_PLAIN_MAX + 1][n_word] plain tokens with 1 .. i + 1 code points;
                          * the last row has all plain tokens */

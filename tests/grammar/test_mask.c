@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_mask.c: a mask has exactly the tokens that can be accepted, on random texts of many grammars.
+ * test_mask.c: a mask has exactly the tokens that can be accepted, on random texts of many
+ * grammars.
  */
 #include "tests/grammar/grammar_fixture.h"
 #include "tests/support/random.h"

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schema_absent.c: instead of schema.c where the library that reads JSON is not there.
+ */
+#include "server/grammar/grammar.h"
+
+tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, char **text_out, tdm_error *err) {
+    (void)schema;
+    (void)len;
+    *text_out = NULL;
+    return tdm_fail(
+        err, TDM_UNSUPPORTED,
+        "JSON Schema: this program was built without jansson; install libjansson-dev and "
+        "build it again, or write a grammar (--grammar)");
+}
