@@ -15,36 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/sampler.h"
+#include "llm/sampler_internal.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* gcc does not support it, and does not fuse in its ISO modes */
 #endif
-
-typedef struct candidate {
-    double weight; /* exp(logit - highest logit): > 0 and <= 1 without temperature */
-    float logit;
-    int32_t token;
-} candidate;
-
-struct llm_sampler {
-    llm_sampler_params params;
-    int32_t n_vocab;
-    uint64_t n_accepted; /* tokens ever added to the history */
-
-    /* The penalised tokens: those among the last n_last of the history. */
-    int32_t n_last;     /* 0 = no penalty */
-    int32_t *last;      /* [n_last] a ring; n_accepted % n_last is written next */
-    int32_t *n_seen;    /* [n_vocab] how often each token is in the ring */
-    int32_t n_distinct; /* tokens with n_seen > 0 */
-    int32_t *distinct;  /* [n_last] these tokens, in any order */
-    int32_t *place;     /* [n_vocab] index into `distinct` of a token with n_seen > 0 */
-
-    const int32_t *tokens; /* of the row during a pick: llm_row.tokens */
-    int32_t n_row;         /* of the row during a pick: llm_row.n */
-    float *logits;         /* [n_vocab] of the row, penalised */
-    candidate *candidates; /* [n_vocab]; NULL if sampling is greedy */
-};
 
 /* ---- Creation and history ---- */
 
@@ -64,6 +39,44 @@ static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "repeat-penalty = %g: must be 1 (off) or another positive number",
                         (double)p->repeat_penalty);
+    const struct {
+        const char *key;
+        float value, lo, hi;
+    } ranges[] = {
+        {"frequency-penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX},
+        {"presence-penalty", p->presence_penalty, -FLT_MAX, FLT_MAX},
+        {"typical-p", p->typical_p, 0, FLT_MAX},
+        {"top-n-sigma", p->top_n_sigma, -FLT_MAX, FLT_MAX},
+        {"xtc-probability", p->xtc_probability, 0, 1},
+        {"xtc-threshold", p->xtc_threshold, 0, FLT_MAX},
+        {"dynatemp-range", p->dynatemp_range, 0, FLT_MAX},
+        {"dynatemp-exp", p->dynatemp_exponent, 0, FLT_MAX},
+        {"dry-multiplier", p->dry_multiplier, -FLT_MAX, FLT_MAX},
+        {"dry-base", p->dry_base, 0, FLT_MAX},
+        {"mirostat-ent", p->mirostat_tau, 0, FLT_MAX},
+        {"mirostat-lr", p->mirostat_eta, 0, FLT_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (!(ranges[i].value >= ranges[i].lo && ranges[i].value <= ranges[i].hi))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s = %g: must be %g to %g", ranges[i].key,
+                            (double)ranges[i].value, (double)ranges[i].lo, (double)ranges[i].hi);
+    if (p->mirostat != 0 && p->mirostat != 2)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "mirostat = %d: must be 0 (off) or 2; version 1 is not supported",
+                        p->mirostat);
+    if (p->dry_allowed_length < -1 || p->dry_last_n < 0 || p->n_dry_breakers < 0 ||
+        p->n_logit_bias < 0 || p->n_order < -1 || p->n_order > LLM_SAMPLER_ORDER_MAX)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "sampler: dry-allowed-length, dry-penalty-last-n or a length of a list is "
+                        "out of range");
+    for (int32_t i = 0; i < p->n_order; i++)
+        if (p->order[i] >= LLM_SAMPLER_STEP_COUNT)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "samplers: there is no step %d",
+                            p->order[i]);
+    for (int32_t i = 0; i < p->n_logit_bias; i++)
+        if (p->logit_bias[i].bias != p->logit_bias[i].bias)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "logit-bias of token %d is no number",
+                            p->logit_bias[i].token);
     if (p->repeat_last_n < -1)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "repeat-last-n = %d: must be -1 (all), 0 (off) or more", p->repeat_last_n);
@@ -94,11 +107,14 @@ tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab,
         s->n_vocab = n_vocab;
         s->logits = calloc((size_t)n_vocab, sizeof *s->logits);
         is_complete = s->logits != NULL;
-        if (p.temp > 0) {
+        if (p.temp > 0 || llm_sampler_has_chain(&p)) {
             s->candidates = calloc((size_t)n_vocab, sizeof *s->candidates);
             is_complete = is_complete && s->candidates != NULL;
         }
-        if (p.repeat_penalty != 0 && p.repeat_penalty != 1)
+        s->is_chain = llm_sampler_has_chain(&p);
+        if (s->is_chain) is_complete = llm_sampler_chain_create(s, n_history) && is_complete;
+        if ((p.repeat_penalty != 0 && p.repeat_penalty != 1) || p.frequency_penalty != 0 ||
+            p.presence_penalty != 0)
             s->n_last =
                 p.repeat_last_n < 0 || p.repeat_last_n > n_history ? n_history : p.repeat_last_n;
         if (s->n_last > 0) {
@@ -127,10 +143,12 @@ void llm_sampler_destroy(llm_sampler *s) {
     free(s->place);
     free(s->logits);
     free(s->candidates);
+    llm_sampler_chain_destroy(s);
     free(s);
 }
 
 void llm_sampler_copy(llm_sampler *s, const llm_sampler *other) {
+    if (s->is_chain) llm_sampler_chain_copy(s, other);
     s->n_accepted = other->n_accepted;
     if (s->n_last == 0) return;
     s->n_distinct = other->n_distinct;
@@ -142,6 +160,7 @@ void llm_sampler_copy(llm_sampler *s, const llm_sampler *other) {
 
 void llm_sampler_accept(llm_sampler *s, int32_t token) {
     if (token < 0 || token >= s->n_vocab) return;
+    if (s->is_chain) llm_sampler_chain_accept(s, token);
     if (s->n_last > 0) {
         int32_t *slot = &s->last[s->n_accepted % (uint64_t)s->n_last];
         if (s->n_accepted >= (uint64_t)s->n_last && --s->n_seen[*slot] == 0) {
@@ -184,7 +203,7 @@ llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_o
  * k ln 2 + r with |r| <= ln 2 / 2, and exp(r) is its Taylor series to r^13, with a remainder below
  * 1e-17. ln 2 is the sum of two constants; the first has few enough bits that its product with k is
  * exact (fdlibm's split). */
-static double exp_same(double x) {
+double llm_sampler_exp(double x) {
     if (!(x > -708)) return 0;
     const int64_t k_int = (int64_t)(x * 1.4426950408889634 - 0.5); /* to the nearest, as x <= 0 */
     const double k = (double)k_int;
@@ -219,10 +238,8 @@ static uint64_t mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* 0 <= u < 1, a function of the seed and the length of the history. There is no other state, so a
- * repeated pick gives the same token. */
-static double uniform(const llm_sampler *s) {
-    return (double)(mix(mix(s->params.seed) + s->n_accepted) >> 11) * 0x1p-53;
+double llm_sampler_uniform(const llm_sampler *s, uint64_t stream) {
+    return (double)(mix(mix(s->params.seed + stream) + s->n_accepted) >> 11) * 0x1p-53;
 }
 
 /* ---- Steps ---- */
@@ -238,6 +255,7 @@ static void logits_prepare(llm_sampler *s, const llm_row *row) {
         const float x = row->logits[i];
         s->logits[i] = x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
     }
+    if (s->is_chain) return; /* penalties are a step of it */
     for (int32_t i = 0; i < s->n_distinct; i++) {
         float *x = &s->logits[s->distinct[i]];
         if (*x < -FLT_MAX) continue;
@@ -254,7 +272,7 @@ static int32_t token_at(const llm_sampler *s, int32_t i) {
 }
 
 /* The order of candidates: the higher logit first, then the lower id. There are no ties. */
-static bool is_better(const candidate *a, const candidate *b) {
+bool llm_sampler_is_better(const candidate *a, const candidate *b) {
     return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
 }
 
@@ -262,23 +280,39 @@ static bool is_better(const candidate *a, const candidate *b) {
 static void sift_down(candidate *heap, int32_t n, int32_t i, bool is_best_first) {
     const candidate moved = heap[i];
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && is_better(&heap[child + 1], &heap[child]) == is_best_first) child++;
-        if (is_better(&heap[child], &moved) != is_best_first) break;
+        if (child + 1 < n && llm_sampler_is_better(&heap[child + 1], &heap[child]) == is_best_first)
+            child++;
+        if (llm_sampler_is_better(&heap[child], &moved) != is_best_first) break;
         heap[i] = heap[child];
     }
     heap[i] = moved;
 }
 
-static void heapify(candidate *heap, int32_t n, bool is_best_first) {
+void llm_sampler_heapify(candidate *heap, int32_t n, bool is_best_first) {
     for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i, is_best_first);
 }
 
 /* Swaps the top of a heap of n with its last element; the first n - 1 stay a heap. */
-static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
+void llm_sampler_heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     const candidate top = heap[0];
     heap[0] = heap[n - 1];
     heap[n - 1] = top;
     if (n > 2) sift_down(heap, n - 1, 0, is_best_first);
+}
+
+/* Popped ones are at the end, the best last: brings them to the beginning, best first. */
+static void reverse(candidate *c, int32_t n, int32_t n_popped) {
+    for (int32_t i = 0; i < n_popped && i < n - 1 - i; i++) {
+        const candidate swapped = c[i];
+        c[i] = c[n - 1 - i];
+        c[n - 1 - i] = swapped;
+    }
+}
+
+void llm_sampler_best_first(candidate *c, int32_t n, int32_t k) {
+    llm_sampler_heapify(c, n, true);
+    for (int32_t i = 0; i < k; i++) llm_sampler_heap_pop(c, n - i, true);
+    reverse(c, n, k);
 }
 
 /* The k best tokens, best first. A heap has the worst of the best so far at the top; few other
@@ -290,14 +324,14 @@ static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
         if (!(x >= -FLT_MAX)) continue;
         if (n < k) {
             c[n++] = (candidate){.logit = x, .token = token_at(s, i)};
-            if (n == k) heapify(c, n, false);
+            if (n == k) llm_sampler_heapify(c, n, false);
         } else if (x > c[0].logit) { /* an equal one has a higher id */
             c[0] = (candidate){.logit = x, .token = token_at(s, i)};
             sift_down(c, n, 0, false);
         }
     }
-    if (n < k) heapify(c, n, false);
-    for (int32_t left = n; left > 1; left--) heap_pop(c, left, false);
+    if (n < k) llm_sampler_heapify(c, n, false);
+    for (int32_t left = n; left > 1; left--) llm_sampler_heap_pop(c, left, false);
     return n;
 }
 
@@ -311,7 +345,7 @@ static int32_t all_possible(const llm_sampler *s, candidate *c) {
 }
 
 /* The smallest number of best candidates whose weights reach `part` of `sum`, best first. */
-static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
+int32_t llm_sampler_top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
     double reached = 0;
     int32_t n_kept = 0;
     if (is_sorted) {
@@ -325,33 +359,28 @@ static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_s
     for (int32_t i = 0; i < n; i++)
         if (c[i].weight >= too_light) c[n_heavy++] = c[i];
     n = n_heavy;
-    heapify(c, n, true);
+    llm_sampler_heapify(c, n, true);
     while (n_kept < n && (n_kept == 0 || reached < part * sum)) {
-        heap_pop(c, n - n_kept, true);
+        llm_sampler_heap_pop(c, n - n_kept, true);
         n_kept++;
         reached += c[n - n_kept].weight;
     }
-    /* The kept ones are at the end now, the best last: reverse them. */
-    for (int32_t i = 0; i < n_kept && i < n - 1 - i; i++) {
-        const candidate swapped = c[i];
-        c[i] = c[n - 1 - i];
-        c[n - 1 - i] = swapped;
-    }
+    reverse(c, n, n_kept);
     return n_kept;
 }
 
 /* Computes weights relative to the highest logit, and returns their sum. */
-static double weigh(candidate *c, int32_t n, float max_logit, float temp) {
+double llm_sampler_weigh(candidate *c, int32_t n, float max_logit, float temp) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
-        c[i].weight = exp_same(((double)c[i].logit - (double)max_logit) / (double)temp);
+        c[i].weight = llm_sampler_exp(((double)c[i].logit - (double)max_logit) / (double)temp);
         sum += c[i].weight;
     }
     return sum;
 }
 
-static int32_t draw(const llm_sampler *s, const candidate *c, int32_t n, double sum) {
-    const double enough = uniform(s) * sum;
+int32_t llm_sampler_draw(const llm_sampler *s, const candidate *c, int32_t n, double sum) {
+    const double enough = llm_sampler_uniform(s, 0) * sum;
     int32_t token = c[0].token;
     double reached = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -368,15 +397,15 @@ static bool is_greedy(const llm_sampler_params *p) {
 }
 
 int32_t llm_sampler_candidates(const llm_sampler *s) {
+    if (s->is_chain) return llm_sampler_chain_candidates(s);
     if (s->n_last > 0) return 0;
     if (is_greedy(&s->params)) return 1;
     return s->params.top_k < s->n_vocab ? s->params.top_k : 0;
 }
 
-tdm_status llm_sampler_pick(llm_sampler *s, const llm_row *row, int32_t *token_out,
+/* Prepares a row. *max_out = its highest logit, *best_out = where that is. */
+static tdm_status row_begin(llm_sampler *s, const llm_row *row, float *max_out, int32_t *best_out,
                             tdm_error *err) {
-    const llm_sampler_params *p = &s->params;
-    *token_out = -1;
     const int32_t n_needed = row->tokens != NULL ? llm_sampler_candidates(s) : s->n_vocab;
     if (n_needed < 1 || row->n < n_needed || row->n > s->n_vocab)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
@@ -387,24 +416,25 @@ tdm_status llm_sampler_pick(llm_sampler *s, const llm_row *row, int32_t *token_o
     int32_t best = 0;
     for (int32_t i = 1; i < s->n_row; i++)
         if (s->logits[i] > s->logits[best]) best = i;
-    const float max_logit = s->logits[best];
-    if (!(max_logit >= -FLT_MAX))
-        return tdm_fail(
-            err, TDM_DATA_LOSS,
-            "all %d logits are -inf or NaN: the weights of the model, or a computation, "
-            "are wrong",
-            s->n_row);
-    if (is_greedy(p)) {
-        *token_out = token_at(s, best);
-        return TDM_OK;
-    }
+    *best_out = best;
+    *max_out = s->logits[best];
+    if (*max_out >= -FLT_MAX) return TDM_OK;
+    return tdm_fail(err, TDM_DATA_LOSS,
+                    "all %d logits are -inf or NaN: the weights of the model, or a computation, "
+                    "are wrong",
+                    s->n_row);
+}
 
+/* The usual steps without those of a chain: few tokens are ever ordered. Fills s->candidates, with
+ * weights whose sum is *sum_out; returns how many. */
+static int32_t usual_steps(llm_sampler *s, float max_logit, double *sum_out) {
+    const llm_sampler_params *p = &s->params;
     candidate *c = s->candidates;
     const bool is_sorted = p->top_k > 0 && p->top_k < s->n_vocab;
     int32_t n = is_sorted ? top_k(s, p->top_k, c) : all_possible(s, c);
     const bool has_min_p = p->min_p > 0, has_top_p = p->top_p > 0 && p->top_p < 1;
     if (has_min_p || has_top_p) {
-        const double sum = weigh(c, n, max_logit, 1);
+        const double sum = llm_sampler_weigh(c, n, max_logit, 1);
         /* Both min-p and top-p keep the best candidates, so their order does not matter. min-p
          * comes first because it is cheaper and leaves fewer candidates to order. The sum of top-p
          * includes what min-p left out. */
@@ -414,8 +444,46 @@ tdm_status llm_sampler_pick(llm_sampler *s, const llm_row *row, int32_t *token_o
                 if (c[i].weight >= (double)p->min_p) c[n_kept++] = c[i];
             n = n_kept;
         }
-        if (has_top_p) n = top_p(c, n, (double)p->top_p, sum, is_sorted);
+        if (has_top_p) n = llm_sampler_top_p(c, n, (double)p->top_p, sum, is_sorted);
     }
-    *token_out = draw(s, c, n, weigh(c, n, max_logit, p->temp));
+    *sum_out = llm_sampler_weigh(c, n, max_logit, p->temp);
+    return n;
+}
+
+tdm_status llm_sampler_left(llm_sampler *s, const llm_row *row, candidate **left_out,
+                            int32_t *n_out, double *sum_out, tdm_error *err) {
+    float max_logit = 0;
+    int32_t best = 0;
+    *left_out = s->candidates;
+    *n_out = 0;
+    const tdm_status status = row_begin(s, row, &max_logit, &best, err);
+    if (status != TDM_OK) return status;
+    if (s->is_chain) {
+        const int32_t n = all_possible(s, s->candidates);
+        *n_out = llm_sampler_chain_steps(s, n, sum_out);
+        if (*n_out > 0) return TDM_OK;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "logit-bias leaves no token to sample");
+    }
+    if (is_greedy(&s->params)) {
+        s->greedy = (candidate){1, max_logit, token_at(s, best)};
+        *left_out = &s->greedy;
+        *n_out = 1;
+        *sum_out = 1;
+        return TDM_OK;
+    }
+    *n_out = usual_steps(s, max_logit, sum_out);
+    return TDM_OK;
+}
+
+tdm_status llm_sampler_pick(llm_sampler *s, const llm_row *row, int32_t *token_out,
+                            tdm_error *err) {
+    candidate *left;
+    int32_t n;
+    double sum = 0;
+    *token_out = -1;
+    const tdm_status status = llm_sampler_left(s, row, &left, &n, &sum, err);
+    if (status != TDM_OK) return status;
+    *token_out = llm_sampler_draw(s, left, n, sum);
+    if (s->is_chain) llm_sampler_chain_picked(s, *token_out, n, sum);
     return TDM_OK;
 }

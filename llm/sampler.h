@@ -2,10 +2,13 @@
  *
  * sampler.h: picks the next token from a row of logits.
  *
- * The order of the steps is fixed: repetition penalty; top-k, top-p and min-p on the distribution
- * without temperature; temperature; a random draw. Temperature 0 is greedy: the highest logit after
- * penalties, and the lowest id among equal ones. The same seed, logits and history give the same
- * tokens on every machine.
+ * Steps change logits or leave tokens out, in the order of llm_sampler_params.order; then one of
+ * the tokens that are left is drawn. Logit biases come first. Each truncation reads the
+ * probabilities of the tokens that are left at that point, without temperature before the step
+ * TEMPERATURE. The temperature 0 keeps the highest logit alone, and the lowest id among equal ones.
+ * The same seed, logits and history give the same tokens on every machine.
+ *
+ * Names, order and formulas are those of llama.cpp (include/llama.h), which names the sources.
  */
 #ifndef LLM_SAMPLER_H
 #define LLM_SAMPLER_H
@@ -21,6 +24,32 @@ typedef struct llm_row {
     int32_t n;             /* n_vocab where tokens is NULL */
 } llm_row;
 
+/* The steps: LLM_SAMPLER_STEP(ID, "name"), in their usual order. */
+#define LLM_SAMPLER_STEP_LIST(X)                                                                   \
+    X(PENALTIES, "penalties")     /* repeat_penalty, frequency_penalty, presence_penalty */        \
+    X(DRY, "dry")                 /* dry_*: tokens that would repeat a sequence again */           \
+    X(TOP_N_SIGMA, "top_n_sigma") /* logits within n standard deviations of the highest */         \
+    X(TOP_K, "top_k")             /* the k highest */                                              \
+    X(TYPICAL_P, "typ_p")         /* those whose surprise is closest to the mean (Meister 2022) */ \
+    X(TOP_P, "top_p")             /* the fewest that reach a probability */                        \
+    X(MIN_P, "min_p")             /* those with a share of the highest probability */              \
+    X(XTC, "xtc")                 /* at random, without the most likely ones */                    \
+    X(TEMPERATURE, "temperature") /* temp, or by entropy where dynatemp_range is set */
+
+typedef enum llm_sampler_step {
+#define LLM_SAMPLER_ENUM(ID, name) LLM_SAMPLER_##ID,
+    LLM_SAMPLER_STEP_LIST(LLM_SAMPLER_ENUM)
+#undef LLM_SAMPLER_ENUM
+        LLM_SAMPLER_STEP_COUNT
+} llm_sampler_step;
+
+enum { LLM_SAMPLER_ORDER_MAX = 16 };
+
+typedef struct llm_logit_bias {
+    int32_t token;
+    float bias; /* added to the logit; -inf = the token is never picked */
+} llm_logit_bias;
+
 typedef struct llm_sampler_params {
     size_t struct_size;
     float temp;            /* 0 = greedy */
@@ -30,7 +59,40 @@ typedef struct llm_sampler_params {
     float repeat_penalty;  /* 0 or 1 = off */
     int32_t repeat_last_n; /* tokens of history that are penalised; 0 = off, -1 = all */
     uint64_t seed;
+
+    /* All below: 0 = off or the usual value. */
+    float frequency_penalty; /* subtracted for each time that a token is in the history */
+    float presence_penalty;  /* subtracted where a token is in the history */
+    float typical_p;         /* >= 1 = off */
+    float top_n_sigma;       /* <= 0 = off */
+    float xtc_probability;   /* 0 .. 1: how often XTC acts */
+    float xtc_threshold;     /* tokens from this probability on, but the least likely of them, are
+                              * left out; above 0.5 = off */
+    float dynatemp_range;    /* the temperature is temp -+ this, higher where the entropy is */
+    float dynatemp_exponent; /* of the entropy as a share of the highest; 0 = 1 */
+    float dry_multiplier;    /* DRY subtracts multiplier * base^(length - allowed_length), where the
+                              * token makes a sequence of `length` tokens of the history longer */
+    float dry_base;          /* 0 = 1.75 */
+    int32_t dry_allowed_length;  /* 0 = 2; -1 = 0 */
+    int32_t dry_last_n;          /* tokens of history that DRY reads; 0 = all */
+    const int32_t *dry_breakers; /* [n_dry_breakers] a sequence does not go over these tokens */
+    int32_t n_dry_breakers;
+    int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after the temperature, instead of all
+                       * other steps */
+    float mirostat_tau;               /* the surprise to reach, in bits; 0 = 5 */
+    float mirostat_eta;               /* the learning rate; 0 = 0.1 */
+    const llm_logit_bias *logit_bias; /* [n_logit_bias] */
+    int32_t n_logit_bias;
+    /* The steps, in order; one that is not listed is left out. n_order 0 = all in the usual order,
+     * -1 = none. */
+    uint8_t order[LLM_SAMPLER_ORDER_MAX]; /* llm_sampler_step */
+    int32_t n_order;
 } llm_sampler_params;
+
+/* The step of that name, or -1; '-' counts as '_'. [any-thread] */
+int llm_sampler_step_find(const char *name, size_t len);
+/* The name of a step. [any-thread] */
+const char *llm_sampler_step_name(llm_sampler_step step);
 
 /* The row without the n_barred tokens, which get -inf: written to logits_out [row->n], which the
  * result refers to. Candidates keep their places; with n_barred more of them than a sampler needs,
@@ -38,14 +100,15 @@ typedef struct llm_sampler_params {
 llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_barred,
                         float *logits_out);
 
-/* The row with only the tokens whose bit in `mask` is set: bit t % 64 of word t / 64. The others get
- * -inf: written to logits_out [row->n], which the result refers to and which may be the row's own
- * logits. The mask may bar any number of
- * tokens; so give it whole rows, not candidates. [any-thread] */
+/* The row with only the tokens whose bit in `mask` is set: bit t % 64 of word t / 64. The others
+ * get -inf: written to logits_out [row->n], which the result refers to and which may be the row's
+ * own logits. The mask may bar any number of tokens; so give it whole rows, not candidates.
+ * [any-thread] */
 llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out);
 
 /* Allocates all memory for n_vocab tokens and a history of at most n_history tokens (the value of
- * repeat_last_n = -1). Messages about bad parameters name the key and its range. [any-thread] */
+ * repeat_last_n = -1). Copies the arrays that params has. Messages about bad parameters name the
+ * key and its range. [any-thread] */
 tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
@@ -64,8 +127,8 @@ void llm_sampler_accept(llm_sampler *sampler, int32_t token);
  * row gives. One thread at a time for a sampler. */
 tdm_status llm_sampler_pick(llm_sampler *sampler, const llm_row *row, int32_t *token_out,
                             tdm_error *err);
-/* How many candidates the sampler needs; 0 = the whole row: it has penalties, or no top-k.
- * [any-thread] */
+/* How many candidates the sampler needs; 0 = the whole row: a step before TOP_K reads or changes
+ * it, or there is no TOP_K. [any-thread] */
 int32_t llm_sampler_candidates(const llm_sampler *sampler);
 
 #endif

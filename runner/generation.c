@@ -13,9 +13,10 @@
 typedef struct sequence {
     llm_sampler *sampler;
     llm_detok *detok;
-    int32_t next;     /* the token sampled last */
-    int32_t n_picked; /* so far */
-    int32_t row;      /* of the logits of its last token; -1 = none */
+    grammar_state *place; /* in the grammar; NULL = none */
+    int32_t next;         /* the token sampled last */
+    int32_t n_picked;     /* so far */
+    int32_t row;          /* of the logits of its last token; -1 = none */
     runner_stop stop;
 } sequence;
 
@@ -29,7 +30,8 @@ typedef struct generation {
     sequence *seqs;  /* [n_seq] */
     int32_t *ends;   /* [n_end] tokens that end generation */
     int32_t n_end;
-    float *logits;       /* [n_vocab] a row without those tokens; NULL unless ignores_end */
+    float *logits;       /* [n_vocab] a row without barred tokens; NULL where none are */
+    uint64_t *mask;      /* of tokens that the grammar allows; NULL = no grammar */
     int32_t *tokens;     /* [n_batch] the batch */
     int32_t *owners;     /* [n_batch] */
     bool *wanted;        /* [n_batch] */
@@ -63,9 +65,12 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     g->tokens = calloc(n_batch, sizeof *g->tokens);
     g->owners = calloc(n_batch, sizeof *g->owners);
     g->wanted = calloc(n_batch, sizeof *g->wanted);
-    if (p->ignores_end) g->logits = malloc((size_t)g->n_vocab * sizeof *g->logits);
+    if (p->ignores_end || p->grammar != NULL)
+        g->logits = malloc((size_t)g->n_vocab * sizeof *g->logits);
+    if (p->grammar != NULL) g->mask = malloc(((size_t)g->n_vocab + 63) / 64 * sizeof *g->mask);
     if (g->seqs == NULL || g->tokens == NULL || g->owners == NULL || g->wanted == NULL ||
-        (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)))
+        (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)) ||
+        (p->grammar != NULL && (g->logits == NULL || g->mask == NULL)))
         return no_memory(err);
     int32_t n_ctx = llm_context_n_ctx(g->session->ctx);
     /* After a shift no pages are shared, so each sequence may have only its part of them. */
@@ -76,13 +81,17 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
         llm_sampler_params sampler = p->sampler;
         sampler.seed += (uint64_t)s;
         status = llm_sampler_create(&sampler, g->n_vocab, n_ctx, &g->seqs[s].sampler, err);
+        if (status == TDM_OK && p->grammar != NULL)
+            status = grammar_state_create(p->grammar, &g->seqs[s].place, err);
         if (status == TDM_OK) status = llm_detok_create(g->vocab, flags, &g->seqs[s].detok, err);
         for (int32_t i = 0; i < p->n_prompt && status == TDM_OK; i++)
             llm_sampler_accept(g->seqs[s].sampler, p->prompt[i]);
         g->seqs[s].row = -1;
     }
+    /* A grammar may bar any number of tokens: whole rows. */
     if (status == TDM_OK)
-        status = runner_session_candidates(g->session, g->seqs[0].sampler, g->n_end, err);
+        status = runner_session_candidates(g->session, g->seqs[0].sampler,
+                                           p->grammar != NULL ? g->n_vocab : g->n_end, err);
     if (status != TDM_OK) return status;
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
@@ -95,10 +104,12 @@ static void generation_end(generation *g) {
     for (int32_t s = 0; g->seqs != NULL && s < g->params->n_seq; s++) {
         llm_sampler_destroy(g->seqs[s].sampler);
         llm_detok_destroy(g->seqs[s].detok);
+        grammar_state_destroy(g->seqs[s].place);
     }
     free(g->seqs);
     free(g->ends);
     free(g->logits);
+    free(g->mask);
     free(g->tokens);
     free(g->owners);
     free(g->wanted);
@@ -124,7 +135,15 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
     if (g->params->ignores_end) row = llm_row_without(&row, g->ends, g->n_end, g->logits);
     llm_vocab_str text;
-    tdm_status status = llm_sampler_pick(seq->sampler, &row, &seq->next, err);
+    tdm_status status = TDM_OK;
+    if (seq->place != NULL) {
+        status = grammar_state_mask(seq->place, g->mask, err);
+        if (status != TDM_OK) return status;
+        row = llm_row_masked(&row, g->mask, g->logits);
+    }
+    status = llm_sampler_pick(seq->sampler, &row, &seq->next, err);
+    if (status == TDM_OK && seq->place != NULL)
+        status = grammar_state_accept(seq->place, seq->next, err);
     if (status != TDM_OK) return status;
     llm_sampler_accept(seq->sampler, seq->next);
     seq->n_picked++;
@@ -136,7 +155,9 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
         if (status == TDM_OK) status = text_give(g, s, text, err);
     }
     if (status != TDM_OK) return status;
-    if (is_end) return sequence_stop(g, s, RUNNER_STOP_END, err);
+    /* Where only an end may follow, no step is needed to find it. */
+    if (is_end || (seq->place != NULL && grammar_state_must_end(seq->place)))
+        return sequence_stop(g, s, RUNNER_STOP_END, err);
     if (g->params->n_predict >= 0 && seq->n_picked >= g->params->n_predict)
         return sequence_stop(g, s, RUNNER_STOP_LENGTH, err);
     return TDM_OK;

@@ -10,6 +10,7 @@
 #include "llm/sampler.h"
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/draft.h"
+#include "server/grammar/grammar.h"
 
 /* Why a sequence ended. */
 typedef enum runner_stop {
@@ -31,6 +32,7 @@ typedef struct runner_generation_params {
     int32_t n_batch;     /* tokens of the prompt decoded at a time, at least 1 */
     bool continues_text; /* the prompt holds text, which the generated one goes on from */
     llm_sampler_params sampler;
+    grammar *grammar;  /* that each sequence follows; NULL = none. ignores_end is false then */
     int32_t n_seq;     /* 1 .. LLM_MAX_SEQ; sequence i draws with seed + i */
     int32_t n_predict; /* tokens for each sequence; -1 = no limit */
     int32_t n_keep;    /* tokens that a context shift keeps; -1 = the whole prompt */

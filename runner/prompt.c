@@ -48,7 +48,7 @@ static tdm_status stream_read(FILE *stream, const char *name, char **text_out, s
     return status;
 }
 
-static tdm_status file_read(const char *path, char **text_out, size_t *len_out, tdm_error *err) {
+tdm_status runner_file_read(const char *path, char **text_out, size_t *len_out, tdm_error *err) {
     FILE *stream = fopen(path, "rb");
     if (stream == NULL &&
         runner_interrupt_came()) /* Ctrl-C while opening a pipe without a writer */
@@ -68,7 +68,7 @@ tdm_status runner_prompt_read(runner_app *app, char **text_out, size_t *len_out,
     bool is_escaped = runner_config_get_bool(app->config, "escape");
     tdm_status status = runner_config_check(app->config, err);
     if (status != TDM_OK) return status;
-    if (path[0] != '\0') return file_read(path, text_out, len_out, err);
+    if (path[0] != '\0') return runner_file_read(path, text_out, len_out, err);
     if (!is_given) {
         if (isatty(STDIN_FILENO) == 1)
             runner_terminal_print(app->terminal, RUNNER_MESSAGE_NOTE,

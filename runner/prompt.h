@@ -11,4 +11,7 @@
  * the file that cannot be read. TDM_CANCELLED after Ctrl-C while reading standard input. [setup] */
 tdm_status runner_prompt_read(runner_app *app, char **text_out, size_t *len_out, tdm_error *err);
 
+/* Reads a whole file, or what a pipe of that name gives, in the same way. [setup] */
+tdm_status runner_file_read(const char *path, char **text_out, size_t *len_out, tdm_error *err);
+
 #endif

@@ -22,6 +22,7 @@ typedef struct chat {
     runner_chat_prompt prompt;
     runner_chat_history history;
     runner_chat_held held;
+    runner_sampling sampling;
     runner_chat_answer_params params; /* but for the prompt */
     size_t first;                     /* messages before it are forgotten, but for the system's */
     char last;                        /* byte written last */
@@ -325,7 +326,7 @@ static void params_read(chat *c) {
         runner_config_get_origin(config, "context-shift").level == RUNNER_LEVEL_BUILT_IN;
     c->params = (runner_chat_answer_params){
         .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
-        .sampler = runner_sampling_read(config),
+        .sampler = c->sampling.params,
         .n_predict = (int32_t)runner_config_get_int(config, "predict"),
         .shifts_context = is_default || runner_config_get_bool(config, "context-shift"),
         .stop = c->prompt.stop,
@@ -341,6 +342,9 @@ static tdm_status chat_open(chat *c, tdm_error *err) {
     tdm_status status = runner_session_open(&c->session, c->app, NULL, err);
     if (status == TDM_OK)
         status = runner_chat_prompt_open(&c->prompt, c->app, c->session.model, err);
+    const llm_vocab *vocab = NULL;
+    if (status == TDM_OK) status = llm_model_vocab(c->session.model, &vocab, err);
+    if (status == TDM_OK) status = runner_sampling_read(c->app->config, vocab, &c->sampling, err);
     if (status == TDM_OK) params_read(c);
     if (status == TDM_OK) status = runner_config_check(c->app->config, err);
     if (status == TDM_OK && system[0] != '\0')
@@ -357,6 +361,7 @@ static tdm_status chat_main(runner_app *app, tdm_error *err) {
     tdm_status status = chat_open(&c, err);
     if (status == TDM_OK && runner_chat_is_typed()) note(&c, "/help lists what else can be typed");
     while (status == TDM_OK && !c.ends) status = turn(&c, err);
+    runner_sampling_free(&c.sampling);
     runner_chat_history_clear(&c.history);
     runner_chat_prompt_close(&c.prompt);
     free(c.held.tokens);
@@ -385,9 +390,8 @@ const runner_command runner_command_chat = {
     .name = "chat",
     .summary = "talk with a model, in the chat template that its file carries",
     .run = chat_main,
-    .keys = RUNNER_KEYS_COMPUTE
-    " ctx-size context-shift predict seed temp top-k top-p min-p repeat-penalty"
-    " repeat-last-n mlock jinja conversation warmup",
+    .keys = RUNNER_KEYS_COMPUTE " ctx-size context-shift predict" RUNNER_KEYS_SAMPLING
+                                " mlock jinja conversation warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

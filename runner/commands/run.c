@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/constraint.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/generation.h"
@@ -32,6 +33,8 @@ typedef struct run {
     int32_t n_token;
     bool has_bos;  /* tokens begin with the token that begins texts */
     bool has_text; /* tokens hold more than those that the model requires before any text */
+    runner_constraint constraint;
+    runner_sampling sampling;
     const char *cache_path; /* of --prompt-cache; "" = none */
     int32_t *held;          /* [n_ctx] with a prompt cache to write: the tokens that it will hold */
     pending_text *pending;  /* [n_seq]; of sequence 0 none */
@@ -125,6 +128,17 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
     }
     free(ids);
     return status;
+}
+
+/* Before the weights are read, so that a mistake in a grammar is found at once. */
+static tdm_status choice_open(run *r, tdm_error *err) {
+    const llm_vocab *vocab;
+    tdm_status status = llm_model_vocab(r->session.model, &vocab, err);
+    if (status != TDM_OK) return status;
+    status = runner_constraint_open(r->app, vocab, r->session.model->hparams.n_vocab,
+                                    &r->constraint, err);
+    return status == TDM_OK ? runner_sampling_read(r->app->config, vocab, &r->sampling, err)
+                            : status;
 }
 
 static tdm_status prompt_check(run *r, tdm_error *err) {
@@ -254,7 +268,8 @@ static runner_generation_params params_read(run *r) {
         .n_prompt = r->n_token,
         .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
         .continues_text = r->has_text,
-        .sampler = runner_sampling_read(config),
+        .sampler = r->sampling.params,
+        .grammar = r->constraint.grammar,
         .n_seq = r->n_seq,
         .n_predict = (int32_t)runner_config_get_int(config, "predict"),
         .n_keep = keep_find(r),
@@ -355,6 +370,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = draft_open(r, err);
     if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
     if (status == TDM_OK) status = prompt_tokenize(r, err);
+    if (status == TDM_OK) status = choice_open(r, err);
     if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(&r->session, err);
@@ -387,6 +403,8 @@ static tdm_status run_command(runner_app *app, tdm_error *err) {
     status =
         r.pending != NULL ? run_all(&r, err) : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
     runner_session_close(&r.draft); /* before the session whose devices it works on */
+    runner_sampling_free(&r.sampling);
+    runner_constraint_close(&r.constraint); /* it refers to the model's vocabulary */
     runner_session_close(&r.session);
     for (int32_t s = 0; r.pending != NULL && s < r.n_seq; s++) free(r.pending[s].text);
     free(r.pending);
@@ -403,8 +421,9 @@ const runner_command runner_command_run = {
     .keys = RUNNER_KEYS_COMPUTE
     " model-draft draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
-    " display-prompt predict ignore-eos special seed temp top-k top-p min-p"
-    " repeat-penalty repeat-last-n mlock jinja prompt-cache-all conversation"
+    " display-prompt predict ignore-eos special" RUNNER_KEYS_SAMPLING
+    " grammar grammar-file json-schema json-schema-file mlock jinja prompt-cache-all"
+    " conversation"
     " warmup profile",
     .opens_devices = true,
 };

@@ -61,6 +61,35 @@ done
 cmp -s "$work/s7" "$work/s8" && fail "another seed gives the same text"
 grep -q "t/s" "$work/err" && ok || fail "no timings: $(cat "$work/err")"
 
+# --- Text that follows a grammar, in every sequence, and what is wrong with a grammar
+greedy -p "Once upon a time" -n 40 --no-display-prompt -np 2 --grammar 'root ::= " the " ("cat" | "dog"){2} "."' \
+    >"$work/b"
+[ "$(grep -cE '^ the (cat|dog){2}\.$' "$work/b")" = 2 ] && ok || fail "grammar: $(cat "$work/b")"
+printf 'root ::= [0-9]{5} "\\n"\n' >"$work/five.gbnf"
+greedy -p "Once" --no-display-prompt --temp 2 --grammar-file "$work/five.gbnf" >"$work/b"
+grep -qxE '[0-9]{5}' "$work/b" && ok || fail "grammar-file: $(cat "$work/b")"
+expect 1 "grammar, line 1, column 10: the literal has no closing" run -m "$model" -p x --grammar 'root ::= "a'
+expect 1 "cannot be read" run -m "$model" -p x --grammar-file "$work/none.gbnf"
+expect 2 "exclude each other" run -m "$model" -p x --grammar 'root ::= "a"' -j '{}'
+expect 2 "leave out ignore-eos" run -m "$model" -p x --grammar 'root ::= "a"' --ignore-eos
+schema='{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 3, "maximum": 99}}, "required": ["name", "age"]}'
+if greedy -p "A child: " --no-display-prompt -n 200 -j "$schema" >"$work/b"; then
+    python3 -c 'import json, sys; v = json.load(sys.stdin); sys.exit(not (len(v["name"]) <= 12 and 3 <= v["age"] <= 99))' \
+        <"$work/b" && ok || fail "json-schema: $(cat "$work/b")"
+    expect 1 "'not' is not supported" run -m "$model" -p x -j '{"not": {}}'
+else
+    grep -q "built without jansson" "$work/err" && ok || fail "json-schema: $(cat "$work/err")"
+fi
+
+# --- Steps of sampling
+greedy -p "Once upon a time" -n 24 --samplers "top_k;temperature" >"$work/b"; same "$work/a" "$work/b" "--samplers"
+greedy -p "Once upon a time" -n 24 --mirostat 2 --dry-multiplier 0.8 >"$work/b"; same "$work/a" "$work/b" "mirostat at temperature 0"
+greedy -p "Once upon a time" -n 60 >"$work/b"
+greedy -p "Once upon a time" -n 60 --dry-multiplier 5 --dry-allowed-length 1 --presence-penalty 2 >"$work/c"
+cmp -s "$work/b" "$work/c" && fail "penalties change nothing" || ok
+expect 1 "'12' is not a token number" run -m "$model" -p x -l 12
+expect 1 "'topk' is no step" run -m "$model" -p x --samplers topk
+
 # --- A context that is full or shifted; prompts that do not fit
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
 grep -q "the context is full" "$work/err" && ok || fail "full: $(cat "$work/err")"

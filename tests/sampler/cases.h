@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cases.h: cases of sampling: logits, a history and steps. test_steps.c computes what is left with
+ * our sampler, peer_steps.c with llama.cpp's, which update.sh records in steps.txt.
+ */
+#ifndef TESTS_SAMPLER_CASES_H
+#define TESTS_SAMPLER_CASES_H
+
+#include <math.h>
+#include <stdint.h>
+
+enum { CASE_VOCAB = 200, CASE_HISTORY = 96, CASE_BREAKERS = 4 };
+
+/* The tokens ":", "\"", "*" and a line end of GPT-2's vocabulary, whose first 256 tokens are bytes;
+ * llama.cpp takes breakers as texts. */
+static const int32_t case_breakers[CASE_BREAKERS] = {25, 1, 9, 198};
+
+typedef struct sampler_case {
+    const char *name;
+    const char
+        *steps; /* in order, by the letters of --sampling-seq: e d s k y p m x t; M = mirostat
+                        * 2; b = logit bias */
+    float temp, top_p, min_p, typical_p, top_n_sigma, xtc_threshold;
+    int top_k;
+    float repeat, frequency, presence;
+    int last_n;
+    float dyna_range, dyna_exponent;
+    float dry_multiplier, dry_base;
+    int dry_allowed, dry_last_n;
+    float tau, eta;
+    float spread; /* of the logits; 0 = 3 */
+} sampler_case;
+
+static const sampler_case sampler_cases[] = {
+    {.name = "top-k", .steps = "k", .top_k = 7},
+    {.name = "top-p", .steps = "p", .top_p = 0.8f},
+    {.name = "min-p", .steps = "m", .min_p = 0.1f},
+    {.name = "typical-0.5", .steps = "y", .typical_p = 0.5f},
+    {.name = "typical-0.9-flat", .steps = "y", .typical_p = 0.9f, .spread = 0.5f},
+    {.name = "typical-0.2-steep", .steps = "y", .typical_p = 0.2f, .spread = 8},
+    {.name = "sigma-1", .steps = "s", .top_n_sigma = 1},
+    {.name = "sigma-0.3", .steps = "s", .top_n_sigma = 0.3f, .spread = 1},
+    {.name = "xtc-0.1", .steps = "x", .xtc_threshold = 0.1f, .spread = 6},
+    {.name = "xtc-0.02", .steps = "x", .xtc_threshold = 0.02f},
+    {.name = "xtc-none", .steps = "x", .xtc_threshold = 0.45f, .spread = 1},
+    {.name = "temp", .steps = "t", .temp = 0.6f},
+    {.name = "temp-0", .steps = "t", .temp = 0},
+    {.name = "dynatemp", .steps = "t", .temp = 1, .dyna_range = 0.8f, .dyna_exponent = 1},
+    {.name = "dynatemp-exponent",
+     .steps = "t",
+     .temp = 1.2f,
+     .dyna_range = 2,
+     .dyna_exponent = 2.5f},
+    {.name = "repeat", .steps = "e", .repeat = 1.3f, .last_n = 64},
+    {.name = "repeat-short", .steps = "e", .repeat = 1.7f, .last_n = 5},
+    {.name = "frequency", .steps = "e", .repeat = 1, .frequency = 0.4f, .last_n = 64},
+    {.name = "presence", .steps = "e", .repeat = 1, .presence = 1.1f, .last_n = 64},
+    {.name = "penalties",
+     .steps = "e",
+     .repeat = 1.1f,
+     .frequency = 0.2f,
+     .presence = -0.5f,
+     .last_n = 30},
+    {.name = "dry",
+     .steps = "d",
+     .dry_multiplier = 0.8f,
+     .dry_base = 1.75f,
+     .dry_allowed = 2,
+     .dry_last_n = 96},
+    {.name = "dry-1",
+     .steps = "d",
+     .dry_multiplier = 1.5f,
+     .dry_base = 1.2f,
+     .dry_allowed = 1,
+     .dry_last_n = 96},
+    {.name = "dry-short",
+     .steps = "d",
+     .dry_multiplier = 0.8f,
+     .dry_base = 1.75f,
+     .dry_allowed = 2,
+     .dry_last_n = 20},
+    {.name = "dry-long",
+     .steps = "d",
+     .dry_multiplier = 0.5f,
+     .dry_base = 1.5f,
+     .dry_allowed = 5,
+     .dry_last_n = 96},
+    {.name = "mirostat", .steps = "M", .temp = 1, .tau = 3, .eta = 0.1f},
+    {.name = "mirostat-temp", .steps = "M", .temp = 1.5f, .tau = 2.5f, .eta = 0.1f, .spread = 6},
+    {.name = "bias", .steps = "b"},
+    {.name = "usual",
+     .steps = "edskypmxt",
+     .temp = 0.8f,
+     .top_p = 0.95f,
+     .min_p = 0.05f,
+     .typical_p = 0.95f,
+     .top_n_sigma = 2,
+     .xtc_threshold = 0.2f,
+     .top_k = 40,
+     .repeat = 1.1f,
+     .frequency = 0.1f,
+     .last_n = 64,
+     .dry_multiplier = 0.8f,
+     .dry_base = 1.75f,
+     .dry_allowed = 2,
+     .dry_last_n = 96},
+    {.name = "other-order",
+     .steps = "tmkpey",
+     .temp = 1.4f,
+     .top_p = 0.9f,
+     .min_p = 0.02f,
+     .typical_p = 0.7f,
+     .top_k = 30,
+     .repeat = 1.2f,
+     .last_n = 64},
+    {.name = "hot-first", .steps = "tpm", .temp = 2, .top_p = 0.7f, .min_p = 0.2f},
+    {.name = "biased",
+     .steps = "bekpt",
+     .temp = 0.7f,
+     .top_k = 12,
+     .top_p = 0.9f,
+     .repeat = 1.2f,
+     .last_n = 64},
+};
+
+enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };
+
+/* Biases of the step b: token and bias. The last one bars the token. */
+enum { CASE_BIASES = 4 };
+static const struct {
+    int32_t token;
+    float bias;
+} case_biases[CASE_BIASES] = {{3, 2.5f}, {50, -1.25f}, {120, 6}, {121, -INFINITY}};
+
+/* Numerical Recipes' generator, by the number of the case. */
+static inline uint32_t case_random(uint32_t *state) {
+    return (*state = *state * 1664525u + 1013904223u) >> 8;
+}
+
+/* Sums of four numbers, so that the middle is more frequent than the ends. */
+static inline void case_logits(int index, float logits[CASE_VOCAB]) {
+    uint32_t state = 77u + (uint32_t)index;
+    const float spread = sampler_cases[index].spread > 0 ? sampler_cases[index].spread : 3;
+    for (int i = 0; i < CASE_VOCAB; i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) sum += (float)case_random(&state) * 0x1p-24f - 0.5f;
+        logits[i] = sum * spread;
+    }
+}
+
+/* A text that repeats itself, with a breaker now and then. */
+static inline void case_history(int index, int32_t history[CASE_HISTORY]) {
+    uint32_t state = 900u + (uint32_t)index;
+    for (int i = 0; i < CASE_HISTORY; i++) {
+        const uint32_t r = case_random(&state) % 100;
+        if (i > 12 && r < 85)
+            history[i] = history[i - 5 - (i / 24)];
+        else
+            history[i] = r < 3 ? case_breakers[r] : 40 + (int32_t)(case_random(&state) % 12);
+    }
+}
+
+#endif

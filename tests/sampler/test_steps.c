@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_steps.c: each step of sampling leaves the tokens and probabilities that llama.cpp's sampler
+ * leaves (steps.txt); picks follow them, and Mirostat, candidates and copies do what they say.
+ *
+ *   test_steps steps.txt
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "llm/sampler_internal.h"
+#include "tests/sampler/cases.h"
+
+static const char *steps_path;
+
+static llm_sampler *case_make(int index) {
+    const sampler_case *c = &sampler_cases[index];
+    static const char letters[] = "edskypmxt"; /* of llm_sampler_step, in order */
+    static llm_logit_bias biases[CASE_BIASES];
+    llm_sampler_params p = {
+        .struct_size = sizeof p,
+        .temp = c->temp,
+        .top_k = c->top_k,
+        .top_p = c->top_p,
+        .min_p = c->min_p,
+        .repeat_penalty = c->repeat,
+        .repeat_last_n = c->last_n,
+        .seed = 5,
+        .frequency_penalty = c->frequency,
+        .presence_penalty = c->presence,
+        .typical_p = c->typical_p,
+        .top_n_sigma = c->top_n_sigma,
+        .xtc_probability = strchr(c->steps, 'x') != NULL,
+        .xtc_threshold = c->xtc_threshold,
+        .dynatemp_range = c->dyna_range,
+        .dynatemp_exponent = c->dyna_exponent,
+        .dry_multiplier = c->dry_multiplier,
+        .dry_base = c->dry_base,
+        .dry_allowed_length = c->dry_allowed,
+        .dry_last_n = c->dry_last_n,
+        .dry_breakers = case_breakers,
+        .n_dry_breakers = CASE_BREAKERS,
+        .mirostat = c->steps[0] == 'M' ? 2 : 0,
+        .mirostat_tau = c->tau,
+        .mirostat_eta = c->eta,
+        .logit_bias = biases,
+    };
+    for (int i = 0; i < CASE_BIASES; i++)
+        biases[i] = (llm_logit_bias){case_biases[i].token, case_biases[i].bias};
+    for (const char *s = c->steps; *s != '\0'; s++) {
+        const char *letter = strchr(letters, *s);
+        if (*s == 'b') p.n_logit_bias = CASE_BIASES;
+        if (letter != NULL) p.order[p.n_order++] = (uint8_t)(letter - letters);
+    }
+    if (p.n_order == 0) p.n_order = -1;
+    llm_sampler *s = NULL;
+    tdm_error err = {0};
+    if (llm_sampler_create(&p, CASE_VOCAB, 1024, &s, &err) != TDM_OK) fail_msg("%s", err.message);
+    int32_t history[CASE_HISTORY];
+    case_history(index, history);
+    for (int i = 0; i < CASE_HISTORY; i++) llm_sampler_accept(s, history[i]);
+    return s;
+}
+
+/* The probabilities by token; 0 = not left. */
+static void case_remaining(llm_sampler *s, int index, double probability[CASE_VOCAB]) {
+    float logits[CASE_VOCAB];
+    candidate *left;
+    int32_t n;
+    double sum;
+    tdm_error err = {0};
+    case_logits(index, logits);
+    const llm_row row = {logits, NULL, CASE_VOCAB};
+    if (llm_sampler_left(s, &row, &left, &n, &sum, &err) != TDM_OK) fail_msg("%s", err.message);
+    for (int i = 0; i < CASE_VOCAB; i++) probability[i] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        assert_true(left[i].weight > 0 && probability[left[i].token] == 0);
+        probability[left[i].token] = left[i].weight / sum;
+    }
+}
+
+static void equal_to_llama_cpp(void **state) {
+    (void)state;
+    FILE *file = fopen(steps_path, "r");
+    char *line = NULL;
+    size_t capacity = 0;
+    assert_non_null(file);
+    for (int i = 0; i < CASE_COUNT; i++) {
+        double mine[CASE_VOCAB], theirs[CASE_VOCAB] = {0};
+        int n_left = 0;
+        assert_true(getline(&line, &capacity, file) > 0);
+        char *word = strtok(line, " \n");
+        assert_string_equal(word, sampler_cases[i].name);
+        while ((word = strtok(NULL, " \n")) != NULL) {
+            char *end;
+            const long token = strtol(word, &end, 10);
+            assert_true(token >= 0 && token < CASE_VOCAB && *end == ':');
+            theirs[token] = strtod(end + 1, NULL);
+            n_left++;
+        }
+        assert_true(n_left > 0);
+        llm_sampler *s = case_make(i);
+        case_remaining(s, i, mine);
+        for (int t = 0; t < CASE_VOCAB; t++)
+            if ((mine[t] > 1e-30) != (theirs[t] > 1e-30) ||
+                fabs(mine[t] - theirs[t]) > 2e-5 * theirs[t] + 1e-12)
+                fail_msg("%s, token %d: probability %g, llama.cpp %g", sampler_cases[i].name, t,
+                         mine[t], theirs[t]);
+        llm_sampler_destroy(s);
+    }
+    free(line);
+    fclose(file);
+}
+
+/* Picks are drawn by the probabilities that are left. */
+static void picks_follow(void **state) {
+    (void)state;
+    for (int i = 0; i < CASE_COUNT; i++) {
+        enum { DRAWS = 3000 };
+        if (sampler_cases[i].steps[0] == 'M' || strpbrk(sampler_cases[i].steps, "ed") != NULL)
+            continue; /* these change with the history */
+        llm_sampler *s = case_make(i);
+        double probability[CASE_VOCAB];
+        float logits[CASE_VOCAB];
+        int count[CASE_VOCAB] = {0};
+        tdm_error err = {0};
+        case_logits(i, logits);
+        const llm_row row = {logits, NULL, CASE_VOCAB};
+        case_remaining(s, i, probability);
+        for (int d = 0; d < DRAWS; d++) {
+            int32_t token, again;
+            assert_int_equal(llm_sampler_pick(s, &row, &token, &err), TDM_OK);
+            assert_int_equal(llm_sampler_pick(s, &row, &again, &err), TDM_OK);
+            assert_int_equal(token, again);
+            count[token]++;
+            llm_sampler_accept(s, token);
+        }
+        for (int t = 0; t < CASE_VOCAB; t++) {
+            const double expected = probability[t] * DRAWS;
+            if (fabs(count[t] - expected) > 5 * sqrt(expected) + 2)
+                fail_msg("%s, token %d: %d draws, expected %g", sampler_cases[i].name, t, count[t],
+                         expected);
+        }
+        llm_sampler_destroy(s);
+    }
+}
+
+/* XTC acts as often as its probability says. */
+static void xtc_acts_at_times(void **state) {
+    (void)state;
+    llm_sampler_params p = {
+        .struct_size = sizeof p, .temp = 1, .xtc_probability = 0.3f, .xtc_threshold = 0.2f};
+    const float logits[4] = {3, 2.9f, 0, -1};
+    const llm_row row = {logits, NULL, 4};
+    llm_sampler *s;
+    tdm_error err = {0};
+    candidate *left;
+    double sum;
+    int n_acted = 0;
+    assert_int_equal(llm_sampler_create(&p, 4, 10, &s, &err), TDM_OK);
+    for (int d = 0; d < 2000; d++) {
+        int32_t n;
+        assert_int_equal(llm_sampler_left(s, &row, &left, &n, &sum, &err), TDM_OK);
+        assert_true(n == 4 || (n == 3 && left[0].token == 1));
+        n_acted += n == 3;
+        llm_sampler_accept(s, 0);
+    }
+    assert_in_range(n_acted, 500, 700);
+    llm_sampler_destroy(s);
+}
+
+/* mu moves by the surprise of what was picked, once it is accepted. The mean surprise becomes tau.
+ * */
+static void mirostat_reaches_tau(void **state) {
+    (void)state;
+    llm_sampler_params p = {
+        .struct_size = sizeof p, .temp = 1, .mirostat = 2, .mirostat_tau = 3, .mirostat_eta = 0.1f};
+    float logits[CASE_VOCAB];
+    llm_sampler *s;
+    tdm_error err = {0};
+    case_logits(0, logits);
+    const llm_row row = {logits, NULL, CASE_VOCAB};
+    assert_int_equal(llm_sampler_create(&p, CASE_VOCAB, 10, &s, &err), TDM_OK);
+    assert_int_equal(llm_sampler_candidates(s), 0);
+    double mean = 0;
+    for (int d = 0; d < 3000; d++) {
+        candidate *left;
+        double sum;
+        int32_t token, n;
+        assert_int_equal(llm_sampler_pick(s, &row, &token, &err), TDM_OK);
+        assert_int_equal(llm_sampler_left(s, &row, &left, &n, &sum, &err), TDM_OK);
+        for (int32_t i = 0; i < n; i++)
+            if (left[i].token == token && d >= 1000) mean += -log2(left[i].weight / sum) / 2000;
+        llm_sampler_accept(s, token);
+    }
+    if (fabs(mean - 3) > 0.1) fail_msg("mean surprise %g, not 3", mean);
+    llm_sampler_destroy(s);
+}
+
+/* The best k tokens give what the whole row gives, where the sampler asks for them only. */
+static void candidates_suffice(void **state) {
+    (void)state;
+    int n_asked = 0;
+    for (int i = 0; i < CASE_COUNT; i++) {
+        llm_sampler *s = case_make(i);
+        const int32_t k = llm_sampler_candidates(s);
+        float logits[CASE_VOCAB], values[CASE_VOCAB];
+        int32_t tokens[CASE_VOCAB];
+        tdm_error err = {0};
+        case_logits(i, logits);
+        for (int t = 0; t < CASE_VOCAB; t++) {
+            int at = t;
+            for (; at > 0 && values[at - 1] < logits[t]; at--) {
+                values[at] = values[at - 1];
+                tokens[at] = tokens[at - 1];
+            }
+            values[at] = logits[t];
+            tokens[at] = t;
+        }
+        const llm_row whole = {logits, NULL, CASE_VOCAB}, best = {values, tokens, k};
+        for (int d = 0; d < 50 && k > 0; d++) {
+            int32_t a, b;
+            assert_int_equal(llm_sampler_pick(s, &whole, &a, &err), TDM_OK);
+            assert_int_equal(llm_sampler_pick(s, &best, &b, &err), TDM_OK);
+            assert_int_equal(a, b);
+            llm_sampler_accept(s, a);
+        }
+        n_asked += k > 0;
+        if (strpbrk(sampler_cases[i].steps, "bed") != NULL && sampler_cases[i].steps[0] != 't')
+            assert_int_equal(k, 0);
+        llm_sampler_destroy(s);
+    }
+    assert_true(n_asked >= 3);
+}
+
+static void copies_are_equal(void **state) {
+    (void)state;
+    for (int i = 0; i < CASE_COUNT; i++) {
+        llm_sampler *a = case_make(i), *b = case_make(i);
+        float logits[CASE_VOCAB];
+        tdm_error err = {0};
+        case_logits(i, logits);
+        const llm_row row = {logits, NULL, CASE_VOCAB};
+        for (int d = 0; d < 20; d++) {
+            int32_t token, other;
+            assert_int_equal(llm_sampler_pick(a, &row, &token, &err), TDM_OK);
+            llm_sampler_copy(b, a);
+            assert_int_equal(llm_sampler_pick(b, &row, &other, &err), TDM_OK);
+            assert_int_equal(token, other);
+            llm_sampler_accept(a, token);
+        }
+        llm_sampler_destroy(a);
+        llm_sampler_destroy(b);
+    }
+}
+
+static void mistakes_are_refused(void **state) {
+    (void)state;
+    const llm_logit_bias nan_bias = {1, NAN}, bars[2] = {{0, -INFINITY}, {1, -INFINITY}};
+    const struct {
+        llm_sampler_params params;
+        const char *message;
+    } cases[] = {
+        {{.typical_p = -1}, "typical-p = -1"},
+        {{.xtc_probability = 2}, "xtc-probability = 2: must be 0 to 1"},
+        {{.dry_base = NAN}, "dry-base"},
+        {{.dynatemp_range = -1}, "dynatemp-range"},
+        {{.mirostat = 1}, "mirostat = 1: must be 0 (off) or 2"},
+        {{.order = {200}, .n_order = 1}, "there is no step 200"},
+        {{.n_order = 17}, "out of range"},
+        {{.logit_bias = &nan_bias, .n_logit_bias = 1}, "logit-bias of token 1 is no number"},
+    };
+    llm_sampler *s;
+    tdm_error err = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(llm_sampler_create(&cases[i].params, 4, 10, &s, &err),
+                         TDM_INVALID_ARGUMENT);
+        if (strstr(err.message, cases[i].message) == NULL)
+            fail_msg("%s: %s", cases[i].message, err.message);
+    }
+    const llm_sampler_params bar = {.logit_bias = bars, .n_logit_bias = 2};
+    const float logits[2] = {1, 2};
+    const llm_row row = {logits, NULL, 2};
+    int32_t token;
+    assert_int_equal(llm_sampler_create(&bar, 2, 10, &s, &err), TDM_OK);
+    assert_int_equal(llm_sampler_pick(s, &row, &token, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "logit-bias leaves no token"));
+    llm_sampler_destroy(s);
+    assert_int_equal(llm_sampler_step_find("typ_p", 5), LLM_SAMPLER_TYPICAL_P);
+    assert_int_equal(llm_sampler_step_find("top-k", 5), LLM_SAMPLER_TOP_K);
+    assert_int_equal(llm_sampler_step_find("top", 3), -1);
+    assert_int_equal(llm_sampler_step_find("xtcx", 4), -1);
+    assert_string_equal(llm_sampler_step_name(LLM_SAMPLER_XTC), "xtc");
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    steps_path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_to_llama_cpp),   cmocka_unit_test(picks_follow),
+        cmocka_unit_test(xtc_acts_at_times),    cmocka_unit_test(mirostat_reaches_tau),
+        cmocka_unit_test(candidates_suffice),   cmocka_unit_test(copies_are_equal),
+        cmocka_unit_test(mistakes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
