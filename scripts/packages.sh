@@ -3,7 +3,7 @@
 # Sourced by run.sh, test.sh and .ci/run: the Debian packages that are needed, and the installation
 # of those that are missing.
 
-packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libjansson-dev libvulkan-dev glslc"
+packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libjansson-dev libwebsockets-dev libssl-dev libvulkan-dev glslc"
 packages_gpu="mesa-vulkan-drivers"
 packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-validationlayers"
 # The emulated driver of CUDA and HIP runs kernels that are C++.

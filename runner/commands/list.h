@@ -5,6 +5,9 @@
  */
 RUNNER_COMMAND(run)
 RUNNER_COMMAND(chat)
+#ifdef RUNNER_HAS_SERVE /* where libwebsockets and jansson are found */
+RUNNER_COMMAND(serve)
+#endif
 RUNNER_COMMAND(plan)
 RUNNER_COMMAND(embed)
 RUNNER_COMMAND(logits)

@@ -166,6 +166,9 @@ page = pages[0]
 _, printed, _ = run("--help")
 commands = re.findall(r"^  ([a-z-]+)", printed.split("Commands\n")[1].split("\n\n")[0], re.M)
 rows = re.findall(r"^\| `tandem ([a-z-]+)`", text_of[page], re.M)
+if "serve" not in commands:  # a build without libwebsockets or jansson
+    print("SKIPPED: tandem serve: not in this build")
+    rows.remove("serve")
 if sorted(commands) != sorted(rows):
     fail(page, f"commands {sorted(set(commands) ^ set(rows))}")
 _, printed, _ = run("quantize", "--help")

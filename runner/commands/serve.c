@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * serve.c: `tandem serve`: makes engine, API and HTTP server of the configuration, and runs the
+ * HTTP loop on the main thread until a signal comes. What requests are is in server/.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/arch/arch.h"
+#include "runner/chat/chat_prompt.h"
+#include "runner/interrupt.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
+#include "runner/sampling.h"
+#include "server/api/api.h"
+#include "server/grammar/grammar.h"
+
+#define N_TEXT_MAX     64 /* keys, origins, hosts */
+#define KEY_FILE_MAX   65536
+#define N_RUNNING      16 /* without `parallel` */
+#define N_HELD         32
+#define HEAD_TIMEOUT_S 10
+#define IDLE_TIMEOUT_S 60
+
+typedef struct serve {
+    runner_app *app;
+    runner_session session;
+    runner_chat_prompt prompt;
+    runner_sampling sampling;
+    server_model model;
+    server_api *api;
+    server_http *http;
+    char *name, *tpl_text;
+    char *key_file; /* its bytes; keys point into it */
+    const char *keys[N_TEXT_MAX], *origins[N_TEXT_MAX], *hosts[N_TEXT_MAX];
+    int32_t n_key, n_origin, n_host;
+    bool is_draining;
+    uint64_t drain_end;
+} serve;
+
+/* ---- Configuration ---- */
+
+static int32_t texts_read(serve *s, const char *key, const char **texts) {
+    const size_t n = runner_config_get_count(s->app->config, key);
+    int32_t n_text = 0;
+    for (size_t i = 0; i < n && n_text < N_TEXT_MAX; i++) {
+        const char *text = runner_config_get_string_at(s->app->config, key, i);
+        if (text[0] != '\0') texts[n_text++] = text;
+    }
+    return n_text;
+}
+
+/* A key on each line; empty lines and those that begin with # are left out. */
+static tdm_status keys_read(serve *s, tdm_error *err) {
+    const char *path = runner_config_get_string(s->app->config, "api-key-file");
+    if (path[0] == '\0') return TDM_OK;
+    errno = 0;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(errno));
+    s->key_file = calloc(1, KEY_FILE_MAX + 1);
+    const size_t len = s->key_file != NULL ? fread(s->key_file, 1, KEY_FILE_MAX, file) : 0;
+    const bool is_bad = s->key_file == NULL || ferror(file) != 0 || len == KEY_FILE_MAX;
+    fclose(file);
+    if (is_bad) return tdm_fail(err, TDM_IO, "%s: cannot be read, or is too long", path);
+    char *rest = NULL;
+    for (char *line = strtok_r(s->key_file, "\r\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\r\n", &rest)) {
+        if (line[0] == '#' || line[0] == '\0') continue;
+        if (s->n_key == N_TEXT_MAX)
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "%s: more than %d keys", path, N_TEXT_MAX);
+        s->keys[s->n_key++] = line;
+    }
+    return s->n_key > 0 ? TDM_OK : tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: has no key", path);
+}
+
+static bool is_loopback(const char *host) {
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
+static tdm_status access_read(serve *s, tdm_error *err) {
+    runner_config *config = s->app->config;
+    const char *host = runner_config_get_string(config, "host");
+    const bool has_cert = runner_config_get_string(config, "ssl-cert-file")[0] != '\0';
+    const bool has_ssl_key = runner_config_get_string(config, "ssl-key-file")[0] != '\0';
+    tdm_status status = keys_read(s, err);
+    s->n_origin = texts_read(s, "allow-origin", s->origins);
+    s->n_host = texts_read(s, "allow-host", s->hosts);
+    if (status == TDM_OK) status = runner_config_check(config, err);
+    if (status != TDM_OK) return status;
+    if (has_cert != has_ssl_key)
+        return runner_usage(s->app, err, "TLS takes both ssl-cert-file and ssl-key-file");
+    if (!is_loopback(host) && s->n_key == 0)
+        return runner_usage(s->app, err,
+                            "host = %s serves other machines: give keys with --api-key-file FILE, "
+                            "or serve this machine alone with --host 127.0.0.1",
+                            host);
+    return TDM_OK;
+}
+
+/* ---- The model ---- */
+
+/* A model without a template still completes texts. */
+static tdm_status template_read(serve *s, tdm_error *err) {
+    tdm_status status = runner_chat_prompt_open(&s->prompt, s->app, s->session.model, err);
+    if (status != TDM_NOT_FOUND || s->prompt.vocab == NULL) return status;
+    if (runner_config_get_string(s->app->config, "template")[0] != '\0') return status;
+    runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE,
+                          "the model has no chat template: only texts are completed; --template "
+                          "FILE gives one");
+    return TDM_OK;
+}
+
+/* The name of clients for the model: `alias`, or the file's name without ".gguf". */
+static char *name_make(serve *s) {
+    const char *alias = runner_config_get_string(s->app->config, "alias");
+    if (alias[0] != '\0') return strdup(alias);
+    const char *slash = strrchr(s->session.model->path, '/');
+    char *name = strdup(slash != NULL ? slash + 1 : s->session.model->path);
+    char *end = name != NULL ? strstr(name, ".gguf") : NULL;
+    if (end != NULL && end[5] == '\0') *end = '\0';
+    return name;
+}
+
+/* The source of the template, by which the form of calls is found. */
+static tdm_status template_text(serve *s, tdm_error *err) {
+    const char *path = runner_config_get_string(s->app->config, "template");
+    llm_gguf_str text = {NULL, 0};
+    tdm_status status = TDM_OK;
+    if (path[0] != '\0') {
+        FILE *file = fopen(path, "rb");
+        const size_t size = (size_t)1 << 20;
+        s->tpl_text = calloc(1, size);
+        if (file != NULL && s->tpl_text != NULL &&
+            fread(s->tpl_text, 1, size - 1, file) == 0) /* what was parsed before is not empty */
+            status = tdm_fail(err, TDM_IO, "%s: cannot be read", path);
+        if (file != NULL) fclose(file);
+    } else {
+        status = llm_gguf_get_str(s->session.model->gguf, "tokenizer.chat_template",
+                                  LLM_GGUF_OPTIONAL, &text, err);
+        s->tpl_text = strndup(text.len > 0 ? text.ptr : "", text.len);
+    }
+    if (status == TDM_OK && s->tpl_text == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
+    return status;
+}
+
+static const char *text_or_empty(const char *text) {
+    return text != NULL ? text : "";
+}
+
+static tdm_status model_make(serve *s, tdm_error *err) {
+    bool is_given = false;
+    s->name = name_make(s);
+    tdm_status status = s->name != NULL
+                            ? template_text(s, err)
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a name");
+    if (status != TDM_OK) return status;
+    s->model = (server_model){
+        .name = s->name,
+        .model = s->session.model,
+        .vocab = s->prompt.vocab,
+        .tpl = s->prompt.tpl,
+        .tpl_text = s->tpl_text,
+        .bos = text_or_empty(s->prompt.bos),
+        .eos = text_or_empty(s->prompt.eos),
+        .stop = text_or_empty(s->prompt.stop),
+        .stop_id = s->prompt.tpl != NULL ? s->prompt.stop_id : LLM_TOKEN_NONE,
+        .is_encoder = s->session.model->arch->is_encoder,
+        .device = s->session.info.description,
+    };
+    if (llm_pooling_read(s->session.model, &s->model.pooling, &is_given, NULL) != TDM_OK)
+        s->model.pooling = LLM_POOLING_LAST;
+    return grammar_vocab_create(s->model.vocab, s->session.model->hparams.n_vocab,
+                                &s->model.grammar_vocab, err);
+}
+
+static int32_t n_running(serve *s) {
+    const bool is_given =
+        runner_config_get_origin(s->app->config, "parallel").level != RUNNER_LEVEL_BUILT_IN;
+    return is_given ? (int32_t)runner_config_get_int(s->app->config, "parallel") : N_RUNNING;
+}
+
+static tdm_status engine_make(serve *s, const runner_context_wish *wish, tdm_error *err) {
+    runner_config *config = s->app->config;
+    runner_context_request request;
+    tdm_status status = runner_session_context(&s->session, wish, &request, err);
+    if (status != TDM_OK) return status;
+    const server_engine_params params = {
+        .struct_size = sizeof params,
+        .context = request.params,
+        .limits =
+            {
+                .struct_size = sizeof params.limits,
+                .n_running = n_running(s),
+                .n_queued = (int32_t)runner_config_get_int(config, "queue-size"),
+            },
+        .gives_embeddings = s->model.is_encoder || runner_config_get_bool(config, "embeddings"),
+        .embedding = request.params,
+    };
+    return server_engine_create(s->session.model, &params, &s->model.engine, err);
+}
+
+/* ---- Serving ---- */
+
+static void line_log(void *user, const char *line) {
+    serve *s = user;
+    runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "%s", line);
+}
+
+static uint64_t seconds_get(serve *s, const char *key) {
+    return (uint64_t)(runner_config_get_float(s->app->config, key) * 1e9);
+}
+
+/* The first signal lets requests finish for a while; the second one ends the process. */
+static bool tick(void *user) {
+    serve *s = user;
+    if (!runner_interrupt_came()) return true;
+    if (!s->is_draining) {
+        const uint64_t limit = seconds_get(s, "shutdown-timeout");
+        s->is_draining = true;
+        s->drain_end = server_clock() + limit + 1000000000u;
+        server_api_drain(s->api);
+        server_engine_drain(s->model.engine, limit);
+        runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE,
+                              "shutting down: %d requests may finish", server_api_n_active(s->api));
+    }
+    const bool is_busy = server_api_n_active(s->api) > 0 || !server_http_is_idle(s->http);
+    return is_busy && server_clock() < s->drain_end;
+}
+
+static void api_begin(void *user, server_exchange *x) {
+    server_api_begin(((serve *)user)->api, x);
+}
+
+static void api_request(void *user, server_exchange *x) {
+    server_api_request(((serve *)user)->api, x);
+}
+
+static void api_gone(void *user, server_exchange *x) {
+    server_api_gone(((serve *)user)->api, x);
+}
+
+static void api_drained(void *user, server_exchange *x) {
+    server_api_drained(((serve *)user)->api, x);
+}
+
+static tdm_status api_make(serve *s, tdm_error *err) {
+    runner_config *config = s->app->config;
+    const int64_t n_predict = runner_config_get_int(config, "predict");
+    const server_api_params params = {
+        .struct_size = sizeof params,
+        .model = &s->model,
+        .sampler = s->sampling.params,
+        .n_predict = n_predict > 0 ? (int32_t)n_predict : 0,
+        .keys = s->keys,
+        .n_key = s->n_key,
+        .origins = s->origins,
+        .n_origin = s->n_origin,
+        .hosts = s->hosts,
+        .n_host = s->n_host,
+        .checks_host = is_loopback(runner_config_get_string(config, "host")) || s->n_host > 0,
+        .has_metrics = runner_config_get_bool(config, "metrics"),
+        .has_slots = runner_config_get_bool(config, "slots"),
+        .has_page = runner_config_get_bool(config, "webui"),
+        .n_choice_max = n_running(s),
+        .total_limit = seconds_get(s, "request-timeout"),
+        .log = runner_config_is_verbose(config) ? line_log : NULL,
+        .log_user = s,
+    };
+    return server_api_create(&params, &s->api, err);
+}
+
+static const char *path_or_null(serve *s, const char *key) {
+    const char *path = runner_config_get_string(s->app->config, key);
+    return path[0] != '\0' ? path : NULL;
+}
+
+static tdm_status http_make(serve *s, tdm_error *err) {
+    runner_config *config = s->app->config;
+    const char *host = runner_config_get_string(config, "host");
+    const server_http_params params = {
+        .host = strcmp(host, "0.0.0.0") == 0     ? ""
+                : strcmp(host, "localhost") == 0 ? "127.0.0.1"
+                                                 : host,
+        .port = (int)runner_config_get_int(config, "port"),
+        .cert_path = path_or_null(s, "ssl-cert-file"),
+        .key_path = path_or_null(s, "ssl-key-file"),
+        .body_max = (size_t)runner_config_get_int(config, "body-max") << 20,
+        .n_connection_max = (int)runner_config_get_int(config, "connections"),
+        .head_timeout_s = HEAD_TIMEOUT_S,
+        .idle_timeout_s = IDLE_TIMEOUT_S,
+        .write_timeout_s = IDLE_TIMEOUT_S,
+        .ping_s = 15,
+        .begin = api_begin,
+        .request = api_request,
+        .gone = api_gone,
+        .drained = api_drained,
+        .tick = tick,
+        .user = s,
+    };
+    tdm_status status = server_http_create(&params, &s->http, err);
+    if (status != TDM_OK) return status;
+    server_api_set_http(s->api, s->http);
+    char address[128];
+    const bool is_v6 = strchr(host, ':') != NULL;
+    snprintf(address, sizeof address, "%s://%s%s%s:%d", params.cert_path != NULL ? "https" : "http",
+             is_v6 ? "[" : "", host, is_v6 ? "]" : "", server_http_port(s->http));
+    runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "model       %s", s->name);
+    /* on standard output, alone, so that a script can wait for it */
+    fprintf(s->app->out, "%s\n", address);
+    return runner_flush(s->app, err);
+}
+
+static tdm_status serve_open(serve *s, tdm_error *err) {
+    runner_context_wish wish = {0};
+    tdm_status status = access_read(s, err);
+    if (status == TDM_OK) status = runner_session_open(&s->session, s->app, NULL, err);
+    if (status == TDM_OK) status = template_read(s, err);
+    if (status == TDM_OK) status = runner_session_pick(&s->session, NULL, 0, err);
+    wish.n_seq = n_running(s) + N_HELD;
+    if (wish.n_seq > LLM_MAX_SEQ) wish.n_seq = LLM_MAX_SEQ;
+    wish.gives_embeddings = status == TDM_OK && s->session.model->arch->is_encoder;
+    if (status == TDM_OK) status = runner_fit(&s->session, &wish, err);
+    if (status == TDM_OK) status = runner_session_load(&s->session, err);
+    if (status == TDM_OK) status = model_make(s, err);
+    if (status == TDM_OK)
+        status = runner_sampling_read(s->app->config, s->model.vocab, &s->sampling, err);
+    if (status == TDM_OK) status = engine_make(s, &wish, err);
+    if (status == TDM_OK) status = api_make(s, err);
+    return status == TDM_OK ? http_make(s, err) : status;
+}
+
+static tdm_status serve_main(runner_app *app, tdm_error *err) {
+    serve s = {.app = app};
+    tdm_status status = serve_open(&s, err);
+    if (status == TDM_OK) server_http_run(s.http);
+    if (status == TDM_OK && !server_engine_wait_idle(s.model.engine, 0))
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "requests were cut off: they took longer than shutdown-timeout");
+    /* what calls another goes first: handlers call the engine, its events the API */
+    server_api_stop(s.api);
+    server_engine_destroy(s.model.engine);
+    server_api_settle(s.api);
+    server_http_destroy(s.http);
+    server_api_destroy(s.api);
+    grammar_vocab_destroy(s.model.grammar_vocab);
+    runner_sampling_free(&s.sampling);
+    runner_chat_prompt_close(&s.prompt);
+    free(s.name);
+    free(s.tpl_text);
+    free(s.key_file);
+    runner_session_close(&s.session);
+    return status;
+}
+
+static const runner_key own_keys[] = {
+    {.topic = "Only serve",
+     .name = "host",
+     .type = RUNNER_KEY_STRING,
+     .default_value = "127.0.0.1",
+     .value_name = "ADDRESS",
+     .help = "address to serve on; 0.0.0.0 = all of IPv4; other machines need an API key"},
+    {.topic = "Only serve",
+     .name = "port",
+     .type = RUNNER_KEY_INT,
+     .default_value = "8080",
+     .value_name = "N",
+     .max = 65535,
+     .help = "port to serve on; 0 = a free one, which is printed"},
+    {.topic = "Only serve",
+     .name = "alias",
+     .flag = "a",
+     .type = RUNNER_KEY_STRING,
+     .default_value = "",
+     .value_name = "NAME",
+     .help = "the model's name for clients; the default is the file's name"},
+    {.topic = "Only serve",
+     .name = "template",
+     .alias = "chat-template-file",
+     .type = RUNNER_KEY_PATH,
+     .default_value = "",
+     .value_name = "FILE",
+     .help = "chat template (Jinja) to use instead of the model's own"},
+    {.topic = "Only serve",
+     .name = "api-key-file",
+     .type = RUNNER_KEY_PATH,
+     .default_value = "",
+     .value_name = "FILE",
+     .help = "API keys, one on each line; requests without one of them are refused"},
+    {.topic = "Only serve",
+     .name = "ssl-cert-file",
+     .type = RUNNER_KEY_PATH,
+     .default_value = "",
+     .value_name = "FILE",
+     .help = "certificate (PEM) for TLS"},
+    {.topic = "Only serve",
+     .name = "ssl-key-file",
+     .type = RUNNER_KEY_PATH,
+     .default_value = "",
+     .value_name = "FILE",
+     .help = "private key (PEM) for TLS"},
+    {.topic = "Only serve",
+     .name = "allow-origin",
+     .type = RUNNER_KEY_NAMES,
+     .default_value = "",
+     .value_name = "ORIGIN,...",
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "pages of these origins may call the server (CORS): https://example.org; * = all"},
+    {.topic = "Only serve",
+     .name = "allow-host",
+     .type = RUNNER_KEY_NAMES,
+     .default_value = "",
+     .value_name = "NAME,...",
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "names besides localhost that a request's Host header may have"},
+    {.topic = "Only serve",
+     .name = "embeddings",
+     .alias = "embedding",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "no",
+     .help = "give embeddings, too, which takes a second context; encoders always do"},
+    {.topic = "Only serve",
+     .name = "queue-size",
+     .type = RUNNER_KEY_INT,
+     .default_value = "256",
+     .value_name = "N",
+     .min = 1,
+     .max = 65536,
+     .help = "requests that may wait; more are refused with status 429"},
+    {.topic = "Only serve",
+     .name = "request-timeout",
+     .type = RUNNER_KEY_FLOAT,
+     .default_value = "3600",
+     .value_name = "SECONDS",
+     .max = 604800,
+     .help = "how long a request may take; 0 = without limit"},
+    {.topic = "Only serve",
+     .name = "shutdown-timeout",
+     .type = RUNNER_KEY_FLOAT,
+     .default_value = "30",
+     .value_name = "SECONDS",
+     .max = 604800,
+     .help = "how long requests may go on after the signal that ends the server"},
+    {.topic = "Only serve",
+     .name = "connections",
+     .type = RUNNER_KEY_INT,
+     .default_value = "1024",
+     .value_name = "N",
+     .min = 1,
+     .max = 32768,
+     .help = "connections that may be open"},
+    {.topic = "Only serve",
+     .name = "body-max",
+     .type = RUNNER_KEY_INT,
+     .default_value = "8",
+     .value_name = "MIB",
+     .min = 1,
+     .max = 256,
+     .help = "largest body of a request, in MiB"},
+    {.topic = "Only serve",
+     .name = "metrics",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "yes",
+     .help = "serve /metrics for Prometheus"},
+    {.topic = "Only serve",
+     .name = "slots",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "yes",
+     .help = "serve /slots, the requests at work"},
+    {.topic = "Only serve",
+     .name = "webui",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "yes",
+     .help = "serve a page to chat with the model"},
+};
+
+const runner_command runner_command_serve = {
+    .name = "serve",
+    .summary = "serve a model over HTTP: the APIs of OpenAI, Anthropic, ollama and llama-server",
+    .run = serve_main,
+    .keys =
+        RUNNER_KEYS_COMPUTE " ctx-size parallel predict" RUNNER_KEYS_SAMPLING " mlock jinja warmup",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+};

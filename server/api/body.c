@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * body.c: see body.h.
+ */
+#include "server/api/body.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jansson recurses, so the depth is found before. */
+static bool is_too_deep(const char *text, size_t len) {
+    int depth = 0;
+    bool is_string = false;
+    for (size_t i = 0; i < len; i++) {
+        const char c = text[i];
+        if (is_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                is_string = false;
+        } else if (c == '"') {
+            is_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > API_JSON_DEPTH_MAX) return true;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        }
+    }
+    return false;
+}
+
+tdm_status api_body_parse(const char *text, size_t len, json_t **out, tdm_error *err) {
+    json_error_t reason;
+    *out = NULL;
+    if (is_too_deep(text, len))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "the JSON is nested more than %d deep",
+                        API_JSON_DEPTH_MAX);
+    *out = json_loadb(text, len, 0, &reason);
+    if (*out == NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not JSON: line %d, column %d: %s",
+                        reason.line, reason.column, reason.text);
+    if (json_is_object(*out)) return TDM_OK;
+    json_decref(*out);
+    *out = NULL;
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not a JSON object");
+}
+
+json_t *api_get(const json_t *object, const char *name) {
+    json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static tdm_status wrong(const char *name, const char *expected, tdm_error *err) {
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' must be %s", name, expected);
+}
+
+tdm_status api_get_bool(const json_t *object, const char *name, bool *value, tdm_error *err) {
+    const json_t *found = api_get(object, name);
+    if (found == NULL) return TDM_OK;
+    if (!json_is_boolean(found)) return wrong(name, "true or false", err);
+    *value = json_is_true(found);
+    return TDM_OK;
+}
+
+tdm_status api_get_int(const json_t *object, const char *name, int64_t least, int64_t most,
+                       int64_t *value, tdm_error *err) {
+    const json_t *found = api_get(object, name);
+    if (found == NULL) return TDM_OK;
+    int64_t number = 0;
+    if (json_is_integer(found))
+        number = json_integer_value(found);
+    else if (json_is_real(found) && fabs(json_real_value(found)) < 9e15 &&
+             floor(json_real_value(found)) == json_real_value(found))
+        number = (int64_t)json_real_value(found);
+    else
+        return wrong(name, "a whole number", err);
+    if (number < least || number > most)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is %lld, expected %lld to %lld", name,
+                        (long long)number, (long long)least, (long long)most);
+    *value = number;
+    return TDM_OK;
+}
+
+tdm_status api_get_number(const json_t *object, const char *name, double least, double most,
+                          double *value, tdm_error *err) {
+    const json_t *found = api_get(object, name);
+    if (found == NULL) return TDM_OK;
+    if (!json_is_number(found)) return wrong(name, "a number", err);
+    const double number = json_number_value(found);
+    if (!(number >= least && number <= most))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is %g, expected %g to %g", name, number,
+                        least, most);
+    *value = number;
+    return TDM_OK;
+}
+
+tdm_status api_get_string(const json_t *object, const char *name, const char **value,
+                          tdm_error *err) {
+    const json_t *found = api_get(object, name);
+    if (found == NULL) return TDM_OK;
+    if (!json_is_string(found)) return wrong(name, "a string", err);
+    *value = json_string_value(found);
+    return TDM_OK;
+}
+
+tdm_status api_get_object(const json_t *object, const char *name, json_t **value, tdm_error *err) {
+    *value = api_get(object, name);
+    return *value == NULL || json_is_object(*value) ? TDM_OK : wrong(name, "an object", err);
+}
+
+tdm_status api_get_array(const json_t *object, const char *name, json_t **value, tdm_error *err) {
+    *value = api_get(object, name);
+    return *value == NULL || json_is_array(*value) ? TDM_OK : wrong(name, "an array", err);
+}
+
+/* The text of a part; NULL = it is of another kind. */
+static const char *part_text(const json_t *part) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const char *text = json_string_value(json_object_get(part, "text"));
+    if (type == NULL) return json_string_value(part);
+    const bool is_text = strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+                         strcmp(type, "output_text") == 0;
+    return is_text ? text : NULL;
+}
+
+tdm_status api_content_text(const json_t *content, char **text_out, tdm_error *err) {
+    size_t i, len = 0;
+    const json_t *part;
+    *text_out = NULL;
+    if (content == NULL || json_is_null(content) || json_is_string(content)) {
+        *text_out = strdup(json_is_string(content) ? json_string_value(content) : "");
+    } else if (!json_is_array(content)) {
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "the content of a message must be a string or an array of parts");
+    } else {
+        json_array_foreach(content, i, part) {
+            const char *text = part_text(part);
+            if (text == NULL)
+                return tdm_fail(err, TDM_UNSUPPORTED,
+                                "a content part of type '%s' is not supported: only text is",
+                                json_is_string(json_object_get(part, "type"))
+                                    ? json_string_value(json_object_get(part, "type"))
+                                    : "?");
+            len += strlen(text) + 1;
+        }
+        char *at = *text_out = malloc(len + 1);
+        if (at != NULL) at[0] = '\0';
+        if (at != NULL) json_array_foreach(content, i, part) {
+                if (i > 0) *at++ = '\n';
+                at = stpcpy(at, part_text(part));
+            }
+    }
+    return *text_out != NULL ? TDM_OK
+                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a message");
+}
+
+/* ---- Errors ---- */
+
+int api_http_status(tdm_status status) {
+    switch (status) {
+    case TDM_OK: return 200;
+    case TDM_INVALID_ARGUMENT:
+    case TDM_OUT_OF_RANGE:
+    case TDM_UNSUPPORTED:
+    case TDM_DATA_LOSS: return 400; /* a template that fails on the messages, too */
+    case TDM_NOT_FOUND: return 404;
+    case TDM_RESOURCE_EXHAUSTED: return 429;
+    case TDM_UNAVAILABLE: return 503;
+    case TDM_DEADLINE_EXCEEDED: return 504;
+    default: return 500;
+    }
+}
+
+/* The words of OpenAI and Anthropic. */
+static const char *error_type(api_shape shape, int http_status) {
+    const bool is_anthropic = shape == API_SHAPE_ANTHROPIC;
+    switch (http_status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return is_anthropic ? "request_too_large" : "invalid_request_error";
+    case 429: return "rate_limit_error";
+    case 503: return is_anthropic ? "overloaded_error" : "unavailable_error";
+    default:
+        if (http_status < 500) return "invalid_request_error";
+        return is_anthropic ? "api_error" : "server_error";
+    }
+}
+
+json_t *api_error_json(api_shape shape, int http_status, const char *message) {
+    const char *type = error_type(shape, http_status);
+    switch (shape) {
+    case API_SHAPE_ANTHROPIC:
+        return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message",
+                         message);
+    case API_SHAPE_OLLAMA: return json_pack("{s:s}", "error", message);
+    default:
+        return json_pack("{s:{s:i, s:s, s:s, s:n}}", "error", "code", http_status, "message",
+                         message, "type", type, "param");
+    }
+}
+
+void api_json_reply(server_exchange *x, int http_status, json_t *object) {
+    static const char failed[] = "{\"error\":{\"message\":\"no memory for the reply\"}}";
+    char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+    json_decref(object);
+    if (text != NULL)
+        server_exchange_reply(x, http_status, "application/json; charset=utf-8", text,
+                              strlen(text));
+    else
+        server_exchange_reply(x, 500, "application/json", failed, sizeof failed - 1);
+    free(text);
+}
+
+void api_error_reply(server_exchange *x, api_shape shape, int http_status, const char *message,
+                     uint64_t retry_ns) {
+    if (retry_ns > 0) {
+        char seconds[24];
+        snprintf(seconds, sizeof seconds, "%llu", (unsigned long long)(retry_ns / 1000000000u + 1));
+        server_exchange_add_header(x, "retry-after:", seconds);
+    }
+    api_json_reply(x, http_status, api_error_json(shape, http_status, message));
+}

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prompt.c: from messages and texts to tokens: OpenAI's messages in the form that templates read,
+ * the template, the tokenizer. What the answer is parsed for follows from the template, too.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "llm/tokenizer/tokenizer.h"
+#include "server/api/state.h"
+#include "server/grammar/grammar.h"
+
+void api_chat_clear(api_chat *chat) {
+    json_decref(chat->messages);
+    json_decref(chat->tools);
+    json_decref(chat->options);
+    *chat = (api_chat){0};
+}
+
+/* ---- Messages ---- */
+
+static tdm_status no_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the messages");
+}
+
+/* Calls of an assistant's message: their arguments as objects, which most templates read. */
+static tdm_status calls_copy(const json_t *calls, json_t *message, tdm_error *err) {
+    size_t i;
+    const json_t *one;
+    json_t *copies = json_array();
+    if (!json_is_array(calls)) {
+        json_decref(copies);
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_calls' must be an array");
+    }
+    json_array_foreach(calls, i, one) {
+        json_t *copy = json_deep_copy(one), *function = json_object_get(copy, "function");
+        const char *text = json_string_value(json_object_get(function, "arguments"));
+        json_array_append_new(copies, copy);
+        if (!json_is_string(json_object_get(function, "name"))) {
+            json_decref(copies);
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "an entry of 'tool_calls' has no function with a name");
+        }
+        json_t *arguments =
+            text != NULL && text[0] != '\0' ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        if (text != NULL && text[0] == '\0') arguments = json_object();
+        if (arguments != NULL) json_object_set_new(function, "arguments", arguments);
+    }
+    json_object_set_new(message, "tool_calls", copies);
+    return TDM_OK;
+}
+
+static tdm_status message_copy(const json_t *one, json_t *messages, tdm_error *err) {
+    static const char *const others[] = {"name", "tool_call_id", "reasoning_content"};
+    const char *role = NULL;
+    char *text = NULL;
+    if (!json_is_object(one))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "an entry of 'messages' is no object");
+    tdm_status status = api_get_string(one, "role", &role, err);
+    if (status == TDM_OK && role == NULL)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "an entry of 'messages' has no 'role'");
+    if (status == TDM_OK) status = api_content_text(json_object_get(one, "content"), &text, err);
+    if (status != TDM_OK) return status;
+    /* OpenAI's newer name of the same role */
+    if (strcmp(role, "developer") == 0) role = "system";
+    json_t *message = json_pack("{s:s, s:s}", "role", role, "content", text);
+    free(text);
+    if (message == NULL || json_array_append_new(messages, message) != 0) return no_memory(err);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (json_is_string(json_object_get(one, others[i])))
+            json_object_set(message, others[i], json_object_get(one, others[i]));
+    const json_t *calls = api_get(one, "tool_calls");
+    return calls != NULL && json_array_size(calls) > 0 ? calls_copy(calls, message, err) : TDM_OK;
+}
+
+/* Tools whose description is null have none. */
+static tdm_status tools_copy(const json_t *tools, api_chat *chat, tdm_error *err) {
+    size_t i;
+    json_t *one;
+    chat->tools = json_deep_copy(tools);
+    if (chat->tools == NULL) return no_memory(err);
+    json_array_foreach(chat->tools, i, one) {
+        json_t *function = json_object_get(one, "function");
+        const char *type = json_string_value(json_object_get(one, "type"));
+        if (type != NULL && strcmp(type, "function") != 0)
+            return tdm_fail(err, TDM_UNSUPPORTED,
+                            "tools[%zu] has type '%s': only functions are supported", i, type);
+        if (!json_is_string(json_object_get(function, "name")))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "tools[%zu] has no function with a name", i);
+        if (json_is_null(json_object_get(function, "description")))
+            json_object_del(function, "description");
+        if (!json_is_object(json_object_get(function, "parameters")))
+            json_object_set_new(function, "parameters",
+                                json_pack("{s:s, s:{}}", "type", "object", "properties"));
+    }
+    return TDM_OK;
+}
+
+tdm_status api_chat_read(const json_t *body, api_chat *chat, tdm_error *err) {
+    json_t *messages = NULL, *tools = NULL, *options = NULL;
+    const char *effort = NULL;
+    bool opens = true;
+    size_t i;
+    const json_t *one;
+    tdm_status status = api_get_array(body, "messages", &messages, err);
+    if (status == TDM_OK && json_array_size(messages) == 0)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'messages' is missing or empty");
+    if (status == TDM_OK && (chat->messages = json_array()) == NULL) status = no_memory(err);
+    if (status == TDM_OK)
+        json_array_foreach(messages, i, one) if (status == TDM_OK) status =
+            message_copy(one, chat->messages, err);
+    if (status == TDM_OK) status = api_get_array(body, "tools", &tools, err);
+    if (status == TDM_OK && json_array_size(tools) > 0) status = tools_copy(tools, chat, err);
+    if (status == TDM_OK) status = api_get_object(body, "chat_template_kwargs", &options, err);
+    if (status == TDM_OK) status = api_get_string(body, "reasoning_effort", &effort, err);
+    if (status == TDM_OK) status = api_get_bool(body, "add_generation_prompt", &opens, err);
+    if (status == TDM_OK)
+        status = api_get_bool(body, "continue_final_message", &chat->continues_final, err);
+    if (status != TDM_OK) return status;
+    if (options != NULL || effort != NULL)
+        chat->options = options != NULL ? json_deep_copy(options) : json_object();
+    if (effort != NULL) json_object_set_new(chat->options, "reasoning_effort", json_string(effort));
+    chat->choice = api_get(body, "tool_choice");
+    chat->is_closed = !opens;
+    return TDM_OK;
+}
+
+/* ---- The template ---- */
+
+static tdm_status render(const api_context *c, const api_chat *chat, json_t *messages,
+                         char **text_out, size_t *len_out, tdm_error *err) {
+    json_t *variables = chat->options != NULL ? json_deep_copy(chat->options) : json_object();
+    const bool opens = !chat->continues_final && !chat->is_closed;
+    json_object_set(variables, "messages", messages);
+    json_object_set_new(variables, "add_generation_prompt", json_boolean(opens));
+    json_object_set_new(variables, "bos_token", json_string(c->model->bos));
+    json_object_set_new(variables, "eos_token", json_string(c->model->eos));
+    if (chat->tools != NULL) json_object_set(variables, "tools", chat->tools);
+    char *json = json_dumps(variables, JSON_COMPACT);
+    json_decref(variables);
+    if (json == NULL) return no_memory(err);
+    tdm_status status = llm_template_render(c->model->tpl, json, strlen(json), (int64_t)time(NULL),
+                                            text_out, len_out, err);
+    free(json);
+    return status;
+}
+
+/* The messages with the arguments of calls as strings. A new array. */
+static json_t *with_string_arguments(const json_t *messages) {
+    json_t *copies = json_deep_copy(messages), *message, *call;
+    size_t i, k;
+    json_array_foreach(copies, i, message) {
+        json_array_foreach(json_object_get(message, "tool_calls"), k, call) {
+            json_t *function = json_object_get(call, "function");
+            json_t *arguments = json_object_get(function, "arguments");
+            char *text = json_is_string(arguments) || arguments == NULL
+                             ? NULL
+                             : json_dumps(arguments, JSON_ENCODE_ANY);
+            if (text != NULL) json_object_set_new(function, "arguments", json_string(text));
+            free(text);
+        }
+    }
+    return copies;
+}
+
+static bool has_calls(const json_t *messages) {
+    size_t i;
+    const json_t *message;
+    json_array_foreach(messages, i,
+                       message) if (json_object_get(message, "tool_calls") != NULL) return true;
+    return false;
+}
+
+tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out, size_t *len_out,
+                           tdm_error *err) {
+    if (c->model->tpl == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "model '%s' has no chat template: use /v1/completions, or start the server "
+                        "with --template FILE",
+                        c->model->name);
+    tdm_status status = render(c, chat, chat->messages, text_out, len_out, err);
+    if (status != TDM_OK && has_calls(chat->messages)) {
+        /* some templates join arguments to text, so they read strings */
+        json_t *copies = with_string_arguments(chat->messages);
+        if (copies != NULL && render(c, chat, copies, text_out, len_out, NULL) == TDM_OK)
+            status = TDM_OK;
+        json_decref(copies);
+    }
+    if (status != TDM_OK || !chat->continues_final) return status;
+    /* the turn stays open: what the template writes behind the last message's text is cut off */
+    const json_t *last = json_array_get(chat->messages, json_array_size(chat->messages) - 1);
+    const char *content = json_string_value(json_object_get(last, "content"));
+    char *found = NULL;
+    if (content != NULL && content[0] != '\0')
+        for (char *at = strstr(*text_out, content); at != NULL; at = strstr(at + 1, content))
+            found = at;
+    if (found == NULL) {
+        free(*text_out);
+        *text_out = NULL;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "the last message cannot be continued: the template changes its text");
+    }
+    *len_out = (size_t)(found - *text_out) + strlen(content);
+    (*text_out)[*len_out] = '\0';
+    return TDM_OK;
+}
+
+/* ---- Tokens ---- */
+
+static tdm_status ids_add(const api_context *c, const int32_t *ids, size_t n, bool wants_bos,
+                          api_wish *wish, tdm_error *err) {
+    const int32_t bos = llm_vocab_bos(c->model->vocab);
+    const bool adds_bos = bos != LLM_TOKEN_NONE && wants_bos && (n == 0 || ids[0] != bos);
+    if (n + adds_bos == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "the prompt is empty, and the model has no token to begin a text with");
+    if (wish->n_prompt == ANSWER_PROMPT_MAX || n >= INT32_MAX)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "a request has at most %d texts",
+                        ANSWER_PROMPT_MAX);
+    int32_t *tokens = malloc((n + 1) * sizeof *tokens);
+    if (tokens == NULL) return no_memory(err);
+    if (adds_bos) tokens[0] = bos;
+    if (n > 0) memcpy(tokens + adds_bos, ids, n * sizeof *ids);
+    wish->prompts[wish->n_prompt] = tokens;
+    wish->prompt_lens[wish->n_prompt++] = (int32_t)n + adds_bos;
+    return TDM_OK;
+}
+
+static tdm_status text_add(const api_context *c, const char *text, size_t len, bool adds_special,
+                           api_wish *wish, tdm_error *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    tdm_status status =
+        llm_tokenize(c->model->vocab, text, len, LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
+    if (status != TDM_OK) return status;
+    if (n == 0) wish->begins_text = true;
+    /* an empty text becomes the token that begins one even where none is added */
+    const bool wants_bos = (adds_special && llm_vocab_adds_bos(c->model->vocab)) || n == 0;
+    status = ids_add(c, ids, n, wants_bos, wish, err);
+    free(ids);
+    return status;
+}
+
+/* An array of ids, or of ids and texts that are joined. */
+static tdm_status mixed_add(const api_context *c, const json_t *prompt, bool adds_special,
+                            api_wish *wish, tdm_error *err) {
+    const int32_t n_vocab = c->model->model->hparams.n_vocab;
+    int32_t *all = NULL;
+    size_t n_all = 0, i;
+    bool begins_with_text = json_is_string(json_array_get(prompt, 0));
+    const json_t *one;
+    tdm_status status = TDM_OK;
+    json_array_foreach(prompt, i, one) {
+        int32_t id = 0, *ids = NULL;
+        size_t n = 1;
+        if (status != TDM_OK) break;
+        if (json_is_string(one)) {
+            status = llm_tokenize(c->model->vocab, json_string_value(one), json_string_length(one),
+                                  LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
+        } else if (json_is_integer(one) && json_integer_value(one) >= 0 &&
+                   json_integer_value(one) < n_vocab) {
+            id = (int32_t)json_integer_value(one);
+        } else {
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT,
+                              "a prompt has an entry that is neither a text nor the id of a token "
+                              "below %d",
+                              (int)n_vocab);
+        }
+        int32_t *grown = status == TDM_OK ? realloc(all, (n_all + n + 1) * sizeof *grown) : NULL;
+        if (grown != NULL) {
+            all = grown;
+            memcpy(all + n_all, ids != NULL ? ids : &id, n * sizeof *all);
+            n_all += n;
+        } else if (status == TDM_OK) {
+            status = no_memory(err);
+        }
+        free(ids);
+    }
+    if (status == TDM_OK)
+        status = ids_add(c, all, n_all,
+                         begins_with_text && adds_special && llm_vocab_adds_bos(c->model->vocab),
+                         wish, err);
+    free(all);
+    return status;
+}
+
+tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_special,
+                          api_wish *wish, tdm_error *err) {
+    size_t i;
+    const json_t *one;
+    tdm_status status = TDM_OK;
+    if (json_is_string(prompt))
+        return text_add(c, json_string_value(prompt), json_string_length(prompt), adds_special,
+                        wish, err);
+    if (!json_is_array(prompt) || json_array_size(prompt) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'prompt' must be a text, an array of token ids, or an array of those");
+    bool has_id = false, is_nested = false;
+    json_array_foreach(prompt, i, one) {
+        has_id = has_id || json_is_integer(one);
+        is_nested = is_nested || json_is_array(one);
+    }
+    if (has_id && !is_nested) return mixed_add(c, prompt, adds_special, wish, err);
+    json_array_foreach(prompt, i, one) {
+        if (status != TDM_OK) break;
+        if (json_is_string(one))
+            status = text_add(c, json_string_value(one), json_string_length(one), adds_special,
+                              wish, err);
+        else if (json_is_array(one))
+            status = mixed_add(c, one, adds_special, wish, err);
+        else
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' mixes texts and token ids");
+    }
+    return status;
+}
+
+static tdm_status input_add(const api_context *c, const json_t *text, api_wish *wish,
+                            tdm_error *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    tdm_status status =
+        llm_tokenize(c->model->vocab, json_string_value(text), json_string_length(text),
+                     LLM_TOKENIZE_ADD_SPECIAL, &ids, &n, err);
+    if (status == TDM_OK) status = ids_add(c, ids, n, false, wish, err);
+    free(ids);
+    return status;
+}
+
+tdm_status api_inputs_add(const api_context *c, const json_t *input, api_wish *wish,
+                          tdm_error *err) {
+    size_t i;
+    const json_t *one;
+    tdm_status status = TDM_OK;
+    if (json_is_string(input)) return input_add(c, input, wish, err);
+    if (!json_is_string(json_array_get(input, 0)))
+        return api_prompt_add(c, input, false, wish, err);
+    json_array_foreach(input, i, one) {
+        if (status == TDM_OK && !json_is_string(one))
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'input' mixes texts and token ids");
+        if (status == TDM_OK) status = input_add(c, one, wish, err);
+    }
+    return status;
+}
+
+/* ---- Tools ---- */
+
+/* Leaves only the tool of that name. */
+static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(chat->tools, i, one) {
+        const char *found =
+            json_string_value(json_object_get(json_object_get(one, "function"), "name"));
+        if (found == NULL || strcmp(found, name) != 0) continue;
+        json_t *only = json_pack("[O]", one);
+        json_decref(chat->tools);
+        chat->tools = only;
+        return only != NULL ? TDM_OK : no_memory(err);
+    }
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_choice' names '%s', which is no tool", name);
+}
+
+/* Where an answer must call a tool: a schema of the calls that are possible. */
+static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_wish *wish,
+                               tdm_error *err) {
+    const reply_family family = c->api->family;
+    const bool is_llama = family == REPLY_LLAMA;
+    if (family != REPLY_HERMES && !is_llama)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "'tool_choice' other than auto and none is not supported for the calls of "
+                        "this model's family (%s)",
+                        reply_family_name(family));
+    json_t *calls = json_array(), *one;
+    size_t i;
+    json_array_foreach(chat->tools, i, one) {
+        json_t *function = json_object_get(one, "function");
+        json_array_append_new(
+            calls, json_pack("{s:s, s:{s:{s:O}, s:O}, s:[s,s], s:b}", "type", "object",
+                             "properties", "name", "const", json_object_get(function, "name"),
+                             is_llama ? "parameters" : "arguments",
+                             json_object_get(function, "parameters"), "required", "name",
+                             is_llama ? "parameters" : "arguments", "additionalProperties", 0));
+    }
+    json_t *schema = json_array_size(calls) == 1 ? json_incref(json_array_get(calls, 0))
+                                                 : json_pack("{s:O}", "anyOf", calls);
+    json_decref(calls);
+    if (schema == NULL) return no_memory(err);
+    tdm_status status = api_grammar_schema(c, schema, wish, err);
+    json_decref(schema);
+    wish->is_call = true;
+    return status;
+}
+
+/* tool_choice: none, auto, required, or an object that names a function. */
+static tdm_status choice_read(api_chat *chat, bool *must_call, tdm_error *err) {
+    const char *word = json_string_value(chat->choice);
+    *must_call = false;
+    if (chat->choice == NULL) return TDM_OK;
+    if (word != NULL && strcmp(word, "none") == 0) {
+        json_decref(chat->tools);
+        chat->tools = NULL;
+        return TDM_OK;
+    }
+    if (word != NULL && strcmp(word, "auto") == 0) return TDM_OK;
+    *must_call = true;
+    if (chat->tools == NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_choice' requires 'tools'");
+    if (word != NULL && strcmp(word, "required") == 0) return TDM_OK;
+    const json_t *function = json_object_get(chat->choice, "function");
+    const char *name =
+        json_string_value(json_object_get(function != NULL ? function : chat->choice, "name"));
+    if (name == NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'tool_choice' must be none, auto, required or a function with a name");
+    return tool_pick(chat, name, err);
+}
+
+/* Whether the prompt ends within reasoning: the template opened it. */
+static bool ends_in_reasoning(const char *text, size_t len) {
+    while (len > 0 && strchr(" \t\r\n", text[len - 1]) != NULL) len--;
+    return len >= 7 && memcmp(text + len - 7, "<think>", 7) == 0;
+}
+
+/* Where a call must come, the prompt has the text that opens one. */
+static tdm_status call_open_add(const api_context *c, char **text, size_t *len, tdm_error *err) {
+    if (c->api->family != REPLY_HERMES) return TDM_OK;
+    const char *open = reply_family_call_open(c->api->family);
+    const size_t n = strlen(open);
+    char *grown = realloc(*text, *len + n + 2);
+    if (grown == NULL) return no_memory(err);
+    memcpy(grown + *len, open, n);
+    memcpy(grown + *len + n, "\n", 2);
+    *text = grown;
+    *len += n + 1;
+    return TDM_OK;
+}
+
+tdm_status api_chat_wish(const api_context *c, api_chat *chat, api_wish *wish, tdm_error *err) {
+    char *text = NULL;
+    size_t len = 0;
+    bool must_call = false;
+    tdm_status status = choice_read(chat, &must_call, err);
+    if (status == TDM_OK) status = api_chat_render(c, chat, &text, &len, err);
+    if (status == TDM_OK) wish->is_reasoning = ends_in_reasoning(text, len);
+    if (status == TDM_OK && must_call) status = call_grammar(c, chat, wish, err);
+    if (status == TDM_OK && must_call && !wish->is_reasoning)
+        status = call_open_add(c, &text, &len, err);
+    if (status == TDM_OK) status = text_add(c, text, len, true, wish, err);
+    if (status == TDM_OK) {
+        const bool is_harmony = c->api->family == REPLY_GPT_OSS;
+        wish->is_chat = true;
+        wish->tools = json_incref(chat->tools);
+        wish->parses_calls = chat->tools != NULL;
+        wish->parses_reasoning = wish->is_reasoning || is_harmony ||
+                                 strstr(c->model->tpl_text, "<think>") != NULL ||
+                                 strstr(c->model->tpl_text, "</think>") != NULL;
+        /* the markers of calls are control tokens of some models */
+        wish->shows_special = wish->shows_special || is_harmony || wish->parses_calls;
+        if (wish->is_reasoning && wish->grammar != NULL) wish->grammar_behind = "</think>";
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state.h: what the API consists of, for the files of server/api alone.
+ */
+#ifndef TANDEM_SERVER_API_STATE_H
+#define TANDEM_SERVER_API_STATE_H
+
+#include "server/api/answer.h"
+
+#define KEY_HASH_SIZE 32 /* bytes of SHA-256 */
+
+struct server_api {
+    server_api_params params;
+    unsigned char *key_hashes; /* [n_key][KEY_HASH_SIZE] */
+    char **origins, **hosts;
+    const server_http *http;
+    api_pool *readers; /* prepare requests */
+    api_pool *writers; /* write replies */
+    int64_t started;   /* seconds since 1970 */
+    pthread_mutex_t lock;
+    api_answer *answers; /* guarded by lock */
+    int n_active;        /* guarded by lock: requests in preparation and answers */
+    bool is_draining;    /* atomic */
+    bool is_settling;    /* atomic: answers end without being written */
+    reply_family family;
+};
+
+/* A request in preparation. */
+typedef struct api_context {
+    server_api *api;
+    server_exchange *x;
+    const server_model *model;
+    json_t *body; /* NULL for requests without one */
+    api_shape shape;
+} api_context;
+
+typedef tdm_status (*api_handler)(api_context *c, tdm_error *err);
+
+/* ---- access.c ---- */
+
+/* Whether the request may be served; if not, it has been replied to. Sets CORS headers. */
+bool api_access_check(server_api *api, server_exchange *x, bool is_public, api_shape shape);
+tdm_status api_access_create(server_api *api, const server_api_params *params, tdm_error *err);
+void api_access_destroy(server_api *api);
+/* Numbers by which the engine tells clients apart: of the key, or else of the address. */
+uint64_t api_access_client(const server_exchange *x);
+/* 0 where the request has no key. */
+uint64_t api_access_scope(const server_exchange *x);
+
+/* ---- settings.c ---- */
+
+/* Reads the fields that all APIs share under OpenAI's and llama-server's names into the wish, which
+ * is set to the defaults before. */
+void api_wish_default(const api_context *c, api_wish *wish);
+tdm_status api_settings_read(const api_context *c, const json_t *body, api_wish *wish,
+                             tdm_error *err);
+/* response_format, json_schema and grammar. */
+tdm_status api_format_read(const api_context *c, const json_t *body, api_wish *wish,
+                           tdm_error *err);
+tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_wish *wish,
+                              tdm_error *err);
+tdm_status api_stops_read(const json_t *value, const char *name, api_wish *wish, tdm_error *err);
+/* The constraint of a wish with a grammar; its state is new. */
+tdm_status api_constraint_make(const server_model *model, const api_wish *wish,
+                               server_constraint *out, tdm_error *err);
+
+/* ---- prompt.c ---- */
+
+typedef struct api_chat {
+    json_t *messages;     /* in OpenAI's form; owned */
+    json_t *tools;        /* in OpenAI's form; NULL = none; owned */
+    json_t *options;      /* more variables of the template; NULL = none; owned */
+    const json_t *choice; /* tool_choice; borrowed */
+    bool continues_final; /* the last message is the beginning of the answer */
+    bool is_closed;       /* the assistant's turn is not opened */
+} api_chat;
+void api_chat_clear(api_chat *chat);
+/* Reads messages, tools, tool_choice and the template's options of OpenAI's chat request. */
+tdm_status api_chat_read(const json_t *body, api_chat *chat, tdm_error *err);
+/* Renders the template. The caller frees *text_out. */
+tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out, size_t *len_out,
+                           tdm_error *err);
+/* The same as tokens, into the wish; and what the answer is parsed for. */
+tdm_status api_chat_wish(const api_context *c, api_chat *chat, api_wish *wish, tdm_error *err);
+/* Adds a prompt: text, or an array of ids and texts. */
+tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_special,
+                          api_wish *wish, tdm_error *err);
+
+/* The texts of embeddings, with all tokens that the model adds. */
+tdm_status api_inputs_add(const api_context *c, const json_t *input, api_wish *wish,
+                          tdm_error *err);
+
+/* ---- Handlers ---- */
+
+tdm_status api_chat_completions(api_context *c, tdm_error *err);
+tdm_status api_completions(api_context *c, tdm_error *err);
+tdm_status api_responses(api_context *c, tdm_error *err);
+tdm_status api_embeddings(api_context *c, tdm_error *err);
+tdm_status api_models(api_context *c, tdm_error *err);
+tdm_status api_messages(api_context *c, tdm_error *err);
+tdm_status api_count_tokens(api_context *c, tdm_error *err);
+tdm_status api_ollama_chat(api_context *c, tdm_error *err);
+tdm_status api_ollama_generate(api_context *c, tdm_error *err);
+tdm_status api_ollama_tags(api_context *c, tdm_error *err);
+tdm_status api_ollama_show(api_context *c, tdm_error *err);
+tdm_status api_ollama_ps(api_context *c, tdm_error *err);
+tdm_status api_ollama_version(api_context *c, tdm_error *err);
+tdm_status api_llama_completion(api_context *c, tdm_error *err);
+tdm_status api_tokenize(api_context *c, tdm_error *err);
+tdm_status api_detokenize(api_context *c, tdm_error *err);
+tdm_status api_apply_template(api_context *c, tdm_error *err);
+tdm_status api_health(api_context *c, tdm_error *err);
+tdm_status api_props(api_context *c, tdm_error *err);
+tdm_status api_slots(api_context *c, tdm_error *err);
+tdm_status api_metrics(api_context *c, tdm_error *err);
+tdm_status api_page(api_context *c, tdm_error *err);
+
+/* Submits the wish; an engine that refuses is replied to with its status and Retry-After. */
+tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
+                      api_wish *wish, char *text, tdm_error *err);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange.c: see http.h: a request and the queue of its reply. What is sent and when is in http.c.
+ */
+#include "server/http/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+server_exchange *exchange_create(server_http *http) {
+    server_exchange *x = calloc(1, sizeof *x);
+    if (x == NULL) return NULL;
+    pthread_mutex_init(&x->lock, NULL);
+    x->http = http;
+    x->n_ref = 1;
+    return x;
+}
+
+void server_exchange_hold(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    x->n_ref++;
+    pthread_mutex_unlock(&x->lock);
+}
+
+void server_exchange_release(server_exchange *x) {
+    if (x == NULL) return;
+    pthread_mutex_lock(&x->lock);
+    const bool is_last = --x->n_ref == 0;
+    pthread_mutex_unlock(&x->lock);
+    if (!is_last) return;
+    pthread_mutex_destroy(&x->lock);
+    for (int i = 0; i < x->n_header; i++) free(x->headers[i].value);
+    free(x->path);
+    free(x->host);
+    free(x->origin);
+    free(x->key);
+    free(x->body);
+    free(x->out);
+    free(x);
+}
+
+/* ---- The request ---- */
+
+server_method server_exchange_method(const server_exchange *x) {
+    return x->method;
+}
+
+const char *server_exchange_path(const server_exchange *x) {
+    return x->path;
+}
+
+const char *server_exchange_host(const server_exchange *x) {
+    return x->host != NULL ? x->host : "";
+}
+
+const char *server_exchange_origin(const server_exchange *x) {
+    return x->origin != NULL ? x->origin : "";
+}
+
+const char *server_exchange_key(const server_exchange *x) {
+    return x->key != NULL ? x->key : "";
+}
+
+const char *server_exchange_body(const server_exchange *x, size_t *len) {
+    *len = x->body_len;
+    return x->body != NULL ? x->body : "";
+}
+
+const char *server_exchange_peer(const server_exchange *x) {
+    return x->peer;
+}
+
+void server_exchange_set_user(server_exchange *x, void *user) {
+    x->user = user;
+}
+
+void *server_exchange_user(const server_exchange *x) {
+    return x->user;
+}
+
+/* ---- The reply ---- */
+
+/* Makes the loop send what has been queued, and unlocks. The loop's reference keeps the exchange while
+ * it is listed, so it is listed under the lock under which the loop lets go of it. */
+static void list_and_unlock(server_exchange *x) {
+    if (!x->is_gone && !x->is_listed && x->http != NULL) {
+        x->is_listed = true;
+        http_list(x->http, x);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Appends to the queue; the lock is held. A reply without memory is cut off. */
+static bool queue_add(server_exchange *x, const void *data, size_t len) {
+    if (x->out_at > 0 && x->out_at == x->out_len) x->out_at = x->out_len = 0;
+    if (x->out_size - x->out_len < len) {
+        const size_t used = x->out_len - x->out_at;
+        if (x->out_at > 0) memmove(x->out, x->out + x->out_at, used);
+        x->out_at = 0;
+        x->out_len = used;
+    }
+    if (x->out_size - x->out_len < len) {
+        const size_t size = (x->out_len + len) * 2;
+        char *grown = realloc(x->out, size);
+        if (grown == NULL) return false;
+        x->out = grown;
+        x->out_size = size;
+    }
+    if (len > 0) memcpy(x->out + x->out_len, data, len);
+    x->out_len += len;
+    return true;
+}
+
+void server_exchange_add_header(server_exchange *x, const char *name, const char *value) {
+    pthread_mutex_lock(&x->lock);
+    if (x->status == 0 && x->n_header < EXCHANGE_N_HEADER) {
+        char *copy = strndup(value, EXCHANGE_HEADER_MAX);
+        if (copy != NULL) x->headers[x->n_header++] = (exchange_header){name, copy};
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+void server_exchange_reply(server_exchange *x, int status, const char *type, const void *body,
+                           size_t len) {
+    pthread_mutex_lock(&x->lock);
+    if (x->status == 0) {
+        x->status = queue_add(x, body, len) ? status : 500;
+        x->type = type;
+        x->length = x->out_len - x->out_at;
+        x->has_ended = true;
+    }
+    list_and_unlock(x);
+}
+
+void server_exchange_stream(server_exchange *x, const char *type) {
+    pthread_mutex_lock(&x->lock);
+    if (x->status == 0) {
+        x->status = 200;
+        x->type = type;
+        x->is_chunked = true;
+    }
+    list_and_unlock(x);
+}
+
+size_t server_exchange_write(server_exchange *x, const void *data, size_t len) {
+    size_t queued = SIZE_MAX;
+    pthread_mutex_lock(&x->lock);
+    if (!x->is_gone && !x->has_ended && x->is_chunked) {
+        if (queue_add(x, data, len)) {
+            queued = x->out_len - x->out_at;
+            if (queued > SERVER_HTTP_QUEUE_FULL) x->was_full = true;
+        } else {
+            x->has_ended = x->closes = true;
+        }
+    }
+    list_and_unlock(x);
+    return queued;
+}
+
+void server_exchange_end(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    x->has_ended = true;
+    list_and_unlock(x);
+}
+
+bool server_exchange_has_begun(const server_exchange *x) {
+    server_exchange *own = (server_exchange *)x;
+    pthread_mutex_lock(&own->lock);
+    const bool has_begun = x->status != 0;
+    pthread_mutex_unlock(&own->lock);
+    return has_begun;
+}
+
+bool server_exchange_is_gone(const server_exchange *x) {
+    server_exchange *own = (server_exchange *)x;
+    pthread_mutex_lock(&own->lock);
+    const bool is_gone = x->is_gone;
+    pthread_mutex_unlock(&own->lock);
+    return is_gone;
+}
+
+size_t server_exchange_queued(const server_exchange *x) {
+    server_exchange *own = (server_exchange *)x;
+    pthread_mutex_lock(&own->lock);
+    const size_t queued = x->out_len - x->out_at;
+    pthread_mutex_unlock(&own->lock);
+    return queued;
+}

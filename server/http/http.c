@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * http.c: see http.h: the loop: connections, heads and bodies of requests, sending, timeouts.
+ *
+ * HTTP/1.1 by RFC 9112. Requests with Transfer-Encoding are refused (411), so that no second length
+ * exists. A reply of unknown length is chunked.
+ */
+#include <errno.h>
+#include <libwebsockets.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/http/exchange.h"
+
+#define SEND_MAX  16384 /* bytes given to the socket at a time */
+#define TICK_US   ((lws_usec_t)1000000)
+#define HEAD_SIZE 4096 /* of a reply */
+
+struct server_http {
+    server_http_params params;
+    char *host, *cert_path, *key_path;
+    struct lws_context *context;
+    lws_sorted_usec_list_t timer;
+    server_exchange *first; /* all exchanges that have a connection */
+    pthread_mutex_t lock;
+    server_exchange *listed; /* guarded by lock: something is to be sent */
+    int n_connection;        /* atomic */
+    int epoll_fd; /* readable where a client of an exchange in progress left; -1 = none */
+    bool ends;
+    unsigned char buffer[LWS_PRE + SEND_MAX + 32];
+};
+
+/* What libwebsockets keeps for a connection. */
+typedef struct http_connection {
+    server_exchange *x; /* the present exchange; NULL = between two */
+} http_connection;
+
+static uint64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- From other threads ---- */
+
+void http_list(server_http *http, server_exchange *x) {
+    pthread_mutex_lock(&http->lock);
+    const bool was_empty = http->listed == NULL;
+    x->next_listed = http->listed;
+    http->listed = x;
+    pthread_mutex_unlock(&http->lock);
+    if (was_empty) lws_cancel_service(http->context);
+}
+
+/* ---- Clients that leave ----
+ *
+ * While a request is in progress libwebsockets does not read its connection, so it sees an end only
+ * when it writes. An epoll descriptor of our own, which the loop waits for like any other, reports
+ * it at once. */
+
+static void leaving_watch(server_http *http, server_exchange *x) {
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = x};
+    const int fd = lws_get_socket_fd(x->wsi);
+    x->is_watched = fd >= 0 && epoll_ctl(http->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static void leaving_forget(server_http *http, server_exchange *x) {
+    if (x->is_watched) epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, lws_get_socket_fd(x->wsi), NULL);
+    x->is_watched = false;
+}
+
+static void leaving_take(server_http *http) {
+    struct epoll_event events[64];
+    const int n = epoll_wait(http->epoll_fd, events, 64, 0);
+    for (int i = 0; i < n; i++) {
+        server_exchange *x = events[i].data.ptr;
+        lws_set_timeout(x->wsi, PENDING_TIMEOUT_HTTP_CONTENT, LWS_TO_KILL_ASYNC);
+    }
+}
+
+/* ---- Exchanges ---- */
+
+/* Takes x out of the list of what is to be sent. */
+static void unlist(server_http *http, server_exchange *x) {
+    pthread_mutex_lock(&http->lock);
+    for (server_exchange **at = &http->listed; *at != NULL; at = &(*at)->next_listed)
+        if (*at == x) {
+            *at = x->next_listed;
+            break;
+        }
+    pthread_mutex_unlock(&http->lock);
+}
+
+/* The connection is through with its exchange. */
+static void detach(server_http *http, http_connection *connection) {
+    server_exchange *x = connection->x;
+    if (x == NULL) return;
+    connection->x = NULL;
+    leaving_forget(http, x);
+    if (x->prev != NULL)
+        x->prev->next = x->next;
+    else
+        http->first = x->next;
+    if (x->next != NULL) x->next->prev = x->prev;
+    pthread_mutex_lock(&x->lock);
+    const bool has_left = !x->is_last_sent;
+    x->is_gone = true;
+    x->http = NULL;
+    pthread_mutex_unlock(&x->lock);
+    unlist(http, x);
+    if (has_left) http->params.gone(http->params.user, x);
+    server_exchange_release(x);
+}
+
+static char *header_copy(struct lws *wsi, enum lws_token_indexes token) {
+    const int len = lws_hdr_total_length(wsi, token);
+    if (len <= 0) return NULL;
+    char *text = malloc((size_t)len + 1);
+    if (text != NULL && lws_hdr_copy(wsi, text, len + 1, token) < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static char *custom_copy(struct lws *wsi, const char *name) {
+    const int len = lws_hdr_custom_length(wsi, name, (int)strlen(name));
+    if (len <= 0) return NULL;
+    char *text = malloc((size_t)len + 1);
+    if (text != NULL && lws_hdr_custom_copy(wsi, text, len + 1, name, (int)strlen(name)) < 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* "Bearer KEY", or X-Api-Key. */
+static char *key_copy(struct lws *wsi) {
+    char *text = header_copy(wsi, WSI_TOKEN_HTTP_AUTHORIZATION);
+    if (text != NULL && strncasecmp(text, "Bearer ", 7) == 0) {
+        memmove(text, text + 7, strlen(text + 7) + 1);
+        return text;
+    }
+    free(text);
+    return custom_copy(wsi, "x-api-key:");
+}
+
+static server_method method_of(int lws_method) {
+    switch (lws_method) {
+    case LWSHUMETH_GET: return SERVER_METHOD_GET;
+    case LWSHUMETH_POST: return SERVER_METHOD_POST;
+    case LWSHUMETH_OPTIONS: return SERVER_METHOD_OPTIONS;
+    case LWSHUMETH_HEAD: return SERVER_METHOD_HEAD;
+    default: return SERVER_METHOD_OTHER;
+    }
+}
+
+static void refuse(server_exchange *x, int status, const char *message) {
+    char text[256];
+    const int len = snprintf(text, sizeof text,
+                             "{\"error\":{\"code\":%d,\"message\":\"%s\","
+                             "\"type\":\"invalid_request_error\"}}",
+                             status, message);
+    x->closes = true;
+    server_exchange_reply(x, status, "application/json", text, (size_t)len);
+}
+
+/* The length of the body by its header: digits alone. false = the reply says why it is refused. */
+static bool length_read(server_http *http, server_exchange *x, struct lws *wsi) {
+    char text[24];
+    const int len = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH);
+    if (lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0) {
+        refuse(x, 411, "a request has a Content-Length; Transfer-Encoding is not supported");
+        return false;
+    }
+    if (len <= 0) {
+        if (x->method != SERVER_METHOD_POST) return true;
+        refuse(x, 411, "a POST request has a Content-Length");
+        return false;
+    }
+    if (len >= (int)sizeof text ||
+        lws_hdr_copy(wsi, text, sizeof text, WSI_TOKEN_HTTP_CONTENT_LENGTH) != len ||
+        strspn(text, "0123456789") != (size_t)len) {
+        refuse(x, 400, "Content-Length is not a number");
+        return false;
+    }
+    const unsigned long long length = strtoull(text, NULL, 10);
+    if (length > http->params.body_max) {
+        refuse(x, 413, "the body is larger than the server takes");
+        return false;
+    }
+    x->body_size = (size_t)length;
+    x->body = malloc(x->body_size + 1);
+    if (x->body == NULL) {
+        refuse(x, 503, "no memory for the body");
+        return false;
+    }
+    x->body[0] = '\0';
+    return true;
+}
+
+/* The whole request is there. */
+static void request_pass(server_http *http, server_exchange *x, struct lws *wsi) {
+    x->has_request = true;
+    /* however long the reply takes, the client may wait; http_tick drops those that do not read */
+    lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
+    leaving_watch(http, x);
+    http->params.request(http->params.user, x);
+}
+
+/* The head is there. Returns the callback's result. */
+static int head_take(server_http *http, http_connection *connection, struct lws *wsi) {
+    char *uri = NULL;
+    int uri_len = 0;
+    const int method = lws_http_get_uri_and_method(wsi, &uri, &uri_len);
+    detach(http, connection);
+    server_exchange *x = exchange_create(http);
+    if (x == NULL || method < 0 || uri_len < 0) {
+        server_exchange_release(x);
+        return -1;
+    }
+    x->method = method_of(method);
+    x->path = strndup(uri, (size_t)uri_len);
+    if (x->path == NULL) {
+        server_exchange_release(x);
+        return -1;
+    }
+    connection->x = x;
+    x->wsi = wsi;
+    x->sent_ns = clock_ns();
+    x->next = http->first;
+    if (http->first != NULL) http->first->prev = x;
+    http->first = x;
+    x->host = header_copy(wsi, WSI_TOKEN_HOST);
+    x->origin = header_copy(wsi, WSI_TOKEN_ORIGIN);
+    x->key = key_copy(wsi);
+    lws_get_peer_simple(wsi, x->peer, sizeof x->peer);
+    if (length_read(http, x, wsi)) http->params.begin(http->params.user, x);
+    const bool has_replied = server_exchange_has_begun(x);
+    if (has_replied && x->body_size > 0) x->closes = true; /* its body is not read */
+    if (!has_replied && x->body_size == 0) request_pass(http, x, wsi);
+    return 0;
+}
+
+static int body_take(http_connection *connection, const void *data, size_t len) {
+    server_exchange *x = connection->x;
+    if (x == NULL) return -1;
+    if (server_exchange_has_begun(x)) return 0; /* refused: the rest is dropped */
+    if (len > x->body_size - x->body_len) return -1;
+    memcpy(x->body + x->body_len, data, len);
+    x->body_len += len;
+    x->body[x->body_len] = '\0';
+    return 0;
+}
+
+static int body_end(server_http *http, http_connection *connection, struct lws *wsi) {
+    server_exchange *x = connection->x;
+    if (x == NULL || x->has_request || server_exchange_has_begun(x)) return 0;
+    if (x->body_len != x->body_size) return -1;
+    request_pass(http, x, wsi);
+    return 0;
+}
+
+/* ---- Sending ---- */
+
+static bool head_add(struct lws *wsi, const char *name, const char *value, unsigned char **at,
+                     unsigned char *end) {
+    return lws_add_http_header_by_name(wsi, (const unsigned char *)name,
+                                       (const unsigned char *)value, (int)strlen(value), at,
+                                       end) == 0;
+}
+
+/* The lock is held. */
+static int head_send(server_exchange *x, struct lws *wsi) {
+    unsigned char head[LWS_PRE + HEAD_SIZE], *begin = head + LWS_PRE, *at = begin,
+                                             *end = head + sizeof head - 1;
+    char length[24];
+    snprintf(length, sizeof length, "%zu", x->length);
+    bool fits = lws_add_http_header_status(wsi, (unsigned)x->status, &at, end) == 0;
+    if (fits && x->type != NULL) fits = head_add(wsi, "content-type:", x->type, &at, end);
+    if (fits && x->is_chunked) fits = head_add(wsi, "transfer-encoding:", "chunked", &at, end);
+    if (fits && !x->is_chunked) fits = head_add(wsi, "content-length:", length, &at, end);
+    fits = fits && head_add(wsi, "connection:", x->closes ? "close" : "keep-alive", &at, end) &&
+           head_add(wsi, "x-content-type-options:", "nosniff", &at, end) &&
+           head_add(wsi, "cache-control:", "no-store", &at, end);
+    for (int i = 0; i < x->n_header && fits; i++)
+        fits = head_add(wsi, x->headers[i].name, x->headers[i].value, &at, end);
+    if (!fits || lws_finalize_write_http_header(wsi, begin, &at, end) != 0) return -1;
+    x->is_head_sent = true;
+    return 0;
+}
+
+/* Gives the socket some bytes of the queue, framed as a chunk where the reply is chunked. The lock is
+ * held. Returns -1 on failure. */
+static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
+    unsigned char *begin = http->buffer + LWS_PRE, *at = begin;
+    size_t n = x->out_len - x->out_at;
+    if (n > SEND_MAX) n = SEND_MAX;
+    if (x->method == SERVER_METHOD_HEAD) {
+        x->out_at = x->out_len;
+        n = 0;
+    }
+    if (x->is_chunked && n > 0) at += sprintf((char *)at, "%zx\r\n", n);
+    if (n > 0) memcpy(at, x->out + x->out_at, n);
+    at += n;
+    x->out_at += n;
+    if (x->is_chunked && n > 0) {
+        memcpy(at, "\r\n", 2);
+        at += 2;
+    }
+    const bool is_last = x->has_ended && x->out_at == x->out_len;
+    /* a stream that broke off has no last chunk, which is how the client learns of it */
+    if (is_last && x->is_chunked && !x->closes && x->method != SERVER_METHOD_HEAD) {
+        memcpy(at, "0\r\n\r\n", 5);
+        at += 5;
+    }
+    const size_t len = (size_t)(at - begin);
+    if (len > 0 && lws_write(wsi, begin, len, is_last ? LWS_WRITE_HTTP_FINAL : LWS_WRITE_HTTP) < 0)
+        return -1;
+    x->sent_ns = clock_ns();
+    if (is_last) x->is_last_sent = true;
+    return 0;
+}
+
+/* The reply has left: libwebsockets calls back for more only once it keeps no bytes itself. */
+static int reply_end(server_http *http, http_connection *connection, struct lws *wsi) {
+    const bool closes = connection->x->closes;
+    detach(http, connection);
+    if (closes) return -1;
+    return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
+}
+
+static int write_some(server_http *http, http_connection *connection, struct lws *wsi) {
+    server_exchange *x = connection->x;
+    if (x == NULL) return 0;
+    if (x->is_last_sent) return reply_end(http, connection, wsi);
+    int result = 0;
+    bool is_drained = false, is_more = false;
+    pthread_mutex_lock(&x->lock);
+    if (x->status != 0) {
+        if (!x->is_head_sent)
+            result = head_send(x, wsi); /* a write for each callback */
+        else
+            result = some_send(http, x, wsi);
+        is_drained = x->was_full && x->out_len - x->out_at < SERVER_HTTP_QUEUE_FULL / 2;
+        if (is_drained) x->was_full = false;
+        is_more = x->out_len > x->out_at || x->has_ended;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (result != 0) return -1;
+    if (is_drained) http->params.drained(http->params.user, x);
+    if (is_more) lws_callback_on_writable(wsi);
+    return 0;
+}
+
+/* Asks for a callback of each connection that has something to send. */
+static void listed_take(server_http *http) {
+    pthread_mutex_lock(&http->lock);
+    server_exchange *x = http->listed;
+    http->listed = NULL;
+    pthread_mutex_unlock(&http->lock);
+    while (x != NULL) {
+        server_exchange *next = x->next_listed;
+        pthread_mutex_lock(&x->lock);
+        x->is_listed = false;
+        /* time without anything to send does not count against the client */
+        if (x->out_at == 0 || x->out_len == x->out_at) x->sent_ns = clock_ns();
+        pthread_mutex_unlock(&x->lock);
+        if (x->wsi != NULL) lws_callback_on_writable(x->wsi);
+        x = next;
+    }
+}
+
+/* ---- The loop ---- */
+
+static void tick_exchange(server_http *http, server_exchange *x, uint64_t now) {
+    const server_http_params *params = &http->params;
+    pthread_mutex_lock(&x->lock);
+    const uint64_t idle_s = now > x->sent_ns ? (now - x->sent_ns) / 1000000000u : 0;
+    const bool has_bytes = x->out_len > x->out_at;
+    const bool is_stuck = x->status != 0 && (has_bytes || x->is_last_sent) &&
+                          idle_s >= (uint64_t)params->write_timeout_s;
+    const bool is_events = x->is_chunked && x->is_head_sent && !x->has_ended && x->type != NULL &&
+                           strcmp(x->type, "text/event-stream") == 0;
+    if (is_events && !has_bytes && params->ping_s > 0 && idle_s >= (uint64_t)params->ping_s) {
+        static const char ping[] = ": ping\n\n";
+        char *grown = x->out_size >= sizeof ping ? x->out : realloc(x->out, 256);
+        if (grown != NULL) {
+            if (x->out_size < sizeof ping) x->out_size = 256;
+            x->out = grown;
+            memcpy(x->out, ping, sizeof ping - 1);
+            x->out_at = 0;
+            x->out_len = sizeof ping - 1;
+            lws_callback_on_writable(x->wsi);
+        }
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (is_stuck) lws_set_timeout(x->wsi, PENDING_TIMEOUT_HTTP_CONTENT, LWS_TO_KILL_ASYNC);
+}
+
+static void http_tick(lws_sorted_usec_list_t *timer) {
+    server_http *http = lws_container_of(timer, struct server_http, timer);
+    const uint64_t now = clock_ns();
+    for (server_exchange *x = http->first, *next; x != NULL; x = next) {
+        next = x->next;
+        tick_exchange(http, x, now);
+    }
+    lws_sul_schedule(http->context, 0, &http->timer, http_tick, TICK_US);
+}
+
+static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                    size_t len) {
+    server_http *http = lws_context_user(lws_get_context(wsi));
+    http_connection *connection = user;
+    switch (reason) {
+    case LWS_CALLBACK_FILTER_NETWORK_CONNECTION:
+        return __atomic_load_n(&http->n_connection, __ATOMIC_RELAXED) >=
+               http->params.n_connection_max;
+    case LWS_CALLBACK_WSI_CREATE:
+        __atomic_fetch_add(&http->n_connection, 1, __ATOMIC_RELAXED);
+        return 0;
+    case LWS_CALLBACK_WSI_DESTROY:
+        __atomic_fetch_sub(&http->n_connection, 1, __ATOMIC_RELAXED);
+        return 0;
+    case LWS_CALLBACK_HTTP: return head_take(http, connection, wsi);
+    case LWS_CALLBACK_HTTP_BODY: return body_take(connection, in, len);
+    case LWS_CALLBACK_HTTP_BODY_COMPLETION: return body_end(http, connection, wsi);
+    case LWS_CALLBACK_HTTP_WRITEABLE: return write_some(http, connection, wsi);
+    case LWS_CALLBACK_CLOSED_HTTP:
+    case LWS_CALLBACK_HTTP_DROP_PROTOCOL:
+        if (connection != NULL) detach(http, connection);
+        return 0;
+    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return -1; /* no web sockets */
+    case LWS_CALLBACK_RAW_RX_FILE: leaving_take(http); return 0;
+    case LWS_CALLBACK_EVENT_WAIT_CANCELLED: listed_take(http); return 0;
+    default: return 0;
+    }
+}
+
+static const struct lws_protocols protocols[] = {
+    {"http", callback, sizeof(http_connection), 0, 0, NULL, 0},
+    {NULL, NULL, 0, 0, 0, NULL, 0},
+};
+
+/* The last error of libwebsockets, for the message of server_http_create. [setup] */
+static char last_error[200];
+
+static void log_keep(int level, const char *line) {
+    if ((level & LLL_ERR) == 0) return;
+    snprintf(last_error, sizeof last_error, "%s", line);
+    last_error[strcspn(last_error, "\n")] = '\0';
+}
+
+static char *copy_of(const char *text) {
+    return text != NULL ? strdup(text) : NULL;
+}
+
+tdm_status server_http_create(const server_http_params *params, server_http **out, tdm_error *err) {
+    *out = NULL;
+    server_http *http = calloc(1, sizeof *http);
+    if (http == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the server");
+    http->params = *params;
+    http->host = copy_of(params->host);
+    http->cert_path = copy_of(params->cert_path);
+    http->key_path = copy_of(params->key_path);
+    pthread_mutex_init(&http->lock, NULL);
+    const bool is_v6 = http->host != NULL && strchr(http->host, ':') != NULL;
+    struct lws_context_creation_info info = {
+        .port = params->port,
+        .iface = http->host != NULL && http->host[0] != '\0' ? http->host : NULL,
+        .protocols = protocols,
+        .user = http,
+        .max_http_header_data = SERVER_HTTP_HEAD_MAX,
+        .max_http_header_pool =
+            (unsigned short)(params->n_connection_max < UINT16_MAX ? params->n_connection_max
+                                                                   : UINT16_MAX),
+        .timeout_secs = (unsigned)params->head_timeout_s,
+        .timeout_secs_ah_idle = (unsigned)params->head_timeout_s,
+        .keepalive_timeout = params->idle_timeout_s,
+        .fd_limit_per_thread = (unsigned)params->n_connection_max + 64,
+        .server_string = "tandem",
+        .alpn = "http/1.1",
+        .options = is_v6 ? 0 : LWS_SERVER_OPTION_DISABLE_IPV6,
+    };
+    if (http->cert_path != NULL) {
+        info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+        info.ssl_cert_filepath = http->cert_path;
+        info.ssl_private_key_filepath = http->key_path;
+        info.ssl_options_set = (long)(1ul << 26 | 1ul << 28); /* SSL_OP_NO_TLSv1, _1_1 */
+    }
+    lws_set_log_level(LLL_ERR, log_keep);
+    last_error[0] = '\0';
+    errno = 0;
+    http->context = lws_create_context(&info);
+    if (http->context == NULL) {
+        const tdm_status status =
+            tdm_fail(err, TDM_UNAVAILABLE,
+                     "cannot serve on %s, port %d: %s; is the port in use, and the address one of "
+                     "this machine's?",
+                     http->host != NULL ? http->host : "", params->port,
+                     last_error[0] != '\0' ? last_error : strerror(errno));
+        server_http_destroy(http);
+        return status;
+    }
+    lws_sul_schedule(http->context, 0, &http->timer, http_tick, TICK_US);
+    http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    lws_sock_file_fd_type descriptor = {.filefd = http->epoll_fd};
+    if (http->epoll_fd < 0 ||
+        lws_adopt_descriptor_vhost(lws_get_vhost_by_name(http->context, "default"),
+                                   LWS_ADOPT_RAW_FILE_DESC, descriptor, "http", NULL) == NULL) {
+        if (http->epoll_fd >= 0) close(http->epoll_fd);
+        server_http_destroy(http);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "no descriptor to watch connections with; raise the limit of open files");
+    }
+    *out = http;
+    return TDM_OK;
+}
+
+void server_http_destroy(server_http *http) {
+    if (http == NULL) return;
+    if (http->context != NULL) lws_context_destroy(http->context);
+    pthread_mutex_destroy(&http->lock);
+    free(http->host);
+    free(http->cert_path);
+    free(http->key_path);
+    free(http);
+}
+
+int server_http_port(const server_http *http) {
+    return lws_get_vhost_listen_port(lws_get_vhost_by_name(http->context, "default"));
+}
+
+void server_http_run(server_http *http) {
+    while (lws_service(http->context, 0) >= 0)
+        if (http->params.tick != NULL && !http->params.tick(http->params.user)) break;
+}
+
+bool server_http_is_idle(const server_http *http) {
+    return http->first == NULL;
+}
+
+int server_http_n_connection(const server_http *http) {
+    return __atomic_load_n(&http->n_connection, __ATOMIC_RELAXED);
+}

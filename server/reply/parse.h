@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parse.h: cuts the text of a chat model into answer, reasoning and calls of tools, while it comes.
+ * How models write these differs by family; which one a model belongs to is found in the source of
+ * its chat template.
+ *
+ *     hermes     <tool_call>{"name": N, "arguments": {...}}</tool_call>         (Hermes, Qwen 2.5, 3)
+ *     qwen-xml   <tool_call><function=N><parameter=K>V</parameter></function></tool_call>
+ *     llama      {"name": N, "parameters": {...}}, after <|python_tag|> or alone    (Llama 3.x)
+ *     mistral    [TOOL_CALLS][{"name": N, "arguments": {...}}] or [TOOL_CALLS]N[ARGS]{...}
+ *     deepseek   <|tool_calls_begin|><|tool_call_begin|>...N<|tool_sep|>{...}<|tool_call_end|>
+ *                (with the fullwidth bars and the block sign of its tokens)
+ *     glm        <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>
+ *     gpt-oss    <|channel|>commentary to=functions.N<|message|>{...}<|call|>
+ *     (none)     text only
+ *
+ * All but gpt-oss may write reasoning between <think> and </think>. The formats are those of the
+ * models' own templates. What is begun like a call but is none is passed as text: nothing is lost.
+ */
+#ifndef TANDEM_SERVER_PARSE_H
+#define TANDEM_SERVER_PARSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum reply_family {
+    REPLY_PLAIN,
+    REPLY_HERMES,
+    REPLY_QWEN_XML,
+    REPLY_LLAMA,
+    REPLY_MISTRAL,
+    REPLY_DEEPSEEK,
+    REPLY_GLM,
+    REPLY_GPT_OSS,
+} reply_family;
+
+/* The family of a template by its source; REPLY_PLAIN where no call is in it. [any-thread] */
+reply_family reply_family_find(const char *template_text);
+const char *reply_family_name(reply_family family);
+/* Where the calls of a family begin, for grammars; "" = it has none that one text marks. */
+const char *reply_family_call_open(reply_family family);
+
+typedef enum reply_piece {
+    REPLY_TEXT,
+    REPLY_REASONING,
+    REPLY_CALL,      /* begins a call: the text is the tool's name */
+    REPLY_ARGUMENTS, /* a piece of its arguments, as JSON */
+    REPLY_CALL_END,
+} reply_piece;
+
+typedef void (*reply_piece_fn)(void *user, reply_piece piece, const char *text, size_t len);
+
+typedef struct reply_parser_params {
+    reply_family family;
+    bool parses_calls;     /* false: calls are text */
+    bool parses_reasoning; /* false: reasoning is text */
+    bool is_reasoning;     /* the prompt ends within reasoning */
+    bool is_call;          /* the prompt is followed by a call without the text that opens one: */
+    /* Families that write arguments without quotes: whether the value of `parameter` is a string.
+     * NULL = it is one where it is no JSON. */
+    bool (*is_string)(void *user, const char *tool, const char *parameter);
+    reply_piece_fn take;
+    void *user; /* of both */
+} reply_parser_params;
+
+typedef struct reply_parser reply_parser;
+
+/* NULL = no memory. One thread at a time for a parser. */
+reply_parser *reply_parser_create(const reply_parser_params *params);
+/* Adds text; passes what is decided. False = no memory; the text is lost. */
+bool reply_parser_push(reply_parser *parser, const char *text, size_t len);
+/* The text ends: passes the rest. */
+void reply_parser_end(reply_parser *parser);
+/* NULL is a no-op. */
+void reply_parser_destroy(reply_parser *parser);
+
+#endif

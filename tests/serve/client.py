@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""client.py: starts `tandem serve` and talks HTTP with it, with Python's standard library alone."""
+import http.client
+import json
+import os
+import select
+import socket
+import subprocess
+import time
+
+
+class Server:
+    def __init__(self, tandem, model, *args):
+        self.process = subprocess.Popen([tandem, "serve", "-m", model, "--port", "0", *args],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        ready, _, _ = select.select([self.process.stdout], [], [], 120)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("http"):
+            self.process.kill()
+            raise SystemExit(f"the server did not start: {line!r} {self.process.stderr.read()}")
+        self.url = line.strip()
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def stop(self, kills=False):
+        """Ends the server as a user would, and returns its exit status."""
+        if self.process.poll() is None:
+            self.process.kill() if kills else self.process.terminate()
+        try:
+            _, self.errors = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise SystemExit("the server does not end")
+        return self.process.returncode
+
+    def request(self, method, path, body=None, headers=None):
+        """Status, headers and bytes of a reply."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+        connection.request(method, path, data, headers or {})
+        reply = connection.getresponse()
+        text = reply.read()
+        connection.close()
+        return reply.status, reply.headers, text
+
+    def get(self, path):
+        return self.json("GET", path)
+
+    def post(self, path, body, **more):
+        return self.json("POST", path, {**body, **more})
+
+    def json(self, method, path, body=None, headers=None):
+        status, _, text = self.request(method, path, body, headers)
+        return status, json.loads(text)
+
+    def stream(self, path, body, **more):
+        """Events of a stream as (name, data); the last is ("", "[DONE]") where the API has it."""
+        status, headers, text = self.request("POST", path, {**body, **more, "stream": True})
+        assert status == 200, (status, text)
+        assert headers["content-type"].startswith("text/event-stream"), headers
+        events = []
+        for block in text.decode().split("\n\n"):
+            lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+            if not lines:
+                continue
+            fields = dict(line.split(": ", 1) for line in lines)
+            data = fields["data"]
+            events.append((fields.get("event", ""), data if data == "[DONE]" else json.loads(data)))
+        return events
+
+    def raw(self, data, wait=5.0):
+        """What the server sends for these bytes until it closes, or until `wait` seconds passed."""
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            connection.settimeout(wait)
+            connection.sendall(data)
+            got = b""
+            try:
+                while chunk := connection.recv(65536):
+                    got += chunk
+            except (TimeoutError, socket.timeout, ConnectionResetError):
+                pass
+            return got
+
+    def open(self, path, body):
+        """A socket on which a request has been sent."""
+        data = json.dumps(body).encode()
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+                           % (path.encode(), len(data)) + data)
+        return connection
+
+    def metric(self, name):
+        for line in self.request("GET", "/metrics")[2].decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[-1])
+        raise KeyError(name)
+
+
+def wait_for(what, condition, limit=30.0):
+    """Polls, since the server tells nobody; fails after `limit` seconds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            raise SystemExit(f"waited {limit} s: {what}")
+        time.sleep(0.02)
+
+
+def run_text(tandem, model, prompt, n):
+    """What `tandem run` writes behind a prompt, greedily."""
+    out = subprocess.run([tandem, "run", "-m", model, "-p", prompt, "-n", str(n), "--temp", "0", "--quiet"],
+                         capture_output=True, check=True, env=os.environ).stdout.decode()
+    assert out.startswith(prompt), out
+    return out[len(prompt):].removesuffix("\n")  # `run` ends its output with a line end

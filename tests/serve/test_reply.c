@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_reply.c: stop strings, and the parts of answers by family. Every text is passed whole, byte by
+ * byte and in random pieces; the parts must be the same.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/reply/parse.h"
+#include "server/reply/stop.h"
+
+/* Parts as one text: reasoning in ( ), a call as {NAME|ARGUMENTS}. */
+typedef struct parts {
+    char text[4096];
+    size_t len;
+    reply_piece last;
+} parts;
+
+static void add(parts *p, const char *text, size_t len) {
+    assert_true(p->len + len < sizeof p->text);
+    memcpy(p->text + p->len, text, len);
+    p->len += len;
+    p->text[p->len] = '\0';
+}
+
+static void take(void *user, reply_piece piece, const char *text, size_t len) {
+    parts *p = user;
+    if (piece == REPLY_REASONING && p->last != REPLY_REASONING) add(p, "(", 1);
+    if (piece != REPLY_REASONING && p->last == REPLY_REASONING) add(p, ")", 1);
+    if (piece == REPLY_CALL) add(p, "{", 1);
+    add(p, text, len);
+    if (piece == REPLY_CALL) add(p, "|", 1);
+    if (piece == REPLY_CALL_END) add(p, "}", 1);
+    p->last = piece;
+}
+
+static bool is_string(void *user, const char *tool, const char *parameter) {
+    (void)user, (void)tool;
+    return strcmp(parameter, "zip") == 0;
+}
+
+static uint32_t random_next(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 16;
+}
+
+/* step 0: random pieces. */
+static void parse(reply_parser_params params, const char *text, size_t step, uint32_t seed,
+                  parts *out) {
+    *out = (parts){.last = REPLY_TEXT};
+    params.take = take;
+    params.is_string = is_string;
+    params.user = out;
+    reply_parser *parser = reply_parser_create(&params);
+    assert_non_null(parser);
+    const size_t len = strlen(text);
+    for (size_t at = 0; at < len;) {
+        size_t n = step > 0 ? step : 1 + random_next(&seed) % 7;
+        if (n > len - at) n = len - at;
+        assert_true(reply_parser_push(parser, text + at, n));
+        at += n;
+    }
+    reply_parser_end(parser);
+    reply_parser_destroy(parser);
+    if (out->last == REPLY_REASONING) add(out, ")", 1);
+}
+
+static void expect(reply_parser_params params, const char *text, const char *expected) {
+    parts p;
+    for (uint32_t i = 0; i < 20; i++) {
+        const size_t step = i == 0 ? strlen(text) + 1 : i == 1 ? 1 : 0;
+        parse(params, text, step, i, &p);
+        if (strcmp(p.text, expected) == 0) continue;
+        print_error("seed %u, text %s\n", i, text);
+        assert_string_equal(p.text, expected);
+    }
+}
+
+static reply_parser_params family(reply_family family) {
+    return (reply_parser_params){.family = family, .parses_calls = true, .parses_reasoning = true};
+}
+
+static void test_plain(void **state) {
+    (void)state;
+    expect(family(REPLY_PLAIN), "  a <think", "  a <think");
+    expect(family(REPLY_PLAIN), "<think>\nwhy\n</think>\n\nbecause", "(why\n)because");
+    expect(family(REPLY_PLAIN), "a <think>b</think>", "a <think>b</think>");
+    reply_parser_params open = family(REPLY_PLAIN);
+    open.is_reasoning = true;
+    expect(open, "why</think>x", "(why)x");
+    expect(open, "never ends", "(never ends)");
+    open.parses_reasoning = false;
+    expect(open, "why</think>x", "why</think>x");
+}
+
+static void test_hermes(void **state) {
+    (void)state;
+    expect(family(REPLY_HERMES),
+           "Yes.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"}\\\"\"}}\n</tool_call>\n"
+           "<tool_call>{\"arguments\": [1, {}], \"id\": 3, \"name\": \"g\"}</tool_call>",
+           "Yes.{f|{\"a\": \"}\\\"\"}}{g|[1, {}]}");
+    expect(family(REPLY_HERMES), "<tool_call>{\"name\": \"now\"}</tool_call> Done", "{now|{}}Done");
+    /* no calls: text as it came */
+    expect(family(REPLY_HERMES), "a <tool_call>b</tool_call>", "a <tool_call>b</tool_call>");
+    expect(family(REPLY_HERMES), "<tool_call>{\"name\": 3}", "<tool_call>{\"name\": 3}");
+    expect(family(REPLY_HERMES), "x <tool", "x <tool");
+    /* cut off within arguments */
+    expect(family(REPLY_HERMES), "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1",
+           "{f|{\"a\":1}");
+    reply_parser_params off = family(REPLY_HERMES);
+    off.parses_calls = false;
+    expect(off, "<tool_call>{}</tool_call> ", "<tool_call>{}</tool_call> ");
+    reply_parser_params must = family(REPLY_HERMES);
+    must.is_call = true;
+    expect(must, "{\"name\": \"f\", \"arguments\": {}}", "{f|{}}");
+    must.is_reasoning = true;
+    expect(must, "hm</think>\n\n{\"name\": \"f\", \"arguments\": {}}", "(hm){f|{}}");
+}
+
+static void test_xml(void **state) {
+    (void)state;
+    expect(family(REPLY_QWEN_XML),
+           "<tool_call>\n<function=f>\n<parameter=n>\n42\n</parameter>\n<parameter=zip>\n007\n"
+           "</parameter>\n<parameter=s>\na \"b\"\nc\n</parameter>\n</function>\n</tool_call>",
+           "{f|{\"n\":42,\"zip\":\"007\",\"s\":\"a \\u0022b\\u0022\\u000ac\"}}");
+    expect(family(REPLY_QWEN_XML), "<tool_call><function=f></function></tool_call>ok", "{f|{}}ok");
+    expect(family(REPLY_GLM),
+           "<think>x</think><tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Bonn</arg_value>\n"
+           "<arg_key>n</arg_key>\n<arg_value>[1]</arg_value>\n</tool_call>",
+           "(x){get|{\"city\":\"Bonn\",\"n\":[1]}}");
+    expect(family(REPLY_GLM), "<tool_call>now</tool_call>", "{now|{}}");
+}
+
+static void test_llama(void **state) {
+    (void)state;
+    expect(family(REPLY_LLAMA), "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "{f|{\"a\": 1}}");
+    expect(family(REPLY_LLAMA),
+           "<|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "{f|{}}");
+    expect(family(REPLY_LLAMA), "{\"title\": \"x\"}", "{\"title\": \"x\"}");
+    expect(family(REPLY_LLAMA), "Use {\"name\": \"f\"}", "Use {\"name\": \"f\"}");
+}
+
+static void test_mistral(void **state) {
+    (void)state;
+    expect(family(REPLY_MISTRAL),
+           "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1]}, \"id\": \"x\"}]",
+           "{f|{\"a\": [1]}}");
+    expect(family(REPLY_MISTRAL),
+           "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": "
+           "{\"b\": 2}}]",
+           "{f|{}}{g|{\"b\": 2}}");
+    expect(family(REPLY_MISTRAL), "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}",
+           "{f|{\"a\": 1}}");
+    expect(family(REPLY_MISTRAL), "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{}", "{f|{}}{g|{}}");
+    expect(family(REPLY_MISTRAL), "a [TOOL", "a [TOOL");
+}
+
+#define B "\xef\xbd\x9c"
+#define L "\xe2\x96\x81"
+
+static void test_deepseek(void **state) {
+    (void)state;
+    expect(family(REPLY_DEEPSEEK),
+           "Ok<" B "tool" L "calls" L "begin" B "><" B "tool" L "call" L "begin" B ">function<" B
+           "tool" L "sep" B ">f\n```json\n{\"a\": 1}\n```<" B "tool" L "call" L "end" B ">\n<" B
+           "tool" L "call" L "begin" B ">function<" B "tool" L "sep" B ">g\n```json\n{}\n```<" B
+           "tool" L "call" L "end" B "><" B "tool" L "calls" L "end" B ">",
+           "Ok{f|{\"a\": 1}}{g|{}}");
+    expect(family(REPLY_DEEPSEEK),
+           "<" B "tool" L "calls" L "begin" B "><" B "tool" L "call" L "begin" B ">f<" B "tool" L
+           "sep" B ">{\"a\": 1}<" B "tool" L "call" L "end" B "><" B "tool" L "calls" L "end" B ">",
+           "{f|{\"a\": 1}}");
+}
+
+static void test_gpt_oss(void **state) {
+    (void)state;
+    expect(family(REPLY_GPT_OSS),
+           "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi",
+           "(hm)Hi");
+    expect(family(REPLY_GPT_OSS),
+           "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+           "to=functions.f <|constrain|>json<|message|>{\"a\":1}<|call|>",
+           "(a){f|{\"a\":1}}");
+    expect(family(REPLY_GPT_OSS), "no format", "no format");
+}
+
+static void test_families(void **state) {
+    (void)state;
+    assert_int_equal(reply_family_find(""), REPLY_PLAIN);
+    assert_int_equal(reply_family_find("... <tool_call>\n<function="), REPLY_QWEN_XML);
+    assert_int_equal(reply_family_find("... <tool_call>{"), REPLY_HERMES);
+    assert_int_equal(reply_family_find("... [TOOL_CALLS]"), REPLY_MISTRAL);
+    assert_string_equal(reply_family_name(REPLY_GLM), "glm");
+}
+
+/* Random marks: whatever comes, nothing breaks, and text without calls is kept. */
+static void test_random(void **state) {
+    (void)state;
+    static const char *const words[] = {"<think>",     "</think>",
+                                        "<tool_call>", "</tool_call>",
+                                        "{",           "}",
+                                        "\"name\"",    ":",
+                                        "\"f\"",       "[TOOL_CALLS]",
+                                        "<|message|>", "<|channel|>",
+                                        "<arg_key>",   "</arg_key>",
+                                        "\n",          "x",
+                                        "<function=",  ">",
+                                        ",",           "\"arguments\""};
+    for (uint32_t seed = 0; seed < 4000; seed++) {
+        uint32_t random = seed;
+        char text[512] = "";
+        for (int i = 0; i < 24; i++) strcat(text, words[random_next(&random) % 20]);
+        const reply_parser_params params = family((reply_family)(seed % 8));
+        parts whole, pieces;
+        parse(params, text, strlen(text), 0, &whole);
+        parse(params, text, 0, seed, &pieces);
+        if (strcmp(whole.text, pieces.text) != 0) print_error("seed %u\n", seed);
+        assert_string_equal(whole.text, pieces.text);
+    }
+}
+
+static void text_take(void *user, const char *text, size_t len) {
+    add(user, text, len);
+}
+
+static void stop_expect(const char *const *strings, int n, const char *text, const char *expected,
+                        int found) {
+    for (uint32_t seed = 0; seed < 10; seed++) {
+        reply_stop stop = {0};
+        parts p = {.last = REPLY_TEXT};
+        uint32_t random = seed;
+        bool goes_on = true;
+        for (int i = 0; i < n; i++) assert_true(reply_stop_add(&stop, strings[i]));
+        for (size_t at = 0, len = strlen(text), k; at < len && goes_on; at += k) {
+            k = seed == 0 ? len : 1 + random_next(&random) % 5;
+            if (k > len - at) k = len - at;
+            goes_on = reply_stop_push(&stop, text + at, k, text_take, &p);
+        }
+        if (goes_on) reply_stop_flush(&stop, text_take, &p);
+        assert_string_equal(p.text, expected);
+        assert_int_equal(stop.found, found);
+        reply_stop_clear(&stop);
+    }
+}
+
+static void test_stop(void **state) {
+    (void)state;
+    const char *const two[] = {"STOP", "aab"};
+    stop_expect(two, 2, "some STO text", "some STO text", -1);
+    stop_expect(two, 2, "some STOP text", "some ", 0);
+    stop_expect(two, 2, "aaab STOP", "a", 1);
+    stop_expect(two, 2, "aa", "aa", -1);
+    char longest[REPLY_STOP_MAX + 2], text[3 * REPLY_STOP_MAX];
+    memset(longest, 'x', REPLY_STOP_MAX);
+    longest[REPLY_STOP_MAX] = '\0';
+    snprintf(text, sizeof text, "y%sz", longest);
+    const char *const one[] = {longest};
+    stop_expect(one, 1, text, "y", 0);
+    reply_stop stop = {0};
+    strcat(longest, "x");
+    assert_false(reply_stop_add(&stop, longest));
+    assert_false(reply_stop_add(&stop, ""));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),   cmocka_unit_test(test_hermes),
+        cmocka_unit_test(test_xml),     cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral), cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_families),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_stop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

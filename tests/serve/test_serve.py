@@ -1,0 +1,455 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""test_serve.py TANDEM MODEL TEMPLATE: the APIs of `tandem serve` over HTTP: answers, streams, errors,
+limits, clients that leave or read slowly, and the end of the server."""
+import base64
+import json
+import struct
+import sys
+import tempfile
+import threading
+import traceback
+
+import client
+
+tandem, model, template = sys.argv[1:]
+server = None
+ONCE = "Once upon a time"
+
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def error_of(status, reply, expected):
+    check(status == expected, status, reply)
+    check(isinstance(reply["error"]["message"], str) and reply["error"]["type"], reply)
+    return reply["error"]["message"]
+
+
+def test_status():
+    check(server.get("/health") == (200, {"status": "ok"}))
+    status, reply = server.get("/v1/models")
+    check(status == 200 and reply["data"][0]["id"] == "stories-3m-q8_0", reply)
+    check(server.get("/props")[1]["total_slots"] == 4)
+    check(server.get("/slots") == (200, []))
+    check(b"# TYPE tandem_requests_running gauge" in server.request("GET", "/metrics")[2])
+    status, headers, _ = server.request("HEAD", "/health")
+    check(status == 200 and int(headers["content-length"]) > 0)
+
+
+def test_tokens():
+    status, reply = server.post("/tokenize", {"content": ONCE})
+    check(status == 200 and len(reply["tokens"]) >= 4, reply)
+    check(server.post("/detokenize", reply)[1]["content"].strip() == ONCE, reply)
+    pieces = server.post("/tokenize", {"content": ONCE, "with_pieces": True})[1]["tokens"]
+    check([piece["id"] for piece in pieces] == reply["tokens"])
+    error_of(*server.post("/detokenize", {"tokens": [10 ** 9]}), 400)
+    status, reply = server.post("/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})
+    check(reply["prompt"] == "user: Hi\nassistant:", reply)
+
+
+def test_completions():
+    expected = client.run_text(tandem, model, ONCE, 24)
+    body = {"prompt": ONCE, "max_tokens": 24, "temperature": 0}
+    status, reply = server.post("/v1/completions", body)
+    check(status == 200 and reply["choices"][0]["text"] == expected, reply, expected)
+    check(reply["choices"][0]["finish_reason"] == "length")
+    check(reply["usage"]["completion_tokens"] == 24, reply["usage"])
+    events = server.stream("/v1/completions", body, stream_options={"include_usage": True})
+    check(events[-1] == ("", "[DONE]"))
+    check("".join(e[1]["choices"][0]["text"] for e in events[:-2]) == expected, events)
+    check(events[-2][1]["choices"] == [] and events[-2][1]["usage"] == reply["usage"] | {
+        "prompt_tokens_details": events[-2][1]["usage"]["prompt_tokens_details"]}, events[-2])
+    status, reply = server.post("/completion", {"prompt": ONCE, "n_predict": 24, "temperature": 0})
+    check(reply["content"] == expected and reply["stop_type"] == "limit", reply)
+    parts = server.stream("/completion", {"prompt": ONCE, "n_predict": 24, "temperature": 0})
+    check("".join(part["content"] for _, part in parts) == expected and parts[-1][1]["stop"])
+    # the same from tokens, and several prompts with several answers each
+    tokens = server.post("/tokenize", {"content": ONCE, "add_special": True})[1]["tokens"]
+    check(server.post("/v1/completions", body, prompt=tokens)[1]["choices"][0]["text"] == expected)
+    reply = server.post("/v1/completions", body, prompt=[ONCE, "The dog"], n=2)[1]
+    texts = [choice["text"] for choice in reply["choices"]]
+    check(texts[0] == texts[1] == expected and texts[2] == texts[3] != expected, texts)
+    check(reply["usage"]["completion_tokens"] == 96, reply["usage"])
+    check(server.post("/v1/completions", body, echo=True)[1]["choices"][0]["text"] == ONCE + expected)
+
+
+def test_chat():
+    body = {"messages": [{"role": "system", "content": "Tell a story."},
+                         {"role": "user", "content": [{"type": "text", "text": ONCE}]}],
+            "max_tokens": 16, "temperature": 0}
+    expected = client.run_text(tandem, model, f"system: Tell a story.\nuser: {ONCE}\nassistant:", 16)
+    status, reply = server.post("/v1/chat/completions", body)
+    check(status == 200 and reply["choices"][0]["message"] == {"role": "assistant", "content": expected},
+          reply, expected)
+    events = server.stream("/v1/chat/completions", body)
+    check(events[0][1]["choices"][0]["delta"]["role"] == "assistant")
+    check("".join(e[1]["choices"][0]["delta"].get("content", "") for e in events[:-1]) == expected)
+    check(events[-2][1]["choices"][0]["finish_reason"] == "length", events[-2])
+    # developer is the newer name of system
+    body["messages"][0]["role"] = "developer"
+    check(server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"] == expected)
+    error_of(*server.post("/v1/chat/completions", {"messages": [{"role": "bad", "content": ""}]}), 400)
+
+
+def test_settings():
+    body = {"prompt": ONCE, "max_tokens": 16, "temperature": 0}
+    text = server.post("/v1/completions", body)[1]["choices"][0]["text"]
+    word = text.split()[4]
+    reply = server.post("/v1/completions", body, stop=["nowhere", word])[1]["choices"][0]
+    check(reply["text"] == text[:text.index(word)] and reply["finish_reason"] == "stop", reply, text)
+    events = server.stream("/v1/completions", body, stop=word)
+    check("".join(e[1]["choices"][0]["text"] for e in events[:-1]) == text[:text.index(word)])
+    reply = server.post("/completion", body, stop=[word], n_predict=16)[1]
+    check(reply["stop_type"] == "word" and reply["stopping_word"] == word, reply)
+    # the same seed gives the same text
+    random = {**body, "temperature": 1.5, "seed": 7}
+    texts = [server.post("/v1/completions", random)[1]["choices"][0]["text"] for _ in range(2)]
+    check(texts[0] == texts[1], texts)
+    check(server.post("/v1/completions", random, seed=8)[1]["choices"][0]["text"] != texts[0])
+    # probabilities
+    reply = server.post("/v1/completions", body, logprobs=3)[1]["choices"][0]["logprobs"]
+    check(len(reply["tokens"]) == 16 and "".join(reply["tokens"]) == text, reply, text)
+    for i, logprob in enumerate(reply["token_logprobs"]):
+        check(logprob <= 0 and max(reply["top_logprobs"][i].values()) == logprob, reply)
+    chat = {"messages": [{"role": "user", "content": ONCE}], "max_tokens": 4, "temperature": 0}
+    reply = server.post("/v1/chat/completions", chat, logprobs=True, top_logprobs=2)[1]
+    content = reply["choices"][0]["logprobs"]["content"]
+    check(len(content) == 4 and all(len(token["top_logprobs"]) == 2 for token in content), content)
+    # a bias forces a token, or bars one
+    token = server.post("/tokenize", {"content": " dog"})[1]["tokens"][-1]
+    reply = server.post("/v1/completions", body, max_tokens=3, logit_bias={str(token): 1000})[1]
+    check(reply["choices"][0]["text"].split() == ["dog"] * 3, reply)
+    first = server.post("/completion", body, n_predict=1, return_tokens=True)[1]["tokens"]
+    barred = server.post("/completion", body, n_predict=1, return_tokens=True,
+                         logit_bias=[[first[0], False]])[1]["tokens"]
+    check(first != barred, first, barred)
+
+
+def test_formats():
+    schema = {"type": "object", "properties": {"name": {"enum": ["Tom", "Lily"]},
+                                               "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+              "required": ["name", "age"], "additionalProperties": False}
+    body = {"messages": [{"role": "user", "content": "Who?"}], "max_tokens": 60, "temperature": 0}
+    reply = server.post("/v1/chat/completions", body, response_format={
+        "type": "json_schema", "json_schema": {"name": "child", "schema": schema}})
+    check(reply[0] == 200, reply)
+    answer = json.loads(reply[1]["choices"][0]["message"]["content"])
+    check(answer["name"] in ("Tom", "Lily") and 1 <= answer["age"] <= 9, answer)
+    reply = server.post("/completion", {"prompt": ONCE, "n_predict": 8, "grammar": 'root ::= " x" "y"+'})
+    check(reply[1]["content"].startswith(" xy"), reply)
+    error_of(*server.post("/completion", {"prompt": "x", "grammar": "root ::= ("}), 400)
+    error_of(*server.post("/v1/chat/completions", body, response_format={"type": "xml"}), 400)
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "description": None, "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Bonn", "Rome"]}}, "required": ["city"],
+    "additionalProperties": False}}} for name in ("weather", "time")]
+
+
+def test_tools():
+    body = {"messages": [{"role": "user", "content": "Rain?"}], "tools": TOOLS, "temperature": 0,
+            "max_tokens": 300, "tool_choice": {"type": "function", "function": {"name": "time"}}}
+    reply = server.post("/v1/chat/completions", body)
+    check(reply[0] == 200, reply)
+    choice = reply[1]["choices"][0]
+    check(choice["finish_reason"] == "tool_calls", choice)
+    call = choice["message"]["tool_calls"][0]
+    check(call["function"]["name"] == "time", call)
+    check(json.loads(call["function"]["arguments"])["city"] in ("Bonn", "Rome"), call)
+    deltas = [call for _, data in server.stream("/v1/chat/completions", body)[:-1]
+              for call in data["choices"][0]["delta"].get("tool_calls", [])]
+    check(deltas[0]["function"]["name"] == "time" and deltas[0]["id"], deltas)
+    check("".join(d["function"]["arguments"] for d in deltas) == call["function"]["arguments"], deltas)
+    reply = server.post("/v1/chat/completions", body, tool_choice="required")[1]
+    check(reply["choices"][0]["message"]["tool_calls"][0]["function"]["name"] in ("weather", "time"))
+    error_of(*server.post("/v1/chat/completions", body,
+                          tool_choice={"type": "function", "function": {"name": "no"}}), 400)
+    # a conversation with a call and its result
+    prompt = server.post("/apply-template", {"messages": [
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function",
+             "function": {"name": "time", "arguments": '{"city": "Bonn"}'}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "noon"}]})[1]["prompt"]
+    check("<tool_call>time Bonn</tool_call>\ntool: noon" in prompt, prompt)
+
+
+def test_responses():
+    body = {"input": ONCE, "max_output_tokens": 12, "temperature": 0}
+    expected = client.run_text(tandem, model, f"user: {ONCE}\nassistant:", 12)
+    status, reply = server.post("/v1/responses", body)
+    check(status == 200 and reply["status"] == "incomplete", reply)
+    check(reply["output"][0]["content"][0]["text"] == expected, reply, expected)
+    events = server.stream("/v1/responses", body)
+    check([data["sequence_number"] for _, data in events] == list(range(len(events))))
+    check(events[0][0] == "response.created" and events[-1][0] == "response.incomplete", events)
+    deltas = [data["delta"] for name, data in events if name == "response.output_text.delta"]
+    check("".join(deltas) == expected)
+    check(events[-1][1]["response"]["output"][0]["content"][0]["text"] == expected)
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    more = {"tools": tools, "tool_choice": {"type": "function", "name": "time"},
+            "max_output_tokens": 300}
+    events = server.stream("/v1/responses", body, **more)
+    done = [data for name, data in events if name == "response.function_call_arguments.done"]
+    check(json.loads(done[0]["arguments"])["city"] in ("Bonn", "Rome"), events)
+    check(events[-1][1]["response"]["output"][0]["type"] == "function_call", events[-1])
+    error_of(*server.post("/v1/responses", body, previous_response_id="resp_1"), 400)
+
+
+def test_anthropic():
+    body = {"model": "x", "max_tokens": 12, "system": [{"type": "text", "text": "Tell a story."}],
+            "messages": [{"role": "user", "content": ONCE}], "temperature": 0}
+    expected = client.run_text(tandem, model, f"system: Tell a story.\nuser: {ONCE}\nassistant:", 12)
+    status, reply = server.post("/v1/messages", body)
+    check(status == 200 and reply["content"] == [{"type": "text", "text": expected}], reply)
+    check(reply["stop_reason"] == "max_tokens" and reply["usage"]["output_tokens"] == 12, reply)
+    events = server.stream("/v1/messages", body)
+    names = [name for name, _ in events]
+    check(names[:2] == ["message_start", "content_block_start"] and names[-3:] == [
+        "content_block_stop", "message_delta", "message_stop"], names)
+    check("".join(data["delta"]["text"] for name, data in events
+                  if name == "content_block_delta") == expected)
+    word = expected.split()[2]
+    reply = server.post("/v1/messages", body, stop_sequences=[word])[1]
+    check(reply["stop_reason"] == "stop_sequence" and reply["stop_sequence"] == word, reply)
+    tools = [{"name": tool["function"]["name"], "input_schema": tool["function"]["parameters"]}
+             for tool in TOOLS]
+    more = {"tools": tools, "tool_choice": {"type": "tool", "name": "weather"}, "max_tokens": 300}
+    reply = server.post("/v1/messages", body, **more)[1]
+    block = reply["content"][0]
+    check(reply["stop_reason"] == "tool_use" and block["name"] == "weather", reply)
+    check(block["input"]["city"] in ("Bonn", "Rome"), reply)
+    pieces = [data["delta"]["partial_json"] for name, data in server.stream(
+        "/v1/messages", body, **more) if name == "content_block_delta"]
+    check(json.loads("".join(pieces)) == block["input"], pieces)
+    check(server.post("/v1/messages/count_tokens", body)[1]["input_tokens"] > 4)
+    status, reply = server.post("/v1/messages", {"messages": []})
+    check(status == 400 and reply["type"] == "error" and reply["error"]["message"], reply)
+
+
+def test_ollama():
+    expected = client.run_text(tandem, model, f"user: {ONCE}\nassistant:", 12)
+    body = {"model": "x", "messages": [{"role": "user", "content": ONCE}],
+            "options": {"temperature": 0, "num_predict": 12}}
+    status, headers, text = server.request("POST", "/api/chat", body)
+    lines = [json.loads(line) for line in text.splitlines()]
+    check(status == 200 and "ndjson" in headers["content-type"], headers)
+    check("".join(line["message"]["content"] for line in lines) == expected, lines)
+    check(lines[-1]["done"] and lines[-1]["done_reason"] == "length", lines[-1])
+    check(lines[-1]["eval_count"] == 12, lines[-1])
+    check(server.post("/api/chat", body, stream=False)[1]["message"]["content"] == expected)
+    reply = server.post("/api/generate", {"prompt": ONCE, "raw": True, "stream": False,
+                                          "options": body["options"]})[1]
+    check(reply["response"] == client.run_text(tandem, model, ONCE, 12), reply)
+    check(server.get("/api/tags")[1]["models"][0]["name"] == "stories-3m-q8_0")
+    check("tools" in server.post("/api/show", {"model": "x"})[1]["capabilities"])
+    check(server.get("/api/version")[0] == 200)
+    check(server.post("/api/chat", body, format="yaml") == (400, {
+        "error": "'format' must be \"json\" or a JSON Schema"}))
+
+
+def test_embeddings():
+    texts = ["The cat sleeps.", "A dog barks."]
+    status, reply = server.post("/v1/embeddings", {"input": texts})
+    check(status == 200, reply)
+    vectors = [item["embedding"] for item in reply["data"]]
+    check(len(vectors) == 2 and vectors[0] != vectors[1], vectors)
+    check(abs(sum(x * x for x in vectors[0]) - 1) < 1e-3, vectors[0])
+    reply = server.post("/v1/embeddings", {"input": texts[0], "encoding_format": "base64"})[1]
+    data = base64.b64decode(reply["data"][0]["embedding"])
+    values = struct.unpack("<%df" % (len(data) // 4), data)
+    check(max(abs(a - b) for a, b in zip(values, vectors[0])) < 1e-5)
+    many = server.post("/v1/embeddings", {"input": [texts[0]] * 40})[1]["data"]
+    check(len(many) == 40 and [item["index"] for item in many] == list(range(40)))
+
+
+def test_bad():
+    path = "/v1/completions"
+    for body, status in [(b"", 400), (b"{", 400), (b"[]", 400), (b"nul", 400), (b"\xff", 400),
+                         (b'{"prompt":' + b"[" * 100 + b"]" * 100 + b"}", 400)]:
+        got, _, text = server.request("POST", path, body if body else None)
+        check(got == status, body[:20], got, text)
+    bad = [{}, {"prompt": 3}, {"prompt": [3, "x", []]}, {"prompt": [10 ** 9]}, {"prompt": "x", "n": 0},
+           {"prompt": "x", "temperature": "hot"}, {"prompt": "x", "temperature": -1},
+           {"prompt": "x", "max_tokens": 0}, {"prompt": "x", "max_tokens": 1.5},
+           {"prompt": "x", "stop": 3}, {"prompt": "x", "stop": ["x" * 300]},
+           {"prompt": "x", "logit_bias": {"0": "x"}}, {"prompt": "x", "logit_bias": [[-1, 1]]},
+           {"prompt": "x", "logprobs": 99}, {"prompt": "x", "stream": 1}, {"prompt": "y " * 5000}]
+    for body in bad:
+        error_of(*server.post(path, body), 400)
+    for body in [{}, {"messages": []}, {"messages": "x"}, {"messages": [3]},
+                 {"messages": [{"role": "user"}], "tools": [3]},
+                 {"messages": [{"content": "x"}]},
+                 {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}]:
+        error_of(*server.post("/v1/chat/completions", body), 400)
+    error_of(*server.get("/nothing"), 404)
+    error_of(*server.get(path), 405)
+    error_of(*server.json("PUT", path, {}), 405)
+    host = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+    check(b" 413 " in server.raw(host + b"Content-Length: 99999999\r\n\r\n"))
+    check(b" 400 " in server.raw(host + b"Content-Length: 1x\r\n\r\n"))
+    check(b" 400 " in server.raw(host + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"))
+    check(b" 411 " in server.raw(host + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"))
+    # too long a head, and no HTTP at all: the connection ends
+    server.raw(b"GET / HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n")
+    server.raw(b"\x00\x01\x02\r\n\r\n")
+    check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 0.5))
+    check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+                                 b"Origin: https://evil.example\r\n\r\n", 0.5))
+    check(server.get("/health")[0] == 200)
+
+
+def test_leaving():
+    """A client that leaves ends its request; so does one in the queue."""
+    body = {"prompt": ONCE, "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    before = server.metric('tandem_requests_ended_total{reason="cancelled"}')
+    connections = [server.open("/v1/completions", body) for _ in range(6)]
+    client.wait_for("four requests run", lambda: server.metric("tandem_requests_running") == 4)
+    for connection in connections:
+        connection.close()
+    client.wait_for("all are cancelled", lambda: server.metric(
+        'tandem_requests_ended_total{reason="cancelled"}') == before + 6)
+    check(server.get("/slots") == (200, []))
+
+
+def test_slow():
+    """Slow readers do not hold others up, and get all of their text."""
+    body = {"prompt": ONCE, "max_tokens": 900, "temperature": 0, "ignore_eos": True}
+    whole = server.post("/v1/completions", body)[1]["choices"][0]["text"]
+    # probabilities make the stream longer than what the sockets hold
+    slow = [server.open("/v1/completions", {**body, "stream": True, "logprobs": 20}) for _ in range(2)]
+    quick = server.post("/v1/completions", {"prompt": ONCE, "max_tokens": 4})
+    check(quick[0] == 200)
+    for connection in slow:
+        connection.settimeout(30)
+        data = b""
+        while not data.endswith(b"0\r\n\r\n"):
+            chunk = connection.recv(4096)
+            check(chunk, "the stream broke off", data[-200:])
+            data += chunk
+        connection.close()
+        text = "".join(json.loads(line[6:])["choices"][0]["text"]
+                       for line in dechunk(data).split("\n")
+                       if line.startswith("data: {"))
+        check(text == whole, len(text), len(whole))
+
+
+def dechunk(data):
+    head, rest = data.split(b"\r\n\r\n", 1)
+    out = b""
+    while True:
+        size, rest = rest.split(b"\r\n", 1)
+        n = int(size, 16)
+        if n == 0:
+            return out.decode()
+        out += rest[:n]
+        rest = rest[n + 2:]
+
+
+def test_many():
+    """Greedy answers do not depend on what else is computed."""
+    prompts = [ONCE, "The dog", "One day, a girl", "Tom and Lily", "There was a big tree"]
+    expected = {prompt: client.run_text(tandem, model, prompt, 20) for prompt in prompts}
+    failures = []
+
+    def ask(i):
+        prompt = prompts[i % len(prompts)]
+        status, reply = server.post("/v1/completions",
+                                    {"prompt": prompt, "max_tokens": 20, "temperature": 0})
+        if status != 200 or reply["choices"][0]["text"] != expected[prompt]:
+            failures.append((prompt, reply))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(not failures, failures[:1])
+
+
+def test_page():
+    status, headers, text = server.request("GET", "/")
+    check(status == 200 and headers["content-type"].startswith("text/html"))
+    check("default-src 'none'" in headers["content-security-policy"])
+    check(headers["x-content-type-options"] == "nosniff" and b"<script>" in text)
+
+
+def test_shutdown():
+    """A request that is running may finish."""
+    connection = server.open("/v1/completions", {"prompt": ONCE, "max_tokens": 1500, "ignore_eos": True})
+    client.wait_for("the request runs", lambda: server.metric("tandem_requests_running") == 1)
+    status = server.stop()
+    connection.settimeout(30)
+    data = b""
+    while chunk := connection.recv(65536):
+        data += chunk
+    check(b" 200 " in data and b'"finish_reason"' in data, data)
+    check(status == 0, status, server.errors)
+
+
+def keys(path):
+    """Keys, names and limits, on a second server."""
+    global server
+    server = client.Server(tandem, model, "--api-key-file", path, "--allow-origin",
+                           "https://page.example", "--queue-size", "1", "--parallel", "1",
+                           "--no-webui", "--no-metrics", "--alias", "tiny")
+    error_of(*server.get("/v1/models"), 401)
+    check(server.get("/health")[0] == 200)
+    bearer = {"Authorization": "Bearer second key"}
+    check(server.json("GET", "/v1/models", None, bearer)[1]["data"][0]["id"] == "tiny")
+    check(server.json("GET", "/v1/models", None, {"X-Api-Key": "first"})[0] == 200)
+    for wrong in ("first1", "firs", "", "second"):
+        error_of(*server.json("GET", "/v1/models", None, {"Authorization": "Bearer " + wrong}), 401)
+    error_of(*server.json("GET", "/metrics", None, bearer), 404)
+    error_of(*server.json("GET", "/", None, bearer), 404)
+    status, headers, _ = server.request("OPTIONS", "/v1/models", None,
+                                        {"Origin": "https://page.example"})
+    check(status == 204 and headers["access-control-allow-origin"] == "https://page.example")
+    # without a template there are no chats
+    error_of(*server.json("POST", "/v1/chat/completions", {"messages": [{"role": "user"}]}, bearer), 400)
+    error_of(*server.json("POST", "/v1/embeddings", {"input": "x"}, bearer), 400)
+    # a full queue: of eight requests at once, one runs, one waits, and others are refused
+    body = {"prompt": ONCE, "max_tokens": 1500, "ignore_eos": True}
+    replies = []
+    threads = [threading.Thread(target=lambda: replies.append(server.request(
+        "POST", "/v1/completions", body, bearer))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    retries = [headers["retry-after"] for status, headers, _ in replies if status == 429]
+    check(200 in [reply[0] for reply in replies] and retries and int(retries[0]) >= 1, replies)
+    check(server.stop() == 0, server.errors)
+
+
+def passes(name, test):
+    try:
+        test()
+    except (Exception, SystemExit):  # pylint: disable=broad-except
+        traceback.print_exc()
+        return False
+    print("passed", name, flush=True)
+    return True
+
+
+def main():
+    global server
+    names = [name for name in globals() if name.startswith("test_")]
+    server = client.Server(tandem, model, "--template", template, "--parallel", "4", "-c", "4096",
+                           "--embeddings")
+    try:
+        failed = [name for name in names if not passes(name, globals()[name])]
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("# keys\nfirst\n\nsecond key\n")
+            file.flush()
+            if not passes("keys", lambda: keys(file.name)):
+                failed.append("keys")
+    finally:
+        server.stop(kills=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
+
+
+main()
