@@ -71,7 +71,7 @@ async function openai() {
     {...ask, max_tokens: 3000, stream: true, ignore_eos: true});
   for await (const chunk of endless) if (chunk.choices[0].delta.content) break;
   await until("a stream that was left is cancelled", async () => await cancelled() > before);
-  done("openai " + (await import("openai/package.json", {with: {type: "json"}})).default.version);
+  done("openai");
 }
 
 async function anthropic() {
