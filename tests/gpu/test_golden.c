@@ -227,8 +227,36 @@ static void test_lists(void **state) {
                  n_different, (int)N_CASE);
 }
 
+static int32_t matrix_step_count(const tdm_graph *graph, int32_t subgroup) {
+    gpu_target target = matrix;
+    gpu_plan *plan = NULL;
+    int32_t n = 0;
+    target.subgroup_min = target.subgroup_max = subgroup;
+    OK(gpu_plan_create(&target, graph, &plan, err));
+    OK(gpu_plan_check(plan, err));
+    for (int32_t i = 0; i < plan->n_step; i++)
+        n += plan->steps[i].kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX;
+    gpu_plan_destroy(plan);
+    return n;
+}
+
+/* The kernel of matrix hardware has 128 invocations at most, so none with subgroups of 64. */
+static void test_matrix_subgroups(void **state) {
+    int i = 0;
+    (void)state;
+    while (cases[i].target != &matrix) i++;
+    llm_model *model = model_open(cases[i].preset, cases[i].type);
+    tdm_graph *graph = graph_make(model, i);
+    assert_true(matrix_step_count(graph, 8) > 0);
+    assert_true(matrix_step_count(graph, 32) > 0);
+    assert_int_equal(matrix_step_count(graph, 64), 0);
+    tdm_graph_free(graph);
+    llm_model_close(model);
+}
+
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
+                                       cmocka_unit_test(test_matrix_subgroups)};
     if (argc > 1) folder = argv[1];
     is_update = argc > 2 && strcmp(argv[2], "--update") == 0;
     has_graphs = argc > 2 && strcmp(argv[2], "--graphs") == 0;

@@ -32,9 +32,10 @@ enum {
     MATRIX_COLUMNS = 64,  /* of PRODUCT_TILE_MATRIX; of SORTED products TILE_COLUMNS */
     MATRIX_SUBGROUPS = 4, /* of its workgroup, each with SUB_ROWS rows, half of the columns */
     MATRIX_SUB_ROWS = 32,
-    MATRIX_PITCH = 80,      /* bytes of a row of its tiles */
-    MATRIX_PLAIN_TRIPS = 9, /* of one product of PRODUCT_TILE_HALF */
-    LANE_ROWS = 8,          /* of a thread: product_lane.comp */
+    MATRIX_LOADS = 2 * TILE_ROWS, /* halves of groups of weights in a tile */
+    MATRIX_PITCH = 80,            /* bytes of a row of its tiles */
+    MATRIX_PLAIN_TRIPS = 9,       /* of one product of PRODUCT_TILE_HALF */
+    LANE_ROWS = 8,                /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
     ROW_MAX_SUM = 16
@@ -208,7 +209,7 @@ static choice matrices_choose(const gpu_target *t, const gpu_product *p, int64_t
     choice c = {.kernel = t->is_matrix_plain ? GPU_KERNEL_PRODUCT_TILE_HALF
                                              : GPU_KERNEL_PRODUCT_TILE_MATRIX,
                 .group_size = group_size,
-                .rows = 2 * TILE_ROWS > group_size ? 2 * TILE_ROWS / group_size : 1,
+                .rows = MATRIX_LOADS / group_size,
                 .columns = p->mode == GPU_PRODUCT_SORTED ? TILE_COLUMNS : MATRIX_COLUMNS,
                 .row_tile = TILE_ROWS,
                 .has_halves = true,
@@ -221,7 +222,8 @@ static choice matrices_choose(const gpu_target *t, const gpu_product *p, int64_t
     return c;
 }
 
-/* The kernel has one subgroup of a known size for each quarter of a tile. */
+/* The kernel has one subgroup of a known size for each quarter of a tile, and each of its invocations
+ * loads as much of the weight: 128 at most. */
 static bool uses_matrices(const gpu_target *t, const gpu_product *p) {
     const tdm_type type = (tdm_type)p->w->type;
     const int32_t columns = p->mode == GPU_PRODUCT_SORTED ? TILE_COLUMNS / 2 : MATRIX_COLUMNS / 2;
@@ -232,7 +234,8 @@ static bool uses_matrices(const gpu_target *t, const gpu_product *p) {
            columns % t->matrix_columns == 0 && t->matrix_rows * t->matrix_columns <= 256 &&
            (type == TDM_TYPE_F16 || tdm_type_get_info(type).is_quantized) &&
            t->subgroup_min == t->subgroup_max && t->subgroup_max >= 4 &&
-           group_size <= t->max_group_size && t->shared_size >= shared && has_many_columns(t, p);
+           MATRIX_LOADS % group_size == 0 && group_size <= t->max_group_size &&
+           t->shared_size >= shared && has_many_columns(t, p);
 }
 
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {

@@ -15,7 +15,8 @@
 #include "matrix.glsl"
 
 const uint ROWS = 64, SUB_ROWS = 32, SUB_COLUMNS = TILE_COLUMNS / 2;
-const int N_ROW = TILE_ROWS; // rows of which an invocation loads half a group: 128 / invocations
+const int N_ROW = TILE_ROWS; // rows of which an invocation loads half a group: 128 / invocations,
+                             // which the planner sees to: there are no more than 128
 // Words of two f16 from a row of a tile to the next. Rows of 32 elements begin in different banks.
 const uint PITCH = 16 + 4;
 const float W_UNIT = 16;
