@@ -162,8 +162,8 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
 }
 
 /* A refused fusion is planned as single nodes by itself. Products have several kernels: without
- * integer dot products, matrices, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three kernels
- * that each can do all. */
+ * integer dot products, matrices, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three
+ * kernels that each can do all. */
 int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     /* Before the list is read: what is added meanwhile counts as new. */
@@ -247,25 +247,30 @@ static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial
 
 bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status status) {
     const tdm_host *host = device->instance->host;
-    bool is_any = false;
+    bool is_new = false, is_replaced = false;
     if (status == TDM_RESOURCE_EXHAUSTED || atomic_load(&device->is_lost)) return false;
+    pthread_mutex_lock(&device->verdicts->round);
     for (int32_t i = 0; i < steps->n_step; i++) {
         const gpu_step *step = &steps->steps[i];
-        if (step->kernel != GPU_KERNEL_PRODUCT_TILE_MATRIX ||
-            !vk_pipeline_has_failed(device, step) ||
-            is_known(device->verdicts, vk_pipeline_hash(device, step)) ||
-            !rows_reserve(device->verdicts, 1))
+        if (step->kernel != GPU_KERNEL_PRODUCT_TILE_MATRIX || !vk_pipeline_has_failed(device, step))
             continue;
-        row_add(device, step, VK_VERDICT_WRONG);
-        is_any = true;
+        if (!step_is_wrong(device, step)) { /* else another plan has found it meanwhile */
+            if (is_known(device->verdicts, vk_pipeline_hash(device, step)) ||
+                !rows_reserve(device->verdicts, 1))
+                continue;
+            row_add(device, step, VK_VERDICT_WRONG);
+            is_new = true;
+        }
+        is_replaced = true;
     }
-    if (is_any && TDM_HAS(host, log))
+    pthread_mutex_unlock(&device->verdicts->round);
+    if (is_new && TDM_HAS(host, log))
         host->log(
             host->context, TDM_LOG_WARN,
             "%s (%s, %s): this driver cannot compile the kernel of matrix hardware: it is not "
             "used",
             device->name, device->facts->properties.deviceName, device->facts->driver);
-    return is_any;
+    return is_replaced;
 }
 
 static void round_end(vk_device *device, const round_count *count, int64_t start_ms,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * verdict.h: which pipelines compute what the CPU computes. Each is tried once when a driver is
- * first met: its nodes run on little data on the device and on the CPU's reference path. What was found is kept beside the
- * pipeline cache, for this driver and this kernel's code, so that a known driver is not checked
- * again. A wrong pipeline is replaced by a plainer one where the planner has one; else its op is
- * refused.
+ * first met: its nodes run on little data on the device and on the CPU's reference path. What was
+ * found is kept beside the pipeline cache, for this driver and this kernel's code, so that a known
+ * driver is not checked again. A wrong pipeline is replaced by a plainer one where the planner has
+ * one; else its op is refused.
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
