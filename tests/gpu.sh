@@ -23,7 +23,8 @@
 #                   build-test/bench/tandem-make-model beside this script; without it, these use --model
 #   --size 8b|1b|tiny   of those models; default 8b (q4_K 4.6 GB, q8_0 8.6 GB, f16 16 GB)
 #   --types LIST    their types; default q4_K,q8_0,f16
-#   --results DIR   models and results; default: tandem-gpu in TMPDIR, or in /tmp
+#   --results DIR   models and results; default: tandem-gpu in TMPDIR, or in /tmp. Another TREE, --size
+#                   or --driver needs another one: results do not say what they are of
 #   --peer COMMAND  may contain {model} {pp} {tg} {depth} {ctk} {ctv}; prints "ppN X t/s", "tgN Y t/s"
 #   --seconds N     limit of a stage; default 480
 #   --allow-cpu     software drivers too, for a try without a card
