@@ -188,16 +188,28 @@ static const char *error_type(api_shape shape, int http_status) {
     }
 }
 
+json_t *api_message_json(const char *message) {
+    char plain[TDM_ERROR_MESSAGE_SIZE];
+    size_t len = 0;
+    json_t *text = json_string(message);
+    if (text != NULL) return text;
+    for (; message[len] != '\0' && len + 1 < sizeof plain; len++)
+        plain[len] = (unsigned char)message[len] < 0x80 ? message[len] : '?';
+    plain[len] = '\0';
+    return json_string(plain);
+}
+
 json_t *api_error_json(api_shape shape, int http_status, const char *message) {
     const char *type = error_type(shape, http_status);
+    json_t *text = api_message_json(message);
     switch (shape) {
     case API_SHAPE_ANTHROPIC:
-        return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type", type, "message",
-                         message);
-    case API_SHAPE_OLLAMA: return json_pack("{s:s}", "error", message);
+        return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message",
+                         text);
+    case API_SHAPE_OLLAMA: return json_pack("{s:o}", "error", text);
     default:
-        return json_pack("{s:{s:i, s:s, s:s, s:n}}", "error", "code", http_status, "message",
-                         message, "type", type, "param");
+        return json_pack("{s:{s:i, s:o, s:s, s:n}}", "error", "code", http_status, "message", text,
+                         "type", type, "param");
     }
 }
 

@@ -42,6 +42,9 @@ typedef enum api_shape { API_SHAPE_OPENAI, API_SHAPE_ANTHROPIC, API_SHAPE_OLLAMA
 
 /* The HTTP status that fits. */
 int api_http_status(tdm_status status);
+/* A message as a new string. It may hold text of a request that is no UTF-8, or that its limit has cut
+ * within a character: then every byte that is no ASCII becomes '?'. */
+json_t *api_message_json(const char *message);
 /* A new object. */
 json_t *api_error_json(api_shape shape, int http_status, const char *message);
 /* Replies with it. `retry_ns` > 0 adds Retry-After. */

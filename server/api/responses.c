@@ -332,7 +332,9 @@ static void responses_end(api_answer *a) {
 static void responses_error(api_answer *a, int http_status, const char *message) {
     char code[16];
     snprintf(code, sizeof code, "%d", http_status);
-    event(a, "error", json_pack("{s:s, s:s, s:n}", "code", code, "message", message, "param"));
+    event(
+        a, "error",
+        json_pack("{s:s, s:o, s:n}", "code", code, "message", api_message_json(message), "param"));
 }
 
 static const api_dialect responses_dialect = {

@@ -284,6 +284,11 @@ def test_bad():
                  {"messages": [{"content": "x"}]},
                  {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}]:
         error_of(*server.post("/v1/chat/completions", body), 400)
+    # what an error quotes may be no UTF-8, or be cut within a character
+    error_of(*server.get("/%ff%fe"), 404)
+    for role in ("\u00e9" * 400, "x" + "\u00e9" * 400):
+        error_of(*server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [
+            {"type": role}]}]}), 400)
     error_of(*server.get("/nothing"), 404)
     error_of(*server.get(path), 405)
     error_of(*server.json("PUT", path, {}), 405)
