@@ -405,7 +405,8 @@ static bool channel_step(reply_parser *p) {
         name += 13;
         const size_t room = at - (size_t)(name - p->buffer);
         while (n < room && !is_space(name[n]) && name[n] != '<') n++;
-        call_begin(p, name, n);
+        p->is_call = n > 0; /* without a name its text would join the call before */
+        if (p->is_call) call_begin(p, name, n);
     }
     drop(p, at + strlen("<|message|>"));
     state_set(p, IN_TEXT);

@@ -188,6 +188,10 @@ static void test_gpt_oss(void **state) {
            "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
            "to=functions.f <|constrain|>json<|message|>{\"a\":1}<|call|>",
            "(a){f|{\"a\":1}}");
+    expect(family(REPLY_GPT_OSS),
+           "<|channel|>commentary to=functions.f<|message|>{}<|call|><|start|>assistant<|channel|>"
+           "commentary to=functions. <|message|>x<|call|>",
+           "{f|{}}x");
     expect(family(REPLY_GPT_OSS), "no format", "no format");
 }
 
