@@ -164,14 +164,12 @@ static void piece_take(void *user, reply_piece piece, const char *text, size_t l
 
 /* ---- The task ---- */
 
-/* Cancels what still runs. */
+/* Cancels what still runs. The lock is held, so that the engine cannot end them all and be destroyed
+ * meanwhile. */
 static void choices_cancel(api_answer *a) {
-    for (int i = 0; i < a->n_choice; i++) {
-        pthread_mutex_lock(&a->lock);
-        const server_request_id id = a->choices[i].is_over ? 0 : a->choices[i].id;
-        pthread_mutex_unlock(&a->lock);
-        if (id != 0) server_engine_cancel(a->model->engine, id);
-    }
+    for (int i = 0; i < a->n_choice; i++)
+        if (a->choices[i].id != 0 && !a->choices[i].is_over)
+            server_engine_cancel(a->model->engine, a->choices[i].id);
 }
 
 static void fail(api_answer *a, int http_status, const char *message) {
@@ -184,7 +182,6 @@ static void fail(api_answer *a, int http_status, const char *message) {
         api_error_reply(a->x, a->dialect->shape, http_status, message,
                         http_status == 429 || http_status == 503 ? a->retry_ns + 1 : 0);
     }
-    choices_cancel(a);
 }
 
 /* What an answer without any token says of its end; NULL = it is no failure. */
@@ -321,6 +318,13 @@ static void answer_run(api_task *task) {
     for (int i = 0; i < a->n_choice && !is_silent && !a->has_failed; i++) {
         choice_work(a, &a->choices[i]);
         is_written = is_written && a->choices[i].has_ended;
+    }
+    if (a->has_failed && !is_over) {
+        /* also those that were submitted after the failure: each event, and the end of the
+         * submission, add the task again */
+        pthread_mutex_lock(&a->lock);
+        choices_cancel(a);
+        pthread_mutex_unlock(&a->lock);
     }
     if (!is_over) return;
     if (!is_silent && !a->has_failed && !is_written) return; /* added again by the last event */
