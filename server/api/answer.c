@@ -79,7 +79,7 @@ void api_answer_event(api_answer *a, const char *name, json_t *data) {
     api_buffer_add(&event, "\n\n", 2);
     /* an event without memory would be one with wrong contents: the stream breaks off */
     if (text == NULL || event.is_short)
-        server_exchange_end(a->x);
+        server_exchange_break(a->x);
     else
         server_exchange_write(a->x, event.data, event.len);
     free(text);
@@ -102,7 +102,7 @@ void api_answer_line(api_answer *a, json_t *data) {
         text[len] = '\n'; /* in place of the NUL */
         server_exchange_write(a->x, text, len + 1);
     } else {
-        server_exchange_end(a->x);
+        server_exchange_break(a->x);
     }
     free(text);
 }

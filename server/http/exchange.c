@@ -163,6 +163,12 @@ void server_exchange_end(server_exchange *x) {
     list_and_unlock(x);
 }
 
+void server_exchange_break(server_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    x->has_ended = x->closes = true;
+    list_and_unlock(x);
+}
+
 bool server_exchange_has_begun(const server_exchange *x) {
     server_exchange *own = (server_exchange *)x;
     pthread_mutex_lock(&own->lock);

@@ -106,6 +106,8 @@ void server_exchange_stream(server_exchange *x, const char *type);
  * ran out. */
 size_t server_exchange_write(server_exchange *x, const void *data, size_t len);
 void server_exchange_end(server_exchange *x);
+/* Ends a stream before its time: the client gets no last chunk, and the connection closes. */
+void server_exchange_break(server_exchange *x);
 bool server_exchange_has_begun(const server_exchange *x);
 bool server_exchange_is_gone(const server_exchange *x);
 size_t server_exchange_queued(const server_exchange *x);
