@@ -5,7 +5,7 @@
  */
 RUNNER_COMMAND(run)
 RUNNER_COMMAND(chat)
-#ifdef RUNNER_HAS_SERVE /* where libwebsockets and jansson are found */
+#ifdef RUNNER_HAS_SERVE /* where libwebsockets, jansson and OpenSSL are found */
 RUNNER_COMMAND(serve)
 #endif
 RUNNER_COMMAND(plan)

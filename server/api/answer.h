@@ -2,7 +2,7 @@
  *
  * answer.h: an answer: one exchange of HTTP and the requests of the engine (choices) that fill it.
  *
- * The engine's thread puts text into the queue of a choice (answer_queue.c). A task of the API's
+ * The engine's thread puts text into the queue of a choice (queue.c). A task of the API's
  * threads takes it, parses it (reply/parse.h), and passes the pieces to a dialect, which writes them
  * in the form of an API. Where the client reads more slowly than the model writes, pieces stay in
  * the queue, and from ANSWER_QUEUE_MAX bytes on the choice is paused.

@@ -282,7 +282,9 @@ static int head_send(server_exchange *x, struct lws *wsi) {
     bool fits = lws_add_http_header_status(wsi, (unsigned)x->status, &at, end) == 0;
     if (fits && x->type != NULL) fits = head_add(wsi, "content-type:", x->type, &at, end);
     if (fits && x->is_chunked) fits = head_add(wsi, "transfer-encoding:", "chunked", &at, end);
-    if (fits && !x->is_chunked) fits = head_add(wsi, "content-length:", length, &at, end);
+    /* 204 has no body and so no length (RFC 9110, 8.6) */
+    if (fits && !x->is_chunked && x->status != 204)
+        fits = head_add(wsi, "content-length:", length, &at, end);
     fits = fits && head_add(wsi, "connection:", x->closes ? "close" : "keep-alive", &at, end) &&
            head_add(wsi, "x-content-type-options:", "nosniff", &at, end) &&
            head_add(wsi, "cache-control:", "no-store", &at, end);
@@ -516,6 +518,8 @@ tdm_status server_http_create(const server_http_params *params, server_http **ou
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "no descriptor to watch connections with; raise the limit of open files");
     }
+    /* libwebsockets has announced the descriptor like a connection */
+    __atomic_store_n(&http->n_connection, 0, __ATOMIC_RELAXED);
     *out = http;
     return TDM_OK;
 }

@@ -35,6 +35,7 @@ def test_status():
     check(server.get("/props")[1]["total_slots"] == 4)
     check(server.get("/slots") == (200, []))
     check(b"# TYPE tandem_requests_running gauge" in server.request("GET", "/metrics")[2])
+    client.wait_for("only the asking connection is open", lambda: server.metric("tandem_connections") == 1)
     status, headers, _ = server.request("HEAD", "/health")
     check(status == 200 and int(headers["content-length"]) > 0)
 
@@ -412,6 +413,7 @@ def keys(path):
     status, headers, _ = server.request("OPTIONS", "/v1/models", None,
                                         {"Origin": "https://page.example"})
     check(status == 204 and headers["access-control-allow-origin"] == "https://page.example")
+    check("content-length" not in headers, headers)
     # without a template there are no chats
     error_of(*server.json("POST", "/v1/chat/completions", {"messages": [{"role": "user"}]}, bearer), 400)
     error_of(*server.json("POST", "/v1/embeddings", {"input": "x"}, bearer), 400)
