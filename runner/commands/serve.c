@@ -33,7 +33,7 @@ typedef struct serve {
     server_http *http;
     char *name, *tpl_text;
     char *key_file; /* its bytes; keys point into it */
-    const char *keys[N_TEXT_MAX], *origins[N_TEXT_MAX], *hosts[N_TEXT_MAX];
+    const char *keys[N_TEXT_MAX], *origins[N_TEXT_MAX], *hosts[N_TEXT_MAX + 1];
     int32_t n_key, n_origin, n_host;
     bool is_draining;
     uint64_t drain_end;
@@ -87,6 +87,8 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     tdm_status status = keys_read(s, err);
     s->n_origin = texts_read(s, "allow-origin", s->origins);
     s->n_host = texts_read(s, "allow-host", s->hosts);
+    /* the address that the command prints: another one of this machine's than 127.0.0.1 */
+    if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
     if (status != TDM_OK) return status;
     if (has_cert != has_ssl_key)

@@ -19,6 +19,7 @@ class Server:
             self.process.kill()
             raise SystemExit(f"the server did not start: {line!r} {self.process.stderr.read()}")
         self.url = line.strip()
+        self.host = self.url.split("/")[2].split(":")[0]
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self, kills=False):
@@ -34,7 +35,7 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """Status, headers and bytes of a reply."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         connection.request(method, path, data, headers or {})
         reply = connection.getresponse()
@@ -69,7 +70,7 @@ class Server:
 
     def raw(self, data, wait=5.0):
         """What the server sends for these bytes until it closes, or until `wait` seconds passed."""
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+        with socket.create_connection((self.host, self.port)) as connection:
             connection.settimeout(wait)
             connection.sendall(data)
             got = b""
@@ -83,7 +84,7 @@ class Server:
     def open(self, path, body):
         """A socket on which a request has been sent."""
         data = json.dumps(body).encode()
-        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection = socket.create_connection((self.host, self.port))
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                            % (path.encode(), len(data)) + data)
         return connection

@@ -396,9 +396,9 @@ def test_shutdown():
 
 
 def keys(path):
-    """Keys, names and limits, on a second server."""
+    """Keys, names and limits, on a second server with another address of this machine."""
     global server
-    server = client.Server(tandem, model, "--api-key-file", path, "--allow-origin",
+    server = client.Server(tandem, model, "--host", "127.0.0.2", "--api-key-file", path, "--allow-origin",
                            "https://page.example", "--queue-size", "1", "--parallel", "1",
                            "--no-webui", "--no-metrics", "--alias", "tiny")
     error_of(*server.get("/v1/models"), 401)
