@@ -41,14 +41,16 @@ typedef struct serve {
 
 /* ---- Configuration ---- */
 
-static int32_t texts_read(serve *s, const char *key, const char **texts) {
+static tdm_status texts_read(serve *s, const char *key, const char **texts, int32_t *n_text,
+                             tdm_error *err) {
     const size_t n = runner_config_get_count(s->app->config, key);
-    int32_t n_text = 0;
-    for (size_t i = 0; i < n && n_text < N_TEXT_MAX; i++) {
+    if (n > N_TEXT_MAX)
+        return runner_usage(s->app, err, "%s: %zu entries, at most %d", key, n, N_TEXT_MAX);
+    for (size_t i = 0; i < n; i++) {
         const char *text = runner_config_get_string_at(s->app->config, key, i);
-        if (text[0] != '\0') texts[n_text++] = text;
+        if (text[0] != '\0') texts[(*n_text)++] = text;
     }
-    return n_text;
+    return TDM_OK;
 }
 
 /* A key on each line; empty lines and those that begin with # are left out. */
@@ -85,8 +87,8 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     const bool has_cert = runner_config_get_string(config, "ssl-cert-file")[0] != '\0';
     const bool has_ssl_key = runner_config_get_string(config, "ssl-key-file")[0] != '\0';
     tdm_status status = keys_read(s, err);
-    s->n_origin = texts_read(s, "allow-origin", s->origins);
-    s->n_host = texts_read(s, "allow-host", s->hosts);
+    if (status == TDM_OK) status = texts_read(s, "allow-origin", s->origins, &s->n_origin, err);
+    if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
     /* the address that the command prints: another one of this machine's than 127.0.0.1 */
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
