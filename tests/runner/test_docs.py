@@ -65,6 +65,10 @@ for page, text in text_of.items():
                 fail(page, f"no test '{name}'")
 
 # Commands. Flags before --help are read; --help ends the reading.
+_, printed, _ = run("--help")
+commands = re.findall(r"^  ([a-z-]+)", printed.split("Commands\n")[1].split("\n\n")[0], re.M)
+if "serve" not in commands:  # a build without libwebsockets, jansson or OpenSSL
+    print("SKIPPED: tandem serve: not in this build")
 n_command = 0
 for page, text in text_of.items():
     lines = re.findall(r"`(tandem [^`]+)`", " ".join(text.split())) + re.findall(r"^#   (tandem .*)", text, re.M)
@@ -72,7 +76,7 @@ for page, text in text_of.items():
         lines += re.findall(r"^ *(?:\w+=\S+ )?(tandem .*)", block.replace("\\\n", " "), re.M)
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
-        if words[0] in ("COMMAND", "help"):
+        if words[0] in ("COMMAND", "help") or (words[0] == "serve" and "serve" not in commands):
             continue
         n_command += 1
         code, _, err = run(*words, "--help")
@@ -135,7 +139,7 @@ def number(text):
 
 helps = {}
 takes = {}
-for command in re.findall(r"^  ([a-z-]+)", run("--help")[1].split("Commands\n")[1].split("\n\n")[0], re.M):
+for command in commands:
     for entry, text in help_of(command).items():
         helps.setdefault(entry, text)
         takes.setdefault(entry, command)
@@ -163,11 +167,8 @@ if n_key < 60:
 
 # Lists in README.md that the program prints.
 page = pages[0]
-_, printed, _ = run("--help")
-commands = re.findall(r"^  ([a-z-]+)", printed.split("Commands\n")[1].split("\n\n")[0], re.M)
 rows = re.findall(r"^\| `tandem ([a-z-]+)`", text_of[page], re.M)
-if "serve" not in commands:  # a build without libwebsockets or jansson
-    print("SKIPPED: tandem serve: not in this build")
+if "serve" not in commands:
     rows.remove("serve")
 if sorted(commands) != sorted(rows):
     fail(page, f"commands {sorted(set(commands) ^ set(rows))}")
