@@ -3,6 +3,7 @@
  * embeddings.c: /v1/embeddings in OpenAI's form: texts or tokens in, vectors out, as numbers or as
  * base64 of little-endian float32.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,12 @@ static void done_take(void *user, server_request_id id, tdm_status status, const
                       const float *vector, int32_t n) {
     struct vectors_input *input = user;
     (void)id;
+    /* JSON has no such numbers */
+    for (int32_t i = 0; i < n && status == TDM_OK; i++)
+        if (!isfinite(vector[i])) {
+            status = TDM_INTERNAL;
+            message = "the vector of a text has values that are not finite";
+        }
     if (status == TDM_OK) {
         input->values = malloc((size_t)n * sizeof *vector);
         if (input->values != NULL) {
