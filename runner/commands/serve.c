@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "llm/arch/arch.h"
+#include "llm/tokenizer/utf8.h"
 #include "runner/chat/chat_prompt.h"
 #include "runner/interrupt.h"
 #include "runner/plan/fit.h"
@@ -116,6 +117,13 @@ static tdm_status template_read(serve *s, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Replaces what is no UTF-8, which replies in JSON cannot hold. */
+static void utf8_keep(char *text) {
+    size_t n = 0;
+    for (size_t at = 0, len = strlen(text); at < len; at += n)
+        if (llm_utf8_begin(text + at, len - at, &n) != LLM_UTF8_WHOLE) memset(text + at, '?', n);
+}
+
 /* The name of clients for the model: `alias`, or the file's name without ".gguf". */
 static char *name_make(serve *s) {
     const char *alias = runner_config_get_string(s->app->config, "alias");
@@ -161,6 +169,8 @@ static tdm_status model_make(serve *s, tdm_error *err) {
                             ? template_text(s, err)
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a name");
     if (status != TDM_OK) return status;
+    utf8_keep(s->name);
+    utf8_keep(s->tpl_text);
     s->model = (server_model){
         .name = s->name,
         .model = s->session.model,
