@@ -50,13 +50,14 @@ static const api_route routes[] = {
     {GET, "/metrics", api_metrics, API_SHAPE_OPENAI, false, true},
 };
 
-/* The route of a request; NULL = there is none, and *has_path tells whether it has the path. */
-static const api_route *route_find(const server_exchange *x, bool *has_path) {
+/* The route of a request; NULL = there is none, and *same_path is one with its path, or NULL. A path
+ * has one method (GET with HEAD). */
+static const api_route *route_find(const server_exchange *x, const api_route **same_path) {
     const server_method method = server_exchange_method(x);
-    *has_path = false;
+    *same_path = NULL;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (strcmp(routes[i].path, server_exchange_path(x)) != 0) continue;
-        *has_path = true;
+        *same_path = &routes[i];
         if (routes[i].method == method || (method == SERVER_METHOD_HEAD && routes[i].method == GET))
             return &routes[i];
     }
@@ -103,24 +104,26 @@ static void preparation_run(api_task *task) {
 
 void server_api_begin(void *user, server_exchange *x) {
     server_api *api = user;
-    bool has_path = false;
-    const api_route *route = route_find(x, &has_path);
+    const api_route *same_path;
+    const api_route *route = route_find(x, &same_path);
     const api_shape shape = route != NULL ? route->shape : API_SHAPE_OPENAI;
     if (!api_access_check(api, x, route != NULL && route->is_public, shape)) return;
     if (route != NULL) return;
     char message[160];
-    if (has_path)
+    if (same_path != NULL) {
+        server_exchange_add_header(x, "allow:", same_path->method == GET ? "GET, HEAD" : "POST");
         snprintf(message, sizeof message, "this method is not served at %.80s",
                  server_exchange_path(x));
-    else
+    } else {
         snprintf(message, sizeof message, "nothing is served at %.80s", server_exchange_path(x));
-    api_error_reply(x, shape, has_path ? 405 : 404, message, 0);
+    }
+    api_error_reply(x, shape, same_path != NULL ? 405 : 404, message, 0);
 }
 
 void server_api_request(void *user, server_exchange *x) {
     server_api *api = user;
-    bool has_path = false;
-    const api_route *route = route_find(x, &has_path);
+    const api_route *same_path;
+    const api_route *route = route_find(x, &same_path);
     if (route == NULL) return; /* replied to by server_api_begin */
     if (route->is_immediate) {
         run(api, x, route);

@@ -292,6 +292,7 @@ def test_bad():
             {"type": role}]}]}), 400)
     error_of(*server.get("/nothing"), 404)
     error_of(*server.get(path), 405)
+    check(server.request("GET", path)[1]["allow"] == "POST")
     error_of(*server.json("PUT", path, {}), 405)
     host = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     check(b" 413 " in server.raw(host + b"Content-Length: 99999999\r\n\r\n"))
