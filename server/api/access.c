@@ -13,15 +13,19 @@
 
 #include "server/api/state.h"
 
-static char **texts_copy(const char *const *texts, int n) {
-    char **copies = calloc((size_t)n + 1, sizeof *copies);
-    for (int i = 0; i < n && copies != NULL; i++) copies[i] = strdup(texts[i]);
-    return copies;
-}
-
 static void texts_free(char **texts, int n) {
     for (int i = 0; i < n && texts != NULL; i++) free(texts[i]);
     free(texts);
+}
+
+static char **texts_copy(const char *const *texts, int n) {
+    char **copies = calloc((size_t)n + 1, sizeof *copies);
+    for (int i = 0; i < n && copies != NULL; i++)
+        if ((copies[i] = strdup(texts[i])) == NULL) {
+            texts_free(copies, i);
+            copies = NULL;
+        }
+    return copies;
 }
 
 tdm_status api_access_create(server_api *api, const server_api_params *params, tdm_error *err) {
@@ -86,9 +90,9 @@ static void cors_add(server_exchange *x, const char *origin) {
     server_exchange_add_header(x, "vary:", "origin");
     if (server_exchange_method(x) != SERVER_METHOD_OPTIONS) return;
     server_exchange_add_header(x, "access-control-allow-methods:", "GET, POST");
-    server_exchange_add_header(x, "access-control-allow-headers:",
-                               "authorization, content-type, x-api-key, anthropic-version, "
-                               "anthropic-beta, anthropic-dangerous-direct-browser-access");
+    /* clients send headers of their own (x-stainless-*); "*" does not stand for authorization
+     * (https://fetch.spec.whatwg.org/#http-access-control-allow-headers) */
+    server_exchange_add_header(x, "access-control-allow-headers:", "*, authorization");
     server_exchange_add_header(x, "access-control-max-age:", "600");
 }
 
