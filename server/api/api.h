@@ -6,7 +6,7 @@
  *
  * Threads. The HTTP thread calls the functions below and returns at once. A few threads of the
  * API's own read JSON, render templates, make tokens, and write replies. The engine's thread only
- * adds text to a queue (answer.c). So neither a client nor a template slows the device.
+ * adds text to a queue (queue.c). So neither a client nor a template slows the device.
  */
 #ifndef TANDEM_SERVER_API_H
 #define TANDEM_SERVER_API_H
