@@ -164,9 +164,7 @@ static void piece_take(void *user, reply_piece piece, const char *text, size_t l
 
 /* ---- The task ---- */
 
-/* Cancels what still runs. The lock is held, so that the engine cannot end them all and be destroyed
- * meanwhile. */
-static void choices_cancel(api_answer *a) {
+void api_answer_cancel(api_answer *a) {
     for (int i = 0; i < a->n_choice; i++)
         if (a->choices[i].id != 0 && !a->choices[i].is_over)
             server_engine_cancel(a->model->engine, a->choices[i].id);
@@ -323,7 +321,7 @@ static void answer_run(api_task *task) {
         /* also those that were submitted after the failure: each event, and the end of the
          * submission, add the task again */
         pthread_mutex_lock(&a->lock);
-        choices_cancel(a);
+        api_answer_cancel(a);
         pthread_mutex_unlock(&a->lock);
     }
     if (!is_over) return;

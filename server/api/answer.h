@@ -152,6 +152,10 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
                             const char *id_prefix, json_t *request, api_wish *wish, char *text,
                             tdm_error *err);
 
+/* Cancels what still runs. The caller holds the answer's lock, so that the engine cannot end all
+ * choices and be destroyed meanwhile. [any-thread] */
+void api_answer_cancel(api_answer *a);
+
 /* ---- For dialects ---- */
 
 /* Writes an event of a stream, and releases `data`. name NULL: without an event line. */

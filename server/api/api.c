@@ -153,9 +153,7 @@ void server_api_gone(void *user, server_exchange *x) {
     if (a != NULL) {
         pthread_mutex_lock(&a->lock);
         a->is_gone = true;
-        for (int i = 0; i < a->n_choice; i++)
-            if (a->choices[i].id != 0 && !a->choices[i].is_over)
-                server_engine_cancel(a->model->engine, a->choices[i].id);
+        api_answer_cancel(a);
         api_pool_add(api->writers, &a->task);
         pthread_mutex_unlock(&a->lock);
     }
