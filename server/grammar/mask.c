@@ -57,8 +57,8 @@ static void tokens_add(const grammar_matcher *m, const grammar_vocab *v, int32_t
 /* The states behind 0, 1, 2, ... plain code points, whichever they are. */
 typedef struct plain_chain {
     int32_t states[GRAMMAR_PLAIN_MAX + 1];
-    int32_t n; /* any plain text of up to n code points is allowed, and no longer one; the longest
-                    * token counts as without limit */
+    int32_t n;     /* any plain text of up to n code points is allowed, and no longer one; plain_max
+                    * of the vocabulary counts as without limit */
     bool is_mixed; /* there is no such n: of texts of one length some are allowed */
 } plain_chain;
 

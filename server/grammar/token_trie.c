@@ -150,12 +150,12 @@ static bool vocab_fill(grammar_vocab *v) {
         size_t plain_len;
         const int32_t count = plain_count(bytes, &plain_len);
         count_of[t] = (uint16_t)count;
+        if (count > v->plain_max) v->plain_max = count;
         if (plain_len < bytes.len) {
             entries[n + (size_t)n_other++] = e;
             continue;
         }
         entries[n_plain++] = e;
-        if (count > v->plain_max) v->plain_max = count;
         if (count > GRAMMAR_PLAIN_MAX && !long_add(v, count, t)) is_complete = false;
         for (int32_t i = count - 1 < GRAMMAR_PLAIN_MAX ? count - 1 : GRAMMAR_PLAIN_MAX;
              i <= GRAMMAR_PLAIN_MAX; i++)

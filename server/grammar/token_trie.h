@@ -57,7 +57,7 @@ struct grammar_vocab {
         int32_t count, token;
     } * long_plain; /* [n_long] plain tokens with more code points than GRAMMAR_PLAIN_MAX */
     int32_t n_long, long_capacity;
-    int32_t plain_max; /* code points of the longest plain token */
+    int32_t plain_max; /* most plain code points that a token is or begins with */
     uint64_t *ends;    /* [n_word] tokens that end generation */
     uint64_t *known;   /* [n_word] tokens of `vocab` */
 };

@@ -143,6 +143,35 @@ static void no_token_is_an_error(void **state) {
     llm_vocab_destroy(tokens);
 }
 
+/* A token may begin with more plain text than any token of plain text has. */
+static void long_beginnings_are_allowed(void **state) {
+    (void)state;
+    const llm_vocab_str texts[] = {{"a", 1}, {"bb\"", 3}, {"bbb\"", 4}};
+    llm_vocab_params params = llm_vocab_params_default();
+    grammar_vocab *vocab;
+    llm_vocab *tokens;
+    grammar *g = NULL;
+    grammar_state *s = NULL;
+    tdm_error err = {0};
+    uint64_t mask[WORDS];
+    const char *text = "root ::= [^\"\\\\\\x00-\\x1F\\x7F]* \"\\\"\"";
+    params.model = "whitespace";
+    params.tokens = texts;
+    params.n_token = TINY_COUNT(texts);
+    params.eos_id = params.bos_id = params.unk_id = LLM_TOKEN_NONE;
+    if (llm_vocab_create(&params, &tokens, &err) != TDM_OK) fail_msg("%s", err.message);
+    assert_int_equal(grammar_vocab_create(tokens, TINY_COUNT(texts), &vocab, &err), TDM_OK);
+    assert_int_equal(grammar_compile(vocab, text, strlen(text), &g, &err), TDM_OK);
+    assert_int_equal(grammar_state_create(g, &s, &err), TDM_OK);
+    assert_int_equal(grammar_state_mask(s, mask, &err), TDM_OK);
+    assert_int_equal(mask[0], 7);
+    assert_int_equal(grammar_state_accept(s, 2, &err), TDM_OK);
+    grammar_state_destroy(s);
+    grammar_release(g);
+    grammar_vocab_destroy(vocab);
+    llm_vocab_destroy(tokens);
+}
+
 /* What is kept is forgotten when it gets large, and states stay where they are. */
 static void memory_is_limited(void **state) {
     (void)state;
@@ -182,9 +211,8 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks_are_exact),
-        cmocka_unit_test(the_end_is_final),
-        cmocka_unit_test(no_token_is_an_error),
+        cmocka_unit_test(masks_are_exact),      cmocka_unit_test(the_end_is_final),
+        cmocka_unit_test(no_token_is_an_error), cmocka_unit_test(long_beginnings_are_allowed),
         cmocka_unit_test(memory_is_limited),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
