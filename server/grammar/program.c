@@ -114,22 +114,75 @@ static bool reaches_end(const grammar_program *p, const grammar_node *node, bool
     return false;
 }
 
-/* Fills is_nullable and is_finite: what is true grows until nothing changes. A node stands behind
- * those that it leads to, except for calls and loops, so few passes are needed. */
-static void ends_find(grammar_program *p) {
-    for (bool is_changed = true; is_changed;) {
-        is_changed = false;
-        for (int32_t i = 0; i < p->n_node; i++) {
-            grammar_node *node = &p->nodes[i];
-            if (!node->is_nullable && reaches_end(p, node, true))
-                node->is_nullable = is_changed = true;
-            if (!node->is_finite && reaches_end(p, node, false))
-                node->is_finite = is_changed = true;
-        }
+/* Which nodes lead to a node, so that what is found of one goes on to those alone. */
+typedef struct ends_search {
+    grammar_program *program;
+    int32_t *first; /* [n_node + 1] into `from`, by node */
+    int32_t *from;  /* [n_edge] the nodes that lead to it */
+    int32_t *work;  /* [2 * n_node] nodes of which something was found */
+    int32_t n_work;
+} ends_search;
+
+/* Counts that a node leads to `to`; once that is done for all, notes which one. */
+static void edge_note(ends_search *s, int32_t to, int32_t at) {
+    if (s->from == NULL)
+        s->first[to]++;
+    else
+        s->from[--s->first[to]] = at;
+}
+
+static void edges_note(ends_search *s) {
+    const grammar_program *p = s->program;
+    for (int32_t at = 0; at < p->n_node; at++) {
+        const grammar_node *node = &p->nodes[at];
+        if (node->op == GRAMMAR_CALL) edge_note(s, p->rules[node->first].entry, at);
+        if (node->op == GRAMMAR_LOOP) edge_note(s, node->first, at);
+        for (int32_t i = 0; node->op == GRAMMAR_SPLIT && i < node->n; i++)
+            edge_note(s, p->targets[node->first + i], at);
+        if (node->op != GRAMMAR_SPLIT && node->op != GRAMMAR_END) edge_note(s, node->next, at);
     }
-    for (int32_t i = 0; i < p->n_node; i++)
-        if (p->nodes[i].op == GRAMMAR_LOOP && p->nodes[p->nodes[i].first].is_nullable)
-            p->nodes[i].n_min = 0;
+}
+
+static void end_note(ends_search *s, int32_t at) {
+    grammar_node *node = &s->program->nodes[at];
+    const bool is_nullable = node->is_nullable || reaches_end(s->program, node, true);
+    const bool is_finite = node->is_finite || reaches_end(s->program, node, false);
+    if (is_nullable == node->is_nullable && is_finite == node->is_finite) return;
+    node->is_nullable = is_nullable;
+    node->is_finite = is_finite;
+    s->work[s->n_work++] = at; /* twice at most: each time one of both becomes true */
+}
+
+/* Fills is_nullable and is_finite: what is true grows from the ends on, over each edge twice at
+ * most. */
+static bool ends_find(grammar_program *p) {
+    ends_search s = {.program = p};
+    const size_t n_node = (size_t)p->n_node;
+    bool is_complete = false;
+    s.first = calloc(n_node + 1, sizeof *s.first);
+    s.work = malloc((2 * n_node + 1) * sizeof *s.work);
+    if (s.first != NULL && s.work != NULL) {
+        edges_note(&s);
+        for (size_t i = 1; i <= n_node; i++) s.first[i] += s.first[i - 1];
+        s.from = malloc(((size_t)s.first[n_node] + 1) * sizeof *s.from);
+        is_complete = s.from != NULL;
+    }
+    if (is_complete) {
+        edges_note(&s); /* first[i] is now the beginning of what leads to i */
+        for (int32_t i = 0; i < p->n_node; i++)
+            if (p->nodes[i].op == GRAMMAR_END) end_note(&s, i);
+        while (s.n_work > 0) {
+            const int32_t at = s.work[--s.n_work];
+            for (int32_t k = s.first[at]; k < s.first[at + 1]; k++) end_note(&s, s.from[k]);
+        }
+        for (int32_t i = 0; i < p->n_node; i++)
+            if (p->nodes[i].op == GRAMMAR_LOOP && p->nodes[p->nodes[i].first].is_nullable)
+                p->nodes[i].n_min = 0;
+    }
+    free(s.first);
+    free(s.from);
+    free(s.work);
+    return is_complete;
 }
 
 /* A search for rules that begin with themselves, depth first over nodes. */
@@ -242,7 +295,7 @@ tdm_status grammar_program_finish(grammar_program *p, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "grammar: there is no rule 'root', which says what the whole text is; add "
                         "'root ::= ...'");
-    ends_find(p);
+    if (!ends_find(p)) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "grammar: no memory");
     if (!p->nodes[p->rules[p->root].entry].is_finite)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "grammar, line %d: no text of rule 'root' has an end, because its rules "

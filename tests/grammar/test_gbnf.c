@@ -2,6 +2,8 @@
  *
  * test_gbnf.c: which texts grammars match, and the messages of those that are wrong.
  */
+#include <stdlib.h>
+
 #include "tests/grammar/grammar_fixture.h"
 
 static grammar_fixture fixture;
@@ -158,6 +160,24 @@ static void ambiguity_is_limited(void **state) {
     grammar_release(g);
 }
 
+/* Many rules, each of which ends where the next one does, are checked in one pass. */
+static void long_chains_are_checked(void **state) {
+    (void)state;
+    const int n_rule = 100000;
+    const size_t room = (size_t)n_rule * 32;
+    char *text = malloc(room);
+    assert_non_null(text);
+    size_t n = (size_t)snprintf(text, room, "root ::= r0\n");
+    for (int i = 0; i < n_rule; i++)
+        n += (size_t)snprintf(text + n, room - n, "r%d ::= \"x\" r%d\n", i, i + 1);
+    snprintf(text + n, room - n, "r%d ::= \"y\"\n", n_rule);
+    grammar *g = fixture_compile(&fixture, text);
+    assert_int_equal(fixture_match(g, "xxx", 3), 1);
+    assert_int_equal(fixture_match(g, "xxy", 3), 0);
+    grammar_release(g);
+    free(text);
+}
+
 /* Large counts take no room. */
 static void counts_are_counted(void **state) {
     (void)state;
@@ -190,7 +210,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_match),        cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(depth_is_limited),   cmocka_unit_test(ambiguity_is_limited),
-        cmocka_unit_test(counts_are_counted),
+        cmocka_unit_test(counts_are_counted), cmocka_unit_test(long_chains_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
