@@ -10,6 +10,7 @@
 #include "server/grammar/array.h"
 
 #define TEXT_MAX (8 << 20) /* bytes of rules */
+#define WORK_MAX (1 << 18)
 
 /* Rules that others use. A text has no white space around it, and little inside it: a model that
  * has nothing to say must not go on with spaces. */
@@ -119,6 +120,17 @@ bool schema_no_memory(schema_writer *w) {
     return schema_fail(w, TDM_RESOURCE_EXHAUSTED, "no memory");
 }
 
+static bool too_large(schema_writer *w) {
+    return schema_fail(w, TDM_UNSUPPORTED,
+                       "the grammar would be too large; make the schema smaller");
+}
+
+bool schema_work(schema_writer *w, size_t n) {
+    if (n > WORK_MAX) n = WORK_MAX;
+    w->work += (int64_t)n;
+    return w->work <= WORK_MAX || too_large(w);
+}
+
 size_t schema_enter(schema_writer *w, const char *name) {
     const size_t mark = strlen(w->place);
     snprintf(w->place + mark, sizeof w->place - mark, "/%s", name);
@@ -150,7 +162,7 @@ int32_t schema_rule_end(schema_writer *w, FILE *file, char **text, size_t *len) 
         fwrite(*text, 1, *len, w->rules);
         fputc('\n', w->rules);
         if (ftell(w->rules) > TEXT_MAX) {
-            schema_fail(w, TDM_UNSUPPORTED, "the grammar would be too large");
+            too_large(w);
             number = 0;
         }
     }
@@ -333,6 +345,8 @@ static bool alternatives_part(schema_writer *w, json_t **alternatives, size_t n)
     for (size_t i = 0; i < n && is_good; i++)
         for (size_t k = i + 1; k < n && is_good; k++) {
             const char *key = NULL;
+            is_good = schema_work(w, 1);
+            if (!is_good) break;
             if (!schema_is_apart(json_array_get(given, i), json_array_get(given, k), &key))
                 is_good =
                     schema_fail(w, TDM_UNSUPPORTED,
@@ -451,10 +465,11 @@ bool schema_value_write(schema_writer *w, json_t *schema, FILE *out) {
         return schema_fail(w, TDM_UNSUPPORTED,
                            "more than %d schemas in each other; use $ref to '$defs'",
                            SCHEMA_DEPTH_MAX);
+    if (!schema_work(w, 1)) return false;
     w->depth++;
     const bool is_good = value_write(w, schema, out);
     w->depth--;
-    return is_good;
+    return is_good && (ftell(out) <= TEXT_MAX || too_large(w));
 }
 
 static tdm_status text_write(schema_writer *w, char **text_out) {

@@ -32,6 +32,7 @@ typedef struct schema_writer {
     FILE *rules;    /* complete rules */
     int32_t n_rule; /* of them, by number: r1, r2, ... */
     int depth;
+    int64_t work;      /* see schema_work */
     char place[200];   /* a JSON pointer, cut where it is long; for messages */
     tdm_status status; /* of the first failure */
     tdm_error *err;
@@ -40,6 +41,9 @@ typedef struct schema_writer {
 /* Fails with "JSON Schema, at PLACE: " and the message. Returns false. */
 bool schema_fail(schema_writer *w, tdm_status status, const char *format, ...) TDM_PRINTF(3, 4);
 bool schema_no_memory(schema_writer *w);
+/* Counts n more schemas or keywords, or n times 64 comparisons. False, with a failure, where
+ * they are too many: a short schema may stand for very many combinations of alternatives. */
+bool schema_work(schema_writer *w, size_t n);
 /* A place is entered and left: restores what schema_enter returned. */
 size_t schema_enter(schema_writer *w, const char *name);
 void schema_leave(schema_writer *w, size_t mark);

@@ -13,7 +13,8 @@ json_t *schema_own(schema_writer *w, json_t *value) {
         schema_no_memory(w);
         return NULL;
     }
-    return value;
+    /* One of both is 0. */
+    return schema_work(w, 1 + json_object_size(value) + json_array_size(value)) ? value : NULL;
 }
 
 /* ---- References ---- */
@@ -305,6 +306,7 @@ static json_t *merge(schema_writer *w, json_t *a, json_t *b) {
         if (strcmp(key, "properties") == 0) continue;
         if (mine != NULL && (json_equal(mine, value) || is_note(key, value))) continue;
         if (mine != NULL && strcmp(key, "const") == 0) return schema_own(w, json_false());
+        if (!schema_work(w, json_array_size(mine) * json_array_size(value) / 64)) return NULL;
         json_t *joined = mine != NULL ? keyword_join(key, mine, value) : json_incref(value);
         if (joined == NULL) {
             schema_fail(w, TDM_UNSUPPORTED,

@@ -134,6 +134,9 @@ static bool properties_read(schema_writer *w, json_t *schema, object *o) {
         return schema_fail(w, TDM_INVALID_ARGUMENT, "'properties' must be an object");
     if (required != NULL && !json_is_array(required))
         return schema_fail(w, TDM_INVALID_ARGUMENT, "'required' must be a list of names");
+    const size_t n_required = json_array_size(required);
+    if (!schema_work(w, (json_object_size(properties) + n_required) * n_required / 64))
+        return false;
     json_object_foreach(properties, name, value) {
         if (!property_add(w, o, name, value, required_has(required, name))) return false;
     }
