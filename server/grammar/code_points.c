@@ -11,6 +11,9 @@
 #include "server/grammar/token_trie.h"
 
 #define LAST_CODE 0x10FFFFu
+/* Different sets of a grammar, and states of all sets: each new one is compared with all. */
+#define CLASS_MAX (1 << 14)
+#define STATE_MAX (1 << 14)
 
 int32_t grammar_code_point_write(uint32_t code, char out[4]) {
     if (code < 0x80) {
@@ -84,7 +87,15 @@ typedef enum part { PART_NONE, PART_SOME, PART_ALL } part;
 
 static part set_part(const grammar_range *ranges, int32_t n, uint32_t lo, uint32_t hi) {
     uint64_t inside = 0;
-    for (int32_t i = 0; i < n && ranges[i].lo <= hi; i++) {
+    int32_t first = 0; /* range that does not end before lo */
+    for (int32_t end = n; first < end;) {
+        const int32_t middle = first + (end - first) / 2;
+        if (ranges[middle].hi < lo)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    for (int32_t i = first; i < n && ranges[i].lo <= hi; i++) {
         const uint32_t from = ranges[i].lo > lo ? ranges[i].lo : lo;
         const uint32_t to = ranges[i].hi < hi ? ranges[i].hi : hi;
         if (from <= to) inside += to - from + 1;
@@ -102,7 +113,8 @@ static int32_t state_intern(grammar_classes *set, const grammar_follow *state) {
     for (int32_t i = 1; i < set->n_state; i++)
         if (memcmp(&set->states[i], state, sizeof *state) == 0) return i;
     const int32_t first = set->n_state == 0;
-    if (!grammar_reserve((void **)&set->states, &set->state_capacity,
+    if (set->n_state >= STATE_MAX ||
+        !grammar_reserve((void **)&set->states, &set->state_capacity,
                          (int64_t)set->n_state + 1 + first, sizeof *set->states))
         return -2;
     if (first != 0) set->states[set->n_state++] = (grammar_follow){{0}};
@@ -162,8 +174,8 @@ int32_t grammar_classes_add(grammar_classes *set, grammar_range *ranges, int32_t
             return i;
         }
     }
-    if (!grammar_reserve((void **)&set->classes, &set->capacity, (int64_t)set->n + 1,
-                         sizeof *set->classes))
+    if (set->n >= CLASS_MAX || !grammar_reserve((void **)&set->classes, &set->capacity,
+                                                (int64_t)set->n + 1, sizeof *set->classes))
         return -1;
     grammar_class *c = &set->classes[set->n];
     c->first_range = first;
