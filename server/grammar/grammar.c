@@ -160,6 +160,7 @@ static void memory_limit(grammar *g) {
 /* Begins a call that may add to what is kept. */
 static grammar_matcher *work_begin(grammar *g) {
     pthread_mutex_lock(&g->lock);
+    g->matcher.effort = 0; /* a call before may have used it up */
     memory_limit(g);
     g->matcher.effort = 0;
     return &g->matcher;
