@@ -467,8 +467,7 @@ static int32_t split_add(reader *r, int32_t n) {
     return node_add(r, (grammar_node){.op = GRAMMAR_SPLIT, .first = first, .n = n});
 }
 
-/* Children from the last to the first. Their order is that of a list, which is turned around and
- * back. */
+/* Children from the last to the first: their list is turned around. Each item is emitted once. */
 static int32_t sequence_emit(reader *r, int32_t sequence, int32_t next) {
     int32_t before = -1, at = r->items[sequence].child;
     while (at >= 0) {
