@@ -4,6 +4,7 @@
  */
 #include "llm/quantize/importance.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,8 @@ static tdm_status tensor_add(llm_importance *m, size_t n_sorted, const llm_gguf 
     if (status == TDM_OK) status = values_check(g, counts, err);
     if (status != TDM_OK) return status;
     const int64_t n = sums->ne[0], n_part = (int64_t)(counts->size / sizeof(float));
-    if (n < 1 || n_part < 1 || (int64_t)(sums->size / sizeof(float)) != n * n_part)
+    const int64_t n_sum = (int64_t)(sums->size / sizeof(float));
+    if (n < 1 || n_part < 1 || n_sum % n != 0 || n_sum / n != n_part)
         return bad_tensor(g, sums->name, "and its counts have different numbers of experts", err);
     status = entry_get(m, n_sorted, g, name, n, n_part, &e, err);
     if (status != TDM_OK) return status;
@@ -168,9 +170,12 @@ static tdm_status means_make(entry *e, tdm_error *err) {
         for (int64_t i = 0; i < e->n; i++) total += sums[i];
         const bool is_empty = !(count > 0) || !(total > 0);
         const double least = total / (double)e->n * 1e-6;
-        for (int64_t i = 0; i < e->n; i++)
-            e->means[p * e->n + i] =
-                is_empty ? 1.0f : (float)((sums[i] > least ? sums[i] : least) / count);
+        for (int64_t i = 0; i < e->n; i++) {
+            const double mean = is_empty ? 1 : (sums[i] > least ? sums[i] : least) / count;
+            e->means[p * e->n + i] = mean < (double)FLT_MIN   ? FLT_MIN
+                                     : mean > (double)FLT_MAX ? FLT_MAX
+                                                              : (float)mean;
+        }
     }
     return TDM_OK;
 }

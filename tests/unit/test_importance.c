@@ -3,6 +3,7 @@
  * test_importance.c: importance matrices from files: their sums, several files, experts, and what is
  * refused; and that quantising weighs each expert by its own.
  */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,6 +109,16 @@ static void test_sums(void **state) {
     assert_int_equal(llm_importance_find(m, &narrow, &values, &err), TDM_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "64 inputs and 3 experts"));
     llm_importance_destroy(m);
+    /* Means beyond a float stay positive and finite. */
+    matrix_write(0, (matrix){.scale = 1e-42f, .counts = {1e6f, 1, 1}});
+    matrix_write(1, (matrix){.scale = 1e30f, .counts = {1e6f, 1e-30f, 1}});
+    for (int file = 0; file < 2; file++) {
+        assert_int_equal(llm_importance_read(&files[file], 1, &m, &err), TDM_OK);
+        assert_int_equal(llm_importance_find(m, &tensor, &values, &err), TDM_OK);
+        for (int i = 0; i < N_IN * N_EXPERT; i++)
+            assert_true(values[i] > 0 && values[i] <= FLT_MAX);
+        llm_importance_destroy(m);
+    }
 }
 
 static void refuse(matrix m, const char *part) {
@@ -159,8 +170,7 @@ static void test_quantize(void **state) {
     uint64_t seed = 5;
     int n_changed = 0;
     for (int r = 0; r < N; r++)
-        for (int i = 0; i < N_IN; i++)
-            rows[r][i] = (float)random_u32_below(&seed, 2001) / 1000 - 1;
+        for (int i = 0; i < N_IN; i++) rows[r][i] = (float)random_u32_below(&seed, 2001) / 1000 - 1;
     assert_int_equal(llm_gguf_writer_create(paths[2], &w, &err), TDM_OK);
     llm_gguf_writer_put_text(w, "general.architecture", "llama");
     llm_gguf_writer_add_tensor(w, "blk.0.ffn_up_exps.weight", TDM_TYPE_F32, 3, ne);
