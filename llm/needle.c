@@ -19,7 +19,7 @@ tdm_status llm_needle_class_size(const llm_model *model, int32_t *size_out, tdm_
     *size_out = 0;
     tdm_status status = llm_gguf_get_u32(model->gguf, CLASS_KEY, LLM_GGUF_OPTIONAL, &size, err);
     if (status != TDM_OK) return status;
-    if (size > (uint32_t)(model->hparams.n_vocab - FIRST_KEY) / 3)
+    if ((int64_t)size > (model->hparams.n_vocab - FIRST_KEY) / 3)
         return tdm_fail(err, TDM_DATA_LOSS,
                         "%s: key '%s' is %u, more than a third of its %d tokens", model->path,
                         CLASS_KEY, size, model->hparams.n_vocab);
