@@ -212,7 +212,7 @@ void server_engine_destroy(server_engine *engine);
  * TDM_OUT_OF_RANGE       the prompt does not fit the context
  * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is a guess, from what has
  *                        finished lately, of when there is room
- * TDM_UNAVAILABLE        the engine drains, or its device has failed
+ * TDM_UNAVAILABLE        the engine drains
  * TDM_UNSUPPORTED        the model gives embeddings only
  * Events may come before the call returns. [any-thread] */
 tdm_status server_engine_submit(server_engine *engine, const server_request *request,
@@ -264,7 +264,7 @@ typedef struct server_stats {
     int32_t n_held;                        /* sequences kept for their prefixes */
     int32_t n_page, n_page_free;           /* of the cache */
     bool is_draining;
-    bool has_failed; /* the device: all requests fail. /health is then not ok */
+    bool has_failed; /* the last step: its requests have failed. /health is then not ok */
     uint64_t n_submitted, n_refused;
     uint64_t n_ended[SERVER_END_COUNT_];
     uint64_t n_failed;
