@@ -51,8 +51,8 @@ struct llm_sampler {
     double surprise;      /* of it, in bits */
 };
 
-/* Does all steps on a row: *left_out are the *n_out candidates among which one is drawn, in any order,
- * with weights whose sum is *sum_out. The sampler owns them until the next call. Fails as
+/* Does all steps on a row: *left_out are the *n_out candidates among which one is drawn, in any
+ * order, with weights whose sum is *sum_out. The sampler owns them until the next call. Fails as
  * llm_sampler_pick does. */
 tdm_status llm_sampler_left(llm_sampler *s, const llm_row *row, candidate **left_out,
                             int32_t *n_out, double *sum_out, tdm_error *err);

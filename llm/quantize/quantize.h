@@ -63,19 +63,20 @@ typedef struct llm_quantize_choice {
 
 /* Chooses a type for each tensor of the file: choices_out[llm_gguf_tensor_count]. Tensors that are
  * not matrices, norms, routers and other small tensors keep their types; `is_pure` gives all others
- * the type of the kind. With an importance matrix, `has_importance`, some mixtures are smaller. A matrix whose rows are not whole blocks of its type gets a type with
- * shorter blocks, at last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this
- * build cannot read. [any-thread] */
+ * the type of the kind. With an importance matrix, `has_importance`, some mixtures have other
+ * types. A matrix whose rows are not whole blocks of its type gets a type with shorter blocks, at
+ * last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this build cannot read.
+ * [any-thread] */
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
                                bool has_importance, llm_quantize_choice *choices_out,
                                tdm_error *err);
 
 /* Writes `path` with n_thread threads (at least 1) and a few MiB of memory for each. Errors are
  * weighed by `importance` (nullable) in the matrices that it has; TDM_FAILED_PRECONDITION if it is
- * of another model. A split model becomes one file. `progress` (nullable) is called with the bytes read, on the calling thread;
- * returning false cancels. The file gets its name when it is complete; on failure an older one is
- * unchanged. TDM_DATA_LOSS if a tensor to be converted has numbers that are not finite, TDM_IO,
- * TDM_CANCELLED, TDM_RESOURCE_EXHAUSTED. [setup] */
+ * of another model. A split model becomes one file. `progress` (nullable) is called with the bytes
+ * read, on the calling thread; returning false cancels. The file gets its name when it is complete;
+ * on failure an older one is unchanged. TDM_DATA_LOSS if a tensor to be converted has numbers that
+ * are not finite, TDM_IO, TDM_CANCELLED, TDM_RESOURCE_EXHAUSTED. [setup] */
 tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
                               const llm_quantize_choice *choices, const llm_importance *importance,
                               const char *path, int32_t n_thread, llm_progress_fn progress,

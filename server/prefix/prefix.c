@@ -3,9 +3,9 @@
  * prefix.c: see prefix.h.
  *
  * Each node but the root has an edge: the ids between its parent and itself. A path begins with the
- * two halves of the scope, as if they were ids; so scopes share nothing. Every node but
- * the root has a sequence that ends there, or at least two children, unless memory was short. Children of a node differ
- * in the first id of their edges. They are a list: there are at most as many as sequences.
+ * two halves of the scope, as if they were ids; so scopes share nothing. Every node but the root has
+ * a sequence that ends there, or at least two children, unless memory was short. Children of a node
+ * differ in the first id of their edges. They are a list: there are at most as many as sequences.
  */
 #include "server/prefix/prefix.h"
 

@@ -51,11 +51,11 @@ typedef struct server_schedule_params {
     int32_t n_queued;     /* most entries that have not begun */
     int32_t n_queued_key; /* of them, most of one key */
     int32_t n_step;       /* most tokens of a step, above n_running */
-    int32_t
-        n_prompt_step; /* of them, most of those that read, in a step that gives tokens to others;
-                              at least 1 */
-    bool splits_end;   /* the last known token of one that reads is in a step after the others, so
-                        that the state before it can be kept (recurrent models) */
+    /* Of them, most of those that read, in a step that gives tokens to others; at least 1. */
+    int32_t n_prompt_step;
+    /* The last known token of one that reads is in a step after the others, so that the state
+     * before it can be kept (recurrent models). */
+    bool splits_end;
 } server_schedule_params;
 
 /* TDM_INVALID_ARGUMENT names the parameter. The caller destroys the schedule. */
