@@ -345,9 +345,7 @@ static bool alternatives_part(schema_writer *w, json_t **alternatives, size_t n)
     for (size_t i = 0; i < n && is_good; i++)
         for (size_t k = i + 1; k < n && is_good; k++) {
             const char *key = NULL;
-            is_good = schema_work(w, 1);
-            if (!is_good) break;
-            if (!schema_is_apart(json_array_get(given, i), json_array_get(given, k), &key))
+            if (!schema_is_apart(w, json_array_get(given, i), json_array_get(given, k), &key))
                 is_good =
                     schema_fail(w, TDM_UNSUPPORTED,
                                 "'oneOf': alternatives %zu and %zu may both match a value; use "

@@ -86,7 +86,7 @@ json_t *schema_resolve(schema_writer *w, json_t *schema);
 /* Whether a schema has keywords other than those that only describe. */
 bool schema_constrains(const json_t *schema);
 /* Whether no value is of both resolved schemas, so that oneOf of them is anyOf. *key_out: a
- * property that must be present for that, or NULL. */
-bool schema_is_apart(const json_t *a, const json_t *b, const char **key_out);
+ * property that must be present for that, or NULL. False after a failure, too. */
+bool schema_is_apart(schema_writer *w, const json_t *a, const json_t *b, const char **key_out);
 
 #endif

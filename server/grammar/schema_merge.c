@@ -339,8 +339,9 @@ static unsigned types_of(const json_t *schema) {
     static const char *const names[] = {"object", "array",   "string", "number",
                                         "null",   "boolean", "integer"};
     const json_t *type = json_object_get(schema, "type");
+    const bool is_short = json_array_size(type) <= sizeof names / sizeof *names;
     unsigned set = 0;
-    for (size_t t = 0; t < sizeof names / sizeof *names; t++) {
+    for (size_t t = 0; t < sizeof names / sizeof *names && is_short; t++) {
         json_t *name = json_string(names[t]);
         if (type != NULL && list_has(type, name)) set |= 1u << (t == 6 ? 3 : t);
         json_decref(name);
@@ -349,7 +350,7 @@ static unsigned types_of(const json_t *schema) {
 }
 
 /* Whether both list their values, and none is in both lists. */
-static bool lists_are_apart(const json_t *a, const json_t *b) {
+static bool lists_are_apart(schema_writer *w, const json_t *a, const json_t *b) {
     const json_t *sides[2] = {a, b};
     json_t *lists[2];
     for (int k = 0; k < 2; k++) {
@@ -357,7 +358,8 @@ static bool lists_are_apart(const json_t *a, const json_t *b) {
         json_t *list = json_object_get(sides[k], "enum");
         lists[k] = only != NULL ? json_pack("[O]", only) : list != NULL ? json_incref(list) : NULL;
     }
-    bool are_apart = lists[0] != NULL && lists[1] != NULL;
+    bool are_apart = lists[0] != NULL && lists[1] != NULL &&
+                     schema_work(w, json_array_size(lists[0]) * json_array_size(lists[1]) / 64);
     for (size_t i = 0; are_apart && i < json_array_size(lists[0]); i++)
         are_apart = !list_has(lists[1], json_array_get(lists[0], i));
     json_decref(lists[0]);
@@ -386,17 +388,21 @@ static bool is_forbidden(const json_t *a, const json_t *b) {
     return false;
 }
 
-bool schema_is_apart(const json_t *a, const json_t *b, const char **key_out) {
+bool schema_is_apart(schema_writer *w, const json_t *a, const json_t *b, const char **key_out) {
+    const size_t n_property = json_object_size(json_object_get(a, "properties"));
+    const size_t n_required = json_array_size(json_object_get(a, "required")) +
+                              json_array_size(json_object_get(b, "required"));
+    if (!schema_work(w, 1 + (n_property + 1) * (n_required + 16) / 64)) return false;
     const unsigned types_a = types_of(a), types_b = types_of(b);
     if (types_a != 0 && types_b != 0 && (types_a & types_b) == 0) return true;
-    if (lists_are_apart(a, b)) return true;
+    if (lists_are_apart(w, a, b)) return true;
     if (is_forbidden(a, b) || is_forbidden(b, a)) return true;
     json_t *of_b = json_object_get(b, "properties");
     const char *name, *optional = NULL;
     json_t *value;
     json_object_foreach(json_object_get(a, "properties"), name, value) {
         const json_t *other = json_object_get(of_b, name);
-        if (other == NULL || !lists_are_apart(value, other)) continue;
+        if (other == NULL || !lists_are_apart(w, value, other)) continue;
         if (is_required(a, name) || is_required(b, name)) return true;
         optional = name;
     }

@@ -39,8 +39,8 @@ static int32_t other_write(schema_writer *w, char **names, int32_t n, size_t at)
     if (out == NULL) return 0;
     bool is_good = w->depth < SCHEMA_DEPTH_MAX ||
                    schema_fail(w, TDM_UNSUPPORTED,
-                               "names of properties share more than %d characters; without "
-                               "'additionalProperties' that is no matter",
+                               "a name in 'properties' has more than about %d characters, which is "
+                               "supported without 'additionalProperties' only",
                                SCHEMA_DEPTH_MAX);
     w->depth++;
     const bool is_word = n > 0 && names[0][at] == '\0';

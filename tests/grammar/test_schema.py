@@ -247,6 +247,8 @@ REFUSED = [
     # 30 to the power of 5 alternatives
     ({"allOf": [{"anyOf": [{"type": "string", "minLength": 30 * i + k} for k in range(30)]} for i in range(5)]},
      "the grammar would be too large"),
+    ({"oneOf": [{"enum": list(range(5000 * i, 5000 * i + 5000))} for i in range(2)]},
+     "the grammar would be too large"),
     ({"not": {"type": "string"}}, "'not' is not supported"),
     ({"if": {}, "then": {}}, "'if' is not supported"),
     ({"type": "object", "patternProperties": {"^a": {}}}, "'patternProperties' is not supported"),
