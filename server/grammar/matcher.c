@@ -20,6 +20,7 @@
 #define WORK_MAX    (1 << 15) /* nodes visited in one step */
 #define EFFORT_MAX  (1 << 24) /* places and nodes visited in one call: less than a second */
 #define SET_MAX     (1 << 21) /* states at a time, also while one mask is computed */
+#define ROW_MAX     (1 << 26) /* steps of all states: 256 MiB */
 #define FRAME_MAX   (1 << 24)
 #define SET_LARGE   (1 << 15)
 #define FRAME_LARGE (1 << 18)
@@ -89,7 +90,7 @@ static int32_t frame_intern(grammar_matcher *m, grammar_frame frame) {
 
 /* Adds a state without looking for an equal one. */
 static int32_t set_add(grammar_matcher *m, const grammar_place *places, int32_t n, bool can_end) {
-    if (m->n_set >= SET_MAX ||
+    if (m->n_set >= SET_MAX || (m->n_set + 1) > ROW_MAX / m->n_class ||
         !grammar_reserve((void **)&m->sets, &m->set_capacity, (int64_t)m->n_set + 1,
                          sizeof *m->sets) ||
         !grammar_reserve((void **)&m->rows, &m->row_capacity, ((int64_t)m->n_set + 1) * m->n_class,
