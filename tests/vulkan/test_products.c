@@ -186,7 +186,9 @@ static void every_type(void **state) {
         int64_t len = tdm_type_get_info(type).block_len;
         bool has_blocks = len > 1;
         product_on(0, 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, has_blocks ? len : 75, 37, 1);
-        product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
+        /* Canonical bytes of every type are read by `rows`. */
+        if (i % 3 == 0)
+            product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
         if (has_blocks)
             product_on(DOTS, DOTS + 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
         if (!is_of_tiles(type)) continue;
