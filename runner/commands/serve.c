@@ -492,7 +492,7 @@ static const runner_key own_keys[] = {
 
 const runner_command runner_command_serve = {
     .name = "serve",
-    .summary = "serve a model over HTTP: the APIs of OpenAI, Anthropic, ollama and llama-server",
+    .summary = "serve a model over HTTP, with the APIs of OpenAI and others",
     .run = serve_main,
     .keys =
         RUNNER_KEYS_COMPUTE " ctx-size parallel predict" RUNNER_KEYS_SAMPLING " mlock jinja warmup",

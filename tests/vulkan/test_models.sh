@@ -79,7 +79,8 @@ same "$work/text.host.cpu" "$work/text.host.v" "text with a cache in the host's 
 same "$work/text.shift.cpu" "$work/text.shift.v" "text with drafts and shifts"
 [ "$(wc -c <"$work/text.shift.v")" -gt 200 ] || fail "a short text: $(cat "$work/text.shift.v")"
 # A cache that one device saved is loaded on another: the prompt is not computed again.
-story="Once upon a time there was a little girl named Lily. She had a red ball and a small dog. One day the dog took the ball"
+# Its next words have a margin: CPUs with and without AVX-512 agree on them.
+story="Once upon a time there was a boy named Tim. Tim had a big red car. He liked to play with his car every day. One day, Tim"
 # moved FROM TO FLAGS...: text of TO, whose prompt is read from what FROM saved.
 moved() {
     from=$1 to=$2
@@ -105,7 +106,7 @@ for counter in 'graphs planned=0' 'allocations=0' 'binds=0' 'submissions=1' 'hos
     grep -qx "$counter" "$work/counters" && ok || fail "per token: no $counter in: $(cat "$work/counters")"
 done
 # The plans of Vulkan members are cut at exchanges, whose phases their kernels perform.
-"$tandem" plan --config "$work/rows.ini" --device vwc -m "$model" >"$work/out" 2>"$work/err" ||
+TANDEM_TEST_RATES=4e10,4e11 "$tandem" plan --config "$work/rows.ini" --device vwc -m "$model" >"$work/out" 2>"$work/err" ||
     fail "plan: $(cat "$work/err")"
 [ "$(grep -c 'plan cut: its kernels may not wait' "$work/out")" -eq 2 ] && ok ||
     fail "plan says: $(grep -A 3 '^transport' "$work/out")"
