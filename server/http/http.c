@@ -250,7 +250,7 @@ static int body_take(http_connection *connection, const void *data, size_t len) 
     if (x == NULL) return -1;
     if (server_exchange_has_begun(x)) return 0; /* refused: the rest is dropped */
     if (len > x->body_size - x->body_len) return -1;
-    memcpy(x->body + x->body_len, data, len);
+    if (len > 0) memcpy(x->body + x->body_len, data, len);
     x->body_len += len;
     x->body[x->body_len] = '\0';
     return 0;
