@@ -18,7 +18,7 @@ bool api_tokens_append(api_token **tokens, int *n, int *size, const api_token *m
         *tokens = grown;
         *size = grown_size;
     }
-    memcpy(*tokens + *n, more, (size_t)n_more * sizeof *more);
+    if (n_more > 0) memcpy(*tokens + *n, more, (size_t)n_more * sizeof *more);
     *n += n_more;
     return true;
 }

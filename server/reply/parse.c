@@ -449,7 +449,7 @@ bool reply_parser_push(reply_parser *p, const char *text, size_t len) {
         p->buffer = grown;
         p->size = size;
     }
-    memcpy(p->buffer + p->len, text, len);
+    if (len > 0) memcpy(p->buffer + p->len, text, len);
     p->len += len;
     while (p->len > 0 && step(p)) continue;
     return true;
