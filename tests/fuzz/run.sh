@@ -58,7 +58,8 @@ time_limit() {
 # Inputs that a small machine (two cores, one for each of two targets) tries in a second.
 pace() {
     case "$1" in
-    config | gbnf | schema) echo 1000 ;;
+    config | schema) echo 1000 ;;
+    gbnf) echo 200 ;;
     gguf) echo 3000 ;;
     kl_file) echo 4000 ;;
     model | state) echo 400 ;;
