@@ -131,6 +131,8 @@ struct llm_context {
     void *product_user;
 };
 
+/* TDM_RESOURCE_EXHAUSTED, with the message for missing memory. */
+tdm_status llm_context_no_memory(tdm_error *err);
 /* Checks the parameters (NULL = the defaults) and fills in the sizes and the shape of the cache,
  * except the size of pages. Allocates nothing. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,

@@ -9,10 +9,6 @@
 #include "llm/block/block.h"
 #include "llm/context_internal.h"
 
-static tdm_status out_of_memory(tdm_error *err) {
-    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
-}
-
 /* Small counts are exact, because one token more would cost time. Larger ones waste at most a
  * quarter, then at most 32 tokens. */
 int32_t llm_plan_bucket(int32_t n, int32_t max) {
@@ -26,7 +22,7 @@ static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int3
                               tdm_error *err) {
     size_t n_weight = (size_t)ctx->model->n_weight, n_state = (size_t)ctx->n_state;
     int32_t *maps = malloc((n_weight + 2 * n_state) * sizeof *maps);
-    if (maps == NULL) return out_of_memory(err);
+    if (maps == NULL) return llm_context_no_memory(err);
     memset(maps, 0xff, (n_weight + 2 * n_state) * sizeof *maps);
     g->weight_value = maps;
     g->state_value = maps + n_weight;
@@ -148,7 +144,7 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
                              tdm_error *err) {
     const llm_model *m = ctx->model;
     tdm_slot_mem *slots = calloc((size_t)graph->n_slot + 1, sizeof *slots);
-    if (slots == NULL) return out_of_memory(err);
+    if (slots == NULL) return llm_context_no_memory(err);
     for (int32_t w = 0; w < m->n_weight; w++) {
         if (g->weight_value[w] < 0) continue;
         const llm_weight *weight = &m->weights[w];
@@ -181,7 +177,7 @@ static tdm_status plan_make(llm_context *ctx, llm_plan *plan, tdm_error *err) {
     tdm_status status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK && plan->kind >= LLM_PLAN_EXPORT) {
         plan->rows = calloc((size_t)ctx->model->hparams.n_layer * LLM_IO_KINDS, sizeof *plan->rows);
-        if (plan->rows == NULL) status = out_of_memory(err);
+        if (plan->rows == NULL) status = llm_context_no_memory(err);
     }
     if (status == TDM_OK) status = graph_build(ctx, &g, plan, &graph, err);
     if (status == TDM_OK) status = slots_bind(ctx, &g, graph, true, &slots, err);
@@ -277,7 +273,7 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
         status = node_dev != NULL ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, err)
-                                  : out_of_memory(err);
+                                  : llm_context_no_memory(err);
     }
     if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
     if (status == TDM_OK) status = page_sizes_find(ctx, ctx->state_dev, err);
@@ -293,7 +289,7 @@ tdm_status llm_step_begin(llm_context *ctx, const llm_plan *plan, tdm_error *err
     size_t size = (size_t)plan->header.size * sizeof(int32_t);
     if (size > ctx->step_size) {
         int32_t *grown = realloc(ctx->step, size);
-        if (grown == NULL) return out_of_memory(err);
+        if (grown == NULL) return llm_context_no_memory(err);
         ctx->step = grown;
         ctx->step_size = size;
     }

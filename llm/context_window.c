@@ -59,7 +59,7 @@ tdm_status llm_window_create(llm_context *ctx, tdm_error *err) {
     ctx->window_jobs = calloc((size_t)ctx->max_window_job * 2 + 1, sizeof *ctx->window_jobs);
     ctx->marks = malloc((size_t)ctx->n_seq * sizeof *ctx->marks);
     if (ctx->window_cells == NULL || ctx->window_jobs == NULL || ctx->marks == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
+        return llm_context_no_memory(err);
     for (int32_t s = 0; s < ctx->n_seq; s++) ctx->marks[s] = -1;
     return TDM_OK;
 }
