@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
+ * test_attention.c: ATTENTION of all cached tokens, and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
  * sinks, softcap, ALiBi, temperatures, padding; the same bits for any number of threads, whatever
  * tokens attend beside one, and whatever a token that is not seen holds.
@@ -18,19 +18,8 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/attention_rigs.h"
 #include "tests/kernels/kv_scene.h"
-
-enum { N_RIG = 10 };
-
-static const struct {
-    const char *isa, *path, *bits;
-    int n_thread;
-} rig_rows[N_RIG] = {
-    {"plain", "reference", "15", 2}, {"plain", "fast", "15", 1},  {"avx2", "fast", "15", 1},
-    {"avx2", "fast", "15", 3},       {"avx512", "fast", "15", 1}, {"avx512", "fast", "15", 2},
-    {"avx2", "fast", "8", 1},        {"avx2", "fast", "8", 3},    {"avx512", "fast", "8", 1},
-    {"avx512", "fast", "8", 2},
-};
 
 /* A case: all that varies. */
 typedef struct attention_case {
@@ -44,33 +33,7 @@ typedef struct attention_case {
     float softcap, alibi, scale, q_scale;
 } attention_case;
 
-static op_rig *rigs[N_RIG];
 static double worst_q8; /* of what rigs with queries of 8 bits computed */
-
-/* With OP_CASE_PLUGIN: the reference, and in place of a CPU's plain kernels that plugin's
- * device. */
-static int open_rigs(void **state) {
-    (void)state;
-    const char *plugin = getenv("OP_CASE_PLUGIN");
-    for (int i = 0; i < N_RIG; i++) {
-        if (plugin != NULL && i > 0) {
-            if (i == 1)
-                rigs[i] = op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
-            continue;
-        }
-        const char *isa = rig_rows[i].isa, *path = rig_rows[i].path, *bits = rig_rows[i].bits;
-        int n_thread = rig_rows[i].n_thread;
-        rigs[i] = strcmp(path, "fast") == 0 ? op_rig_open_bits(isa, bits, n_thread)
-                                            : op_rig_open(isa, path, n_thread);
-    }
-    return 0;
-}
-
-static int close_rigs(void **state) {
-    (void)state;
-    for (int i = 0; i < N_RIG; i++) op_rig_close(rigs[i]);
-    return 0;
-}
 
 static bool is_exact(const attention_case *c) {
     return !tdm_type_get_info(c->type_k).is_quantized && !tdm_type_get_info(c->type_v).is_quantized;
@@ -78,7 +41,8 @@ static bool is_exact(const attention_case *c) {
 
 /* Whether a rig takes scores of the case from queries of 8 bits. */
 static bool is_q8(const attention_case *c, int rig) {
-    return strcmp(rig_rows[rig].bits, "8") == 0 && tdm_type_get_info(c->type_k).is_quantized;
+    return strcmp(attention_rig_rows[rig].bits, "8") == 0 &&
+           tdm_type_get_info(c->type_k).is_quantized;
 }
 
 static void check(const char *what, int rig, const attention_case *c, double got, double bound) {
@@ -87,11 +51,11 @@ static void check(const char *what, int rig, const attention_case *c, double got
         "%s: %g > %g: isa %s, path %s, %s bits, %d threads, k %s, v %s, dim %d %d, heads %d x %d, "
         "%d tokens, pages of %d, window %d of kind %d, softcap %g, ALiBi %g, "
         "temperature by %d, sink %d, flags %u, lengths %d %d %d",
-        what, got, bound, rig_rows[rig].isa, rig_rows[rig].path, rig_rows[rig].bits,
-        rig_rows[rig].n_thread, tdm_type_name(c->type_k), tdm_type_name(c->type_v), c->dim_k,
-        c->dim_v, c->n_head_kv, c->heads_per_kv, c->n_tok, c->page_len, c->window, c->window_kind,
-        (double)c->softcap, (double)c->alibi, c->temperature_length, c->has_sink, c->flags,
-        c->len[0], c->len[1], c->len[2]);
+        what, got, bound, attention_rig_rows[rig].isa, attention_rig_rows[rig].path,
+        attention_rig_rows[rig].bits, attention_rig_rows[rig].n_thread, tdm_type_name(c->type_k),
+        tdm_type_name(c->type_v), c->dim_k, c->dim_v, c->n_head_kv, c->heads_per_kv, c->n_tok,
+        c->page_len, c->window, c->window_kind, (double)c->softcap, (double)c->alibi,
+        c->temperature_length, c->has_sink, c->flags, c->len[0], c->len[1], c->len[2]);
 }
 
 /* The largest difference of (m, l) from `want`: absolute in m, relative in l. */
@@ -117,8 +81,9 @@ static void check_alone(const attention_case *c, int rig, const kv_scene *scene,
     float *alone = calloc(n_o, sizeof *alone), *ml_alone = calloc(n_ml, sizeof *ml_alone);
     for (int i = 0; i < 3 && c->n_tok > 1; i++) {
         size_t t = (size_t)tokens[i];
-        kv_scene_run(scene, rigs[rig], cache, params, n_head, q + t * (size_t)(c->dim_k * n_head),
-                     sink, queries + t, 1, alone, c->has_ml ? ml_alone : NULL);
+        kv_scene_run(scene, attention_rigs[rig], cache, params, n_head,
+                     q + t * (size_t)(c->dim_k * n_head), sink, queries + t, 1, alone,
+                     c->has_ml ? ml_alone : NULL);
         if (memcmp(alone, o + t * n_o, n_o * sizeof *o) != 0 ||
             (c->has_ml && memcmp(ml_alone, ml + t * n_ml, n_ml * sizeof *ml) != 0))
             check("other tokens of the batch change a result", rig, c, 1, 0);
@@ -176,20 +141,20 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
         if (c->has_padding && t % 3 == 1) queries[t].pos = -1;
     }
     const char *previous_isa = "";
-    for (int i = 0; i < N_RIG; i++) {
-        if (rigs[i] == NULL) continue;
-        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
+    for (int i = 0; i < N_ATTENTION_RIG; i++) {
+        if (attention_rigs[i] == NULL) continue;
+        op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
         if (i == 0) {
             uint8_t *k, *v;
-            kv_scene_export(&scene, rigs[i], cache, &k, &v);
+            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
             kv_scene_decode(&scene, k, v);
             free(k);
             free(v);
             kv_scene_attend(&scene, &params, n_head, q, c->has_sink ? sink : NULL, queries,
                             c->n_tok, want, ml_want);
         }
-        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, c->has_sink ? sink : NULL, queries,
-                     c->n_tok, got, c->has_ml ? ml : NULL);
+        kv_scene_run(&scene, attention_rigs[i], cache, &params, n_head, q,
+                     c->has_sink ? sink : NULL, queries, c->n_tok, got, c->has_ml ? ml : NULL);
         bool is_plain = i <= 1;
         double bound = i == 0 ? 1e-12 : is_plain && bound_fast < 1e-5 ? 1e-10 : bound_fast;
         double bound_m = bound_ml;
@@ -197,12 +162,12 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
         check("output", i, c, op_nmse(got, want, n_o), bound);
         if (c->has_ml) check("m and l", i, c, ml_error(ml, ml_want, (int32_t)n_ml / 2), bound_m);
         if (is_q8(c, i)) worst_q8 = fmax(worst_q8, op_nmse(got, want, n_o));
-        if (strcmp(previous_isa, rig_rows[i].isa) == 0 && i > 1 &&
-            strcmp(rig_rows[i].bits, rig_rows[i - 1].bits) == 0 &&
+        if (strcmp(previous_isa, attention_rig_rows[i].isa) == 0 && i > 1 &&
+            strcmp(attention_rig_rows[i].bits, attention_rig_rows[i - 1].bits) == 0 &&
             memcmp(first, got, n_o * sizeof *got) != 0)
             check("threads change the result", i, c, 1, 0);
         memcpy(first, got, n_o * sizeof *got);
-        previous_isa = rig_rows[i].isa;
+        previous_isa = attention_rig_rows[i].isa;
         check_alone(c, i, &scene, cache, &params, q, c->has_sink ? sink : NULL, queries, got, ml);
         op_state_destroy(cache);
     }
@@ -379,19 +344,20 @@ static void check_poison(const attention_case *c, int32_t at, uint64_t *seed) {
     kv_query *queries = calloc((size_t)len, sizeof *queries);
     op_random_fill(seed, q, n_q * (size_t)len, 1);
     for (int32_t t = 0; t < len; t++) queries[t] = (kv_query){t, 0};
-    for (int i = 0; i < N_RIG; i++) {
-        if (rigs[i] == NULL) continue;
-        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
-        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, NULL, queries, len, clean, NULL);
+    for (int i = 0; i < N_ATTENTION_RIG; i++) {
+        if (attention_rigs[i] == NULL) continue;
+        op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
+        kv_scene_run(&scene, attention_rigs[i], cache, &params, n_head, q, NULL, queries, len,
+                     clean, NULL);
         op_state_destroy(cache);
         float *k = scene_row(&scene, scene.k, c->dim_k, at);
         float *v = scene.v != NULL ? scene_row(&scene, scene.v, c->dim_v, at) : k;
         float k_old = k[0], v_old = v[1];
         k[0] = NAN;
         v[1] = INFINITY;
-        cache = kv_scene_write(&scene, rigs[i], 7);
-        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, NULL, queries, len, poisoned,
-                     NULL);
+        cache = kv_scene_write(&scene, attention_rigs[i], 7);
+        kv_scene_run(&scene, attention_rigs[i], cache, &params, n_head, q, NULL, queries, len,
+                     poisoned, NULL);
         op_state_destroy(cache);
         k[0] = k_old;
         v[1] = v_old;
@@ -462,7 +428,7 @@ static void test_bound_is_sharp(void **state) {
     int32_t len = 40;
     kv_scene scene;
     kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
-    op_state *cache = kv_scene_write(&scene, rigs[0], 7);
+    op_state *cache = kv_scene_write(&scene, attention_rigs[0], 7);
     float q[64], got[64], want[64], ml[2];
     op_random_fill(&seed, q, 64, 1);
     for (size_t i = 0; i < 64 * (size_t)scene.n_cell; i++) {
@@ -472,7 +438,7 @@ static void test_bound_is_sharp(void **state) {
     tdm_attention_params params = {.heads_per_kv = 1, .n_head_all = 1, .is_causal = 1};
     kv_query query = {39, 0};
     kv_scene_attend(&scene, &params, 1, q, NULL, &query, 1, want, ml);
-    kv_scene_run(&scene, rigs[0], cache, &params, 1, q, NULL, &query, 1, got, NULL);
+    kv_scene_run(&scene, attention_rigs[0], cache, &params, 1, q, NULL, &query, 1, got, NULL);
     assert_true(op_nmse(got, want, 64) > 1e-4);
     op_state_destroy(cache);
     kv_scene_free(&scene);
@@ -482,8 +448,9 @@ static void test_bound_is_sharp(void **state) {
 static void test_query_bits(void **state) {
     (void)state;
     bool has_q8 = false;
-    for (int i = 0; i < N_RIG; i++)
-        has_q8 = has_q8 || (rigs[i] != NULL && strcmp(rig_rows[i].bits, "8") == 0);
+    for (int i = 0; i < N_ATTENTION_RIG; i++)
+        has_q8 =
+            has_q8 || (attention_rigs[i] != NULL && strcmp(attention_rig_rows[i].bits, "8") == 0);
     if (!has_q8) skip();
     print_message("with 8 bits at most %.2g\n", worst_q8);
     assert_true(worst_q8 > 1e-6);
@@ -530,303 +497,15 @@ static void test_lse_merge(void **state) {
     tdm_build_output(b, out, "out");
     if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
     tdm_builder_destroy(b);
-    for (int i = 0; i < N_RIG; i++) {
-        if (rigs[i] == NULL) continue;
+    for (int i = 0; i < N_ATTENTION_RIG; i++) {
+        if (attention_rigs[i] == NULL) continue;
         op_arg args[] = {{.value = o_value, .data = o},
                          {.value = ml_value, .data = ml},
                          {.value = out, .data = got}};
-        op_rig_run(rigs[i], graph, args, 3);
+        op_rig_run(attention_rigs[i], graph, args, 3);
         assert_true(op_nmse(&got[0][0], &want[0][0], ROWS * DIM) < 1e-12);
     }
     tdm_graph_free(graph);
-}
-
-/* ---- Sparse attention ---- */
-
-enum { SPARSE_HEADS = 5, SPARSE_TOP = 20, SPARSE_TOK = 9 };
-
-static const kv_query sparse_queries[SPARSE_TOK] = {{149, 0}, {148, 0}, {19, 0}, {20, 0}, {-1, 0},
-                                                    {0, 1},   {36, 1},  {30, 1}, {99, 0}};
-
-/* What a rig gives for tokens first .. first + n_tok - 1. */
-typedef struct sparse_result {
-    int32_t list[SPARSE_TOK * SPARSE_TOP];
-    float o[SPARSE_TOK * SPARSE_HEADS * 160];
-} sparse_result;
-
-/* KV_SELECT, and ATTENTION of the same queries with its list, over one cache. */
-static void sparse_run(const kv_scene *scene, op_rig *rig, op_state *cache, const float *q,
-                       const float *w, int32_t first, int32_t n_tok, sparse_result *out) {
-    const int32_t dim = scene->desc.head_dim_k;
-    const tdm_step_caps caps = kv_scene_caps(scene, n_tok, 0);
-    tdm_builder *b;
-    tdm_graph *graph;
-    tdm_error err = {0};
-    tdm_select_params select = {.n_top = SPARSE_TOP};
-    tdm_attention_params params = {
-        .heads_per_kv = SPARSE_HEADS, .n_head_all = SPARSE_HEADS, .is_causal = 1};
-    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
-    int32_t step = tdm_build_step(b, &caps);
-    int32_t state = tdm_build_state(b, "cache", &scene->desc, op_rig_page_size(rig, &scene->desc),
-                                    scene->n_page, &select.kv);
-    params.kv = select.kv;
-    const int64_t q_ne[] = {dim, SPARSE_HEADS, n_tok, 1}, w_ne[] = {SPARSE_HEADS, n_tok, 1, 1};
-    int32_t q_value = tdm_build_input(b, "q", TDM_TYPE_F32, q_ne);
-    int32_t w_value = tdm_build_input(b, "w", TDM_TYPE_F32, w_ne);
-    int32_t list = tdm_build_kv_select(b, q_value, w_value, step, state, &select);
-    int32_t o = tdm_build_attention_sparse(b, q_value, step, state, -1, list, &params, NULL);
-    tdm_build_output(b, list, "list");
-    tdm_build_output(b, o, "o");
-    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
-    tdm_builder_destroy(b);
-    int32_t *block = kv_step_create(scene, &caps);
-    for (int32_t t = 0; t < n_tok; t++)
-        kv_step_set_token(block, t, sparse_queries[first + t].pos, sparse_queries[first + t].seq,
-                          -1);
-    const op_arg args[] = {
-        {.value = step, .data = block},
-        {.value = state, .state = cache},
-        {.value = q_value, .data = (void *)(uintptr_t)(q + first * SPARSE_HEADS * dim)},
-        {.value = w_value, .data = (void *)(uintptr_t)(w + first * SPARSE_HEADS)},
-        {.value = list, .data = out->list},
-        {.value = o, .data = out->o}};
-    op_rig_run(rig, graph, args, 6);
-    free(block);
-    tdm_graph_free(graph);
-}
-
-static const double *sparse_row(const kv_scene *s, int32_t seq, int32_t pos) {
-    int32_t e = s->first_entry[seq];
-    while (pos >= s->entries[e].base_pos + s->entries[e].count) e++;
-    int32_t slot = s->entries[e].first + pos - s->entries[e].base_pos;
-    return s->k_row +
-           (size_t)(s->entries[e].page * s->page_len + slot) * (size_t)s->desc.head_dim_k;
-}
-
-static double sparse_dot(const kv_scene *s, const float *q, kv_query query, int32_t pos) {
-    const double *k = sparse_row(s, query.seq, pos);
-    double sum = 0;
-    for (int32_t i = 0; i < s->desc.head_dim_k; i++) sum += (double)q[i] * k[i];
-    return sum;
-}
-
-/* The list of a token: rising, complete, and of the best scores within `margin`. */
-static void sparse_list_judge(const kv_scene *s, const float *q, const float *w, kv_query query,
-                              const int32_t *list, double margin) {
-    double score[160], worst = INFINITY, best = -INFINITY;
-    int32_t n_seen = query.pos + 1, n = n_seen < SPARSE_TOP ? n_seen : SPARSE_TOP, at = 0;
-    for (int32_t c = 0; c < n_seen; c++) {
-        score[c] = 0;
-        for (int32_t h = 0; h < SPARSE_HEADS; h++) {
-            double dot = sparse_dot(s, q + h * s->desc.head_dim_k, query, c);
-            score[c] += (double)w[h] * (dot > 0 ? dot : 0);
-        }
-    }
-    for (int32_t c = 0; c < n_seen; c++) {
-        bool is_listed = at < n && list[at] == c;
-        if (is_listed)
-            worst = fmin(worst, score[c]), at++;
-        else
-            best = fmax(best, score[c]);
-    }
-    assert_int_equal(at, n);
-    for (; at < SPARSE_TOP; at++) assert_int_equal(list[at], -1);
-    if (best > worst + margin)
-        fail_msg("position %d: %g is left out, %g is listed", query.pos, best, worst);
-}
-
-/* Attention over a list, in double. */
-static void sparse_attend(const kv_scene *s, const float *q, kv_query query, const int32_t *list,
-                          float *o) {
-    const int32_t dim = s->desc.head_dim_k, dv = s->desc.head_dim_v;
-    for (int32_t h = 0; h < SPARSE_HEADS; h++) {
-        double sum[160] = {0}, a[SPARSE_TOP], m = -INFINITY, l = 0;
-        int32_t n = 0;
-        for (; n < SPARSE_TOP && list[n] >= 0; n++) {
-            a[n] = sparse_dot(s, q + h * dim, query, list[n]) / sqrt(dim);
-            m = fmax(m, a[n]);
-        }
-        for (int32_t i = 0; i < n; i++) {
-            const double *row = sparse_row(s, query.seq, list[i]), p = exp(a[i] - m);
-            l += p;
-            for (int32_t d = 0; d < dv; d++) sum[d] += p * row[d];
-        }
-        for (int32_t d = 0; d < dv; d++) o[h * dv + d] = n > 0 ? (float)(sum[d] / l) : 0;
-    }
-}
-
-static void sparse_case(tdm_type type, int32_t dim, int32_t dv, int32_t page_len, uint64_t *seed) {
-    static const int32_t len[] = {150, 37};
-    static sparse_result got, alone;
-    static float q[SPARSE_TOK * SPARSE_HEADS * 160], w[SPARSE_TOK * SPARSE_HEADS],
-        want[SPARSE_TOK * SPARSE_HEADS * 160];
-    const bool is_quantized = tdm_type_get_info(type).is_quantized;
-    const tdm_kv_desc desc = {.struct_size = sizeof desc,
-                              .type_k = type,
-                              .type_v = type,
-                              .head_dim_k = dim,
-                              .head_dim_v = dv,
-                              .n_head_kv = 1,
-                              .page_len = page_len,
-                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE | TDM_KV_ROTATE_K |
-                                       TDM_KV_ROTATE_V};
-    const size_t n_q = (size_t)(SPARSE_HEADS * dim), n_o = (size_t)(SPARSE_HEADS * dv);
-    kv_scene scene;
-    kv_scene_init(&scene, &desc, 2, len, 11, seed);
-    op_random_fill(seed, q, SPARSE_TOK * n_q, 1);
-    op_random_fill(seed, w, SPARSE_TOK * SPARSE_HEADS, 1);
-    /* GPU plugins refuse sparse attention. */
-    const int n_rig = getenv("OP_CASE_PLUGIN") != NULL ? 1 : N_RIG;
-    for (int i = 0; i < n_rig; i++) {
-        if (rigs[i] == NULL) continue;
-        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
-        if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
-        }
-        sparse_run(&scene, rigs[i], cache, q, w, 0, SPARSE_TOK, &got);
-        for (int32_t t = 0; t < SPARSE_TOK; t++) {
-            sparse_list_judge(&scene, q + (size_t)t * n_q, w + t * SPARSE_HEADS, sparse_queries[t],
-                              got.list + t * SPARSE_TOP, is_quantized && i > 0 ? 1e-2 : 1e-4);
-            sparse_attend(&scene, q + (size_t)t * n_q, sparse_queries[t], got.list + t * SPARSE_TOP,
-                          want + (size_t)t * n_o);
-        }
-        double bound = i == 0 ? 1e-12 : strcmp(rig_rows[i].bits, "8") == 0 ? 2e-4 : 1e-6;
-        double error = op_nmse(got.o, want, SPARSE_TOK * n_o);
-        if (!is_quantized && bound > 1e-10) bound = 1e-10;
-        if (!(error <= bound))
-            fail_msg("sparse attention: %g > %g: isa %s, %s, %s bits, %s, %d of %d", error, bound,
-                     rig_rows[i].isa, rig_rows[i].path, rig_rows[i].bits, tdm_type_name(type), dim,
-                     dv);
-        for (int32_t t = 0; t < SPARSE_TOK; t += 3) {
-            sparse_run(&scene, rigs[i], cache, q, w, t, 1, &alone);
-            assert_memory_equal(alone.list, got.list + t * SPARSE_TOP,
-                                SPARSE_TOP * sizeof *alone.list);
-            assert_memory_equal(alone.o, got.o + (size_t)t * n_o, n_o * sizeof *alone.o);
-        }
-        op_state_destroy(cache);
-    }
-    kv_scene_free(&scene);
-}
-
-/* KV_SELECT, and ATTENTION over its list: fewer tokens than the list has room for, more, and
- * padding; the same bits for a token alone. */
-static void test_sparse(void **state) {
-    uint64_t seed = 977;
-    (void)state;
-    sparse_case(TDM_TYPE_F32, 40, 24, 16, &seed);
-    sparse_case(TDM_TYPE_F16, 160, 128, 64, &seed);
-    sparse_case(TDM_TYPE_Q8_0, 96, 64, 128, &seed);
-    sparse_case(TDM_TYPE_Q4_0, 64, 32, 16, &seed);
-}
-
-enum { UNLISTED_TOK = 3, UNLISTED_POS = 149 };
-
-/* ATTENTION of the last position with lists that the caller gives. */
-static void listed_run(const kv_scene *scene, op_rig *rig, op_state *cache, const float *q,
-                       const int32_t *lists, float *o_out) {
-    const int32_t dim = scene->desc.head_dim_k;
-    const tdm_step_caps caps = kv_scene_caps(scene, UNLISTED_TOK, 0);
-    const int64_t q_ne[] = {dim, SPARSE_HEADS, UNLISTED_TOK, 1},
-                  list_ne[] = {SPARSE_TOP, UNLISTED_TOK, 1, 1};
-    tdm_attention_params params = {
-        .heads_per_kv = SPARSE_HEADS, .n_head_all = SPARSE_HEADS, .is_causal = 1};
-    tdm_builder *b;
-    tdm_graph *graph;
-    tdm_error err = {0};
-    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
-    int32_t step = tdm_build_step(b, &caps);
-    int32_t state = tdm_build_state(b, "cache", &scene->desc, op_rig_page_size(rig, &scene->desc),
-                                    scene->n_page, &params.kv);
-    int32_t q_value = tdm_build_input(b, "q", TDM_TYPE_F32, q_ne);
-    int32_t list = tdm_build_input(b, "list", TDM_TYPE_I32, list_ne);
-    int32_t o = tdm_build_attention_sparse(b, q_value, step, state, -1, list, &params, NULL);
-    tdm_build_output(b, o, "o");
-    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
-    tdm_builder_destroy(b);
-    int32_t *block = kv_step_create(scene, &caps);
-    for (int32_t t = 0; t < UNLISTED_TOK; t++) kv_step_set_token(block, t, UNLISTED_POS, 0, -1);
-    const op_arg args[] = {{.value = step, .data = block},
-                           {.value = state, .state = cache},
-                           {.value = q_value, .data = (void *)(uintptr_t)q},
-                           {.value = list, .data = (void *)(uintptr_t)lists},
-                           {.value = o, .data = o_out}};
-    op_rig_run(rig, graph, args, 5);
-    free(block);
-    tdm_graph_free(graph);
-}
-
-/* Rows at positions that are not listed hold NaN, infinity or too large a number; the listed ones
- * lie between them: neighbours, single ones, the first and the last of a chunk, and one chunk
- * without any. */
-static void unlisted_case(tdm_type type, float bad, int32_t page_len, uint64_t *seed) {
-    enum { DIM = 64, DV = 48, N_Q = SPARSE_HEADS * DIM, N_O = SPARSE_HEADS * DV };
-    static const int32_t len[] = {UNLISTED_POS + 1};
-    static const int32_t lists[UNLISTED_TOK][SPARSE_TOP] = {
-        {0, 2, 3, 4, 7, 15, 16, 18, 31, 33, 63, 64, 66, 127, 128, 130, 147, 149, -1, -1},
-        {5, 6, 9, 149, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1},
-        {0, 2, 3, 4, 7, 15, 16, 18, 31, 33, 63, 64, 66, 127, 128, 130, 147, 149, -1, -1}};
-    static float q[UNLISTED_TOK * N_Q], want[UNLISTED_TOK * N_O], got[UNLISTED_TOK * N_O];
-    const tdm_kv_desc desc = {.struct_size = sizeof desc,
-                              .type_k = type,
-                              .type_v = type,
-                              .head_dim_k = DIM,
-                              .head_dim_v = DV,
-                              .n_head_kv = 1,
-                              .page_len = page_len,
-                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
-    bool is_listed[UNLISTED_POS + 1] = {false};
-    kv_scene scene;
-    kv_scene_init(&scene, &desc, 1, len, 0, seed);
-    op_random_fill(seed, q, UNLISTED_TOK * N_Q, 1);
-    for (int32_t t = 0; t < UNLISTED_TOK; t++)
-        for (int32_t i = 0; i < SPARSE_TOP && lists[t][i] >= 0; i++) is_listed[lists[t][i]] = true;
-    for (int32_t e = 0; e < scene.first_entry[1]; e++) {
-        const tdm_page_entry *entry = &scene.entries[e];
-        for (int32_t i = 0; i < entry->count; i++) {
-            if (is_listed[entry->base_pos + i]) continue;
-            const size_t cell = (size_t)(entry->page * scene.page_len + entry->first + i);
-            for (int32_t d = i % 3; d < DIM; d += 3) scene.k[cell * DIM + (size_t)d] = bad;
-        }
-    }
-    for (int i = 0; i < N_RIG; i++) {
-        if (rigs[i] == NULL || (i > 0 && getenv("OP_CASE_PLUGIN") != NULL)) continue;
-        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
-        if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
-            for (int32_t t = 0; t < UNLISTED_TOK; t++)
-                sparse_attend(&scene, q + t * N_Q, (kv_query){UNLISTED_POS, 0}, lists[t],
-                              want + t * N_O);
-        }
-        listed_run(&scene, rigs[i], cache, q, lists[0], got);
-        double bound = i == 0 ? 1e-12 : strcmp(rig_rows[i].bits, "8") == 0 ? 2e-4 : 1e-6;
-        double error = op_nmse(got, want, UNLISTED_TOK * N_O);
-        if (!(error <= bound))
-            fail_msg("unlisted rows of %g: %g > %g: isa %s, %s, %s bits, %s", (double)bad, error,
-                     bound, rig_rows[i].isa, rig_rows[i].path, rig_rows[i].bits,
-                     tdm_type_name(type));
-        op_state_destroy(cache);
-    }
-    kv_scene_free(&scene);
-}
-
-/* What a row that is not listed holds does not reach the result. */
-static void test_unlisted(void **state) {
-    uint64_t seed = 978;
-    (void)state;
-    unlisted_case(TDM_TYPE_F32, NAN, 64, &seed);
-    unlisted_case(TDM_TYPE_F32, INFINITY, 16, &seed);
-    unlisted_case(TDM_TYPE_F16, NAN, 128, &seed);
-    unlisted_case(TDM_TYPE_F16, 1e30f, 64, &seed);
-    unlisted_case(TDM_TYPE_Q8_0, 1e30f, 64, &seed);
-    unlisted_case(TDM_TYPE_Q4_0, 1e30f, 128, &seed);
 }
 
 int main(void) {
@@ -835,8 +514,7 @@ int main(void) {
         cmocka_unit_test(test_splits),         cmocka_unit_test(test_latent),
         cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
-        cmocka_unit_test(test_lse_merge),      cmocka_unit_test(test_sparse),
-        cmocka_unit_test(test_unlisted),
+        cmocka_unit_test(test_lse_merge),
     };
-    return cmocka_run_group_tests(tests, open_rigs, close_rigs);
+    return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_rigs.c: see attention_rigs.h.
+ */
+#include "tests/kernels/attention_rigs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const attention_rig_row attention_rig_rows[N_ATTENTION_RIG] = {
+    {"plain", "reference", "15", 2}, {"plain", "fast", "15", 1},  {"avx2", "fast", "15", 1},
+    {"avx2", "fast", "15", 3},       {"avx512", "fast", "15", 1}, {"avx512", "fast", "15", 2},
+    {"avx2", "fast", "8", 1},        {"avx2", "fast", "8", 3},    {"avx512", "fast", "8", 1},
+    {"avx512", "fast", "8", 2},
+};
+
+op_rig *attention_rigs[N_ATTENTION_RIG];
+
+int attention_rigs_open(void **state) {
+    (void)state;
+    const char *plugin = getenv("OP_CASE_PLUGIN");
+    for (int i = 0; i < N_ATTENTION_RIG; i++) {
+        if (plugin != NULL && i > 0) {
+            if (i == 1)
+                attention_rigs[i] =
+                    op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
+            continue;
+        }
+        const char *isa = attention_rig_rows[i].isa, *path = attention_rig_rows[i].path,
+                   *bits = attention_rig_rows[i].bits;
+        int n_thread = attention_rig_rows[i].n_thread;
+        attention_rigs[i] = strcmp(path, "fast") == 0 ? op_rig_open_bits(isa, bits, n_thread)
+                                                      : op_rig_open(isa, path, n_thread);
+    }
+    return 0;
+}
+
+int attention_rigs_close(void **state) {
+    (void)state;
+    for (int i = 0; i < N_ATTENTION_RIG; i++) op_rig_close(attention_rigs[i]);
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_rigs.h: the devices that tests of ATTENTION compare: the reference path, and the fast
+ * path of each instruction set with one and several threads and with queries of 15 and 8 bits.
+ */
+#ifndef TANDEM_TESTS_ATTENTION_RIGS_H
+#define TANDEM_TESTS_ATTENTION_RIGS_H
+
+#include "tests/kernels/op_run.h"
+
+enum { N_ATTENTION_RIG = 10 };
+
+/* Options of the CPU's devices. The first is the reference; rows of one instruction set and one
+ * number of bits follow each other. */
+typedef struct attention_rig_row {
+    const char *isa, *path, *bits;
+    int n_thread;
+} attention_rig_row;
+extern const attention_rig_row attention_rig_rows[N_ATTENTION_RIG];
+
+/* The open devices; NULL where the machine lacks the instruction set. */
+extern op_rig *attention_rigs[N_ATTENTION_RIG];
+
+/* Setup and teardown of a group of cmocka. With OP_CASE_PLUGIN: the reference, and in place of a
+ * CPU's plain kernels that plugin's device. */
+int attention_rigs_open(void **state);
+int attention_rigs_close(void **state);
+
+#endif
