@@ -8,7 +8,7 @@
  * within an event; they take a lock for a moment and never wait for the device. Functions marked
  * [setup] are called by one thread while no other call is in progress. Events are called by the
  * engine's thread, one at a time, without a lock held. While an event runs, the engine computes
- * nothing, so an event copies what it needs, hands it on and returns; it waits for nobody.
+ * nothing. So an event copies what it needs and returns; it must not block.
  *
  * Ownership. server_engine_submit copies everything that a request points to, except the
  * constraint, which the engine owns from a successful call on, and `user`, which stays the
@@ -145,8 +145,8 @@ typedef struct server_request {
                                             successful submit; NULL = none */
     uint64_t key;     /* of fairness: requests of unlike keys take turns. 0 is a key like others */
     uint64_t scope;   /* of prefixes: only requests of the same scope share cached prefixes (an
-                       adapter's id; a client's, so that nobody learns from times what others
-                       asked). 0 is a scope like others */
+                       adapter's id; a client's, so that times do not tell one client what another
+                       has asked). 0 is a scope like others */
     int32_t priority; /* larger ones of the same key are admitted first; 0 is usual */
     /* Nanoseconds from submit on; 0 = no limit. A request that is over one ends with
      * SERVER_END_DEADLINE, with the tokens that it has. */

@@ -56,7 +56,7 @@ static void cell_add(cell *c, double margin) {
     c->margin_sum += margin;
 }
 
-/* ---- What is asked for ---- */
+/* ---- Contexts, depths and texts ---- */
 
 static int int_compare(const void *a, const void *b) {
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;

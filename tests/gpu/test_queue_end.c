@@ -56,7 +56,7 @@ static void test_own_status(void **state) {
         assert_int_equal(gpu_queue_compute(queue, &word, NULL, 0, &point, 1, NULL), TDM_OK);
     }
     assert_int_equal(n_attached, N_WORK);
-    attached[1].release(attached[1].context); /* nobody waits for this one */
+    attached[1].release(attached[1].context); /* its semaphore releases it before it ends */
     gpu_queue_destroy(queue);
     const int32_t n_call = n_wait_call;
     for (int i = 0; i < N_WORK; i++) {

@@ -97,7 +97,7 @@ class Server:
 
 
 def wait_for(what, condition, limit=30.0):
-    """Polls, since the server tells nobody; fails after `limit` seconds."""
+    """Polls, since the server sends no events of its state; fails after `limit` seconds."""
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
