@@ -371,13 +371,6 @@ static tdm_status chat_main(runner_app *app, tdm_error *err) {
 
 static const runner_key own_keys[] = {
     {.topic = "Only chat",
-     .name = "template",
-     .alias = "chat-template-file",
-     .type = RUNNER_KEY_PATH,
-     .default_value = "",
-     .value_name = "FILE",
-     .help = "chat template (Jinja) to use instead of the model's own"},
-    {.topic = "Only chat",
      .name = "system-prompt",
      .flag = "sys",
      .type = RUNNER_KEY_STRING,
@@ -390,7 +383,7 @@ const runner_command runner_command_chat = {
     .name = "chat",
     .summary = "talk with a model, in the chat template that its file carries",
     .run = chat_main,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size context-shift predict" RUNNER_KEYS_SAMPLING
+    .keys = RUNNER_KEYS_COMPUTE " ctx-size context-shift predict template" RUNNER_KEYS_SAMPLING
                                 " mlock jinja conversation warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
