@@ -451,7 +451,7 @@ static tdm_status part_fail_magic(const llm_gguf_part *part, tdm_error *err) {
         if (part->size >= len && memcmp(part->base, known[i].start, len) == 0)
             return tdm_fail(err, TDM_DATA_LOSS, "%s: %s", part->shown, known[i].problem);
     }
-    return tdm_fail(err, TDM_DATA_LOSS, "%s: is not a GGUF file; give the path of a .gguf model",
+    return tdm_fail(err, TDM_DATA_LOSS, "%s: is not a GGUF file; give the path of a .gguf file",
                     part->shown);
 }
 
@@ -526,7 +526,7 @@ tdm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, uint32_t nu
         status =
             tdm_fail(err, TDM_IO, "%s: cannot read its size: %s", part->shown, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        status = tdm_fail(err, TDM_IO, "%s: is not a regular file; give the path of a .gguf model",
+        status = tdm_fail(err, TDM_IO, "%s: is not a regular file; give the path of a .gguf file",
                           part->shown);
     else if (info.st_size == 0)
         status = tdm_fail(err, TDM_DATA_LOSS, "%s: is empty; download it again", part->shown);
