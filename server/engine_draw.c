@@ -116,7 +116,7 @@ void server_draw(server_engine *e, server_job *job) {
                r->constraint->is_done(r->constraint->state)) {
         server_job_end(job, SERVER_END_CONSTRAINT);
     } else if (job->usage.n_generated >= job->max_tokens) {
-        /* What the context has room for is no wish of the client's. */
+        /* What the context has room for is no limit of the client's. */
         server_job_end(job,
                        job->max_tokens == r->max_tokens ? SERVER_END_LENGTH : SERVER_END_CONTEXT);
     }

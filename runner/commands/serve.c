@@ -196,10 +196,10 @@ static int32_t n_running(serve *s) {
     return is_given ? (int32_t)runner_config_get_int(s->app->config, "parallel") : N_RUNNING;
 }
 
-static tdm_status engine_make(serve *s, const runner_context_wish *wish, tdm_error *err) {
+static tdm_status engine_make(serve *s, const runner_context_wish *settings, tdm_error *err) {
     runner_config *config = s->app->config;
     runner_context_request request;
-    tdm_status status = runner_session_context(&s->session, wish, &request, err);
+    tdm_status status = runner_session_context(&s->session, settings, &request, err);
     if (status != TDM_OK) return status;
     const server_engine_params params = {
         .struct_size = sizeof params,
@@ -328,20 +328,20 @@ static tdm_status http_make(serve *s, tdm_error *err) {
 }
 
 static tdm_status serve_open(serve *s, tdm_error *err) {
-    runner_context_wish wish = {0};
+    runner_context_wish settings = {0};
     tdm_status status = access_read(s, err);
     if (status == TDM_OK) status = runner_session_open(&s->session, s->app, NULL, err);
     if (status == TDM_OK) status = template_read(s, err);
     if (status == TDM_OK) status = runner_session_pick(&s->session, NULL, 0, err);
-    wish.n_seq = n_running(s) + N_HELD;
-    if (wish.n_seq > LLM_MAX_SEQ) wish.n_seq = LLM_MAX_SEQ;
-    wish.gives_embeddings = status == TDM_OK && s->session.model->arch->is_encoder;
-    if (status == TDM_OK) status = runner_fit(&s->session, &wish, err);
+    settings.n_seq = n_running(s) + N_HELD;
+    if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
+    settings.gives_embeddings = status == TDM_OK && s->session.model->arch->is_encoder;
+    if (status == TDM_OK) status = runner_fit(&s->session, &settings, err);
     if (status == TDM_OK) status = runner_session_load(&s->session, err);
     if (status == TDM_OK) status = model_make(s, err);
     if (status == TDM_OK)
         status = runner_sampling_read(s->app->config, s->model.vocab, &s->sampling, err);
-    if (status == TDM_OK) status = engine_make(s, &wish, err);
+    if (status == TDM_OK) status = engine_make(s, &settings, err);
     if (status == TDM_OK) status = api_make(s, err);
     return status == TDM_OK ? http_make(s, err) : status;
 }

@@ -55,12 +55,12 @@ void api_id_make(char *text, size_t size, const char *prefix) {
     text[len] = '\0';
 }
 
-void api_wish_clear(api_wish *wish) {
-    for (int32_t i = 0; i < wish->n_prompt; i++) free(wish->prompts[i]);
-    free(wish->bias);
-    json_decref(wish->tools);
-    grammar_release(wish->grammar);
-    *wish = (api_wish){0};
+void api_settings_clear(api_settings *settings) {
+    for (int32_t i = 0; i < settings->n_prompt; i++) free(settings->prompts[i]);
+    free(settings->bias);
+    json_decref(settings->tools);
+    grammar_release(settings->grammar);
+    *settings = (api_settings){0};
 }
 
 /* ---- What dialects use ---- */
@@ -221,7 +221,8 @@ static void choice_work(api_answer *a, api_choice *c) {
         fail(a, http_status, message);
     } else if (text.len > 0 || n_token > 0 || is_over) {
         begin_once(a);
-        if (n_token > 0) api_tokens_append(&c->shown, &c->n_shown, &c->shown_size, tokens, n_token);
+        if (!api_tokens_append(&c->shown, &c->n_shown, &c->shown_size, tokens, n_token))
+            c->content.is_short = true;
         if (text.is_short || !reply_parser_push(c->parser, api_buffer_text(&text), text.len))
             c->content.is_short = true;
         if (is_over) {
@@ -355,60 +356,61 @@ static bool is_string_parameter(void *user, const char *tool, const char *parame
     return false;
 }
 
-static tdm_status choice_make(api_choice *c, const api_wish *wish, tdm_error *err) {
+static tdm_status choice_make(api_choice *c, const api_settings *settings, tdm_error *err) {
     api_answer *a = c->answer;
     const reply_parser_params params = {
-        .family = wish->is_chat ? a->api->family : REPLY_PLAIN,
-        .parses_calls = wish->parses_calls,
-        .parses_reasoning = wish->parses_reasoning,
-        .is_reasoning = wish->is_reasoning,
-        .is_call = wish->is_call,
+        .family = settings->is_chat ? a->api->family : REPLY_PLAIN,
+        .parses_calls = settings->parses_calls,
+        .parses_reasoning = settings->parses_reasoning,
+        .is_reasoning = settings->is_reasoning,
+        .is_call = settings->is_call,
         .is_string = is_string_parameter,
         .take = piece_take,
         .user = c,
     };
     c->parser = reply_parser_create(&params);
     bool ok = c->parser != NULL;
-    for (int i = 0; i < wish->n_stop && ok; i++) ok = reply_stop_add(&c->stop, wish->stops[i]);
-    if (ok && wish->is_chat && a->model->stop[0] != '\0' && c->stop.n < REPLY_N_STOP_MAX &&
+    for (int i = 0; i < settings->n_stop && ok; i++)
+        ok = reply_stop_add(&c->stop, settings->stops[i]);
+    if (ok && settings->is_chat && a->model->stop[0] != '\0' && c->stop.n < REPLY_N_STOP_MAX &&
         strlen(a->model->stop) <= REPLY_STOP_MAX)
         ok = reply_stop_add(&c->stop, a->model->stop);
-    c->n_asked_stop = wish->n_stop;
+    c->n_asked_stop = settings->n_stop;
     if (!ok) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the answer");
     return TDM_OK;
 }
 
-static tdm_status choice_submit(api_choice *c, const api_wish *wish, tdm_error *err) {
+static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm_error *err) {
     api_answer *a = c->answer;
     const server_api_params *limits = &a->api->params;
     server_constraint constraint = {0};
     server_request request = {
         .struct_size = sizeof request,
-        .prompt = wish->prompts[c->index / wish->n],
-        .n_prompt = wish->prompt_lens[c->index / wish->n],
-        .max_tokens = wish->max_tokens,
-        .sampler = wish->sampler,
-        .bias = wish->bias,
-        .n_bias = wish->n_bias,
+        .prompt = settings->prompts[c->index / settings->n],
+        .n_prompt = settings->prompt_lens[c->index / settings->n],
+        .max_tokens = settings->max_tokens,
+        .sampler = settings->sampler,
+        .bias = settings->bias,
+        .n_bias = settings->n_bias,
         .stop_tokens = &a->model->stop_id,
-        .n_stop = wish->is_chat && a->model->stop_id != LLM_TOKEN_NONE,
-        .ignores_end = wish->ignores_end,
-        .wants_logprobs = wish->wants_logprobs,
-        .n_top = wish->n_top,
-        .shows_special = wish->shows_special,
-        .continues_text = !wish->begins_text,
-        .is_uncached = wish->is_uncached,
+        .n_stop = settings->is_chat && a->model->stop_id != LLM_TOKEN_NONE,
+        .ignores_end = settings->ignores_end,
+        .wants_logprobs = settings->wants_logprobs,
+        .n_top = settings->n_top,
+        .shows_special = settings->shows_special,
+        .continues_text = !settings->begins_text,
+        .is_uncached = settings->is_uncached,
         .key = api_access_client(a->x),
         .scope = api_access_scope(a->x),
         .queue_limit = limits->queue_limit,
         .first_limit = limits->first_limit,
         .total_limit = limits->total_limit,
     };
-    request.sampler.seed += (uint64_t)(c->index % wish->n);
+    request.sampler.seed += (uint64_t)(c->index % settings->n);
     api_queue_sink(c, &request.sink);
     tdm_status status = TDM_OK;
-    if (wish->grammar != NULL) {
-        status = api_constraint_make(a->model, wish, &constraint, err);
+    if (settings->grammar != NULL) {
+        status = api_constraint_make(a->model, settings, &constraint, err);
         request.constraint = &constraint;
     }
     server_request_id id = 0;
@@ -426,12 +428,12 @@ static tdm_status choice_submit(api_choice *c, const api_wish *wish, tdm_error *
 }
 
 /* Submits the choices; those that the engine refuses are over. */
-static void choices_submit(api_answer *a, const api_wish *wish) {
+static void choices_submit(api_answer *a, const api_settings *settings) {
     tdm_status status = TDM_OK;
     tdm_error reason = {0};
     for (int i = 0; i < a->n_choice; i++) {
         api_choice *c = &a->choices[i];
-        if (status == TDM_OK) status = choice_submit(c, wish, &reason);
+        if (status == TDM_OK) status = choice_submit(c, settings, &reason);
         if (status == TDM_OK) continue;
         pthread_mutex_lock(&a->lock);
         c->is_over = true;
@@ -447,9 +449,9 @@ static void choices_submit(api_answer *a, const api_wish *wish) {
 }
 
 tdm_status api_answer_start(server_api *api, server_exchange *x, const api_dialect *dialect,
-                            const char *id_prefix, json_t *request, api_wish *wish, char *text,
-                            tdm_error *err) {
-    const int n_choice = wish->n_prompt * wish->n;
+                            const char *id_prefix, json_t *request, api_settings *settings,
+                            char *text, tdm_error *err) {
+    const int n_choice = settings->n_prompt * settings->n;
     if (n_choice > ANSWER_CHOICE_MAX) {
         free(text);
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "a request has at most %d answers",
@@ -469,17 +471,17 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     a->model = api->params.model;
     a->n_choice = n_choice;
     a->n_open = n_choice + 1;
-    a->is_stream = wish->is_stream;
-    a->includes_usage = wish->includes_usage;
-    a->wants_logprobs = wish->wants_logprobs;
-    a->wants_tokens = wish->wants_tokens || wish->wants_logprobs;
-    a->shows_special = wish->shows_special;
-    a->n_top = wish->n_top;
-    for (int32_t i = 0; i < wish->n_prompt; i++) a->n_prompt += wish->prompt_lens[i];
+    a->is_stream = settings->is_stream;
+    a->includes_usage = settings->includes_usage;
+    a->wants_logprobs = settings->wants_logprobs;
+    a->wants_tokens = settings->wants_tokens || settings->wants_logprobs;
+    a->shows_special = settings->shows_special;
+    a->n_top = settings->n_top;
+    for (int32_t i = 0; i < settings->n_prompt; i++) a->n_prompt += settings->prompt_lens[i];
     a->created = (int64_t)time(NULL);
     a->started_ns = server_clock();
     a->request = json_incref(request);
-    a->tools = json_incref(wish->tools);
+    a->tools = json_incref(settings->tools);
     a->text = text;
     api_id_make(a->id, sizeof a->id, id_prefix);
     pthread_mutex_init(&a->lock, NULL);
@@ -488,8 +490,8 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     for (int i = 0; i < n_choice && status == TDM_OK; i++) {
         a->choices[i].answer = a;
         a->choices[i].index = i;
-        a->choices[i].is_first = i % wish->n == 0;
-        status = choice_make(&a->choices[i], wish, err);
+        a->choices[i].is_first = i % settings->n == 0;
+        status = choice_make(&a->choices[i], settings, err);
     }
     if (status != TDM_OK) {
         answer_free(a);
@@ -503,6 +505,6 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     server_exchange_set_user(x, a);
     a->is_gone = server_exchange_is_gone(x);
     pthread_mutex_unlock(&api->lock);
-    choices_submit(a, wish);
+    choices_submit(a, settings);
     return TDM_OK;
 }

@@ -53,8 +53,8 @@ typedef struct api_call {
     api_buffer name, arguments;
 } api_call;
 
-/* What a request asks for; the owner clears it with api_wish_clear. */
-typedef struct api_wish {
+/* The settings of a request; the owner clears it with api_settings_clear. */
+typedef struct api_settings {
     int32_t *prompts[ANSWER_PROMPT_MAX]; /* [n_prompt] token ids; each is continued n times */
     int32_t prompt_lens[ANSWER_PROMPT_MAX];
     int32_t n_prompt;
@@ -74,8 +74,8 @@ typedef struct api_wish {
     json_t *tools;              /* as in the request; NULL = none. Owned */
     struct grammar *grammar;    /* NULL = none. Owned */
     const char *grammar_behind; /* the grammar begins behind this text; NULL = at once */
-} api_wish;
-void api_wish_clear(api_wish *wish);
+} api_settings;
+void api_settings_clear(api_settings *settings);
 
 typedef struct api_answer api_answer;
 
@@ -145,12 +145,12 @@ struct api_answer {
     api_answer *next, *prev; /* of the API: all answers */
 };
 
-/* Submits the wish; what the engine refuses becomes the reply. `request` is kept (a new reference),
- * `text` is taken over, the wish is read during the call. Fails only without memory, before
+/* Submits a request; what the engine refuses becomes the reply. `request` is kept (a new reference),
+ * `text` is taken over, the settings are read during the call. Fails only without memory, before
  * anything was submitted: the exchange has no reply then. */
 tdm_status api_answer_start(server_api *api, server_exchange *x, const api_dialect *dialect,
-                            const char *id_prefix, json_t *request, api_wish *wish, char *text,
-                            tdm_error *err);
+                            const char *id_prefix, json_t *request, api_settings *settings,
+                            char *text, tdm_error *err);
 
 /* Cancels what still runs. The caller holds the answer's lock, so that the engine cannot end all
  * choices and be destroyed meanwhile. [any-thread] */

@@ -295,36 +295,38 @@ static const api_dialect messages_dialect = {
 
 /* ---- Handlers ---- */
 
-static tdm_status wish_make(api_context *c, api_wish *wish, json_t **body, tdm_error *err) {
+static tdm_status settings_make(api_context *c, api_settings *settings, json_t **body,
+                                tdm_error *err) {
     api_chat chat = {0};
-    api_wish_default(c, wish);
+    api_settings_default(c, settings);
     tdm_status status = body_convert(c->body, body, err);
-    if (status == TDM_OK) status = api_settings_read(c, *body, wish, err);
+    if (status == TDM_OK) status = api_settings_read(c, *body, settings, err);
     if (status == TDM_OK)
-        status = api_stops_read(api_get(c->body, "stop_sequences"), "stop_sequences", wish, err);
+        status =
+            api_stops_read(api_get(c->body, "stop_sequences"), "stop_sequences", settings, err);
     if (status == TDM_OK) status = api_chat_read(*body, &chat, err);
-    if (status == TDM_OK) status = api_chat_wish(c, &chat, wish, err);
+    if (status == TDM_OK) status = api_chat_settings(c, &chat, settings, err);
     api_chat_clear(&chat);
     return status;
 }
 
 tdm_status api_messages(api_context *c, tdm_error *err) {
     json_t *body = NULL;
-    api_wish wish;
-    tdm_status status = wish_make(c, &wish, &body, err);
-    if (status == TDM_OK) status = api_submit(c, &messages_dialect, "msg_", &wish, NULL, err);
-    api_wish_clear(&wish);
+    api_settings settings;
+    tdm_status status = settings_make(c, &settings, &body, err);
+    if (status == TDM_OK) status = api_submit(c, &messages_dialect, "msg_", &settings, NULL, err);
+    api_settings_clear(&settings);
     json_decref(body);
     return status;
 }
 
 tdm_status api_count_tokens(api_context *c, tdm_error *err) {
     json_t *body = NULL;
-    api_wish wish;
-    tdm_status status = wish_make(c, &wish, &body, err);
+    api_settings settings;
+    tdm_status status = settings_make(c, &settings, &body, err);
     if (status == TDM_OK)
-        api_json_reply(c->x, 200, json_pack("{s:i}", "input_tokens", wish.prompt_lens[0]));
-    api_wish_clear(&wish);
+        api_json_reply(c->x, 200, json_pack("{s:i}", "input_tokens", settings.prompt_lens[0]));
+    api_settings_clear(&settings);
     json_decref(body);
     return status;
 }

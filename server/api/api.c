@@ -169,8 +169,8 @@ void server_api_drained(void *user, server_exchange *x) {
 }
 
 tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
-                      api_wish *wish, char *text, tdm_error *err) {
-    return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, wish, text, err);
+                      api_settings *settings, char *text, tdm_error *err) {
+    return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
 }
 
 /* ---- The API ---- */

@@ -68,14 +68,14 @@ static void constraint_destroy(void *state) {
     free(c);
 }
 
-tdm_status api_constraint_make(const server_model *model, const api_wish *wish,
+tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err) {
     constraint *c = calloc(1, sizeof *c);
     if (c == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a grammar");
     c->vocab = model->vocab;
-    c->is_waiting = wish->grammar_behind != NULL;
-    if (c->is_waiting) snprintf(c->behind, sizeof c->behind, "%s", wish->grammar_behind);
-    tdm_status status = grammar_state_create(wish->grammar, &c->grammar, err);
+    c->is_waiting = settings->grammar_behind != NULL;
+    if (c->is_waiting) snprintf(c->behind, sizeof c->behind, "%s", settings->grammar_behind);
+    tdm_status status = grammar_state_create(settings->grammar, &c->grammar, err);
     if (status != TDM_OK) {
         constraint_destroy(c);
         return status;

@@ -178,8 +178,8 @@ static void vectors_run(api_task *task) {
 tdm_status api_embeddings(api_context *c, tdm_error *err) {
     const char *encoding = "float";
     const json_t *input = api_get(c->body, "input");
-    api_wish wish;
-    api_wish_default(c, &wish);
+    api_settings settings;
+    api_settings_default(c, &settings);
     if (input == NULL) input = api_get(c->body, "content"); /* llama-server's older name */
     tdm_status status = api_get_string(c->body, "encoding_format", &encoding, err);
     if (status == TDM_OK && strcmp(encoding, "float") != 0 && strcmp(encoding, "base64") != 0)
@@ -188,9 +188,9 @@ tdm_status api_embeddings(api_context *c, tdm_error *err) {
         status = tdm_fail(err, TDM_UNSUPPORTED, "'dimensions' is not supported");
     if (status == TDM_OK && input == NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'input' is missing");
-    if (status == TDM_OK) status = api_inputs_add(c, input, &wish, err);
+    if (status == TDM_OK) status = api_inputs_add(c, input, &settings, err);
     vectors *v = status == TDM_OK ? calloc(1, sizeof *v) : NULL;
-    if (v != NULL) v->inputs = calloc((size_t)wish.n_prompt, sizeof *v->inputs);
+    if (v != NULL) v->inputs = calloc((size_t)settings.n_prompt, sizeof *v->inputs);
     if (status == TDM_OK && (v == NULL || v->inputs == NULL)) {
         free(v);
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the vectors");
@@ -201,14 +201,14 @@ tdm_status api_embeddings(api_context *c, tdm_error *err) {
         v->x = c->x;
         v->model = c->model;
         v->is_base64 = strcmp(encoding, "base64") == 0;
-        v->n_input = wish.n_prompt;
+        v->n_input = settings.n_prompt;
         pthread_mutex_init(&v->lock, NULL);
         for (int i = 0; i < v->n_input; i++) {
             v->inputs[i].owner = v;
-            v->inputs[i].tokens = wish.prompts[i];
-            v->inputs[i].n_tok = wish.prompt_lens[i];
-            v->n_token += wish.prompt_lens[i];
-            wish.prompts[i] = NULL;
+            v->inputs[i].tokens = settings.prompts[i];
+            v->inputs[i].n_tok = settings.prompt_lens[i];
+            v->n_token += settings.prompt_lens[i];
+            settings.prompts[i] = NULL;
         }
         server_exchange_hold(c->x);
         pthread_mutex_lock(&c->api->lock);
@@ -216,6 +216,6 @@ tdm_status api_embeddings(api_context *c, tdm_error *err) {
         pthread_mutex_unlock(&c->api->lock);
         api_pool_add(c->api->writers, &v->task);
     }
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     return status;
 }

@@ -82,16 +82,17 @@ static const api_dialect llama_dialect = {
 };
 
 tdm_status api_llama_completion(api_context *c, tdm_error *err) {
-    api_wish wish;
-    api_wish_default(c, &wish);
+    api_settings settings;
+    api_settings_default(c, &settings);
     const json_t *prompt = api_get(c->body, "prompt");
-    tdm_status status = api_settings_read(c, c->body, &wish, err);
-    if (status == TDM_OK) status = api_format_read(c, c->body, &wish, err);
-    if (status == TDM_OK) status = api_get_bool(c->body, "return_tokens", &wish.wants_tokens, err);
+    tdm_status status = api_settings_read(c, c->body, &settings, err);
+    if (status == TDM_OK) status = api_format_read(c, c->body, &settings, err);
+    if (status == TDM_OK)
+        status = api_get_bool(c->body, "return_tokens", &settings.wants_tokens, err);
     if (status == TDM_OK && prompt == NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
-    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &wish, err);
-    if (status == TDM_OK) status = api_submit(c, &llama_dialect, "", &wish, NULL, err);
-    api_wish_clear(&wish);
+    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &settings, err);
+    if (status == TDM_OK) status = api_submit(c, &llama_dialect, "", &settings, NULL, err);
+    api_settings_clear(&settings);
     return status;
 }

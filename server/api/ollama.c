@@ -136,10 +136,10 @@ static const api_dialect generate_dialect = {
 /* ---- Requests ---- */
 
 /* options, under the names of settings.c. */
-static tdm_status settings_read(api_context *c, api_wish *wish, tdm_error *err) {
+static tdm_status settings_read(api_context *c, api_settings *settings, tdm_error *err) {
     json_t *options = NULL, *format = api_get(c->body, "format");
     bool is_stream = true;
-    api_wish_default(c, wish);
+    api_settings_default(c, settings);
     tdm_status status = api_get_object(c->body, "options", &options, err);
     if (status == TDM_OK) status = api_get_bool(c->body, "stream", &is_stream, err);
     if (status == TDM_OK && options != NULL) {
@@ -152,18 +152,18 @@ static tdm_status settings_read(api_context *c, api_wish *wish, tdm_error *err) 
         }
         json_object_del(copy, "n");
         /* the strings of stop belong to the request, which lives longer than the copy */
-        status = api_settings_read(c, copy, wish, err);
+        status = api_settings_read(c, copy, settings, err);
         json_decref(copy);
     }
-    wish->is_stream = is_stream;
+    settings->is_stream = is_stream;
     if (status != TDM_OK || format == NULL) return status;
-    if (json_is_object(format)) return api_grammar_schema(c, format, wish, err);
+    if (json_is_object(format)) return api_grammar_schema(c, format, settings, err);
     const char *word = json_string_value(format);
     if (word != NULL && word[0] == '\0') return TDM_OK;
     if (word == NULL || strcmp(word, "json") != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'format' must be \"json\" or a JSON Schema");
     json_t *any = json_pack("{s:s}", "type", "object");
-    status = api_grammar_schema(c, any, wish, err);
+    status = api_grammar_schema(c, any, settings, err);
     json_decref(any);
     return status;
 }
@@ -197,19 +197,19 @@ static tdm_status loaded_reply(api_context *c, const char *field) {
 
 tdm_status api_ollama_chat(api_context *c, tdm_error *err) {
     api_chat chat = {0};
-    api_wish wish = {0};
+    api_settings settings = {0};
     size_t i;
     const json_t *messages = api_get(c->body, "messages"), *one;
     tdm_status status = TDM_OK;
     if (json_array_size(messages) == 0) return loaded_reply(c, "message");
     json_array_foreach(messages, i, one) if (status == TDM_OK) status = images_refuse(one, err);
-    if (status == TDM_OK) status = settings_read(c, &wish, err);
+    if (status == TDM_OK) status = settings_read(c, &settings, err);
     if (status == TDM_OK) status = api_chat_read(c->body, &chat, err);
     if (status == TDM_OK) think_read(c, &chat);
-    if (status == TDM_OK) status = api_chat_wish(c, &chat, &wish, err);
-    if (status == TDM_OK) status = api_submit(c, &chat_dialect, "", &wish, NULL, err);
+    if (status == TDM_OK) status = api_chat_settings(c, &chat, &settings, err);
+    if (status == TDM_OK) status = api_submit(c, &chat_dialect, "", &settings, NULL, err);
     api_chat_clear(&chat);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     return status;
 }
 
@@ -218,7 +218,7 @@ tdm_status api_ollama_generate(api_context *c, tdm_error *err) {
     const char *prompt = "", *system = "", *suffix = "";
     bool is_raw = c->model->tpl == NULL;
     api_chat chat = {0};
-    api_wish wish = {0};
+    api_settings settings = {0};
     tdm_status status = api_get_string(c->body, "prompt", &prompt, err);
     if (status == TDM_OK) status = api_get_string(c->body, "system", &system, err);
     if (status == TDM_OK) status = api_get_string(c->body, "suffix", &suffix, err);
@@ -228,9 +228,9 @@ tdm_status api_ollama_generate(api_context *c, tdm_error *err) {
         status = tdm_fail(err, TDM_UNSUPPORTED, "'suffix' is not supported");
     if (status != TDM_OK) return status;
     if (prompt[0] == '\0') return loaded_reply(c, "response");
-    status = settings_read(c, &wish, err);
+    status = settings_read(c, &settings, err);
     if (status == TDM_OK && is_raw) {
-        status = api_prompt_add(c, json_object_get(c->body, "prompt"), true, &wish, err);
+        status = api_prompt_add(c, json_object_get(c->body, "prompt"), true, &settings, err);
     } else if (status == TDM_OK) {
         chat.messages = json_array();
         if (system[0] != '\0')
@@ -239,11 +239,11 @@ tdm_status api_ollama_generate(api_context *c, tdm_error *err) {
         json_array_append_new(chat.messages,
                               json_pack("{s:s, s:s}", "role", "user", "content", prompt));
         think_read(c, &chat);
-        status = api_chat_wish(c, &chat, &wish, err);
+        status = api_chat_settings(c, &chat, &settings, err);
     }
-    if (status == TDM_OK) status = api_submit(c, &generate_dialect, "", &wish, NULL, err);
+    if (status == TDM_OK) status = api_submit(c, &generate_dialect, "", &settings, NULL, err);
     api_chat_clear(&chat);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     return status;
 }
 

@@ -190,15 +190,15 @@ static const api_dialect chat_dialect = {
 
 tdm_status api_chat_completions(api_context *c, tdm_error *err) {
     api_chat chat = {0};
-    api_wish wish;
-    api_wish_default(c, &wish);
-    tdm_status status = api_settings_read(c, c->body, &wish, err);
-    if (status == TDM_OK) status = api_format_read(c, c->body, &wish, err);
+    api_settings settings;
+    api_settings_default(c, &settings);
+    tdm_status status = api_settings_read(c, c->body, &settings, err);
+    if (status == TDM_OK) status = api_format_read(c, c->body, &settings, err);
     if (status == TDM_OK) status = api_chat_read(c->body, &chat, err);
-    if (status == TDM_OK) status = api_chat_wish(c, &chat, &wish, err);
-    if (status == TDM_OK) status = api_submit(c, &chat_dialect, "chatcmpl-", &wish, NULL, err);
+    if (status == TDM_OK) status = api_chat_settings(c, &chat, &settings, err);
+    if (status == TDM_OK) status = api_submit(c, &chat_dialect, "chatcmpl-", &settings, NULL, err);
     api_chat_clear(&chat);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     return status;
 }
 
@@ -283,22 +283,22 @@ static const api_dialect text_dialect = {
 tdm_status api_completions(api_context *c, tdm_error *err) {
     bool echoes = false;
     char *text = NULL;
-    api_wish wish;
-    api_wish_default(c, &wish);
+    api_settings settings;
+    api_settings_default(c, &settings);
     const json_t *prompt = api_get(c->body, "prompt");
-    tdm_status status = api_settings_read(c, c->body, &wish, err);
-    if (status == TDM_OK) status = api_format_read(c, c->body, &wish, err);
+    tdm_status status = api_settings_read(c, c->body, &settings, err);
+    if (status == TDM_OK) status = api_format_read(c, c->body, &settings, err);
     if (status == TDM_OK && prompt == NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
-    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &wish, err);
+    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &settings, err);
     if (status == TDM_OK) status = api_get_bool(c->body, "echo", &echoes, err);
     if (status == TDM_OK && echoes && !json_is_string(prompt))
         status = tdm_fail(err, TDM_UNSUPPORTED, "'echo' requires one prompt, as text");
     if (status == TDM_OK && echoes) text = strdup(json_string_value(prompt));
     if (status == TDM_OK)
-        status = api_submit(c, &text_dialect, "cmpl-", &wish, text, err);
+        status = api_submit(c, &text_dialect, "cmpl-", &settings, text, err);
     else
         free(text);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     return status;
 }

@@ -209,42 +209,42 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
 /* ---- Tokens ---- */
 
 static tdm_status ids_add(const api_context *c, const int32_t *ids, size_t n, bool wants_bos,
-                          api_wish *wish, tdm_error *err) {
+                          api_settings *settings, tdm_error *err) {
     const int32_t bos = llm_vocab_bos(c->model->vocab);
     const bool adds_bos = bos != LLM_TOKEN_NONE && wants_bos && (n == 0 || ids[0] != bos);
     if (n + adds_bos == 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "the prompt is empty, and the model has no token to begin a text with");
-    if (wish->n_prompt == ANSWER_PROMPT_MAX || n >= INT32_MAX)
+    if (settings->n_prompt == ANSWER_PROMPT_MAX || n >= INT32_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "a request has at most %d texts",
                         ANSWER_PROMPT_MAX);
     int32_t *tokens = malloc((n + 1) * sizeof *tokens);
     if (tokens == NULL) return no_memory(err);
     if (adds_bos) tokens[0] = bos;
     if (n > 0) memcpy(tokens + adds_bos, ids, n * sizeof *ids);
-    wish->prompts[wish->n_prompt] = tokens;
-    wish->prompt_lens[wish->n_prompt++] = (int32_t)n + adds_bos;
+    settings->prompts[settings->n_prompt] = tokens;
+    settings->prompt_lens[settings->n_prompt++] = (int32_t)n + adds_bos;
     return TDM_OK;
 }
 
 static tdm_status text_add(const api_context *c, const char *text, size_t len, bool adds_special,
-                           api_wish *wish, tdm_error *err) {
+                           api_settings *settings, tdm_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
     tdm_status status =
         llm_tokenize(c->model->vocab, text, len, LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
     if (status != TDM_OK) return status;
-    if (n == 0) wish->begins_text = true;
+    if (n == 0) settings->begins_text = true;
     /* an empty text becomes the token that begins one even where none is added */
     const bool wants_bos = (adds_special && llm_vocab_adds_bos(c->model->vocab)) || n == 0;
-    status = ids_add(c, ids, n, wants_bos, wish, err);
+    status = ids_add(c, ids, n, wants_bos, settings, err);
     free(ids);
     return status;
 }
 
 /* An array of ids, or of ids and texts that are joined. */
 static tdm_status mixed_add(const api_context *c, const json_t *prompt, bool adds_special,
-                            api_wish *wish, tdm_error *err) {
+                            api_settings *settings, tdm_error *err) {
     const int32_t n_vocab = c->model->model->hparams.n_vocab;
     int32_t *all = NULL;
     size_t n_all = 0, i;
@@ -280,19 +280,19 @@ static tdm_status mixed_add(const api_context *c, const json_t *prompt, bool add
     if (status == TDM_OK)
         status = ids_add(c, all, n_all,
                          begins_with_text && adds_special && llm_vocab_adds_bos(c->model->vocab),
-                         wish, err);
+                         settings, err);
     free(all);
     return status;
 }
 
 tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_special,
-                          api_wish *wish, tdm_error *err) {
+                          api_settings *settings, tdm_error *err) {
     size_t i;
     const json_t *one;
     tdm_status status = TDM_OK;
     if (json_is_string(prompt))
         return text_add(c, json_string_value(prompt), json_string_length(prompt), adds_special,
-                        wish, err);
+                        settings, err);
     if (!json_is_array(prompt) || json_array_size(prompt) == 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'prompt' must be a text, an array of token ids, or an array of those");
@@ -301,44 +301,44 @@ tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_
         has_id = has_id || json_is_integer(one);
         is_nested = is_nested || json_is_array(one);
     }
-    if (has_id && !is_nested) return mixed_add(c, prompt, adds_special, wish, err);
+    if (has_id && !is_nested) return mixed_add(c, prompt, adds_special, settings, err);
     json_array_foreach(prompt, i, one) {
         if (status != TDM_OK) break;
         if (json_is_string(one))
             status = text_add(c, json_string_value(one), json_string_length(one), adds_special,
-                              wish, err);
+                              settings, err);
         else if (json_is_array(one))
-            status = mixed_add(c, one, adds_special, wish, err);
+            status = mixed_add(c, one, adds_special, settings, err);
         else
             status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' mixes texts and token ids");
     }
     return status;
 }
 
-static tdm_status input_add(const api_context *c, const json_t *text, api_wish *wish,
+static tdm_status input_add(const api_context *c, const json_t *text, api_settings *settings,
                             tdm_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
     tdm_status status =
         llm_tokenize(c->model->vocab, json_string_value(text), json_string_length(text),
                      LLM_TOKENIZE_ADD_SPECIAL, &ids, &n, err);
-    if (status == TDM_OK) status = ids_add(c, ids, n, false, wish, err);
+    if (status == TDM_OK) status = ids_add(c, ids, n, false, settings, err);
     free(ids);
     return status;
 }
 
-tdm_status api_inputs_add(const api_context *c, const json_t *input, api_wish *wish,
+tdm_status api_inputs_add(const api_context *c, const json_t *input, api_settings *settings,
                           tdm_error *err) {
     size_t i;
     const json_t *one;
     tdm_status status = TDM_OK;
-    if (json_is_string(input)) return input_add(c, input, wish, err);
+    if (json_is_string(input)) return input_add(c, input, settings, err);
     if (!json_is_string(json_array_get(input, 0)))
-        return api_prompt_add(c, input, false, wish, err);
+        return api_prompt_add(c, input, false, settings, err);
     json_array_foreach(input, i, one) {
         if (status == TDM_OK && !json_is_string(one))
             status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'input' mixes texts and token ids");
-        if (status == TDM_OK) status = input_add(c, one, wish, err);
+        if (status == TDM_OK) status = input_add(c, one, settings, err);
     }
     return status;
 }
@@ -362,7 +362,7 @@ static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
 }
 
 /* Where an answer must call a tool: a schema of the calls that are possible. */
-static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_wish *wish,
+static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_settings *settings,
                                tdm_error *err) {
     const reply_family family = c->api->family;
     const bool is_llama = family == REPLY_LLAMA;
@@ -386,9 +386,9 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_w
                                                  : json_pack("{s:O}", "anyOf", calls);
     json_decref(calls);
     if (schema == NULL) return no_memory(err);
-    tdm_status status = api_grammar_schema(c, schema, wish, err);
+    tdm_status status = api_grammar_schema(c, schema, settings, err);
     json_decref(schema);
-    wish->is_call = true;
+    settings->is_call = true;
     return status;
 }
 
@@ -436,28 +436,30 @@ static tdm_status call_open_add(const api_context *c, char **text, size_t *len, 
     return TDM_OK;
 }
 
-tdm_status api_chat_wish(const api_context *c, api_chat *chat, api_wish *wish, tdm_error *err) {
+tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings *settings,
+                             tdm_error *err) {
     char *text = NULL;
     size_t len = 0;
     bool must_call = false;
     tdm_status status = choice_read(chat, &must_call, err);
     if (status == TDM_OK) status = api_chat_render(c, chat, &text, &len, err);
-    if (status == TDM_OK) wish->is_reasoning = ends_in_reasoning(text, len);
-    if (status == TDM_OK && must_call) status = call_grammar(c, chat, wish, err);
-    if (status == TDM_OK && must_call && !wish->is_reasoning)
+    if (status == TDM_OK) settings->is_reasoning = ends_in_reasoning(text, len);
+    if (status == TDM_OK && must_call) status = call_grammar(c, chat, settings, err);
+    if (status == TDM_OK && must_call && !settings->is_reasoning)
         status = call_open_add(c, &text, &len, err);
-    if (status == TDM_OK) status = text_add(c, text, len, true, wish, err);
+    if (status == TDM_OK) status = text_add(c, text, len, true, settings, err);
     if (status == TDM_OK) {
         const bool is_harmony = c->api->family == REPLY_GPT_OSS;
-        wish->is_chat = true;
-        wish->tools = json_incref(chat->tools);
-        wish->parses_calls = chat->tools != NULL;
-        wish->parses_reasoning = wish->is_reasoning || is_harmony ||
-                                 strstr(c->model->tpl_text, "<think>") != NULL ||
-                                 strstr(c->model->tpl_text, "</think>") != NULL;
+        settings->is_chat = true;
+        settings->tools = json_incref(chat->tools);
+        settings->parses_calls = chat->tools != NULL;
+        settings->parses_reasoning = settings->is_reasoning || is_harmony ||
+                                     strstr(c->model->tpl_text, "<think>") != NULL ||
+                                     strstr(c->model->tpl_text, "</think>") != NULL;
         /* the markers of calls are control tokens of some models */
-        wish->shows_special = wish->shows_special || is_harmony || wish->parses_calls;
-        if (wish->is_reasoning && wish->grammar != NULL) wish->grammar_behind = "</think>";
+        settings->shows_special = settings->shows_special || is_harmony || settings->parses_calls;
+        if (settings->is_reasoning && settings->grammar != NULL)
+            settings->grammar_behind = "</think>";
     }
     free(text);
     return status;

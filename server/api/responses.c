@@ -350,16 +350,16 @@ static const api_dialect responses_dialect = {
 tdm_status api_responses(api_context *c, tdm_error *err) {
     json_t *body = NULL;
     api_chat chat = {0};
-    api_wish wish;
-    api_wish_default(c, &wish);
+    api_settings settings;
+    api_settings_default(c, &settings);
     tdm_status status = body_convert(c->body, &body, err);
-    if (status == TDM_OK) status = api_settings_read(c, body, &wish, err);
-    if (status == TDM_OK) status = api_format_read(c, body, &wish, err);
+    if (status == TDM_OK) status = api_settings_read(c, body, &settings, err);
+    if (status == TDM_OK) status = api_format_read(c, body, &settings, err);
     if (status == TDM_OK) status = api_chat_read(body, &chat, err);
-    if (status == TDM_OK) status = api_chat_wish(c, &chat, &wish, err);
-    if (status == TDM_OK) status = api_submit(c, &responses_dialect, "resp_", &wish, NULL, err);
+    if (status == TDM_OK) status = api_chat_settings(c, &chat, &settings, err);
+    if (status == TDM_OK) status = api_submit(c, &responses_dialect, "resp_", &settings, NULL, err);
     api_chat_clear(&chat);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     json_decref(body);
     return status;
 }

@@ -19,13 +19,13 @@ static uint64_t seed_random(void) {
     return seed;
 }
 
-void api_wish_default(const api_context *c, api_wish *wish) {
-    *wish = (api_wish){
+void api_settings_default(const api_context *c, api_settings *settings) {
+    *settings = (api_settings){
         .n = 1,
         .sampler = c->api->params.sampler,
         .max_tokens = c->api->params.n_predict,
     };
-    wish->sampler.seed = seed_random();
+    settings->sampler.seed = seed_random();
 }
 
 /* ---- Samplers ---- */
@@ -67,7 +67,8 @@ static tdm_status samplers_read(const json_t *body, llm_sampler_params *sampler,
 
 /* ---- Stop strings and biases ---- */
 
-tdm_status api_stops_read(const json_t *value, const char *name, api_wish *wish, tdm_error *err) {
+tdm_status api_stops_read(const json_t *value, const char *name, api_settings *settings,
+                          tdm_error *err) {
     const bool is_one = json_is_string(value);
     const size_t n = is_one ? 1 : json_array_size(value);
     if (value == NULL || json_is_null(value)) return TDM_OK;
@@ -79,28 +80,29 @@ tdm_status api_stops_read(const json_t *value, const char *name, api_wish *wish,
         if (text == NULL)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has an entry that is no string", name);
         if (text[0] == '\0') continue;
-        if (strlen(text) > REPLY_STOP_MAX || wish->n_stop == REPLY_N_STOP_MAX)
+        if (strlen(text) > REPLY_STOP_MAX || settings->n_stop == REPLY_N_STOP_MAX)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'%s' has more than %d strings, or one of more than %d bytes", name,
                             REPLY_N_STOP_MAX, REPLY_STOP_MAX);
-        wish->stops[wish->n_stop++] = text;
+        settings->stops[settings->n_stop++] = text;
     }
     return TDM_OK;
 }
 
-static tdm_status bias_add(api_wish *wish, int32_t token, float bias, tdm_error *err) {
-    if (wish->n_bias == ANSWER_BIAS_MAX)
+static tdm_status bias_add(api_settings *settings, int32_t token, float bias, tdm_error *err) {
+    if (settings->n_bias == ANSWER_BIAS_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'logit_bias' has more than %d tokens",
                         ANSWER_BIAS_MAX);
-    if (wish->bias == NULL) wish->bias = calloc(ANSWER_BIAS_MAX, sizeof *wish->bias);
-    if (wish->bias == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for biases");
-    wish->bias[wish->n_bias++] = (server_bias){token, bias};
+    if (settings->bias == NULL) settings->bias = calloc(ANSWER_BIAS_MAX, sizeof *settings->bias);
+    if (settings->bias == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for biases");
+    settings->bias[settings->n_bias++] = (server_bias){token, bias};
     return TDM_OK;
 }
 
 /* A key is the id of a token, or a text all of whose tokens get the bias. false bars. */
 static tdm_status bias_entry(const api_context *c, const char *text, int64_t id,
-                             const json_t *value, api_wish *wish, tdm_error *err) {
+                             const json_t *value, api_settings *settings, tdm_error *err) {
     if (!json_is_number(value) && !json_is_false(value))
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'logit_bias' has a value that is neither a number nor false");
@@ -109,19 +111,20 @@ static tdm_status bias_entry(const api_context *c, const char *text, int64_t id,
         if (id < 0 || id >= c->model->model->hparams.n_vocab)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "'logit_bias' has token %lld of %d",
                             (long long)id, (int)c->model->model->hparams.n_vocab);
-        return bias_add(wish, (int32_t)id, bias, err);
+        return bias_add(settings, (int32_t)id, bias, err);
     }
     int32_t *ids = NULL;
     size_t n = 0;
     tdm_status status = llm_tokenize(c->model->vocab, text, strlen(text),
                                      LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
-    for (size_t i = 0; i < n && status == TDM_OK; i++) status = bias_add(wish, ids[i], bias, err);
+    for (size_t i = 0; i < n && status == TDM_OK; i++)
+        status = bias_add(settings, ids[i], bias, err);
     free(ids);
     return status;
 }
 
 /* {id: bias} of OpenAI, [[id or text, bias]] of llama-server. */
-static tdm_status biases_read(const api_context *c, const json_t *body, api_wish *wish,
+static tdm_status biases_read(const api_context *c, const json_t *body, api_settings *settings,
                               tdm_error *err) {
     json_t *biases = api_get(body, "logit_bias");
     tdm_status status = TDM_OK;
@@ -134,7 +137,8 @@ static tdm_status biases_read(const api_context *c, const json_t *body, api_wish
             char *end = NULL;
             const int64_t id = strtoll(key, &end, 10);
             const bool is_id = end != key && *end == '\0';
-            if (status == TDM_OK) status = bias_entry(c, is_id ? NULL : key, id, value, wish, err);
+            if (status == TDM_OK)
+                status = bias_entry(c, is_id ? NULL : key, id, value, settings, err);
         }
         return status;
     }
@@ -147,7 +151,7 @@ static tdm_status biases_read(const api_context *c, const json_t *body, api_wish
                               "an entry of 'logit_bias' must be [id or text, bias]");
         if (status == TDM_OK)
             status = bias_entry(c, json_string_value(which), json_integer_value(which),
-                                json_array_get(value, 1), wish, err);
+                                json_array_get(value, 1), settings, err);
     }
     return status;
 }
@@ -156,7 +160,7 @@ static tdm_status biases_read(const api_context *c, const json_t *body, api_wish
 
 /* OpenAI's chats: logprobs true and top_logprobs n. Its completions: logprobs n. llama-server:
  * n_probs. */
-static tdm_status probabilities_read(const json_t *body, api_wish *wish, tdm_error *err) {
+static tdm_status probabilities_read(const json_t *body, api_settings *settings, tdm_error *err) {
     int64_t n = -1, n_top = 0;
     tdm_status status = TDM_OK;
     if (json_is_boolean(api_get(body, "logprobs"))) {
@@ -172,13 +176,13 @@ static tdm_status probabilities_read(const json_t *body, api_wish *wish, tdm_err
     int64_t n_probs = 0;
     if (status == TDM_OK) status = api_get_int(body, "n_probs", 0, ANSWER_TOP_MAX, &n_probs, err);
     if (n_probs > 0) n = n_probs;
-    wish->wants_logprobs = n >= 0;
-    wish->n_top = n > 0 ? (int32_t)n : 0;
+    settings->wants_logprobs = n >= 0;
+    settings->n_top = n > 0 ? (int32_t)n : 0;
     return status;
 }
 
 /* -1 = no limit. The last one of the names that is set counts. */
-static tdm_status limit_read(const json_t *body, api_wish *wish, tdm_error *err) {
+static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_error *err) {
     static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens",
                                         "max_output_tokens"};
     tdm_status status = TDM_OK;
@@ -189,54 +193,54 @@ static tdm_status limit_read(const json_t *body, api_wish *wish, tdm_error *err)
         if (n == 0)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'%s' is 0, expected at least 1, or -1 for no limit", names[i]);
-        wish->max_tokens = n < 0 ? 0 : (int32_t)n;
+        settings->max_tokens = n < 0 ? 0 : (int32_t)n;
     }
     return status;
 }
 
-tdm_status api_settings_read(const api_context *c, const json_t *body, api_wish *wish,
+tdm_status api_settings_read(const api_context *c, const json_t *body, api_settings *settings,
                              tdm_error *err) {
     bool caches = true;
     json_t *stream_options = NULL;
     int64_t n = 1;
-    tdm_status status = samplers_read(body, &wish->sampler, err);
-    if (status == TDM_OK) status = limit_read(body, wish, err);
-    if (status == TDM_OK) status = api_get_bool(body, "stream", &wish->is_stream, err);
+    tdm_status status = samplers_read(body, &settings->sampler, err);
+    if (status == TDM_OK) status = limit_read(body, settings, err);
+    if (status == TDM_OK) status = api_get_bool(body, "stream", &settings->is_stream, err);
     if (status == TDM_OK) status = api_get_object(body, "stream_options", &stream_options, err);
     if (status == TDM_OK && stream_options != NULL)
-        status = api_get_bool(stream_options, "include_usage", &wish->includes_usage, err);
-    if (status == TDM_OK) status = api_get_bool(body, "ignore_eos", &wish->ignores_end, err);
+        status = api_get_bool(stream_options, "include_usage", &settings->includes_usage, err);
+    if (status == TDM_OK) status = api_get_bool(body, "ignore_eos", &settings->ignores_end, err);
     if (status == TDM_OK) status = api_get_bool(body, "cache_prompt", &caches, err);
     if (status == TDM_OK) status = api_get_int(body, "n", 1, c->api->params.n_choice_max, &n, err);
-    if (status == TDM_OK) status = api_stops_read(api_get(body, "stop"), "stop", wish, err);
-    if (status == TDM_OK) status = biases_read(c, body, wish, err);
-    if (status == TDM_OK) status = probabilities_read(body, wish, err);
-    wish->is_uncached = !caches;
-    wish->n = (int32_t)n;
+    if (status == TDM_OK) status = api_stops_read(api_get(body, "stop"), "stop", settings, err);
+    if (status == TDM_OK) status = biases_read(c, body, settings, err);
+    if (status == TDM_OK) status = probabilities_read(body, settings, err);
+    settings->is_uncached = !caches;
+    settings->n = (int32_t)n;
     return status;
 }
 
 /* ---- Formats ---- */
 
-tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_wish *wish,
+tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
                               tdm_error *err) {
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
     if (text == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a schema");
     tdm_status status = TDM_OK;
     if (c->model->grammar_vocab == NULL)
         status = tdm_fail(err, TDM_UNSUPPORTED, "this build has no constrained decoding");
-    else if (wish->grammar != NULL)
+    else if (settings->grammar != NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                           "the request has more than one format: leave out all but one");
     else
-        status = grammar_compile_schema(c->model->grammar_vocab, text, strlen(text), &wish->grammar,
-                                        err);
+        status = grammar_compile_schema(c->model->grammar_vocab, text, strlen(text),
+                                        &settings->grammar, err);
     free(text);
     return status;
 }
 
-static tdm_status response_format_read(const api_context *c, const json_t *format, api_wish *wish,
-                                       tdm_error *err) {
+static tdm_status response_format_read(const api_context *c, const json_t *format,
+                                       api_settings *settings, tdm_error *err) {
     const char *type = "";
     json_t *wrapper = NULL;
     tdm_status status = api_get_string(format, "type", &type, err);
@@ -252,25 +256,26 @@ static tdm_status response_format_read(const api_context *c, const json_t *forma
                         "json_schema",
                         type);
     json_t *any = schema == NULL ? json_pack("{s:s}", "type", "object") : json_incref(schema);
-    status = api_grammar_schema(c, any, wish, err);
+    status = api_grammar_schema(c, any, settings, err);
     json_decref(any);
     return status;
 }
 
-tdm_status api_format_read(const api_context *c, const json_t *body, api_wish *wish,
+tdm_status api_format_read(const api_context *c, const json_t *body, api_settings *settings,
                            tdm_error *err) {
     json_t *format = NULL;
     const char *grammar = "";
     tdm_status status = api_get_object(body, "response_format", &format, err);
-    if (status == TDM_OK && format != NULL) status = response_format_read(c, format, wish, err);
+    if (status == TDM_OK && format != NULL) status = response_format_read(c, format, settings, err);
     if (status == TDM_OK && api_get(body, "json_schema") != NULL)
-        status = api_grammar_schema(c, api_get(body, "json_schema"), wish, err);
+        status = api_grammar_schema(c, api_get(body, "json_schema"), settings, err);
     if (status == TDM_OK) status = api_get_string(body, "grammar", &grammar, err);
     if (status != TDM_OK || grammar[0] == '\0') return status;
     if (c->model->grammar_vocab == NULL)
         return tdm_fail(err, TDM_UNSUPPORTED, "this build has no constrained decoding");
-    if (wish->grammar != NULL)
+    if (settings->grammar != NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "the request has more than one format: leave out all but one");
-    return grammar_compile(c->model->grammar_vocab, grammar, strlen(grammar), &wish->grammar, err);
+    return grammar_compile(c->model->grammar_vocab, grammar, strlen(grammar), &settings->grammar,
+                           err);
 }

@@ -49,19 +49,20 @@ uint64_t api_access_scope(const server_exchange *x);
 
 /* ---- settings.c ---- */
 
-/* Reads the fields that all APIs share under OpenAI's and llama-server's names into the wish, which
- * is set to the defaults before. */
-void api_wish_default(const api_context *c, api_wish *wish);
-tdm_status api_settings_read(const api_context *c, const json_t *body, api_wish *wish,
+/* Reads the fields that all APIs share under OpenAI's and llama-server's names into the settings,
+ * which hold the defaults before. */
+void api_settings_default(const api_context *c, api_settings *settings);
+tdm_status api_settings_read(const api_context *c, const json_t *body, api_settings *settings,
                              tdm_error *err);
 /* response_format, json_schema and grammar. */
-tdm_status api_format_read(const api_context *c, const json_t *body, api_wish *wish,
+tdm_status api_format_read(const api_context *c, const json_t *body, api_settings *settings,
                            tdm_error *err);
-tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_wish *wish,
+tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
                               tdm_error *err);
-tdm_status api_stops_read(const json_t *value, const char *name, api_wish *wish, tdm_error *err);
-/* The constraint of a wish with a grammar; its state is new. */
-tdm_status api_constraint_make(const server_model *model, const api_wish *wish,
+tdm_status api_stops_read(const json_t *value, const char *name, api_settings *settings,
+                          tdm_error *err);
+/* The constraint of settings with a grammar; its state is new. */
+tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err);
 
 /* ---- prompt.c ---- */
@@ -80,14 +81,15 @@ tdm_status api_chat_read(const json_t *body, api_chat *chat, tdm_error *err);
 /* Renders the template. The caller frees *text_out. */
 tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out, size_t *len_out,
                            tdm_error *err);
-/* The same as tokens, into the wish; and what the answer is parsed for. */
-tdm_status api_chat_wish(const api_context *c, api_chat *chat, api_wish *wish, tdm_error *err);
+/* The same as tokens, into the settings; and what the answer is parsed for. */
+tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings *settings,
+                             tdm_error *err);
 /* Adds a prompt: text, or an array of ids and texts. */
 tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_special,
-                          api_wish *wish, tdm_error *err);
+                          api_settings *settings, tdm_error *err);
 
 /* The texts of embeddings, with all tokens that the model adds. */
-tdm_status api_inputs_add(const api_context *c, const json_t *input, api_wish *wish,
+tdm_status api_inputs_add(const api_context *c, const json_t *input, api_settings *settings,
                           tdm_error *err);
 
 /* ---- Handlers ---- */
@@ -115,8 +117,8 @@ tdm_status api_slots(api_context *c, tdm_error *err);
 tdm_status api_metrics(api_context *c, tdm_error *err);
 tdm_status api_page(api_context *c, tdm_error *err);
 
-/* Submits the wish; an engine that refuses is replied to with its status and Retry-After. */
+/* Submits the settings; an engine that refuses is replied to with its status and Retry-After. */
 tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
-                      api_wish *wish, char *text, tdm_error *err);
+                      api_settings *settings, char *text, tdm_error *err);
 
 #endif

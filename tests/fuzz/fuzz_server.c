@@ -44,23 +44,24 @@ static void body_read(const char *text, size_t len) {
     failure_check(status, &err);
     if (status != TDM_OK) return;
     const api_context c = {.api = &api, .model = &served, .body = body};
-    api_wish wish;
+    api_settings settings;
     api_chat chat = {0};
-    api_wish_default(&c, &wish);
-    status = api_settings_read(&c, body, &wish, &err);
+    api_settings_default(&c, &settings);
+    status = api_settings_read(&c, body, &settings, &err);
     failure_check(status, &err);
     FUZZ_DEMAND(status != TDM_OK ||
-                    (wish.n >= 1 && wish.n <= 4 && wish.max_tokens >= 0 && wish.sampler.temp >= 0 &&
-                     wish.n_bias <= ANSWER_BIAS_MAX && wish.n_stop <= REPLY_N_STOP_MAX),
+                    (settings.n >= 1 && settings.n <= 4 && settings.max_tokens >= 0 &&
+                     settings.sampler.temp >= 0 && settings.n_bias <= ANSWER_BIAS_MAX &&
+                     settings.n_stop <= REPLY_N_STOP_MAX),
                 "a field is out of its range");
-    for (int32_t i = 0; i < wish.n_bias && status == TDM_OK; i++)
-        FUZZ_DEMAND(wish.bias[i].token >= 0 && wish.bias[i].token < 4,
+    for (int32_t i = 0; i < settings.n_bias && status == TDM_OK; i++)
+        FUZZ_DEMAND(settings.bias[i].token >= 0 && settings.bias[i].token < 4,
                     "bias of a token that is none");
     failure_check(api_chat_read(body, &chat, &err), &err);
     if (api_get(body, "prompt") != NULL)
-        failure_check(api_prompt_add(&c, api_get(body, "prompt"), true, &wish, &err), &err);
+        failure_check(api_prompt_add(&c, api_get(body, "prompt"), true, &settings, &err), &err);
     api_chat_clear(&chat);
-    api_wish_clear(&wish);
+    api_settings_clear(&settings);
     json_decref(body);
 }
 
