@@ -22,6 +22,7 @@
 
 #include "llm/context.h"
 #include "llm/embedding.h"
+#include "llm/sampler.h"
 #include "llm/tokenizer/vocab.h"
 
 typedef struct server_engine server_engine;
@@ -54,12 +55,6 @@ typedef struct server_constraint {
 } server_constraint;
 
 /* ---- Requests ---- */
-
-/* A number added to the logit of a token; -INFINITY bars it. */
-typedef struct server_bias {
-    int32_t token;
-    float bias;
-} server_bias;
 
 /* A token and the natural logarithm of its probability. */
 typedef struct server_logprob {
@@ -130,7 +125,7 @@ typedef struct server_request {
     int32_t n_prompt;      /* less than the context's n_ctx */
     int32_t max_tokens;    /* 0 = as many as the context has room for */
     llm_sampler_params sampler;
-    const server_bias *bias; /* [n_bias] at most SERVER_MAX_BIAS */
+    const llm_logit_bias *bias; /* [n_bias] at most SERVER_MAX_BIAS */
     int32_t n_bias;
     const int32_t *stop_tokens; /* [n_stop] end the answer as the model's end of generation does; at
                                    most SERVER_MAX_STOP */

@@ -23,7 +23,7 @@ typedef struct server_job {
     int32_t n_tok;   /* known tokens */
     int32_t n_room;
     int32_t max_tokens; /* at least 1; what the context has room for at most */
-    server_bias *bias;
+    llm_logit_bias *bias;
     int32_t *stop_tokens;
     llm_sampler *sampler; /* has accepted all known tokens once the request has begun */
     llm_detok *detok;     /* NULL without a vocabulary */

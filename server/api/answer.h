@@ -61,7 +61,7 @@ typedef struct api_settings {
     int32_t n;
     llm_sampler_params sampler; /* choice i draws with seed + i */
     int32_t max_tokens;         /* 0 = no limit */
-    server_bias *bias;
+    llm_logit_bias *bias;
     int32_t n_bias;
     const char *stops[REPLY_N_STOP_MAX]; /* borrowed from the request's JSON */
     int32_t n_stop;

@@ -96,7 +96,7 @@ static tdm_status bias_add(api_settings *settings, int32_t token, float bias, td
     if (settings->bias == NULL) settings->bias = calloc(ANSWER_BIAS_MAX, sizeof *settings->bias);
     if (settings->bias == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for biases");
-    settings->bias[settings->n_bias++] = (server_bias){token, bias};
+    settings->bias[settings->n_bias++] = (llm_logit_bias){token, bias};
     return TDM_OK;
 }
 

@@ -458,7 +458,7 @@ static void test_bad_requests(void **state) {
     static int32_t prompt[128];
     rig_answer a;
     rig_answer_init(&a);
-    const server_bias bias = {400, 1}, nan_bias = {4, NAN};
+    const llm_logit_bias bias = {400, 1}, nan_bias = {4, NAN};
     const int32_t stop = -1;
     const server_request good = rig_request(&a, prompt, 4, 1);
     server_request bad[14];

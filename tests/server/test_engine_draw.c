@@ -115,7 +115,7 @@ static void test_bias_and_probabilities(void **state) {
     assert_true(fabs((double)logits[best] - log(sum) - (double)a.logprobs[0]) < 1e-4);
     assert_true(fabs((double)logits[second] - log(sum) - (double)a.top[1].logprob) < 1e-4);
     /* The best is barred, another is lifted above the second; probabilities stay the model's. */
-    const server_bias biases[2] = {{best, -INFINITY}, {300, 1000}};
+    const llm_logit_bias biases[2] = {{best, -INFINITY}, {300, 1000}};
     request.sink.user = &b;
     request.bias = biases;
     request.n_bias = 2;
