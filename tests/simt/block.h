@@ -50,7 +50,7 @@ struct simt_block {
 };
 
 /* The emulated thread that this thread of the operating system runs; NULL outside kernels. */
-extern __thread simt_thread *simt_lane;
+extern __thread simt_thread *simt_lane __attribute__((tls_model("initial-exec")));
 
 void simt_barrier(void);
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);

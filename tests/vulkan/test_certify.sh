@@ -4,26 +4,28 @@
 # test_certify.sh: the conformance suite on the first Vulkan device, which is the software driver
 # where there is no GPU. op.moe-ffn is left out, since that driver compiles its kernels for two
 # minutes; vulkan_products tests experts of every type. So is sparse attention, which the plugin
-# refuses. Of the other ops a few run: vulkan_simple_ops, _select_ops, _recurrent, _attention, _kv and
-# _products test all of them beside the CPU's reference. TANDEM_CASES=all in the environment runs all
-# ops here too. The checks of a family run in one process, so that the driver loads once.
+# refuses, and kv.in-host, which is for plugins with a cache in host memory. Three ops run, and
+# neither the variants of attention nor the shift of a cache, since their kernels compile for two
+# minutes too: vulkan_simple_ops, _select_ops, _recurrent, _attention, _kv and _products test all of
+# them beside the CPU's reference. TANDEM_CASES=all in the environment runs all here too. The checks
+# of a family run in one process, so that the driver loads once.
 #   test_certify.sh TANDEM VULKAN.so
 set -u
 tandem=$1 plugin=$2
 . "$(dirname "$0")/../tally.sh"
 . "$(dirname "$0")/driver.sh"
 driver_need
-# The first words of the checks' names; an op by itself.
-"$tandem" certify --list | awk '$2 ~ /^[a-z-]+[.]/ { split($2, word, "."); print word[1] == "op" ? $2 : word[1] "." }' |
-    sort -u | grep -vx -e 'op[.]moe-ffn' -e 'sparse[.]' >"$work/all"
-[ "$(wc -l <"$work/all")" -ge 35 ] && ok || fail "parts of the suite: $(cat "$work/all")"
+# The first words of the checks' names; an op, or a check of a cache, by itself.
+"$tandem" certify --list | awk '$2 ~ /^[a-z-]+[.]/ { split($2, word, "."); print word[1] == "op" || word[1] == "kv" ? $2 : word[1] "." }' |
+    sort -u | grep -vx -e 'op[.]moe-ffn' -e 'sparse[.]' -e 'kv[.]in-host' >"$work/all"
+[ "$(wc -l <"$work/all")" -ge 45 ] && ok || fail "parts of the suite: $(cat "$work/all")"
 if [ "${TANDEM_CASES:-}" = all ]; then
     cp "$work/all" "$work/parts"
 else
-    grep -v '^op[.]' "$work/all" >"$work/parts"
-    grep -x -e 'op[.]add' -e 'op[.]matmul' -e 'op[.]rms-norm' -e 'op[.]softmax' "$work/all" >>"$work/parts"
+    grep -v -e '^op[.]' -e '^kv[.]attention' -e '^kv[.]shift$' "$work/all" >"$work/parts"
+    grep -x -e 'op[.]add' -e 'op[.]rms-norm' -e 'op[.]softmax' -e 'kv[.]attention-long' "$work/all" >>"$work/parts"
 fi
-[ "$(wc -l <"$work/parts")" -ge 14 ] && ok || fail "parts of the suite: $(cat "$work/parts")"
+[ "$(wc -l <"$work/parts")" -ge 23 ] && ok || fail "parts of the suite: $(cat "$work/parts")"
 while read -r part; do
     "$tandem" certify "$plugin" --option allow-cpu=yes --check-timeout 600 --batch --only "$part" >"$work/out" 2>&1 ||
         fail "$part: $(grep -A 1 '^FAIL' "$work/out"; tail -n 1 "$work/out")"

@@ -7,10 +7,14 @@
 #include "quant/convert.h"
 #include "plugins/cpu/ops/matmul.h"
 
+#define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
+
 enum { PIECE = 256, N_SUM = 8 };
 
-/* The sum of n products; N_SUM partial sums, in an order that does not depend on the machine. */
-static double dot(const float *w, const float *x, int64_t n) {
+/* The sum of n products; N_SUM partial sums, in an order that does not depend on the machine. The
+ * address sanitizer does not check each element: that took four fifths of the time of the tests of
+ * models. The caller checks the last one. */
+UNCHECKED static double dot(const float *w, const float *x, int64_t n) {
     double sum[N_SUM] = {0};
     int64_t i = 0;
     for (; i + N_SUM <= n; i += N_SUM) {
@@ -29,8 +33,11 @@ void cpu_matmul_run_reference(const cpu_matmul_tile *tile) {
         float w[PIECE];
         int64_t n = k - i < PIECE ? k - i : PIECE;
         dequantize(tile->group + tdm_type_row_size(tile->type, i), w, n);
-        for (int32_t t = 0; t < tile->n_tok; t++)
-            sum[t] += dot(w, (const float *)tile->x[t] + i, n);
+        for (int32_t t = 0; t < tile->n_tok; t++) {
+            const float *x = (const float *)tile->x[t] + i;
+            (void)*(const volatile float *)&x[n - 1];
+            sum[t] += dot(w, x, n);
+        }
     }
     for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t][0] = (float)sum[t];
 }
