@@ -298,7 +298,9 @@ expect 2 "no device 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0
 expect 0 "'zzz' applies to no tensor" run -m "$model" -p x -n 1 -c 64 -ot 'zzz=CPU'
 expect 2 "unknown flag '-nx'" run -m "$model" -nx
 
-# --- Ctrl-C: a clean end, with timings
+# --- Ctrl-C: a clean end, with timings. The file is emptied before: the loop must not see the
+# text of an earlier run, and send the signal before there is a handler.
+: >"$work/out"
 "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &
 pid=$!
 i=0
@@ -310,6 +312,7 @@ await_end $pid
 
 # --- The same when a terminal closes, and for Ctrl-C while a pipe for the prompt has no writer.
 # Under nohup the signal is ignored, and child processes inherit that.
+: >"$work/out"
 env --default-signal=HUP "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift \
     >"$work/out" 2>"$work/err" &
 pid=$!

@@ -52,8 +52,12 @@ static const time_budget budget_read = {110000000, 200000000}; /* in each of two
 #define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between readings of the clock */
 #define PART_UNIT   ((uint64_t)4 << 20) /* two fronts, each of whole pieces, on huge pages */
 #define HUGE_PAGE   ((size_t)2 << 20)
-/* Of what is read in turn, a cache a quarter as large keeps next to nothing. */
-#define CACHE_TIMES 4
+/* Of what is read in turn, a cache a quarter as large keeps next to nothing. Caches of servers have
+ * hundreds of MiB, and each device of a group has memory of its own: above MEMORY_MAX twice the
+ * caches must do. */
+#define CACHE_TIMES     4
+#define CACHE_TIMES_MIN 2
+#define MEMORY_MAX      ((uint64_t)1 << 30)
 
 /* ---- Plain C ---- */
 
@@ -261,11 +265,13 @@ static uint64_t part_size_choose(int32_t n_thread) {
     uint64_t total, available;
     uint64_t caches = last_caches_size(), wanted = caches * CACHE_TIMES;
     if (wanted < MEMORY_MIN) wanted = MEMORY_MIN;
+    if (wanted > MEMORY_MAX) wanted = MEMORY_MAX;
+    if (wanted < caches * CACHE_TIMES_MIN) wanted = caches * CACHE_TIMES_MIN;
     cpu_memory_query(&total, &available);
     if (available != 0 && wanted > available / 4) wanted = available / 4;
     uint64_t part = (wanted / (uint64_t)n_thread + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
     wanted = part * (uint64_t)n_thread;
-    if (wanted < 2 * caches || (available != 0 && wanted > available / 2)) return 0;
+    if (wanted < caches * CACHE_TIMES_MIN || (available != 0 && wanted > available / 2)) return 0;
     return part;
 }
 
