@@ -67,10 +67,13 @@ static int32_t common_count(const int32_t *a, const int32_t *b, int32_t n) {
 }
 
 /* Whether a request that is being read will soon share more than n_tok tokens with this one: then
- * it is better to wait than to compute them twice. */
+ * it is better to wait than to compute them twice. A request never waits longer than that takes: not
+ * for a prompt of which more is left than twice what it shares, and not with a short prompt, which
+ * the next step computes (schedule.h). */
 static bool prefix_comes(const server_engine *e, const server_job *job, int32_t n_tok) {
     const server_request *r = &job->request;
     const int32_t least = n_tok + llm_context_kv_desc(e->ctx)->page_len;
+    if (job->n_tok - n_tok <= e->limits.n_prompt_step / 2) return false;
     for (const server_job *other = e->first; other != NULL; other = other->next) {
         const server_request *o = &other->request;
         if (other->seq < 0 || other->first_ns != 0 || o->is_uncached || o->scope != r->scope)
@@ -80,8 +83,10 @@ static bool prefix_comes(const server_engine *e, const server_job *job, int32_t 
         const int32_t needed = e->is_restricted ? n - 1 : least;
         if (n > job->n_tok - 1) n = job->n_tok - 1;
         if (n < needed || n < least) continue;
-        if (common_count(job->tokens, other->tokens, n) >= (needed > least ? needed : least))
-            return true;
+        const int32_t n_common = common_count(job->tokens, other->tokens, n);
+        const int32_t n_left =
+            other->usage.n_prompt - server_schedule_done(e->schedule, other->entry);
+        if (n_common >= (needed > least ? needed : least) && n_left <= 2 * n_common) return true;
     }
     return false;
 }

@@ -244,11 +244,33 @@ static void items_sort(const server_schedule *s, server_schedule_item *items, in
     }
 }
 
-/* Divides the budget among n items that read, the oldest first: even parts, and what the short ones
- * leave goes to the others. Items that get nothing are dropped; returns how many are left. */
+/* Gives all that is left of their prompts to those of n items that have the least left, the oldest
+ * of equal ones first, while the budget lasts; returns what it has given. */
+static int32_t shortest_serve(const server_schedule *s, server_schedule_item *items, int32_t n,
+                              int32_t budget) {
+    int32_t n_given = 0;
+    for (;;) {
+        int32_t shortest = -1, least = budget - n_given + 1;
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t most = entry_most(s, &s->entries[items[i].entry]);
+            if (items[i].n_tok > 0 || most >= least) continue;
+            least = most;
+            shortest = i;
+        }
+        if (shortest < 0) return n_given;
+        items[shortest].n_tok = least;
+        n_given += least;
+    }
+}
+
+/* Divides the budget among n items that read, the oldest first. Half of it is for the shortest, so
+ * that one of them ends at once however many long ones are read. The rest is given in even parts,
+ * and what the short ones leave goes to the others. Items that get nothing are dropped; returns how
+ * many are left. */
 static int32_t budget_divide(const server_schedule *s, server_schedule_item *items, int32_t n,
                              int32_t budget) {
     for (int32_t i = 0; i < n; i++) items[i].n_tok = 0;
+    budget -= shortest_serve(s, items, n, budget / 2);
     for (int32_t n_open = n; budget > 0 && n_open > 0;) {
         const int32_t part = budget / n_open > 0 ? budget / n_open : 1;
         n_open = 0;
@@ -279,15 +301,16 @@ static int32_t reading_find(const server_schedule *s, server_schedule_item *item
     return n;
 }
 
-/* Marks the items that reach the last known token of their entry; returns how many do. */
+/* Marks the items that reach the last known token of their entry; returns how many have no more to
+ * read then. */
 static int32_t ends_mark(const server_schedule *s, server_schedule_item *items, int32_t n) {
-    int32_t n_last = 0;
+    int32_t n_end = 0;
     for (int32_t i = 0; i < n; i++) {
         const entry *e = &s->entries[items[i].entry];
         items[i].is_last = e->n_done + items[i].n_tok == e->n_known;
-        n_last += items[i].is_last;
+        n_end += items[i].n_tok == entry_most(s, e);
     }
-    return n_last;
+    return n_end;
 }
 
 int32_t server_schedule_plan(const server_schedule *s, server_schedule_item *items) {
@@ -300,9 +323,9 @@ int32_t server_schedule_plan(const server_schedule *s, server_schedule_item *ite
     const int32_t room = s->params.n_step - n, n_due = n_reading;
     const int32_t little = room < s->params.n_prompt_step ? room : s->params.n_prompt_step;
     n_reading = budget_divide(s, items + n, n_due, little);
-    const int32_t n_last = ends_mark(s, items + n, n_reading);
+    const int32_t n_end = ends_mark(s, items + n, n_reading);
     /* A first token comes as soon as others: what ends its prompt in a small step has one. */
-    if (n > 0 || (n_last > 0 && n_last < n_due)) return n + n_reading;
+    if (n > 0 || (n_end > 0 && n_end < n_due)) return n + n_reading;
     n_reading = budget_divide(s, items, reading_find(s, items), room);
     (void)ends_mark(s, items, n_reading);
     return n_reading;

@@ -15,9 +15,12 @@
  *
  * Rules:
  *  - Each entry that generates is in every step. What is left of the step's tokens goes to those
- *    that read, in even parts: a short prompt is done in one step beside a long one. Where entries
+ *    that read: half to those with the least left to read, the rest in even parts. Where entries
  *    generate, prompts get at most n_prompt_step tokens of a step, so that its time is bounded; so
  *    too where a prompt ends in such a step and others do not, for its first token's sake.
+ *    So prompts of together at most n_prompt_step / 2 tokens are whole in the first step after
+ *    their admission, whatever else is read: a first token comes with the step that follows the
+ *    one in progress, and no step is longer than n_step (with splits_end, one step later).
  *  - Preempted entries are admitted before all that have not begun, the oldest first. The youngest
  *    running entry is preempted first. So the oldest always ends, and every other becomes the
  *    oldest.
@@ -25,7 +28,8 @@
  *    comes anew begins with what the least served present one has. Of one key the oldest is first;
  *    each unit of priority puts an entry before SERVER_PRIORITY_STEP others that came earlier.
  *
- * Not thread-safe. Every call takes time in proportion to the entries at most.
+ * Not thread-safe. Every call takes time in proportion to the entries at most, and
+ * server_schedule_plan in proportion to the square of those that run.
  */
 #ifndef SERVER_SCHEDULE_H
 #define SERVER_SCHEDULE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_schedule.c: the rules of server/schedule/schedule.h on small cases, then random requests on a
- * simulated clock and a simulated pool of pages: nothing is lost, the budget is kept, every
- * request ends, keys get equal parts. It simulates 20,000 requests, or TANDEM_CASES of them; TANDEM_SEED
+ * test_schedule.c: the rules of server/schedule/schedule.h on small cases; the time to first tokens on
+ * a simulated clock; then random requests on a simulated clock and a simulated pool of pages:
+ * nothing is lost, the budget is kept, every request ends, keys get equal parts. It simulates 20,000 requests, or TANDEM_CASES of them; TANDEM_SEED
  * is the seed:
  *
  *     TANDEM_CASES=1000000 build-test/tests/server/test_schedule
@@ -231,6 +231,82 @@ static void test_deadlines(void **state) {
     assert_int_equal(server_schedule_expired(s, 1000), -1);
     assert_int_equal(server_schedule_next_deadline(s), 0);
     server_schedule_destroy(s);
+}
+
+/* ---- First tokens ---- */
+
+/* Ticks of the simulated clock that a step takes besides one for each of its tokens. */
+enum { STEP_TICKS = 20, N_LONG_PROMPT = 4096 };
+
+/* Computes the next step; returns its ticks. Items whose first token is drawn are counted. */
+static uint64_t step_compute(server_schedule *s, const bool *is_short, int32_t *n_first) {
+    server_schedule_item items[16];
+    uint64_t ticks = STEP_TICKS;
+    const int32_t n = server_schedule_plan(s, items);
+    for (int32_t i = 0; i < n; i++) {
+        ticks += (uint64_t)items[i].n_tok;
+        server_schedule_computed(s, items[i].entry, items[i].n_tok);
+        if (!items[i].is_last) continue;
+        server_schedule_drawn(s, items[i].entry);
+        *n_first += is_short[items[i].entry];
+    }
+    return ticks;
+}
+
+/* Short prompts come at a random tick of a step while others read long prompts and generate. Each
+ * has its first token before n_step steps have passed. */
+static void first_tokens_run(bool splits_end, uint64_t n_step, uint64_t *random) {
+    const server_schedule_params params = {.n_running = 16,
+                                           .n_queued = 16,
+                                           .n_queued_key = 16,
+                                           .n_step = 512,
+                                           .n_prompt_step = 128,
+                                           .splits_end = splits_end};
+    server_schedule *s = make(&params);
+    bool is_short[64] = {false};
+    int32_t n_first = 0, n_short = 0;
+    const int32_t n_long = (int32_t)random_u32_below(random, 7),
+                  n_generating = (int32_t)random_u32_below(random, 5);
+    for (int32_t i = 0; i < n_long; i++) {
+        add(s, N_LONG_PROMPT, 0);
+        admit(s, 0);
+    }
+    for (int32_t i = 0; i < n_generating; i++) {
+        add(s, 10, 0);
+        admit(s, 9);
+    }
+    for (uint32_t i = random_u32_below(random, 20); i > 0; i--) step_compute(s, is_short, &n_first);
+    /* the step in progress, and the ticks of it that are left when they come */
+    const uint64_t begun = step_compute(s, is_short, &n_first);
+    const uint64_t rest = begun - 1 - random_u32_below(random, (uint32_t)begun - 1);
+    for (int32_t n_left = params.n_prompt_step / 2; n_left > 0 && n_short < 4; n_short++) {
+        const int32_t n_tok = 1 + (int32_t)random_u32_below(random, (uint32_t)n_left);
+        is_short[add(s, n_tok, 1)] = true;
+        admit(s, 0);
+        n_left -= n_tok;
+    }
+    /* what a step takes that reads long prompts beside the same generated tokens */
+    const uint64_t usual_step =
+        STEP_TICKS + (uint64_t)(n_generating > 0 ? params.n_prompt_step + n_generating + n_short
+                                                 : params.n_step);
+    const uint64_t longest = begun > usual_step ? begun : usual_step;
+    uint64_t time = rest;
+    for (uint64_t i = 1; i < n_step; i++) time += step_compute(s, is_short, &n_first);
+    if (n_first < n_short || time >= n_step * longest)
+        fail_msg("%d of %d first tokens after %llu ticks, steps of %llu; %d long prompts, %d "
+                 "generate",
+                 n_first, n_short, (unsigned long long)time, (unsigned long long)longest, n_long,
+                 n_generating);
+    server_schedule_destroy(s);
+}
+
+static void test_first_token(void **state) {
+    (void)state;
+    uint64_t random = test_seed("schedule", 1);
+    for (int i = 0; i < 2000; i++) {
+        first_tokens_run(false, 2, &random);
+        first_tokens_run(true, 3, &random);
+    }
 }
 
 /* ---- Random requests ---- */
@@ -519,8 +595,8 @@ int main(void) {
         cmocka_unit_test(test_parameters), cmocka_unit_test(test_full_queue),
         cmocka_unit_test(test_plan),       cmocka_unit_test(test_split_end),
         cmocka_unit_test(test_order),      cmocka_unit_test(test_preemption),
-        cmocka_unit_test(test_deadlines),  cmocka_unit_test(test_fairness),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_deadlines),  cmocka_unit_test(test_first_token),
+        cmocka_unit_test(test_fairness),   cmocka_unit_test(test_random),
     };
     if (getenv("TANDEM_CASES") != NULL) n_wanted = atoll(getenv("TANDEM_CASES"));
     return cmocka_run_group_tests(tests, NULL, NULL);
