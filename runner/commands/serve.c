@@ -17,12 +17,12 @@
 #include "server/api/api.h"
 #include "server/grammar/grammar.h"
 
-#define N_TEXT_MAX     64 /* keys, origins, hosts */
-#define KEY_FILE_MAX   65536
-#define N_RUNNING      16 /* without `parallel` */
-#define N_HELD         32
-#define HEAD_TIMEOUT_S 10
-#define IDLE_TIMEOUT_S 60
+#define N_TEXT_MAX      64 /* keys, origins, hosts */
+#define KEY_FILE_MAX    65536
+#define N_RUNNING       16 /* without `parallel` */
+#define N_HELD          32
+#define HEAD_TIMEOUT_S  10
+#define WRITE_TIMEOUT_S 60
 
 typedef struct serve {
     runner_app *app;
@@ -304,8 +304,7 @@ static tdm_status http_make(serve *s, tdm_error *err) {
         .body_max = (size_t)runner_config_get_int(config, "body-max") << 20,
         .n_connection_max = (int)runner_config_get_int(config, "connections"),
         .head_timeout_s = HEAD_TIMEOUT_S,
-        .idle_timeout_s = IDLE_TIMEOUT_S,
-        .write_timeout_s = IDLE_TIMEOUT_S,
+        .write_timeout_s = WRITE_TIMEOUT_S,
         .ping_s = 15,
         .begin = api_begin,
         .request = api_request,

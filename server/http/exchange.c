@@ -150,7 +150,7 @@ size_t server_exchange_write(server_exchange *x, const void *data, size_t len) {
             queued = x->out_len - x->out_at;
             if (queued > SERVER_HTTP_QUEUE_FULL) x->was_full = true;
         } else {
-            x->has_ended = x->closes = true;
+            x->has_ended = x->is_broken = true;
         }
     }
     list_and_unlock(x);
@@ -165,7 +165,7 @@ void server_exchange_end(server_exchange *x) {
 
 void server_exchange_break(server_exchange *x) {
     pthread_mutex_lock(&x->lock);
-    x->has_ended = x->closes = true;
+    x->has_ended = x->is_broken = true;
     list_and_unlock(x);
 }
 

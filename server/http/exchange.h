@@ -42,13 +42,13 @@ struct server_exchange {
     bool is_gone;
     bool was_full;  /* `drained` is due */
     bool is_listed; /* in the loop's list of exchanges to send */
-    bool closes;    /* the connection ends with the reply */
+    bool is_broken; /* a stream that ends before its time: it gets no last chunk */
     size_t length;  /* of a whole reply */
     char *out;      /* a queue of bytes: out[out_at .. out_len) */
     size_t out_at, out_len, out_size;
     server_exchange *next_listed; /* guarded by the server's lock */
     /* Of the HTTP thread */
-    bool is_head_sent, is_last_sent, has_request, is_watched;
+    bool is_head_sent, is_last_sent, has_request, has_body_end, is_watched;
     uint64_t sent_ns; /* when the client last took bytes, or there were none */
 };
 

@@ -4,6 +4,10 @@
  *
  * HTTP/1.1 by RFC 9112. Requests with Transfer-Encoding are refused (411), so that no second length
  * exists. A reply of unknown length is chunked.
+ *
+ * A connection carries one request. libwebsockets 4.1 cannot keep the next one apart: what arrives
+ * before a reply has left is buffered, and then the head of the next request is taken for its body,
+ * or the loop calls back for it without end.
  */
 #include <errno.h>
 #include <libwebsockets.h>
@@ -20,6 +24,8 @@
 #define HEAD_SIZE 4096 /* of a reply */
 
 struct server_http {
+/* Descriptors besides those of connections: of models, devices, the loop. */
+#define N_OTHER_FILE 64
     server_http_params params;
     char *host, *cert_path, *key_path;
     struct lws_context *context;
@@ -35,7 +41,7 @@ struct server_http {
 
 /* What libwebsockets keeps for a connection. */
 typedef struct http_connection {
-    server_exchange *x; /* the present exchange; NULL = between two */
+    server_exchange *x; /* NULL = before its request, and behind its reply */
 } http_connection;
 
 static uint64_t clock_ns(void) {
@@ -164,7 +170,6 @@ static void refuse(server_exchange *x, int status, const char *message) {
                              "{\"error\":{\"code\":%d,\"message\":\"%s\","
                              "\"type\":\"invalid_request_error\"}}",
                              status, message);
-    x->closes = true;
     server_exchange_reply(x, status, "application/json", text, (size_t)len);
 }
 
@@ -219,6 +224,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     detach(http, connection);
     server_exchange *x = exchange_create(http);
     if (x == NULL || method < 0 || uri_len < 0) {
+    if (connection->x != NULL) return -1; /* there are bytes behind the request */
         server_exchange_release(x);
         return -1;
     }
@@ -239,9 +245,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     x->key = key_copy(wsi);
     lws_get_peer_simple(wsi, x->peer, sizeof x->peer);
     if (length_read(http, x, wsi)) http->params.begin(http->params.user, x);
-    const bool has_replied = server_exchange_has_begun(x);
-    if (has_replied && x->body_size > 0) x->closes = true; /* its body is not read */
-    if (!has_replied && x->body_size == 0) request_pass(http, x, wsi);
+    if (!server_exchange_has_begun(x) && x->body_size == 0) request_pass(http, x, wsi);
     return 0;
 }
 
@@ -258,7 +262,11 @@ static int body_take(http_connection *connection, const void *data, size_t len) 
 
 static int body_end(server_http *http, http_connection *connection, struct lws *wsi) {
     server_exchange *x = connection->x;
-    if (x == NULL || x->has_request || server_exchange_has_begun(x)) return 0;
+    if (x == NULL) return -1;
+    if (!x->has_request && server_exchange_has_begun(x)) return 0; /* refused by its head */
+    if (x->has_body_end) return -1; /* there are bytes behind the request */
+    x->has_body_end = true;
+    if (x->has_request) return 0; /* the body is empty */
     if (x->body_len != x->body_size) return -1;
     request_pass(http, x, wsi);
     return 0;
@@ -285,7 +293,7 @@ static int head_send(server_exchange *x, struct lws *wsi) {
     /* 204 has no body and so no length (RFC 9110, 8.6) */
     if (fits && !x->is_chunked && x->status != 204)
         fits = head_add(wsi, "content-length:", length, &at, end);
-    fits = fits && head_add(wsi, "connection:", x->closes ? "close" : "keep-alive", &at, end) &&
+    fits = fits && head_add(wsi, "connection:", "close", &at, end) &&
            head_add(wsi, "x-content-type-options:", "nosniff", &at, end) &&
            head_add(wsi, "cache-control:", "no-store", &at, end);
     for (int i = 0; i < x->n_header && fits; i++)
@@ -315,7 +323,7 @@ static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
     }
     const bool is_last = x->has_ended && x->out_at == x->out_len;
     /* a stream that broke off has no last chunk, which is how the client learns of it */
-    if (is_last && x->is_chunked && !x->closes && x->method != SERVER_METHOD_HEAD) {
+    if (is_last && x->is_chunked && !x->is_broken && x->method != SERVER_METHOD_HEAD) {
         memcpy(at, "0\r\n\r\n", 5);
         at += 5;
     }
@@ -327,18 +335,14 @@ static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
     return 0;
 }
 
-/* The reply has left: libwebsockets calls back for more only once it keeps no bytes itself. */
-static int reply_end(server_http *http, http_connection *connection, struct lws *wsi) {
-    const bool closes = connection->x->closes;
-    detach(http, connection);
-    if (closes) return -1;
-    return lws_http_transaction_completed(wsi) != 0 ? -1 : 0;
-}
-
 static int write_some(server_http *http, http_connection *connection, struct lws *wsi) {
     server_exchange *x = connection->x;
     if (x == NULL) return 0;
-    if (x->is_last_sent) return reply_end(http, connection, wsi);
+    /* The reply has left: libwebsockets calls back only once it keeps no bytes itself. */
+    if (x->is_last_sent) {
+        detach(http, connection);
+        return -1;
+    }
     int result = 0;
     bool is_drained = false, is_more = false;
     pthread_mutex_lock(&x->lock);
@@ -481,8 +485,7 @@ tdm_status server_http_create(const server_http_params *params, server_http **ou
                                                                    : UINT16_MAX),
         .timeout_secs = (unsigned)params->head_timeout_s,
         .timeout_secs_ah_idle = (unsigned)params->head_timeout_s,
-        .keepalive_timeout = params->idle_timeout_s,
-        .fd_limit_per_thread = (unsigned)params->n_connection_max + 64,
+        .fd_limit_per_thread = (unsigned)params->n_connection_max + N_OTHER_FILE,
         .server_string = "tandem",
         .alpn = "http/1.1",
         .options = is_v6 ? 0 : LWS_SERVER_OPTION_DISABLE_IPV6,

@@ -3,7 +3,8 @@
  * http.h: the HTTP/1.1 server: one event loop of libwebsockets, which reads requests and sends
  * replies. It knows no model and no API.
  *
- * A request and its reply are an exchange. The loop calls `begin` when the head of a request has
+ * A request and its reply are an exchange. A connection carries one, and closes behind the reply. The
+ * loop calls `begin` when the head of a request has
  * arrived, and `request` when its body has, too; both return at once and may leave the reply to
  * another thread. Replies are queued in the exchange by any thread and sent by the loop. The loop
  * owns one reference of an exchange until its connection is through with it; whoever keeps one
@@ -39,7 +40,6 @@ typedef struct server_http_params {
     size_t body_max;                  /* bytes of a request's body */
     int n_connection_max;
     int head_timeout_s;  /* for a head, and between pieces of a body */
-    int idle_timeout_s;  /* between requests of a connection */
     int write_timeout_s; /* in which a client must take some bytes of a reply, if there are any */
     int ping_s;          /* a stream of events without any for so long gets a comment; 0 = never */
     /* The head is there. It may reply; then `request` is not called. */

@@ -4,6 +4,7 @@
 limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
+import socket
 import struct
 import sys
 import tempfile
@@ -302,6 +303,19 @@ def test_bad():
     # too long a head, and no HTTP at all: the connection ends
     server.raw(b"GET / HTTP/1.1\r\nX: " + b"y" * 20000 + b"\r\n\r\n")
     server.raw(b"\x00\x01\x02\r\n\r\n")
+    # a connection carries one request, whatever comes behind it, early or late
+    get = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    bodies = [json.dumps({"prompt": ONCE, "max_tokens": n, "ignore_eos": True}).encode() for n in (30, 3900)]
+    post, long_post = (host + b"Content-Length: %d\r\n\r\n" % len(body) + body for body in bodies)
+    check(b"\r\nconnection: close\r\n" in server.raw(post))
+    for both in (get + get, get + post, post + get, post + post, post + b"\r\n"):
+        check(server.raw(both).count(b"HTTP/1.1 ") <= 1, both)
+        check(server.get("/health")[0] == 200)
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.sendall(long_post)
+        client.wait_for("the request runs", lambda: server.metric("tandem_requests_running") == 1)
+        connection.sendall(post)
+        check(server.get("/health")[0] == 200)
     check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", 0.5))
     check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
                                  b"Origin: https://evil.example\r\n\r\n", 0.5))
