@@ -221,6 +221,7 @@ static void choice_work(api_answer *a, api_choice *c) {
         fail(a, http_status, message);
     } else if (text.len > 0 || n_token > 0 || is_over) {
         begin_once(a);
+        if (a->is_stream && c->n_written == c->n_shown) c->n_written = c->n_shown = 0;
         if (!api_tokens_append(&c->shown, &c->n_shown, &c->shown_size, tokens, n_token))
             c->content.is_short = true;
         if (text.is_short || !reply_parser_push(c->parser, api_buffer_text(&text), text.len))

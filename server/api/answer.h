@@ -5,7 +5,7 @@
  * The engine's thread puts text into the queue of a choice (queue.c). A task of the API's
  * threads takes it, parses it (reply/parse.h), and passes the pieces to a dialect, which writes them
  * in the form of an API. Where the client reads more slowly than the model writes, pieces stay in
- * the queue, and from ANSWER_QUEUE_MAX bytes on the choice is paused.
+ * the queue, and from ANSWER_QUEUE_MAX bytes or ANSWER_TOKEN_MAX tokens on the choice is paused.
  *
  * An answer frees itself once the engine is through with all choices and the reply has ended.
  */
@@ -22,6 +22,7 @@
 #include "server/reply/stop.h"
 
 #define ANSWER_QUEUE_MAX  ((size_t)64 << 10)
+#define ANSWER_TOKEN_MAX  256 /* tokens in a queue, of replies that show them: some KB of JSON each */
 #define ANSWER_CHOICE_MAX 128
 #define ANSWER_PROMPT_MAX 2048 /* texts of a request for embeddings: OpenAI's limit */
 #define ANSWER_TOP_MAX    20
@@ -97,7 +98,8 @@ typedef struct api_choice {
     api_buffer content, reasoning;
     api_call *calls;
     int n_call;
-    api_token *shown; /* tokens taken from the queue, for replies that show them */
+    api_token *shown; /* tokens taken from the queue, for replies that show them; in a stream those
+                         that have been written leave */
     int n_shown, shown_size, n_written; /* n_written: of them, already in a stream */
     bool has_ended, is_first;           /* is_first: of those that continue the same prompt */
     int n_asked_stop; /* of the strings in `stop`, the request's own; one more is the template's */

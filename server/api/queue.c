@@ -52,7 +52,8 @@ static bool token_take(void *user, server_request_id id, const server_token *tok
     if (a->wants_tokens && has_text(c, token->token)) token_add(c, token);
     if (token->len > 0 && has_text(c, token->token))
         goes_on = reply_stop_push(&c->stop, token->text, token->len, text_add, c);
-    if (goes_on && !c->is_paused && c->text.len > ANSWER_QUEUE_MAX) {
+    if (goes_on && !c->is_paused &&
+        (c->text.len > ANSWER_QUEUE_MAX || c->n_token > ANSWER_TOKEN_MAX)) {
         c->is_paused = true;
         server_engine_pause(a->model->engine, id, true);
     }

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -223,6 +225,9 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     const int method = lws_http_get_uri_and_method(wsi, &uri, &uri_len);
     detach(http, connection);
     server_exchange *x = exchange_create(http);
+    /* The kernel would queue megabytes for a client that reads slowly. */
+    const int send_queue = SERVER_HTTP_QUEUE_FULL;
+    (void)setsockopt(lws_get_socket_fd(wsi), SOL_SOCKET, SO_SNDBUF, &send_queue, sizeof send_queue);
     if (x == NULL || method < 0 || uri_len < 0) {
     if (connection->x != NULL) return -1; /* there are bytes behind the request */
         server_exchange_release(x);
