@@ -481,13 +481,17 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     for (int32_t i = 0; i < settings->n_prompt; i++) a->n_prompt += settings->prompt_lens[i];
     a->created = (int64_t)time(NULL);
     a->started_ns = server_clock();
-    a->request = json_incref(request);
-    a->tools = json_incref(settings->tools);
+    /* copies: references that two threads count are a race in jansson's inline functions */
+    if (dialect->keeps_request) a->request = json_deep_copy(request);
+    a->tools = json_deep_copy(settings->tools);
     a->text = text;
     api_id_make(a->id, sizeof a->id, id_prefix);
     pthread_mutex_init(&a->lock, NULL);
     server_exchange_hold(x);
     tdm_status status = TDM_OK;
+    if ((dialect->keeps_request && a->request == NULL) ||
+        (settings->tools != NULL && a->tools == NULL))
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the answer");
     for (int i = 0; i < n_choice && status == TDM_OK; i++) {
         a->choices[i].answer = a;
         a->choices[i].index = i;

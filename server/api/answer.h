@@ -113,6 +113,7 @@ typedef struct api_choice {
 typedef struct api_dialect {
     api_shape shape;
     const char *stream_type; /* content type of streams */
+    bool keeps_request;      /* api_answer.request is there */
     void (*begin)(api_answer *a);
     /* A piece, in streams only; the choice has it already. */
     void (*piece)(api_answer *a, api_choice *c, reply_piece piece, const char *text, size_t len);
@@ -138,8 +139,8 @@ struct api_answer {
     int64_t created;
     char id[40];
     char *text;      /* of the dialect: freed with the answer */
-    json_t *request; /* as parsed; owned */
-    json_t *tools;
+    json_t *request; /* a copy, for dialects that keep it, or NULL; owned */
+    json_t *tools;   /* a copy; NULL = none; owned */
     server_usage usage;      /* of all choices, once they are over */
     int n_event;             /* of the dialect */
     int32_t n_prompt;        /* tokens of all prompts */
@@ -147,8 +148,8 @@ struct api_answer {
     api_answer *next, *prev; /* of the API: all answers */
 };
 
-/* Submits a request; what the engine refuses becomes the reply. `request` is kept (a new reference),
- * `text` is taken over, the settings are read during the call. Fails only without memory, before
+/* Submits a request; what the engine refuses becomes the reply. `request` is copied where the dialect
+ * keeps it, `text` is taken over, the settings are read during the call. Fails only without memory, before
  * anything was submitted: the exchange has no reply then. */
 tdm_status api_answer_start(server_api *api, server_exchange *x, const api_dialect *dialect,
                             const char *id_prefix, json_t *request, api_settings *settings,

@@ -340,6 +340,7 @@ static void responses_error(api_answer *a, int http_status, const char *message)
 static const api_dialect responses_dialect = {
     .shape = API_SHAPE_OPENAI,
     .stream_type = "text/event-stream",
+    .keeps_request = true,
     .begin = responses_begin,
     .piece = responses_piece,
     .choice_end = responses_choice_end,
