@@ -294,6 +294,17 @@ static const char *path_or_null(serve *s, const char *key) {
 static tdm_status http_make(serve *s, tdm_error *err) {
     runner_config *config = s->app->config;
     const char *host = runner_config_get_string(config, "host");
+    const int n_wanted = (int)runner_config_get_int(config, "connections");
+    const int n_connection = server_http_connections(n_wanted);
+    if (n_connection < 1)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "this process may open too few files to serve; raise the limit (ulimit "
+                        "-n)");
+    if (n_connection < n_wanted)
+        runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_WARNING,
+                              "this process may open files for %d of %d connections; raise the "
+                              "limit (ulimit -Hn) or lower --connections",
+                              n_connection, n_wanted);
     const server_http_params params = {
         .host = strcmp(host, "0.0.0.0") == 0     ? ""
                 : strcmp(host, "localhost") == 0 ? "127.0.0.1"
@@ -302,7 +313,7 @@ static tdm_status http_make(serve *s, tdm_error *err) {
         .cert_path = path_or_null(s, "ssl-cert-file"),
         .key_path = path_or_null(s, "ssl-key-file"),
         .body_max = (size_t)runner_config_get_int(config, "body-max") << 20,
-        .n_connection_max = (int)runner_config_get_int(config, "connections"),
+        .n_connection_max = n_connection,
         .head_timeout_s = HEAD_TIMEOUT_S,
         .write_timeout_s = WRITE_TIMEOUT_S,
         .ping_s = 15,

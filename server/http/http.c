@@ -24,10 +24,10 @@
 #define SEND_MAX  16384 /* bytes given to the socket at a time */
 #define TICK_US   ((lws_usec_t)1000000)
 #define HEAD_SIZE 4096 /* of a reply */
-
-struct server_http {
 /* Descriptors besides those of connections: of models, devices, the loop. */
 #define N_OTHER_FILE 64
+
+struct server_http {
     server_http_params params;
     char *host, *cert_path, *key_path;
     struct lws_context *context;
@@ -222,14 +222,13 @@ static void request_pass(server_http *http, server_exchange *x, struct lws *wsi)
 static int head_take(server_http *http, http_connection *connection, struct lws *wsi) {
     char *uri = NULL;
     int uri_len = 0;
+    if (connection->x != NULL) return -1; /* there are bytes behind the request */
     const int method = lws_http_get_uri_and_method(wsi, &uri, &uri_len);
-    detach(http, connection);
     server_exchange *x = exchange_create(http);
     /* The kernel would queue megabytes for a client that reads slowly. */
     const int send_queue = SERVER_HTTP_QUEUE_FULL;
     (void)setsockopt(lws_get_socket_fd(wsi), SOL_SOCKET, SO_SNDBUF, &send_queue, sizeof send_queue);
     if (x == NULL || method < 0 || uri_len < 0) {
-    if (connection->x != NULL) return -1; /* there are bytes behind the request */
         server_exchange_release(x);
         return -1;
     }
@@ -455,6 +454,19 @@ static const struct lws_protocols protocols[] = {
     {"http", callback, sizeof(http_connection), 0, 0, NULL, 0},
     {NULL, NULL, 0, 0, 0, NULL, 0},
 };
+
+int server_http_connections(int n) {
+    struct rlimit limit;
+    const rlim_t needed = (rlim_t)n + N_OTHER_FILE;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return n;
+    if (limit.rlim_cur < needed) {
+        limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+        if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return n;
+    }
+    if (limit.rlim_cur >= needed) return n;
+    return limit.rlim_cur > N_OTHER_FILE ? (int)(limit.rlim_cur - N_OTHER_FILE) : 0;
+}
 
 /* The last error of libwebsockets, for the message of server_http_create. [setup] */
 static char last_error[200];

@@ -57,6 +57,9 @@ typedef struct server_http_params {
     void *user;
 } server_http_params;
 
+/* Raises the process's limit of open files so that n connections fit, where the hard limit lets it;
+ * returns how many of them fit. [setup] */
+int server_http_connections(int n);
 /* Opens the socket. Strings are copied. Failures name address and reason. [setup] */
 tdm_status server_http_create(const server_http_params *params, server_http **out, tdm_error *err);
 /* Closes all connections; exchanges that others hold stay, as gone. NULL is a no-op. [setup] */
