@@ -156,8 +156,8 @@ static reply_scan deepseek_read(const char *text, size_t len, reply_call_head *h
     at++;
     const size_t behind = sep + strlen(SEP);
     const size_t brace = mark_find(text, len, behind, "{");
-    if (brace == len)
-        return mark_find(text, len, behind, CLOSE) < len ? REPLY_SCAN_FAIL : REPLY_SCAN_MORE;
+    if (mark_find(text, len, behind, CLOSE) < brace) return REPLY_SCAN_FAIL; /* no arguments */
+    if (brace == len) return REPLY_SCAN_MORE;
     size_t end = sep;
     if (is_text(text + at, sep - at, "function")) {
         at = behind;
