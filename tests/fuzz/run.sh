@@ -65,6 +65,7 @@ pace() {
     model | state) echo 400 ;;
     template) echo 2000 ;;
     tokenizer) echo 1500 ;;
+    server) echo 2500 ;;
     *) echo 100 ;;
     esac
 }
@@ -117,7 +118,7 @@ fuzz() {
     fi
     awk -v name="$name" '
         /^stat::number_of_executed_units/ { n = $2 }
-        /^stat::average_exec_per_sec/ { speed = $2 }
+        /^stat::average_exec_per_sec/ { speed = $2 } # 0 where it took less than a second
         / cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") cov = $(i + 1) }
         END { printf "fuzz %s: %d inputs, %d a second, %d branches reached\n", name, n, speed, cov }
     ' "$build/fuzz/$name.log"
