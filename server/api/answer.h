@@ -21,8 +21,9 @@
 #include "server/reply/parse.h"
 #include "server/reply/stop.h"
 
-#define ANSWER_QUEUE_MAX  ((size_t)64 << 10)
-#define ANSWER_TOKEN_MAX  256 /* tokens in a queue, of replies that show them: some KB of JSON each */
+#define ANSWER_QUEUE_MAX ((size_t)64 << 10)
+#define ANSWER_TOKEN_MAX                                                                           \
+    256 /* tokens in a queue, of replies that show them: some KB of JSON each */
 #define ANSWER_CHOICE_MAX 128
 #define ANSWER_PROMPT_MAX 2048 /* texts of a request for embeddings: OpenAI's limit */
 #define ANSWER_TOP_MAX    20
@@ -138,9 +139,9 @@ struct api_answer {
     int32_t n_top;
     int64_t created;
     char id[40];
-    char *text;      /* of the dialect: freed with the answer */
-    json_t *request; /* a copy, for dialects that keep it, or NULL; owned */
-    json_t *tools;   /* a copy; NULL = none; owned */
+    char *text;              /* of the dialect: freed with the answer */
+    json_t *request;         /* a copy, for dialects that keep it, or NULL; owned */
+    json_t *tools;           /* a copy; NULL = none; owned */
     server_usage usage;      /* of all choices, once they are over */
     int n_event;             /* of the dialect */
     int32_t n_prompt;        /* tokens of all prompts */

@@ -6,6 +6,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+uint64_t http_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 server_exchange *exchange_create(server_http *http) {
     server_exchange *x = calloc(1, sizeof *x);
@@ -92,6 +99,8 @@ static void list_and_unlock(server_exchange *x) {
 
 /* Appends to the queue; the lock is held. A reply without memory is cut off. */
 static bool queue_add(server_exchange *x, const void *data, size_t len) {
+    /* Time without anything to send does not count against the client. */
+    if (x->out_at == x->out_len) x->sent_ns = http_clock();
     if (x->out_at > 0 && x->out_at == x->out_len) x->out_at = x->out_len = 0;
     if (x->out_size - x->out_len < len) {
         const size_t used = x->out_len - x->out_at;

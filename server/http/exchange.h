@@ -47,13 +47,15 @@ struct server_exchange {
     char *out;      /* a queue of bytes: out[out_at .. out_len) */
     size_t out_at, out_len, out_size;
     server_exchange *next_listed; /* guarded by the server's lock */
+    uint64_t sent_ns; /* when the client last took bytes, or the first of those that wait came */
     /* Of the HTTP thread */
     bool is_head_sent, is_last_sent, has_request, has_body_end, is_watched;
-    uint64_t sent_ns; /* when the client last took bytes, or there were none */
 };
 
 /* A new exchange with one reference; NULL = no memory. */
 server_exchange *exchange_create(server_http *http);
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t http_clock(void);
 /* Puts x into the list of the server and wakes the loop. The caller holds the lock of x. */
 void http_list(server_http *http, server_exchange *x);
 

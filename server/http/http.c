@@ -16,7 +16,6 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "server/http/exchange.h"
@@ -45,12 +44,6 @@ struct server_http {
 typedef struct http_connection {
     server_exchange *x; /* NULL = before its request, and behind its reply */
 } http_connection;
-
-static uint64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* ---- From other threads ---- */
 
@@ -240,7 +233,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     }
     connection->x = x;
     x->wsi = wsi;
-    x->sent_ns = clock_ns();
+    x->sent_ns = http_clock();
     x->next = http->first;
     if (http->first != NULL) http->first->prev = x;
     http->first = x;
@@ -334,7 +327,7 @@ static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
     const size_t len = (size_t)(at - begin);
     if (len > 0 && lws_write(wsi, begin, len, is_last ? LWS_WRITE_HTTP_FINAL : LWS_WRITE_HTTP) < 0)
         return -1;
-    x->sent_ns = clock_ns();
+    x->sent_ns = http_clock();
     if (is_last) x->is_last_sent = true;
     return 0;
 }
@@ -376,8 +369,6 @@ static void listed_take(server_http *http) {
         server_exchange *next = x->next_listed;
         pthread_mutex_lock(&x->lock);
         x->is_listed = false;
-        /* time without anything to send does not count against the client */
-        if (x->out_at == 0 || x->out_len == x->out_at) x->sent_ns = clock_ns();
         pthread_mutex_unlock(&x->lock);
         if (x->wsi != NULL) lws_callback_on_writable(x->wsi);
         x = next;
@@ -413,7 +404,7 @@ static void tick_exchange(server_http *http, server_exchange *x, uint64_t now) {
 
 static void http_tick(lws_sorted_usec_list_t *timer) {
     server_http *http = lws_container_of(timer, struct server_http, timer);
-    const uint64_t now = clock_ns();
+    const uint64_t now = http_clock();
     for (server_exchange *x = http->first, *next; x != NULL; x = next) {
         next = x->next;
         tick_exchange(http, x, now);

@@ -190,6 +190,40 @@ static void test_prefix(void **state) {
     llm_model_close(model);
 }
 
+/* A request waits for a prompt that begins like its own and is read already, but not for one that is
+ * much longer. */
+static void test_alike(void **state) {
+    (void)state;
+    enum { N_LONG = 1000 };
+    static const int32_t lens[5] = {8, N_LONG, 40, 100, 600};
+    llm_model *model = scene_model();
+    const server_limits limits = {.n_running = 5, .n_held = 5};
+    server_engine *engine = scene_engine(model, 4096, &limits);
+    static int32_t prompt[N_LONG];
+    uint64_t random = 33;
+    rig_answer a[5];
+    scene_prompt(&random, prompt, N_LONG);
+    for (int i = 0; i < 5; i++) {
+        rig_answer_init(&a[i]);
+        a[i].gate_at = i == 0 || i == 2 || i == 3;
+        server_request request = rig_request(&a[i], prompt, lens[i], 2);
+        request.ignores_end = true;
+        rig_submit(engine, &request);
+        if (i == 0) rig_answer_wait_tokens(&a[0], 1); /* the others come at the same time */
+    }
+    rig_answer_open(&a[0]);
+    for (int i = 2; i <= 3; i++) {
+        rig_answer_wait_tokens(&a[i], 1);
+        if (a[1].n != 0) fail_msg("%d tokens waited for %d", lens[i], N_LONG);
+        rig_answer_open(&a[i]);
+    }
+    for (int i = 0; i < 5; i++) rig_answer_wait(&a[i]);
+    assert_int_equal(a[4].usage.n_cached, 599);
+    for (int i = 0; i < 5; i++) rig_answer_free(&a[i]);
+    server_engine_destroy(engine);
+    llm_model_close(model);
+}
+
 /* Models whose layers keep a window of tokens, or a state, go back to some lengths only: to the end
  * of a prompt, where a conversation goes on. Nothing but their reuse differs. */
 static void check_restricted(const char *name, int32_t n_least, int32_t n_least_again) {
@@ -507,10 +541,11 @@ static void test_bad_requests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),       cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_restricted), cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_shutdown),   cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_load),         cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_alike),        cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_pause),        cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_bad_requests),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
