@@ -44,7 +44,8 @@ class Server:
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > end:
                 self.stop()
-                raise SystemExit(f"{name} does not serve: {self.errors.decode(errors='replace')[-2000:]}")
+                raise SystemExit(f"{name} does not serve (status {self.process.returncode}): "
+                                 f"{self.errors.decode(errors='replace')[-2000:]}")
             time.sleep(0.1)
 
     def drain(self):
