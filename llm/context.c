@@ -27,6 +27,38 @@ int32_t llm_context_n_ctx_default(const llm_model *model) {
     return most < LLM_N_CTX_DEFAULT ? most : LLM_N_CTX_DEFAULT;
 }
 
+/* Takes over the types of layers. Where all layers have the same they become those of the shared
+ * description, so that such a context is the same as one without a table. */
+static tdm_status layer_types_take(llm_context *ctx, const llm_model *m,
+                                   const llm_layer_types *layers, tdm_error *err) {
+    tdm_kv_desc *d = &ctx->cache.desc;
+    const llm_layer_types *first = NULL;
+    bool is_uniform = true;
+    ctx->cache.layers = NULL;
+    for (int32_t l = 0; l < m->hparams.n_layer && layers != NULL; l++) {
+        const llm_layer_types *t = &layers[l];
+        if (!llm_layer_has_cache(&m->specs[l])) continue;
+        if (!tdm_kv_type_is_storable(t->k) || !tdm_kv_type_is_storable(t->v))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "layer %d: a cache cannot keep K in type %d and V in type %d", l,
+                            (int)t->k, (int)t->v);
+        if ((d->flags & TDM_KV_V_FROM_K) != 0 && (t->k != t->v || t->rotates_k != t->rotates_v))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "layer %d: '%s' has one latent row for K and V, so both have one type "
+                            "and one rotation",
+                            l, m->hparams.arch);
+        if (first == NULL) first = t;
+        if (t->k != first->k || t->v != first->v || t->rotates_k != first->rotates_k ||
+            t->rotates_v != first->rotates_v)
+            is_uniform = false;
+    }
+    if (first == NULL) return TDM_OK;
+    llm_layer_types_apply(first, d);
+    /* A state file has one bit for the rotation of all layers, K and V. */
+    if (!is_uniform || first->rotates_k != first->rotates_v) ctx->cache.layers = layers;
+    return TDM_OK;
+}
+
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
                                const llm_context_params *params, tdm_error *err) {
     static const llm_context_params defaults = {.struct_size = sizeof defaults};
@@ -74,6 +106,8 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     d->page_len = page_len;
     if (p->is_cache_in_host) d->flags |= TDM_KV_IN_HOST;
     if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
+    tdm_status status = layer_types_take(ctx, m, p->layer_types, err);
+    if (status != TDM_OK) return status;
     /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
      * copies a shared page first. */
     ctx->cache.n_ctx = ctx->n_ctx;
@@ -95,14 +129,16 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         const llm_state_kind kind = (llm_state_kind)(i / n_layer);
         llm_store_item *item = &items[n];
         tdm_partition partition;
-        if (!llm_state_desc(ctx->model, &ctx->cache.desc, kind, i % n_layer, &descs[n], &partition))
+        if (!llm_state_desc(ctx->model, &ctx->cache, kind, i % n_layer, &descs[n], &partition))
             continue;
         if (kind == LLM_STATE_ROWS) {
-            /* Layers share the description but for the heads. */
+            /* Layers share the description but for heads and types. */
             const tdm_kv_desc own = descs[n];
             if (own.head_dim_k == ctx->cache.desc.head_dim_k) {
+                const llm_layer_types types = llm_layer_types_of(&own);
                 descs[n] = ctx->cache.desc;
                 descs[n].n_head_kv = own.n_head_kv;
+                llm_layer_types_apply(&types, &descs[n]);
             }
         }
         *item = (llm_store_item){
@@ -209,6 +245,14 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
     size_t n_layer = (size_t)model->hparams.n_layer;
     ctx->model = model;
     tdm_status status = llm_context_measure(ctx, model, params, err);
+    if (status == TDM_OK && ctx->cache.layers != NULL) {
+        ctx->layer_types = malloc(n_layer * sizeof *ctx->layer_types);
+        if (ctx->layer_types != NULL)
+            memcpy(ctx->layer_types, ctx->cache.layers, n_layer * sizeof *ctx->layer_types);
+        else
+            status = llm_context_no_memory(err);
+        ctx->cache.layers = ctx->layer_types;
+    }
     if (status == TDM_OK) {
         size_t n_state = LLM_STATE_KINDS * n_layer;
         ctx->n_state = (int32_t)n_state;
@@ -262,6 +306,7 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->tokens);
     free(ctx->roles);
     free(ctx->last_added);
+    free(ctx->layer_types);
     free(ctx->page_size);
     free(ctx->state_dev);
     free(ctx->state_mem);
@@ -289,6 +334,14 @@ const llm_model *llm_context_model(const llm_context *ctx) {
 }
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx) {
     return &ctx->cache.desc;
+}
+
+llm_layer_types llm_context_layer_types(const llm_context *ctx, int32_t layer) {
+    return ctx->cache.layers != NULL ? ctx->cache.layers[layer]
+                                     : llm_layer_types_of(&ctx->cache.desc);
+}
+bool llm_context_has_layer_types(const llm_context *ctx) {
+    return ctx->cache.layers != NULL;
 }
 
 llm_context_memory llm_context_get_memory(const llm_context *ctx) {

@@ -14,6 +14,7 @@
 #define LLM_CONTEXT_H
 
 #include "llm/cache/kv_cache.h"
+#include "llm/cache/layer_types.h"
 #include "llm/model.h"
 #include "llm/sampler.h"
 
@@ -49,6 +50,9 @@ typedef struct llm_context_params {
     int32_t page_len;       /* tokens in a page, a power of two; 0 = TDM_KV_PAGE_LEN_DEFAULT */
     const tdm_type *type_k; /* of the cache; NULL = f16; read during the call */
     const tdm_type *type_v;
+    /* [n_layer] types and rotation of each layer, instead of type_k, type_v and is_unrotated; NULL =
+     * all layers have those. Those of layers without a cache are not read. Read during the call. */
+    const llm_layer_types *layer_types;
     bool is_unrotated;     /* true: quantised caches are stored without rotation */
     bool gives_hidden;     /* true: llm_context_hidden gives the hidden states of every batch, for a
                               layer that drafts; always so in a context of such a layer */
@@ -86,7 +90,12 @@ void llm_context_destroy(llm_context *ctx);
 
 int32_t llm_context_n_ctx(const llm_context *ctx);
 const llm_model *llm_context_model(const llm_context *ctx);
+/* What the caches of all layers share. Types and rotation of a layer: llm_context_layer_types. */
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx);
+/* Types and rotation of the cache of layer 0 .. n_layer-1. Meaningless for a layer that has none. */
+llm_layer_types llm_context_layer_types(const llm_context *ctx, int32_t layer);
+/* Whether layers differ in that; else all are as llm_context_kv_desc says. */
+bool llm_context_has_layer_types(const llm_context *ctx);
 llm_context_memory llm_context_get_memory(const llm_context *ctx);
 
 /* Tokens to append, in order; those of one sequence keep their order. */

@@ -223,7 +223,7 @@ static size_t layer_row_size(const llm_context *ctx, int32_t i) {
     const int32_t what = i % LLM_ROW_KINDS;
     tdm_kv_desc d;
     tdm_partition partition;
-    if (!llm_state_desc(ctx->model, &ctx->cache.desc, what == 2 ? LLM_STATE_INDEX : LLM_STATE_ROWS,
+    if (!llm_state_desc(ctx->model, &ctx->cache, what == 2 ? LLM_STATE_INDEX : LLM_STATE_ROWS,
                         i / LLM_ROW_KINDS, &d, &partition))
         return 0;
     if (what != 1) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
@@ -450,7 +450,7 @@ size_t llm_context_slot_size(const llm_context *ctx) {
     for (int32_t i = LLM_RECURRENT_CONV * ctx->model->hparams.n_layer; i < ctx->n_state; i++) {
         tdm_kv_desc desc;
         tdm_partition partition;
-        if (llm_state_desc(ctx->model, &ctx->cache.desc,
+        if (llm_state_desc(ctx->model, &ctx->cache,
                            (llm_state_kind)(i / ctx->model->hparams.n_layer),
                            i % ctx->model->hparams.n_layer, &desc, &partition))
             size += (size_t)desc.head_dim_k * (size_t)desc.n_head_kv * sizeof(float);
@@ -473,7 +473,7 @@ static tdm_status slot_move(llm_context *ctx, llm_plan_kind kind, int32_t slot, 
         tdm_kv_desc desc;
         tdm_partition partition;
         if (plan->rows[i] < 0) continue;
-        llm_state_desc(ctx->model, &ctx->cache.desc,
+        llm_state_desc(ctx->model, &ctx->cache,
                        (llm_state_kind)(LLM_RECURRENT_CONV + i % LLM_SLOT_KINDS),
                        i / LLM_SLOT_KINDS, &desc, &partition);
         size_t size = (size_t)desc.head_dim_k * (size_t)desc.n_head_kv * sizeof(float);

@@ -73,12 +73,13 @@ struct llm_context {
     llm_kv *window;   /* page tables of LLM_CLASS_WINDOW; NULL = there is one class */
     int32_t n_window; /* tokens that its layers see; 0 without */
     llm_cache_shape cache;
-    int32_t n_state;     /* LLM_STATE_KINDS * n_layer; layers lack some of them */
-    uint64_t *page_size; /* [n_state] 0 = the layer has no such state */
-    int32_t *state_dev;  /* [n_state] index into the model's devices */
-    int32_t *state_mem;  /* [n_state] index into the buffers of the store */
-    uint64_t *state_off; /* [n_state] in that buffer */
-    llm_slots *slots;    /* of recurrent states; NULL = no layer has any */
+    llm_layer_types *layer_types; /* [n_layer] cache.layers; NULL without */
+    int32_t n_state;              /* LLM_STATE_KINDS * n_layer; layers lack some of them */
+    uint64_t *page_size;          /* [n_state] 0 = the layer has no such state */
+    int32_t *state_dev;           /* [n_state] index into the model's devices */
+    int32_t *state_mem;           /* [n_state] index into the buffers of the store */
+    uint64_t *state_off;          /* [n_state] in that buffer */
+    llm_slots *slots;             /* of recurrent states; NULL = no layer has any */
     int32_t *tokens;     /* [n_seq][n_ctx] of the sequences, to compute them again; NULL without
                             slots and window */
     uint8_t *roles;      /* [n_seq][n_ctx] likewise: tdm_role */
@@ -134,7 +135,7 @@ struct llm_context {
 /* TDM_RESOURCE_EXHAUSTED, with the message for missing memory. */
 tdm_status llm_context_no_memory(tdm_error *err);
 /* Checks the parameters (NULL = the defaults) and fills in the sizes and the shape of the cache,
- * except the size of pages. Allocates nothing. */
+ * except the size of pages. Allocates nothing: cache.layers is the table of the parameters. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
 /* LLM_HIDDEN_* of the context's steps. */

@@ -41,7 +41,7 @@ static void build_slots(llm_graph_builder *g, llm_plan *plan) {
         tdm_partition partition;
         int32_t kv;
         plan->rows[i] = -1;
-        if (!llm_state_desc(g->model, &g->cache->desc, kind, layer, &desc, &partition)) continue;
+        if (!llm_state_desc(g->model, g->cache, kind, layer, &desc, &partition)) continue;
         int32_t state = llm_graph_recurrent_state(g, layer, kind, &kv);
         if (plan->kind == LLM_PLAN_SLOT_EXPORT) {
             plan->rows[i] = tdm_build_kv_export(g->b, g->step, state, kv, 1, NULL);
@@ -90,13 +90,13 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
         tdm_kv_desc desc;
         tdm_partition partition;
         for (int32_t i = 0; i < LLM_ROW_KINDS && rows != NULL; i++) rows[i] = -1;
-        if (llm_state_desc(g->model, &g->cache->desc, LLM_STATE_ROWS, l, &desc, &partition) &&
+        if (llm_state_desc(g->model, g->cache, LLM_STATE_ROWS, l, &desc, &partition) &&
             llm_cache_class(g->model, g->cache, l) == plan->shape.cls) {
             int32_t state = llm_graph_state(g, l);
             build_rows(g, plan->kind, &desc, state, g->state_kv[l], &g->model->specs[l].rope, l,
                        rows);
         }
-        if (llm_state_desc(g->model, &g->cache->desc, LLM_STATE_INDEX, l, &desc, &partition) &&
+        if (llm_state_desc(g->model, g->cache, LLM_STATE_INDEX, l, &desc, &partition) &&
             plan->shape.cls == LLM_CLASS_ALL) {
             const tdm_rope_params rope = llm_index_rope(g->model, l);
             int32_t state = llm_graph_index_state(g, l, &kv), keys[2] = {-1, -1};
@@ -251,7 +251,7 @@ static tdm_status page_sizes_find(llm_context *ctx, const int32_t *devs, tdm_err
         const llm_state_kind kind = (llm_state_kind)(i / m->hparams.n_layer);
         tdm_kv_desc desc;
         tdm_partition partition;
-        if (!llm_state_desc(m, &ctx->cache.desc, kind, i % m->hparams.n_layer, &desc, &partition))
+        if (!llm_state_desc(m, &ctx->cache, kind, i % m->hparams.n_layer, &desc, &partition))
             continue;
         status = devs == NULL ? llm_cache_page_size(m, &desc, &ctx->page_size[i], err)
                               : tdm_open_device_kv_page_size(m->devs[devs[i]], &desc,

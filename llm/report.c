@@ -153,7 +153,7 @@ static tdm_status states_measure(const llm_model *m, tdm_open_device *dev, const
         tdm_kv_desc desc;
         tdm_partition partition;
         uint64_t each = page_size, n = (uint64_t)ctx->cache.n_slot;
-        if (!llm_state_desc(m, &ctx->cache.desc, kind, i % n_layer, &desc, &partition)) continue;
+        if (!llm_state_desc(m, &ctx->cache, kind, i % n_layer, &desc, &partition)) continue;
         if (llm_state_has_rows(kind))
             n = (uint64_t)llm_state_count(m, &ctx->cache, kind, i % n_layer);
         if (kind != LLM_STATE_ROWS ||

@@ -47,8 +47,9 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
     return g->weight_value[weight];
 }
 
-tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const tdm_kv_desc *desc, int32_t layer) {
-    tdm_kv_desc own = *desc;
+tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
+    tdm_kv_desc own = cache->desc;
+    if (cache->layers != NULL) llm_layer_types_apply(&cache->layers[layer], &own);
     own.n_rot = m->specs[layer].rope.n_rot;
     own.rope_offset = m->specs[layer].rope.rope_offset;
     own.n_head_kv = m->specs[layer].n_head_kv;
@@ -80,7 +81,7 @@ tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     if (g->state_value[layer] < 0) {
         char name[32];
-        tdm_kv_desc desc = llm_cache_layer_desc(g->model, &g->cache->desc, layer);
+        tdm_kv_desc desc = llm_cache_layer_desc(g->model, g->cache, layer);
         desc.cls = llm_cache_class(g->model, g->cache, layer);
         snprintf(name, sizeof name, "blk.%d.kv", layer);
         g->state_value[layer] =
@@ -153,11 +154,13 @@ tdm_rope_params llm_index_rope(const llm_model *m, int32_t layer) {
 }
 
 /* Every member of a group has the whole index. */
-static bool index_desc(const llm_model *m, const tdm_kv_desc *rows, int32_t layer,
+static bool index_desc(const llm_model *m, const llm_cache_shape *cache, int32_t layer,
                        tdm_kv_desc *desc_out, tdm_partition *partition_out) {
-    if ((rows->flags & TDM_KV_SPARSE) == 0 || m->specs[layer].index != LLM_INDEX_OWN) return false;
-    *desc_out = *rows;
-    desc_out->type_v = rows->type_k;
+    if ((cache->desc.flags & TDM_KV_SPARSE) == 0 || m->specs[layer].index != LLM_INDEX_OWN)
+        return false;
+    *desc_out = cache->desc;
+    if (cache->layers != NULL) llm_layer_types_apply(&cache->layers[layer], desc_out);
+    desc_out->type_v = desc_out->type_k;
     desc_out->head_dim_k = desc_out->head_dim_v = m->hparams.index_len;
     desc_out->n_head_kv = 1;
     desc_out->rope_offset = m->hparams.index_rope_offset;
@@ -166,17 +169,17 @@ static bool index_desc(const llm_model *m, const tdm_kv_desc *rows, int32_t laye
     return true;
 }
 
-bool llm_state_desc(const llm_model *m, const tdm_kv_desc *rows, llm_state_kind kind, int32_t layer,
-                    tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
+                    int32_t layer, tdm_kv_desc *desc_out, tdm_partition *partition_out) {
     int32_t n_unit = 0;
     int64_t len = 0;
     if (kind == LLM_STATE_ROWS) {
         if (!llm_layer_has_cache(&m->specs[layer])) return false;
-        *desc_out = llm_cache_layer_desc(m, rows, layer);
+        *desc_out = llm_cache_layer_desc(m, cache, layer);
         *partition_out = llm_cache_partition(m, layer);
         return true;
     }
-    if (kind == LLM_STATE_INDEX) return index_desc(m, rows, layer, desc_out, partition_out);
+    if (kind == LLM_STATE_INDEX) return index_desc(m, cache, layer, desc_out, partition_out);
     if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
     *desc_out = (tdm_kv_desc){
         .struct_size = sizeof *desc_out,
@@ -212,7 +215,7 @@ static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind k
     tdm_kv_desc desc;
     tdm_partition partition;
     if (g->state_value[at] < 0 &&
-        llm_state_desc(g->model, &g->cache->desc, kind, layer, &desc, &partition)) {
+        llm_state_desc(g->model, g->cache, kind, layer, &desc, &partition)) {
         char name[32];
         snprintf(name, sizeof name, "blk.%d.%s", layer, names[kind]);
         g->state_value[at] =
@@ -255,7 +258,7 @@ static uint64_t slot_size(const llm_cache_shape *cache, const tdm_kv_desc *desc)
 static uint64_t rows_page_size(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,
                                int32_t layer) {
     if (!llm_layer_has_cache(&m->specs[layer])) return page_size;
-    const tdm_kv_desc desc = llm_cache_layer_desc(m, &cache->desc, layer);
+    const tdm_kv_desc desc = llm_cache_layer_desc(m, cache, layer);
     if (page_size == 0) return canonical_page_size(&desc);
     return llm_cache_is_like(&desc, &cache->desc) ? page_size : slot_size(cache, &desc);
 }
@@ -279,8 +282,8 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
         for (size_t i = n_layer; i < n_state; i++) {
             tdm_kv_desc desc;
             tdm_partition partition;
-            if (llm_state_desc(m, &cache->desc, (llm_state_kind)(i / n_layer),
-                               (int32_t)(i % n_layer), &desc, &partition))
+            if (llm_state_desc(m, cache, (llm_state_kind)(i / n_layer), (int32_t)(i % n_layer),
+                               &desc, &partition))
                 sizes[i] = slot_size(cache, &desc);
         }
         if (filled.n_slot == 0) filled.n_slot = 1;

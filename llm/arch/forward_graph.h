@@ -6,6 +6,7 @@
 #define LLM_FORWARD_GRAPH_H
 
 #include "core/graph/builder.h"
+#include "llm/cache/layer_types.h"
 #include "llm/model.h"
 
 /* Which hidden states a step gives. */
@@ -70,6 +71,8 @@ enum {
 typedef struct llm_cache_shape {
     tdm_kv_desc desc; /* what the caches of all layers share, and most heads of a layer;
                          llm_cache_layer_desc has the rest */
+    const llm_layer_types *layers; /* [n_layer] types and rotation of each layer; NULL = those of
+                                      desc */
     int64_t n_page;
     int64_t n_page_window;        /* of LLM_CLASS_WINDOW; 0 = there is no such class */
     tdm_open_device *const *devs; /* asked for the size of slots, the first that keeps them; NULL =
@@ -91,8 +94,9 @@ tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, 
  * take TDM_KV_SPARSE out; then no layer has an index. */
 void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
-/* The description of one layer's cache: the same, with the layer's own rotation and heads. */
-tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc, int32_t layer);
+/* The description of one layer's cache: the same, with the layer's own RoPE, heads and types. */
+tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const llm_cache_shape *cache,
+                                 int32_t layer);
 
 /* The class of a layer's cache, and its pages. */
 int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
@@ -104,7 +108,8 @@ int64_t llm_state_count(const llm_model *model, const llm_cache_shape *cache, ll
 /* Whether pages of two layers have the same size. */
 static inline bool llm_cache_is_like(const tdm_kv_desc *a, const tdm_kv_desc *b) {
     return a->n_head_kv == b->n_head_kv && a->head_dim_k == b->head_dim_k &&
-           a->head_dim_v == b->head_dim_v;
+           a->head_dim_v == b->head_dim_v && a->type_k == b->type_k && a->type_v == b->type_v &&
+           a->flags == b->flags;
 }
 
 /* How a group cuts the cache of a layer. */
@@ -142,8 +147,8 @@ int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state
                                   int32_t *kv_out);
 
 /* The description of a state of a layer, and how a group cuts it; false where the layer has no such
- * state. `rows` describes what caches share. */
-bool llm_state_desc(const llm_model *model, const tdm_kv_desc *rows, llm_state_kind kind,
+ * state. */
+bool llm_state_desc(const llm_model *model, const llm_cache_shape *cache, llm_state_kind kind,
                     int32_t layer, tdm_kv_desc *desc_out, tdm_partition *partition_out);
 /* Whether any layer has recurrent states. */
 bool llm_model_is_recurrent(const llm_model *model);

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 /* The last byte is the version of the format. Files of WINDOWED have, behind the header, the first
- * token that layers with a window have rows of (i32); in files of WHOLE they have all. */
-enum { MAGIC_LEN = 8, WHOLE = '1', WINDOWED = '2' };
+ * token that layers with a window have rows of (i32); in files of WHOLE they have all. Files of
+ * LAYERED have there a state_layer for each layer, then that token, 0 where rows are whole. */
+enum { MAGIC_LEN = 8, WHOLE = '1', WINDOWED = '2', LAYERED = '3' };
 static const char magic[MAGIC_LEN - 1] = {'T', 'D', 'M', 'S', 'T', 'A', 'T'};
 
 /* Bits of state_header.form. */
@@ -29,6 +30,19 @@ typedef struct state_header {
     int32_t n_tok;
 } state_header;
 
+/* What a layer's rows are kept in, where layers differ; the header's types are -1 then. All 0 for a
+ * layer without a cache. */
+typedef struct state_layer {
+    uint8_t type_k, type_v;
+    uint8_t is_rotated_k, is_rotated_v; /* 1 = yes */
+} state_layer;
+
+static state_layer layer_of(const llm_context *ctx, int32_t l) {
+    const llm_layer_types t = llm_context_layer_types(ctx, l);
+    if (!llm_layer_has_cache(&llm_context_model(ctx)->specs[l])) return (state_layer){0};
+    return (state_layer){(uint8_t)t.k, (uint8_t)t.v, t.rotates_k, t.rotates_v};
+}
+
 static state_header header_of(const llm_context *ctx, int32_t n_tok) {
     const llm_model *m = llm_context_model(ctx);
     const tdm_kv_desc *d = llm_context_kv_desc(ctx);
@@ -40,9 +54,11 @@ static state_header header_of(const llm_context *ctx, int32_t n_tok) {
     h.n_head_kv = d->n_head_kv;
     h.head_dim_k = d->head_dim_k;
     h.head_dim_v = d->head_dim_v;
-    h.type_k = (int32_t)d->type_k;
-    h.type_v = (int32_t)d->type_v;
-    if ((d->flags & (TDM_KV_ROTATE_K | TDM_KV_ROTATE_V)) != 0) h.form |= FORM_ROTATED;
+    const bool is_layered = llm_context_has_layer_types(ctx);
+    h.type_k = is_layered ? -1 : (int32_t)d->type_k;
+    h.type_v = is_layered ? -1 : (int32_t)d->type_v;
+    if (!is_layered && (d->flags & (TDM_KV_ROTATE_K | TDM_KV_ROTATE_V)) != 0)
+        h.form |= FORM_ROTATED;
     if ((d->flags & TDM_KV_SPARSE) != 0) h.form |= FORM_SPARSE;
     h.n_rot = r->n_rot;
     h.rope_offset = r->rope_offset;
@@ -119,11 +135,16 @@ static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *toke
                               state_file *f, tdm_error *err) {
     state_header h = header_of(ctx, n_tok);
     const int32_t window_first = llm_context_window_first(ctx, seq);
-    const char version = window_first > 0 ? WINDOWED : WHOLE;
+    const bool is_layered = llm_context_has_layer_types(ctx);
+    const char version = is_layered ? LAYERED : window_first > 0 ? WINDOWED : WHOLE;
     tdm_status status = file_write(f, magic, sizeof magic, err);
     if (status == TDM_OK) status = file_write(f, &version, 1, err);
     if (status == TDM_OK) status = file_write(f, &h, sizeof h, err);
-    if (status == TDM_OK && window_first > 0)
+    for (int32_t l = 0; is_layered && l < h.n_layer && status == TDM_OK; l++) {
+        const state_layer layer = layer_of(ctx, l);
+        status = file_write(f, &layer, sizeof layer, err);
+    }
+    if (status == TDM_OK && version != WHOLE)
         status = file_write(f, &window_first, sizeof window_first, err);
     if (status == TDM_OK) status = file_write(f, tokens, (size_t)n_tok * sizeof *tokens, err);
     if (status == TDM_OK) status = rows_write(ctx, seq, n_tok, f, err);
@@ -196,12 +217,21 @@ static tdm_status rope_check(const state_header *own, const state_header *found,
 
 /* Refuses a header that differs from the one that this context would write, and names the first
  * difference. */
-static tdm_status header_check(const llm_context *ctx, const state_header *h, const char *path,
-                               tdm_error *err) {
+static tdm_status header_check(const llm_context *ctx, const state_header *h, char version,
+                               const char *path, tdm_error *err) {
     state_header own = header_of(ctx, h->n_tok);
+    const bool is_layered = llm_context_has_layer_types(ctx);
     if (own.fingerprint != h->fingerprint)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "%s: saved with another model; use that model, or remove the file", path);
+    if (is_layered != (version == LAYERED))
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: saved with %s, this one has %s; set cache-budget and kv-rotate as "
+                        "saved, or remove the file",
+                        path,
+                        is_layered ? "a cache of one type for all layers"
+                                   : "a cache of types for each layer",
+                        is_layered ? "types for each layer" : "one type for all");
     if (own.type_k != h->type_k || own.type_v != h->type_v)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "%s: saved with a cache of K %s, V %s, this one has K %s, V %s; set "
@@ -302,18 +332,34 @@ static tdm_status magic_check(const char found[MAGIC_LEN], const char *path, tdm
     const char version = found[MAGIC_LEN - 1];
     if (memcmp(found, magic, sizeof magic) != 0 || version <= ' ' || version > '~')
         return tdm_fail(err, TDM_DATA_LOSS, "%s: not a state file; give another name", path);
-    if (version == WHOLE || version == WINDOWED) return TDM_OK;
+    if (version >= WHOLE && version <= LAYERED) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
-                    "%s: a state file of version %c, this program reads versions %c and %c; use "
+                    "%s: a state file of version %c, this program reads versions %c to %c; use "
                     "the program that saved it, or remove the file",
-                    path, version, WHOLE, WINDOWED);
+                    path, version, WHOLE, LAYERED);
 }
 
-/* Where the windows of the file begin. */
+/* Refuses a file whose layers have other types than this context's, and names the first. */
+static tdm_status layers_check(const llm_context *ctx, state_file *f, tdm_error *err) {
+    for (int32_t l = 0; l < llm_context_model(ctx)->hparams.n_layer; l++) {
+        const state_layer own = layer_of(ctx, l);
+        state_layer found;
+        const tdm_status status = file_read(f, &found, sizeof found, err);
+        if (status != TDM_OK) return status;
+        if (memcmp(&own, &found, sizeof own) != 0)
+            return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                            "%s: saved with other cache types of layer %d; set cache-budget, "
+                            "cache-file and kv-rotate as saved, or remove the file",
+                            f->path, l);
+    }
+    return TDM_OK;
+}
+
+/* Where the windows of the file begin; may_be_whole: 0 = it has all rows. */
 static tdm_status window_read(const llm_context *ctx, state_file *f, int32_t n_tok,
-                              state_load *load, tdm_error *err) {
+                              bool may_be_whole, state_load *load, tdm_error *err) {
     tdm_status status = file_read(f, &load->window_first, sizeof load->window_first, err);
-    if (status != TDM_OK) return status;
+    if (status != TDM_OK || (may_be_whole && load->window_first == 0)) return status;
     if (!llm_context_has_window(ctx))
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "%s: saved without the rows before the windows of attention, which this "
@@ -332,9 +378,11 @@ static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state
     tdm_status status = file_read(f, found, sizeof found, err);
     if (status == TDM_OK) status = magic_check(found, f->path, err);
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
-    if (status == TDM_OK) status = header_check(ctx, &h, f->path, err);
-    if (status == TDM_OK && found[MAGIC_LEN - 1] == WINDOWED)
-        status = window_read(ctx, f, h.n_tok, load, err);
+    const char version = found[MAGIC_LEN - 1];
+    if (status == TDM_OK) status = header_check(ctx, &h, version, f->path, err);
+    if (status == TDM_OK && version == LAYERED) status = layers_check(ctx, f, err);
+    if (status == TDM_OK && version != WHOLE)
+        status = window_read(ctx, f, h.n_tok, version == LAYERED, load, err);
     if (status == TDM_OK) status = tokens_read(ctx, f, h.n_tok, load, err);
     /* A shorter sequence needs rows from further back. */
     if (status == TDM_OK && !llm_context_window_suffices(ctx, load->n_keep, load->window_first))

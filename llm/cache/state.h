@@ -8,7 +8,9 @@
  * the V rows of those tokens as stored: blocks of the cache's types, rotated if the header says so;
  * chunks that lie wholly before the windows of attention that were saved have no rows in layers with
  * a window, others zeros before them (the version is 2 then, and the first token in those windows
- * follows the header);
+ * follows the header). Where the cache types differ between layers, the version is 3: the types and
+ * rotation of each layer follow the header (state_layer of state.c), then that first token, which
+ * may be 0;
  * then the recurrent states behind the last token (f32), where the model has them; last, an FNV-1a
  * hash of all before it (u64). The file does not depend on pages, devices or members.
  */
@@ -27,7 +29,8 @@ tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, 
 /* Reads a file into the empty sequence `seq`. *tokens_out (freed by the caller with free()) and
  * *n_tok_out get the ids. On failure the sequence is empty and both are unchanged:
  * TDM_NOT_FOUND           there is no such file
- * TDM_FAILED_PRECONDITION it is of another model, cache type, rotation or RoPE; says which
+ * TDM_FAILED_PRECONDITION it is of another model, cache type (of a layer), rotation or RoPE; says
+ *                         which
  * TDM_UNSUPPORTED         it is of another version of the format
  * TDM_OUT_OF_RANGE        it holds more tokens than the context has room for
  * TDM_DATA_LOSS           it is truncated, changed, or not a state file

@@ -22,7 +22,8 @@ static const struct {
     const char *preset;
     tdm_type weights, k, v;
     bool is_unrotated;
-    double bound; /* NMSE of logits */
+    double bound;    /* NMSE of logits */
+    bool is_layered; /* the types are those of `layered` instead */
 } setups[] = {
     {"tiny-llama", TDM_TYPE_Q8_0, TDM_TYPE_F32, TDM_TYPE_F32, false, 1e-7},
     {"tiny-llama", TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, false, 1e-6},
@@ -30,8 +31,15 @@ static const struct {
     {"tiny-one-kv-head", TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_F16, false, 1e-5},
     {"tiny-deepseek2", TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, false, 1e-6},
     {"tiny-odd", TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, false, 1e-6},
+    {"tiny-llama", TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, false, 1e-5, true},
 };
 enum { N_SETUP = sizeof setups / sizeof *setups };
+
+/* Types that differ between the layers of a model of two, and between their K and V. */
+static const llm_layer_types layered[] = {
+    {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, true, false},
+    {TDM_TYPE_Q5_1, TDM_TYPE_F16, false, true},
+};
 
 static const group_config groups[] = {
     {.n_member = 2, .shares = "3,1", .attention = "heads"},
@@ -46,6 +54,12 @@ static const group_config groups[] = {
     {.n_member = 3, .shares = "5,2,1", .attention = "sequence", .is_away = true},
 };
 enum { N_GROUP = sizeof groups / sizeof *groups };
+
+/* Whether types of each layer are tried there: on one device (-1), heads on two members, replicas on
+ * three, tokens on two, whole layers. */
+static bool is_for_layers(int group) {
+    return group < 3 || group == 5;
+}
 
 static const char *model_path(int setup) {
     char file[64];
@@ -63,6 +77,7 @@ static llm_context *context_make(llm_model *model, int setup, int page_len, bool
                                        .page_len = page_len,
                                        .type_k = &setups[setup].k,
                                        .type_v = &setups[setup].v,
+                                       .layer_types = setups[setup].is_layered ? layered : NULL,
                                        .is_unrotated = setups[setup].is_unrotated,
                                        .is_cache_in_host = is_in_host};
     return rig_context(model, &params);
@@ -156,6 +171,7 @@ static void test_tales(void **state) {
         const char *path = model_path(s);
         tale one = tale_run(path, group_single("fast"), s, false);
         for (int g = 0; g < N_GROUP; g++) {
+            if (setups[s].is_layered && !is_for_layers(g)) continue;
             tale many = tale_run(path, group_device(&groups[g]), s, groups[g].is_away);
             double nmse = INFINITY;
             assert_int_equal(one.n_row, many.n_row);
@@ -165,9 +181,10 @@ static void test_tales(void **state) {
                 if (nmse > worst) worst = nmse;
                 if (nmse <= setups[s].bound) continue;
                 n_bad++;
-                printf("WRONG: %s, cache %s %s, %s: row %d of %d: NMSE %.1e\n", setups[s].preset,
+                printf("WRONG: %s, cache %s %s%s, %s: row %d of %d: NMSE %.1e\n", setups[s].preset,
                        tdm_type_name(setups[s].k), tdm_type_name(setups[s].v),
-                       group_words(&groups[g]), r, one.n_row, nmse);
+                       setups[s].is_layered ? " by layers" : "", group_words(&groups[g]), r,
+                       one.n_row, nmse);
                 break;
             }
             free(many.rows);
@@ -255,6 +272,8 @@ static void test_states(void **state) {
     int n_bad = 0;
     for (int s = 0; s < N_SETUP; s++) {
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            if (setups[s].is_layered && !(is_for_layers(ways[w][0]) && is_for_layers(ways[w][1])))
+                continue;
             const char *path = rig_file("saved.state");
             size_t n = 0;
             float *expected = save(s, ways[w][0], path, &n);

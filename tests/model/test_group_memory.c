@@ -355,6 +355,13 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     ledger_close(group);
 }
 
+/* Of a model of three layers. */
+static const llm_layer_types layered[] = {
+    {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, true, true},
+    {TDM_TYPE_F16, TDM_TYPE_Q5_1, true, false},
+    {TDM_TYPE_Q5_0, TDM_TYPE_Q8_0, false, true},
+};
+
 static void model_check(const random_model_spec *spec, const char *file,
                         const llm_context_params *params) {
     tdm_error err = {0};
@@ -362,9 +369,11 @@ static void model_check(const random_model_spec *spec, const char *file,
     RIG_OK(random_model_write(spec, path, NULL, NULL, NULL, &err));
     for (int i = 0; i < N_SPLIT; i++)
         for (int a = 0; a < N_ATTENTION; a++)
-            for (int c = 0; c < 2; c++) {
+            for (int c = 0; c < 3; c++) {
                 bool is_latent = spec->latent.n_lora_kv > 0;
-                int at = c == 1 && is_latent ? 2 : c; /* one row: K and V are of one type */
+                const bool is_layered = c == 2;
+                if (is_layered && (is_latent || a > 0)) continue;
+                int at = c == 1 && is_latent ? 2 : c % 2; /* one row: K and V are of one type */
                 llm_context_params p = *params;
                 group_config config = {.n_member = splits[i].n_member,
                                        .shares = splits[i].shares,
@@ -373,7 +382,9 @@ static void model_check(const random_model_spec *spec, const char *file,
                 p.is_cache_in_host = splits[i].is_away;
                 p.type_k = caches[at].k;
                 p.type_v = caches[at].v;
-                case_check(path, &config, splits[i].is_by_host, &p, caches[at].name);
+                if (is_layered) p.layer_types = layered;
+                case_check(path, &config, splits[i].is_by_host, &p,
+                           is_layered ? "types of each layer" : caches[at].name);
             }
 }
 

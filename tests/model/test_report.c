@@ -29,6 +29,10 @@ static tdm_split_report report_begin(tdm_split_member *members, int32_t capacity
 
 static void test_sizes_are_those_allocated(void **state) {
     static const tdm_type q8_0 = TDM_TYPE_Q8_0, q4_0 = TDM_TYPE_Q4_0;
+    static const llm_layer_types layered[] = {
+        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, true, false},
+        {TDM_TYPE_F16, TDM_TYPE_Q5_1, true, true},
+    };
     const llm_context_params cases[] = {
         {.struct_size = sizeof *cases},
         {.struct_size = sizeof *cases, .n_ctx = 300, .n_ubatch = 33},
@@ -39,6 +43,7 @@ static void test_sizes_are_those_allocated(void **state) {
          .page_len = 16,
          .type_k = &q8_0,
          .type_v = &q4_0},
+        {.struct_size = sizeof *cases, .n_ctx = 300, .layer_types = layered},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -392,6 +392,70 @@ static void test_damaged(void **state) {
     llm_model_close(model);
 }
 
+/* A cache whose types differ between layers, and between their K and V. */
+static llm_context *layered_make(llm_model *model, const llm_layer_types *layers) {
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 400, .n_seq = 2, .layer_types = layers};
+    return rig_context(model, &params);
+}
+
+static void test_layers(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("layered.state");
+    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    const size_t n = (size_t)N_NEXT * (size_t)model->hparams.n_vocab;
+    llm_layer_types layers[] = {{TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, true, false},
+                                {TDM_TYPE_Q5_1, TDM_TYPE_F16, false, true}};
+    assert_int_equal(model->hparams.n_layer, 2);
+    llm_context *ctx = layered_make(model, layers);
+    assert_true(llm_context_has_layer_types(ctx));
+    fill(ctx);
+    float *expected = next_rows(ctx, 0);
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    float *rows = load_and_go_on(ctx, path);
+    assert_memory_equal(rows, expected, n * sizeof *rows);
+    free(rows);
+    llm_context_destroy(ctx);
+
+    /* Each of the fields counts, and so does whether there are any. */
+    for (int i = 0; i < 4; i++) {
+        llm_layer_types other[2];
+        memcpy(other, layers, sizeof other);
+        if (i == 0) other[1].k = TDM_TYPE_Q5_0;
+        if (i == 1) other[1].v = TDM_TYPE_BF16;
+        if (i == 2) other[1].rotates_k = true;
+        if (i == 3) other[1].rotates_v = false;
+        ctx = layered_make(model, other);
+        refuse(ctx, path, "cache types of layer 1");
+        llm_context_destroy(ctx);
+    }
+    ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 64);
+    refuse(ctx, path, "types for each layer");
+    llm_context_destroy(ctx);
+
+    /* The same types in all layers are a cache, and a file, like any other. */
+    layers[0] = layers[1] = (llm_layer_types){TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, true, true};
+    ctx = layered_make(model, layers);
+    assert_false(llm_context_has_layer_types(ctx));
+    fill(ctx);
+    free(expected);
+    expected = next_rows(ctx, 0);
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    llm_context_destroy(ctx);
+    ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 64);
+    rows = load_and_go_on(ctx, path);
+    assert_memory_equal(rows, expected, n * sizeof *rows);
+    free(rows);
+    free(expected);
+    llm_context_destroy(ctx);
+    layers[0].k = TDM_TYPE_Q4_K;
+    const llm_context_params bad = {.struct_size = sizeof bad, .layer_types = layers};
+    assert_int_equal(llm_context_create(model, &bad, &ctx, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "layer 0"));
+    llm_model_close(model);
+}
+
 /* Whole files, of something else. */
 static void test_foreign(void **state) {
     (void)state;
@@ -494,7 +558,7 @@ int main(void) {
         cmocka_unit_test(test_again),      cmocka_unit_test(test_sparse_index),
         cmocka_unit_test(test_elsewhere),  cmocka_unit_test(test_prefix),
         cmocka_unit_test(test_damaged),    cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_layers),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

@@ -146,7 +146,7 @@ refused "c: saved with a cache of K f16, V f16, this one has K q8_0, V f16; set 
 cp "$work/rotated" "$work/c"
 refused "c: saved without rotation; set kv-rotate = no, or remove the file" -ctk q8_0 -ctv q8_0
 { printf 'TDMSTAT9'; tail -c +9 "$work/first"; } >"$work/c"
-refused "c: a state file of version 9, this program reads versions 1 and 2" -n 1
+refused "c: a state file of version 9, this program reads versions 1 to 3" -n 1
 printf 'GGUF, or so it says' >"$work/c"
 refused "c: not a state file" -n 1
 for size in 0 7 8 60 200 5000 $(($(wc -c <"$work/first") - 1)); do
