@@ -12,6 +12,7 @@
 
 #include "core/runtime.h"
 #include "llm/arch/forward_graph.h"
+#include "runner/cache_file.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
 
@@ -198,6 +199,50 @@ static int32_t context_size(runner_session *session) {
     return n_ctx < 0 ? 0 : (int32_t)n_ctx;
 }
 
+bool runner_session_has_budget(const runner_session *session) {
+    runner_config *config = session->app->config;
+    const runner_level level = runner_config_get_origin(config, "cache-budget").level;
+    return runner_config_get_float(config, "cache-budget") > 0 &&
+           runner_config_get_origin(config, "cache-type-k").level <= level &&
+           runner_config_get_origin(config, "cache-type-v").level <= level;
+}
+
+/* Chooses the types and rotation of each layer, where the configuration asks for that. A guest has
+ * another model, or one layer of it, than the file is of. */
+static tdm_status layer_types_find(runner_session *session, const runner_context_request *request,
+                                   bool is_budget, tdm_error *err) {
+    runner_config *config = session->app->config;
+    const llm_model *m = session->model;
+    const bool is_auto = runner_config_is_auto(config, "kv-rotate");
+    const bool is_rotated = runner_config_get_bool(config, "kv-rotate");
+    const double bits = runner_config_get_float(config, "cache-budget");
+    llm_cache_costs *costs = NULL;
+    char *path = NULL;
+    if (session->layer_types != NULL) return TDM_OK;
+    tdm_status status = runner_cache_file_path(session->app, m->path, &path, err);
+    if (status == TDM_OK) status = runner_cache_file_read(path, m, &costs, err);
+    free(path);
+    if (status != TDM_OK) return status;
+    llm_layer_types *layers = calloc((size_t)m->hparams.n_layer, sizeof *layers);
+    if (layers == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d cache types",
+                          m->hparams.n_layer);
+    else if (is_budget)
+        status = llm_cache_costs_choose(costs, m, bits,
+                                        is_auto      ? LLM_ROTATION_AUTO
+                                        : is_rotated ? LLM_ROTATION_YES
+                                                     : LLM_ROTATION_NO,
+                                        layers, err);
+    else
+        status = llm_cache_costs_rotate(costs, m, request->type_k, request->type_v, layers, err);
+    llm_cache_costs_destroy(costs);
+    if (status == TDM_OK)
+        session->layer_types = layers;
+    else
+        free(layers);
+    return status;
+}
+
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err) {
     static const runner_context_wish none;
@@ -236,6 +281,17 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     if ((cache.flags & TDM_KV_V_FROM_K) != 0 &&
         runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
         request->type_v = request->type_k;
+    request->params.layer_types = wish->layer_types;
+    const bool is_set = wish->layer_types != NULL || wish->type_k != NULL || wish->rotate != 0;
+    if (status != TDM_OK || is_set || session->is_guest || session->model->lender != NULL)
+        return status;
+    const bool is_budget = runner_session_has_budget(session);
+    const bool is_quantised = tdm_type_get_info(request->type_k).is_quantized ||
+                              tdm_type_get_info(request->type_v).is_quantized;
+    if (is_budget || (is_quantised && runner_config_is_auto(config, "kv-rotate"))) {
+        status = layer_types_find(session, request, is_budget, err);
+        request->params.layer_types = session->layer_types;
+    }
     return status;
 }
 
@@ -300,6 +356,7 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
 
 void runner_session_close(runner_session *session) {
     llm_context_destroy(session->ctx);
+    free(session->layer_types);
     llm_model_close(session->model);
     runner_placement_clear(&session->placement);
     runner_roster_clear(&session->roster);

@@ -30,7 +30,9 @@ typedef struct runner_session {
     runner_placement placement; /* weights and cache on other devices */
     tdm_device_info info;       /* of dev, as it was before loading */
     llm_context *ctx;
-    bool is_guest; /* rt, dev and fallback are another session's */
+    llm_layer_types *layer_types; /* [n_layer] by cache-budget or kv-rotate = auto; NULL = none, or
+                                     not needed yet */
+    bool is_guest;                /* rt, dev and fallback are another session's */
     /* Called by runner_session_prefill behind each batch, with its tokens; NULL = nothing is. */
     tdm_status (*batch_done)(void *user, const int32_t *tokens, int32_t n_tok, tdm_error *err);
     void *batch_user;
@@ -67,11 +69,12 @@ typedef struct runner_context_wish {
     int32_t n_ctx; /* instead of ctx-size */
     int32_t n_ubatch;
     int32_t n_seq;
-    const char *type_k, *type_v; /* names of cache types */
-    int rotate;                  /* 1 = on, -1 = off */
-    bool gives_hidden;           /* llm_context_params.gives_hidden */
-    bool gives_embeddings;       /* llm_context_params.gives_embeddings */
-    llm_product_fn product;      /* llm_context_params.product */
+    const char *type_k, *type_v;        /* names of cache types, of all layers */
+    int rotate;                         /* 1 = on, -1 = off, of all layers */
+    const llm_layer_types *layer_types; /* [n_layer] instead of the configured types */
+    bool gives_hidden;                  /* llm_context_params.gives_hidden */
+    bool gives_embeddings;              /* llm_context_params.gives_embeddings */
+    llm_product_fn product;             /* llm_context_params.product */
     void *product_user;
 } runner_context_wish;
 
@@ -83,11 +86,17 @@ tdm_status runner_session_candidates(runner_session *session, const llm_sampler 
 
 /* The parameters of a context. */
 typedef struct runner_context_request {
-    llm_context_params params; /* its types are the two below */
+    llm_context_params params; /* its types are the two below, or the session's layer_types */
     tdm_type type_k, type_v;
 } runner_context_request;
 
-/* The parameters by the wish (NULL: none) and the configuration. [setup] */
+/* Whether cache-budget decides the cache types: the types themselves do where they are set at a
+ * stronger level (a flag against a file). [setup] */
+bool runner_session_has_budget(const runner_session *session);
+
+/* The parameters by the wish (NULL: none) and the configuration. The table of layers, if there is
+ * one, is the session's. Reads the file of `tandem calibrate` where it is needed: fails as
+ * runner_cache_file_read and llm_cache_costs_choose. [setup] */
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err);
 

@@ -205,6 +205,7 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
     if (status == TDM_OK) status = limits_look(b, b->n_sample, err);
     if (status != TDM_OK) return status;
     const runner_session *s = &b->session;
+    const bool is_mixed = llm_context_has_layer_types(s->ctx);
     bench_row row = {
         .version = TANDEM_VERSION,
         .model_filename = s->model->path,
@@ -217,8 +218,9 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         .n_threads = s->info.n_thread,
         .n_batch = b->n_batch,
         .n_ubatch = b->n_ubatch,
-        .type_k = b->type_k,
-        .type_v = tdm_type_name(llm_context_kv_desc(s->ctx)->type_v), /* K's in a latent cache */
+        .type_k = is_mixed ? "layers" : tdm_type_name(llm_context_kv_desc(s->ctx)->type_k),
+        .type_v = is_mixed ? "layers" /* K's in a latent cache */
+                           : tdm_type_name(llm_context_kv_desc(s->ctx)->type_v),
         .is_rotated = b->is_rotated,
         .n_prompt = n_prompt,
         .n_gen = n_gen,
@@ -265,10 +267,12 @@ static tdm_status context_measure(bench *b, tdm_error *err) {
     runner_context_wish wish = {
         .n_ctx = b->n_depth + (int32_t)longest_test(b),
         .n_ubatch = b->n_ubatch,
-        .type_k = b->type_k,
-        .type_v = b->type_v,
-        .rotate = b->is_rotated ? 1 : -1,
     };
+    if (!runner_session_has_budget(&b->session)) {
+        wish.type_k = b->type_k;
+        wish.type_v = b->type_v;
+        wish.rotate = b->is_rotated ? 1 : -1;
+    }
     tdm_status status = runner_session_begin(&b->session, &wish, err);
     if (status == TDM_OK && b->n_depth > 0)
         status = runner_session_prefill(&b->session, b->tokens, b->n_depth, b->n_batch, false, err);
@@ -402,6 +406,8 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
     if (status != TDM_OK) return status;
     if (list_count(b, "n-prompt-gen") % 2 != 0)
         return runner_usage(b->app, err, "-pg: pairs are needed, such as 512,128");
+    if (runner_config_is_auto(b->app->config, "kv-rotate"))
+        return runner_usage(b->app, err, "kv-rotate auto: bench takes yes and no");
     if (longest_test(b) == 0)
         return runner_usage(b->app, err, "nothing to measure: -p, -n and -pg are all 0");
     if (list_max(b, "n-depth") + longest_test(b) > LLM_MAX_CTX)

@@ -147,6 +147,7 @@ static tdm_status wish_make(const job *j, runner_context_wish *wish, tdm_error *
     }
     wish->n_seq = j->n_text < SEQ_MAX ? (int32_t)j->n_text : SEQ_MAX;
     wish->gives_embeddings = true;
+    if (runner_session_has_budget(&j->session)) return runner_config_check(config, err);
     if (!is_set(j, "cache-type-k")) wish->type_k = "f32";
     if (!is_set(j, "cache-type-v")) wish->type_v = wish->type_k;
     return runner_config_check(config, err);

@@ -46,7 +46,8 @@ typedef struct runner_command {
 #define RUNNER_KEYS_COMPUTE                                                                        \
     RUNNER_KEYS_EVERY                                                                              \
     " model device override-tensor device-timeout plugin-path batch-size ubatch-size cache-type-k" \
-    " cache-type-v kv-rotate kv-offload swa-full page-size gpu-layers cpu-moe n-cpu-moe"           \
+    " cache-type-v cache-budget cache-file kv-rotate kv-offload swa-full page-size gpu-layers"     \
+    " cpu-moe n-cpu-moe"                                                                           \
     " mmap flash-attn main-gpu reserve share split"
 
 /* Where in a file a key may stand. A key with none of them exists only as a flag. */

@@ -458,6 +458,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     plan->n_seq = request.params.n_seq > 0 ? request.params.n_seq : 1;
     plan->type_k = request.type_k;
     plan->type_v = request.type_v;
+    plan->layers = request.params.layer_types;
     plan->is_group = tdm_open_device_is_group(session->dev);
     sheet *decode = malloc(2 * sizeof *decode), *prefill = decode + 1;
     if (decode == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");

@@ -31,6 +31,8 @@ typedef struct runner_plan {
     bool is_group;
     int32_t n_ctx, n_ubatch, n_seq;
     tdm_type type_k, type_v;
+    /* [n_layer] types of each layer instead, the session's; NULL = all have type_k and type_v */
+    const llm_layer_types *layers;
     llm_window_report window;    /* the layers that keep the tokens of their window only */
     runner_plan_member *members; /* [n_member]; owned */
     int32_t n_member;

@@ -6,6 +6,7 @@
 
 #include "llm/arch/declare.h"
 #include "llm/arch/forward_graph.h"
+#include "llm/cache/cache_costs.h"
 #include "runner/json.h"
 #include "runner/plan/plan.h"
 
@@ -82,6 +83,23 @@ static void size_cell(uint64_t size, bool is_known, char *text, size_t text_size
         snprintf(text, text_size, "-");
 }
 
+static const char *rotation_word(tdm_type type, bool is_rotated) {
+    return is_rotated || !tdm_type_get_info(type).is_quantized ? "" : " unrotated";
+}
+
+/* The types of each layer that has a cache. */
+static void layers_print(const runner_session *session, const llm_layer_types *layers, FILE *out) {
+    for (int32_t l = 0; l < session->model->hparams.n_layer; l++) {
+        const llm_layer_types *t = &layers[l];
+        char name[24];
+        if (!llm_cache_has_side(session->model, l, LLM_CACHE_K)) continue;
+        snprintf(name, sizeof name, "layer %d", (int)l);
+        line_begin(out, name);
+        fprintf(out, "K %s%s, V %s%s\n", tdm_type_name(t->k), rotation_word(t->k, t->rotates_k),
+                tdm_type_name(t->v), rotation_word(t->v, t->rotates_v));
+    }
+}
+
 static void head_print(const runner_session *session, const runner_plan *plan, FILE *out) {
     char model[96], size[32];
     llm_model_describe(session->model, model, sizeof model);
@@ -99,8 +117,15 @@ static void head_print(const runner_session *session, const runner_plan *plan, F
     line_begin(out, "context");
     fprintf(out, "%d tokens", (int)plan->n_ctx);
     if (plan->n_seq > 1) fprintf(out, " for %d sequences", (int)plan->n_seq);
-    fprintf(out, ", up to %d in a step; K %s, V %s\n", (int)plan->n_ubatch,
-            tdm_type_get_info(plan->type_k).name, tdm_type_get_info(plan->type_v).name);
+    fprintf(out, ", up to %d in a step; ", (int)plan->n_ubatch);
+    if (plan->layers == NULL) {
+        fprintf(out, "K %s, V %s\n", tdm_type_get_info(plan->type_k).name,
+                tdm_type_get_info(plan->type_v).name);
+        return;
+    }
+    fprintf(out, "%.4g bits for an element of the cache\n",
+            llm_layer_types_bits(session->model, plan->layers));
+    layers_print(session, plan->layers, out);
 }
 
 static void members_print(const runner_plan *plan, FILE *out) {
@@ -417,6 +442,26 @@ static void exchange_write(runner_json_writer *w, const char *key, const tdm_spl
     runner_json_end_object(w);
 }
 
+/* Bits of an element of the cache, and the types of each layer; null where a layer has no cache. */
+static void layers_write(runner_json_writer *w, const runner_session *session,
+                         const llm_layer_types *layers) {
+    runner_json_number(w, "cache_bits", llm_layer_types_bits(session->model, layers));
+    runner_json_begin_array(w, "layers");
+    for (int32_t l = 0; l < session->model->hparams.n_layer; l++) {
+        if (!llm_cache_has_side(session->model, l, LLM_CACHE_K)) {
+            runner_json_null(w, NULL);
+            continue;
+        }
+        runner_json_begin_object(w, NULL);
+        runner_json_string(w, "type_k", tdm_type_name(layers[l].k));
+        runner_json_string(w, "type_v", tdm_type_name(layers[l].v));
+        runner_json_bool(w, "is_rotated_k", layers[l].rotates_k);
+        runner_json_bool(w, "is_rotated_v", layers[l].rotates_v);
+        runner_json_end_object(w);
+    }
+    runner_json_end_array(w);
+}
+
 void runner_plan_print_json(const runner_session *session, const runner_plan *plan, FILE *out) {
     runner_json_writer writer = {.out = out}, *w = &writer;
     char model[96];
@@ -438,8 +483,12 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     runner_json_int(w, "n_ctx", plan->n_ctx);
     runner_json_int(w, "n_ubatch", plan->n_ubatch);
     runner_json_int(w, "n_seq", plan->n_seq);
-    runner_json_string(w, "type_k", tdm_type_get_info(plan->type_k).name);
-    runner_json_string(w, "type_v", tdm_type_get_info(plan->type_v).name);
+    if (plan->layers == NULL) {
+        runner_json_string(w, "type_k", tdm_type_get_info(plan->type_k).name);
+        runner_json_string(w, "type_v", tdm_type_get_info(plan->type_v).name);
+    } else {
+        layers_write(w, session, plan->layers);
+    }
     runner_json_int(w, "n_window_layer", plan->window.n_layer);
     runner_json_int(w, "n_window_tok", plan->window.n_tok);
     runner_json_uint(w, "window_size", plan->window.size);

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cache_costs.h: what it costs to keep K or V of a layer in a quantised type, as measured on a text,
+ * and the cache types of all layers that follow from it: within a number of bits, or with the
+ * better of both rotations. It computes no tokens and reads no files.
+ *
+ * A cost is the KL divergence, in nats a token, of the model with only that K or V quantised from the
+ * model with a cache of f16. Errors of different layers are hardly correlated, so that costs add up.
+ */
+#ifndef LLM_CACHE_COSTS_H
+#define LLM_CACHE_COSTS_H
+
+#include "llm/cache/layer_types.h"
+#include "llm/model.h"
+
+typedef enum llm_cache_side { LLM_CACHE_K = 0, LLM_CACHE_V, LLM_CACHE_SIDES } llm_cache_side;
+
+typedef enum llm_rotation {
+    LLM_ROTATION_NO = 0,
+    LLM_ROTATION_YES,
+    LLM_ROTATION_AUTO /* of each K and V the one that costs less */
+} llm_rotation;
+
+typedef struct llm_cache_costs llm_cache_costs;
+
+/* Costs of n_layer layers, none of them measured. TDM_RESOURCE_EXHAUSTED. [setup] */
+tdm_status llm_cache_costs_create(int32_t n_layer, llm_cache_costs **costs_out, tdm_error *err);
+/* NULL is a no-op. [setup] */
+void llm_cache_costs_destroy(llm_cache_costs *costs);
+
+/* Sets a cost, at least 0. The layer and the type (TDM_KV_BLOCK_TYPE_LIST) must exist: false else.
+ * [setup] */
+bool llm_cache_costs_set(llm_cache_costs *costs, int32_t layer, llm_cache_side side, tdm_type type,
+                         bool is_rotated, double cost);
+/* A cost; negative = not measured. 0 for types of floats. [any-thread] */
+double llm_cache_costs_get(const llm_cache_costs *costs, int32_t layer, llm_cache_side side,
+                           tdm_type type, bool is_rotated);
+
+/* Whether a layer keeps K, or V, at all: a latent cache has no V, and some layers have no cache.
+ * [any-thread] */
+bool llm_cache_has_side(const llm_model *model, int32_t layer, llm_cache_side side);
+
+/* The cost of the cache in which layer l has layers[l]: the sum; negative = some are not measured.
+ * [any-thread] */
+double llm_cache_costs_sum(const llm_cache_costs *costs, const llm_model *model,
+                           const llm_layer_types *layers);
+
+/* Bits of an element of the cache, the mean over the elements of a token in all layers: exactly the
+ * stored bytes, padding included. A layer that keeps its window only counts like the others.
+ * [any-thread] */
+double llm_layer_types_bits(const llm_model *model, const llm_layer_types *layers);
+
+/* Chooses the types whose costs have the least sum among all that llm_layer_types_bits puts at
+ * `bits` or less: of the measured types and f16. layers_out[n_layer]. TDM_OUT_OF_RANGE where no
+ * choice is so small, with the size of the smallest. [setup] */
+tdm_status llm_cache_costs_choose(const llm_cache_costs *costs, const llm_model *model, double bits,
+                                  llm_rotation rotation, llm_layer_types *layers_out,
+                                  tdm_error *err);
+
+/* The same types for all layers, with the rotation that costs less in each. TDM_FAILED_PRECONDITION
+ * where a type was not measured both ways. [setup] */
+tdm_status llm_cache_costs_rotate(const llm_cache_costs *costs, const llm_model *model, tdm_type k,
+                                  tdm_type v, llm_layer_types *layers_out, tdm_error *err);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cache_file.h: the measured costs of cache types (llm/cache/cache_costs.h) in a file next to the
+ * model: `tandem calibrate` writes it, cache-budget and kv-rotate = auto read it. docs/config.md
+ * describes its form, an INI file.
+ */
+#ifndef TANDEM_RUNNER_CACHE_FILE_H
+#define TANDEM_RUNNER_CACHE_FILE_H
+
+#include "llm/cache/cache_costs.h"
+#include "runner/app.h"
+
+/* The configured cache-file, or the name next to `model_path`: MODEL.cache.ini. *path_out is the
+ * caller's to free(). [setup] */
+tdm_status runner_cache_file_path(runner_app *app, const char *model_path, char **path_out,
+                                  tdm_error *err);
+
+/* Reads the costs of a model; the caller destroys *costs_out. TDM_NOT_FOUND without such a file,
+ * with the command that makes it; TDM_FAILED_PRECONDITION where it is of another model;
+ * TDM_INVALID_ARGUMENT where it is wrong, with the line or the layer. [setup] */
+tdm_status runner_cache_file_read(const char *path, const llm_model *model,
+                                  llm_cache_costs **costs_out, tdm_error *err);
+
+/* Writes them, whole or not at all; n_tok: tokens they were measured on. [setup] */
+tdm_status runner_cache_file_write(const char *path, const llm_model *model,
+                                   const llm_cache_costs *costs, int64_t n_tok, tdm_error *err);
+
+#endif
