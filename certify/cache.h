@@ -70,6 +70,7 @@ typedef struct certify_attention {
     const tdm_page_entry *entries;
     bool has_ml;
     bool has_sink;
+    int32_t n_distance; /* of the bias, odd; 0 = none */
 } certify_attention;
 
 /* Runs it on random queries and compares with the model. */

@@ -14,6 +14,7 @@
 static bool is_seen(const tdm_attention_params *p, int32_t pos, int32_t cached) {
     if (p->is_causal && cached > pos) return false;
     if (p->window <= 0) return true;
+    if (p->window_kind == TDM_WINDOW_SYMMETRIC) return abs(pos - cached) <= p->window / 2;
     return p->window_kind == TDM_WINDOW_CHUNKED ? cached / p->window >= pos / p->window
                                                 : pos - cached < p->window;
 }
@@ -32,9 +33,23 @@ static double slope_of(const tdm_attention_params *p, int32_t head) {
                     : exp2(-(double)p->alibi_max_bias / 2 * (2 * (head - n) + 1) / n);
 }
 
+/* What a head adds for a token at `cached`, seen from `pos`; bias[n] NULL: nothing. */
+static double bias_of(const double *bias, int32_t n, int32_t pos, int32_t cached) {
+    const int32_t n_far = n / 2, distance = cached - pos;
+    if (bias == NULL) return 0;
+    if (distance < -n_far) return bias[0];
+    return distance > n_far ? bias[n - 1] : bias[n_far + distance];
+}
+
+/* What the judge has of the sources, for one head; NULL = absent. */
+typedef struct head_sources {
+    const double *q, *sink, *bias;
+} head_sources;
+
 /* One query head of one token. o[head_dim_v]; ml[2] = m, l. */
 static void head_model(const certify_cache *cache, const certify_attention *a, int32_t token,
-                       int32_t head, const double *q, const double *sink, double *o, double ml[2]) {
+                       int32_t head, const head_sources *s, double *o, double ml[2]) {
+    const double *q = s->q, *sink = s->sink;
     const tdm_attention_params *p = &a->params;
     int32_t dk = cache->desc.head_dim_k, dv = cache->desc.head_dim_v, n_kv = cache->desc.n_head_kv;
     int32_t kv = (p->first_head + head) / p->heads_per_kv - p->first_head_kv;
@@ -57,6 +72,7 @@ static void head_model(const certify_cache *cache, const certify_attention *a, i
                 x *= scale * temperature_of(p, pos);
                 if (p->softcap > 0) x = (double)p->softcap * tanh(x / (double)p->softcap);
                 x -= slope_of(p, p->first_head + head) * abs(pos - c);
+                x += bias_of(s->bias, a->n_distance, pos, c);
                 if (pass == 0 && x > max) max = x;
                 if (pass == 0) continue;
                 l += exp(x - max);
@@ -90,26 +106,38 @@ static certify_verdict ml_judge(const certify_cache *cache, const double *got, c
     return verdict;
 }
 
+/* The values of the sources; -1 = absent. */
+typedef struct certify_sources {
+    int32_t q, sink, bias;
+} certify_sources;
+
+static double *optional_numbers(const certify_rig *rig, int32_t value, size_t n) {
+    return value >= 0 ? certify_numbers(TDM_TYPE_F32, rig->bytes[value], n) : NULL;
+}
+
 static certify_verdict judge(certify_cache *cache, const certify_attention *a,
-                             const certify_rig *rig, int32_t q, int32_t sink, int32_t o, int32_t ml,
-                             double nmse) {
+                             const certify_rig *rig, const certify_sources *at, int32_t o,
+                             int32_t ml, double nmse) {
     size_t n = (size_t)a->n_tok * (size_t)a->n_head, dk = (size_t)cache->desc.head_dim_k;
     size_t dv = (size_t)cache->desc.head_dim_v;
-    double *qs = certify_numbers(TDM_TYPE_F32, rig->bytes[q], n * dk);
-    double *sinks =
-        sink >= 0 ? certify_numbers(TDM_TYPE_F32, rig->bytes[sink], (size_t)a->n_head) : NULL;
+    double *qs = certify_numbers(TDM_TYPE_F32, rig->bytes[at->q], n * dk);
+    double *sinks = optional_numbers(rig, at->sink, (size_t)a->n_head);
+    const size_t n_distance = (size_t)a->n_distance;
+    double *biases = optional_numbers(rig, at->bias, n_distance * (size_t)a->n_head);
     double *got = certify_numbers(TDM_TYPE_F32, rig->bytes[o], n * dv);
     double *got_ml = ml >= 0 ? certify_numbers(TDM_TYPE_F32, rig->bytes[ml], n * 2) : NULL;
     double *want = malloc((n * dv + 1) * sizeof *want),
            *want_ml = malloc((n * 2 + 1) * sizeof *want);
     certify_verdict verdict = CERTIFY_PASSED;
-    if (qs == NULL || got == NULL || want == NULL || want_ml == NULL)
+    if (qs == NULL || got == NULL || want == NULL || want_ml == NULL ||
+        (at->sink >= 0 && sinks == NULL) || (at->bias >= 0 && biases == NULL))
         verdict = certify_skip(cache->c, "out of memory");
     for (int32_t t = 0; verdict == CERTIFY_PASSED && t < a->n_tok; t++)
         for (int32_t h = 0; h < a->n_head; h++) {
-            size_t at = (size_t)t * (size_t)a->n_head + (size_t)h;
-            head_model(cache, a, t, h, qs + at * dk, sinks != NULL ? sinks + h : NULL,
-                       want + at * dv, want_ml + at * 2);
+            const size_t row = (size_t)t * (size_t)a->n_head + (size_t)h;
+            const head_sources s = {qs + row * dk, sinks != NULL ? sinks + h : NULL,
+                                    biases != NULL ? biases + (size_t)h * n_distance : NULL};
+            head_model(cache, a, t, h, &s, want + row * dv, want_ml + row * 2);
         }
     if (verdict == CERTIFY_PASSED)
         verdict = certify_numbers_judge(cache->c, "o", got, want, n * dv, nmse, 0);
@@ -117,6 +145,7 @@ static certify_verdict judge(certify_cache *cache, const certify_attention *a,
         verdict = ml_judge(cache, got_ml, want_ml, n, nmse);
     free(qs);
     free(sinks);
+    free(biases);
     free(got);
     free(got_ml);
     free(want);
@@ -143,26 +172,35 @@ certify_verdict certify_cache_attend(certify_cache *cache, const certify_attenti
                           .n_class = cache->desc.cls + 1};
     certify_cache_graph g;
     tdm_attention_params params = a->params;
-    int32_t sink = -1, ml = -1;
+    certify_sources at = {-1, -1, -1};
+    int32_t ml = -1;
     certify_verdict verdict = certify_cache_graph_begin(cache, &caps, &g);
     if (verdict != CERTIFY_PASSED) return verdict;
     params.kv = g.kv;
-    int32_t q = tdm_build_input(g.b, "q", TDM_TYPE_F32,
-                                (const int64_t[]){cache->desc.head_dim_k, a->n_head, a->n_tok, 1});
+    at.q = tdm_build_input(g.b, "q", TDM_TYPE_F32,
+                           (const int64_t[]){cache->desc.head_dim_k, a->n_head, a->n_tok, 1});
     if (a->has_sink)
-        sink =
+        at.sink =
             tdm_build_weight(g.b, "sink", TDM_TYPE_F32, (const int64_t[]){a->n_head, 1, 1, 1}, 0);
-    int32_t o = tdm_build_attention(g.b, q, g.step, g.state, sink, &params, a->has_ml ? &ml : NULL);
+    if (a->n_distance > 0)
+        at.bias = tdm_build_weight(g.b, "bias", TDM_TYPE_F32,
+                                   (const int64_t[]){a->n_distance, a->n_head, 1, 1}, 0);
+    const tdm_attention_sources sources = {at.sink, -1, at.bias};
+    int32_t *ml_out = a->has_ml ? &ml : NULL;
+    int32_t o = at.bias >= 0
+                    ? tdm_build_attention_of(g.b, at.q, g.step, g.state, &sources, &params, ml_out)
+                    : tdm_build_attention(g.b, at.q, g.step, g.state, at.sink, &params, ml_out);
     tdm_build_output(g.b, o, "o");
     if (a->has_ml) tdm_build_output(g.b, ml, "ml");
     verdict = certify_cache_graph_end(&g, NULL, 0);
     if (verdict == CERTIFY_PASSED) {
-        certify_rig_fill(&g.rig, q, 3);
-        if (sink >= 0) certify_rig_fill(&g.rig, sink, 2);
+        certify_rig_fill(&g.rig, at.q, 3);
+        if (at.sink >= 0) certify_rig_fill(&g.rig, at.sink, 2);
+        if (at.bias >= 0) certify_rig_fill(&g.rig, at.bias, 3);
         step_fill(&g, a);
         verdict = certify_cache_graph_run(&g);
     }
-    if (verdict == CERTIFY_PASSED) verdict = judge(cache, a, &g.rig, q, sink, o, ml, nmse);
+    if (verdict == CERTIFY_PASSED) verdict = judge(cache, a, &g.rig, &at, o, ml, nmse);
     certify_rig_destroy(&g.rig);
     return verdict;
 }

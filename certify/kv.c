@@ -491,6 +491,12 @@ static void with_chunks(certify_attention *a) {
     a->params.window_kind = TDM_WINDOW_CHUNKED;
 }
 
+static void with_symmetric(certify_attention *a) {
+    a->params.is_causal = 0;
+    a->params.window = 7;
+    a->params.window_kind = TDM_WINDOW_SYMMETRIC;
+}
+
 /* Of heads of which some are beyond the largest power of two. */
 static void with_alibi(certify_attention *a) {
     with_offsets(a);
@@ -513,11 +519,18 @@ static void with_far_temperature(certify_attention *a) {
 
 static certify_verdict variants_run(certify_cache *cache) {
     static void (*const changes[])(certify_attention *) = {
-        with_window, with_no_mask, with_softcap,     with_sink,           with_offsets,
-        with_chunks, with_alibi,   with_temperature, with_far_temperature};
-    static const char *const names[] = {"window", "not causal",   "softcap",
-                                        "sink",   "head offsets", "windows in chunks",
-                                        "ALiBi",  "temperature",  "temperature, large offset"};
+        with_window, with_no_mask,   with_softcap, with_sink,        with_offsets,
+        with_chunks, with_symmetric, with_alibi,   with_temperature, with_far_temperature};
+    static const char *const names[] = {"window",
+                                        "not causal",
+                                        "softcap",
+                                        "sink",
+                                        "head offsets",
+                                        "windows in chunks",
+                                        "a symmetric window",
+                                        "ALiBi",
+                                        "temperature",
+                                        "temperature, large offset"};
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         certify_verdict verdict = attend(cache, changes[i]);
         if (verdict == CERTIFY_FAILED) {
@@ -532,6 +545,21 @@ static certify_verdict variants_run(certify_cache *cache) {
 
 static certify_verdict variants_check(certify *c) {
     return each(c, variants_run);
+}
+
+/* Distances of the tokens go beyond those of the bias. */
+static void with_bias(certify_attention *a) {
+    a->params.is_causal = 0;
+    a->n_distance = 11;
+}
+
+static certify_verdict bias_run(certify_cache *cache) {
+    return attend(cache, with_bias);
+}
+
+static certify_verdict bias_check(certify *c) {
+    certify_verdict verdict = certify_open(c);
+    return verdict == CERTIFY_PASSED ? each_with(c, bias_run, TDM_KV_BIASED) : verdict;
 }
 
 /* Ten pages in random order, tokens at the end of a long prompt and one in the middle. */
@@ -680,5 +708,8 @@ static const certify_check checks[] = {
      "head "
      "h / heads_per_kv - first_head_kv of the state\"",
      variants_check},
+    {"kv.attention-bias", 4,
+     "op.h: ATTENTION: \"bias: a finite number for each distance, the same for all from n_far on\"",
+     bias_check},
 };
 const certify_table certify_cache_table = CERTIFY_SHARED_TABLE(checks);

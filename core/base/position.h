@@ -16,7 +16,16 @@
 static inline int64_t tdm_window_first(const tdm_attention_params *p, int64_t pos) {
     if (p->window <= 0) return 0;
     if (p->window_kind == TDM_WINDOW_CHUNKED) return pos / p->window * p->window;
-    return pos - p->window + 1 > 0 ? pos - p->window + 1 : 0;
+    int64_t first =
+        p->window_kind == TDM_WINDOW_SYMMETRIC ? pos - p->window / 2 : pos - p->window + 1;
+    return first > 0 ? first : 0;
+}
+
+/* The last position that it sees, by the window and causality; INT32_MAX = all later ones. */
+static inline int64_t tdm_window_last(const tdm_attention_params *p, int64_t pos) {
+    if (p->is_causal != 0) return pos;
+    if (p->window <= 0 || p->window_kind != TDM_WINDOW_SYMMETRIC) return INT32_MAX;
+    return pos + p->window / 2;
 }
 
 /* The slope of absolute head `head`; 0 without ALiBi. */

@@ -205,17 +205,32 @@ static inline void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int3
     tdm_build_node(b, &r, NULL);
 }
 
-/* Attention over the tokens at the positions that `select` lists, -1 = over all. ml_out NULL: the
- * (m, l) output is absent. */
+/* What attention may read beside queries and cache; -1 = none. */
+typedef struct tdm_attention_sources {
+    int32_t sink;   /* [n_head] */
+    int32_t select; /* i32 [n_top, n_tok]: positions of the tokens that count */
+    int32_t bias;   /* [distances, n_head] */
+} tdm_attention_sources;
+
+/* ml_out NULL: the (m, l) output is absent. */
+static inline int32_t tdm_build_attention_of(tdm_builder *b, int32_t q, int32_t step, int32_t state,
+                                             const tdm_attention_sources *sources,
+                                             const tdm_attention_params *params, int32_t *ml_out) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_ATTENTION, q, step, state, sources->sink);
+    r.src[4] = sources->select;
+    r.src[5] = sources->bias;
+    r.params.attention = *params;
+    r.dst[1].is_present = ml_out != NULL;
+    return tdm_build_node(b, &r, ml_out);
+}
+
+/* Attention over the tokens at the positions that `select` lists, -1 = over all. */
 static inline int32_t tdm_build_attention_sparse(tdm_builder *b, int32_t q, int32_t step,
                                                  int32_t state, int32_t sink, int32_t select,
                                                  const tdm_attention_params *params,
                                                  int32_t *ml_out) {
-    tdm_node_spec r = tdm_node_spec_of(TDM_OP_ATTENTION, q, step, state, sink);
-    r.src[4] = select;
-    r.params.attention = *params;
-    r.dst[1].is_present = ml_out != NULL;
-    return tdm_build_node(b, &r, ml_out);
+    const tdm_attention_sources sources = {sink, select, -1};
+    return tdm_build_attention_of(b, q, step, state, &sources, params, ml_out);
 }
 
 static inline int32_t tdm_build_attention(tdm_builder *b, int32_t q, int32_t step, int32_t state,

@@ -72,7 +72,7 @@ static tdm_status heads_check(const tdm_op_args *a, int64_t n_head, tdm_error *e
 /* What changes the scores of positions: the form of the window, ALiBi, a temperature. */
 static tdm_status positions_check(const tdm_op_args *a, tdm_error *err) {
     const tdm_attention_params *p = &a->node->params.attention;
-    const int32_t kind_most = p->window > 0 ? TDM_WINDOW_CHUNKED : TDM_WINDOW_SLIDING;
+    const int32_t kind_most = p->window > 0 ? TDM_WINDOW_SYMMETRIC : TDM_WINDOW_SLIDING;
     const bool has_temperature = p->temperature_scale != 0;
     tdm_status status = tdm_op_need_range(a, "window", p->window, 0, INT32_MAX, err);
     if (status == TDM_OK)
@@ -114,6 +114,28 @@ static tdm_status list_check(const tdm_op_args *a, tdm_error *err) {
     return status;
 }
 
+/* The bias of an attention for each distance, if there is one. */
+static tdm_status bias_check(const tdm_op_args *a, tdm_error *err) {
+    const tdm_value *bias = a->src[5];
+    if (bias == NULL) return TDM_OK;
+    if ((a->kv->flags & TDM_KV_BIASED) == 0)
+        return tdm_op_fail(a, err, "cache description %d has no TDM_KV_BIASED",
+                           (int)a->node->params.kv.kv);
+    tdm_status status = tdm_op_need_type(a, 5, "bias", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "bias", -1, a->src[0]->ne[1], 1, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "distances of bias", bias->ne[0], 1, INT32_MAX, err);
+    if (status == TDM_OK && bias->ne[0] % 2 == 0)
+        return tdm_op_fail(a, err,
+                           "bias has %lld distances; as many before a token as behind it and "
+                           "distance 0 are an odd number",
+                           (long long)bias->ne[0]);
+    if (status == TDM_OK && a->node->params.attention.softcap > 0)
+        return tdm_op_fail(a, err, "bias and softcap = %g exclude one another",
+                           (double)a->node->params.attention.softcap);
+    return status;
+}
+
 tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_select_params *p = &a->node->params.select;
     const int64_t n_tok = a->graph->step_caps.n_tok;
@@ -149,6 +171,7 @@ tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_err
         if (status == TDM_OK) status = tdm_op_need_shape(a, 3, "sink", q->ne[1], 1, 1, 1, err);
     }
     if (status == TDM_OK) status = list_check(a, err);
+    if (status == TDM_OK) status = bias_check(a, err);
     if (status == TDM_OK) status = heads_check(a, q->ne[1], err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "is_causal", p->is_causal, 0, 1, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);

@@ -175,8 +175,7 @@ static bool probe_attention(probe *p, const tdm_kv_desc *d, uint64_t page_size) 
     if (!probe_cache(p, TDM_OP_ATTENTION, d)) return false;
     src_add(p, input_add(p, d->head_dim_k, d->n_head_kv, 1));
     step_add(p, page_size);
-    src_add(p, -1); /* no sink, no list of positions */
-    src_add(p, -1);
+    for (int i = 0; i < 3; i++) src_add(p, -1); /* no sink, no list of positions, no bias */
     dst_set(p, d->head_dim_v, d->n_head_kv, 1);
     p->node.n_dst = 2; /* (m, l) is absent */
     p->node.params.attention =
@@ -218,8 +217,9 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     probe p;
     uint64_t page_size;
     if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK) return false;
-    /* A device that keeps caches of sparse attention runs the ops on them (kv.h). */
-    if ((desc->flags & TDM_KV_SPARSE) != 0) return true;
+    /* A device that keeps caches of sparse attention, or of attention with a bias, runs the ops on
+     * them (kv.h). */
+    if ((desc->flags & (TDM_KV_SPARSE | TDM_KV_BIASED)) != 0) return true;
     bool is_made = (desc->flags & TDM_KV_RECURRENT) == 0 ? probe_attention(&p, desc, page_size)
                    : desc->rope_offset == 0              ? probe_conv(&p, desc, page_size)
                                                          : probe_scan(&p, desc, page_size);

@@ -272,6 +272,7 @@ void kv_scene_decode(kv_scene *s, const uint8_t *k, const uint8_t *v) {
 }
 
 static bool in_window(const tdm_attention_params *p, int32_t pos, int32_t cached) {
+    if (p->window_kind == TDM_WINDOW_SYMMETRIC) return 2 * abs(pos - cached) <= p->window;
     if (p->window_kind == TDM_WINDOW_CHUNKED) return cached / p->window >= pos / p->window;
     return pos - cached < p->window;
 }
@@ -290,9 +291,24 @@ static double temperature(const tdm_attention_params *p, int32_t pos) {
     return 1 + (double)p->temperature_scale * log(1 + step);
 }
 
+static double bias_of(const kv_bias *bias, int32_t head, int32_t pos, int32_t cached) {
+    int32_t at = cached - pos + bias->n_distance / 2;
+    if (bias->n_distance == 0) return 0;
+    if (at < 0) at = 0;
+    if (at >= bias->n_distance) at = bias->n_distance - 1;
+    return bias->number[head * bias->n_distance + at];
+}
+
 void kv_scene_attend(const kv_scene *s, const tdm_attention_params *p, int32_t n_head,
                      const float *q, const float *sink, const kv_query *queries, int32_t n_tok,
                      float *o, float *ml) {
+    const kv_bias none = {0, NULL};
+    kv_scene_attend_biased(s, p, n_head, q, sink, &none, queries, n_tok, o, ml);
+}
+
+void kv_scene_attend_biased(const kv_scene *s, const tdm_attention_params *p, int32_t n_head,
+                            const float *q, const float *sink, const kv_bias *bias,
+                            const kv_query *queries, int32_t n_tok, float *o, float *ml) {
     int32_t dk = s->desc.head_dim_k, dv = s->desc.head_dim_v, longest = 0;
     double scale = p->scale != 0 ? p->scale : 1 / sqrt((double)dk);
     for (int32_t i = 0; i < s->n_seq; i++) longest = s->len[i] > longest ? s->len[i] : longest;
@@ -321,6 +337,7 @@ void kv_scene_attend(const kv_scene *s, const tdm_attention_params *p, int32_t n
                     a *= scale * temperature(p, query.pos);
                     if (p->softcap > 0) a = p->softcap * tanh(a / p->softcap);
                     a -= slope(p, p->first_head + head) * abs(query.pos - c);
+                    a += bias_of(bias, head, query.pos, c);
                     score[c] = a;
                     if (a > m) m = a;
                 } else {
@@ -344,6 +361,23 @@ void kv_scene_attend(const kv_scene *s, const tdm_attention_params *p, int32_t n
 void kv_scene_run(const kv_scene *s, op_rig *rig, op_state *state, const tdm_attention_params *p,
                   int32_t n_head, const float *q, const float *sink, const kv_query *queries,
                   int32_t n_tok, float *o, float *ml) {
+    const kv_bias none = {0, NULL};
+    kv_scene_run_biased(s, rig, state, p, n_head, q, sink, &none, false, queries, n_tok, o, ml);
+}
+
+/* The bias with heads side by side, as a weight that PERMUTE turns back. The caller frees it. */
+static float *turned(const kv_bias *bias, int32_t n_head) {
+    float *out = take((size_t)n_head * (size_t)bias->n_distance, sizeof *out);
+    for (int32_t h = 0; h < n_head; h++)
+        for (int32_t i = 0; i < bias->n_distance; i++)
+            out[i * n_head + h] = bias->number[h * bias->n_distance + i];
+    return out;
+}
+
+void kv_scene_run_biased(const kv_scene *s, op_rig *rig, op_state *state,
+                         const tdm_attention_params *p, int32_t n_head, const float *q,
+                         const float *sink, const kv_bias *bias, bool is_turned,
+                         const kv_query *queries, int32_t n_tok, float *o, float *ml) {
     uint64_t page_size = op_rig_page_size(rig, &s->desc);
     tdm_step_caps caps = kv_scene_caps(s, n_tok, 0);
     tdm_builder *b = builder_create();
@@ -354,15 +388,26 @@ void kv_scene_run(const kv_scene *s, op_rig *rig, op_state *state, const tdm_att
     int32_t state_value = tdm_build_state(b, "cache", &s->desc, page_size, s->n_page, &params.kv);
     int32_t q_value = tdm_build_input(b, "q", TDM_TYPE_F32, q_ne);
     int32_t sink_value = sink != NULL ? tdm_build_input(b, "sink", TDM_TYPE_F32, sink_ne) : -1;
-    int32_t o_value = tdm_build_attention(b, q_value, step_value, state_value, sink_value, &params,
-                                          ml != NULL ? &ml_value : NULL);
+    int32_t bias_value = -1, bias_source = -1;
+    float *bias_data = NULL;
+    if (bias->n_distance > 0) {
+        const int64_t ne[4] = {bias->n_distance, n_head, 1, 1};
+        const int64_t turned_ne[4] = {n_head, bias->n_distance, 1, 1};
+        bias_source = bias_value =
+            tdm_build_input(b, "bias", TDM_TYPE_F32, is_turned ? turned_ne : ne);
+        if (is_turned) bias_source = tdm_build_permute(b, bias_value, 1, 0, 2, 3);
+        bias_data = is_turned ? turned(bias, n_head) : NULL;
+    }
+    const tdm_attention_sources sources = {sink_value, -1, bias_source};
+    int32_t o_value = tdm_build_attention_of(b, q_value, step_value, state_value, &sources, &params,
+                                             ml != NULL ? &ml_value : NULL);
     tdm_build_output(b, o_value, "o");
     if (ml != NULL) tdm_build_output(b, ml_value, "ml");
     graph_finish(b, &graph);
     int32_t *step = kv_step_create(s, &caps);
     for (int32_t t = 0; t < n_tok; t++)
         kv_step_set_token(step, t, queries[t].pos, queries[t].seq, -1);
-    op_arg args[6] = {{.value = step_value, .data = step},
+    op_arg args[7] = {{.value = step_value, .data = step},
                       {.value = state_value, .state = state},
                       {.value = q_value, .data = (void *)(uintptr_t)q},
                       {.value = o_value, .data = o}};
@@ -370,7 +415,11 @@ void kv_scene_run(const kv_scene *s, op_rig *rig, op_state *state, const tdm_att
     if (ml != NULL) args[n_arg++] = (op_arg){.value = ml_value, .data = ml};
     if (sink != NULL)
         args[n_arg++] = (op_arg){.value = sink_value, .data = (void *)(uintptr_t)sink};
+    const float *numbers = bias_data != NULL ? bias_data : bias->number;
+    if (bias->n_distance > 0)
+        args[n_arg++] = (op_arg){.value = bias_value, .data = (void *)(uintptr_t)numbers};
     op_rig_run(rig, graph, args, n_arg);
+    free(bias_data);
     free(step);
     tdm_graph_free(graph);
 }

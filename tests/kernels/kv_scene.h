@@ -61,15 +61,31 @@ typedef struct kv_query {
     int32_t seq;
 } kv_query;
 
+/* What attention adds to scores by distance and head; n_distance 0: nothing. */
+typedef struct kv_bias {
+    int32_t n_distance;  /* odd */
+    const float *number; /* [n_distance, n_head] */
+} kv_bias;
+
 /* o [head_dim_v, n_head, n_tok], ml [2, n_head, n_tok]. sink NULL: none. */
 void kv_scene_attend(const kv_scene *scene, const tdm_attention_params *params, int32_t n_head,
                      const float *q, const float *sink, const kv_query *queries, int32_t n_tok,
                      float *o, float *ml);
+/* The same with a bias. */
+void kv_scene_attend_biased(const kv_scene *scene, const tdm_attention_params *params,
+                            int32_t n_head, const float *q, const float *sink, const kv_bias *bias,
+                            const kv_query *queries, int32_t n_tok, float *o, float *ml);
 
 /* Attention by the plugin; n_tok tokens. ml may be NULL. */
 void kv_scene_run(const kv_scene *scene, op_rig *rig, op_state *state,
                   const tdm_attention_params *params, int32_t n_head, const float *q,
                   const float *sink, const kv_query *queries, int32_t n_tok, float *o, float *ml);
+/* The same with a bias, whose numbers lie in memory with the heads of a distance side by side where
+ * is_turned. */
+void kv_scene_run_biased(const kv_scene *scene, op_rig *rig, op_state *state,
+                         const tdm_attention_params *params, int32_t n_head, const float *q,
+                         const float *sink, const kv_bias *bias, bool is_turned,
+                         const kv_query *queries, int32_t n_tok, float *o, float *ml);
 
 /* The nine types of a cache. */
 extern const tdm_type kv_types[TDM_KV_TYPE_COUNT];

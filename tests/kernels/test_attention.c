@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_attention.c: ATTENTION of all cached tokens, and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
- * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, ALiBi, temperatures, padding; the same bits for any number of threads, whatever
- * tokens attend beside one, and whatever a token that is not seen holds.
+ * test_attention.c: ATTENTION of all cached tokens, and LSE_MERGE. Every kernel (type of K, type of
+ * V, ISA) against sums in double over the rows that the cache holds, over odd shapes, shared and
+ * partial pages, windows, sinks, softcap, ALiBi, biases by distance, temperatures, padding; the same
+ * bits for any number of threads, whatever tokens attend beside one, and whatever a token that is not
+ * seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights to
  * 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits =
@@ -29,6 +30,7 @@ typedef struct attention_case {
     int32_t rope_offset, n_rot;
     int32_t n_seq, len[SCENE_MAX_SEQ], shared;
     int32_t window, window_kind, temperature_length;
+    int32_t n_distance; /* of the bias; 0 = none */
     bool is_causal, has_sink, has_padding, has_ml;
     float softcap, alibi, scale, q_scale;
 } attention_case;
@@ -50,12 +52,13 @@ static void check(const char *what, int rig, const attention_case *c, double got
     fail_msg(
         "%s: %g > %g: isa %s, path %s, %s bits, %d threads, k %s, v %s, dim %d %d, heads %d x %d, "
         "%d tokens, pages of %d, window %d of kind %d, softcap %g, ALiBi %g, "
-        "temperature by %d, sink %d, flags %u, lengths %d %d %d",
+        "temperature by %d, bias of %d, sink %d, flags %u, lengths %d %d %d",
         what, got, bound, attention_rig_rows[rig].isa, attention_rig_rows[rig].path,
         attention_rig_rows[rig].bits, attention_rig_rows[rig].n_thread, tdm_type_name(c->type_k),
         tdm_type_name(c->type_v), c->dim_k, c->dim_v, c->n_head_kv, c->heads_per_kv, c->n_tok,
         c->page_len, c->window, c->window_kind, (double)c->softcap, (double)c->alibi,
-        c->temperature_length, c->has_sink, c->flags, c->len[0], c->len[1], c->len[2]);
+        c->temperature_length, c->n_distance, c->has_sink, c->flags, c->len[0], c->len[1],
+        c->len[2]);
 }
 
 /* The largest difference of (m, l) from `want`: absolute in m, relative in l. */
@@ -74,16 +77,17 @@ static double ml_error(const float *got, const float *want, int32_t n) {
 /* Tokens of a batch on their own, the first, one in the middle and the last: the same bits. */
 static void check_alone(const attention_case *c, int rig, const kv_scene *scene, op_state *cache,
                         const tdm_attention_params *params, const float *q, const float *sink,
-                        const kv_query *queries, const float *o, const float *ml) {
+                        const kv_bias *bias, const kv_query *queries, const float *o,
+                        const float *ml) {
     int32_t n_head = c->n_head_kv * c->heads_per_kv, last = c->n_tok - 1;
     const int32_t tokens[] = {0, last / 2, last};
     size_t n_o = (size_t)(c->dim_v * n_head), n_ml = 2 * (size_t)n_head;
     float *alone = calloc(n_o, sizeof *alone), *ml_alone = calloc(n_ml, sizeof *ml_alone);
     for (int i = 0; i < 3 && c->n_tok > 1; i++) {
         size_t t = (size_t)tokens[i];
-        kv_scene_run(scene, attention_rigs[rig], cache, params, n_head,
-                     q + t * (size_t)(c->dim_k * n_head), sink, queries + t, 1, alone,
-                     c->has_ml ? ml_alone : NULL);
+        kv_scene_run_biased(scene, attention_rigs[rig], cache, params, n_head,
+                            q + t * (size_t)(c->dim_k * n_head), sink, bias, i == 1, queries + t, 1,
+                            alone, c->has_ml ? ml_alone : NULL);
         if (memcmp(alone, o + t * n_o, n_o * sizeof *o) != 0 ||
             (c->has_ml && memcmp(ml_alone, ml + t * n_ml, n_ml * sizeof *ml) != 0))
             check("other tokens of the batch change a result", rig, c, 1, 0);
@@ -103,7 +107,7 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
                         .page_len = c->page_len,
                         .rope_offset = c->rope_offset,
                         .n_rot = c->n_rot,
-                        .flags = c->flags};
+                        .flags = c->flags | (c->n_distance > 0 ? TDM_KV_BIASED : 0)};
     kv_scene_init(&scene, &desc, c->n_seq, c->len, c->shared, seed);
     /* A node that begins inside the heads of a whole model: KV heads from 2 on. */
     int32_t n_head = c->n_head_kv * c->heads_per_kv, first_kv = 2;
@@ -131,6 +135,10 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
     op_random_fill(seed, q, n_q, c->q_scale);
     op_random_fill(seed, sink, (size_t)n_head, 4);
     if (c->has_sink) sink[0] = -INFINITY;
+    const size_t n_bias = (size_t)(n_head * c->n_distance);
+    float *numbers = calloc(n_bias + 1, sizeof *numbers);
+    if (n_bias > 0) op_random_fill(seed, numbers, n_bias, 3);
+    const kv_bias bias = {c->n_distance, numbers};
     for (int32_t t = 0; t < c->n_tok; t++) {
         int32_t s = (int32_t)(op_random_next(seed) % (uint64_t)c->n_seq);
         if (c->n_tok > 4) s = t * c->n_seq / c->n_tok; /* runs of one sequence, as in a prefill */
@@ -150,11 +158,12 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
             kv_scene_decode(&scene, k, v);
             free(k);
             free(v);
-            kv_scene_attend(&scene, &params, n_head, q, c->has_sink ? sink : NULL, queries,
-                            c->n_tok, want, ml_want);
+            kv_scene_attend_biased(&scene, &params, n_head, q, c->has_sink ? sink : NULL, &bias,
+                                   queries, c->n_tok, want, ml_want);
         }
-        kv_scene_run(&scene, attention_rigs[i], cache, &params, n_head, q,
-                     c->has_sink ? sink : NULL, queries, c->n_tok, got, c->has_ml ? ml : NULL);
+        kv_scene_run_biased(&scene, attention_rigs[i], cache, &params, n_head, q,
+                            c->has_sink ? sink : NULL, &bias, i % 2 == 1, queries, c->n_tok, got,
+                            c->has_ml ? ml : NULL);
         bool is_plain = i <= 1;
         double bound = i == 0 ? 1e-12 : is_plain && bound_fast < 1e-5 ? 1e-10 : bound_fast;
         double bound_m = bound_ml;
@@ -168,11 +177,12 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
             check("threads change the result", i, c, 1, 0);
         memcpy(first, got, n_o * sizeof *got);
         previous_isa = attention_rig_rows[i].isa;
-        check_alone(c, i, &scene, cache, &params, q, c->has_sink ? sink : NULL, queries, got, ml);
+        check_alone(c, i, &scene, cache, &params, q, c->has_sink ? sink : NULL, &bias, queries, got,
+                    ml);
         op_state_destroy(cache);
     }
     free(q), free(want), free(got), free(first), free(ml), free(ml_want), free(sink);
-    free(queries);
+    free(queries), free(numbers);
     kv_scene_free(&scene);
 }
 
@@ -264,6 +274,52 @@ static void test_splits(void **state) {
         c.is_causal = true;
         c.dim_k = c.dim_v = 32;
         c.n_rot = c.rope_offset = 0;
+        run_default(&c, &seed);
+    }
+}
+
+/* GPUs have no kernels for it. */
+static bool has_bias(void) {
+    return getenv("OP_CASE_PLUGIN") == NULL;
+}
+
+/* Tokens on both sides, as encoders see them: windows of odd and even lengths and of length 1,
+ * causal ones too; and a bias for each distance, of fewer distances than there are and of more. On
+ * a GPU windows alone, since a bias is refused there: one for the kernel of few tokens and one for
+ * that of many. */
+static void test_both_sides(void **state) {
+    uint64_t seed = 314;
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < op_n_case(18, 2); i++) {
+        attention_case c = random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT],
+                                       kv_types[(2 * i + 1) % TDM_KV_TYPE_COUNT]);
+        c.softcap = 0;
+        c.is_causal = i % 4 == 3;
+        c.window = i % 3 == 2 ? 0 : PICK(&seed, 1, 2, 7, 8, 33, 128);
+        c.window_kind = c.window > 0 ? TDM_WINDOW_SYMMETRIC : 0;
+        if (has_bias() && i % 2 == 0) c.n_distance = PICK(&seed, 1, 3, 17, 65, 257);
+        if (!has_bias() && i < 2) c.n_tok = 2 + 15 * i;
+        run_default(&c, &seed);
+    }
+    /* Many tokens over several parts: a run of tokens sees neither its first nor its last. */
+    for (int i = 0; i < op_n_case(2, 0); i++) {
+        attention_case c = {.type_k = kv_types[i],
+                            .type_v = kv_types[i],
+                            .dim_k = 32,
+                            .dim_v = 32,
+                            .n_head_kv = 1,
+                            .heads_per_kv = 3,
+                            .n_tok = i == 0 ? 3 : 40,
+                            .page_len = 64,
+                            .n_seq = 2,
+                            .len = {2500, 3100},
+                            .shared = 1500,
+                            .window = 1001 + i,
+                            .window_kind = TDM_WINDOW_SYMMETRIC,
+                            .n_distance = has_bias() && i % 2 == 1 ? 255 : 0,
+                            .has_ml = true,
+                            .q_scale = 1};
         run_default(&c, &seed);
     }
 }
@@ -510,11 +566,11 @@ static void test_lse_merge(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_splits),         cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
-        cmocka_unit_test(test_lse_merge),
+        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_splits),     cmocka_unit_test(test_both_sides),
+        cmocka_unit_test(test_latent),     cmocka_unit_test(test_unseen_nan),
+        cmocka_unit_test(test_extremes),   cmocka_unit_test(test_bound_is_sharp),
+        cmocka_unit_test(test_query_bits), cmocka_unit_test(test_lse_merge),
     };
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

@@ -175,6 +175,10 @@ static bool state_draw(pool *p, heads *h) {
     s->n_page = p->facts->n_page[d->cls];
     rope_draw(p, h);
     uint64_t size = 0;
+    tdm_error refusal = {0};
+    if (choice_rarely(p->c, 4)) d->flags |= TDM_KV_BIASED;
+    if ((d->flags & TDM_KV_BIASED) != 0 && p->page_size(p->context, d, &size, &refusal) != TDM_OK)
+        d->flags &= ~(uint32_t)TDM_KV_BIASED;
     if (p->page_size(p->context, d, &size, &p->err) != TDM_OK) {
         tdm_build_fail(p->b, p->err.status, "%s", p->err.message);
         return false;
@@ -273,9 +277,25 @@ static tdm_attention_params attention_draw(pool *p, const heads *h) {
     a.n_head_all = h->n_kv * h->per_kv;
     a.is_causal = !choice_rarely(p->c, 5);
     a.window = choice_rarely(p->c, 4) ? 1 + (int32_t)pool_below(p, 12) : 0;
+    if (a.window > 0 && choice_rarely(p->c, 3)) a.window_kind = TDM_WINDOW_SYMMETRIC;
     a.softcap = choice_rarely(p->c, 5) ? 4 : 0;
+    if ((h->state->desc.flags & TDM_KV_BIASED) != 0) a.softcap = 0;
     a.scale = choice_rarely(p->c, 4) ? 0.25f : 0;
     return a;
+}
+
+/* A number for each distance and head, or -1. */
+static int32_t bias_draw(pool *p, const heads *h) {
+    const int64_t ne[TDM_MAX_DIMS] = {1 + 2 * (int64_t)pool_below(p, 5),
+                                      (int64_t)h->n_kv * h->per_kv, 1, 1};
+    int32_t lens = h->per_kv;
+    char name[16];
+    if ((h->state->desc.flags & TDM_KV_BIASED) == 0) return -1;
+    snprintf(name, sizeof name, "d%d", p->n_weight++);
+    int32_t bias = tdm_build_weight(p->b, name, TDM_TYPE_F32, ne, 0);
+    if (h->is_cut)
+        tdm_build_set_partition(p->b, bias, pool_cut_partition(p, &h->cut, &lens, 1, false), 1);
+    return bias;
 }
 
 /* Attention, once or over two windows that are merged. */
@@ -288,8 +308,9 @@ static int attend(pool *p, const heads *h, int q) {
         sink = pool_plain(p, 's', n_head, part);
     }
     uint32_t kind = pool_below(p, 16);
-    int32_t o = tdm_build_attention(p->b, pool_use(p, q), p->step, h->state_value, sink, &a,
-                                    kind >= 14 ? &ml : NULL);
+    const tdm_attention_sources sources = {sink, -1, bias_draw(p, h)};
+    int32_t o = tdm_build_attention_of(p->b, pool_use(p, q), p->step, h->state_value, &sources, &a,
+                                       kind >= 14 ? &ml : NULL);
     int x = pool_add(p, o, 0.7);
     if (x < 0 || kind < 14) return x;
     int m = pool_add(p, ml, 1);

@@ -405,6 +405,29 @@ static void test_sparse(void **state) {
     BAD("select must have shape", attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 4));
 }
 
+static int32_t attend_biased(fixture *f, uint32_t flags, float softcap, tdm_type type,
+                             int64_t n_distance, int64_t n_head) {
+    tdm_attention_params p = fixture_attention(f);
+    tdm_kv_desc d = fixture_kv_desc();
+    d.flags |= flags;
+    p.softcap = softcap;
+    int32_t state = tdm_build_state(f->b, "biased", &d, 500, 7, &p.kv);
+    int32_t bias = tdm_build_input(f->b, NULL, type, NE(n_distance, n_head, 1, 1));
+    const tdm_attention_sources sources = {-1, -1, bias};
+    return tdm_build_attention_of(f->b, f->q, f->step, state, &sources, &p, NULL);
+}
+
+static void test_biased(void **state) {
+    (void)state;
+    GOOD(F32, 16, 4, 5, 1, attend_biased(&f, TDM_KV_BIASED, 0, F32, 9, 4));
+    BAD("no TDM_KV_BIASED", attend_biased(&f, 0, 0, F32, 9, 4));
+    BAD("bias must be f32", attend_biased(&f, TDM_KV_BIASED, 0, TDM_TYPE_I32, 9, 4));
+    BAD("bias must have shape", attend_biased(&f, TDM_KV_BIASED, 0, F32, 9, 3));
+    BAD("distances of bias", attend_biased(&f, TDM_KV_BIASED, 0, F32, 0, 4));
+    BAD("an odd number", attend_biased(&f, TDM_KV_BIASED, 0, F32, 8, 4));
+    BAD("exclude one another", attend_biased(&f, TDM_KV_BIASED, 30, F32, 9, 4));
+}
+
 static void test_attention(void **state) {
     (void)state;
     GOOD(F32, 16, 4, 5, 1, attend(&f, fixture_attention(&f), f.q));
@@ -426,7 +449,8 @@ static void test_attention(void **state) {
     ATTEND_BAD("window = -1", p.window = -1);
     ATTEND_BAD("scale = inf", p.scale = INFINITY);
     ATTEND_BAD("softcap = -1", p.softcap = -1);
-    ATTEND_BAD("window_kind = 2", p.window = 4, p.window_kind = 2);
+    ATTEND_BAD("window_kind = 3", p.window = 4, p.window_kind = 3);
+    ATTEND_BAD("window_kind = 2", p.window_kind = 2);
     ATTEND_BAD("window_kind = 1", p.window_kind = 1);
     ATTEND_BAD("alibi_max_bias = -1", p.alibi_max_bias = -1);
     ATTEND_BAD("exclude one another", p.alibi_max_bias = 8, p.softcap = 30);
@@ -570,7 +594,10 @@ static void test_descriptions(void **state) {
     DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
     DESC_BAD("n_rot = 32", d.n_rot = 32);
     DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 64);
+    DESC_BAD("flags", d.flags = 128);
+    DESC_BAD("cannot be TDM_KV_BIASED",
+             d.flags = TDM_KV_RECURRENT | TDM_KV_BIASED | TDM_KV_V_FROM_K,
+             d.type_k = d.type_v = F32, d.page_len = 1, d.n_rot = 0, d.head_dim_v = d.head_dim_k);
     DESC_BAD("cls = 4", d.cls = 4);
     DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
     DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);
@@ -668,15 +695,16 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_sparse),       cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),    cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_sparse),     cmocka_unit_test(test_biased),
+        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

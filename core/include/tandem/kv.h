@@ -33,6 +33,9 @@
  * Sparse attention. With TDM_KV_SPARSE the cache is one of two: KV_SELECT reads it (an index: one
  * row for each token), or ATTENTION reads it with a list of positions. A device without these ops
  * refuses such a description, and the core keeps the pages with the CPU.
+ *
+ * Bias. With TDM_KV_BIASED, ATTENTION reads the cache with a bias for each distance. Again a device
+ * without that refuses the description.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -52,8 +55,9 @@ enum {
                                   no other */
     TDM_KV_RECURRENT = 1u << 4, /* slots of recurrent states: both types are f32, page_len 1, n_rot
                                    0, V_FROM_K is set and head_dim_v is head_dim_k */
-    TDM_KV_SPARSE = 1u << 5     /* of KV_SELECT, or of ATTENTION with a list of positions; not
+    TDM_KV_SPARSE = 1u << 5,    /* of KV_SELECT, or of ATTENTION with a list of positions; not
                                    together with TDM_KV_RECURRENT */
+    TDM_KV_BIASED = 1u << 6     /* of ATTENTION with a bias; not together with TDM_KV_RECURRENT */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64

@@ -96,19 +96,23 @@ extern "C" {
  *              each token's rows go to its cell of the step block; v is absent exactly when the
  *              cache is V_FROM_K
  *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]],
- *              [select i32 [n_top, n_tok]] -> o [head_dim_v, n_head, n_tok],
- *              [ml [2, n_head, n_tok]]
+ *              [select i32 [n_top, n_tok]], [bias [2 * n_far + 1, n_head]]
+ *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
  *              For token t of sequence s at position p, over every cached token of s at position c
- *              with c <= p (when causal) and p - c < window (when window > 0; with windows in
- *              chunks c / window >= p / window instead, both rounded down):
+ *              with c <= p (when causal) and, when window > 0, p - c < window; with windows in
+ *              chunks c / window >= p / window instead, with symmetric ones |p - c| <= window / 2,
+ *              all rounded down:
  *              a_c = scale * t(p) * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
  *              then a_c - slope(head) * |p - c| where alibi_max_bias > 0; t and slope:
  *              tdm_attention_params
+ *              then a_c + bias[n_far + min(max(c - p, -n_far), n_far), head] where there is bias: a
+ *              finite number for each distance, the same for all from n_far on
  *              m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
  *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
  *              or without: o = 0, m = -inf, l = 0.
  *              With select, only cached tokens at the positions that it lists for t count: positions
  *              in rising order, then -1. The cache is TDM_KV_SPARSE then, and softcap is 0
+ *              With bias the cache is TDM_KV_BIASED, and softcap is 0
  *   KV_SELECT  q [head_dim_k, n_head, n_tok], w [n_head, n_tok], step, state
  *              -> select i32 [n_top, n_tok]
  *              For token t of sequence s at position p, over every cached token of s at position
@@ -197,8 +201,8 @@ extern "C" {
        .private_src = 0x38, .usage = TDM_USAGE_EXPERT)                                             \
     OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
        .state_src = 8)                                                                             \
-    OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 5, .n_dst = 2,              \
-       .optional_src = 0x18, .optional_dst = 2, .step_src = 2, .state_src = 4)                     \
+    OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 6, .n_dst = 2,              \
+       .optional_src = 0x38, .optional_dst = 2, .step_src = 2, .state_src = 4)                     \
     OP(KV_SHIFT, kv_shift, 23, CACHE, kv_shift, shift, .n_src = 3, .optional_src = 4,              \
        .step_src = 1, .state_src = 2)                                                              \
     OP(KV_COPY, kv_copy, 24, CACHE, kv_copy, kv, .n_src = 2, .step_src = 1, .state_src = 2)        \
@@ -329,8 +333,9 @@ typedef struct tdm_moe_params {
 } tdm_moe_params;
 
 typedef enum tdm_window_kind {
-    TDM_WINDOW_SLIDING = 0, /* the last `window` tokens */
-    TDM_WINDOW_CHUNKED = 1  /* tokens of the same chunk: chunks of `window` from position 0 on */
+    TDM_WINDOW_SLIDING = 0,  /* the last `window` tokens */
+    TDM_WINDOW_CHUNKED = 1,  /* tokens of the same chunk: chunks of `window` from position 0 on */
+    TDM_WINDOW_SYMMETRIC = 2 /* window / 2 tokens before and, where not causal, as many behind */
 } tdm_window_kind;
 
 /* slope(h) of ALiBi (arXiv:2108.12409) for absolute head h, with n the largest power of two that is

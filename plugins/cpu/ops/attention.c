@@ -24,7 +24,7 @@
 #include "plugins/cpu/ops/ops.h"
 #include "plugins/cpu/exec/pool.h"
 
-enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT };
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT, SRC_BIAS };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
@@ -57,6 +57,7 @@ typedef struct row_state {
     int64_t first_pos, last_pos; /* visible positions */
     int64_t pos;
     float slope;              /* of ALiBi */
+    const uint8_t *bias;      /* the head's numbers for each distance; NULL = none */
     cpu_position_list select; /* the positions that count; of no sparse attention: `at` is NULL */
 } row_state;
 
@@ -218,7 +219,7 @@ static walk walk_begin(const cpu_node *n, uint8_t *at) {
 static void visible_range(const tdm_attention_params *p, int64_t pos, int64_t *first,
                           int64_t *last) {
     *first = tdm_window_first(p, pos);
-    *last = p->is_causal ? pos : INT32_MAX;
+    *last = tdm_window_last(p, pos);
 }
 
 static void query_begin(walk *k, int32_t token, int32_t head) {
@@ -235,6 +236,8 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     state->pos = k->step.pos[token];
     state->select = cpu_position_list_get(&k->n->src[SRC_SELECT], token);
     state->slope = tdm_alibi_slope(&s->params, s->params.first_head + head);
+    const cpu_view *bias = &k->n->src[SRC_BIAS];
+    state->bias = bias->data != NULL ? bias->data + head * bias->nb[1] : NULL;
     const float scale = s->scale * tdm_attention_temperature(&s->params, state->pos);
     for (int32_t i = 0; i < side->head_dim; i++) x[i] *= scale;
     memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
@@ -342,7 +345,7 @@ static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t 
 
 /* Subtracts ALiBi's part from the scores of the active rows in the chunk whose first slot holds
  * position `pos`. */
-static void bias_scores(const walk *k, int64_t pos, int32_t n) {
+static void slope_scores(const walk *k, int64_t pos, int32_t n) {
     for (int32_t a = 0; a < n; a++) {
         const row_state *row = &k->rows[k->active[a]];
         float *score = k->score[a];
@@ -350,6 +353,21 @@ static void bias_scores(const walk *k, int64_t pos, int32_t n) {
         for (int32_t i = k->first[a]; i < k->last[a]; i++) {
             int32_t d = distance - i;
             score[i] -= row->slope * (float)(d < 0 ? -d : d);
+        }
+    }
+}
+
+/* Adds the bias of each distance to the same scores. */
+static void bias_scores(const walk *k, int64_t pos, int32_t n) {
+    const cpu_view *bias = &k->n->src[SRC_BIAS];
+    const int64_t n_far = bias->ne[0] / 2, nb = bias->nb[0];
+    for (int32_t a = 0; a < n; a++) {
+        const row_state *row = &k->rows[k->active[a]];
+        float *score = k->score[a];
+        for (int32_t i = k->first[a]; i < k->last[a]; i++) {
+            int64_t d = pos + i - row->pos;
+            d = d < -n_far ? -n_far : d > n_far ? n_far : d;
+            score[i] += *(const float *)(const void *)(row->bias + (n_far + d) * nb);
         }
     }
 }
@@ -412,7 +430,8 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     }
     cpu_kv_span keys = span_get(&s->layout.k, c, next, first, last);
     k->kernels.score(&keys, n, k->q, k->score);
-    if (s->params.alibi_max_bias > 0) bias_scores(k, c->pos, n);
+    if (s->params.alibi_max_bias > 0) slope_scores(k, c->pos, n);
+    if (k->n->src[SRC_BIAS].data != NULL) bias_scores(k, c->pos, n);
     if (k->n->src[SRC_SELECT].data != NULL) hide_scores(k, c->pos, n);
 
     bool is_whole = n == k->n_row; /* then active[a] = a */

@@ -13,7 +13,7 @@
 #include "plugins/cpu/kv/hadamard.h"
 #include "plugins/cpu/ops/position_list.h"
 
-enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT };
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT, SRC_BIAS };
 
 /* A worker's scratch. */
 typedef struct frame {
@@ -62,8 +62,18 @@ static void read_row(const cpu_kv_side *side, const uint8_t *region, int32_t slo
 static bool is_visible(const tdm_attention_params *params, const cpu_position_list *select,
                        int64_t pos, int64_t cached) {
     if (select->at != NULL && !cpu_position_list_has(select, cached)) return false;
-    if (params->is_causal && cached > pos) return false;
-    return cached >= tdm_window_first(params, pos);
+    return cached >= tdm_window_first(params, pos) && cached <= tdm_window_last(params, pos);
+}
+
+/* What `bias` adds to the score of a head for a cached token so far behind the token; 0 without
+ * a bias. */
+static double bias_of(const cpu_view *bias, int64_t distance, int32_t head) {
+    if (bias->data == NULL) return 0;
+    const int64_t n_far = bias->ne[0] / 2;
+    if (distance < -n_far) distance = -n_far;
+    if (distance > n_far) distance = n_far;
+    return (double)*(const float *)(const void *)(bias->data + (n_far + distance) * bias->nb[0] +
+                                                  head * bias->nb[1]);
 }
 
 /* op.h, ATTENTION, for one token and head. */
@@ -96,6 +106,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
             dot *= scale;
             if (params->softcap > 0) dot = params->softcap * tanh(dot / params->softcap);
             dot -= slope * fabs((double)(pos - entry.base_pos - i));
+            dot += bias_of(&n->src[SRC_BIAS], (int64_t)entry.base_pos + i - pos, head);
             f->score[at++] = dot;
             if (!(dot <= m)) m = dot;
         }

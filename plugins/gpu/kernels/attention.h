@@ -60,10 +60,17 @@ struct Attention : PageRotate {
         return x < 0.0f ? -y : y;
     }
 
-    // The first position that a token at `pos` sees; window 0: all.
-    int window_first(int pos, int window, bool is_chunked) {
-        if (window <= 0) return 0;
-        return is_chunked ? max(pos, 0) / window * window : max(pos - window + 1, 0);
+    // The positions that a token at `pos` sees, first and last; window 0: all. flags: SPEC5.
+    ivec2 window_sees(int pos, int window, int flags) {
+        bool is_causal = (flags & 1) != 0, is_chunked = (flags & 8) != 0;
+        bool is_symmetric = (flags & 32) != 0;
+        ivec2 sees = ivec2(0, is_causal ? pos : MAX_POS);
+        if (window <= 0) return sees;
+        sees.x = is_chunked ? max(pos, 0) / window * window : max(pos - window + 1, 0);
+        if (!is_symmetric) return sees;
+        sees.x = max(pos - window / 2, 0);
+        if (!is_causal && pos < MAX_POS - window / 2) sees.y = pos + window / 2;
+        return sees;
     }
 
     // ALiBi.

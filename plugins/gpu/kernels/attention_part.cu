@@ -23,9 +23,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     const int TYPE_V = SPEC1;
     const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
     const int DIM_V = SPEC3;                     // elements of o
-    const bool IS_CAUSAL = (SPEC5 & 1) != 0;
     const bool V_FROM_K = (SPEC5 & 2) != 0;
-    const bool IS_CHUNKED = (SPEC5 & 8) != 0; // windows
     const bool HAS_SLOPES = (SPEC5 & 16) != 0;
     const int WINDOW = SPEC6;
     const float SOFTCAP = bits_to_float(SPEC7);
@@ -211,8 +209,8 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             e = entries_of(step, I32(step).at[args.word[13] + token],
                            ivec2(args.word[14], args.word[15]),
                            ivec2(args.word[16], args.word[17]));
-        int last_pos = IS_CAUSAL ? pos : MAX_POS;
-        int first_pos = window_first(pos, WINDOW, IS_CHUNKED);
+        ivec2 sees = window_sees(pos, WINDOW, SPEC5);
+        int first_pos = sees.x, last_pos = sees.y;
         int at = e.first, end = e.first;
         if (e.first < e.last) {
             int first_number = part_number(max(entry_base(e, e.first), 0));

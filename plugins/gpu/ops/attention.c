@@ -217,7 +217,8 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     step.spec[3] = s->n_dim;
     step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0) |
                    (p->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED ? 8 : 0) |
-                   (p->alibi_max_bias > 0 ? 16 : 0);
+                   (p->alibi_max_bias > 0 ? 16 : 0) |
+                   (p->window > 0 && p->window_kind == TDM_WINDOW_SYMMETRIC ? 32 : 0);
     step.spec[6] = p->window > 0 ? p->window : 0;
     step.spec[7] = float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;

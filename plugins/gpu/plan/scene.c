@@ -117,6 +117,7 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
         return size == GPU_SCENE_FEW;
     }
     out->window = p->window < MAX_WINDOW ? p->window : 0;
+    if (p->window_kind == TDM_WINDOW_SYMMETRIC) out->window = out->window / 2 + 1;
     out->is_chunked = out->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED;
     pages_place(out);
     heads_choose(out, p, tdm_graph_value(graph, n->src[0])->ne[1]);
@@ -326,7 +327,7 @@ static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *g
                           const tdm_node *theirs, int32_t rope) {
     int32_t q = floats_add(x, s, graph, rope, s->desc.head_dim_k, s->n_head);
     int32_t sink = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, s->n_head, 1, 1);
-    tdm_node *node = node_add(x, TDM_OP_ATTENTION, 5, 2);
+    tdm_node *node = node_add(x, TDM_OP_ATTENTION, 6, 2);
     node->params = theirs->params;
     node->params.attention.first_head = s->first_head;
     node->params.attention.first_head_kv = 0;

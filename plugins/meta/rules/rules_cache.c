@@ -107,14 +107,15 @@ static bool list_convert(meta_compiler *c, const tdm_node *node, int32_t *out) {
  * or all of them where the state is not cut. */
 static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const meta_state *s,
                                const meta_cut *cut) {
-    int32_t src[5] = {meta_convert_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1, -1,
-                      -1};
+    int32_t src[6] = {
+        meta_convert_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1, -1, -1, -1};
     int32_t layouts[2] = {-1, -1}, variants[2] = {-1, -1};
     tdm_op_params params[TDM_MAX_MEMBERS];
-    meta_cut sink = *cut;
+    meta_cut sink = *cut; /* the bias has heads on axis 1, as the queries */
     if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, &src[4])) return false;
     sink.axis = 0;
     if (node->src[3] >= 0 && (src[3] = meta_convert_cut(c, node->src[3], &sink)) < 0) return false;
+    if (node->src[5] >= 0 && (src[5] = meta_convert_cut(c, node->src[5], cut)) < 0) return false;
     for (int32_t i = 0; i < 2; i++)
         if (node->dst[i] >= 0) layouts[i] = meta_cut_id(c, node->dst[i], cut);
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -160,12 +161,13 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
     const tdm_value *q = meta_value(c, node->src[0]), *o = meta_value(c, node->dst[0]);
     int32_t src[2] = {meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1])};
     int32_t sink = node->src[3] >= 0 ? meta_convert_replicated(c, node->src[3]) : -1, list;
+    int32_t bias = node->src[5] >= 0 ? meta_convert_replicated(c, node->src[5]) : -1;
     if (node->dst[1] >= 0)
         return meta_fail(c, TDM_UNSUPPORTED,
                          "attention with its (m, l) as a result over a cache cut by sequence; use "
                          "attention = heads or replicate");
     if (src[0] < 0 || src[1] < 0 || (node->src[3] >= 0 && sink < 0) ||
-        !list_convert(c, node, &list))
+        (node->src[5] >= 0 && bias < 0) || !list_convert(c, node, &list))
         return false;
     tdm_layout lse;
     meta_layout_partial(c->n_member, TDM_LAYOUT_PARTIAL_LSE, &lse);
@@ -174,15 +176,18 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
     int32_t ml = meta_variant_new(c, node->dst[0], layout);
     for (int32_t d = 0; variant >= 0 && ml >= 0 && d < c->n_member; d++) {
         if (s->local[d] < 0) continue;
-        int32_t local[5] = {meta_variant_at(c, src[0])->local[d],
-                            meta_variant_at(c, src[1])->local[d], s->local[d], -1,
-                            list >= 0 ? meta_variant_at(c, list)->local[d] : -1};
+        int32_t local[6] = {meta_variant_at(c, src[0])->local[d],
+                            meta_variant_at(c, src[1])->local[d],
+                            s->local[d],
+                            -1,
+                            list >= 0 ? meta_variant_at(c, list)->local[d] : -1,
+                            bias >= 0 ? meta_variant_at(c, bias)->local[d] : -1};
         meta_result results[2] = {meta_result_like(o),
                                   {TDM_TYPE_F32, o->name, {2, q->ne[1], q->ne[2], 1}}};
         tdm_op_params params = node->params;
         int32_t out[2];
         params.attention.kv = s->kv[d];
-        if (!meta_emit_on(c, d, node->op, &params, local, 5, results, 2, out)) return false;
+        if (!meta_emit_on(c, d, node->op, &params, local, 6, results, 2, out)) return false;
         if (sink >= 0 && !sink_add(c, d, meta_variant_at(c, sink)->local[d], &out[0], &out[1]))
             return false;
         sink = -1;
@@ -196,11 +201,12 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
 }
 
 static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_state *s) {
-    int32_t src[5] = {meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1,
-                      -1, -1};
+    int32_t src[6] = {
+        meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1, -1, -1, -1};
     int32_t layouts[2] = {c->equivalent, c->equivalent}, variants[2];
     if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, &src[4])) return false;
     if (node->src[3] >= 0 && (src[3] = meta_convert_replicated(c, node->src[3])) < 0) return false;
+    if (node->src[5] >= 0 && (src[5] = meta_convert_replicated(c, node->src[5])) < 0) return false;
     const meta_emission e = {.src = src, .dst_layout = layouts, .state = s, .state_src = 2};
     if (!meta_emit(c, &e, variants)) return false;
     meta_variant_link(c, variants[0]);
@@ -231,6 +237,7 @@ static bool attention_rule(meta_compiler *c, const tdm_node *node) {
     return attention_whole(c, node, s);
 }
 const meta_rule meta_rule_attention = {
-    attention_rule, "cache cut by heads: q, sink and result are cut by query heads; by sequence: "
-                    "all query heads on every member, merged by log-sum-exp, a sink as one part "
-                    "more; (m, l) as a result is then refused"};
+    attention_rule,
+    "cache cut by heads: q, sink, bias and result are cut by query heads; by sequence: "
+    "all query heads on every member, merged by log-sum-exp, a sink as one part "
+    "more; (m, l) as a result is then refused"};

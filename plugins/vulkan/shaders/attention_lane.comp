@@ -22,7 +22,6 @@ const int TYPE_V = SPEC1;
 const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // a multiple of 8
 const int DIM_V = SPEC3;
 const int ROWS = SPEC4 > 0 ? SPEC4 : 1; // up to 4
-const bool IS_CAUSAL = (SPEC5 & 1) != 0;
 const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
 

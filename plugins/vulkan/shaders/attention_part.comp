@@ -17,7 +17,6 @@ const int TYPE_V = SPEC1;
 const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
 const int DIM_V = SPEC3;                     // elements of o
 const int ROWS = SPEC4 > 0 ? SPEC4 : 1;
-const bool IS_CAUSAL = (SPEC5 & 1) != 0;
 const bool V_FROM_K = (SPEC5 & 2) != 0;
 const bool HAS_SLOPES = (SPEC5 & 16) != 0;
 const int WINDOW = SPEC6;

@@ -18,10 +18,8 @@ const int TYPE_V = SPEC1;
 const int STORED_K = SPEC2 > 0 ? SPEC2 : 32;
 const int DIM_V = SPEC3;
 const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
-const bool IS_CAUSAL = (SPEC5 & 1) != 0;
 const bool V_FROM_K = (SPEC5 & 2) != 0;
 const bool IS_SPLIT = (SPEC5 & 4) != 0; // a record for each part
-const bool IS_CHUNKED = (SPEC5 & 8) != 0; // windows
 const bool HAS_SLOPES = (SPEC5 & 16) != 0;
 const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
@@ -290,7 +288,7 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
     barrier();
     for (int t = first; t < last; t++) {
         int pos = I32(step).at[args.word[12] + t];
-        ivec2 sees = ivec2(window_first(pos, WINDOW, IS_CHUNKED), IS_CAUSAL ? pos : MAX_POS);
+        ivec2 sees = window_sees(pos, WINDOW, SPEC5);
         if (pos < 0) sees = ivec2(MAX_POS, -1);
         for (int h = thread(); h < HEADS; h += THREADS) row_sees[(t - first_token) * HEADS + h] = sees;
         if (pos < 0) continue;

@@ -2,7 +2,7 @@
 //
 // attention_walk.glsl: main() of the kernels that have a workgroup for each token, KV head, block
 // of ROWS query heads and part of a sequence. The includer defines the constants ROWS, STORED_K,
-// DIM_V, IS_CAUSAL and WINDOW, and these functions, which all threads reach:
+// DIM_V and WINDOW, and these functions, which all threads reach:
 //   rows_begin(queries, n_row)   before the first chunk; queries: where the first row's query is
 //   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the
 //                                page; walk_head and walk_distance are set
@@ -33,8 +33,8 @@ void main() {
     if (pos >= 0)
         e = entries_of(step, I32(step).at[args.word[13] + token],
                        ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
-    int last_pos = IS_CAUSAL ? pos : MAX_POS;
-    int first_pos = window_first(pos, WINDOW, (SPEC5 & 8) != 0);
+    ivec2 sees = window_sees(pos, WINDOW, SPEC5);
+    int first_pos = sees.x, last_pos = sees.y;
     walk_head = head_first;
     int at = e.first, end = e.first;
     if (e.first < e.last) {
