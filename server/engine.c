@@ -461,7 +461,7 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
     if (status != TDM_OK) return status;
     e->n_embed_ctx = llm_context_n_ctx(e->embed_ctx);
     e->n_embed_step = step_size(&params, e->embed_ctx);
-    return TDM_OK;
+    return llm_projection_read(e->model, &e->projection, err);
 }
 
 static void *array_make(int32_t n, size_t size, bool *is_ok) {
@@ -531,6 +531,7 @@ static void engine_free(server_engine *e) {
     free(e->mask);
     free(e->top);
     free(e->vector);
+    llm_projection_free(e->projection);
     free(e);
 }
 

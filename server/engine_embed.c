@@ -180,6 +180,7 @@ void server_embed_step(server_engine *e, bool is_shared) {
     if (status == TDM_OK && job->n_done < job->request.n_tok) return;
     if (status == TDM_OK) {
         llm_pool(job->request.pooling, job->rows, job->n_done, e->n_embd, e->vector);
+        llm_project(e->projection, e->vector);
         llm_embedding_normalize(e->vector, e->n_embd, job->request.normalize);
     }
     pthread_mutex_lock(&e->lock);

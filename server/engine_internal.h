@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "llm/projection.h"
 #include "server/job.h"
 #include "server/prefix/prefix.h"
 #include "server/schedule/schedule.h"
@@ -68,12 +69,13 @@ struct server_engine {
     bool *wanted;
     int32_t *ends; /* [n_end] tokens that end generation */
     int32_t n_end;
-    float *logits;       /* [n_vocab] a row with biases, without barred tokens */
-    uint64_t *mask;      /* [(n_vocab + 63) / 64] */
-    server_logprob *top; /* [SERVER_MAX_TOP_LOGPROB] */
-    float *vector;       /* [n_embd] of a text */
-    server_job *over;    /* requests that have ended and are in no list; their event is due */
-    server_stats tally;  /* what the thread has counted since it last added it to stats */
+    float *logits;              /* [n_vocab] a row with biases, without barred tokens */
+    uint64_t *mask;             /* [(n_vocab + 63) / 64] */
+    server_logprob *top;        /* [SERVER_MAX_TOP_LOGPROB] */
+    float *vector;              /* [n_embd] of a text */
+    llm_projection *projection; /* of vectors; NULL = the model has none */
+    server_job *over;   /* requests that have ended and are in no list; their event is due */
+    server_stats tally; /* what the thread has counted since it last added it to stats */
     bool has_failed;
 };
 

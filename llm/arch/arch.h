@@ -170,6 +170,10 @@ typedef struct llm_arch {
                   llm_layer_spec *spec);
 } llm_arch;
 
+/* Distances of which the bias of attention has a number (T5): those between tokens up to
+ * LLM_FAR_DISTANCE apart, in both directions. All that are larger have that of the largest. */
+enum { LLM_FAR_DISTANCE = 128, LLM_N_DISTANCE = 2 * LLM_FAR_DISTANCE + 1 };
+
 /* Finds an architecture by name. The message of TDM_UNSUPPORTED names some of them. [any-thread] */
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err);
 /* Whether the architecture names this tensor as one that the forward pass does not read.

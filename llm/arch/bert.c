@@ -89,3 +89,59 @@ const llm_arch llm_arch_neo_bert = {
     .act = TDM_ACT_SILU,
     .harmless = RANK_HEAD,
 };
+
+/* The activation that the file names; "" where it names none. */
+static tdm_status hidden_activation(const llm_gguf *gguf, llm_gguf_str *act_out, tdm_error *err) {
+    *act_out = (llm_gguf_str){"", 0};
+    return llm_gguf_get_str(gguf, "modern-bert.hidden_activation", LLM_GGUF_OPTIONAL, act_out, err);
+}
+
+static void modern_bert_read(llm_key_reader *r, llm_hparams *h) {
+    llm_gguf_str act = {"", 0};
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
+    if (r->status == TDM_OK) r->status = hidden_activation(r->gguf, &act, r->err);
+    if (r->status == TDM_OK &&
+        (llm_gguf_str_equals(act, "relu") || llm_gguf_str_equals(act, "reglu")))
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key 'modern-bert.hidden_activation' is '%.*s', which is not "
+                             "supported; gelu and silu are",
+                             llm_gguf_name(r->gguf), (int)act.len, act.ptr);
+}
+
+/* As llama.cpp takes the words: all others stand for GELU. */
+static bool is_silu(const llm_gguf *gguf) {
+    llm_gguf_str act;
+    (void)hidden_activation(gguf, &act, NULL);
+    return llm_gguf_str_equals(act, "silu") || llm_gguf_str_equals(act, "swish") ||
+           llm_gguf_str_equals(act, "swiglu");
+}
+
+/* The first layer reads the embeddings, which are normed already. */
+static void modern_bert_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                              llm_layer_spec *spec) {
+    (void)h;
+    if (layer == 0 && !llm_layer_has(gguf, LLM_ROLE_ATTN_NORM, 0)) spec->norm_mixer = LLM_ROLE_NONE;
+    if (is_silu(gguf)) spec->act = TDM_ACT_SILU;
+    if (spec->window > 0) spec->rope.freq_scale = 1.0f;
+}
+
+/* Warner et al., arXiv:2412.13663. */
+const llm_arch llm_arch_modern_bert = {
+    .name = "modern-bert",
+    .families = "ModernBERT, Granite Embedding R2",
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    .norm = LLM_NORM_LAYER,
+    LLM_PRE_NORMS,
+    .has_embd_norm = true,
+    .rope = TDM_ROPE_HALVES,
+    .is_bidirectional = true,
+    .is_encoder = true,
+    .window_period = 3,
+    .is_window_last = true,
+    .window_kind = TDM_WINDOW_SYMMETRIC,
+    .ffn = LLM_FFN_FUSED,
+    .act = TDM_ACT_GELU,
+    .harmless = RANK_HEAD,
+    .read = modern_bert_read,
+    .layer = modern_bert_layer,
+};

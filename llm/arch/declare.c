@@ -203,6 +203,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_LORA_Q: return h->n_lora_q;
     case LLM_DIM_LORA_KV: return h->n_lora_kv;
     case LLM_DIM_ROT: return h->rope.n_rot;
+    case LLM_DIM_DISTANCES: return LLM_N_DISTANCE;
     case LLM_DIM_INDEX: return h->index_len;
     case LLM_DIM_INDEX_HEADS: return h->n_index_head;
     case LLM_DIM_INDEX_Q: return (int64_t)h->n_index_head * h->index_len;
@@ -313,7 +314,7 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     const llm_role_info *info = llm_role_get(role);
     char name[LLM_TENSOR_NAME_SIZE];
     if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
-    llm_role_name(role, d->layer, name);
+    llm_role_name_in(m->gguf, role, d->layer, name);
     const llm_gguf_tensor *t = llm_role_tensor(m->gguf, role, d->layer);
     if (t == NULL || (!is_required && llm_arch_is_harmless(m->arch, name))) {
         if (is_required)

@@ -176,7 +176,10 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(jina_bert_v3)                                                                             \
     ARCH(eurobert)                                                                                 \
     ARCH(neo_bert)                                                                                 \
-    ARCH(jina_bert_v2)
+    ARCH(jina_bert_v2)                                                                             \
+    ARCH(gemma_embedding)                                                                          \
+    ARCH(modern_bert)                                                                              \
+    ARCH(t5encoder)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

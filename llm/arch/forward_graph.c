@@ -25,6 +25,7 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
         .flags = m->arch->mixer == LLM_MIXER_LATENT ? TDM_KV_V_FROM_K : 0,
     };
     if (m->hparams.n_index_head > 0) desc->flags |= TDM_KV_SPARSE;
+    if (m->hparams.n_distance_bucket > 0) desc->flags |= TDM_KV_BIASED;
 }
 
 tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint64_t *size_out,

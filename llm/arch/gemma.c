@@ -28,6 +28,11 @@ static void gemma3_read(llm_key_reader *r, llm_hparams *h) {
     if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
 }
 
+static void gemma_embedding_read(llm_key_reader *r, llm_hparams *h) {
+    (void)r;
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
+}
+
 const llm_arch llm_arch_gemma2 = {
     .name = "gemma2",
     .families = "Gemma 2",
@@ -46,6 +51,26 @@ static void gemma3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t lay
     (void)gguf, (void)h, (void)layer;
     if (spec->window > 0) spec->rope.freq_scale = 1.0f;
 }
+
+/* Its tokens see later ones, and its hidden states are the result. The pooled vector goes through
+ * dense_2 and dense_3 (llm/embedding.h). EmbeddingGemma: arXiv:2509.20354. */
+const llm_arch llm_arch_gemma_embedding = {
+    .name = "gemma-embedding",
+    .families = "EmbeddingGemma",
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    LLM_SANDWICH_NORMS,
+    LLM_HEAD_NORMS,
+    .has_embd_sqrt = true,
+    .rope = TDM_ROPE_HALVES,
+    .is_bidirectional = true,
+    .is_encoder = true,
+    .window_period = 6,
+    .window_kind = TDM_WINDOW_SYMMETRIC,
+    .act = TDM_ACT_GELU,
+    .harmless = " dense_2.weight dense_3.weight ",
+    .read = gemma_embedding_read,
+    .layer = gemma3_layer,
+};
 
 const llm_arch llm_arch_gemma3 = {
     .name = "gemma3",

@@ -97,10 +97,11 @@ typedef struct llm_hparams {
     int32_t n_ctx_train;
     llm_norm norm; /* of all norms but those of queries and keys */
     float norm_eps;
-    float attention_scale;   /* 0 = 1 / sqrt(head_dim_k) */
-    float attention_softcap; /* 0 = none */
-    float alibi_max_bias;    /* 0 = none */
-    float temperature_scale; /* of attention, grows with (position + offset) / length; 0 = none */
+    float attention_scale;     /* 0 = 1 / sqrt(head_dim_k) */
+    float attention_softcap;   /* 0 = none */
+    float alibi_max_bias;      /* 0 = none */
+    int32_t n_distance_bucket; /* of the bias of attention by distance (T5); 0 = none */
+    float temperature_scale;   /* of attention, grows with (position + offset) / length; 0 = none */
     int32_t temperature_length, temperature_offset;
     /* Tokens that sparse attention selects, all of them in contexts up to that length. 0 = attention
      * is not sparse. Longer contexts are refused where there is no index. */

@@ -42,13 +42,17 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     spec->glu = arch->glu;
 }
 
+/* Whether a layer has a window where one of every so many has none; 0 = all have one. */
+static bool is_in_window(const llm_arch *arch, int32_t period, int32_t layer) {
+    if (period == 0) return true;
+    return arch->is_window_last ? layer % period != 0 : layer % period < period - 1;
+}
+
 static bool has_window(const llm_arch *arch, const llm_hparams *h, const uint32_t *pattern,
                        int32_t layer) {
     if (h->window == 0) return false;
     if (pattern != NULL) return pattern[layer] != 0;
-    if (arch->window_period == 0) return true;
-    int32_t turn = layer % arch->window_period;
-    return arch->is_window_last ? turn != 0 : turn < arch->window_period - 1;
+    return is_in_window(arch, arch->window_period, layer);
 }
 
 /* The pattern of the file: a flag for each layer, or the period. Sets *pattern_out to NULL if the
@@ -79,7 +83,7 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     int32_t period = 0;
     llm_key_int(&r, "attention.sliding_window_pattern", LLM_GGUF_REQUIRED, 0, LLM_MAX_LAYERS,
                 &period);
-    for (int32_t i = 0; i < h->n_layer; i++) flags[i] = period == 0 || i % period < period - 1;
+    for (int32_t i = 0; i < h->n_layer; i++) flags[i] = is_in_window(arch, period, i);
     return r.status;
 }
 
@@ -225,6 +229,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .norm_k = arch->norm_k,
             .is_parallel = h->is_parallel,
             .ffn = arch->ffn,
+            .act = arch->act,
             .n_head = h->n_head,
             .n_head_kv = h->n_head_kv,
             .q_len = is_latent ? h->head_dim_q : h->head_dim_k,

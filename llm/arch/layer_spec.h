@@ -91,6 +91,7 @@ typedef struct llm_layer_spec {
     bool has_rope_factors; /* the file's factors of frequencies apply */
     int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
     llm_ffn_form ffn;      /* its form */
+    tdm_act act;           /* of the dense block; of experts: the architecture's */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
     llm_recurrent_spec recurrent;
     int32_t n_ff_shared; /* of all experts together that serve every token */

@@ -4,6 +4,7 @@
  */
 #include "llm/arch/role.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(ATTN_GATE, "attn_gate.weight", D(EMBD), D(O)),
     MATRIX(ATTN_GATE_HEAD, "attn_gate.weight", D(EMBD), D(HEADS)),
     PLAIN(ATTN_SINKS, "attn_sinks.weight", D(HEADS)),
+    PLAIN(ATTN_DISTANCE_BIAS, "attn_rel_b.weight", D(DISTANCES), D(HEADS)),
     MATRIX(ATTN_OUT, "attn_output.weight", D(O), D(EMBD)),
     PLAIN(ATTN_OUT_BIAS, "attn_output.bias", D(EMBD)),
     MATRIX(LINEAR_OUT, "attn_output.weight", D(EMBD), D(EMBD)),
@@ -268,9 +270,24 @@ void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]
         snprintf(name, LLM_TENSOR_NAME_SIZE, "blk.%d.%s", layer, roles[role].suffix);
 }
 
+/* Whether layers are named as the encoder's of T5, whose decoder has other names. */
+static bool is_t5_encoder(const llm_gguf *gguf) {
+    return llm_gguf_tensor_find(gguf, "enc.blk.0.attn_norm.weight") != NULL;
+}
+
+void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
+                      char name[LLM_TENSOR_NAME_SIZE]) {
+    if (layer < 0 || !is_t5_encoder(gguf))
+        llm_role_name(role, layer, name);
+    else if (role == LLM_ROLE_ATTN_OUT)
+        snprintf(name, LLM_TENSOR_NAME_SIZE, "enc.blk.%d.attn_o.weight", layer);
+    else
+        snprintf(name, LLM_TENSOR_NAME_SIZE, "enc.blk.%d.%s", layer, roles[role].suffix);
+}
+
 const llm_gguf_tensor *llm_role_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {
     char name[LLM_TENSOR_NAME_SIZE];
-    llm_role_name(role, layer, name);
+    llm_role_name_in(gguf, role, layer, name);
     const llm_gguf_tensor *t = llm_gguf_tensor_find(gguf, name);
     char *end = strrchr(name, '.');
     if (t != NULL || end == NULL || strcmp(end, ".weight") != 0) return t;

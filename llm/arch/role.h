@@ -77,6 +77,7 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_GATE,      /* an element of each head's result */
     LLM_ROLE_ATTN_GATE_HEAD, /* a number for each head */
     LLM_ROLE_ATTN_SINKS,
+    LLM_ROLE_ATTN_DISTANCE_BIAS, /* made of attn_rel_b: block/distance_bias.c */
     LLM_ROLE_ATTN_OUT,
     LLM_ROLE_ATTN_OUT_BIAS,
     LLM_ROLE_LINEAR_OUT, /* attn_output of a layer that is this matrix alone */
@@ -307,6 +308,7 @@ typedef enum llm_dim {
     LLM_DIM_LORA_Q,       /* of the latent row of queries */
     LLM_DIM_LORA_KV,      /* of the latent row, as the inner dimension of a head's matrix */
     LLM_DIM_ROT,          /* rotated elements of a head */
+    LLM_DIM_DISTANCES,    /* between tokens, of which attention's bias has a number each */
     LLM_DIM_INDEX,        /* elements of a row of the index of sparse attention */
     LLM_DIM_INDEX_HEADS,
     LLM_DIM_INDEX_Q, /* elements of all heads of the index */
@@ -381,6 +383,10 @@ enum { LLM_TENSOR_NAME_SIZE = 96 };
 
 /* The name of a role's tensor in files; `layer` is -1 outside layers. [any-thread] */
 void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]);
+
+/* The same in this file: layers of encoders of T5 have names of their own. [any-thread] */
+void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
+                      char name[LLM_TENSOR_NAME_SIZE]);
 
 /* The tensor of a role, also where the file leaves out ".weight"; NULL if there is none.
  * [any-thread] */

@@ -49,6 +49,7 @@ void llm_declare_attention(llm_declarer *d) {
     if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
+    if (d->model->hparams.n_distance_bucket > 0) llm_declare_distance_bias(d);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
     if (arch->has_sub_norms) {
         static const llm_role scaled[] = {LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_V,
@@ -240,8 +241,11 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     if (has_keys) tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;
     const tdm_attention_params params = llm_attention_params(g, layer);
-    int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);
-    int32_t o = tdm_build_attention(g->b, h.q, g->step, state, sink, &params, NULL);
+    const tdm_attention_sources sources = {
+        .sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]),
+        .select = -1,
+        .bias = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_DISTANCE_BIAS])};
+    int32_t o = tdm_build_attention_of(g->b, h.q, g->step, state, &sources, &params, NULL);
     o = llm_build_gate(g, layer, in, h.gate, o);
     if (m->arch->has_sub_norms)
         o = llm_build_norm(g, layer, LLM_ROLE_ATTN_SUB_NORM, m->hparams.norm, o);

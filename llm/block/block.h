@@ -34,6 +34,8 @@ typedef struct llm_mixer_input {
 /* Attention over cached keys and values. */
 void llm_declare_attention(llm_declarer *d);
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+/* The weight [LLM_N_DISTANCE, n_head] with what attention adds for each distance (T5). */
+void llm_declare_distance_bias(llm_declarer *d);
 /* The weight with factors of the layer's frequencies, -1 = none. */
 int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
 

@@ -96,10 +96,11 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int
         return build_limited(g, &g->model->specs[layer].glu, gate, up);
     if (gate >= 0 && g->model->specs[layer].glu_dense.limit != 0)
         return build_limited(g, &g->model->specs[layer].glu_dense, gate, up);
-    if (gate >= 0) return tdm_build_glu(g->b, gate, up, arch->act);
+    const tdm_act act = g->model->specs[layer].act;
+    if (gate >= 0) return tdm_build_glu(g->b, gate, up, act);
     if (g->model->specs[layer].xielu.alpha_p != 0)
         return build_xielu(g, &g->model->specs[layer].xielu, up);
-    int32_t y = tdm_build_act(g->b, up, arch->act);
+    int32_t y = tdm_build_act(g->b, up, act);
     return g->model->specs[layer].ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "llm/embedding.h"
+#include "llm/projection.h"
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/config/config_value.h"
 #include "runner/interrupt.h"
@@ -42,6 +43,7 @@ typedef struct job {
     runner_json_writer json;
     float *rows; /* [longest][n_embd] of one text */
     float *vector;
+    llm_projection *projection; /* NULL = the model has none */
 } job;
 
 /* ---- Texts ---- */
@@ -198,6 +200,7 @@ static void text_print(job *j, size_t index, int32_t n_tok) {
                    (size_t)n_embd * sizeof *j->vector);
         else
             llm_pool(j->pooling, j->rows, n_tok, n_embd, j->vector);
+        llm_project(j->projection, j->vector);
         llm_embedding_normalize(j->vector, n_embd, j->norm);
         vector_print(j, is_each ? NULL : "embedding", j->vector);
     }
@@ -317,6 +320,7 @@ static tdm_status job_run(job *j, tdm_error *err) {
     tdm_status status = texts_read(j, err);
     if (status == TDM_OK) status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = pooling_find(j, err);
+    if (status == TDM_OK) status = llm_projection_read(session->model, &j->projection, err);
     if (status == TDM_OK) status = texts_tokenize(j, err);
     if (status == TDM_OK) status = wish_make(j, &wish, err);
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
@@ -342,6 +346,7 @@ static tdm_status embed_command(runner_app *app, tdm_error *err) {
     free(j.all);
     free(j.rows);
     free(j.vector);
+    llm_projection_free(j.projection);
     return status;
 }
 

@@ -87,8 +87,8 @@ static kind kind_of(const llm_gguf_tensor *t, const char *arch) {
     static const char *const factors[] = {"rope_factors_long", "rope_factors_short", NULL};
     static const char *const decays[] = {"ssm_a", "ssm_a_log", NULL};
     static const char *const embeddings[] = {"token_embd", "position_embd", "token_types", NULL};
-    static const char *const outs[] = {"attn_output",    "attn_out", "ffn_down", "ffn_down_exps",
-                                       "ffn_down_shexp", "ssm_out",  NULL};
+    static const char *const outs[] = {"attn_output",   "attn_out",       "attn_o",  "ffn_down",
+                                       "ffn_down_exps", "ffn_down_shexp", "ssm_out", NULL};
     static const char *const mixes[] = {"altup_predict_coef", "altup_correct_coef", NULL};
     static const char *const quiet[] = {"attn_q_norm",      "post_attention_norm", "post_ffw_norm",
                                         "laurel_post_norm", "post_norm",           NULL};

@@ -334,6 +334,64 @@ def jina_bert_v2():
     return 'jina-bert-v2', keys, t
 
 
+def bare_encoder(n_embd, n_layer, n_ff, n_head, length, eps):
+    keys = encoder(n_embd, n_layer, n_ff, n_head)
+    keys.update({'attention.%s' % eps: 1e-5, 'attention.key_length': length, 'attention.value_length': length})
+    return keys
+
+
+def gemma_embedding():
+    """Windows of 5 tokens before and behind, but for each third layer; matrices behind the pooling."""
+    n_embd, n_layer, n_ff, length = 64, 4, 96, 32
+    keys = bare_encoder(n_embd, n_layer, n_ff, 4, length, 'layer_norm_rms_epsilon')
+    keys.update({'attention.head_count_kv': 2, 'rope.freq_base': 1e6, 'rope.freq_base_swa': 1e4,
+                 'attention.sliding_window': 11, 'attention.sliding_window_pattern': 3,
+                 'dense_2_feat_in': n_embd, 'dense_2_feat_out': 80, 'dense_3_feat_in': 80, 'dense_3_feat_out': n_embd})
+    t = ends(n_embd, True)
+    t.update({'dense_2.weight': [n_embd, 80], 'dense_3.weight': [80, n_embd]})
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, length))
+        t.update(head_norms(at, length))
+        t.update(ffn(at, n_embd, n_ff))
+        t.update({at + 'post_attention_norm.weight': [n_embd], at + 'post_ffw_norm.weight': [n_embd]})
+    return 'gemma-embedding', keys, t
+
+
+def modern_bert(act):
+    """The first layer and each third one see all, the others 4 tokens before and behind. With SiLU each second one."""
+    n_embd, n_layer, n_ff, n_head = 64, 5, 96, 4
+    keys = bare_encoder(n_embd, n_layer, n_ff, n_head, n_embd // n_head, 'layer_norm_epsilon')
+    keys.update({'rope.freq_base': 160000.0, 'rope.freq_base_swa': 1e4, 'attention.sliding_window': 8})
+    if act is not None:
+        keys.update({'hidden_activation': act, 'attention.sliding_window_pattern': 2})
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'token_embd_norm.weight': [n_embd], 'output_norm.weight': [n_embd]}
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        if i > 0:
+            t[at + 'attn_norm.weight'] = [n_embd]
+        t.update({at + 'attn_qkv.weight': [n_embd, 3 * n_embd], at + 'attn_output.weight': [n_embd, n_embd],
+                  at + 'ffn_norm.weight': [n_embd], at + 'ffn_up.weight': [n_embd, 2 * n_ff],
+                  at + 'ffn_down.weight': [n_ff, n_embd]})
+    return 'modern-bert', keys, t
+
+
+def t5encoder(has_gate):
+    """Heads are wider than the stream together. Without gates the second layer has a bias of its own."""
+    n_embd, n_layer, n_ff, n_head, length, n_range = 48, 3, 96, 4, 16, 12
+    keys = bare_encoder(n_embd, n_layer, n_ff, n_head, length, 'layer_norm_rms_epsilon')
+    keys['attention.relative_buckets_count'] = n_range
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'enc.output_norm.weight': [n_embd]}
+    for i in range(n_layer):
+        at = 'enc.blk.%d.' % i
+        t.update(attention(at, n_embd, n_head, n_head, length))
+        t[at + 'attn_o.weight'] = t.pop(at + 'attn_output.weight')
+        t.update(ffn(at, n_embd, n_ff, has_gate))
+        if i == 0 or (i == 1 and not has_gate):
+            t[at + 'attn_rel_b.weight'] = [n_head, n_range]
+    return 't5encoder', keys, t
+
+
 MODELS = {
     'gemma4-dense': lambda: gemma4([1, 0, 1, 0, 1, 0, 1], 3, 16, 0),
     'gemma4-moe': lambda: gemma4([1, 0, 1], 0, 0, 8),
@@ -344,6 +402,11 @@ MODELS = {
     'bitnet-dense': bitnet,
     'rwkv6-dense': rwkv6,
     'jina-bert-v2-dense': jina_bert_v2,
+    'gemma-embedding-dense': gemma_embedding,
+    'modern-bert-dense': lambda: modern_bert(None),
+    'modern-bert-silu': lambda: modern_bert('silu'),
+    't5encoder-dense': lambda: t5encoder(True),
+    't5encoder-plain': lambda: t5encoder(False),
 }
 
 if __name__ == '__main__':

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "llm/arch/arch.h"
 #include "llm/gguf/gguf_write.h"
 #include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
@@ -63,13 +64,14 @@ static int begin(void **state) {
 static tdm_status model_try(const char *path, tdm_error *err) {
     static const int32_t tokens[2] = {1, 2};
     static const tdm_type f32 = TDM_TYPE_F32;
-    const llm_context_params params = {
+    llm_context_params params = {
         .struct_size = sizeof params, .n_ctx = 64, .type_k = &f32, .type_v = &f32};
     const llm_batch batch = {tokens, NULL, NULL, 2};
     llm_model *model = NULL;
     llm_context *ctx = NULL;
     tdm_open_device *dev = rig_device(NULL, "fast", 1);
     tdm_status status = llm_model_open(path, &model, err);
+    if (status == TDM_OK) params.gives_embeddings = model->arch->is_encoder;
     if (status == TDM_OK) status = llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, err);
     if (status == TDM_OK) status = llm_context_create(model, &params, &ctx, err);
     if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
@@ -369,6 +371,24 @@ static const edit recurrent_edits[] = {
 
 /* Keys and tensors that few architectures have. */
 static const edit rare_edits[] = {
+    {KEY_U32, "t5encoder.attention.relative_buckets_count", 3, .fixture = "t5encoder-plain",
+     .words = {"t5encoder.attention.relative_buckets_count", " 3"}},
+    {KEY_U32, "t5encoder.attention.relative_buckets_count", 14, .fixture = "t5encoder-plain",
+     .words = {"enc.blk.0.attn_rel_b.weight", "[4, 14]"}},
+    {KEY_DROP, "t5encoder.attention.relative_buckets_count", .fixture = "t5encoder-plain",
+     .words = {"t5encoder.attention.relative_buckets_count", "missing"}},
+    {TENSOR_SHAPE, "enc.blk.1.attn_rel_b.weight", 12, 4, .fixture = "t5encoder-plain",
+     .words = {"enc.blk.1.attn_rel_b.weight", "[4, 12]"}},
+    {TENSOR_DROP, "enc.blk.0.attn_rel_b.weight", .fixture = "t5encoder-dense",
+     .words = {"enc.blk.0.attn_rel_b.weight", "missing"}},
+    {TENSOR_DROP, "enc.blk.2.attn_o.weight", .fixture = "t5encoder-dense",
+     .words = {"enc.blk.2.attn_o.weight", "missing"}},
+    {KEY_TEXT, "modern-bert.hidden_activation", .text = "relu", .fixture = "modern-bert-silu",
+     .words = {"modern-bert.hidden_activation", "relu"}},
+    {TENSOR_DROP, "blk.1.attn_norm.weight", .fixture = "modern-bert-silu",
+     .words = {"blk.1.attn_norm.weight", "missing"}},
+    {TENSOR_NEW, "dense_3.bias", 64, 1, .fixture = "gemma-embedding-dense",
+     .words = {"dense_3.bias", "no place"}},
     {KEY_U32, "glm-dsa.attention.indexer.types", 0, .fixture = "glm-dsa-select",
      .words = {"glm-dsa.attention.indexer.types", "layer 0 shares"}},
     {KEY_U32, "glm-dsa.attention.indexer.head_count", 0, .fixture = "glm-dsa-select",
