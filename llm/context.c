@@ -224,8 +224,12 @@ static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
  * and compute memory does not grow later, except for logits of many rows. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
-    llm_step_shape shape = {ctx->n_ubatch, !ctx->gives_embeddings, ctx->n_seq, ctx->n_entry,
-                            .has_hidden = llm_context_hidden_kind(ctx)};
+    llm_step_shape shape = {ctx->n_ubatch,
+                            !ctx->gives_embeddings,
+                            ctx->n_seq,
+                            ctx->n_entry,
+                            .has_hidden = llm_context_hidden_kind(ctx),
+                            .adapters = llm_adapters_all(ctx->model)};
     llm_plan *plan = NULL;
     tdm_status status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     return status == TDM_OK ? llm_step_begin(ctx, plan, err) : status;
@@ -286,6 +290,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
     }
     if (status == TDM_OK) status = llm_window_create(ctx, err);
     if (status == TDM_OK) status = slots_make(ctx, err);
+    if (status == TDM_OK) status = llm_lora_create(ctx, err);
     if (status == TDM_OK) status = largest_plan(ctx, err);
     if (status != TDM_OK) {
         llm_context_destroy(ctx);
@@ -313,6 +318,8 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->state_off);
     free(ctx->row_io);
     free(ctx->ngram);
+    free(ctx->scales);
+    free(ctx->lora_io);
     free(ctx->cells);
     free(ctx->order);
     free(ctx->row_of);

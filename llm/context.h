@@ -135,6 +135,19 @@ tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *er
  * total; returning false cancels the call with TDM_CANCELLED. NULL removes it. */
 void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *progress_context);
 
+/* Sets the scales of the model's adapters (adapter.h) for an empty sequence: scales[n_adapter], all
+ * finite; 0 = without the adapter. They hold until they are set again. A sequence begins with the
+ * scales that the adapters have; llm_context_fork gives dst those of src. All tokens of a sequence
+ * have the same scales, since those that are cached depend on them: TDM_FAILED_PRECONDITION where
+ * it has tokens. */
+tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *scales,
+                                  tdm_error *err);
+/* The scales of a sequence, [n_adapter]; NULL where the model has no adapters. Valid until they are
+ * set. */
+const float *llm_context_scales(const llm_context *ctx, int32_t seq);
+/* A hash of the adapters of a sequence whose scale is not 0, and those scales; 0 = there is none. */
+uint64_t llm_context_scales_hash(const llm_context *ctx, int32_t seq);
+
 /* Tokens in a sequence. */
 int32_t llm_context_length(const llm_context *ctx, int32_t seq);
 /* Pages of the tables of all tokens, and how many of them no sequence uses. Windows have pages of

@@ -140,6 +140,8 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
                             tdm_error *err) {
     tdm_status status = seq_check(ctx, dst, err);
     if (status == TDM_OK) status = seq_check(ctx, src, err);
+    if (status == TDM_OK && ctx->scales != NULL)
+        status = llm_context_set_scales(ctx, dst, llm_context_scales(ctx, src), err);
     if (status == TDM_OK && ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
     if (status == TDM_OK && ctx->slots == NULL) return pages_fork(ctx, dst, src, n_tok, err);
     if (status != TDM_OK) return status;

@@ -304,7 +304,7 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
  * states to those of the context. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io inputs[3] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
+    tdm_io inputs[3 + LLM_MAX_ADAPTERS] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
@@ -312,6 +312,7 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
     if (plan->ngram >= 0 && status == TDM_OK)
         status = llm_ngram_fill(ctx, plan, n, &inputs[n_in++], err);
+    n_in += llm_lora_fill(ctx, plan, n, &inputs[n_in]);
 
     /* A plan that gives logits of all tokens has a row per token. */
     bool row_of_token = plan->shape.n_out == plan->shape.n_tok;
@@ -363,7 +364,7 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     while (ctx->n_entry < needed) ctx->n_entry *= 2;
     const int32_t n_room = batch->n_room > n ? batch->n_room : n;
     llm_step_shape shape = {llm_plan_bucket(n_room, ctx->n_ubatch), 0, ctx->n_seq,
-                            entry_bucket(ctx, needed)};
+                            entry_bucket(ctx, needed), .adapters = llm_lora_choose(ctx, is_used)};
     if (n_out > 0) {
         shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
         shape.n_candidate = ctx->n_candidate;

@@ -50,13 +50,14 @@ typedef struct llm_plan {
     llm_plan_kind kind;
     llm_step_shape shape; /* of FORWARD */
     tdm_schedule *schedule;
-    tdm_step_header header; /* offsets in its step block */
-    int32_t step;           /* value indices in the schedule's graph */
-    int32_t logits;         /* -1 = none */
-    int32_t candidates;     /* tokens of the logits; -1 = none */
-    int32_t hidden;         /* hidden states; -1 = none */
-    int32_t hidden_in;      /* those that a layer reads that drafts; -1 = none */
-    int32_t ngram;          /* rows for runs of tokens; -1 = none */
+    tdm_step_header header;         /* offsets in its step block */
+    int32_t step;                   /* value indices in the schedule's graph */
+    int32_t logits;                 /* -1 = none */
+    int32_t candidates;             /* tokens of the logits; -1 = none */
+    int32_t hidden;                 /* hidden states; -1 = none */
+    int32_t hidden_in;              /* those that a layer reads that drafts; -1 = none */
+    int32_t ngram;                  /* rows for runs of tokens; -1 = none */
+    int32_t lora[LLM_MAX_ADAPTERS]; /* scales of adapters; -1 = none */
     int32_t *rows; /* [LLM_IO_KINDS * n_layer] of EXPORT and IMPORT: K, V and keys of an index
                                of each layer; of the slots: those of each layer */
     llm_plan_product *products; /* [n_product] of FORWARD, where the context gives them */
@@ -117,6 +118,9 @@ struct llm_context {
     int64_t hidden_io_room;
     int32_t *ngram; /* [ngram_room] rows for runs of tokens, of a step */
     int64_t ngram_room;
+    float *scales;      /* [n_seq][n_adapter] of the model's adapters; NULL = it has none */
+    float *lora_io;     /* [n_adapter][n_ubatch] those of the tokens of a step, times the adapter's
+                       factor; NULL likewise */
     int64_t n_row;      /* rows computed for the last batch */
     int32_t row_len;    /* of the last batch: n_candidate or n_vocab */
     int32_t n_logits;   /* its wanted tokens */
@@ -159,6 +163,13 @@ void llm_window_trim(llm_context *ctx, int32_t seq);
 /* The rows for runs of tokens of the n tokens of a filled step, whose tokens it notes. */
 tdm_status llm_ngram_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
                           tdm_error *err);
+/* Makes the scales of a context whose model has adapters: those that the adapters have. */
+tdm_status llm_lora_create(llm_context *ctx, tdm_error *err);
+/* The adapters that a step has whose tokens are of the sequences in is_used: none, one, or all, so
+ * that there are few plans. */
+uint32_t llm_lora_choose(const llm_context *ctx, const bool *is_used);
+/* The scales of the n tokens of a filled step, as inputs of its plan; returns their number. */
+int32_t llm_lora_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io);
 /* Whether a shift is possible in the page table of the class, and leaves all that its layers
  * need. */
 bool llm_window_survives(const llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard);

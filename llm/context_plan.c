@@ -123,12 +123,14 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     plan->step = g->step;
     plan->logits = -1;
     plan->candidates = plan->hidden = plan->hidden_in = plan->ngram = -1;
+    for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) plan->lora[a] = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
         plan->candidates = g->tokens;
         plan->hidden = g->hidden;
         plan->hidden_in = g->hidden_in;
         plan->ngram = g->ngram;
+        memcpy(plan->lora, g->lora, sizeof plan->lora);
         status = llm_products_build(ctx, g, plan, err);
     } else {
         build_maintenance(g, plan);
@@ -262,7 +264,9 @@ static tdm_status page_sizes_find(llm_context *ctx, const int32_t *devs, tdm_err
 
 tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     llm_graph_builder g = {0};
-    llm_plan plan = {.kind = LLM_PLAN_FORWARD, .shape = {1, 1, ctx->n_seq, ctx->n_entry}};
+    llm_plan plan = {
+        .kind = LLM_PLAN_FORWARD,
+        .shape = {1, 1, ctx->n_seq, ctx->n_entry, .adapters = llm_adapters_all(ctx->model)}};
     int32_t *maps = NULL, *node_dev = NULL;
     tdm_graph *graph = NULL;
     tdm_slot_mem *slots = NULL;

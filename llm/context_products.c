@@ -13,7 +13,7 @@ static const llm_weight *weight_of(const llm_graph_builder *g, int32_t value) {
     for (int32_t w = 0; value >= 0 && w < g->model->n_weight; w++) {
         const llm_weight *weight = &g->model->weights[w];
         if (g->weight_value[w] == value)
-            return weight->layer >= 0 && !weight->is_made ? weight : NULL;
+            return weight->layer >= 0 && !weight->is_made && weight->adapter == 0 ? weight : NULL;
     }
     return NULL;
 }

@@ -8,12 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/adapter.h"
 #include "llm/arch/arch.h"
 
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     const uint8_t *bytes = data;
     for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
     return hash;
+}
+
+const llm_gguf *llm_weight_gguf(const llm_model *m, const llm_weight *w) {
+    return w->adapter > 0 ? m->adapters[w->adapter - 1].gguf : m->gguf;
+}
+
+const char *llm_weight_base_name(const llm_model *m, const llm_weight *w) {
+    const int32_t *map = w->layer < 0 ? m->global : m->layer[w->layer];
+    return w->adapter > 0 ? m->weights[map[w->role]].file->name : w->file->name;
 }
 
 tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row, int64_t n_row,
@@ -33,8 +43,9 @@ tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row,
         int64_t n = w->file->ne[1] - in < n_row ? w->file->ne[1] - in : n_row;
         int64_t first = matrix * t->ne[1] + w->source_row + in;
         size_t size = (size_t)n * tdm_type_row_size(t->type, n_col);
-        tdm_status status = llm_gguf_read(
-            m->gguf, t, (size_t)first * pitch + tdm_type_row_size(t->type, col), size, at, err);
+        tdm_status status =
+            llm_gguf_read(llm_weight_gguf(m, w), t,
+                          (size_t)first * pitch + tdm_type_row_size(t->type, col), size, at, err);
         if (status != TDM_OK) return status;
         at += size;
         row += n;
@@ -228,6 +239,7 @@ void llm_model_close(llm_model *m) {
         llm_vocab_destroy(m->vocab);
         llm_gguf_close(m->gguf);
     }
+    llm_adapters_free(m);
     free(m->weights);
     for (int32_t i = 0; i < m->n_part; i++) free((void *)(uintptr_t)m->parts[i].name);
     free(m->parts);

@@ -18,7 +18,8 @@
 #include "llm/tokenizer/vocab.h"
 
 typedef struct llm_model llm_model;
-struct llm_arch; /* arch.h */
+struct llm_arch;    /* arch.h */
+struct llm_adapter; /* adapter.h */
 
 typedef struct llm_weight {
     const llm_gguf_tensor *file; /* as it is used: a tensor of the file, or a part of one */
@@ -26,6 +27,7 @@ typedef struct llm_weight {
     const llm_gguf_tensor *source;
     int64_t source_row; /* the first row of each matrix of `source` that it has */
     bool is_made;       /* `file` is no tensor of the file: its elements are in memory */
+    int32_t adapter;    /* 1 + number of the adapter whose file has it; 0 = the model's */
     llm_role role;
     int32_t layer;           /* -1 = none */
     uint32_t usage;          /* TDM_USAGE_* */
@@ -55,6 +57,9 @@ struct llm_model {
     llm_weight *weights;
     int32_t n_weight;
     int32_t n_own; /* the first so many are the model's own, the others those of the lender */
+    struct llm_adapter *adapters; /* [n_adapter] */
+    int32_t n_adapter;
+    int32_t n_base; /* with adapters: the first so many weights are the model's, then come theirs */
     llm_gguf_tensor
         *parts; /* [LLM_MAX_PARTS * n_layer] parts of tensors of the file, and made ones */
     int32_t n_part;
@@ -64,7 +69,8 @@ struct llm_model {
     uint64_t fingerprint; /* hash of the architecture and of names, types, shapes and first bytes of
                                the tensors; state files contain it */
     uint64_t n_param;     /* elements of its own weights */
-    uint64_t file_size;   /* bytes of its own weights in the file */
+    uint64_t file_size;   /* bytes of its own weights in the file, without adapters */
+    uint64_t adapter_size; /* bytes of the tensors of adapters in their files */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
@@ -76,6 +82,12 @@ struct llm_model {
 
 /* The description of a weight for devices. */
 tdm_tensor_desc llm_weight_desc(const llm_weight *w);
+
+/* The name of a weight; of one of an adapter, that of the model's weight that it changes. */
+const char *llm_weight_base_name(const llm_model *model, const llm_weight *w);
+
+/* The file that has a weight. */
+const llm_gguf *llm_weight_gguf(const llm_model *model, const llm_weight *w);
 
 /* Reads columns col .. col + n_col - 1 of rows row .. row + n_row - 1 of a weight from the file;
  * n_col is the whole row where n_row is not 1. [any-thread] */

@@ -38,7 +38,7 @@ void llm_model_place(llm_model *m, const llm_placement *placement) {
     for (int32_t i = 0; i < m->n_weight; i++)
         m->weights[i].pinned_dev =
             placement->weight != NULL
-                ? placement->weight(placement->user, m->weights[i].file->name) + 1
+                ? placement->weight(placement->user, llm_weight_base_name(m, &m->weights[i])) + 1
                 : 0;
 }
 
@@ -127,8 +127,8 @@ static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tens
         tdm_status status =
             tdm_open_device_tensor_size(m->devs[w->dev], &descs[i], &w->size, &inner);
         if (status != TDM_OK)
-            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
-                            w->file->name, inner.message);
+            return tdm_fail(err, status, "%s: tensor '%s': %s",
+                            llm_gguf_name(llm_weight_gguf(m, w)), w->file->name, inner.message);
         items[i] = (llm_store_item){.dev = w->dev, .what = {.size = w->size, .tensor = &descs[i]}};
     }
     tdm_status status = llm_store_place(m->devs, m->n_dev, LLM_WEIGHT_ALIGN, items, m->n_own,

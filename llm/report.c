@@ -96,7 +96,8 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
         if (k->weight[i] >= 0 && !k->is_kept[k->weight[i]]) continue;
         tdm_status status = tdm_open_device_tensor_size(dev, &desc, &size, &inner);
         if (status != TDM_OK)
-            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
+            return tdm_fail(err, status, "%s: tensor '%s': %s",
+                            llm_gguf_name(llm_weight_gguf(m, &m->weights[i])),
                             m->weights[i].file->name, inner.message);
         total += (size + LLM_WEIGHT_ALIGN - 1) / LLM_WEIGHT_ALIGN * LLM_WEIGHT_ALIGN;
     }
@@ -314,7 +315,7 @@ static tdm_status stages_begin(stages *s, const llm_model *m, const int32_t *wei
     if (s->node_dev == NULL || s->pinned == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     for (int32_t w = 0; w < m->n_weight && p->weight != NULL; w++) {
-        int32_t dev = p->weight(p->user, m->weights[w].file->name);
+        int32_t dev = p->weight(p->user, llm_weight_base_name(m, &m->weights[w]));
         if (dev >= 0 && dev < s->turns->n_dev && weight_value[w] >= 0)
             s->pinned[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = s->turns->devs[dev];
     }

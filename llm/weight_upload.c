@@ -159,8 +159,8 @@ static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) 
     status = tdm_mem_tensor_upload(&u->model->store.mems[w->mem], w->off, &desc, memory, pitch,
                                    p->row, p->n_row, p->col, p->n_col, &inner);
     if (status != TDM_OK)
-        return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(u->model->gguf),
-                        w->file->name, inner.message);
+        return tdm_fail(err, status, "%s: tensor '%s': %s",
+                        llm_gguf_name(llm_weight_gguf(u->model, w)), w->file->name, inner.message);
     return TDM_OK;
 }
 
@@ -183,7 +183,7 @@ static bool progress_report(uploader *u, llm_progress_fn progress, void *context
     pthread_mutex_lock(&u->lock);
     uint64_t n_done = u->n_done;
     pthread_mutex_unlock(&u->lock);
-    if (progress(context, n_done, u->model->file_size)) return true;
+    if (progress(context, n_done, u->model->file_size + u->model->adapter_size)) return true;
     tdm_error err = {0};
     tdm_fail(&err, TDM_CANCELLED, "%s: loading was cancelled", u->model->path);
     failure_keep(u, &err);
@@ -301,6 +301,9 @@ static int order_compare(const void *a, const void *b, void *arg) {
     const llm_model *m = arg;
     const llm_gguf_tensor *x = m->weights[*(const int32_t *)a].file;
     const llm_gguf_tensor *y = m->weights[*(const int32_t *)b].file;
+    const int32_t from[2] = {m->weights[*(const int32_t *)a].adapter,
+                             m->weights[*(const int32_t *)b].adapter};
+    if (from[0] != from[1]) return from[0] < from[1] ? -1 : 1;
     if (x->part != y->part) return x->part < y->part ? -1 : 1;
     return ((uintptr_t)x->data > (uintptr_t)y->data) - ((uintptr_t)x->data < (uintptr_t)y->data);
 }

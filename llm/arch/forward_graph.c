@@ -298,8 +298,10 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
                               0,
                               cache->n_page_window > 0 ? LLM_CLASS_COUNT : 1,
                               llm_model_is_recurrent(m)};
+        llm_step_shape whole = *shape;
+        whole.adapters = llm_adapters_all(m);
         g.step = tdm_build_step(b, &caps);
-        llm_layers_maker.build(&g, shape);
+        llm_layers_maker.build(&g, &whole);
         status = tdm_builder_finish(b, graph_out, err);
         if (weight_value != NULL) memcpy(weight_value, maps, n_weight * sizeof *maps);
     }

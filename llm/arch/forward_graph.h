@@ -6,8 +6,8 @@
 #define LLM_FORWARD_GRAPH_H
 
 #include "core/graph/builder.h"
+#include "llm/adapter.h"
 #include "llm/cache/layer_types.h"
-#include "llm/model.h"
 
 /* Which hidden states a step gives. */
 enum {
@@ -26,6 +26,8 @@ typedef struct llm_step_shape {
     int32_t has_hidden;  /* LLM_HIDDEN_*: of every token, or (a layer that drafts) of those with
                            logits. An encoder always gives those of every token, and no logits */
     int32_t cls;         /* of a plan that moves cached rows: of which class of caches */
+    uint32_t adapters;   /* bits of the model's adapters that products have; llm_forward_graph takes
+                           all */
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
@@ -130,6 +132,10 @@ typedef struct llm_graph_builder {
     int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */
     int32_t hidden;    /* value of hidden states [n_embd, n_tok], or [n_embd, n_out] */
     int32_t hidden_in; /* of a layer that drafts: the hidden states [n_embd, n_tok] that it reads */
+    uint32_t adapters; /* of the step's shape, as are n_tok and n_out */
+    int32_t n_tok, n_out;
+    int32_t lora[LLM_MAX_ADAPTERS];     /* input f32 [1, n_tok]: the scale of each token */
+    int32_t lora_out[LLM_MAX_ADAPTERS]; /* those of the rows that have logits, [1, n_out] */
 } llm_graph_builder;
 
 /* The value of a weight, created on first use. -1 for weight -1. */

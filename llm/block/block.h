@@ -10,6 +10,9 @@
 #include "llm/arch/declare.h"
 #include "llm/arch/forward_graph.h"
 
+/* W x for the weight of that number, times the weight `scale` (-1 = none), and with what the step's
+ * adapters add. */
+int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x);
 /* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global
  * role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,

@@ -320,7 +320,7 @@ static int32_t head_weight(const llm_model *m) {
 
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
-    int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, head_weight(m)), x);
+    int32_t logits = llm_build_product(g, head_weight(m), -1, x);
     if (m->global[LLM_ROLE_OUTPUT_BIAS] >= 0)
         logits = tdm_build_add(g->b, logits, llm_graph_weight(g, m->global[LLM_ROLE_OUTPUT_BIAS]));
     logits = scale_if(g, logits, m->hparams.logit_scale);
@@ -361,6 +361,10 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     const int32_t first = g->model->hparams.layer_first;
     const llm_ngram *ngram = &g->model->hparams.ngram;
     g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = -1;
+    g->adapters = shape->adapters;
+    g->n_tok = shape->n_tok;
+    g->n_out = shape->n_out;
+    for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) g->lora[a] = g->lora_out[a] = -1;
     if (ngram->n_gram > 0) {
         const int64_t ne[] = {(int64_t)llm_ngram_row_count(ngram) * shape->n_tok, 1, 1, 1};
         g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_I32, ne);

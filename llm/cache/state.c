@@ -21,7 +21,7 @@ enum { FORM_ROTATED = 1, FORM_SPARSE = 2 /* rows have the keys of an index */ };
 /* All that must be equal for the rows to have the same meaning, and the number of tokens. Without
  * padding, so that headers are compared and written as bytes. */
 typedef struct state_header {
-    uint64_t fingerprint; /* of the model */
+    uint64_t fingerprint; /* of the model, and of the adapters that the sequence has */
     int32_t n_layer, n_head_kv, head_dim_k, head_dim_v;
     int32_t type_k, type_v;
     int32_t form; /* FORM_* */
@@ -43,13 +43,13 @@ static state_layer layer_of(const llm_context *ctx, int32_t l) {
     return (state_layer){(uint8_t)t.k, (uint8_t)t.v, t.rotates_k, t.rotates_v};
 }
 
-static state_header header_of(const llm_context *ctx, int32_t n_tok) {
+static state_header header_of(const llm_context *ctx, int32_t seq, int32_t n_tok) {
     const llm_model *m = llm_context_model(ctx);
     const tdm_kv_desc *d = llm_context_kv_desc(ctx);
     const tdm_rope_params *r = &m->hparams.rope;
     state_header h;
     memset(&h, 0, sizeof h);
-    h.fingerprint = m->fingerprint;
+    h.fingerprint = m->fingerprint ^ llm_context_scales_hash(ctx, seq);
     h.n_layer = m->hparams.n_layer;
     h.n_head_kv = d->n_head_kv;
     h.head_dim_k = d->head_dim_k;
@@ -133,7 +133,7 @@ static tdm_status slot_write(llm_context *ctx, int32_t seq, state_file *f, tdm_e
 
 static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
                               state_file *f, tdm_error *err) {
-    state_header h = header_of(ctx, n_tok);
+    state_header h = header_of(ctx, seq, n_tok);
     const int32_t window_first = llm_context_window_first(ctx, seq);
     const bool is_layered = llm_context_has_layer_types(ctx);
     const char version = is_layered ? LAYERED : window_first > 0 ? WINDOWED : WHOLE;
@@ -217,13 +217,16 @@ static tdm_status rope_check(const state_header *own, const state_header *found,
 
 /* Refuses a header that differs from the one that this context would write, and names the first
  * difference. */
-static tdm_status header_check(const llm_context *ctx, const state_header *h, char version,
-                               const char *path, tdm_error *err) {
-    state_header own = header_of(ctx, h->n_tok);
+static tdm_status header_check(const llm_context *ctx, int32_t seq, const state_header *h,
+                               char version, const char *path, tdm_error *err) {
+    state_header own = header_of(ctx, seq, h->n_tok);
     const bool is_layered = llm_context_has_layer_types(ctx);
     if (own.fingerprint != h->fingerprint)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "%s: saved with another model; use that model, or remove the file", path);
+                        "%s: saved with another model%s; use %s, or remove the file", path,
+                        llm_context_scales(ctx, seq) != NULL ? " or with other adapters or scales"
+                                                             : "",
+                        llm_context_scales(ctx, seq) != NULL ? "those" : "that model");
     if (is_layered != (version == LAYERED))
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "%s: saved with %s, this one has %s; set cache-budget and kv-rotate as "
@@ -379,7 +382,7 @@ static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state
     if (status == TDM_OK) status = magic_check(found, f->path, err);
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
     const char version = found[MAGIC_LEN - 1];
-    if (status == TDM_OK) status = header_check(ctx, &h, version, f->path, err);
+    if (status == TDM_OK) status = header_check(ctx, seq, &h, version, f->path, err);
     if (status == TDM_OK && version == LAYERED) status = layers_check(ctx, f, err);
     if (status == TDM_OK && version != WHOLE)
         status = window_read(ctx, f, h.n_tok, version == LAYERED, load, err);

@@ -130,17 +130,45 @@ static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
     return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &result), NULL);
 }
 
+static bool is_same_shape(const meta_compiler *c, int32_t a, int32_t b) {
+    return memcmp(meta_value(c, a)->ne, meta_value(c, b)->ne, sizeof meta_value(c, a)->ne) == 0;
+}
+
+/* Whether only sums read the product, each with an addend that has been computed: as an addend it
+ * joins them, and costs no exchange of its own. So the second matrix of an adapter whose weight is
+ * cut by columns. */
+static bool joins_sums(const meta_compiler *c, const tdm_node *node) {
+    const int32_t product = node->dst[0];
+    bool is_read = false;
+    if (meta_value(c, product)->kind == TDM_VALUE_OUTPUT) return false;
+    for (int32_t i = c->node + 1; i < c->graph->n_node; i++) {
+        const tdm_node *reader = tdm_graph_node(c->graph, i);
+        for (int32_t s = 0; s < reader->n_src; s++) {
+            if (reader->src[s] != product) continue;
+            if (reader->op != TDM_OP_ADD) return false;
+            const int32_t other = reader->src[1 - s];
+            const int32_t variant = other >= 0 ? c->plan->value_variant[other] : -1;
+            if (variant < 0 || meta_variant_kind(c, variant) != TDM_LAYOUT_PARTIAL_SUM ||
+                meta_variant_at(c, variant)->next >= 0 || !is_same_shape(c, other, product))
+                return false;
+            is_read = true;
+        }
+    }
+    return is_read;
+}
+
 static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t w) {
     bool is_batched = meta_value(c, node->src[0])->ne[2] > 1;
     int32_t src[3] = {w, meta_variant_best(c, node->src[1]), -1};
     meta_cut cut;
     if (src[1] < 0 || !roles_convert(c, node->src[1], node->src[2], NULL, &src[2])) return false;
     /* A product is linear in x, so addends may be merged after it. That sends no more bytes where
-     * the product is not larger than x. */
+     * the product is not larger than x, or is merged with others. */
     if (meta_variant_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
         meta_variant_at(c, src[1])->residual < 0 &&
-        tdm_shape_count(meta_value(c, node->dst[0])->ne) <=
-            tdm_shape_count(meta_value(c, node->src[1])->ne))
+        (tdm_shape_count(meta_value(c, node->dst[0])->ne) <=
+             tdm_shape_count(meta_value(c, node->src[1])->ne) ||
+         joins_sums(c, node)))
         return meta_emit_give(c, src, c->partial, NULL);
     for (int32_t axis = is_batched ? 2 : 1; axis < TDM_MAX_DIMS; axis++)
         if (meta_layout_get_cut_along(meta_variant_layout(c, src[1]),
@@ -164,9 +192,11 @@ static bool matmul_rule(meta_compiler *c, const tdm_node *node) {
     return w >= 0 && matmul_whole_weight(c, node, w);
 }
 const meta_rule meta_rule_matmul = {
-    matmul_rule, "weight cut by rows: the result is cut along axis 0; by columns: x is cut alike "
-                 "and results are addends; by matrices: x and result are cut along axis 1; whole "
-                 "weight: cuts of x but its rows pass, addends pass where the result is no larger"};
+    matmul_rule,
+    "weight cut by rows: the result is cut along axis 0; by columns: x is cut alike "
+    "and results are addends; by matrices: x and result are cut along axis 1; whole "
+    "weight: cuts of x but its rows pass, addends pass where the result is no larger, or is "
+    "added to addends alone"};
 
 /* Several members hold all matrices: the lowest of them computes alone, so that the result counts
  * once. False where a member holds only some of the columns. */
