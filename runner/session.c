@@ -15,6 +15,7 @@
 #include "runner/cache_file.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
+#include "runner/lora.h"
 
 #define FALLBACK_NAME "cpu (fallback)" /* no section can have this name */
 
@@ -83,8 +84,9 @@ static void vocab_print(const runner_app *app, const llm_vocab *vocab) {
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err) {
     uint64_t start = runner_clock();
+    const bool is_configured = path == NULL;
     session->app = app;
-    if (path == NULL) path = runner_config_get_string(app->config, "model");
+    if (is_configured) path = runner_config_get_string(app->config, "model");
     tdm_status status = runner_config_check(app->config, err);
     if (status != TDM_OK) return status;
     if (path[0] == '\0')
@@ -92,6 +94,7 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
                             "no model given: use -m MODEL.gguf, or `model =` in a file given with "
                             "--config");
     status = llm_model_open(path, &session->model, err);
+    if (status == TDM_OK && is_configured) status = runner_lora_add(app, session->model, err);
     if (status == TDM_OK && session->model->vocab != NULL) vocab_print(app, session->model->vocab);
     session->load_ns = runner_clock() - start;
     return status;

@@ -15,6 +15,7 @@
 #include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 #include "runner/sampling.h"
+#include "runner/lora.h"
 
 typedef struct chat {
     runner_app *app;
@@ -383,8 +384,9 @@ const runner_command runner_command_chat = {
     .name = "chat",
     .summary = "talk with a model, in the chat template that its file carries",
     .run = chat_main,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size context-shift predict template" RUNNER_KEYS_SAMPLING
-                                " mlock jinja conversation warmup",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
+    " ctx-size context-shift predict template" RUNNER_KEYS_SAMPLING
+    " mlock jinja conversation warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -11,6 +11,7 @@
 #include "runner/interrupt.h"
 #include "runner/output_file.h"
 #include "runner/session.h"
+#include "runner/lora.h"
 
 /* Rows are computed and written this many at a time at most, so that memory does not grow with the
  * number of tokens. */
@@ -131,7 +132,7 @@ const runner_command runner_command_logits = {
     .name = "logits",
     .summary = "write the logits of every position of given tokens to a file",
     .run = logits_command,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size mlock warmup",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size mlock warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

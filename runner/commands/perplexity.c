@@ -21,6 +21,7 @@
 #include "runner/commands/text_chunks.h"
 #include "runner/commands/token_loss.h"
 #include "runner/session.h"
+#include "runner/lora.h"
 
 #define CTX_DEFAULT 512
 /* A chunk is evaluated in batches of at most this many tokens, so that memory for logits does not
@@ -288,7 +289,7 @@ const runner_command runner_command_perplexity = {
     .name = "perplexity",
     .summary = "measure a text's perplexity, or the KL divergence from another model",
     .run = perplexity_command,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size file mlock warmup",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size file mlock warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -8,6 +8,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/config/share_file.h"
+#include "runner/lora.h"
 
 /* Writes the shares of the plan into the group's section of the file. */
 static tdm_status shares_write(const runner_session *session, const runner_plan *plan,
@@ -75,7 +76,7 @@ const runner_command runner_command_plan = {
     .name = "plan",
     .summary = "explain what a configuration takes, and how fast it will be",
     .run = plan_command,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size parallel warmup",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size parallel warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -16,6 +16,7 @@
 #include "runner/prompt.h"
 #include "runner/prompt_cache.h"
 #include "runner/sampling.h"
+#include "runner/lora.h"
 
 /* Text of a sequence that is printed after those before it. */
 typedef struct pending_text {
@@ -418,7 +419,7 @@ const runner_command runner_command_run = {
     .name = "run",
     .summary = "generate text from a prompt, a file or standard input",
     .run = run_command,
-    .keys = RUNNER_KEYS_COMPUTE
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
     " model-draft draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special" RUNNER_KEYS_SAMPLING

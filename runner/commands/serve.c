@@ -14,6 +14,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/sampling.h"
+#include "runner/lora.h"
 #include "server/api/api.h"
 #include "server/grammar/grammar.h"
 
@@ -497,8 +498,8 @@ const runner_command runner_command_serve = {
     .name = "serve",
     .summary = "serve a model over HTTP, with the APIs of OpenAI and others",
     .run = serve_main,
-    .keys = RUNNER_KEYS_COMPUTE " ctx-size parallel predict template" RUNNER_KEYS_SAMPLING
-                                " mlock jinja warmup",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
+    " ctx-size parallel predict template" RUNNER_KEYS_SAMPLING " mlock jinja warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -215,7 +215,7 @@ static void bad_call_note(runner_config *config, const char *key, const char *wh
      TYPE_BIT(RUNNER_KEY_BOOL))
 #define TYPES_STRING                                                                               \
     (TYPE_BIT(RUNNER_KEY_STRING) | TYPE_BIT(RUNNER_KEY_PATH) | TYPE_BIT(RUNNER_KEY_PATHS) |        \
-     TYPE_BIT(RUNNER_KEY_NAMES) | TYPE_BIT(RUNNER_KEY_ENUM))
+     TYPE_BIT(RUNNER_KEY_NAMES) | TYPE_BIT(RUNNER_KEY_FILES) | TYPE_BIT(RUNNER_KEY_ENUM))
 #define TYPES_FLOAT (TYPE_BIT(RUNNER_KEY_FLOAT) | TYPE_BIT(RUNNER_KEY_SHARES))
 #define TYPES_ANY   (~0u)
 
@@ -395,8 +395,8 @@ static size_t text_append_quoted(char *text, size_t text_size, size_t at, const 
     return text_append(text, text_size, at, "\"");
 }
 
-/* The paths of a value, absolute, with ':' between them; NULL = no memory. */
-static char *paths_join(const runner_value *value) {
+/* The paths of a value, absolute, with a separator between them; NULL = no memory. */
+static char *paths_join(const runner_value *value, const char *separator) {
     char here[4096];
     bool has_here = getcwd(here, sizeof here) != NULL;
     size_t size = 1, at = 0;
@@ -405,7 +405,7 @@ static char *paths_join(const runner_value *value) {
     if (joined == NULL) return NULL;
     for (size_t i = 0; i < value->n; i++) {
         const char *path = value->items[i].s;
-        if (i > 0) at = text_append(joined, size, at, ":");
+        if (i > 0) at = text_append(joined, size, at, separator);
         if (path[0] != '/' && path[0] != '\0' && has_here) {
             at = text_append(joined, size, at, here);
             at = text_append(joined, size, at, "/");
@@ -422,8 +422,9 @@ static tdm_status setting_format(const runner_setting *setting, const runner_key
     const char *plain = setting->text;
     if (key->type == RUNNER_KEY_BOOL && setting->value.n == 1 && !setting->value.is_auto)
         plain = setting->value.items[0].i != 0 ? "yes" : "no";
-    if (key->type == RUNNER_KEY_PATH || key->type == RUNNER_KEY_PATHS) {
-        plain = paths = paths_join(&setting->value);
+    if (key->type == RUNNER_KEY_PATH || key->type == RUNNER_KEY_PATHS ||
+        key->type == RUNNER_KEY_FILES) {
+        plain = paths = paths_join(&setting->value, key->type == RUNNER_KEY_FILES ? "," : ":");
         if (paths == NULL) return out_of_memory(err);
     }
     size_t size = text_append_quoted(NULL, 0, 0, plain) + 1;
@@ -480,7 +481,7 @@ tdm_status runner_config_join_paths(runner_config *config, const char *key, char
                                       "%s: a ':' in the name of a folder would end it; move the "
                                       "file or give an absolute path",
                                       setting->value.items[i].s);
-    *text_out = paths_join(&setting->value);
+    *text_out = paths_join(&setting->value, ":");
     return *text_out != NULL ? TDM_OK : out_of_memory(err);
 }
 

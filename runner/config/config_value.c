@@ -53,6 +53,9 @@ static void expectation_format(const runner_key *key, char *text, size_t text_si
     case RUNNER_KEY_NAMES:
         n = (size_t)snprintf(text, text_size, "names separated by ',', none of them twice");
         break;
+    case RUNNER_KEY_FILES:
+        n = (size_t)snprintf(text, text_size, "files separated by ',', none of them twice");
+        break;
     case RUNNER_KEY_SHARES:
         n = (size_t)snprintf(text, text_size, "numbers not below 0 separated by ',', not all 0");
         break;
@@ -166,6 +169,7 @@ static bool item_parse(const runner_key *key, const char *text, runner_item *ite
                (key->max == 0 || integer_in_range(key, item_out->i));
     case RUNNER_KEY_PATH:
     case RUNNER_KEY_PATHS:
+    case RUNNER_KEY_FILES:
     case RUNNER_KEY_NAMES: return *text != '\0';
     case RUNNER_KEY_STRING: return true;
     case RUNNER_KEY_CORES: break; /* read by list_item_parse: a range has no single item */
@@ -176,7 +180,7 @@ static bool item_parse(const runner_key *key, const char *text, runner_item *ite
 static bool key_holds_text(const runner_key *key) {
     return key->type == RUNNER_KEY_STRING || key->type == RUNNER_KEY_PATH ||
            key->type == RUNNER_KEY_PATHS || key->type == RUNNER_KEY_NAMES ||
-           key->type == RUNNER_KEY_ENUM;
+           key->type == RUNNER_KEY_FILES || key->type == RUNNER_KEY_ENUM;
 }
 
 /* Room for one more item; NULL = no memory. Capacity is the next power of two, so none is kept. */
@@ -274,7 +278,9 @@ static tdm_status list_check(const runner_key *key, const char *text, const runn
     double sum = 0;
     for (size_t i = 0; i < value->n; i++) {
         sum += value->items[i].f;
-        if (key->type != RUNNER_KEY_NAMES && key->type != RUNNER_KEY_CORES) continue;
+        if (key->type != RUNNER_KEY_NAMES && key->type != RUNNER_KEY_FILES &&
+            key->type != RUNNER_KEY_CORES)
+            continue;
         for (size_t j = 0; j < i; j++) {
             bool same = key->type == RUNNER_KEY_CORES
                             ? value->items[i].i == value->items[j].i
@@ -368,8 +374,8 @@ static tdm_status list_parse(const runner_key *key, const char *text, runner_val
 
 static bool key_is_list(const runner_key *key) {
     return key->type == RUNNER_KEY_PATHS || key->type == RUNNER_KEY_NAMES ||
-           key->type == RUNNER_KEY_INTS || key->type == RUNNER_KEY_SHARES ||
-           key->type == RUNNER_KEY_CORES;
+           key->type == RUNNER_KEY_FILES || key->type == RUNNER_KEY_INTS ||
+           key->type == RUNNER_KEY_SHARES || key->type == RUNNER_KEY_CORES;
 }
 
 tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_list,
@@ -422,7 +428,9 @@ tdm_status runner_value_append(runner_value *value, runner_value *more, tdm_erro
 
 tdm_status runner_value_rebase(const runner_key *key, runner_value *value, const char *folder,
                                tdm_error *err) {
-    if (key->type != RUNNER_KEY_PATH && key->type != RUNNER_KEY_PATHS) return TDM_OK;
+    if (key->type != RUNNER_KEY_PATH && key->type != RUNNER_KEY_PATHS &&
+        key->type != RUNNER_KEY_FILES)
+        return TDM_OK;
     for (size_t i = 0; i < value->n; i++) {
         const char *path = value->items[i].s, *base = folder;
         if (path[0] == '\0' || path[0] == '/') continue;

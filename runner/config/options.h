@@ -68,6 +68,8 @@ typedef enum runner_key_type {
     RUNNER_KEY_SIZE,   /* bytes, with K, M, G or T for powers of 1024 */
     RUNNER_KEY_PATHS,  /* folders separated by ':' */
     RUNNER_KEY_NAMES,  /* names separated by ',' */
+    RUNNER_KEY_FILES,  /* files separated by ','; in an INI file relative to that file's folder. A
+                          file may be followed by ':' and more */
     RUNNER_KEY_INTS,   /* whole numbers from min to max, separated by ',', or ranges (7-9) */
     RUNNER_KEY_SHARES, /* numbers >= 0 separated by ',', not all 0 */
     RUNNER_KEY_CORES   /* CPU numbers: "0-3,5" */

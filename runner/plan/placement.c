@@ -160,7 +160,8 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     }
     for (int32_t w = 0; w < model->n_weight && p->n_override > 0; w++)
         for (int32_t i = 0; i < p->n_override; i++) {
-            if (!override_matches(&p->overrides[i], model->weights[w].file->name)) continue;
+            const char *name = llm_weight_base_name(model, &model->weights[w]);
+            if (!override_matches(&p->overrides[i], name)) continue;
             p->overrides[i].n_tensor++;
             break;
         }

@@ -168,7 +168,8 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
             "reserve");
     }
     for (int32_t w = 0; w < model->n_weight && status == TDM_OK && p->n_override > 0; w++) {
-        int32_t dev = runner_placement_find(p, model->weights[w].file->name);
+        const char *name = llm_weight_base_name(model, &model->weights[w]);
+        int32_t dev = runner_placement_find(p, name);
         if (dev > 0) status = weight_move(session, &model->weights[w], dev, plan, err);
     }
     if (status != TDM_OK || p->cache_dev == 0) return status;

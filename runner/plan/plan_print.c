@@ -27,7 +27,7 @@ static void kind_name_format(const llm_weight *w, char *text, size_t text_size) 
 }
 
 static bool kind_is_same(const llm_weight *a, const llm_weight *b) {
-    return a->role == b->role && (a->layer < 0) == (b->layer < 0) &&
+    return a->role == b->role && a->adapter == b->adapter && (a->layer < 0) == (b->layer < 0) &&
            a->file->type == b->file->type && a->axis == b->axis &&
            (a->partition.id == 0) == (b->partition.id == 0) &&
            memcmp(a->file->ne, b->file->ne, sizeof a->file->ne) == 0;
