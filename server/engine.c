@@ -7,6 +7,7 @@
  * waits on a condition variable where there is nothing to do.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -556,6 +557,7 @@ tdm_status server_engine_create(llm_model *model, const server_engine_params *pa
     e->n_vocab = model->hparams.n_vocab;
     e->n_embd = model->hparams.n_embd;
     e->gives_candidates = params->gives_candidates;
+    for (int32_t i = 0; i < model->n_adapter; i++) e->scales[i] = model->adapters[i].scale;
     e->next_id = 1;
     e->last_link = &e->first;
     e->embeds_link = &e->embeds;
@@ -617,6 +619,25 @@ static tdm_status entry_room(server_engine *e, int32_t entry, tdm_error *err) {
     return TDM_OK;
 }
 
+tdm_status server_engine_set_scales(server_engine *e, const float *scales, tdm_error *err) {
+    const int32_t n = e->model->n_adapter;
+    for (int32_t i = 0; i < n; i++)
+        if (!isfinite(scales[i]))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "the scale of adapter %d is not a finite number", i);
+    pthread_mutex_lock(&e->lock);
+    if (n > 0) memcpy(e->scales, scales, (size_t)n * sizeof *scales);
+    pthread_mutex_unlock(&e->lock);
+    return TDM_OK;
+}
+
+void server_engine_get_scales(server_engine *e, float *scales_out) {
+    const int32_t n = e->model->n_adapter;
+    pthread_mutex_lock(&e->lock);
+    if (n > 0) memcpy(scales_out, e->scales, (size_t)n * sizeof *scales_out);
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* Queues a checked request. The lock is held. */
 static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_ns, tdm_error *err) {
     const server_request *r = &job->request;
@@ -653,9 +674,11 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
 
 tdm_status server_engine_submit(server_engine *e, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err) {
-    const server_job_bounds bounds = {e->vocab, e->n_vocab, e->n_ctx};
+    float scales[LLM_MAX_ADAPTERS];
+    const server_job_bounds bounds = {e->vocab, e->n_vocab, e->n_ctx, e->model->n_adapter, scales};
     server_job *job = NULL;
     uint64_t retry_ns = 0;
+    server_engine_get_scales(e, scales);
     tdm_status status = e->ctx == NULL ? tdm_fail(err, TDM_UNSUPPORTED,
                                                   "'%s' is an encoder: it gives embeddings only",
                                                   e->model->hparams.arch)

@@ -20,6 +20,7 @@
 #ifndef SERVER_ENGINE_H
 #define SERVER_ENGINE_H
 
+#include "llm/adapter.h"
 #include "llm/context.h"
 #include "llm/embedding.h"
 #include "llm/sampler.h"
@@ -138,11 +139,14 @@ typedef struct server_request {
     bool is_uncached;    /* neither reads nor leaves cached prefixes */
     const server_constraint *constraint; /* the struct is copied; the state is the engine's after a
                                             successful submit; NULL = none */
-    uint64_t key;     /* of fairness: requests of unlike keys take turns. 0 is a key like others */
-    uint64_t scope;   /* of prefixes: only requests of the same scope share cached prefixes (an
-                       adapter's id; a client's, so that times do not tell one client what another
-                       has asked). 0 is a scope like others */
-    int32_t priority; /* larger ones of the same key are admitted first; 0 is usual */
+    uint64_t key; /* of fairness: requests of unlike keys take turns. 0 is a key like others */
+    const float *scales; /* [n_adapter] of the model's adapters (llm/adapter.h), finite; NULL = the
+                            engine's (server_engine_set_scales). Requests of other scales share no
+                            prefixes */
+    uint64_t scope;      /* of prefixes: only requests of the same scope share cached prefixes (a
+                       client's, so that times do not tell one client what another has asked). 0 is
+                       a scope like others */
+    int32_t priority;    /* larger ones of the same key are admitted first; 0 is usual */
     /* Nanoseconds from submit on; 0 = no limit. A request that is over one ends with
      * SERVER_END_DEADLINE, with the tokens that it has. */
     uint64_t queue_limit; /* until the first step that computes for it */
@@ -215,6 +219,11 @@ tdm_status server_engine_submit(server_engine *engine, const server_request *req
 /* As server_engine_submit. TDM_UNSUPPORTED without gives_embeddings. [any-thread] */
 tdm_status server_engine_embed(server_engine *engine, const server_embedding_request *request,
                                server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err);
+/* The scales of adapters of requests that come without any, and of embeddings: scales[n_adapter] of
+ * the model, finite. They are the adapters' own at first. Requests that were accepted keep theirs.
+ * [any-thread] */
+tdm_status server_engine_set_scales(server_engine *engine, const float *scales, tdm_error *err);
+void server_engine_get_scales(server_engine *engine, float *scales_out);
 /* Ends a request before its next step, queued ones and prompts being read too. No-op where there is
  * no such request any more. [any-thread] */
 void server_engine_cancel(server_engine *engine, server_request_id id);

@@ -151,7 +151,10 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
         if (job->rows == NULL)
             return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the states of %d tokens",
                             job->request.n_tok);
+        float scales[LLM_MAX_ADAPTERS];
         (void)llm_context_truncate(e->embed_ctx, 0, 0, NULL);
+        server_engine_get_scales(e, scales);
+        (void)llm_context_set_scales(e->embed_ctx, 0, scales, NULL); /* it is empty */
     }
     const llm_batch batch = {
         .tokens = job->tokens + job->n_done, .n_tok = n, .role = TDM_ROLE_PROMPT};

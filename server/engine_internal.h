@@ -45,6 +45,7 @@ struct server_engine {
     pthread_cond_t idle; /* server_engine_wait_idle waits on it */
 
     /* Guarded by the lock. */
+    float scales[LLM_MAX_ADAPTERS]; /* of requests without any */
     server_schedule *schedule;
     server_job *first, **last_link; /* requests that have not ended, oldest first */
     server_job **by_entry;          /* [n_by_entry] of the schedule's entries */

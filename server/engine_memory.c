@@ -44,7 +44,8 @@ bool server_memory_free(server_engine *e, int32_t n_page) {
 /* The sequence with the longest prefix of a request that can be had. */
 typedef struct prefix_search {
     server_engine *e;
-    int32_t most; /* tokens that are of use: all but the last, whose logits are needed */
+    const float *scales; /* of adapters: two scopes may have one number */
+    int32_t most;        /* tokens that are of use: all but the last, whose logits are needed */
     int32_t seq, n_tok;
 } prefix_search;
 
@@ -52,6 +53,10 @@ static bool prefix_try(void *user, int32_t seq, int32_t n_common) {
     prefix_search *s = user;
     const int32_t most = n_common < s->most ? n_common : s->most;
     if (most <= s->n_tok) return false; /* those that come share less */
+    const int32_t n_adapter = s->e->model->n_adapter;
+    if (n_adapter > 0 && memcmp(llm_context_scales(s->e->ctx, seq), s->scales,
+                                (size_t)n_adapter * sizeof *s->scales) != 0)
+        return true;
     const int32_t n = llm_context_reach(s->e->ctx, seq, most);
     if (n > s->n_tok) {
         s->seq = seq;
@@ -118,7 +123,7 @@ static bool is_whole(const server_engine *e, const prefix_search *s) {
 
 server_admission server_memory_admit(server_engine *e, server_job *job, bool is_first,
                                      int32_t *n_done_out) {
-    prefix_search found = {e, job->n_tok - 1, -1, 0};
+    prefix_search found = {e, job->scales, job->n_tok - 1, -1, 0};
     if (!job->request.is_uncached)
         server_prefix_find(e->prefix, job->request.scope, job->tokens, job->n_tok - 1, prefix_try,
                            &found);
@@ -150,6 +155,7 @@ server_admission server_memory_admit(server_engine *e, server_job *job, bool is_
         job->seq = seq_find(e);
         if (job->seq < 0) return SERVER_ADMIT_FULL;
         e->is_taken[job->seq] = true;
+        (void)llm_context_set_scales(e->ctx, job->seq, job->scales, NULL); /* it is empty */
         /* Where it cannot be shared it is computed. */
         if (found.seq >= 0 &&
             llm_context_fork(e->ctx, job->seq, found.seq, found.n_tok, NULL) != TDM_OK) {

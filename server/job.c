@@ -61,7 +61,21 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
             status = tdm_fail(err, TDM_INVALID_ARGUMENT, "bias %d: %g is no number to add", i,
                               (double)r->bias[i].bias);
     }
+    for (int32_t i = 0; i < b->n_adapter && r->scales != NULL && status == TDM_OK; i++)
+        if (!isfinite(r->scales[i]))
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT,
+                              "the scale of adapter %d is not a finite number", i);
     return status;
+}
+
+/* The scope of requests of another scope that have these scales of adapters. */
+static uint64_t scope_mix(uint64_t scope, const float *scales, int32_t n) {
+    const uint8_t *bytes = (const uint8_t *)scales;
+    if (n == 0) return scope;
+    scope ^= 0xcbf29ce484222325u;
+    for (size_t i = 0; i < (size_t)n * sizeof *scales; i++)
+        scope = (scope ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
+    return scope;
 }
 
 /* A copy of n items; NULL for none. */
@@ -96,6 +110,11 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
     job->request.bias = job->bias;
     job->request.stop_tokens = job->stop_tokens;
     job->request.constraint = NULL;
+    if (b->n_adapter > 0)
+        memcpy(job->scales, r->scales != NULL ? r->scales : b->scales,
+               (size_t)b->n_adapter * sizeof *job->scales);
+    job->request.scales = job->scales;
+    job->request.scope = scope_mix(r->scope, job->scales, b->n_adapter);
     if (r->constraint != NULL) {
         server_constraint *c = malloc(sizeof *c);
         if (c != NULL) *c = *r->constraint;

@@ -14,6 +14,8 @@ typedef struct server_job_bounds {
     const llm_vocab *vocab; /* NULL = the model has none: answers have no text */
     int32_t n_vocab;        /* of the model's logits */
     int32_t n_ctx;
+    int32_t n_adapter;
+    const float *scales; /* [n_adapter] of requests without any */
 } server_job_bounds;
 
 typedef struct server_job {
@@ -22,7 +24,8 @@ typedef struct server_job {
     int32_t *tokens; /* [n_room] the prompt, then the answer */
     int32_t n_tok;   /* known tokens */
     int32_t n_room;
-    int32_t max_tokens; /* at least 1; what the context has room for at most */
+    int32_t max_tokens;             /* at least 1; what the context has room for at most */
+    float scales[LLM_MAX_ADAPTERS]; /* of the model's adapters; its scope depends on them */
     llm_logit_bias *bias;
     int32_t *stop_tokens;
     llm_sampler *sampler; /* has accepted all known tokens once the request has begun */

@@ -393,6 +393,7 @@ static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm
         .sampler = settings->sampler,
         .bias = settings->bias,
         .n_bias = settings->n_bias,
+        .scales = settings->has_scales ? settings->scales : NULL,
         .stop_tokens = &a->model->stop_id,
         .n_stop = settings->is_chat && a->model->stop_id != LLM_TOKEN_NONE,
         .ignores_end = settings->ignores_end,

@@ -65,6 +65,8 @@ typedef struct api_settings {
     int32_t max_tokens;         /* 0 = no limit */
     llm_logit_bias *bias;
     int32_t n_bias;
+    bool has_scales; /* the request has scales of adapters; else they are the engine's */
+    float scales[LLM_MAX_ADAPTERS];
     const char *stops[REPLY_N_STOP_MAX]; /* borrowed from the request's JSON */
     int32_t n_stop;
     bool ignores_end, wants_logprobs, shows_special, is_uncached, wants_tokens;

@@ -15,6 +15,7 @@ typedef struct api_route {
     api_shape shape;
     bool is_public;    /* no key is needed */
     bool is_immediate; /* cheap: the HTTP thread runs it, also while all else is busy */
+    bool takes_array;  /* its body is an array; else an object */
 } api_route;
 
 #define GET  SERVER_METHOD_GET
@@ -45,19 +46,21 @@ static const api_route routes[] = {
     {POST, "/tokenize", api_tokenize, API_SHAPE_OPENAI, false, false},
     {POST, "/detokenize", api_detokenize, API_SHAPE_OPENAI, false, false},
     {POST, "/apply-template", api_apply_template, API_SHAPE_OPENAI, false, false},
+    {GET, "/lora-adapters", api_lora_get, API_SHAPE_OPENAI, false, true},
+    {POST, "/lora-adapters", api_lora_set, API_SHAPE_OPENAI, false, true, true},
     {GET, "/props", api_props, API_SHAPE_OPENAI, false, true},
     {GET, "/slots", api_slots, API_SHAPE_OPENAI, false, true},
     {GET, "/metrics", api_metrics, API_SHAPE_OPENAI, false, true},
 };
 
-/* The route of a request; NULL = there is none, and *same_path is one with its path, or NULL. A path
- * has one method (GET with HEAD). */
+/* The route of a request; NULL = there is none, and *same_path is the first with its path, or NULL.
+ * GET is HEAD, too. */
 static const api_route *route_find(const server_exchange *x, const api_route **same_path) {
     const server_method method = server_exchange_method(x);
     *same_path = NULL;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         if (strcmp(routes[i].path, server_exchange_path(x)) != 0) continue;
-        *same_path = &routes[i];
+        if (*same_path == NULL) *same_path = &routes[i];
         if (routes[i].method == method || (method == SERVER_METHOD_HEAD && routes[i].method == GET))
             return &routes[i];
     }
@@ -80,7 +83,8 @@ static void run(server_api *api, server_exchange *x, const api_route *route) {
     tdm_status status = TDM_OK;
     size_t len = 0;
     const char *text = server_exchange_body(x, &len);
-    if (route->method == POST) status = api_body_parse(text, len, &c.body, &reason);
+    if (route->method == POST)
+        status = api_body_parse(text, len, route->takes_array, &c.body, &reason);
     if (status == TDM_OK) status = route->handler(&c, &reason);
     json_decref(c.body);
     if (status != TDM_OK)
@@ -111,7 +115,12 @@ void server_api_begin(void *user, server_exchange *x) {
     if (route != NULL) return;
     char message[160];
     if (same_path != NULL) {
-        server_exchange_add_header(x, "allow:", same_path->method == GET ? "GET, HEAD" : "POST");
+        const bool has_both = same_path + 1 < routes + sizeof routes / sizeof routes[0] &&
+                              strcmp(same_path[1].path, same_path->path) == 0;
+        server_exchange_add_header(x, "allow:",
+                                   has_both                   ? "GET, HEAD, POST"
+                                   : same_path->method == GET ? "GET, HEAD"
+                                                              : "POST");
         snprintf(message, sizeof message, "this method is not served at %.80s",
                  server_exchange_path(x));
     } else {

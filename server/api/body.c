@@ -30,7 +30,8 @@ static bool is_too_deep(const char *text, size_t len) {
     return false;
 }
 
-tdm_status api_body_parse(const char *text, size_t len, json_t **out, tdm_error *err) {
+tdm_status api_body_parse(const char *text, size_t len, bool is_array, json_t **out,
+                          tdm_error *err) {
     json_error_t reason;
     *out = NULL;
     if (is_too_deep(text, len))
@@ -40,10 +41,11 @@ tdm_status api_body_parse(const char *text, size_t len, json_t **out, tdm_error 
     if (*out == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not JSON: line %d, column %d: %s",
                         reason.line, reason.column, reason.text);
-    if (json_is_object(*out)) return TDM_OK;
+    if (is_array ? json_is_array(*out) : json_is_object(*out)) return TDM_OK;
     json_decref(*out);
     *out = NULL;
-    return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not a JSON object");
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not a JSON %s",
+                    is_array ? "array" : "object");
 }
 
 json_t *api_get(const json_t *object, const char *name) {

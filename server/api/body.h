@@ -14,9 +14,10 @@
 
 #define API_JSON_DEPTH_MAX 64
 
-/* Parses `text` as an object. The caller releases *out with json_decref. TDM_INVALID_ARGUMENT says
- * where it is none, or is nested too deeply. */
-tdm_status api_body_parse(const char *text, size_t len, json_t **out, tdm_error *err);
+/* Parses `text` as an object, or (is_array) as an array. The caller releases *out with json_decref.
+ * TDM_INVALID_ARGUMENT says where it is none, or is nested too deeply. */
+tdm_status api_body_parse(const char *text, size_t len, bool is_array, json_t **out,
+                          tdm_error *err);
 
 /* NULL = absent or null. Borrowed. */
 json_t *api_get(const json_t *object, const char *name);

@@ -215,6 +215,10 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
     if (status == TDM_OK) status = api_stops_read(api_get(body, "stop"), "stop", settings, err);
     if (status == TDM_OK) status = biases_read(c, body, settings, err);
     if (status == TDM_OK) status = probabilities_read(body, settings, err);
+    if (status == TDM_OK && api_get(body, "lora") != NULL) {
+        settings->has_scales = true;
+        status = api_scales_read(c->model, api_get(body, "lora"), settings->scales, err);
+    }
     settings->is_uncached = !caches;
     settings->n = (int32_t)n;
     return status;

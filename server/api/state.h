@@ -30,7 +30,7 @@ typedef struct api_context {
     server_api *api;
     server_exchange *x;
     const server_model *model;
-    json_t *body; /* NULL for requests without one */
+    json_t *body; /* an object, or an array (api_route.takes_array); NULL = the request has none */
     api_shape shape;
 } api_context;
 
@@ -64,6 +64,13 @@ tdm_status api_stops_read(const json_t *value, const char *name, api_settings *s
 /* The constraint of settings with a grammar; its state is new. */
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err);
+
+/* ---- lora.c ---- */
+
+/* Reads [{"id": number of an adapter, "scale": number}]; adapters that it does not name have 0.
+ * scales_out[LLM_MAX_ADAPTERS]. */
+tdm_status api_scales_read(const server_model *model, const json_t *list, float *scales_out,
+                           tdm_error *err);
 
 /* ---- prompt.c ---- */
 
@@ -111,6 +118,8 @@ tdm_status api_llama_completion(api_context *c, tdm_error *err);
 tdm_status api_tokenize(api_context *c, tdm_error *err);
 tdm_status api_detokenize(api_context *c, tdm_error *err);
 tdm_status api_apply_template(api_context *c, tdm_error *err);
+tdm_status api_lora_get(api_context *c, tdm_error *err);
+tdm_status api_lora_set(api_context *c, tdm_error *err);
 tdm_status api_health(api_context *c, tdm_error *err);
 tdm_status api_props(api_context *c, tdm_error *err);
 tdm_status api_slots(api_context *c, tdm_error *err);

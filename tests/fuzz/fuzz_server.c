@@ -40,7 +40,7 @@ static void failure_check(tdm_status status, const tdm_error *err) {
 static void body_read(const char *text, size_t len) {
     json_t *body = NULL;
     tdm_error err = {0};
-    tdm_status status = api_body_parse(text, len, &body, &err);
+    tdm_status status = api_body_parse(text, len, false, &body, &err);
     failure_check(status, &err);
     if (status != TDM_OK) return;
     const api_context c = {.api = &api, .model = &served, .body = body};

@@ -105,9 +105,9 @@ def wait_for(what, condition, limit=30.0):
         time.sleep(0.02)
 
 
-def run_text(tandem, model, prompt, n):
+def run_text(tandem, model, prompt, n, *flags):
     """What `tandem run` writes behind a prompt, greedily."""
-    out = subprocess.run([tandem, "run", "-m", model, "-p", prompt, "-n", str(n), "--temp", "0", "--quiet"],
-                         capture_output=True, check=True, env=os.environ).stdout.decode()
+    out = subprocess.run([tandem, "run", "-m", model, "-p", prompt, "-n", str(n), "--temp", "0", "--quiet",
+                          *flags], capture_output=True, check=True, env=os.environ).stdout.decode()
     assert out.startswith(prompt), out
     return out[len(prompt):].removesuffix("\n")  # `run` ends its output with a line end

@@ -4,6 +4,7 @@
 limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
+import os
 import socket
 import struct
 import sys
@@ -12,6 +13,9 @@ import threading
 import traceback
 
 import client
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import make_lora  # pylint: disable=wrong-import-position
 
 tandem, model, template = sys.argv[1:]
 server = None
@@ -446,6 +450,48 @@ def keys(path):
     check(server.stop() == 0, server.errors)
 
 
+def lora(folder):
+    """Adapters: their scales of the server and of requests, against `tandem run` with the same."""
+    global server
+    paths = [os.path.join(folder, name) for name in ("one.gguf", "two.gguf")]
+    matrices = [(f"blk.{i}.{name}.weight", k, n) for i in range(4)
+                for name, k, n in (("attn_q", 256, 512), ("ffn_down", 512, 256))]
+    make_lora.write(paths[0], 4, 8, 1, 1.0, matrices)
+    make_lora.write(paths[1], 3, 0, 2, 2.0, matrices[:4])
+    scaled = paths[1] + ":-0.5"
+    server = client.Server(tandem, model, "--lora", paths[0], "--lora-scaled", scaled, "--parallel", "2")
+    ones = [{"id": 0, "path": "one.gguf", "scale": 1.0}, {"id": 1, "path": "two.gguf", "scale": -0.5}]
+    check(server.get("/lora-adapters") == (200, ones), server.get("/lora-adapters"))
+
+    def text(**more):
+        body = {"prompt": ONCE, "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+        status, reply = server.post("/v1/completions", body, **more)
+        check(status == 200, reply)
+        return reply["choices"][0]["text"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    plain = client.run_text(tandem, model, ONCE, 16, "--ignore-eos")
+    both = client.run_text(tandem, model, ONCE, 16, "--ignore-eos", "--lora", paths[0], "--lora-scaled", scaled)
+    twice = client.run_text(tandem, model, ONCE, 16, "--ignore-eos", "--lora-scaled", paths[0] + ":2")
+    check(len({plain, both, twice}) == 3, plain, both, twice)
+    # each for the first time finds no prefix of others
+    check(text() == (both, 0), text(), both)
+    check(text(lora=[]) == (plain, 0))
+    check(text(lora=[{"id": 0, "scale": 2}]) == (twice, 0))
+    check(text(lora=[{"id": 1, "scale": -0.5}, {"id": 0, "scale": 1}])[0] == both)
+    check(text(lora=[{"id": 0, "scale": 2}])[1] > 0)
+    check(server.json("POST", "/lora-adapters", [{"id": 0, "scale": 2}]) == (200, {"success": True}))
+    check([entry["scale"] for entry in server.get("/lora-adapters")[1]] == [2.0, 0.0])
+    check(text()[0] == twice)
+    for wrong in ({}, [1], [{"scale": 1}], [{"id": 2, "scale": 1}], [{"id": -1}], [{"id": 0, "scale": "x"}],
+                  [{"id": 0, "scale": 1e300}], [{"id": 0.5, "scale": 1}]):
+        error_of(*server.json("POST", "/lora-adapters", wrong), 400)
+        error_of(*server.post("/v1/completions", {"prompt": ONCE, "lora": wrong}), 400)
+    check([entry["scale"] for entry in server.get("/lora-adapters")[1]] == [2.0, 0.0])
+    status, headers, _ = server.request("PUT", "/lora-adapters", b"[]")
+    check(status == 405 and headers["allow"] == "GET, HEAD, POST", status, headers)
+    check(server.stop() == 0, server.errors)
+
+
 def passes(name, test):
     try:
         test()
@@ -468,6 +514,9 @@ def main():
             file.flush()
             if not passes("keys", lambda: keys(file.name)):
                 failed.append("keys")
+        with tempfile.TemporaryDirectory() as folder:
+            if not passes("lora", lambda: lora(folder)):
+                failed.append("lora")
     finally:
         server.stop(kills=True)
     if failed:

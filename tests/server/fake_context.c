@@ -101,6 +101,15 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     return llm_kv_truncate(ctx->kv, seq, n_tok, err);
 }
+tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *scales,
+                                  tdm_error *err) {
+    (void)ctx, (void)seq, (void)scales, (void)err; /* the model has no adapters */
+    return TDM_OK;
+}
+const float *llm_context_scales(const llm_context *ctx, int32_t seq) {
+    (void)ctx, (void)seq;
+    return NULL;
+}
 tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *err) {
     (void)ctx;
     (void)n;
