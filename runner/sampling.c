@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "llm/sampler_breakers.h"
 #include "runner/config/config_value.h"
 
 static uint64_t seed_find(runner_config *config) {
@@ -84,37 +85,28 @@ static tdm_status biases_read(runner_config *config, const llm_vocab *vocab, run
     return TDM_OK;
 }
 
-static bool is_breaker(llm_vocab_str token, char *const *texts, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (texts[i][0] != '\0' && memmem(token.ptr != NULL ? token.ptr : "", token.len, texts[i],
-                                          strlen(texts[i])) != NULL)
-            return true;
-    return false;
-}
-
-/* The tokens that have one of the texts of dry-sequence-breaker in them. */
-static tdm_status breakers_read(runner_config *config, const llm_vocab *vocab, runner_sampling *s,
-                                tdm_error *err) {
+tdm_status runner_sampling_breakers(runner_config *config, const llm_vocab *vocab,
+                                    runner_sampling *s, tdm_error *err) {
     const size_t n = runner_config_get_count(config, "dry-sequence-breaker");
-    const int32_t n_token = llm_vocab_n_token(vocab);
-    if (s->params.dry_multiplier == 0) return TDM_OK;
     char **texts = calloc(n + 1, sizeof *texts);
-    s->breakers = calloc((size_t)n_token, sizeof *s->breakers);
-    bool is_complete = texts != NULL && s->breakers != NULL;
+    bool is_complete = texts != NULL;
     for (size_t i = 0; i < n && is_complete; i++) {
         const char *text = runner_config_get_string_at(config, "dry-sequence-breaker", i);
         texts[i] = strdup(strcmp(text, "none") == 0 ? "" : text);
         is_complete = texts[i] != NULL;
         if (is_complete) runner_text_unescape(texts[i]);
     }
-    for (int32_t t = 0; t < n_token && is_complete; t++)
-        if (is_breaker(llm_vocab_token_bytes(vocab, t), texts, n))
-            s->breakers[s->params.n_dry_breakers++] = t;
+    free(s->breakers);
+    s->breakers = NULL;
+    s->params.n_dry_breakers = 0;
+    tdm_status status =
+        is_complete ? llm_sampler_breakers(vocab, (const char *const *)texts, n, &s->breakers,
+                                           &s->params.n_dry_breakers, err)
+                    : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "dry-sequence-breaker: no memory");
     s->params.dry_breakers = s->breakers;
     for (size_t i = 0; texts != NULL && i < n; i++) free(texts[i]);
     free(texts);
-    return is_complete ? TDM_OK
-                       : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "dry-sequence-breaker: no memory");
+    return status;
 }
 
 /* ---- All ---- */
@@ -156,7 +148,9 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
 #undef NUMBER
     tdm_status status = samplers_read(config, &sampling->params, err);
     if (status == TDM_OK) status = biases_read(config, vocab, sampling, err);
-    if (status == TDM_OK) status = breakers_read(config, vocab, sampling, err);
+    /* reads the whole vocabulary: not for nothing */
+    if (status == TDM_OK && sampling->params.dry_multiplier != 0)
+        status = runner_sampling_breakers(config, vocab, sampling, err);
     return status;
 }
 

@@ -27,6 +27,10 @@ typedef struct runner_sampling {
  * key. Call runner_sampling_free in any case. */
 tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
                                 runner_sampling *sampling, tdm_error *err);
+/* Finds the tokens of dry-sequence-breaker where runner_sampling_read did not, because DRY is off: for
+ * a server, whose requests may turn it on. */
+tdm_status runner_sampling_breakers(runner_config *config, const llm_vocab *vocab,
+                                    runner_sampling *sampling, tdm_error *err);
 void runner_sampling_free(runner_sampling *sampling);
 
 #endif

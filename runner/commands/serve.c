@@ -352,6 +352,8 @@ static tdm_status serve_open(serve *s, tdm_error *err) {
     if (status == TDM_OK) status = model_make(s, err);
     if (status == TDM_OK)
         status = runner_sampling_read(s->app->config, s->model.vocab, &s->sampling, err);
+    if (status == TDM_OK)
+        status = runner_sampling_breakers(s->app->config, s->model.vocab, &s->sampling, err);
     if (status == TDM_OK) status = engine_make(s, &settings, err);
     if (status == TDM_OK) status = api_make(s, err);
     return status == TDM_OK ? http_make(s, err) : status;

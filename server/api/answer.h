@@ -62,6 +62,7 @@ typedef struct api_settings {
     int32_t n_prompt;
     int32_t n;
     llm_sampler_params sampler; /* choice i draws with seed + i */
+    int32_t *breakers;          /* of the sampler, where the request names some. Owned */
     int32_t max_tokens;         /* 0 = no limit */
     llm_logit_bias *bias;
     int32_t n_bias;

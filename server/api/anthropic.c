@@ -301,6 +301,7 @@ static tdm_status settings_make(api_context *c, api_settings *settings, json_t *
     api_settings_default(c, settings);
     tdm_status status = body_convert(c->body, body, err);
     if (status == TDM_OK) status = api_settings_read(c, *body, settings, err);
+    if (status == TDM_OK) status = api_samplers_read(c, c->body, settings, err);
     if (status == TDM_OK)
         status =
             api_stops_read(api_get(c->body, "stop_sequences"), "stop_sequences", settings, err);

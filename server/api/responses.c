@@ -355,6 +355,7 @@ tdm_status api_responses(api_context *c, tdm_error *err) {
     api_settings_default(c, &settings);
     tdm_status status = body_convert(c->body, &body, err);
     if (status == TDM_OK) status = api_settings_read(c, body, &settings, err);
+    if (status == TDM_OK) status = api_samplers_read(c, c->body, &settings, err);
     if (status == TDM_OK) status = api_format_read(c, body, &settings, err);
     if (status == TDM_OK) status = api_chat_read(body, &chat, err);
     if (status == TDM_OK) status = api_chat_settings(c, &chat, &settings, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * settings.c: the fields of a request that say how its answer is drawn: samplers, limits, stop
- * strings, biases, probabilities, formats. Names are those of OpenAI and of llama-server.
+ * settings.c: the fields of a request that say how its answer is drawn: limits, stop strings,
+ * biases, probabilities, formats (samplers: samplers.c). Names are those of OpenAI and of
+ * llama-server.
  */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,43 +26,6 @@ void api_settings_default(const api_context *c, api_settings *settings) {
         .max_tokens = c->api->params.n_predict,
     };
     settings->sampler.seed = seed_random();
-}
-
-/* ---- Samplers ---- */
-
-typedef struct float_field {
-    const char *name;
-    size_t off; /* in llm_sampler_params */
-    double least, most;
-} float_field;
-
-static const float_field float_fields[] = {
-    {"temperature", offsetof(llm_sampler_params, temp), 0, 1000},
-    {"top_p", offsetof(llm_sampler_params, top_p), 0, 1},
-    {"min_p", offsetof(llm_sampler_params, min_p), 0, 1},
-    {"repeat_penalty", offsetof(llm_sampler_params, repeat_penalty), 0.001, 1000},
-};
-
-static tdm_status samplers_read(const json_t *body, llm_sampler_params *sampler, tdm_error *err) {
-    tdm_status status = TDM_OK;
-    for (size_t i = 0; i < sizeof float_fields / sizeof float_fields[0]; i++) {
-        const float_field *field = &float_fields[i];
-        float *value = (float *)((char *)sampler + field->off);
-        double number = *value;
-        if (status == TDM_OK)
-            status = api_get_number(body, field->name, field->least, field->most, &number, err);
-        *value = (float)number;
-    }
-    int64_t top_k = sampler->top_k, last_n = sampler->repeat_last_n, seed = -1;
-    if (status == TDM_OK) status = api_get_int(body, "top_k", -1, INT32_MAX, &top_k, err);
-    if (status == TDM_OK) status = api_get_int(body, "repeat_last_n", -1, INT32_MAX, &last_n, err);
-    if (status == TDM_OK) status = api_get_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err);
-    sampler->top_k = top_k < 0 ? 0 : (int32_t)top_k;
-    sampler->repeat_last_n = (int32_t)last_n;
-    /* 0 keeps the most likely token; for the sampler it would mean no limit. */
-    if (sampler->top_p < FLT_MIN) sampler->top_p = FLT_MIN;
-    if (seed >= 0) sampler->seed = (uint64_t)seed;
-    return status;
 }
 
 /* ---- Stop strings and biases ---- */
@@ -203,7 +166,7 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
     bool caches = true;
     json_t *stream_options = NULL;
     int64_t n = 1;
-    tdm_status status = samplers_read(body, &settings->sampler, err);
+    tdm_status status = api_samplers_read(c, body, settings, err);
     if (status == TDM_OK) status = limit_read(body, settings, err);
     if (status == TDM_OK) status = api_get_bool(body, "stream", &settings->is_stream, err);
     if (status == TDM_OK) status = api_get_object(body, "stream_options", &stream_options, err);

@@ -72,6 +72,14 @@ tdm_status api_constraint_make(const server_model *model, const api_settings *se
 tdm_status api_scales_read(const server_model *model, const json_t *list, float *scales_out,
                            tdm_error *err);
 
+/* ---- samplers.c ---- */
+
+/* Reads the fields of the sampler; those that are missing stay. */
+tdm_status api_samplers_read(const api_context *c, const json_t *body, api_settings *settings,
+                             tdm_error *err);
+/* The same fields, but seed and breakers, of a sampler: a new object. */
+json_t *api_samplers_json(const llm_sampler_params *sampler);
+
 /* ---- prompt.c ---- */
 
 typedef struct api_chat {

@@ -50,18 +50,13 @@ tdm_status api_props(api_context *c, tdm_error *err) {
     char description[96];
     (void)err;
     llm_model_describe(c->model->model, description, sizeof description);
-    const llm_sampler_params *s = &c->api->params.sampler;
-    json_t *params =
-        json_pack("{s:f, s:i, s:f, s:f, s:f, s:i}", "temperature", (double)s->temp, "top_k",
-                  s->top_k, "top_p", (double)s->top_p, "min_p", (double)s->min_p, "repeat_penalty",
-                  (double)s->repeat_penalty, "repeat_last_n", s->repeat_last_n);
     json_t *props = json_pack(
         "{s:{s:i, s:o}, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b}",
         "default_generation_settings", "n_ctx", server_engine_n_ctx(c->model->engine), "params",
-        params, "total_slots", c->api->params.n_choice_max, "model_alias", c->model->name,
-        "model_ftype", description, "chat_template", c->model->tpl_text, "bos_token", c->model->bos,
-        "eos_token", c->model->eos, "device", c->model->device, "tool_format",
-        reply_family_name(c->api->family), "is_sleeping", 0);
+        api_samplers_json(&c->api->params.sampler), "total_slots", c->api->params.n_choice_max,
+        "model_alias", c->model->name, "model_ftype", description, "chat_template",
+        c->model->tpl_text, "bos_token", c->model->bos, "eos_token", c->model->eos, "device",
+        c->model->device, "tool_format", reply_family_name(c->api->family), "is_sleeping", 0);
     api_json_reply(c->x, 200, props);
     return TDM_OK;
 }

@@ -106,8 +106,9 @@ def wait_for(what, condition, limit=30.0):
 
 
 def run_text(tandem, model, prompt, n, *flags):
-    """What `tandem run` writes behind a prompt, greedily."""
-    out = subprocess.run([tandem, "run", "-m", model, "-p", prompt, "-n", str(n), "--temp", "0", "--quiet",
-                          *flags], capture_output=True, check=True, env=os.environ).stdout.decode()
+    """What `tandem run` writes behind a prompt, greedily, or as the flags say."""
+    out = subprocess.run([tandem, "run", "-m", model, "-p", prompt, "-n", str(n), "--quiet",
+                          *(flags or ("--temp", "0"))],
+                         capture_output=True, check=True, env=os.environ).stdout.decode()
     assert out.startswith(prompt), out
     return out[len(prompt):].removesuffix("\n")  # `run` ends its output with a line end

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_serve.py TANDEM MODEL TEMPLATE: the APIs of `tandem serve` over HTTP: answers, streams, errors,
+"""test_serve.py TANDEM MODEL TEMPLATE [TEST ...]: the APIs of `tandem serve` over HTTP: answers, streams, errors,
 limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
@@ -17,7 +17,7 @@ import client
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import make_lora  # pylint: disable=wrong-import-position
 
-tandem, model, template = sys.argv[1:]
+tandem, model, template, *chosen = sys.argv[1:]
 server = None
 ONCE = "Once upon a time"
 
@@ -132,6 +132,85 @@ def test_settings():
     barred = server.post("/completion", body, n_predict=1, return_tokens=True,
                          logit_bias=[[first[0], False]])[1]["tokens"]
     check(first != barred, first, barred)
+
+
+# Fields of the sampler, and the flags of `tandem run` that mean the same.
+SAMPLERS = [
+    ({"temperature": 1.5, "top_k": 0, "top_p": 0.9, "min_p": 0.01},
+     ["--temp", "1.5", "--top-k", "0", "--top-p", "0.9", "--min-p", "0.01"]),
+    ({"temperature": 0, "repeat_penalty": 1.3, "repeat_last_n": -1},
+     ["--temp", "0", "--repeat-penalty", "1.3", "--repeat-last-n", "-1"]),
+    ({"temperature": 0, "presence_penalty": 1.5, "frequency_penalty": 0.7},
+     ["--temp", "0", "--presence-penalty", "1.5", "--frequency-penalty", "0.7"]),
+    ({"temperature": 1, "dynatemp_range": 0.8, "dynatemp_exponent": 2, "typical_p": 0.6},
+     ["--temp", "1", "--dynatemp-range", "0.8", "--dynatemp-exp", "2", "--typical", "0.6"]),
+    ({"temperature": 2, "top_n_sigma": 0.7, "xtc_probability": 0.9, "xtc_threshold": 0.05},
+     ["--temp", "2", "--top-n-sigma", "0.7", "--xtc-probability", "0.9", "--xtc-threshold", "0.05"]),
+    ({"temperature": 0, "dry_multiplier": 3, "dry_base": 2, "dry_allowed_length": 1,
+      "dry_penalty_last_n": -1},
+     ["--temp", "0", "--dry-multiplier", "3", "--dry-base", "2", "--dry-allowed-length", "1",
+      "--dry-penalty-last-n", "-1"]),
+    ({"temperature": 0, "dry_multiplier": 3, "dry_allowed_length": 0, "dry_sequence_breakers": ["a", "e"]},
+     ["--temp", "0", "--dry-multiplier", "3", "--dry-allowed-length", "0", "--dry-sequence-breaker", "a,e"]),
+    ({"temperature": 1, "mirostat": 2, "mirostat_tau": 2, "mirostat_eta": 0.3},
+     ["--temp", "1", "--mirostat", "2", "--mirostat-ent", "2", "--mirostat-lr", "0.3"]),
+    ({"temperature": 3, "samplers": ["temperature", "top_k"], "top_k": 5},
+     ["--temp", "3", "--samplers", "temperature;top_k", "--top-k", "5"]),
+    ({"temperature": 3, "samplers": "tk", "top_k": 5},
+     ["--temp", "3", "--samplers", "temperature;top_k", "--top-k", "5"]),
+]
+
+# Wrong values of them.
+BAD_SAMPLERS = [
+    ("temperature", -1), ("temperature", "hot"), ("dynatemp_range", -0.1), ("dynatemp_exponent", 101),
+    ("top_k", 1.5), ("top_k", -2), ("top_p", 1.1), ("min_p", -0.1), ("typical_p", 2), ("top_n_sigma", -2),
+    ("xtc_probability", 1.5), ("xtc_threshold", "x"), ("repeat_penalty", 0), ("repeat_last_n", -2),
+    ("presence_penalty", 1e9), ("frequency_penalty", [1]), ("dry_multiplier", -1), ("dry_base", 0.5),
+    ("dry_allowed_length", -1), ("dry_penalty_last_n", -2), ("dry_sequence_breakers", "x"),
+    ("dry_sequence_breakers", [1]), ("dry_sequence_breakers", ["x" * 300]),
+    ("dry_sequence_breakers", ["x"] * 65), ("mirostat", 1), ("mirostat", 3), ("mirostat_tau", -1),
+    ("mirostat_eta", 1e30), ("samplers", 3), ("samplers", [3]), ("samplers", ["nothing"]),
+    ("samplers", "tz"), ("samplers", ["top_k"] * 17), ("seed", "x"),
+]
+
+
+def test_samplers():
+    """Each field does what the flag of `tandem run` does, and a wrong value is refused by its name."""
+    prompt = "The cat sat on the mat. The cat sat on the mat. The cat"  # DRY acts on repetitions
+    body = {"prompt": prompt, "n_predict": 24, "seed": 7}
+    plain = server.post("/completion", body)[1]["content"]
+    greedy = server.post("/completion", body, temperature=0)[1]["content"]
+    for fields, flags in SAMPLERS:
+        expected = client.run_text(tandem, model, prompt, 24, "--seed", "7", *flags)
+        check(expected not in (plain, greedy), "the flags change nothing", flags)
+        got = server.post("/completion", body, **fields)[1]
+        check(got.get("content") == expected, fields, got, expected)
+    for field, value in BAD_SAMPLERS:
+        message = error_of(*server.post("/completion", body, **{field: value}), 400)
+        check(f"'{field}'" in message, field, value, message)
+    # the other APIs have the same fields, ollama's in its options
+    fields, flags = SAMPLERS[2]
+    expected = client.run_text(tandem, model, prompt, 24, *flags)
+    reply = server.post("/v1/completions", body, max_tokens=24, **fields)[1]
+    check(reply["choices"][0]["text"] == expected, reply)
+    reply = server.post("/api/generate", {"prompt": prompt, "raw": True, "stream": False,
+                                          "options": {"num_predict": 24, **fields}})[1]
+    check(reply["response"] == expected, reply)
+    status, reply = server.post("/api/generate", {"prompt": ONCE, "options": {"mirostat": 7}})
+    check(status == 400 and "'mirostat'" in reply["error"], reply)
+    chat = {"messages": [{"role": "user", "content": ONCE}], "max_tokens": 24}
+    expected = client.run_text(tandem, model, f"user: {ONCE}\nassistant:", 24, *flags)
+    reply = server.post("/v1/chat/completions", chat, **fields)[1]
+    check(reply["choices"][0]["message"]["content"] == expected, reply, expected)
+    messages = {"max_tokens": 24, "messages": chat["messages"]}
+    reply = server.post("/v1/messages", messages, **fields)[1]
+    check(reply["content"][0]["text"] == expected, reply, expected)
+    reply = server.post("/v1/responses", {"input": ONCE, "max_output_tokens": 24}, **fields)[1]
+    check(reply["output"][0]["content"][0]["text"] == expected, reply, expected)
+    # what counts where a request has none of them
+    params = server.get("/props")[1]["default_generation_settings"]["params"]
+    check(params["typical_p"] == 1 and params["dry_allowed_length"] == 2 and params["mirostat"] == 0, params)
+    check(params["samplers"][0] == "penalties" and len(params["samplers"]) == 9, params)
 
 
 def test_formats():
@@ -469,9 +548,9 @@ def lora(folder):
         check(status == 200, reply)
         return reply["choices"][0]["text"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
-    plain = client.run_text(tandem, model, ONCE, 16, "--ignore-eos")
-    both = client.run_text(tandem, model, ONCE, 16, "--ignore-eos", "--lora", paths[0], "--lora-scaled", scaled)
-    twice = client.run_text(tandem, model, ONCE, 16, "--ignore-eos", "--lora-scaled", paths[0] + ":2")
+    plain = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos")
+    both = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos", "--lora", paths[0], "--lora-scaled", scaled)
+    twice = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos", "--lora-scaled", paths[0] + ":2")
     check(len({plain, both, twice}) == 3, plain, both, twice)
     # each for the first time finds no prefix of others
     check(text() == (both, 0), text(), both)
@@ -504,7 +583,7 @@ def passes(name, test):
 
 def main():
     global server
-    names = [name for name in globals() if name.startswith("test_")]
+    names = chosen or [name for name in globals() if name.startswith("test_")]
     server = client.Server(tandem, model, "--template", template, "--parallel", "4", "-c", "4096",
                            "--embeddings")
     try:
