@@ -2,6 +2,7 @@
  *
  * engine.c: the engine's thread and its loop, and the calls of other threads. Sequences and pages:
  * engine_memory.c. Sampling: engine_draw.c. Vectors: engine_embed.c.
+ * What follows a failed step: engine_probe.c.
  *
  * The thread repeats: take out what has ended; admit; compute a step; draw and send tokens. It
  * waits on a condition variable where there is nothing to do.
@@ -21,6 +22,7 @@
 #define DEFAULT_QUEUED      256
 #define DEFAULT_PROMPT_STEP 128
 #define DEFAULT_RETRY_NS    ((uint64_t)1000000000)
+#define DEFAULT_PROBE_NS    ((uint64_t)1000000000)
 #define RETRY_LEAST_NS      ((uint64_t)50000000)
 #define RETRY_MOST_NS       ((uint64_t)60000000000)
 
@@ -289,7 +291,7 @@ static void step_run(server_engine *e, int32_t n) {
                              .roles = e->roles};
     tdm_status status = candidates_set(e, n, &err);
     if (status == TDM_OK) status = llm_context_decode(e->ctx, &batch, &err);
-    e->has_failed = status != TDM_OK;
+    server_probe_note(e, status != TDM_OK);
     e->tally.n_step++;
     for (int32_t i = 0; i < n && status != TDM_OK; i++) server_job_fail(e->jobs[i], status, &err);
     for (int32_t i = 0; i < n && status == TDM_OK; i++) {
@@ -330,6 +332,7 @@ static void publish(server_engine *e) {
     s->n_replayed += t->n_replayed;
     s->n_preempted += t->n_preempted;
     s->n_evicted += t->n_evicted;
+    s->n_probe += t->n_probe;
     s->n_embedded += t->n_embedded;
     s->busy_ns += t->busy_ns;
     memset(t, 0, sizeof *t);
@@ -352,9 +355,10 @@ static void earliest(uint64_t *at, uint64_t other) {
     if (other != 0 && (*at == 0 || other < *at)) *at = other;
 }
 
-/* Waits for work, or for the next deadline. The lock is held. */
+/* Waits for work, or for the next deadline or probe. The lock is held. */
 static void work_wait(server_engine *e) {
     uint64_t at = server_schedule_next_deadline(e->schedule);
+    earliest(&at, e->probe_at);
     earliest(&at, server_embed_deadline(e));
     if (e->n_open > 0 && e->is_draining) earliest(&at, e->drain_at);
     if (at == 0) {
@@ -374,7 +378,13 @@ static void work_do(server_engine *e) {
         n = step_plan(e);
         if (n > 0) step_run(e, n);
     }
-    server_embed_step(e, n > 0);
+    pthread_mutex_lock(&e->lock);
+    const bool has_texts = e->embeds != NULL;
+    pthread_mutex_unlock(&e->lock);
+    if (has_texts)
+        server_embed_step(e, n > 0);
+    else if (n == 0 && server_probe_is_due(e, start))
+        server_probe_step(e);
     const uint64_t now = server_clock();
     e->tally.busy_ns += now - start;
     pthread_mutex_lock(&e->lock);
@@ -389,7 +399,9 @@ static void *engine_main(void *argument) {
         pthread_mutex_lock(&e->lock);
         for (;;) {
             jobs_sweep(e, server_clock());
-            if (e->over != NULL || has_work(e) || e->is_stopping) break;
+            if (e->over != NULL || has_work(e) || e->is_stopping ||
+                server_probe_is_due(e, server_clock()))
+                break;
             work_wait(e);
         }
         const bool is_done = e->is_stopping && e->over == NULL && e->n_open == 0;
@@ -423,6 +435,7 @@ static tdm_status limits_fill(server_engine *e, const server_limits *given, tdm_
     l->n_queued_key = or_default(l->n_queued_key, l->n_queued);
     l->n_prompt_step = or_default(l->n_prompt_step, DEFAULT_PROMPT_STEP);
     if (l->retry_ns == 0) l->retry_ns = DEFAULT_RETRY_NS;
+    if (l->probe_ns == 0) l->probe_ns = DEFAULT_PROBE_NS;
     if (l->n_running < 1 || l->n_running > LLM_MAX_SEQ || l->n_held > LLM_MAX_SEQ - l->n_running)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "%d running and %d held sequences: at least 1 and 0, at most %d together",

@@ -183,6 +183,8 @@ typedef struct server_limits {
     int32_t n_queued_key;  /* of them, most of one key; 0 = n_queued */
     int32_t n_prompt_step; /* most tokens of prompts in a step that has generated ones, too; 0 =
                               128. A step without them has up to n_ubatch */
+    uint64_t probe_ns;     /* from a failed step to the first probe; later ones come after twice,
+                              four times ... 32 times as long; 0 = 1 s */
     uint64_t retry_ns;     /* the retry time of a full queue where nothing has finished yet; 0 =
                               1 s */
 } server_limits;
@@ -268,7 +270,9 @@ typedef struct server_stats {
     int32_t n_held;                        /* sequences kept for their prefixes */
     int32_t n_page, n_page_free;           /* of the cache */
     bool is_draining;
-    bool has_failed; /* the last step: its requests have failed. /health is then not ok */
+    bool has_failed; /* the last step or probe. While that is so and nothing else is computed, the
+                        engine probes: it computes one token; a success ends the state, as that of
+                        a request's step does. /health is not ok meanwhile */
     uint64_t n_submitted, n_refused;
     uint64_t n_ended[SERVER_END_COUNT_];
     uint64_t n_failed;
@@ -278,6 +282,7 @@ typedef struct server_stats {
     uint64_t n_generated;       /* tokens drawn */
     uint64_t n_replayed;        /* generated tokens computed again after preemption */
     uint64_t n_preempted, n_evicted;
+    uint64_t n_probe;      /* probes computed after failures */
     uint64_t n_embedded;   /* tokens of embedding requests */
     uint64_t busy_ns;      /* in steps */
     uint64_t last_step_ns; /* server_clock() at the end of the last step: for a watchdog */
@@ -292,6 +297,9 @@ int32_t server_engine_snapshot(server_engine *engine, server_stats *stats,
  * [any-thread] */
 int32_t server_engine_n_ctx(const server_engine *engine);
 int32_t server_engine_n_ctx_embedding(const server_engine *engine);
+/* Tokens of an embedding request's text at most: the context, or the step where tokens attend to
+ * later ones; 0 without gives_embeddings. [any-thread] */
+int32_t server_engine_text_max(const server_engine *engine);
 /* The name of an end for messages: "stop", "length", ... [any-thread] */
 const char *server_end_name(server_end end);
 

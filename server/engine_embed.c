@@ -32,7 +32,7 @@ static tdm_status request_check(const server_engine *e, const server_embedding_r
                         "pooling that gives one vector",
                         r->normalize, (int)r->pooling);
     /* Tokens that see later ones are computed at once. */
-    const int32_t most = e->model->hparams.is_bidirectional ? e->n_embed_step : e->n_embed_ctx;
+    const int32_t most = server_engine_text_max(e);
     if (r->n_tok > most)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
                         "the text has %d tokens, there is room for %d; shorten it, or raise %s",
@@ -91,6 +91,10 @@ tdm_status server_engine_embed(server_engine *e, const server_embedding_request 
     pthread_mutex_unlock(&e->lock);
     if (status != TDM_OK) embed_destroy(job);
     return status;
+}
+
+int32_t server_engine_text_max(const server_engine *e) {
+    return e->model->hparams.is_bidirectional ? e->n_embed_step : e->n_embed_ctx;
 }
 
 uint64_t server_embed_deadline(const server_engine *e) {
@@ -159,6 +163,7 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
     const llm_batch batch = {
         .tokens = job->tokens + job->n_done, .n_tok = n, .role = TDM_ROLE_PROMPT};
     const tdm_status status = llm_context_decode(e->embed_ctx, &batch, err);
+    server_probe_note(e, status != TDM_OK);
     if (status != TDM_OK) return status;
     for (int32_t i = 0; i < n; i++)
         memcpy(job->rows + (size_t)(job->n_done + i) * n_embd, llm_context_hidden(e->embed_ctx, i),

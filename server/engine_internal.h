@@ -75,9 +75,11 @@ struct server_engine {
     server_logprob *top;        /* [SERVER_MAX_TOP_LOGPROB] */
     float *vector;              /* [n_embd] of a text */
     llm_projection *projection; /* of vectors; NULL = the model has none */
-    server_job *over;   /* requests that have ended and are in no list; their event is due */
-    server_stats tally; /* what the thread has counted since it last added it to stats */
-    bool has_failed;
+    server_job *over;     /* requests that have ended and are in no list; their event is due */
+    server_stats tally;   /* what the thread has counted since it last added it to stats */
+    bool has_failed;      /* the last step, or the probe after it */
+    uint64_t probe_at;    /* when a probe is due; 0 = none */
+    uint64_t probe_delay; /* before it */
 };
 
 /* ---- engine_memory.c: sequences, pages, prefixes ---- */
@@ -100,6 +102,11 @@ void server_memory_share(server_engine *e, server_job *job);
 /* Takes a request out of its sequence, which is kept for its prefix, or (keeps = false) emptied. */
 void server_memory_leave(server_engine *e, server_job *job, bool keeps);
 
+/* An empty sequence and a free page for it, so that a token can be computed while no request runs;
+ * -1 where there is none. server_memory_return empties it again. */
+int32_t server_memory_borrow(server_engine *e);
+void server_memory_return(server_engine *e, int32_t seq);
+
 /* ---- engine_draw.c ---- */
 
 /* Draws the next token of a request from its row of logits, appends it and sends it. Sets
@@ -114,6 +121,15 @@ int32_t server_draw_candidates(const server_engine *e, const server_job *job);
 void server_embed_step(server_engine *e, bool is_shared);
 /* The earliest deadline of these requests; 0 = none. The lock is held. */
 uint64_t server_embed_deadline(const server_engine *e);
+
+/* ---- engine_probe.c ---- */
+
+/* Notes how a step has ended, so that probes begin or end. */
+void server_probe_note(server_engine *e, bool has_failed);
+/* Whether a probe is due now. */
+bool server_probe_is_due(const server_engine *e, uint64_t now);
+/* Computes one token, for nothing else than to see whether the device works. No request runs. */
+void server_probe_step(server_engine *e);
 
 /* ---- engine.c ---- */
 

@@ -111,6 +111,18 @@ static int32_t seq_find(const server_engine *e) {
     return -1;
 }
 
+int32_t server_memory_borrow(server_engine *e) {
+    if (!pages_free(e, 1, -1)) return -1;
+    const int32_t seq = seq_find(e);
+    if (seq >= 0) e->is_taken[seq] = true;
+    return seq;
+}
+
+void server_memory_return(server_engine *e, int32_t seq) {
+    (void)llm_context_truncate(e->ctx, seq, 0, NULL); /* to 0 it cannot fail */
+    e->is_taken[seq] = false;
+}
+
 /* Whether a held sequence ends where its prefix does that a request found, so that the request can
  * go on in it, and no page is left partly empty. */
 static bool is_whole(const server_engine *e, const prefix_search *s) {

@@ -19,7 +19,8 @@ tdm_status api_health(api_context *c, tdm_error *err) {
     const server_stats stats = stats_of(c);
     (void)err;
     if (stats.has_failed)
-        api_error_reply(c->x, API_SHAPE_OPENAI, 503, "the device has failed", 0);
+        api_error_reply(c->x, API_SHAPE_OPENAI, 503,
+                        "the device has failed; it is probed until it works again", 0);
     else if (stats.is_draining || __atomic_load_n(&c->api->is_draining, __ATOMIC_RELAXED))
         api_error_reply(c->x, API_SHAPE_OPENAI, 503, "the server is shutting down", 0);
     else
@@ -143,6 +144,9 @@ tdm_status api_metrics(api_context *c, tdm_error *err) {
     metric(&t, "replayed_tokens_total", "counter", "generated tokens computed again",
            (double)s.n_replayed);
     metric(&t, "evictions_total", "counter", "cached prefixes given up", (double)s.n_evicted);
+    metric(&t, "device_failed", "gauge", "1 = the last step or probe has failed", s.has_failed);
+    metric(&t, "probes_total", "counter", "tokens computed to probe a failed device",
+           (double)s.n_probe);
     metric(&t, "busy_seconds_total", "counter", "time in steps", (double)s.busy_ns / 1e9);
     metric(&t, "last_step_age_seconds", "gauge", "time since the last step",
            s.last_step_ns > 0 ? (double)(now - s.last_step_ns) / 1e9 : 0);

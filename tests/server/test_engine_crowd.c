@@ -107,7 +107,8 @@ static void crowd_run(int fail_every) {
     uint64_t random = 9;
     const server_engine_params params = {
         .context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8},
-        .limits = {.n_running = 12, .n_held = 6, .n_queued = 40, .n_prompt_step = 30}};
+        .limits = {
+            .n_running = 12, .n_held = 6, .n_queued = 40, .n_prompt_step = 30, .probe_ns = 1}};
     c.requests = calloc(N_REQUEST, sizeof *c.requests);
     assert_non_null(c.requests);
     for (int p = 0; p < 4; p++)
@@ -169,6 +170,65 @@ static void test_failures(void **state) {
     crowd_run(97);
 }
 
+static server_stats stats_get(server_engine *engine) {
+    server_stats stats;
+    (void)server_engine_snapshot(engine, &stats, NULL, 0);
+    return stats;
+}
+
+/* Waits until the engine's state is `has_failed` and it has computed n_probe probes. */
+static void state_wait(server_engine *engine, bool has_failed, uint64_t n_probe) {
+    const uint64_t end = server_clock() + UINT64_C(60000000000);
+    for (;;) {
+        const server_stats stats = stats_get(engine);
+        if (stats.has_failed == has_failed && stats.n_probe >= n_probe) return;
+        if (server_clock() > end)
+            fail_msg("has_failed is %d after a minute and %llu probes", stats.has_failed,
+                     (unsigned long long)stats.n_probe);
+        const struct timespec pause = {0, 100000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* After a failed step the state is ok again once the device works, without a request; until then
+ * it is not. A probe leaves nothing behind: all pages are free, and answers are right. */
+static void test_recovery(void **state) {
+    (void)state;
+    const server_engine_params params = {
+        .context = {.n_ctx = 64, .n_ubatch = 32, .page_len = 8},
+        .limits = {.n_running = 1, .n_held = 1, .probe_ns = 100000}};
+    const int32_t prompt[4] = {1, 2, 3, fake_next((const int32_t[]){1, 2, 3}, 3)};
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    rig_answer a;
+    RIG_OK(server_engine_create(fake_model(), &params, &engine, &err));
+    for (int i = 0; i < 2; i++) {
+        fake_fail_every(1);
+        rig_answer_init(&a);
+        server_request request = rig_request(&a, prompt, 3, 1);
+        rig_submit(engine, &request);
+        rig_answer_wait(&a);
+        rig_answer_free(&a);
+        const uint64_t n_before = stats_get(engine).n_probe;
+        state_wait(engine, true, n_before + 3);
+        const int32_t n_free = stats_get(engine).n_page_free;
+        fake_fail_every(0);
+        state_wait(engine, false, n_before + 4);
+        const server_stats stats = stats_get(engine);
+        assert_int_equal(stats.n_page_free, n_free);
+        rig_answer_init(&a);
+        request = rig_request(&a, prompt, 3, 2);
+        rig_submit(engine, &request);
+        rig_answer_wait(&a);
+        assert_int_equal(a.status, TDM_OK);
+        assert_int_equal(a.tokens[0], prompt[3]);
+        assert_int_equal(a.tokens[1], fake_next(prompt, 4));
+        rig_answer_free(&a);
+        assert_int_equal(stats_get(engine).n_probe, stats.n_probe); /* no more of them */
+    }
+    server_engine_destroy(engine);
+}
+
 /* The device is gone: every request fails, none hangs, and the totals say so. */
 static void test_lost_device(void **state) {
     (void)state;
@@ -200,6 +260,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_lost_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

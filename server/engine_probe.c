@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_probe.c: finds out whether a device works again after a failed step. A balancer that reads
+ * /health sends no requests to a server that is not well; so without probes it would never be well
+ * again. By the engine's thread.
+ */
+#include "server/engine_internal.h"
+
+#define DELAY_MOST 32 /* times probe_ns */
+
+void server_probe_note(server_engine *e, bool has_failed) {
+    e->has_failed = has_failed;
+    e->probe_delay = has_failed ? e->limits.probe_ns : 0;
+    e->probe_at = has_failed ? server_clock() + e->probe_delay : 0;
+}
+
+bool server_probe_is_due(const server_engine *e, uint64_t now) {
+    return e->probe_at != 0 && e->probe_at <= now;
+}
+
+void server_probe_step(server_engine *e) {
+    llm_context *ctx = e->ctx != NULL ? e->ctx : e->embed_ctx;
+    int32_t seq = 0;
+    if (e->ctx != NULL)
+        seq = server_memory_borrow(e);
+    else
+        (void)llm_context_truncate(ctx, 0, 0,
+                                   NULL); /* what is there is of a text that has failed */
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (seq >= 0) {
+        const int32_t token = 0;
+        const bool is_wanted = true;
+        const llm_batch batch = {.tokens = &token,
+                                 .seqs = &seq,
+                                 .wanted = &is_wanted,
+                                 .n_tok = 1,
+                                 .role = TDM_ROLE_PROMPT};
+        if (e->ctx != NULL) (void)llm_context_set_candidates(ctx, 0, NULL);
+        status = llm_context_decode(ctx, &batch, NULL);
+        e->tally.n_probe++;
+        if (e->ctx != NULL) server_memory_return(e, seq);
+    }
+    const uint64_t delay = e->probe_delay;
+    server_probe_note(e, status != TDM_OK);
+    if (status == TDM_OK) return;
+    e->probe_delay = delay < DELAY_MOST * e->limits.probe_ns ? 2 * delay : delay;
+    e->probe_at = server_clock() + e->probe_delay;
+}
