@@ -17,6 +17,7 @@
 #include "runner/lora.h"
 #include "server/api/api.h"
 #include "server/grammar/grammar.h"
+#include "server/http/tls_files.h"
 
 #define N_TEXT_MAX      64 /* keys, origins, hosts */
 #define KEY_FILE_MAX    65536
@@ -86,8 +87,8 @@ static bool is_loopback(const char *host) {
 static tdm_status access_read(serve *s, tdm_error *err) {
     runner_config *config = s->app->config;
     const char *host = runner_config_get_string(config, "host");
-    const bool has_cert = runner_config_get_string(config, "ssl-cert-file")[0] != '\0';
-    const bool has_ssl_key = runner_config_get_string(config, "ssl-key-file")[0] != '\0';
+    const char *cert = runner_config_get_string(config, "ssl-cert-file");
+    const char *ssl_key = runner_config_get_string(config, "ssl-key-file");
     tdm_status status = keys_read(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-origin", s->origins, &s->n_origin, err);
     if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
@@ -95,14 +96,14 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
     if (status != TDM_OK) return status;
-    if (has_cert != has_ssl_key)
+    if ((cert[0] != '\0') != (ssl_key[0] != '\0'))
         return runner_usage(s->app, err, "TLS takes both ssl-cert-file and ssl-key-file");
     if (!is_loopback(host) && s->n_key == 0)
         return runner_usage(s->app, err,
                             "host = %s serves other machines: give keys with --api-key-file FILE, "
                             "or serve this machine alone with --host 127.0.0.1",
                             host);
-    return TDM_OK;
+    return cert[0] != '\0' ? server_tls_files_check(cert, ssl_key, err) : TDM_OK;
 }
 
 /* ---- The model ---- */

@@ -7,10 +7,13 @@ import select
 import socket
 import subprocess
 import time
+import urllib.parse
 
 
 class Server:
-    def __init__(self, tandem, model, *args):
+    def __init__(self, tandem, model, *args, tls=None):
+        """tls: the client's SSLContext, for a server that is given a certificate."""
+        self.tls = tls
         self.process = subprocess.Popen([tandem, "serve", "-m", model, "--port", "0", *args],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         ready, _, _ = select.select([self.process.stdout], [], [], 120)
@@ -19,8 +22,8 @@ class Server:
             self.process.kill()
             raise SystemExit(f"the server did not start: {line!r} {self.process.stderr.read()}")
         self.url = line.strip()
-        self.host = self.url.split("/")[2].split(":")[0]
-        self.port = int(self.url.rsplit(":", 1)[1])
+        parts = urllib.parse.urlsplit(self.url)
+        self.host, self.port = parts.hostname, parts.port
 
     def stop(self, kills=False):
         """Ends the server as a user would, and returns its exit status."""
@@ -35,7 +38,8 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """Status, headers and bytes of a reply."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = (http.client.HTTPConnection(self.host, self.port, timeout=60) if self.tls is None else
+                      http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.tls))
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         connection.request(method, path, data, headers or {})
         reply = connection.getresponse()
