@@ -60,6 +60,8 @@ void api_settings_clear(api_settings *settings) {
     free(settings->bias);
     free(settings->breakers);
     json_decref(settings->tools);
+    for (int32_t i = 0; i < settings->n_stop; i++) free(settings->stops[i]);
+    free(settings->grammar_text);
     grammar_release(settings->grammar);
     *settings = (api_settings){0};
 }

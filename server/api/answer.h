@@ -68,7 +68,7 @@ typedef struct api_settings {
     int32_t n_bias;
     bool has_scales; /* the request has scales of adapters; else they are the engine's */
     float scales[LLM_MAX_ADAPTERS];
-    const char *stops[REPLY_N_STOP_MAX]; /* borrowed from the request's JSON */
+    char *stops[REPLY_N_STOP_MAX]; /* owned */
     int32_t n_stop;
     bool ignores_end, wants_logprobs, shows_special, is_uncached, wants_tokens;
     int32_t n_top;
@@ -76,8 +76,10 @@ typedef struct api_settings {
     bool begins_text; /* a prompt has no text: the first space of the answer is dropped */
     bool is_chat;     /* a turn: it ends with the model's token or text for that */
     bool parses_calls, parses_reasoning, is_reasoning, is_call;
-    json_t *tools;              /* as in the request; NULL = none. Owned */
-    struct grammar *grammar;    /* NULL = none. Owned */
+    json_t *tools;      /* as in the request; NULL = none. Owned */
+    char *grammar_text; /* GBNF or a JSON Schema, to compile; NULL = none. Owned */
+    bool grammar_is_schema;
+    struct grammar *grammar;    /* grammar_text compiled; NULL = not yet. Owned */
     const char *grammar_behind; /* the grammar begins behind this text; NULL = at once */
 } api_settings;
 void api_settings_clear(api_settings *settings);

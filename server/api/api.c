@@ -87,12 +87,15 @@ static void run(server_api *api, server_exchange *x, const api_route *route) {
         status = api_body_parse(text, len, route->takes_array, &c.body, &reason);
     if (status == TDM_OK) status = route->handler(&c, &reason);
     json_decref(c.body);
-    if (status != TDM_OK)
-        api_error_reply(x, route->shape, api_http_status(status), reason.message,
-                        status == TDM_RESOURCE_EXHAUSTED ? 1 : 0);
+    if (status != TDM_OK) api_fail_reply(x, route->shape, status, reason.message);
 }
 
-static void active_add(server_api *api, int n) {
+void api_fail_reply(server_exchange *x, api_shape shape, tdm_status status, const char *message) {
+    api_error_reply(x, shape, api_http_status(status), message,
+                    status == TDM_RESOURCE_EXHAUSTED ? 1 : 0);
+}
+
+void api_active_add(server_api *api, int n) {
     pthread_mutex_lock(&api->lock);
     api->n_active += n;
     pthread_mutex_unlock(&api->lock);
@@ -101,7 +104,7 @@ static void active_add(server_api *api, int n) {
 static void preparation_run(api_task *task) {
     preparation *p = (preparation *)task; /* its first member */
     if (!server_exchange_is_gone(p->x)) run(p->api, p->x, p->route);
-    active_add(p->api, -1);
+    api_active_add(p->api, -1);
     server_exchange_release(p->x);
     if (api_pool_finish(p->api->readers, task)) free(p);
 }
@@ -149,7 +152,7 @@ void server_api_request(void *user, server_exchange *x) {
     }
     *p = (preparation){.task.run = preparation_run, .api = api, .x = x, .route = route};
     server_exchange_hold(x);
-    active_add(api, 1);
+    api_active_add(api, 1);
     api_pool_add(api->readers, &p->task);
 }
 
@@ -177,11 +180,6 @@ void server_api_drained(void *user, server_exchange *x) {
     pthread_mutex_unlock(&api->lock);
 }
 
-tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
-                      api_settings *settings, char *text, tdm_error *err) {
-    return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
-}
-
 /* ---- The API ---- */
 
 tdm_status server_api_create(const server_api_params *params, server_api **out, tdm_error *err) {
@@ -197,6 +195,8 @@ tdm_status server_api_create(const server_api_params *params, server_api **out, 
     tdm_status status = api_access_create(api, params, err);
     const int n_thread = params->n_thread > 0 ? params->n_thread : 2;
     if (status == TDM_OK) status = api_pool_create(n_thread, &api->readers, err);
+    if (status == TDM_OK) status = api_pool_create(n_thread, &api->compilers, err);
+    if (status == TDM_OK) status = api_pool_create(1, &api->large_compiler, err);
     if (status == TDM_OK) status = api_pool_create(n_thread, &api->writers, err);
     if (status != TDM_OK) {
         server_api_destroy(api);
@@ -208,8 +208,13 @@ tdm_status server_api_create(const server_api_params *params, server_api **out, 
 
 void server_api_stop(server_api *api) {
     if (api == NULL) return;
-    api_pool_destroy(api->readers);
+    __atomic_store_n(&api->is_stopping, true, __ATOMIC_RELAXED);
+    api_pool_destroy(api->readers); /* first: they add to the others */
     api->readers = NULL;
+    api_pool_destroy(api->compilers);
+    api->compilers = NULL;
+    api_pool_destroy(api->large_compiler);
+    api->large_compiler = NULL;
 }
 
 void server_api_settle(server_api *api) {

@@ -5,7 +5,8 @@
  * replies.
  *
  * Threads. The HTTP thread calls the functions below and returns at once. A few threads of the
- * API's own read JSON, render templates, make tokens, and write replies. The engine's thread only
+ * API's own read JSON, render templates and make tokens; others compile grammars; others write
+ * replies. The engine's thread only
  * adds text to a queue (queue.c). So neither a client nor a template slows the device.
  */
 #ifndef TANDEM_SERVER_API_H
@@ -59,7 +60,7 @@ typedef struct server_api_params {
 
 /* Copies the params, but for the model and what it points to; starts the threads. [setup] */
 tdm_status server_api_create(const server_api_params *params, server_api **out, tdm_error *err);
-/* Ends the threads that read requests, so that no more come to the engine. Before the engine is
+/* Ends the threads that read requests and compile their grammars, so that no more come to the engine. Before the engine is
  * destroyed. NULL is a no-op. [setup] */
 void server_api_stop(server_api *api);
 /* Ends the threads that write replies; what is not written by now is given up. After the engine was

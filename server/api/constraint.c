@@ -68,6 +68,33 @@ static void constraint_destroy(void *state) {
     free(c);
 }
 
+/* A grammar that is too large, or that no token follows, is the request's fault: status 400, and not
+ * one after which clients try again. */
+static tdm_status bad_grammar(tdm_status status) {
+    return status == TDM_RESOURCE_EXHAUSTED || status == TDM_FAILED_PRECONDITION ? TDM_UNSUPPORTED
+                                                                                 : status;
+}
+
+tdm_status api_grammar_compile(const server_model *model, api_settings *settings, tdm_error *err) {
+    grammar_state *state = NULL;
+    const char *text = settings->grammar_text;
+    tdm_status status =
+        settings->grammar_is_schema
+            ? grammar_compile_schema(model->grammar_vocab, text, strlen(text), &settings->grammar,
+                                     err)
+            : grammar_compile(model->grammar_vocab, text, strlen(text), &settings->grammar, err);
+    if (status != TDM_OK) return bad_grammar(status);
+    /* The first mask is computed here, where it holds nobody up, and kept in the grammar. Without
+     * it the engine's thread would compute it between two steps. */
+    uint64_t *mask = malloc(grammar_vocab_mask_words(model->grammar_vocab) * sizeof *mask);
+    if (mask == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a mask");
+    status = grammar_state_create(settings->grammar, &state, err);
+    if (status == TDM_OK) status = grammar_state_mask(state, mask, err);
+    grammar_state_destroy(state);
+    free(mask);
+    return bad_grammar(status);
+}
+
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err) {
     constraint *c = calloc(1, sizeof *c);

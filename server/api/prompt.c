@@ -9,7 +9,6 @@
 
 #include "llm/tokenizer/tokenizer.h"
 #include "server/api/state.h"
-#include "server/grammar/grammar.h"
 
 void api_chat_clear(api_chat *chat) {
     json_decref(chat->messages);
@@ -458,7 +457,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
                                      strstr(c->model->tpl_text, "</think>") != NULL;
         /* the markers of calls are control tokens of some models */
         settings->shows_special = settings->shows_special || is_harmony || settings->parses_calls;
-        if (settings->is_reasoning && settings->grammar != NULL)
+        if (settings->is_reasoning && settings->grammar_text != NULL)
             settings->grammar_behind = "</think>";
     }
     free(text);

@@ -11,7 +11,6 @@
 
 #include "llm/tokenizer/tokenizer.h"
 #include "server/api/state.h"
-#include "server/grammar/grammar.h"
 
 static uint64_t seed_random(void) {
     uint32_t seed = 0;
@@ -47,7 +46,10 @@ tdm_status api_stops_read(const json_t *value, const char *name, api_settings *s
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'%s' has more than %d strings, or one of more than %d bytes", name,
                             REPLY_N_STOP_MAX, REPLY_STOP_MAX);
-        settings->stops[settings->n_stop++] = text;
+        settings->stops[settings->n_stop] = strdup(text);
+        if (settings->stops[settings->n_stop] == NULL)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a stop string");
+        settings->n_stop++;
     }
     return TDM_OK;
 }
@@ -189,21 +191,29 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
 
 /* ---- Formats ---- */
 
-tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
-                              tdm_error *err) {
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a schema");
+/* Takes the text over. */
+static tdm_status grammar_take(const api_context *c, char *text, bool is_schema,
+                               api_settings *settings, tdm_error *err) {
     tdm_status status = TDM_OK;
-    if (c->model->grammar_vocab == NULL)
+    if (text == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a grammar");
+    else if (c->model->grammar_vocab == NULL)
         status = tdm_fail(err, TDM_UNSUPPORTED, "this build has no constrained decoding");
-    else if (settings->grammar != NULL)
+    else if (settings->grammar_text != NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                           "the request has more than one format: leave out all but one");
-    else
-        status = grammar_compile_schema(c->model->grammar_vocab, text, strlen(text),
-                                        &settings->grammar, err);
-    free(text);
-    return status;
+    if (status != TDM_OK) {
+        free(text);
+        return status;
+    }
+    settings->grammar_text = text;
+    settings->grammar_is_schema = is_schema;
+    return TDM_OK;
+}
+
+tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
+                              tdm_error *err) {
+    return grammar_take(c, json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY), true, settings, err);
 }
 
 static tdm_status response_format_read(const api_context *c, const json_t *format,
@@ -238,11 +248,5 @@ tdm_status api_format_read(const api_context *c, const json_t *body, api_setting
         status = api_grammar_schema(c, api_get(body, "json_schema"), settings, err);
     if (status == TDM_OK) status = api_get_string(body, "grammar", &grammar, err);
     if (status != TDM_OK || grammar[0] == '\0') return status;
-    if (c->model->grammar_vocab == NULL)
-        return tdm_fail(err, TDM_UNSUPPORTED, "this build has no constrained decoding");
-    if (settings->grammar != NULL)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "the request has more than one format: leave out all but one");
-    return grammar_compile(c->model->grammar_vocab, grammar, strlen(grammar), &settings->grammar,
-                           err);
+    return grammar_take(c, strdup(grammar), false, settings, err);
 }

@@ -14,13 +14,16 @@ struct server_api {
     unsigned char *key_hashes; /* [n_key][KEY_HASH_SIZE] */
     char **origins, **hosts;
     const server_http *http;
-    api_pool *readers; /* prepare requests */
-    api_pool *writers; /* write replies */
-    int64_t started;   /* seconds since 1970 */
+    api_pool *readers;        /* prepare requests */
+    api_pool *compilers;      /* compile their grammars */
+    api_pool *large_compiler; /* the same, one thread, for large ones */
+    api_pool *writers;        /* write replies */
+    int64_t started;          /* seconds since 1970 */
     pthread_mutex_t lock;
     api_answer *answers; /* guarded by lock */
     int n_active;        /* guarded by lock: requests in preparation and answers */
     bool is_draining;    /* atomic */
+    bool is_stopping;    /* atomic: requests in preparation are refused */
     bool is_settling;    /* atomic: answers end without being written */
     reply_family family;
 };
@@ -54,14 +57,16 @@ uint64_t api_access_scope(const server_exchange *x);
 void api_settings_default(const api_context *c, api_settings *settings);
 tdm_status api_settings_read(const api_context *c, const json_t *body, api_settings *settings,
                              tdm_error *err);
-/* response_format, json_schema and grammar. */
+/* response_format, json_schema and grammar. Their texts are only kept: api_submit has them compiled. */
 tdm_status api_format_read(const api_context *c, const json_t *body, api_settings *settings,
                            tdm_error *err);
 tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
                               tdm_error *err);
 tdm_status api_stops_read(const json_t *value, const char *name, api_settings *settings,
                           tdm_error *err);
-/* The constraint of settings with a grammar; its state is new. */
+/* Compiles the grammar of settings, which may take seconds, and computes its first mask. */
+tdm_status api_grammar_compile(const server_model *model, api_settings *settings, tdm_error *err);
+/* The constraint of settings with a compiled grammar; its state is new. */
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err);
 
@@ -134,7 +139,16 @@ tdm_status api_slots(api_context *c, tdm_error *err);
 tdm_status api_metrics(api_context *c, tdm_error *err);
 tdm_status api_page(api_context *c, tdm_error *err);
 
-/* Submits the settings; an engine that refuses is replied to with its status and Retry-After. */
+/* Replies to a request that failed before it was submitted. */
+void api_fail_reply(server_exchange *x, api_shape shape, tdm_status status, const char *message);
+/* Adds n to the requests in preparation and answers. */
+void api_active_add(server_api *api, int n);
+
+/* ---- submit.c ---- */
+
+/* Submits the settings, which it empties; where they have a grammar, another thread compiles that
+ * before, so that it holds up no other request, and replies to what fails. An engine that refuses is
+ * replied to with its status and Retry-After. Takes `text` over. */
 tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
                       api_settings *settings, char *text, tdm_error *err);
 

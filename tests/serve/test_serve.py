@@ -5,6 +5,7 @@ limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
 import os
+import select
 import socket
 import struct
 import sys
@@ -227,6 +228,26 @@ def test_formats():
     check(reply[1]["content"].startswith(" xy"), reply)
     error_of(*server.post("/completion", {"prompt": "x", "grammar": "root ::= ("}), 400)
     error_of(*server.post("/v1/chat/completions", body, response_format={"type": "xml"}), 400)
+
+
+def test_slow_grammars():
+    """Schemas that take long to compile hold up neither streams, nor other requests, nor small schemas."""
+    # 1 MB each; in the end they are refused as too large
+    slow = {"prompt": ONCE, "n_predict": 1, "json_schema": {"enum": [f"{i}-{'x' * 40}" for i in range(20000)]}}
+    stream = server.open("/completion", {"prompt": ONCE, "n_predict": 50, "ignore_eos": True, "stream": True})
+    connections = [server.open("/completion", slow) for _ in range(16)]
+    for more in ({}, {"json_schema": {"enum": ["a", "b"]}}, {"grammar": 'root ::= " x"'}):
+        check(server.post("/completion", {"prompt": ONCE, "n_predict": 2, **more})[0] == 200)
+    data = b""
+    while not data.endswith(b"0\r\n\r\n"):
+        data += stream.recv(1 << 16)
+    check(data.count(b"data:") > 30, data)
+    n_done = len(select.select(connections, [], [], 0)[0])
+    check(n_done <= len(connections) // 2, "of 16 large schemas before the small ones:", n_done)
+    reply = connections[0].recv(1 << 16)
+    check(b" 400 " in reply and b"grammar" in reply, reply)
+    for connection in connections:  # those that still wait are not compiled for nobody
+        connection.close()
 
 
 TOOLS = [{"type": "function", "function": {"name": name, "description": None, "parameters": {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * submit.c: from a request that was read to one of the engine. A grammar is compiled first, by threads
+ * that do nothing else: a large one takes seconds, in which other requests are read and answered.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/api/state.h"
+
+/* Bytes of a grammar from which on it counts as large: one of this size takes parts of a second, one
+ * of 3 MB several seconds. Large ones wait for each other and hold up no small one. */
+#define LARGE_SIZE ((size_t)64 << 10)
+
+/* A request whose grammar waits to be compiled, or is. */
+typedef struct compilation {
+    api_task task;
+    api_pool *pool;
+    server_api *api;
+    server_exchange *x;
+    const server_model *model;
+    const api_dialect *dialect;
+    const char *id_prefix;
+    json_t *request;
+    api_settings settings;
+    char *text;
+} compilation;
+
+/* Fails before anything was replied, as api_answer_start does. Takes the text over. */
+static tdm_status compile(compilation *c, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    if (__atomic_load_n(&c->api->is_stopping, __ATOMIC_RELAXED))
+        status = tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
+    if (status == TDM_OK) status = api_grammar_compile(c->model, &c->settings, err);
+    if (status == TDM_OK && !server_exchange_is_gone(c->x))
+        return api_answer_start(c->api, c->x, c->dialect, c->id_prefix, c->request, &c->settings,
+                                c->text, err);
+    free(c->text);
+    return status;
+}
+
+static void compilation_run(api_task *task) {
+    compilation *c = (compilation *)task; /* its first member */
+    tdm_error reason = {0};
+    tdm_status status = TDM_OK;
+    if (server_exchange_is_gone(c->x))
+        free(c->text);
+    else
+        status = compile(c, &reason);
+    if (status != TDM_OK) api_fail_reply(c->x, c->dialect->shape, status, reason.message);
+    api_settings_clear(&c->settings);
+    json_decref(c->request);
+    api_active_add(c->api, -1);
+    server_exchange_release(c->x);
+    if (api_pool_finish(c->pool, task)) free(c);
+}
+
+tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
+                      api_settings *settings, char *text, tdm_error *err) {
+    if (settings->grammar_text == NULL)
+        return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
+    compilation *work = calloc(1, sizeof *work);
+    if (work == NULL) {
+        free(text);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the request");
+    }
+    const bool is_large = strlen(settings->grammar_text) >= LARGE_SIZE;
+    *work = (compilation){
+        .task.run = compilation_run,
+        .pool = is_large ? c->api->large_compiler : c->api->compilers,
+        .api = c->api,
+        .x = c->x,
+        .model = c->model,
+        .dialect = dialect,
+        .id_prefix = id_prefix,
+        .request = json_incref(c->body),
+        .settings = *settings,
+        .text = text,
+    };
+    *settings = (api_settings){0};
+    server_exchange_hold(c->x);
+    api_active_add(c->api, 1);
+    api_pool_add(work->pool, &work->task);
+    return TDM_OK;
+}
