@@ -38,6 +38,8 @@ static const api_route routes[] = {
     {POST, "/api/chat", api_ollama_chat, API_SHAPE_OLLAMA, false, false},
     {POST, "/api/generate", api_ollama_generate, API_SHAPE_OLLAMA, false, false},
     {GET, "/api/tags", api_ollama_tags, API_SHAPE_OLLAMA, false, true},
+    {POST, "/api/embed", api_ollama_embed, API_SHAPE_OLLAMA, false, false},
+    {POST, "/api/embeddings", api_ollama_embeddings, API_SHAPE_OLLAMA, false, false},
     {POST, "/api/show", api_ollama_show, API_SHAPE_OLLAMA, false, false},
     {GET, "/api/ps", api_ollama_ps, API_SHAPE_OLLAMA, false, true},
     {GET, "/api/version", api_ollama_version, API_SHAPE_OLLAMA, false, true},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * embeddings.c: /v1/embeddings in OpenAI's form: texts or tokens in, vectors out, as numbers or as
- * base64 of little-endian float32.
+ * base64 of little-endian float32; ollama's /api/embed and the older /api/embeddings.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,16 +12,21 @@
 #define N_AT_ONCE 16 /* inputs of a request that wait in the engine's queue */
 
 /* One exchange; it is freed once all inputs are done. */
-typedef struct vectors {
+typedef struct vectors vectors;
+struct vectors {
     api_task task;
     server_api *api;
     server_exchange *x;
     const server_model *model;
+    api_shape shape;
+    json_t *(*reply_make)(const vectors *v);
+    int32_t normalize; /* as llm_embedding_normalize */
     bool is_base64;
+    uint64_t started_ns;
     int n_input;
     int64_t n_token;
     struct vectors_input {
-        struct vectors *owner;
+        vectors *owner;
         int32_t *tokens; /* [n_tok] */
         int32_t n_tok;
         float *values; /* [n] */
@@ -34,7 +39,7 @@ typedef struct vectors {
     char message[512];
     uint64_t retry_ns;
     bool has_replied; /* of the task */
-} vectors;
+};
 
 static json_t *base64(const float *values, int32_t n) {
     static const char letters[] =
@@ -64,6 +69,29 @@ static json_t *vector_json(const vectors *v, int i) {
     return numbers;
 }
 
+static json_t *openai_reply(const vectors *v) {
+    json_t *data = json_array();
+    for (int i = 0; i < v->n_input; i++)
+        json_array_append_new(data, json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", i,
+                                              "embedding", vector_json(v, i)));
+    return json_pack("{s:s, s:s, s:o, s:{s:I, s:I}}", "object", "list", "model", v->model->name,
+                     "data", data, "usage", "prompt_tokens", (json_int_t)v->n_token, "total_tokens",
+                     (json_int_t)v->n_token);
+}
+
+static json_t *ollama_reply(const vectors *v) {
+    json_t *all = json_array();
+    for (int i = 0; i < v->n_input; i++) json_array_append_new(all, vector_json(v, i));
+    return json_pack("{s:s, s:o, s:I, s:i, s:I}", "model", v->model->name, "embeddings", all,
+                     "total_duration", (json_int_t)(server_clock() - v->started_ns),
+                     "load_duration", 0, "prompt_eval_count", (json_int_t)v->n_token);
+}
+
+/* The older form: one text, whose vector has its own length. */
+static json_t *ollama_old_reply(const vectors *v) {
+    return json_pack("{s:o}", "embedding", v->n_input > 0 ? vector_json(v, 0) : json_array());
+}
+
 static void vectors_free(vectors *v) {
     for (int i = 0; i < v->n_input; i++) {
         free(v->inputs[i].values);
@@ -78,18 +106,11 @@ static void vectors_free(vectors *v) {
 static void vectors_reply(vectors *v) {
     if (v->status != TDM_OK) {
         const int http_status = api_http_status(v->status);
-        api_error_reply(v->x, API_SHAPE_OPENAI, http_status, v->message,
+        api_error_reply(v->x, v->shape, http_status, v->message,
                         http_status == 429 || http_status == 503 ? v->retry_ns + 1 : 0);
         return;
     }
-    json_t *data = json_array();
-    for (int i = 0; i < v->n_input; i++)
-        json_array_append_new(data, json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", i,
-                                              "embedding", vector_json(v, i)));
-    api_json_reply(v->x, 200,
-                   json_pack("{s:s, s:s, s:o, s:{s:I, s:I}}", "object", "list", "model",
-                             v->model->name, "data", data, "usage", "prompt_tokens",
-                             (json_int_t)v->n_token, "total_tokens", (json_int_t)v->n_token));
+    api_json_reply(v->x, 200, v->reply_make(v));
 }
 
 /* One input more is done. */
@@ -134,7 +155,7 @@ static tdm_status input_submit(vectors *v, struct vectors_input *input, tdm_erro
         .tokens = input->tokens,
         .n_tok = input->n_tok,
         .pooling = v->model->pooling,
-        .normalize = 2,
+        .normalize = v->normalize,
         .total_limit = v->api->params.total_limit,
         .done = done_take,
         .user = input,
@@ -175,6 +196,36 @@ static void vectors_run(api_task *task) {
     if (api_pool_finish(api->writers, task)) vectors_free(v);
 }
 
+/* Starts on the texts of the settings, in the way of `kind`, which has form, reply and scale. */
+static tdm_status vectors_start(api_context *c, const vectors *kind, api_settings *settings,
+                                tdm_error *err) {
+    vectors *v = calloc(1, sizeof *v);
+    if (v != NULL) *v = *kind;
+    if (v != NULL) v->inputs = calloc((size_t)settings->n_prompt + 1, sizeof *v->inputs);
+    if (v == NULL || v->inputs == NULL) {
+        free(v);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the vectors");
+    }
+    v->task.run = vectors_run;
+    v->api = c->api;
+    v->x = c->x;
+    v->model = c->model;
+    v->started_ns = server_clock();
+    v->n_input = settings->n_prompt;
+    pthread_mutex_init(&v->lock, NULL);
+    for (int i = 0; i < v->n_input; i++) {
+        v->inputs[i].owner = v;
+        v->inputs[i].tokens = settings->prompts[i];
+        v->inputs[i].n_tok = settings->prompt_lens[i];
+        v->n_token += settings->prompt_lens[i];
+        settings->prompts[i] = NULL;
+    }
+    server_exchange_hold(c->x);
+    api_active_add(c->api, 1);
+    api_pool_add(c->api->writers, &v->task);
+    return TDM_OK;
+}
+
 tdm_status api_embeddings(api_context *c, tdm_error *err) {
     const char *encoding = "float";
     const json_t *input = api_get(c->body, "input");
@@ -189,33 +240,64 @@ tdm_status api_embeddings(api_context *c, tdm_error *err) {
     if (status == TDM_OK && input == NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'input' is missing");
     if (status == TDM_OK) status = api_inputs_add(c, input, &settings, err);
-    vectors *v = status == TDM_OK ? calloc(1, sizeof *v) : NULL;
-    if (v != NULL) v->inputs = calloc((size_t)settings.n_prompt, sizeof *v->inputs);
-    if (status == TDM_OK && (v == NULL || v->inputs == NULL)) {
-        free(v);
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the vectors");
-    }
-    if (status == TDM_OK) {
-        v->task.run = vectors_run;
-        v->api = c->api;
-        v->x = c->x;
-        v->model = c->model;
-        v->is_base64 = strcmp(encoding, "base64") == 0;
-        v->n_input = settings.n_prompt;
-        pthread_mutex_init(&v->lock, NULL);
-        for (int i = 0; i < v->n_input; i++) {
-            v->inputs[i].owner = v;
-            v->inputs[i].tokens = settings.prompts[i];
-            v->inputs[i].n_tok = settings.prompt_lens[i];
-            v->n_token += settings.prompt_lens[i];
-            settings.prompts[i] = NULL;
-        }
-        server_exchange_hold(c->x);
-        pthread_mutex_lock(&c->api->lock);
-        c->api->n_active++;
-        pthread_mutex_unlock(&c->api->lock);
-        api_pool_add(c->api->writers, &v->task);
-    }
+    const vectors kind = {.shape = API_SHAPE_OPENAI,
+                          .reply_make = openai_reply,
+                          .normalize = 2,
+                          .is_base64 = strcmp(encoding, "base64") == 0};
+    if (status == TDM_OK) status = vectors_start(c, &kind, &settings, err);
     api_settings_clear(&settings);
     return status;
+}
+
+/* ---- ollama ---- */
+
+/* Cuts texts that are too long. The token that the model puts at the end stays. */
+static void texts_cut(const api_context *c, api_settings *settings) {
+    const int32_t most = server_engine_text_max(c->model->engine);
+    for (int32_t i = 0; i < settings->n_prompt && most > 0; i++) {
+        const int32_t n = settings->prompt_lens[i];
+        if (n <= most) continue;
+        const int32_t last = settings->prompts[i][n - 1];
+        if (llm_vocab_token_type(c->model->vocab, last) == LLM_TOKEN_CONTROL)
+            settings->prompts[i][most - 1] = last;
+        settings->prompt_lens[i] = most;
+    }
+}
+
+static tdm_status ollama_embed(api_context *c, const char *field, const vectors *kind,
+                               tdm_error *err) {
+    bool truncates = true;
+    const json_t *input = api_get(c->body, field);
+    api_settings settings;
+    api_settings_default(c, &settings);
+    tdm_status status = api_get_bool(c->body, "truncate", &truncates, err);
+    if (status == TDM_OK && api_get(c->body, "dimensions") != NULL)
+        status = tdm_fail(err, TDM_UNSUPPORTED, "'dimensions' is not supported");
+    /* no text, or an empty one, loads the model, which is loaded: the reply has no vectors */
+    const bool is_empty = input == NULL ||
+                          (json_is_string(input) && json_string_length(input) == 0) ||
+                          (json_is_array(input) && json_array_size(input) == 0);
+    if (status == TDM_OK && !is_empty && !json_is_string(input) &&
+        !json_is_string(json_array_get(input, 0)))
+        status =
+            tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' must be a text or an array of texts", field);
+    if (status == TDM_OK && !is_empty) status = api_inputs_add(c, input, &settings, err);
+    if (status == TDM_OK && truncates) texts_cut(c, &settings);
+    if (status == TDM_OK) status = vectors_start(c, kind, &settings, err);
+    api_settings_clear(&settings);
+    return status;
+}
+
+tdm_status api_ollama_embed(api_context *c, tdm_error *err) {
+    const vectors kind = {.shape = API_SHAPE_OLLAMA, .reply_make = ollama_reply, .normalize = 2};
+    return ollama_embed(c, "input", &kind, err);
+}
+
+tdm_status api_ollama_embeddings(api_context *c, tdm_error *err) {
+    const vectors kind = {
+        .shape = API_SHAPE_OLLAMA, .reply_make = ollama_old_reply, .normalize = -1};
+    const json_t *prompt = api_get(c->body, "prompt");
+    if (prompt != NULL && !json_is_string(prompt))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' must be a string");
+    return ollama_embed(c, "prompt", &kind, err);
 }

@@ -123,6 +123,8 @@ tdm_status api_messages(api_context *c, tdm_error *err);
 tdm_status api_count_tokens(api_context *c, tdm_error *err);
 tdm_status api_ollama_chat(api_context *c, tdm_error *err);
 tdm_status api_ollama_generate(api_context *c, tdm_error *err);
+tdm_status api_ollama_embed(api_context *c, tdm_error *err);
+tdm_status api_ollama_embeddings(api_context *c, tdm_error *err);
 tdm_status api_ollama_tags(api_context *c, tdm_error *err);
 tdm_status api_ollama_show(api_context *c, tdm_error *err);
 tdm_status api_ollama_ps(api_context *c, tdm_error *err);

@@ -367,6 +367,25 @@ def test_embeddings():
     data = base64.b64decode(reply["data"][0]["embedding"])
     values = struct.unpack("<%df" % (len(data) // 4), data)
     check(max(abs(a - b) for a, b in zip(values, vectors[0])) < 1e-5)
+    # ollama's two forms
+    status, reply = server.post("/api/embed", {"model": "x", "input": texts})
+    check(status == 200 and reply["embeddings"] == vectors and reply["total_duration"] > 0, reply)
+    check(reply["prompt_eval_count"] == server.post("/v1/embeddings", {"input": texts})[1]["usage"][
+        "prompt_tokens"], reply)
+    check(server.post("/api/embed", {"model": "x", "input": texts[0]})[1]["embeddings"] == vectors[:1])
+    check(server.post("/api/embed", {"model": "x"})[1]["embeddings"] == [])
+    raw = server.post("/api/embeddings", {"model": "x", "prompt": texts[0]})[1]["embedding"]
+    length = sum(x * x for x in raw) ** 0.5
+    check(abs(length - 1) > 0.01, "it is scaled", length)
+    check(max(abs(a / length - b) for a, b in zip(raw, vectors[0])) < 1e-5, raw)
+    # a text that is too long is cut, or refused where that is not wanted
+    check(len(server.post("/api/embed", {"input": "a dog " * 5000})[1]["embeddings"]) == 1)
+    for path, body in [("/api/embed", {"input": "a dog " * 5000, "truncate": False}),
+                       ("/api/embed", {"input": [1, 2]}), ("/api/embed", {"input": ["x", 3]}),
+                       ("/api/embed", {"input": "x", "dimensions": 3}),
+                       ("/api/embeddings", {"prompt": ["x"]})]:
+        status, reply = server.post(path, body)
+        check(status == 400 and reply["error"], path, body, status, reply)
     many = server.post("/v1/embeddings", {"input": [texts[0]] * 40})[1]["data"]
     check(len(many) == 40 and [item["index"] for item in many] == list(range(40)))
 
