@@ -475,6 +475,40 @@ def certify_cites(sources):
 # ---- Proof that each check can fail ---------------------------------------------------------------
 
 # check, file, what is replaced (a regular expression), by what, text of the line that it must yield
+SERVER_PAGE = 'docs/server.md'
+ROUTES = 'server/api/api.c'
+
+
+@check
+def routes(sources):
+    """The table of the server's page has the paths that it serves, and their methods."""
+    table = sources.read(SERVER_PAGE).split('| method and path |')[1].split('\n\n')[0]
+    listed, method = [], ''
+    for span in re.findall(r'`([^`]+)`', table):
+        method, path = span.split() if ' ' in span else (method, span)
+        listed.append('%s %s' % (method, path))
+    served = ['%s %s' % row for row in
+              re.findall(r'\{(GET|POST), "([^"]+)", api_\w+,', sources.read(ROUTES))]
+    if len(served) < 20:
+        yield 'the routes of %s are not found' % ROUTES
+    yield from list_differences('the table of ' + SERVER_PAGE, set(listed), set(served))
+    for names in (listed, served):
+        yield from ('%s is there twice' % name for name, n in collections.Counter(names).items() if n > 1)
+
+
+@check
+def request_fields(sources):
+    """The server's page has the fields of requests that all of its APIs share."""
+    text = sources.read('server/api/samplers.c') + sources.read('server/api/settings.c')
+    names = re.findall(r'(?:FIELD\(|api_get(?:_\w+)?\((?:body|stream_options), )"(\w+)"', text)
+    if len(names) < 40:
+        yield 'the fields of server/api/samplers.c and settings.c are not found'
+    page = sources.read(SERVER_PAGE)
+    for name in sorted(set(names)):
+        if not re.search(r'`(?:\w+\.)?%s`' % name, page):
+            yield '%s does not have the field %s' % (SERVER_PAGE, name)
+
+
 @check
 def models(s):
     """docs/models.md has the table that models.py prints."""
@@ -565,6 +599,13 @@ MUTATIONS = [
      'order.attach cites what no header says'),
     ('certify_cites', 'certify/graph.c', r'Pure: reads', 'Pure: looks at',
      'graph.supports-pure cites what no header says'),
+    ('routes', ROUTES, r'"/api/tags"', '"/api/models"', 'GET /api/models'),
+    ('routes', ROUTES, r'GET, "/slots"', 'POST, "/slots"', 'POST /slots'),
+    ('routes', SERVER_PAGE, r'`/tokenize`, ', '', 'POST /tokenize'),
+    ('routes', SERVER_PAGE, r'`/tokenize`', '`/tokenize`, `/tokenise`', 'POST /tokenise'),
+    ('request_fields', 'server/api/samplers.c', r'FIELD\("min_p"', 'FIELD("min_q"',
+     'the field min_q'),
+    ('request_fields', SERVER_PAGE, r'`n_probs`', '`probs`', 'the field n_probs'),
     ('activations', OP_H, r' \*   TANH  ', ' *   TAN   ', 'what the activation TANH is'),
 ]
 
