@@ -79,7 +79,8 @@ typedef struct api_settings {
     json_t *tools;      /* as in the request; NULL = none. Owned */
     char *grammar_text; /* GBNF or a JSON Schema, to compile; NULL = none. Owned */
     bool grammar_is_schema;
-    struct grammar *grammar;    /* grammar_text compiled; NULL = not yet. Owned */
+    bool constrains_calls; /* each call follows the schema of its tool; there is no grammar_text */
+    struct grammar *grammar;    /* of grammar_text, or of calls; NULL = not yet. Owned */
     const char *grammar_behind; /* the grammar begins behind this text; NULL = at once */
 } api_settings;
 void api_settings_clear(api_settings *settings);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * constraint.c: a grammar (server/grammar) as a constraint of the engine (engine.h). The grammar may
- * begin behind a text, such as the end of reasoning: before that, every token may follow.
+ * begin behind a text, such as the end of reasoning: before that, every token may follow. That of
+ * calls begins behind each text that opens one, and ends with the call.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,58 +14,91 @@
 
 typedef struct constraint {
     grammar_state *grammar;
+    grammar_state *start; /* of calls: where the grammar begins each time; NULL = it begins once */
     const llm_vocab *vocab;
     bool is_waiting;         /* the text `behind` has not come */
+    bool is_reasoning;       /* of calls: what is in reasoning is none */
     char behind[BEHIND_MAX]; /* where the grammar begins */
     char tail[2 * BEHIND_MAX];
     size_t n_tail; /* bytes of text that came last */
 } constraint;
 
+/* A call is over, or cannot be followed: the text is free until the next one. */
+static void call_end(constraint *c) {
+    grammar_state_assign(c->grammar, c->start);
+    c->is_waiting = true;
+    c->n_tail = 0;
+}
+
 static tdm_status constraint_mask(void *state, uint64_t *allowed, bool *is_limited_out,
                                   tdm_error *err) {
     constraint *c = state;
     *is_limited_out = !c->is_waiting;
-    return c->is_waiting ? TDM_OK : grammar_state_mask(c->grammar, allowed, err);
+    if (c->is_waiting) return TDM_OK;
+    const tdm_status status = grammar_state_mask(c->grammar, allowed, err);
+    if (status == TDM_OK || c->start == NULL) return status;
+    call_end(c); /* the request did not ask for a grammar, so that it does not fail for one */
+    *is_limited_out = false;
+    return TDM_OK;
+}
+
+static bool tail_is(const constraint *c, const char *text) {
+    const size_t n = strlen(text);
+    return c->n_tail >= n && memcmp(c->tail + c->n_tail - n, text, n) == 0;
+}
+
+static void tail_add(constraint *c, char byte) {
+    if (c->n_tail == sizeof c->tail) {
+        memmove(c->tail, c->tail + BEHIND_MAX, BEHIND_MAX);
+        c->n_tail = BEHIND_MAX;
+    }
+    c->tail[c->n_tail++] = byte;
+    if (c->start == NULL) return;
+    if (tail_is(c, "<think>")) c->is_reasoning = true;
+    if (tail_is(c, "</think>")) c->is_reasoning = false;
 }
 
 /* Looks for the text behind which the grammar begins; the rest of the token is the grammar's. */
 static tdm_status behind_find(constraint *c, int32_t token, tdm_error *err) {
     const llm_vocab_str bytes = llm_vocab_token_bytes(c->vocab, token);
-    const size_t n_behind = strlen(c->behind);
     for (size_t i = 0; i < bytes.len; i++) {
-        if (c->n_tail == sizeof c->tail) {
-            memmove(c->tail, c->tail + BEHIND_MAX, BEHIND_MAX);
-            c->n_tail = BEHIND_MAX;
-        }
-        c->tail[c->n_tail++] = bytes.ptr[i];
-        if (c->n_tail < n_behind ||
-            memcmp(c->tail + c->n_tail - n_behind, c->behind, n_behind) != 0)
-            continue;
+        tail_add(c, bytes.ptr[i]);
+        if (c->is_reasoning || !tail_is(c, c->behind)) continue;
         c->is_waiting = false;
         /* white space after it, which a grammar need not allow, is no part of the answer */
         size_t at = i + 1;
         while (at < bytes.len && strchr(" \r\n\t", bytes.ptr[at]) != NULL) at++;
         if (at == bytes.len) return TDM_OK;
-        return grammar_state_accept_text(c->grammar, bytes.ptr + at, bytes.len - at, err);
+        const tdm_status status =
+            grammar_state_accept_text(c->grammar, bytes.ptr + at, bytes.len - at, err);
+        if (status == TDM_OK || c->start == NULL) return status;
+        call_end(c);
+        return TDM_OK;
     }
     return TDM_OK;
 }
 
 static tdm_status constraint_accept(void *state, int32_t token, tdm_error *err) {
     constraint *c = state;
-    return c->is_waiting ? behind_find(c, token, err)
-                         : grammar_state_accept(c->grammar, token, err);
+    if (c->is_waiting) return behind_find(c, token, err);
+    const tdm_status status = grammar_state_accept(c->grammar, token, err);
+    if (c->start != NULL && (status != TDM_OK || grammar_state_must_end(c->grammar))) {
+        call_end(c);
+        return TDM_OK;
+    }
+    return status;
 }
 
 static bool constraint_is_done(const void *state) {
     const constraint *c = state;
-    return !c->is_waiting && grammar_state_must_end(c->grammar);
+    return c->start == NULL && !c->is_waiting && grammar_state_must_end(c->grammar);
 }
 
 static void constraint_destroy(void *state) {
     constraint *c = state;
     if (c == NULL) return;
     grammar_state_destroy(c->grammar);
+    grammar_state_destroy(c->start);
     free(c);
 }
 
@@ -75,23 +109,47 @@ static tdm_status bad_grammar(tdm_status status) {
                                                                                  : status;
 }
 
-tdm_status api_grammar_compile(const server_model *model, api_settings *settings, tdm_error *err) {
+/* The first mask is computed here, where it holds nobody up, and kept in the grammar. Without it the
+ * engine's thread would compute it between two steps. */
+static tdm_status first_mask(const server_model *model, struct grammar *grammar, tdm_error *err) {
     grammar_state *state = NULL;
+    uint64_t *mask = malloc(grammar_vocab_mask_words(model->grammar_vocab) * sizeof *mask);
+    if (mask == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a mask");
+    tdm_status status = grammar_state_create(grammar, &state, err);
+    if (status == TDM_OK) status = grammar_state_mask(state, mask, err);
+    grammar_state_destroy(state);
+    free(mask);
+    return status;
+}
+
+/* Tools that are offered do not make a request fail: calls are then as the model writes them. */
+static void calls_compile(const server_api *api, const server_model *model,
+                          api_settings *settings) {
+    tdm_error reason = {0};
+    tdm_status status =
+        api_call_grammar(model, api->family, settings->tools, &settings->grammar, &reason);
+    if (status == TDM_OK) status = first_mask(model, settings->grammar, &reason);
+    if (status == TDM_OK) return;
+    grammar_release(settings->grammar);
+    settings->grammar = NULL;
+    char line[TDM_ERROR_MESSAGE_SIZE + 64];
+    snprintf(line, sizeof line, "calls of tools are not constrained: %s", reason.message);
+    if (api->params.log != NULL) api->params.log(api->params.log_user, line);
+}
+
+tdm_status api_grammar_compile(const server_api *api, const server_model *model,
+                               api_settings *settings, tdm_error *err) {
     const char *text = settings->grammar_text;
+    if (settings->constrains_calls) {
+        calls_compile(api, model, settings);
+        return TDM_OK;
+    }
     tdm_status status =
         settings->grammar_is_schema
             ? grammar_compile_schema(model->grammar_vocab, text, strlen(text), &settings->grammar,
                                      err)
             : grammar_compile(model->grammar_vocab, text, strlen(text), &settings->grammar, err);
-    if (status != TDM_OK) return bad_grammar(status);
-    /* The first mask is computed here, where it holds nobody up, and kept in the grammar. Without
-     * it the engine's thread would compute it between two steps. */
-    uint64_t *mask = malloc(grammar_vocab_mask_words(model->grammar_vocab) * sizeof *mask);
-    if (mask == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a mask");
-    status = grammar_state_create(settings->grammar, &state, err);
-    if (status == TDM_OK) status = grammar_state_mask(state, mask, err);
-    grammar_state_destroy(state);
-    free(mask);
+    if (status == TDM_OK) status = first_mask(model, settings->grammar, err);
     return bad_grammar(status);
 }
 
@@ -102,7 +160,10 @@ tdm_status api_constraint_make(const server_model *model, const api_settings *se
     c->vocab = model->vocab;
     c->is_waiting = settings->grammar_behind != NULL;
     if (c->is_waiting) snprintf(c->behind, sizeof c->behind, "%s", settings->grammar_behind);
+    c->is_reasoning = settings->constrains_calls && settings->is_reasoning;
     tdm_status status = grammar_state_create(settings->grammar, &c->grammar, err);
+    if (status == TDM_OK && settings->constrains_calls)
+        status = grammar_state_create(settings->grammar, &c->start, err);
     if (status != TDM_OK) {
         constraint_destroy(c);
         return status;

@@ -360,35 +360,31 @@ static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_choice' names '%s', which is no tool", name);
 }
 
-/* Where an answer must call a tool: a schema of the calls that are possible. */
+/* Where an answer must call a tool, it is a call. */
 static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_settings *settings,
                                tdm_error *err) {
     const reply_family family = c->api->family;
-    const bool is_llama = family == REPLY_LLAMA;
-    if (family != REPLY_HERMES && !is_llama)
+    if (!api_call_is_json(family))
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "'tool_choice' other than auto and none is not supported for the calls of "
                         "this model's family (%s)",
                         reply_family_name(family));
-    json_t *calls = json_array(), *one;
-    size_t i;
-    json_array_foreach(chat->tools, i, one) {
-        json_t *function = json_object_get(one, "function");
-        json_array_append_new(
-            calls, json_pack("{s:s, s:{s:{s:O}, s:O}, s:[s,s], s:b}", "type", "object",
-                             "properties", "name", "const", json_object_get(function, "name"),
-                             is_llama ? "parameters" : "arguments",
-                             json_object_get(function, "parameters"), "required", "name",
-                             is_llama ? "parameters" : "arguments", "additionalProperties", 0));
-    }
-    json_t *schema = json_array_size(calls) == 1 ? json_incref(json_array_get(calls, 0))
-                                                 : json_pack("{s:O}", "anyOf", calls);
-    json_decref(calls);
+    json_t *schema = api_call_schema(family, chat->tools, false);
     if (schema == NULL) return no_memory(err);
     tdm_status status = api_grammar_schema(c, schema, settings, err);
     json_decref(schema);
     settings->is_call = true;
     return status;
+}
+
+/* Where it may, each call in it follows its tool's schema from the text on that opens the call. */
+static void calls_constrain(const api_context *c, const api_chat *chat, api_settings *settings) {
+    const reply_family family = c->api->family;
+    if (json_array_size(chat->tools) == 0 || settings->grammar_text != NULL ||
+        c->model->grammar_vocab == NULL || !api_call_is_json(family))
+        return;
+    settings->constrains_calls = true;
+    settings->grammar_behind = reply_family_call_open(family);
 }
 
 /* tool_choice: none, auto, required, or an object that names a function. */
@@ -459,6 +455,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
         settings->shows_special = settings->shows_special || is_harmony || settings->parses_calls;
         if (settings->is_reasoning && settings->grammar_text != NULL)
             settings->grammar_behind = "</think>";
+        if (!must_call) calls_constrain(c, chat, settings);
     }
     free(text);
     return status;

@@ -64,11 +64,24 @@ tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_se
                               tdm_error *err);
 tdm_status api_stops_read(const json_t *value, const char *name, api_settings *settings,
                           tdm_error *err);
-/* Compiles the grammar of settings, which may take seconds, and computes its first mask. */
-tdm_status api_grammar_compile(const server_model *model, api_settings *settings, tdm_error *err);
+/* Compiles the grammar of settings, which may take seconds, and computes its first mask. Where calls
+ * of tools cannot be constrained, they are not. */
+tdm_status api_grammar_compile(const server_api *api, const server_model *model,
+                               api_settings *settings, tdm_error *err);
 /* The constraint of settings with a compiled grammar; its state is new. */
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
                                server_constraint *out, tdm_error *err);
+
+/* ---- calls.c ---- */
+
+/* Whether the calls of a family are JSON objects, which the two below are for. [any-thread] */
+bool api_call_is_json(reply_family family);
+/* The JSON Schema of a call of one of the tools (in OpenAI's form): a new object, NULL = no memory.
+ * Where is_tolerant, a tool whose own schema is not supported takes any object. [any-thread] */
+json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolerant);
+/* The grammar of what follows the text that opens a call, up to the end of the call. [any-thread] */
+tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
+                            struct grammar **out, tdm_error *err);
 
 /* ---- lora.c ---- */
 

@@ -31,7 +31,7 @@ static tdm_status compile(compilation *c, tdm_error *err) {
     tdm_status status = TDM_OK;
     if (__atomic_load_n(&c->api->is_stopping, __ATOMIC_RELAXED))
         status = tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
-    if (status == TDM_OK) status = api_grammar_compile(c->model, &c->settings, err);
+    if (status == TDM_OK) status = api_grammar_compile(c->api, c->model, &c->settings, err);
     if (status == TDM_OK && !server_exchange_is_gone(c->x))
         return api_answer_start(c->api, c->x, c->dialect, c->id_prefix, c->request, &c->settings,
                                 c->text, err);
@@ -57,17 +57,19 @@ static void compilation_run(api_task *task) {
 
 tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
                       api_settings *settings, char *text, tdm_error *err) {
-    if (settings->grammar_text == NULL)
+    if (settings->grammar_text == NULL && !settings->constrains_calls)
         return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
     compilation *work = calloc(1, sizeof *work);
     if (work == NULL) {
         free(text);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the request");
     }
-    const bool is_large = strlen(settings->grammar_text) >= LARGE_SIZE;
+    const size_t size = settings->grammar_text != NULL
+                            ? strlen(settings->grammar_text)
+                            : json_dumpb(settings->tools, NULL, 0, JSON_COMPACT);
     *work = (compilation){
         .task.run = compilation_run,
-        .pool = is_large ? c->api->large_compiler : c->api->compilers,
+        .pool = size >= LARGE_SIZE ? c->api->large_compiler : c->api->compilers,
         .api = c->api,
         .x = c->x,
         .model = c->model,

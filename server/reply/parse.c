@@ -100,6 +100,10 @@ const char *reply_family_call_open(reply_family family) {
     return families[family].open;
 }
 
+const char *reply_family_call_close(reply_family family) {
+    return families[family].close;
+}
+
 /* ---- The buffer ---- */
 
 static void take(reply_parser *p, reply_piece piece, const char *text, size_t len) {

@@ -39,6 +39,8 @@ reply_family reply_family_find(const char *template_text);
 const char *reply_family_name(reply_family family);
 /* Where the calls of a family begin, for grammars; "" = it has none that one text marks. */
 const char *reply_family_call_open(reply_family family);
+/* Where they end; "" = with their last byte. */
+const char *reply_family_call_close(reply_family family);
 
 typedef enum reply_piece {
     REPLY_TEXT,

@@ -282,6 +282,47 @@ def test_tools():
     check("<tool_call>time Bonn</tool_call>\ntool: noon" in prompt, prompt)
 
 
+def test_offered_tools():
+    """With tool_choice auto, a call follows its tool's schema from the text on that opens it."""
+    # Biases make the model write <tool_call>, which it would not: each token of it has one, the
+    # next a smaller one, and the penalty of repetitions takes it away for the time of the others.
+    opens = server.post("/tokenize", {"content": "<tool_call>"})[1]["tokens"]
+    check(len(set(opens)) == len(opens), opens)
+    bias = {str(token): 100 * (len(opens) - i) + 200 for i, token in enumerate(opens)}
+    body = {"messages": [{"role": "user", "content": "Rain?"}], "temperature": 0, "max_tokens": 160,
+            "logit_bias": bias, "repeat_penalty": 100, "repeat_last_n": len(opens)}
+    text = server.post("/v1/chat/completions", body)[1]["choices"][0]["message"]["content"]
+    check(text.startswith("<tool_call>") and "arguments" not in text, text)
+    # a schema with references to its own root; a tool without arguments; one whose schema is not
+    # supported, which takes any object and does not make the others fail
+    city = {"type": "object", "properties": {"city": {"$ref": "#/$defs/name"}}, "required": ["city"],
+            "additionalProperties": False, "$defs": {"name": {"enum": ["Bonn", "Rome"]}}}
+    rain = {"type": "function", "function": {"name": "rain", "parameters": city}}
+    bare = {"type": "function", "function": {"name": "now"}}
+    bad = {"type": "function", "function": {"name": "odd", "parameters": {
+        "type": "object", "patternProperties": {"x": {}}}}}
+    for tools, names in [([rain], {"rain"}), ([bare], {"now"}), ([rain, bare], {"rain", "now"})]:
+        for more in ({}, {"tool_choice": "auto"}):
+            choice = server.post("/v1/chat/completions", body, tools=tools, **more)[1]["choices"][0]
+            calls = choice["message"].get("tool_calls", [])
+            # one call after the other; the last one is cut off
+            check(len(calls) >= 2 and choice["finish_reason"] == "tool_calls", choice)
+            for call in calls[:-1]:
+                name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+                check(name in names and isinstance(arguments, dict), choice)
+                check(name != "rain" or arguments in ({"city": "Bonn"}, {"city": "Rome"}), choice)
+                check(name != "now" or arguments == {}, choice)
+    choice = server.post("/v1/chat/completions", body, tools=[bad])[1]["choices"][0]
+    call = choice["message"]["tool_calls"][0]["function"]
+    check(call["name"] == "odd" and call["arguments"].startswith("{"), choice)
+    # where a call must come, the same schemas count, but one that is not supported is an error
+    reply = server.post("/v1/chat/completions", body, tools=[rain], tool_choice="required", logit_bias={})[1]
+    call = reply["choices"][0]["message"]["tool_calls"][0]["function"]
+    check(json.loads(call["arguments"])["city"] in ("Bonn", "Rome"), call)
+    message = error_of(*server.post("/v1/chat/completions", body, tools=[bad], tool_choice="required"), 400)
+    check("patternProperties" in message, message)
+
+
 def test_responses():
     body = {"input": ONCE, "max_output_tokens": 12, "temperature": 0}
     expected = client.run_text(tandem, model, f"user: {ONCE}\nassistant:", 12)
