@@ -95,8 +95,11 @@ static bool entry_is_nullable(const grammar_program *p, int32_t rule) {
     return p->nodes[p->rules[rule].entry].is_nullable;
 }
 
-/* Whether END can be reached from a node, by what is found so far: with or without taking text. */
-static bool reaches_end(const grammar_program *p, const grammar_node *node, bool is_free) {
+/* Whether END can be reached from a node, by what is found so far: with or without taking text. Of
+ * the alternatives of a SPLIT only `to` is read, the one of which something was found: there may be very
+ * many, and each is found by itself. */
+static bool reaches_end(const grammar_program *p, const grammar_node *node, int32_t to,
+                        bool is_free) {
 #define REACHES(i) (is_free ? p->nodes[i].is_nullable : p->nodes[i].is_finite)
     switch ((grammar_op)node->op) {
     case GRAMMAR_END: return true;
@@ -105,10 +108,7 @@ static bool reaches_end(const grammar_program *p, const grammar_node *node, bool
     case GRAMMAR_TOKEN: return !is_free && p->nodes[node->next].is_finite;
     case GRAMMAR_CALL: return REACHES(p->rules[node->first].entry) && REACHES(node->next);
     case GRAMMAR_LOOP: return (node->n_min == 0 || REACHES(node->first)) && REACHES(node->next);
-    case GRAMMAR_SPLIT:
-        for (int32_t i = 0; i < node->n; i++)
-            if (REACHES(p->targets[node->first + i])) return true;
-        return false;
+    case GRAMMAR_SPLIT: return REACHES(to);
     }
 #undef REACHES
     return false;
@@ -143,10 +143,11 @@ static void edges_note(ends_search *s) {
     }
 }
 
-static void end_note(ends_search *s, int32_t at) {
+/* `to`: a node that `at` leads to; of an END, itself. */
+static void end_note(ends_search *s, int32_t at, int32_t to) {
     grammar_node *node = &s->program->nodes[at];
-    const bool is_nullable = node->is_nullable || reaches_end(s->program, node, true);
-    const bool is_finite = node->is_finite || reaches_end(s->program, node, false);
+    const bool is_nullable = node->is_nullable || reaches_end(s->program, node, to, true);
+    const bool is_finite = node->is_finite || reaches_end(s->program, node, to, false);
     if (is_nullable == node->is_nullable && is_finite == node->is_finite) return;
     node->is_nullable = is_nullable;
     node->is_finite = is_finite;
@@ -170,10 +171,10 @@ static bool ends_find(grammar_program *p) {
     if (is_complete) {
         edges_note(&s); /* first[i] is now the beginning of what leads to i */
         for (int32_t i = 0; i < p->n_node; i++)
-            if (p->nodes[i].op == GRAMMAR_END) end_note(&s, i);
+            if (p->nodes[i].op == GRAMMAR_END) end_note(&s, i, i);
         while (s.n_work > 0) {
             const int32_t at = s.work[--s.n_work];
-            for (int32_t k = s.first[at]; k < s.first[at + 1]; k++) end_note(&s, s.from[k]);
+            for (int32_t k = s.first[at]; k < s.first[at + 1]; k++) end_note(&s, s.from[k], at);
         }
         for (int32_t i = 0; i < p->n_node; i++)
             if (p->nodes[i].op == GRAMMAR_LOOP && p->nodes[p->nodes[i].first].is_nullable)
