@@ -95,12 +95,15 @@ static const char letters[LLM_SAMPLER_STEP_COUNT] = {
 };
 
 static tdm_status step_fail(const char *word, tdm_error *err) {
-    char names[200] = "";
+    char names[200] = "", shown[41] = "";
     size_t n = 0;
+    /* a message is one line */
+    for (size_t i = 0; word[i] != '\0' && i + 1 < sizeof shown; i++)
+        shown[i] = (unsigned char)word[i] < ' ' ? '?' : word[i];
     for (int i = 0; i < LLM_SAMPLER_STEP_COUNT && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, " %s (%c)",
                               llm_sampler_step_name((llm_sampler_step)i), letters[i]);
-    return tdm_fail(err, TDM_INVALID_ARGUMENT, "'samplers' has '%.40s', expected some of%s", word,
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "'samplers' has '%s', expected some of%s", shown,
                     names);
 }
 

@@ -57,7 +57,18 @@ static void body_read(const char *text, size_t len) {
     for (int32_t i = 0; i < settings.n_bias && status == TDM_OK; i++)
         FUZZ_DEMAND(settings.bias[i].token >= 0 && settings.bias[i].token < 4,
                     "bias of a token that is none");
-    failure_check(api_chat_read(body, &chat, &err), &err);
+    llm_sampler *sampler = NULL;
+    FUZZ_DEMAND(status != TDM_OK ||
+                    llm_sampler_create(&settings.sampler, 4, 16, &sampler, &err) == TDM_OK,
+                "the sampler refuses what the fields of a request allow: %s", err.message);
+    llm_sampler_destroy(sampler);
+    status = api_chat_read(body, &chat, &err);
+    failure_check(status, &err);
+    if (status == TDM_OK && chat.tools != NULL) {
+        json_t *schema = api_call_schema(REPLY_HERMES, chat.tools, true);
+        FUZZ_DEMAND(schema != NULL, "no schema of calls");
+        json_decref(schema);
+    }
     if (api_get(body, "prompt") != NULL)
         failure_check(api_prompt_add(&c, api_get(body, "prompt"), true, &settings, &err), &err);
     api_chat_clear(&chat);
