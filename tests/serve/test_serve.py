@@ -632,7 +632,8 @@ def lora(folder):
         return reply["choices"][0]["text"], reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     plain = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos")
-    both = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos", "--lora", paths[0], "--lora-scaled", scaled)
+    both = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos", "--lora", paths[0],
+                           "--lora-scaled", scaled)
     twice = client.run_text(tandem, model, ONCE, 16, "--temp", "0", "--ignore-eos", "--lora-scaled", paths[0] + ":2")
     check(len({plain, both, twice}) == 3, plain, both, twice)
     # each for the first time finds no prefix of others
