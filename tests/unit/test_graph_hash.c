@@ -132,7 +132,7 @@ static void test_print(void **state) {
     SHOWS("weight %6 'w' q8_0 [64, 32] for matmul\n");
     SHOWS("   0  matmul    %13 'blk.2.product' f32 [32, 5] <- %6 'w', %3 'x', -\n");
     SHOWS("   1  attention %14 'attention.14' f32 [16, 4, 5] <- %4 'q', %0 'step', %1 "
-          "'blk.0.cache', -, - kv=0 heads=0 of 4");
+          "'blk.0.cache', -, -, - kv=0 heads=0 of 4");
     SHOWS("'logits' f32 [32, 5] output <- %13 'blk.2.product' scale=0.5 bias=-1\n");
     free(text);
     tdm_graph_free(graph);
