@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "llm/arch/forward_graph.h"
 
 /* Bytes of each tensor in the fingerprint. */
@@ -178,25 +179,19 @@ static tdm_status tensor_add(llm_model *m, llm_adapter *a, const llm_gguf_tensor
     return pair_add(m, a, base, t, pair, err);
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
-    return hash;
-}
-
 static tdm_status fingerprint_make(llm_adapter *a, tdm_error *err) {
     const uint32_t n = llm_gguf_tensor_count(a->gguf);
-    a->fingerprint = hash_bytes(0xcbf29ce484222325u, &a->alpha, sizeof a->alpha);
+    a->fingerprint = tdm_hash_add(TDM_HASH_BEGIN, &a->alpha, sizeof a->alpha);
     for (uint32_t i = 0; i < n; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(a->gguf, i);
         uint8_t first[FINGERPRINT_SIZE];
         const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
         tdm_status status = llm_gguf_read(a->gguf, t, 0, size, first, err);
         if (status != TDM_OK) return status;
-        a->fingerprint = hash_bytes(a->fingerprint, t->name, strlen(t->name));
-        a->fingerprint = hash_bytes(a->fingerprint, &t->type_raw, sizeof t->type_raw);
-        a->fingerprint = hash_bytes(a->fingerprint, t->ne, sizeof t->ne);
-        a->fingerprint = hash_bytes(a->fingerprint, first, size);
+        a->fingerprint = tdm_hash_add(a->fingerprint, t->name, strlen(t->name));
+        a->fingerprint = tdm_hash_add(a->fingerprint, &t->type_raw, sizeof t->type_raw);
+        a->fingerprint = tdm_hash_add(a->fingerprint, t->ne, sizeof t->ne);
+        a->fingerprint = tdm_hash_add(a->fingerprint, first, size);
     }
     return TDM_OK;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "llm/context_internal.h"
 
 tdm_status llm_lora_create(llm_context *ctx, tdm_error *err) {
@@ -45,20 +46,14 @@ tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *sc
     return TDM_OK;
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
-    return hash;
-}
-
 uint64_t llm_context_scales_hash(const llm_context *ctx, int32_t seq) {
     const float *scales = llm_context_scales(ctx, seq);
     uint64_t hash = 0;
     for (int32_t a = 0; a < ctx->model->n_adapter; a++) {
         if (scales[a] == 0) continue;
-        if (hash == 0) hash = 0xcbf29ce484222325u;
-        hash = hash_bytes(hash, &ctx->model->adapters[a].fingerprint, sizeof(uint64_t));
-        hash = hash_bytes(hash, &scales[a], sizeof scales[a]);
+        if (hash == 0) hash = TDM_HASH_BEGIN;
+        hash = tdm_hash_add(hash, &ctx->model->adapters[a].fingerprint, sizeof(uint64_t));
+        hash = tdm_hash_add(hash, &scales[a], sizeof scales[a]);
     }
     return hash;
 }

@@ -8,14 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "llm/adapter.h"
 #include "llm/arch/arch.h"
-
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
-    return hash;
-}
 
 const llm_gguf *llm_weight_gguf(const llm_model *m, const llm_weight *w) {
     return w->adapter > 0 ? m->adapters[w->adapter - 1].gguf : m->gguf;
@@ -62,7 +57,7 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
     for (int32_t i = 0; i < m->n_own; i++)
         if (!m->weights[i].is_made)
             llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
-    m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
+    m->fingerprint = tdm_hash_add(TDM_HASH_BEGIN, m->hparams.arch, strlen(m->hparams.arch));
     for (int32_t i = 0; i < m->n_own; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
         uint8_t first[FINGERPRINT_SIZE];
@@ -75,10 +70,10 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
         else
             status = llm_gguf_read(m->gguf, m->weights[i].source, off, size, first, err);
         if (status != TDM_OK) return status;
-        m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
-        m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
-        m->fingerprint = hash_bytes(m->fingerprint, t->ne, sizeof t->ne);
-        m->fingerprint = hash_bytes(m->fingerprint, first, size);
+        m->fingerprint = tdm_hash_add(m->fingerprint, t->name, strlen(t->name));
+        m->fingerprint = tdm_hash_add(m->fingerprint, &t->type_raw, sizeof t->type_raw);
+        m->fingerprint = tdm_hash_add(m->fingerprint, t->ne, sizeof t->ne);
+        m->fingerprint = tdm_hash_add(m->fingerprint, first, size);
         m->n_param += (uint64_t)tdm_shape_count(t->ne);
         m->file_size += t->size;
     }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
+
 static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a request");
 }
@@ -70,12 +72,7 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
 
 /* The scope of requests of another scope that have these scales of adapters. */
 static uint64_t scope_mix(uint64_t scope, const float *scales, int32_t n) {
-    const uint8_t *bytes = (const uint8_t *)scales;
-    if (n == 0) return scope;
-    scope ^= 0xcbf29ce484222325u;
-    for (size_t i = 0; i < (size_t)n * sizeof *scales; i++)
-        scope = (scope ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
-    return scope;
+    return n > 0 ? tdm_hash_add(scope ^ TDM_HASH_BEGIN, scales, (size_t)n * sizeof *scales) : scope;
 }
 
 /* A copy of n items; NULL for none. */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/hash.h"
+
 /* The last byte is the version of the format. Files of WINDOWED have, behind the header, the first
  * token that layers with a window have rows of (i32); in files of WHOLE they have all. Files of
  * LAYERED have there a state_layer for each layer, then that token, 0 where rows are whole. */
@@ -82,8 +84,7 @@ typedef struct state_file {
 } state_file;
 
 static void file_hash(state_file *f, const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < size; i++) f->hash = (f->hash ^ bytes[i]) * 0x100000001b3u;
+    f->hash = tdm_hash_add(f->hash, data, size);
 }
 
 static tdm_status file_write(state_file *f, const void *data, size_t size, tdm_error *err) {
@@ -164,7 +165,7 @@ static tdm_status file_save(llm_context *ctx, int32_t seq, const int32_t *tokens
     if (temporary == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", path);
     snprintf(temporary, temporary_size, "%s.%ld.tmp", path, (long)getpid());
     /* "x": an existing file of that name is not overwritten. */
-    state_file f = {fopen(temporary, "wbx"), path, 0xcbf29ce484222325u};
+    state_file f = {fopen(temporary, "wbx"), path, TDM_HASH_BEGIN};
     tdm_status status = f.stream != NULL ? state_write(ctx, seq, tokens, n_tok, &f, err)
                                          : tdm_fail(err, TDM_IO, "%s: cannot be written: %s", path,
                                                     strerror(errno));
@@ -411,7 +412,7 @@ static tdm_status file_load(llm_context *ctx, int32_t seq, const char *path, sta
                             tdm_error *err) {
     if (llm_context_length(ctx, seq) != 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: sequence %d is not empty", path, seq);
-    state_file f = {fopen(path, "rb"), path, 0xcbf29ce484222325u};
+    state_file f = {fopen(path, "rb"), path, TDM_HASH_BEGIN};
     if (f.stream == NULL)
         return tdm_fail(err, errno == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
                         path, strerror(errno));

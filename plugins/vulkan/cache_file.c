@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/hash.h"
+
 /* More than any driver keeps of our kernels; a size beyond it is damage. */
 #define MAX_SIZE ((size_t)256 << 20)
 
@@ -23,12 +25,8 @@ typedef struct file_header {
 
 static const char magic[8] = {'T', 'D', 'M', 'V', 'K', 'P', 'C', '1'};
 
-/* FNV-1a, 64 bits. */
 static uint64_t hash_of(const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    return tdm_hash_add(TDM_HASH_BEGIN, data, size);
 }
 
 bool vk_cache_path(const vk_cache_key *key, char *path, size_t path_size) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/hash.h"
 #include "plugins/vulkan/shaders.h"
 
 enum { N_BUCKET = 256, MAX_COMPILER = 16, CACHE_HEADER_SIZE = 32 /* of the driver's bytes */ };
@@ -130,19 +131,12 @@ static int32_t shader_find(const pipeline_key *key) {
     return -1;
 }
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_add(uint64_t hash, const void *data, size_t size) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static pthread_once_t code_once = PTHREAD_ONCE_INIT;
 static uint64_t code_hashes[GPU_KERNEL_COUNT_ * 64]; /* of vk_shaders */
 
 static void code_hashes_make(void) {
     for (int32_t i = 0; i < vk_n_shader; i++) {
-        code_hashes[i] = UINT64_C(0xcbf29ce484222325);
+        code_hashes[i] = TDM_HASH_BEGIN;
         for (size_t k = 0; k < vk_shaders[i].size / 4; k++)
             code_hashes[i] = (code_hashes[i] ^ vk_shaders[i].code[k]) * UINT64_C(0x100000001b3);
     }
@@ -178,8 +172,8 @@ bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel) {
 uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
     const int32_t rest[] = {step->group_size, device->required_subgroup,
                             device->target.subgroup_max, vk_kernel_is_spoilt(device, step->kernel)};
-    uint64_t hash = hash_add(vk_shader_hash(step), rest, sizeof rest);
-    return hash_add(hash, step->spec, sizeof step->spec);
+    uint64_t hash = tdm_hash_add(vk_shader_hash(step), rest, sizeof rest);
+    return tdm_hash_add(hash, step->spec, sizeof step->spec);
 }
 
 /* With the mutex taken here. */

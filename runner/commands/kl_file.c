@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "core/base/hash.h"
 #include "runner/output_file.h"
 
 #define VERSION   1
@@ -36,14 +37,6 @@ int32_t kl_head_n_row(const kl_head *head) {
 
 /* ---- Fingerprints ---- */
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t n) {
-    const uint8_t *bytes = data;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
-
-#define HASH_BEGIN 0xcbf29ce484222325u /* FNV-1a's offset basis */
-
 static void put_u32(uint8_t *bytes, uint32_t value) {
     for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(value >> 8 * i);
 }
@@ -64,22 +57,22 @@ static uint64_t get_u64(const uint8_t *bytes) {
 }
 
 uint64_t kl_hash_vocabulary(const llm_vocab *vocab) {
-    uint64_t hash = HASH_BEGIN;
+    uint64_t hash = TDM_HASH_BEGIN;
     for (int32_t id = 0; id < llm_vocab_n_token(vocab); id++) {
         llm_vocab_str text = llm_vocab_token_text(vocab, id);
         uint8_t len[4];
         put_u32(len, (uint32_t)text.len);
-        hash = hash_bytes(hash_bytes(hash, len, sizeof len), text.ptr, text.len);
+        hash = tdm_hash_add(tdm_hash_add(hash, len, sizeof len), text.ptr, text.len);
     }
     return hash;
 }
 
 uint64_t kl_hash_tokens(uint64_t hash, const int32_t *tokens, int32_t n) {
-    if (hash == 0) hash = HASH_BEGIN;
+    if (hash == 0) hash = TDM_HASH_BEGIN;
     for (int32_t i = 0; i < n; i++) {
         uint8_t bytes[4];
         put_u32(bytes, (uint32_t)tokens[i]);
-        hash = hash_bytes(hash, bytes, sizeof bytes);
+        hash = tdm_hash_add(hash, bytes, sizeof bytes);
     }
     return hash;
 }

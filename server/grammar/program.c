@@ -7,16 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "server/grammar/array.h"
 
 #define NODE_MAX (1 << 24)
 
 /* ---- Building ---- */
 
-static uint64_t name_hash(const char *name, size_t len) { /* FNV-1a, 64 bits */
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < len; i++) hash = (hash ^ (uint8_t)name[i]) * 0x100000001b3u;
-    return hash;
+static uint64_t name_hash(const char *name, size_t len) {
+    return tdm_hash_add(TDM_HASH_BEGIN, name, len);
 }
 
 static bool names_grow(grammar_program *p) {

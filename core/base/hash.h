@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hash.h: FNV-1a with 64 bits (Fowler, Noll, Vo): to compare contents, and for tables. It protects nothing
+ * from a person who wants two contents to have the same hash.
+ */
+#ifndef TANDEM_BASE_HASH_H
+#define TANDEM_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The hash of no bytes. */
+#define TDM_HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+
+/* The hash of the bytes so far, `hash`, and of these. [any-thread] */
+static inline uint64_t tdm_hash_add(uint64_t hash, const void *data, size_t size) {
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+#endif
