@@ -8,11 +8,11 @@
  *
  *     y = W x + s * (alpha / rank) * B (A x)
  *
- * where alpha is a key of the file (0 or absent = the factor alpha / rank is left out). Where W has a
- * scale of its own (role.h), that applies to W x alone. A and B are weights of
- * the model like others (model.h): they are placed where W is, and a group cuts them as W: B by rows
- * where W is, and A by columns where W is. Scales belong to the sequences of a context (context.h),
- * so that one step may have tokens of several scales.
+ * where alpha is a key of the file (0 or absent = the factor alpha / rank is left out). Where W has
+ * a scale of its own (role.h), that applies to W x alone. A and B are weights of the model like
+ * others (model.h): they are placed where W is, and a group cuts them as W: B by rows where W is, and
+ * A by columns where W is. Scales belong to the sequences of a context (context.h), so that one step
+ * may have tokens of several scales.
  *
  * Refused by name: matrices of experts, token embeddings, and all else that no plain product reads.
  */

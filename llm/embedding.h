@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * embedding.h: one vector for a text from the hidden states of its tokens: pooling and
- * normalisation, on the host. Matrices between these: projection.h. The states: llm_context_hidden of a context that gives embeddings.
+ * normalisation, on the host. Matrices between these: projection.h. The states: llm_context_hidden
+ * of a context that gives embeddings.
  */
 #ifndef LLM_EMBEDDING_H
 #define LLM_EMBEDDING_H

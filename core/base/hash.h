@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hash.h: FNV-1a with 64 bits (Fowler, Noll, Vo): to compare contents, and for tables. It protects nothing
- * from a person who wants two contents to have the same hash.
+ * hash.h: FNV-1a with 64 bits (Fowler, Noll, Vo): to compare contents, and for tables. A person who
+ * wants two contents to have the same hash can make them.
  */
 #ifndef TANDEM_BASE_HASH_H
 #define TANDEM_BASE_HASH_H

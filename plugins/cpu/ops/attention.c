@@ -95,12 +95,13 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     out->query_size = cpu_kv_round((size_t)k->padded * 4) +
                       cpu_kv_round((size_t)k->n_block * sizeof(cpu_query_block));
     out->part_size = cpu_kv_round((PART_HEAD + (size_t)out->n_dim) * sizeof(float));
-    out->worker_size = cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
-                       rows * CPU_CHUNK * sizeof(float) +
-                       (2 * rows + out->n_saved) * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
-                       cpu_kv_round(rows * sizeof(row_state)) +
-                       POINTER_ARRAYS * cpu_kv_round(rows * sizeof(void *)) +
-                       WORD_ARRAYS * cpu_kv_round(rows * sizeof(float));
+    out->worker_size =
+        cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
+        rows * CPU_CHUNK * sizeof(float) +
+        (2 * rows + out->n_saved) * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
+        cpu_kv_round(rows * sizeof(row_state)) +
+        POINTER_ARRAYS * cpu_kv_round(rows * sizeof(void *)) +
+        WORD_ARRAYS * cpu_kv_round(rows * sizeof(float));
     out->scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)k->head_dim);
     return true;
 }
