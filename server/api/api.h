@@ -60,8 +60,8 @@ typedef struct server_api_params {
 
 /* Copies the params, but for the model and what it points to; starts the threads. [setup] */
 tdm_status server_api_create(const server_api_params *params, server_api **out, tdm_error *err);
-/* Ends the threads that read requests and compile their grammars, so that no more come to the engine. Before the engine is
- * destroyed. NULL is a no-op. [setup] */
+/* Ends the threads that read requests and compile their grammars, so that no more come to the
+ * engine. Before the engine is destroyed. NULL is a no-op. [setup] */
 void server_api_stop(server_api *api);
 /* Ends the threads that write replies; what is not written by now is given up. After the engine was
  * destroyed and before the HTTP server is. NULL is a no-op. [setup] */
