@@ -173,7 +173,9 @@ tdm_status runner_session_load(runner_session *session, tdm_error *err) {
         memcpy(devs, lender->devs, sizeof devs);
     }
     if (!session->is_guest) runner_placement_apply(&session->placement, session->model);
-    runner_progress_begin(app->terminal, "loading", session->model->file_size, RUNNER_UNIT_BYTES);
+    runner_progress_begin(app->terminal, "loading",
+                          session->model->file_size + session->model->adapter_size,
+                          RUNNER_UNIT_BYTES);
     tdm_status status =
         llm_model_load(session->model, session->rt, devs, n_dev, loading_update, app, err);
     runner_progress_end(app->terminal);

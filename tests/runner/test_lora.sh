@@ -90,11 +90,11 @@ done
 grep -q 'attn_q.weight.lora_b *4 f32 *4 x 512 *cut along axis 1' "$work/out" && ok || fail "plan: $(cat "$work/out")"
 grep -q 'attn_output.weight.lora_a *4 f32 *512 x 4 *cut along axis 0' "$work/out" && ok || fail "plan"
 
-# Cached rows belong to adapters.
+# Cached rows belong to adapters. Quiet, since a slow machine shows the progress of loading.
 text -m "$model" --lora "$one" --prompt-cache "$work/cache" >"$work/out"
-expect 1 "saved with another model or with other adapters or scales" run --config "$work/x.ini" -m "$model" \
-    -p "Once upon a time" --prompt-cache "$work/cache" --lora-scaled "$one:0.5"
-expect 1 "saved with another model" run --config "$work/x.ini" -m "$model" \
+expect 1 "saved with another model or with other adapters or scales" run --quiet --config "$work/x.ini" \
+    -m "$model" -p "Once upon a time" --prompt-cache "$work/cache" --lora-scaled "$one:0.5"
+expect 1 "saved with another model" run --quiet --config "$work/x.ini" -m "$model" \
     -p "Once upon a time" --prompt-cache "$work/cache"
 
 # The other commands.
