@@ -23,9 +23,8 @@ void server_probe_step(server_engine *e) {
     int32_t seq = 0;
     if (e->ctx != NULL)
         seq = server_memory_borrow(e);
-    else
-        (void)llm_context_truncate(ctx, 0, 0,
-                                   NULL); /* what is there is of a text that has failed */
+    else /* what is there is of a text that has failed */
+        (void)llm_context_truncate(ctx, 0, 0, NULL);
     tdm_status status = TDM_RESOURCE_EXHAUSTED;
     if (seq >= 0) {
         const int32_t token = 0;

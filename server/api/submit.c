@@ -21,7 +21,7 @@ typedef struct compilation {
     const server_model *model;
     const api_dialect *dialect;
     const char *id_prefix;
-    json_t *request;
+    json_t *request; /* NULL = the dialect does not keep it */
     api_settings settings;
     char *text;
 } compilation;
@@ -60,10 +60,19 @@ tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id
     if (settings->grammar_text == NULL && !settings->constrains_calls)
         return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
     compilation *work = calloc(1, sizeof *work);
-    if (work == NULL) {
+    /* Copies: references that two threads count are a race in jansson's inline functions. */
+    json_t *request = dialect->keeps_request ? json_deep_copy(c->body) : NULL;
+    json_t *tools = json_deep_copy(settings->tools);
+    if (work == NULL || (dialect->keeps_request && request == NULL) ||
+        (settings->tools != NULL && tools == NULL)) {
+        free(work);
         free(text);
+        json_decref(request);
+        json_decref(tools);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the request");
     }
+    json_decref(settings->tools);
+    settings->tools = tools;
     const size_t size = settings->grammar_text != NULL
                             ? strlen(settings->grammar_text)
                             : json_dumpb(settings->tools, NULL, 0, JSON_COMPACT);
@@ -75,7 +84,7 @@ tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id
         .model = c->model,
         .dialect = dialect,
         .id_prefix = id_prefix,
-        .request = json_incref(c->body),
+        .request = request,
         .settings = *settings,
         .text = text,
     };
