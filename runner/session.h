@@ -46,8 +46,8 @@ uint64_t runner_clock(void);
  * destroys it. [setup] */
 tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_error *err);
 
-/* Opens `path`, NULL = the configured model with its adapters, into the cleared *session. Call runner_session_close
- * in any case, also on failure. [setup] */
+/* Opens `path`, NULL = the configured model with its adapters, into the cleared *session. Call
+ * runner_session_close in any case, also on failure. [setup] */
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
 

@@ -378,13 +378,8 @@ static void work_do(server_engine *e) {
         n = step_plan(e);
         if (n > 0) step_run(e, n);
     }
-    pthread_mutex_lock(&e->lock);
-    const bool has_texts = e->embeds != NULL;
-    pthread_mutex_unlock(&e->lock);
-    if (has_texts)
-        server_embed_step(e, n > 0);
-    else if (n == 0 && server_probe_is_due(e, start))
-        server_probe_step(e);
+    const bool has_text = server_embed_step(e, n > 0);
+    if (!has_text && n == 0 && server_probe_is_due(e, start)) server_probe_step(e);
     const uint64_t now = server_clock();
     e->tally.busy_ns += now - start;
     pthread_mutex_lock(&e->lock);

@@ -172,20 +172,20 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
     return TDM_OK;
 }
 
-void server_embed_step(server_engine *e, bool is_shared) {
+bool server_embed_step(server_engine *e, bool is_shared) {
     tdm_error err = {0};
     embeds_sweep(e);
     pthread_mutex_lock(&e->lock);
     server_embed_job *job = e->embeds;
     pthread_mutex_unlock(&e->lock);
-    if (job == NULL) return;
+    if (job == NULL) return false;
     int32_t n = e->n_embed_step;
     if (is_shared && n > e->limits.n_prompt_step && !e->model->hparams.is_bidirectional)
         n = e->limits.n_prompt_step;
     if (n > job->request.n_tok - job->n_done) n = job->request.n_tok - job->n_done;
     const tdm_status status = rows_compute(e, job, n, &err);
     e->tally.n_embedded += status == TDM_OK ? (uint64_t)n : 0;
-    if (status == TDM_OK && job->n_done < job->request.n_tok) return;
+    if (status == TDM_OK && job->n_done < job->request.n_tok) return true;
     if (status == TDM_OK) {
         llm_pool(job->request.pooling, job->rows, job->n_done, e->n_embd, e->vector);
         llm_project(e->projection, e->vector);
@@ -195,4 +195,5 @@ void server_embed_step(server_engine *e, bool is_shared) {
     (void)embed_unlink(e, &e->embeds);
     pthread_mutex_unlock(&e->lock);
     embed_end(e, job, status, err.message, status == TDM_OK ? e->vector : NULL);
+    return true;
 }

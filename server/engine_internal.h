@@ -117,8 +117,9 @@ int32_t server_draw_candidates(const server_engine *e, const server_job *job);
 
 /* ---- engine_embed.c ---- */
 
-/* Computes a part of the oldest request for a vector; is_shared: others generate meanwhile. */
-void server_embed_step(server_engine *e, bool is_shared);
+/* Computes a part of the oldest request for a vector; is_shared: others generate meanwhile. False
+ * where there is no such request. */
+bool server_embed_step(server_engine *e, bool is_shared);
 /* The earliest deadline of these requests; 0 = none. The lock is held. */
 uint64_t server_embed_deadline(const server_engine *e);
 

@@ -53,7 +53,7 @@ static void gemma3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t lay
 }
 
 /* Its tokens see later ones, and its hidden states are the result. The pooled vector goes through
- * dense_2 and dense_3 (llm/embedding.h). EmbeddingGemma: arXiv:2509.20354. */
+ * dense_2 and dense_3 (llm/projection.h). EmbeddingGemma: arXiv:2509.20354. */
 const llm_arch llm_arch_gemma_embedding = {
     .name = "gemma-embedding",
     .families = "EmbeddingGemma",

@@ -212,12 +212,8 @@ static tdm_status job_run(job *j, const char *path, tdm_error *err) {
 static tdm_status imatrix_command(runner_app *app, tdm_error *err) {
     job j = {.session = {.app = app}};
     const char *path = runner_config_get_string(app->config, "output");
-    const bool has_text = runner_config_get_string(app->config, "file")[0] != '\0';
-    const bool is_nothing = runner_config_get_int(app->config, "chunks") == 0;
-    tdm_status status = runner_config_check(app->config, err);
+    tdm_status status = text_chunks_check(app, err);
     if (status != TDM_OK) return status;
-    if (!has_text) return runner_usage(app, err, "no text given: use -f FILE");
-    if (is_nothing) return runner_usage(app, err, "--chunks 0: nothing to measure");
     status = job_run(&j, path, err);
     runner_session_close(&j.session);
     for (size_t i = 0; i < j.n; i++) {

@@ -245,12 +245,8 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
 static tdm_status perplexity_command(runner_app *app, tdm_error *err) {
     const char *base = runner_config_get_string(app->config, "kl-base");
     evaluation e = {.session = {.app = app}, .base_path = base[0] != '\0' ? base : NULL};
-    bool has_text = runner_config_get_string(app->config, "file")[0] != '\0';
-    bool is_nothing = runner_config_get_int(app->config, "chunks") == 0;
-    tdm_status status = runner_config_check(app->config, err);
+    tdm_status status = text_chunks_check(app, err);
     if (status != TDM_OK) return status;
-    if (!has_text) return runner_usage(app, err, "no text given: use -f FILE");
-    if (is_nothing) return runner_usage(app, err, "--chunks 0: nothing to measure");
     status = evaluate(&e, err);
     status = kl_file_close(e.base, status, err);
     if (status == TDM_OK) result_print(&e);

@@ -9,6 +9,16 @@
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/prompt.h"
 
+tdm_status text_chunks_check(runner_app *app, tdm_error *err) {
+    const bool has_text = runner_config_get_string(app->config, "file")[0] != '\0';
+    const bool is_nothing = runner_config_get_int(app->config, "chunks") == 0;
+    const tdm_status status = runner_config_check(app->config, err);
+    if (status != TDM_OK) return status;
+    if (!has_text) return runner_usage(app, err, "no text given: use -f FILE");
+    if (is_nothing) return runner_usage(app, err, "--chunks 0: nothing to measure");
+    return TDM_OK;
+}
+
 tdm_status text_chunks_read(const runner_session *session, int32_t n_ctx, int64_t n_max,
                             int32_t **tokens_out, int32_t *n_chunk_out, tdm_error *err) {
     const llm_vocab *vocab = NULL;

@@ -7,6 +7,9 @@
 
 #include "runner/session.h"
 
+/* Checks the configuration, and that it gives a text and a number of chunks above 0. [setup] */
+tdm_status text_chunks_check(runner_app *app, tdm_error *err);
+
 /* Cuts the text's tokens (with a bos in front where the model requires one) into chunks of n_ctx, at
  * most n_max (negative: all); a remainder is dropped. Where the model requires a bos, it takes the
  * place of each chunk's first token. This is llama.cpp's convention. *tokens_out [*n_chunk_out *

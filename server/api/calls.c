@@ -51,8 +51,8 @@ static json_t *parameters_of(const json_t *tool) {
 static bool is_supported(const json_t *parameters) {
     tdm_error reason = {0};
     char *text = json_dumps(parameters, JSON_COMPACT | JSON_ENCODE_ANY), *rules = NULL;
-    const bool is_good =
-        text != NULL && grammar_schema_to_gbnf(text, strlen(text), &rules, &reason) == TDM_OK;
+    const bool is_good = text != NULL && grammar_schema_to_gbnf(text, strlen(text), "root", &rules,
+                                                                &reason) == TDM_OK;
     free(rules);
     free(text);
     return is_good;
@@ -112,21 +112,15 @@ static tdm_status close_write(const server_model *model, reply_family family, ch
 
 tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
                             struct grammar **out, tdm_error *err) {
-    static const char root[] = "\nroot ::= ";
-    char *rules = NULL, *whole = NULL, *at = NULL, close[96];
+    char *rules = NULL, *whole = NULL, close[96];
     json_t *schema = api_call_schema(family, tools, true);
     char *text = schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
     json_decref(schema);
-    tdm_status status = text != NULL ? grammar_schema_to_gbnf(text, strlen(text), &rules, err)
-                                     : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
+    tdm_status status = text != NULL
+                            ? grammar_schema_to_gbnf(text, strlen(text), "call", &rules, err)
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
     if (status == TDM_OK) status = close_write(model, family, close, sizeof close, err);
-    /* the last rule is the one of the whole text: it becomes that of the object */
-    for (char *next = rules; status == TDM_OK && (next = strstr(next, root)) != NULL; next++)
-        at = next;
-    if (status == TDM_OK && at == NULL)
-        status = tdm_fail(err, TDM_INTERNAL, "the grammar of a schema has no root");
     if (status == TDM_OK) {
-        memcpy(at + 1, "call", 4);
         whole = malloc(strlen(rules) + sizeof close + 64);
         if (whole == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
     }

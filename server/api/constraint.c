@@ -54,8 +54,8 @@ static void tail_add(constraint *c, char byte) {
     }
     c->tail[c->n_tail++] = byte;
     if (c->start == NULL) return;
-    if (tail_is(c, "<think>")) c->is_reasoning = true;
-    if (tail_is(c, "</think>")) c->is_reasoning = false;
+    if (tail_is(c, REPLY_THINK_OPEN)) c->is_reasoning = true;
+    if (tail_is(c, REPLY_THINK_CLOSE)) c->is_reasoning = false;
 }
 
 /* Looks for the text behind which the grammar begins; the rest of the token is the grammar's. */
@@ -109,8 +109,8 @@ static tdm_status bad_grammar(tdm_status status) {
                                                                                  : status;
 }
 
-/* The first mask is computed here, where it holds nobody up, and kept in the grammar. Without it the
- * engine's thread would compute it between two steps. */
+/* Computes the first mask, which the grammar keeps. The engine's thread would compute it between two
+ * steps, which delays all requests. */
 static tdm_status first_mask(const server_model *model, struct grammar *grammar, tdm_error *err) {
     grammar_state *state = NULL;
     uint64_t *mask = malloc(grammar_vocab_mask_words(model->grammar_vocab) * sizeof *mask);

@@ -414,7 +414,8 @@ static tdm_status choice_read(api_chat *chat, bool *must_call, tdm_error *err) {
 /* Whether the prompt ends within reasoning: the template opened it. */
 static bool ends_in_reasoning(const char *text, size_t len) {
     while (len > 0 && strchr(" \t\r\n", text[len - 1]) != NULL) len--;
-    return len >= 7 && memcmp(text + len - 7, "<think>", 7) == 0;
+    const size_t n = strlen(REPLY_THINK_OPEN);
+    return len >= n && memcmp(text + len - n, REPLY_THINK_OPEN, n) == 0;
 }
 
 /* Where a call must come, the prompt has the text that opens one. */
@@ -449,12 +450,12 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
         settings->tools = json_incref(chat->tools);
         settings->parses_calls = chat->tools != NULL;
         settings->parses_reasoning = settings->is_reasoning || is_harmony ||
-                                     strstr(c->model->tpl_text, "<think>") != NULL ||
-                                     strstr(c->model->tpl_text, "</think>") != NULL;
+                                     strstr(c->model->tpl_text, REPLY_THINK_OPEN) != NULL ||
+                                     strstr(c->model->tpl_text, REPLY_THINK_CLOSE) != NULL;
         /* the markers of calls are control tokens of some models */
         settings->shows_special = settings->shows_special || is_harmony || settings->parses_calls;
         if (settings->is_reasoning && settings->grammar_text != NULL)
-            settings->grammar_behind = "</think>";
+            settings->grammar_behind = REPLY_THINK_CLOSE;
         if (!must_call) calls_constrain(c, chat, settings);
     }
     free(text);

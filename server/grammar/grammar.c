@@ -64,7 +64,7 @@ tdm_status grammar_compile_schema(const grammar_vocab *vocab, const char *schema
                                   grammar **out, tdm_error *err) {
     char *text = NULL;
     *out = NULL;
-    tdm_status status = grammar_schema_to_gbnf(schema, len, &text, err);
+    tdm_status status = grammar_schema_to_gbnf(schema, len, "root", &text, err);
     if (status != TDM_OK) return status;
     tdm_error inner = {0};
     status = grammar_compile(vocab, text, strlen(text), out, &inner);

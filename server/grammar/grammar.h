@@ -59,9 +59,11 @@ tdm_status grammar_compile(const grammar_vocab *vocab, const char *text, size_t 
 tdm_status grammar_compile_schema(const grammar_vocab *vocab, const char *schema, size_t len,
                                   grammar **out, tdm_error *err);
 
-/* The GBNF text that grammar_compile_schema compiles, with a NUL behind it. The caller frees
- * *text_out with free(). Fails as grammar_compile_schema does. [any-thread] */
-tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, char **text_out, tdm_error *err);
+/* The GBNF text that grammar_compile_schema compiles, with a NUL behind it. `rule` is the name of the
+ * rule of the whole text: "root", or another where the text becomes part of a larger grammar. The
+ * caller frees *text_out with free(). Fails as grammar_compile_schema does. [any-thread] */
+tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
+                                  tdm_error *err);
 
 /* Adds an owner, and returns the grammar. [any-thread] */
 grammar *grammar_retain(grammar *grammar);

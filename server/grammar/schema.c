@@ -470,7 +470,7 @@ bool schema_value_write(schema_writer *w, json_t *schema, FILE *out) {
     return is_good && (ftell(out) <= TEXT_MAX || too_large(w));
 }
 
-static tdm_status text_write(schema_writer *w, char **text_out) {
+static tdm_status text_write(schema_writer *w, const char *rule, char **text_out) {
     size_t len;
     char *root;
     size_t root_len;
@@ -485,7 +485,7 @@ static tdm_status text_write(schema_writer *w, char **text_out) {
     if (file != NULL) {
         const bool is_good = schema_value_write(w, w->root, file);
         const int32_t number = schema_rule_end(w, file, &root, &root_len);
-        if (is_good && number != 0) fprintf(w->rules, "root ::= r%d\n", number);
+        if (is_good && number != 0) fprintf(w->rules, "%s ::= r%d\n", rule, number);
     }
     const bool is_written = ferror(w->rules) == 0;
     if ((fclose(w->rules) != 0 || !is_written) && w->status == TDM_OK) schema_no_memory(w);
@@ -496,7 +496,8 @@ static tdm_status text_write(schema_writer *w, char **text_out) {
     return w->status;
 }
 
-tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, char **text_out, tdm_error *err) {
+tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
+                                  tdm_error *err) {
     json_error_t problem;
     schema_writer w = {.err = err};
     *text_out = NULL;
@@ -508,7 +509,7 @@ tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, char **text_ou
     if (w.made == NULL)
         schema_no_memory(&w);
     else
-        text_write(&w, text_out);
+        text_write(&w, rule, text_out);
     json_decref(w.made);
     json_decref(w.root);
     free(w.refs);

@@ -4,9 +4,11 @@
  */
 #include "server/grammar/grammar.h"
 
-tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, char **text_out, tdm_error *err) {
+tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
+                                  tdm_error *err) {
     (void)schema;
     (void)len;
+    (void)rule;
     *text_out = NULL;
     return tdm_fail(
         err, TDM_UNSUPPORTED,

@@ -177,7 +177,7 @@ static void state_set(reply_parser *p, parse_state state) {
 }
 
 static bool reasoning_step(reply_parser *p) {
-    static const char *const marks[] = {"</think>"};
+    static const char *const marks[] = {REPLY_THINK_CLOSE};
     const char *which;
     const size_t n = marks_find(p, marks, 1, &which);
     if (n > 0) pass(p, REPLY_REASONING, n);
@@ -208,7 +208,7 @@ static bool text_step(reply_parser *p) {
     }
     const bool calls = p->params.parses_calls;
     const char *const marks[] = {
-        p->params.parses_reasoning && !p->has_text ? "<think>" : NULL,
+        p->params.parses_reasoning && !p->has_text ? REPLY_THINK_OPEN : NULL,
         calls ? families[family].open : NULL,
         calls ? families[family].dropped[0] : NULL,
         calls ? families[family].dropped[1] : NULL,

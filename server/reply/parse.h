@@ -14,14 +14,19 @@
  *     gpt-oss    <|channel|>commentary to=functions.N<|message|>{...}<|call|>
  *     (none)     text only
  *
- * All but gpt-oss may write reasoning between <think> and </think>. The formats are those of the
- * models' own templates. What is begun like a call but is none is passed as text: nothing is lost.
+ * All but gpt-oss may write reasoning, between REPLY_THINK_OPEN and REPLY_THINK_CLOSE. The formats
+ * are those of the models' own templates. What is begun like a call but is none is passed as text:
+ * nothing is lost.
  */
 #ifndef TANDEM_SERVER_PARSE_H
 #define TANDEM_SERVER_PARSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* What reasoning is between, in all families but gpt-oss. */
+#define REPLY_THINK_OPEN  "<think>"
+#define REPLY_THINK_CLOSE "</think>"
 
 typedef enum reply_family {
     REPLY_PLAIN,

@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     grammar *g;
     const uint8_t *zero = size > 0 ? memchr(data, 0, size) : NULL;
     const size_t len = zero != NULL ? (size_t)(zero - data) : size;
-    tdm_status status = grammar_schema_to_gbnf((const char *)data, len, &text, &err);
+    tdm_status status = grammar_schema_to_gbnf((const char *)data, len, "root", &text, &err);
     if (status != TDM_OK) {
         FUZZ_DEMAND(text == NULL && err.message[0] != '\0' && strchr(err.message, '\n') == NULL,
                     "a message must be one line: '%s'", err.message);
