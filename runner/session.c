@@ -212,6 +212,18 @@ bool runner_session_has_budget(const runner_session *session) {
            runner_config_get_origin(config, "cache-type-v").level <= level;
 }
 
+/* Refuses a budget beside types that are set at its level: one of them would have no effect. */
+static tdm_status budget_check(runner_config *config, tdm_error *err) {
+    static const char *const keys[] = {"cache-type-k", "cache-type-v"};
+    const runner_level level = runner_config_get_origin(config, "cache-budget").level;
+    for (int i = 0; i < 2; i++)
+        if (runner_config_get_origin(config, keys[i]).level == level)
+            return runner_config_fail(config, keys[i], TDM_INVALID_ARGUMENT, err,
+                                      "cache-budget chooses the types of K and V; leave out one of "
+                                      "the two keys");
+    return TDM_OK;
+}
+
 /* Chooses the types and rotation of each layer, where the configuration asks for that. A guest has
  * another model, or one layer of it, than the file is of. */
 static tdm_status layer_types_find(runner_session *session, const runner_context_request *request,
@@ -291,6 +303,8 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     if (status != TDM_OK || is_set || session->is_guest || session->model->lender != NULL)
         return status;
     const bool is_budget = runner_session_has_budget(session);
+    if (is_budget) status = budget_check(config, err);
+    if (status != TDM_OK) return status;
     const bool is_quantised = tdm_type_get_info(request->type_k).is_quantized ||
                               tdm_type_get_info(request->type_v).is_quantized;
     if (is_budget || (is_quantised && runner_config_is_auto(config, "kv-rotate"))) {
