@@ -46,6 +46,7 @@ static void *library_open(const char *path, tdm_error *err) {
 }
 
 static tdm_status functions_get(rt_driver *d, tdm_error *err) {
+    d->is_emulated = dlsym(d->library, "tandem_simt_version") != NULL;
 #define RT_FN_GET_(name, cuda, hip, params)                                                        \
     function_get(d->library, rt_symbol(RT_FN_##name), &d->name);                                   \
     if (d->name == NULL)                                                                           \
@@ -54,7 +55,6 @@ static tdm_status functions_get(rt_driver *d, tdm_error *err) {
     RT_DRIVER_LIST(RT_FN_GET_)
 #undef RT_FN_GET_
     function_get(d->library, rt_vendor_this.error_name, &d->error_name);
-    d->is_emulated = dlsym(d->library, "tandem_simt_version") != NULL;
     return TDM_OK;
 }
 
@@ -70,7 +70,7 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
                               rt_result_name(&d, result, text));
     }
     if (status != TDM_OK) {
-        dlclose(d.library);
+        rt_driver_close(&d);
         return status;
     }
     if (d.version_get(&d.version) != RT_SUCCESS) d.version = 0;
@@ -79,7 +79,8 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
 }
 
 void rt_driver_close(rt_driver *driver) {
-    if (driver->library != NULL) dlclose(driver->library);
+    /* A vendor's library has threads and data of the process, and does not bear being unloaded. */
+    if (driver->library != NULL && driver->is_emulated) dlclose(driver->library);
     driver->library = NULL;
 }
 
