@@ -42,6 +42,7 @@ enum {
     MAX_GRID_Y = 65535,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
     STREAM_CAPTURE_INVALID = 901
 };
 
@@ -97,6 +98,9 @@ static context contexts[MAX_DEVICE];
 static uint64_t memory_used;
 static long n_call; /* of settings.fail_name */
 static __thread context *current;
+/* Of this thread's captures (cuThreadExchangeStreamCaptureMode: a thread-local one). */
+static __thread int n_capture;
+static __thread bool is_capture_broken; /* by a call that is not allowed meanwhile */
 
 /* Device memory. The size lies before it. */
 enum { MEMORY_HEAD = 256 };
@@ -176,6 +180,25 @@ void tandem_simt_fail(const char *name, long in, int result) {
     settings.fail_result = result;
     pthread_mutex_unlock(&state_mutex);
 }
+
+/* As CALL, for what the documentation calls potentially unsafe while this thread captures: it may
+ * wait for what the device runs. */
+#define CALL_UNSAFE(name)                                                                          \
+    do {                                                                                           \
+        CALL(name, true);                                                                          \
+        if (n_capture == 0) break;                                                                 \
+        is_capture_broken = true;                                                                  \
+        return STREAM_CAPTURE_UNSUPPORTED;                                                         \
+    } while (0)
+
+/* Calls that release something work on a lost device too, but not without a context. */
+#define RELEASE()                                                                                  \
+    do {                                                                                           \
+        if (current == NULL) return INVALID_CONTEXT;                                               \
+        if (n_capture == 0) break;                                                                 \
+        is_capture_broken = true;                                                                  \
+        return STREAM_CAPTURE_UNSUPPORTED;                                                         \
+    } while (0)
 
 #define CALL(name, needs_context)                                                                  \
     do {                                                                                           \
@@ -267,7 +290,7 @@ static rt_result command_give(stream *s, const command *c) {
 
 rt_result simt_stream_create(void **stream_out, unsigned flags) {
     (void)flags;
-    CALL(stream_create, true);
+    CALL_UNSAFE(stream_create);
     stream *s = calloc(1, sizeof *s);
     if (s == NULL) return RT_OUT_OF_MEMORY;
     s->context = current;
@@ -285,9 +308,9 @@ static void graph_free(graph *g) {
     free(g);
 }
 
-/* Calls that release something work on a lost device too. */
 rt_result simt_stream_destroy(void *handle) {
     stream *s = handle;
+    RELEASE();
     pthread_mutex_lock(&state_mutex);
     s->is_ending = true;
     pthread_cond_broadcast(&state_changed);
@@ -300,7 +323,7 @@ rt_result simt_stream_destroy(void *handle) {
 
 rt_result simt_stream_sync(void *handle) {
     stream *s = handle;
-    CALL(stream_sync, true);
+    CALL_UNSAFE(stream_sync);
     pthread_mutex_lock(&state_mutex);
     uint64_t given = s->n_given;
     while (s->n_done < given) pthread_cond_wait(&state_changed, &state_mutex);
@@ -319,6 +342,7 @@ rt_result simt_event_create(void **event_out, unsigned flags) {
 }
 
 rt_result simt_event_destroy(void *handle) {
+    RELEASE();
     free(handle);
     return RT_SUCCESS;
 }
@@ -338,7 +362,7 @@ static rt_result event_state(const event *e) {
 }
 
 rt_result simt_event_query(void *handle) {
-    CALL(event_query, true);
+    CALL_UNSAFE(event_query);
     pthread_mutex_lock(&state_mutex);
     rt_result result = event_state(handle);
     pthread_mutex_unlock(&state_mutex);
@@ -347,7 +371,7 @@ rt_result simt_event_query(void *handle) {
 
 rt_result simt_event_sync(void *handle) {
     const event *e = handle;
-    CALL(event_sync, true);
+    CALL_UNSAFE(event_sync);
     pthread_mutex_lock(&state_mutex);
     uint64_t number = e->n_recorded;
     while (e->n_done < number && current->sticky == RT_SUCCESS)
@@ -498,7 +522,7 @@ rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
 
 /* Filled with a pattern: fresh memory of a device has any contents. */
 rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
-    CALL(memory_alloc, true);
+    CALL_UNSAFE(memory_alloc);
     pthread_mutex_lock(&state_mutex);
     bool fits = size > 0 && size <= settings.memory - memory_used;
     if (fits) memory_used += size;
@@ -514,6 +538,7 @@ rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
 }
 
 rt_result simt_memory_free(uint64_t address) {
+    RELEASE();
     char *block = (char *)(uintptr_t)address - MEMORY_HEAD;
     size_t size;
     memcpy(&size, block, sizeof size);
@@ -525,7 +550,7 @@ rt_result simt_memory_free(uint64_t address) {
 }
 
 rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
-    CALL(host_alloc, true);
+    CALL_UNSAFE(host_alloc);
 #ifdef SIMT_HIP
     /* hipHostMallocCoherent: the plugin depends on coherent memory. */
     if ((flags & 0x40000000) == 0) return RT_INVALID_VALUE;
@@ -539,6 +564,7 @@ rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
 }
 
 rt_result simt_host_free(void *pointer) {
+    RELEASE();
     free(pointer);
     return RT_SUCCESS;
 }
@@ -553,7 +579,7 @@ static locked *all_locked; /* under state_mutex */
 
 /* The same memory is locked once only, by any device. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
-    CALL(host_register, true);
+    CALL_UNSAFE(host_register);
     if (pointer == NULL || size == 0 || (flags & RT_HOST_PORTABLE) == 0) return RT_INVALID_VALUE;
     locked *more = malloc(sizeof *more);
     if (more == NULL) return RT_OUT_OF_MEMORY;
@@ -571,6 +597,7 @@ rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
 }
 
 rt_result simt_host_unregister(void *pointer) {
+    RELEASE();
     pthread_mutex_lock(&state_mutex);
     locked **at = &all_locked;
     while (*at != NULL && (*at)->pointer != pointer) at = &(*at)->next;
@@ -618,7 +645,7 @@ rt_result simt_fill(uint64_t dst, unsigned char byte, size_t size, void *stream_
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 rt_result simt_module_load(void **module_out, const void *image) {
-    CALL(module_load, true);
+    CALL_UNSAFE(module_load);
     if (image == NULL) return RT_INVALID_VALUE;
     *module_out = (void *)(uintptr_t)&tandem_simt_version;
     return RT_SUCCESS;
@@ -626,6 +653,7 @@ rt_result simt_module_load(void **module_out, const void *image) {
 
 rt_result simt_module_unload(void *module) {
     (void)module;
+    RELEASE();
     return RT_SUCCESS;
 }
 
@@ -682,7 +710,9 @@ rt_result simt_capture_begin(void *stream_handle, int mode) {
     CALL(capture_begin, true);
     if (mode != RT_CAPTURE_THREAD_LOCAL || s->capture != NULL) return RT_INVALID_VALUE;
     s->capture = calloc(1, sizeof *s->capture);
-    return s->capture != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+    if (s->capture == NULL) return RT_OUT_OF_MEMORY;
+    if (n_capture++ == 0) is_capture_broken = false;
+    return RT_SUCCESS;
 }
 
 rt_result simt_capture_end(void *stream_handle, void **graph_out) {
@@ -690,7 +720,8 @@ rt_result simt_capture_end(void *stream_handle, void **graph_out) {
     graph *g = s->capture;
     s->capture = NULL;
     rt_result result = call_begin("capture_end", true);
-    if (result == RT_SUCCESS && g == NULL) result = STREAM_CAPTURE_INVALID;
+    if (g != NULL) n_capture--;
+    if (result == RT_SUCCESS && (g == NULL || is_capture_broken)) result = STREAM_CAPTURE_INVALID;
     if (result == RT_SUCCESS) *graph_out = g;
     if (result != RT_SUCCESS) graph_free(g);
     return result;

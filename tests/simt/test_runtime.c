@@ -254,6 +254,50 @@ static void test_limits(void **state) {
     plugin->device->close(device);
 }
 
+/* ---- What the emulated driver refuses, as real ones do --------------------------------------- */
+
+static struct {
+    int (*context_retain)(void **context_out, int device);
+    int (*context_release)(int device);
+    int (*context_set)(void *context);
+    int (*memory_alloc)(uint64_t *address_out, size_t size);
+    int (*memory_free)(uint64_t address);
+    int (*stream_create)(void **stream_out, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*capture_begin)(void *stream, int mode);
+    int (*capture_end)(void *stream, void **graph_out);
+    int (*graph_destroy)(void *graph);
+} cu;
+
+enum { CU_INVALID_CONTEXT = 201, CU_CAPTURE_UNSUPPORTED = 900, CU_CAPTURE_INVALIDATED = 901 };
+
+static void test_refusals(void **state) {
+    (void)state;
+    void *context = NULL, *stream = NULL, *graph = NULL;
+    uint64_t memory = 0, other = 0;
+    assert_int_equal(cu.context_set(NULL), 0);
+    assert_int_equal(cu.memory_alloc(&memory, 64), CU_INVALID_CONTEXT);
+    assert_int_equal(cu.context_retain(&context, 0), 0);
+    assert_int_equal(cu.context_set(context), 0);
+    assert_int_equal(cu.memory_alloc(&memory, 64), 0);
+    assert_int_equal(cu.stream_create(&stream, 1), 0);
+    assert_int_equal(cu.capture_begin(stream, 1), 0);
+    assert_int_equal(cu.memory_alloc(&other, 64), CU_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cu.capture_end(stream, &graph), CU_CAPTURE_INVALIDATED);
+    assert_null(graph);
+    assert_int_equal(cu.capture_begin(stream, 1), 0);
+    assert_int_equal(cu.capture_end(stream, &graph), 0);
+    assert_int_equal(cu.graph_destroy(graph), 0);
+    assert_int_equal(cu.context_set(NULL), 0);
+    assert_int_equal(cu.memory_free(memory), CU_INVALID_CONTEXT);
+    assert_int_equal(cu.stream_destroy(stream), CU_INVALID_CONTEXT);
+    assert_int_equal(cu.context_set(context), 0);
+    assert_int_equal(cu.memory_free(memory), 0);
+    assert_int_equal(cu.stream_destroy(stream), 0);
+    assert_int_equal(cu.context_release(0), 0);
+    assert_int_equal(cu.context_set(NULL), 0);
+}
+
 static int plugin_begin(void **state) {
     (void)state;
     static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
@@ -277,12 +321,26 @@ static bool symbol_get(void *library, const char *name, void *function_out) {
     return found != NULL;
 }
 
+static bool driver_symbols_get(void *driver) {
+    return symbol_get(driver, "tandem_simt_hold", &simt_hold) &&
+           symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
+           symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
+           symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
+           symbol_get(driver, "cuMemAlloc_v2", &cu.memory_alloc) &&
+           symbol_get(driver, "cuMemFree_v2", &cu.memory_free) &&
+           symbol_get(driver, "cuStreamCreate", &cu.stream_create) &&
+           symbol_get(driver, "cuStreamDestroy_v2", &cu.stream_destroy) &&
+           symbol_get(driver, "cuStreamBeginCapture_v2", &cu.capture_begin) &&
+           symbol_get(driver, "cuStreamEndCapture", &cu.capture_end) &&
+           symbol_get(driver, "cuGraphDestroy", &cu.graph_destroy);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_captured),       cmocka_unit_test(test_launched),
         cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_refusals),
     };
     static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
@@ -290,7 +348,7 @@ int main(int argc, char **argv) {
     if (argc != 3) return 2;
     driver_path = argv[2];
     if (!symbol_get(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "tdm_plugin_entry_v0", &entry) ||
-        !symbol_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL), "tandem_simt_hold", &simt_hold) ||
+        !driver_symbols_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL)) ||
         entry(&host, &plugin, &err) != TDM_OK)
         return 1;
     return cmocka_run_group_tests(tests, plugin_begin, plugin_end);
