@@ -206,6 +206,9 @@ static void target_fill(vk_device *device) {
     uint32_t group = limits->maxComputeWorkGroupInvocations < limits->maxComputeWorkGroupSize[0]
                          ? limits->maxComputeWorkGroupInvocations
                          : limits->maxComputeWorkGroupSize[0];
+    /* A limit of pipelines that name a size, below the others where subgroups are small. */
+    if (device->required_subgroup != 0)
+        group = least(group, (uint32_t)(device->required_subgroup * facts->group_subgroups));
     t->max_group_size = (int32_t)least(group, (uint32_t)o->group_size);
     for (int i = 0; i < 3; i++)
         t->max_grid[i] = least(limits->maxComputeWorkGroupCount[i], o->grid);

@@ -128,7 +128,10 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT};
     VkPhysicalDevicePCIBusInfoPropertiesEXT pci = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT};
+    VkPhysicalDeviceMaintenance4Properties sizes = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
     void **next = &driver_info.pNext;
+    if (facts->has_maintenance_4) *next = &sizes, next = &sizes.pNext;
     if (facts->has_subgroup_control) *next = &size_control, next = &size_control.pNext;
     if (facts->has_dot8_instruction) *next = &dot, next = &dot.pNext;
     if (facts->import_align != 0) *next = &import, next = &import.pNext;
@@ -142,11 +145,14 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
     memcpy(facts->uuid, id.deviceUUID, VK_UUID_SIZE);
     memcpy(facts->driver_uuid, id.driverUUID, VK_UUID_SIZE);
     facts->max_allocation = maintenance.maxMemoryAllocationSize;
+    if (sizes.maxBufferSize != 0 && sizes.maxBufferSize < facts->max_allocation)
+        facts->max_allocation = sizes.maxBufferSize;
     facts->subgroup_default = (int32_t)subgroup.subgroupSize;
     facts->subgroup_min = facts->subgroup_max = facts->subgroup_default;
     if (facts->has_subgroup_control) {
         facts->subgroup_min = (int32_t)size_control.minSubgroupSize;
         facts->subgroup_max = (int32_t)size_control.maxSubgroupSize;
+        facts->group_subgroups = (int32_t)size_control.maxComputeWorkgroupSubgroups;
     }
     if ((size_control.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
         facts->can_require_subgroup = false;
@@ -210,6 +216,7 @@ void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts 
     facts->import_align = has_extension(&list, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME) ? 1 : 0;
     facts->has_budget = has_extension(&list, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     facts->has_pci = has_extension(&list, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
+    facts->has_maintenance_4 = has_1_3 || has_extension(&list, VK_KHR_MAINTENANCE_4_EXTENSION_NAME);
     facts->has_memory_priority = has_extension(&list, VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME);
     facts->has_matrix = has_extension(&list, VK_MATRIX_EXTENSION);
     free(list.all);

@@ -15,12 +15,13 @@ typedef struct vk_facts {
     char pci_address[16]; /* empty = unknown */
     uint8_t uuid[VK_UUID_SIZE];
     uint8_t driver_uuid[VK_UUID_SIZE];
-    uint64_t max_allocation;  /* bytes of one vkAllocateMemory */
+    uint64_t max_allocation;  /* bytes of one vkAllocateMemory, and of one buffer */
     uint64_t import_align;    /* of VK_EXT_external_memory_host; 0 = no import */
     uint32_t compute_family;  /* queue family: compute, without graphics where there is one */
     int32_t subgroup_default; /* size that the driver chooses by itself */
     int32_t subgroup_min;
     int32_t subgroup_max;
+    int32_t group_subgroups; /* most subgroups of a group whose pipeline names their size */
     int32_t matrix_rows, matrix_columns; /* of sums of cooperative matrices (matrix.h); 0 = none */
     bool can_require_subgroup;           /* a pipeline may name its subgroup size */
     bool has_full_subgroups;             /* a pipeline may demand that all subgroups are full */
@@ -32,6 +33,7 @@ typedef struct vk_facts {
     bool has_dot8_instruction; /* integer dot products, in any speed */
     bool has_matrix;           /* VK_KHR_cooperative_matrix, in compute shaders, with f16 */
     bool has_budget;           /* VK_EXT_memory_budget */
+    bool has_maintenance_4;    /* VK_KHR_maintenance4 or Vulkan 1.3 */
     bool has_pci;              /* VK_EXT_pci_bus_info */
     bool has_memory_priority;  /* VK_EXT_memory_priority */
     char refusal[192];         /* why it cannot be a device; empty = it can */

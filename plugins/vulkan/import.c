@@ -80,6 +80,11 @@ tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_impo
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: import: address and size must be multiples of %llu", device->name,
                         (unsigned long long)align);
+    if (size > device->facts->max_allocation)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: import: %llu bytes; the driver has up to %llu in one buffer",
+                        device->name, (unsigned long long)size,
+                        (unsigned long long)device->facts->max_allocation);
     tdm_status status = import_check(device, err);
     if (status != TDM_OK) return status;
     tdm_buffer *buffer = calloc(1, sizeof *buffer);

@@ -316,7 +316,12 @@ tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memo
     if (result == VK_SUCCESS) n = types_order(device, pointer.memoryTypeBits, VK_USE_OUTPUT, order);
     if (result == VK_SUCCESS && n == 0) result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
     for (uint32_t i = 0; i < n; i++) {
-        result = block_make(device, order[i], size, ptr, &block);
+        /* Memory that is not coherent is flushed where it is mapped, which this is not. */
+        const VkMemoryType *type = &device->facts->memory.memoryTypes[order[i]];
+        result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+        if ((type->propertyFlags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0)
+            result = block_make(device, order[i], size, ptr, &block);
+        if (result == VK_ERROR_DEVICE_LOST) break;
         if (result != VK_SUCCESS) continue;
         *memory_out = piece_of(device, block, 0, size, VK_USE_STAGING);
         return TDM_OK;

@@ -159,6 +159,18 @@ static void VKAPI_CALL my_GetPhysicalDeviceProperties2(VkPhysicalDevice physical
     real.GetPhysicalDeviceProperties2(physical, out);
     vk_matrix_stages *stages =
         (vk_matrix_stages *)(void *)chain_find(out->pNext, VK_MATRIX_STAGES_TYPE);
+    VkPhysicalDeviceMaintenance4Properties *sizes =
+        (VkPhysicalDeviceMaintenance4Properties *)(void *)chain_find(
+            out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES);
+    VkPhysicalDeviceSubgroupSizeControlProperties *control =
+        (VkPhysicalDeviceSubgroupSizeControlProperties *)(void *)chain_find(
+            out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES);
+    if (sizes != NULL && state.max_buffer != 0) sizes->maxBufferSize = state.max_buffer;
+    if (control != NULL) state.subgroup = (int32_t)control->minSubgroupSize;
+    if (control != NULL && state.group_subgroups != 0) {
+        control->maxSubgroupSize = 2 * control->minSubgroupSize;
+        control->maxComputeWorkgroupSubgroups = (uint32_t)state.group_subgroups;
+    }
     if (stages != NULL) stages->cooperativeMatrixSupportedStages = VK_SHADER_STAGE_COMPUTE_BIT;
 }
 
@@ -170,6 +182,12 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
     for (int32_t i = 0; i < n_matrix_module; i++)
         if (matrix_modules[i] != VK_NULL_HANDLE && infos[0].stage.module == matrix_modules[i])
             return VK_ERROR_UNKNOWN;
+    /* Constant 0 is the group size. */
+    int32_t group_size;
+    memcpy(&group_size, infos[0].stage.pSpecializationInfo->pData, sizeof group_size);
+    pthread_mutex_lock(&mutex);
+    if (group_size > state.max_group) state.max_group = group_size;
+    pthread_mutex_unlock(&mutex);
     MAKE(CreateComputePipelines, device, cache, n, infos, callbacks, out);
 }
 
@@ -304,6 +322,9 @@ static void VKAPI_CALL my_GetPhysicalDeviceMemoryProperties2(
     bool has_budget = state.budget != 0 && budget != NULL;
     if (has_budget) out->pNext = NULL;
     real.GetPhysicalDeviceMemoryProperties2(physical, out);
+    for (uint32_t i = 0; state.is_incoherent && i < out->memoryProperties.memoryTypeCount; i++)
+        out->memoryProperties.memoryTypes[i].propertyFlags &=
+            ~(VkMemoryPropertyFlags)VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     if (!has_budget) return;
     out->pNext = budget;
     for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++) {

@@ -49,10 +49,16 @@ typedef struct fault_state {
     uint64_t budget; /* of each heap, in bytes, in VK_EXT_memory_budget; 0 = not offered */
     int32_t has_no_int64; /* shaderInt64 is not offered */
     int32_t has_matrix;   /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles */
-    int32_t has_failed;   /* the call was met */
-    int32_t n_object;     /* made and not destroyed */
-    int32_t n_submit;     /* VkSubmitInfo given */
-    uint64_t allocated;   /* bytes of memory not freed */
+    uint64_t max_buffer;  /* maxBufferSize; 0 = the real one */
+    int32_t group_subgroups; /* maxComputeWorkgroupSubgroups, with subgroups up to twice the real
+                                size; 0 = the real ones */
+    int32_t subgroup;        /* the real least size of subgroups, once it was asked for */
+    int32_t max_group;       /* most threads of a group of the pipelines made */
+    int32_t is_incoherent;   /* no type of memory is coherent */
+    int32_t has_failed;      /* the call was met */
+    int32_t n_object;        /* made and not destroyed */
+    int32_t n_submit;        /* VkSubmitInfo given */
+    uint64_t allocated;      /* bytes of memory not freed */
 } fault_state;
 
 #endif

@@ -277,6 +277,104 @@ static void test_import_refused(void **state) {
     }
 }
 
+/* Where no memory is coherent, it is flushed, and none of the host's is imported: it is not mapped. */
+static void test_incoherent(void **state) {
+    (void)state;
+    scene s = {.graph = graph_make()};
+    tdm_error err = {0};
+    tdm_buffer *imported = NULL;
+    void *memory = aligned_alloc(65536, 65536);
+    assert_non_null(memory);
+    memset(memory, 0, 65536);
+    for (int i = 0; i < N; i++) s.x[i] = (float)i;
+    faults->is_incoherent = 1;
+    assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+    assert_int_equal(plugin->buffer->import_host(s.device, memory, 65536, NULL, &imported, &err),
+                     TDM_UNSUPPORTED);
+    assert_null(imported);
+    assert_int_equal(scene_prepare(&s, &err), TDM_OK);
+    assert_int_equal(scene_run(&s, &err), TDM_OK);
+    for (int i = 0; i < N; i++) assert_true(s.y[i] == s.x[i] * s.x[i] + s.x[i]);
+    scene_close(&s);
+    free(memory);
+    faults->is_incoherent = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
+/* A driver may make smaller buffers than it allocates memory. */
+static void test_buffer_limit(void **state) {
+    (void)state;
+    const uint64_t mib = 1 << 20;
+    scene s = {.graph = graph_make()};
+    tdm_error err = {0};
+    tdm_buffer *buffer = NULL;
+    tdm_buffer_params params = {.struct_size = sizeof params, .size = 40 * mib};
+    tdm_device_info info = {.struct_size = sizeof info};
+    faults->max_buffer = 40 * mib;
+    assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+    assert_int_equal(plugin->device->get_info(s.device, &info, &err), TDM_OK);
+    assert_true(info.max_buffer == 40 * mib);
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffer, &err), TDM_OK);
+    plugin->buffer->free(buffer);
+    params.size++;
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffer, &err),
+                     TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "41943040"));
+    err = (tdm_error){0};
+    void *memory = aligned_alloc(65536, 41 * mib);
+    assert_non_null(memory);
+    assert_int_equal(plugin->buffer->import_host(s.device, memory, 41 * mib, NULL, &buffer, &err),
+                     TDM_UNSUPPORTED);
+    if (info.import_align != 0) assert_non_null(strstr(err.message, "41943040"));
+    free(memory);
+    scene_close(&s);
+    faults->max_buffer = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
+/* y = x / |x| * sqrt(N), in groups that may be large */
+static tdm_graph *norm_make(void) {
+    const int64_t ne[TDM_MAX_DIMS] = {N, 1, 1, 1};
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, ne);
+    tdm_build_output(b, tdm_build_rms_norm(b, x, -1, 0), "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return graph;
+}
+
+/* The most threads of a group in the scene on a driver with this limit of subgroups in a group. */
+static int32_t max_group_get(int32_t group_subgroups) {
+    scene s = {.graph = norm_make()};
+    tdm_error err = {0};
+    char limits[32];
+    for (int i = 0; i < N; i++) s.x[i] = i % 2 == 0 ? 2 : -2;
+    faults->group_subgroups = group_subgroups;
+    faults->max_group = 0;
+    snprintf(limits, sizeof limits, "subgroup=%d", (int)faults->subgroup);
+    tdm_status status = scene_open(&s, limits, &err);
+    if (status == TDM_OK) status = scene_prepare(&s, &err);
+    if (status == TDM_OK) status = scene_run(&s, &err);
+    if (status != TDM_OK) fail_msg("%s", err.message);
+    for (int i = 0; i < N; i++) assert_true(s.y[i] * 2 == s.x[i]);
+    scene_close(&s);
+    faults->group_subgroups = 0;
+    assert_int_equal(faults->n_object, 0);
+    return faults->max_group;
+}
+
+/* A pipeline that names the size of its subgroups has a group of no more of them than the driver
+ * allows. */
+static void test_group_subgroups(void **state) {
+    (void)state;
+    const int32_t most = max_group_get(1024);
+    assert_true(most >= 2 * faults->subgroup);
+    assert_int_equal(max_group_get(most / 2 / faults->subgroup), most / 2);
+}
+
 /* What the kernels need and a driver lacks is named where there is no device. */
 static void test_left_out(void **state) {
     (void)state;
@@ -389,6 +487,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_import_refused),
+        cmocka_unit_test(test_incoherent),
+        cmocka_unit_test(test_buffer_limit),
+        cmocka_unit_test(test_group_subgroups),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_out_of_device_memory),
         cmocka_unit_test(test_out_of_host_memory),
