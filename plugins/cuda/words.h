@@ -85,6 +85,9 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
         for (int m = 0; m < 2; m++) ptx_mma_m8n8k16(sum + 4 * n + 2 * m, a.word[m], b.word[n]);
 #endif
 }
+static inline void *pointer_16(u64 address) {
+    return __builtin_assume_aligned((void *)address, 16);
+}
 static inline u64 load_system(u64 address) {
     return ptx_ld_acquire_sys(address);
 }

@@ -159,6 +159,9 @@ static inline uint mat_column(uint i) {
 #else
 #include "plugins/gpu/kernels/matrix_plain.h"
 #endif
+static inline void *pointer_16(u64 address) {
+    return __builtin_assume_aligned((void *)address, 16);
+}
 static inline u64 load_system(u64 address) {
     return __scoped_atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
 }

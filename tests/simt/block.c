@@ -337,6 +337,11 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
                 fiber_resume(&me->fibers[me->order_of[i]]);
         if (!threads_release(n, launch->wave_size, why, why_size)) return false;
     }
+    if (block->is_misaligned) {
+        snprintf(why, why_size,
+                 "it loads or stores 16 bytes at an address that is no multiple of 16");
+        return false;
+    }
     if (guard_is_whole(launch->shared_size)) return true;
     snprintf(why, why_size, "it writes behind its %u bytes of shared memory",
              (unsigned)launch->shared_size);

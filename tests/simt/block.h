@@ -47,10 +47,18 @@ struct simt_block {
     uint32_t n_thread;
     uint32_t wave_size;
     char *shared;
+    bool is_misaligned; /* sixteen bytes were reached at no multiple of 16 */
 };
 
 /* The emulated thread that this thread of the operating system runs; NULL outside kernels. */
 extern __thread simt_thread *simt_lane __attribute__((tls_model("initial-exec")));
+
+/* The pointer of sixteen bytes that a kernel loads or stores at once. A device ends a kernel whose
+ * address is no multiple of 16; here it ends with a message when its workgroup has run. */
+static inline void *simt_pointer_16(uint64_t address) {
+    if (address % 16 != 0) simt_lane->block->is_misaligned = true;
+    return (void *)(uintptr_t)address;
+}
 
 void simt_barrier(void);
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);

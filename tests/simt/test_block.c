@@ -98,6 +98,14 @@ static void behind_run(const void *args) {
     if (simt_lane->thread == 0) shared_words()[N_THREAD] = 1;
 }
 
+/* Sixteen bytes from word args->n of the output on. */
+static void sixteen_run(const void *args) {
+    const words *w = args;
+    uint32_t four[4];
+    memcpy(four, simt_pointer_16((uint64_t)(uintptr_t)(w->out + w->n)), sizeof four);
+    if (simt_lane->thread == 0) w->out[0] = four[0];
+}
+
 static bool kernel_run(void (*entry)(const void *), simt_order order, uint32_t wave_size,
                        uint32_t n_thread, char why[200]) {
     const words args = {.out = out, .n = N_THREAD};
@@ -231,12 +239,28 @@ static void launches_wait_for_each_other(void **state) {
     assert_int_equal(sums[1], N_ROUND * (N_ROUND + 1) / 2);
 }
 
+static void misaligned_bytes_are_reported(void **state) {
+    static _Alignas(16) uint32_t aligned[8];
+    char why[200];
+    (void)state;
+    for (uint32_t at = 0; at <= 4; at++) {
+        const words args = {.out = aligned, .n = at};
+        const simt_kernel kernel = {.name = "test", .entry = sixteen_run, .args_size = sizeof args};
+        simt_work work = {.kernel = &kernel, .grid = {1, 1, 1}, .n_thread = 32, .wave_size = 32};
+        memcpy(work.args, &args, sizeof args);
+        why[0] = '\0';
+        assert_int_equal(simt_work_run(&work, why, sizeof why), at % 4 == 0);
+        assert_true((strstr(why, "no multiple of 16") != NULL) == (at % 4 != 0));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_hold_in_every_order),
         cmocka_unit_test(lanes_exchange_in_every_order),
         cmocka_unit_test(orders_uncover_a_race),
         cmocka_unit_test(broken_rules_are_reported),
+        cmocka_unit_test(misaligned_bytes_are_reported),
         cmocka_unit_test(launches_wait_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

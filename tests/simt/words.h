@@ -58,6 +58,9 @@ static inline uint bytes_pick(uint low, uint high, uint index) {
     return bytes_pick_plain(low, high, index);
 }
 #include "plugins/gpu/kernels/matrix_plain.h"
+static inline void *pointer_16(u64 address) {
+    return simt_pointer_16(address);
+}
 static inline u64 load_system(u64 address) {
     return __atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE);
 }

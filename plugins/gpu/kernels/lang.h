@@ -23,6 +23,7 @@
  *                          mat_column(i) of b, for i below mat_count(). The wave's lanes call it
  *                          together, and have the 256 products between them
  *   half_to_float(bits)    exact; denormals are kept
+ *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
  *   store_system(address, word)   release at system scope, of what the stream did before, too
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
@@ -83,10 +84,10 @@ typedef Ref<uvec4> U32x4;
 
 /* Sixteen bytes at a multiple of 16. */
 static inline uvec4 load_16(u64 address) {
-    return *(const uvec4 *)__builtin_assume_aligned((const void *)address, 16);
+    return *(const uvec4 *)pointer_16(address);
 }
 static inline void store_16(u64 address, uvec4 x) {
-    *(uvec4 *)__builtin_assume_aligned((void *)address, 16) = x;
+    *(uvec4 *)pointer_16(address) = x;
 }
 
 /* ---- Waves ----------------------------------------------------------------------------------- */
