@@ -11,7 +11,7 @@
 #include "certify/cache_graph.h"
 #include "certify/trial.h"
 
-enum { N_TOK = 6, N_USED = 5, N_SEQ = 2, N_SLOT = 5, N_STEP = 2, MAX_STATE = 4096, MAX_SRC = 6 };
+enum { N_TOK = 6, N_USED = 5, N_SEQ = 2, N_SLOT = 5, N_STEP = 2, MAX_STATE = 4096, MAX_SRC = 8 };
 
 static const int32_t first_tok[N_STEP][N_SEQ + 1] = {{0, 3, 5}, {0, 2, 5}};
 static const int32_t rs_read[N_STEP][N_SEQ] = {{-1, -1}, {2, 0}};
@@ -19,7 +19,7 @@ static const int32_t rs_write[N_STEP][N_TOK] = {{-1, 2, 0, -1, 1, -1}, {-1, 3, -
 
 /* The numbers of a check. A CONV1D has channels in two segments, a LINEAR_SCAN heads. */
 typedef struct recurrence {
-    bool is_conv, is_tiled, has_a, has_beta, has_bias;
+    bool is_conv, is_tiled, has_a, has_beta, has_bias, has_erase;
     int32_t k, n_unit, unit_len[2];           /* CONV1D */
     int32_t dk, dv, n_k, per_k, ng, n_unit_v; /* LINEAR_SCAN; ng: elements of g */
     float scale;
@@ -50,6 +50,33 @@ static const recurrence scan_cases[] = {
     {.dk = 33, .dv = 5, .n_k = 1, .per_k = 4, .ng = 1, .n_unit_v = 2},
     {.dk = 4, .dv = 1, .n_k = 1, .per_k = 12, .ng = 1, .n_unit_v = 3, .has_a = true},
 };
+static const recurrence erase_cases[] = {
+    {.dk = 16, .dv = 16, .n_k = 3, .per_k = 1, .ng = 16, .n_unit_v = 3, .has_erase = true},
+    {.dk = 33,
+     .dv = 7,
+     .n_k = 2,
+     .per_k = 2,
+     .ng = 1,
+     .n_unit_v = 4,
+     .has_erase = true,
+     .scale = 0.5f},
+    {.dk = 8,
+     .dv = 5,
+     .n_k = 2,
+     .per_k = 3,
+     .ng = 8,
+     .n_unit_v = 2,
+     .has_erase = true,
+     .is_tiled = true},
+    {.dk = 64,
+     .dv = 9,
+     .n_k = 1,
+     .per_k = 2,
+     .ng = 1,
+     .n_unit_v = 1,
+     .has_a = true,
+     .has_erase = true},
+};
 
 static int32_t channels(const recurrence *r) {
     return r->n_unit * (r->unit_len[0] + r->unit_len[1]);
@@ -66,7 +93,8 @@ static tdm_kv_desc desc_of(const recurrence *r) {
                          .head_dim_v = len,
                          .n_head_kv = r->is_conv ? r->n_unit : r->n_unit_v,
                          .page_len = 1,
-                         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+                         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT |
+                                  (r->has_erase ? TDM_KV_ERASED : 0)};
 }
 
 /* ---- The model ---- */
@@ -94,7 +122,7 @@ static void conv_token(const recurrence *r, const sources *in, int32_t t, double
 /* state: [n_v][dv][dk]. */
 static void scan_token(const recurrence *r, const sources *in, int32_t t, double *state,
                        double *out) {
-    enum { Q, K, V, G, A, BETA };
+    enum { Q, K, V, G, A, BETA, ERASE, WRITE };
     const int32_t dk = r->dk, dv = r->dv, n_v = r->n_k * r->per_k;
     for (int32_t h = 0; h < n_v; h++) {
         int32_t hk = r->is_tiled ? h % r->n_k : h / r->per_k;
@@ -102,9 +130,11 @@ static void scan_token(const recurrence *r, const sources *in, int32_t t, double
                     *k = in->at[K] + (t * r->n_k + hk) * dk;
         const float *g = in->at[G] + (t * n_v + h) * r->ng;
         for (int32_t j = 0; j < dv; j++) {
-            double *s = state + (h * dv + j) * dk, held = 0, sum = 0;
+            double *s = state + (h * dv + j) * dk, held = 0, erased = 0, sum = 0;
             double u = (double)in->at[V][(t * n_v + h) * dv + j];
             for (int32_t i = 0; i < dk; i++) {
+                if (r->has_erase)
+                    erased += (double)in->at[ERASE][(t * r->n_k + hk) * dk + i] * s[i];
                 double a = in->at[A] != NULL ? (double)in->at[A][h * dk + i] : 1;
                 s[i] *= exp((double)g[r->ng > 1 ? i : 0] * a);
                 held += (double)k[i] * s[i];
@@ -112,6 +142,8 @@ static void scan_token(const recurrence *r, const sources *in, int32_t t, double
             if (in->at[BETA] != NULL) u = (double)in->at[BETA][t * n_v + h] * (u - held);
             for (int32_t i = 0; i < dk; i++) {
                 s[i] += (double)k[i] * u;
+                if (r->has_erase)
+                    s[i] += (double)in->at[WRITE][(t * r->n_k + hk) * dk + i] * erased;
                 sum += (double)q[i] * s[i];
             }
             out[(t * n_v + h) * dv + j] = sum * (r->scale != 0 ? (double)r->scale : 1);
@@ -162,7 +194,9 @@ static int32_t node_add(certify_cache_graph *g, const recurrence *r, int32_t *sr
     if (r->has_a) src[4] = input(g, r->dk, n_v, 1);
     if (r->has_beta) src[5] = input(g, 1, n_v, N_TOK);
     const tdm_scan_sources all = {src[0], src[1], src[2], src[3], src[4], src[5]};
-    return tdm_build_linear_scan(g->b, &all, g->step, g->state, &p);
+    if (!r->has_erase) return tdm_build_linear_scan(g->b, &all, g->step, g->state, &p);
+    for (int32_t i = 6; i < MAX_SRC; i++) src[i] = input(g, r->dk, r->n_k, N_TOK);
+    return tdm_build_linear_scan_erased(g->b, &all, src[6], src[7], g->step, g->state, &p);
 }
 
 static void block_fill(certify_cache_graph *g, int32_t step) {
@@ -248,6 +282,10 @@ static certify_verdict linear_scan_check(certify *c) {
     return cases_run(c, scan_cases, sizeof scan_cases / sizeof scan_cases[0]);
 }
 
+static certify_verdict erase_check(certify *c) {
+    return cases_run(c, erase_cases, sizeof erase_cases / sizeof erase_cases[0]);
+}
+
 static const certify_check checks[] = {
     {"recurrent.conv1d", 4,
      "op.h: CONV1D: \"inputs of earlier steps come from the state\"; \"A sequence starts from slot "
@@ -259,5 +297,9 @@ static const certify_check checks[] = {
      "rs_write is not -1 the state is stored in that slot\"; \"Tokens that belong to no sequence "
      "give zeros.\"",
      linear_scan_check},
+    {"recurrent.linear-scan-erased", 4,
+     "op.h: LINEAR_SCAN: \"S[i, j] += k[i] * u[j] + write[i] * e[j]\"; \"erase and write are there "
+     "exactly when the state is TDM_KV_ERASED\"",
+     erase_check},
 };
 const certify_table certify_recurrent_table = CERTIFY_SHARED_TABLE(checks);

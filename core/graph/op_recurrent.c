@@ -23,6 +23,8 @@ tdm_status tdm_infer_conv1d(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
     int64_t unit = 0;
     tdm_status status = slots_check(a, err);
     int i;
+    if (status == TDM_OK && (a->kv->flags & TDM_KV_ERASED) != 0)
+        return tdm_op_fail(a, err, "cache description %d is TDM_KV_ERASED", (int)p->kv);
     if (status == TDM_OK) status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, n_tok, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
@@ -105,6 +107,31 @@ static tdm_status heads_check(const tdm_op_args *a, tdm_error *err) {
     return TDM_OK;
 }
 
+/* erase and write, which a state has or not. */
+static tdm_status erase_check(const tdm_op_args *a, tdm_error *err) {
+    enum { BETA = 5, ERASE = 8, WRITE = 9 };
+    static const char *const words[] = {"erase", "write"};
+    const bool is_erased = (a->kv->flags & TDM_KV_ERASED) != 0;
+    tdm_status status = TDM_OK;
+    for (int i = ERASE; i <= WRITE && status == TDM_OK; i++) {
+        const char *word = words[i - ERASE];
+        if ((a->src[i] != NULL) != is_erased)
+            return tdm_op_fail(a, err,
+                               is_erased ? "%s is absent, but cache description %d is TDM_KV_ERASED"
+                                         : "%s is there, but cache description %d is not "
+                                           "TDM_KV_ERASED",
+                               word, (int)a->node->params.scan.kv);
+        if (!is_erased) continue;
+        status = tdm_op_need_type(a, i, word, TDM_TYPE_F32, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, i, word, a->src[0]->ne[0], a->src[0]->ne[1],
+                                       a->graph->step_caps.n_tok, 1, err);
+    }
+    if (status == TDM_OK && is_erased && a->src[BETA] != NULL)
+        return tdm_op_fail(a, err, "erase and beta exclude one another");
+    return status;
+}
+
 tdm_status tdm_infer_linear_scan(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     static const char *const words[] = {"q", "k", "v"};
     const tdm_value *q = a->src[0], *v = a->src[2];
@@ -122,6 +149,7 @@ tdm_status tdm_infer_linear_scan(const tdm_op_args *a, tdm_op_result *dst, tdm_e
         status = tdm_op_need_type(a, 5, "beta", TDM_TYPE_F32, err);
         if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "beta", 1, v->ne[1], n_tok, 1, err);
     }
+    if (status == TDM_OK) status = erase_check(a, err);
     if (status == TDM_OK)
         status = tdm_op_need_float(a, "scale", a->node->params.scan.scale, -FLT_MAX, err);
     if (status == TDM_OK) status = heads_check(a, err);

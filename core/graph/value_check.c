@@ -120,7 +120,7 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         {"cls", desc->cls, 0, TDM_STEP_MAX_CLASS - 1},
         {"flags", desc->flags, 0,
          (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K | TDM_KV_IN_HOST |
-                   TDM_KV_RECURRENT | TDM_KV_SPARSE | TDM_KV_BIASED)},
+                   TDM_KV_RECURRENT | TDM_KV_SPARSE | TDM_KV_BIASED | TDM_KV_ERASED)},
     };
     size_t i;
     if (desc->struct_size < sizeof *desc)
@@ -158,6 +158,10 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "cache description %d has recurrent states: it cannot be %s", (int)index,
                         (desc->flags & TDM_KV_SPARSE) != 0 ? "TDM_KV_SPARSE" : "TDM_KV_BIASED");
+    if ((desc->flags & TDM_KV_ERASED) != 0 && (desc->flags & TDM_KV_RECURRENT) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d is TDM_KV_ERASED, but has no recurrent states",
+                        (int)index);
     if ((desc->flags & TDM_KV_V_FROM_K) != 0) {
         if (desc->type_v != desc->type_k)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,

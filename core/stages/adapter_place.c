@@ -10,7 +10,7 @@
 #include "core/stages/adapter_internal.h"
 #include "core/stages/cut.h"
 
-enum { PROBE_MAX_VALUE = 8 };
+enum { PROBE_MAX_VALUE = 10 };
 
 /* A verified graph of one node; values have a slot each. */
 typedef struct probe {
@@ -207,6 +207,8 @@ static bool probe_scan(probe *p, const tdm_kv_desc *d, uint64_t page_size) {
     src_add(p, -1); /* no a, no beta */
     src_add(p, -1);
     step_add(p, page_size);
+    for (int i = 0; i < 2; i++) /* erase and write */
+        src_add(p, (d->flags & TDM_KV_ERASED) != 0 ? input_add(p, dk, n, 1) : -1);
     dst_set(p, dv, n, 1);
     p->node.params.scan = (tdm_scan_params){.heads_per_k = 1};
     return true;

@@ -64,7 +64,7 @@ typedef struct trial {
     size_t n_out;
 } trial;
 
-static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, op_rig *rig) {
+static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, uint32_t flags, op_rig *rig) {
     tdm_error err = {0};
     memset(t, 0, sizeof *t);
     t->caps = (tdm_step_caps){.n_tok = N_TOK, .n_seq = N_SEQ, .n_class = 1, .has_rs = 1};
@@ -75,7 +75,7 @@ static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, op_rig *rig)
                             .head_dim_v = unit_len,
                             .n_head_kv = n_unit,
                             .page_len = 1,
-                            .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+                            .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     assert_int_equal(tdm_builder_create(&t->b, &err), TDM_OK);
     t->step = tdm_build_step(t->b, &t->caps);
     t->state =
@@ -184,7 +184,7 @@ static void conv_check(op_rig *rig, const char *what, const conv_shape *s) {
     int32_t unit = 0;
     for (int i = 0; i < s->n_segment; i++) unit += p.unit_len[i] = s->unit_len[i];
     int32_t n_ch = unit * s->n_unit;
-    trial_begin(&t, s->n_unit, unit * (s->k - 1), rig);
+    trial_begin(&t, s->n_unit, unit * (s->k - 1), 0, rig);
     p.kv = t.kv;
     int32_t x = trial_input(&t, &seed, OP_SHAPE(n_ch, N_TOK, 1, 1), 1, false);
     int32_t w = trial_input(&t, &seed, OP_SHAPE(s->k, n_ch, 1, 1), 1, true);
@@ -226,6 +226,7 @@ typedef struct scan_shape {
     int32_t dk, dv, n_k, per_k, in_unit; /* heads of v for each of k, and in a unit of the state */
     bool is_tiled, has_vector_g, has_a, has_beta, is_g_constant;
     float scale;
+    bool has_erase;
 } scan_shape;
 
 enum { Q, K, V, G, A, BETA };
@@ -234,22 +235,28 @@ enum { Q, K, V, G, A, BETA };
 static void scan_token(const trial *t, const scan_shape *s, int32_t step, int32_t token, int32_t h,
                        double *matrix, float *o) {
     const int32_t n_v = s->n_k * s->per_k, hk = s->is_tiled ? h % s->n_k : h / s->per_k;
-    const int32_t a_at = A, beta_at = s->has_a ? BETA : A, ng = s->has_vector_g ? s->dk : 1;
+    const int32_t a_at = A, beta_at = s->has_a ? BETA : A, erase_at = beta_at,
+                  ng = s->has_vector_g ? s->dk : 1;
     const float *q = trial_data(t, step, Q) + (token * s->n_k + hk) * s->dk;
     const float *k = trial_data(t, step, K) + (token * s->n_k + hk) * s->dk;
     const float *v = trial_data(t, step, V) + (token * n_v + h) * s->dv;
     const float *g = trial_data(t, step, G) + ((s->is_g_constant ? 0 : token) * n_v + h) * ng;
     const float *a = s->has_a ? trial_data(t, step, a_at) + h * s->dk : NULL;
     double beta = s->has_beta ? (double)trial_data(t, step, beta_at)[token * n_v + h] : 0;
+    const float *pair[2] = {NULL};
+    for (int i = 0; i < 2 && s->has_erase; i++)
+        pair[i] = trial_data(t, step, erase_at + i) + (token * s->n_k + hk) * s->dk;
     for (int32_t j = 0; j < s->dv; j++) {
-        double *row = matrix + j * s->dk, held = 0, sum = 0;
+        double *row = matrix + j * s->dk, held = 0, erased = 0, sum = 0;
         for (int32_t i = 0; i < s->dk; i++) {
+            if (s->has_erase) erased += (double)pair[0][i] * row[i];
             row[i] *= exp((double)g[ng > 1 ? i : 0] * (a != NULL ? (double)a[i] : 1));
             held += (double)k[i] * row[i];
         }
         double u = s->has_beta ? beta * ((double)v[j] - held) : (double)v[j];
         for (int32_t i = 0; i < s->dk; i++) {
             row[i] += (double)k[i] * u;
+            if (s->has_erase) row[i] += (double)pair[1][i] * erased;
             sum += (double)q[i] * row[i];
         }
         if (o != NULL) o[j] = (float)(sum * (s->scale != 0 ? (double)s->scale : 1));
@@ -284,7 +291,7 @@ static void scan_check(op_rig *rig, const char *what, const scan_shape *s) {
     const int32_t n_v = s->n_k * s->per_k, ng = s->has_vector_g ? s->dk : 1;
     const int32_t n_unit = s->is_tiled ? s->n_k : n_v / s->in_unit;
     tdm_scan_sources src = {-1, -1, -1, -1, -1, -1};
-    trial_begin(&t, n_unit, n_v / n_unit * s->dk * s->dv, rig);
+    trial_begin(&t, n_unit, n_v / n_unit * s->dk * s->dv, s->has_erase ? TDM_KV_ERASED : 0, rig);
     tdm_scan_params p = {
         .kv = t.kv, .heads_per_k = s->per_k, .is_tiled = s->is_tiled, .scale = s->scale};
     src.q = trial_input(&t, &seed, OP_SHAPE(s->dk, s->n_k, N_TOK, 1), 1, false);
@@ -294,7 +301,13 @@ static void scan_check(op_rig *rig, const char *what, const scan_shape *s) {
                         s->is_g_constant);
     if (s->has_a) src.a = trial_input(&t, &seed, OP_SHAPE(s->dk, n_v, 1, 1), 0.8f, true);
     if (s->has_beta) src.beta = trial_input(&t, &seed, OP_SHAPE(1, n_v, N_TOK, 1), 1, false);
-    trial_run(&t, rig, tdm_build_linear_scan(t.b, &src, t.step, t.state, &p), out);
+    int32_t pair[2], o;
+    for (int i = 0; i < 2 && s->has_erase; i++)
+        pair[i] = trial_input(&t, &seed, OP_SHAPE(s->dk, s->n_k, N_TOK, 1), 0.3f, false);
+    o = s->has_erase
+            ? tdm_build_linear_scan_erased(t.b, &src, pair[0], pair[1], t.step, t.state, &p)
+            : tdm_build_linear_scan(t.b, &src, t.step, t.state, &p);
+    trial_run(&t, rig, o, out);
     scan_want(&t, s, want);
     judge(what, &t, out, want);
     free(want[0]);
@@ -304,12 +317,16 @@ static void scan_check(op_rig *rig, const char *what, const scan_shape *s) {
 
 static void scan_all(op_rig *rig, const char *what) {
     static const scan_shape shapes[] = {
-        {16, 16, 2, 3, 1, false, false, false, true, false, 0.25f}, /* gated delta rule */
-        {24, 40, 3, 2, 0, true, false, false, true, false, 0.2f},   /* the same, tiled */
-        {16, 19, 2, 2, 2, false, true, false, true, false, 0},      /* a decay for each key */
-        {33, 5, 1, 6, 2, false, false, false, false, false, 0},     /* state space, a group */
-        {5, 1, 1, 12, 4, false, false, true, false, false, 0},      /* state space, channels */
-        {8, 70, 2, 1, 1, false, false, false, false, true, 0},      /* a constant decay */
+        {16, 16, 2, 3, 1, false, false, false, true, false, 0.25f, false}, /* gated delta rule */
+        {24, 40, 3, 2, 0, true, false, false, true, false, 0.2f, false},   /* the same, tiled */
+        {16, 19, 2, 2, 2, false, true, false, true, false, 0, false},    /* a decay for each key */
+        {33, 5, 1, 6, 2, false, false, false, false, false, 0, false},   /* state space, a group */
+        {5, 1, 1, 12, 4, false, false, true, false, false, 0, false},    /* state space, channels */
+        {8, 70, 2, 1, 1, false, false, false, false, true, 0, false},    /* a constant decay */
+        {16, 16, 3, 1, 1, false, true, false, false, false, 0, true},    /* erase and write */
+        {33, 37, 2, 2, 4, false, true, false, false, false, 0.5f, true}, /* heads share them */
+        {5, 1, 2, 3, 0, true, false, true, false, false, 0, true},       /* tiled, factors */
+        {64, 6, 1, 1, 1, false, false, false, false, true, 0, true},     /* a constant decay */
     };
     for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) scan_check(rig, what, &shapes[i]);
 }

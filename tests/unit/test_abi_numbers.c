@@ -86,6 +86,7 @@ static const number_row numbers[] = {
     NUMBER(TDM_KV_RECURRENT, 16),
     NUMBER(TDM_KV_SPARSE, 32),
     NUMBER(TDM_KV_BIASED, 64),
+    NUMBER(TDM_KV_ERASED, 128),
     NUMBER(TDM_OP_NONE, 0),
     NUMBER(TDM_OP_RESHAPE, 1),
     NUMBER(TDM_OP_PERMUTE, 2),

@@ -510,7 +510,7 @@ static void test_cache(void **state) {
 #define INPUT_OF(...) tdm_build_input(f->b, NULL, F32, NE(__VA_ARGS__))
 
 /* Units of two channels, or of one matrix of 4 x 8. */
-static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
+static int32_t slots_with(fixture *f, int32_t n_unit, int32_t len, uint32_t flags, int32_t *kv) {
     tdm_kv_desc d = {.struct_size = sizeof d,
                      .type_k = TDM_TYPE_F32,
                      .type_v = TDM_TYPE_F32,
@@ -518,8 +518,12 @@ static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
                      .head_dim_v = len,
                      .n_head_kv = n_unit,
                      .page_len = 1,
-                     .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+                     .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     return tdm_build_state(f->b, "slots", &d, 4096, 3, kv);
+}
+
+static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
+    return slots_with(f, n_unit, len, 0, kv);
 }
 
 static int32_t convolve(fixture *f, tdm_conv_params p, int64_t n_ch, int64_t k, int64_t n_w) {
@@ -538,6 +542,41 @@ static int32_t scan(fixture *f, tdm_scan_params p, int64_t dk, int64_t n_k, int6
                           -1,
                           INPUT_OF(1, n_v, 5, 1)};
     return tdm_build_linear_scan(f->b, &s, f->step, state, &p);
+}
+
+/* A scan with erase and write of ne[2] elements and types; 0 elements = absent. */
+static int32_t scan_erased(fixture *f, uint32_t flags, tdm_type type, const int64_t ne[2],
+                           bool has_beta) {
+    tdm_scan_params p = {.heads_per_k = 2};
+    int32_t state = slots_with(f, 4, 32, flags, &p.kv), pair[2] = {-1, -1};
+    const tdm_scan_sources s = {.q = INPUT_OF(4, 2, 5, 1),
+                                .k = INPUT_OF(4, 2, 5, 1),
+                                .v = INPUT_OF(8, 4, 5, 1),
+                                .g = INPUT_OF(4, 4, 5, 1),
+                                .a = -1,
+                                .beta = has_beta ? INPUT_OF(1, 4, 5, 1) : -1};
+    for (int i = 0; i < 2; i++)
+        if (ne[i] > 0) pair[i] = tdm_build_input(f->b, NULL, type, NE(ne[i], 2, 5, 1));
+    return tdm_build_linear_scan_erased(f->b, &s, pair[0], pair[1], f->step, state, &p);
+}
+
+static void test_recurrent_erased(void **state) {
+    const uint32_t erased = TDM_KV_ERASED;
+    (void)state;
+#define PAIR(a, b) ((const int64_t[2]){a, b})
+    GOOD(F32, 8, 4, 5, 1, scan_erased(&f, erased, F32, PAIR(4, 4), false));
+    BAD("erase must have shape [4, 2, 5", scan_erased(&f, erased, F32, PAIR(1, 4), false));
+    BAD("write must have shape [4, 2, 5", scan_erased(&f, erased, F32, PAIR(4, 3), false));
+    BAD("erase must be f32", scan_erased(&f, erased, TDM_TYPE_I32, PAIR(4, 4), false));
+    BAD("erase is absent, but", scan_erased(&f, erased, F32, PAIR(0, 4), false));
+    BAD("write is absent, but", scan_erased(&f, erased, F32, PAIR(4, 0), false));
+    BAD("erase is there, but", scan_erased(&f, 0, F32, PAIR(4, 4), false));
+    BAD("write is there, but", scan_erased(&f, 0, F32, PAIR(0, 4), false));
+    BAD("erase and beta exclude", scan_erased(&f, erased, F32, PAIR(4, 4), true));
+#undef PAIR
+    BAD("is TDM_KV_ERASED", tdm_conv_params p = {.n_segment = 1}; p.unit_len[0] = 2;
+        int32_t s = slots_with(&f, 3, 6, erased, &p.kv);
+        tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, s, &p));
 }
 
 static void test_recurrent(void **state) {
@@ -594,7 +633,8 @@ static void test_descriptions(void **state) {
     DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
     DESC_BAD("n_rot = 32", d.n_rot = 32);
     DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 128);
+    DESC_BAD("flags", d.flags = 256);
+    DESC_BAD("is TDM_KV_ERASED, but has no", d.flags |= TDM_KV_ERASED);
     DESC_BAD("cannot be TDM_KV_BIASED",
              d.flags = TDM_KV_RECURRENT | TDM_KV_BIASED | TDM_KV_V_FROM_K,
              d.type_k = d.type_v = F32, d.page_len = 1, d.n_rot = 0, d.head_dim_v = d.head_dim_k);
@@ -695,16 +735,16 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_sparse),     cmocka_unit_test(test_biased),
-        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_recurrent_erased),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_biased),       cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,9 @@
  *
  * Bias. With TDM_KV_BIASED, ATTENTION reads the cache with a bias for each distance. Again a device
  * without that refuses the description.
+ *
+ * Erasing. With TDM_KV_ERASED, LINEAR_SCAN changes the state with vectors erase and write of each
+ * token. Again a device without that refuses the description.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -57,7 +60,9 @@ enum {
                                    0, V_FROM_K is set and head_dim_v is head_dim_k */
     TDM_KV_SPARSE = 1u << 5,    /* of KV_SELECT, or of ATTENTION with a list of positions; not
                                    together with TDM_KV_RECURRENT */
-    TDM_KV_BIASED = 1u << 6     /* of ATTENTION with a bias; not together with TDM_KV_RECURRENT */
+    TDM_KV_BIASED = 1u << 6,    /* of ATTENTION with a bias; not together with TDM_KV_RECURRENT */
+    TDM_KV_ERASED = 1u << 7     /* of LINEAR_SCAN with erase and write; only together with
+                                   TDM_KV_RECURRENT */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64

@@ -143,12 +143,16 @@ extern "C" {
  *              u * unit_len[s] .. + unit_len[s] - 1 of each segment, as [n_ch / n_head_kv, k - 1]
  *              inputs, the oldest first. k >= 2
  *   LINEAR_SCAN  q, k [dk, n_k, n_tok], v [dv, n_v, n_tok], g [1 or dk, n_v, n_tok or 1],
- *              [a [1 or dk, n_v]], [beta [1, n_v, n_tok]], step, state -> o [dv, n_v, n_tok]:
+ *              [a [1 or dk, n_v]], [beta [1, n_v, n_tok]], step, state, [erase [dk, n_k, n_tok]],
+ *              [write [dk, n_k, n_tok]] -> o [dv, n_v, n_tok]:
  *              each head of v has a matrix S[i, j] of dk x dv. For each token, in order:
+ *              e[j] = sum_i erase[i] S[i, j], 0 where there is no erase
  *              S[i, j] *= exp(g[i] * a[i]), a = 1 where absent; g and a of one element count for
  *              all i
  *              u[j] = v[j], or beta * (v[j] - sum_i k[i] S[i, j]) where there is beta
- *              S[i, j] += k[i] * u[j],  o[j] = scale * sum_i q[i] S[i, j]
+ *              S[i, j] += k[i] * u[j] + write[i] * e[j],  o[j] = scale * sum_i q[i] S[i, j]
+ *              erase and write are there exactly when the state is TDM_KV_ERASED; beta is absent
+ *              then. A head of v reads the head of them that it reads of q and k
  *              Which head of q and k a head of v reads: tdm_scan_params. A unit of the state holds
  *              n_v / n_head_kv matrices as [dk, dv, n_v / n_head_kv]: head h of v is matrix h % m of
  *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
@@ -221,8 +225,8 @@ extern "C" {
     OP(REPEAT, repeat, 33, VALUE, repeat, none, .n_src = 1, .n_dst = 1)                            \
     OP(CONV1D, conv1d, 34, CACHE, conv1d, conv, .n_src = 5, .n_dst = 1, .optional_src = 4,         \
        .step_src = 8, .state_src = 16)                                                             \
-    OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 8, .n_dst = 1,             \
-       .optional_src = 0x30, .step_src = 0x40, .state_src = 0x80)                                  \
+    OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 10, .n_dst = 1,            \
+       .optional_src = 0x330, .step_src = 0x40, .state_src = 0x80)                                 \
     OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1, .step_src = 4,  \
        .state_src = 8)
 

@@ -4,7 +4,7 @@
  * every token. Gated delta rule: Yang et al., arXiv:2412.06464; state space duality: Dao and Gu,
  * arXiv:2405.21060.
  *
- *   S *= exp(g a),  u = v or beta (v - k S),  S += k u,  o = scale q S
+ *   e = erase S,  S *= exp(g a),  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
  *
  * Rows of S (an element of v each) do not depend on one another. Workers share out pieces: some
  * rows of one head of one sequence, which stay in scratch while the tokens pass.
@@ -15,7 +15,7 @@
 #include "plugins/cpu/ops/recurrent.h"
 #include "plugins/cpu/ops/strided.h"
 
-enum { SRC_Q, SRC_K, SRC_V, SRC_G, SRC_A, SRC_BETA, SRC_STEP, SRC_STATE };
+enum { SRC_Q, SRC_K, SRC_V, SRC_G, SRC_A, SRC_BETA, SRC_STEP, SRC_STATE, SRC_ERASE, SRC_WRITE };
 enum { PIECE = 32 }; /* rows of a piece: 16 KB where dk is 128 */
 
 static tdm_status supports(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
@@ -24,9 +24,11 @@ static tdm_status supports(const cpu_device *device, const tdm_graph *graph, con
     return cpu_recurrent_supports(graph, node, SRC_STEP, SRC_STATE, err);
 }
 
-/* A worker has the rows of a piece, then q, k, g, a and the decay, then v and o. */
+/* A worker has the rows of a piece, then q, k, g, a, erase, write and the decay, then v and o. */
+enum { N_SPARE = 6 };
+
 static size_t worker_size(int64_t dk) {
-    return cpu_kv_round((size_t)((PIECE + 5) * dk + 2 * PIECE) * sizeof(float));
+    return cpu_kv_round((size_t)((PIECE + N_SPARE + 1) * dk + 2 * PIECE) * sizeof(float));
 }
 
 static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
@@ -38,12 +40,12 @@ typedef struct piece {
     const cpu_recurrence *r;
     const cpu_recurrent_kernels *kernels;
     int64_t dk, head, head_k;
-    int64_t unit, matrix; /* of the state */
-    int64_t first, n_row; /* elements of v */
-    float *s;             /* [n_row][dk] */
-    float *spare[4];      /* [dk] for q, k, g, a */
-    float *decay;         /* [dk] */
-    float *v, *o;         /* [PIECE] */
+    int64_t unit, matrix;  /* of the state */
+    int64_t first, n_row;  /* elements of v */
+    float *s;              /* [n_row][dk] */
+    float *spare[N_SPARE]; /* [dk] for q, k, g, a, erase, write */
+    float *decay;          /* [dk] */
+    float *v, *o;          /* [PIECE] */
 } piece;
 
 /* n elements of a row, from `first` on; `spare` receives them where they are no neighbours. */
@@ -85,6 +87,10 @@ static void token_run(const piece *p, int32_t token) {
         .o = p->o,
     };
     if (t.has_beta) t.beta = *row_get(beta, 0, 1, p->head, token, NULL);
+    if (p->n->src[SRC_ERASE].data != NULL) {
+        t.erase = row_get(&p->n->src[SRC_ERASE], 0, p->dk, p->head_k, token, p->spare[4]);
+        t.write = row_get(&p->n->src[SRC_WRITE], 0, p->dk, p->head_k, token, p->spare[5]);
+    }
     decay_make(p, token, &t);
     p->kernels->scan(p->s, p->n_row, p->dk, &t);
     memcpy(o->data + p->first * o->nb[0] + p->head * o->nb[1] + token * o->nb[2], p->o,
@@ -136,9 +142,9 @@ static void run(const cpu_node *n, cpu_worker *w) {
     float *at = (float *)(void *)(n->scratch + (size_t)w->ith * worker_size(dk));
     piece p = {.n = n, .r = &r, .kernels = cpu_recurrent_pick(n->device), .dk = dk, .s = at};
     cpu_recurrence_get(n, SRC_STEP, SRC_STATE, &r);
-    for (int i = 0; i < 4; i++) p.spare[i] = at + (PIECE + i) * dk;
-    p.decay = at + (PIECE + 4) * dk;
-    p.v = at + (PIECE + 5) * dk;
+    for (int i = 0; i < N_SPARE; i++) p.spare[i] = at + (PIECE + i) * dk;
+    p.decay = at + (PIECE + N_SPARE) * dk;
+    p.v = at + (PIECE + N_SPARE + 1) * dk;
     p.o = p.v + PIECE;
     unused_clear(n, &r, w);
     const int64_t n_piece = (dv + PIECE - 1) / PIECE, n_item = n_piece * n_v;

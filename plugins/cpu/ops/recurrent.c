@@ -26,14 +26,16 @@ static void decay_plain(const float *g, int g_step, const float *a, int a_step, 
 
 static void scan_plain(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t) {
     for (int64_t j = 0; j < n_row; j++, s += dk) {
-        double held = 0, o = 0;
+        double held = 0, erased = 0, o = 0;
         for (int64_t i = 0; i < dk; i++) {
+            if (t->erase != NULL) erased += (double)t->erase[i] * (double)s[i];
             s[i] *= t->decay != NULL ? t->decay[i] : t->decay_all;
             held += (double)t->k[i] * (double)s[i];
         }
         float u = t->has_beta ? (float)((double)t->beta * ((double)t->v[j] - held)) : t->v[j];
         for (int64_t i = 0; i < dk; i++) {
             s[i] += t->k[i] * u;
+            if (t->write != NULL) s[i] += t->write[i] * (float)erased;
             o += (double)t->q[i] * (double)s[i];
         }
         t->o[j] = (float)((double)t->scale * o);

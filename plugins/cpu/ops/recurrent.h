@@ -36,9 +36,10 @@ typedef struct cpu_scan_token {
     const float *v;     /* [n_row] */
     const float *decay; /* [dk]; NULL = decay_all for all */
     float decay_all;
-    bool has_beta;
+    bool has_beta; /* without erase */
     float beta, scale;
-    float *o; /* [n_row] */
+    const float *erase, *write; /* [dk]; NULL = absent */
+    float *o;                   /* [n_row] */
 } cpu_scan_token;
 
 typedef struct cpu_recurrent_kernels {
@@ -49,7 +50,7 @@ typedef struct cpu_recurrent_kernels {
                  const float *bias, float *y, int64_t n);
     /* y[i] = exp(g[i * g_step] * a[i * a_step]); steps are 0 or 1, a NULL = 1. */
     void (*decay)(const float *g, int g_step, const float *a, int a_step, float *y, int64_t n);
-    /* S = S * decay + k u, o = scale q S, with u = v or beta (v - k S decay). */
+    /* S = S * decay + k u + write (erase S), o = scale q S, with u = v or beta (v - k S decay). */
     void (*scan)(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t);
 } cpu_recurrent_kernels;
 

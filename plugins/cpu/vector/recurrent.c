@@ -33,9 +33,10 @@ INLINE lanes decay_load(const cpu_scan_token *t, int64_t i, int64_t part) {
     return t->decay != NULL ? lanes_load_part(t->decay + i, part) : lanes_set(t->decay_all);
 }
 
-/* n rows, which read q, k and the decay together. */
-INLINE void scan_rows(float *s, int n, int64_t dk, const cpu_scan_token *t, int64_t row) {
-    lanes u[4], sum[4];
+/* n rows, which read q, k and the decay together. Without erase: has_erase is false. */
+INLINE void scan_rows(float *s, int n, int64_t dk, const cpu_scan_token *t, int64_t row,
+                      bool has_erase) {
+    lanes u[4], sum[4], erased[4];
     UNROLL for (int r = 0; r < n; r++) {
         u[r] = lanes_set(t->v[row + r]);
         sum[r] = lanes_zero();
@@ -52,13 +53,28 @@ INLINE void scan_rows(float *s, int n, int64_t dk, const cpu_scan_token *t, int6
             sum[r] = lanes_zero();
         }
     }
+    if (has_erase) {
+        for (int64_t i = 0; i < dk; i += N_LANE) {
+            int64_t part = dk - i < N_LANE ? dk - i : N_LANE;
+            lanes erase = lanes_load_part(t->erase + i, part);
+            UNROLL for (int r = 0; r < n; r++) sum[r] =
+                lanes_fma(lanes_load_part(s + r * dk + i, part), erase, sum[r]);
+        }
+        UNROLL for (int r = 0; r < n; r++) {
+            erased[r] = lanes_set(lanes_sum(sum[r]));
+            sum[r] = lanes_zero();
+        }
+    }
     for (int64_t i = 0; i < dk; i += N_LANE) {
         int64_t part = dk - i < N_LANE ? dk - i : N_LANE;
+        lanes write = has_erase ? lanes_load_part(t->write + i, part) : lanes_zero();
         lanes k = lanes_load_part(t->k + i, part), q = lanes_load_part(t->q + i, part),
               d = decay_load(t, i, part);
         UNROLL for (int r = 0; r < n; r++) {
             float *at = s + r * dk + i;
-            lanes x = lanes_fma(lanes_load_part(at, part), d, lanes_mul(k, u[r]));
+            lanes added = lanes_mul(k, u[r]);
+            if (has_erase) added = lanes_fma(write, erased[r], added);
+            lanes x = lanes_fma(lanes_load_part(at, part), d, added);
             lanes_store_part(at, x, part);
             sum[r] = lanes_fma(q, x, sum[r]);
         }
@@ -66,10 +82,17 @@ INLINE void scan_rows(float *s, int n, int64_t dk, const cpu_scan_token *t, int6
     UNROLL for (int r = 0; r < n; r++) t->o[row + r] = t->scale * lanes_sum(sum[r]);
 }
 
-static void scan_lanes(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t) {
+INLINE void scan_all(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t, bool has_erase) {
     int64_t row = 0;
-    for (; row + 4 <= n_row; row += 4) scan_rows(s + row * dk, 4, dk, t, row);
-    for (; row < n_row; row++) scan_rows(s + row * dk, 1, dk, t, row);
+    for (; row + 4 <= n_row; row += 4) scan_rows(s + row * dk, 4, dk, t, row, has_erase);
+    for (; row < n_row; row++) scan_rows(s + row * dk, 1, dk, t, row, has_erase);
+}
+
+static void scan_lanes(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t) {
+    if (t->erase != NULL)
+        scan_all(s, n_row, dk, t, true);
+    else
+        scan_all(s, n_row, dk, t, false);
 }
 
 const cpu_recurrent_kernels LANES_FN(cpu_recurrent) = {LANES_ISA, LANES_NAME, conv_lanes,

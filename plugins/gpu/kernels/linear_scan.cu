@@ -2,7 +2,7 @@
  *
  * linear_scan.cu: LINEAR_SCAN: for each row S of a head's matrix and each token, in order:
  *
- *   S *= decay,  u = v or beta (v - k S),  S += k u,  o = scale q S
+ *   e = erase S,  S *= decay,  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
  *
  * LANES threads of a wave divide the dk elements of ROWS rows, which stay in registers while the
  * tokens pass: k and q of a token are loaded once for ROWS rows. A token alone is bound by the
@@ -24,6 +24,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     const bool HAS_BETA = (SPEC5 & 1) != 0, IS_TILED = (SPEC5 & 2) != 0;
     const bool IS_CONSTANT = (SPEC5 & 4) != 0, STATE_ALIGNED = (SPEC5 & 8) != 0;
     const bool Q_ALIGNED = (SPEC5 & 16) != 0, K_ALIGNED = (SPEC5 & 32) != 0;
+    const bool HAS_ERASE = (SPEC5 & 64) != 0; // without beta
 
     uint lane; // of the threads that share rows
     int head, head_k, row, n_live;
@@ -89,28 +90,36 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         uint q_at = uint(head_k) * uint(args.word[11]) + uint(token) * uint(args.word[12]);
         uint k_at = uint(head_k) * uint(args.word[14]) + uint(token) * uint(args.word[15]);
         uint v_at = uint(head) * uint(args.word[17]) + uint(token) * uint(args.word[18]);
+        u64 pair = args.address[4] + u64(uint(args.word[9])) * 4 +
+                   u64(uint(token) * uint(args.word[19]) + uint(head_k)) * u64(uint(2 * DK)) * 4;
         vec4 held[ROWS], o[ROWS], k[STEPS];
         UNROLL for (int r = 0; r < ROWS; r++) held[r] = o[r] = vec4(0.0f);
         UNROLL for (int e = 0; e < STEPS; e++) {
             vec4 decay = decay_get(rate, row_rates, factor, e);
             k[e] = load(args.address[2], k_at, uint(args.word[13]), K_ALIGNED, element(e));
+            vec4 erase = HAS_ERASE ? load(pair, 0, 1, STATE_ALIGNED, element(e)) : vec4(0.0f);
             UNROLL for (int r = 0; r < ROWS; r++) {
+                if (HAS_ERASE) held[r] = fma(erase, s[r * STEPS + e], held[r]);
                 s[r * STEPS + e] *= decay;
-                held[r] = fma(k[e], s[r * STEPS + e], held[r]);
+                if (HAS_BETA) held[r] = fma(k[e], s[r * STEPS + e], held[r]);
             }
         }
         float beta = 1.0f;
         if (HAS_BETA) beta = F32(args.address[4] + u64(uint(args.word[9]) + at) * 4).at[0];
-        float u[ROWS];
+        float u[ROWS], erased[ROWS];
         UNROLL for (int r = 0; r < ROWS; r++) {
             u[r] = r < n_live ? F32(args.address[3]).at[v_at + uint(row + r) * uint(args.word[16])]
                               : 0.0f;
             if (HAS_BETA) u[r] = beta * (u[r] - lanes_sum(held[r]));
+            erased[r] = HAS_ERASE ? lanes_sum(held[r]) : 0.0f;
         }
         UNROLL for (int e = 0; e < STEPS; e++) {
             vec4 q = load(args.address[1], q_at, uint(args.word[10]), Q_ALIGNED, element(e));
+            vec4 write = HAS_ERASE ? load(pair + u64(uint(DK)) * 4, 0, 1, STATE_ALIGNED, element(e))
+                                   : vec4(0.0f);
             UNROLL for (int r = 0; r < ROWS; r++) {
                 s[r * STEPS + e] = fma(k[e], vec4(u[r]), s[r * STEPS + e]);
+                if (HAS_ERASE) s[r * STEPS + e] = fma(write, vec4(erased[r]), s[r * STEPS + e]);
                 o[r] = fma(q, s[r * STEPS + e], o[r]);
             }
         }
@@ -167,6 +176,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         if (begin >= end) return;
         rates = args.address[4] + u64(uint(args.word[9])) * 4;
         if (HAS_BETA) rates += u64(uint(n_v * args.word[0])) * 4;
+        if (HAS_ERASE) rates += u64(uint(2 * DK * args.word[19] * args.word[0])) * 4;
         vec4 factor[STEPS];
         u64 n_rate_tok = u64(uint(IS_CONSTANT ? 1 : args.word[0]));
         UNROLL for (int e = 0; e < STEPS; e++) factor[e] =

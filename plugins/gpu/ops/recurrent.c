@@ -84,11 +84,11 @@ tdm_status gpu_op_conv1d(gpu_emit *e, tdm_error *err) {
 
 /* ---- LINEAR_SCAN ----------------------------------------------------------------------------- */
 
-enum { Q, K, V, G, A, BETA, STEP, STATE };
+enum { Q, K, V, G, A, BETA, STEP, STATE, ERASE, WRITE };
 
 /* How the threads of a scan divide its matrices. */
 typedef struct scan_shape {
-    int64_t dk, dv, n_v, n_tok;
+    int64_t dk, dv, n_k, n_v, n_tok;
     int32_t lanes, steps, rows; /* of GPU_KERNEL_LINEAR_SCAN */
     int32_t group_size;
 } scan_shape;
@@ -99,6 +99,7 @@ static tdm_status shape_get(const gpu_emit *e, scan_shape *s, tdm_error *err) {
     enum { SHORT = 16, STEPS = 4, MAX_STEPS = 16, ROWS = 4 };
     const int32_t subgroup = e->target->subgroup_min;
     s->dk = e->src[Q].ne[0];
+    s->n_k = e->src[Q].ne[1];
     s->dv = e->src[V].ne[0];
     s->n_v = e->src[V].ne[1];
     s->n_tok = e->src[V].ne[2];
@@ -123,10 +124,34 @@ typedef struct scan_table {
     int32_t first;
 } scan_table;
 
+/* Strides of beta, or of erase and write, which take its place. */
+static tdm_status rows_get(const gpu_emit *e, gpu_step *step, tdm_error *err) {
+    const bool has_erase = e->src[ERASE].is_present;
+    int32_t first[3], second[3];
+    tdm_status status = strides_get(e, first, 3, &e->src[has_erase ? ERASE : BETA], err);
+    if (status == TDM_OK) status = strides_get(e, second, 3, &e->src[WRITE], err);
+    if (status != TDM_OK) return status;
+    step->word[11] = first[1];
+    step->word[12] = first[2];
+    step->spec[1] = e->src[BETA].is_present;
+    if (e->src[BETA].is_present) step->operand[3] = e->src[BETA].place;
+    if (!has_erase) return TDM_OK;
+    step->word[18] = second[1];
+    step->word[19] = second[2];
+    step->spec[1] = 2;
+    step->spec[2] = (int32_t)e->src[Q].ne[0];
+    step->spec[3] = (int32_t)e->src[Q].ne[1];
+    step->spec[4] = first[0];
+    step->spec[5] = second[0];
+    step->operand[3] = e->src[ERASE].place;
+    step->operand[5] = e->src[WRITE].place;
+    return TDM_OK;
+}
+
 static tdm_status table_emit(gpu_emit *e, const scan_shape *s, const gpu_cache *cache,
                              scan_table *table_out, tdm_error *err) {
     const tdm_step_caps *caps = &e->graph->step_caps;
-    const gpu_value *g = &e->src[G], *a = &e->src[A], *beta = &e->src[BETA];
+    const gpu_value *g = &e->src[G], *a = &e->src[A];
     const int64_t n_rate_tok = g->ne[2] == 1 ? 1 : s->n_tok;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_LINEAR_SCAN_TABLE, GROUP_SIZE);
     scan_table table = {.decay = g->ne[0] > 1                    ? GPU_SCAN_DECAY_EACH
@@ -134,10 +159,10 @@ static tdm_status table_emit(gpu_emit *e, const scan_shape *s, const gpu_cache *
                                                                  : GPU_SCAN_DECAY_ONE};
     const int64_t n_factor = table.decay == GPU_SCAN_DECAY_FACTOR ? a->ne[0] : 0;
     const int64_t first = (3 * (int64_t)caps->n_seq + 2 * s->n_tok + 3) / 4 * 4;
-    const int64_t n_number = (beta->is_present ? s->n_v * s->n_tok : 0) +
+    const int64_t n_number = (e->src[BETA].is_present ? s->n_v * s->n_tok : 0) +
+                             (e->src[ERASE].is_present ? 2 * s->dk * s->n_k * s->n_tok : 0) +
                              g->ne[0] * s->n_v * n_rate_tok + n_factor * s->n_v;
     int64_t n = n_number > s->n_tok ? n_number : s->n_tok;
-    int32_t beta_stride[3];
     if (n < caps->n_seq) n = caps->n_seq;
     tdm_status status = gpu_word(e, &table.first, first + n_number, err); /* it is addressed */
     if (status == TDM_OK) status = gpu_word(e, &table.first, first, err);
@@ -148,24 +173,20 @@ static tdm_status table_emit(gpu_emit *e, const scan_shape *s, const gpu_cache *
     if (status == TDM_OK) status = gpu_word(e, &step.word[5], n_rate_tok, err);
     if (status == TDM_OK) status = strides_get(e, &step.word[6], 3, g, err);
     if (status == TDM_OK) status = strides_get(e, &step.word[9], 2, a, err);
-    if (status == TDM_OK) status = strides_get(e, beta_stride, 3, beta, err);
+    if (status == TDM_OK) status = rows_get(e, &step, err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[13], cache->n_page, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, (n + GROUP_SIZE - 1) / GROUP_SIZE, err);
     if (status != TDM_OK) return status;
     step.word[0] = caps->n_seq;
-    step.word[11] = beta_stride[1];
-    step.word[12] = beta_stride[2];
     step.word[14] = cache->at.first_tok_off;
     step.word[15] = cache->at.rs_read_off;
     step.word[16] = cache->at.rs_write_off;
     step.word[17] = table.first;
     step.spec[0] = table.decay;
-    step.spec[1] = beta->is_present;
     table.place = gpu_emit_scratch(e, (uint64_t)(first + n_number) * sizeof(float));
     step.operand[0] = table.place;
     step.operand[1] = g->place;
     if (a->is_present) step.operand[2] = a->place;
-    if (beta->is_present) step.operand[3] = beta->place;
     step.operand[4] = cache->step;
     step.trips = caps->n_seq + s->n_tok;
     *table_out = table;
@@ -179,6 +200,7 @@ static bool is_aligned(const gpu_value *v) {
 static int32_t flags_get(const gpu_emit *e) {
     int32_t flags = 0;
     if (e->src[BETA].is_present) flags |= GPU_SCAN_BETA;
+    if (e->src[ERASE].is_present) flags |= GPU_SCAN_ERASE;
     if (e->node->params.scan.is_tiled != 0) flags |= GPU_SCAN_TILED;
     if (e->src[G].ne[2] == 1) flags |= GPU_SCAN_CONSTANT;
     if (e->src[Q].ne[0] % 4 == 0) flags |= GPU_SCAN_ALIGNED_STATE;
@@ -206,6 +228,7 @@ static tdm_status scan_emit(gpu_emit *e, const scan_shape *s, const gpu_cache *c
     if (status == TDM_OK) status = strides_get(e, &step.word[10], 3, &e->src[Q], err);
     if (status == TDM_OK) status = strides_get(e, &step.word[13], 3, &e->src[K], err);
     if (status == TDM_OK) status = strides_get(e, &step.word[16], 3, &e->src[V], err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[19], s->n_k, err);
     if (status == TDM_OK)
         status = gpu_step_grid(
             e, &step, (n_row + per_group - 1) / per_group * ((int64_t)caps->n_seq + 1), err);

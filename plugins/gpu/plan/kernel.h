@@ -90,17 +90,19 @@
     /* What LINEAR_SCAN reads for all rows of its matrices, in one table: for each sequence its first \
      * token, the end of its tokens and the slot that it starts from, for each token the slot that it \
      * is stored in and 1 where it belongs to a sequence, to a multiple of 4 words; then f32: \
-     * beta [n_v, n_tok], rates [n_rate, n_v, n_rate_tok], factors [n_factor, n_v]. A slot that is \
-     * absent, or stored again later, is -1. Operands table, g, a, beta, step. Words: n_seq, n_tok, \
-     * n_v, n_rate, n_factor, n_rate_tok, stride[3] of g, stride[2] of a, stride of beta over heads and \
-     * tokens, slots, first_tok_off, rs_read_off, rs_write_off, words before the f32. Spec: \
-     * 0 = gpu_scan_decay, 1 = 1 where there is beta. An invocation for each number. */ \
-    KERNEL(LINEAR_SCAN_TABLE, linear_scan_table, 5, 0x1, RT_SHARED(0)) \
+     * beta [n_v, n_tok] or erase and write [dk, 2, n_k, n_tok], rates [n_rate, n_v, n_rate_tok], \
+     * factors [n_factor, n_v]. A slot that is absent, or stored again later, is -1. Operands table, g, \
+     * a, beta or erase, step, write. Words: n_seq, n_tok, n_v, n_rate, n_factor, n_rate_tok, stride[3] \
+     * of g, stride[2] of a, stride of beta or erase over heads and tokens, slots, first_tok_off, \
+     * rs_read_off, rs_write_off, words before the f32, stride of write over heads and tokens. Spec: \
+     * 0 = gpu_scan_decay, 1 = 1 where there is beta, 2 where there are erase and write, 2 = dk, \
+     * 3 = n_k, 4, 5 = stride of an element of erase and of write. An invocation for each number. */ \
+    KERNEL(LINEAR_SCAN_TABLE, linear_scan_table, 6, 0x1, RT_SHARED(0)) \
     /* LINEAR_SCAN. `lanes` threads divide the dk elements of spec 3 rows of a matrix, spec 2 times 4 \
      * each. A workgroup for some rows of a sequence; after those of the last sequence, workgroups for \
      * the tokens of none. Operands dst (contiguous), q, k, v, table, state. Words: n_tok, n_seq, n_v, \
      * dv, heads_per_k, first_head - first_head_k * heads_per_k, matrices of a unit, page_size, bytes \
-     * of a unit, words of the table before the f32, stride[3] of q, of k and of v. Spec: 0 = dk, \
+     * of a unit, words of the table before the f32, stride[3] of q, of k and of v, n_k. Spec: 0 = dk, \
      * 1 = lanes, a power of two, 2 = steps of 4 elements, 3 = rows, 4 = gpu_scan_decay, \
      * 5 = gpu_scan_flag, 6 = scale as the bits of f32. */ \
     KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0))
@@ -316,7 +318,8 @@ typedef enum gpu_scan_flag {
     GPU_SCAN_CONSTANT = 4, /* rates do not depend on the token */
     GPU_SCAN_ALIGNED_STATE = 8,
     GPU_SCAN_ALIGNED_Q = 16,
-    GPU_SCAN_ALIGNED_K = 32
+    GPU_SCAN_ALIGNED_K = 32,
+    GPU_SCAN_ERASE = 64 /* there are erase and write */
 } gpu_scan_flag;
 
 /* What crosses in a sum. */

@@ -216,7 +216,7 @@ static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
 
 /* ---- Excerpts -------------------------------------------------------------------------------- */
 
-enum { MAX_VALUE = 10, MAX_NODE = 2 };
+enum { MAX_VALUE = 12, MAX_NODE = 2 };
 
 static int32_t value_add(gpu_excerpt *x, int32_t kind, int32_t type, int64_t n0, int64_t n1,
                          int64_t n2) {

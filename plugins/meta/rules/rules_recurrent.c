@@ -98,11 +98,11 @@ static meta_cut keys_cut(const tdm_scan_params *p, const meta_state *s, const me
 }
 
 static bool linear_scan_rule(meta_compiler *c, const tdm_node *node) {
-    enum { Q, K, V, G, A, BETA, STEP, STATE };
+    enum { Q, K, V, G, A, BETA, STEP, STATE, ERASE, WRITE };
     const tdm_scan_params *p = &node->params.scan;
     const meta_state *s = meta_state_get(c, node->src[STATE], p->kv);
     const int64_t n_v = meta_value(c, node->src[V])->ne[1];
-    int32_t src[8] = {-1, -1, -1, -1, -1, -1, meta_convert_exact(c, node->src[STEP]), -1};
+    int32_t src[10] = {-1, -1, -1, -1, -1, -1, meta_convert_exact(c, node->src[STEP]), -1, -1, -1};
     tdm_op_params params[TDM_MAX_MEMBERS];
     meta_cut values, keys;
     if (s == NULL || src[STEP] < 0) return false;
@@ -111,9 +111,11 @@ static bool linear_scan_rule(meta_compiler *c, const tdm_node *node) {
             return false;
         keys = keys_cut(p, s, &values, meta_value(c, node->src[Q])->ne[1]);
     }
-    for (int32_t i = Q; i <= BETA; i++)
-        if (!source_get(c, node->src[i], !s->is_cut ? NULL : i <= K ? &keys : &values, &src[i]))
-            return false;
+    for (int32_t i = Q; i <= WRITE; i++) {
+        const meta_cut *cut = i <= K || i >= ERASE ? &keys : &values;
+        if (i == STEP || i == STATE) continue;
+        if (!source_get(c, node->src[i], s->is_cut ? cut : NULL, &src[i])) return false;
+    }
     if (!s->is_cut) return node_emit(c, src, c->equivalent, NULL, s, STATE);
     for (int32_t d = 0; d < c->n_member; d++) {
         params[d] = node->params;
@@ -124,5 +126,5 @@ static bool linear_scan_rule(meta_compiler *c, const tdm_node *node) {
     return node_emit(c, src, meta_cut_id(c, node->dst[0], &values), params, s, STATE);
 }
 const meta_rule meta_rule_linear_scan = {
-    linear_scan_rule, "state cut by units: v, g, a, beta and result are cut by heads; q and k hold "
-                      "the heads that those read"};
+    linear_scan_rule, "state cut by units: v, g, a, beta and result are cut by heads; q, k, erase "
+                      "and write hold the heads that those read"};

@@ -2,7 +2,7 @@
 //
 // linear_scan.comp: LINEAR_SCAN: for each row S of a head's matrix and each token, in order:
 //
-//   S *= decay,  u = v or beta (v - k S),  S += k u,  o = scale q S
+//   e = erase S,  S *= decay,  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
 //
 // LANES invocations of a subgroup divide the dk elements of ROWS rows, which stay in registers while
 // the tokens pass: k and q of a token are loaded once for ROWS rows. A token alone is bound by the
@@ -25,6 +25,7 @@ const int ONE = 0, EACH = 1, FACTOR = 2; // gpu_scan_decay
 const bool HAS_BETA = (SPEC5 & 1) != 0, IS_TILED = (SPEC5 & 2) != 0;
 const bool IS_CONSTANT = (SPEC5 & 4) != 0, STATE_ALIGNED = (SPEC5 & 8) != 0;
 const bool Q_ALIGNED = (SPEC5 & 16) != 0, K_ALIGNED = (SPEC5 & 32) != 0;
+const bool HAS_ERASE = (SPEC5 & 64) != 0; // without beta
 
 uint lane; // of the invocations that share rows
 int head, head_k, row, n_live;
@@ -105,8 +106,11 @@ void token_run(int token) {
     uint q_at = uint(head_k) * uint(args.word[11]) + uint(token) * uint(args.word[12]);
     uint k_at = uint(head_k) * uint(args.word[14]) + uint(token) * uint(args.word[15]);
     uint v_at = uint(head) * uint(args.word[17]) + uint(token) * uint(args.word[18]);
+    uint64_t pair = args.address[4] + uint64_t(uint(args.word[9])) * 4 +
+                    uint64_t(uint(token) * uint(args.word[19]) + uint(head_k)) *
+                        uint64_t(uint(2 * DK)) * 4;
     vec4 held[ROWS], o[ROWS], k[STEPS];
-    float u[ROWS];
+    float u[ROWS], erased[ROWS];
     [[unroll]] for (int r = 0; r < ROWS; r++) {
         held[r] = vec4(0.0);
         o[r] = vec4(0.0);
@@ -114,9 +118,12 @@ void token_run(int token) {
     [[unroll]] for (int e = 0; e < STEPS; e++) {
         vec4 decay = decay_get(rate, row_rates, e);
         k[e] = load(args.address[2], k_at, uint(args.word[13]), K_ALIGNED, element(e));
+        vec4 erase = vec4(0.0);
+        if (HAS_ERASE) erase = load(pair, 0, 1, STATE_ALIGNED, element(e));
         [[unroll]] for (int r = 0; r < ROWS; r++) {
+            if (HAS_ERASE) held[r] += erase * s[r * STEPS + e];
             s[r * STEPS + e] *= decay;
-            held[r] += k[e] * s[r * STEPS + e];
+            if (HAS_BETA) held[r] += k[e] * s[r * STEPS + e];
         }
     }
     float beta = 1.0;
@@ -125,11 +132,17 @@ void token_run(int token) {
         u[r] = 0.0;
         if (r < n_live) u[r] = F32(args.address[3]).at[v_at + uint(row + r) * uint(args.word[16])];
         if (HAS_BETA) u[r] = beta * (u[r] - lanes_sum(held[r]));
+        erased[r] = 0.0;
+        if (HAS_ERASE) erased[r] = lanes_sum(held[r]);
     }
     [[unroll]] for (int e = 0; e < STEPS; e++) {
         vec4 q = load(args.address[1], q_at, uint(args.word[10]), Q_ALIGNED, element(e));
+        vec4 write = vec4(0.0);
+        if (HAS_ERASE)
+            write = load(pair + uint64_t(uint(DK)) * 4, 0, 1, STATE_ALIGNED, element(e));
         [[unroll]] for (int r = 0; r < ROWS; r++) {
             s[r * STEPS + e] += k[e] * u[r];
+            if (HAS_ERASE) s[r * STEPS + e] += write * erased[r];
             o[r] += q * s[r * STEPS + e];
         }
     }
@@ -188,6 +201,7 @@ void main() {
     if (begin >= end) return;
     rates = args.address[4] + uint64_t(uint(args.word[9])) * 4;
     if (HAS_BETA) rates += uint64_t(uint(n_v * args.word[0])) * 4;
+    if (HAS_ERASE) rates += uint64_t(uint(2 * DK * args.word[19] * args.word[0])) * 4;
     if (DECAY == FACTOR) {
         uint64_t from = rates + uint64_t(uint((IS_CONSTANT ? 1 : args.word[0]) * n_v)) * 4;
         [[unroll]] for (int e = 0; e < STEPS; e++)
