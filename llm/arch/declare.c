@@ -223,6 +223,10 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_MIX_ROWS: return 5 * (int64_t)h->n_mix_row;
     case LLM_DIM_DECAY_ROW: return h->n_decay_row;
     case LLM_DIM_FIVE: return 5;
+    case LLM_DIM_RATE_ROW: return h->n_rate_row;
+    case LLM_DIM_VALUE_ROW: return h->n_value_row;
+    case LLM_DIM_GATE_ROW: return h->n_gate_row;
+    case LLM_DIM_MIXES: return h->n_gate_row > 0 ? 6 : 5;
     default: break;
     }
     const tdm_partition p = dim_partition(m, dim, layer);
@@ -244,6 +248,7 @@ tdm_partition llm_recurrent_partition(const llm_model *m, int32_t layer) {
     case LLM_MIXER_DELTA:
     case LLM_MIXER_KDA:
     case LLM_MIXER_RWKV:
+    case LLM_MIXER_RWKV7:
     case LLM_MIXER_LIGHTNING: dim = LLM_DIM_DELTA_HEADS; break;
     case LLM_MIXER_MAMBA:
     case LLM_MIXER_MAMBA_HEADS: dim = LLM_DIM_SSM_INNER; break;

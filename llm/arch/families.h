@@ -171,6 +171,8 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(granitehybrid)                                                                            \
     ARCH(rwkv6)                                                                                    \
     ARCH(rwkv6qwen2)                                                                               \
+    ARCH(rwkv7)                                                                                    \
+    ARCH(arwkv7)                                                                                   \
     ARCH(bert)                                                                                     \
     ARCH(nomic_bert)                                                                               \
     ARCH(jina_bert_v3)                                                                             \

@@ -115,6 +115,7 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         return true;
     }
     if (kind == LLM_RECURRENT_DELAY) {
+        if (r->kind != LLM_MIXER_RWKV) return false;
         *n_unit = r->n_head_v;
         *len = 3 * (int64_t)r->k_len * (r->n_conv - 1);
         return true;
@@ -130,6 +131,7 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         if (is_conv) return false;
         break;
     case LLM_MIXER_RWKV:
+    case LLM_MIXER_RWKV7:
         n_ch = m->hparams.n_embd;
         *n_unit = is_conv ? 1 : r->n_head_v;
         break;
@@ -194,9 +196,11 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
         .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT,
     };
     *partition_out = llm_recurrent_partition(m, layer);
+    const llm_mixer mixer = m->specs[layer].recurrent.kind;
+    if (kind == LLM_RECURRENT_MATRIX && mixer == LLM_MIXER_RWKV7) desc_out->flags |= TDM_KV_ERASED;
     /* Every member reads the token before whole, and streams. */
     if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT ||
-        (kind == LLM_RECURRENT_CONV && m->specs[layer].recurrent.kind == LLM_MIXER_RWKV))
+        (kind == LLM_RECURRENT_CONV && (mixer == LLM_MIXER_RWKV || mixer == LLM_MIXER_RWKV7)))
         *partition_out = (tdm_partition){0};
     return true;
 }

@@ -126,8 +126,9 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
-    int32_t ngram;  /* input i32: the rows of llm_ngram of each token; -1 = none */
-    int32_t select; /* what the last index has selected; -1 = no layer had one */
+    int32_t ngram;       /* input i32: the rows of llm_ngram of each token; -1 = none */
+    int32_t select;      /* what the last index has selected; -1 = no layer had one */
+    int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */
     /* Set by the forward graph; -1 = none. */
     int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */
     int32_t hidden;    /* value of hidden states [n_embd, n_tok], or [n_embd, n_out] */

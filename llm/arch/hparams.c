@@ -225,7 +225,8 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
     llm_key_int(r, "ssm.time_step_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_rank);
     llm_key_int(r, "ssm.group_count", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &h->ssm_group);
     llm_key_bool(r, "ssm.dt_b_c_rms", LLM_GGUF_OPTIONAL, &h->has_ssm_norms);
-    if (arch->recurrent_mixer == LLM_MIXER_LIGHTNING || arch->recurrent_mixer == LLM_MIXER_RWKV)
+    if (arch->recurrent_mixer == LLM_MIXER_LIGHTNING || arch->recurrent_mixer == LLM_MIXER_RWKV ||
+        arch->recurrent_mixer == LLM_MIXER_RWKV7)
         return; /* no convolution */
     if (r->status == TDM_OK && h->n_conv < 2)
         r->status =

@@ -129,6 +129,7 @@ typedef struct llm_hparams {
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;
     int32_t ssm_step_row;           /* LLM_MIXER_MAMBA_HEADS: width of the row of time steps */
     int32_t n_mix_row, n_decay_row; /* LLM_MIXER_RWKV: widths of rows between small matrices */
+    int32_t n_rate_row, n_value_row, n_gate_row; /* LLM_MIXER_RWKV7: likewise; 0 = no gate */
     int32_t halving_period; /* behind every so many layers the stream is halved; 0 = never */
     float decay_floor;      /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
     bool is_decay_negative; /* with a bound: the file has the factors of decays negated */

@@ -28,6 +28,7 @@ typedef enum llm_mixer {
     LLM_MIXER_KDA,         /* the delta rule with a decay for each element of a key */
     LLM_MIXER_LIGHTNING,   /* linear attention with a fixed decay for each head */
     LLM_MIXER_RWKV,        /* the same with a decay for each element of a key, made of two tokens */
+    LLM_MIXER_RWKV7,       /* the same with a delta rule */
     LLM_MIXER_LINEAR,      /* one matrix, in place of attention */
     LLM_MIXER_NONE         /* the layer is a channel block alone */
 } llm_mixer;

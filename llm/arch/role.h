@@ -172,6 +172,21 @@ typedef enum llm_role {
     LLM_ROLE_RWKV_FIRST, /* RWKV-6: how much of its own key a token reads */
     LLM_ROLE_RWKV_NORM,  /* behind the norm of heads */
     LLM_ROLE_RWKV_NORM_BIAS,
+    LLM_ROLE_RWKV7_LERP,  /* RWKV-7: parts of the token before in r, decay, k, v, rate and gate */
+    LLM_ROLE_RWKV7_DECAY, /* behind each of these come its two matrices */
+    LLM_ROLE_RWKV7_DECAY_A,
+    LLM_ROLE_RWKV7_DECAY_B,
+    LLM_ROLE_RWKV7_RATE, /* of what is written */
+    LLM_ROLE_RWKV7_RATE_A,
+    LLM_ROLE_RWKV7_RATE_B,
+    LLM_ROLE_RWKV7_VALUE, /* part of the first layer's v in v */
+    LLM_ROLE_RWKV7_VALUE_A,
+    LLM_ROLE_RWKV7_VALUE_B,
+    LLM_ROLE_RWKV7_GATE_A,
+    LLM_ROLE_RWKV7_GATE_B,
+    LLM_ROLE_RWKV7_ERASED,   /* how much of a key is erased */
+    LLM_ROLE_RWKV7_KEPT,     /* how the rate changes a key */
+    LLM_ROLE_RWKV7_OWN,      /* how much of its own key a token reads */
     LLM_ROLE_CHANNEL_LERP_K, /* RWKV's channel block */
     LLM_ROLE_CHANNEL_LERP_R,
     LLM_ROLE_CHANNEL_KEY,
@@ -327,6 +342,10 @@ typedef enum llm_dim {
     LLM_DIM_MIX_ROWS,  /* the same for all five inputs */
     LLM_DIM_DECAY_ROW, /* decay */
     LLM_DIM_FIVE,
+    LLM_DIM_RATE_ROW,
+    LLM_DIM_VALUE_ROW,
+    LLM_DIM_GATE_ROW,
+    LLM_DIM_MIXES,     /* inputs that are mixed with the token before: six, five without a gate */
     LLM_DIM_PER_LAYER, /* of what one layer reads of a token */
     LLM_DIM_PER_LAYER_ALL,
     LLM_DIM_STREAMS_SQUARED,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rwkv.c: architectures whose layers mix each token with the one before: RWKV-6 (Peng et al.,
- * arXiv:2404.05892), and QRWKV6, which has its time mixing in place of attention in Qwen 2. RWKV-7
- * is not supported.
+ * arXiv:2404.05892) and RWKV-7 (Peng et al., arXiv:2503.14456), and QRWKV6 and ARWKV, which have
+ * their time mixing in place of attention in Qwen 2.
  */
 #include "llm/arch/families.h"
 
@@ -50,6 +50,36 @@ static void rwkv6_read(llm_key_reader *r, llm_hparams *h) {
                 &h->halving_period);
 }
 
+static void ranks_read(llm_key_reader *r, llm_hparams *h, bool needs_gate) {
+    const struct {
+        const char *suffix;
+        int32_t *rank;
+        bool is_required;
+    } keys[] = {
+        {"attention.decay_lora_rank", &h->n_decay_row, true},
+        {"attention.iclr_lora_rank", &h->n_rate_row, true},
+        {"attention.value_residual_mix_lora_rank", &h->n_value_row, true},
+        {"attention.gate_lora_rank", &h->n_gate_row, needs_gate},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        llm_key_int(r, keys[i].suffix, keys[i].is_required ? LLM_GGUF_REQUIRED : LLM_GGUF_OPTIONAL,
+                    keys[i].is_required, LLM_MAX_HEAD_DIM, keys[i].rank);
+}
+
+static void rwkv7_read(llm_key_reader *r, llm_hparams *h) {
+    ranks_read(r, h, true);
+    heads_read(r, h, 2);
+}
+
+/* Without a gate its rank is 0, or the key is not there. */
+static void arwkv7_read(llm_key_reader *r, llm_hparams *h) {
+    ranks_read(r, h, false);
+    heads_read(r, h, 1);
+}
+
+/* Of the first layer: v is not mixed there. */
+#define UNREAD_VALUE " time_mix_v0.weight time_mix_v1.weight time_mix_v2.weight "
+
 #define RWKV                                                                                       \
     .keys = LLM_KEY_RECURRENT, .norm = LLM_NORM_LAYER, .norm_mixer = LLM_ROLE_ATTN_NORM,           \
     .norm_channel = LLM_ROLE_ATTN_NORM_2, .has_embd_norm = true, .has_no_rope = true,              \
@@ -73,4 +103,27 @@ const llm_arch llm_arch_rwkv6qwen2 = {
     .recurrent_mixer = LLM_MIXER_RWKV,
     .act = TDM_ACT_SILU,
     .read = rwkv6qwen2_read,
+};
+
+const llm_arch llm_arch_rwkv7 = {
+    .name = "rwkv7",
+    .families = "RWKV-7",
+    RWKV,
+    .mixer = LLM_MIXER_RWKV7,
+    .recurrent_mixer = LLM_MIXER_RWKV7,
+    .harmless = UNREAD_VALUE,
+    .read = rwkv7_read,
+};
+
+const llm_arch llm_arch_arwkv7 = {
+    .name = "arwkv7",
+    .families = "ARWKV",
+    .keys = LLM_KEY_RECURRENT,
+    LLM_PRE_NORMS,
+    .has_no_rope = true,
+    .mixer = LLM_MIXER_RWKV7,
+    .recurrent_mixer = LLM_MIXER_RWKV7,
+    .act = TDM_ACT_SILU,
+    .harmless = UNREAD_VALUE,
+    .read = arwkv7_read,
 };

@@ -141,7 +141,15 @@ int32_t llm_build_lightning(llm_graph_builder *g, int32_t layer, const llm_mixer
 /* Linear attention whose inputs are mixed with the token before (RWKV). */
 void llm_declare_rwkv(llm_declarer *d);
 int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
-/* Its channel block, which reads the token before, too. */
+/* The same with a delta rule that erases with one vector and writes with another (RWKV-7). */
+void llm_declare_rwkv7(llm_declarer *d);
+int32_t llm_build_rwkv7(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+/* The token before minus x, [n_embd, n_tok]; kind: whose state has the token before. */
+void llm_declare_shift(llm_declarer *d);
+int32_t llm_build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind, int32_t x);
+/* Heads o [len, n_head, n_tok] as rows, each head normed where the layer has LLM_ROLE_RWKV_NORM. */
+int32_t llm_build_heads_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok);
+/* The channel block of both, which reads the token before, too. */
 void llm_declare_shifted(llm_declarer *d);
 int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x);
 

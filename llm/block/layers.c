@@ -53,6 +53,7 @@ static void layer_declare(llm_declarer *d) {
     case LLM_MIXER_KDA: llm_declare_kda(d); break;
     case LLM_MIXER_LIGHTNING: llm_declare_lightning(d); break;
     case LLM_MIXER_RWKV: llm_declare_rwkv(d); break;
+    case LLM_MIXER_RWKV7: llm_declare_rwkv7(d); break;
     case LLM_MIXER_SHORT_CONV: llm_declare_short_conv(d); break;
     case LLM_MIXER_MAMBA: llm_declare_mamba(d); break;
     case LLM_MIXER_MAMBA2: llm_declare_mamba2(d); break;
@@ -117,6 +118,7 @@ int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     case LLM_MIXER_KDA: o = llm_build_kda(g, layer, in); break;
     case LLM_MIXER_LIGHTNING: o = llm_build_lightning(g, layer, in); break;
     case LLM_MIXER_RWKV: o = llm_build_rwkv(g, layer, in); break;
+    case LLM_MIXER_RWKV7: o = llm_build_rwkv7(g, layer, in); break;
     case LLM_MIXER_SHORT_CONV: o = llm_build_short_conv(g, layer, in); break;
     case LLM_MIXER_MAMBA: o = llm_build_mamba(g, layer, in); break;
     case LLM_MIXER_MAMBA2: o = llm_build_mamba2(g, layer, in); break;
@@ -360,7 +362,7 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
     const int32_t first = g->model->hparams.layer_first;
     const llm_ngram *ngram = &g->model->hparams.ngram;
-    g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = -1;
+    g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = g->value_first = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;

@@ -11,7 +11,7 @@
  *            y = Wo (o * sigmoid(Wg m_gate))
  *
  * Neighbouring heads of r read one head of k and v. The channel block of RWKV-6:
- *   y = sigmoid(Wr (x + d lerp_r)) * Wv relu(Wk (x + d lerp_k))^2
+ *   y = sigmoid(Wr (x + d lerp_r)) * Wv relu(Wk (x + d lerp_k))^2       RWKV-7: without the gate
  */
 #include <math.h>
 
@@ -21,7 +21,7 @@
 enum { MIX_DECAY, MIX_K, MIX_V, MIX_R, MIX_GATE, N_MIX };
 
 /* d is a convolution with these weights. */
-static void declare_shift(llm_declarer *d) {
+void llm_declare_shift(llm_declarer *d) {
     float *out = llm_declare_made(d, LLM_ROLE_RWKV_SHIFT);
     for (int32_t i = 0; out != NULL && i < d->model->hparams.n_embd; i++)
         out[2 * i] = 1, out[2 * i + 1] = -1;
@@ -43,7 +43,7 @@ void llm_declare_rwkv(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_RWKV_V_BIAS, false);
     llm_declare(d, LLM_ROLE_RWKV_GATE, true);
     llm_declare(d, LLM_ROLE_RWKV_OUT, true);
-    declare_shift(d);
+    llm_declare_shift(d);
     if (d->model->arch->ffn != LLM_FFN_SHIFTED) return; /* QRWKV6 */
     llm_declare(d, LLM_ROLE_RWKV_FIRST, true);
     llm_declare_norm(d, LLM_ROLE_RWKV_NORM);
@@ -63,20 +63,21 @@ static int32_t build_exp(llm_graph_builder *g, int32_t x) {
                          tdm_build_act(g->b, minus, TDM_ACT_SIGMOID));
 }
 
-/* d; kind: whose state has the token before. */
-static int32_t build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind, int32_t x) {
+int32_t llm_build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind, int32_t x) {
     tdm_conv_params p = {.n_segment = 1, .unit_len = {g->model->hparams.n_embd}};
     int32_t state = llm_graph_recurrent_state(g, layer, kind, &p.kv);
     return tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step, state, &p);
 }
 
-/* Heads o [len, n_head, n_tok] of RWKV-6, each normed, as rows with a weight and a bias. */
-static int32_t build_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok) {
+int32_t llm_build_heads_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok) {
     const float eps = 64e-5f; /* of all files */
+    const bool has_norm = g->model->layer[layer][LLM_ROLE_RWKV_NORM] >= 0;
     const int64_t *shape = tdm_build_shape(g->b, o);
     if (shape == NULL) return -1;
     const int64_t n = shape[0] * shape[1];
-    o = tdm_build_reshape(g->b, tdm_build_layer_norm(g->b, o, -1, -1, eps), n, n_tok, 1, 1);
+    if (has_norm) o = tdm_build_layer_norm(g->b, o, -1, -1, eps);
+    o = tdm_build_reshape(g->b, o, n, n_tok, 1, 1);
+    if (!has_norm) return o;
     o = tdm_build_mul(g->b, o, weight(g, layer, LLM_ROLE_RWKV_NORM));
     int32_t bias = weight(g, layer, LLM_ROLE_RWKV_NORM_BIAS);
     return bias >= 0 ? tdm_build_add(g->b, o, bias) : o;
@@ -86,18 +87,20 @@ void llm_declare_shifted(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_CHANNEL_LERP_K, true);
     llm_declare(d, LLM_ROLE_CHANNEL_KEY, true);
     llm_declare(d, LLM_ROLE_CHANNEL_VALUE, true);
+    if (d->model->specs[d->layer].mixer == LLM_MIXER_RWKV7) return; /* no gate */
     llm_declare(d, LLM_ROLE_CHANNEL_GATE, true);
     llm_declare(d, LLM_ROLE_CHANNEL_LERP_R, true);
 }
 
 int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x) {
-    int32_t d = build_shift(g, layer, LLM_RECURRENT_SHIFT, x);
+    int32_t d = llm_build_shift(g, layer, LLM_RECURRENT_SHIFT, x);
     int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_K));
     y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_KEY, LLM_ROLE_NONE, tdm_build_add(g->b, y, x),
                           "channel_key");
     y = tdm_build_act(g->b, y, TDM_ACT_RELU);
     y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_VALUE, LLM_ROLE_NONE,
                           tdm_build_mul(g->b, y, y), "channel_value");
+    if (g->model->layer[layer][LLM_ROLE_CHANNEL_GATE] < 0) return y;
     int32_t r = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_R));
     r = llm_build_project(g, layer, LLM_ROLE_CHANNEL_GATE, LLM_ROLE_NONE, tdm_build_add(g->b, r, x),
                           "channel_gate");
@@ -107,7 +110,7 @@ int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x) {
 /* x mixed with the token before, for each input: [n_embd, N_MIX, n_tok]. */
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const int64_t n = g->model->hparams.n_embd, n_tok = in->n_tok;
-    int32_t d = build_shift(g, layer, LLM_RECURRENT_CONV, in->x);
+    int32_t d = llm_build_shift(g, layer, LLM_RECURRENT_CONV, in->x);
     int32_t lerp = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_LERP), n, N_MIX, 1, 1);
     int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_RWKV_LERP_X));
     y = tdm_build_add(g->b, y, in->x);
@@ -210,8 +213,7 @@ int32_t llm_build_rwkv(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
     int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
     if (!in->is_needed) return -1;
     if (is_plain) o = tdm_build_add(g->b, o, build_first(g, layer, kv, src.q, n_tok));
-    o = is_plain ? build_norm(g, layer, o, n_tok)
-                 : tdm_build_reshape(g->b, o, len * n, n_tok, 1, 1);
+    o = llm_build_heads_norm(g, layer, o, n_tok);
     int32_t gate = llm_build_project(g, layer, LLM_ROLE_RWKV_GATE, LLM_ROLE_NONE,
                                      mix_of(g, mixes, MIX_GATE, n_tok), "rwkv_gate");
     o = tdm_build_glu(g->b, gate, o, is_plain ? TDM_ACT_SILU : TDM_ACT_SIGMOID);

@@ -25,10 +25,10 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Between devices: f32 sums in another order. */
 #define DEVICE_BOUND 1e-9
 
-static const char *const names[] = {"qwen35-dense",        "lfm2-dense",     "qwen3next-moe",
-                                    "granitehybrid-dense", "mamba-dense",    "plamo2-dense",
-                                    "kimi-linear-heads",   "minimax-01-moe", "rwkv6qwen2-dense",
-                                    "qwen4exp-heads",      "rwkv6-dense"};
+static const char *const names[] = {
+    "qwen35-dense", "lfm2-dense",        "qwen3next-moe",  "granitehybrid-dense", "mamba-dense",
+    "plamo2-dense", "kimi-linear-heads", "minimax-01-moe", "rwkv6qwen2-dense",    "qwen4exp-heads",
+    "rwkv6-dense",  "rwkv7-dense",       "arwkv7-gated"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {
@@ -317,6 +317,7 @@ static void test_group(void **state) {
  * the CPU does, and has the matrices, whether the device is the first of two or a member of a
  * group. */
 static void test_without_slots(void **state) {
+    static const char *const beside[] = {"qwen35-dense", "lfm2-dense", "rwkv7-dense"};
     const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
     const tdm_option away[] = {{"member", "behind-slots"},
                                {"memory", "1000000000000"},
@@ -335,13 +336,13 @@ static void test_without_slots(void **state) {
         RIG_OK(tdm_runtime_declare(rig_runtime(), &specs[i], &err));
     RIG_OK(tdm_runtime_open(rig_runtime(), "no-slots", &devs[0], &err));
     devs[1] = rig_device(NULL, "fast", 1);
-    for (int i = 0; i < 2; i++) {
-        bench_begin(&b, names[i], devs, 2);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        bench_begin(&b, beside[i], devs, 2);
         check_all(&b);
     }
     RIG_OK(tdm_runtime_open(rig_runtime(), "group-slots", &devs[0], &err));
-    for (int i = 0; i < 2; i++) {
-        bench_begin(&b, names[i], devs, 1);
+    for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
+        bench_begin(&b, beside[i], devs, 1);
         check_all(&b);
     }
 }
@@ -371,13 +372,14 @@ static tdm_open_device *gpu_open(const char *name) {
 }
 
 /* The device keeps the states: nothing of the model runs on the CPU instead. */
-static void keeps_states(tdm_open_device *dev) {
+static void keeps_states(tdm_open_device *dev, uint32_t flags) {
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
                               .head_dim_k = 4096,
                               .head_dim_v = 4096,
                               .n_head_kv = 3,
                               .page_len = 1,
-                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+                              .rope_offset = 64, /* dk of a scan */
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     uint64_t size = 0;
     tdm_error err = {0};
     RIG_OK(tdm_open_device_kv_page_size(dev, &desc, &size, &err));
@@ -395,16 +397,20 @@ static void gpu_bench_begin(bench *b, tdm_open_device *dev, const char *name) {
     b->bound = DEVICE_BOUND;
 }
 
-/* Emulated and software devices are slow, and a driver compiles kernels for each shape: one model,
- * with convolutions and matrices. */
+/* Emulated and software devices are slow, and a driver compiles kernels for each shape: one model
+ * with convolutions and matrices, and one whose matrices are erased. */
 static void test_gpu(void **state) {
     tdm_open_device *dev = gpu_open("gpu");
     bench b;
     (void)state;
-    keeps_states(dev);
+    keeps_states(dev, 0);
     gpu_bench_begin(&b, dev, "qwen35-dense");
     check_drafts(&b);
     check_file(&b);
+    bench_end(&b);
+    keeps_states(dev, TDM_KV_ERASED);
+    gpu_bench_begin(&b, dev, "rwkv7-dense");
+    check_drafts(&b);
     bench_end(&b);
 }
 
@@ -526,12 +532,30 @@ static void changed_model_write(const llm_model *m, const char *path, const char
     llm_gguf_writer_destroy(w);
 }
 
+typedef struct bad_key {
+    const char *suffix;
+    uint32_t number;
+    const char *text;
+} bad_key;
+
+static void check_bad_keys(const char *name, const bad_key *cases, size_t n) {
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
+    const char *path = rig_file("changed.gguf");
+    bench b;
+    bench_begin(&b, name, &dev, 1);
+    for (size_t i = 0; i < n; i++) {
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        changed_model_write(b.model, path, cases[i].suffix, cases[i].number);
+        assert_int_not_equal(llm_model_open(path, &model, &err), TDM_OK);
+        if (strstr(err.message, cases[i].text) == NULL)
+            fail_msg("%s: %s = %u: %s", name, cases[i].suffix, cases[i].number, err.message);
+    }
+    bench_end(&b);
+}
+
 static void test_bad_keys(void **state) {
-    static const struct {
-        const char *suffix;
-        uint32_t number;
-        const char *text;
-    } cases[] = {
+    static const bad_key rwkv6[] = {
         {"wkv.head_size", 24, "wkv.head_size' = 24"},
         {"wkv.head_size", 0, "wkv.head_size' is 0"},
         {"attention.head_count_kv", 3, "'attention.head_count_kv' = 3"},
@@ -539,20 +563,22 @@ static void test_bad_keys(void **state) {
         {"time_mix_extra_dim", 13, "time_mix_w1.weight' has shape"},
         {"time_decay_extra_dim", 0, "time_decay_extra_dim' is 0"},
     };
-    tdm_open_device *dev = rig_device(NULL, "fast", 2);
-    const char *path = rig_file("changed.gguf");
-    bench b;
+    static const bad_key rwkv7[] = {
+        {"wkv.head_size", 100, "wkv.head_size' = 100"},
+        {"token_shift_count", 1, "token_shift_count' is 1"},
+        {"attention.decay_lora_rank", 0, "decay_lora_rank' is 0"},
+        {"attention.iclr_lora_rank", 21, "time_mix_a1.weight' has shape"},
+        {"attention.value_residual_mix_lora_rank", 9, "blk.1.time_mix_v1.weight' has shape"},
+        {"attention.gate_lora_rank", 0, "gate_lora_rank' is 0"},
+    };
+    static const bad_key arwkv7[] = {
+        {"attention.gate_lora_rank", 24, "time_mix_lerp_fused.weight' has shape"},
+        {"token_shift_count", 2, "token_shift_count' is 2"},
+    };
     (void)state;
-    bench_begin(&b, "rwkv6qwen2-dense", &dev, 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        llm_model *model = NULL;
-        tdm_error err = {0};
-        changed_model_write(b.model, path, cases[i].suffix, cases[i].number);
-        assert_int_not_equal(llm_model_open(path, &model, &err), TDM_OK);
-        if (strstr(err.message, cases[i].text) == NULL)
-            fail_msg("%s = %u: %s", cases[i].suffix, cases[i].number, err.message);
-    }
-    bench_end(&b);
+    check_bad_keys("rwkv6qwen2-dense", rwkv6, sizeof rwkv6 / sizeof *rwkv6);
+    check_bad_keys("rwkv7-dense", rwkv7, sizeof rwkv7 / sizeof *rwkv7);
+    check_bad_keys("arwkv7-dense", arwkv7, sizeof arwkv7 / sizeof *arwkv7);
 }
 
 int main(void) {

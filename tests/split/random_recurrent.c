@@ -31,7 +31,8 @@ static int heads_of(pool *p, int x, int64_t len, int64_t n) {
 }
 
 /* A state of n_unit units of `len` floats, with two slots for each sequence; -1 where it failed. */
-static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t len, int32_t *kv) {
+static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t len, uint32_t flags,
+                          int32_t *kv) {
     random_state *s = &p->facts->states[p->facts->n_state];
     uint64_t size = 0;
     s->desc = (tdm_kv_desc){.struct_size = sizeof s->desc,
@@ -41,7 +42,7 @@ static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t l
                             .head_dim_v = len,
                             .n_head_kv = n_unit,
                             .page_len = 1,
-                            .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+                            .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     s->n_page = 2 * RANDOM_MAX_SEQ;
     if (p->page_size(p->context, &s->desc, &size, &p->err) != TDM_OK) {
         tdm_build_fail(p->b, p->err.status, "%s", p->err.message);
@@ -75,7 +76,7 @@ static int convolve(pool *p, const recurrent *r, int x, int32_t a, int32_t b) {
     char name[16];
     int y = pool_project(p, x, n_ch, partition_of(p, r, lens, n_segment), 1, false);
     if (y < 0) return -1;
-    int32_t state = state_make(p, r, n_unit, (a + b) * (k - 1), &params.kv);
+    int32_t state = state_make(p, r, n_unit, (a + b) * (k - 1), 0, &params.kv);
     if (state < 0) return -1;
     snprintf(name, sizeof name, "w%d", p->n_weight++);
     int32_t w = tdm_build_weight(p->b, name, TDM_TYPE_F32, POOL_SHAPE(k, n_ch, 1, 1), 0), bias = -1;
@@ -101,6 +102,21 @@ static int32_t keys(pool *p, int x, int64_t len, int64_t n) {
     return tdm_build_scale(p->b, tdm_build_rms_norm(p->b, pool_use(p, x), -1, 1e-5f), 0.25f, 0);
 }
 
+/* A device may keep no recurrent states, or none with these flags. Its graphs have none. */
+static bool keeps_states(pool *p, uint32_t flags) {
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F32,
+                              .type_v = TDM_TYPE_F32,
+                              .head_dim_k = 1,
+                              .head_dim_v = 1,
+                              .n_head_kv = 1,
+                              .page_len = 1,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
+    uint64_t size = 0;
+    tdm_error refusal = {0};
+    return p->page_size(p->context, &desc, &size, &refusal) != TDM_UNSUPPORTED;
+}
+
 static int scan(pool *p, const recurrent *r, int x) {
     const int32_t n_v = r->n_k * r->per_k, len = choice_rarely(p->c, 3) ? r->dk : 1;
     const int32_t lens[1] = {(int32_t)(n_v / r->n_unit) * r->dv}, each[1] = {n_v / r->n_unit};
@@ -117,7 +133,14 @@ static int scan(pool *p, const recurrent *r, int x) {
         whole.is_cut = false;
         src.g = decay(p, &whole, x, n_v, len);
     }
-    if (choice_rarely(p->c, 2)) {
+    const bool is_erased = choice_rarely(p->c, 3) && keeps_states(p, TDM_KV_ERASED);
+    int32_t erase = -1, write = -1;
+    if (is_erased) {
+        erase = keys(p, pool_project(p, x, (int64_t)r->n_k * r->dk, 0, 0, false), r->dk, r->n_k);
+        write = keys(p, pool_project(p, x, (int64_t)r->n_k * r->dk, 0, 0, false), r->dk, r->n_k);
+        if (erase < 0 || write < 0) return -1;
+        erase = tdm_build_scale(p->b, erase, -0.3f, 0); /* states do not grow */
+    } else if (choice_rarely(p->c, 2)) {
         int beta = pool_project(p, x, n_v, r->is_tiled ? 0 : partition_of(p, r, each, 1), 1, false);
         if (beta < 0) return -1;
         beta = pool_add(p, tdm_build_act(p->b, pool_use(p, beta), TDM_ACT_SIGMOID), 0.7);
@@ -128,25 +151,13 @@ static int scan(pool *p, const recurrent *r, int x) {
     if (v < 0 || src.q < 0 || src.k < 0 || src.g < 0) return -1;
     src.v = pool_use(p, v);
     const int32_t n_unit = r->is_tiled ? r->n_k : n_v;
-    int32_t state = state_make(p, r, n_unit, n_v / n_unit * r->dk * r->dv, &params.kv);
+    int32_t state = state_make(p, r, n_unit, n_v / n_unit * r->dk * r->dv,
+                               is_erased ? TDM_KV_ERASED : 0, &params.kv);
     if (state < 0) return -1;
-    int o = pool_add(p, tdm_build_linear_scan(p->b, &src, p->step, state, &params), 1);
-    return pool_calm(p, o);
-}
-
-/* A device may keep no recurrent states. Its graphs have none. */
-static bool keeps_states(pool *p) {
-    const tdm_kv_desc desc = {.struct_size = sizeof desc,
-                              .type_k = TDM_TYPE_F32,
-                              .type_v = TDM_TYPE_F32,
-                              .head_dim_k = 1,
-                              .head_dim_v = 1,
-                              .n_head_kv = 1,
-                              .page_len = 1,
-                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
-    uint64_t size = 0;
-    tdm_error refusal = {0};
-    return p->page_size(p->context, &desc, &size, &refusal) != TDM_UNSUPPORTED;
+    int32_t o =
+        is_erased ? tdm_build_linear_scan_erased(p->b, &src, erase, write, p->step, state, &params)
+                  : tdm_build_linear_scan(p->b, &src, p->step, state, &params);
+    return pool_calm(p, pool_add(p, o, 1));
 }
 
 /* Sparse attention over one cache, by inputs that all members have alike: which positions are
@@ -187,7 +198,7 @@ static void sparse_attention(pool *p) {
 
 void pool_block_recurrent(pool *p) {
     recurrent r = {0};
-    if (!keeps_states(p)) return;
+    if (!keeps_states(p, 0)) return;
     if (p->step >= 0 && p->facts->n_state + 3 < RANDOM_MAX_STATE && choice_rarely(p->c, 3))
         sparse_attention(p);
     int x = p->step >= 0 && p->facts->n_state + 1 < RANDOM_MAX_STATE && p->n_cut + 3 < POOL_MAX_CUT
