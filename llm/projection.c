@@ -7,46 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "quant/convert.h"
 #include "llm/arch/arch.h"
-#include "llm/arch/key_reader.h"
+#include "llm/dense.h"
 
 enum { MAX_DENSE = 2 };
 
-typedef struct dense {
-    int32_t n_in, n_out;
-    float *rows; /* [n_out][n_in] */
-} dense;
-
 struct llm_projection {
-    dense dense[MAX_DENSE]; /* in their order */
+    llm_dense dense[MAX_DENSE]; /* in their order */
     int32_t n_dense;
     float *rooms[2]; /* [the widest] in and out of a matrix */
 };
-
-static tdm_status dense_read(const llm_model *m, const llm_gguf_tensor *t, dense *out,
-                             tdm_error *err) {
-    const tdm_row_codec codec = tdm_row_codec_get(t->type);
-    tdm_status status = llm_gguf_tensor_check_type(m->gguf, t, err);
-    if (status != TDM_OK) return status;
-    if (codec.dequantize == NULL || t->ne[0] > LLM_MAX_WIDTH || t->ne[1] > LLM_MAX_WIDTH ||
-        t->ne[2] != 1 || t->ne[3] != 1)
-        return tdm_fail(err, TDM_DATA_LOSS, "%s: tensor '%s' is no matrix of numbers",
-                        llm_gguf_name(m->gguf), t->name);
-    const size_t row_size = tdm_type_row_size(t->type, t->ne[0]);
-    uint8_t *bytes = malloc(t->size);
-    out->n_in = (int32_t)t->ne[0];
-    out->n_out = (int32_t)t->ne[1];
-    out->rows = malloc((size_t)t->ne[0] * (size_t)t->ne[1] * sizeof *out->rows);
-    if (bytes == NULL || out->rows == NULL)
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for tensor '%s'",
-                          llm_gguf_name(m->gguf), t->name);
-    if (status == TDM_OK) status = llm_gguf_read(m->gguf, t, 0, t->size, bytes, err);
-    for (int64_t row = 0; status == TDM_OK && row < t->ne[1]; row++)
-        codec.dequantize(bytes + (size_t)row * row_size, out->rows + row * t->ne[0], out->n_in);
-    free(bytes);
-    return status;
-}
 
 static tdm_status chain_check(const llm_model *m, const llm_projection *p, tdm_error *err) {
     int32_t width = m->hparams.n_embd;
@@ -60,7 +30,7 @@ static tdm_status chain_check(const llm_model *m, const llm_projection *p, tdm_e
 }
 
 static void contents_free(llm_projection *p) {
-    for (int32_t i = 0; i < p->n_dense; i++) free(p->dense[i].rows);
+    for (int32_t i = 0; i < p->n_dense; i++) llm_dense_free(&p->dense[i]);
     free(p->rooms[0]);
     free(p->rooms[1]);
 }
@@ -75,8 +45,8 @@ tdm_status llm_projection_read(const llm_model *m, llm_projection **projection_o
     for (int32_t i = 0; i < MAX_DENSE && status == TDM_OK; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, names[i]);
         if (t == NULL || !llm_arch_is_harmless(m->arch, names[i])) continue;
-        status = dense_read(m, t, &p.dense[p.n_dense++], err);
-        const dense *last = &p.dense[p.n_dense - 1];
+        status = llm_dense_read(m, t, &p.dense[p.n_dense++], err);
+        const llm_dense *last = &p.dense[p.n_dense - 1];
         if (last->n_in > widest) widest = last->n_in;
         if (last->n_out > widest) widest = last->n_out;
     }
@@ -108,13 +78,7 @@ void llm_project(llm_projection *p, float *vector) {
     float *from = p->rooms[0], *to = p->rooms[1];
     memcpy(from, vector, (size_t)p->dense[0].n_in * sizeof *from);
     for (int32_t i = 0; i < p->n_dense; i++) {
-        const dense *d = &p->dense[i];
-        for (int32_t row = 0; row < d->n_out; row++) {
-            const float *weights = d->rows + (size_t)row * (size_t)d->n_in;
-            double sum = 0;
-            for (int32_t k = 0; k < d->n_in; k++) sum += (double)weights[k] * (double)from[k];
-            to[row] = (float)sum;
-        }
+        llm_dense_apply(&p->dense[i], from, NULL, to);
         float *other = from;
         from = to;
         to = other;
