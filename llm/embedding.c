@@ -12,7 +12,6 @@
 
 tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err) {
-    enum { RANK = 4 };
     const uint32_t unspecified = UINT32_MAX;
     char name[64];
     uint32_t number = unspecified;
@@ -22,12 +21,7 @@ tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *
     *is_given_out = number != unspecified;
     *pooling_out = m->hparams.is_bidirectional ? LLM_POOLING_MEAN : LLM_POOLING_LAST;
     if (number == unspecified) return TDM_OK;
-    if (number == RANK)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s: key '%s' is 4: the model scores a text beside another, which is not "
-                        "supported; set pooling to mean, cls or last for its embeddings",
-                        llm_gguf_name(m->gguf), name);
-    if (number > LLM_POOLING_LAST)
+    if (number > LLM_POOLING_RANK)
         return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' is %u; expected 0 to 4",
                         llm_gguf_name(m->gguf), name, number);
     *pooling_out = (llm_pooling)number;

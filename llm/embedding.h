@@ -14,16 +14,17 @@ typedef enum llm_pooling {
     LLM_POOLING_NONE = 0, /* a vector for each token */
     LLM_POOLING_MEAN = 1, /* of all tokens */
     LLM_POOLING_CLS = 2,  /* of the first token */
-    LLM_POOLING_LAST = 3  /* of the last token */
+    LLM_POOLING_LAST = 3, /* of the last token */
+    LLM_POOLING_RANK = 4  /* scores instead of a vector (score.h) */
 } llm_pooling;
 
 /* The pooling that the file's key names. Without a key: the mean where tokens see later ones, else
- * the last token, and *is_given_out is false. TDM_UNSUPPORTED for the scores of rerankers. */
+ * the last token, and *is_given_out is false. */
 tdm_status llm_pooling_read(const llm_model *model, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err);
 
-/* The vector [n_embd] of n_tok >= 1 rows [n_tok][n_embd]; not for LLM_POOLING_NONE. The mean is
- * added in double precision. [any-thread] */
+/* The vector [n_embd] of n_tok >= 1 rows [n_tok][n_embd]; not for LLM_POOLING_NONE and _RANK. The
+ * mean is added in double precision. [any-thread] */
 void llm_pool(llm_pooling pooling, const float *rows, int32_t n_tok, int32_t n_embd,
               float *vector_out);
 

@@ -470,7 +470,8 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
     if (status != TDM_OK) return status;
     e->n_embed_ctx = llm_context_n_ctx(e->embed_ctx);
     e->n_embed_step = step_size(&params, e->embed_ctx);
-    return llm_projection_read(e->model, &e->projection, err);
+    status = llm_projection_read(e->model, &e->projection, err);
+    return status == TDM_OK ? llm_score_head_read(e->model, &e->score_head, err) : status;
 }
 
 static void *array_make(int32_t n, size_t size, bool *is_ok) {
@@ -495,7 +496,8 @@ static tdm_status arrays_create(server_engine *e, tdm_error *err) {
     e->logits = array_make(e->n_vocab, sizeof *e->logits, &is_ok);
     e->mask = array_make((e->n_vocab + 63) / 64, sizeof *e->mask, &is_ok);
     e->top = array_make(SERVER_MAX_TOP_LOGPROB, sizeof *e->top, &is_ok);
-    e->vector = array_make(e->n_embd, sizeof *e->vector, &is_ok);
+    const int32_t n_score = e->score_head != NULL ? llm_score_count(e->score_head) : 0;
+    e->vector = array_make(n_score > e->n_embd ? n_score : e->n_embd, sizeof *e->vector, &is_ok);
     if (!is_ok) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the engine");
     int32_t n = 0;
     for (int32_t id = 0; id < n_token; id++)
@@ -541,6 +543,7 @@ static void engine_free(server_engine *e) {
     free(e->top);
     free(e->vector);
     llm_projection_free(e->projection);
+    llm_score_head_free(e->score_head);
     free(e);
 }
 

@@ -155,12 +155,12 @@ typedef struct server_request {
     server_sink sink;
 } server_request;
 
-/* A request for the vector of a text. */
+/* A request for the vector of a text, or its scores. */
 typedef struct server_embedding_request {
     size_t struct_size;
     const int32_t *tokens; /* [n_tok] at least 1 */
     int32_t n_tok;         /* at most n_ctx of the embedding context */
-    llm_pooling pooling;   /* not LLM_POOLING_NONE */
+    llm_pooling pooling;   /* not LLM_POOLING_NONE; LLM_POOLING_RANK = scores (llm/score.h) */
     int32_t normalize;     /* llm_embedding_normalize */
     uint64_t total_limit;  /* as for server_request */
     /* Called once by the engine's thread: the vector [n], or a failed status with a message and
@@ -218,7 +218,8 @@ void server_engine_destroy(server_engine *engine);
  * Events may come before the call returns. [any-thread] */
 tdm_status server_engine_submit(server_engine *engine, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err);
-/* As server_engine_submit. TDM_UNSUPPORTED without gives_embeddings. [any-thread] */
+/* As server_engine_submit. TDM_UNSUPPORTED without gives_embeddings, and for scores where the model
+ * has no head for them. [any-thread] */
 tdm_status server_engine_embed(server_engine *engine, const server_embedding_request *request,
                                server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err);
 /* The scales of adapters of requests that come without any, and of embeddings: scales[n_adapter] of

@@ -26,11 +26,16 @@ static tdm_status request_check(const server_engine *e, const server_embedding_r
     if (r->n_tok < 1 || r->tokens == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the text has no tokens");
     if (r->done == NULL || r->normalize < -1 || r->pooling <= LLM_POOLING_NONE ||
-        r->pooling > LLM_POOLING_LAST)
+        r->pooling > LLM_POOLING_RANK)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "an embedding with normalize %d, pooling %d: expected -1 or more, and a "
                         "pooling that gives one vector",
                         r->normalize, (int)r->pooling);
+    if (r->pooling == LLM_POOLING_RANK && e->score_head == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s has no head that scores texts (tensors cls.weight, cls.output.weight): "
+                        "it is no reranker",
+                        e->model->path);
     /* Tokens that see later ones are computed at once. */
     const int32_t most = server_engine_text_max(e);
     if (r->n_tok > most)
@@ -113,12 +118,12 @@ static server_embed_job *embed_unlink(server_engine *e, server_embed_job **link)
     return job;
 }
 
-/* Sends the last event and frees the request. */
+/* Sends the last event, with a vector of n numbers where the request succeeded, and frees it. */
 static void embed_end(server_engine *e, server_embed_job *job, tdm_status status,
-                      const char *message, const float *vector) {
+                      const char *message, int32_t n) {
     const server_embedding_request *r = &job->request;
-    r->done(r->user, job->id, status, status == TDM_OK ? NULL : message, vector,
-            vector != NULL ? e->n_embd : 0);
+    r->done(r->user, job->id, status, status == TDM_OK ? NULL : message, n > 0 ? e->vector : NULL,
+            n);
     embed_destroy(job);
     server_engine_closed(e);
 }
@@ -143,7 +148,7 @@ static void embeds_sweep(server_engine *e) {
         embed_end(e, job, status,
                   status == TDM_CANCELLED ? "the request was cancelled"
                                           : "the request was not done before its deadline",
-                  NULL);
+                  0);
     }
 }
 
@@ -172,6 +177,18 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
     return TDM_OK;
 }
 
+/* The vector or the scores of a text whose tokens are done; how many numbers it has. */
+static int32_t numbers_make(server_engine *e, const server_embed_job *job) {
+    if (job->request.pooling == LLM_POOLING_RANK) {
+        llm_score(e->score_head, job->rows, job->n_done, e->vector);
+        return llm_score_count(e->score_head);
+    }
+    llm_pool(job->request.pooling, job->rows, job->n_done, e->n_embd, e->vector);
+    llm_project(e->projection, e->vector);
+    llm_embedding_normalize(e->vector, e->n_embd, job->request.normalize);
+    return e->n_embd;
+}
+
 bool server_embed_step(server_engine *e, bool is_shared) {
     tdm_error err = {0};
     embeds_sweep(e);
@@ -186,14 +203,10 @@ bool server_embed_step(server_engine *e, bool is_shared) {
     const tdm_status status = rows_compute(e, job, n, &err);
     e->tally.n_embedded += status == TDM_OK ? (uint64_t)n : 0;
     if (status == TDM_OK && job->n_done < job->request.n_tok) return true;
-    if (status == TDM_OK) {
-        llm_pool(job->request.pooling, job->rows, job->n_done, e->n_embd, e->vector);
-        llm_project(e->projection, e->vector);
-        llm_embedding_normalize(e->vector, e->n_embd, job->request.normalize);
-    }
+    const int32_t n_number = status == TDM_OK ? numbers_make(e, job) : 0;
     pthread_mutex_lock(&e->lock);
     (void)embed_unlink(e, &e->embeds);
     pthread_mutex_unlock(&e->lock);
-    embed_end(e, job, status, err.message, status == TDM_OK ? e->vector : NULL);
+    embed_end(e, job, status, err.message, n_number);
     return true;
 }

@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "llm/projection.h"
+#include "llm/score.h"
 #include "server/job.h"
 #include "server/prefix/prefix.h"
 #include "server/schedule/schedule.h"
@@ -73,7 +74,8 @@ struct server_engine {
     float *logits;              /* [n_vocab] a row with biases, without barred tokens */
     uint64_t *mask;             /* [(n_vocab + 63) / 64] */
     server_logprob *top;        /* [SERVER_MAX_TOP_LOGPROB] */
-    float *vector;              /* [n_embd] of a text */
+    float *vector;              /* of a text: [n_embd], or its scores */
+    llm_score_head *score_head; /* NULL = the model has none */
     llm_projection *projection; /* of vectors; NULL = the model has none */
     server_job *over;     /* requests that have ended and are in no list; their event is due */
     server_stats tally;   /* what the thread has counted since it last added it to stats */

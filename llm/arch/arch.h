@@ -161,6 +161,11 @@ typedef struct llm_arch {
     /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */
     bool is_hidden_raw;
 
+    /* The head of models that score texts (llm/score.h). */
+    tdm_act score_act;      /* NONE = tanh */
+    bool is_score_mean;     /* it reads the mean of all tokens */
+    bool has_score_softmax; /* scores are the softmax of what it gives */
+
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
                              space before and behind it; NULL = none */
     /* Reads keys that only this architecture has, and corrects the shared ones. NULL = none. */

@@ -5,8 +5,7 @@
  */
 #include "llm/arch/families.h"
 
-/* Heads that score a text beside another (pooling "rank"); not supported, and harmless for
- * embeddings. */
+/* Heads that score a text beside another (llm/score.h), which the forward pass does not read. */
 #define RANK_HEAD " cls.weight cls.bias cls.norm.weight cls.output.weight cls.output.bias "
 
 #define BERT                                                                                       \
@@ -141,6 +140,8 @@ const llm_arch llm_arch_modern_bert = {
     .window_kind = TDM_WINDOW_SYMMETRIC,
     .ffn = LLM_FFN_FUSED,
     .act = TDM_ACT_GELU,
+    .score_act = TDM_ACT_GELU,
+    .is_score_mean = true,
     .harmless = RANK_HEAD,
     .read = modern_bert_read,
     .layer = modern_bert_layer,

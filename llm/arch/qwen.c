@@ -53,7 +53,7 @@ const llm_arch llm_arch_qwen2moe = {
 
 #define QWEN3                                                                                      \
     LLM_PRE_NORMS, LLM_HEAD_NORMS, .rope = TDM_ROPE_HALVES, .act = TDM_ACT_SILU,                   \
-                                   .harmless = " cls.output.weight "
+                                   .has_score_softmax = true, .harmless = " cls.output.weight "
 
 const llm_arch llm_arch_qwen3 = {.name = "qwen3", .families = "Qwen 3", QWEN3};
 const llm_arch llm_arch_qwen3vl = {.name = "qwen3vl", .families = "Qwen 3 VL", QWEN3};

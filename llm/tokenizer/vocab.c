@@ -341,6 +341,7 @@ static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params
     const bool has_last = rule->adds_eos && vocab->last_id != none;
     vocab->add_bos = params->add_bos == LLM_FLAG_DEFAULT ? has_bos : params->add_bos != 0;
     vocab->add_eos = params->add_eos == LLM_FLAG_DEFAULT ? has_last : params->add_eos != 0;
+    vocab->add_sep = !is_wpm && params->add_sep == 1 && vocab->sep_id != none;
     if (is_bpe && llm_pretokenizer_keeps_lines(vocab->pre)) vocab->add_bos = true; /* Gemma 4 */
     if (is_wpm) { /* a class token and a separator, whatever the file says */
         vocab->add_bos = has_bos;
@@ -592,11 +593,21 @@ int32_t llm_vocab_pad(const llm_vocab *vocab) {
     return vocab->pad_id;
 }
 
+int32_t llm_vocab_sep(const llm_vocab *vocab) {
+    return vocab->sep_id;
+}
+int32_t llm_vocab_last(const llm_vocab *vocab) {
+    return vocab->last_id;
+}
+
 bool llm_vocab_adds_bos(const llm_vocab *vocab) {
     return vocab->add_bos;
 }
 bool llm_vocab_adds_eos(const llm_vocab *vocab) {
     return vocab->add_eos;
+}
+bool llm_vocab_adds_sep(const llm_vocab *vocab) {
+    return vocab->add_sep;
 }
 bool llm_vocab_adds_space(const llm_vocab *vocab) {
     return vocab->add_space_prefix;

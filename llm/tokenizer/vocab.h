@@ -72,6 +72,7 @@ typedef struct llm_vocab_params {
      * pre-tokenizer, bos for Llama 3, none for most). WordPiece always adds bos and sep, and Gemma
      * 4 bos. */
     int32_t add_bos, add_eos;
+    int32_t add_sep; /* 0 or 1: between two texts, behind the eos of the first; WordPiece: 0 */
     int32_t add_space_prefix; /* SentencePiece and Unigram: text is encoded as if it began with a
                                * space */
 
@@ -120,11 +121,16 @@ int32_t llm_vocab_eos(const llm_vocab *vocab);
 int32_t llm_vocab_eot(const llm_vocab *vocab);
 int32_t llm_vocab_unk(const llm_vocab *vocab);
 int32_t llm_vocab_pad(const llm_vocab *vocab);
+int32_t llm_vocab_sep(const llm_vocab *vocab);
+/* What LLM_TOKENIZE_ADD_SPECIAL adds at the end: eos, in WordPiece sep. */
+int32_t llm_vocab_last(const llm_vocab *vocab);
 
 /* Whether LLM_TOKENIZE_ADD_SPECIAL adds a bos at the beginning, or an eos (WordPiece: a sep) at the
  * end. [any-thread] */
 bool llm_vocab_adds_bos(const llm_vocab *vocab);
 bool llm_vocab_adds_eos(const llm_vocab *vocab);
+/* Whether a separator stands between two texts that are read together, besides these. [any-thread] */
+bool llm_vocab_adds_sep(const llm_vocab *vocab);
 
 /* Whether text is encoded as if it began with a space (SentencePiece, Unigram). [any-thread] */
 bool llm_vocab_adds_space(const llm_vocab *vocab);

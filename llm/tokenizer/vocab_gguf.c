@@ -160,6 +160,7 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
     } flags[] = {
         {KEY "add_bos_token", &params->add_bos},
         {KEY "add_eos_token", &params->add_eos},
+        {KEY "add_sep_token", &params->add_sep},
         {KEY "add_space_prefix", &params->add_space_prefix},
         {KEY "remove_extra_whitespaces", &merges_spaces},
         {KEY "normalizer.lowercase", &params->lowers_case},

@@ -105,7 +105,7 @@ struct llm_vocab {
 
     int32_t bos_id, eos_id, unk_id, eot_id, eom_id, sep_id, pad_id;
     int32_t last_id; /* what add_eos adds: eos, in WordPiece sep */
-    bool add_bos, add_eos, add_space_prefix, special_drops_space;
+    bool add_bos, add_eos, add_sep, add_space_prefix, special_drops_space;
     bool merges_spaces, lowers_case, strips_accents; /* of text, before it is encoded */
     int32_t keep_space_ids[3]; /* special tokens that do not drop it, or LLM_TOKEN_NONE */
 

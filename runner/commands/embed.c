@@ -9,6 +9,7 @@
 
 #include "llm/embedding.h"
 #include "llm/projection.h"
+#include "llm/score.h"
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/config/config_value.h"
 #include "runner/interrupt.h"
@@ -38,12 +39,15 @@ typedef struct job {
     int32_t longest; /* tokens of the longest text */
     int64_t n_tok;   /* of all */
     llm_pooling pooling;
+    char *query_separator;
     int32_t norm; /* llm_embedding_normalize */
     form form;
     runner_json_writer json;
     float *rows; /* [longest][n_embd] of one text */
     float *vector;
     llm_projection *projection; /* NULL = the model has none */
+    llm_score_head *head;       /* likewise; LLM_POOLING_RANK needs one */
+    int32_t n_number;           /* of a vector, or of scores */
 } job;
 
 /* ---- Texts ---- */
@@ -91,6 +95,22 @@ static tdm_status texts_read(job *j, tdm_error *err) {
     return status == TDM_OK ? texts_cut(j, len, err) : status;
 }
 
+/* The tokens of a text; with pooling rank of a query and what stands behind it. */
+static tdm_status text_tokenize(job *j, const llm_vocab *vocab, text *t, size_t *n_out,
+                                tdm_error *err) {
+    const size_t n_sep = j->query_separator != NULL ? strlen(j->query_separator) : 0;
+    const char *at = j->pooling == LLM_POOLING_RANK && n_sep > 0
+                         ? memmem(t->start, t->len, j->query_separator, n_sep)
+                         : NULL;
+    if (at == NULL)
+        return llm_tokenize(vocab, t->start, t->len,
+                            LLM_TOKENIZE_ADD_SPECIAL | LLM_TOKENIZE_PARSE_SPECIAL, &t->ids, n_out,
+                            err);
+    const char *behind = at + n_sep;
+    return llm_score_tokenize(j->session.model, t->start, (size_t)(at - t->start), behind,
+                              t->len - (size_t)(behind - t->start), &t->ids, n_out, err);
+}
+
 static tdm_status texts_tokenize(job *j, tdm_error *err) {
     const llm_model *model = j->session.model;
     const int32_t most = llm_hparams_n_ctx(&model->hparams);
@@ -99,9 +119,7 @@ static tdm_status texts_tokenize(job *j, tdm_error *err) {
     for (size_t i = 0; i < j->n_text && status == TDM_OK; i++) {
         text *t = &j->texts[i];
         size_t n = 0;
-        status =
-            llm_tokenize(vocab, t->start, t->len,
-                         LLM_TOKENIZE_ADD_SPECIAL | LLM_TOKENIZE_PARSE_SPECIAL, &t->ids, &n, err);
+        status = text_tokenize(j, vocab, t, &n, err);
         if (status == TDM_OK && n == 0)
             status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                               "text %zu is empty and has no tokens; remove it", i + 1);
@@ -170,7 +188,7 @@ static bool raw_write(FILE *out, const float *values, int32_t n) {
 
 /* One vector; as JSON an array, of `key`. */
 static void vector_print(job *j, const char *key, const float *vector) {
-    const int32_t n = j->session.model->hparams.n_embd;
+    const int32_t n = j->n_number;
     FILE *out = j->session.app->out;
     if (j->form == FORM_RAW) {
         raw_write(out, vector, n); /* a failure stays in the stream: runner_flush */
@@ -195,6 +213,11 @@ static void text_print(job *j, size_t index, int32_t n_tok) {
         if (is_each) runner_json_begin_array(&j->json, "embedding");
     }
     for (int32_t t = 0; t < (is_each ? n_tok : 1); t++) {
+        if (j->pooling == LLM_POOLING_RANK) {
+            llm_score(j->head, j->rows, n_tok, j->vector);
+            vector_print(j, "embedding", j->vector);
+            break;
+        }
         if (is_each)
             memcpy(j->vector, j->rows + (size_t)t * (size_t)n_embd,
                    (size_t)n_embd * sizeof *j->vector);
@@ -274,7 +297,7 @@ static tdm_status job_compute(job *j, const runner_context_wish *wish, tdm_error
     tdm_status status = TDM_OK;
     int64_t done = 0;
     j->rows = malloc((size_t)j->longest * n_embd * sizeof *j->rows);
-    j->vector = malloc(n_embd * sizeof *j->vector);
+    j->vector = malloc((size_t)j->n_number * sizeof *j->vector);
     if (j->rows == NULL || j->vector == NULL) return no_memory(err);
     output_begin(j);
     for (size_t at = 0; at < j->n_text && status == TDM_OK;) {
@@ -295,7 +318,7 @@ static tdm_status job_compute(job *j, const runner_context_wish *wish, tdm_error
 
 /* ---- The command ---- */
 
-static const char *const pooling_words[] = {"auto", "none", "mean", "cls", "last", NULL};
+static const char *const pooling_words[] = {"auto", "none", "mean", "cls", "last", "rank", NULL};
 
 /* The pooling that is set, else the model's. */
 static tdm_status pooling_find(job *j, tdm_error *err) {
@@ -314,13 +337,33 @@ static tdm_status pooling_find(job *j, tdm_error *err) {
     return status;
 }
 
+/* What a text gives: a vector, or the scores of the model's head. */
+static tdm_status output_find(job *j, tdm_error *err) {
+    const llm_model *model = j->session.model;
+    tdm_status status = pooling_find(j, err);
+    j->n_number = model->hparams.n_embd;
+    j->query_separator =
+        strdup(runner_config_get_string(j->session.app->config, "query-separator"));
+    if (j->query_separator == NULL) return no_memory(err);
+    runner_text_unescape(j->query_separator);
+    if (status == TDM_OK && j->pooling != LLM_POOLING_RANK)
+        return llm_projection_read(model, &j->projection, err);
+    if (status == TDM_OK) status = llm_score_head_read(model, &j->head, err);
+    if (status == TDM_OK && j->head == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s has no head that scores texts (tensors cls.weight, "
+                        "cls.output.weight); set pooling to mean, cls or last for its embeddings",
+                        model->path);
+    if (status == TDM_OK) j->n_number = llm_score_count(j->head);
+    return status;
+}
+
 static tdm_status job_run(job *j, tdm_error *err) {
     runner_session *session = &j->session;
     runner_context_wish wish = {0};
     tdm_status status = texts_read(j, err);
     if (status == TDM_OK) status = runner_session_open(session, session->app, NULL, err);
-    if (status == TDM_OK) status = pooling_find(j, err);
-    if (status == TDM_OK) status = llm_projection_read(session->model, &j->projection, err);
+    if (status == TDM_OK) status = output_find(j, err);
     if (status == TDM_OK) status = texts_tokenize(j, err);
     if (status == TDM_OK) status = wish_make(j, &wish, err);
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
@@ -340,13 +383,15 @@ static tdm_status embed_command(runner_app *app, tdm_error *err) {
     if (status != TDM_OK) return status;
     if (is_json && is_raw) return runner_usage(app, err, "--json and --raw: give one of them");
     status = job_run(&j, err);
-    runner_session_close(&j.session);
     for (size_t i = 0; i < j.n_text; i++) free(j.texts[i].ids);
     free(j.texts);
     free(j.all);
     free(j.rows);
     free(j.vector);
+    free(j.query_separator);
     llm_projection_free(j.projection);
+    llm_score_head_free(j.head);
+    runner_session_close(&j.session);
     return status;
 }
 
@@ -357,8 +402,17 @@ static const runner_key own_keys[] = {
      .default_value = "auto",
      .words = pooling_words,
      .help = "how the vectors of tokens become one of the text: their mean, that of the first "
-             "(cls) or of the last; none = a vector for each token; auto = as the model's file "
-             "says, else mean where tokens see later ones, and last elsewhere"},
+             "(cls) or of the last; none = a vector for each token; rank = scores of the text, or "
+             "of a text behind a query, from rerankers; auto = as the model's file says, else mean "
+             "where tokens see later ones, and last elsewhere"},
+    {.topic = "Only embed",
+     .name = "query-separator",
+     .alias = "cls-separator",
+     .type = RUNNER_KEY_STRING,
+     .default_value = "\\t",
+     .value_name = "TEXT",
+     .help = "with pooling rank: what stands between a query and the text that is scored beside "
+             "it, with the escapes of --escape; without it a text is scored alone"},
     {.topic = "Only embed",
      .name = "normalize",
      .alias = "embd-normalize",
@@ -390,7 +444,7 @@ static const runner_key own_keys[] = {
 
 const runner_command runner_command_embed = {
     .name = "embed",
-    .summary = "print vectors of texts (embeddings)",
+    .summary = "print vectors of texts (embeddings), or scores of rerankers",
     .run = embed_command,
     .keys = RUNNER_KEYS_COMPUTE " ctx-size prompt file escape mlock warmup",
     .own_keys = own_keys,

@@ -59,13 +59,22 @@ static json_t *ollama_old_reply(const api_vectors *v) {
     return json_pack("{s:o}", "embedding", v->n_input > 0 ? vector_json(v, 0) : json_array());
 }
 
+/* A reranker's file says how its states become scores, and not how they become vectors. */
+static tdm_status pooling_check(const api_context *c, tdm_error *err) {
+    if (c->model->pooling != LLM_POOLING_RANK) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "'%s' is a reranker: it gives scores of texts, at /v1/rerank, and no vectors",
+                    c->model->name);
+}
+
 tdm_status api_embeddings(api_context *c, tdm_error *err) {
     const char *encoding = "float";
     const json_t *input = api_get(c->body, "input");
     api_settings settings;
     api_settings_default(c, &settings);
     if (input == NULL) input = api_get(c->body, "content"); /* llama-server's older name */
-    tdm_status status = api_get_string(c->body, "encoding_format", &encoding, err);
+    tdm_status status = pooling_check(c, err);
+    if (status == TDM_OK) status = api_get_string(c->body, "encoding_format", &encoding, err);
     if (status == TDM_OK && strcmp(encoding, "float") != 0 && strcmp(encoding, "base64") != 0)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'encoding_format' must be float or base64");
     if (status == TDM_OK && api_get(c->body, "dimensions") != NULL)
@@ -104,7 +113,8 @@ static tdm_status ollama_embed(api_context *c, const char *field, const api_vect
     const json_t *input = api_get(c->body, field);
     api_settings settings;
     api_settings_default(c, &settings);
-    tdm_status status = api_get_bool(c->body, "truncate", &truncates, err);
+    tdm_status status = pooling_check(c, err);
+    if (status == TDM_OK) status = api_get_bool(c->body, "truncate", &truncates, err);
     if (status == TDM_OK && api_get(c->body, "dimensions") != NULL)
         status = tdm_fail(err, TDM_UNSUPPORTED, "'dimensions' is not supported");
     /* no text, or an empty one, loads the model, which is loaded: the reply has no vectors */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "llm/tokenizer/tokenizer.h"
+#include "llm/score.h"
 #include "server/api/state.h"
 
 void api_chat_clear(api_chat *chat) {
@@ -321,6 +322,18 @@ static tdm_status input_add(const api_context *c, const json_t *text, api_settin
     tdm_status status =
         llm_tokenize(c->model->vocab, json_string_value(text), json_string_length(text),
                      LLM_TOKENIZE_ADD_SPECIAL, &ids, &n, err);
+    if (status == TDM_OK) status = ids_add(c, ids, n, false, settings, err);
+    free(ids);
+    return status;
+}
+
+tdm_status api_pair_add(const api_context *c, const json_t *query, const json_t *text,
+                        api_settings *settings, tdm_error *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    tdm_status status =
+        llm_score_tokenize(c->model->model, json_string_value(query), json_string_length(query),
+                           json_string_value(text), json_string_length(text), &ids, &n, err);
     if (status == TDM_OK) status = ids_add(c, ids, n, false, settings, err);
     free(ids);
     return status;

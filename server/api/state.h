@@ -125,12 +125,17 @@ tdm_status api_prompt_add(const api_context *c, const json_t *prompt, bool adds_
 tdm_status api_inputs_add(const api_context *c, const json_t *input, api_settings *settings,
                           tdm_error *err);
 
+/* A text that is scored beside a query, as a prompt; both are JSON strings. */
+tdm_status api_pair_add(const api_context *c, const json_t *query, const json_t *text,
+                        api_settings *settings, tdm_error *err);
+
 /* ---- Handlers ---- */
 
 tdm_status api_chat_completions(api_context *c, tdm_error *err);
 tdm_status api_completions(api_context *c, tdm_error *err);
 tdm_status api_responses(api_context *c, tdm_error *err);
 tdm_status api_embeddings(api_context *c, tdm_error *err);
+tdm_status api_rerank(api_context *c, tdm_error *err);
 tdm_status api_models(api_context *c, tdm_error *err);
 tdm_status api_messages(api_context *c, tdm_error *err);
 tdm_status api_count_tokens(api_context *c, tdm_error *err);

@@ -16,6 +16,7 @@ static void vectors_free(api_vectors *v) {
         free(v->inputs[i].tokens);
     }
     free(v->inputs);
+    json_decref(v->request);
     server_exchange_release(v->x);
     pthread_mutex_destroy(&v->lock);
     free(v);
@@ -121,6 +122,7 @@ tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settin
     if (v != NULL) v->inputs = calloc((size_t)settings->n_prompt + 1, sizeof *v->inputs);
     if (v == NULL || v->inputs == NULL) {
         free(v);
+        json_decref(kind->request);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the vectors");
     }
     v->task.run = vectors_run;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vectors.h: one exchange whose texts the engine makes vectors of, for the files of server/api
- * alone: embeddings.c.
+ * vectors.h: one exchange whose texts the engine makes vectors or scores of, for the files of
+ * server/api alone: embeddings.c, rerank.c.
  */
 #ifndef TANDEM_SERVER_API_VECTORS_H
 #define TANDEM_SERVER_API_VECTORS_H
@@ -31,6 +31,7 @@ struct api_vectors {
     llm_pooling pooling;
     int32_t normalize; /* as llm_embedding_normalize */
     bool is_base64;
+    json_t *request; /* owned: what the reply is made from besides; NULL = nothing */
 
     uint64_t started_ns;
     int n_input;
@@ -46,7 +47,7 @@ struct api_vectors {
 };
 
 /* Starts on the prompts of the settings, which it takes, in the way of `kind`, and replies once all
- * are done. */
+ * are done. On failure `kind->request` is released, too. */
 tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settings *settings,
                              tdm_error *err);
 

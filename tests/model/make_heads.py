@@ -3,6 +3,7 @@
 """make_heads.py: headers of the tiny models whose architectures have no other fixture.
 
 usage: make_heads.py OUT_DIR [NAME ...]
+       make_heads.py --ranks OUT_DIR
 
 Writes NAME.head, a compressed GGUF file without its data: keys and tensors of f32. arch_fixture.c
 fills in the weights. llama.cpp's logits of each model lie beside it in tests/model/archs:
@@ -10,6 +11,7 @@ fills in the weights. llama.cpp's logits of each model lie beside it in tests/mo
 """
 
 import gzip
+import os
 import struct
 import sys
 
@@ -444,6 +446,93 @@ def t5encoder(has_gate):
     return 't5encoder', keys, t
 
 
+def skip_value(data, at, kind):
+    """Behind a value of a file."""
+    if kind == STR:
+        return at + 8 + struct.unpack_from('<Q', data, at)[0]
+    if kind != ARRAY:
+        return at + {0: 1, 1: 1, 2: 2, 3: 2, U32: 4, I32: 4, F32: 4, BOOL: 1, 10: 8, 11: 8, 12: 8}[kind]
+    each, n = struct.unpack_from('<IQ', data, at)
+    at += 12
+    for _ in range(n):
+        at = skip_value(data, at, each)
+    return at
+
+
+def extended(name, keys, tensors):
+    """The head of a fixture with other keys, and more tensors of f32."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'archs', name + '.head')
+    with gzip.open(path) as f:
+        data = f.read()
+    n_tensor, n_key = struct.unpack_from('<QQ', data, 8)
+    kept, at = [], 24
+    for _ in range(n_key):
+        end = skip_value(data, at, STR)
+        key, begin = data[at + 8:end].decode(), at
+        at = skip_value(data, end + 4, struct.unpack_from('<I', data, end)[0])
+        if key not in keys:
+            kept.append(data[begin:at])
+    begin, offset = at, 0
+    for _ in range(n_tensor):
+        at = skip_value(data, at, STR)
+        n = struct.unpack_from('<I', data, at)[0]
+        shape = struct.unpack_from('<%dQ' % n, data, at + 4)
+        size, start = 4, struct.unpack_from('<Q', data, at + 8 + 8 * n)[0]
+        for each in shape:
+            size *= each
+        offset = max(offset, start + -(-size // 32) * 32)
+        at += 16 + 8 * n
+    out = b'GGUF' + struct.pack('<IQQ', 3, n_tensor + len(tensors), len(kept) + len(keys)) + b''.join(kept)
+    for key, v in keys.items():
+        kind, bits = value(v)
+        out += text(key) + struct.pack('<I', kind) + bits
+    out += data[begin:at]
+    for key, shape in tensors.items():
+        size = 4
+        for each in shape:
+            size *= each
+        out += text(key) + struct.pack('<I%dQ' % len(shape), len(shape), *shape) + struct.pack('<IQ', 0, offset)
+        offset += -(-size // 32) * 32
+    return out + b'\0' * (-len(out) % 32)
+
+
+def cls(n_embd, n_mid, n_score, has_norm):
+    t = {'cls.weight': [n_embd, n_mid], 'cls.output.weight': [n_mid, n_score]}
+    if has_norm:
+        t['cls.norm.weight'] = [n_mid]
+    else:
+        t.update({'cls.bias': [n_mid], 'cls.output.bias': [n_score]})
+    return t
+
+
+def qwen3_rank():
+    """Scores are the shares of two words."""
+    n_embd, n_layer = 64, 2
+    keys = base(n_embd, n_layer, 96, 4, 2, 16)
+    keys.update({'pooling_type': 4, 'classifier.output_labels': ['yes', 'no']})
+    t = ends(n_embd, True)
+    t['cls.output.weight'] = [n_embd, 2]
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, 16))
+        t.update(head_norms(at, 16))
+        t.update(ffn(at, n_embd, 96))
+    return head('qwen3', keys, t)
+
+
+# Models that score texts (test_score.c).
+RANKS = {
+    'bert-rank': lambda: extended('bert-dense', {'bert.pooling_type': 4}, cls(64, 64, 1, False)),
+    'bert-classes': lambda: extended('bert-dense', {'bert.pooling_type': 4,
+                                                    'bert.classifier.output_labels': ['a', 'b', 'c']},
+                                     {'cls.output.weight': [64, 3], 'cls.output.bias': [3]}),
+    'modern-bert-rank': lambda: extended('modern-bert-dense', {'modern-bert.pooling_type': 4},
+                                         cls(64, 64, 1, True)),
+    'jina-bert-v2-rank': lambda: extended('jina-bert-v2-dense', {'jina-bert-v2.pooling_type': 4},
+                                          {'cls.weight': [64, 1], 'cls.bias': [1]}),
+    'qwen3-rank': qwen3_rank,
+}
+
 MODELS = {
     'gemma4-dense': lambda: gemma4([1, 0, 1, 0, 1, 0, 1], 3, 16, 0),
     'gemma4-moe': lambda: gemma4([1, 0, 1], 0, 0, 8),
@@ -467,6 +556,12 @@ MODELS = {
 if __name__ == '__main__':
     if len(sys.argv) < 2:
         sys.exit(__doc__)
-    for each in sys.argv[2:] or MODELS:
-        with open('%s/%s.head' % (sys.argv[1], each), 'wb') as f:
-            f.write(gzip.compress(head(*MODELS[each]()), 9, mtime=0))
+    if sys.argv[1] == '--ranks':
+        heads = {name: make() for name, make in RANKS.items()}
+        folder = sys.argv[2]
+    else:
+        heads = {name: head(*MODELS[name]()) for name in sys.argv[2:] or MODELS}
+        folder = sys.argv[1]
+    for each, data in heads.items():
+        with open('%s/%s.head' % (folder, each), 'wb') as f:
+            f.write(gzip.compress(data, 9, mtime=0))

@@ -3,9 +3,10 @@
 #
 # test_embed.sh: `tandem embed` from the command line, with a tiny encoder. embed.f32 has llama.cpp's
 # vectors of $text without normalisation: the mean, that of the first token, that of the last.
-#   test_embed.sh TANDEM MAKE_FIXTURE BERT.head MODEL.gguf
+# Rerankers: llama.cpp's scores of the same tokens.
+#   test_embed.sh TANDEM MAKE_FIXTURE BERT.head MODEL.gguf RANK.head
 set -u
-tandem=$1 make=$2 head=$3 decoder=$4
+tandem=$1 make=$2 head=$3 decoder=$4 rank_head=$5
 . "$(dirname "$0")/../tally.sh"
 bert=$work/bert.gguf
 text='The cat sat on a mat, and rain falls in Spain!'
@@ -73,6 +74,20 @@ embed -m "$bert" -p 'a cat' --normalize 1 | tr ' ' '\n' | awk '{ s += $1 < 0 ? -
     END { exit !(s > 0.9999 && s < 1.0001) }' && ok || fail "the sum of absolute values is not 1"
 embed -m "$bert" -p 'a cat' --normalize 0 | tr ' ' '\n' | awk '{ a = $1 < 0 ? -$1 : $1; if (a > m) m = a }
     END { exit !(m > 32759 && m < 32761) }' && ok || fail "the largest value is not 32760"
+
+# Scores of texts beside a query, and of a text alone: of the tokens [CLS] query [SEP] text [SEP].
+rank=$work/rank.gguf
+"$make" "$rank_head" bert-rank "$rank" || fail "the reranker cannot be made"
+printf 'the cat\tsat on a mat\nthe cat\train falls in Spain\nalone\n' >"$work/pairs"
+printf '0.598888755\n0.691554725\n0.514212191\n' >"$work/expected"
+embed -m "$rank" -f "$work/pairs" >"$work/found"
+alike "scores" 1e-6
+sed -n 2p "$work/expected" >"$work/second"
+mv "$work/second" "$work/expected"
+embed -m "$rank" -p 'the cat => rain falls in Spain' --query-separator ' => ' --normalize 2 >"$work/found"
+alike "a score with another separator" 1e-6
+[ "$(embed -m "$rank" -p 'a cat' --pooling mean | wc -w)" = 64 ] && ok || fail "a reranker gives no vector"
+fails 1 'no head that scores texts' embed -m "$bert" -p x --pooling rank
 
 # A decoder: the last token's vector, and a note.
 "$tandem" embed -m "$decoder" -p 'Once upon a time' >"$work/out" 2>"$work/err" </dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_serve.py TANDEM MODEL TEMPLATE [TEST ...]: the APIs of `tandem serve` over HTTP: answers, streams, errors,
+"""test_serve.py TANDEM MODEL TEMPLATE MAKE_FIXTURE RANK.head [TEST ...]: the APIs of `tandem serve` over HTTP: answers, streams, errors,
 limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,7 +19,7 @@ import client
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import make_lora  # pylint: disable=wrong-import-position
 
-tandem, model, template, *chosen = sys.argv[1:]
+tandem, model, template, make_fixture, rank_head, *chosen = sys.argv[1:]
 server = None
 ONCE = "Once upon a time"
 
@@ -398,6 +399,7 @@ def test_ollama():
 
 
 def test_embeddings():
+    check("no reranker" in error_of(*server.post("/v1/rerank", {"query": "a", "documents": ["b"]}), 400))
     texts = ["The cat sleeps.", "A dog barks."]
     status, reply = server.post("/v1/embeddings", {"input": texts})
     check(status == 200, reply)
@@ -658,6 +660,42 @@ def lora(folder):
     check(server.stop() == 0, server.errors)
 
 
+def rerank(folder):
+    """A reranker: scores beside a query, as `tandem embed` gives them, in both forms of the API."""
+    global server
+    path = os.path.join(folder, "rank.gguf")
+    subprocess.run([make_fixture, rank_head, "bert-rank", path], check=True)
+    query, texts = "the cat", ["sat on a mat", "rain falls in Spain", "a dog", "sat on a mat"]
+    lines = subprocess.run([tandem, "embed", "-m", path, "--quiet", "-p", "\n".join(f"{query}\t{t}" for t in texts)],
+                           check=True, capture_output=True, text=True).stdout
+    scores = [float(line) for line in lines.split()]
+    check(len(set(scores)) == 3, scores)
+    best = sorted(range(4), key=lambda i: (-scores[i], i))
+    server = client.Server(tandem, path, "-ctk", "f32", "-ctv", "f32")
+    for place in ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking"):
+        status, reply = server.post(place, {"query": query, "documents": texts})
+        check(status == 200 and [r["index"] for r in reply["results"]] == best, reply)
+        check(max(abs(r["relevance_score"] - scores[r["index"]]) for r in reply["results"]) < 1e-5, reply, scores)
+        check(reply["usage"]["prompt_tokens"] > 20 and "document" not in reply["results"][0], reply)
+    objects = [{"text": text} for text in texts]
+    reply = server.post("/v1/rerank", {"query": query, "documents": objects, "top_n": 2, "return_documents": True})[1]
+    check([r["document"]["text"] for r in reply["results"]] == [texts[i] for i in best[:2]], reply)
+    status, reply = server.post("/rerank", {"query": query, "texts": texts, "return_text": True})
+    check(status == 200 and [r["index"] for r in reply] == best and reply[0]["text"] == texts[best[0]], reply)
+    check(abs(reply[0]["score"] - scores[best[0]]) < 1e-5, reply)
+    many = server.post("/rerank", {"query": query, "documents": [f"dog {i}" for i in range(50)]})[1]["results"]
+    check(sorted(r["index"] for r in many) == list(range(50)))
+    for body in ({}, {"query": query}, {"query": query, "documents": []}, {"query": query, "documents": "x"},
+                 {"query": 3, "documents": texts}, {"query": query, "documents": ["x", 3]},
+                 {"query": query, "documents": [{}]}, {"query": query, "documents": texts, "top_n": 0},
+                 {"query": query, "documents": texts, "return_documents": 3},
+                 {"query": query, "documents": ["a dog " * 5000]}):
+        error_of(*server.post("/v1/rerank", body), 400)
+    check("/v1/rerank" in error_of(*server.post("/v1/embeddings", {"input": "x"}), 400))
+    check("/v1/rerank" in server.post("/api/embed", {"input": "x"})[1]["error"])
+    check(server.stop() == 0, server.errors)
+
+
 def passes(name, test):
     try:
         test()
@@ -683,6 +721,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             if not passes("lora", lambda: lora(folder)):
                 failed.append("lora")
+            if not passes("rerank", lambda: rerank(folder)):
+                failed.append("rerank")
     finally:
         server.stop(kills=True)
     if failed:
