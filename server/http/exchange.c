@@ -38,6 +38,7 @@ void server_exchange_release(server_exchange *x) {
     pthread_mutex_destroy(&x->lock);
     for (int i = 0; i < x->n_header; i++) free(x->headers[i].value);
     free(x->path);
+    free(x->arguments);
     free(x->host);
     free(x->origin);
     free(x->key);
@@ -54,6 +55,13 @@ server_method server_exchange_method(const server_exchange *x) {
 
 const char *server_exchange_path(const server_exchange *x) {
     return x->path;
+}
+
+const char *server_exchange_argument(const server_exchange *x, const char *name) {
+    const size_t n = strlen(name);
+    for (const char *at = x->arguments; at != NULL && *at != '\0'; at += strlen(at) + 1)
+        if (strncmp(at, name, n) == 0 && at[n] == '=') return at + n + 1;
+    return "";
 }
 
 const char *server_exchange_host(const server_exchange *x) {

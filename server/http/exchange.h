@@ -26,6 +26,7 @@ struct server_exchange {
     /* Request */
     server_method method;
     char *path, *host, *origin, *key;
+    char *arguments; /* "NAME=VALUE" each, decoded, with a NUL behind; one more at the end */
     char peer[64];
     char *body;
     size_t body_len, body_size;

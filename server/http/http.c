@@ -211,6 +211,27 @@ static void request_pass(server_http *http, server_exchange *x, struct lws *wsi)
     http->params.request(http->params.user, x);
 }
 
+/* The arguments as server_exchange.arguments has them; NULL = none, or no memory for them. */
+static char *arguments_copy(struct lws *wsi) {
+    const int most = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS);
+    if (most <= 0) return NULL;
+    /* each part has a NUL of its own, and there are at most `most` */
+    const size_t size = (size_t)most * 2 + 2;
+    char *text = calloc(1, size);
+    size_t at = 0;
+    for (int i = 0; text != NULL && at + 2 < size; i++) {
+        const int len =
+            lws_hdr_copy_fragment(wsi, text + at, (int)(size - at - 1), WSI_TOKEN_HTTP_URI_ARGS, i);
+        if (len < 0) {
+            text[at] = '\0';
+            break;
+        }
+        const size_t n = strlen(text + at); /* what lies behind a NUL is left out */
+        if (n > 0) at += n + 1;
+    }
+    return text;
+}
+
 /* The head is there. Returns the callback's result. */
 static int head_take(server_http *http, http_connection *connection, struct lws *wsi) {
     char *uri = NULL;
@@ -239,6 +260,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     http->first = x;
     x->host = header_copy(wsi, WSI_TOKEN_HOST);
     x->origin = header_copy(wsi, WSI_TOKEN_ORIGIN);
+    x->arguments = arguments_copy(wsi);
     x->key = key_copy(wsi);
     lws_get_peer_simple(wsi, x->peer, sizeof x->peer);
     if (length_read(http, x, wsi)) http->params.begin(http->params.user, x);

@@ -78,6 +78,8 @@ int server_http_n_connection(const server_http *http);
 server_method server_exchange_method(const server_exchange *x);
 /* Decoded, with a leading slash, without arguments. */
 const char *server_exchange_path(const server_exchange *x);
+/* The value, decoded, of the first argument NAME=VALUE behind the path; "" = there is none. */
+const char *server_exchange_argument(const server_exchange *x, const char *name);
 /* Headers; "" = absent. */
 const char *server_exchange_host(const server_exchange *x);
 const char *server_exchange_origin(const server_exchange *x);
