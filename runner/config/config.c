@@ -603,6 +603,14 @@ const runner_section *runner_config_group(const runner_config *config, size_t i)
     return section_at(config, RUNNER_SECTION_GROUP, i);
 }
 
+size_t runner_config_n_models(const runner_config *config) {
+    return section_count(config, RUNNER_SECTION_MODEL);
+}
+
+const runner_section *runner_config_model_at(const runner_config *config, size_t i) {
+    return section_at(config, RUNNER_SECTION_MODEL, i);
+}
+
 const runner_section *runner_config_model(const runner_config *config) {
     return config->model;
 }

@@ -211,6 +211,16 @@ const runner_section *runner_config_group(const runner_config *config, size_t i)
 /* The section that applies to the chosen model, or NULL. [setup] */
 const runner_section *runner_config_model(const runner_config *config);
 
+/* The [model NAME] sections of the file, in its order. [setup] */
+size_t runner_config_n_models(const runner_config *config);
+const runner_section *runner_config_model_at(const runner_config *config, size_t i);
+
+/* A new configuration of the same command line and file, in which the section [model NAME] is the
+ * chosen one: each thread that opens a model has its own. The file is read again. The caller destroys
+ * *copy_out. Fails as runner_config_parse does. [setup] */
+tdm_status runner_config_copy(const runner_config *config, const char *name,
+                              runner_config **copy_out, tdm_error *err);
+
 /* The NAME of [device NAME]. */
 const char *runner_section_name(const runner_section *section);
 

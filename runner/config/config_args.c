@@ -167,6 +167,8 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
 tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
                                char *const *argv, tdm_error *err) {
     config->command = command;
+    config->argc = argc;
+    config->argv = argv;
     config->status = runner_config_read_args(config, argc, argv, err);
     config->is_usage = config->status == TDM_INVALID_ARGUMENT;
     if (config->status != TDM_OK || config->wants_help) return config->status;
@@ -185,4 +187,24 @@ tdm_status runner_config_parse(runner_config *config, const runner_command *comm
     if (config->status == TDM_OK) config->status = runner_config_choose_model(config, err);
     if (config->status == TDM_OK) config->status = runner_config_check_rivals(config, err);
     return config->status;
+}
+
+tdm_status runner_config_copy(const runner_config *config, const char *name,
+                              runner_config **copy_out, tdm_error *err) {
+    runner_config *copy = NULL;
+    *copy_out = NULL;
+    tdm_status status = runner_config_create(&copy, err);
+    if (status != TDM_OK) return status;
+    status = runner_config_parse(copy, config->command, config->argc, config->argv, err);
+    if (status == TDM_OK) {
+        copy->model = runner_config_find_section(copy, RUNNER_SECTION_MODEL, name);
+        status = copy->model != NULL
+                     ? runner_config_check_rivals(copy, err)
+                     : tdm_fail(err, TDM_NOT_FOUND, "the file has no section [model %.64s]", name);
+    }
+    if (status == TDM_OK)
+        *copy_out = copy;
+    else
+        runner_config_destroy(copy);
+    return status;
 }

@@ -78,6 +78,8 @@ struct runner_config {
     char *file;                  /* NULL = none read */
     const char **positional;     /* [argc]; the words are the caller's */
     size_t n_positional;
+    int argc; /* as runner_config_parse was given them */
+    char *const *argv;
     tdm_status status; /* how runner_config_parse ended */
     bool is_usage;     /* a failure was the command line's */
     bool wants_help;

@@ -134,6 +134,34 @@ static void test_model_choice(void **state) {
     assert_checked(config);
 }
 
+/* A configuration for each model of a file: the same flags and defaults, another section. */
+static void test_copies(void **state) {
+    (void)state;
+    runner_config *config = parse_file("seed = 1\ntop-k = 3\n"
+                                       "[model a]\nmodel = a.gguf\nseed = 5\n"
+                                       "[model b]\nmodel = b.gguf\ntop-k = 7\n",
+                                       "serve @ -m a --min-p 0.25");
+    assert_int_equal(runner_config_n_models(config), 2);
+    assert_string_equal(runner_section_name(runner_config_model_at(config, 1)), "b");
+    assert_null(runner_config_model_at(config, 2));
+    runner_config *copies[2];
+    assert_int_equal(runner_config_copy(config, "a", &copies[0], NULL), TDM_OK);
+    assert_int_equal(runner_config_copy(config, "b", &copies[1], NULL), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        const char *path = runner_config_get_string(copies[i], "model");
+        assert_string_equal(strrchr(path, '/'), i == 0 ? "/a.gguf" : "/b.gguf");
+        assert_int_equal(runner_config_get_int(copies[i], "seed"), i == 0 ? 5 : 1);
+        assert_int_equal(runner_config_get_int(copies[i], "top-k"), i == 0 ? 3 : 7);
+        assert_true(runner_config_get_float(copies[i], "min-p") == 0.25);
+        assert_checked(copies[i]);
+    }
+    tdm_error err;
+    assert_int_equal(runner_config_copy(config, "c", &copies[0], &err), TDM_NOT_FOUND);
+    assert_null(copies[0]);
+    assert_string_equal(err.message, "the file has no section [model c]");
+    assert_checked(config);
+}
+
 static void test_rivals(void **state) {
     (void)state;
     runner_config *config = parse_file("prompt = hello\n", "run @ -f /text");
@@ -426,11 +454,12 @@ static void test_config_command(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_built_in_values),       cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_model_choice),          cmocka_unit_test(test_rivals),
-        cmocka_unit_test(test_paths_follow_the_file), cmocka_unit_test(test_bad_calls),
-        cmocka_unit_test(test_located_failure),       cmocka_unit_test(test_device_choice),
-        cmocka_unit_test(test_device_options),        cmocka_unit_test(test_config_command),
+        cmocka_unit_test(test_built_in_values), cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_model_choice),    cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_rivals),          cmocka_unit_test(test_paths_follow_the_file),
+        cmocka_unit_test(test_bad_calls),       cmocka_unit_test(test_located_failure),
+        cmocka_unit_test(test_device_choice),   cmocka_unit_test(test_device_options),
+        cmocka_unit_test(test_config_command),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
