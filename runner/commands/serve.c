@@ -1,43 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * serve.c: `tandem serve`: makes engine, API and HTTP server of the configuration, and runs the
- * HTTP loop on the main thread until a signal comes. What requests are is in server/.
+ * serve.c: `tandem serve`: makes the table of models, API and HTTP server of the configuration, and
+ * runs the HTTP loop on the main thread until a signal comes. What requests are is in server/.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/arch/arch.h"
-#include "llm/tokenizer/utf8.h"
-#include "runner/chat/chat_prompt.h"
+#include "runner/commands/serve_model.h"
 #include "runner/interrupt.h"
-#include "runner/plan/fit.h"
-#include "runner/plan/pick.h"
-#include "runner/sampling.h"
 #include "runner/lora.h"
 #include "server/api/api.h"
-#include "server/grammar/grammar.h"
 #include "server/http/tls_files.h"
 
 #define N_TEXT_MAX      64 /* keys, origins, hosts */
 #define KEY_FILE_MAX    65536
-#define N_RUNNING       16 /* without `parallel` */
-#define N_HELD          32
 #define HEAD_TIMEOUT_S  10
 #define WRITE_TIMEOUT_S 60
 
 typedef struct serve {
     runner_app *app;
-    runner_session session;
-    runner_chat_prompt prompt;
-    runner_sampling sampling;
-    server_model model;
+    serve_model *items; /* [n_model] */
+    int32_t n_model;
+    server_models *models;
     server_api *api;
     server_http *http;
-    char *name, *tpl_text;
     char *key_file; /* its bytes; keys point into it */
     const char *keys[N_TEXT_MAX], *origins[N_TEXT_MAX], *hosts[N_TEXT_MAX + 1];
     int32_t n_key, n_origin, n_host;
+    bool is_serving; /* requests may come */
     bool is_draining;
     uint64_t drain_end;
 } serve;
@@ -106,118 +97,6 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     return cert[0] != '\0' ? server_tls_files_check(cert, ssl_key, err) : TDM_OK;
 }
 
-/* ---- The model ---- */
-
-/* A model without a template still completes texts. */
-static tdm_status template_read(serve *s, tdm_error *err) {
-    tdm_status status = runner_chat_prompt_open(&s->prompt, s->app, s->session.model, err);
-    if (status != TDM_NOT_FOUND || s->prompt.vocab == NULL) return status;
-    if (runner_config_get_string(s->app->config, "template")[0] != '\0') return status;
-    runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE,
-                          "the model has no chat template: only texts are completed; --template "
-                          "FILE gives one");
-    return TDM_OK;
-}
-
-/* Replaces what is no UTF-8, which replies in JSON cannot hold. */
-static void utf8_keep(char *text) {
-    size_t n = 0;
-    for (size_t at = 0, len = strlen(text); at < len; at += n)
-        if (llm_utf8_begin(text + at, len - at, &n) != LLM_UTF8_WHOLE) memset(text + at, '?', n);
-}
-
-/* The name of clients for the model: `alias`, or the file's name without ".gguf". */
-static char *name_make(serve *s) {
-    const char *alias = runner_config_get_string(s->app->config, "alias");
-    if (alias[0] != '\0') return strdup(alias);
-    const char *slash = strrchr(s->session.model->path, '/');
-    char *name = strdup(slash != NULL ? slash + 1 : s->session.model->path);
-    char *end = name != NULL ? strstr(name, ".gguf") : NULL;
-    if (end != NULL && end[5] == '\0') *end = '\0';
-    return name;
-}
-
-/* The source of the template, by which the form of calls is found. */
-static tdm_status template_text(serve *s, tdm_error *err) {
-    const char *path = runner_config_get_string(s->app->config, "template");
-    llm_gguf_str text = {NULL, 0};
-    tdm_status status = TDM_OK;
-    if (path[0] != '\0') {
-        FILE *file = fopen(path, "rb");
-        const size_t size = (size_t)1 << 20;
-        s->tpl_text = calloc(1, size);
-        if (file != NULL && s->tpl_text != NULL &&
-            fread(s->tpl_text, 1, size - 1, file) == 0) /* what was parsed before is not empty */
-            status = tdm_fail(err, TDM_IO, "%s: cannot be read", path);
-        if (file != NULL) fclose(file);
-    } else {
-        status = llm_gguf_get_str(s->session.model->gguf, "tokenizer.chat_template",
-                                  LLM_GGUF_OPTIONAL, &text, err);
-        s->tpl_text = strndup(text.len > 0 ? text.ptr : "", text.len);
-    }
-    if (status == TDM_OK && s->tpl_text == NULL)
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
-    return status;
-}
-
-static const char *text_or_empty(const char *text) {
-    return text != NULL ? text : "";
-}
-
-static tdm_status model_make(serve *s, tdm_error *err) {
-    bool is_given = false;
-    s->name = name_make(s);
-    tdm_status status = s->name != NULL
-                            ? template_text(s, err)
-                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a name");
-    if (status != TDM_OK) return status;
-    utf8_keep(s->name);
-    utf8_keep(s->tpl_text);
-    s->model = (server_model){
-        .name = s->name,
-        .model = s->session.model,
-        .vocab = s->prompt.vocab,
-        .tpl = s->prompt.tpl,
-        .tpl_text = s->tpl_text,
-        .bos = text_or_empty(s->prompt.bos),
-        .eos = text_or_empty(s->prompt.eos),
-        .stop = text_or_empty(s->prompt.stop),
-        .stop_id = s->prompt.tpl != NULL ? s->prompt.stop_id : LLM_TOKEN_NONE,
-        .is_encoder = s->session.model->arch->is_encoder,
-        .device = s->session.info.description,
-    };
-    if (llm_pooling_read(s->session.model, &s->model.pooling, &is_given, NULL) != TDM_OK)
-        s->model.pooling = LLM_POOLING_LAST;
-    return grammar_vocab_create(s->model.vocab, s->session.model->hparams.n_vocab,
-                                &s->model.grammar_vocab, err);
-}
-
-static int32_t n_running(serve *s) {
-    const bool is_given =
-        runner_config_get_origin(s->app->config, "parallel").level != RUNNER_LEVEL_BUILT_IN;
-    return is_given ? (int32_t)runner_config_get_int(s->app->config, "parallel") : N_RUNNING;
-}
-
-static tdm_status engine_make(serve *s, const runner_context_wish *settings, tdm_error *err) {
-    runner_config *config = s->app->config;
-    runner_context_request request;
-    tdm_status status = runner_session_context(&s->session, settings, &request, err);
-    if (status != TDM_OK) return status;
-    const server_engine_params params = {
-        .struct_size = sizeof params,
-        .context = request.params,
-        .limits =
-            {
-                .struct_size = sizeof params.limits,
-                .n_running = n_running(s),
-                .n_queued = (int32_t)runner_config_get_int(config, "queue-size"),
-            },
-        .gives_embeddings = s->model.is_encoder || runner_config_get_bool(config, "embeddings"),
-        .embedding = request.params,
-    };
-    return server_engine_create(s->session.model, &params, &s->model.engine, err);
-}
-
 /* ---- Serving ---- */
 
 static void line_log(void *user, const char *line) {
@@ -238,7 +117,7 @@ static bool tick(void *user) {
         s->is_draining = true;
         s->drain_end = server_clock() + limit + 1000000000u;
         server_api_drain(s->api);
-        server_engine_drain(s->model.engine, limit);
+        server_models_drain(s->models, limit);
         runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE,
                               "shutting down: %d requests may finish", server_api_n_active(s->api));
     }
@@ -264,12 +143,9 @@ static void api_drained(void *user, server_exchange *x) {
 
 static tdm_status api_make(serve *s, tdm_error *err) {
     runner_config *config = s->app->config;
-    const int64_t n_predict = runner_config_get_int(config, "predict");
     const server_api_params params = {
         .struct_size = sizeof params,
-        .model = &s->model,
-        .sampler = s->sampling.params,
-        .n_predict = n_predict > 0 ? (int32_t)n_predict : 0,
+        .models = s->models,
         .keys = s->keys,
         .n_key = s->n_key,
         .origins = s->origins,
@@ -280,7 +156,6 @@ static tdm_status api_make(serve *s, tdm_error *err) {
         .has_metrics = runner_config_get_bool(config, "metrics"),
         .has_slots = runner_config_get_bool(config, "slots"),
         .has_page = runner_config_get_bool(config, "webui"),
-        .n_choice_max = n_running(s),
         .total_limit = seconds_get(s, "request-timeout"),
         .log = runner_config_is_verbose(config) ? line_log : NULL,
         .log_user = s,
@@ -333,29 +208,113 @@ static tdm_status http_make(serve *s, tdm_error *err) {
     const bool is_v6 = strchr(host, ':') != NULL;
     snprintf(address, sizeof address, "%s://%s%s%s:%d", params.cert_path != NULL ? "https" : "http",
              is_v6 ? "[" : "", host, is_v6 ? "]" : "", server_http_port(s->http));
-    runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "model       %s", s->name);
+    for (int32_t i = 0; i < s->n_model; i++)
+        runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "model       %s",
+                              s->items[i].name);
     /* on standard output, alone, so that a script can wait for it */
     fprintf(s->app->out, "%s\n", address);
     return runner_flush(s->app, err);
 }
 
+/* ---- Models ---- */
+
+/* Cuts the folders off paths in a message: they are no client's business. */
+static void folders_cut(char *message) {
+    for (char *at = message; (at = strchr(at, '/')) != NULL;) {
+        const bool is_path = at == message || strchr(" '\"(", at[-1]) != NULL;
+        const size_t len = strcspn(at, " '\":;,)");
+        char *name = at;
+        for (size_t k = 0; k < len && is_path; k++)
+            if (at[k] == '/') name = at + k + 1;
+        if (name == at) {
+            at += len;
+            continue;
+        }
+        memmove(at, name, strlen(name) + 1);
+        at += strcspn(at, " '\":;,)");
+    }
+}
+
+static tdm_status model_open(void *user, int32_t i, const server_model **model_out,
+                             tdm_error *err) {
+    serve *s = user;
+    serve_model *m = &s->items[i];
+    const tdm_status status = serve_model_open(m, err);
+    *model_out = status == TDM_OK ? &m->model : NULL;
+    if (status != TDM_OK && s->is_serving) {
+        /* after a lack of memory it is tried again, where another model can be closed */
+        runner_terminal_print(s->app->terminal,
+                              status == TDM_RESOURCE_EXHAUSTED ? RUNNER_MESSAGE_NOTE
+                                                               : RUNNER_MESSAGE_WARNING,
+                              "model '%s' is not open: %s", m->name, err->message);
+        folders_cut(err->message);
+    } else if (status == TDM_OK && s->n_model > 1) {
+        runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "opened      %s", m->name);
+    }
+    return status;
+}
+
+static void model_close(void *user, int32_t i, const server_model *model) {
+    serve *s = user;
+    (void)model;
+    serve_model_close(&s->items[i]);
+    if (s->n_model > 1 && !runner_interrupt_came())
+        runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "closed      %s",
+                              s->items[i].name);
+}
+
+/* A model file that is named itself is the only one; else each section is one. */
+static int32_t models_count(const serve *s) {
+    runner_config *config = s->app->config;
+    const size_t n = runner_config_n_models(config);
+    const bool is_file =
+        runner_config_model(config) == NULL && runner_config_get_string(config, "model")[0] != '\0';
+    return n < 2 || is_file ? 1 : (int32_t)n;
+}
+
+/* The chosen model, or the only one, is opened before the server serves, so that what is wrong with it
+ * ends the command. */
+static tdm_status models_make(serve *s, tdm_error *err) {
+    runner_config *config = s->app->config;
+    const runner_section *chosen = runner_config_model(config);
+    const int32_t n = models_count(s);
+    int32_t first = 0;
+    tdm_status status = TDM_OK;
+    const char **names = calloc((size_t)n, sizeof *names);
+    s->items = calloc((size_t)n, sizeof *s->items);
+    if (names == NULL || s->items == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d models", (int)n);
+    for (int32_t i = 0; i < n && status == TDM_OK; i++) {
+        const runner_section *section = n > 1 ? runner_config_model_at(config, (size_t)i) : NULL;
+        s->n_model = i + 1;
+        status = serve_model_init(&s->items[i], s->app,
+                                  section != NULL ? runner_section_name(section) : NULL, err);
+        names[i] = s->items[i].name;
+        if (section != NULL && section == chosen) first = i;
+    }
+    const server_models_params params = {
+        .struct_size = sizeof params,
+        .names = names,
+        .n_name = n,
+        .first = first,
+        .n_open_max = (int32_t)runner_config_get_int(config, "models-max"),
+        .n_wait_max = (int32_t)runner_config_get_int(config, "queue-size"),
+        .open = model_open,
+        .close = model_close,
+        .user = s,
+    };
+    if (status == TDM_OK) status = server_models_create(&params, &s->models, err);
+    free(names);
+    if (status == TDM_OK && (n == 1 || chosen != NULL)) {
+        status = server_models_load(s->models, first, err);
+        s->app->is_usage = s->app->is_usage || s->items[first].app.is_usage;
+    }
+    return status;
+}
+
 static tdm_status serve_open(serve *s, tdm_error *err) {
-    runner_context_wish settings = {0};
     tdm_status status = access_read(s, err);
-    if (status == TDM_OK) status = runner_session_open(&s->session, s->app, NULL, err);
-    if (status == TDM_OK) status = template_read(s, err);
-    if (status == TDM_OK) status = runner_session_pick(&s->session, NULL, 0, err);
-    settings.n_seq = n_running(s) + N_HELD;
-    if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
-    settings.gives_embeddings = status == TDM_OK && s->session.model->arch->is_encoder;
-    if (status == TDM_OK) status = runner_fit(&s->session, &settings, err);
-    if (status == TDM_OK) status = runner_session_load(&s->session, err);
-    if (status == TDM_OK) status = model_make(s, err);
-    if (status == TDM_OK)
-        status = runner_sampling_read(s->app->config, s->model.vocab, &s->sampling, err);
-    if (status == TDM_OK)
-        status = runner_sampling_breakers(s->app->config, s->model.vocab, &s->sampling, err);
-    if (status == TDM_OK) status = engine_make(s, &settings, err);
+    if (status == TDM_OK) status = models_make(s, err);
     if (status == TDM_OK) status = api_make(s, err);
     return status == TDM_OK ? http_make(s, err) : status;
 }
@@ -363,23 +322,22 @@ static tdm_status serve_open(serve *s, tdm_error *err) {
 static tdm_status serve_main(runner_app *app, tdm_error *err) {
     serve s = {.app = app};
     tdm_status status = serve_open(&s, err);
+    s.is_serving = status == TDM_OK;
     if (status == TDM_OK) server_http_run(s.http);
-    if (status == TDM_OK && !server_engine_wait_idle(s.model.engine, 0))
+    if (status == TDM_OK && !server_models_is_idle(s.models))
         runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
                               "requests were cut off: they took longer than shutdown-timeout");
-    /* what calls another goes first: handlers call the engine, its events the API */
+    /* what calls another goes first: handlers call the engines, their events the API */
+    server_models_settle(s.models);
     server_api_stop(s.api);
-    server_engine_destroy(s.model.engine);
+    server_models_stop(s.models);
     server_api_settle(s.api);
     server_http_destroy(s.http);
     server_api_destroy(s.api);
-    grammar_vocab_destroy(s.model.grammar_vocab);
-    runner_sampling_free(&s.sampling);
-    runner_chat_prompt_close(&s.prompt);
-    free(s.name);
-    free(s.tpl_text);
+    server_models_destroy(s.models);
+    for (int32_t i = 0; i < s.n_model; i++) serve_model_clear(&s.items[i]);
+    free(s.items);
     free(s.key_file);
-    runner_session_close(&s.session);
     return status;
 }
 
@@ -499,10 +457,10 @@ static const runner_key own_keys[] = {
 
 const runner_command runner_command_serve = {
     .name = "serve",
-    .summary = "serve a model over HTTP, with the APIs of OpenAI and others",
+    .summary = "serve models over HTTP, with the APIs of OpenAI and others",
     .run = serve_main,
     .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
-    " ctx-size parallel predict template" RUNNER_KEYS_SAMPLING " mlock jinja warmup",
+    " models-max ctx-size parallel predict template" RUNNER_KEYS_SAMPLING " mlock jinja warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

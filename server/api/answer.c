@@ -288,6 +288,7 @@ static void answer_free(api_answer *a) {
     json_decref(a->tools);
     json_decref(a->output);
     server_exchange_release(a->x);
+    server_models_release(a->api->params.models, a->model);
     pthread_mutex_destroy(&a->lock);
     free(a);
 }
@@ -363,7 +364,7 @@ static bool is_string_parameter(void *user, const char *tool, const char *parame
 static tdm_status choice_make(api_choice *c, const api_settings *settings, tdm_error *err) {
     api_answer *a = c->answer;
     const reply_parser_params params = {
-        .family = settings->is_chat ? a->api->family : REPLY_PLAIN,
+        .family = settings->is_chat ? api_family(a->model) : REPLY_PLAIN,
         .parses_calls = settings->parses_calls,
         .parses_reasoning = settings->parses_reasoning,
         .is_reasoning = settings->is_reasoning,
@@ -453,9 +454,9 @@ static void choices_submit(api_answer *a, const api_settings *settings) {
     pthread_mutex_unlock(&a->lock);
 }
 
-tdm_status api_answer_start(server_api *api, server_exchange *x, const api_dialect *dialect,
-                            const char *id_prefix, json_t *request, api_settings *settings,
-                            char *text, tdm_error *err) {
+tdm_status api_answer_start(server_api *api, server_exchange *x, const server_model *model,
+                            const api_dialect *dialect, const char *id_prefix, json_t *request,
+                            api_settings *settings, char *text, tdm_error *err) {
     const int n_choice = settings->n_prompt * settings->n;
     if (n_choice > ANSWER_CHOICE_MAX) {
         free(text);
@@ -473,7 +474,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     a->api = api;
     a->x = x;
     a->dialect = dialect;
-    a->model = api->params.model;
+    a->model = model;
     a->n_choice = n_choice;
     a->n_open = n_choice + 1;
     a->is_stream = settings->is_stream;
@@ -492,6 +493,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const api_diale
     api_id_make(a->id, sizeof a->id, id_prefix);
     pthread_mutex_init(&a->lock, NULL);
     server_exchange_hold(x);
+    server_models_hold(api->params.models, model);
     tdm_status status = TDM_OK;
     if ((dialect->keeps_request && a->request == NULL) ||
         (settings->tools != NULL && a->tools == NULL))

@@ -158,8 +158,8 @@ struct api_answer {
 /* Submits a request; what the engine refuses becomes the reply. `request` is copied where the dialect
  * keeps it, `text` is taken over, the settings are read during the call. Fails only without memory, before
  * anything was submitted: the exchange has no reply then. */
-tdm_status api_answer_start(server_api *api, server_exchange *x, const api_dialect *dialect,
-                            const char *id_prefix, json_t *request, api_settings *settings,
+tdm_status api_answer_start(server_api *api, server_exchange *x, const server_model *model,
+                            const api_dialect *dialect, const char *id_prefix, json_t *request, api_settings *settings,
                             char *text, tdm_error *err);
 
 /* Cancels what still runs. The caller holds the answer's lock, so that the engine cannot end all

@@ -2,61 +2,77 @@
  *
  * api.c: see api.h: which request goes to which handler, and the threads that run them.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "server/api/state.h"
 
+/* What a route needs of the model that a request names. */
+typedef enum route_model {
+    MODEL_NONE,  /* nothing */
+    MODEL_NAMED, /* which one it is */
+    MODEL_OPEN   /* it is opened */
+} route_model;
+
 typedef struct api_route {
     server_method method;
     const char *path;
     api_handler handler;
     api_shape shape;
+    route_model model;
     bool is_public;    /* no key is needed */
-    bool is_immediate; /* cheap: the HTTP thread runs it, also while all else is busy */
+    bool is_immediate; /* cheap: the HTTP thread runs it, also while all else is busy; with
+                          MODEL_OPEN, where the model of the argument `model` is open */
     bool takes_array;  /* its body is an array; else an object */
 } api_route;
 
 #define GET  SERVER_METHOD_GET
 #define POST SERVER_METHOD_POST
 
+#define OPENAI    API_SHAPE_OPENAI
+#define ANTHROPIC API_SHAPE_ANTHROPIC
+#define OLLAMA    API_SHAPE_OLLAMA
+
 static const api_route routes[] = {
-    {GET, "/", api_page, API_SHAPE_OPENAI, true, true},
-    {GET, "/health", api_health, API_SHAPE_OPENAI, true, true},
-    {GET, "/v1/health", api_health, API_SHAPE_OPENAI, true, true},
-    {GET, "/v1/models", api_models, API_SHAPE_OPENAI, false, true},
-    {GET, "/models", api_models, API_SHAPE_OPENAI, false, true},
-    {POST, "/v1/chat/completions", api_chat_completions, API_SHAPE_OPENAI, false, false},
-    {POST, "/chat/completions", api_chat_completions, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/completions", api_completions, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/responses", api_responses, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/embeddings", api_embeddings, API_SHAPE_OPENAI, false, false},
-    {POST, "/embeddings", api_embeddings, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/rerank", api_rerank, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/reranking", api_rerank, API_SHAPE_OPENAI, false, false},
-    {POST, "/rerank", api_rerank, API_SHAPE_OPENAI, false, false},
-    {POST, "/reranking", api_rerank, API_SHAPE_OPENAI, false, false},
-    {POST, "/v1/messages", api_messages, API_SHAPE_ANTHROPIC, false, false},
-    {POST, "/v1/messages/count_tokens", api_count_tokens, API_SHAPE_ANTHROPIC, false, false},
-    {POST, "/api/chat", api_ollama_chat, API_SHAPE_OLLAMA, false, false},
-    {POST, "/api/generate", api_ollama_generate, API_SHAPE_OLLAMA, false, false},
-    {GET, "/api/tags", api_ollama_tags, API_SHAPE_OLLAMA, false, true},
-    {POST, "/api/embed", api_ollama_embed, API_SHAPE_OLLAMA, false, false},
-    {POST, "/api/embeddings", api_ollama_embeddings, API_SHAPE_OLLAMA, false, false},
-    {POST, "/api/show", api_ollama_show, API_SHAPE_OLLAMA, false, false},
-    {GET, "/api/ps", api_ollama_ps, API_SHAPE_OLLAMA, false, true},
-    {GET, "/api/version", api_ollama_version, API_SHAPE_OLLAMA, false, true},
-    {POST, "/completion", api_llama_completion, API_SHAPE_OPENAI, false, false},
-    {POST, "/completions", api_llama_completion, API_SHAPE_OPENAI, false, false},
-    {POST, "/tokenize", api_tokenize, API_SHAPE_OPENAI, false, false},
-    {POST, "/detokenize", api_detokenize, API_SHAPE_OPENAI, false, false},
-    {POST, "/apply-template", api_apply_template, API_SHAPE_OPENAI, false, false},
-    {GET, "/lora-adapters", api_lora_get, API_SHAPE_OPENAI, false, true},
-    {POST, "/lora-adapters", api_lora_set, API_SHAPE_OPENAI, false, true, true},
-    {GET, "/props", api_props, API_SHAPE_OPENAI, false, true},
-    {GET, "/slots", api_slots, API_SHAPE_OPENAI, false, true},
-    {GET, "/metrics", api_metrics, API_SHAPE_OPENAI, false, true},
+    {GET, "/", api_page, OPENAI, MODEL_NONE, true, true},
+    {GET, "/health", api_health, OPENAI, MODEL_NONE, true, true},
+    {GET, "/v1/health", api_health, OPENAI, MODEL_NONE, true, true},
+    {GET, "/v1/models", api_models, OPENAI, MODEL_NONE, false, true},
+    {GET, "/models", api_models, OPENAI, MODEL_NONE, false, true},
+    {POST, "/models/load", api_models_load, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/models/unload", api_models_unload, OPENAI, MODEL_NAMED, false, false},
+    {POST, "/v1/chat/completions", api_chat_completions, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/chat/completions", api_chat_completions, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/completions", api_completions, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/responses", api_responses, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/embeddings", api_embeddings, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/embeddings", api_embeddings, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/rerank", api_rerank, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/reranking", api_rerank, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/rerank", api_rerank, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/reranking", api_rerank, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/v1/messages", api_messages, ANTHROPIC, MODEL_OPEN, false, false},
+    {POST, "/v1/messages/count_tokens", api_count_tokens, ANTHROPIC, MODEL_OPEN, false, false},
+    {POST, "/api/chat", api_ollama_chat, OLLAMA, MODEL_OPEN, false, false},
+    {POST, "/api/generate", api_ollama_generate, OLLAMA, MODEL_OPEN, false, false},
+    {GET, "/api/tags", api_ollama_tags, OLLAMA, MODEL_NONE, false, true},
+    {POST, "/api/embed", api_ollama_embed, OLLAMA, MODEL_OPEN, false, false},
+    {POST, "/api/embeddings", api_ollama_embeddings, OLLAMA, MODEL_OPEN, false, false},
+    {POST, "/api/show", api_ollama_show, OLLAMA, MODEL_NAMED, false, false},
+    {GET, "/api/ps", api_ollama_ps, OLLAMA, MODEL_NONE, false, true},
+    {GET, "/api/version", api_ollama_version, OLLAMA, MODEL_NONE, false, true},
+    {POST, "/completion", api_llama_completion, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/completions", api_llama_completion, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/tokenize", api_tokenize, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/detokenize", api_detokenize, OPENAI, MODEL_OPEN, false, false},
+    {POST, "/apply-template", api_apply_template, OPENAI, MODEL_OPEN, false, false},
+    {GET, "/lora-adapters", api_lora_get, OPENAI, MODEL_OPEN, false, true},
+    {POST, "/lora-adapters", api_lora_set, OPENAI, MODEL_OPEN, false, true, true},
+    {GET, "/props", api_props, OPENAI, MODEL_OPEN, false, true},
+    {GET, "/slots", api_slots, OPENAI, MODEL_NONE, false, true},
+    {GET, "/metrics", api_metrics, OPENAI, MODEL_NONE, false, true},
 };
 
 /* The route of a request; NULL = there is none, and *same_path is the first with its path, or NULL.
@@ -73,27 +89,135 @@ static const api_route *route_find(const server_exchange *x, const api_route **s
     return NULL;
 }
 
+reply_family api_family(const server_model *model) {
+    return reply_family_find(model->tpl_text);
+}
+
+/* ---- The model of a request ---- */
+
+tdm_status api_model_find(const server_api *api, const char *name, int32_t *index_out,
+                          tdm_error *err) {
+    const server_models *models = api->params.models;
+    const int32_t n = server_models_n(models);
+    *index_out = server_models_first(models);
+    if (n == 1 || name[0] == '\0') return TDM_OK;
+    *index_out = server_models_find(models, name);
+    if (*index_out >= 0) return TDM_OK;
+    char list[TDM_ERROR_MESSAGE_SIZE] = "";
+    size_t at = 0;
+    for (int32_t i = 0; i < n && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s'%s'", i > 0 ? ", " : "",
+                               server_models_name(models, i));
+    return tdm_fail(err, TDM_NOT_FOUND, "there is no model '%.80s'; there are %s", name, list);
+}
+
+/* The field `model` of the body, which may be NULL, or else the argument `model`. */
+static tdm_status model_name(const server_exchange *x, api_shape shape, const json_t *body,
+                             const char **name_out, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    *name_out = server_exchange_argument(x, "model");
+    if (json_is_object(body)) {
+        if (shape == API_SHAPE_OLLAMA) /* its older name */
+            status = api_get_string(body, "name", name_out, err);
+        if (status == TDM_OK) status = api_get_string(body, "model", name_out, err);
+    }
+    return status;
+}
+
 /* ---- Running handlers ---- */
 
-/* A request that waits for a thread. */
+/* A request that waits for a thread, or for its model. */
 typedef struct preparation {
     api_task task;
+    server_model_wait wait;
     server_api *api;
     server_exchange *x;
     const api_route *route;
+    json_t *body; /* NULL = not parsed yet, or none */
+    int32_t index;
+    const server_model *model; /* a reference; NULL = none yet */
+    bool is_parsed;
+    uint64_t deadline; /* 0 = none */
+    tdm_status status; /* of the model */
+    char message[TDM_ERROR_MESSAGE_SIZE];
 } preparation;
 
-static void run(server_api *api, server_exchange *x, const api_route *route) {
-    api_context c = {.api = api, .x = x, .model = api->params.model, .shape = route->shape};
+static preparation *preparation_of(const server_model_wait *wait) {
+    return (preparation *)((char *)(uintptr_t)wait - offsetof(preparation, wait));
+}
+
+static bool wait_is_wanted(const server_model_wait *wait) {
+    const preparation *p = preparation_of(wait);
+    return !server_exchange_is_gone(p->x) && (p->deadline == 0 || server_clock() < p->deadline);
+}
+
+static void wait_ready(server_model_wait *wait, const server_model *model, tdm_status status,
+                       const char *message) {
+    preparation *p = preparation_of(wait);
+    p->model = model;
+    p->status = status;
+    snprintf(p->message, sizeof p->message, "%s", message);
+    api_pool_add(p->api->readers, &p->task);
+}
+
+/* Replies to a request whose model could not be opened. Another try would fail as well, so no reply
+ * asks for one. */
+static void model_fail_reply(const preparation *p) {
+    const bool is_short = p->status == TDM_RESOURCE_EXHAUSTED || p->status == TDM_UNAVAILABLE ||
+                          p->status == TDM_CANCELLED;
+    api_error_reply(p->x, p->route->shape, is_short ? 503 : 500, p->message, 0);
+}
+
+static void handler_run(const preparation *p) {
+    api_context c = {
+        .api = p->api,
+        .x = p->x,
+        .model_index = p->index,
+        .model = p->model,
+        .body = p->body,
+        .shape = p->route->shape,
+    };
     tdm_error reason = {0};
-    tdm_status status = TDM_OK;
+    const tdm_status status = p->route->handler(&c, &reason);
+    if (status != TDM_OK) api_fail_reply(p->x, p->route->shape, status, reason.message);
+}
+
+/* Reads the body and finds the model. */
+static tdm_status request_read(preparation *p, tdm_error *err) {
     size_t len = 0;
-    const char *text = server_exchange_body(x, &len);
-    if (route->method == POST)
-        status = api_body_parse(text, len, route->takes_array, &c.body, &reason);
-    if (status == TDM_OK) status = route->handler(&c, &reason);
-    json_decref(c.body);
-    if (status != TDM_OK) api_fail_reply(x, route->shape, status, reason.message);
+    const char *name = "", *text = server_exchange_body(p->x, &len);
+    tdm_status status = TDM_OK;
+    p->is_parsed = true;
+    p->index = -1;
+    if (p->route->method == POST)
+        status = api_body_parse(text, len, p->route->takes_array, &p->body, err);
+    if (status != TDM_OK || p->route->model == MODEL_NONE) return status;
+    /* with one model the name is not read */
+    if (server_models_n(p->api->params.models) > 1)
+        status = model_name(p->x, p->route->shape, p->body, &name, err);
+    return status == TDM_OK ? api_model_find(p->api, name, &p->index, err) : status;
+}
+
+/* Runs the handler, replies to what fails, or queues the request for its model. Returns false in that
+ * last case: another thread may have the request by then. */
+static bool work(preparation *p) {
+    tdm_error reason = {0};
+    tdm_status status = p->is_parsed ? TDM_OK : request_read(p, &reason);
+    if (status == TDM_OK && p->status != TDM_OK) {
+        model_fail_reply(p);
+        return true;
+    }
+    if (status == TDM_OK && p->model == NULL && p->route->model == MODEL_OPEN) {
+        const server_model *model = NULL;
+        status = server_models_take(p->api->params.models, p->index, &p->wait, &model, &reason);
+        if (status == TDM_OK && model == NULL) return false;
+        p->model = model;
+    }
+    if (status == TDM_OK)
+        handler_run(p);
+    else
+        api_fail_reply(p->x, p->route->shape, status, reason.message);
+    return true;
 }
 
 void api_fail_reply(server_exchange *x, api_shape shape, tdm_status status, const char *message) {
@@ -107,12 +231,35 @@ void api_active_add(server_api *api, int n) {
     pthread_mutex_unlock(&api->lock);
 }
 
+static void preparation_clear(preparation *p) {
+    json_decref(p->body);
+    if (p->model != NULL) server_models_release(p->api->params.models, p->model);
+}
+
 static void preparation_run(api_task *task) {
     preparation *p = (preparation *)task; /* its first member */
-    if (!server_exchange_is_gone(p->x)) run(p->api, p->x, p->route);
+    /* where its model is ready, it may be gone as well */
+    if (!server_exchange_is_gone(p->x) && !work(p)) return;
     api_active_add(p->api, -1);
     server_exchange_release(p->x);
+    preparation_clear(p);
     if (api_pool_finish(p->api->readers, task)) free(p);
+}
+
+/* Runs the handler within this call, unless its model is not open. */
+static bool run_now(server_api *api, server_exchange *x, const api_route *route) {
+    preparation p = {.api = api, .x = x, .route = route};
+    tdm_error reason = {0};
+    const tdm_status status = request_read(&p, &reason);
+    if (status == TDM_OK && route->model == MODEL_OPEN)
+        p.model = server_models_peek(api->params.models, p.index);
+    const bool has_run = status != TDM_OK || route->model != MODEL_OPEN || p.model != NULL;
+    if (status != TDM_OK)
+        api_fail_reply(x, route->shape, status, reason.message);
+    else if (has_run)
+        handler_run(&p);
+    preparation_clear(&p);
+    return has_run;
 }
 
 void server_api_begin(void *user, server_exchange *x) {
@@ -143,10 +290,7 @@ void server_api_request(void *user, server_exchange *x) {
     const api_route *same_path;
     const api_route *route = route_find(x, &same_path);
     if (route == NULL) return; /* replied to by server_api_begin */
-    if (route->is_immediate) {
-        run(api, x, route);
-        return;
-    }
+    if (route->is_immediate && run_now(api, x, route)) return;
     if (__atomic_load_n(&api->is_draining, __ATOMIC_RELAXED)) {
         api_error_reply(x, route->shape, 503, "the server is shutting down", 1000000000u);
         return;
@@ -156,7 +300,14 @@ void server_api_request(void *user, server_exchange *x) {
         api_error_reply(x, route->shape, 503, "no memory for the request", 1000000000u);
         return;
     }
-    *p = (preparation){.task.run = preparation_run, .api = api, .x = x, .route = route};
+    *p = (preparation){
+        .task.run = preparation_run,
+        .wait = {.ready = wait_ready, .is_wanted = wait_is_wanted},
+        .api = api,
+        .x = x,
+        .route = route,
+        .deadline = api->params.total_limit > 0 ? server_clock() + api->params.total_limit : 0,
+    };
     server_exchange_hold(x);
     api_active_add(api, 1);
     api_pool_add(api->readers, &p->task);
@@ -193,10 +344,7 @@ tdm_status server_api_create(const server_api_params *params, server_api **out, 
     server_api *api = calloc(1, sizeof *api);
     if (api == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the API");
     api->params = *params;
-    if (api->params.n_choice_max < 1) api->params.n_choice_max = 1;
-    if (api->params.n_choice_max > ANSWER_CHOICE_MAX) api->params.n_choice_max = ANSWER_CHOICE_MAX;
     api->started = (int64_t)time(NULL);
-    api->family = reply_family_find(params->model->tpl_text);
     pthread_mutex_init(&api->lock, NULL);
     tdm_status status = api_access_create(api, params, err);
     const int n_thread = params->n_thread > 0 ? params->n_thread : 2;

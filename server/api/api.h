@@ -12,36 +12,15 @@
 #ifndef TANDEM_SERVER_API_H
 #define TANDEM_SERVER_API_H
 
-#include "llm/template/template.h"
-#include "server/engine.h"
 #include "server/http/http.h"
+#include "server/models.h"
 
 typedef struct server_api server_api;
-struct grammar_vocab;
-
-/* A model that requests are answered with. All is the caller's and outlives the API. */
-typedef struct server_model {
-    const char *name; /* as clients call it */
-    const llm_model *model;
-    const llm_vocab *vocab;
-    server_engine *engine;
-    const llm_template *tpl;             /* NULL = none: no chats */
-    const char *tpl_text;                /* its source; "" = none */
-    const char *bos, *eos;               /* texts of the tokens, for the template */
-    const char *stop;                    /* text that ends a turn; "" = none */
-    int32_t stop_id;                     /* token that ends one; LLM_TOKEN_NONE = none */
-    struct grammar_vocab *grammar_vocab; /* NULL = no constrained decoding */
-    bool is_encoder;                     /* it gives embeddings only */
-    llm_pooling pooling;                 /* of embeddings */
-    const char *device;                  /* description of what runs it */
-} server_model;
 
 typedef struct server_api_params {
     size_t struct_size;
-    const server_model *model;
-    llm_sampler_params sampler; /* where a request names none; its seed is not used */
-    int32_t n_predict;          /* tokens of an answer where a request names none; 0 = no limit */
-    const char *const *keys;    /* [n_key] API keys; none = every request is served */
+    server_models *models;   /* that requests name. With one, any name is its name */
+    const char *const *keys; /* [n_key] API keys; none = every request is served */
     int32_t n_key;
     const char *const *origins; /* [n_origin] origins of pages that may call; "*" = all */
     int32_t n_origin;
@@ -50,7 +29,6 @@ typedef struct server_api_params {
     int32_t n_host;
     bool checks_host; /* refuses requests whose Host header names another machine */
     bool has_metrics, has_slots, has_page;
-    int32_t n_choice_max;                           /* of a request's n */
     uint64_t queue_limit, first_limit, total_limit; /* of requests, in ns; 0 = none */
     int32_t n_thread; /* that prepare requests and write replies; 0 = 2 */
     /* A line about what was done, never a prompt or a key; NULL = none. [any-thread] */
@@ -58,13 +36,14 @@ typedef struct server_api_params {
     void *log_user;
 } server_api_params;
 
-/* Copies the params, but for the model and what it points to; starts the threads. [setup] */
+/* Copies the params, but for the models, which outlive the API; starts the threads. [setup] */
 tdm_status server_api_create(const server_api_params *params, server_api **out, tdm_error *err);
 /* Ends the threads that read requests and compile their grammars, so that no more come to the
- * engine. Before the engine is destroyed. NULL is a no-op. [setup] */
+ * engines. After server_models_settle, so that no request waits for a model, and before
+ * server_models_stop. NULL is a no-op. [setup] */
 void server_api_stop(server_api *api);
-/* Ends the threads that write replies; what is not written by now is given up. After the engine was
- * destroyed and before the HTTP server is. NULL is a no-op. [setup] */
+/* Ends the threads that write replies; what is not written by now is given up. After
+ * server_models_stop and before the HTTP server is destroyed. NULL is a no-op. [setup] */
 void server_api_settle(server_api *api);
 /* The HTTP server is destroyed. NULL is a no-op. [setup] */
 void server_api_destroy(server_api *api);

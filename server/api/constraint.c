@@ -127,7 +127,7 @@ static void calls_compile(const server_api *api, const server_model *model,
                           api_settings *settings) {
     tdm_error reason = {0};
     tdm_status status =
-        api_call_grammar(model, api->family, settings->tools, &settings->grammar, &reason);
+        api_call_grammar(model, api_family(model), settings->tools, &settings->grammar, &reason);
     if (status == TDM_OK) status = first_mask(model, settings->grammar, &reason);
     if (status == TDM_OK) return;
     grammar_release(settings->grammar);

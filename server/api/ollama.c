@@ -182,10 +182,23 @@ static tdm_status images_refuse(const json_t *object, tdm_error *err) {
     return tdm_fail(err, TDM_UNSUPPORTED, "images are not supported");
 }
 
+/* keep_alive = 0: the model is closed once its requests have ended, where the server has others. Longer
+ * times are not read: a model stays open until another one lacks room. */
+static bool keep_alive_read(const api_context *c) {
+    const json_t *keep = api_get(c->body, "keep_alive");
+    const char *text = json_string_value(keep);
+    const bool is_zero =
+        (json_is_number(keep) && json_number_value(keep) == 0) ||
+        (text != NULL && strspn(text, "0") > 0 && strspn(text, "0smh") == strlen(text));
+    return is_zero && server_models_n(c->api->params.models) > 1 &&
+           server_models_unload(c->api->params.models, c->model_index);
+}
+
 /* A request without messages or prompt loads the model, which is loaded. */
 static tdm_status loaded_reply(api_context *c, const char *field) {
     json_t *line = json_pack("{s:s, s:o, s:b, s:s}", "model", c->model->name, "created_at",
-                             time_json((int64_t)time(NULL)), "done", 1, "done_reason", "load");
+                             time_json((int64_t)time(NULL)), "done", 1, "done_reason",
+                             keep_alive_read(c) ? "unload" : "load");
     if (strcmp(field, "message") == 0)
         json_object_set_new(line, field,
                             json_pack("{s:s, s:s}", "role", "assistant", "content", ""));
@@ -208,6 +221,7 @@ tdm_status api_ollama_chat(api_context *c, tdm_error *err) {
     if (status == TDM_OK) think_read(c, &chat);
     if (status == TDM_OK) status = api_chat_settings(c, &chat, &settings, err);
     if (status == TDM_OK) status = api_submit(c, &chat_dialect, "", &settings, NULL, err);
+    if (status == TDM_OK) (void)keep_alive_read(c);
     api_chat_clear(&chat);
     api_settings_clear(&settings);
     return status;
@@ -242,45 +256,64 @@ tdm_status api_ollama_generate(api_context *c, tdm_error *err) {
         status = api_chat_settings(c, &chat, &settings, err);
     }
     if (status == TDM_OK) status = api_submit(c, &generate_dialect, "", &settings, NULL, err);
+    if (status == TDM_OK) (void)keep_alive_read(c);
     api_chat_clear(&chat);
     api_settings_clear(&settings);
     return status;
 }
 
-/* ---- About the model ---- */
+/* ---- About the models ---- */
 
-static json_t *details_json(const api_context *c) {
+static json_t *details_json(const server_model *model) {
     char description[96], size[32];
-    const llm_model *model = c->model->model;
-    llm_model_describe(model, description, sizeof description);
+    const char *family = model->model->arch->name;
+    llm_model_describe(model->model, description, sizeof description);
     const char *type = strrchr(description, ' ');
-    snprintf(size, sizeof size, "%.1fB", (double)model->n_param / 1e9);
+    snprintf(size, sizeof size, "%.1fB", (double)model->model->n_param / 1e9);
     return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf",
-                     "family", model->arch->name, "families", model->arch->name, "parameter_size",
-                     size, "quantization_level", type != NULL ? type + 1 : "");
+                     "family", family, "families", family, "parameter_size", size,
+                     "quantization_level", type != NULL ? type + 1 : "");
 }
 
-static json_t *model_json(const api_context *c) {
-    char digest[80];
-    snprintf(digest, sizeof digest, "%064llx", (unsigned long long)c->model->model->fingerprint);
-    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", c->model->name, "model",
-                     c->model->name, "modified_at", time_json(c->api->started), "size",
-                     (json_int_t)c->model->model->file_size, "digest", digest, "details",
-                     details_json(c));
+/* Of a model that is not open (NULL), only the name is known. */
+static json_t *model_json(const api_context *c, const char *name, const server_model *model) {
+    char digest[80] = "";
+    if (model != NULL)
+        snprintf(digest, sizeof digest, "%064llx", (unsigned long long)model->model->fingerprint);
+    return json_pack("{s:s, s:s, s:o, s:I, s:s, s:o}", "name", name, "model", name, "modified_at",
+                     time_json(c->api->started), "size",
+                     (json_int_t)(model != NULL ? model->model->file_size : 0), "digest", digest,
+                     "details",
+                     model != NULL ? details_json(model) : json_pack("{s:s}", "format", "gguf"));
+}
+
+/* All models, or those that are open, which then have their contexts' sizes. */
+static void list_reply(api_context *c, bool is_open) {
+    server_models *models = c->api->params.models;
+    json_t *list = json_array();
+    for (int32_t i = 0; i < server_models_n(models); i++) {
+        const server_model *model = server_models_peek(models, i);
+        if (model != NULL || !is_open) {
+            json_t *one = model_json(c, server_models_name(models, i), model);
+            if (is_open)
+                json_object_set_new(one, "context_length",
+                                    json_integer(server_engine_n_ctx(model->engine)));
+            json_array_append_new(list, one);
+        }
+        if (model != NULL) server_models_release(models, model);
+    }
+    api_json_reply(c->x, 200, json_pack("{s:o}", "models", list));
 }
 
 tdm_status api_ollama_tags(api_context *c, tdm_error *err) {
     (void)err;
-    api_json_reply(c->x, 200, json_pack("{s:[o]}", "models", model_json(c)));
+    list_reply(c, false);
     return TDM_OK;
 }
 
 tdm_status api_ollama_ps(api_context *c, tdm_error *err) {
     (void)err;
-    json_t *model = model_json(c);
-    json_object_set_new(model, "context_length",
-                        json_integer(server_engine_n_ctx(c->model->engine)));
-    api_json_reply(c->x, 200, json_pack("{s:[o]}", "models", model));
+    list_reply(c, true);
     return TDM_OK;
 }
 
@@ -290,21 +323,31 @@ tdm_status api_ollama_version(api_context *c, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Opens no model: programs show all that the server lists. */
 tdm_status api_ollama_show(api_context *c, tdm_error *err) {
     char key[96];
+    server_models *models = c->api->params.models;
+    const server_model *model = server_models_peek(models, c->model_index);
+    const bool is_encoder = model != NULL && model->is_encoder;
     json_t *capabilities = json_array(), *info = json_object();
     (void)err;
-    json_array_append_new(capabilities,
-                          json_string(c->model->is_encoder ? "embedding" : "completion"));
-    if (c->api->family != REPLY_PLAIN) json_array_append_new(capabilities, json_string("tools"));
-    if (strstr(c->model->tpl_text, "think") != NULL)
+    json_array_append_new(capabilities, json_string(is_encoder ? "embedding" : "completion"));
+    if (model != NULL && api_family(model) != REPLY_PLAIN)
+        json_array_append_new(capabilities, json_string("tools"));
+    if (model != NULL && strstr(model->tpl_text, "think") != NULL)
         json_array_append_new(capabilities, json_string("thinking"));
-    json_object_set_new(info, "general.architecture", json_string(c->model->model->arch->name));
-    snprintf(key, sizeof key, "%s.context_length", c->model->model->arch->name);
-    json_object_set_new(info, key, json_integer(server_engine_n_ctx(c->model->engine)));
-    api_json_reply(c->x, 200,
-                   json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "",
-                             "template", c->model->tpl_text, "details", details_json(c),
-                             "model_info", info, "capabilities", capabilities));
+    if (model != NULL) {
+        const char *arch = model->model->arch->name;
+        json_object_set_new(info, "general.architecture", json_string(arch));
+        snprintf(key, sizeof key, "%s.context_length", arch);
+        json_object_set_new(info, key, json_integer(server_engine_n_ctx(model->engine)));
+    }
+    api_json_reply(
+        c->x, 200,
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template",
+                  model != NULL ? model->tpl_text : "", "details",
+                  model != NULL ? details_json(model) : json_pack("{s:s}", "format", "gguf"),
+                  "model_info", info, "capabilities", capabilities));
+    if (model != NULL) server_models_release(models, model);
     return TDM_OK;
 }

@@ -376,7 +376,7 @@ static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
 /* Where an answer must call a tool, it is a call. */
 static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_settings *settings,
                                tdm_error *err) {
-    const reply_family family = c->api->family;
+    const reply_family family = api_family(c->model);
     if (!api_call_is_json(family))
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "'tool_choice' other than auto and none is not supported for the calls of "
@@ -392,7 +392,7 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_s
 
 /* Where it may, each call in it follows its tool's schema from the text on that opens the call. */
 static void calls_constrain(const api_context *c, const api_chat *chat, api_settings *settings) {
-    const reply_family family = c->api->family;
+    const reply_family family = api_family(c->model);
     if (json_array_size(chat->tools) == 0 || settings->grammar_text != NULL ||
         c->model->grammar_vocab == NULL || !api_call_is_json(family))
         return;
@@ -433,8 +433,8 @@ static bool ends_in_reasoning(const char *text, size_t len) {
 
 /* Where a call must come, the prompt has the text that opens one. */
 static tdm_status call_open_add(const api_context *c, char **text, size_t *len, tdm_error *err) {
-    if (c->api->family != REPLY_HERMES) return TDM_OK;
-    const char *open = reply_family_call_open(c->api->family);
+    if (api_family(c->model) != REPLY_HERMES) return TDM_OK;
+    const char *open = reply_family_call_open(api_family(c->model));
     const size_t n = strlen(open);
     char *grown = realloc(*text, *len + n + 2);
     if (grown == NULL) return no_memory(err);
@@ -458,7 +458,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
         status = call_open_add(c, &text, &len, err);
     if (status == TDM_OK) status = text_add(c, text, len, true, settings, err);
     if (status == TDM_OK) {
-        const bool is_harmony = c->api->family == REPLY_GPT_OSS;
+        const bool is_harmony = api_family(c->model) == REPLY_GPT_OSS;
         settings->is_chat = true;
         settings->tools = json_incref(chat->tools);
         settings->parses_calls = chat->tools != NULL;

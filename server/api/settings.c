@@ -18,11 +18,17 @@ static uint64_t seed_random(void) {
     return seed;
 }
 
+/* Most answers to each prompt of a request. */
+static int64_t choice_max(const server_model *model) {
+    if (model->n_running < 1) return 1;
+    return model->n_running < ANSWER_CHOICE_MAX ? model->n_running : ANSWER_CHOICE_MAX;
+}
+
 void api_settings_default(const api_context *c, api_settings *settings) {
     *settings = (api_settings){
         .n = 1,
-        .sampler = c->api->params.sampler,
-        .max_tokens = c->api->params.n_predict,
+        .sampler = c->model->sampler,
+        .max_tokens = c->model->n_predict,
     };
     settings->sampler.seed = seed_random();
 }
@@ -176,7 +182,7 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
         status = api_get_bool(stream_options, "include_usage", &settings->includes_usage, err);
     if (status == TDM_OK) status = api_get_bool(body, "ignore_eos", &settings->ignores_end, err);
     if (status == TDM_OK) status = api_get_bool(body, "cache_prompt", &caches, err);
-    if (status == TDM_OK) status = api_get_int(body, "n", 1, c->api->params.n_choice_max, &n, err);
+    if (status == TDM_OK) status = api_get_int(body, "n", 1, choice_max(c->model), &n, err);
     if (status == TDM_OK) status = api_stops_read(api_get(body, "stop"), "stop", settings, err);
     if (status == TDM_OK) status = biases_read(c, body, settings, err);
     if (status == TDM_OK) status = probabilities_read(body, settings, err);

@@ -25,19 +25,31 @@ struct server_api {
     bool is_draining;    /* atomic */
     bool is_stopping;    /* atomic: requests in preparation are refused */
     bool is_settling;    /* atomic: answers end without being written */
-    reply_family family;
 };
 
 /* A request in preparation. */
 typedef struct api_context {
     server_api *api;
     server_exchange *x;
-    const server_model *model;
+    int32_t model_index;       /* that the request names; -1 = the route has none */
+    const server_model *model; /* the reference is the caller's; NULL = the route needs none open */
     json_t *body; /* an object, or an array (api_route.takes_array); NULL = the request has none */
     api_shape shape;
 } api_context;
 
 typedef tdm_status (*api_handler)(api_context *c, tdm_error *err);
+
+/* The family of a model's calls, by its template. [any-thread] */
+reply_family api_family(const server_model *model);
+
+/* ---- The model of a request ---- */
+
+/* The number of a name; "" is the first model's, and so is any where there is one model. TDM_NOT_FOUND
+ * lists the names. [any-thread] */
+tdm_status api_model_find(const server_api *api, const char *name, int32_t *index_out,
+                          tdm_error *err);
+/* The same of the argument `model`; -1 = all, where it names none. [any-thread] */
+tdm_status api_model_argument(const api_context *c, int32_t *index_out, tdm_error *err);
 
 /* ---- access.c ---- */
 
@@ -137,6 +149,8 @@ tdm_status api_responses(api_context *c, tdm_error *err);
 tdm_status api_embeddings(api_context *c, tdm_error *err);
 tdm_status api_rerank(api_context *c, tdm_error *err);
 tdm_status api_models(api_context *c, tdm_error *err);
+tdm_status api_models_load(api_context *c, tdm_error *err);
+tdm_status api_models_unload(api_context *c, tdm_error *err);
 tdm_status api_messages(api_context *c, tdm_error *err);
 tdm_status api_count_tokens(api_context *c, tdm_error *err);
 tdm_status api_ollama_chat(api_context *c, tdm_error *err);

@@ -33,8 +33,8 @@ static tdm_status compile(compilation *c, tdm_error *err) {
         status = tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
     if (status == TDM_OK) status = api_grammar_compile(c->api, c->model, &c->settings, err);
     if (status == TDM_OK && !server_exchange_is_gone(c->x))
-        return api_answer_start(c->api, c->x, c->dialect, c->id_prefix, c->request, &c->settings,
-                                c->text, err);
+        return api_answer_start(c->api, c->x, c->model, c->dialect, c->id_prefix, c->request,
+                                &c->settings, c->text, err);
     free(c->text);
     return status;
 }
@@ -51,6 +51,7 @@ static void compilation_run(api_task *task) {
     api_settings_clear(&c->settings);
     json_decref(c->request);
     api_active_add(c->api, -1);
+    server_models_release(c->api->params.models, c->model);
     server_exchange_release(c->x);
     if (api_pool_finish(c->pool, task)) free(c);
 }
@@ -58,7 +59,8 @@ static void compilation_run(api_task *task) {
 tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id_prefix,
                       api_settings *settings, char *text, tdm_error *err) {
     if (settings->grammar_text == NULL && !settings->constrains_calls)
-        return api_answer_start(c->api, c->x, dialect, id_prefix, c->body, settings, text, err);
+        return api_answer_start(c->api, c->x, c->model, dialect, id_prefix, c->body, settings, text,
+                                err);
     compilation *work = calloc(1, sizeof *work);
     /* Copies: references that two threads count are a race in jansson's inline functions. */
     json_t *request = dialect->keeps_request ? json_deep_copy(c->body) : NULL;
@@ -90,6 +92,7 @@ tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id
     };
     *settings = (api_settings){0};
     server_exchange_hold(c->x);
+    server_models_hold(c->api->params.models, c->model);
     api_active_add(c->api, 1);
     api_pool_add(work->pool, &work->task);
     return TDM_OK;

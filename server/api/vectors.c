@@ -18,6 +18,7 @@ static void vectors_free(api_vectors *v) {
     free(v->inputs);
     json_decref(v->request);
     server_exchange_release(v->x);
+    server_models_release(v->api->params.models, v->model);
     pthread_mutex_destroy(&v->lock);
     free(v);
 }
@@ -140,6 +141,7 @@ tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settin
         settings->prompts[i] = NULL;
     }
     server_exchange_hold(c->x);
+    server_models_hold(c->api->params.models, c->model);
     api_active_add(c->api, 1);
     api_pool_add(c->api->writers, &v->task);
     return TDM_OK;

@@ -12,8 +12,9 @@
 #include "tests/fuzz/fuzz.h"
 
 static llm_model model;
-static server_model served = {.name = "m", .model = &model, .tpl_text = "", .stop = ""};
-static server_api api = {.params = {.n_choice_max = 4}};
+static server_model served = {
+    .name = "m", .model = &model, .tpl_text = "", .stop = "", .n_running = 4};
+static server_api api;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     static llm_vocab_str tokens[] = {{"<unk>", 5}, {"<s>", 3}, {"</s>", 4}, {"a", 1}};
@@ -27,7 +28,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     FUZZ_DEMAND(llm_vocab_create(&params, &vocab, NULL) == TDM_OK, "no vocabulary");
     model.hparams.n_vocab = 4;
     served.vocab = vocab;
-    api.params.model = &served;
     return 0;
 }
 

@@ -12,9 +12,10 @@ import urllib.parse
 
 class Server:
     def __init__(self, tandem, model, *args, tls=None):
-        """tls: the client's SSLContext, for a server that is given a certificate."""
+        """model: a file, or None where the arguments say which there are. tls: the client's SSLContext, for a
+        server that is given a certificate."""
         self.tls = tls
-        self.process = subprocess.Popen([tandem, "serve", "-m", model, "--port", "0", *args],
+        self.process = subprocess.Popen([tandem, "serve", *(["-m", model] if model else []), "--port", "0", *args],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         ready, _, _ = select.select([self.process.stdout], [], [], 120)
         line = self.process.stdout.readline() if ready else ""

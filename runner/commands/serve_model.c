@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * serve_model.c: see serve_model.h.
+ */
+#include "runner/commands/serve_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/arch/arch.h"
+#include "llm/tokenizer/utf8.h"
+#include "runner/lora.h"
+#include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
+#include "server/grammar/grammar.h"
+
+#define N_RUNNING 16 /* without `parallel` */
+#define N_HELD    32
+
+/* Replaces what is no UTF-8, which replies in JSON cannot hold. */
+static void utf8_keep(char *text) {
+    size_t n = 0;
+    for (size_t at = 0, len = strlen(text); at < len; at += n)
+        if (llm_utf8_begin(text + at, len - at, &n) != LLM_UTF8_WHOLE) memset(text + at, '?', n);
+}
+
+static int32_t n_running(serve_model *m) {
+    const bool is_given =
+        runner_config_get_origin(m->app.config, "parallel").level != RUNNER_LEVEL_BUILT_IN;
+    return is_given ? (int32_t)runner_config_get_int(m->app.config, "parallel") : N_RUNNING;
+}
+
+/* A model without a template still completes texts. */
+static tdm_status template_read(serve_model *m, tdm_error *err) {
+    tdm_status status = runner_chat_prompt_open(&m->prompt, &m->app, m->session.model, err);
+    if (status != TDM_NOT_FOUND || m->prompt.vocab == NULL) return status;
+    if (runner_config_get_string(m->app.config, "template")[0] != '\0') return status;
+    runner_terminal_print(m->app.terminal, RUNNER_MESSAGE_NOTE,
+                          "the model has no chat template: only texts are completed; --template "
+                          "FILE gives one");
+    return TDM_OK;
+}
+
+/* The source of the template, by which the form of calls is found. */
+static tdm_status template_text(serve_model *m, tdm_error *err) {
+    const char *path = runner_config_get_string(m->app.config, "template");
+    llm_gguf_str text = {NULL, 0};
+    tdm_status status = TDM_OK;
+    if (path[0] != '\0') {
+        FILE *file = fopen(path, "rb");
+        const size_t size = (size_t)1 << 20;
+        m->tpl_text = calloc(1, size);
+        if (file != NULL && m->tpl_text != NULL &&
+            fread(m->tpl_text, 1, size - 1, file) == 0) /* what was parsed before is not empty */
+            status = tdm_fail(err, TDM_IO, "%s: cannot be read", path);
+        if (file != NULL) fclose(file);
+    } else {
+        status = llm_gguf_get_str(m->session.model->gguf, "tokenizer.chat_template",
+                                  LLM_GGUF_OPTIONAL, &text, err);
+        m->tpl_text = strndup(text.len > 0 ? text.ptr : "", text.len);
+    }
+    if (status == TDM_OK && m->tpl_text == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
+    return status;
+}
+
+static const char *text_or_empty(const char *text) {
+    return text != NULL ? text : "";
+}
+
+static tdm_status model_make(serve_model *m, tdm_error *err) {
+    bool is_given = false;
+    const int64_t n_predict = runner_config_get_int(m->app.config, "predict");
+    tdm_status status = template_text(m, err);
+    if (status != TDM_OK) return status;
+    utf8_keep(m->tpl_text);
+    m->model = (server_model){
+        .name = m->name,
+        .model = m->session.model,
+        .vocab = m->prompt.vocab,
+        .tpl = m->prompt.tpl,
+        .tpl_text = m->tpl_text,
+        .bos = text_or_empty(m->prompt.bos),
+        .eos = text_or_empty(m->prompt.eos),
+        .stop = text_or_empty(m->prompt.stop),
+        .stop_id = m->prompt.tpl != NULL ? m->prompt.stop_id : LLM_TOKEN_NONE,
+        .is_encoder = m->session.model->arch->is_encoder,
+        .device = m->session.info.description,
+        .n_predict = n_predict > 0 ? (int32_t)n_predict : 0,
+        .n_running = n_running(m),
+    };
+    if (llm_pooling_read(m->session.model, &m->model.pooling, &is_given, NULL) != TDM_OK)
+        m->model.pooling = LLM_POOLING_LAST;
+    return grammar_vocab_create(m->model.vocab, m->session.model->hparams.n_vocab,
+                                &m->model.grammar_vocab, err);
+}
+
+static tdm_status engine_make(serve_model *m, const runner_context_wish *settings, tdm_error *err) {
+    runner_config *config = m->app.config;
+    runner_context_request request;
+    tdm_status status = runner_session_context(&m->session, settings, &request, err);
+    if (status != TDM_OK) return status;
+    const server_engine_params params = {
+        .struct_size = sizeof params,
+        .context = request.params,
+        .limits =
+            {
+                .struct_size = sizeof params.limits,
+                .n_running = n_running(m),
+                .n_queued = (int32_t)runner_config_get_int(config, "queue-size"),
+            },
+        .gives_embeddings = m->model.is_encoder || runner_config_get_bool(config, "embeddings"),
+        .embedding = request.params,
+    };
+    return server_engine_create(m->session.model, &params, &m->model.engine, err);
+}
+
+/* ---- The name ---- */
+
+/* `alias`, or the file's name without ".gguf". */
+static char *name_make(runner_config *config) {
+    const char *alias = runner_config_get_string(config, "alias");
+    const char *path = runner_config_get_string(config, "model");
+    if (alias[0] != '\0') return strdup(alias);
+    const char *slash = strrchr(path, '/');
+    char *name = strdup(slash != NULL ? slash + 1 : path);
+    char *end = name != NULL ? strstr(name, ".gguf") : NULL;
+    if (end != NULL && end[5] == '\0') *end = '\0';
+    return name;
+}
+
+/* ---- All of it ---- */
+
+tdm_status serve_model_init(serve_model *m, const runner_app *app, const char *section,
+                            tdm_error *err) {
+    *m = (serve_model){.app = *app};
+    if (section != NULL) {
+        tdm_status status = runner_config_copy(app->config, section, &m->config, err);
+        if (status != TDM_OK) return status;
+        m->app.config = m->config;
+    }
+    m->name = section != NULL ? strdup(section) : name_make(app->config);
+    if (m->name == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a name");
+    utf8_keep(m->name);
+    return TDM_OK;
+}
+
+void serve_model_clear(serve_model *m) {
+    free(m->name);
+    runner_config_destroy(m->config);
+    *m = (serve_model){0};
+}
+
+tdm_status serve_model_open(serve_model *m, tdm_error *err) {
+    runner_context_wish settings = {0};
+    tdm_status status = runner_session_open(&m->session, &m->app, NULL, err);
+    if (status == TDM_OK) status = template_read(m, err);
+    if (status == TDM_OK) status = runner_session_pick(&m->session, NULL, 0, err);
+    settings.n_seq = n_running(m) + N_HELD;
+    if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
+    settings.gives_embeddings = status == TDM_OK && m->session.model->arch->is_encoder;
+    if (status == TDM_OK) status = runner_fit(&m->session, &settings, err);
+    if (status == TDM_OK) status = runner_session_load(&m->session, err);
+    if (status == TDM_OK) status = model_make(m, err);
+    if (status == TDM_OK)
+        status = runner_sampling_read(m->app.config, m->model.vocab, &m->sampling, err);
+    if (status == TDM_OK)
+        status = runner_sampling_breakers(m->app.config, m->model.vocab, &m->sampling, err);
+    if (status == TDM_OK) m->model.sampler = m->sampling.params;
+    if (status == TDM_OK) status = engine_make(m, &settings, err);
+    if (status != TDM_OK) serve_model_close(m);
+    return status;
+}
+
+void serve_model_close(serve_model *m) {
+    grammar_vocab_destroy(m->model.grammar_vocab);
+    runner_sampling_free(&m->sampling);
+    runner_chat_prompt_close(&m->prompt);
+    free(m->tpl_text);
+    runner_session_close(&m->session);
+    m->tpl_text = NULL;
+    m->model = (server_model){0};
+}
