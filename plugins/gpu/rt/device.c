@@ -52,6 +52,7 @@ static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
     facts->memory = memory;
     for (int i = 0; i < RT_ATTRIBUTE_COUNT_; i++) {
         int value = 0;
+        if (rt_vendor_this.attribute[i] < 0) continue; /* the driver has no such attribute */
         if (fn->device_attribute(&value, rt_vendor_this.attribute[i], facts->device) == RT_SUCCESS)
             facts->attribute[i] = value;
     }
