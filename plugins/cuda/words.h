@@ -13,6 +13,8 @@
     extern "C" __attribute__((global, launch_bounds(max_threads))) void name(const Args args)      \
         __VA_ARGS__
 
+#define GPU_GLOBAL __attribute__((address_space(1)))
+
 static inline uint thread_id() {
     return ptx_tid_x();
 }
@@ -86,7 +88,7 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
 #endif
 }
 static inline void *pointer_16(u64 address) {
-    return __builtin_assume_aligned((void *)address, 16);
+    return __builtin_assume_aligned((void *)(GPU_GLOBAL void *)address, 16);
 }
 static inline u64 load_system(u64 address) {
     return ptx_ld_acquire_sys(address);

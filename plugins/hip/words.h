@@ -11,6 +11,8 @@
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
         const Args args) __VA_ARGS__
 
+#define GPU_GLOBAL __attribute__((address_space(1)))
+
 static inline uint thread_id() {
     return __builtin_amdgcn_workitem_id_x();
 }
@@ -160,7 +162,7 @@ static inline uint mat_column(uint i) {
 #include "plugins/gpu/kernels/matrix_plain.h"
 #endif
 static inline void *pointer_16(u64 address) {
-    return __builtin_assume_aligned((void *)address, 16);
+    return __builtin_assume_aligned((void *)(GPU_GLOBAL void *)address, 16);
 }
 static inline u64 load_system(u64 address) {
     return __scoped_atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);

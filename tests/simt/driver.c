@@ -19,6 +19,7 @@
 
 #include "plugins/gpu/rt/driver.h"
 #include "tests/simt/block.h"
+#include "tests/simt/capture.h"
 
 #ifdef SIMT_HIP
 #define SYMBOL(cuda, hip) hip
@@ -42,8 +43,11 @@ enum {
     MAX_GRID_Y = 65535,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    NOT_SUPPORTED = 801,
     STREAM_CAPTURE_UNSUPPORTED = 900,
-    STREAM_CAPTURE_INVALID = 901
+    STREAM_CAPTURE_INVALID = 901,
+    STREAM_CAPTURE_UNJOINED = 904,
+    MAX_CAPTURE_STREAM = 8
 };
 
 EXPORT extern const int tandem_simt_version;
@@ -113,19 +117,31 @@ typedef enum command_kind {
     COMMAND_EVENT
 } command_kind;
 
-typedef struct graph {
+/* An executable graph: launches in the order in which they run. */
+typedef struct exec {
     simt_work *launches;
-    int n, room;
-} graph;
+    int n;
+} exec;
+
+struct stream;
+
+/* What a stream captures, with all streams that have joined it. */
+typedef struct capture {
+    simt_graph *graph;
+    struct stream *streams[MAX_CAPTURE_STREAM]; /* the first began it */
+    int n_stream;
+} capture;
 
 typedef struct event {
     uint64_t n_recorded, n_done;
+    capture *capture; /* that it was recorded in last; NULL = in none */
+    simt_front front;
 } event;
 
 typedef struct command {
     command_kind kind;
     simt_work launch;
-    graph *graph;
+    exec *exec;
     void *dst;
     const void *src;
     size_t size;
@@ -140,7 +156,8 @@ typedef struct stream {
     command commands[MAX_COMMAND];
     uint64_t n_given, n_done;
     bool is_ending;
-    graph *capture; /* NULL = it does not capture */
+    capture *capture; /* NULL = it does not capture */
+    simt_front front;
 } stream;
 
 /* The failure of a lost device, when nothing runs on it any more; under state_mutex. */
@@ -235,7 +252,7 @@ static void command_run(stream *s, const command *c) {
     switch (c->kind) {
     case COMMAND_LAUNCH: kernel_run(s, &c->launch); break;
     case COMMAND_GRAPH:
-        for (int i = 0; i < c->graph->n; i++) kernel_run(s, &c->graph->launches[i]);
+        for (int i = 0; i < c->exec->n; i++) kernel_run(s, &c->exec->launches[i]);
         break;
     case COMMAND_COPY: memmove(c->dst, c->src, c->size); break;
     case COMMAND_FILL: memset(c->dst, c->byte, c->size); break;
@@ -302,10 +319,19 @@ rt_result simt_stream_create(void **stream_out, unsigned flags) {
     return RT_SUCCESS;
 }
 
-static void graph_free(graph *g) {
-    if (g == NULL) return;
-    free(g->launches);
-    free(g);
+/* Takes the stream, or where it began the capture all streams, out of it. */
+static void capture_leave(stream *s) {
+    capture *c = s->capture;
+    if (c == NULL) return;
+    if (c->streams[0] != s) {
+        int i = 1;
+        while (c->streams[i] != s) i++;
+        c->streams[i] = c->streams[--c->n_stream];
+        s->capture = NULL;
+        return;
+    }
+    for (int i = 0; i < c->n_stream; i++) c->streams[i]->capture = NULL;
+    free(c);
 }
 
 rt_result simt_stream_destroy(void *handle) {
@@ -316,7 +342,8 @@ rt_result simt_stream_destroy(void *handle) {
     pthread_cond_broadcast(&state_changed);
     pthread_mutex_unlock(&state_mutex);
     pthread_join(s->thread, NULL);
-    graph_free(s->capture);
+    if (s->capture != NULL && s->capture->streams[0] == s) simt_graph_free(s->capture->graph);
+    capture_leave(s);
     free(s);
     return RT_SUCCESS;
 }
@@ -349,11 +376,35 @@ rt_result simt_event_destroy(void *handle) {
 
 rt_result simt_event_record(void *handle, void *stream_handle) {
     event *e = handle;
+    stream *s = stream_handle;
     CALL(event_record, true);
+    e->capture = s != NULL ? s->capture : NULL;
+    if (e->capture != NULL) {
+        e->front = s->front;
+        return RT_SUCCESS;
+    }
     pthread_mutex_lock(&state_mutex);
     const command c = {.kind = COMMAND_EVENT, .event = e, .event_number = ++e->n_recorded};
     pthread_mutex_unlock(&state_mutex);
     return command_give(stream_handle, &c);
+}
+
+/* For events that were captured only: the stream joins their capture. */
+rt_result simt_stream_wait(void *stream_handle, void *handle, unsigned flags) {
+    stream *s = stream_handle;
+    const event *e = handle;
+    CALL(stream_wait, true);
+    if (s == NULL || e == NULL) return INVALID_HANDLE;
+    if (flags != 0) return RT_INVALID_VALUE;
+    capture *c = e->capture;
+    if (c == NULL || (s->capture != NULL && s->capture != c)) return NOT_SUPPORTED;
+    if (s->capture == NULL) {
+        if (c->n_stream == MAX_CAPTURE_STREAM) return RT_OUT_OF_MEMORY;
+        c->streams[c->n_stream++] = s;
+        s->capture = c;
+        s->front.n = 0;
+    }
+    return simt_front_join(&s->front, &e->front) ? RT_SUCCESS : RT_OUT_OF_MEMORY;
 }
 
 static rt_result event_state(const event *e) {
@@ -664,18 +715,6 @@ rt_result simt_module_function(void **function_out, void *module, const char *na
     return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
 }
 
-static rt_result launch_append(graph *g, const simt_work *launch) {
-    if (g->n == g->room) {
-        int room = g->room > 0 ? 2 * g->room : 64;
-        simt_work *launches = realloc(g->launches, (size_t)room * sizeof *launches);
-        if (launches == NULL) return RT_OUT_OF_MEMORY;
-        g->launches = launches;
-        g->room = room;
-    }
-    g->launches[g->n++] = *launch;
-    return RT_SUCCESS;
-}
-
 rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
                       void *stream_handle, void **params, void **extra) {
@@ -700,7 +739,9 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
                             .wave_size = settings.wave_size,
                             .order = settings.order}};
     memcpy(c.launch.args, params[0], kernel->args_size);
-    return s->capture != NULL ? launch_append(s->capture, &c.launch) : command_give(s, &c);
+    if (s->capture == NULL) return command_give(s, &c);
+    return simt_graph_append(s->capture->graph, &s->front, &c.launch) ? RT_SUCCESS
+                                                                      : RT_OUT_OF_MEMORY;
 }
 
 /* ---- Graphs ---------------------------------------------------------------------------------- */
@@ -709,51 +750,65 @@ rt_result simt_capture_begin(void *stream_handle, int mode) {
     stream *s = stream_handle;
     CALL(capture_begin, true);
     if (mode != RT_CAPTURE_THREAD_LOCAL || s->capture != NULL) return RT_INVALID_VALUE;
-    s->capture = calloc(1, sizeof *s->capture);
-    if (s->capture == NULL) return RT_OUT_OF_MEMORY;
+    capture *c = calloc(1, sizeof *c);
+    simt_graph *graph = c != NULL ? simt_graph_create() : NULL;
+    if (graph == NULL) {
+        free(c);
+        return RT_OUT_OF_MEMORY;
+    }
+    *c = (capture){.graph = graph, .streams = {s}, .n_stream = 1};
+    s->capture = c;
+    s->front.n = 0;
     if (n_capture++ == 0) is_capture_broken = false;
     return RT_SUCCESS;
 }
 
 rt_result simt_capture_end(void *stream_handle, void **graph_out) {
     stream *s = stream_handle;
-    graph *g = s->capture;
-    s->capture = NULL;
+    simt_graph *graph = NULL;
     rt_result result = call_begin("capture_end", true);
-    if (g != NULL) n_capture--;
-    if (result == RT_SUCCESS && (g == NULL || is_capture_broken)) result = STREAM_CAPTURE_INVALID;
-    if (result == RT_SUCCESS) *graph_out = g;
-    if (result != RT_SUCCESS) graph_free(g);
-    return result;
-}
-
-rt_result simt_graph_instantiate(void **exec_out, void *handle, unsigned long long flags) {
-    const graph *g = handle;
-    CALL(graph_instantiate, true);
-    graph *exec = calloc(1, sizeof *exec);
-    rt_result result = exec != NULL && flags == 0 ? RT_SUCCESS : RT_OUT_OF_MEMORY;
-    for (int i = 0; i < g->n && result == RT_SUCCESS; i++)
-        result = launch_append(exec, &g->launches[i]);
+    if (s->capture == NULL || s->capture->streams[0] != s)
+        return result != RT_SUCCESS ? result : STREAM_CAPTURE_INVALID;
+    graph = s->capture->graph;
+    capture_leave(s);
+    n_capture--;
+    if (result == RT_SUCCESS && is_capture_broken) result = STREAM_CAPTURE_INVALID;
+    if (result == RT_SUCCESS && !simt_graph_is_joined(graph, &s->front))
+        result = STREAM_CAPTURE_UNJOINED;
     if (result == RT_SUCCESS)
-        *exec_out = exec;
+        *graph_out = graph;
     else
-        graph_free(exec);
+        simt_graph_free(graph);
     return result;
 }
 
-rt_result simt_graph_destroy(void *handle) {
-    graph_free(handle);
+rt_result simt_graph_instantiate(void **exec_out, void *graph, unsigned long long flags) {
+    CALL(graph_instantiate, true);
+    exec *e = calloc(1, sizeof *e);
+    if (e != NULL && flags == 0) e->launches = simt_graph_sort(graph, &e->n);
+    if (e == NULL || e->launches == NULL) {
+        free(e);
+        return RT_OUT_OF_MEMORY;
+    }
+    *exec_out = e;
     return RT_SUCCESS;
 }
 
-rt_result simt_graph_launch(void *exec, void *stream_handle) {
+rt_result simt_graph_destroy(void *graph) {
+    simt_graph_free(graph);
+    return RT_SUCCESS;
+}
+
+rt_result simt_graph_launch(void *handle, void *stream_handle) {
     CALL(graph_launch, true);
-    const command c = {.kind = COMMAND_GRAPH, .graph = exec};
+    const command c = {.kind = COMMAND_GRAPH, .exec = handle};
     return command_give(stream_handle, &c);
 }
 
-rt_result simt_exec_destroy(void *exec) {
-    graph_free(exec);
+rt_result simt_exec_destroy(void *handle) {
+    exec *e = handle;
+    if (e != NULL) free(e->launches);
+    free(e);
     return RT_SUCCESS;
 }
 

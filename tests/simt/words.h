@@ -13,6 +13,8 @@
 #include "plugins/gpu/kernels/half.h"
 #include "tests/simt/entry.h"
 
+#define GPU_GLOBAL
+
 static inline uint thread_id() {
     return simt_lane->thread;
 }

@@ -125,9 +125,15 @@ struct Attention : PageRotate {
         return e.words.at[4 * at + 3];
     }
 
-    // The first entry whose base position is not below pos.
+    // The first entry whose base position is not below pos. Most sequences have whole pages without
+    // gaps: where it is then is looked at first.
     int entry_find(step_entries e, int pos) {
         int low = e.first, high = e.last;
+        if (low >= high) return low;
+        int guess = min(e.first + (pos + page_len() - 1) / page_len(), e.last);
+        int before = guess > e.first ? entry_base(e, guess - 1) : -1;
+        int at = guess < e.last ? entry_base(e, guess) : MAX_POS;
+        if (before < pos && at >= pos) return guess;
         while (low < high) {
             int middle = (low + high) / 2;
             if (entry_base(e, middle) < pos)
@@ -152,41 +158,74 @@ struct Attention : PageRotate {
 
     // ---- Rows of the cache ----
 
-    // d and m of a slot's block.
+    // d and m of a slot's block, of its bits.
+    vec2 scale_decode(int type, uint bits) {
+        vec2 scale = unpack_half2(bits);
+        if (!type_has_min(type)) scale.y = 0.0f;
+        return scale;
+    }
+
     vec2 scale_load(int type, u64 plane, uint at) {
-        if (type_has_min(type)) return unpack_half2(U32(plane).at[at]);
-        return vec2(unpack_half2(uint(U16(plane).at[at])).x, 0.0f);
+        return scale_decode(type,
+                            type_has_min(type) ? U32(plane).at[at] : uint(U16(plane).at[at]));
     }
 
     int unit_len(int type) {
         return type == TYPE_F32 ? 4 : type == TYPE_Q8_0 ? 16 : type_is_plain(type) ? 8 : 32;
     }
 
-    // The elements of unit u of a slot in K's arrangement: unit_len / 4 vectors.
-    void unit_load(int type, u64 region, int n_block, int slot, int u, vec4 x[8]) {
+    // How the elements of a type are stored. Kernels have a loop for each, which loads what it needs
+    // of several units before it decodes the first.
+    static constexpr int KIND_PLAIN = 0, KIND_BYTES = 1, KIND_NIBBLES = 2;
+    int kind_of(int type) {
+        return type_is_plain(type) ? KIND_PLAIN : type == TYPE_Q8_0 ? KIND_BYTES : KIND_NIBBLES;
+    }
+
+    // What the cache has of a unit of 16 bytes of a slot.
+    struct Unit {
+        uvec4 words;
+        uint scale, bits; // of kinds and types that have them
+    };
+
+    // Unit u of a slot in K's arrangement.
+    template <int KIND> Unit unit_fetch(int type, u64 region, int n_block, int slot, int u) {
         int n_slot = page_slots();
-        uvec4 words = U32x4(region).at[uint(u * n_slot + slot)];
-        if (type == TYPE_F32) {
+        Unit unit;
+        unit.words = U32x4(region).at[uint(u * n_slot + slot)];
+        if (KIND == KIND_PLAIN) return unit;
+        uint at = uint((KIND == KIND_BYTES ? u / 2 : u) * n_slot + slot);
+        u64 plane = region + page_k_scale();
+        unit.bits = 0u;
+        if (KIND == KIND_BYTES || !type_has_min(type))
+            unit.scale = uint(U16(plane).at[at]);
+        else
+            unit.scale = U32(plane).at[at];
+        if (KIND == KIND_NIBBLES && type_has_fifth(type))
+            unit.bits = U32(plane + page_fifth(type, n_block)).at[at];
+        return unit;
+    }
+
+    // Its elements: unit_len / 4 vectors.
+    template <int KIND> void unit_decode(int type, const Unit &unit, vec4 x[8]) {
+        const uvec4 &words = unit.words;
+        if (KIND == KIND_BYTES) {
+            vec2 scale = scale_decode(TYPE_Q8_0, unit.scale);
+            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) x[w][i] =
+                code_scaled(TYPE_Q8_0, words[w] >> 8 * i & 255u, scale);
+        } else if (KIND == KIND_NIBBLES) {
+            vec2 scale = scale_decode(type, unit.scale);
+            UNROLL for (int w = 0; w < 4; w++)
+                nibbles_load(type, words[w], unit.bits >> 4 * w, scale, x[w], x[w + 4]);
+        } else if (type == TYPE_F32) {
             x[0] = bits_to_float(words);
         } else if (type == TYPE_F16) {
             x[0] = vec4(unpack_half2(words.x), unpack_half2(words.y));
             x[1] = vec4(unpack_half2(words.z), unpack_half2(words.w));
-        } else if (type == TYPE_BF16) {
+        } else {
             x[0] = bits_to_float(
                 uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
             x[1] = bits_to_float(
                 uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16, words.w & 0xffff0000u));
-        } else if (type == TYPE_Q8_0) {
-            vec2 scale = scale_load(type, region + page_k_scale(), uint(u / 2 * n_slot + slot));
-            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) x[w][i] =
-                code_scaled(type, words[w] >> 8 * i & 255u, scale);
-        } else {
-            uint at = uint(u * n_slot + slot), bits = 0u;
-            u64 plane = region + page_k_scale();
-            vec2 scale = scale_load(type, plane, at);
-            if (type_has_fifth(type)) bits = U32(plane + page_fifth(type, n_block)).at[at];
-            UNROLL for (int w = 0; w < 4; w++)
-                nibbles_load(type, words[w], bits >> 4 * w, scale, x[w], x[w + 4]);
         }
     }
 
@@ -229,40 +268,88 @@ struct Attention : PageRotate {
         }
     }
 
-    // A column of the four slots from `slot` on: its element, and its second one where it is a
-    // pair.
-    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column, vec4 &a,
-                     vec4 &b) {
+    // What the cache has of a column of four slots.
+    struct Quad {
+        uvec4 words, scales, fifths; // as many words of them as kind and type have
+    };
+
+    // A column of the four slots from `slot` on.
+    template <int KIND>
+    Quad column_fetch(int type, int n_column, int n_block, u64 region, int slot, int column) {
         u64 codes = region + page_v_code();
         uint at = uint(slot / 4 * n_column + column);
-        b = vec4(0.0f);
-        if (type == TYPE_F32) {
-            a = bits_to_float(U32x4(codes).at[at]);
-            return;
+        Quad quad;
+        if (KIND == KIND_PLAIN) {
+            if (type == TYPE_F32) {
+                quad.words = U32x4(codes).at[at];
+            } else {
+                uvec2 words = U32x2(codes).at[at];
+                quad.words.x = words.x;
+                quad.words.y = words.y;
+            }
+            return quad;
         }
-        if (type_is_plain(type)) {
-            uvec2 words = U32x2(codes).at[at];
-            a = type == TYPE_F16 ? vec4(unpack_half2(words.x), unpack_half2(words.y))
-                                 : bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u,
-                                                       words.y << 16, words.y & 0xffff0000u));
-            return;
-        }
-        int n_slot = page_slots(), block = column / (type == TYPE_Q8_0 ? 32 : 16);
-        uint word = U32(codes).at[at], quad = uint(block * n_slot + slot) / 4u;
+        int n_slot = page_slots(), block = column / (KIND == KIND_BYTES ? 32 : 16);
+        uint of_block = uint(block * n_slot + slot) / 4u;
         u64 plane = region + page_v_scale();
-        vec2 scale[4];
-        uvec4 fifths = uvec4(0u);
-        if (type_has_min(type)) {
-            uvec4 scales = U32x4(plane).at[quad];
-            UNROLL for (int i = 0; i < 4; i++) scale[i] = unpack_half2(scales[i]);
+        quad.words.x = U32(codes).at[at];
+        if (KIND == KIND_NIBBLES && type_has_min(type)) {
+            quad.scales = U32x4(plane).at[of_block];
         } else {
-            uvec2 scales = U32x2(plane).at[quad];
-            vec4 d = vec4(unpack_half2(scales.x), unpack_half2(scales.y));
+            uvec2 scales = U32x2(plane).at[of_block];
+            quad.scales.x = scales.x;
+            quad.scales.y = scales.y;
+        }
+        quad.fifths = uvec4(0u);
+        if (KIND == KIND_NIBBLES && type_has_fifth(type))
+            quad.fifths = U32x4(plane + page_fifth(type, n_block)).at[of_block];
+        return quad;
+    }
+
+    // Its element in each slot, and its second one where it is a pair.
+    template <int KIND>
+    void column_decode(int type, const Quad &quad, int column, vec4 &a, vec4 &b) {
+        const uvec4 &words = quad.words;
+        b = vec4(0.0f);
+        if (KIND == KIND_PLAIN) {
+            if (type == TYPE_F32)
+                a = bits_to_float(words);
+            else if (type == TYPE_F16)
+                a = vec4(unpack_half2(words.x), unpack_half2(words.y));
+            else
+                a = bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
+                                        words.y & 0xffff0000u));
+            return;
+        }
+        vec2 scale[4];
+        if (KIND == KIND_NIBBLES && type_has_min(type)) {
+            UNROLL for (int i = 0; i < 4; i++) scale[i] = unpack_half2(quad.scales[i]);
+        } else {
+            vec4 d = vec4(unpack_half2(quad.scales.x), unpack_half2(quad.scales.y));
             UNROLL for (int i = 0; i < 4; i++) scale[i] = vec2(d[i], 0.0f);
         }
-        if (type_has_fifth(type)) fifths = U32x4(plane + page_fifth(type, n_block)).at[quad];
+        uint word = words.x;
         uvec4 bytes = uvec4(word & 255u, word >> 8 & 255u, word >> 16 & 255u, word >> 24);
-        pair_scale(type, bytes, fifths, column % 16, scale, a, b);
+        pair_scale(KIND == KIND_BYTES ? TYPE_Q8_0 : type, bytes, quad.fifths, column % 16, scale, a,
+                   b);
+    }
+
+    template <int KIND>
+    void column_load_of(int type, int n_column, int n_block, u64 region, int slot, int column,
+                        vec4 &a, vec4 &b) {
+        column_decode<KIND>(type,
+                            column_fetch<KIND>(type, n_column, n_block, region, slot, column),
+                            column, a, b);
+    }
+
+    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column, vec4 &a,
+                     vec4 &b) {
+        if (type_is_plain(type))
+            column_load_of<KIND_PLAIN>(type, n_column, n_block, region, slot, column, a, b);
+        else if (type == TYPE_Q8_0)
+            column_load_of<KIND_BYTES>(type, n_column, n_block, region, slot, column, a, b);
+        else
+            column_load_of<KIND_NIBBLES>(type, n_column, n_block, region, slot, column, a, b);
     }
 
     // The same from K's arrangement.

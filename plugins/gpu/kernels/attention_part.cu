@@ -42,27 +42,68 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     static constexpr int HALF = MAX_OWN / 2;
     const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
 
+    // s[r] += the product of row r of the queries and a slot's row of K. Units are decoded in their
+    // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
+    // would wait for each load by itself.
+    template <int KIND, int N_AHEAD>
+    void score_add(u64 region, int slot, float s[MAX_ROWS]) {
+        const int len = unit_len(TYPE_K), n_unit = STORED_K / len, n_block = STORED_K / 32;
+        DONT_UNROLL for (int first = 0; first < n_unit; first += N_AHEAD) {
+            Unit units[N_AHEAD];
+            UNROLL for (int k = 0; k < N_AHEAD; k++) units[k] =
+                unit_fetch<KIND>(TYPE_K, region, n_block, slot, min(first + k, n_unit - 1));
+            UNROLL for (int k = 0; k < N_AHEAD; k++) {
+                if (first + k >= n_unit) break;
+                vec4 x[8];
+                unit_decode<KIND>(TYPE_K, units[k], x);
+                unit_add((first + k) * len / 4, len / 4, x, s);
+            }
+        }
+    }
+
+    // The same with one unit after the other in a loop: little code for long units.
+    void score_add_nibbles(u64 region, int slot, float s[MAX_ROWS]) {
+        const int n_unit = STORED_K / 32;
+        Unit next[3];
+        UNROLL for (int k = 0; k < 3; k++) next[k] =
+            unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(k, n_unit - 1));
+        DONT_UNROLL for (int u = 0; u < n_unit; u++) {
+            vec4 x[8];
+            Unit unit = next[0];
+            next[0] = next[1];
+            next[1] = next[2];
+            next[2] = unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(u + 3, n_unit - 1));
+            unit_decode<KIND_NIBBLES>(TYPE_K, unit, x);
+            unit_add(u * 8, 8, x, s);
+        }
+    }
+
+    // Vectors `at` .. at + n - 1 of each row.
+    void unit_add(int at, int n, const vec4 x[8], float s[MAX_ROWS]) {
+        UNROLL for (int i = 0; i < 8; i++) {
+            if (i >= n) break;
+            UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+                if (r >= ROWS) break;
+                vec4 q = query[r * STORED_K / 4 + at + i];
+                float sum = fma(q.x, x[i].x, s[r]);
+                sum = fma(q.y, x[i].y, sum);
+                sum = fma(q.z, x[i].z, sum);
+                s[r] = fma(q.w, x[i].w, sum);
+            }
+        }
+    }
+
     // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
     void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
         float s[MAX_ROWS];
         UNROLL for (int r = 0; r < MAX_ROWS; r++) s[r] = 0.0f;
-        int n_block = STORED_K / 32;
         if (is_visible) {
-            DONT_UNROLL for (int u = 0; u < STORED_K / unit_len(TYPE_K); u++) {
-                vec4 x[8];
-                unit_load(TYPE_K, region, n_block, slot, u, x);
-                UNROLL for (int i = 0; i < 8; i++) {
-                    if (i >= unit_len(TYPE_K) / 4) break;
-                    UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-                        if (r >= ROWS) break;
-                        vec4 q = query[(r * STORED_K + u * unit_len(TYPE_K)) / 4 + i];
-                        float sum = fma(q.x, x[i].x, s[r]);
-                        sum = fma(q.y, x[i].y, sum);
-                        sum = fma(q.z, x[i].z, sum);
-                        s[r] = fma(q.w, x[i].w, sum);
-                    }
-                }
-            }
+            if (kind_of(TYPE_K) == KIND_PLAIN)
+                score_add<KIND_PLAIN, 8>(region, slot, s);
+            else if (kind_of(TYPE_K) == KIND_BYTES)
+                score_add<KIND_BYTES, 4>(region, slot, s);
+            else
+                score_add_nibbles(region, slot, s);
         }
         UNROLL for (int r = 0; r < MAX_ROWS; r++) {
             if (r >= ROWS) break;
@@ -82,29 +123,68 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                 acc[r * MAX_OWN + k] *= keep;
             }
         }
-        int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
-        DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
+        if (V_FROM_K)
+            fold_from_k(region, start, first, last, column_first);
+        else if (kind_of(TYPE_V) == KIND_PLAIN)
+            fold_add<KIND_PLAIN, 4>(region, start, first, last, column_first);
+        else if (kind_of(TYPE_V) == KIND_BYTES)
+            fold_add<KIND_BYTES, 4>(region, start, first, last, column_first);
+        else
+            fold_add<KIND_NIBBLES, 2>(region, start, first, last, column_first);
+    }
+
+    void fold_from_k(u64 region, int start, int first, int last, int column_first) {
+        DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++)
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
                 int column = column_first + thread() + k * CHUNK;
                 if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
                 vec4 a, b;
-                if (V_FROM_K)
-                    column_load_from_k(TYPE_V, n_block, region, start + 4 * quad, column, a, b);
-                else
-                    column_load(TYPE_V, N_COLUMN, n_block, region, start + 4 * quad, column, a, b);
-                UNROLL for (int i = 0; i < 4; i++) if (4 * quad + i < first || 4 * quad + i >= last)
-                    a[i] = b[i] = 0.0f;
-                UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-                    if (r >= ROWS) break;
-                    float sum = acc[r * MAX_OWN + k];
-                    UNROLL for (int i = 0; i < 4; i++) sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
-                    acc[r * MAX_OWN + k] = sum;
-                    if (k >= HALF || !IS_PAIR) continue;
-                    sum = acc[r * MAX_OWN + HALF + k];
-                    UNROLL for (int i = 0; i < 4; i++) sum = fma(SCORE(r, 4 * quad + i), b[i], sum);
-                    acc[r * MAX_OWN + HALF + k] = sum;
+                column_load_from_k(TYPE_V, STORED_K / 32, region, start + 4 * quad, column, a, b);
+                slots_add(4 * quad, first, last, k, a, b);
+            }
+    }
+
+    // Quads of slots in their order, of which MAX_AHEAD are loaded before the first is used; one
+    // where a thread has many columns.
+    template <int KIND, int MAX_AHEAD>
+    void fold_add(u64 region, int start, int first, int last, int column_first) {
+        constexpr int N_AHEAD = MAX_OWN <= 2 ? MAX_AHEAD : 1;
+        constexpr int N_OWN = KIND == KIND_NIBBLES ? HALF : MAX_OWN;
+        const int n_block = DIM_V / 32, end = (last + 3) / 4;
+        DONT_UNROLL for (int begin = first / 4; begin < end; begin += N_AHEAD) {
+            Quad quads[N_AHEAD][N_OWN];
+            UNROLL for (int j = 0; j < N_AHEAD; j++) UNROLL for (int k = 0; k < N_OWN; k++) {
+                int column = min(column_first + thread() + k * CHUNK, N_COLUMN - 1);
+                quads[j][k] = column_fetch<KIND>(TYPE_V, N_COLUMN, n_block, region,
+                                                 start + 4 * min(begin + j, end - 1), column);
+            }
+            UNROLL for (int j = 0; j < N_AHEAD; j++) {
+                if (begin + j >= end) break;
+                UNROLL for (int k = 0; k < N_OWN; k++) {
+                    int column = column_first + thread() + k * CHUNK;
+                    if (column >= N_COLUMN) break;
+                    vec4 a, b;
+                    column_decode<KIND>(TYPE_V, quads[j][k], column, a, b);
+                    slots_add(4 * (begin + j), first, last, k, a, b);
                 }
             }
+        }
+    }
+
+    // Adds p V of the four slots from `slot` on to the sums of own column k.
+    void slots_add(int slot, int first, int last, int k, vec4 a, vec4 b) {
+        UNROLL for (int i = 0; i < 4; i++) if (slot + i < first || slot + i >= last) a[i] = b[i] =
+            0.0f;
+        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+            if (r >= ROWS) break;
+            vec4 p = *(const vec4 *)&SCORE(r, slot);
+            float sum = acc[r * MAX_OWN + k];
+            UNROLL for (int i = 0; i < 4; i++) sum = fma(p[i], a[i], sum);
+            acc[r * MAX_OWN + k] = sum;
+            if (k >= HALF || !IS_PAIR) continue;
+            sum = acc[r * MAX_OWN + HALF + k];
+            UNROLL for (int i = 0; i < 4; i++) sum = fma(p[i], b[i], sum);
+            acc[r * MAX_OWN + HALF + k] = sum;
         }
     }
 

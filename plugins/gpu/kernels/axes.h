@@ -45,15 +45,13 @@ struct Axes : Kernel {
                at.z * uint(args.word[stride + 2]) + at.w * uint(args.word[stride + 3]);
     }
 
-    // Four elements from element `first` on. Sixteen bytes in a row are moved as two numbers of 64
-    // bits: the same instruction on most devices, and half as many on those that move components
-    // one by one.
+    // Four elements from element `first` on.
     vec4 lanes_load(u64 base, uint first, int lane, uint stride) {
         if (lane == LANE_ALIGNED) {
             return bits_to_float(load_16(base + u64(first) * 4));
         }
-        if (lane == LANE_DENSE) return F32x4(base + u64(first) * 4).at[0];
         F32 x = F32(base);
+        if (lane == LANE_DENSE) stride = 1;
         if (lane == LANE_REPEATED) return vec4(x.at[first]);
         return vec4(x.at[first], x.at[first + stride], x.at[first + 2 * stride],
                     x.at[first + 3 * stride]);
@@ -74,7 +72,7 @@ struct Axes : Kernel {
         if (lane == LANE_ALIGNED)
             store_16(base + u64(first) * 4, float_to_bits(v));
         else
-            F32x4(base + u64(first) * 4).at[0] = v;
+            for (uint i = 0; i < 4; i++) F32(base).at[first + i] = v[i];
     }
 
     void lanes_store_part(u64 base, uint first, uint count, vec4 v) {

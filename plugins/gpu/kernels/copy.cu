@@ -38,7 +38,10 @@ struct Copy : Axes {
         if (FROM == WORD32 && FROM_IS_ALIGNED) {
             return load_16(at);
         }
-        if (FROM == WORD32) return U32x4(at).at[0];
+        if (FROM == WORD32) {
+            U32 x = U32(at);
+            return uvec4(x.at[0], x.at[1], x.at[2], x.at[3]);
+        }
         if (FROM_IS_ALIGNED) {
             uvec2 x = unpack32(U64(at).at[0]);
             return uvec4(x.x & 0xffffu, x.x >> 16, x.y & 0xffffu, x.y >> 16);
@@ -51,7 +54,7 @@ struct Copy : Axes {
         if (TO == WORD32 && TO_IS_ALIGNED)
             store_16(at, x);
         else if (TO == WORD32)
-            U32x4(at).at[0] = x;
+            for (int i = 0; i < 4; i++) U32(at).at[i] = x[i];
         else if (TO_IS_ALIGNED)
             U64(at).at[0] = pack64(uvec2(x.x | x.y << 16, x.z | x.w << 16));
         else

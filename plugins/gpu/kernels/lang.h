@@ -8,6 +8,8 @@
  * which is found by the include path: plugins/cuda, plugins/hip, tests/simt. It defines
  *   GPU_ENTRY(name, max_threads, body)  an entry, for workgroups of up to max_threads; its body sees
  *                          `args`, a const Args &
+ *   GPU_GLOBAL             of a pointer to device memory, not to shared memory: its loads and stores
+ *                          are cheaper than those of a pointer to either
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders shared memory
@@ -48,6 +50,8 @@ struct Args {
 
 #define UNROLL      _Pragma("unroll")
 #define DONT_UNROLL _Pragma("unroll 1")
+/* So that loads of one turn do not wait for the arithmetic of another. */
+#define UNROLL_TWICE _Pragma("unroll 2")
 
 /* Specialisation numbers, in members of struct Kernel. */
 #define SPEC0 (args.spec[0])
@@ -66,10 +70,10 @@ static inline vec2 unpack_half2(uint bits) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Elements of a type from an address on. */
+/* Elements of a type from an address on, which is a multiple of its alignment. */
 template <class T> struct Ref {
     T *at;
-    explicit Ref(u64 address) : at((T *)address) {}
+    explicit Ref(u64 address) : at((T *)(GPU_GLOBAL T *)address) {}
 };
 typedef Ref<float> F32;
 typedef Ref<int> I32;

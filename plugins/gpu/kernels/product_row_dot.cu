@@ -47,7 +47,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
         UNROLL for (int c = 0; c < COLUMNS; c++) first[c] =
             this->x_row(t, this->column_number(t, min(uint(c), t.n_column - 1))) * n_group;
         UNROLL for (int i = 0; i < N_SUM; i++) sum[i] = 0;
-        DONT_UNROLL for (uint g = thread_id(); g < n_group; g += group_size()) {
+        UNROLL_TWICE for (uint g = thread_id(); g < n_group; g += group_size()) {
             WeightGroup groups[ROWS];
             UNROLL for (int r = 0; r < ROWS; r++) groups[r] = this->weight_group(rows[r], g);
             UNROLL for (int c = 0; c < COLUMNS; c++)

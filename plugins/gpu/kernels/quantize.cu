@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.cu: rows of x as bytes, for products with integer dot products (bytes.h, kernel.h). A
- * thread for each group of 32 elements:
+ * quantize.cu: rows of x as bytes, for products with integer dot products (bytes.h, kernel.h). For
+ * each group of 32 elements:
  *   x = scale * (128 * high + low)     scale = max |x| / 16256, high = -127 .. 127,
  *                                      low = -64 .. 63
  * A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
@@ -39,20 +39,25 @@ struct Quantize : Kernel {
                ROLE_PROMPT;
     }
 
+    // Eight neighbouring lanes have a group, four elements each.
     void run() {
-        uint number = invocation_number(), n_row = uint(args.word[1]), n_group = uint(args.word[2]);
+        uint number = group_number() * (group_size() / 8) + thread_id() / 8;
+        uint part = thread_id() % 8;
+        uint n_row = uint(args.word[1]), n_group = uint(args.word[2]);
+        bool is_group = number < n_row * n_group;
+        if (!is_group) number = 0;
         uint row = number / n_group, g = number - row * n_group;
-        if (row >= n_row) return;
         bool prompt = is_prompt(row);
         u64 x = row_address(row), n = u64(n_row) * n_group, to = args.address[0];
-        vec4 v[8];
+        vec4 v = quad_load(x, 32 * g + 4 * part);
         uint greatest = 0; // as bits without sign, of which a NaN has the greatest
-        UNROLL for (int i = 0; i < 8; i++) {
-            v[i] = quad_load(x, 32 * g + 4 * i);
-            UNROLL for (int e = 0; e < 4; e++) {
-                uint size = float_to_bits(v[i][e]) & 0x7fffffffu;
-                greatest = size > greatest ? size : greatest;
-            }
+        UNROLL for (int e = 0; e < 4; e++) {
+            uint size = float_to_bits(v[e]) & 0x7fffffffu;
+            greatest = size > greatest ? size : greatest;
+        }
+        UNROLL for (uint mask = 1; mask < 8; mask *= 2) {
+            uint other = wave_xchg(greatest, mask);
+            greatest = other > greatest ? other : greatest;
         }
         float scale = bits_to_float(greatest) * (1.0f / 16256.0f);
         float inverse = (prompt ? 127.0f : 16256.0f) / bits_to_float(greatest);
@@ -62,29 +67,23 @@ struct Quantize : Kernel {
         } else if (greatest < 0x06800000u) { // 2^-114, of which the inverse would overflow
             scale = inverse = 0;
         }
-        uvec4 high[2], low[2];
-        UNROLL for (int i = 0; i < 8; i++) {
-            uint upper_word = 0, lower_word = 0;
-            UNROLL for (int e = 0; e < 4; e++) {
-                // What is not finite, and what its inverse made of it, must not reach the
-                // conversion.
-                float scaled = inverse == 0 ? 0 : round_even(v[i][e] * inverse);
-                int code = int(clamp(scaled, -16256.0f, 16256.0f));
-                int upper = prompt ? code : (code + 64) >> 7;
-                int lower = prompt ? 0 : code - upper * 128;
-                upper_word |= (uint(upper) & 255u) << 8 * e;
-                lower_word |= (uint(lower) & 255u) << 8 * e;
-            }
-            high[i / 4][i % 4] = upper_word;
-            low[i / 4][i % 4] = lower_word;
+        uint high = 0, low = 0;
+        UNROLL for (int e = 0; e < 4; e++) {
+            // What is not finite, and what its inverse made of it, must not reach the conversion.
+            float scaled = inverse == 0 ? 0 : round_even(v[e] * inverse);
+            int code = int(clamp(scaled, -16256.0f, 16256.0f));
+            int upper = prompt ? code : (code + 64) >> 7;
+            int lower = prompt ? 0 : code - upper * 128;
+            high |= (uint(upper) & 255u) << 8 * e;
+            low |= (uint(lower) & 255u) << 8 * e;
         }
-        UNROLL for (int i = 0; i < 2; i++) {
-            store_16(to + u64(32) * number + 16 * i, high[i]);
-            store_16(to + 32 * (n + number) + 16 * i, low[i]);
-        }
+        if (!is_group) return;
+        U32(to + u64(32) * number).at[part] = high;
+        U32(to + 32 * (n + number)).at[part] = low;
+        if (part != 0) return;
         F32(to + 64 * n).at[number] = scale;
         if (g == 0) U32(to + 68 * n).at[row] = prompt ? 0u : 1u;
     }
 };
 
-GPU_KERNEL(quantize, Quantize)
+GPU_KERNEL_OF(quantize, 256, Quantize)

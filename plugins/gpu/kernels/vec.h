@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * vec.h: small vectors of floats and integers for kernels, element by element. lang.h includes it.
+ * In memory, vectors of two and four begin at multiples of their size: one instruction moves them.
  */
 #ifndef TANDEM_GPU_VEC_H
 #define TANDEM_GPU_VEC_H
 
-struct vec2 {
+struct alignas(8) vec2 {
     float x, y;
     vec2() = default;
     vec2(float both) : x(both), y(both) {}
@@ -14,14 +15,14 @@ struct vec2 {
     float operator[](int i) const { return i == 0 ? x : y; }
 };
 
-struct uvec2 {
+struct alignas(8) uvec2 {
     uint x, y;
     uvec2() = default;
     uvec2(uint both) : x(both), y(both) {}
     uvec2(uint x_, uint y_) : x(x_), y(y_) {}
 };
 
-struct ivec2 {
+struct alignas(8) ivec2 {
     int x, y;
     ivec2() = default;
     ivec2(int x_, int y_) : x(x_), y(y_) {}
@@ -32,13 +33,13 @@ struct ivec3 {
     ivec3(int x_, int y_, int z_) : x(x_), y(y_), z(z_) {}
 };
 
-struct ivec4 {
+struct alignas(16) ivec4 {
     int x, y, z, w;
     ivec4() = default;
     ivec4(int x_, int y_, int z_, int w_) : x(x_), y(y_), z(z_), w(w_) {}
 };
 
-struct vec4 {
+struct alignas(16) vec4 {
     float x, y, z, w;
     vec4() = default;
     vec4(float all) : x(all), y(all), z(all), w(all) {}
@@ -48,7 +49,7 @@ struct vec4 {
     float operator[](int i) const { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
 };
 
-struct uvec4 {
+struct alignas(16) uvec4 {
     uint x, y, z, w;
     uvec4() = default;
     uvec4(uint all) : x(all), y(all), z(all), w(all) {}

@@ -5,7 +5,12 @@
  */
 #include "plugins/gpu/ops/quantize.h"
 
-enum { GROUP_LEN = 32, ROW_SIZE = 4 /* bytes of a row besides its groups */, HALVES_THREADS = 256 };
+enum {
+    GROUP_LEN = 32,
+    ROW_SIZE = 4, /* bytes of a row besides its groups */
+    HALVES_THREADS = 256,
+    QUANTIZE_THREADS = 256 /* where a group has several */
+};
 
 /* How x is stored. */
 typedef struct form {
@@ -45,7 +50,13 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
     int64_t n_row = gpu_quantize_rows(p), n_group = group_count(p),
             n_quad = n_group * GROUP_LEN / 4;
     bool has_row = f->kernel == GPU_KERNEL_HALVES; /* a workgroup for each row */
-    gpu_step step = gpu_step_make(e, f->kernel, has_row ? row_threads(e, n_quad) : f->threads);
+    int32_t threads = has_row ? row_threads(e, n_quad) : f->threads;
+    int32_t groups = threads; /* of a workgroup without a row of its own */
+    if (!has_row && e->target->product.quantize_lanes > 1) {
+        threads = QUANTIZE_THREADS;
+        groups = QUANTIZE_THREADS / e->target->product.quantize_lanes;
+    }
+    gpu_step step = gpu_step_make(e, f->kernel, threads);
     bool is_plain = p->mode == GPU_PRODUCT_PLAIN;
     const int64_t words[] = {p->w->ne[0],
                              n_row,
@@ -65,7 +76,7 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
         status = gpu_word(e, &step.word[i], words[i], err);
     if (status == TDM_OK)
         status = gpu_step_grid(
-            e, &step, has_row ? n_row : (n_row * n_group + f->threads - 1) / f->threads, err);
+            e, &step, has_row ? n_row : (n_row * n_group + groups - 1) / groups, err);
     if (status != TDM_OK) return status;
     if (has_row)
         step.trips = 2 * ((n_quad + step.group_size - 1) / step.group_size) + step.group_size;

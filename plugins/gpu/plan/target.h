@@ -26,6 +26,7 @@ typedef struct gpu_product_tuning {
                                   column with 2 rows. PRODUCT_TILE is for plain types alone */
     int32_t dot_one_k;    /* k from which one column of quantised weights uses integer dot products,
                              where the device has them. Default 2048 */
+    int32_t quantize_lanes; /* threads of QUANTIZE that share a group of 32 elements. Default 1 */
 } gpu_product_tuning;
 
 /* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */

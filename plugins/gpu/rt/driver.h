@@ -88,6 +88,8 @@ enum {
        (void **stream_out, unsigned flags)) \
     FN(stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy", (void *stream)) \
     FN(stream_sync, "cuStreamSynchronize", "hipStreamSynchronize", (void *stream)) \
+    FN(stream_wait, "cuStreamWaitEvent", "hipStreamWaitEvent", \
+       (void *stream, void *event, unsigned flags)) \
     FN(event_create, "cuEventCreate", "hipEventCreateWithFlags", (void **event_out, unsigned flags)) \
     FN(event_destroy, "cuEventDestroy_v2", "hipEventDestroy", (void *event)) \
     FN(event_record, "cuEventRecord", "hipEventRecord", (void *event, void *stream)) \

@@ -115,15 +115,50 @@ static void args_set(tdm_plan *plan) {
     rt_wait_args_set(plan->device, plan->bound.steps, plan->workspace->report.address, plan->args);
 }
 
-/* Each step waits for the one before it: a stream has no finer order. */
+static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {
+    const gpu_step *step = &plan->bound.steps->steps[i];
+    void *params[] = {&plan->args[i]};
+    return plan->device->fn->launch(plan->functions[i], step->grid[0], step->grid[1], step->grid[2],
+                                    (unsigned)step->group_size, 1, 1, rt_shared_size(step), stream,
+                                    params, NULL);
+}
+
+/* One after the other: a stream has no finer order. */
 static rt_result steps_launch(tdm_plan *plan, void *stream) {
     rt_result result = RT_SUCCESS;
-    for (int32_t i = 0; i < plan->bound.steps->n_step && result == RT_SUCCESS; i++) {
-        const gpu_step *step = &plan->bound.steps->steps[i];
-        void *params[] = {&plan->args[i]};
-        result = plan->device->fn->launch(plan->functions[i], step->grid[0], step->grid[1],
-                                          step->grid[2], (unsigned)step->group_size, 1, 1,
-                                          rt_shared_size(step), stream, params, NULL);
+    for (int32_t i = 0; i < plan->bound.steps->n_step && result == RT_SUCCESS; i++)
+        result = step_launch(plan, i, stream);
+    return result;
+}
+
+/* `to` waits for what is on `from` so far. */
+static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from) {
+    const rt_driver *fn = plan->device->fn;
+    const rt_workspace *w = plan->workspace;
+    rt_result result = fn->event_record(w->branch_event[from], w->branch_stream[from]);
+    return result != RT_SUCCESS
+               ? result
+               : fn->stream_wait(w->branch_stream[to], w->branch_event[from], 0);
+}
+
+/* Launches steps first .. last - 1, between which no order is needed, so that the captured graph
+ * has none either. Stream 0 has all that was before, and all of them afterwards. */
+static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last) {
+    int32_t n_branch = last - first < RT_N_BRANCH ? last - first : RT_N_BRANCH;
+    rt_result result = RT_SUCCESS;
+    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++) result = branch_wait(plan, b, 0);
+    for (int32_t i = first; i < last && result == RT_SUCCESS; i++)
+        result = step_launch(plan, i, plan->workspace->branch_stream[(i - first) % RT_N_BRANCH]);
+    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++) result = branch_wait(plan, 0, b);
+    return result;
+}
+
+static rt_result rounds_launch(tdm_plan *plan) {
+    const gpu_plan *steps = plan->bound.steps;
+    rt_result result = RT_SUCCESS;
+    for (int32_t first = 0, last; first < steps->n_step && result == RT_SUCCESS; first = last) {
+        for (last = first + 1; last < steps->n_step && !steps->steps[last].has_barrier;) last++;
+        result = round_launch(plan, first, last);
     }
     return result;
 }
@@ -131,12 +166,12 @@ static rt_result steps_launch(tdm_plan *plan, void *stream) {
 static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     rt_device *device = plan->device;
     const rt_driver *fn = device->fn;
-    void *stream = plan->workspace->capture_stream, *graph = NULL;
+    void *stream = plan->workspace->branch_stream[0], *graph = NULL;
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     rt_result result = fn->capture_begin(stream, RT_CAPTURE_THREAD_LOCAL);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_capture_begin);
-    rt_result launched = steps_launch(plan, stream);
+    rt_result launched = rounds_launch(plan);
     result = fn->capture_end(stream, &graph);
     if (launched != RT_SUCCESS) status = rt_fail(device, err, launched, RT_FN_launch);
     if (status == TDM_OK && result != RT_SUCCESS)

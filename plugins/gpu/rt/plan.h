@@ -8,10 +8,14 @@
 #include "plugins/gpu/queue/bound.h"
 #include "plugins/gpu/rt/rt.h"
 
+enum { RT_N_BRANCH = 4 }; /* streams that a plan's steps are captured on */
+
 /* What the plans of a queue share. */
 typedef struct rt_workspace {
     gpu_scratch_pool scratch;
-    void *capture_stream; /* plans are captured on it */
+    /* Plans are captured on the first stream; steps without order between them on the others too. */
+    void *branch_stream[RT_N_BRANCH];
+    void *branch_event[RT_N_BRANCH]; /* the last launch of each stream */
     rt_memory report;     /* rt_wait_report; no memory where kernels do not wait */
 } rt_workspace;
 

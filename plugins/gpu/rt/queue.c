@@ -135,8 +135,12 @@ static void queue_destroy(tdm_queue *queue) {
     for (int i = 0; i < N_EVENT; i++)
         if (queue->events[i] != NULL) fn->event_destroy(queue->events[i]);
     if (queue->stream != NULL) fn->stream_destroy(queue->stream);
-    if (queue->workspace.capture_stream != NULL)
-        fn->stream_destroy(queue->workspace.capture_stream);
+    for (int i = 0; i < RT_N_BRANCH; i++) {
+        if (queue->workspace.branch_event[i] != NULL)
+            fn->event_destroy(queue->workspace.branch_event[i]);
+        if (queue->workspace.branch_stream[i] != NULL)
+            fn->stream_destroy(queue->workspace.branch_stream[i]);
+    }
     gpu_scratch_pool_destroy(&queue->workspace.scratch);
     rt_memory_free(queue->device, &queue->workspace.report);
     free(queue);
@@ -147,10 +151,13 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     const rt_driver *fn = device->fn;
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
+    rt_workspace *workspace = &queue->workspace;
     rt_result result = fn->stream_create(&queue->stream, RT_STREAM_NON_BLOCKING);
-    if (result == RT_SUCCESS)
-        result = fn->stream_create(&queue->workspace.capture_stream, RT_STREAM_NON_BLOCKING);
+    for (int i = 0; i < RT_N_BRANCH && result == RT_SUCCESS; i++)
+        result = fn->stream_create(&workspace->branch_stream[i], RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_stream_create);
+    for (int i = 0; i < RT_N_BRANCH && result == RT_SUCCESS; i++)
+        result = fn->event_create(&workspace->branch_event[i], RT_EVENT_NO_TIMING);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
         result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
