@@ -354,8 +354,10 @@ struct Weight : Kernel {
         vec2 d = unpack_half2(head.x);
         uint t = s & 3u, a = byte_get(head.y, t), c = byte_get(head.z, t),
              both = byte_get(head.w, t);
-        uint scale = s < 4 ? a & 63u : (both & 15u) | a >> 6 << 4;
-        uint low = s < 4 ? c & 63u : both >> 4 | c >> 6 << 4;
+        // Without a branch, which would wait for this row's head before the next row's is loaded.
+        uint late = 0u - (s >> 2);
+        uint scale = (a & 63u & ~late) | (((both & 15u) | a >> 6 << 4) & late);
+        uint low = (c & 63u & ~late) | ((both >> 4 | c >> 6 << 4) & late);
         g.scale = vec2(d.x * float(scale));
         g.offset = vec2(-(d.y * float(low)));
     }

@@ -50,8 +50,6 @@ struct Args {
 
 #define UNROLL      _Pragma("unroll")
 #define DONT_UNROLL _Pragma("unroll 1")
-/* So that loads of one turn do not wait for the arithmetic of another. */
-#define UNROLL_TWICE _Pragma("unroll 2")
 
 /* Specialisation numbers, in members of struct Kernel. */
 #define SPEC0 (args.spec[0])

@@ -20,6 +20,10 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
     using Sum::args, Sum::N_SUM, Sum::N_PART;
     explicit ProductRowDot(const Args &args_) : Sum(args_) {}
 
+    // Groups of each row that are loaded before the first is used. With more columns there is
+    // arithmetic to wait by.
+    static constexpr uint AHEAD = COLUMNS == 1 ? 2 : 1;
+
     float sum[N_SUM];
 
     void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
@@ -47,11 +51,22 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
         UNROLL for (int c = 0; c < COLUMNS; c++) first[c] =
             this->x_row(t, this->column_number(t, min(uint(c), t.n_column - 1))) * n_group;
         UNROLL for (int i = 0; i < N_SUM; i++) sum[i] = 0;
-        UNROLL_TWICE for (uint g = thread_id(); g < n_group; g += group_size()) {
+        uint g = thread_id(), step = group_size();
+        DONT_UNROLL for (; g + (AHEAD - 1) * step < n_group; g += AHEAD * step) {
+            WeightGroup groups[AHEAD][ROWS];
+            BytesGroup xs[AHEAD];
+            UNROLL for (uint i = 0; i < AHEAD; i++) {
+                UNROLL for (int r = 0; r < ROWS; r++) groups[i][r] =
+                    this->weight_group(rows[r], g + i * step);
+                if (AHEAD > 1) xs[i] = bytes_group(x, first[0] + g + i * step, true);
+            }
+            UNROLL for (uint i = 0; i < AHEAD; i++) UNROLL for (int c = 0; c < COLUMNS; c++)
+                group_add(groups[i], AHEAD > 1 ? xs[i] : bytes_group(x, first[c] + g, true), c);
+        }
+        if (AHEAD > 1 && g < n_group) {
             WeightGroup groups[ROWS];
             UNROLL for (int r = 0; r < ROWS; r++) groups[r] = this->weight_group(rows[r], g);
-            UNROLL for (int c = 0; c < COLUMNS; c++)
-                group_add(groups, bytes_group(x, first[c] + g, true), c);
+            group_add(groups, bytes_group(x, first[0] + g, true), 0);
         }
         this->sums_store(t, sum);
     }

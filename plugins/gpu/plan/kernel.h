@@ -27,6 +27,7 @@
     GPU_KERNEL_LIST_CACHE(KERNEL) \
     GPU_KERNEL_LIST_RECURRENT(KERNEL) \
     GPU_KERNEL_LIST_WIRE(KERNEL) \
+    GPU_KERNEL_LIST_INPUT(KERNEL) \
     GPU_KERNEL_LIST_LIMITS(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
@@ -188,6 +189,12 @@
      * device's clock, 9 = most polls of a lane (0 = no limit). 64-bit numbers have their low half \
      * first. One workgroup of 64 threads. */ \
     KERNEL(WIRE_WAIT, wire_wait, 4, 0x3, RT_ONLY(taken(4, 4)))
+
+/* What the runtime launches before a plan's steps; no op has it. */
+#define GPU_KERNEL_LIST_INPUT(KERNEL) \
+    /* Copies bytes that the host has written into memory of the device. Operands dst, src. Words: \
+     * units of 16 bytes; an invocation for each. */ \
+    KERNEL(FETCH, fetch, 2, 0x1, RT_ONLY(0))
 
 /* What measures a device; no op has it. */
 #define GPU_KERNEL_LIST_LIMITS(KERNEL) \

@@ -15,6 +15,13 @@ static bool is_of_host(int32_t purpose) {
            purpose == TDM_BUFFER_ARENA;
 }
 
+static void buffer_free(tdm_buffer *buffer) {
+    if (buffer == NULL) return;
+    rt_memory_free(buffer->device, &buffer->memory);
+    rt_memory_free(buffer->device, &buffer->copy);
+    free(buffer);
+}
+
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
     tdm_buffer_params p;
@@ -30,18 +37,16 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     buffer->size = p.size;
     tdm_status status =
         rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
+    /* A kernel waits microseconds for each load of the host's memory, and most kernels of a step
+     * read the step block. */
+    if (status == TDM_OK && p.purpose == TDM_BUFFER_INPUT && !device->target.is_host)
+        status = rt_memory_alloc(device, (p.size + 15) / 16 * 16, false, &buffer->copy, err);
     if (status != TDM_OK) {
-        free(buffer);
+        buffer_free(buffer);
         return status;
     }
     *buffer_out = buffer;
     return TDM_OK;
-}
-
-static void buffer_free(tdm_buffer *buffer) {
-    if (buffer == NULL) return;
-    rt_memory_free(buffer->device, &buffer->memory);
-    free(buffer);
 }
 
 static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,

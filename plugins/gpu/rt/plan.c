@@ -11,6 +11,8 @@
 #include "plugins/gpu/plan/print.h"
 #include "plugins/gpu/rt/wait.h"
 
+enum { FETCH_THREADS = 128 };
+
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
 static tdm_status scratch_alloc(void *context, uint64_t size, void *memory, uint64_t *address_out,
@@ -41,7 +43,8 @@ static void unbind(tdm_plan *plan) {
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static tdm_status functions_get(tdm_plan *plan, tdm_error *err) {
-    tdm_status status = TDM_OK;
+    const gpu_step fetch = {.kernel = GPU_KERNEL_FETCH};
+    tdm_status status = rt_function_get(plan->device, &fetch, &plan->fetch, err);
     for (int32_t i = 0; i < plan->bound.steps->n_step && status == TDM_OK; i++)
         status =
             rt_function_get(plan->device, &plan->bound.steps->steps[i], &plan->functions[i], err);
@@ -77,7 +80,8 @@ tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_
     }
     plan->functions = calloc((size_t)steps->n_step + 1, sizeof *plan->functions);
     plan->args = calloc((size_t)steps->n_step + 1, sizeof *plan->args);
-    if (plan->functions == NULL || plan->args == NULL)
+    plan->fetches = calloc((size_t)steps->n_slot + 1, sizeof *plan->fetches);
+    if (plan->functions == NULL || plan->args == NULL || plan->fetches == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     if (status == TDM_OK) status = functions_get(plan, err);
     if (status == TDM_OK) status = constants_create(plan, err);
@@ -97,6 +101,7 @@ void rt_plan_destroy(tdm_plan *plan) {
     gpu_bound_free(&plan->bound);
     free(plan->functions);
     free(plan->args);
+    free(plan->fetches);
     free(plan);
 }
 
@@ -104,6 +109,36 @@ void rt_plan_destroy(tdm_plan *plan) {
 
 static gpu_place buffer_place(const tdm_buffer *buffer) {
     return (gpu_place){buffer->device, buffer->memory.address, buffer->size};
+}
+
+static bool slot_is_written(const gpu_plan *steps, int32_t slot) {
+    for (int32_t i = 0; i < steps->n_step; i++)
+        for (int k = 0; k < GPU_MAX_OPERAND; k++) {
+            const gpu_operand *o = &steps->steps[i].operand[k];
+            if (o->space == GPU_SPACE_SLOT && o->index == slot &&
+                gpu_kernel_writes(steps->steps[i].kernel, k))
+                return true;
+        }
+    return false;
+}
+
+/* Kernels read input buffers where the device has its copy. */
+static void fetches_set(tdm_plan *plan, const tdm_binding *bindings) {
+    const gpu_plan *steps = plan->bound.steps;
+    plan->n_fetch = 0;
+    for (int32_t i = 0; i < steps->n_slot; i++) {
+        const tdm_buffer *buffer = bindings[i].buffer;
+        const uint64_t first = bindings[i].off, end = first + steps->slot_sizes[i];
+        if (steps->slot_sizes[i] == 0 || buffer->copy.address == 0 || slot_is_written(steps, i))
+            continue;
+        int32_t f = 0;
+        while (f < plan->n_fetch && plan->fetches[f].buffer != buffer) f++;
+        if (f == plan->n_fetch) plan->fetches[plan->n_fetch++] = (rt_fetch){buffer, first, end};
+        rt_fetch *fetch = &plan->fetches[f];
+        if (first < fetch->first) fetch->first = first;
+        if (end > fetch->end) fetch->end = end;
+        plan->bound.slots[i] = buffer->copy.address + first;
+    }
 }
 
 static void args_set(tdm_plan *plan) {
@@ -123,9 +158,26 @@ static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {
                                     params, NULL);
 }
 
+static rt_result fetch_launch(tdm_plan *plan, const rt_fetch *fetch, void *stream) {
+    const uint32_t n_unit = (uint32_t)((fetch->end - fetch->first + 15) / 16);
+    rt_args args = {.args = {.address = {fetch->buffer->copy.address + fetch->first,
+                                         fetch->buffer->memory.address + fetch->first},
+                             .word = {(int32_t)n_unit}}};
+    void *params[] = {&args};
+    return plan->device->fn->launch(plan->fetch, (n_unit + FETCH_THREADS - 1) / FETCH_THREADS, 1, 1,
+                                    FETCH_THREADS, 1, 1, 0, stream, params, NULL);
+}
+
+static rt_result fetches_launch(tdm_plan *plan, void *stream) {
+    rt_result result = RT_SUCCESS;
+    for (int32_t i = 0; i < plan->n_fetch && result == RT_SUCCESS; i++)
+        result = fetch_launch(plan, &plan->fetches[i], stream);
+    return result;
+}
+
 /* One after the other: a stream has no finer order. */
 static rt_result steps_launch(tdm_plan *plan, void *stream) {
-    rt_result result = RT_SUCCESS;
+    rt_result result = fetches_launch(plan, stream);
     for (int32_t i = 0; i < plan->bound.steps->n_step && result == RT_SUCCESS; i++)
         result = step_launch(plan, i, stream);
     return result;
@@ -155,7 +207,7 @@ static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last) {
 
 static rt_result rounds_launch(tdm_plan *plan) {
     const gpu_plan *steps = plan->bound.steps;
-    rt_result result = RT_SUCCESS;
+    rt_result result = fetches_launch(plan, plan->workspace->branch_stream[0]);
     for (int32_t first = 0, last; first < steps->n_step && result == RT_SUCCESS; first = last) {
         for (last = first + 1; last < steps->n_step && !steps->steps[last].has_barrier;) last++;
         result = round_launch(plan, first, last);
@@ -193,6 +245,7 @@ tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_b
     tdm_status status =
         gpu_bound_bind(&plan->bound, plan->device, buffer_place, bindings, n_binding, err);
     if (status != TDM_OK) return status;
+    fetches_set(plan, bindings);
     args_set(plan);
     if (plan->device->has_graphs && plan->bound.steps->n_step > 0) status = plan_capture(plan, err);
     if (status != TDM_OK) unbind(plan);
@@ -200,7 +253,7 @@ tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_b
 }
 
 int32_t rt_plan_n_command(const tdm_plan *plan) {
-    return plan->exec != NULL ? 1 : plan->bound.steps->n_step;
+    return plan->exec != NULL ? 1 : plan->n_fetch + plan->bound.steps->n_step;
 }
 
 tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err) {

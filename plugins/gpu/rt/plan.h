@@ -28,6 +28,12 @@ typedef struct rt_args {
     int32_t spec[GPU_MAX_SPEC];
 } rt_args;
 
+/* A range of an input buffer that is copied into the device's copy of it. */
+typedef struct rt_fetch {
+    const tdm_buffer *buffer;
+    uint64_t first, end;
+} rt_fetch;
+
 struct tdm_plan {
     rt_device *device;
     gpu_bound bound;         /* the steps, and the memory that they are bound to */
@@ -35,6 +41,9 @@ struct tdm_plan {
     rt_args *args;           /* [n_step] of the present binding */
     rt_memory constants;     /* of the steps; no memory where they have none */
     rt_workspace *workspace; /* of its queue */
+    void *fetch;             /* function of FETCH */
+    rt_fetch *fetches;       /* [n_fetch] what is copied before the steps */
+    int32_t n_fetch;
     bool waits;              /* some of its kernels wait for other members */
     void *exec;              /* the captured launches; NULL = they are launched one by one */
 };

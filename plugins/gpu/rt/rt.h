@@ -123,6 +123,8 @@ typedef tdm_device rt_device;
 struct tdm_buffer {
     rt_device *device;
     rt_memory memory;
+    rt_memory copy; /* of what the host writes: kernels read it there, and each plan copies what it
+                       reads first. No memory where the purpose is another */
     uint64_t size;
 };
 

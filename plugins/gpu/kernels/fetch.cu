@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fetch.cu: what the host has written for a step, into memory of the device: a thread for each 16
+ * bytes. See GPU_KERNEL_FETCH.
+ */
+#include "lang.h"
+
+struct Fetch : Kernel {
+    explicit Fetch(const Args &args_) : Kernel(args_) {}
+
+    void run() {
+        uint i = invocation_number();
+        if (i < uint(args.word[0]))
+            store_16(args.address[0] + u64(16) * i, load_16(args.address[1] + u64(16) * i));
+    }
+};
+
+GPU_KERNEL(fetch, Fetch)
