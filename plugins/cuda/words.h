@@ -9,9 +9,12 @@
 
 #include "plugins/cuda/ptx.h"
 
-#define GPU_ENTRY(name, max_threads, ...)                                                          \
-    extern "C" __attribute__((global, launch_bounds(max_threads))) void name(const Args args)      \
-        __VA_ARGS__
+/* Without a number of workgroups that a processor has room for, ptxas saves registers: it puts each
+ * load before its use, and a thread waits for one after the other. A processor has 65536 registers. */
+#define GPU_ENTRY(name, max_threads, registers, ...)                                               \
+    extern "C" __attribute__((                                                                     \
+        global, launch_bounds(max_threads, 65536 / ((max_threads) * (registers))))) void           \
+    name(const Args args) __VA_ARGS__
 
 #define GPU_GLOBAL __attribute__((address_space(1)))
 

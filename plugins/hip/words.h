@@ -7,7 +7,7 @@
 #define TANDEM_HIP_WORDS_H
 
 /* launch_bounds is ignored for these targets. */
-#define GPU_ENTRY(name, max_threads, ...)                                                          \
+#define GPU_ENTRY(name, max_threads, registers, ...)                                                    \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
         const Args args) __VA_ARGS__
 

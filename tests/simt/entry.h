@@ -9,7 +9,7 @@
 #include "tests/simt/block.h"
 
 #undef GPU_ENTRY /* of a vendor's words.h */
-#define GPU_ENTRY(name, max_threads, ...)                                                          \
+#define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     static void entry_##name(const void *raw) {                                                    \
         const Args &args = *(const Args *)raw;                                                     \
         __VA_ARGS__                                                                                \

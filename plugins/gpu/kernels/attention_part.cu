@@ -307,5 +307,6 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     }
 };
 
-#define ENTRY(rows, own) GPU_KERNEL_OF(attention_part_##rows##_##own, 64, AttentionPart<rows, own>)
+#define ENTRY(rows, own)                                                                           \
+    GPU_KERNEL_OF(attention_part_##rows##_##own, 64, 255, AttentionPart<rows, own>)
 GPU_PART_ENTRIES(ENTRY)

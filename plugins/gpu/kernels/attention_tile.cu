@@ -456,6 +456,6 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     }
 };
 
-#define ENTRY(elements, max_threads)                                                               \
-    GPU_KERNEL_OF(attention_tile_##elements, max_threads, AttentionTile<elements / 64>)
+#define ENTRY(elements, registers)                                                                 \
+    GPU_KERNEL_OF(attention_tile_##elements, 128, registers, AttentionTile<elements / 64>)
 GPU_TILE_ENTRIES(ENTRY)

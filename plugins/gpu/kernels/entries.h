@@ -10,9 +10,8 @@
  * in slices. */
 #define GPU_PART_ENTRIES(ENTRY) ENTRY(4, 2) ENTRY(8, 2) ENTRY(8, 8)
 
-/* ENTRY(elements, max_threads): up to so many elements of o. The bound on threads leaves each entry
- * the registers that it needs; workgroups have 128. */
-#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 256) ENTRY(512, 256)
+/* ENTRY(elements, registers): up to so many elements of o. */
+#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 255) ENTRY(512, 255)
 
 /* ENTRY(steps, rows): steps of 4 elements of a thread, and rows. */
 #define GPU_SCAN_ENTRIES(ENTRY) ENTRY(1, 1) ENTRY(1, 4) ENTRY(4, 1) ENTRY(4, 4)

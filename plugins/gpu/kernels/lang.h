@@ -6,7 +6,8 @@
  *
  * What differs between devices is in words.h, which each of them has in a folder of its own and
  * which is found by the include path: plugins/cuda, plugins/hip, tests/simt. It defines
- *   GPU_ENTRY(name, max_threads, body)  an entry, for workgroups of up to max_threads; its body sees
+ *   GPU_ENTRY(name, max_threads, registers, body)  an entry, for workgroups of up to max_threads, of
+ *                          which each may use so many registers; its body sees
  *                          `args`, a const Args &
  *   GPU_GLOBAL             of a pointer to device memory, not to shared memory: its loads and stores
  *                          are cheaper than those of a pointer to either
@@ -141,10 +142,11 @@ struct Kernel {
 /* Threads of the largest workgroup: target_fill of plugins/gpu/rt/device.c. */
 #define GPU_MAX_GROUP 1024
 
-#define GPU_KERNEL(name, ...) GPU_KERNEL_OF(name, GPU_MAX_GROUP, __VA_ARGS__)
-/* The fewer threads a workgroup may have, the more registers a thread may use. */
-#define GPU_KERNEL_OF(name, max_threads, ...)                                                      \
-    GPU_ENTRY(name, max_threads, {                                                                 \
+#define GPU_KERNEL(name, ...) GPU_KERNEL_OF(name, GPU_MAX_GROUP, 64, __VA_ARGS__)
+/* registers: 64, 128 or 255 of 32 bits. With more, a thread has more loads under way; with fewer, a
+ * processor has more threads. */
+#define GPU_KERNEL_OF(name, max_threads, registers, ...)                                           \
+    GPU_ENTRY(name, max_threads, registers, {                                                      \
         __VA_ARGS__ kernel(args);                                                                  \
         kernel.run();                                                                              \
     })

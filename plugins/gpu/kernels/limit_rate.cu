@@ -48,4 +48,4 @@ struct LimitRate : Kernel {
     }
 };
 
-GPU_KERNEL_OF(limit_rate, 256, LimitRate)
+GPU_KERNEL_OF(limit_rate, 256, 128, LimitRate)

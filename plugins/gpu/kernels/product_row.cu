@@ -23,17 +23,42 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
 
 #if WEIGHT_IS_PLAIN
     // Eight elements at a time of dense, aligned rows and x.
+    struct Eights {
+        vec4 w[2 * ROWS], x[2];
+    };
+
+    void eights_load(const WeightRow *rows, u64 x, uint i, Eights &e) {
+        UNROLL for (int r = 0; r < ROWS;
+                    r++) this->plain_eight(rows[r], i, e.w[2 * r], e.w[2 * r + 1]);
+        UNROLL for (int h = 0; h < 2; h++) e.x[h] = bits_to_float(load_16(x + 4 * i + 16 * h));
+    }
+
+    void eights_add(const Eights &e, int c) {
+        UNROLL for (int r = 0; r < ROWS; r++) sum[r * COLUMNS + c] +=
+            dot(e.w[2 * r], e.x[0]) + dot(e.w[2 * r + 1], e.x[1]);
+    }
+
     void wide_add(const WeightRow *rows, const u64 *x) {
-        uint k = uint(args.word[1]);
-        DONT_UNROLL for (uint i = 8 * thread_id(); i < k; i += 8 * group_size()) {
-            vec4 w[2 * ROWS];
-            UNROLL for (int r = 0; r < ROWS;
-                        r++) this->plain_eight(rows[r], i, w[2 * r], w[2 * r + 1]);
-            UNROLL for (int c = 0; c < COLUMNS; c++) {
-                vec4 low = bits_to_float(load_16(x[c] + 4 * i));
-                vec4 high = bits_to_float(load_16(x[c] + 4 * i + 16));
-                UNROLL for (int r = 0; r < ROWS; r++) sum[r * COLUMNS + c] +=
-                    dot(w[2 * r], low) + dot(w[2 * r + 1], high);
+        uint i = 8 * thread_id(), step = 8 * group_size(), k = uint(args.word[1]);
+        Eights e;
+        // One column has little arithmetic: two turns are loaded at once.
+        if (COLUMNS == 1) {
+            DONT_UNROLL for (; i + step < k; i += 2 * step) {
+                Eights next;
+                eights_load(rows, x[0], i, e);
+                eights_load(rows, x[0], i + step, next);
+                eights_add(e, 0);
+                eights_add(next, 0);
+            }
+            if (i >= k) return;
+        }
+        DONT_UNROLL for (; i < k; i += step) {
+            eights_load(rows, x[0], i, e);
+            eights_add(e, 0);
+            UNROLL for (int c = 1; c < COLUMNS; c++) {
+                UNROLL for (int h = 0; h < 2; h++) e.x[h] =
+                    bits_to_float(load_16(x[c] + 4 * i + 16 * h));
+                eights_add(e, c);
             }
         }
     }

@@ -86,4 +86,4 @@ struct Quantize : Kernel {
     }
 };
 
-GPU_KERNEL_OF(quantize, 256, Quantize)
+GPU_KERNEL_OF(quantize, 256, 64, Quantize)

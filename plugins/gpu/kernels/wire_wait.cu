@@ -69,4 +69,4 @@ struct WireWait : Arena {
     uint failed_as = 0;
 };
 
-GPU_KERNEL_OF(wire_wait, 64, WireWait)
+GPU_KERNEL_OF(wire_wait, 64, 128, WireWait)

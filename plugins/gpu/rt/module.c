@@ -87,7 +87,7 @@ static int32_t scan_size_get(const int32_t *spec) {
 }
 
 /* Elements of o are spec 3. */
-#define ELEMENTS(elements, max_threads) elements,
+#define ELEMENTS(elements, registers) elements,
 static const int32_t tile_sizes[] = {GPU_TILE_ENTRIES(ELEMENTS)};
 #undef ELEMENTS
 enum { N_TILE_SIZE = sizeof tile_sizes / sizeof tile_sizes[0] };
