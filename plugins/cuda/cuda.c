@@ -15,6 +15,7 @@ const rt_vendor rt_vendor_this = {
     .error_name = "cuGetErrorName",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
+    .matrix_least = 75,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,

@@ -78,6 +78,58 @@ static inline float ptx_cvt_f32_f16(u16 half) {
     return x;
 }
 
+static inline u16 ptx_cvt_f16_f32(float x) {
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+}
+/* a is the upper one; from sm_80 on. */
+static inline uint ptx_cvt_f16x2_f32(float a, float b) {
+    uint both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(a), "f"(b));
+    return both;
+}
+
+/* An address in shared memory. */
+static inline uint ptx_cvta_shared(const void *at) {
+    return uint(u64((__attribute__((address_space(3))) const void *)at));
+}
+/* Four 8 x 8 matrices of 16-bit elements; lanes 8 * i .. + 7 give the addresses of the rows of matrix i,
+ * at multiples of 16. From sm_75 on. All 32 lanes call it together. */
+static inline void ptx_ldmatrix_x4(uint d[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(ptx_cvta_shared(row))
+                 : "memory");
+}
+/* Sixteen bytes from global to shared memory, past the first cache; from sm_80 on. */
+static inline void ptx_cp_async_16(void *to, u64 from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_cvta_shared(to)), "l"(from)
+                 : "memory");
+}
+static inline void ptx_cp_async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> static inline void ptx_cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* d += a * b of f16 with f32 sums: a of 16 rows and 16 columns, b of 16 rows and 8 columns; from sm_80
+ * on. All 32 lanes call it together. */
+static inline void ptx_mma_m16n8k16_f16(float d[4], const uint a[4], uint b0, uint b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+/* The same with 8 columns of a and rows of b; from sm_75 on. */
+static inline void ptx_mma_m16n8k8_f16(float d[4], uint a0, uint a1, uint b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
 /* d += a * b of signed bytes: a of 16 rows and 16 columns, b of 16 rows and 8 columns; from sm_80
  * on. All 32 lanes call it together. */
 static inline void ptx_mma_m16n8k16(int d[4], uint a0, uint a1, uint b) {

@@ -90,6 +90,47 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
         for (int m = 0; m < 2; m++) ptx_mma_m8n8k16(sum + 4 * n + 2 * m, a.word[m], b.word[n]);
 #endif
 }
+
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix": the four 8 x 8
+ * matrices are rows 0 .. 7 and 8 .. 15 of elements 0 .. 7, then of elements 8 .. 15. Sums lie as those of
+ * bytes. */
+#define HAS_HALF_MATS 1
+struct HalfMat {
+    uint word[4];
+};
+static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
+    uint lane = thread_id() % 32;
+    HalfMat m;
+    ptx_ldmatrix_x4(m.word, tile + half_tile_at(row + lane % 16, 2 * step + lane / 16));
+    return m;
+}
+static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) {
+#if __CUDA_ARCH__ >= 800
+    for (int n = 0; n < 2; n++)
+        ptx_mma_m16n8k16_f16(sum + 4 * n, a.word, b.word[n], b.word[n + 2]);
+#else
+    for (int n = 0; n < 2; n++)
+        for (int k = 0; k < 4; k += 2)
+            ptx_mma_m16n8k8_f16(sum + 4 * n, a.word[k], a.word[k + 1], b.word[n + k]);
+#endif
+}
+#if __CUDA_ARCH__ >= 800
+static inline void copy_16(uvec4 *to, u64 from) {
+    ptx_cp_async_16(to, from);
+}
+static inline void copies_mark() {
+    ptx_cp_async_commit();
+}
+template <int N> static inline void copies_wait() {
+    ptx_cp_async_wait<N>();
+}
+#else
+static inline void copy_16(uvec4 *to, u64 from) {
+    *to = *(const uvec4 *)__builtin_assume_aligned((void *)from, 16);
+}
+static inline void copies_mark() {}
+template <int N> static inline void copies_wait() {}
+#endif
 static inline void *pointer_16(u64 address) {
     return __builtin_assume_aligned((void *)(GPU_GLOBAL void *)address, 16);
 }
@@ -108,6 +149,13 @@ static inline void spin_pause() {
 }
 static inline float half_to_float(uint bits) {
     return ptx_cvt_f32_f16(u16(bits));
+}
+static inline uint pack_half2(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    return ptx_cvt_f16x2_f32(high, low);
+#else
+    return uint(ptx_cvt_f16_f32(low)) | uint(ptx_cvt_f16_f32(high)) << 16;
+#endif
 }
 
 #endif

@@ -222,6 +222,29 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     return me->words[turn][lane->thread ^ mask];
 }
 
+void simt_copy_16(void *to, const void *from) {
+    simt_thread *lane = simt_lane;
+    if (lane->n_copy == SIMT_MAX_COPY) abort(); /* a kernel that marks or waits too rarely */
+    lane->copies[lane->n_copy].to = to;
+    lane->copies[lane->n_copy].from = from;
+    lane->copies[lane->n_copy++].batch = lane->batch;
+}
+
+void simt_copies_mark(void) {
+    simt_lane->batch++;
+}
+
+void simt_copies_wait(uint32_t n) {
+    simt_thread *lane = simt_lane;
+    uint32_t done = 0;
+    while (done < lane->n_copy && lane->copies[done].batch + n < lane->batch) {
+        memcpy(lane->copies[done].to, lane->copies[done].from, 16);
+        done++;
+    }
+    lane->n_copy -= done;
+    memmove(lane->copies, lane->copies + done, lane->n_copy * sizeof lane->copies[0]);
+}
+
 uint64_t simt_clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -326,7 +349,10 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
     const uint32_t n = launch->n_thread;
     memset(me->shared_memory, poison, launch->shared_size + GUARD_SIZE);
     for (uint32_t i = 0; i < n; i++) {
-        me->fibers[i].lane = (simt_thread){.thread = i, .block = block};
+        simt_thread *lane = &me->fibers[i].lane;
+        lane->thread = i;
+        lane->block = block;
+        lane->n_xchg = lane->n_copy = lane->batch = 0;
         me->fibers[i].state = FIBER_READY;
         fiber_prepare(&me->fibers[i]);
     }
@@ -342,6 +368,11 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
                  "it loads or stores 16 bytes at an address that is no multiple of 16");
         return false;
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (me->fibers[i].lane.n_copy != 0) {
+            snprintf(why, why_size, "a thread ends before its copies to shared memory");
+            return false;
+        }
     if (guard_is_whole(launch->shared_size)) return true;
     snprintf(why, why_size, "it writes behind its %u bytes of shared memory",
              (unsigned)launch->shared_size);

@@ -24,7 +24,12 @@
 extern "C" {
 #endif
 
-enum { SIMT_MAX_THREAD = 1024, SIMT_MAX_SHARED = 48 << 10, SIMT_MAX_ARGS = 256 };
+enum {
+    SIMT_MAX_THREAD = 1024,
+    SIMT_MAX_SHARED = 48 << 10,
+    SIMT_MAX_ARGS = 256,
+    SIMT_MAX_COPY = 16 /* of a thread that have not ended */
+};
 
 typedef enum simt_order {
     SIMT_FORWARD = 0, /* thread 0 first */
@@ -39,6 +44,13 @@ typedef struct simt_thread {
     uint32_t thread;
     simt_block *block;
     uint32_t n_xchg; /* exchanges so far; their parity selects one of the lane's two words */
+    struct {
+        void *to;
+        const void *from;
+        uint32_t batch;
+    } copies[SIMT_MAX_COPY]; /* that have not ended, the oldest first */
+    uint32_t n_copy;
+    uint32_t batch; /* that copies belong to now */
 } simt_thread;
 
 struct simt_block {
@@ -62,6 +74,12 @@ static inline void *simt_pointer_16(uint64_t address) {
 
 void simt_barrier(void);
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);
+/* Copies of sixteen bytes to shared memory, in batches. They are done when this thread waits for them,
+ * neither earlier nor later; a thread that ends with copies ends the kernel with a message. */
+void simt_copy_16(void *to, const void *from);
+void simt_copies_mark(void);
+/* Does all batches but the latest n that were marked. */
+void simt_copies_wait(uint32_t n);
 /* Nanoseconds of a clock that does not stop. */
 uint64_t simt_clock_ns(void);
 /* Gives the processor to other threads, since other devices are threads of this machine. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix.h: the vendors' instructions for products of small matrices of signed bytes, executed by
- * an emulated wave. Which register of which lane has an element is what the vendors' documents say,
+ * matrix.h: the vendors' instructions for products of small matrices of signed bytes, and of f16 with
+ * f32 sums, executed by an emulated wave. Which register of which lane has an element is what the vendors' documents say,
  * and is written here from them alone: a kernel that places an element otherwise gives wrong
  * results.
  */
@@ -14,12 +14,13 @@
 extern "C" {
 #endif
 
-/* A lane's registers are numbered in bytes for a and b, in words for c. */
+/* A lane's registers are numbered in bytes or halves for a and b, in words for c. */
 typedef struct simt_place {
     uint32_t row, column;
 } simt_place;
 
-/* d = a * b + c; a is [n_row, n_depth], b is [n_depth, n_column]; d lies where c lies. */
+/* d = a * b + c; a is [n_row, n_depth], b is [n_depth, n_column]; d lies where c lies. Sums of f16 are
+ * rounded for each element of the depth, in order; devices say nothing of theirs. */
 typedef struct simt_matrix {
     simt_collective base;
     uint32_t n_row, n_column, n_depth;
@@ -27,10 +28,11 @@ typedef struct simt_matrix {
     simt_place (*a)(uint32_t lane, uint32_t i);
     simt_place (*b)(uint32_t lane, uint32_t i);
     simt_place (*c)(uint32_t lane, uint32_t i);
+    bool is_f16; /* else bytes */
 } simt_matrix;
 
 extern const simt_matrix simt_mma_m8n8k16, simt_mma_m16n8k16, simt_wmma_gfx11, simt_wmma_gfx12,
-    simt_mfma_16x16x16, simt_mfma_16x16x32;
+    simt_mfma_16x16x16, simt_mfma_16x16x32, simt_mma_m16n8k8_f16, simt_mma_m16n8k16_f16;
 /* All of them; the last is NULL. */
 extern const simt_matrix *const simt_matrices[];
 

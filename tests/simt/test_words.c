@@ -27,13 +27,15 @@
 /* x has 15 bits, or 8 in prompts. */
 #define BOUND        1e-8
 #define PROMPT_BOUND 1e-3
+/* x and the weight are rounded to f16. */
+#define MATRIX_BOUND 1e-6
 
 enum { MAX_RIG = 16 };
 static struct {
     const char *driver;
     op_rig *rig;
-} rigs[MAX_RIG];
-static int n_rig;
+} rigs[2 * MAX_RIG]; /* the first n_rig without matrices of f16, then n_matrix with them */
+static int n_rig, n_matrix;
 static op_rig *reference;
 static char **given; /* main's arguments behind PLUGINS */
 static const char *plugins;
@@ -44,23 +46,29 @@ static int setup(void **state) {
     for (; n_rig < MAX_RIG && given[3 * n_rig] != NULL; n_rig++) {
         char folder[4096];
         const char *name = given[3 * n_rig], *driver = given[3 * n_rig + 2];
-        const tdm_option option = {"driver", driver};
+        const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}};
         snprintf(folder, sizeof folder, "%s/%s", plugins, name);
         setenv("TANDEM_GPU_PLUGIN_DIR", folder, 1);
         /* Each driver is a library of its own, which reads it once. */
         setenv("TANDEM_SIMT_WAVE", given[3 * n_rig + 1], 1);
         rigs[n_rig].driver = driver;
-        rigs[n_rig].rig = op_rig_open_plugin(name, &option, 1);
+        rigs[n_rig].rig = op_rig_open_plugin(name, options, 2);
         if (rigs[n_rig].rig == NULL) return 1;
+        /* Those of HIP are of processors that plugins/hip offers none for. */
+        if (strcmp(name, "cuda") != 0) continue;
+        rigs[MAX_RIG + n_matrix].driver = driver;
+        rigs[MAX_RIG + n_matrix].rig = op_rig_open_plugin(name, options, 1);
+        if (rigs[MAX_RIG + n_matrix++].rig == NULL) return 1;
     }
-    print_message("seed %u, %d drivers\n", SEED, n_rig);
-    return reference == NULL || n_rig < 2;
+    print_message("seed %u, %d drivers, %d with matrices of f16\n", SEED, n_rig, n_matrix);
+    return reference == NULL || n_rig < 2 || n_matrix < 2;
 }
 
 static int teardown(void **state) {
     (void)state;
     op_rig_close(reference);
     for (int i = 0; i < n_rig; i++) op_rig_close(rigs[i].rig);
+    for (int i = 0; i < n_matrix; i++) op_rig_close(rigs[MAX_RIG + i].rig);
     return 0;
 }
 
@@ -70,6 +78,7 @@ typedef struct product {
     tdm_graph *graph;
     op_arg args[4]; /* weight, x, y, roles */
     size_t n_y;
+    int n_tok;
 } product;
 
 static product product_make(uint64_t *seed, tdm_type type, int64_t k, int64_t n, int n_tok,
@@ -77,7 +86,7 @@ static product product_make(uint64_t *seed, tdm_type type, int64_t k, int64_t n,
     tdm_builder *b = NULL;
     tdm_error err = {0};
     const int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, n_tok, 1, 1}, role_ne[] = {n_tok, 1, 1, 1};
-    product p = {.n_y = (size_t)(n * n_tok)};
+    product p = {.n_y = (size_t)(n * n_tok), .n_tok = n_tok};
     if (tdm_builder_create(&b, &err) != TDM_OK) fail_msg("%s", err.message);
     float *x = made_alloc((size_t)(k * n_tok) * sizeof *x);
     int32_t *roles = made_alloc((size_t)n_tok * sizeof *roles);
@@ -101,27 +110,36 @@ static void product_free(product *p) {
         if (i != 2) free(p->args[i].data);
 }
 
-static void product_check(uint64_t *seed, tdm_type type, int64_t k, int64_t n, int n_tok,
-                          bool is_prompt) {
-    product p = product_make(seed, type, k, n, n_tok, is_prompt);
+/* On the rigs first .. first + count - 1. */
+static void rigs_check(product p, int first_rig, int count, double bound, const char *what) {
     const size_t size = p.n_y * sizeof(float);
     float *want = made_alloc(size), *first = made_alloc(size), *got = made_alloc(size);
     p.args[2].data = want;
     op_rig_run(reference, p.graph, p.args, 4);
-    for (int i = 0; i < n_rig; i++) {
+    for (int i = 0; i < count; i++) {
         p.args[2].data = i == 0 ? first : got;
-        op_rig_run(rigs[i].rig, p.graph, p.args, 4);
+        op_rig_run(rigs[first_rig + i].rig, p.graph, p.args, 4);
         const double nmse = op_nmse(p.args[2].data, want, p.n_y);
-        if (!(nmse < (is_prompt ? PROMPT_BOUND : BOUND)))
-            fail_msg("%s: %s, [%d, %d] x %d, prompt %d: NMSE %g", rigs[i].driver,
-                     tdm_type_name(type), (int)k, (int)n, n_tok, (int)is_prompt, nmse);
-        if (i > 0 && n_tok > 8 && memcmp(first, got, size) != 0)
-            fail_msg("%s: %s, [%d, %d] x %d, prompt %d: other bits than %s", rigs[i].driver,
-                     tdm_type_name(type), (int)k, (int)n, n_tok, (int)is_prompt, rigs[0].driver);
+        if (!(nmse < bound)) fail_msg("%s: %s: NMSE %g", rigs[first_rig + i].driver, what, nmse);
+        if (i > 0 && p.n_tok > 8 && memcmp(first, got, size) != 0)
+            fail_msg("%s: %s: other bits than %s", rigs[first_rig + i].driver, what,
+                     rigs[first_rig].driver);
     }
     free(want);
     free(first);
     free(got);
+}
+
+static void product_check(uint64_t *seed, tdm_type type, int64_t k, int64_t n, int n_tok,
+                          bool is_prompt, bool is_matrix) {
+    product p = product_make(seed, type, k, n, n_tok, is_prompt);
+    char what[96];
+    snprintf(what, sizeof what, "%s, [%d, %d] x %d, prompt %d", tdm_type_name(type), (int)k, (int)n,
+             n_tok, (int)is_prompt);
+    if (is_matrix)
+        rigs_check(p, MAX_RIG, n_matrix, MATRIX_BOUND, what);
+    else
+        rigs_check(p, 0, n_rig, is_prompt ? PROMPT_BOUND : BOUND, what);
     product_free(&p);
 }
 
@@ -134,8 +152,8 @@ static void every_type(void **state) {
         const tdm_type_info info = tdm_type_get_info(made_types[i]);
         if (info.block_len == 1) continue;
         const int64_t k = info.block_len == 32 ? 96 : info.block_len;
-        product_check(&seed, made_types[i], k, 67, 11, i % 2 == 0);
-        product_check(&seed, made_types[i], k, 19, 3, i % 2 == 1);
+        product_check(&seed, made_types[i], k, 67, 11, i % 2 == 0, false);
+        product_check(&seed, made_types[i], k, 19, 3, i % 2 == 1, false);
     }
 }
 
@@ -148,9 +166,34 @@ static void every_tile(void **state) {
     static const int counts[] = {9, 32, 65};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-            product_check(&seed, types[t], 256, 5, counts[i], i % 2 == 0);
-            product_check(&seed, types[t], 256, 33, counts[i], i % 2 == 1);
+            product_check(&seed, types[t], 256, 5, counts[i], i % 2 == 0, false);
+            product_check(&seed, types[t], 256, 33, counts[i], i % 2 == 1, false);
         }
+}
+
+/* Matrices of f16: every type, with a group of k or several, a number that three tiles in turn do not
+ * divide. */
+static void every_matrix_type(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (int i = 0; i < MADE_TYPES; i++) {
+        const tdm_type_info info = tdm_type_get_info(made_types[i]);
+        if (info.block_len == 1 && made_types[i] != TDM_TYPE_F16) continue;
+        const int64_t k = info.block_len <= 32 ? 32 * (1 + i % 5) : info.block_len;
+        product_check(&seed, made_types[i], k, 67, 11, true, true);
+    }
+}
+
+/* Tiles of 32, 64 and 128 columns, whole ones and one column more; rows of one tile, and of the next. */
+static void every_matrix_tile(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    static const tdm_type types[] = {TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K};
+    static const struct { int64_t n; int n_tok; } sizes[] = {
+        {5, 9}, {130, 32}, {260, 33}, {514, 65}, {514, 128}, {640, 129}};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            product_check(&seed, types[t], 256, sizes[i].n, sizes[i].n_tok, i % 2 == 0, true);
 }
 
 /* ---- The emulated instructions --------------------------------------------------------------- */
@@ -179,8 +222,9 @@ static void every_instruction(void **state) {
     for (const simt_matrix *const *m = simt_matrices; *m != NULL; m++) {
         const simt_matrix *w = *m;
         const int n_copy = w == &simt_wmma_gfx11 ? 2 : 1;
-        places_check(w, w->a, 4 * w->a_words, w->n_row, w->n_depth, n_copy);
-        places_check(w, w->b, 4 * w->b_words, w->n_depth, w->n_column, n_copy);
+        const uint32_t in_word = w->is_f16 ? 2 : 4;
+        places_check(w, w->a, in_word * w->a_words, w->n_row, w->n_depth, n_copy);
+        places_check(w, w->b, in_word * w->b_words, w->n_depth, w->n_column, n_copy);
         places_check(w, w->c, w->c_words, w->n_row, w->n_column, 1);
     }
 }
@@ -190,6 +234,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_instruction),
         cmocka_unit_test(every_type),
         cmocka_unit_test(every_tile),
+        cmocka_unit_test(every_matrix_type),
+        cmocka_unit_test(every_matrix_tile),
     };
     if (argc < 8 || argc % 3 != 2) return 2;
     plugins = argv[1];

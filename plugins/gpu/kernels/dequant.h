@@ -121,6 +121,9 @@
 #define WEIGHT_HAS_HALF_SCALES                                                                     \
     (WEIGHT_TYPE == TYPE_Q2_K || WEIGHT_TYPE == TYPE_Q3_K || WEIGHT_TYPE == TYPE_Q6_K ||           \
      WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M)
+// Codes of others are -64 .. 63.
+#define WEIGHT_HAS_LARGE_CODES                                                                     \
+    (WEIGHT_TYPE == TYPE_Q8_0 || WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS)
 #define WEIGHT_HAS_SMALL_BLOCKS                                                                    \
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
      WEIGHT_TYPE == TYPE_MXFP4)
@@ -277,22 +280,54 @@ struct Weight : Kernel {
     // Address of field f of block b of a row.
 #define FIELD(f) (row.at_##f + (WEIGHT_IS_PLANAR ? b * fields[f].x : b * row.step))
 
+#if !WEIGHT_IS_PLAIN
+    // What a group is decoded from, as it lies in memory.
+    struct WeightRaw {
+        uvec4 part[5];
+        uint word[6];
+    };
+#endif
+
 #if WEIGHT_HAS_SMALL_BLOCKS
-    WeightGroup weight_group(WeightRow row, uint b) {
+    WeightRaw weight_load(WeightRow row, uint b) {
         const uvec2 fields[5] = FIELDS;
+        WeightRaw raw;
+        raw.part[0] = block_128(FIELD(0));
+#if WEIGHT_TYPE == TYPE_Q8_0
+        raw.part[1] = block_128(FIELD(0) + 16);
+#endif
+#if WEIGHT_TYPE == TYPE_Q5_0 || WEIGHT_TYPE == TYPE_Q5_1
+        raw.word[0] = block_32(FIELD(1));
+#endif
+#if WEIGHT_TYPE == TYPE_Q4_1
+        raw.word[1] = block_32(FIELD(1));
+#elif WEIGHT_TYPE == TYPE_Q5_1
+        raw.word[1] = block_32(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_Q5_0
+        raw.word[1] = block_16(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_MXFP4
+        raw.word[1] = block_8(FIELD(1));
+#else
+        raw.word[1] = block_16(FIELD(1));
+#endif
+        return raw;
+    }
+
+    WeightGroup weight_decode(const WeightRaw &raw, uint b) {
+        (void)b;
         WeightGroup g;
-        uvec4 qs = block_128(FIELD(0));
+        uvec4 qs = raw.part[0];
         g.offset = vec2(0);
 #if WEIGHT_TYPE == TYPE_Q8_0
         g.low = qs;
-        g.high = block_128(FIELD(0) + 16);
+        g.high = raw.part[1];
 #else
         // Low nibbles are elements 0 .. 15, high nibbles 16 .. 31.
         g.low = qs & 0x0f0f0f0fu;
         g.high = qs >> 4 & 0x0f0f0f0fu;
 #endif
 #if WEIGHT_TYPE == TYPE_Q5_0 || WEIGHT_TYPE == TYPE_Q5_1
-        uint fifth = block_32(FIELD(1));
+        uint fifth = raw.word[0];
         g.low |= bits_spread(uvec4(fifth, fifth >> 4, fifth >> 8, fifth >> 12)) << 4;
         g.high |= bits_spread(uvec4(fifth >> 16, fifth >> 20, fifth >> 24, fifth >> 28)) << 4;
 #endif
@@ -311,37 +346,36 @@ struct Weight : Kernel {
         g.low = book_get(g.low, book);
         g.high = book_get(g.high, book);
 #endif
-#if WEIGHT_TYPE == TYPE_Q4_1
-        vec2 dm = unpack_half2(block_32(FIELD(1)));
+#if WEIGHT_TYPE == TYPE_Q4_1 || WEIGHT_TYPE == TYPE_Q5_1
+        vec2 dm = unpack_half2(raw.word[1]);
         g.scale = vec2(dm.x);
         g.offset = vec2(dm.y);
-#elif WEIGHT_TYPE == TYPE_Q5_1
-        vec2 dm = unpack_half2(block_32(FIELD(2)));
-        g.scale = vec2(dm.x);
-        g.offset = vec2(dm.y);
-#elif WEIGHT_TYPE == TYPE_Q5_0
-        g.scale = vec2(half_float(block_16(FIELD(2))));
 #elif WEIGHT_TYPE == TYPE_MXFP4
-        uint e = block_8(FIELD(1));
+        uint e = raw.word[1];
         g.scale = vec2(bits_to_float(e < 2 ? 0x00200000u << e : (e - 1) << 23));
 #else
-        g.scale = vec2(half_float(block_16(FIELD(1))));
+        g.scale = vec2(half_float(raw.word[1]));
 #endif
         return g;
     }
 #elif !WEIGHT_IS_PLAIN
 
     // 32 bytes.
-    void bytes_load(u64 at, WeightGroup &g) {
-        g.low = block_128(at);
-        g.high = block_128(at + 16);
+    void bytes_load(u64 at, uvec4 *parts) {
+        parts[0] = block_128(at);
+        parts[1] = block_128(at + 16);
     }
 
-    // Two-bit codes of q2_K, q3_K, tq2_0: quarter s % 4 of half s / 4.
-    void pairs_load(u64 qs, uint s, WeightGroup &g) {
-        bytes_load(qs + 32 * (s / 4), g);
-        g.low = g.low >> 2 * (s % 4) & 0x03030303u;
-        g.high = g.high >> 2 * (s % 4) & 0x03030303u;
+    // Two-bit codes of q2_K, q3_K, tq2_0: quarter s % 4 of 32 bytes.
+    void pairs_get(const WeightRaw &raw, uint s, WeightGroup &g) {
+        g.low = raw.part[0] >> 2 * (s % 4) & 0x03030303u;
+        g.high = raw.part[1] >> 2 * (s % 4) & 0x03030303u;
+    }
+
+    // Four-bit codes of q4_K, q5_K: half s % 2 of 32 bytes.
+    void nibbles_get(const WeightRaw &raw, uint s, WeightGroup &g) {
+        g.low = raw.part[0] >> 4 * (s & 1u) & 0x0f0f0f0fu;
+        g.high = raw.part[1] >> 4 * (s & 1u) & 0x0f0f0f0fu;
     }
 
     void group_minus(WeightGroup &g, uint c) {
@@ -381,89 +415,162 @@ struct Weight : Kernel {
                     d * (0.5f + float(nibbles >> 4)) * 0.25f);
     }
 
-    // Codes and scales of group `index` of a row.
-    WeightGroup weight_group(WeightRow row, uint index) {
+    WeightRaw weight_load(WeightRow row, uint index) {
         const uvec2 fields[5] = FIELDS;
         uint b = index / 8, s = index % 8;
+        WeightRaw raw;
+#if WEIGHT_TYPE == TYPE_Q2_K
+        bytes_load(FIELD(0) + 32 * (s / 4), raw.part);
+        raw.word[0] = block_16(FIELD(1) + 2 * s);
+        raw.word[1] = block_32(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_Q3_K
+        u64 scales = FIELD(2);
+        bytes_load(FIELD(0) + 32 * (s / 4), raw.part);
+        bytes_load(FIELD(1), raw.part + 2);
+        raw.word[0] = block_32(scales + 4 * (s >> 1 & 1u));
+        raw.word[1] = block_32(scales + 8);
+        raw.word[2] = block_16(FIELD(3));
+#elif WEIGHT_TYPE == TYPE_Q4_K
+        bytes_load(FIELD(0) + 32 * (s / 2), raw.part);
+        raw.part[2] = block_128(FIELD(1));
+#elif WEIGHT_TYPE == TYPE_Q5_K
+        bytes_load(FIELD(0) + 32 * (s / 2), raw.part);
+        bytes_load(FIELD(1), raw.part + 2);
+        raw.part[4] = block_128(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_Q6_K
+        bytes_load(FIELD(0) + 64 * (s / 4) + 32 * (s & 1u), raw.part);
+        bytes_load(FIELD(1) + 32 * (s / 4), raw.part + 2);
+        raw.word[0] = block_16(FIELD(2) + 2 * s);
+        raw.word[1] = block_16(FIELD(3));
+#elif WEIGHT_TYPE == TYPE_IQ4_XS
+        uvec2 head = block_64(FIELD(1));
+        raw.part[0] = block_128(FIELD(0) + 16 * s);
+        raw.word[0] = head.x;
+        raw.word[1] = head.y;
+#elif WEIGHT_TYPE == TYPE_IQ2_XXS || WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ3_XXS
+        uvec2 qs = block_64(FIELD(0) + 8 * s);
+        raw.word[0] = qs.x;
+        raw.word[1] = qs.y;
+#if WEIGHT_TYPE == TYPE_IQ2_XXS
+        raw.word[2] = block_16(FIELD(1));
+#elif WEIGHT_TYPE == TYPE_IQ2_XS
+        raw.word[2] = block_16(FIELD(2));
+        raw.word[3] = block_8(FIELD(1) + s);
+#else
+        raw.word[2] = block_16(FIELD(2));
+        raw.word[3] = block_32(FIELD(1) + 4 * s);
+#endif
+#elif WEIGHT_TYPE == TYPE_IQ2_S
+        u64 qs = FIELD(0), head = FIELD(1);
+        raw.word[0] = block_32(qs + 4 * s);
+        raw.word[1] = block_32(qs + 32 + 4 * s);
+        raw.word[2] = block_8(head + s);
+        raw.word[3] = block_8(head + 8 + s);
+        raw.word[4] = block_16(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_IQ3_S
+        uvec2 qs = block_64(FIELD(0) + 8 * s);
+        raw.word[0] = qs.x;
+        raw.word[1] = qs.y;
+        raw.word[2] = block_32(FIELD(1) + 4 * s);
+        raw.word[3] = block_8(FIELD(2) + s);
+        raw.word[4] = block_8(FIELD(3) + s / 2);
+        raw.word[5] = block_16(FIELD(4));
+#elif WEIGHT_TYPE == TYPE_IQ1_S
+        raw.word[0] = block_32(FIELD(0) + 4 * s);
+        raw.word[1] = block_16(FIELD(1) + 2 * s);
+        raw.word[2] = block_16(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_IQ1_M
+        uvec2 scales = block_64(FIELD(2));
+        raw.word[0] = block_32(FIELD(0) + 4 * s);
+        raw.word[1] = block_16(FIELD(1) + 2 * s);
+        raw.word[2] = scales.x;
+        raw.word[3] = scales.y;
+#elif WEIGHT_TYPE == TYPE_TQ1_0
+        u64 qs = FIELD(0);
+        raw.part[0] = block_128(qs + (s < 5 ? 0 : 32));
+        raw.part[1] = block_128(qs + 16);
+        raw.word[0] = block_32(FIELD(1));
+        raw.word[1] = block_16(FIELD(2));
+#elif WEIGHT_TYPE == TYPE_TQ2_0
+        bytes_load(FIELD(0) + 32 * (s / 4), raw.part);
+        raw.word[0] = block_16(FIELD(1));
+#endif
+        return raw;
+    }
+
+    WeightGroup weight_decode(const WeightRaw &raw, uint index) {
+        uint s = index % 8;
+        (void)s;
         WeightGroup g;
         g.offset = vec2(0);
 #if WEIGHT_TYPE == TYPE_Q2_K
-        pairs_load(FIELD(0), s, g);
-        uint scales = block_16(FIELD(1) + 2 * s);
-        vec2 d = unpack_half2(block_32(FIELD(2)));
+        pairs_get(raw, s, g);
+        uint scales = raw.word[0];
+        vec2 d = unpack_half2(raw.word[1]);
         g.scale = vec2(d.x * float(scales & 15u), d.x * float(scales >> 8 & 15u));
         g.offset = vec2(-(d.y * float(scales >> 4 & 15u)), -(d.y * float(scales >> 12)));
 #elif WEIGHT_TYPE == TYPE_Q3_K
-        pairs_load(FIELD(0), s, g);
-        u64 masks = FIELD(1), scales = FIELD(2);
-        g.low |= (block_128(masks) >> s & 0x01010101u) << 2;
-        g.high |= (block_128(masks + 16) >> s & 0x01010101u) << 2;
+        pairs_get(raw, s, g);
+        g.low |= (raw.part[2] >> s & 0x01010101u) << 2;
+        g.high |= (raw.part[3] >> s & 0x01010101u) << 2;
         group_minus(g, 4);
         uint shift = 16 * (s & 1u);
-        uint low = block_32(scales + 4 * (s >> 1 & 1u)) >> shift + (s < 4 ? 0 : 4);
-        uint high = block_32(scales + 8) >> shift + 2 * (s >> 1);
-        float d = half_float(block_16(FIELD(3)));
+        uint low = raw.word[0] >> shift + (s < 4 ? 0 : 4);
+        uint high = raw.word[1] >> shift + 2 * (s >> 1);
+        float d = half_float(raw.word[2]);
         g.scale.x = d * float(int((low & 15u) | (high & 3u) << 4) - 32);
         g.scale.y = d * float(int((low >> 8 & 15u) | (high >> 8 & 3u) << 4) - 32);
 #elif WEIGHT_TYPE == TYPE_Q4_K
-        bytes_load(FIELD(0) + 32 * (s / 2), g);
-        g.low = g.low >> 4 * (s & 1u) & 0x0f0f0f0fu;
-        g.high = g.high >> 4 * (s & 1u) & 0x0f0f0f0fu;
-        k_scales_set(block_128(FIELD(1)), s, g);
+        nibbles_get(raw, s, g);
+        k_scales_set(raw.part[2], s, g);
 #elif WEIGHT_TYPE == TYPE_Q5_K
-        u64 fifth = FIELD(1);
-        bytes_load(FIELD(0) + 32 * (s / 2), g);
-        g.low = (g.low >> 4 * (s & 1u) & 0x0f0f0f0fu) | (block_128(fifth) >> s & 0x01010101u) << 4;
-        g.high = (g.high >> 4 * (s & 1u) & 0x0f0f0f0fu) | (block_128(fifth + 16) >> s & 0x01010101u)
-                                                              << 4;
-        k_scales_set(block_128(FIELD(2)), s, g);
+        nibbles_get(raw, s, g);
+        g.low |= (raw.part[2] >> s & 0x01010101u) << 4;
+        g.high |= (raw.part[3] >> s & 0x01010101u) << 4;
+        k_scales_set(raw.part[4], s, g);
 #elif WEIGHT_TYPE == TYPE_Q6_K
         uint part = s & 3u;
-        u64 high = FIELD(1) + 32 * (s / 4);
-        bytes_load(FIELD(0) + 64 * (s / 4) + 32 * (part & 1u), g);
-        g.low = (g.low >> 4 * (part >> 1) & 0x0f0f0f0fu) |
-                (block_128(high) >> 2 * part & 0x03030303u) << 4;
-        g.high = (g.high >> 4 * (part >> 1) & 0x0f0f0f0fu) |
-                 (block_128(high + 16) >> 2 * part & 0x03030303u) << 4;
+        g.low = (raw.part[0] >> 4 * (part >> 1) & 0x0f0f0f0fu) |
+                (raw.part[2] >> 2 * part & 0x03030303u) << 4;
+        g.high = (raw.part[1] >> 4 * (part >> 1) & 0x0f0f0f0fu) |
+                 (raw.part[3] >> 2 * part & 0x03030303u) << 4;
         group_minus(g, 32);
-        uint scales = block_16(FIELD(2) + 2 * s);
-        g.scale = half_float(block_16(FIELD(3))) *
+        uint scales = raw.word[0];
+        g.scale = half_float(raw.word[1]) *
                   vec2(float(signed_byte_get(scales, 0)), float(signed_byte_get(scales, 1)));
 #elif WEIGHT_TYPE == TYPE_IQ4_XS
         const uvec4 book = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-        uvec2 head = block_64(FIELD(1));
-        uvec4 qs = block_128(FIELD(0) + 16 * s);
+        uvec2 head = uvec2(raw.word[0], raw.word[1]);
+        uvec4 qs = raw.part[0];
         g.low = book_get(qs & 0x0f0f0f0fu, book);
         g.high = book_get(qs >> 4 & 0x0f0f0f0fu, book);
         int scale = int((head.y >> 4 * s & 15u) | (head.x >> 16 + 2 * s & 3u) << 4) - 32;
         g.scale = vec2(half_float(head.x & 0xffffu) * float(scale));
 #elif WEIGHT_TYPE == TYPE_IQ2_XXS
-        uvec2 qs = block_64(FIELD(0) + 8 * s);
+        uvec2 qs = uvec2(raw.word[0], raw.word[1]);
         g.low = points_sign(grid_8(byte_get(qs.x, 0)), grid_8(byte_get(qs.x, 1)), signs_of_7(qs.y),
                             signs_of_7(qs.y >> 7));
         g.high = points_sign(grid_8(byte_get(qs.x, 2)), grid_8(byte_get(qs.x, 3)),
                              signs_of_7(qs.y >> 14), signs_of_7(qs.y >> 21));
-        g.scale = vec2(half_float(block_16(FIELD(1))) * (0.5f + float(qs.y >> 28)) * 0.25f);
+        g.scale = vec2(half_float(raw.word[2]) * (0.5f + float(qs.y >> 28)) * 0.25f);
 #elif WEIGHT_TYPE == TYPE_IQ2_XS
-        uvec2 qs = block_64(FIELD(0) + 8 * s);
+        uvec2 qs = uvec2(raw.word[0], raw.word[1]);
         g.low = points_sign(grid_8(qs.x & 511u), grid_8(qs.x >> 16 & 511u), signs_of_7(qs.x >> 9),
                             signs_of_7(qs.x >> 25));
         g.high = points_sign(grid_8(qs.y & 511u), grid_8(qs.y >> 16 & 511u), signs_of_7(qs.y >> 9),
                              signs_of_7(qs.y >> 25));
-        g.scale = iq2_scales(block_16(FIELD(2)), block_8(FIELD(1) + s));
+        g.scale = iq2_scales(raw.word[2], raw.word[3]);
 #elif WEIGHT_TYPE == TYPE_IQ2_S
-        u64 qs = FIELD(0), head = FIELD(1);
-        uint low = block_32(qs + 4 * s), signs = block_32(qs + 32 + 4 * s),
-             high = block_8(head + s);
+        uint low = raw.word[0], signs = raw.word[1], high = raw.word[2];
         g.low = points_sign(grid_8(byte_get(low, 0) | (high & 3u) << 8),
                             grid_8(byte_get(low, 1) | (high >> 2 & 3u) << 8), signs, signs >> 8);
         g.high =
             points_sign(grid_8(byte_get(low, 2) | (high >> 4 & 3u) << 8),
                         grid_8(byte_get(low, 3) | (high >> 6 & 3u) << 8), signs >> 16, signs >> 24);
-        g.scale = iq2_scales(block_16(FIELD(2)), block_8(head + 8 + s));
+        g.scale = iq2_scales(raw.word[4], raw.word[3]);
 #elif WEIGHT_TYPE == TYPE_IQ3_XXS
-        uvec2 qs = block_64(FIELD(0) + 8 * s);
-        uint word = block_32(FIELD(1) + 4 * s);
+        uvec2 qs = uvec2(raw.word[0], raw.word[1]);
+        uint word = raw.word[3];
         uvec4 signs = uvec4(signs_of_7(word), signs_of_7(word >> 7), signs_of_7(word >> 14),
                             signs_of_7(word >> 21));
         g.low = bytes_sign(uvec4(grid_4(byte_get(qs.x, 0)), grid_4(byte_get(qs.x, 1)),
@@ -472,10 +579,10 @@ struct Weight : Kernel {
         g.high = bytes_sign(uvec4(grid_4(byte_get(qs.y, 0)), grid_4(byte_get(qs.y, 1)),
                                   grid_4(byte_get(qs.y, 2)), grid_4(byte_get(qs.y, 3))),
                             uvec4(signs.z, signs.z >> 4, signs.w, signs.w >> 4));
-        g.scale = vec2(half_float(block_16(FIELD(2))) * (0.5f + float(word >> 28)) * 0.5f);
+        g.scale = vec2(half_float(raw.word[2]) * (0.5f + float(word >> 28)) * 0.5f);
 #elif WEIGHT_TYPE == TYPE_IQ3_S
-        uvec2 qs = block_64(FIELD(0) + 8 * s);
-        uint signs = block_32(FIELD(1) + 4 * s), high = block_8(FIELD(2) + s) << 8;
+        uvec2 qs = uvec2(raw.word[0], raw.word[1]);
+        uint signs = raw.word[2], high = raw.word[3] << 8;
         g.low = bytes_sign(uvec4(grid_4(byte_get(qs.x, 0) | (high & 256u)),
                                  grid_4(byte_get(qs.x, 1) | (high >> 1 & 256u)),
                                  grid_4(byte_get(qs.x, 2) | (high >> 2 & 256u)),
@@ -486,25 +593,25 @@ struct Weight : Kernel {
                                   grid_4(byte_get(qs.y, 2) | (high >> 6 & 256u)),
                                   grid_4(byte_get(qs.y, 3) | (high >> 7 & 256u))),
                             uvec4(signs >> 16, signs >> 20, signs >> 24, signs >> 28));
-        uint nibble = block_8(FIELD(3) + s / 2) >> 4 * (s & 1u) & 15u;
-        g.scale = vec2(half_float(block_16(FIELD(4))) * float(1 + 2 * nibble));
+        uint nibble = raw.word[4] >> 4 * (s & 1u) & 15u;
+        g.scale = vec2(half_float(raw.word[5]) * float(1 + 2 * nibble));
 #elif WEIGHT_TYPE == TYPE_IQ1_S
-        uint low = block_32(FIELD(0) + 4 * s), high = block_16(FIELD(1) + 2 * s);
+        uint low = raw.word[0], high = raw.word[1];
         bool is_minus = high >> 15 != 0;
         g.low = points_iq1(grid_8(byte_get(low, 0) | (high & 7u) << 8),
                            grid_8(byte_get(low, 1) | (high >> 3 & 7u) << 8), is_minus, is_minus);
         g.high = points_iq1(grid_8(byte_get(low, 2) | (high >> 6 & 7u) << 8),
                             grid_8(byte_get(low, 3) | (high >> 9 & 7u) << 8), is_minus, is_minus);
-        g.scale = vec2(half_float(block_16(FIELD(2))) * float(2 * (high >> 12 & 7u) + 1) * 0.125f);
+        g.scale = vec2(half_float(raw.word[2]) * float(2 * (high >> 12 & 7u) + 1) * 0.125f);
 #elif WEIGHT_TYPE == TYPE_IQ1_M
-        uint low = block_32(FIELD(0) + 4 * s), high = block_16(FIELD(1) + 2 * s);
+        uint low = raw.word[0], high = raw.word[1];
         g.low = points_iq1(grid_8(byte_get(low, 0) | (high & 7u) << 8),
                            grid_8(byte_get(low, 1) | (high >> 4 & 7u) << 8), (high & 8u) != 0,
                            (high & 128u) != 0);
         g.high = points_iq1(grid_8(byte_get(low, 2) | (high >> 8 & 7u) << 8),
                             grid_8(byte_get(low, 3) | (high >> 12 & 7u) << 8), (high & 2048u) != 0,
                             (high & 32768u) != 0);
-        uvec2 scales = block_64(FIELD(2));
+        uvec2 scales = uvec2(raw.word[2], raw.word[3]);
         float d = half_float((scales.x >> 12 & 15u) | (scales.x >> 28) << 4 |
                              (scales.y >> 12 & 15u) << 8 | (scales.y >> 28) << 12);
         uint word = (s < 4 ? scales.x : scales.y) >> 16 * (s / 2 & 1u) >> 6 * (s & 1u);
@@ -513,27 +620,31 @@ struct Weight : Kernel {
 #elif WEIGHT_TYPE == TYPE_TQ1_0
         // Elements 0 .. 159 are trit s of 32 bytes; 160 .. 239 two trits of 16; 240 .. 255 four of
         // 4.
-        u64 qs = FIELD(0);
-        uvec4 low = block_128(qs + (s < 5 ? 0 : 32)), high = block_128(qs + 16);
-        uint rest = block_32(FIELD(1));
+        uvec4 low = raw.part[0], high = raw.part[1];
+        uint rest = raw.word[0];
         g.low = trits_get(low, uvec4(s < 5 ? s : 2 * (s - 5)));
         uvec4 n = s < 5 ? uvec4(s) : s < 7 ? uvec4(2 * (s - 5) + 1) : uvec4(0, 1, 2, 3);
         g.high = trits_get(s < 5 ? high : s < 7 ? low : uvec4(rest), n);
         group_minus(g, 1);
-        g.scale = vec2(half_float(block_16(FIELD(2))));
+        g.scale = vec2(half_float(raw.word[1]));
 #elif WEIGHT_TYPE == TYPE_TQ2_0
-        pairs_load(FIELD(0), s, g);
+        pairs_get(raw, s, g);
         group_minus(g, 1);
-        g.scale = vec2(half_float(block_16(FIELD(1))));
+        g.scale = vec2(half_float(raw.word[0]));
 #endif
         return g;
     }
-#else
+#endif
+
+    // Codes and scales of group `index` of a row.
     WeightGroup weight_group(WeightRow row, uint index) {
+#if WEIGHT_IS_PLAIN
         (void)row, (void)index;
         return {uvec4(0), uvec4(0), vec2(1), vec2(0)};
-    }
+#else
+        return weight_decode(weight_load(row, index), index);
 #endif
+    }
 
     // ---- Elements -------------------------------------------------------------------------------
 

@@ -50,21 +50,24 @@
 #define WEIGHT_TYPES_ALL    0
 #define WEIGHT_TYPES_PLAIN  1
 #define WEIGHT_TYPES_BLOCKS 2
+#define WEIGHT_TYPES_HALVES 3 // f16 and those with blocks
 #ifndef WEIGHT_TYPES
 #define WEIGHT_TYPES WEIGHT_TYPES_ALL
 #endif
 
 #if WEIGHT_TYPES != WEIGHT_TYPES_BLOCKS
-#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 0
-#define WEIGHT_TYPE 0
-namespace type_0 {
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 1
+#define WEIGHT_TYPE 1
+namespace type_1 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
 #endif
-#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 1
-#define WEIGHT_TYPE 1
-namespace type_1 {
+#endif // WEIGHT_TYPES
+#if WEIGHT_TYPES != WEIGHT_TYPES_BLOCKS && WEIGHT_TYPES != WEIGHT_TYPES_HALVES
+#if !defined(WEIGHT_ONLY) || WEIGHT_ONLY == 0
+#define WEIGHT_TYPE 0
+namespace type_0 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE

@@ -25,7 +25,20 @@
  *   mat_mul(sum, a, b)     int sum[8]: sum[i] += the product of row mat_row(i) of a and row
  *                          mat_column(i) of b, for i below mat_count(). The wave's lanes call it
  *                          together, and have the 256 products between them
+ *   HalfMat                a lane's part of 16 rows of 16 f16 each; the wave holds all
+ *   half_mat_load(tile, row, step)   rows row .. + 15, and of each elements 16 * step .. + 15, of a
+ *                          tile in shared memory, whose rows have 32 elements: eight of them, `chunk`,
+ *                          lie at tile[half_tile_at(row, chunk)]. row is a multiple of 16. The wave's
+ *                          lanes call it together
+ *   half_mat_mul(sum, a, b)   float sum[8]: as mat_mul. Products are exact
+ *   HAS_HALF_MATS          defined where the device has these three in hardware
+ *   copy_16(to, from)      begins to copy sixteen bytes from an address to shared memory, both at a
+ *                          multiple of 16. Neither may be changed, nor `to` read, before the copy ends
+ *   copies_mark()          what this thread has begun since the last call is a batch
+ *   copies_wait<N>()       all batches of this thread have ended but the latest N. Other threads see
+ *                          them behind a barrier
  *   half_to_float(bits)    exact; denormals are kept
+ *   pack_half2(low, high)  two floats as f16 in a word, to nearest even; denormals are kept
  *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
  *   store_system(address, word)   release at system scope, of what the stream did before, too
@@ -47,7 +60,19 @@ struct Args {
 };
 
 #include "vec.h"
+
+/* Where eight elements of a row of a tile of f16 lie, in units of sixteen bytes: rows have 64 bytes, and
+ * eight neighbouring rows have the same chunk in different banks of shared memory. */
+static inline uint half_tile_at(uint row, uint chunk) {
+    return 4 * row + (chunk ^ row / 2 % 4);
+}
+
 #include "words.h"
+
+/* Sixteen bytes of shared memory at a multiple of 16. */
+static inline void shared_store_16(uvec4 *at, uvec4 x) {
+    *(uvec4 *)__builtin_assume_aligned(at, 16) = x;
+}
 
 #define UNROLL      _Pragma("unroll")
 #define DONT_UNROLL _Pragma("unroll 1")

@@ -28,9 +28,9 @@ def types_of(folder, name):
     asked = re.search(r'#define WEIGHT_TYPES WEIGHT_TYPES_(\w+)', source)
     asked = asked.group(1) if asked else 'ALL'
     types = []
-    for not_in, part in re.findall(r'#if WEIGHT_TYPES != WEIGHT_TYPES_(\w+)\n(.*?)#endif // WEIGHT_TYPES',
-                                   read(os.path.join(folder, 'each_type.h')), re.DOTALL):
-        if asked != not_in:
+    for condition, part in re.findall(r'#if (WEIGHT_TYPES != .*?)\n(.*?)#endif // WEIGHT_TYPES',
+                                      read(os.path.join(folder, 'each_type.h')), re.DOTALL):
+        if asked not in re.findall(r'WEIGHT_TYPES_(\w+)', condition):
             types += re.findall(r'#define WEIGHT_TYPE (\d+)', part)
     return types
 

@@ -35,6 +35,12 @@ enum {
     MATRIX_LOADS = 2 * TILE_ROWS, /* halves of groups of weights in a tile */
     MATRIX_PITCH = 80,            /* bytes of a row of its tiles */
     MATRIX_PLAIN_TRIPS = 9,       /* of one product of PRODUCT_TILE_HALF */
+    WIDE_THREADS = 256, /* of PRODUCT_TILE_MATRIX where there are wide matrices (target.h) */
+    WIDE_ROWS = 128,
+    WIDE_MAX_COLUMNS = 128,
+    WIDE_LEAST = 9,             /* columns from which it is used */
+    WIDE_SHARED = 48 << 10,     /* with 128 columns */
+    WIDE_TILES_OF_UNIT = 1,     /* tiles of a compute unit, below which they get narrower */
     LANE_ROWS = 8,                /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
@@ -50,19 +56,33 @@ tdm_status gpu_weight_check(const gpu_emit *e, const gpu_value *w, tdm_error *er
     return gpu_refuse(e, err, "%s", inner.message);
 }
 
+/* The distances of neighbouring blocks of a row, of rows and of matrices, in blocks. */
+static void strides_get(const gpu_value *w, tdm_type_info info, int64_t stride[3]) {
+    stride[0] = 1;
+    stride[1] = w->ne[0] / info.block_len;
+    stride[2] = stride[1] * w->ne[1];
+    if (!w->is_private)
+        for (int i = 0; i < 3; i++) stride[i] = w->nb[i] / info.block_size;
+}
+
+/* GPU_PRODUCT_WIDE_WEIGHT. */
+static bool is_wide_weight(const gpu_value *w) {
+    tdm_type_info info = tdm_type_get_info(w->type);
+    int64_t size = info.block_size, stride[3];
+    strides_get(w, info, stride);
+    return !info.is_quantized && stride[0] == 1 && w->ne[0] % GROUP_LEN == 0 &&
+           stride[1] * size % 16 == 0 && stride[2] * size % 16 == 0 && w->place.off % 16 == 0;
+}
+
 tdm_status gpu_weight_words(const gpu_emit *e, const gpu_value *w, int32_t word[3],
                             int32_t *flags_out, tdm_error *err) {
     tdm_type_info info = tdm_type_get_info(w->type);
-    int64_t n_block = w->ne[0] / info.block_len, size = info.block_size;
-    int64_t stride[3] = {1, n_block, n_block * w->ne[1]};
+    int64_t stride[3];
     tdm_status status = TDM_OK;
-    if (!w->is_private)
-        for (int i = 0; i < 3; i++) stride[i] = w->nb[i] / size;
+    strides_get(w, info, stride);
     for (int i = 0; i < 3 && status == TDM_OK; i++) status = gpu_word(e, &word[i], stride[i], err);
     *flags_out = w->is_private ? GPU_PRODUCT_PLANAR : 0;
-    if (!info.is_quantized && stride[0] == 1 && w->ne[0] % GROUP_LEN == 0 &&
-        stride[1] * size % 16 == 0 && stride[2] * size % 16 == 0 && w->place.off % 16 == 0)
-        *flags_out |= GPU_PRODUCT_WIDE_WEIGHT;
+    if (is_wide_weight(w)) *flags_out |= GPU_PRODUCT_WIDE_WEIGHT;
     return status;
 }
 
@@ -238,8 +258,35 @@ static bool uses_matrices(const gpu_target *t, const gpu_product *p) {
            t->shared_size >= shared && has_many_columns(t, p);
 }
 
+static choice wide_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    const int64_t n_row_tile = (p->w->ne[1] + WIDE_ROWS - 1) / WIDE_ROWS * p->w->ne[2];
+    int32_t columns = WIDE_MAX_COLUMNS;
+    if (p->mode == GPU_PRODUCT_SORTED) columns = TILE_COLUMNS;
+    while (columns > TILE_COLUMNS &&
+           (p->n_column <= columns / 2 || n_row_tile * ((p->n_column + columns - 1) / columns) <
+                                              (int64_t)WIDE_TILES_OF_UNIT * t->n_unit))
+        columns /= 2;
+    return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE_MATRIX,
+                    .group_size = WIDE_THREADS,
+                    .rows = 1,
+                    .columns = columns,
+                    .row_tile = WIDE_ROWS,
+                    .trips = n_group,
+                    .has_halves = true};
+}
+
+static bool uses_wide(const gpu_target *t, const gpu_product *p) {
+    return t->product.has_wide_matrices && t->max_group_size >= WIDE_THREADS &&
+           t->shared_size >= WIDE_SHARED && has_many_columns(t, p) &&
+           (p->mode == GPU_PRODUCT_SORTED ||
+            p->n_column >= or_default(t->product.matrix_least, WIDE_LEAST)) &&
+           (tdm_type_get_info(p->w->type).is_quantized ||
+            (p->w->type == TDM_TYPE_F16 && is_wide_weight(p->w)));
+}
+
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     if (gpu_product_is_canonical(p->w)) return rows_choose(t, p, n_group);
+    if (uses_wide(t, p)) return wide_choose(t, p, n_group);
     if (uses_matrices(t, p)) {
         choice c = matrices_choose(t, p, n_group);
         if (t->max_trips == 0 || c.trips <= t->max_trips) return c;

@@ -251,12 +251,13 @@
     /* x of products as f16 (shaders/halves.comp); a workgroup for each row. Operands dst, x. Words: as of \
      * QUANTIZE, without roles; k is any number. Spec: 1 = 1 where rows are dense, begin at multiples of \
      * 16 bytes and are whole groups of 32. */ \
-    KERNEL(HALVES, halves, 2, 0x1, RT_ABSENT) \
+    KERNEL(HALVES, halves, 2, 0x1, RT_SHARED(taken(256, 4))) \
     /* PRODUCT_TILE with matrix hardware, for f16 and types with blocks: x is what HALVES writes, word 5 \
-     * its rows. Four subgroups, tiles of 64 rows and 32 or 64 columns. Spec: 2 = rows of which an \
+     * its rows. Vulkan: four subgroups, tiles of 64 rows and 32 or 64 columns. Spec: 2 = rows of which an \
      * invocation loads half a group, 5, 6 = rows and columns of a matrix of sums. PRODUCT_TILE_HALF is \
-     * the same without the hardware, for tests. */ \
-    KERNEL(PRODUCT_TILE_MATRIX, product_tile_matrix, 6, 0x1, RT_ABSENT) \
+     * the same without the hardware, for tests. CUDA and HIP: 256 threads, tiles of 128 rows and 32, 64 \
+     * or 128 columns; f16 in wide rows. */ \
+    KERNEL(PRODUCT_TILE_MATRIX, product_tile_matrix, 6, 0x1, RT_SHARED(tile_matrix_size(or_one(spec[3])))) \
     KERNEL(PRODUCT_TILE_HALF, product_tile_half, 6, 0x1, RT_ABSENT) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \

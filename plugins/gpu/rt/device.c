@@ -196,6 +196,9 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->product.dot_one_k = 1; /* a token alone has the bits of a batch */
     t->product.row_group = a[RT_WAVE_SIZE]; /* no wave waits for another at the end of a row */
     t->product.quantize_lanes = 8;
+    t->product.has_wide_matrices =
+        options->has_matrix && rt_vendor_this.matrix_least != 0 &&
+        10 * a[RT_MAJOR] + a[RT_MINOR] >= rt_vendor_this.matrix_least;
     t->has_kernel = rt_has_kernel;
 }
 

@@ -13,7 +13,7 @@
 
 enum {
     MAX_TYPE = 64, /* numbers of tdm_type are below */
-    MAX_SIZE = 7   /* numbers of columns of a tile: 1, 2, 4 .. 64 */
+    MAX_SIZE = 8   /* numbers of columns of a tile: 1, 2, 4 .. 128 */
 };
 
 /* What the emulated driver takes for an image: it has the kernels itself. */
@@ -40,7 +40,8 @@ const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
 /* Kernels with an entry for each number of columns of a tile, which is spec 3. */
 static bool has_sizes(int32_t kernel) {
     return kernel == GPU_KERNEL_PRODUCT_ROW || kernel == GPU_KERNEL_PRODUCT_ROW_DOT ||
-           kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_TILE_DOT;
+           kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_TILE_DOT ||
+           kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX;
 }
 
 static bool has_types(int32_t kernel) {

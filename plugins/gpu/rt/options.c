@@ -40,6 +40,10 @@ static const tdm_option_desc descs[] = {
      .help = "several operations are computed by one kernel where that gives the same results",
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
+    {.name = "matrix",
+     .help = "prompts are multiplied on matrix hardware, where the device has it: x is rounded to f16",
+     .default_value = "yes",
+     .kind = TDM_OPTION_BOOL},
 };
 
 const tdm_option_table rt_option_table = {
@@ -66,13 +70,14 @@ static tdm_status exchange_parse(const char *value, rt_exchange *exchange_out, t
 
 tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
                             tdm_error *err) {
-    rt_options o = {.has_fusion = true, .has_graphs = true};
+    rt_options o = {.has_fusion = true, .has_graphs = true, .has_matrix = true};
     o.driver = rt_options_driver(options, n_option);
     for (int32_t i = 0; i < n_option; i++) {
         const char *key = options[i].key;
         const char *value = options[i].value != NULL ? options[i].value : "";
         bool *flag = strcmp(key, "graphs") == 0   ? &o.has_graphs
                      : strcmp(key, "fusion") == 0 ? &o.has_fusion
+                     : strcmp(key, "matrix") == 0 ? &o.has_matrix
                                                   : NULL;
         if (flag != NULL) {
             *flag = strcmp(value, "yes") == 0;
@@ -90,7 +95,7 @@ tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_opti
         } else if (strcmp(key, "driver") != 0) {
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "%s: not an option of a %s device; it has driver, graphs, exchange, "
-                            "max-buffer and fusion",
+                            "max-buffer, fusion and matrix",
                             key, rt_vendor_this.plugin);
         }
     }

@@ -89,6 +89,7 @@ typedef struct rt_options {
     const char *driver; /* read while the options live; NULL = the system's */
     bool has_fusion;    /* false: every node is planned by itself */
     bool has_graphs;    /* false: steps are launched one by one */
+    bool has_matrix;    /* false: no products on matrix hardware in f16 */
     rt_exchange exchange;
     uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
 } rt_options;

@@ -64,6 +64,13 @@ static uint32_t tile_dot_size(int32_t columns) {
            taken(n_x, 8) + taken(1, 4);
 }
 
+/* struct ProductTileMatrix; its sums, 16 columns of each wave, need less. */
+static uint32_t tile_matrix_size(int32_t columns) {
+    const uint32_t tiles = taken(3 * 4 * 128, 16) + taken(3 * 4 * columns, 16);
+    const uint32_t sums = 256 / 32 * 16 * ((columns == 128 ? 64 : 32) + 4) * 4;
+    return tiles > sums ? tiles : sums;
+}
+
 uint32_t rt_shared_size(const gpu_step *step) {
     const int32_t *spec = step->spec;
     switch (step->kernel) {

@@ -77,6 +77,48 @@ static inline uint ptx_prmt(uint a, uint b, uint selector) {
 static inline float ptx_cvt_f32_f16(u16 half) {
     return bits_to_float(f32_bits_of_f16(half));
 }
+static inline u16 ptx_cvt_f16_f32(float x) {
+    return u16(f16_of_f32_bits(float_to_bits(x)));
+}
+static inline uint ptx_cvt_f16x2_f32(float a, float b) {
+    return uint(ptx_cvt_f16_f32(a)) << 16 | ptx_cvt_f16_f32(b);
+}
+
+/* "ldmatrix": lanes 8 * i .. + 7 give the rows of matrix i. Lane l gets of each matrix the elements
+ * 2 * (l % 4) and the next of row l / 4. */
+static inline void simt_ldmatrix_run(const simt_collective *, uint32_t n_lane,
+                                     uint32_t (*registers)[SIMT_REGISTERS]) {
+    for (uint32_t lane = 0; lane < n_lane; lane++)
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t *from = registers[8 * i + lane / 4];
+            const char *row = (const char *)(u64(from[1]) << 32 | from[0]);
+            __builtin_memcpy(&registers[lane][2 + i], row + 4 * (lane % 4), 4);
+        }
+}
+inline const simt_collective simt_ldmatrix = {"ldmatrix.x4", 32, simt_ldmatrix_run};
+static inline void ptx_ldmatrix_x4(uint *d, const void *row) {
+    u64 address = u64(simt_pointer_16(u64(row)));
+    uint32_t registers[6] = {uint(address), uint(address >> 32), 0, 0, 0, 0};
+    simt_wave_execute(&simt_ldmatrix, registers, 6);
+    __builtin_memcpy(d, registers + 2, 16);
+}
+static inline void ptx_cp_async_16(void *to, u64 from) {
+    simt_copy_16(simt_pointer_16(u64(to)), simt_pointer_16(from));
+}
+static inline void ptx_cp_async_commit() {
+    simt_copies_mark();
+}
+template <int N> static inline void ptx_cp_async_wait() {
+    simt_copies_wait(N);
+}
+static inline void ptx_mma_m16n8k16_f16(float *d, const uint *a, uint b0, uint b1) {
+    const uint b[2] = {b0, b1};
+    simt_matrix_execute(&simt_mma_m16n8k16_f16, a, b, (int32_t *)d);
+}
+static inline void ptx_mma_m16n8k8_f16(float *d, uint a0, uint a1, uint b) {
+    const uint a[2] = {a0, a1};
+    simt_matrix_execute(&simt_mma_m16n8k8_f16, a, &b, (int32_t *)d);
+}
 static inline void ptx_mma_m16n8k16(int *d, uint a0, uint a1, uint b) {
     const uint a[2] = {a0, a1};
     simt_matrix_execute(&simt_mma_m16n8k16, a, &b, d);

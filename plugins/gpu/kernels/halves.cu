@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * halves.cu: rows of x as f16, for products on matrix hardware (product_tile_matrix.cu, kernel.h). A
+ * workgroup for each row:
+ *   x = factor * half     factor = a power of two, |half| below 2^15
+ * Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the
+ * factor NaN.
+ */
+#include "lang.h"
+#include "math.h"
+#include "reduce.h"
+
+struct Halves : Reduce {
+    explicit Halves(const Args &args_) : Reduce(args_) {}
+
+    const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
+
+    u64 row_address(uint row) {
+        uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
+        uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
+        uint c2 = rest / uint(args.word[4]);
+        uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
+                  (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
+                  matrix * uint(args.word[8]);
+        return args.address[1] + 4 * u64(at);
+    }
+
+    float one_load(u64 x, uint i) {
+        return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0f;
+    }
+
+    vec4 quad_load(u64 x, uint i) {
+        if (X_IS_WIDE) return bits_to_float(load_16(x + 4 * i));
+        return vec4(one_load(x, i), one_load(x, i + 1), one_load(x, i + 2), one_load(x, i + 3));
+    }
+
+    void run() {
+        uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
+        if (row >= n_row) return;
+        u64 x = row_address(row);
+        uint most = 0; // as bits without sign, of which a NaN has the greatest
+        for (uint q = thread_id(); q < n_quad; q += group_size()) {
+            uvec4 size = float_to_bits(quad_load(x, 4 * q)) & 0x7fffffffu;
+            UNROLL for (int i = 0; i < 4; i++) most = size[i] > most ? size[i] : most;
+        }
+        uint exponent = uint(group_max(float(most >> 23)));
+        // max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below
+        // 2^-111 neither that factor nor its inverse would be a normal f32.
+        bool is_finite = exponent < 255u;
+        exponent = exponent < 15u ? 15u : exponent > 254u ? 254u : exponent;
+        float times = is_finite ? bits_to_float(268u - exponent << 23) : 0.0f;
+        u64 to = args.address[0] + u64(64) * row * uint(args.word[2]);
+        for (uint q = thread_id(); q < n_quad; q += group_size()) {
+            vec4 v = vec4(0.0f);
+            if (is_finite) v = quad_load(x, 4 * q) * vec4(times);
+            U64(to).at[q] = pack64(uvec2(pack_half2(v.x, v.y), pack_half2(v.z, v.w)));
+        }
+        if (thread_id() == 0)
+            F32(args.address[0] + u64(64) * n_row * uint(args.word[2])).at[row] =
+                bits_to_float(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
+    }
+};
+
+GPU_KERNEL_OF(halves, 256, Halves)
