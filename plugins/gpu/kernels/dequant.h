@@ -124,6 +124,8 @@
 // Codes of others are -64 .. 63.
 #define WEIGHT_HAS_LARGE_CODES                                                                     \
     (WEIGHT_TYPE == TYPE_Q8_0 || WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS)
+// Neighbouring groups that are decoded from the same bytes (weight_load).
+#define WEIGHT_RAW_GROUPS (WEIGHT_TYPE == TYPE_Q4_K || WEIGHT_TYPE == TYPE_Q5_K ? 2 : 1)
 #define WEIGHT_HAS_SMALL_BLOCKS                                                                    \
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
      WEIGHT_TYPE == TYPE_MXFP4)
@@ -281,7 +283,7 @@ struct Weight : Kernel {
 #define FIELD(f) (row.at_##f + (WEIGHT_IS_PLANAR ? b * fields[f].x : b * row.step))
 
 #if !WEIGHT_IS_PLAIN
-    // What a group is decoded from, as it lies in memory.
+    // What WEIGHT_RAW_GROUPS groups are decoded from, as it lies in memory.
     struct WeightRaw {
         uvec4 part[5];
         uint word[6];

@@ -61,4 +61,4 @@ struct Halves : Reduce {
     }
 };
 
-GPU_KERNEL_OF(halves, 256, Halves)
+GPU_KERNEL_OF(halves, 256, 128, Halves)

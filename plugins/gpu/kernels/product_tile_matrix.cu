@@ -6,8 +6,9 @@
  *
  * There are three tiles of each operand: one is multiplied, one is ready, and one is filled. x, and a
  * weight of f16, is copied. A weight with blocks is decoded: half of the threads have the even groups of
- * k, a row each, and the other half the odd ones, so that in each step one half decodes while the other
- * begins with the products. What a thread decodes it has loaded two steps before.
+ * k, or the even pairs of groups where two share their bytes, a row each, and the other half the odd ones,
+ * so that in each step one half decodes while the other begins with the products. What a thread decodes
+ * it has loaded two steps before.
  *
  * f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which
  * keeps small ones above 2^-14; halves.cu scales x.
@@ -168,13 +169,15 @@ template <uint COLUMNS> struct ProductTileMatrix : Product {
 #if WEIGHT_IS_PLAIN
         w_begin(t);
 #else
+        constexpr uint RUN = WEIGHT_RAW_GROUPS; // groups that a thread decodes one after the other
         uint parity = thread_id() / ROWS, i = thread_id() % ROWS;
         w_row = product_row(t, t.row + row_of(i), part_of(i));
-        if (parity < n_group) {
+        if (parity < 2 / RUN && parity < n_group) {
             w_raw = weight_load(w_row, parity);
             w_store(parity, parity);
+            if (RUN == 2 && n_group > 1) w_store(1, 1);
         }
-        w_raw = weight_load(w_row, min(parity + 2, n_group - 1));
+        w_raw = weight_load(w_row, min(RUN == 1 ? parity + 2 : 4 - 2 * parity, n_group - 1));
 #endif
         UNROLL for (uint g = 0; g < 2; g++) {
             if (g < n_group) {
@@ -194,9 +197,11 @@ template <uint COLUMNS> struct ProductTileMatrix : Product {
 #if WEIGHT_IS_PLAIN
                 w_copy(g + 2, next);
 #else
-                if (g % 2 == parity) {
-                    w_store(g + 2, next);
-                    w_raw = weight_load(w_row, min(g + 4, n_group - 1));
+                uint ahead = g + 2;
+                if (ahead / RUN % 2 == parity) {
+                    w_store(ahead, next);
+                    if (ahead % RUN == RUN - 1)
+                        w_raw = weight_load(w_row, min(ahead + RUN + 1, n_group - 1));
                 }
 #endif
             }
