@@ -14,27 +14,70 @@ struct AttentionMerge : Attention {
     const int DIM_V = SPEC1;
     const int ROTATION = SPEC2;
 
+    // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
+    // written), and the greatest m so far.
+    static constexpr int PARTS_AT_ONCE = 64, N_AHEAD = 16;
+    float *part_m = shared_take<float>(PARTS_AT_ONCE), *part_l = shared_take<float>(PARTS_AT_ONCE);
+    float *keep = shared_take<float>(PARTS_AT_ONCE), *gain = shared_take<float>(PARTS_AT_ONCE);
+    float *most = shared_take<float>(PARTS_AT_ONCE);
+
+    float m = NEGATIVE_INFINITY, l = 0.0f;
+
+    // Factors of `count` parts, a part of each thread, and l.
+    void parts_begin(F32 parts, int record, int count) {
+        barrier();
+        for (int i = row_thread(); i < count; i += row_group()) {
+            part_m[i] = parts.at[i * record];
+            part_l[i] = parts.at[i * record + 1];
+        }
+        barrier();
+        for (int i = row_thread(); i < count; i += row_group()) {
+            float before = m, own = part_m[i];
+            for (int k = 0; k < i; k++) before = max(before, part_m[k]);
+            float larger = max(before, own);
+            keep[i] = before == larger ? 1.0f : exp_of_negative(before - larger);
+            gain[i] = own == larger ? 1.0f : exp_of_negative(own - larger);
+            if (own == NEGATIVE_INFINITY) gain[i] = -1.0f;
+            most[i] = larger;
+        }
+        barrier();
+        for (int i = 0; i < count; i++) {
+            if (gain[i] < 0.0f) continue;
+            float kept = l * keep[i];
+            l = fma(part_l[i], gain[i], kept);
+        }
+        m = most[count - 1];
+    }
+
+    // Elements of o, of which N_AHEAD parts are loaded before the first is added.
+    void parts_add(F32 parts, int record, int count) {
+        for (int i = row_thread(); i < STORED; i += row_group()) {
+            float sum = row_x[i];
+            DONT_UNROLL for (int first = 0; first < count; first += N_AHEAD) {
+                float o[N_AHEAD];
+                UNROLL for (int k = 0; k < N_AHEAD; k++) o[k] =
+                    parts.at[min(first + k, count - 1) * record + PART_HEAD + i];
+                UNROLL for (int k = 0; k < N_AHEAD; k++) {
+                    if (first + k >= count) break;
+                    float kept = sum * keep[first + k];
+                    if (!(gain[first + k] < 0.0f)) sum = fma(o[k], gain[first + k], kept);
+                }
+            }
+            row_x[i] = sum;
+        }
+    }
+
     void run() {
         int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
         if (row >= args.word[0] * n_head) return;
         int record = PART_HEAD + STORED;
-        F32 parts = F32(args.address[2] + u64(uint(row * n_part)) * u64(uint(record * 4)));
-        float m = NEGATIVE_INFINITY, l = 0.0f;
-        for (int part = 0; part < n_part; part++) {
-            int at = part * record;
-            float part_m = parts.at[at], part_l = parts.at[at + 1];
-            if (part_m == NEGATIVE_INFINITY) continue; // its o was not written
-            float larger = max(m, part_m);
-            float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
-            float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
-            for (int i = row_thread(); i < STORED; i += row_group()) {
-                float sum = m == NEGATIVE_INFINITY ? 0.0f : row_x[i];
-                float kept = sum * keep;
-                row_x[i] = fma(parts.at[at + PART_HEAD + i], gain, kept);
-            }
-            float kept_l = l * keep;
-            l = fma(part_l, gain, kept_l);
-            m = larger;
+        u64 parts = args.address[2] + u64(uint(row * n_part)) * u64(uint(record * 4));
+        for (int i = row_thread(); i < STORED; i += row_group()) row_x[i] = 0.0f;
+        for (int first = 0; first < n_part; first += PARTS_AT_ONCE) {
+            F32 from = F32(parts + u64(uint(first * record)) * 4);
+            int count = min(n_part - first, PARTS_AT_ONCE);
+            parts_begin(from, record, count);
+            parts_add(from, record, count);
         }
 
         float factor = 0.0f, total = l;
@@ -61,4 +104,4 @@ struct AttentionMerge : Attention {
     }
 };
 
-GPU_KERNEL(attention_merge, AttentionMerge)
+GPU_KERNEL_OF(attention_merge, 64, 128, AttentionMerge)

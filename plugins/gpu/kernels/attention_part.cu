@@ -2,13 +2,15 @@
  *
  * attention_part.cu: ATTENTION of a token's query heads that share a KV head, over one part of its
  * sequence: m, l and o of each go to the part's record, and attention_merge.cu folds the records. A
- * workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See kernel.h.
+ * workgroup for each token, KV head, block of ROWS heads and part. See kernel.h.
  *
- * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements
- * of o that it owns: those of every CHUNK-th column of V.
+ * CHUNK threads share some of the heads: head i of the block is that of the threads from
+ * i % TEAMS * CHUNK on. For each chunk, a thread computes the scores of one slot, then folds the
+ * chunk into the elements of o that it owns: those of every CHUNK-th column of V.
  *
- * An entry is for up to MAX_ROWS heads and MAX_OWN elements of o of a thread: constants, so that scores
- * and sums lie in registers. Of longer rows it computes a slice after the other, with the same scores.
+ * An entry is for up to MAX_ROWS heads and, of each, MAX_OWN elements of o of a thread: constants, so
+ * that scores and sums lie in registers. Of longer rows it computes a slice after the other, with the
+ * same scores.
  * Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the
  * same list.
  */
@@ -17,7 +19,7 @@
 
 template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     explicit AttentionPart(const Args &args_)
-        : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, CHUNK) {}
+        : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, int(group_size())) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -36,13 +38,18 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     int turn = 0; // which half of `scores` the present chunk has
     float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
-    // Of each row the elements of columns thread(), thread() + CHUNK, ... of the slice; of pairs the
+    const int TEAMS = int(group_size()) / CHUNK;
+    int lane() { return thread() % CHUNK; }
+    // Row of the block that is this thread's j-th.
+    int own_row(int j) { return thread() / CHUNK + j * TEAMS; }
+
+    // Of each own row the elements of columns lane(), lane() + CHUNK, ... of the slice; of pairs the
     // first ones, then the second ones.
     float acc[MAX_ROWS * MAX_OWN];
     static constexpr int HALF = MAX_OWN / 2;
     const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
 
-    // s[r] += the product of row r of the queries and a slot's row of K. Units are decoded in their
+    // s[j] += the product of own row j of the queries and a slot's row of K. Units are decoded in their
     // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
     // would wait for each load by itself.
     template <int KIND, int N_AHEAD>
@@ -82,13 +89,13 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     void unit_add(int at, int n, const vec4 x[8], float s[MAX_ROWS]) {
         UNROLL for (int i = 0; i < 8; i++) {
             if (i >= n) break;
-            UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-                if (r >= ROWS) break;
-                vec4 q = query[r * STORED_K / 4 + at + i];
-                float sum = fma(q.x, x[i].x, s[r]);
+            UNROLL for (int j = 0; j < MAX_ROWS; j++) {
+                if (own_row(j) >= ROWS) break;
+                vec4 q = query[own_row(j) * STORED_K / 4 + at + i];
+                float sum = fma(q.x, x[i].x, s[j]);
                 sum = fma(q.y, x[i].y, sum);
                 sum = fma(q.z, x[i].z, sum);
-                s[r] = fma(q.w, x[i].w, sum);
+                s[j] = fma(q.w, x[i].w, sum);
             }
         }
     }
@@ -96,7 +103,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
     void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
         float s[MAX_ROWS];
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) s[r] = 0.0f;
+        UNROLL for (int j = 0; j < MAX_ROWS; j++) s[j] = 0.0f;
         if (is_visible) {
             if (kind_of(TYPE_K) == KIND_PLAIN)
                 score_add<KIND_PLAIN, 8>(region, slot, s);
@@ -105,23 +112,22 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             else
                 score_add_nibbles(region, slot, s);
         }
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+        UNROLL for (int j = 0; j < MAX_ROWS; j++) {
+            int r = own_row(j);
             if (r >= ROWS) break;
             // Rows behind the last head are not stored.
             int row_head = min(head + r, args.word[8] - 1);
-            if (HAS_SLOPES) s[r] = score_biased(s[r], F32(args.address[4]).at[row_head], distance);
-            SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
+            if (HAS_SLOPES) s[j] = score_biased(s[j], F32(args.address[4]).at[row_head], distance);
+            SCORE(r, lane()) = score_of(s[j], SOFTCAP, is_visible);
         }
     }
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
     // column_first: of the slice.
     void fold(u64 region, int start, int first, int last, int column_first) {
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-            float keep = r < ROWS ? row_keep[r] : 0.0f;
-            UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                acc[r * MAX_OWN + k] *= keep;
-            }
+        UNROLL for (int j = 0; j < MAX_ROWS; j++) {
+            float keep = own_row(j) < ROWS ? row_keep[own_row(j)] : 0.0f;
+            UNROLL for (int k = 0; k < MAX_OWN; k++) acc[j * MAX_OWN + k] *= keep;
         }
         if (V_FROM_K)
             fold_from_k(region, start, first, last, column_first);
@@ -136,7 +142,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     void fold_from_k(u64 region, int start, int first, int last, int column_first) {
         DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++)
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                int column = column_first + thread() + k * CHUNK;
+                int column = column_first + lane() + k * CHUNK;
                 if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
                 vec4 a, b;
                 column_load_from_k(TYPE_V, STORED_K / 32, region, start + 4 * quad, column, a, b);
@@ -154,14 +160,14 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
         DONT_UNROLL for (int begin = first / 4; begin < end; begin += N_AHEAD) {
             Quad quads[N_AHEAD][N_OWN];
             UNROLL for (int j = 0; j < N_AHEAD; j++) UNROLL for (int k = 0; k < N_OWN; k++) {
-                int column = min(column_first + thread() + k * CHUNK, N_COLUMN - 1);
+                int column = min(column_first + lane() + k * CHUNK, N_COLUMN - 1);
                 quads[j][k] = column_fetch<KIND>(TYPE_V, N_COLUMN, n_block, region,
                                                  start + 4 * min(begin + j, end - 1), column);
             }
             UNROLL for (int j = 0; j < N_AHEAD; j++) {
                 if (begin + j >= end) break;
                 UNROLL for (int k = 0; k < N_OWN; k++) {
-                    int column = column_first + thread() + k * CHUNK;
+                    int column = column_first + lane() + k * CHUNK;
                     if (column >= N_COLUMN) break;
                     vec4 a, b;
                     column_decode<KIND>(TYPE_V, quads[j][k], column, a, b);
@@ -175,16 +181,16 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     void slots_add(int slot, int first, int last, int k, vec4 a, vec4 b) {
         UNROLL for (int i = 0; i < 4; i++) if (slot + i < first || slot + i >= last) a[i] = b[i] =
             0.0f;
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
-            if (r >= ROWS) break;
-            vec4 p = *(const vec4 *)&SCORE(r, slot);
-            float sum = acc[r * MAX_OWN + k];
+        UNROLL for (int j = 0; j < MAX_ROWS; j++) {
+            if (own_row(j) >= ROWS) break;
+            vec4 p = *(const vec4 *)&SCORE(own_row(j), slot);
+            float sum = acc[j * MAX_OWN + k];
             UNROLL for (int i = 0; i < 4; i++) sum = fma(p[i], a[i], sum);
-            acc[r * MAX_OWN + k] = sum;
+            acc[j * MAX_OWN + k] = sum;
             if (k >= HALF || !IS_PAIR) continue;
-            sum = acc[r * MAX_OWN + HALF + k];
+            sum = acc[j * MAX_OWN + HALF + k];
             UNROLL for (int i = 0; i < 4; i++) sum = fma(p[i], b[i], sum);
-            acc[r * MAX_OWN + HALF + k] = sum;
+            acc[j * MAX_OWN + HALF + k] = sum;
         }
     }
 
@@ -227,9 +233,9 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                     is_begun = true;
                     barrier();
                 }
-                int slot_pos = entry.w + start + thread() - entry.y;
-                score_slot(region, start + thread(), pos - slot_pos, head_first,
-                           thread() >= first && thread() < last);
+                int slot_pos = entry.w + start + lane() - entry.y;
+                score_slot(region, start + lane(), pos - slot_pos, head_first,
+                           lane() >= first && lane() < last);
                 soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
                 fold(region, start, first, last, column_first);
                 turn ^= 1;
@@ -248,18 +254,19 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             }
         }
         if (!is_begun) return;
-        UNROLL for (int r = 0; r < MAX_ROWS; r++) {
+        UNROLL for (int j = 0; j < MAX_ROWS; j++) {
+            int r = own_row(j);
             if (r >= head_last - head_first) break;
             F32 to =
                 F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
                                           u64(uint(record * 4)));
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                int column = column_first + thread() + k * CHUNK;
+                int column = column_first + lane() + k * CHUNK;
                 if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
                 int element = column_element(TYPE_V, column);
-                to.at[PART_HEAD + element] = acc[r * MAX_OWN + k];
+                to.at[PART_HEAD + element] = acc[j * MAX_OWN + k];
                 if (k < HALF && IS_PAIR)
-                    to.at[PART_HEAD + element + 16] = acc[r * MAX_OWN + HALF + k];
+                    to.at[PART_HEAD + element + 16] = acc[j * MAX_OWN + HALF + k];
             }
         }
     }
@@ -307,6 +314,6 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     }
 };
 
-#define ENTRY(rows, own)                                                                           \
-    GPU_KERNEL_OF(attention_part_##rows##_##own, 64, 255, AttentionPart<rows, own>)
+#define ENTRY(rows, own, registers)                                                                \
+    GPU_KERNEL_OF(attention_part_##rows##_##own, 256, registers, AttentionPart<rows, own>)
 GPU_PART_ENTRIES(ENTRY)

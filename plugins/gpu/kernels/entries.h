@@ -6,9 +6,9 @@
 #ifndef TANDEM_GPU_ENTRIES_H
 #define TANDEM_GPU_ENTRIES_H
 
-/* ENTRY(rows, own): up to so many heads, and elements of o of a thread. The last computes longer rows
- * in slices. */
-#define GPU_PART_ENTRIES(ENTRY) ENTRY(4, 2) ENTRY(8, 2) ENTRY(8, 8)
+/* ENTRY(rows, own, registers): up to so many heads of a thread, and elements of o of each. The last
+ * computes longer rows in slices. */
+#define GPU_PART_ENTRIES(ENTRY) ENTRY(1, 2, 128) ENTRY(2, 2, 128) ENTRY(2, 8, 255)
 
 /* ENTRY(elements, registers): up to so many elements of o. */
 #define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 255) ENTRY(512, 255)

@@ -254,13 +254,22 @@ static tdm_status records_take(gpu_emit *e, shape *s, int32_t n, tdm_error *err)
     return TDM_OK;
 }
 
+/* Teams of CHUNK threads, which share out the heads of a workgroup. */
+static int32_t teams_choose(const shape *s, const gpu_target *target) {
+    int32_t n = 1;
+    while (2 * n <= s->rows && 2 * n <= target->attention.part_teams &&
+           2 * n * CHUNK <= target->max_group_size)
+        n *= 2;
+    return n;
+}
+
 static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
     gpu_step step = {0};
     int32_t n_block = (s->params->heads_per_kv + s->rows - 1) / s->rows;
     tdm_status status = records_take(e, s, s->n_part, err);
     if (status == TDM_OK)
         status = walk_step(e, s, s->is_lane ? GPU_KERNEL_ATTENTION_LANE : GPU_KERNEL_ATTENTION_PART,
-                           s->is_lane ? LANES : CHUNK, &step, err);
+                           s->is_lane ? LANES : CHUNK * teams_choose(s, e->target), &step, err);
     if (status == TDM_OK)
         status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_kv * n_block * s->n_part, err);
     if (status != TDM_OK) return status;

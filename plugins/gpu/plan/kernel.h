@@ -79,7 +79,7 @@
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
-    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(taken(or_one(spec[0]), 4)))
+    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(attention_merge_size(spec)))
 
 /* The ops on recurrent states: ops/recurrent.c. */
 #define GPU_KERNEL_LIST_RECURRENT(KERNEL) \

@@ -37,6 +37,8 @@ typedef struct gpu_attention_tuning {
     bool has_no_lanes; /* ATTENTION_LANE */
     bool has_no_parts; /* ATTENTION_PART, where ATTENTION_TILE can replace it */
     bool has_no_tiles; /* ATTENTION_TILE */
+    int32_t part_teams; /* most teams of threads of ATTENTION_PART, which share out its heads; a
+                           power of two. Default 1 */
 } gpu_attention_tuning;
 
 struct gpu_step; /* step.h */

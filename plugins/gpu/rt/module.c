@@ -57,24 +57,28 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-#define PAIR(a, b) {a, b},
-static const struct { int32_t rows, own; } part_sizes[] = {GPU_PART_ENTRIES(PAIR)};
+#define PART(rows, own, registers) {rows, own},
+static const struct { int32_t rows, own; } part_sizes[] = {GPU_PART_ENTRIES(PART)};
+#undef PART
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
-/* The first that has room for a step: its heads, spec 4, and elements of o, spec 3, whose columns of V
- * have one or two. */
-static int32_t part_size_get(const int32_t *spec) {
+/* The first that has room for a step: its heads, spec 4, shared out among teams of threads, and
+ * elements of o, spec 3, whose columns of V have one or two. */
+static int32_t part_size_get(const gpu_step *step) {
+    const int32_t *spec = step->spec, n_team = step->group_size / PART_THREADS;
+    const int32_t rows = (spec[4] + n_team - 1) / n_team;
     bool is_pair = spec[1] != TDM_TYPE_F32 && spec[1] != TDM_TYPE_F16 && spec[1] != TDM_TYPE_BF16 &&
                    spec[1] != TDM_TYPE_Q8_0;
     int32_t of_column = is_pair ? 2 : 1, n_column = spec[3] / of_column, size = 0;
     int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS * of_column;
-    while (size < N_PART_SIZE && (part_sizes[size].rows < spec[4] ||
+    while (size < N_PART_SIZE && (part_sizes[size].rows < rows ||
                                   (part_sizes[size].own < own && size < N_PART_SIZE - 1)))
         size++;
     return size;
 }
 
 /* Steps are spec 2, rows spec 3. */
+#define PAIR(a, b) {a, b},
 static const struct { int32_t steps, rows; } scan_sizes[] = {GPU_SCAN_ENTRIES(PAIR)};
 #undef PAIR
 enum { N_SCAN_SIZE = sizeof scan_sizes / sizeof scan_sizes[0] };
@@ -104,7 +108,7 @@ static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART) {
-        size = part_size_get(step->spec);
+        size = part_size_get(step);
         return size < N_PART_SIZE ? size : MAX_SIZE;
     }
     if (step->kernel == GPU_KERNEL_LINEAR_SCAN) return scan_size_get(step->spec);

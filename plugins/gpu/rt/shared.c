@@ -41,6 +41,10 @@ static uint32_t attention_tile_size(const int32_t *spec) {
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
+static uint32_t attention_merge_size(const int32_t *spec) {
+    return taken(or_one(spec[0]), 4) + 5 * taken(64, 4);
+}
+
 static uint32_t kv_shift_size(const int32_t *spec) {
     return page_row_size(or_one(spec[7])) + 2 * taken(1, 4);
 }
