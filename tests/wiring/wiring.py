@@ -350,7 +350,8 @@ def gpu_kernels(sources):
     text = re.sub(r'/\*.*?\*/', ' ', sources.read(KERNEL_H), flags=re.DOTALL)
     rows = re.findall(r'\bKERNEL\((\w+), (\w+), \d, \w+, (\w+)', text)
     emitters = sources.read_all('plugins/gpu/ops/*.c', 'plugins/gpu/plan/*.c',
-                                'plugins/vulkan/measure.c', 'plugins/gpu/rt/measure.c')
+                                'plugins/vulkan/measure.c', 'plugins/gpu/rt/measure.c',
+                                'plugins/gpu/rt/plan.c')
     folder = os.path.join(sources.root, 'plugins/vulkan/shaders')
     shaders = {os.path.splitext(os.path.basename(path))[0]
                for path in glob.glob(os.path.join(folder, '*.comp'))}
