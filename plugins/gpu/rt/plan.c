@@ -183,34 +183,41 @@ static rt_result steps_launch(tdm_plan *plan, void *stream) {
     return result;
 }
 
-/* `to` waits for what is on `from` so far. */
-static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from) {
+/* `to` waits for what is on `from` so far. fn_out: the call that failed, RT_FN_. */
+static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from, int *fn_out) {
     const rt_driver *fn = plan->device->fn;
     const rt_workspace *w = plan->workspace;
     rt_result result = fn->event_record(w->branch_event[from], w->branch_stream[from]);
-    return result != RT_SUCCESS
-               ? result
-               : fn->stream_wait(w->branch_stream[to], w->branch_event[from], 0);
+    if (result != RT_SUCCESS) {
+        *fn_out = RT_FN_event_record;
+        return result;
+    }
+    result = fn->stream_wait(w->branch_stream[to], w->branch_event[from], 0);
+    if (result != RT_SUCCESS) *fn_out = RT_FN_stream_wait;
+    return result;
 }
 
 /* Launches steps first .. last - 1, between which no order is needed, so that the captured graph
  * has none either. Stream 0 has all that was before, and all of them afterwards. */
-static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last) {
+static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int *fn_out) {
     int32_t n_branch = last - first < RT_N_BRANCH ? last - first : RT_N_BRANCH;
     rt_result result = RT_SUCCESS;
-    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++) result = branch_wait(plan, b, 0);
+    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
+        result = branch_wait(plan, b, 0, fn_out);
     for (int32_t i = first; i < last && result == RT_SUCCESS; i++)
         result = step_launch(plan, i, plan->workspace->branch_stream[(i - first) % RT_N_BRANCH]);
-    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++) result = branch_wait(plan, 0, b);
+    for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
+        result = branch_wait(plan, 0, b, fn_out);
     return result;
 }
 
-static rt_result rounds_launch(tdm_plan *plan) {
+static rt_result rounds_launch(tdm_plan *plan, int *fn_out) {
     const gpu_plan *steps = plan->bound.steps;
+    *fn_out = RT_FN_launch;
     rt_result result = fetches_launch(plan, plan->workspace->branch_stream[0]);
     for (int32_t first = 0, last; first < steps->n_step && result == RT_SUCCESS; first = last) {
         for (last = first + 1; last < steps->n_step && !steps->steps[last].has_barrier;) last++;
-        result = round_launch(plan, first, last);
+        result = round_launch(plan, first, last, fn_out);
     }
     return result;
 }
@@ -223,9 +230,10 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     if (status != TDM_OK) return status;
     rt_result result = fn->capture_begin(stream, RT_CAPTURE_THREAD_LOCAL);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_capture_begin);
-    rt_result launched = rounds_launch(plan);
+    int fn_failed;
+    rt_result launched = rounds_launch(plan, &fn_failed);
     result = fn->capture_end(stream, &graph);
-    if (launched != RT_SUCCESS) status = rt_fail(device, err, launched, RT_FN_launch);
+    if (launched != RT_SUCCESS) status = rt_fail(device, err, launched, fn_failed);
     if (status == TDM_OK && result != RT_SUCCESS)
         status = rt_fail(device, err, result, RT_FN_capture_end);
     if (result == RT_SUCCESS && status == TDM_OK) {
