@@ -38,6 +38,8 @@ static void usage_print(FILE *out) {
           "  --ctx N                context length that the model claims\n"
           "  --experts N  --experts-used N   a mixture of experts; 0: a plain block\n"
           "  --tied, --untied       whether the output head is the token embedding\n"
+          "  --same-layers          every layer has the numbers of the first: quicker to make, for\n"
+          "                         measurements of speed\n"
           "  --window N             of the preset retrieval-window: tokens that its windows hold\n"
           "  --sharpness X          of the retrieval presets: how clearly they recall\n"
           "  --rope-base X\n"
@@ -180,6 +182,8 @@ int main(int argc, char **argv) {
             spec.is_tied = true;
         } else if (strcmp(argv[i], "--untied") == 0) {
             spec.is_tied = false;
+        } else if (strcmp(argv[i], "--same-layers") == 0) {
+            spec.has_same_layers = true;
         } else if (strcmp(argv[i], "--quiet") == 0) {
             is_quiet = true;
         } else if (strcmp(argv[i], "-o") == 0 && path == NULL) {

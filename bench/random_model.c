@@ -590,8 +590,50 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "window is %" PRId64 ", but only a tied retrieval model has one",
                         s->n_window);
+    if (s->has_same_layers && s->sharpness > 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "the layers of a retrieval model differ: they cannot be the same");
     if (s->latent.n_lora_kv > 0) status = latent_check(s, err);
     return status == TDM_OK && s->sharpness != 0 ? retrieval_check(s, err) : status;
+}
+
+/* What layer 0 has of a weight of another layer, which has_same_layers repeats. */
+typedef struct kept_weight {
+    const weight *w;
+    uint8_t *bytes;
+    size_t size, n_filled;
+} kept_weight;
+
+/* The copy of layer 0's weight of the same name; NULL where there is none. */
+static kept_weight *kept_find(kept_weight *kept, int64_t n_kept, const weight *w) {
+    for (int64_t i = 0; i < n_kept && w->layer >= 0; ++i)
+        if (strcmp(kept[i].w->short_name, w->short_name) == 0) return &kept[i];
+    return NULL;
+}
+
+/* Room for copies of layer 0's weights. */
+static tdm_status kept_create(const weight_list *list, kept_weight **kept_out, int64_t *n_out,
+                              tdm_error *err) {
+    kept_weight *kept = calloc((size_t)list->n + 1, sizeof *kept);
+    int64_t n = 0;
+    *n_out = 0;
+    *kept_out = kept;
+    for (int64_t i = 0; kept != NULL && i < list->n; ++i) {
+        const weight *w = &list->items[i];
+        if (w->layer != 0) continue;
+        const size_t size =
+            tdm_type_row_size(w->type, w->ne[0]) * (size_t)w->ne[1] * (size_t)w->ne[2];
+        kept[n] = (kept_weight){.w = w, .bytes = malloc(size), .size = size};
+        *n_out = ++n;
+        if (kept[n - 1].bytes == NULL) kept = NULL;
+    }
+    if (kept != NULL) return TDM_OK;
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "not enough memory for the weights of a layer");
+}
+
+static void kept_free(kept_weight *kept, int64_t n_kept) {
+    for (int64_t i = 0; i < n_kept; ++i) free(kept[i].bytes);
+    free(kept);
 }
 
 static tdm_status weights_write(llm_gguf_writer *writer, const random_model_spec *spec,
@@ -618,21 +660,35 @@ static tdm_status weights_write(llm_gguf_writer *writer, const random_model_spec
         jobs[t].row = scratch + (size_t)(2 * t) * row_max;
         jobs[t].blocks = (uint8_t *)(jobs[t].row + row_max);
     }
-    int64_t done = 0;
+    kept_weight *kept = NULL;
+    int64_t done = 0, n_kept = 0;
+    if (status == TDM_OK && spec->has_same_layers) status = kept_create(list, &kept, &n_kept, err);
     for (int64_t i = 0; i < list->n && status == TDM_OK; ++i) {
         const weight *w = &list->items[i];
+        kept_weight *copy = kept_find(kept, n_kept, w);
+        if (copy != NULL && w->layer > 0) {
+            status = llm_gguf_writer_write(writer, copy->bytes, copy->size, err);
+            done += (int64_t)copy->size;
+            if (status == TDM_OK && progress != NULL) progress(done, size, user);
+            continue;
+        }
         const int64_t n_row = w->ne[1] * w->ne[2];
         const size_t row_size = tdm_type_row_size(w->type, w->ne[0]);
         const int64_t step = (int64_t)(chunk_size / row_size);
         for (int64_t r = 0; r < n_row && status == TDM_OK; r += step) {
             const int64_t end = r + step < n_row ? r + step : n_row;
             status = rows_make(jobs, n_thread, w, r, end, chunk, err);
+            if (status == TDM_OK && copy != NULL) {
+                memcpy(copy->bytes + copy->n_filled, chunk, (size_t)(end - r) * row_size);
+                copy->n_filled += (size_t)(end - r) * row_size;
+            }
             if (status == TDM_OK)
                 status = llm_gguf_writer_write(writer, chunk, (size_t)(end - r) * row_size, err);
             done += (end - r) * (int64_t)row_size;
             if (status == TDM_OK && progress != NULL) progress(done, size, user);
         }
     }
+    kept_free(kept, n_kept);
     free(chunk);
     free(scratch);
     return status;

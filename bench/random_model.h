@@ -73,6 +73,8 @@ typedef struct random_model_spec {
     int64_t n_window; /* tokens that 3 of 4 layers see, as in Cohere 2; 0: no such model. Only with
                        * a sharpness and tied */
     bool is_tied;     /* the output head is the token embedding */
+    bool has_same_layers; /* every layer has the numbers of layer 0, which takes a fraction of the
+                           * time to make and no less to compute. Random weights only */
     bool has_biases;  /* of q, k, v, o and, without experts, of gate, up, down; not with latent
                       * attention */
 } random_model_spec;

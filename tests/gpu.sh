@@ -239,7 +239,7 @@ model_of() {
     file=$model
     [ -x "$maker" ] || return 0
     # shellcheck disable=SC2086 # words
-    model_at "$size-$1" $shape --type "$1"
+    model_at "$size-$1" $shape --type "$1" --same-layers
 }
 model_types() { if [ -x "$maker" ]; then echo "$types" | tr ',' ' '; else echo file; fi; }
 
