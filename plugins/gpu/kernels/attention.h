@@ -334,25 +334,7 @@ struct Attention : PageRotate {
                    b);
     }
 
-    template <int KIND>
-    void column_load_of(int type, int n_column, int n_block, u64 region, int slot, int column,
-                        vec4 &a, vec4 &b) {
-        column_decode<KIND>(type,
-                            column_fetch<KIND>(type, n_column, n_block, region, slot, column),
-                            column, a, b);
-    }
-
-    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column, vec4 &a,
-                     vec4 &b) {
-        if (type_is_plain(type))
-            column_load_of<KIND_PLAIN>(type, n_column, n_block, region, slot, column, a, b);
-        else if (type == TYPE_Q8_0)
-            column_load_of<KIND_BYTES>(type, n_column, n_block, region, slot, column, a, b);
-        else
-            column_load_of<KIND_NIBBLES>(type, n_column, n_block, region, slot, column, a, b);
-    }
-
-    // The same from K's arrangement.
+    // A column of four slots from K's arrangement.
     void column_load_from_k(int type, int n_block, u64 region, int slot, int column, vec4 &a,
                             vec4 &b) {
         int n_slot = page_slots(), size = type_is_plain(type) ? type_size(type) : 1;

@@ -83,64 +83,53 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
 
     // ---- Scores ----
 
-    void query_load(int first) {
-        DONT_UNROLL for (int i = thread(); i < TILE_ROWS * SLICE_K / 4; i += THREADS) {
-            int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
-            vec4 q = vec4(0.0f);
-            if (row_exists(row) && first + 4 * at < STORED_K)
-                q = F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4))
-                        .at[first / 4 + at];
-            tile[row * Q_PITCH + at] = q;
-        }
+    // A vector of the queries' slice from element `first` on, of which a thread has N_QUERY.
+    static constexpr int N_QUERY = TILE_ROWS * SLICE_K / 4 / 128;
+    vec4 query_fetch(int first, int i) {
+        int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
+        if (!row_exists(row) || first + 4 * at >= STORED_K) return vec4(0.0f);
+        return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[first / 4 + at];
     }
 
-    // Unit u of a slot as floats (Attention::unit_load), one word of codes at a time: few registers.
-    void key_unit_load(u64 region, int slot, int u, vec4 *to) {
-        uint at = uint(u * page_slots() + slot), bits = 0u;
-        uvec4 words = U32x4(region).at[at];
-        if (type_is_plain(TYPE_K)) {
-            if (TYPE_K == TYPE_F32) {
-                to[0] = bits_to_float(words);
-                return;
-            }
-            bool is_f16 = TYPE_K == TYPE_F16;
-            DONT_UNROLL for (int w = 0; w < 4; w++) {
-                uint word = words[w];
-                ((vec2 *)to)[w] = is_f16 ? unpack_half2(word)
-                                         : bits_to_float(uvec2(word << 16, word & 0xffff0000u));
-            }
-            return;
-        }
-        u64 plane = region + page_k_scale();
-        bool is_byte = TYPE_K == TYPE_Q8_0;
-        if (is_byte) at = uint(u / 2 * page_slots() + slot);
-        vec2 scale = scale_load(TYPE_K, plane, at);
-        if (type_has_fifth(TYPE_K)) bits = U32(plane + page_fifth(TYPE_K, STORED_K / 32)).at[at];
-        DONT_UNROLL for (int w = 0; w < 4; w++) {
-            vec4 a, b;
-            uint word = words[w];
-            if (is_byte) {
-                UNROLL for (int i = 0; i < 4; i++) a[i] =
-                    code_scaled(TYPE_K, word >> 8 * i & 255u, scale);
-            } else {
-                nibbles_load(TYPE_K, word, bits >> 4 * w, scale, a, b);
-                to[w + 4] = b;
-            }
-            to[w] = a;
-        }
+    // Unit i of the slice of K from `element` on: of slot i % CHUNK. Some unit where there is none.
+    template <int KIND> Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
+        int len = unit_len(TYPE_K), slot = min(max(i % CHUNK, first), last - 1);
+        int u = min(element / len + i / CHUNK, STORED_K / len - 1);
+        return unit_fetch<KIND>(TYPE_K, region, STORED_K / 32, start + slot, u);
     }
 
-    void key_load(u64 region, int start, int first, int last, int element) {
-        int len = unit_len(TYPE_K);
-        DONT_UNROLL for (int i = thread(); i < SLICE_K / len * CHUNK; i += THREADS) {
-            int slot = i % CHUNK, unit = i / CHUNK, u = element / len + unit;
-            if (slot < first || slot >= last) continue;
-            vec4 *to = tile + (K_AT + slot * Q_PITCH + unit * len / 4);
-            if (u * len < STORED_K)
-                key_unit_load(region, start + slot, u, to);
-            else
-                for (int k = 0; k < len / 4; k++) to[k] = vec4(0.0f);
+    template <int KIND> void key_store(const Unit &key, int first, int last, int element, int i) {
+        int len = unit_len(TYPE_K), slot = i % CHUNK, unit = i / CHUNK;
+        if (slot < first || slot >= last) return;
+        vec4 *to = tile + (K_AT + slot * Q_PITCH + unit * len / 4), x[8];
+        UNROLL for (int k = 0; k < 8; k++) x[k] = vec4(0.0f);
+        if (element + unit * len < STORED_K) unit_decode<KIND>(TYPE_K, key, x);
+        UNROLL for (int k = 0; k < 8; k++) if (k < len / 4) to[k] = x[k];
+    }
+
+    // The slice of Q and K. What a thread loads first waits for none of each other, nor for the
+    // threads that still use what is in shared memory.
+    template <int KIND> void slice_load(u64 region, int start, int first, int last, int element) {
+        constexpr int N_KEY = KIND == KIND_PLAIN ? 2 : 1;
+        const int n_key = SLICE_K / unit_len(TYPE_K) * CHUNK;
+        vec4 q[N_QUERY];
+        Unit keys[N_KEY];
+        UNROLL for (int k = 0; k < N_KEY; k++) keys[k] =
+            key_fetch<KIND>(region, start, first, last, element, thread() + k * THREADS);
+        UNROLL for (int k = 0; k < N_QUERY; k++) q[k] = query_fetch(element, thread() + k * THREADS);
+        barrier();
+        UNROLL for (int k = 0; k < N_QUERY; k++) {
+            int i = thread() + k * THREADS;
+            tile[i / (SLICE_K / 4) * Q_PITCH + i % (SLICE_K / 4)] = q[k];
         }
+        UNROLL for (int k = 0; k < N_KEY; k++) {
+            int i = thread() + k * THREADS;
+            if (i < n_key) key_store<KIND>(keys[k], first, last, element, i);
+        }
+        DONT_UNROLL for (int i = thread() + N_KEY * THREADS; i < n_key; i += THREADS)
+            key_store<KIND>(key_fetch<KIND>(region, start, first, last, element, i), first, last,
+                            element, i);
+        barrier();
     }
 
     // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
@@ -148,10 +137,12 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
         vec4 s[4]; // of row i: slots column_group() + 16 k
         UNROLL for (int i = 0; i < 4; i++) s[i] = vec4(0.0f);
         DONT_UNROLL for (int element = 0; element < STORED_K; element += SLICE_K) {
-            barrier();
-            query_load(element);
-            key_load(region, start, first, last, element);
-            barrier();
+            if (kind_of(TYPE_K) == KIND_PLAIN)
+                slice_load<KIND_PLAIN>(region, start, first, last, element);
+            else if (kind_of(TYPE_K) == KIND_BYTES)
+                slice_load<KIND_BYTES>(region, start, first, last, element);
+            else
+                slice_load<KIND_NIBBLES>(region, start, first, last, element);
             DONT_UNROLL for (int d = 0; d < SLICE_K / 4; d++) {
                 vec4 k[4];
                 UNROLL for (int c = 0; c < 4; c++) k[c] =
@@ -188,27 +179,70 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
 
     // ---- Values ----
 
-    // Slots slot_first .. + SLOTS_V - 1; those before `first` and from `last` on are zeros.
-    void value_load(u64 region, int start, int slot_first, int first, int last) {
-        int n = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
-        int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
-        DONT_UNROLL for (int i = thread(); i < n * SLOTS_V / 4; i += THREADS) {
-            int column = i % n, quad = i / n, slot = slot_first + 4 * quad;
-            vec4 a = vec4(0.0f), b = vec4(0.0f);
-            if (column < N_COLUMN && slot < last && slot + 4 > first) {
-                if (V_FROM_K)
-                    column_load_from_k(TYPE_V, n_block, region, start + slot, column, a, b);
-                else
-                    column_load(TYPE_V, N_COLUMN, n_block, region, start + slot, column, a, b);
-            }
-            float *to =
-                tile_floats + 4 * (V_AT + 4 * quad * V_PITCH) + column_element(TYPE_V, column);
-            UNROLL for (int k = 0; k < 4; k++) {
-                bool is_seen = slot + k >= first && slot + k < last;
-                to[4 * k * V_PITCH] = is_seen ? a[k] : 0.0f;
-                if (IS_PAIR) to[4 * k * V_PITCH + 16] = is_seen ? b[k] : 0.0f;
-            }
+    // Columns of V in shared memory; of a pair, both elements are in one.
+    const int N_SHARED = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
+
+    // Column i % N_SHARED of four slots of SLOTS_V from slot_first on; some column where there is none.
+    template <int KIND>
+    Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
+        int column = min(i % N_SHARED, N_COLUMN - 1), slot = slot_first + 4 * (i / N_SHARED);
+        return column_fetch<KIND>(TYPE_V, N_COLUMN, DIM_V / 32, region,
+                                  start + min(slot, (last - 1) / 4 * 4), column);
+    }
+
+    void value_store(int slot_first, int first, int last, int i, vec4 a, vec4 b) {
+        int column = i % N_SHARED, quad = i / N_SHARED, slot = slot_first + 4 * quad;
+        float *to = tile_floats + 4 * (V_AT + 4 * quad * V_PITCH) + column_element(TYPE_V, column);
+        UNROLL for (int k = 0; k < 4; k++) {
+            bool is_seen = slot + k >= first && slot + k < last && column < N_COLUMN;
+            to[4 * k * V_PITCH] = is_seen ? a[k] : 0.0f;
+            if (IS_PAIR) to[4 * k * V_PITCH + 16] = is_seen ? b[k] : 0.0f;
         }
+    }
+
+    template <int KIND>
+    void value_put(const Quad &value, int slot_first, int first, int last, int i) {
+        vec4 a, b;
+        column_decode<KIND>(TYPE_V, value, i % N_SHARED, a, b);
+        value_store(slot_first, first, last, i, a, b);
+    }
+
+    // Slots slot_first .. + SLOTS_V - 1; those before `first` and from `last` on are zeros.
+    template <int KIND>
+    void values_load_of(u64 region, int start, int slot_first, int first, int last) {
+        constexpr int N_VALUE = KIND == KIND_NIBBLES ? 1 : 2;
+        const int n = N_SHARED * SLOTS_V / 4;
+        Quad values[N_VALUE];
+        UNROLL for (int k = 0; k < N_VALUE; k++) values[k] =
+            value_fetch<KIND>(region, start, slot_first, last, min(thread() + k * THREADS, n - 1));
+        barrier();
+        UNROLL for (int k = 0; k < N_VALUE; k++) {
+            int i = thread() + k * THREADS;
+            if (i < n) value_put<KIND>(values[k], slot_first, first, last, i);
+        }
+        DONT_UNROLL for (int i = thread() + N_VALUE * THREADS; i < n; i += THREADS)
+            value_put<KIND>(value_fetch<KIND>(region, start, slot_first, last, i), slot_first,
+                            first, last, i);
+        barrier();
+    }
+
+    void values_load(u64 region, int start, int slot_first, int first, int last) {
+        if (!V_FROM_K && kind_of(TYPE_V) == KIND_PLAIN)
+            values_load_of<KIND_PLAIN>(region, start, slot_first, first, last);
+        else if (!V_FROM_K && kind_of(TYPE_V) == KIND_BYTES)
+            values_load_of<KIND_BYTES>(region, start, slot_first, first, last);
+        else if (!V_FROM_K)
+            values_load_of<KIND_NIBBLES>(region, start, slot_first, first, last);
+        if (!V_FROM_K) return;
+        barrier();
+        DONT_UNROLL for (int i = thread(); i < N_SHARED * SLOTS_V / 4; i += THREADS) {
+            int column = i % N_SHARED, slot = slot_first + 4 * (i / N_SHARED);
+            vec4 a = vec4(0.0f), b = vec4(0.0f);
+            if (column < N_COLUMN && slot < last && slot + 4 > first)
+                column_load_from_k(TYPE_V, STORED_K / 32, region, start + slot, column, a, b);
+            value_store(slot_first, first, last, i, a, b);
+        }
+        barrier();
     }
 
     // acc += p V of slots first .. last - 1. is_whole: every row sees all of them.
@@ -222,9 +256,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
         }
         DONT_UNROLL for (int slot_first = first / SLOTS_V * SLOTS_V; slot_first < last;
                          slot_first += SLOTS_V) {
-            barrier();
-            value_load(region, start, slot_first, first, last);
-            barrier();
+            values_load(region, start, slot_first, first, last);
             DONT_UNROLL for (int quad = 0; quad < SLOTS_V / 4; quad++) {
                 vec4 p[4];
                 UNROLL for (int i = 0; i < 4; i++) p[i] =

@@ -32,6 +32,11 @@ typedef struct gpu_product_tuning {
     int32_t quantize_lanes; /* threads of QUANTIZE that share a group of 32 elements. Default 1 */
 } gpu_product_tuning;
 
+/* How rows are reduced (ops/norm.c). */
+typedef struct gpu_norm_tuning {
+    int32_t share; /* elements of a thread, where a step has few rows. Default 16 */
+} gpu_norm_tuning;
+
 /* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */
 typedef struct gpu_attention_tuning {
     bool has_no_lanes; /* ATTENTION_LANE */
@@ -65,6 +70,7 @@ typedef struct gpu_target {
     bool may_wait;        /* kernels may wait for other members of a group (WIRE_WAIT) */
     gpu_product_tuning product;
     gpu_attention_tuning attention;
+    gpu_norm_tuning norm;
     /* Steps that the device computes wrongly, as a check has found; they are refused. NULL =
      * none. */
     bool (*is_wrong)(void *context, const struct gpu_step *step);

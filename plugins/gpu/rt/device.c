@@ -196,6 +196,7 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->product.dot_one_k = 1; /* a token alone has the bits of a batch */
     t->product.row_group = 2 * a[RT_WAVE_SIZE];
     t->attention.part_teams = 4;
+    t->norm.share = 4;
     t->product.quantize_lanes = 8;
     t->product.has_wide_matrices =
         options->has_matrix && rt_vendor_this.matrix_least != 0 &&
