@@ -75,7 +75,7 @@ typedef struct random_model_spec {
     bool is_tied;     /* the output head is the token embedding */
     bool has_same_layers; /* every layer has the numbers of layer 0, which takes a fraction of the
                            * time to make and no less to compute. Random weights only */
-    bool has_biases;  /* of q, k, v, o and, without experts, of gate, up, down; not with latent
+    bool has_biases;      /* of q, k, v, o and, without experts, of gate, up, down; not with latent
                       * attention */
 } random_model_spec;
 

@@ -106,8 +106,7 @@ static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
 }
 static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) {
 #if __CUDA_ARCH__ >= 800
-    for (int n = 0; n < 2; n++)
-        ptx_mma_m16n8k16_f16(sum + 4 * n, a.word, b.word[n], b.word[n + 2]);
+    for (int n = 0; n < 2; n++) ptx_mma_m16n8k16_f16(sum + 4 * n, a.word, b.word[n], b.word[n + 2]);
 #else
     for (int n = 0; n < 2; n++)
         for (int k = 0; k < 4; k += 2)

@@ -7,7 +7,7 @@
 #define TANDEM_HIP_WORDS_H
 
 /* launch_bounds is ignored for these targets. */
-#define GPU_ENTRY(name, max_threads, registers, ...)                                                    \
+#define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
         const Args args) __VA_ARGS__
 
@@ -117,7 +117,8 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
     for (int i = 0; i < 8; i++) sum[i] = c[i];
 }
 #define MAT_IS_DEFINED
-#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
+#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||  \
+    defined(__gfx942__)
 #if defined(__gfx908__) || defined(__gfx90a__)
 /* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
 typedef int Mat;

@@ -172,8 +172,8 @@ static void matrix_run(const simt_collective *base, uint32_t n_lane,
             uint32_t sum = (uint32_t)c[at.row][at.column].value;
             float float_sum = float_of(c[at.row][at.column].value);
             for (uint32_t k = 0; k < m->n_depth && m->is_f16; k++)
-                float_sum =
-                    fmaf(half_value(a[at.row][k].value), half_value(b[k][at.column].value), float_sum);
+                float_sum = fmaf(half_value(a[at.row][k].value), half_value(b[k][at.column].value),
+                                 float_sum);
             if (m->is_f16) sum = bits_of(float_sum);
             for (uint32_t k = 0; k < m->n_depth && !m->is_f16; k++)
                 sum += (uint32_t)(a[at.row][k].value * b[k][at.column].value);
@@ -215,12 +215,7 @@ MATRIX_F16(simt_mma_m16n8k8_f16, "mma.m16n8k8 of f16", 32, 16, 8, 8, 2, 1, 4, m1
 MATRIX_F16(simt_mma_m16n8k16_f16, "mma.m16n8k16 of f16", 32, 16, 8, 16, 4, 2, 4, m16n8k16_f16_a,
            m16n8k16_f16_b, m16n8k16_c)
 
-const simt_matrix *const simt_matrices[] = {&simt_mma_m8n8k16,
-                                            &simt_mma_m16n8k16,
-                                            &simt_wmma_gfx11,
-                                            &simt_wmma_gfx12,
-                                            &simt_mfma_16x16x16,
-                                            &simt_mfma_16x16x32,
-                                            &simt_mma_m16n8k8_f16,
-                                            &simt_mma_m16n8k16_f16,
-                                            NULL};
+const simt_matrix *const simt_matrices[] = {
+    &simt_mma_m8n8k16,     &simt_mma_m16n8k16,     &simt_wmma_gfx11,
+    &simt_wmma_gfx12,      &simt_mfma_16x16x16,    &simt_mfma_16x16x32,
+    &simt_mma_m16n8k8_f16, &simt_mma_m16n8k16_f16, NULL};

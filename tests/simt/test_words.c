@@ -189,8 +189,10 @@ static void every_matrix_tile(void **state) {
     (void)state;
     uint64_t seed = SEED;
     static const tdm_type types[] = {TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K};
-    static const struct { int64_t n; int n_tok; } sizes[] = {
-        {5, 9}, {130, 32}, {260, 33}, {514, 65}, {514, 128}, {640, 129}};
+    static const struct {
+        int64_t n;
+        int n_tok;
+    } sizes[] = {{5, 9}, {130, 32}, {260, 33}, {514, 65}, {514, 128}, {640, 129}};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             product_check(&seed, types[t], 256, sizes[i].n, sizes[i].n_tok, i % 2 == 0, true);
@@ -231,10 +233,8 @@ static void every_instruction(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_instruction),
-        cmocka_unit_test(every_type),
-        cmocka_unit_test(every_tile),
-        cmocka_unit_test(every_matrix_type),
+        cmocka_unit_test(every_instruction), cmocka_unit_test(every_type),
+        cmocka_unit_test(every_tile),        cmocka_unit_test(every_matrix_type),
         cmocka_unit_test(every_matrix_tile),
     };
     if (argc < 8 || argc % 3 != 2) return 2;

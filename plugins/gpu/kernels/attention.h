@@ -166,8 +166,7 @@ struct Attention : PageRotate {
     }
 
     vec2 scale_load(int type, u64 plane, uint at) {
-        return scale_decode(type,
-                            type_has_min(type) ? U32(plane).at[at] : uint(U16(plane).at[at]));
+        return scale_decode(type, type_has_min(type) ? U32(plane).at[at] : uint(U16(plane).at[at]));
     }
 
     int unit_len(int type) {

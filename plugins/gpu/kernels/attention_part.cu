@@ -52,8 +52,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     // s[j] += the product of own row j of the queries and a slot's row of K. Units are decoded in their
     // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
     // would wait for each load by itself.
-    template <int KIND, int N_AHEAD>
-    void score_add(u64 region, int slot, float s[MAX_ROWS]) {
+    template <int KIND, int N_AHEAD> void score_add(u64 region, int slot, float s[MAX_ROWS]) {
         const int len = unit_len(TYPE_K), n_unit = STORED_K / len, n_block = STORED_K / 32;
         DONT_UNROLL for (int first = 0; first < n_unit; first += N_AHEAD) {
             Unit units[N_AHEAD];
@@ -79,7 +78,8 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             Unit unit = next[0];
             next[0] = next[1];
             next[1] = next[2];
-            next[2] = unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(u + 3, n_unit - 1));
+            next[2] =
+                unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(u + 3, n_unit - 1));
             unit_decode<KIND_NIBBLES>(TYPE_K, unit, x);
             unit_add(u * 8, 8, x, s);
         }
@@ -142,12 +142,12 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     void fold_from_k(u64 region, int start, int first, int last, int column_first) {
         DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++)
             UNROLL for (int k = 0; k < MAX_OWN; k++) {
-                int column = column_first + lane() + k * CHUNK;
-                if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
-                vec4 a, b;
-                column_load_from_k(TYPE_V, STORED_K / 32, region, start + 4 * quad, column, a, b);
-                slots_add(4 * quad, first, last, k, a, b);
-            }
+            int column = column_first + lane() + k * CHUNK;
+            if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
+            vec4 a, b;
+            column_load_from_k(TYPE_V, STORED_K / 32, region, start + 4 * quad, column, a, b);
+            slots_add(4 * quad, first, last, k, a, b);
+        }
     }
 
     // Quads of slots in their order, of which MAX_AHEAD are loaded before the first is used; one

@@ -92,7 +92,8 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     }
 
     // Unit i of the slice of K from `element` on: of slot i % CHUNK. Some unit where there is none.
-    template <int KIND> Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
+    template <int KIND>
+    Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
         int len = unit_len(TYPE_K), slot = min(max(i % CHUNK, first), last - 1);
         int u = min(element / len + i / CHUNK, STORED_K / len - 1);
         return unit_fetch<KIND>(TYPE_K, region, STORED_K / 32, start + slot, u);
@@ -116,7 +117,8 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
         Unit keys[N_KEY];
         UNROLL for (int k = 0; k < N_KEY; k++) keys[k] =
             key_fetch<KIND>(region, start, first, last, element, thread() + k * THREADS);
-        UNROLL for (int k = 0; k < N_QUERY; k++) q[k] = query_fetch(element, thread() + k * THREADS);
+        UNROLL for (int k = 0; k < N_QUERY; k++) q[k] =
+            query_fetch(element, thread() + k * THREADS);
         barrier();
         UNROLL for (int k = 0; k < N_QUERY; k++) {
             int i = thread() + k * THREADS;
@@ -183,8 +185,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
     const int N_SHARED = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
 
     // Column i % N_SHARED of four slots of SLOTS_V from slot_first on; some column where there is none.
-    template <int KIND>
-    Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
+    template <int KIND> Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
         int column = min(i % N_SHARED, N_COLUMN - 1), slot = slot_first + 4 * (i / N_SHARED);
         return column_fetch<KIND>(TYPE_V, N_COLUMN, DIM_V / 32, region,
                                   start + min(slot, (last - 1) / 4 * 4), column);
@@ -220,9 +221,8 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
             int i = thread() + k * THREADS;
             if (i < n) value_put<KIND>(values[k], slot_first, first, last, i);
         }
-        DONT_UNROLL for (int i = thread() + N_VALUE * THREADS; i < n; i += THREADS)
-            value_put<KIND>(value_fetch<KIND>(region, start, slot_first, last, i), slot_first,
-                            first, last, i);
+        DONT_UNROLL for (int i = thread() + N_VALUE * THREADS; i < n; i += THREADS) value_put<KIND>(
+            value_fetch<KIND>(region, start, slot_first, last, i), slot_first, first, last, i);
         barrier();
     }
 

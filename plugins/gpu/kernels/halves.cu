@@ -13,7 +13,8 @@
 struct Halves : Reduce {
     explicit Halves(const Args &args_) : Reduce(args_) {}
 
-    const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
+    const bool X_IS_WIDE =
+        SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
 
     u64 row_address(uint row) {
         uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;

@@ -24,9 +24,10 @@ struct LimitRate : Kernel {
         int sum[N_SUM][8], all = 0;
         UNROLL for (uint s = 0; s < N_SUM; s++) UNROLL for (uint i = 0; i < 8; i++) sum[s][i] =
             int(s);
-        DONT_UNROLL for (uint p = 0; p < trips; p++)
-            UNROLL for (uint s = 0; s < N_SUM; s++) mat_mul(sum[s], a, b);
-        UNROLL for (uint s = 0; s < N_SUM; s++) UNROLL for (uint i = 0; i < 8; i++) all ^= sum[s][i];
+        DONT_UNROLL for (uint p = 0; p < trips; p++) UNROLL for (uint s = 0; s < N_SUM; s++)
+            mat_mul(sum[s], a, b);
+        UNROLL for (uint s = 0; s < N_SUM; s++) UNROLL for (uint i = 0; i < 8; i++) all ^=
+            sum[s][i];
         if (all == 0x5eed1234) U32(args.address[0]).at[0] = thread;
     }
 
@@ -34,8 +35,8 @@ struct LimitRate : Kernel {
         const float times = 0.9990234375f, plus = 0.0009765625f;
         float x[16], all = 0;
         UNROLL for (uint i = 0; i < 16; i++) x[i] = float(thread_id() + i);
-        DONT_UNROLL for (uint p = 0; p < trips; p++)
-            UNROLL for (uint i = 0; i < 16; i++) x[i] = fma(x[i], times, plus);
+        DONT_UNROLL for (uint p = 0; p < trips; p++) UNROLL for (uint i = 0; i < 16; i++) x[i] =
+            fma(x[i], times, plus);
         UNROLL for (uint i = 0; i < 16; i++) all += x[i];
         if (all == -1.0f) U32(args.address[0]).at[0] = thread_id();
     }

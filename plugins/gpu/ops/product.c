@@ -38,10 +38,10 @@ enum {
     WIDE_THREADS = 256, /* of PRODUCT_TILE_MATRIX where there are wide matrices (target.h) */
     WIDE_ROWS = 128,
     WIDE_MAX_COLUMNS = 128,
-    WIDE_LEAST = 9,             /* columns from which it is used */
-    WIDE_SHARED = 48 << 10,     /* with 128 columns */
-    WIDE_TILES_OF_UNIT = 1,     /* tiles of a compute unit, below which they get narrower */
-    LANE_ROWS = 8,                /* of a thread: product_lane.comp */
+    WIDE_LEAST = 9,         /* columns from which it is used */
+    WIDE_SHARED = 48 << 10, /* with 128 columns */
+    WIDE_TILES_OF_UNIT = 1, /* tiles of a compute unit, below which they get narrower */
+    LANE_ROWS = 8,          /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
     ROW_MAX_SUM = 16

@@ -75,8 +75,8 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
     for (size_t i = 0; i < sizeof words / sizeof words[0] && status == TDM_OK; i++)
         status = gpu_word(e, &step.word[i], words[i], err);
     if (status == TDM_OK)
-        status = gpu_step_grid(
-            e, &step, has_row ? n_row : (n_row * n_group + groups - 1) / groups, err);
+        status =
+            gpu_step_grid(e, &step, has_row ? n_row : (n_row * n_group + groups - 1) / groups, err);
     if (status != TDM_OK) return status;
     if (has_row)
         step.trips = 2 * ((n_quad + step.group_size - 1) / step.group_size) + step.group_size;

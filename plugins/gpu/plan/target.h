@@ -24,10 +24,11 @@ typedef struct gpu_product_tuning {
     bool has_fixed_tiles; /* PRODUCT_ROW and PRODUCT_ROW_DOT exist for 1, 2 and 4 columns with 4
                                   rows and for 8 columns with 2; for canonical blocks for one
                                   column with 2 rows. PRODUCT_TILE is for plain types alone */
-    bool has_wide_matrices; /* PRODUCT_TILE_MATRIX has 256 threads for tiles of 128 rows and 32, 64 or
+    bool
+        has_wide_matrices; /* PRODUCT_TILE_MATRIX has 256 threads for tiles of 128 rows and 32, 64 or
                                   128 columns, and takes f16 in wide rows alone */
-    int32_t matrix_least;   /* columns from which it is used. Default 9 */
-    int32_t dot_one_k;    /* k from which one column of quantised weights uses integer dot products,
+    int32_t matrix_least;  /* columns from which it is used. Default 9 */
+    int32_t dot_one_k; /* k from which one column of quantised weights uses integer dot products,
                              where the device has them. Default 2048 */
     int32_t quantize_lanes; /* threads of QUANTIZE that share a group of 32 elements. Default 1 */
 } gpu_product_tuning;
@@ -39,9 +40,9 @@ typedef struct gpu_norm_tuning {
 
 /* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */
 typedef struct gpu_attention_tuning {
-    bool has_no_lanes; /* ATTENTION_LANE */
-    bool has_no_parts; /* ATTENTION_PART, where ATTENTION_TILE can replace it */
-    bool has_no_tiles; /* ATTENTION_TILE */
+    bool has_no_lanes;  /* ATTENTION_LANE */
+    bool has_no_parts;  /* ATTENTION_PART, where ATTENTION_TILE can replace it */
+    bool has_no_tiles;  /* ATTENTION_TILE */
     int32_t part_teams; /* most teams of threads of ATTENTION_PART, which share out its heads; a
                            power of two. Default 1 */
 } gpu_attention_tuning;

@@ -71,8 +71,8 @@ static int32_t part_size_get(const gpu_step *step) {
                    spec[1] != TDM_TYPE_Q8_0;
     int32_t of_column = is_pair ? 2 : 1, n_column = spec[3] / of_column, size = 0;
     int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS * of_column;
-    while (size < N_PART_SIZE && (part_sizes[size].rows < rows ||
-                                  (part_sizes[size].own < own && size < N_PART_SIZE - 1)))
+    while (size < N_PART_SIZE &&
+           (part_sizes[size].rows < rows || (part_sizes[size].own < own && size < N_PART_SIZE - 1)))
         size++;
     return size;
 }

@@ -16,7 +16,7 @@ typedef struct rt_workspace {
     /* Plans are captured on the first stream; steps without order between them on the others too. */
     void *branch_stream[RT_N_BRANCH];
     void *branch_event[RT_N_BRANCH]; /* the last launch of each stream */
-    rt_memory report;     /* rt_wait_report; no memory where kernels do not wait */
+    rt_memory report;                /* rt_wait_report; no memory where kernels do not wait */
 } rt_workspace;
 
 /* How scratch is allocated on a device of CUDA or HIP, which is the context. */
@@ -44,8 +44,8 @@ struct tdm_plan {
     void *fetch;             /* function of FETCH */
     rt_fetch *fetches;       /* [n_fetch] what is copied before the steps */
     int32_t n_fetch;
-    bool waits;              /* some of its kernels wait for other members */
-    void *exec;              /* the captured launches; NULL = they are launched one by one */
+    bool waits; /* some of its kernels wait for other members */
+    void *exec; /* the captured launches; NULL = they are launched one by one */
 };
 
 /* Makes steps and functions for the queue that the workspace belongs to. Released with
