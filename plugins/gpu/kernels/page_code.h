@@ -8,19 +8,25 @@
 
 #include "page.h"
 
+// code - offset for 0 <= code < 2^23, exactly. The code becomes the low bits of 2^23: an addition
+// instead of a conversion, of which processors do fewer.
+static inline float code_minus(uint code, float offset) {
+    return bits_to_float(0x4b000000u | code) - (8388608.0f + offset);
+}
+
 static inline float iq4_value(uint code) {
     uint low = (code & 4u) != 0u ? 0xf6eaddcfu : 0xbfad9881u;
     uint high = (code & 4u) != 0u ? 0x71594535u : 0x26190d01u;
     uint word = (code & 8u) != 0u ? high : low;
-    return float(int(word << 24u - 8u * (code & 3u)) >> 24);
+    return code_minus((word >> 8u * (code & 3u) & 255u) ^ 128u, 128.0f);
 }
 
 static inline float code_value(int type, uint code) {
     return type == TYPE_IQ4_NL ? iq4_value(code)
-           : type == TYPE_Q8_0 ? float(int(code << 24) >> 24)
-           : type == TYPE_Q4_0 ? float(int(code) - 8)
-           : type == TYPE_Q5_0 ? float(int(code) - 16)
-                               : float(code);
+           : type == TYPE_Q8_0 ? code_minus(code ^ 128u, 128.0f)
+           : type == TYPE_Q4_0 ? code_minus(code, 8.0f)
+           : type == TYPE_Q5_0 ? code_minus(code, 16.0f)
+                               : code_minus(code, 0.0f);
 }
 
 // A code as a number. scale: d, m
