@@ -210,7 +210,7 @@ struct Attention : PageRotate {
         if (KIND == KIND_BYTES) {
             vec2 scale = scale_decode(TYPE_Q8_0, unit.scale);
             UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) x[w][i] =
-                code_scaled(TYPE_Q8_0, words[w] >> 8 * i & 255u, scale);
+                byte_scaled(words[w] >> 8 * i & 255u, scale);
         } else if (KIND == KIND_NIBBLES) {
             vec2 scale = scale_decode(type, unit.scale);
             UNROLL for (int w = 0; w < 4; w++)
@@ -228,16 +228,22 @@ struct Attention : PageRotate {
         }
     }
 
-    // The eight codes of a word: those of elements i and i + 16, whose fifth bits are so in `bits`.
+    // The eight codes of a word: those of elements i and i + 16, whose fifth bits are so in `bits`;
+    // types without fifth bits have zeros there. One branch for all, not one for each.
     void nibbles_load(int type, uint word, uint bits, vec2 scale, vec4 &a, vec4 &b) {
-        UNROLL for (int i = 0; i < 4; i++) {
-            uint low = word >> 8 * i & 15u, high = word >> 8 * i + 4 & 15u;
-            if (type_has_fifth(type)) {
-                low |= (bits >> i & 1u) << 4;
-                high |= (bits >> i + 16 & 1u) << 4;
+        if (type == TYPE_IQ4_NL) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                a[i] = iq4_value(word >> 8 * i & 15u) * scale.x;
+                b[i] = iq4_value(word >> 8 * i + 4 & 15u) * scale.x;
             }
-            a[i] = code_scaled(type, low, scale);
-            b[i] = code_scaled(type, high, scale);
+            return;
+        }
+        float offset = code_offset(type);
+        UNROLL for (int i = 0; i < 4; i++) {
+            uint low = (word >> 8 * i & 15u) | (bits >> i & 1u) << 4;
+            uint high = (word >> 8 * i + 4 & 15u) | (bits >> i + 16 & 1u) << 4;
+            a[i] = value_scaled(type, code_minus(low, offset), scale);
+            b[i] = value_scaled(type, code_minus(high, offset), scale);
         }
     }
 
@@ -249,21 +255,27 @@ struct Attention : PageRotate {
         return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
     }
 
-    void pair_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a,
-                    vec4 &b) {
+    // The codes of a column in four slots, a byte each, as numbers; of a pair, b has the second ones.
+    void codes_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a,
+                     vec4 &b) {
+        b = vec4(0.0f);
+        if (type == TYPE_Q8_0) {
+            UNROLL for (int i = 0; i < 4; i++) a[i] = byte_scaled(codes[i], scale[i]);
+            return;
+        }
+        if (type == TYPE_IQ4_NL) {
+            UNROLL for (int i = 0; i < 4; i++) {
+                a[i] = iq4_value(codes[i] & 15u) * scale[i].x;
+                b[i] = iq4_value(codes[i] >> 4) * scale[i].x;
+            }
+            return;
+        }
+        float offset = code_offset(type);
         UNROLL for (int i = 0; i < 4; i++) {
-            uint low = codes[i] & 15u, high = codes[i] >> 4;
-            if (type_has_fifth(type)) {
-                low |= (fifths[i] >> bit & 1u) << 4;
-                high |= (fifths[i] >> bit + 16 & 1u) << 4;
-            }
-            if (column_is_pair(type)) {
-                a[i] = code_scaled(type, low, scale[i]);
-                b[i] = code_scaled(type, high, scale[i]);
-            } else {
-                a[i] = code_scaled(type, codes[i], scale[i]);
-                b[i] = 0.0f;
-            }
+            uint low = (codes[i] & 15u) | (fifths[i] >> bit & 1u) << 4;
+            uint high = codes[i] >> 4 | (fifths[i] >> bit + 16 & 1u) << 4;
+            a[i] = value_scaled(type, code_minus(low, offset), scale[i]);
+            b[i] = value_scaled(type, code_minus(high, offset), scale[i]);
         }
     }
 
@@ -329,8 +341,8 @@ struct Attention : PageRotate {
         }
         uint word = words.x;
         uvec4 bytes = uvec4(word & 255u, word >> 8 & 255u, word >> 16 & 255u, word >> 24);
-        pair_scale(KIND == KIND_BYTES ? TYPE_Q8_0 : type, bytes, quad.fifths, column % 16, scale, a,
-                   b);
+        codes_scale(KIND == KIND_BYTES ? TYPE_Q8_0 : type, bytes, quad.fifths, column % 16, scale,
+                    a, b);
     }
 
     // A column of four slots from K's arrangement.
@@ -362,7 +374,7 @@ struct Attention : PageRotate {
         else if (type == TYPE_F16)
             a = vec4(unpack_half2(codes.x | codes.y << 16), unpack_half2(codes.z | codes.w << 16));
         else
-            pair_scale(type, codes, fifths, column % 16, scale, a, b);
+            codes_scale(type, codes, fifths, column % 16, scale, a, b);
     }
 };
 

@@ -21,19 +21,26 @@ static inline float iq4_value(uint code) {
     return code_minus((word >> 8u * (code & 3u) & 255u) ^ 128u, 128.0f);
 }
 
-static inline float code_value(int type, uint code) {
-    return type == TYPE_IQ4_NL ? iq4_value(code)
-           : type == TYPE_Q8_0 ? code_minus(code ^ 128u, 128.0f)
-           : type == TYPE_Q4_0 ? code_minus(code, 8.0f)
-           : type == TYPE_Q5_0 ? code_minus(code, 16.0f)
-                               : code_minus(code, 0.0f);
+// What is subtracted from a code of the types without a table.
+static inline float code_offset(int type) {
+    return type == TYPE_Q4_0 ? 8.0f : type == TYPE_Q5_0 ? 16.0f : 0.0f;
 }
 
-// A code as a number. scale: d, m
+// A value of a code as a number. scale: d, m
+static inline float value_scaled(int type, float value, vec2 scale) {
+    float x = value * scale.x, moved = x + scale.y;
+    return type_has_min(type) ? moved : x;
+}
+
+static inline float byte_scaled(uint code, vec2 scale) {
+    return code_minus(code ^ 128u, 128.0f) * scale.x;
+}
+
+// A code as a number.
 static inline float code_scaled(int type, uint code, vec2 scale) {
-    float x = code_value(type, code) * scale.x;
-    if (type_has_min(type)) x = x + scale.y;
-    return x;
+    if (type == TYPE_Q8_0) return byte_scaled(code, scale);
+    if (type == TYPE_IQ4_NL) return iq4_value(code) * scale.x;
+    return value_scaled(type, code_minus(code, code_offset(type)), scale);
 }
 
 #endif
