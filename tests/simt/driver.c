@@ -20,35 +20,22 @@
 #include "plugins/gpu/rt/driver.h"
 #include "tests/simt/block.h"
 #include "tests/simt/capture.h"
+#include "tests/simt/errors.h"
 
 #ifdef SIMT_HIP
-#define SYMBOL(cuda, hip) hip
-#define DEVICE_NAME       "AMD device of tests/simt"
+#define DEVICE_NAME "AMD device of tests/simt"
 enum { DEFAULT_WAVE = 64, VERSION = 60240000 /* 6.2 */ };
 #else
-#define SYMBOL(cuda, hip) cuda
-#define DEVICE_NAME       "NVIDIA device of tests/simt"
+#define DEVICE_NAME "NVIDIA device of tests/simt"
 enum { DEFAULT_WAVE = 32, VERSION = 12040 /* 12.4 */ };
 #endif
-#define EXPORT __attribute__((visibility("default")))
 
 /* The exported names of the functions below. */
 #define SIMT_DECLARE_(name, cuda, hip, params)                                                     \
     EXPORT rt_result simt_##name params __asm__(SYMBOL(cuda, hip));
 RT_DRIVER_LIST(SIMT_DECLARE_)
 
-enum {
-    MAX_COMMAND = 64,
-    MAX_DEVICE = 4,
-    MAX_GRID_Y = 65535,
-    INVALID_CONTEXT = 201,
-    INVALID_HANDLE = 400,
-    NOT_SUPPORTED = 801,
-    STREAM_CAPTURE_UNSUPPORTED = 900,
-    STREAM_CAPTURE_INVALID = 901,
-    STREAM_CAPTURE_UNJOINED = 904,
-    MAX_CAPTURE_STREAM = 8
-};
+enum { MAX_COMMAND = 64, MAX_DEVICE = 4, MAX_GRID_Y = 65535, MAX_CAPTURE_STREAM = 8 };
 
 EXPORT extern const int tandem_simt_version;
 const int tandem_simt_version = 1;
@@ -810,33 +797,4 @@ rt_result simt_exec_destroy(void *handle) {
     if (e != NULL) free(e->launches);
     free(e);
     return RT_SUCCESS;
-}
-
-/* ---- Errors ---------------------------------------------------------------------------------- */
-
-EXPORT rt_result simt_error_name(int error,
-                                 const char **name_out) __asm__(SYMBOL("cuGetErrorName",
-                                                                       "hipDrvGetErrorName"));
-
-rt_result simt_error_name(int error, const char **name_out) {
-    static const struct {
-        int number;
-        const char *name;
-    } names[] = {
-        {RT_INVALID_VALUE, "SIMT_INVALID_VALUE"},  {RT_OUT_OF_MEMORY, "SIMT_OUT_OF_MEMORY"},
-        {INVALID_CONTEXT, "SIMT_INVALID_CONTEXT"}, {INVALID_HANDLE, "SIMT_INVALID_HANDLE"},
-        {RT_NOT_FOUND, "SIMT_NOT_FOUND"},          {RT_ILLEGAL_ADDRESS, "SIMT_ILLEGAL_ADDRESS"},
-        {RT_LAUNCH_FAILED, "SIMT_LAUNCH_FAILED"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (names[i].number == error) {
-            *name_out = names[i].name;
-            return RT_SUCCESS;
-        }
-    return RT_INVALID_VALUE;
-}
-
-/* As in plugins/gpu/rt/driver.c, which is not linked here. */
-bool rt_result_is_loss(rt_result result) {
-    return result == RT_ECC || result == RT_ILLEGAL_ADDRESS || result == RT_LAUNCH_TIMEOUT ||
-           result == RT_LAUNCH_FAILED || result == RT_UNKNOWN;
 }
