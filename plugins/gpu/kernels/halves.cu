@@ -9,22 +9,13 @@
 #include "lang.h"
 #include "math.h"
 #include "reduce.h"
+#include "x_rows.h"
 
 struct Halves : Reduce {
     explicit Halves(const Args &args_) : Reduce(args_) {}
 
     const bool X_IS_WIDE =
         SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
-
-    u64 row_address(uint row) {
-        uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
-        uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
-        uint c2 = rest / uint(args.word[4]);
-        uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
-                  (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
-                  matrix * uint(args.word[8]);
-        return args.address[1] + 4 * u64(at);
-    }
 
     float one_load(u64 x, uint i) {
         return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0f;
@@ -38,7 +29,7 @@ struct Halves : Reduce {
     void run() {
         uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
         if (row >= n_row) return;
-        u64 x = row_address(row);
+        u64 x = x_row_address(args, row);
         uint most = 0; // as bits without sign, of which a NaN has the greatest
         for (uint q = thread_id(); q < n_quad; q += group_size()) {
             uvec4 size = float_to_bits(quad_load(x, 4 * q)) & 0x7fffffffu;

@@ -6,7 +6,7 @@
  *                                      low = -64 .. 63
  * A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
  */
-#include "lang.h"
+#include "x_rows.h"
 
 struct Quantize : Kernel {
     explicit Quantize(const Args &args_) : Kernel(args_) {}
@@ -14,16 +14,6 @@ struct Quantize : Kernel {
     static constexpr int ROLE_PROMPT = 1;
     const bool HAS_ROLES = SPEC0 != 0;
     const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row
-
-    u64 row_address(uint row) {
-        uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
-        uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
-        uint c2 = rest / uint(args.word[4]);
-        uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
-                  (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
-                  matrix * uint(args.word[8]);
-        return args.address[1] + 4 * u64(at);
-    }
 
     vec4 quad_load(u64 x, uint i) {
         if (X_IS_WIDE) return bits_to_float(load_16(x + 4 * i));
@@ -48,7 +38,7 @@ struct Quantize : Kernel {
         if (!is_group) number = 0;
         uint row = number / n_group, g = number - row * n_group;
         bool prompt = is_prompt(row);
-        u64 x = row_address(row), n = u64(n_row) * n_group, to = args.address[0];
+        u64 x = x_row_address(args, row), n = u64(n_row) * n_group, to = args.address[0];
         vec4 v = quad_load(x, 32 * g + 4 * part);
         uint greatest = 0; // as bits without sign, of which a NaN has the greatest
         UNROLL for (int e = 0; e < 4; e++) {
