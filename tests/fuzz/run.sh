@@ -42,6 +42,7 @@ export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
 limit() {
     case "$1" in
     gguf | model) echo 12288 ;;
+    http) echo 4096 ;;
     *) echo 2048 ;;
     esac
 }
@@ -60,6 +61,7 @@ pace() {
     case "$1" in
     config | schema) echo 1000 ;;
     gbnf) echo 200 ;;
+    http) echo 300 ;;
     gguf) echo 3000 ;;
     kl_file) echo 4000 ;;
     model | state) echo 400 ;;
