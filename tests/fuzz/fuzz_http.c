@@ -358,7 +358,8 @@ static bool may_be_head(const client *c) {
  * sent was no HTTP. */
 static void reply_check(const client *c) {
     static const char length_name[] = "\r\ncontent-length: ";
-    if (c->n_reply == 0 || (c->choice & LEAVES) == LEAVES_HALF) return;
+    const unsigned leaves = c->choice & LEAVES;
+    if (c->n_reply == 0 || leaves == LEAVES_HALF || leaves == LEAVES_ALL) return;
     c->reply[c->n_reply] = '\0';
     FUZZ_DEMAND(c->n_reply > 12 && memcmp(c->reply, "HTTP/1.", 7) == 0 &&
                     strchr("2345", c->reply[9]) != NULL,
