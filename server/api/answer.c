@@ -60,6 +60,7 @@ void api_settings_clear(api_settings *settings) {
     free(settings->bias);
     free(settings->breakers);
     json_decref(settings->tools);
+    json_decref(settings->fields);
     for (int32_t i = 0; i < settings->n_stop; i++) free(settings->stops[i]);
     free(settings->grammar_text);
     grammar_release(settings->grammar);
@@ -286,6 +287,7 @@ static void answer_free(api_answer *a) {
     free(a->text);
     json_decref(a->request);
     json_decref(a->tools);
+    json_decref(a->fields);
     json_decref(a->output);
     server_exchange_release(a->x);
     server_models_release(a->api->params.models, a->model);
@@ -482,6 +484,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     a->wants_logprobs = settings->wants_logprobs;
     a->wants_tokens = settings->wants_tokens || settings->wants_logprobs;
     a->shows_special = settings->shows_special;
+    a->only_reads = settings->only_reads;
     a->n_top = settings->n_top;
     for (int32_t i = 0; i < settings->n_prompt; i++) a->n_prompt += settings->prompt_lens[i];
     a->created = (int64_t)time(NULL);
@@ -489,6 +492,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     /* copies: references that two threads count are a race in jansson's inline functions */
     if (dialect->keeps_request) a->request = json_deep_copy(request);
     a->tools = json_deep_copy(settings->tools);
+    a->fields = json_deep_copy(settings->fields);
     a->text = text;
     api_id_make(a->id, sizeof a->id, id_prefix);
     pthread_mutex_init(&a->lock, NULL);
@@ -496,7 +500,8 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     server_models_hold(api->params.models, model);
     tdm_status status = TDM_OK;
     if ((dialect->keeps_request && a->request == NULL) ||
-        (settings->tools != NULL && a->tools == NULL))
+        (settings->tools != NULL && a->tools == NULL) ||
+        (settings->fields != NULL && a->fields == NULL))
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the answer");
     for (int i = 0; i < n_choice && status == TDM_OK; i++) {
         a->choices[i].answer = a;

@@ -64,6 +64,7 @@ typedef struct api_settings {
     llm_sampler_params sampler; /* choice i draws with seed + i */
     int32_t *breakers;          /* of the sampler, where the request names some. Owned */
     int32_t max_tokens;         /* 0 = no limit */
+    bool only_reads;            /* the prompt is read, and the answer is empty; max_tokens is 1 */
     llm_logit_bias *bias;
     int32_t n_bias;
     bool has_scales; /* the request has scales of adapters; else they are the engine's */
@@ -77,6 +78,7 @@ typedef struct api_settings {
     bool is_chat;     /* a turn: it ends with the model's token or text for that */
     bool parses_calls, parses_reasoning, is_reasoning, is_call;
     json_t *tools;      /* as in the request; NULL = none. Owned */
+    json_t *fields;     /* llama-server's response_fields; NULL = all. Owned */
     char *grammar_text; /* GBNF or a JSON Schema, to compile; NULL = none. Owned */
     bool grammar_is_schema;
     bool constrains_calls; /* each call follows the schema of its tool; there is no grammar_text */
@@ -140,7 +142,7 @@ struct api_answer {
     int n_choice, n_open; /* n_open: submitted and not over; guarded by lock */
     bool is_gone;         /* guarded by lock */
     bool is_stream, includes_usage, wants_logprobs, wants_tokens, has_begun, has_failed;
-    bool shows_special, is_unlinked;
+    bool shows_special, only_reads, is_unlinked;
     uint64_t retry_ns, started_ns;
     int32_t n_top;
     int64_t created;
@@ -148,6 +150,7 @@ struct api_answer {
     char *text;              /* of the dialect: freed with the answer */
     json_t *request;         /* a copy, for dialects that keep it, or NULL; owned */
     json_t *tools;           /* a copy; NULL = none; owned */
+    json_t *fields;          /* of the dialect: response_fields, a copy; NULL = all; owned */
     server_usage usage;      /* of all choices, once they are over */
     int n_event;             /* of the dialect */
     int32_t n_prompt;        /* tokens of all prompts */
@@ -159,8 +162,8 @@ struct api_answer {
  * keeps it, `text` is taken over, the settings are read during the call. Fails only without memory, before
  * anything was submitted: the exchange has no reply then. */
 tdm_status api_answer_start(server_api *api, server_exchange *x, const server_model *model,
-                            const api_dialect *dialect, const char *id_prefix, json_t *request, api_settings *settings,
-                            char *text, tdm_error *err);
+                            const api_dialect *dialect, const char *id_prefix, json_t *request,
+                            api_settings *settings, char *text, tdm_error *err);
 
 /* Cancels what still runs. The caller holds the answer's lock, so that the engine cannot end all
  * choices and be destroyed meanwhile. [any-thread] */

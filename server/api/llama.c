@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * llama.c: llama-server's own /completion (its tools/server/README.md). Streams have no [DONE].
+ * llama.c: llama-server's own /completion and /infill (its tools/server/README.md). Streams have no
+ * [DONE].
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,26 @@ static json_t *tokens_json(const api_answer *a, const api_choice *c, int from) {
     return tokens;
 }
 
+/* What response_fields asks for: members by their names, those of other members by a path, "timings/
+ * prompt_n", which is their name then. What is missing is left out. Takes `part` over. */
+static json_t *fields_pick(const api_answer *a, json_t *part) {
+    if (a->fields == NULL) return part;
+    json_t *picked = json_object();
+    size_t i;
+    const json_t *one;
+    json_array_foreach(a->fields, i, one) {
+        json_t *found = part;
+        for (const char *at = json_string_value(one); found != NULL && at != NULL;) {
+            const size_t n = strcspn(at, "/");
+            found = json_object_getn(found, at, n);
+            at = at[n] == '/' ? at + n + 1 : NULL;
+        }
+        if (found != NULL) json_object_set(picked, json_string_value(one), found);
+    }
+    json_decref(part);
+    return picked;
+}
+
 /* Content, tokens and probabilities from token n_written on. */
 static json_t *part_json(api_answer *a, api_choice *c, json_t *content, bool is_last) {
     json_t *part = json_pack("{s:i, s:o, s:o, s:b}", "index", c->index, "content", content,
@@ -38,7 +59,7 @@ static json_t *part_json(api_answer *a, api_choice *c, json_t *content, bool is_
 static void llama_piece(api_answer *a, api_choice *c, reply_piece piece, const char *text,
                         size_t len) {
     (void)piece;
-    api_answer_event(a, NULL, part_json(a, c, json_stringn(text, len), false));
+    api_answer_event(a, NULL, fields_pick(a, part_json(a, c, json_stringn(text, len), false)));
 }
 
 static json_t *last_json(api_answer *a, api_choice *c) {
@@ -53,7 +74,7 @@ static json_t *last_json(api_answer *a, api_choice *c) {
         u->n_prompt + u->n_generated, "truncated", 0, "timings", api_timings_json(u));
     json_object_update(part, more);
     json_decref(more);
-    return part;
+    return fields_pick(a, part);
 }
 
 static void llama_choice_end(api_answer *a, api_choice *c) {
@@ -81,18 +102,52 @@ static const api_dialect llama_dialect = {
     .error = api_openai_error,
 };
 
-tdm_status api_llama_completion(api_context *c, tdm_error *err) {
+static tdm_status fields_read(const api_context *c, api_settings *settings, tdm_error *err) {
+    json_t *fields = NULL;
+    size_t i;
+    const json_t *one;
+    const tdm_status status = api_get_array(c->body, "response_fields", &fields, err);
+    if (status != TDM_OK) return status;
+    json_array_foreach(fields, i, one) {
+        if (json_is_string(one)) continue;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'response_fields' has an entry that is no string");
+    }
+    if (json_array_size(fields) == 0) return TDM_OK;
+    settings->fields = json_deep_copy(fields);
+    return settings->fields != NULL
+               ? TDM_OK
+               : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for 'response_fields'");
+}
+
+static tdm_status prompt_read(const api_context *c, api_settings *settings, tdm_error *err) {
+    const json_t *prompt = api_get(c->body, "prompt");
+    if (prompt == NULL) return tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
+    return api_prompt_add(c, prompt, true, settings, err);
+}
+
+/* `prompt` adds the prompts. */
+static tdm_status complete(api_context *c,
+                           tdm_status (*prompt)(const api_context *c, api_settings *settings,
+                                                tdm_error *err),
+                           tdm_error *err) {
     api_settings settings;
     api_settings_default(c, &settings);
-    const json_t *prompt = api_get(c->body, "prompt");
     tdm_status status = api_settings_read(c, c->body, &settings, err);
     if (status == TDM_OK) status = api_format_read(c, c->body, &settings, err);
     if (status == TDM_OK)
         status = api_get_bool(c->body, "return_tokens", &settings.wants_tokens, err);
-    if (status == TDM_OK && prompt == NULL)
-        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
-    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &settings, err);
+    if (status == TDM_OK) status = fields_read(c, &settings, err);
+    if (status == TDM_OK) status = prompt(c, &settings, err);
     if (status == TDM_OK) status = api_submit(c, &llama_dialect, "", &settings, NULL, err);
     api_settings_clear(&settings);
     return status;
+}
+
+tdm_status api_llama_completion(api_context *c, tdm_error *err) {
+    return complete(c, prompt_read, err);
+}
+
+tdm_status api_llama_infill(api_context *c, tdm_error *err) {
+    return complete(c, api_infill_read, err);
 }

@@ -280,6 +280,19 @@ static const api_dialect text_dialect = {
     .error = api_openai_error,
 };
 
+/* `prompt`, or the text between it and `suffix`. */
+static tdm_status prompt_read(const api_context *c, api_settings *settings, tdm_error *err) {
+    const json_t *prompt = api_get(c->body, "prompt");
+    const char *suffix = "";
+    if (prompt == NULL) return tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
+    const tdm_status status = api_get_string(c->body, "suffix", &suffix, err);
+    if (status != TDM_OK) return status;
+    if (suffix[0] == '\0') return api_prompt_add(c, prompt, true, settings, err);
+    if (!json_is_string(prompt))
+        return tdm_fail(err, TDM_UNSUPPORTED, "'suffix' requires one prompt, as text");
+    return api_infill_add(c, NULL, json_string_value(prompt), "", suffix, settings, err);
+}
+
 tdm_status api_completions(api_context *c, tdm_error *err) {
     bool echoes = false;
     char *text = NULL;
@@ -288,9 +301,7 @@ tdm_status api_completions(api_context *c, tdm_error *err) {
     const json_t *prompt = api_get(c->body, "prompt");
     tdm_status status = api_settings_read(c, c->body, &settings, err);
     if (status == TDM_OK) status = api_format_read(c, c->body, &settings, err);
-    if (status == TDM_OK && prompt == NULL)
-        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
-    if (status == TDM_OK) status = api_prompt_add(c, prompt, true, &settings, err);
+    if (status == TDM_OK) status = prompt_read(c, &settings, err);
     if (status == TDM_OK) status = api_get_bool(c->body, "echo", &echoes, err);
     if (status == TDM_OK && echoes && !json_is_string(prompt))
         status = tdm_fail(err, TDM_UNSUPPORTED, "'echo' requires one prompt, as text");
@@ -299,6 +310,22 @@ tdm_status api_completions(api_context *c, tdm_error *err) {
         status = api_submit(c, &text_dialect, "cmpl-", &settings, text, err);
     else
         free(text);
+    api_settings_clear(&settings);
+    return status;
+}
+
+/* Mistral's completions between two texts: the request is one for a completion, the reply a chat's. */
+tdm_status api_fim_completions(api_context *c, tdm_error *err) {
+    const char *prompt = NULL, *suffix = "";
+    api_settings settings;
+    api_settings_default(c, &settings);
+    tdm_status status = api_settings_read(c, c->body, &settings, err);
+    if (status == TDM_OK) status = api_get_string(c->body, "prompt", &prompt, err);
+    if (status == TDM_OK) status = api_get_string(c->body, "suffix", &suffix, err);
+    if (status == TDM_OK && prompt == NULL)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'prompt' is missing");
+    if (status == TDM_OK) status = api_infill_add(c, NULL, prompt, "", suffix, &settings, err);
+    if (status == TDM_OK) status = api_submit(c, &chat_dialect, "cmpl-", &settings, NULL, err);
     api_settings_clear(&settings);
     return status;
 }

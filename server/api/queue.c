@@ -48,6 +48,7 @@ static bool token_take(void *user, server_request_id id, const server_token *tok
     api_choice *c = user;
     api_answer *a = c->answer;
     bool goes_on = true;
+    if (a->only_reads) return true; /* the token shows that the prompt has been read */
     pthread_mutex_lock(&a->lock);
     if (a->wants_tokens && has_text(c, token->token)) token_add(c, token);
     if (token->len > 0 && has_text(c, token->token))
@@ -77,7 +78,10 @@ static void finished_take(void *user, server_request_id id, const server_result 
     c->result = *result;
     c->result.text = NULL;
     c->result.len = 0;
-    if (result->end != SERVER_END_SINK) {
+    if (a->only_reads) {
+        if (result->usage.n_generated > 0) c->result.end = SERVER_END_LENGTH;
+        c->result.usage.n_generated = 0;
+    } else if (result->end != SERVER_END_SINK) {
         reply_stop_push(&c->stop, result->text, result->len, text_add, c);
         reply_stop_flush(&c->stop, text_add, c);
     }

@@ -113,7 +113,8 @@ static int step_of_letter(char letter) {
     return -1;
 }
 
-/* An array of names, or a string of letters; an empty one is no step at all. */
+/* An array of names, or a string of letters; an empty one is no step at all. llama-server's step `infill`,
+ * which editors ask for, is left out. */
 static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, tdm_error *err) {
     const json_t *steps = api_get(body, "samplers");
     const char *word = json_string_value(steps);
@@ -125,20 +126,22 @@ static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, td
     if (n > LLM_SAMPLER_ORDER_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'samplers' has %zu steps, expected 0 to %d", n,
                         LLM_SAMPLER_ORDER_MAX);
+    size_t n_step = 0;
     for (size_t i = 0; i < n; i++) {
         const char one[2] = {word != NULL ? word[i] : '\0', '\0'};
         const char *name = word != NULL ? one : json_string_value(json_array_get(steps, i));
+        if (name != NULL && (strcmp(name, "infill") == 0 || strcmp(name, "i") == 0)) continue;
         if (name == NULL)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "'samplers' has an entry that is no string");
         const int step =
             word != NULL ? step_of_letter(word[i]) : llm_sampler_step_find(name, strlen(name));
         if (step < 0) return step_fail(name, err);
-        sampler->order[i] = (uint8_t)step;
+        sampler->order[n_step++] = (uint8_t)step;
     }
-    sampler->n_order = n > 0 ? (int32_t)n : -1;
+    sampler->n_order = n_step > 0 ? (int32_t)n_step : -1;
     /* the usual order has a quicker way, which 0 chooses */
-    bool is_usual = n == LLM_SAMPLER_STEP_COUNT;
-    for (size_t i = 0; i < n; i++) is_usual = is_usual && sampler->order[i] == i;
+    bool is_usual = n_step == LLM_SAMPLER_STEP_COUNT;
+    for (size_t i = 0; i < n_step; i++) is_usual = is_usual && sampler->order[i] == i;
     if (is_usual) sampler->n_order = 0;
     return TDM_OK;
 }

@@ -152,7 +152,8 @@ static tdm_status probabilities_read(const json_t *body, api_settings *settings,
     return status;
 }
 
-/* -1 = no limit. The last one of the names that is set counts. */
+/* -1 = no limit. The last one of the names that is set counts. llama-server's n_predict 0 has the prompt
+ * read, for requests to come. */
 static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_error *err) {
     static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens",
                                         "max_output_tokens"};
@@ -161,10 +162,11 @@ static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_err
         int64_t n = INT64_MIN;
         status = api_get_int(body, names[i], -1, INT32_MAX, &n, err);
         if (n == INT64_MIN) continue;
-        if (n == 0)
+        settings->only_reads = n == 0 && i == 0;
+        if (n == 0 && i > 0)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'%s' is 0, expected at least 1, or -1 for no limit", names[i]);
-        settings->max_tokens = n < 0 ? 0 : (int32_t)n;
+        settings->max_tokens = n < 0 ? 0 : n == 0 ? 1 : (int32_t)n;
     }
     return status;
 }

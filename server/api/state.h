@@ -141,10 +141,22 @@ tdm_status api_inputs_add(const api_context *c, const json_t *input, api_setting
 tdm_status api_pair_add(const api_context *c, const json_t *query, const json_t *text,
                         api_settings *settings, tdm_error *err);
 
+/* ---- infill.c ---- */
+
+/* Adds the prompt for the text between `before` `line` and `behind`, cut so that it fits the context
+ * beside the answer; `files` (NULL = none) is llama-server's input_extra. TDM_UNSUPPORTED where the
+ * model has no tokens for it. To settings without a prompt. */
+tdm_status api_infill_add(const api_context *c, const json_t *files, const char *before,
+                          const char *line, const char *behind, api_settings *settings,
+                          tdm_error *err);
+/* The same from the fields of /infill. */
+tdm_status api_infill_read(const api_context *c, api_settings *settings, tdm_error *err);
+
 /* ---- Handlers ---- */
 
 tdm_status api_chat_completions(api_context *c, tdm_error *err);
 tdm_status api_completions(api_context *c, tdm_error *err);
+tdm_status api_fim_completions(api_context *c, tdm_error *err);
 tdm_status api_responses(api_context *c, tdm_error *err);
 tdm_status api_embeddings(api_context *c, tdm_error *err);
 tdm_status api_rerank(api_context *c, tdm_error *err);
@@ -162,6 +174,7 @@ tdm_status api_ollama_show(api_context *c, tdm_error *err);
 tdm_status api_ollama_ps(api_context *c, tdm_error *err);
 tdm_status api_ollama_version(api_context *c, tdm_error *err);
 tdm_status api_llama_completion(api_context *c, tdm_error *err);
+tdm_status api_llama_infill(api_context *c, tdm_error *err);
 tdm_status api_tokenize(api_context *c, tdm_error *err);
 tdm_status api_detokenize(api_context *c, tdm_error *err);
 tdm_status api_apply_template(api_context *c, tdm_error *err);
