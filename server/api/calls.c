@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * calls.c: the grammar of calls of tools, for the families that write a call as one JSON object. A
- * request that must call a tool is answered by such an object alone (prompt.c). Otherwise the grammar
- * begins behind the text that opens a call, and ends with the call.
+ * calls.c: the grammar of calls of tools: the schemas of their arguments, in the form in which a family
+ * writes calls (call_forms.c). It begins behind the text that opens a call, and ends with the call. A
+ * request that must call a tool is answered by a call alone (prompt.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/tokenizer/tokenizer.h"
+#include "server/api/call_forms.h"
 #include "server/api/state.h"
 #include "server/grammar/grammar.h"
 
+bool api_call_has_grammar(reply_family family) {
+    return family != REPLY_PLAIN;
+}
+
 bool api_call_is_json(reply_family family) {
     return family == REPLY_HERMES || family == REPLY_LLAMA;
+}
+
+const char *api_call_behind(reply_family family) {
+    /* gpt-oss has no text that opens a call; one has a recipient */
+    return family == REPLY_GPT_OSS ? " to=functions." : reply_family_call_open(family);
 }
 
 /* A copy of a tool's schema in which references to its root are references to `place`. JSON is at
@@ -91,45 +100,87 @@ json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolera
     return NULL;
 }
 
-/* What ends a call: its text, which may be a control token. */
-static tdm_status close_write(const server_model *model, reply_family family, char *text,
-                              size_t size, tdm_error *err) {
-    const char *close = reply_family_call_close(family);
-    int32_t *ids = NULL;
-    size_t n = 0;
-    text[0] = '\0';
-    if (close[0] == '\0') return TDM_OK;
-    tdm_status status =
-        llm_tokenize(model->vocab, close, strlen(close), LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
-    if (status == TDM_OK && n == 1 &&
-        llm_vocab_token_type(model->vocab, ids[0]) == LLM_TOKEN_CONTROL)
-        snprintf(text, size, "[ \\n]{0,2} (\"%s\" | <[%d]>)", close, (int)ids[0]);
-    else if (status == TDM_OK)
-        snprintf(text, size, "[ \\n]{0,2} \"%s\"", close);
-    free(ids);
+/* ---- The grammar of a call ---- */
+
+/* Of a family whose calls are JSON objects. */
+static tdm_status object_write(const server_model *model, reply_family family, const json_t *tools,
+                               bool is_tolerant, FILE *out, tdm_error *err) {
+    char *rules = NULL;
+    json_t *schema = api_call_schema(family, tools, is_tolerant);
+    char *text = schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
+    json_decref(schema);
+    const tdm_status status = text != NULL
+                                  ? grammar_schema_to_gbnf(text, strlen(text), "call", &rules, err)
+                                  : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
+    if (status == TDM_OK) {
+        const char *close = reply_family_call_close(family);
+        fprintf(out, "%sbody ::= [ \\n]{0,2} call", rules);
+        if (close[0] != '\0') {
+            fputs(" [ \\n]{0,2} ", out);
+            api_mark_write(model, close, out);
+        }
+        fputc('\n', out);
+    }
+    free(rules);
+    free(text);
+    return status;
+}
+
+/* The rules of calls in another form; their arguments are rules that the schemas of the tools give. */
+static tdm_status form_write(const server_model *model, reply_family family, const json_t *tools,
+                             bool is_tolerant, FILE *out, tdm_error *err) {
+    char *rules = NULL;
+    json_t *definitions = json_object(), *tool;
+    size_t i;
+    bool is_good = definitions != NULL;
+    json_array_foreach(tools, i, tool) {
+        char name[32], place[48];
+        snprintf(name, sizeof name, API_CALL_RULE, i);
+        snprintf(place, sizeof place, "#/$defs/%s", name);
+        is_good = is_good && json_object_set_new(definitions, name,
+                                                 arguments_schema(tool, place, is_tolerant)) == 0;
+    }
+    is_good = is_good && api_call_parameters_define(family, definitions);
+    json_t *schema = json_pack("{s:o}", "$defs", definitions);
+    char *text = is_good && schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
+    const tdm_status status = text != NULL
+                                  ? grammar_definitions_to_gbnf(text, strlen(text), &rules, err)
+                                  : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
+    if (status == TDM_OK) {
+        fputs(rules, out);
+        api_call_form_write(model, family, tools, definitions, out);
+    }
+    free(rules);
+    free(text);
+    json_decref(schema);
+    return status;
+}
+
+tdm_status api_call_text(const server_model *model, reply_family family, const json_t *tools,
+                         bool is_tolerant, bool is_whole, char **text_out, tdm_error *err) {
+    size_t len;
+    FILE *out = open_memstream(text_out, &len);
+    if (out == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
+    tdm_status status = api_call_is_json(family)
+                            ? object_write(model, family, tools, is_tolerant, out, err)
+                            : form_write(model, family, tools, is_tolerant, out, err);
+    fputs("root ::= ", out);
+    if (is_whole) api_call_open_write(model, family, out);
+    fputs("body\n", out);
+    if (fclose(out) != 0 && status == TDM_OK)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
+    if (status == TDM_OK) return TDM_OK;
+    free(*text_out);
+    *text_out = NULL;
     return status;
 }
 
 tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
                             struct grammar **out, tdm_error *err) {
-    char *rules = NULL, *whole = NULL, close[96];
-    json_t *schema = api_call_schema(family, tools, true);
-    char *text = schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
-    json_decref(schema);
-    tdm_status status = text != NULL
-                            ? grammar_schema_to_gbnf(text, strlen(text), "call", &rules, err)
-                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
-    if (status == TDM_OK) status = close_write(model, family, close, sizeof close, err);
-    if (status == TDM_OK) {
-        whole = malloc(strlen(rules) + sizeof close + 64);
-        if (whole == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
-    }
-    if (status == TDM_OK) {
-        sprintf(whole, "%s\nroot ::= [ \\n]{0,2} call %s\n", rules, close);
-        status = grammar_compile(model->grammar_vocab, whole, strlen(whole), out, err);
-    }
-    free(whole);
-    free(rules);
+    char *text = NULL;
+    tdm_status status = api_call_text(model, family, tools, true, false, &text, err);
+    if (status == TDM_OK)
+        status = grammar_compile(model->grammar_vocab, text, strlen(text), out, err);
     free(text);
     return status;
 }

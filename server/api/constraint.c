@@ -17,7 +17,8 @@ typedef struct constraint {
     grammar_state *start; /* of calls: where the grammar begins each time; NULL = it begins once */
     const llm_vocab *vocab;
     bool is_waiting;         /* the text `behind` has not come */
-    bool is_reasoning;       /* of calls: what is in reasoning is none */
+    bool is_quiet;           /* of calls: what is in reasoning, or in a message, is none */
+    bool is_harmony;         /* calls are in the heads of messages, not within them */
     char behind[BEHIND_MAX]; /* where the grammar begins */
     char tail[2 * BEHIND_MAX];
     size_t n_tail; /* bytes of text that came last */
@@ -54,8 +55,14 @@ static void tail_add(constraint *c, char byte) {
     }
     c->tail[c->n_tail++] = byte;
     if (c->start == NULL) return;
-    if (tail_is(c, REPLY_THINK_OPEN)) c->is_reasoning = true;
-    if (tail_is(c, REPLY_THINK_CLOSE)) c->is_reasoning = false;
+    if (c->is_harmony) {
+        if (tail_is(c, "<|message|>")) c->is_quiet = true;
+        if (tail_is(c, "<|end|>") || tail_is(c, "<|start|>") || tail_is(c, "<|channel|>"))
+            c->is_quiet = false;
+        return;
+    }
+    if (tail_is(c, REPLY_THINK_OPEN)) c->is_quiet = true;
+    if (tail_is(c, REPLY_THINK_CLOSE)) c->is_quiet = false;
 }
 
 /* Looks for the text behind which the grammar begins; the rest of the token is the grammar's. */
@@ -63,7 +70,7 @@ static tdm_status behind_find(constraint *c, int32_t token, tdm_error *err) {
     const llm_vocab_str bytes = llm_vocab_token_bytes(c->vocab, token);
     for (size_t i = 0; i < bytes.len; i++) {
         tail_add(c, bytes.ptr[i]);
-        if (c->is_reasoning || !tail_is(c, c->behind)) continue;
+        if (c->is_quiet || !tail_is(c, c->behind)) continue;
         c->is_waiting = false;
         /* white space after it, which a grammar need not allow, is no part of the answer */
         size_t at = i + 1;
@@ -160,7 +167,8 @@ tdm_status api_constraint_make(const server_model *model, const api_settings *se
     c->vocab = model->vocab;
     c->is_waiting = settings->grammar_behind != NULL;
     if (c->is_waiting) snprintf(c->behind, sizeof c->behind, "%s", settings->grammar_behind);
-    c->is_reasoning = settings->constrains_calls && settings->is_reasoning;
+    c->is_quiet = settings->constrains_calls && settings->is_reasoning;
+    c->is_harmony = settings->constrains_calls && api_family(model) == REPLY_GPT_OSS;
     tdm_status status = grammar_state_create(settings->grammar, &c->grammar, err);
     if (status == TDM_OK && settings->constrains_calls)
         status = grammar_state_create(settings->grammar, &c->start, err);

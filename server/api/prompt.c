@@ -373,15 +373,21 @@ static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_choice' names '%s', which is no tool", name);
 }
 
-/* Where an answer must call a tool, it is a call. */
+/* Where an answer must call a tool, it is a call. Of families whose calls are JSON it is the object alone:
+ * the prompt has the text that opens a call. */
 static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_settings *settings,
                                tdm_error *err) {
     const reply_family family = api_family(c->model);
-    if (!api_call_is_json(family))
+    if (!api_call_has_grammar(family))
         return tdm_fail(err, TDM_UNSUPPORTED,
-                        "'tool_choice' other than auto and none is not supported for the calls of "
-                        "this model's family (%s)",
-                        reply_family_name(family));
+                        "'tool_choice' other than auto and none is not supported for a model whose "
+                        "template has no calls");
+    if (!api_call_is_json(family)) {
+        char *text = NULL;
+        const tdm_status made =
+            api_call_text(c->model, family, chat->tools, false, true, &text, err);
+        return made == TDM_OK ? api_grammar_text(c, text, settings, err) : made;
+    }
     json_t *schema = api_call_schema(family, chat->tools, false);
     if (schema == NULL) return no_memory(err);
     tdm_status status = api_grammar_schema(c, schema, settings, err);
@@ -394,10 +400,10 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_s
 static void calls_constrain(const api_context *c, const api_chat *chat, api_settings *settings) {
     const reply_family family = api_family(c->model);
     if (json_array_size(chat->tools) == 0 || settings->grammar_text != NULL ||
-        c->model->grammar_vocab == NULL || !api_call_is_json(family))
+        c->model->grammar_vocab == NULL || !api_call_has_grammar(family))
         return;
     settings->constrains_calls = true;
-    settings->grammar_behind = reply_family_call_open(family);
+    settings->grammar_behind = api_call_behind(family);
 }
 
 /* tool_choice: none, auto, required, or an object that names a function. */

@@ -224,6 +224,11 @@ tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_se
     return grammar_take(c, json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY), true, settings, err);
 }
 
+tdm_status api_grammar_text(const api_context *c, char *text, api_settings *settings,
+                            tdm_error *err) {
+    return grammar_take(c, text, false, settings, err);
+}
+
 static tdm_status response_format_read(const api_context *c, const json_t *format,
                                        api_settings *settings, tdm_error *err) {
     const char *type = "";

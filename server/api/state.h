@@ -74,6 +74,9 @@ tdm_status api_format_read(const api_context *c, const json_t *body, api_setting
                            tdm_error *err);
 tdm_status api_grammar_schema(const api_context *c, const json_t *schema, api_settings *settings,
                               tdm_error *err);
+/* GBNF, which is taken over. */
+tdm_status api_grammar_text(const api_context *c, char *text, api_settings *settings,
+                            tdm_error *err);
 tdm_status api_stops_read(const json_t *value, const char *name, api_settings *settings,
                           tdm_error *err);
 /* Compiles the grammar of settings, which may take seconds, and computes its first mask. Where calls
@@ -86,11 +89,19 @@ tdm_status api_constraint_make(const server_model *model, const api_settings *se
 
 /* ---- calls.c ---- */
 
-/* Whether the calls of a family are JSON objects, which the two below are for. [any-thread] */
+/* Whether the calls of a family have a grammar: all but REPLY_PLAIN. [any-thread] */
+bool api_call_has_grammar(reply_family family);
+/* Whether they are JSON objects, which api_call_schema is for. [any-thread] */
 bool api_call_is_json(reply_family family);
+/* The text behind which the grammar of a call begins. [any-thread] */
+const char *api_call_behind(reply_family family);
 /* The JSON Schema of a call of one of the tools (in OpenAI's form): a new object, NULL = no memory.
  * Where is_tolerant, a tool whose own schema is not supported takes any object. [any-thread] */
 json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolerant);
+/* GBNF of what follows the text that opens a call, up to the end of the call, or (is_whole) of a call
+ * with that text. The caller frees *text_out. [any-thread] */
+tdm_status api_call_text(const server_model *model, reply_family family, const json_t *tools,
+                         bool is_tolerant, bool is_whole, char **text_out, tdm_error *err);
 /* The grammar of what follows the text that opens a call, up to the end of the call. [any-thread] */
 tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
                             struct grammar **out, tdm_error *err);

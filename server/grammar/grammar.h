@@ -65,6 +65,11 @@ tdm_status grammar_compile_schema(const grammar_vocab *vocab, const char *schema
 tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
                                   tdm_error *err);
 
+/* The same for the members of the schema's "$defs": a rule for each, with its name, which must be one
+ * that GBNF has; letters and a digit "r1", "ref1" are taken. */
+tdm_status grammar_definitions_to_gbnf(const char *schema, size_t len, char **text_out,
+                                       tdm_error *err);
+
 /* Adds an owner, and returns the grammar. [any-thread] */
 grammar *grammar_retain(grammar *grammar);
 /* Removes an owner; the last one frees the grammar. States are owners too. NULL is a no-op.

@@ -470,10 +470,24 @@ bool schema_value_write(schema_writer *w, json_t *schema, FILE *out) {
     return is_good && (ftell(out) <= TEXT_MAX || too_large(w));
 }
 
+/* A rule with a name. */
+static bool named_write(schema_writer *w, const char *rule, json_t *schema) {
+    char *text;
+    size_t len;
+    FILE *file = schema_rule_begin(w, &text, &len);
+    if (file == NULL) return false;
+    const bool is_good = schema_value_write(w, schema, file);
+    const int32_t number = schema_rule_end(w, file, &text, &len);
+    if (is_good && number != 0) fprintf(w->rules, "%s ::= r%d\n", rule, number);
+    return is_good && number != 0;
+}
+
+/* rule NULL: one for each member of "$defs". */
 static tdm_status text_write(schema_writer *w, const char *rule, char **text_out) {
     size_t len;
-    char *root;
-    size_t root_len;
+    const char *key;
+    json_t *one;
+    bool is_good = true;
     *text_out = NULL;
     w->rules = open_memstream(text_out, &len);
     if (w->rules == NULL) {
@@ -481,11 +495,11 @@ static tdm_status text_write(schema_writer *w, const char *rule, char **text_out
         return w->status;
     }
     fputs(base_rules, w->rules);
-    FILE *file = schema_rule_begin(w, &root, &root_len);
-    if (file != NULL) {
-        const bool is_good = schema_value_write(w, w->root, file);
-        const int32_t number = schema_rule_end(w, file, &root, &root_len);
-        if (is_good && number != 0) fprintf(w->rules, "%s ::= r%d\n", rule, number);
+    if (rule != NULL) {
+        named_write(w, rule, w->root);
+    } else {
+        json_object_foreach(json_object_get(w->root, "$defs"), key, one) is_good =
+            is_good && named_write(w, key, one);
     }
     const bool is_written = ferror(w->rules) == 0;
     if ((fclose(w->rules) != 0 || !is_written) && w->status == TDM_OK) schema_no_memory(w);
@@ -496,8 +510,8 @@ static tdm_status text_write(schema_writer *w, const char *rule, char **text_out
     return w->status;
 }
 
-tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
-                                  tdm_error *err) {
+static tdm_status gbnf_make(const char *schema, size_t len, const char *rule, char **text_out,
+                            tdm_error *err) {
     json_error_t problem;
     schema_writer w = {.err = err};
     *text_out = NULL;
@@ -514,4 +528,14 @@ tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *ru
     json_decref(w.root);
     free(w.refs);
     return w.status;
+}
+
+tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
+                                  tdm_error *err) {
+    return gbnf_make(schema, len, rule, text_out, err);
+}
+
+tdm_status grammar_definitions_to_gbnf(const char *schema, size_t len, char **text_out,
+                                       tdm_error *err) {
+    return gbnf_make(schema, len, NULL, text_out, err);
 }
