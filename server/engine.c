@@ -592,13 +592,19 @@ tdm_status server_engine_create(llm_model *model, const server_engine_params *pa
     return TDM_OK;
 }
 
-void server_engine_destroy(server_engine *e) {
+void server_engine_stop(server_engine *e) {
     if (e == NULL) return;
     pthread_mutex_lock(&e->lock);
+    const bool is_first = !e->is_stopping;
     e->is_stopping = true;
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->lock);
-    pthread_join(e->thread, NULL);
+    if (is_first) pthread_join(e->thread, NULL);
+}
+
+void server_engine_destroy(server_engine *e) {
+    if (e == NULL) return;
+    server_engine_stop(e);
     engine_free(e);
 }
 

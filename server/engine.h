@@ -204,8 +204,11 @@ typedef struct server_engine_params {
  * encoder gives_embeddings is set, and requests to continue a prompt are refused. [setup] */
 tdm_status server_engine_create(llm_model *model, const server_engine_params *params,
                                 server_engine **engine_out, tdm_error *err);
-/* Ends what still runs (SERVER_END_CANCELLED), joins the thread and frees all. NULL is a no-op. Not
- * from within an event. [setup] */
+/* Ends what still runs (SERVER_END_CANCELLED), and the thread: no event comes after it. Other threads may
+ * call the engine still; what they submit is refused (TDM_UNAVAILABLE). NULL is a no-op, and so is a
+ * second call. Not from within an event. [setup] */
+void server_engine_stop(server_engine *engine);
+/* Stops it and frees all. NULL is a no-op. Not from within an event. [setup] */
 void server_engine_destroy(server_engine *engine);
 
 /* Queues a request. Never waits.
@@ -213,7 +216,7 @@ void server_engine_destroy(server_engine *engine);
  * TDM_OUT_OF_RANGE       the prompt does not fit the context
  * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is a guess, from what has
  *                        finished lately, of when there is room
- * TDM_UNAVAILABLE        the engine drains
+ * TDM_UNAVAILABLE        the engine drains, or was stopped
  * TDM_UNSUPPORTED        the model gives embeddings only
  * Events may come before the call returns. [any-thread] */
 tdm_status server_engine_submit(server_engine *engine, const server_request *request,

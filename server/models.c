@@ -39,7 +39,7 @@ struct server_models {
     pthread_cond_t changed;
     pthread_t thread;
     bool has_thread, is_draining, ends;
-    bool is_stopped; /* the engines are destroyed; of the owner's thread */
+    bool is_stopped; /* the engines are; of the owner's thread */
     uint64_t n_use;  /* numbers uses and waits */
     int32_t n_wait;
     entry *entries; /* [params.n_name] */
@@ -336,14 +336,17 @@ void server_models_stop(server_models *m) {
     m->is_stopped = true;
     /* without the lock: other threads release models while an engine ends its requests */
     for (int32_t i = 0; i < m->params.n_name; i++)
-        if (m->entries[i].model != NULL) server_engine_destroy(m->entries[i].model->engine);
+        if (m->entries[i].model != NULL) server_engine_stop(m->entries[i].model->engine);
 }
 
 void server_models_destroy(server_models *m) {
     if (m == NULL) return;
     server_models_stop(m);
     for (int32_t i = 0; i < m->params.n_name && m->entries != NULL; i++) {
-        if (m->entries[i].model != NULL) m->params.close(m->params.user, i, m->entries[i].model);
+        if (m->entries[i].model != NULL) {
+            server_engine_destroy(m->entries[i].model->engine);
+            m->params.close(m->params.user, i, m->entries[i].model);
+        }
         free(m->entries[i].name);
     }
     free(m->entries);

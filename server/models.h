@@ -99,10 +99,10 @@ tdm_status server_models_create(const server_models_params *params, server_model
 /* Drains, and ends the thread: waits for a model that is being opened or closed. After it no `ready` is
  * called. NULL is a no-op. [setup] */
 void server_models_settle(server_models *models);
-/* Settles, then destroys the engines, which ends their requests. References may be held still, but
- * nothing may be submitted any more. NULL is a no-op. [setup] */
+/* Settles, then stops the engines, which ends their requests. References may be held still; the engines
+ * refuse what is submitted. NULL is a no-op. [setup] */
 void server_models_stop(server_models *models);
-/* Stops, and closes all models. No reference is held. NULL is a no-op. [setup] */
+/* Stops, destroys the engines, and closes all models. No reference is held. NULL is a no-op. [setup] */
 void server_models_destroy(server_models *models);
 
 int32_t server_models_n(const server_models *models);

@@ -4,6 +4,8 @@
  * requests from several threads that share prefixes, leave, pause and come late; a device that
  * fails. Small enough for the thread sanitizer.
  */
+#include <unistd.h>
+
 #include "tests/server/engine_rig.h"
 
 #include "tests/server/fake_context.h"
@@ -256,12 +258,84 @@ static void test_lost_device(void **state) {
     server_engine_destroy(engine);
 }
 
+/* ---- An engine that is stopped while others submit ---- */
+
+enum { N_LATE = 3 };
+
+typedef struct late_client {
+    pthread_t thread;
+    server_engine *engine;
+    int n_taken; /* requests that were accepted */
+    int n_over;  /* atomic: last events */
+    tdm_status refusal;
+} late_client;
+
+static bool late_token(void *user, server_request_id id, const server_token *token) {
+    (void)user, (void)id, (void)token;
+    return true;
+}
+
+static void late_finished(void *user, server_request_id id, const server_result *result) {
+    (void)id, (void)result;
+    __atomic_fetch_add(&((late_client *)user)->n_over, 1, __ATOMIC_RELAXED);
+}
+
+static void late_failed(void *user, server_request_id id, tdm_status status, const char *message) {
+    (void)id, (void)status, (void)message;
+    __atomic_fetch_add(&((late_client *)user)->n_over, 1, __ATOMIC_RELAXED);
+}
+
+/* Submits until the engine refuses. */
+static void *late_submit(void *user) {
+    late_client *c = user;
+    const int32_t prompt[3] = {1, 2, 3};
+    for (;;) {
+        const server_request request = {
+            .struct_size = sizeof request,
+            .prompt = prompt,
+            .n_prompt = 3,
+            .max_tokens = 8,
+            .sink = {
+                .token = late_token, .finished = late_finished, .failed = late_failed, .user = c}};
+        server_request_id id;
+        tdm_error err = {0};
+        c->refusal = server_engine_submit(c->engine, &request, &id, NULL, &err);
+        if (c->refusal == TDM_OK) c->n_taken++;
+        if (c->refusal != TDM_OK && c->refusal != TDM_RESOURCE_EXHAUSTED) return NULL;
+        server_engine_cancel(c->engine, c->refusal == TDM_OK && c->n_taken % 2 == 0 ? id : 0);
+    }
+}
+
+static void test_stopped(void **state) {
+    (void)state;
+    const server_engine_params params = {.context = {.n_ctx = 64, .n_ubatch = 32, .page_len = 8},
+                                         .limits = {.n_queued = 64}};
+    for (int round = 0; round < 20; round++) {
+        server_engine *engine = NULL;
+        tdm_error err = {0};
+        late_client clients[N_LATE];
+        RIG_OK(server_engine_create(fake_model(), &params, &engine, &err));
+        for (int i = 0; i < N_LATE; i++) {
+            clients[i] = (late_client){.engine = engine};
+            assert_int_equal(pthread_create(&clients[i].thread, NULL, late_submit, &clients[i]), 0);
+        }
+        if (round % 2 == 1) usleep(1000);
+        server_engine_stop(engine);
+        server_engine_stop(engine);
+        for (int i = 0; i < N_LATE; i++) {
+            pthread_join(clients[i].thread, NULL);
+            assert_int_equal(clients[i].refusal, TDM_UNAVAILABLE);
+            assert_int_equal(clients[i].n_over, clients[i].n_taken);
+        }
+        server_engine_destroy(engine);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_recovery),
-        cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_crowd),    cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_recovery), cmocka_unit_test(test_lost_device),
+        cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
