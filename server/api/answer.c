@@ -485,6 +485,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     a->wants_tokens = settings->wants_tokens || settings->wants_logprobs;
     a->shows_special = settings->shows_special;
     a->only_reads = settings->only_reads;
+    a->line_limit = settings->line_limit;
     a->n_top = settings->n_top;
     for (int32_t i = 0; i < settings->n_prompt; i++) a->n_prompt += settings->prompt_lens[i];
     a->created = (int64_t)time(NULL);

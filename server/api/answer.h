@@ -65,6 +65,8 @@ typedef struct api_settings {
     int32_t *breakers;          /* of the sampler, where the request names some. Owned */
     int32_t max_tokens;         /* 0 = no limit */
     bool only_reads;            /* the prompt is read, and the answer is empty; max_tokens is 1 */
+    uint64_t line_limit; /* ns from the first token, after which an answer that has a line end
+                                   ends; 0 = none */
     llm_logit_bias *bias;
     int32_t n_bias;
     bool has_scales; /* the request has scales of adapters; else they are the engine's */
@@ -93,7 +95,10 @@ typedef struct api_choice {
     api_answer *answer;
     int index;
     server_request_id id; /* 0 = not submitted; guarded by the answer's lock */
-    reply_stop stop;      /* of the engine's thread, once submitted */
+    reply_stop stop;      /* of the engine's thread, once submitted; as the next three */
+    uint64_t first_ns;    /* when the first token came; 0 = not yet */
+    bool has_line;        /* a line end has come */
+    bool is_late;         /* it ended by line_limit */
     /* The queue, guarded by the answer's lock */
     api_buffer text;
     api_token *tokens;
@@ -143,7 +148,7 @@ struct api_answer {
     bool is_gone;         /* guarded by lock */
     bool is_stream, includes_usage, wants_logprobs, wants_tokens, has_begun, has_failed;
     bool shows_special, only_reads, is_unlinked;
-    uint64_t retry_ns, started_ns;
+    uint64_t retry_ns, started_ns, line_limit;
     int32_t n_top;
     int64_t created;
     char id[40];

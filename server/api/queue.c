@@ -44,6 +44,17 @@ static void token_add(api_choice *c, const server_token *token) {
         c->text.is_short = true;
 }
 
+/* Whether the answer has had its time and a line end. */
+static bool is_late(api_choice *c, const server_token *token) {
+    const uint64_t limit = c->answer->line_limit;
+    if (limit == 0) return false;
+    const uint64_t now = server_clock();
+    if (c->first_ns == 0) c->first_ns = now;
+    if (token->len > 0 && memchr(token->text, '\n', token->len) != NULL) c->has_line = true;
+    c->is_late = c->has_line && now - c->first_ns > limit;
+    return c->is_late;
+}
+
 static bool token_take(void *user, server_request_id id, const server_token *token) {
     api_choice *c = user;
     api_answer *a = c->answer;
@@ -53,6 +64,7 @@ static bool token_take(void *user, server_request_id id, const server_token *tok
     if (a->wants_tokens && has_text(c, token->token)) token_add(c, token);
     if (token->len > 0 && has_text(c, token->token))
         goes_on = reply_stop_push(&c->stop, token->text, token->len, text_add, c);
+    goes_on = goes_on && !is_late(c, token);
     if (goes_on && !c->is_paused &&
         (c->text.len > ANSWER_QUEUE_MAX || c->n_token > ANSWER_TOKEN_MAX)) {
         c->is_paused = true;
@@ -81,7 +93,8 @@ static void finished_take(void *user, server_request_id id, const server_result 
     if (a->only_reads) {
         if (result->usage.n_generated > 0) c->result.end = SERVER_END_LENGTH;
         c->result.usage.n_generated = 0;
-    } else if (result->end != SERVER_END_SINK) {
+    } else if (result->end != SERVER_END_SINK || c->is_late) {
+        if (c->is_late) c->result.end = SERVER_END_LENGTH;
         reply_stop_push(&c->stop, result->text, result->len, text_add, c);
         reply_stop_flush(&c->stop, text_add, c);
     }

@@ -168,6 +168,10 @@ static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_err
                             "'%s' is 0, expected at least 1, or -1 for no limit", names[i]);
         settings->max_tokens = n < 0 ? 0 : n == 0 ? 1 : (int32_t)n;
     }
+    int64_t line_ms = 0;
+    if (status == TDM_OK)
+        status = api_get_int(body, "t_max_predict_ms", INT64_MIN, INT32_MAX, &line_ms, err);
+    settings->line_limit = line_ms > 0 ? (uint64_t)line_ms * 1000000u : 0;
     return status;
 }
 

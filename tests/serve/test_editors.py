@@ -109,6 +109,17 @@ def test_vim():
     check(literal["tokens_cached"] == len(expected_prompt(BEFORE, "<|endoftext|>", BEHIND, FILES)) + 1, literal)
 
 
+def test_vim_time():
+    """An answer ends with its time, once it has a line end, so that a slow machine still gives one."""
+    line = str(ids("\n")[-1])
+    body = vim_body(t_max_predict_ms=1, n_predict=300, ignore_eos=True, response_fields=[])
+    reply = post("/infill", {**body, "logit_bias": {line: 100}}, CURL)
+    check(reply["stop_type"] == "limit" and 1 <= reply["tokens_predicted"] < 300, reply)
+    check(reply["content"].strip("\n") == "" and reply["content"], reply)
+    reply = post("/infill", {**body, "logit_bias": {line: -100}}, CURL)
+    check("\n" not in reply["content"] and reply["tokens_predicted"] == 300, reply)
+
+
 def test_vim_large():
     """What does not fit is left out: other files first, then what is far from the line."""
     body = vim_body(input_prefix="far " * 2000 + BEFORE, input_suffix=BEHIND + "far " * 2000, top_k=1)
