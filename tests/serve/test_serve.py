@@ -737,8 +737,8 @@ def passes(name, test):
 def main():
     global server
     names = chosen or [name for name in globals() if name.startswith("test_")]
-    server = client.Server(tandem, model, "--template", template, "--parallel", "4", "-c", "4096",
-                           "--embeddings")
+    first = server = client.Server(tandem, model, "--template", template, "--parallel", "4", "-c", "4096",
+                                   "--embeddings")
     try:
         failed = [name for name in names if not passes(name, globals()[name])]
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -754,7 +754,9 @@ def main():
             if not passes("forms", lambda: forms(folder)):
                 failed.append("forms")
     finally:
-        server.stop(kills=True)
+        for one in {first, server}:
+            if one.process.poll() is None:
+                one.stop(kills=True)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 
