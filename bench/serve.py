@@ -5,11 +5,13 @@
 
     bench/serve.py --model MODEL.gguf [--build build-test] [--peer LLAMA_SERVER] [--streams 16]
                    [--tokens 64] [--runs 3] [--threads N] [--ids 2000]
-                   [--option KEY=VALUE ...]
+                   [--processor-time] [--option KEY=VALUE ...]
 
 Each run starts one server after the other, ours first, and asks for one stream, then for all at a time. Prompts are
 16 random ids, each its own, so that no server reuses a prefix; answers have a fixed length and are greedy.
-The speed is that of generation: from the first token of any stream to the last one of all. --option gives
+The speed is that of generation: from the first token of any stream to the last one of all. With --processor-time
+the seconds are those that the server's threads ran, all together, so that other work on the machine counts less: with
+--threads 1, as threads that wait for each other run. --option gives
 Tandem an option of its configuration (activation-bits=8). Medians and ratios are printed last."""
 import argparse
 import http.client
@@ -34,8 +36,9 @@ def free_port():
 class Server:
     """A server with llama-server's /completion and /health."""
 
-    def __init__(self, name, command, port):
+    def __init__(self, name, command, port, takes_processor_time=False):
         self.name, self.port = name, port
+        self.clock = self.processor_time if takes_processor_time else time.monotonic
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self.errors = b""
         self.reader = threading.Thread(target=self.drain)
@@ -47,6 +50,12 @@ class Server:
                 raise SystemExit(f"{name} does not serve (status {self.process.returncode}): "
                                  f"{self.errors.decode(errors='replace')[-2000:]}")
             time.sleep(0.1)
+
+    def processor_time(self):
+        """Seconds that the threads of the process have run (proc(5): utime and stime)."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def drain(self):
         while data := os.read(self.process.stderr.fileno(), 65536):
@@ -84,8 +93,8 @@ class Server:
             if not line.startswith(b"data: {"):
                 continue
             data = json.loads(line[6:])
-            last = time.monotonic()
-            first = first or last
+            last = self.clock()
+            first = last if first is None else first
             if data.get("stop"):
                 n_got = data["tokens_predicted"]
         connection.close()
@@ -131,6 +140,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--ids", type=int, default=2000, help="ids of the prompts are below it")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--option", action="append", default=[])
     args = parser.parse_args()
     os.environ.setdefault("TANDEM_PLUGIN_PATH", os.path.join(os.path.abspath(args.build), "plugins", "cpu"))
@@ -139,7 +149,8 @@ def main():
     for run in range(args.runs):
         for name, command in commands(args):
             port = free_port()
-            server = Server(name, [part.replace("{port}", str(port)) for part in command], port)
+            server = Server(name, [part.replace("{port}", str(port)) for part in command], port,
+                            args.processor_time)
             try:
                 prompts = [[ids.randrange(300, args.ids) for _ in range(N_PROMPT)]
                            for _ in range(args.streams + 2)]
