@@ -61,7 +61,7 @@ pace() {
     case "$1" in
     config | schema) echo 1000 ;;
     gbnf) echo 200 ;;
-    http) echo 300 ;;
+    http) echo 1000 ;;
     gguf) echo 3000 ;;
     kl_file) echo 4000 ;;
     model | state) echo 400 ;;
