@@ -29,7 +29,7 @@ enum {
     LIMIT_S = 15         /* for anything the server does by itself */
 };
 
-/* Bits of the first byte. Most values that are printable have all zero, so that seeds are text. */
+/* Bits of the first byte. '0' has none of them, so that seeds are text. */
 enum {
     PIECES = 3,      /* 0 all at once, 1 by bytes, 2 cut in two, 3 in pieces of seven bytes */
     LEAVES = 3 << 2, /* see `leaving` */
