@@ -208,7 +208,7 @@ static inline void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int3
 /* What attention may read beside queries and cache; -1 = none. */
 typedef struct tdm_attention_sources {
     int32_t sink;   /* [n_head] */
-    int32_t select; /* i32 [n_top, n_tok]: positions of the tokens that count */
+    int32_t select; /* i32 [n_top, n_tok, n_list]: positions of the tokens that count */
     int32_t bias;   /* [distances, n_head] */
 } tdm_attention_sources;
 

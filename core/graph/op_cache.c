@@ -105,9 +105,13 @@ static tdm_status list_check(const tdm_op_args *a, tdm_error *err) {
     tdm_status status = sparse_check(a, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 4, "select", TDM_TYPE_I32, err);
     if (status == TDM_OK)
-        status = tdm_op_need_shape(a, 4, "select", -1, a->graph->step_caps.n_tok, 1, 1, err);
+        status = tdm_op_need_shape(a, 4, "select", -1, a->graph->step_caps.n_tok, -1, 1, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "positions of select", a->src[4]->ne[0], 1, INT32_MAX, err);
+    if (status == TDM_OK && a->src[4]->ne[2] != 1 && a->src[4]->ne[2] != a->kv->n_head_kv)
+        return tdm_op_fail(a, err,
+                           "select has %lld lists, expected 1 or one for each of %d KV heads",
+                           (long long)a->src[4]->ne[2], (int)a->kv->n_head_kv);
     if (status == TDM_OK && a->node->params.attention.softcap > 0)
         return tdm_op_fail(a, err, "select and softcap = %g exclude one another",
                            (double)a->node->params.attention.softcap);
@@ -139,7 +143,9 @@ static tdm_status bias_check(const tdm_op_args *a, tdm_error *err) {
 tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_select_params *p = &a->node->params.select;
     const int64_t n_tok = a->graph->step_caps.n_tok;
+    const int32_t block_len = p->block_len > 1 ? p->block_len : 1;
     const tdm_value *q = a->src[0];
+    const bool has_w = a->src[1] != NULL;
     tdm_status status = rows_check(a, err);
     if (status == TDM_OK) status = sparse_check(a, err);
     if (status == TDM_OK && (has_v(a) || a->kv->n_head_kv != 1))
@@ -151,10 +157,19 @@ tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     if (status == TDM_OK)
         status = tdm_op_need_shape(a, 0, "q", a->kv->head_dim_k, -1, n_tok, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "heads of q", q->ne[1], 1, INT32_MAX, err);
-    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
-    if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "w", q->ne[1], n_tok, 1, 1, err);
+    if (status == TDM_OK && has_w) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
+    if (status == TDM_OK && has_w)
+        status = tdm_op_need_shape(a, 1, "w", q->ne[1], n_tok, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "n_top", p->n_top, 1, INT32_MAX, err);
-    if (status == TDM_OK) tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_top, n_tok, 1, 1);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "block_len", p->block_len, 0, p->n_top, err);
+    if (status == TDM_OK && p->n_top % block_len != 0)
+        return tdm_op_fail(a, err, "n_top = %d is no multiple of block_len = %d", (int)p->n_top,
+                           (int)block_len);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "n_local", p->n_local, 0, p->n_top / block_len, err);
+    if (status == TDM_OK)
+        tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_top, n_tok, has_w ? 1 : q->ne[1], 1);
     return status;
 }
 

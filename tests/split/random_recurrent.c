@@ -160,28 +160,88 @@ static int scan(pool *p, const recurrent *r, int x) {
     return pool_calm(p, pool_add(p, o, 1));
 }
 
-/* Sparse attention over one cache, by inputs that all members have alike: which positions are
- * selected must not hang on how a member rounds. */
-static void sparse_attention(pool *p) {
-    const int32_t n_head = (int32_t)POOL_ONE_OF(p, 3, 1, 4), dim = (int32_t)POOL_ONE_OF(p, 8, 40);
+/* A cache that sparse attention reads, or its index: of one KV head where `dv` is 0. -1 where
+ * there is none. */
+static int32_t sparse_state(pool *p, int32_t n_kv, int32_t dk, int32_t dv, const pool_cut *cut,
+                            int32_t *kv) {
     random_state *s = &p->facts->states[p->facts->n_state];
-    tdm_select_params select = {.n_top = (int32_t)POOL_ONE_OF(p, 3, 1, 30)};
-    tdm_attention_params params = {.heads_per_kv = n_head, .n_head_all = n_head, .is_causal = 1};
     tdm_error refusal = {0};
     uint64_t size = 0;
     s->desc = (tdm_kv_desc){.struct_size = sizeof s->desc,
                             .type_k = TDM_TYPE_F32,
                             .type_v = TDM_TYPE_F32,
-                            .head_dim_k = dim,
-                            .head_dim_v = 8,
-                            .n_head_kv = 1,
+                            .head_dim_k = dk,
+                            .head_dim_v = dv > 0 ? dv : 8,
+                            .n_head_kv = n_kv,
                             .page_len = p->facts->page_len[0],
-                            .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
+                            .flags = TDM_KV_SPARSE | (dv > 0 ? 0 : TDM_KV_V_FROM_K)};
     s->n_page = p->facts->n_page[0];
-    if (p->page_size(p->context, &s->desc, &size, &refusal) != TDM_OK) return;
+    if (p->page_size(p->context, &s->desc, &size, &refusal) != TDM_OK) return -1;
     snprintf(s->name, sizeof s->name, "kv%d", p->facts->n_state);
-    int32_t state = tdm_build_state(p->b, s->name, &s->desc, size, s->n_page, &select.kv);
+    int32_t state = tdm_build_state(p->b, s->name, &s->desc, size, s->n_page, kv);
+    if (cut != NULL) {
+        s->partition = (tdm_partition){.id = cut->id,
+                                       .layer = cut->layer,
+                                       .n_unit = n_kv,
+                                       .n_segment = 1,
+                                       .unit_len = {dk},
+                                       .n_sub = cut->n_sub,
+                                       .whole_segments = 1};
+        tdm_build_set_partition(p->b, state, tdm_build_partition(p->b, &s->partition), 0);
+    }
     p->facts->n_state++;
+    return state;
+}
+
+/* Positions or blocks of them. */
+static tdm_select_params select_draw(pool *p) {
+    tdm_select_params select = {.n_top = (int32_t)POOL_ONE_OF(p, 3, 1, 30)};
+    if (!choice_rarely(p->c, 2)) return select;
+    select.block_len = (int32_t)POOL_ONE_OF(p, 2, 1, 3, 5);
+    select.n_local = (int32_t)pool_below(p, (uint32_t)select.n_top + 1);
+    select.n_top *= select.block_len;
+    return select;
+}
+
+/* Sparse attention over a cache whose KV heads have lists of their own, from an index beside it. The
+ * cache may be cut by heads. */
+static void listed_attention(pool *p) {
+    const int32_t n_kv = (int32_t)POOL_ONE_OF(p, 2, 3, 5),
+                  per_kv = (int32_t)POOL_ONE_OF(p, 2, 1, 3);
+    const int32_t dim = (int32_t)POOL_ONE_OF(p, 8, 40), dv = (int32_t)POOL_ONE_OF(p, 8, 24);
+    const bool is_cut = !choice_rarely(p->c, 5);
+    tdm_select_params select = select_draw(p);
+    tdm_attention_params params = {
+        .heads_per_kv = per_kv, .n_head_all = n_kv * per_kv, .is_causal = 1};
+    pool_cut cut = {0};
+    if (is_cut) cut = pool_new_cut(p, n_kv, per_kv);
+    int32_t index = sparse_state(p, 1, dim, 0, NULL, &select.kv);
+    int32_t state =
+        index >= 0 ? sparse_state(p, n_kv, dim, dv, is_cut ? &cut : NULL, &params.kv) : -1;
+    if (state < 0) return;
+    int index_k = pool_input(p, POOL_SHAPE(dim, 1, p->n_tok, 1));
+    int index_q = pool_input(p, POOL_SHAPE(dim, n_kv, p->n_tok, 1));
+    int k = pool_input(p, POOL_SHAPE(dim, n_kv, p->n_tok, 1));
+    int v = pool_input(p, POOL_SHAPE(dv, n_kv, p->n_tok, 1));
+    int q = pool_input(p, POOL_SHAPE(dim, n_kv * per_kv, p->n_tok, 1));
+    if (index_k < 0 || index_q < 0 || k < 0 || v < 0 || q < 0) return;
+    tdm_build_kv_write(p->b, pool_use(p, index_k), -1, p->step, index, select.kv);
+    tdm_build_kv_write(p->b, pool_use(p, k), pool_use(p, v), p->step, state, params.kv);
+    int32_t list = tdm_build_kv_select(p->b, pool_use(p, index_q), -1, p->step, index, &select);
+    pool_add(
+        p,
+        tdm_build_attention_sparse(p->b, pool_use(p, q), p->step, state, -1, list, &params, NULL),
+        0.7);
+}
+
+/* Sparse attention over one cache, by inputs that all members have alike: which positions are
+ * selected must not hang on how a member rounds. */
+static void sparse_attention(pool *p) {
+    const int32_t n_head = (int32_t)POOL_ONE_OF(p, 3, 1, 4), dim = (int32_t)POOL_ONE_OF(p, 8, 40);
+    tdm_select_params select = select_draw(p);
+    tdm_attention_params params = {.heads_per_kv = n_head, .n_head_all = n_head, .is_causal = 1};
+    int32_t state = sparse_state(p, 1, dim, 0, NULL, &select.kv);
+    if (state < 0) return;
     int k = pool_input(p, POOL_SHAPE(dim, 1, p->n_tok, 1));
     int q = pool_input(p, POOL_SHAPE(dim, n_head, p->n_tok, 1));
     int w = pool_input(p, POOL_SHAPE(n_head, p->n_tok, 1, 1));
@@ -199,8 +259,12 @@ static void sparse_attention(pool *p) {
 void pool_block_recurrent(pool *p) {
     recurrent r = {0};
     if (!keeps_states(p, 0)) return;
-    if (p->step >= 0 && p->facts->n_state + 3 < RANDOM_MAX_STATE && choice_rarely(p->c, 3))
-        sparse_attention(p);
+    if (p->step >= 0 && p->facts->n_state + 3 < RANDOM_MAX_STATE && choice_rarely(p->c, 3)) {
+        if (p->n_cut + 1 < POOL_MAX_CUT && choice_rarely(p->c, 2))
+            listed_attention(p);
+        else
+            sparse_attention(p);
+    }
     int x = p->step >= 0 && p->facts->n_state + 1 < RANDOM_MAX_STATE && p->n_cut + 3 < POOL_MAX_CUT
                 ? pool_pick_tokens(p)
                 : -1;

@@ -152,6 +152,8 @@ static void params_attention(page *p, const tdm_op_params *a) {
 
 static void params_select(page *p, const tdm_op_params *a) {
     page_add(p, " kv %d top %d", (int)a->select.kv, (int)a->select.n_top);
+    if (a->select.block_len > 1)
+        page_add(p, " blocks of %d, %d local", (int)a->select.block_len, (int)a->select.n_local);
 }
 
 static void params_kv(page *p, const tdm_op_params *a) {

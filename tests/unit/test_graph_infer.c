@@ -362,7 +362,7 @@ static int32_t attend_latent(fixture *f) {
     return tdm_build_attention(f->b, f->q, f->step, f->latent, -1, &p, NULL);
 }
 
-/* An index of 16 elements, 5 tokens, 3 heads. */
+/* An index of 16 elements, 5 tokens, 3 heads; n_w -1: without w. */
 static int32_t choose(fixture *f, uint32_t flags, int32_t n_head_kv, tdm_select_params p,
                       int64_t n_q, int64_t n_w) {
     tdm_kv_desc d = fixture_kv_desc();
@@ -371,25 +371,26 @@ static int32_t choose(fixture *f, uint32_t flags, int32_t n_head_kv, tdm_select_
     d.flags |= flags;
     if ((flags & TDM_KV_V_FROM_K) != 0) d.head_dim_v = 16;
     int32_t state = tdm_build_state(f->b, "index", &d, 500, 7, &p.kv);
-    return tdm_build_kv_select(f->b, tdm_build_input(f->b, NULL, F32, NE(16, n_q, 5, 1)),
-                               tdm_build_input(f->b, NULL, F32, NE(n_w, 5, 1, 1)), f->step, state,
-                               &p);
+    int32_t w = n_w >= 0 ? tdm_build_input(f->b, NULL, F32, NE(n_w, 5, 1, 1)) : -1;
+    return tdm_build_kv_select(f->b, tdm_build_input(f->b, NULL, F32, NE(16, n_q, 5, 1)), w,
+                               f->step, state, &p);
 }
 
 static int32_t attend_sparse(fixture *f, uint32_t flags, float softcap, tdm_type type,
-                             int64_t n_tok) {
+                             int64_t n_tok, int64_t n_list) {
     tdm_attention_params p = fixture_attention(f);
     tdm_kv_desc d = fixture_kv_desc();
     d.flags |= flags;
     p.softcap = softcap;
     int32_t state = tdm_build_state(f->b, "sparse", &d, 500, 7, &p.kv);
-    int32_t list = tdm_build_input(f->b, NULL, type, NE(9, n_tok, 1, 1));
+    int32_t list = tdm_build_input(f->b, NULL, type, NE(9, n_tok, n_list, 1));
     return tdm_build_attention_sparse(f->b, f->q, f->step, state, -1, list, &p, NULL);
 }
 
 static void test_sparse(void **state) {
     const uint32_t index = TDM_KV_V_FROM_K | TDM_KV_SPARSE;
     const tdm_select_params top = {.n_top = 7}, none = {.n_top = 0};
+    tdm_select_params blocks = {.n_top = 12, .block_len = 4, .n_local = 3};
     (void)state;
     GOOD(TDM_TYPE_I32, 7, 5, 1, 1, choose(&f, index, 1, top, 3, 3));
     BAD("no TDM_KV_SPARSE", choose(&f, TDM_KV_V_FROM_K, 1, top, 3, 3));
@@ -397,12 +398,23 @@ static void test_sparse(void **state) {
     BAD("is no index", choose(&f, index, 2, top, 3, 3));
     BAD("n_top = 0", choose(&f, index, 1, none, 3, 3));
     BAD("w must have shape", choose(&f, index, 1, top, 3, 4));
+    GOOD(TDM_TYPE_I32, 7, 5, 3, 1, choose(&f, index, 1, top, 3, -1));
+    GOOD(TDM_TYPE_I32, 12, 5, 3, 1, choose(&f, index, 1, blocks, 3, -1));
+    GOOD(TDM_TYPE_I32, 12, 5, 1, 1, choose(&f, index, 1, blocks, 3, 3));
+    blocks.n_local = 4;
+    BAD("n_local = 4", choose(&f, index, 1, blocks, 3, -1));
+    blocks.n_local = 0, blocks.n_top = 13;
+    BAD("n_top = 13 is no multiple of block_len = 4", choose(&f, index, 1, blocks, 3, -1));
+    blocks.block_len = -1;
+    BAD("block_len = -1", choose(&f, index, 1, blocks, 3, -1));
     BAD("heads of q", choose(&f, index, 1, top, 0, 0));
-    GOOD(F32, 16, 4, 5, 1, attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 5));
-    BAD("no TDM_KV_SPARSE", attend_sparse(&f, 0, 0, TDM_TYPE_I32, 5));
-    BAD("exclude one another", attend_sparse(&f, TDM_KV_SPARSE, 30, TDM_TYPE_I32, 5));
-    BAD("select must be i32", attend_sparse(&f, TDM_KV_SPARSE, 0, F32, 5));
-    BAD("select must have shape", attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 4));
+    GOOD(F32, 16, 4, 5, 1, attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 5, 1));
+    BAD("no TDM_KV_SPARSE", attend_sparse(&f, 0, 0, TDM_TYPE_I32, 5, 1));
+    BAD("exclude one another", attend_sparse(&f, TDM_KV_SPARSE, 30, TDM_TYPE_I32, 5, 1));
+    BAD("select must be i32", attend_sparse(&f, TDM_KV_SPARSE, 0, F32, 5, 1));
+    BAD("select must have shape", attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 4, 1));
+    GOOD(F32, 16, 4, 5, 1, attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 5, FIX_HEADS_KV));
+    BAD("select has 3 lists", attend_sparse(&f, TDM_KV_SPARSE, 0, TDM_TYPE_I32, 5, 3));
 }
 
 static int32_t attend_biased(fixture *f, uint32_t flags, float softcap, tdm_type type,

@@ -96,7 +96,7 @@ extern "C" {
  *              each token's rows go to its cell of the step block; v is absent exactly when the
  *              cache is V_FROM_K
  *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]],
- *              [select i32 [n_top, n_tok]], [bias [2 * n_far + 1, n_head]]
+ *              [select i32 [n_top, n_tok, n_list]], [bias [2 * n_far + 1, n_head]]
  *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
  *              For token t of sequence s at position p, over every cached token of s at position c
  *              with c <= p (when causal) and, when window > 0, p - c < window; with windows in
@@ -111,14 +111,21 @@ extern "C" {
  *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
  *              or without: o = 0, m = -inf, l = 0.
  *              With select, only cached tokens at the positions that it lists for t count: positions
- *              in rising order, then -1. The cache is TDM_KV_SPARSE then, and softcap is 0
+ *              in rising order, then -1. n_list is 1, or n_head_kv: each KV head of the state then
+ *              has a list of its own. The cache is TDM_KV_SPARSE then, and softcap is 0
  *              With bias the cache is TDM_KV_BIASED, and softcap is 0
- *   KV_SELECT  q [head_dim_k, n_head, n_tok], w [n_head, n_tok], step, state
- *              -> select i32 [n_top, n_tok]
+ *   KV_SELECT  q [head_dim_k, n_head, n_tok], [w [n_head, n_tok]], step, state
+ *              -> select i32 [n_top, n_tok, n_list]
  *              For token t of sequence s at position p, over every cached token of s at position
- *              c <= p: score_c = sum_h w[h, t] * max(0, dot(q_h, k_c)). The positions of the n_top
- *              highest scores, in rising order, then -1. The cache is TDM_KV_SPARSE and V_FROM_K,
- *              and has one KV head
+ *              c <= p: score_c = sum_h w[h, t] * max(0, dot(q_h, k_c)), and n_list is 1. Without w
+ *              there is a list for each head, from score_c = dot(q_h, k_c), and n_list is n_head.
+ *              The positions of the n_top highest scores, in rising order, then -1. The cache is
+ *              TDM_KV_SPARSE and V_FROM_K, and has one KV head
+ *              With block_len > 1 whole blocks are chosen: block b is positions b * block_len ..
+ *              + block_len - 1, and its score is the highest of its tokens. The list has the tokens
+ *              at positions up to p of the n_top / block_len blocks with the highest scores, of
+ *              which the n_local last ones up to the block of p are always among them. Of equal
+ *              scores the lower position or block counts as the higher one
  *   KV_SHIFT   step, state, [factor]: for each job, the n_rot elements of each K row are turned on
  *              by `arg` positions, without mscale (V untouched), and stored as type_k again
  *   KV_COPY    step, state: for each job, slots first .. + count of page `arg` -> `page`
@@ -227,8 +234,8 @@ extern "C" {
        .step_src = 8, .state_src = 16)                                                             \
     OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 10, .n_dst = 1,            \
        .optional_src = 0x330, .step_src = 0x40, .state_src = 0x80)                                 \
-    OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1, .step_src = 4,  \
-       .state_src = 8)
+    OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1,                 \
+       .optional_src = 2, .step_src = 4, .state_src = 8)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
@@ -365,8 +372,10 @@ typedef struct tdm_attention_params {
 } tdm_attention_params;
 
 typedef struct tdm_select_params {
-    int32_t kv;    /* index into graph->kv; TDM_KV_SPARSE */
-    int32_t n_top; /* positions for each token, >= 1 */
+    int32_t kv;        /* index into graph->kv; TDM_KV_SPARSE */
+    int32_t n_top;     /* positions in a list, >= 1; a multiple of block_len */
+    int32_t block_len; /* positions that are chosen together; 0 = 1 */
+    int32_t n_local;   /* last blocks that are always chosen, 0 .. n_top / block_len */
 } tdm_select_params;
 
 /* Segments of the channels of a CONV1D; see there. A cut by units keeps unit_len. */

@@ -225,6 +225,8 @@ static void visible_range(const tdm_attention_params *p, int64_t pos, int64_t *f
 
 static void query_begin(walk *k, int32_t token, int32_t head) {
     const shape *s = k->s;
+    const int32_t head_kv =
+        (s->params.first_head + head) / s->params.heads_per_kv - s->params.first_head_kv;
     const cpu_kv_side *side = &s->layout.k;
     int32_t row = k->n_row++;
     row_state *state = &k->rows[row];
@@ -235,7 +237,7 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     if (state->last_pos < k->common_last) k->common_last = state->last_pos;
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
     state->pos = k->step.pos[token];
-    state->select = cpu_position_list_get(&k->n->src[SRC_SELECT], token);
+    state->select = cpu_position_list_get(&k->n->src[SRC_SELECT], token, head_kv);
     state->slope = tdm_alibi_slope(&s->params, s->params.first_head + head);
     const cpu_view *bias = &k->n->src[SRC_BIAS];
     state->bias = bias->data != NULL ? bias->data + head * bias->nb[1] : NULL;

@@ -88,7 +88,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
     int64_t pos = token < step->n_tok ? step->pos[token] : -1;
     if (pos >= 0) entries = cpu_step_entries(step, step->seq[token], &n_entry);
     const double slope = (double)tdm_alibi_slope(params, params->first_head + head);
-    const cpu_position_list select = cpu_position_list_get(&n->src[SRC_SELECT], token);
+    const cpu_position_list select = cpu_position_list_get(&n->src[SRC_SELECT], token, head_kv);
     scale *= tdm_attention_temperature(params, pos);
 
     cpu_kv_read_row(&n->src[SRC_Q], head, token, f->q);

@@ -3,9 +3,9 @@
  * kv_select.c: KV_SELECT: the cached tokens that matter most to a token, by the keys of an index.
  *
  * Tokens are taken in batches of as many as there are threads. All threads score a batch, entry of
- * the page table by entry; then each chooses for a token. A score depends on its token and its row
- * alone, and equal scores go to the lower position, so the result depends neither on the number of
- * threads nor on the tokens beside it. The scores come from ATTENTION's kernels
+ * the page table by entry; then each chooses for a list of a token. A score depends on its token and
+ * its row alone, and equal scores go to the lower position or block, so the result depends neither
+ * on the number of threads nor on the tokens beside it. The scores come from ATTENTION's kernels
  * (attention_kernel.h), with queries in full precision whatever the role of the token.
  */
 #include <math.h>
@@ -23,7 +23,9 @@ enum { SRC_Q, SRC_W, SRC_STEP, SRC_STATE };
 typedef struct shape {
     cpu_kv_layout layout;
     int32_t n_head, n_tok, n_top, batch;
-    size_t row_size;   /* bytes of the scores of a token */
+    int32_t n_list; /* of a token: one, or one for each head */
+    int32_t block_len, n_local;
+    size_t row_size;   /* bytes of the scores of a list */
     size_t query_size; /* bytes of a prepared head */
     size_t worker_size;
 } shape;
@@ -38,6 +40,9 @@ static bool shape_get(const cpu_device *device, const tdm_graph *graph, const td
     out->n_head = (int32_t)q->ne[1];
     out->n_tok = (int32_t)q->ne[2];
     out->n_top = node->params.select.n_top;
+    out->n_list = node->src[SRC_W] >= 0 ? 1 : out->n_head;
+    out->block_len = node->params.select.block_len > 1 ? node->params.select.block_len : 1;
+    out->n_local = node->params.select.n_local;
     out->batch = device->n_thread < out->n_tok ? device->n_thread : out->n_tok;
     out->row_size = cpu_kv_round((size_t)graph->step_caps.n_entry * (size_t)out->layout.page_len *
                                  sizeof(float));
@@ -60,7 +65,8 @@ static tdm_status supports(const cpu_device *device, const tdm_graph *graph, con
 static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
     shape s;
     if (!shape_get(device, graph, node, &s)) return 0;
-    return (size_t)s.batch * s.row_size + (size_t)device->n_thread * s.worker_size;
+    return (size_t)s.batch * (size_t)s.n_list * s.row_size +
+           (size_t)device->n_thread * s.worker_size;
 }
 
 typedef struct walk {
@@ -68,7 +74,7 @@ typedef struct walk {
     shape s;
     cpu_step step;
     cpu_attention_kernels kernels;
-    uint8_t *rows;       /* [batch] of row_size: scores, in the order of the entries */
+    uint8_t *rows;       /* [batch, n_list] of row_size: scores, in the order of the entries */
     float *x;            /* [padded] a head or a row */
     uint8_t *stored;     /* a canonical row */
     uint8_t *queries;    /* [n_head] of query_size */
@@ -87,7 +93,8 @@ static walk walk_begin(const cpu_node *n, const cpu_worker *w, bool is_reference
                           tdm_graph_kv(n->graph, n->node->params.select.kv)->cls);
     k.kernels = cpu_attention_choose(n->device->isa, false, &s->layout);
     k.rows = n->scratch;
-    uint8_t *at = n->scratch + (size_t)s->batch * s->row_size + (size_t)w->ith * s->worker_size;
+    uint8_t *at = n->scratch + (size_t)s->batch * (size_t)s->n_list * s->row_size +
+                  (size_t)w->ith * s->worker_size;
     k.x = (float *)(void *)at, at += padded;
     k.stored = at, at += padded;
     k.queries = at, at += (size_t)s->n_head * s->query_size;
@@ -124,6 +131,11 @@ static float weight_at(const walk *k, int32_t head, int32_t token) {
     return *(const float *)(const void *)(w->data + head * w->nb[0] + token * w->nb[1]);
 }
 
+/* The scores of list `i` of a token, by those of its first list. */
+static float *list_at(const walk *k, float *row, int32_t i) {
+    return row + (size_t)i * (k->s.row_size / sizeof *row);
+}
+
 /* Slots first .. last-1 of the chunk of a region that begins with slot `start`. */
 static void chunk_score(const walk *k, int32_t token, const uint8_t *region, int32_t start,
                         int32_t first, int32_t last, float *out) {
@@ -135,6 +147,9 @@ static void chunk_score(const walk *k, int32_t token, const uint8_t *region, int
                               .first = first,
                               .last = last};
     k->kernels.score(&span, k->s.n_head, k->q, k->score);
+    for (int32_t h = 0; h < k->s.n_head && k->n->src[SRC_W].data == NULL; h++)
+        memcpy(list_at(k, out, h), k->score[h] + first, (size_t)(last - first) * sizeof *out);
+    if (k->n->src[SRC_W].data == NULL) return;
     memset(out, 0, (size_t)(last - first) * sizeof *out);
     for (int32_t h = 0; h < k->s.n_head; h++) {
         const float weight = weight_at(k, h, token), *score = k->score[h] + first;
@@ -153,9 +168,12 @@ static void slot_score_reference(const walk *k, int32_t token, const uint8_t *re
         const float *q = (const float *)(const void *)k->q[h];
         double dot = 0;
         for (int32_t i = 0; i < side->head_dim; i++) dot += (double)q[i] * (double)k->x[i];
-        sum += (double)weight_at(k, h, token) * (dot < 0 ? 0 : dot);
+        if (k->n->src[SRC_W].data == NULL)
+            *list_at(k, out, h) = (float)dot;
+        else
+            sum += (double)weight_at(k, h, token) * (dot < 0 ? 0 : dot);
     }
-    *out = (float)sum;
+    if (k->n->src[SRC_W].data != NULL) *out = (float)sum;
 }
 
 static void entry_score(const walk *k, int32_t token, const tdm_page_entry *e, float *out) {
@@ -233,33 +251,89 @@ static uint32_t key_find(const float *score, int32_t n, int32_t k, int32_t *n_ti
     return key;
 }
 
-static void token_choose(const walk *k, int32_t token, const float *score) {
-    const cpu_view *out = &k->n->dst[0];
-    uint8_t *to = out->data + token * out->nb[1];
-    int32_t n = 0, n_chosen = 0, n_tied = INT32_MAX, at = 0;
-    uint32_t key = 0;
+/* A walk over the positions that a token sees, which also counts the blocks that have any. */
+typedef struct block_cursor {
+    cursor c;
     tdm_page_entry e;
-    for (cursor c = cursor_begin(k, token); cursor_next(&c, k, &e);) n += e.count;
-    if (n > k->s.n_top) key = key_find(score, n, k->s.n_top, &n_tied);
-    for (cursor c = cursor_begin(k, token); cursor_next(&c, k, &e);)
-        for (int32_t i = 0; i < e.count && n_chosen < k->s.n_top; i++) {
-            uint32_t x = key_of(score[at++]);
-            if (x < key || (x == key && n_tied-- <= 0)) continue;
-            *(int32_t *)(void *)(to + n_chosen++ * out->nb[0]) = e.base_pos + i;
+    int32_t i, block_len;
+    int32_t block;    /* counted from 0 without empty ones; -1 = none yet */
+    int64_t pos, end; /* the present position, and the one behind its block */
+} block_cursor;
+
+static block_cursor block_cursor_begin(const walk *k, int32_t token) {
+    return (block_cursor){.c = cursor_begin(k, token), .block_len = k->s.block_len, .block = -1};
+}
+
+/* Moves to the next position; false behind the last. */
+static bool block_cursor_next(block_cursor *b, const walk *k) {
+    if (b->i >= b->e.count) {
+        b->i = 0;
+        if (!cursor_next(&b->c, k, &b->e)) return false;
+    }
+    b->pos = (int64_t)b->e.base_pos + b->i++;
+    if (b->pos < b->end) return true;
+    b->block++;
+    b->end = b->block_len > 1 ? (b->pos / b->block_len + 1) * b->block_len : b->pos + 1;
+    return true;
+}
+
+/* Puts the highest score of each block in front of `score`; returns how many blocks there are.
+ * *n_local_out: how many of them, the last ones, are chosen whatever their scores. */
+static int32_t blocks_gather(const walk *k, int32_t token, float *score, int32_t *n_local_out) {
+    block_cursor b = block_cursor_begin(k, token);
+    const int64_t local_pos = (b.c.pos / b.block_len - k->s.n_local + 1) * b.block_len;
+    int32_t block = -1;
+    *n_local_out = 0;
+    for (int32_t at = 0; block_cursor_next(&b, k); at++) {
+        if (b.block == block) {
+            if (key_of(score[at]) > key_of(score[block])) score[block] = score[at];
+            continue;
         }
+        block = b.block;
+        score[block] = score[at];
+        if (b.pos >= local_pos) ++*n_local_out;
+    }
+    return block + 1;
+}
+
+/* Chooses for a list of a token; `score` is changed. */
+static void token_choose(const walk *k, int32_t token, int32_t list, float *score) {
+    const cpu_view *out = &k->n->dst[0];
+    uint8_t *to = out->data + token * out->nb[1] + list * out->nb[2];
+    int32_t n_local, n_chosen = 0, n_tied = INT32_MAX, block = -1;
+    uint32_t key = 0;
+    bool is_chosen = false;
+    const int32_t n_ranked = blocks_gather(k, token, score, &n_local) - n_local;
+    const int32_t n_best = k->s.n_top / k->s.block_len - n_local;
+    if (n_ranked > n_best) {
+        key = UINT32_MAX, n_tied = 0;
+        if (n_best > 0) key = key_find(score, n_ranked, n_best, &n_tied);
+    }
+    for (block_cursor b = block_cursor_begin(k, token);
+         n_chosen < k->s.n_top && block_cursor_next(&b, k);) {
+        if (b.block != block) {
+            block = b.block;
+            uint32_t x = block < n_ranked ? key_of(score[block]) : UINT32_MAX;
+            is_chosen = block >= n_ranked || x > key || (x == key && n_tied-- > 0);
+        }
+        if (is_chosen) *(int32_t *)(void *)(to + n_chosen++ * out->nb[0]) = (int32_t)b.pos;
+    }
     for (; n_chosen < k->s.n_top; n_chosen++) *(int32_t *)(void *)(to + n_chosen * out->nb[0]) = -1;
 }
 
 static void select_all(const cpu_node *n, cpu_worker *w, bool is_reference) {
     walk k = walk_begin(n, w, is_reference);
+    const size_t token_size = (size_t)k.s.n_list * k.s.row_size;
     for (int32_t first = 0; first < k.s.n_tok; first += k.s.batch) {
         int32_t n_tok = k.s.n_tok - first < k.s.batch ? k.s.n_tok - first : k.s.batch;
         for (int32_t i = 0; i < n_tok; i++)
-            token_score(&k, first + i, (float *)(void *)(k.rows + (size_t)i * k.s.row_size), w);
+            token_score(&k, first + i, (float *)(void *)(k.rows + (size_t)i * token_size), w);
         cpu_worker_barrier(w);
-        for (int32_t i = w->ith; i < n_tok; i += w->nth)
-            token_choose(&k, first + i,
-                         (const float *)(const void *)(k.rows + (size_t)i * k.s.row_size));
+        for (int32_t i = w->ith; i < n_tok * k.s.n_list; i += w->nth) {
+            float *row = (float *)(void *)(k.rows + (size_t)(i / k.s.n_list) * token_size);
+            token_choose(&k, first + i / k.s.n_list, i % k.s.n_list,
+                         list_at(&k, row, i % k.s.n_list));
+        }
         cpu_worker_barrier(w);
     }
 }

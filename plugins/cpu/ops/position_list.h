@@ -37,10 +37,13 @@ static inline bool cpu_position_list_has(const cpu_position_list *list, int64_t 
     return i < list->n && cpu_position_at(list, i) == pos;
 }
 
-/* The list of a token from `view`, i32 [n_top, n_tok] or absent. */
-static inline cpu_position_list cpu_position_list_get(const cpu_view *view, int32_t token) {
+/* The list of a token and a KV head of the state from `view`, i32 [n_top, n_tok, n_list] or
+ * absent. */
+static inline cpu_position_list cpu_position_list_get(const cpu_view *view, int32_t token,
+                                                      int32_t head_kv) {
     if (view->data == NULL) return (cpu_position_list){NULL, 0, 0};
     cpu_position_list list = {view->data + token * view->nb[1], view->nb[0], (int32_t)view->ne[0]};
+    if (view->ne[2] > 1) list.at += head_kv * view->nb[2];
     list.n = cpu_position_list_find(&list, INT64_MAX);
     return list;
 }

@@ -97,10 +97,20 @@ const meta_rule meta_rule_kv_export = {kv_export_rule,
 
 /* ---- Attention ---- */
 
-/* The list of positions of a sparse attention, on every member; -1 = there is none. */
-static bool list_convert(meta_compiler *c, const tdm_node *node, int32_t *out) {
-    *out = node->src[4] >= 0 ? meta_convert_replicated(c, node->src[4]) : -1;
-    return node->src[4] < 0 || *out >= 0;
+/* The lists of positions of a sparse attention; -1 = there are none. A list that all KV heads share is
+ * on every member; lists of KV heads are cut as a cache that is cut by heads. */
+static bool list_convert(meta_compiler *c, const tdm_node *node, const meta_state *s,
+                         int32_t *out) {
+    *out = -1;
+    if (node->src[4] < 0) return true;
+    const int64_t n_list = meta_value(c, node->src[4])->ne[2];
+    if (n_list > 1 && s->is_cut && !s->is_by_page) {
+        const meta_cut cut = heads_cut(2, n_list, s->head_lo, s->head_hi, 1);
+        *out = meta_convert_cut(c, node->src[4], &cut);
+    } else {
+        *out = meta_convert_replicated(c, node->src[4]);
+    }
+    return *out >= 0;
 }
 
 /* Each member computes the query heads of `cut`. Its state holds the KV heads from s->head_lo on,
@@ -112,7 +122,7 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
     int32_t layouts[2] = {-1, -1}, variants[2] = {-1, -1};
     tdm_op_params params[TDM_MAX_MEMBERS];
     meta_cut sink = *cut; /* the bias has heads on axis 1, as the queries */
-    if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, &src[4])) return false;
+    if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, s, &src[4])) return false;
     sink.axis = 0;
     if (node->src[3] >= 0 && (src[3] = meta_convert_cut(c, node->src[3], &sink)) < 0) return false;
     if (node->src[5] >= 0 && (src[5] = meta_convert_cut(c, node->src[5], cut)) < 0) return false;
@@ -167,7 +177,7 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
                          "attention with its (m, l) as a result over a cache cut by sequence; use "
                          "attention = heads or replicate");
     if (src[0] < 0 || src[1] < 0 || (node->src[3] >= 0 && sink < 0) ||
-        (node->src[5] >= 0 && bias < 0) || !list_convert(c, node, &list))
+        (node->src[5] >= 0 && bias < 0) || !list_convert(c, node, s, &list))
         return false;
     tdm_layout lse;
     meta_layout_partial(c->n_member, TDM_LAYOUT_PARTIAL_LSE, &lse);
@@ -204,7 +214,7 @@ static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_s
     int32_t src[6] = {
         meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1, -1, -1, -1};
     int32_t layouts[2] = {c->equivalent, c->equivalent}, variants[2];
-    if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, &src[4])) return false;
+    if (src[0] < 0 || src[1] < 0 || !list_convert(c, node, s, &src[4])) return false;
     if (node->src[3] >= 0 && (src[3] = meta_convert_replicated(c, node->src[3])) < 0) return false;
     if (node->src[5] >= 0 && (src[5] = meta_convert_replicated(c, node->src[5])) < 0) return false;
     const meta_emission e = {.src = src, .dst_layout = layouts, .state = s, .state_src = 2};
@@ -238,6 +248,7 @@ static bool attention_rule(meta_compiler *c, const tdm_node *node) {
 }
 const meta_rule meta_rule_attention = {
     attention_rule,
-    "cache cut by heads: q, sink, bias and result are cut by query heads; by sequence: "
+    "cache cut by heads: q, sink, bias and result are cut by query heads, lists of KV heads with "
+    "these; by sequence: "
     "all query heads on every member, merged by log-sum-exp, a sink as one part "
     "more; (m, l) as a result is then refused"};
