@@ -48,16 +48,19 @@ stage() {
 # peer_logits SEED: llama.cpp's logits of each fixture's weights of that seed, to $work/SEED. Logits
 # of models that it cannot read are left out.
 peer_logits() {
-    local list=(${names[@]+"${names[@]}"}) tokens bins libraries name
+    local list=(${names[@]+"${names[@]}"}) tokens bins libraries name fa
     bins=$TANDEM_PEER/node_modules/@node-llama-cpp
     libraries=$bins/linux-x64/bins/linux-x64
     tokens=$(tr -d '\n ' <"$shared/archs/logits/tokens.txt")
     [ ${#list[@]} -gt 0 ] || mapfile -t list < <(awk '/^[^-#]/ { print $1 }' "$root/tests/model/archs.txt")
     mkdir -p "$work/$1"
     for name in "${list[@]}"; do
+        fa=off
+        # llama.cpp selects blocks of tokens with flash attention only.
+        [[ $name == minimax-m3-select ]] && fa=on
         "$matrix" write "$work" --seed "$1" "$name" >/dev/null &&
             "$TANDEM_PEER/peer-cpu" logits "$work/$name.gguf" "$work/$1/$name.f32" "$tokens" \
-                dir="$libraries" fa=off ctk=f32 ctv=f32 >"$work/log" 2>&1 ||
+                dir="$libraries" fa=$fa ctk=f32 ctv=f32 >"$work/log" 2>&1 ||
             {
                 echo "llama.cpp gives no logits of $name: $(tail -n 1 "$work/log")"
                 rm -f "$work/$1/$name.f32"

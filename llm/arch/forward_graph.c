@@ -164,6 +164,9 @@ static bool index_desc(const llm_model *m, const llm_cache_shape *cache, int32_t
     *desc_out = cache->desc;
     if (cache->layers != NULL) llm_layer_types_apply(&cache->layers[layer], desc_out);
     desc_out->type_v = desc_out->type_k;
+    desc_out->flags |= TDM_KV_V_FROM_K;
+    desc_out->flags &= ~(uint32_t)TDM_KV_ROTATE_V;
+    if ((desc_out->flags & TDM_KV_ROTATE_K) != 0) desc_out->flags |= TDM_KV_ROTATE_V;
     desc_out->head_dim_k = desc_out->head_dim_v = m->hparams.index_len;
     desc_out->n_head_kv = 1;
     desc_out->rope_offset = m->hparams.index_rope_offset;

@@ -107,6 +107,9 @@ typedef struct llm_hparams {
      * is not sparse. Longer contexts are refused where there is no index. */
     int32_t n_select;
     int32_t n_index_head, index_len; /* of the index that selects (block/index.c); 0 = none */
+    int32_t select_block;            /* tokens that are selected together (block/block_index.c); 0 =
+                                        each alone */
+    int32_t n_select_local;          /* last blocks that are always selected */
     tdm_rope_mode index_rope;        /* of its keys and queries */
     int32_t index_rope_offset;       /* their first rotated element */
     float index_norm_eps;

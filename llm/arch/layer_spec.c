@@ -104,8 +104,8 @@ static tdm_status index_read(const llm_gguf *gguf, const llm_arch *arch, const l
 /* Layers with a window see all of its tokens, and layers that draft all before them. */
 static llm_index_kind index_of(const llm_hparams *h, const uint32_t *flags, int32_t layer,
                                const llm_layer_spec *s) {
-    if (h->n_index_head == 0 || s->mixer != LLM_MIXER_LATENT || s->window > 0)
-        return LLM_INDEX_NONE;
+    const llm_mixer mixer = h->select_block > 0 ? LLM_MIXER_ATTENTION : LLM_MIXER_LATENT;
+    if (h->n_index_head == 0 || s->mixer != mixer || s->window > 0) return LLM_INDEX_NONE;
     if (flags[layer] != 0) return LLM_INDEX_OWN;
     const bool is_draft = h->layer_first > 0 && layer >= h->layer_first;
     return is_draft ? LLM_INDEX_NONE : LLM_INDEX_SHARED;

@@ -22,11 +22,28 @@ const llm_arch llm_arch_gpt_oss = {
     .has_expert_bias = true,
 };
 
-/* Attention selects blocks of tokens: all of them up to that many tokens (hparams.h). */
+/* Attention selects blocks of tokens by an index with a head for each KV head (block/block_index.c):
+ * all of them up to that many tokens (hparams.h). */
 static void minimax_m3_read(llm_key_reader *r, llm_hparams *h) {
-    int32_t block_size = 1;
-    llm_key_int(r, "attention.indexer.block_size", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &block_size);
-    h->n_select = h->n_select > LLM_MAX_CTX / block_size ? LLM_MAX_CTX : h->n_select * block_size;
+    const int32_t n_block = h->n_select;
+    llm_key_int(r, "attention.indexer.block_size", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX,
+                &h->select_block);
+    llm_key_int(r, "attention.indexer.local_blocks", LLM_GGUF_REQUIRED, 0, n_block,
+                &h->n_select_local);
+    llm_key_int(r, "attention.indexer.head_count", LLM_GGUF_REQUIRED, h->n_head_kv, h->n_head_kv,
+                &h->n_index_head);
+    llm_key_int(r, "attention.indexer.key_length", LLM_GGUF_REQUIRED,
+                h->rope.n_rot > 1 ? h->rope.n_rot : 1, LLM_MAX_HEAD_DIM, &h->index_len);
+    if (r->status != TDM_OK) return;
+    h->n_select = n_block > LLM_MAX_CTX / h->select_block ? LLM_MAX_CTX : n_block * h->select_block;
+    h->index_rope = TDM_ROPE_HALVES;
+}
+
+/* The first layers see all tokens. */
+static void minimax_m3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                             llm_layer_spec *spec) {
+    (void)gguf;
+    if (layer < h->n_layer_dense) spec->index = LLM_INDEX_NONE;
 }
 
 const llm_arch llm_arch_minimax_m3 = {
@@ -38,9 +55,8 @@ const llm_arch llm_arch_minimax_m3 = {
     .rope = TDM_ROPE_HALVES,
     OAI_GLU,
     .has_dense_glu = true,
-    .harmless = " indexer.q_proj.weight indexer.k_proj.weight indexer.q_norm.weight "
-                "indexer.k_norm.weight ",
     .read = minimax_m3_read,
+    .layer = minimax_m3_layer,
 };
 
 /* A limit for each layer, or one for all; 7 in files without the key. */

@@ -98,10 +98,14 @@ typedef enum llm_role {
     LLM_ROLE_INDEX_K, /* to the cached row of the index */
     LLM_ROLE_INDEX_K_NORM,
     LLM_ROLE_INDEX_K_NORM_BIAS,
-    LLM_ROLE_INDEX_WEIGHT, /* to the weight of each head of the index */
-    LLM_ROLE_ATTN_K_B,     /* a matrix per head, applied to its query */
-    LLM_ROLE_ATTN_V_B,     /* a matrix per head, from the latent row to its values */
-    LLM_ROLE_DELTA_QKV,    /* delta rule: rows of q, then k, then v */
+    LLM_ROLE_INDEX_WEIGHT,  /* to the weight of each head of the index */
+    LLM_ROLE_INDEX_Q_HEADS, /* of an index of blocks: to its queries */
+    LLM_ROLE_INDEX_Q_NORM,
+    LLM_ROLE_INDEX_Q_NORM_BIAS,
+    LLM_ROLE_INDEX_K_ROW, /* to its cached row */
+    LLM_ROLE_ATTN_K_B,    /* a matrix per head, applied to its query */
+    LLM_ROLE_ATTN_V_B,    /* a matrix per head, from the latent row to its values */
+    LLM_ROLE_DELTA_QKV,   /* delta rule: rows of q, then k, then v */
     LLM_ROLE_DELTA_GATE,
     LLM_ROLE_DELTA_CONV,
     LLM_ROLE_DELTA_BETA_ALPHA, /* of each head of k: beta of its heads of v, then alpha */

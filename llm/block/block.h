@@ -64,6 +64,13 @@ void llm_build_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_
 int32_t llm_build_index_select(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
                                int32_t row);
 
+/* The index of sparse attention that selects blocks of tokens -> select i32 [n_select, n_tok,
+ * n_head_kv] of ATTENTION. */
+void llm_declare_block_index(llm_declarer *d);
+void llm_build_block_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+int32_t llm_build_block_index_select(llm_graph_builder *g, int32_t layer,
+                                     const llm_mixer_input *in);
+
 void llm_declare_latent_wide(llm_declarer *d);
 int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 

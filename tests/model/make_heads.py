@@ -446,6 +446,34 @@ def t5encoder(has_gate):
     return 't5encoder', keys, t
 
 
+def minimax_m3():
+    """Two of four heads have a KV head, which selects 3 of the blocks of 4 tokens; the first layer sees all."""
+    n_embd, n_layer, n_head, n_kv, length, n_expert, n_ff = 64, 3, 4, 2, 32, 4, 48
+    keys = base(n_embd, n_layer, 96, n_head, n_kv, length)
+    keys.update({'rope.dimension_count': 16, 'leading_dense_block_count': 1, 'expert_count': n_expert,
+                 'expert_used_count': 2, 'expert_feed_forward_length': n_ff, 'expert_shared_count': 1,
+                 'expert_weights_scale': 1.5, 'expert_weights_norm': True, 'expert_gating_func': 2,
+                 'attention.indexer.head_count': n_kv, 'attention.indexer.key_length': 24,
+                 'attention.indexer.top_k': 3, 'attention.indexer.block_size': 4,
+                 'attention.indexer.local_blocks': 1})
+    t = ends(n_embd)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, n_head, n_kv, length))
+        t.update(head_norms(at, length))
+        if i == 0:
+            t.update(ffn(at, n_embd, 96))
+            continue
+        t.update({at + 'ffn_norm.weight': [n_embd], at + 'ffn_gate_inp.weight': [n_embd, n_expert],
+                  at + 'exp_probs_b.bias': [n_expert],
+                  at + 'ffn_gate_exps.weight': [n_embd, n_ff, n_expert], at + 'ffn_up_exps.weight': [n_embd, n_ff, n_expert],
+                  at + 'ffn_down_exps.weight': [n_ff, n_embd, n_expert], at + 'ffn_gate_shexp.weight': [n_embd, n_ff],
+                  at + 'ffn_up_shexp.weight': [n_embd, n_ff], at + 'ffn_down_shexp.weight': [n_ff, n_embd],
+                  at + 'indexer.q_proj.weight': [n_embd, n_kv * 24], at + 'indexer.k_proj.weight': [n_embd, 24],
+                  at + 'indexer.q_norm.weight': [24], at + 'indexer.k_norm.weight': [24]})
+    return 'minimax-m3', keys, t
+
+
 def skip_value(data, at, kind):
     """Behind a value of a file."""
     if kind == STR:
@@ -549,6 +577,7 @@ MODELS = {
     'gemma-embedding-dense': gemma_embedding,
     'modern-bert-dense': lambda: modern_bert(None),
     'modern-bert-silu': lambda: modern_bert('silu'),
+    'minimax-m3-select': minimax_m3,
     't5encoder-dense': lambda: t5encoder(True),
     't5encoder-plain': lambda: t5encoder(False),
 }

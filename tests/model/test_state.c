@@ -143,11 +143,12 @@ static void sparse_same(const char *what, llm_context *ctx, int seq, const float
 }
 
 /* The rows of layer 0 follow from token and position alone: after a shift they are those of the
- * remaining tokens at their new positions, the keys of the index behind K. */
+ * remaining tokens at their new positions, the keys of the index behind K, where it has any. */
 static void sparse_shift(llm_model *model, llm_context *ctx) {
     const llm_hparams *h = &model->hparams;
     const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 100};
-    const size_t n = (size_t)SPARSE_ROWS * (size_t)(h->head_dim_k + h->index_len);
+    const int32_t n_index = model->specs[0].index == LLM_INDEX_OWN ? h->index_len : 0;
+    const size_t n = (size_t)SPARSE_ROWS * (size_t)(h->head_dim_k * h->n_head_kv + n_index);
     tdm_error err = {0};
     int32_t left[SPARSE_ROWS];
     float *shifted = malloc(llm_context_rows_size(ctx, SPARSE_ROWS));
@@ -171,13 +172,15 @@ static void sparse_shift(llm_model *model, llm_context *ctx) {
 
 /* The keys of the index go with the cache: into a fork, through a rollback, into a file and back,
  * and through a shift. Contexts that select nothing have none, and refuse such a file. */
-static void test_sparse_index(void **state) {
-    (void)state;
+static void sparse_index_run(const char *fixture) {
     tdm_error err = {0};
+    char name[96];
     const char *path = rig_file("sparse.state"), *file = rig_file("sparse.gguf");
-    char *head = rig_source_file("tests/model/archs/deepseek32-select.head");
+    snprintf(name, sizeof name, "tests/model/archs/%s.head", fixture);
+    char *head = rig_source_file(name);
     assert_non_null(head);
-    assert_true(arch_fixture_write(head, "deepseek32-select", 1, file));
+    unlink(file);
+    assert_true(arch_fixture_write(head, fixture, 1, file));
     free(head);
     llm_model *model = rig_model(file, rig_device(NULL, "fast", 2));
     llm_context_params params = {
@@ -209,6 +212,12 @@ static void test_sparse_index(void **state) {
     llm_context_destroy(ctx);
     free(expected);
     llm_model_close(model);
+}
+
+static void test_sparse_index(void **state) {
+    (void)state;
+    sparse_index_run("deepseek32-select");
+    sparse_index_run("minimax-m3-select");
 }
 
 /* Saved by one device, loaded by each of the others, with other pages. */
