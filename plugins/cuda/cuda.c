@@ -7,6 +7,11 @@
 
 static const char *const libraries[] = {"libcuda.so.1", NULL};
 
+/* words.h uses mma of PTX for sm_75. */
+static bool has_matrices(int32_t major, int32_t minor) {
+    return 10 * major + minor >= 75;
+}
+
 const rt_vendor rt_vendor_this = {
     .plugin = "cuda",
     .api = "CUDA",
@@ -15,7 +20,7 @@ const rt_vendor rt_vendor_this = {
     .error_name = "cuGetErrorName",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
-    .matrix_least = 75,
+    .has_matrices = has_matrices,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,

@@ -125,7 +125,8 @@ template <int N> static inline void copies_wait() {
 }
 #else
 static inline void copy_16(uvec4 *to, u64 from) {
-    *to = *(const uvec4 *)__builtin_assume_aligned((void *)from, 16);
+    *(uvec4 *)__builtin_assume_aligned(to, 16) =
+        *(const uvec4 *)__builtin_assume_aligned((void *)from, 16);
 }
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}

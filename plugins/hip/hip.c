@@ -8,6 +8,12 @@
 static const char *const libraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
                                         "libamdhip64.so", NULL};
 
+/* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrices too, but the driver gives them
+ * the numbers of gfx906, which has none. */
+static bool has_matrices(int32_t major, int32_t minor) {
+    return major >= 11 || (major == 9 && minor >= 4);
+}
+
 const rt_vendor rt_vendor_this = {
     .plugin = "hip",
     .api = "HIP",
@@ -19,6 +25,7 @@ const rt_vendor rt_vendor_this = {
     .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,
+    .has_matrices = has_matrices,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,
                   [RT_GRID_X] = 29,

@@ -159,6 +159,60 @@ static inline uint mat_column(uint i) {
     (void)i;
     return mat_lane() % 16;
 }
+/* f16: lanes have rows as of bytes, and sums lie as those of bytes. */
+#define HAS_HALF_MATS 1
+#if defined(__GFX11__)
+/* All 16 elements of row l % 16. */
+enum { HALF_MAT_WORDS = 8 };
+static inline uint half_mat_chunk() {
+    return 0;
+}
+#elif defined(__GFX12__)
+/* Elements 8 * (l / 16) .. + 7. */
+enum { HALF_MAT_WORDS = 4 };
+static inline uint half_mat_chunk() {
+    return mat_lane() / 16;
+}
+#else
+/* Elements 4 * (l / 16) .. + 3. */
+enum { HALF_MAT_WORDS = 2 };
+static inline uint half_mat_chunk() {
+    return mat_lane() / 32;
+}
+#endif
+typedef _Float16 half_vector __attribute__((vector_size(4 * HALF_MAT_WORDS)));
+struct HalfMat {
+    half_vector row;
+};
+static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
+    uint words[HALF_MAT_WORDS], first = 0;
+    if (HALF_MAT_WORDS == 2) first = mat_lane() / 16 % 2 * 2;
+    for (uint i = 0; i < HALF_MAT_WORDS; i++) {
+        uint chunk = 2 * step + half_mat_chunk() + i / 4;
+        const uvec4 *at = tile + half_tile_at(row + mat_lane() % 16, chunk);
+        words[i] = ((const uint *)__builtin_assume_aligned(at, 16))[first + i % 4];
+    }
+    HalfMat m;
+    __builtin_memcpy(&m.row, words, sizeof words);
+    return m;
+}
+#if defined(__GFX11__) || defined(__GFX12__)
+typedef float half_sums __attribute__((vector_size(32)));
+#else
+typedef float half_sums __attribute__((vector_size(16)));
+#endif
+static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) {
+    half_sums c;
+    for (uint i = 0; i < sizeof c / sizeof(float); i++) c[i] = sum[i];
+#if defined(__GFX11__)
+    c = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a.row, b.row, c);
+#elif defined(__GFX12__)
+    c = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a.row, b.row, c);
+#else
+    c = __builtin_amdgcn_mfma_f32_16x16x16f16(a.row, b.row, c, 0, 0, 0);
+#endif
+    for (uint i = 0; i < sizeof c / sizeof(float); i++) sum[i] = c[i];
+}
 #else
 #include "plugins/gpu/kernels/matrix_plain.h"
 #endif
@@ -180,6 +234,18 @@ static inline u64 ticks() {
 }
 static inline void spin_pause() {
     __builtin_amdgcn_s_sleep(1);
+}
+/* There are no asynchronous copies that lanes could place. */
+static inline void copy_16(uvec4 *to, u64 from) {
+    *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
+}
+static inline void copies_mark() {}
+template <int N> static inline void copies_wait() {}
+static inline uint pack_half2(float low, float high) {
+    _Float16 both[2] = {_Float16(low), _Float16(high)};
+    uint bits;
+    __builtin_memcpy(&bits, both, sizeof bits);
+    return bits;
 }
 static inline float half_to_float(uint bits) {
     u16 half = u16(bits);

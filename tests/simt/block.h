@@ -86,7 +86,7 @@ uint64_t simt_clock_ns(void);
 void simt_spin_pause(void);
 
 /* An instruction that a wave executes as a whole: it reads registers of all lanes. */
-enum { SIMT_REGISTERS = 16 };
+enum { SIMT_REGISTERS = 24 };
 typedef struct simt_collective {
     const char *name;
     uint32_t n_lane; /* of the waves that have it; 0 = any number */

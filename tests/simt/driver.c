@@ -29,6 +29,10 @@ enum { DEFAULT_WAVE = 64, VERSION = 60240000 /* 6.2 */ };
 #define DEVICE_NAME "NVIDIA device of tests/simt"
 enum { DEFAULT_WAVE = 32, VERSION = 12040 /* 12.4 */ };
 #endif
+/* Compute capability, or the processor's generation: matrices of f16 or none. */
+#ifndef SIMT_MAJOR
+#define SIMT_MAJOR 8
+#endif
 
 /* The exported names of the functions below. */
 #define SIMT_DECLARE_(name, cuda, hip, params)                                                     \
@@ -504,7 +508,7 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     case UNITS: *value_out = 4; break;
     case HOST: *value_out = 1; break;
     case INTEGRATED: *value_out = 0; break;
-    case MAJOR: *value_out = 8; break;
+    case MAJOR: *value_out = SIMT_MAJOR; break;
     case MINOR: *value_out = 0; break;
     case TIMEOUT: *value_out = settings.ends_kernels; break;
     case CLOCK: *value_out = 1000000; break; /* kHz */

@@ -97,6 +97,9 @@ static simt_place mfma_16x16x32_b(uint32_t lane, uint32_t i) {
     return (simt_place){lane / 16 * 8 + i, lane % 16};
 }
 
+/* V_WMMA_F32_16X16X16_F16 of gfx11 and gfx12, and V_MFMA_F32_16X16X16F16 of gfx908 to gfx942: elements
+ * lie as those of bytes, with halves for bytes. */
+
 /* ---- Execution ------------------------------------------------------------------------------- */
 
 /* An element; `has` where a lane has given it. */
@@ -214,8 +217,14 @@ MATRIX_F16(simt_mma_m16n8k8_f16, "mma.m16n8k8 of f16", 32, 16, 8, 8, 2, 1, 4, m1
            m16n8k8_f16_b, m16n8k16_c)
 MATRIX_F16(simt_mma_m16n8k16_f16, "mma.m16n8k16 of f16", 32, 16, 8, 16, 4, 2, 4, m16n8k16_f16_a,
            m16n8k16_f16_b, m16n8k16_c)
+MATRIX_F16(simt_wmma_gfx11_f16, "v_wmma_f32_16x16x16_f16 of gfx11", 32, 16, 16, 16, 8, 8, 8,
+           wmma_gfx11_a, wmma_gfx11_b, wmma_gfx11_c)
+MATRIX_F16(simt_wmma_gfx12_f16, "v_wmma_f32_16x16x16_f16 of gfx12", 32, 16, 16, 16, 4, 4, 8,
+           wmma_gfx12_a, wmma_gfx12_b, wmma_gfx12_c)
+MATRIX_F16(simt_mfma_16x16x16_f16, "v_mfma_f32_16x16x16f16", 64, 16, 16, 16, 2, 2, 4,
+           mfma_16x16x16_a, mfma_16x16x16_b, mfma_c)
 
 const simt_matrix *const simt_matrices[] = {
-    &simt_mma_m8n8k16,     &simt_mma_m16n8k16,     &simt_wmma_gfx11,
-    &simt_wmma_gfx12,      &simt_mfma_16x16x16,    &simt_mfma_16x16x32,
-    &simt_mma_m16n8k8_f16, &simt_mma_m16n8k16_f16, NULL};
+    &simt_mma_m8n8k16,    &simt_mma_m16n8k16,   &simt_wmma_gfx11,        &simt_wmma_gfx12,
+    &simt_mfma_16x16x16,  &simt_mfma_16x16x32,  &simt_mma_m16n8k8_f16,   &simt_mma_m16n8k16_f16,
+    &simt_wmma_gfx11_f16, &simt_wmma_gfx12_f16, &simt_mfma_16x16x16_f16, NULL};

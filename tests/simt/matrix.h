@@ -32,7 +32,8 @@ typedef struct simt_matrix {
 } simt_matrix;
 
 extern const simt_matrix simt_mma_m8n8k16, simt_mma_m16n8k16, simt_wmma_gfx11, simt_wmma_gfx12,
-    simt_mfma_16x16x16, simt_mfma_16x16x32, simt_mma_m16n8k8_f16, simt_mma_m16n8k16_f16;
+    simt_mfma_16x16x16, simt_mfma_16x16x32, simt_mma_m16n8k8_f16, simt_mma_m16n8k16_f16,
+    simt_wmma_gfx11_f16, simt_wmma_gfx12_f16, simt_mfma_16x16x16_f16;
 /* All of them; the last is NULL. */
 extern const simt_matrix *const simt_matrices[];
 

@@ -198,8 +198,8 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->attention.part_teams = 4;
     t->norm.share = 4;
     t->product.quantize_lanes = 8;
-    t->product.has_wide_matrices = options->has_matrix && rt_vendor_this.matrix_least != 0 &&
-                                   10 * a[RT_MAJOR] + a[RT_MINOR] >= rt_vendor_this.matrix_least;
+    t->product.has_wide_matrices =
+        options->has_matrix && rt_vendor_this.has_matrices(a[RT_MAJOR], a[RT_MINOR]);
     t->has_kernel = rt_has_kernel;
 }
 

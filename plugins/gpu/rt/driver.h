@@ -151,10 +151,9 @@ typedef struct rt_vendor {
                             own */
     int32_t version_major; /* what a major version counts in the number of version_get */
     int32_t version_minor;
-    int32_t
-        matrix_least;  /* capability, 10 * RT_MAJOR + RT_MINOR, from which devices multiply matrices
-                              of f16 (PRODUCT_TILE_MATRIX); 0 = none */
-    int32_t clock_khz; /* 0: the driver says it (RT_CLOCK_KHZ) */
+    /* Devices of RT_MAJOR and RT_MINOR multiply matrices of f16 (PRODUCT_TILE_MATRIX). */
+    bool (*has_matrices)(int32_t major, int32_t minor);
+    int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 
