@@ -686,7 +686,10 @@ rt_result simt_fill(uint64_t dst, unsigned char byte, size_t size, void *stream_
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
-rt_result simt_module_load(void **module_out, const void *image) {
+rt_result simt_module_load(void **module_out, const void *image, unsigned n_option, int *options,
+                           void **values) {
+    for (unsigned i = 0; i < n_option; i++) /* read where the call fails */
+        if (options[i] == RT_JIT_ERROR_LOG) strcpy(values[i], "emulated: nothing is compiled\n-");
     CALL_UNSAFE(module_load);
     if (image == NULL) return RT_INVALID_VALUE;
     *module_out = (void *)(uintptr_t)&tandem_simt_version;

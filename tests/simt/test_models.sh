@@ -103,7 +103,8 @@ fails() {
     [ $status -eq 1 ] && ok || fail "$1: exit status $status"
     grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(cat "$work/err")"
 }
-fails module_load:1:999 'cuModuleLoadData failed'
+fails module_load:3:1 'cuModuleLoadDataEx failed: SIMT_INVALID_VALUE: emulated: nothing is compiled$'
+fails module_load:1:999 'cuModuleLoadDataEx failed'
 fails capture_end:1:900 'cuStreamEndCapture failed'
 fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEMORY'
 fails event_record:1:1 'cuEventRecord failed: SIMT_INVALID_VALUE'

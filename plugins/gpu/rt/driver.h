@@ -44,7 +44,9 @@ enum {
     RT_STREAM_NON_BLOCKING = 1,
     RT_EVENT_BLOCKING = 1, /* event_sync sleeps instead of polling */
     RT_EVENT_NO_TIMING = 2,
-    RT_CAPTURE_THREAD_LOCAL = 1
+    RT_CAPTURE_THREAD_LOCAL = 1,
+    RT_JIT_ERROR_LOG = 5, /* an option of module_load: where the compiler's messages go */
+    RT_JIT_ERROR_LOG_SIZE = 6
 };
 
 /* FN(name, cuda, hip, parameters) */
@@ -95,8 +97,8 @@ enum {
     FN(event_record, "cuEventRecord", "hipEventRecord", (void *event, void *stream)) \
     FN(event_query, "cuEventQuery", "hipEventQuery", (void *event)) \
     FN(event_sync, "cuEventSynchronize", "hipEventSynchronize", (void *event)) \
-    FN(module_load, "cuModuleLoadData", "hipModuleLoadData", \
-       (void **module_out, const void *image)) \
+    FN(module_load, "cuModuleLoadDataEx", "hipModuleLoadDataEx", \
+       (void **module_out, const void *image, unsigned n_option, int *options, void **values)) \
     FN(module_unload, "cuModuleUnload", "hipModuleUnload", (void *module)) \
     FN(module_function, "cuModuleGetFunction", "hipModuleGetFunction", \
        (void **function_out, void *module, const char *name)) \

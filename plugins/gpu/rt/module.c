@@ -12,8 +12,9 @@
 #include "plugins/gpu/rt/rt.h"
 
 enum {
-    MAX_TYPE = 64, /* numbers of tdm_type are below */
-    MAX_SIZE = 8   /* numbers of columns of a tile: 1, 2, 4 .. 128 */
+    MAX_TYPE = 64,   /* numbers of tdm_type are below */
+    LOG_SIZE = 1024, /* bytes of what the driver's compiler says */
+    MAX_SIZE = 8     /* numbers of columns of a tile: 1, 2, 4 .. 128 */
 };
 
 /* What the emulated driver takes for an image: it has the kernels itself. */
@@ -154,23 +155,44 @@ void rt_modules_destroy(rt_device *device) {
     device->modules = NULL;
 }
 
+/* The failure of the driver's call, with the first line of what its compiler says. */
+static tdm_status load_fail(rt_device *device, rt_result result, const char *log, tdm_error *err) {
+    tdm_status status = rt_fail(device, err, result, RT_FN_module_load);
+    const int n_line = (int)strcspn(log, "\n");
+    if (err == NULL || n_line == 0 || rt_result_is_loss(result)) return status;
+    const size_t n = strlen(err->message);
+    snprintf(err->message + n, sizeof err->message - n, ": %.*s", n_line, log);
+    return status;
+}
+
+static rt_result image_load(rt_device *device, const void *image, char log[LOG_SIZE],
+                            void **module_out) {
+    int options[] = {RT_JIT_ERROR_LOG, RT_JIT_ERROR_LOG_SIZE};
+    void *values[] = {log, (void *)(uintptr_t)LOG_SIZE};
+    log[0] = '\0';
+    rt_result result = device->fn->module_load(module_out, image, 2, options, values);
+    log[LOG_SIZE - 1] = '\0';
+    return result;
+}
+
 /* Tries the images of a module in their order. */
 static tdm_status module_load(rt_device *device, const char *name, void **module_out,
                               tdm_error *err) {
     rt_result result = RT_NOT_FOUND;
     bool has_image = false;
+    char log[LOG_SIZE];
     if (device->source->driver.is_emulated) {
-        result = device->fn->module_load(module_out, emulated_image);
-        return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_module_load);
+        result = image_load(device, emulated_image, log, module_out);
+        return result == RT_SUCCESS ? TDM_OK : load_fail(device, result, log, err);
     }
     for (const rt_image *image = rt_images; image->module != NULL; image++) {
         if (strcmp(image->module, name) != 0) continue;
         has_image = true;
-        result = device->fn->module_load(module_out, image->bytes);
+        result = image_load(device, image->bytes, log, module_out);
         if (result == RT_SUCCESS) return TDM_OK;
         if (rt_result_is_loss(result)) break;
     }
-    if (has_image) return rt_fail(device, err, result, RT_FN_module_load);
+    if (has_image) return load_fail(device, result, log, err);
     return tdm_fail(err, TDM_UNSUPPORTED, "%s (%s): this plugin has no compiled kernel %s",
                     device->name, device->facts->name, name);
 }
