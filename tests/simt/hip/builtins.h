@@ -144,11 +144,11 @@ template <int CBSZ, int ABID, int BLGP> struct SimtMfma {
     SimtMfma<cbsz, abid, blgp>::run(&simt_mfma_16x16x16, a, b, c)
 #define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, cbsz, abid, blgp)                           \
     SimtMfma<cbsz, abid, blgp>::run(&simt_mfma_16x16x32, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c)                                       \
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c)                                        \
     simt_matrix_of(&simt_wmma_gfx11_f16, a, b, c)
-#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)                                 \
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c)                                  \
     simt_matrix_of(&simt_wmma_gfx12_f16, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, cbsz, abid, blgp)                          \
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, cbsz, abid, blgp)                           \
     SimtMfma<cbsz, abid, blgp>::run(&simt_mfma_16x16x16_f16, a, b, c)
 
 #endif
