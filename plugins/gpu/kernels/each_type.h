@@ -40,11 +40,13 @@
 #define GPU_TYPED_ENTRY_(name, type) GPU_KERNEL(name, type)
 #define GPU_TYPED_KERNEL(name, type) GPU_TYPED_ENTRY_(GPU_TYPED_NAME(name, WEIGHT_TYPE), type)
 /* The struct follows `columns`; it may have commas. */
-#define GPU_SIZED_NAME_(name, type, columns)     name##_##type##_##columns
-#define GPU_SIZED_NAME(name, type, columns)      GPU_SIZED_NAME_(name, type, columns)
-#define GPU_SIZED_ENTRY_(name, max_threads, ...) GPU_KERNEL_OF(name, max_threads, 128, __VA_ARGS__)
-#define GPU_SIZED_KERNEL(name, max_threads, columns, ...)                                          \
-    GPU_SIZED_ENTRY_(GPU_SIZED_NAME(name, WEIGHT_TYPE, columns), max_threads, __VA_ARGS__)
+#define GPU_SIZED_NAME_(name, type, columns) name##_##type##_##columns
+#define GPU_SIZED_NAME(name, type, columns)  GPU_SIZED_NAME_(name, type, columns)
+#define GPU_SIZED_ENTRY_(name, max_threads, registers, ...)                                        \
+    GPU_KERNEL_OF(name, max_threads, registers, __VA_ARGS__)
+#define GPU_SIZED_KERNEL(name, max_threads, registers, columns, ...)                               \
+    GPU_SIZED_ENTRY_(GPU_SIZED_NAME(name, WEIGHT_TYPE, columns), max_threads, registers,           \
+                     __VA_ARGS__)
 
 /* Values of WEIGHT_TYPES. */
 #define WEIGHT_TYPES_ALL    0

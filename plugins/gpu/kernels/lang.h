@@ -168,7 +168,7 @@ struct Kernel {
 #define GPU_MAX_GROUP 1024
 
 #define GPU_KERNEL(name, ...) GPU_KERNEL_OF(name, GPU_MAX_GROUP, 64, __VA_ARGS__)
-/* registers: 64, 128 or 255 of 32 bits. With more, a thread has more loads under way; with fewer, a
+/* registers: up to 255 of 32 bits. With more, a thread has more loads under way; with fewer, a
  * processor has more threads. */
 #define GPU_KERNEL_OF(name, max_threads, registers, ...)                                           \
     GPU_ENTRY(name, max_threads, registers, {                                                      \

@@ -192,5 +192,5 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
 };
 
 #define ENTRY(steps, rows)                                                                         \
-    GPU_KERNEL_OF(linear_scan_##steps##_##rows, 128, 128, LinearScan<steps, rows>)
+    GPU_KERNEL_OF(linear_scan_##steps##_##rows, 128, 255, LinearScan<steps, rows>)
 GPU_SCAN_ENTRIES(ENTRY)

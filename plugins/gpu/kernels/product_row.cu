@@ -112,11 +112,11 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
 };
 
 #if WEIGHT_IS_PLAIN
-GPU_SIZED_KERNEL(product_row, 256, 1, ProductRow<4, 1>)
-GPU_SIZED_KERNEL(product_row, 256, 2, ProductRow<4, 2>)
-GPU_SIZED_KERNEL(product_row, 256, 4, ProductRow<4, 4>)
-GPU_SIZED_KERNEL(product_row, 256, 8, ProductRow<2, 8>)
+GPU_SIZED_KERNEL(product_row, 128, 128, 1, ProductRow<4, 1>)
+GPU_SIZED_KERNEL(product_row, 128, 168, 2, ProductRow<4, 2>)
+GPU_SIZED_KERNEL(product_row, 128, 168, 4, ProductRow<4, 4>)
+GPU_SIZED_KERNEL(product_row, 128, 168, 8, ProductRow<2, 8>)
 #else
-GPU_SIZED_KERNEL(product_row, 256, 1, ProductRow<2, 1>)
+GPU_SIZED_KERNEL(product_row, 128, 128, 1, ProductRow<2, 1>)
 #endif
 #endif

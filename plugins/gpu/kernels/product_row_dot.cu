@@ -72,8 +72,8 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
     }
 };
 
-GPU_SIZED_KERNEL(product_row_dot, 256, 1, ProductRowDot<4, 1>)
-GPU_SIZED_KERNEL(product_row_dot, 256, 2, ProductRowDot<4, 2>)
-GPU_SIZED_KERNEL(product_row_dot, 256, 4, ProductRowDot<4, 4>)
-GPU_SIZED_KERNEL(product_row_dot, 256, 8, ProductRowDot<2, 8>)
+GPU_SIZED_KERNEL(product_row_dot, 128, 128, 1, ProductRowDot<4, 1>)
+GPU_SIZED_KERNEL(product_row_dot, 128, 168, 2, ProductRowDot<4, 2>)
+GPU_SIZED_KERNEL(product_row_dot, 128, 168, 4, ProductRowDot<4, 4>)
+GPU_SIZED_KERNEL(product_row_dot, 128, 168, 8, ProductRowDot<2, 8>)
 #endif

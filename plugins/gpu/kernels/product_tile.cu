@@ -69,5 +69,5 @@ struct ProductTile : Product {
     }
 };
 
-GPU_SIZED_KERNEL(product_tile, 128, 32, ProductTile)
+GPU_SIZED_KERNEL(product_tile, 128, 128, 32, ProductTile)
 #endif

@@ -170,6 +170,6 @@ template <uint COLUMNS> struct ProductTileDot : Product {
     }
 };
 
-GPU_SIZED_KERNEL(product_tile_dot, 128, 32, ProductTileDot<32>)
-GPU_SIZED_KERNEL(product_tile_dot, 128, 64, ProductTileDot<64>)
+GPU_SIZED_KERNEL(product_tile_dot, 128, 128, 32, ProductTileDot<32>)
+GPU_SIZED_KERNEL(product_tile_dot, 128, 128, 64, ProductTileDot<64>)
 #endif

@@ -214,8 +214,8 @@ template <uint COLUMNS> struct ProductTileMatrix : Product {
     }
 };
 
-GPU_SIZED_KERNEL(product_tile_matrix, 256, 32, ProductTileMatrix<32>)
-GPU_SIZED_KERNEL(product_tile_matrix, 256, 64, ProductTileMatrix<64>)
-GPU_SIZED_KERNEL(product_tile_matrix, 256, 128, ProductTileMatrix<128>)
+GPU_SIZED_KERNEL(product_tile_matrix, 256, 128, 32, ProductTileMatrix<32>)
+GPU_SIZED_KERNEL(product_tile_matrix, 256, 128, 64, ProductTileMatrix<64>)
+GPU_SIZED_KERNEL(product_tile_matrix, 256, 128, 128, ProductTileMatrix<128>)
 #endif
 #endif
