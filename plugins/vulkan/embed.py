@@ -5,35 +5,38 @@
 usage: embed.py OUTPUT.c NAME.spv... NAME.TYPE.spv...
 
 NAME is the kernel's name in GPU_KERNEL_LIST (plugins/gpu/plan/kernel.h), TYPE the number of a type of
-weights (kernels.py).
+weights (kernels.py). The assembler reads the shaders: they are megabytes, which as numbers would take a C
+compiler long.
 """
 
-import array
 import os
+import struct
 import sys
 
 SPIRV_MAGIC = 0x07230203
 
 
-def words_read(path):
-    words = array.array('I')
+ROW = ('''__asm__(".section .rodata\\n.balign 4\\ncode_%(name)s:\\n"
+        ".incbin \\"%(path)s\\"\\n.previous\\n");
+extern const uint32_t code_%(name)s[%(n_word)d] __attribute__((visibility("hidden")));
+''')
+
+
+def count_words(path):
     with open(path, 'rb') as file:
-        words.frombytes(file.read())
-    if len(words) < 5 or words[0] != SPIRV_MAGIC:
+        magic = file.read(4)
+    n_byte = os.path.getsize(path)
+    if n_byte < 20 or n_byte % 4 != 0 or struct.unpack('I', magic)[0] != SPIRV_MAGIC:
         sys.exit('%s: not SPIR-V in the byte order of this machine' % path)
-    return words
+    return n_byte // 4
 
 
 def main(output, paths):
     modules = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     lines = ['/* Written by embed.py; do not edit. */', '#include "plugins/vulkan/shaders.h"', '']
     for module, path in zip(modules, paths):
-        words = words_read(path)
-        name = module.replace('.', '_')
-        lines.append('static const uint32_t code_%s[%d] = {' % (name, len(words)))
-        for at in range(0, len(words), 8):
-            lines.append('    ' + ' '.join('0x%08x,' % word for word in words[at:at + 8]))
-        lines.append('};')
+        lines.append(ROW % {'name': module.replace('.', '_'), 'path': os.path.abspath(path),
+                            'n_word': count_words(path)})
     lines += ['', 'const vk_shader vk_shaders[] = {']
     for module in modules:
         kernel, _, number = module.partition('.')
