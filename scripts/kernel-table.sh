@@ -24,12 +24,10 @@ for word in "$@"; do
     esac
 done
 # Entries with local memory, as patterns, and the most bytes of it that a thread may have.
-#   attention_part of 8 heads: for AMD's processors the compiler does not inline all of it
 #   attention_tile_512: each thread has 128 sums
 #   others: a few spilled registers
-allowed='^attention_part_8_8$ 640
-^attention_part_ 512
-^attention_tile_512$ 640
+allowed='^attention_part_ 128
+^attention_tile_512$ 1024
 ^attention_tile_ 128
 ^kv_ 64
 ^product_tile_[0-9]*_32$ 128

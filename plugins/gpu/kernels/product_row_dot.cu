@@ -74,6 +74,6 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
 
 GPU_SIZED_KERNEL(product_row_dot, 128, 128, 1, ProductRowDot<4, 1>)
 GPU_SIZED_KERNEL(product_row_dot, 128, 168, 2, ProductRowDot<4, 2>)
-GPU_SIZED_KERNEL(product_row_dot, 128, 168, 4, ProductRowDot<4, 4>)
+GPU_SIZED_KERNEL(product_row_dot, 128, 255, 4, ProductRowDot<4, 4>)
 GPU_SIZED_KERNEL(product_row_dot, 128, 168, 8, ProductRowDot<2, 8>)
 #endif
