@@ -7,7 +7,7 @@
 #   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT MAKE_MTP [MAKE_MODEL]
 # With TANDEM_SANITIZED=yes each token takes long: every way of sampling and every device still runs
 # with a draft, but only the first one with all drafts of all lengths, and no second seed is used.
-# Draft, length and seed change numbers only.
+# Draft, length and seed change numbers only. Contexts, which texts fill, have half the length.
 set -u
 tandem=$1 model=$2 make_variant=$3 make_mtp=$4 make_model=${5:-}
 . "$(dirname "$0")/../tally.sh"
@@ -15,8 +15,8 @@ tandem=$1 model=$2 make_variant=$3 make_mtp=$4 make_model=${5:-}
 # The percentage in the line about the draft.
 accepted() { sed -n 's/^draft .* accepted, \([0-9]*\).*/\1/p' "$work/err"; }
 
-is_sanitized=${TANDEM_SANITIZED:-no} seeds='1 2 3 4 5 6'
-[ $is_sanitized = no ] || seeds=1
+is_sanitized=${TANDEM_SANITIZED:-no} seeds='1 2 3 4 5 6' context=256
+[ $is_sanitized = no ] || seeds=1 context=128
 
 # The same model, a coarser one, and one whose proposals are rarely right.
 "$make_variant" "$model" "$work/q4.gguf" q4_0 2>"$work/err" || fail "q4_0: $(cat "$work/err")"
@@ -29,12 +29,12 @@ for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-pena
     "--temp 1 --seed 5 --ignore-eos -c 48 -n 90 --context-shift" "--temp 0 -n 1" "--temp 0 -n 2"; do
     case "$flags" in *-n*|*-c*) beginning= ;; *) beginning="-n 40" ;; esac
     # shellcheck disable=SC2086 # a list of words
-    "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags >"$work/alone" 2>"$work/err" ||
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c $context $flags >"$work/alone" 2>"$work/err" ||
         fail "$flags: $(cat "$work/err")"
     cp "$work/alone" "$work/begun"
     # shellcheck disable=SC2086
     [ -z "$beginning" ] ||
-        "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags $beginning >"$work/begun" \
+        "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c $context $flags $beginning >"$work/begun" \
             2>"$work/err" || fail "$flags: $(cat "$work/err")"
     for draft in "$model" "$work/q4.gguf" "$work/q2.gguf"; do
         for n in 1 5 64; do
@@ -42,7 +42,7 @@ for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-pena
             expected=$work/alone only=
             [ "$draft" = "$model" ] || [ $n != 64 ] || { expected=$work/begun only=$beginning; }
             # shellcheck disable=SC2086
-            "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags $only -md "$draft" \
+            "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c $context $flags $only -md "$draft" \
                 --draft-max $n >"$work/drafted" 2>"$work/err" || fail "$flags: $(cat "$work/err")"
             if cmp -s "$expected" "$work/drafted"; then ok; else fail "$draft $n $flags differs"; fi
             # A model that drafts for itself samples the same tokens, so nearly all are accepted.
@@ -70,10 +70,10 @@ EOF
 for flags in "-t 1" "-t 2 --activation-bits 8 -ctk q4_0 -ctv q4_0" "--config $work/pair.ini -dev pair"; do
     for seed in $seeds; do
         # shellcheck disable=SC2086
-        "$tandem" run -m "$model" -p "Once upon a time" $flags -c 256 --temp 0.8 --seed $seed \
+        "$tandem" run -m "$model" -p "Once upon a time" $flags -c $context --temp 0.8 --seed $seed \
             >"$work/alone" 2>"$work/err" || fail "$flags: $(cat "$work/err")"
         # shellcheck disable=SC2086
-        "$tandem" run -m "$model" -p "Once upon a time" $flags -c 256 --temp 0.8 --seed $seed \
+        "$tandem" run -m "$model" -p "Once upon a time" $flags -c $context --temp 0.8 --seed $seed \
             -md "$work/q4.gguf" --draft-max 5 >"$work/drafted" 2>"$work/err" ||
             fail "$flags: $(cat "$work/err")"
         if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "$flags, seed $seed differs"; fi
