@@ -62,7 +62,7 @@ amd_processors() {
 # HIP's) are on this machine, and no others: a target takes half a minute of one processor.
 kernel_options() {
     ptx='' amd=''
-    if has_library libcuda.so.1; then ptx=sm_80,sm_75; fi
+    if has_library libcuda.so.1; then ptx=sm_90a,sm_80,sm_75; fi
     if has_library libamdhip64.so; then amd=$(amd_processors); fi
     if [ -n "$ptx$amd" ]; then
         echo "-Dgpu_kernels=enabled -Dptx_targets=$ptx -Damdgpu_targets=$amd"

@@ -12,6 +12,11 @@ static bool has_matrices(int32_t major, int32_t minor) {
     return 10 * major + minor >= 75;
 }
 
+/* wgmma, which no later device has. */
+static const char *block_target(int32_t major, int32_t minor) {
+    return major == 9 && minor == 0 ? "sm_90a" : NULL;
+}
+
 const rt_vendor rt_vendor_this = {
     .plugin = "cuda",
     .api = "CUDA",
@@ -21,12 +26,14 @@ const rt_vendor rt_vendor_this = {
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
     .has_matrices = has_matrices,
+    .block_target = block_target,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,
                   [RT_GRID_X] = 5,
                   [RT_GRID_Y] = 6,
                   [RT_SHARED_SIZE] = 8,
+                  [RT_MAX_SHARED_SIZE] = 97,
                   [RT_WAVE_SIZE] = 10,
                   [RT_UNITS] = 16,
                   [RT_IS_INTEGRATED] = 18,

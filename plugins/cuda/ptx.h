@@ -78,6 +78,11 @@ static inline float ptx_cvt_f32_f16(u16 half) {
     return x;
 }
 
+static inline float ptx_ex2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 static inline u16 ptx_cvt_f16_f32(float x) {
     u16 half;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
@@ -105,6 +110,11 @@ static inline void ptx_ldmatrix_x4(uint d[4], const void *row) {
 /* Sixteen bytes from global to shared memory, past the first cache; from sm_80 on. */
 static inline void ptx_cp_async_16(void *to, u64 from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_cvta_shared(to)), "l"(from)
+                 : "memory");
+}
+/* Eight bytes. */
+static inline void ptx_cp_async_8(void *to, u64 from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(ptx_cvta_shared(to)), "l"(from)
                  : "memory");
 }
 static inline void ptx_cp_async_commit() {
@@ -144,5 +154,69 @@ static inline void ptx_mma_m8n8k16(int d[2], uint a, uint b) {
         : "+r"(d[0]), "+r"(d[1])
         : "r"(a), "r"(b));
 }
+
+/* ---- Warpgroups, sm_90a ---------------------------------------------------------------------- */
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PTX_HAS_WGMMA 1
+/* The order of this thread's stores in shared memory and what wgmma reads there. */
+static inline void ptx_fence_proxy_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+static inline void ptx_wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+static inline void ptx_wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <uint N> static inline void ptx_wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+/* "Matrix Descriptor Format" of a matrix in shared memory whose rows have 64 bytes, with 64-byte swizzling:
+ * eight rows have 512 bytes, at a multiple of them. Sixteen bytes are the unit. */
+static inline u64 ptx_wgmma_matrix(const void *at) {
+    const u64 swizzle_64 = u64(2) << 62, stride = u64(512 / 16) << 32, leading = u64(1) << 16;
+    return swizzle_64 | stride | leading | (ptx_cvta_shared(at) & 0x3ffffu) >> 4;
+}
+/* The matrix so many times sixteen bytes further on. */
+static inline u64 ptx_wgmma_offset(u64 matrix, uint n) {
+    return (matrix & ~u64(0xffffffffu)) | (uint(matrix) + n);
+}
+#define PTX_SUM_8(d, i)                                                                            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define PTX_SUM_32(d, i)                                                                           \
+    PTX_SUM_8(d, i), PTX_SUM_8(d, i + 8), PTX_SUM_8(d, i + 16), PTX_SUM_8(d, i + 24)
+/* d += a * b of f16 with f32 sums: a of 64 rows and 16 columns, b of 128 or 256 columns and 16 elements of
+ * each. All lanes of four warps call it together, of which the first is a multiple of four. */
+static inline void ptx_wgmma_m64n128k16_f16(float *d, u64 a, u64 b) {
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+                 "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                 "}, %64, %65, p, 1, 1, 0, 0;\n}"
+                 : PTX_SUM_32(d, 0), PTX_SUM_32(d, 32)
+                 : "l"(a), "l"(b));
+}
+static inline void ptx_wgmma_m64n256k16_f16(float *d, u64 a, u64 b) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+        "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+        "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+        "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
+        "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
+        "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
+        "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+        "%126, %127"
+        "}, %128, %129, p, 1, 1, 0, 0;\n}"
+        : PTX_SUM_32(d, 0), PTX_SUM_32(d, 32), PTX_SUM_32(d, 64), PTX_SUM_32(d, 96)
+        : "l"(a), "l"(b));
+}
+#endif
 
 #endif

@@ -43,7 +43,7 @@ static inline void barrier() {
     ptx_bar_sync();
 }
 
-extern __attribute__((shared, aligned(16))) uint gpu_shared_words[];
+extern __attribute__((shared, aligned(512))) uint gpu_shared_words[];
 static inline char *shared_memory() {
     return (char *)gpu_shared_words;
 }
@@ -113,9 +113,38 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
             ptx_mma_m16n8k8_f16(sum + 4 * n, a.word[k], a.word[k + 1], b.word[n + k]);
 #endif
 }
+/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": sums lie as those of half_mat_mul. The 64-byte
+ * swizzle is what half_tile_at does. */
+#if PTX_HAS_WGMMA
+#define HAS_HALF_BLOCKS 1
+template <uint PARTS> struct HalfBlocks {
+    const u64 w_tiles, x_tiles; /* of which the low bits count sixteen bytes */
+    HalfBlocks(const uvec4 *w, const uvec4 *x)
+        : w_tiles(ptx_wgmma_matrix(w + 256 * (thread_id() / 128))), x_tiles(ptx_wgmma_matrix(x)) {}
+    static void fence() { ptx_fence_proxy_async(); }
+    void multiply(float (*sum)[8], uint i) const {
+        ptx_wgmma_fence();
+        _Pragma("unroll") for (uint step = 0; step < 2; step++) {
+            u64 a = ptx_wgmma_offset(w_tiles, i * (2 * group_size()) + 2 * step);
+            u64 b = ptx_wgmma_offset(x_tiles, i * (64 * PARTS) + 2 * step);
+            if (PARTS == 8)
+                ptx_wgmma_m64n128k16_f16(sum[0], a, b);
+            else
+                ptx_wgmma_m64n256k16_f16(sum[0], a, b);
+        }
+    }
+    static void wait() {
+        ptx_wgmma_commit();
+        ptx_wgmma_wait<0>();
+    }
+};
+#endif
 #if __CUDA_ARCH__ >= 800
 static inline void copy_16(uvec4 *to, u64 from) {
     ptx_cp_async_16(to, from);
+}
+static inline void copy_8(uvec2 *to, u64 from) {
+    ptx_cp_async_8(to, from);
 }
 static inline void copies_mark() {
     ptx_cp_async_commit();
@@ -127,6 +156,9 @@ template <int N> static inline void copies_wait() {
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) =
         *(const uvec4 *)__builtin_assume_aligned((void *)from, 16);
+}
+static inline void copy_8(uvec2 *to, u64 from) {
+    *to = *(const uvec2 *)(void *)(GPU_GLOBAL void *)from;
 }
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}
@@ -149,6 +181,9 @@ static inline void spin_pause() {
 }
 static inline float half_to_float(uint bits) {
     return ptx_cvt_f32_f16(u16(bits));
+}
+static inline float exp2_roughly(float x) {
+    return ptx_ex2_approx(x);
 }
 static inline uint pack_half2(float low, float high) {
 #if __CUDA_ARCH__ >= 800

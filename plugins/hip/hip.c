@@ -14,6 +14,12 @@ static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
 
+static const char *block_target(int32_t major, int32_t minor) {
+    (void)major;
+    (void)minor;
+    return NULL;
+}
+
 const rt_vendor rt_vendor_this = {
     .plugin = "hip",
     .api = "HIP",
@@ -26,11 +32,13 @@ const rt_vendor rt_vendor_this = {
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,
     .has_matrices = has_matrices,
+    .block_target = block_target,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,
                   [RT_GRID_X] = 29,
                   [RT_GRID_Y] = 30,
                   [RT_SHARED_SIZE] = 74,
+                  [RT_MAX_SHARED_SIZE] = -1,
                   [RT_WAVE_SIZE] = 87,
                   [RT_UNITS] = 63,
                   [RT_IS_INTEGRATED] = 16,

@@ -239,8 +239,14 @@ static inline void spin_pause() {
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
 }
+static inline void copy_8(uvec2 *to, u64 from) {
+    *to = *(const uvec2 *)(void *)(GPU_GLOBAL void *)from;
+}
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}
+static inline float exp2_roughly(float x) {
+    return x < -126.0f ? 0.0f : __builtin_exp2f(x);
+}
 static inline uint pack_half2(float low, float high) {
     _Float16 both[2] = {_Float16(low), _Float16(high)};
     uint bits;

@@ -561,9 +561,10 @@ static void test_memory(void **state) {
 /* Every kernel of products counts its arithmetic: rows times columns times k. */
 static void test_work(void **state) {
     (void)state;
-    const gpu_kernel products[] = {GPU_KERNEL_PRODUCT_ROW,      GPU_KERNEL_PRODUCT_LANE,
-                                   GPU_KERNEL_PRODUCT_TILE,     GPU_KERNEL_PRODUCT_ROW_DOT,
-                                   GPU_KERNEL_PRODUCT_TILE_DOT, GPU_KERNEL_PRODUCT_TILE_MATRIX};
+    const gpu_kernel products[] = {GPU_KERNEL_PRODUCT_ROW,       GPU_KERNEL_PRODUCT_LANE,
+                                   GPU_KERNEL_PRODUCT_TILE,      GPU_KERNEL_PRODUCT_ROW_DOT,
+                                   GPU_KERNEL_PRODUCT_TILE_DOT,  GPU_KERNEL_PRODUCT_TILE_MATRIX,
+                                   GPU_KERNEL_PRODUCT_TILE_BLOCK};
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
         gpu_step step = {.kernel = products[i],
                          .word = {[0] = 64, [1] = 256, [2] = 512, [16] = 3},

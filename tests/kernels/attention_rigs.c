@@ -16,14 +16,25 @@ const attention_rig_row attention_rig_rows[N_ATTENTION_RIG] = {
 
 op_rig *attention_rigs[N_ATTENTION_RIG];
 
+/* The emulated devices have matrices of f16. */
+static bool has_matrices(void) {
+    return getenv("OP_CASE_DRIVER") != NULL;
+}
+
+bool attention_rig_is_matrix(int i) {
+    return i == 2 && has_matrices();
+}
+
 int attention_rigs_open(void **state) {
     (void)state;
     const char *plugin = getenv("OP_CASE_PLUGIN");
     for (int i = 0; i < N_ATTENTION_RIG; i++) {
         if (plugin != NULL && i > 0) {
+            const tdm_option options[] = {{"allow-cpu", "yes"}, {"matrix", "no"}};
             if (i == 1)
-                attention_rigs[i] =
-                    op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
+                attention_rigs[i] = op_rig_open_plugin(plugin, options, has_matrices() ? 2 : 1);
+            if (attention_rig_is_matrix(i))
+                attention_rigs[i] = op_rig_open_plugin(plugin, options, 1);
             continue;
         }
         const char *isa = attention_rig_rows[i].isa, *path = attention_rig_rows[i].path,

@@ -125,7 +125,12 @@ op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_op
         if (rig == NULL) exit(77);
         return rig;
     }
-    op_rig *rig = rig_open("TANDEM_GPU_PLUGIN_DIR", name, name, &driver, 1);
+    /* An emulated device is no CPU that would have to be allowed. */
+    tdm_option all[4] = {driver};
+    int n_all = 1;
+    for (int i = 0; i < n_option && n_all < 4; i++)
+        if (strcmp(options[i].key, "allow-cpu") != 0) all[n_all++] = options[i];
+    op_rig *rig = rig_open("TANDEM_GPU_PLUGIN_DIR", name, name, all, n_all);
     /* An emulated driver has devices on every machine. */
     if (rig == NULL) fail_msg("%s: no device with driver %s", name, driver.value);
     return rig;

@@ -63,7 +63,7 @@ typedef struct runner {
     uint32_t words[2][SIMT_MAX_THREAD];
     uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
     uint32_t order_of[SIMT_MAX_THREAD];
-    _Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
+    _Alignas(512) char shared_memory[SIMT_MORE_SHARED + GUARD_SIZE];
     const simt_work *running;
     uint32_t random_state;
 #ifdef __x86_64__
@@ -225,12 +225,22 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     return me->words[turn][lane->thread ^ mask];
 }
 
-void simt_copy_16(void *to, const void *from) {
+static void copy_begin(void *to, const void *from, uint32_t size) {
     simt_thread *lane = simt_lane;
     if (lane->n_copy == SIMT_MAX_COPY) abort(); /* a kernel that marks or waits too rarely */
     lane->copies[lane->n_copy].to = to;
     lane->copies[lane->n_copy].from = from;
+    lane->copies[lane->n_copy].size = size;
     lane->copies[lane->n_copy++].batch = lane->batch;
+}
+
+void simt_copy_16(void *to, const void *from) {
+    copy_begin(to, from, 16);
+}
+
+void simt_copy_8(void *to, const void *from) {
+    if (((uintptr_t)to | (uintptr_t)from) % 8 != 0) simt_lane->block->is_misaligned = true;
+    copy_begin(to, from, 8);
 }
 
 void simt_copies_mark(void) {
@@ -241,7 +251,7 @@ void simt_copies_wait(uint32_t n) {
     simt_thread *lane = simt_lane;
     uint32_t done = 0;
     while (done < lane->n_copy && lane->copies[done].batch + n < lane->batch) {
-        memcpy(lane->copies[done].to, lane->copies[done].from, 16);
+        memcpy(lane->copies[done].to, lane->copies[done].from, lane->copies[done].size);
         done++;
     }
     lane->n_copy -= done;
@@ -400,7 +410,7 @@ static bool launch_check(const simt_work *launch, char *why, size_t why_size) {
     if (n == 0 || n > SIMT_MAX_THREAD || n % launch->wave_size != 0)
         snprintf(why, why_size, "%u threads are no whole waves of %u", (unsigned)n,
                  (unsigned)launch->wave_size);
-    else if (launch->shared_size > SIMT_MAX_SHARED)
+    else if (launch->shared_size > SIMT_MORE_SHARED)
         snprintf(why, why_size, "%u bytes of shared memory", (unsigned)launch->shared_size);
     else if (!stacks_get(n))
         snprintf(why, why_size, "no memory for stacks");

@@ -26,9 +26,10 @@ extern "C" {
 
 enum {
     SIMT_MAX_THREAD = 1024,
-    SIMT_MAX_SHARED = 48 << 10,
+    SIMT_MAX_SHARED = 48 << 10,   /* of a launch */
+    SIMT_MORE_SHARED = 227 << 10, /* of a kernel that asked for it */
     SIMT_MAX_ARGS = 256,
-    SIMT_MAX_COPY = 16 /* of a thread that have not ended */
+    SIMT_MAX_COPY = 64 /* of a thread that have not ended */
 };
 
 typedef enum simt_order {
@@ -47,7 +48,7 @@ typedef struct simt_thread {
     struct {
         void *to;
         const void *from;
-        uint32_t batch;
+        uint32_t batch, size;
     } copies[SIMT_MAX_COPY]; /* that have not ended, the oldest first */
     uint32_t n_copy;
     uint32_t batch; /* that copies belong to now */
@@ -77,6 +78,7 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);
 /* Copies of sixteen bytes to shared memory, in batches. They are done when this thread waits for them,
  * neither earlier nor later; a thread that ends with copies ends the kernel with a message. */
 void simt_copy_16(void *to, const void *from);
+void simt_copy_8(void *to, const void *from);
 void simt_copies_mark(void);
 /* Does all batches but the latest n that were marked. */
 void simt_copies_wait(uint32_t n);
@@ -107,6 +109,7 @@ typedef struct simt_kernel {
     void (*entry)(const void *args);
     size_t args_size;
     struct simt_kernel *next;
+    uint32_t max_shared; /* bytes of a launch, where more than SIMT_MAX_SHARED */
 } simt_kernel;
 
 /* Adds to the table; called when the library is loaded. */

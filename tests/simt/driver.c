@@ -29,9 +29,13 @@ enum { DEFAULT_WAVE = 64, VERSION = 60240000 /* 6.2 */ };
 #define DEVICE_NAME "NVIDIA device of tests/simt"
 enum { DEFAULT_WAVE = 32, VERSION = 12040 /* 12.4 */ };
 #endif
-/* Compute capability, or the processor's generation: matrices of f16 or none. */
+/* Compute capability, or the processor's generation: which matrices of f16 there are, or none. */
 #ifndef SIMT_MAJOR
+#ifdef SIMT_HIP
 #define SIMT_MAJOR 8
+#else
+#define SIMT_MAJOR 9
+#endif
 #endif
 
 /* The exported names of the functions below. */
@@ -474,6 +478,7 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
         GRID_X = 29,
         GRID_Y = 30,
         SHARED = 74,
+        MAX_SHARED = -1,
         WAVE = 87,
         UNITS = 63,
         HOST = 3,
@@ -489,6 +494,7 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
         GRID_X = 5,
         GRID_Y = 6,
         SHARED = 8,
+        MAX_SHARED = 97,
         WAVE = 10,
         UNITS = 16,
         HOST = 19,
@@ -504,6 +510,7 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     case GRID_X: *value_out = (int)settings.grid_x; break;
     case GRID_Y: *value_out = MAX_GRID_Y; break;
     case SHARED: *value_out = SIMT_MAX_SHARED; break;
+    case MAX_SHARED: *value_out = SIMT_MORE_SHARED; break;
     case WAVE: *value_out = (int)settings.wave_size; break;
     case UNITS: *value_out = 4; break;
     case HOST: *value_out = 1; break;
@@ -709,6 +716,19 @@ rt_result simt_module_function(void **function_out, void *module, const char *na
     return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
 }
 
+/* Only the size of shared memory can be set. */
+rt_result simt_function_set(void *function, int attribute, int value) {
+    simt_kernel *kernel = function;
+    CALL(function_set, true);
+    if (kernel == NULL) return INVALID_HANDLE;
+    if (attribute != RT_FUNCTION_SHARED_SIZE || value < 0 || value > SIMT_MORE_SHARED)
+        return RT_INVALID_VALUE;
+    pthread_mutex_lock(&state_mutex);
+    kernel->max_shared = (uint32_t)value;
+    pthread_mutex_unlock(&state_mutex);
+    return RT_SUCCESS;
+}
+
 rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
                       void *stream_handle, void **params, void **extra) {
@@ -719,7 +739,7 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
     if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
         grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
         grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > SIMT_MAX_THREAD ||
-        shared_size > SIMT_MAX_SHARED)
+        (shared_size > SIMT_MAX_SHARED && shared_size > kernel->max_shared))
         return RT_INVALID_VALUE;
 #ifdef SIMT_HIP
     /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */

@@ -184,7 +184,7 @@ static void every_matrix_type(void **state) {
     }
 }
 
-/* Tiles of 32, 64 and 128 columns, the last with one column; rows of one tile, and of the next. The
+/* Tiles of 32, 64, 128 and 256 columns, the last with one column; rows of one tile, and of the next. The
  * emulated device has 4 compute units, which choose the columns. */
 static void every_matrix_tile(void **state) {
     (void)state;
@@ -193,7 +193,7 @@ static void every_matrix_tile(void **state) {
     static const struct {
         int64_t n;
         int n_tok;
-    } sizes[] = {{5, 9}, {130, 65}, {130, 129}};
+    } sizes[] = {{5, 9}, {130, 65}, {130, 129}, {258, 257}};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             product_check(&seed, types[t], types[t] == TDM_TYPE_Q4_K ? 512 : 160, sizes[i].n,

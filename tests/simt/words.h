@@ -81,12 +81,18 @@ static inline float half_to_float(uint bits) {
     __builtin_memcpy(&x, &wide, sizeof x);
     return x;
 }
+static inline float exp2_roughly(float x) {
+    return x < -126.0f ? 0.0f : __builtin_exp2f(x);
+}
 static inline uint pack_half2(float low, float high) {
     return f16_of_f32_bits(float_to_bits(low)) | f16_of_f32_bits(float_to_bits(high)) << 16;
 }
 #include "plugins/gpu/kernels/half_matrix_plain.h"
 static inline void copy_16(uvec4 *to, u64 from) {
     simt_copy_16(to, simt_pointer_16(from));
+}
+static inline void copy_8(uvec2 *to, u64 from) {
+    simt_copy_8(to, (const void *)from);
 }
 static inline void copies_mark() {
     simt_copies_mark();

@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_tile.cu: ATTENTION of many tokens: a workgroup has TILE_ROWS query rows (neighbouring
- * tokens, and the heads of each that share a KV head) and walks over their sequences in chunks of
- * CHUNK slots. Rows of K and V become floats once, in shared memory. It computes the bits of
- * attention_part.cu. See kernel.h.
+ * attention_tile.cu: ATTENTION of many tokens, for the rows of attention_walk.h. Rows of K and V become
+ * floats once, in shared memory. It computes the bits of attention_part.cu. See kernel.h.
  *
  * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers.
  *
  * Either it folds all parts into one record for each row, over several dispatches where a driver
  * bounds loops; or it is given some parts and writes a record for each.
  */
-#include "attention_fold.h"
+#include "attention_walk.h"
 #include "entries.h"
 
-template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
-    explicit AttentionTile(const Args &args_) : AttentionFold(args_, 32, 128) {}
+template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
+    explicit AttentionTile(const Args &args_) : AttentionWalk(args_) {}
 
-    const int TYPE_K = SPEC0;
-    const int TYPE_V = SPEC1;
-    const int STORED_K = SPEC2 > 0 ? SPEC2 : 32;
-    const int DIM_V = SPEC3;
-    const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
     const bool V_FROM_K = (SPEC5 & 2) != 0;
-    const bool HAS_SLOPES = (SPEC5 & 16) != 0;
-    const bool IS_SPLIT = (SPEC5 & 4) != 0; // a record for each part
-    const int WINDOW = SPEC6;
-    const float SOFTCAP = bits_to_float(SPEC7);
 
-    static constexpr int TILE_ROWS = 32;
-    const int TOKENS = TILE_ROWS / HEADS;
     static constexpr int SLICE_K = 32; // elements of Q and K that are in shared memory at a time
     static constexpr int SLICE_V = 64; // elements of o that 16 threads have, four each
     // Slots of V that are in shared memory at a time, with all of their elements.
@@ -55,31 +42,12 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
 
     float *total_m = shared_take<float>(TILE_ROWS); // of the parts before the present one
     float *total_l = shared_take<float>(TILE_ROWS);
-    ivec2 *row_sees =
-        shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
 
     // Threads are 8 by 16: each has 4 rows, and 4 slots (16 apart) or 4 elements.
     int row_base() { return thread() / 16 * 4; }
     int column_group() { return thread() % 16; }
 
     vec4 acc[MAX_SLICE_V * 4];
-
-    // ---- Rows ----
-
-    int first_token, head_first, n_head_tile;
-
-    int row_token(int row) { return first_token + row / HEADS; }
-    bool row_exists(int row) {
-        return row < TOKENS * HEADS && row % HEADS < n_head_tile && row_token(row) < args.word[7];
-    }
-    uint row_number(int row) {
-        return uint(row_token(row) * args.word[8] + head_first + row % HEADS);
-    }
-
-    u64 record_address(int row, int part, int n_record) {
-        return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
-                                     u64(uint((PART_HEAD + DIM_V) * 4));
-    }
 
     // ---- Scores ----
 
@@ -342,69 +310,6 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
         barrier();
     }
 
-    // ---- Walking ----
-
-    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
-    // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
-    // have room for.
-    void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
-        int part_first = parts.x, part_last = parts.y, n_part = parts.z;
-        u64 step = args.address[3];
-        step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
-                                    ivec2(args.word[16], args.word[17]));
-        if (e.first >= e.last) return;
-        // Positions that any row sees, and that all see.
-        ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
-        barrier();
-        for (int t = first; t < last; t++) {
-            int pos = max(I32(step).at[args.word[12] + t], -1);
-            ivec2 sees = window_sees(pos, WINDOW, SPEC5);
-            if (pos < 0) sees = ivec2(MAX_POS, -1);
-            for (int h = thread(); h < HEADS; h += THREADS)
-                row_sees[(t - first_token) * HEADS + h] = sees;
-            if (pos < 0) continue;
-            any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
-            all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
-        }
-        // Rows of other runs, and those that do not exist, see nothing.
-        for (int row = thread(); row < TILE_ROWS; row += THREADS)
-            if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
-                row_sees[row] = ivec2(MAX_POS, -1);
-        barrier();
-
-        int first_number = part_number(max(entry_base(e, e.first), 0));
-        int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
-        at = max(at, entry_find(e, any.x - page_len() + 1));
-        int present = -1;
-        for (;; at++) { // part_end is called in one place, so that it is inlined
-            bool is_end = at >= e.last;
-            ivec4 entry = ivec4(0, 0, 0, 0);
-            int part = part_last;
-            if (!is_end) {
-                entry = entry_read(e, at);
-                part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
-                is_end = entry.w > any.y || part >= part_last;
-            }
-            if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
-            if (present >= 0 && (is_end || part != present)) part_end(present, n_part);
-            if (is_end) break;
-            present = part;
-            int slot_first = entry.y + max(any.x - entry.w, 0);
-            int slot_last = entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
-            u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
-            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
-                int chunk_first = max(slot_first - start, 0),
-                    chunk_last = min(slot_last - start, CHUNK);
-                int pos = entry.w + start - entry.y;
-                bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
-                score_tile(region, start, chunk_first, chunk_last, pos);
-                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
-                // Rows of other runs have m = -inf: their sums are not used.
-                fold_tile(region, start, chunk_first, chunk_last, is_whole);
-            }
-        }
-    }
-
     // Where there is a record for each part, those that stay empty have m = -inf.
     void records_clear(int part_first, int part_last, int n_part) {
         int n = part_last - part_first;
@@ -439,53 +344,26 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionFold {
         }
     }
 
-    void run() {
-        int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff,
-            n_part = args.word[9] & 0xffff;
-        int n_block = (heads_per_kv + HEADS - 1) / HEADS;
-        uint number = group_number();
-        ivec3 parts = ivec3(args.word[9] >> 16, 0, n_part);
-        int count = args.word[19] >> 17;
-        if (IS_SPLIT) {
-            uint n_group = uint((n_part + count - 1) / count);
-            parts.x = int(number % n_group) * count;
-            number /= n_group;
-        }
-        parts.y = min(parts.x + count, n_part);
-        int block = int(number % uint(n_block));
-        number /= uint(n_block);
-        int kv = int(number % uint(n_kv));
-        first_token = int(number / uint(n_kv)) * TOKENS;
-        int head_begin = args.word[18] + kv * heads_per_kv;
-        head_first = max(head_begin + block * HEADS, 0);
-        int head_last =
-            min(min(head_begin + (block + 1) * HEADS, head_begin + heads_per_kv), args.word[8]);
-        n_head_tile = head_last - head_first;
-        if (first_token >= args.word[7] || n_head_tile <= 0) return;
-
-        I32 step = I32(args.address[3]);
-        int seq_off = args.word[13];
-        int last_token = min(first_token + TOKENS, min(args.word[7], step.at[STEP_N_TOK]));
-        rows_clear();
+    void tile_begin(ivec3 parts) {
         if (IS_SPLIT)
-            records_clear(parts.x, parts.y, n_part);
+            records_clear(parts.x, parts.y, parts.z);
         else
             totals_begin(parts.x == 0);
         UNROLL for (int k = 0; k < MAX_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
-        for (int first = first_token; first < last_token;) {
-            int seq = step.at[seq_off + first], last = first + 1;
-            if (step.at[args.word[12] + first] < 0) {
-                first = last;
-                continue;
-            }
-            while (last < last_token &&
-                   (step.at[args.word[12] + last] < 0 || step.at[seq_off + last] == seq))
-                last++;
-            run_attend(seq, first, last, kv, parts);
-            first = last;
-        }
+    }
+
+    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
+        score_tile(region, start, first, last, pos);
+        soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+        // Rows of other runs have m = -inf: their sums are not used.
+        fold_tile(region, start, first, last, is_whole);
+    }
+
+    void tile_end(ivec3) {
         if (!IS_SPLIT) totals_end();
     }
+
+    void run() { walk(*this); }
 };
 
 #define ENTRY(elements, registers)                                                                 \

@@ -33,4 +33,35 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
         }
 }
 
+#define HAS_HALF_BLOCKS 1
+/* Products are computed when they are waited for: a tile that is changed before gives wrong sums. */
+template <uint PARTS> struct HalfBlocks {
+    enum { MAX_PENDING = 8 };
+    struct {
+        float (*sum)[8];
+        uint tile;
+    } pending[MAX_PENDING];
+    uint n_pending = 0;
+    const uvec4 *w_tiles, *x_tiles;
+
+    HalfBlocks(const uvec4 *w, const uvec4 *x) : w_tiles(w), x_tiles(x) {}
+    static void fence() {}
+    void multiply(float (*sum)[8], uint i) {
+        if (n_pending == MAX_PENDING) wait();
+        pending[n_pending].sum = sum;
+        pending[n_pending++].tile = i;
+    }
+    void wait() {
+        for (uint i = 0; i < n_pending; i++)
+            for (uint step = 0; step < 2; step++) {
+                const uvec4 *w = w_tiles + pending[i].tile * (2 * group_size());
+                const uvec4 *x = x_tiles + pending[i].tile * (64 * PARTS);
+                HalfMat a = half_mat_load(w, 16 * (thread_id() / 32), step);
+                for (uint p = 0; p < PARTS; p++)
+                    half_mat_mul(pending[i].sum[p], a, half_mat_load(x, 16 * p, step));
+            }
+        n_pending = 0;
+    }
+};
+
 #endif

@@ -14,7 +14,7 @@
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders shared memory
- *   shared_memory()        the workgroup's shared memory, 16-byte aligned, undefined at first
+ *   shared_memory()        the workgroup's shared memory, at a multiple of 512 bytes, undefined at first
  *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomically;
  *                          they return what was there
  *   dot_4(a, b, sum)       sum + the products of the four signed bytes of two words
@@ -32,12 +32,27 @@
  *                          lanes call it together
  *   half_mat_mul(sum, a, b)   float sum[8]: as mat_mul. Products are exact
  *   HAS_HALF_MATS          defined where the device has these three in hardware
+ *   HalfBlocks<PARTS>      the products that a thread has under way, made of two pointers, w and x, to tiles
+ *                          in shared memory that follow each other. Four waves that follow each other, of 32
+ *                          lanes, call its functions together
+ *     fence()              what this thread has stored in shared memory, or copied there and waited for,
+ *                          multiply() may read behind the next barrier
+ *     multiply(sum, i)     float sum[PARTS][8]: begins sum[p] += the products of rows 16 * wave_id() .. + 15
+ *                          of the i-th tile of w, of 16 rows for each wave, and rows 16 * p .. + 15 of the
+ *                          i-th tile of x, of 16 * PARTS rows, over all 32 elements. The rows of a
+ *                          thread's sums are mat_row, the columns mat_column. Tiles are those of
+ *                          half_mat_load, at multiples of 512 bytes. Until it has ended, tiles may not be
+ *                          changed, and sum is for another multiply() alone. Products are exact
+ *     wait()               all of them have ended
+ *   HAS_HALF_BLOCKS        defined where the device has these in hardware
  *   copy_16(to, from)      begins to copy sixteen bytes from an address to shared memory, both at a
  *                          multiple of 16. Neither may be changed, nor `to` read, before the copy ends
+ *   copy_8(to, from)       the same of eight bytes, at multiples of 8
  *   copies_mark()          what this thread has begun since the last call is a batch
  *   copies_wait<N>()       all batches of this thread have ended but the latest N. Other threads see
  *                          them behind a barrier
  *   half_to_float(bits)    exact; denormals are kept
+ *   exp2_roughly(x)        2^x for x <= 0, to 2^-20 of it; 0 below -126, and a NaN stays one
  *   pack_half2(low, high)  two floats as f16 in a word, to nearest even; denormals are kept
  *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope

@@ -99,14 +99,22 @@ struct Product : Weight {
         return at;
     }
 
+    // What is added to the sum of a row of the column at `at`.
+    float y_addend(uint at, uint row) {
+        if (!HAS_ADDEND || row >= uint(args.word[0])) return 0.0f;
+        return F32(args.address[3] + 4 * u64(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
+    }
+
     // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where
     // there is no such row.
-    void y_store(uint at, uint row, float sum, float up) {
+    void y_put(uint at, uint row, float sum, float up, float addend) {
         if (row >= uint(args.word[0])) return;
         if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
-        if (HAS_ADDEND)
-            sum += F32(args.address[3] + 4 * u64(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
+        if (HAS_ADDEND) sum += addend;
         F32(args.address[0] + 4 * u64(at)).at[row] = sum;
+    }
+    void y_store(uint at, uint row, float sum, float up) {
+        y_put(at, row, sum, up, y_addend(at, row));
     }
 
     // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.

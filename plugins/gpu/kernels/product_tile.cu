@@ -6,7 +6,7 @@
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_TYPES WEIGHT_TYPES_PLAIN
-#define WEIGHT_FILE "product_tile.cu"
+#define WEIGHT_FILE  "product_tile.cu"
 #include "each_type.h"
 #else
 #include "product.h"

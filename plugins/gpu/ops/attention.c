@@ -31,8 +31,11 @@ enum {
     SLICE_K = 32,
     SLICE_V = 64,
     SLOTS_V = 16,
-    TILE_MAX_DIM = 512, /* elements of o: what 128 threads keep in registers */
-    TILE_LEAST_TOK = 9  /* with fewer tokens, parts of a token are more work for more threads */
+    TILE_MAX_DIM = 512,   /* elements of o: what 128 threads keep in registers */
+    MATRIX_MAX_DIM = 256, /* of K and of o: attention_tile_matrix.cu */
+    MATRIX_SHARED = 16384,
+    MATRIX_TILES_OF_UNIT = 2,
+    TILE_LEAST_TOK = 9 /* with fewer tokens, parts of a token are more work for more threads */
 };
 
 /* Records of all parts are kept up to this size; beyond it, a workgroup folds all parts itself. */
@@ -336,6 +339,50 @@ static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
     return status;
 }
 
+/* ---- Tiles on matrix hardware ----------------------------------------------------------------- */
+
+/* f16 holds neither the range of bf16 nor the precision of f32. */
+static bool is_half_type(tdm_type type) {
+    return type == TDM_TYPE_F16 || tdm_type_get_info(type).is_quantized;
+}
+
+static bool uses_matrices(const shape *s, const gpu_target *target) {
+    const gpu_page *page = &s->cache.page;
+    const uint32_t most =
+        target->shared_most > target->shared_size ? target->shared_most : target->shared_size;
+    /* As in shared.c of the runtime: tiles of Q, and of K or V; scores and the rest. */
+    const uint32_t n_k = (uint32_t)round_up(page->k.stored, 32);
+    const uint32_t n_v = (uint32_t)round_up(s->n_dim, 16);
+    const uint32_t shared = 2 * (TILE_ROWS * n_k + CHUNK * (n_k + n_v)) + MATRIX_SHARED;
+    return target->attention.has_matrices && is_half_type(page->k.type) &&
+           is_half_type(page->v.type) && !page->v_from_k && page->k.stored <= MATRIX_MAX_DIM &&
+           s->n_dim <= MATRIX_MAX_DIM && shared <= most;
+}
+
+/* Parts of a workgroup: all, unless there are few tiles for the compute units. */
+static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const tdm_attention_params *p = s->params;
+    int32_t heads = p->heads_per_kv < TILE_ROWS ? p->heads_per_kv : TILE_ROWS;
+    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
+    int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
+    int64_t n_split = (MATRIX_TILES_OF_UNIT * (int64_t)e->target->n_unit + n_tile - 1) / n_tile;
+    if (n_split > s->n_part) n_split = s->n_part;
+    if (n_split < 1) n_split = 1;
+    const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
+    const int32_t n_record = (s->n_part + count - 1) / count;
+    gpu_step step = {0};
+    tdm_status status = records_take(e, s, n_record, err);
+    if (status == TDM_OK)
+        status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE_MATRIX, TILE_GROUP, &step, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
+    if (status != TDM_OK) return status;
+    step.spec[4] = heads;
+    step.spec[5] |= 4;
+    step.word[9] = s->n_part;
+    step.word[19] = s->n_kv | count << 17;
+    return gpu_emit_step(e, &step, err);
+}
+
 /* ---- The node -------------------------------------------------------------------------------- */
 
 static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
@@ -368,7 +415,10 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     bool is_tiled = s.n_dim <= TILE_MAX_DIM && e->target->max_group_size >= TILE_GROUP &&
                     !tuning->has_no_tiles && (s.n_tok >= TILE_LEAST_TOK || !has_parts);
     status = query_emit(e, &s, q, rope, err);
-    if (status == TDM_OK) status = is_tiled ? tile_emit(e, &s, err) : part_emit(e, &s, err);
+    if (status == TDM_OK)
+        status = !is_tiled                      ? part_emit(e, &s, err)
+                 : uses_matrices(&s, e->target) ? matrix_emit(e, &s, err)
+                                                : tile_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);
     return status;
 }

@@ -27,9 +27,10 @@ static int32_t word_of_float(float x) {
 /* Threads for each of n_row rows of n elements: a power of two, at least a subgroup. */
 static int32_t group_size(const gpu_target *target, int64_t n, int64_t n_row) {
     int32_t size = target->subgroup_max, most = GROUP_MAX;
-    int64_t share = n_row >= MANY_ROWS        ? LONG_SHARE_LEN
-                    : target->norm.share != 0 ? target->norm.share
-                                              : SHARE_LEN;
+    const gpu_norm_tuning *tuning = &target->norm;
+    int64_t share = n_row >= MANY_ROWS
+                        ? (tuning->long_share != 0 ? tuning->long_share : LONG_SHARE_LEN)
+                        : (tuning->share != 0 ? tuning->share : SHARE_LEN);
     if (most > target->max_group_size) most = target->max_group_size;
     if (most > MAX_SUBGROUPS * target->subgroup_min) most = MAX_SUBGROUPS * target->subgroup_min;
     while (size * 2 <= most && size * share < n) size *= 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.c: see product.h. Six kernels compute products:
+ * product.c: see product.h. Seven kernels compute products:
  *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
  *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
@@ -9,6 +9,7 @@
  *                 with one column for a long k, since short sums do not pay for the step that makes
  *                 bytes, and what waits for it
  *   PRODUCT_TILE_MATRIX  many columns on matrix hardware: x becomes f16 first
+ *   PRODUCT_TILE_BLOCK   more columns, on matrix hardware that four waves use together
  * Which one, and its tile, follow from the target alone (gpu_product_tuning).
  */
 #include "plugins/gpu/ops/product.h"
@@ -40,6 +41,9 @@ enum {
     WIDE_MAX_COLUMNS = 128,
     WIDE_LEAST = 9,         /* columns from which it is used */
     WIDE_SHARED = 48 << 10, /* with 128 columns */
+    BLOCK_COLUMNS = 128,    /* of PRODUCT_TILE_BLOCK, or twice as many */
+    BLOCK_TIME = 3,         /* that a tile takes, and one of twice as many columns */
+    BLOCK_WIDE_TIME = 4,
     WIDE_TILES_OF_UNIT = 1, /* tiles of a compute unit, below which they get narrower */
     LANE_ROWS = 8,          /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
@@ -275,6 +279,30 @@ static choice wide_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
                     .has_halves = true};
 }
 
+/* Tiles of the columns that take less time, where each compute unit has one after the other. */
+static choice block_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    const int64_t n_unit = t->n_unit > 0 ? t->n_unit : 1;
+    const int64_t n_row_tile = (p->w->ne[1] + WIDE_ROWS - 1) / WIDE_ROWS * p->w->ne[2];
+    int64_t time[2];
+    for (int i = 0; i < 2; i++) {
+        const int64_t columns = BLOCK_COLUMNS << i;
+        const int64_t n_tile = n_row_tile * ((p->n_column + columns - 1) / columns);
+        time[i] = (n_tile + n_unit - 1) / n_unit * (i == 0 ? BLOCK_TIME : BLOCK_WIDE_TIME);
+    }
+    return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE_BLOCK,
+                    .group_size = WIDE_THREADS,
+                    .rows = 1,
+                    .columns = time[1] <= time[0] ? 2 * BLOCK_COLUMNS : BLOCK_COLUMNS,
+                    .row_tile = WIDE_ROWS,
+                    .trips = n_group,
+                    .has_halves = true};
+}
+
+static bool uses_block(const gpu_target *t, const gpu_product *p) {
+    return t->product.has_block_matrices && p->mode == GPU_PRODUCT_PLAIN &&
+           p->n_column > BLOCK_COLUMNS / 2;
+}
+
 static bool uses_wide(const gpu_target *t, const gpu_product *p) {
     return t->product.has_wide_matrices && t->max_group_size >= WIDE_THREADS &&
            t->shared_size >= WIDE_SHARED && has_many_columns(t, p) &&
@@ -286,7 +314,8 @@ static bool uses_wide(const gpu_target *t, const gpu_product *p) {
 
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     if (gpu_product_is_canonical(p->w)) return rows_choose(t, p, n_group);
-    if (uses_wide(t, p)) return wide_choose(t, p, n_group);
+    if (uses_wide(t, p))
+        return uses_block(t, p) ? block_choose(t, p, n_group) : wide_choose(t, p, n_group);
     if (uses_matrices(t, p)) {
         choice c = matrices_choose(t, p, n_group);
         if (t->max_trips == 0 || c.trips <= t->max_trips) return c;

@@ -76,6 +76,9 @@
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
      * part has a record; else all are folded into one and a later step goes on with it. */ \
     KERNEL(ATTENTION_TILE, attention_tile, 5, 0x1, RT_SHARED(attention_tile_size(spec))) \
+    /* The same on matrix hardware, with a record for all parts of a workgroup: n_part / their number, \
+     * rounded up. K and V of f16 or of types with blocks, V of its own. */ \
+    KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(spec))) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
@@ -259,6 +262,9 @@
      * or 128 columns; f16 in wide rows. */ \
     KERNEL(PRODUCT_TILE_MATRIX, product_tile_matrix, 6, 0x1, RT_SHARED(tile_matrix_size(or_one(spec[3])))) \
     KERNEL(PRODUCT_TILE_HALF, product_tile_half, 6, 0x1, RT_ABSENT) \
+    /* The same on matrix hardware that four waves of 32 threads use together: 256 threads, tiles of 128 rows \
+     * and 128 or 256 columns. */ \
+    KERNEL(PRODUCT_TILE_BLOCK, product_tile_block, 6, 0x1, RT_ONLY(tile_block_size(or_one(spec[3])))) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \

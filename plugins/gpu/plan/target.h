@@ -27,7 +27,8 @@ typedef struct gpu_product_tuning {
     bool
         has_wide_matrices; /* PRODUCT_TILE_MATRIX has 256 threads for tiles of 128 rows and 32, 64 or
                                   128 columns, and takes f16 in wide rows alone */
-    int32_t matrix_least;  /* columns from which it is used. Default 9 */
+    bool has_block_matrices; /* PRODUCT_TILE_BLOCK as well, where there are more than 64 columns */
+    int32_t matrix_least;    /* columns from which it is used. Default 9 */
     int32_t dot_one_k; /* k from which one column of quantised weights uses integer dot products,
                              where the device has them. Default 2048 */
     int32_t quantize_lanes; /* threads of QUANTIZE that share a group of 32 elements. Default 1 */
@@ -35,14 +36,17 @@ typedef struct gpu_product_tuning {
 
 /* How rows are reduced (ops/norm.c). */
 typedef struct gpu_norm_tuning {
-    int32_t share; /* elements of a thread, where a step has few rows. Default 16 */
+    int32_t share;      /* elements of a thread, where a step has few rows. Default 16 */
+    int32_t long_share; /* where it has many. Default 128 */
 } gpu_norm_tuning;
 
 /* Kernels of ATTENTION that are not used (ops/attention.c). Each computes what the others do. */
 typedef struct gpu_attention_tuning {
-    bool has_no_lanes;  /* ATTENTION_LANE */
-    bool has_no_parts;  /* ATTENTION_PART, where ATTENTION_TILE can replace it */
-    bool has_no_tiles;  /* ATTENTION_TILE */
+    bool has_no_lanes; /* ATTENTION_LANE */
+    bool has_no_parts; /* ATTENTION_PART, where ATTENTION_TILE can replace it */
+    bool has_no_tiles; /* ATTENTION_TILE */
+    bool
+        has_matrices; /* ATTENTION_TILE_MATRIX instead of ATTENTION_TILE, where it can replace it */
     int32_t part_teams; /* most teams of threads of ATTENTION_PART, which share out its heads; a
                            power of two. Default 1 */
 } gpu_attention_tuning;
@@ -56,6 +60,7 @@ typedef struct gpu_target {
     int32_t max_group_size; /* threads of a workgroup */
     uint32_t max_grid[3];   /* workgroups along each axis */
     uint32_t shared_size;   /* bytes of shared memory of a workgroup */
+    uint32_t shared_most;   /* of one of a kernel that asks for more; 0 = shared_size */
     int32_t n_unit;         /* compute units; 0 = unknown */
     int32_t max_trips;      /* iterations of all loops that one invocation may run; 0 = no limit.
                                Exceeding it is silent on drivers that have such a limit */

@@ -42,6 +42,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_PRODUCT_TILE_DOT:
     case GPU_KERNEL_PRODUCT_TILE_MATRIX:
     case GPU_KERNEL_PRODUCT_TILE_HALF:
+    case GPU_KERNEL_PRODUCT_TILE_BLOCK:
         if (step->weight_size != 0)
             work.bytes += (double)step->weight_size - (double)step->operand[1].size;
         if (step->word[2] > FEW) work.ops = product_ops(step);
@@ -49,6 +50,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_ATTENTION_PART:
     case GPU_KERNEL_ATTENTION_LANE:
     case GPU_KERNEL_ATTENTION_TILE:
+    case GPU_KERNEL_ATTENTION_TILE_MATRIX:
         if (step->word[7] > FEW) work.ops = attention_ops(step);
         work.is_upper = true;
         break;

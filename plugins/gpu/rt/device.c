@@ -177,6 +177,18 @@ static uint32_t grid_max(int32_t n_group, int32_t max_group_size) {
     return limit != 0 && by_thread < (uint64_t)n_group ? (uint32_t)by_thread : (uint32_t)n_group;
 }
 
+/* Whether the device runs PRODUCT_TILE_BLOCK, and the plugin was built with it. */
+static bool has_block_matrices(const rt_device *device) {
+    enum { BLOCK_SHARED = 192 << 10 };
+    const int32_t *a = device->facts->attribute;
+    const char *target = rt_vendor_this.block_target(a[RT_MAJOR], a[RT_MINOR]);
+    if (target == NULL || a[RT_MAX_SHARED_SIZE] < BLOCK_SHARED) return false;
+    if (device->source->driver.is_emulated) return true;
+    for (const rt_image *image = rt_images; image->module != NULL; image++)
+        if (strcmp(image->target, target) == 0) return true;
+    return false;
+}
+
 static void target_fill(rt_device *device, const rt_options *options) {
     const int32_t *a = device->facts->attribute;
     gpu_target *t = &device->target;
@@ -187,6 +199,7 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->max_grid[1] = (uint32_t)a[RT_GRID_Y];
     t->max_grid[2] = 1;
     t->shared_size = (uint32_t)a[RT_SHARED_SIZE];
+    t->shared_most = (uint32_t)a[RT_MAX_SHARED_SIZE];
     t->n_unit = a[RT_UNITS];
     t->is_host = a[RT_IS_INTEGRATED] != 0;
     t->is_unfused = !options->has_fusion;
@@ -197,9 +210,12 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->product.row_group = 2 * a[RT_WAVE_SIZE];
     t->attention.part_teams = 4;
     t->norm.share = 4;
+    t->norm.long_share = 32;
     t->product.quantize_lanes = 8;
     t->product.has_wide_matrices =
         options->has_matrix && rt_vendor_this.has_matrices(a[RT_MAJOR], a[RT_MINOR]);
+    t->product.has_block_matrices = t->product.has_wide_matrices && has_block_matrices(device);
+    t->attention.has_matrices = t->product.has_wide_matrices;
     t->has_kernel = rt_has_kernel;
 }
 

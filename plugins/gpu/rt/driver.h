@@ -45,7 +45,8 @@ enum {
     RT_EVENT_BLOCKING = 1, /* event_sync sleeps instead of polling */
     RT_EVENT_NO_TIMING = 2,
     RT_CAPTURE_THREAD_LOCAL = 1,
-    RT_JIT_ERROR_LOG = 5, /* an option of module_load: where the compiler's messages go */
+    RT_FUNCTION_SHARED_SIZE = 8, /* most bytes of shared memory of a launch */
+    RT_JIT_ERROR_LOG = 5,        /* an option of module_load: where the compiler's messages go */
     RT_JIT_ERROR_LOG_SIZE = 6
 };
 
@@ -102,6 +103,8 @@ enum {
     FN(module_unload, "cuModuleUnload", "hipModuleUnload", (void *module)) \
     FN(module_function, "cuModuleGetFunction", "hipModuleGetFunction", \
        (void **function_out, void *module, const char *name)) \
+    FN(function_set, "cuFuncSetAttribute", "hipFuncSetAttribute", \
+       (void *function, int attribute, int value)) \
     FN(launch, "cuLaunchKernel", "hipModuleLaunchKernel", \
        (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
         unsigned block_y, unsigned block_z, unsigned shared_size, void *stream, void **params, \
@@ -120,7 +123,8 @@ typedef enum rt_attribute {
     RT_GROUP_SIZE = 0, /* most threads of a workgroup */
     RT_GRID_X,
     RT_GRID_Y,
-    RT_SHARED_SIZE, /* of a workgroup, without opting in to more */
+    RT_SHARED_SIZE,     /* of a workgroup, without opting in to more */
+    RT_MAX_SHARED_SIZE, /* with function_set */
     RT_WAVE_SIZE,
     RT_UNITS,
     RT_IS_INTEGRATED,
@@ -155,6 +159,9 @@ typedef struct rt_vendor {
     int32_t version_minor;
     /* Devices of RT_MAJOR and RT_MINOR multiply matrices of f16 (PRODUCT_TILE_MATRIX). */
     bool (*has_matrices)(int32_t major, int32_t minor);
+    /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
+     * device cannot run it. */
+    const char *(*block_target)(int32_t major, int32_t minor);
     int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;

@@ -14,7 +14,7 @@
 enum {
     MAX_TYPE = 64,   /* numbers of tdm_type are below */
     LOG_SIZE = 1024, /* bytes of what the driver's compiler says */
-    MAX_SIZE = 8     /* numbers of columns of a tile: 1, 2, 4 .. 128 */
+    MAX_SIZE = 9     /* numbers of columns of a tile: 1, 2, 4 .. 256 */
 };
 
 /* What the emulated driver takes for an image: it has the kernels itself. */
@@ -42,7 +42,7 @@ const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
 static bool has_sizes(int32_t kernel) {
     return kernel == GPU_KERNEL_PRODUCT_ROW || kernel == GPU_KERNEL_PRODUCT_ROW_DOT ||
            kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_TILE_DOT ||
-           kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX;
+           kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX || kernel == GPU_KERNEL_PRODUCT_TILE_BLOCK;
 }
 
 static bool has_types(int32_t kernel) {
@@ -104,10 +104,28 @@ static int32_t tile_size_get(const int32_t *spec) {
     return size < N_TILE_SIZE ? size : MAX_SIZE;
 }
 
+/* Elements of o are spec 3, the types of K and V spec 0 and 1. */
+#define MATRIX(elements, is_plain, registers) {elements, is_plain},
+static const struct {
+    int32_t elements, is_plain;
+} matrix_sizes[] = {GPU_TILE_MATRIX_ENTRIES(MATRIX)};
+#undef MATRIX
+enum { N_MATRIX_SIZE = sizeof matrix_sizes / sizeof matrix_sizes[0] };
+
+static int32_t matrix_size_get(const int32_t *spec) {
+    const int32_t is_plain = spec[0] == TDM_TYPE_F16 && spec[1] == TDM_TYPE_F16;
+    int32_t size = 0;
+    while (size < N_MATRIX_SIZE &&
+           (matrix_sizes[size].elements < spec[3] || matrix_sizes[size].is_plain != is_plain))
+        size++;
+    return size < N_MATRIX_SIZE ? size : MAX_SIZE;
+}
+
 /* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
 static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
+    if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX) return matrix_size_get(step->spec);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART) {
         size = part_size_get(step);
         return size < N_PART_SIZE ? size : MAX_SIZE;
@@ -118,8 +136,8 @@ static int32_t size_get(const gpu_step *step) {
     return size;
 }
 
-/* The entry: named as its module, with the columns of its tiles, its part_sizes, tile_sizes or
- * scan_sizes behind. */
+/* The entry: named as its module, with the columns of its tiles, its part_sizes, tile_sizes,
+ * matrix_sizes or scan_sizes behind. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
@@ -128,6 +146,9 @@ static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
                  (int)part_sizes[size].own);
     else if (step->kernel == GPU_KERNEL_ATTENTION_TILE)
         snprintf(symbol + n, 64 - n, "_%d", (int)tile_sizes[size]);
+    else if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX)
+        snprintf(symbol + n, 64 - n, "_%d_%d", (int)matrix_sizes[size].elements,
+                 (int)matrix_sizes[size].is_plain);
     else if (step->kernel == GPU_KERNEL_LINEAR_SCAN)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)scan_sizes[size].steps,
                  (int)scan_sizes[size].rows);
@@ -210,10 +231,16 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
         return status;
     }
     symbol_print(step, size, symbol);
+    int fn = RT_FN_module_function;
+    const uint32_t shared_size = rt_shared_size(step);
     rt_result result = device->fn->module_function(function_out, *module, symbol);
+    if (result == RT_SUCCESS && shared_size > device->target.shared_size) {
+        fn = RT_FN_function_set;
+        result = device->fn->function_set(*function_out, RT_FUNCTION_SHARED_SIZE, (int)shared_size);
+    }
     if (result == RT_SUCCESS) return TDM_OK;
     *function_out = NULL;
-    return rt_fail(device, err, result, RT_FN_module_function);
+    return rt_fail(device, err, result, fn);
 }
 
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,

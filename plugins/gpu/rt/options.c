@@ -41,8 +41,8 @@ static const tdm_option_desc descs[] = {
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
     {.name = "matrix",
-     .help =
-         "prompts are multiplied on matrix hardware, where the device has it: x is rounded to f16",
+     .help = "prompts are computed on matrix hardware, where the device has it: x, K and V are "
+             "rounded to f16",
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
 };

@@ -41,6 +41,15 @@ static uint32_t attention_tile_size(const int32_t *spec) {
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
+/* struct AttentionTileMatrix */
+static uint32_t attention_matrix_size(const int32_t *spec) {
+    const int32_t n_group = ((spec[2] > 0 ? spec[2] : 32) + 31) / 32;
+    const int32_t n_k = n_group * 4 * 64, n_v = 2 * 4 * ((spec[3] + 15) / 16 * 16);
+    return fold_size(32) + taken(32, 8) + taken(n_group * 4 * 32, 16) +
+           taken(n_k, 16) + taken(n_v, 16) + taken(2 * 4 * 32, 16) + taken(32 * (64 + 4), 4) +
+           taken(32, 4) + taken(2, 4);
+}
+
 static uint32_t attention_merge_size(const int32_t *spec) {
     return taken(or_one(spec[0]), 4) + 5 * taken(64, 4);
 }
@@ -73,6 +82,11 @@ static uint32_t tile_matrix_size(int32_t columns) {
     const uint32_t tiles = taken(3 * 4 * 128, 16) + taken(3 * 4 * columns, 16);
     const uint32_t sums = 256 / 32 * 16 * ((columns == 128 ? 64 : 32) + 4) * 4;
     return tiles > sums ? tiles : sums;
+}
+
+/* struct ProductTileBlock; its sums, 128 columns at a time, need less. */
+static uint32_t tile_block_size(int32_t columns) {
+    return taken(8 * 4 * 128, 16) + taken(8 * 4 * columns, 16);
 }
 
 uint32_t rt_shared_size(const gpu_step *step) {

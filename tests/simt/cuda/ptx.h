@@ -77,6 +77,9 @@ static inline uint ptx_prmt(uint a, uint b, uint selector) {
 static inline float ptx_cvt_f32_f16(u16 half) {
     return bits_to_float(f32_bits_of_f16(half));
 }
+static inline float ptx_ex2_approx(float x) {
+    return x < -126.0f ? 0.0f : __builtin_exp2f(x);
+}
 static inline u16 ptx_cvt_f16_f32(float x) {
     return u16(f16_of_f32_bits(float_to_bits(x)));
 }
@@ -105,6 +108,9 @@ static inline void ptx_ldmatrix_x4(uint *d, const void *row) {
 static inline void ptx_cp_async_16(void *to, u64 from) {
     simt_copy_16(simt_pointer_16(u64(to)), simt_pointer_16(from));
 }
+static inline void ptx_cp_async_8(void *to, u64 from) {
+    simt_copy_8(to, (const void *)from);
+}
 static inline void ptx_cp_async_commit() {
     simt_copies_mark();
 }
@@ -126,5 +132,46 @@ static inline void ptx_mma_m16n8k16(int *d, uint a0, uint a1, uint b) {
 static inline void ptx_mma_m8n8k16(int *d, uint a, uint b) {
     simt_matrix_execute(&simt_mma_m8n8k16, &a, &b, d);
 }
+
+/* What the build says of sm_90a. wgmma here computes at once: the emulated driver's own words (../words.h)
+ * find tiles that are changed too early. A lane reads shared memory itself. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PTX_HAS_WGMMA 1
+static inline void ptx_fence_proxy_async() {}
+static inline void ptx_wgmma_fence() {}
+static inline void ptx_wgmma_commit() {}
+template <uint N> static inline void ptx_wgmma_wait() {}
+static inline u64 ptx_wgmma_matrix(const void *at) {
+    return u64(simt_pointer_16(u64(at)));
+}
+static inline u64 ptx_wgmma_offset(u64 matrix, uint n) {
+    return matrix + 16 * n;
+}
+/* "Shared Memory Matrix Layout", 64-byte swizzling: bits 4 and 5 of an address, counted from the matrix's,
+ * are changed by its bits 7 and 8. */
+static inline float simt_wgmma_element(u64 matrix, uint row, uint k) {
+    u64 first = matrix & ~u64(511), at = matrix - first + 64 * row + 2 * k;
+    at ^= (at >> 7 & 3) << 4;
+    u16 bits;
+    __builtin_memcpy(&bits, (const char *)(first + at), 2);
+    return ptx_cvt_f32_f16(bits);
+}
+/* "Register fragments for wgmma.mma_async.m64nNk16": a warp has 16 rows. */
+static inline void simt_wgmma(float *d, u64 a, u64 b, uint n) {
+    uint lane = ptx_tid_x() % 32, warp = ptx_tid_x() / 32 % 4;
+    for (uint i = 0; i < n / 2; i++) {
+        uint row = 16 * warp + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        for (uint k = 0; k < 16; k++)
+            d[i] = __builtin_fmaf(simt_wgmma_element(a, row, k), simt_wgmma_element(b, column, k),
+                                  d[i]);
+    }
+}
+static inline void ptx_wgmma_m64n128k16_f16(float *d, u64 a, u64 b) {
+    simt_wgmma(d, a, b, 128);
+}
+static inline void ptx_wgmma_m64n256k16_f16(float *d, u64 a, u64 b) {
+    simt_wgmma(d, a, b, 256);
+}
+#endif
 
 #endif

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_tile_matrix.cu: ATTENTION of many tokens on matrix hardware, for the rows of
+ * attention_walk.h. Queries, K, p and V are f16; scores, m, l and o are f32. The queries of a row are
+ * scaled by a power of two so that they fit. Parts are not folded one by one: a row has one record of
+ * all the parts that its workgroup walks over. For caches of f16 or of types with blocks whose V is not
+ * part of K. See kernel.h.
+ *
+ * An entry is for up to MAX_DIM elements of o, and where IS_PLAIN for K and V of f16, which are copied.
+ */
+#include "attention_walk.h"
+#include "entries.h"
+
+#ifdef HAS_HALF_MATS
+template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk {
+    explicit AttentionTileMatrix(const Args &args_) : AttentionWalk(args_) {}
+
+    const int KIND_K = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_K);
+    const int KIND_V = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_V);
+    static constexpr uint BANDS = TILE_ROWS / 16;  // of 16 rows
+    const uint N_GROUP = uint(STORED_K + 31) / 32; // of K, whose last is filled up with zeros
+    const uint V_ROWS = uint(DIM_V + 15) / 16 * 16;
+
+    // Tiles of half_mat_load, one for each 32 elements: of Q, of K or of V with slots for elements, of p.
+    uvec4 *q_tiles = shared_take<uvec4>(int(N_GROUP) * 4 * TILE_ROWS);
+    uvec4 *k_tiles = shared_take<uvec4>(int(N_GROUP) * 4 * CHUNK);
+    uvec4 *v_tiles = shared_take<uvec4>(CHUNK / 32 * 4 * int(V_ROWS));
+    uvec4 *p_tiles = shared_take<uvec4>(CHUNK / 32 * 4 * TILE_ROWS);
+    static constexpr int S_PITCH = CHUNK + 4;
+    float *scores = shared_take<float>(TILE_ROWS * S_PITCH);
+    float *q_factor = shared_take<float>(TILE_ROWS); // of what Q was divided by
+    uint *odd_slots = shared_take<uint>(CHUNK / 32); // bits: V has an element that is not finite
+
+    float &SCORE(int row, int slot) { return scores[row * S_PITCH + slot]; }
+
+    // Parts are 16 slots of the scores, or 16 elements of o. A wave has every n_wave-th.
+    uint n_wave() { return uint(THREADS) / wave_size(); }
+    static constexpr uint MAX_WAVE_SLOTS = CHUNK / 16 / 2,
+                          MAX_PART = MAX_DIM / 16 / 2; // of 64 lanes
+    float o[BANDS][MAX_PART][8];
+
+    uint part_number(uint p) { return wave_id() + n_wave() * p; }
+    uint part_count() { return MAX_DIM / 16 / n_wave(); } // a constant, unlike what is used of them
+    bool part_is_used(uint p) { return p < part_count() && 16 * part_number(p) < V_ROWS; }
+
+    // ---- Queries ----
+
+    vec4 query_load(int row, int quad) {
+        if (!row_exists(row) || 4 * quad >= STORED_K) return vec4(0.0f);
+        return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[quad];
+    }
+
+    // Four threads have a row.
+    void queries_store() {
+        int row = thread() / 4, own = thread() % 4;
+        uint most = 0;
+        DONT_UNROLL for (int quad = own; 4 * quad < STORED_K; quad += 4) {
+            uvec4 size = float_to_bits(query_load(row, quad)) & 0x7fffffffu;
+            UNROLL for (int i = 0; i < 4; i++) most = size[i] > most ? size[i] : most;
+        }
+        eighth[thread()] = float(most >> 23);
+        barrier();
+        float largest = 0.0f;
+        UNROLL for (int i = 0; i < 4; i++) largest = max(largest, eighth[4 * row + i]);
+        // As in halves.cu: below 2^15, and both factors are normal numbers.
+        uint exponent = uint(largest);
+        bool is_finite = exponent < 255u;
+        exponent = exponent < 15u ? 15u : exponent > 254u ? 254u : exponent;
+        float times = is_finite ? bits_to_float(268u - exponent << 23) : 0.0f;
+        if (own == 0) q_factor[row] = bits_to_float(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
+        DONT_UNROLL for (uint quad = uint(own); quad < 8 * N_GROUP; quad += 4) {
+            vec4 v = vec4(0.0f);
+            if (is_finite) v = query_load(row, int(quad)) * vec4(times);
+            uvec2 *to = (uvec2 *)(q_tiles + quad / 8 * (4 * TILE_ROWS) +
+                                  half_tile_at(uint(row), quad / 2 % 4));
+            to[quad % 2] = uvec2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
+        }
+        barrier();
+    }
+
+    // ---- Keys ----
+
+    uvec4 eight_pack(vec4 a, vec4 b) {
+        return uvec4(pack_half2(a.x, a.y), pack_half2(a.z, a.w), pack_half2(b.x, b.y),
+                     pack_half2(b.z, b.w));
+    }
+
+    // Eight elements of K, the chunk-th of a slot.
+    uvec4 *key_at(uint slot, uint chunk) {
+        return k_tiles + chunk / 4 * (4 * CHUNK) + half_tile_at(slot, chunk % 4);
+    }
+
+    // Of slots that are not among first .. last - 1, some slot's: their scores are not used.
+    template <int KIND> void keys_load(u64 region, int start, int first, int last) {
+        const int len = unit_len(TYPE_K), n_chunk = len / 8;
+        const int at = thread() % CHUNK, slot = start + min(max(at, first), last - 1);
+        DONT_UNROLL for (int u = thread() / CHUNK; u < STORED_K / len; u += THREADS / CHUNK) {
+            if (KIND == KIND_PLAIN) {
+                copy_16(key_at(uint(at), uint(u)),
+                        region + u64(uint(u * page_slots() + slot)) * 16);
+                continue;
+            }
+            vec4 x[8];
+            unit_decode<KIND>(TYPE_K, unit_fetch<KIND>(TYPE_K, region, STORED_K / 32, slot, u), x);
+            UNROLL for (int c = 0; c < 4; c++) if (c < n_chunk) shared_store_16(
+                key_at(uint(at), uint(u * n_chunk + c)), eight_pack(x[2 * c], x[2 * c + 1]));
+        }
+        DONT_UNROLL for (uint c = uint(STORED_K) / 8 + uint(thread()) / CHUNK; c < 4 * N_GROUP;
+                         c += THREADS / CHUNK) shared_store_16(key_at(uint(at), c), uvec4(0u));
+        if (KIND == KIND_PLAIN) copies_mark();
+    }
+
+    // is_whole: every row sees all slots of the chunk.
+    void scores_store(int first, int last, int pos, bool is_whole) {
+        float s[BANDS][MAX_WAVE_SLOTS][8];
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++)
+            UNROLL for (uint i = 0; i < 8; i++) s[r][p][i] = 0.0f;
+        DONT_UNROLL for (uint g = 0; g < N_GROUP; g++)
+            UNROLL for (uint step = 0; step < 2; step++) {
+            HalfMat q[BANDS];
+            UNROLL for (uint r = 0; r < BANDS; r++) q[r] =
+                half_mat_load(q_tiles + g * (4 * TILE_ROWS), 16 * r, step);
+            UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++) {
+                if (p >= CHUNK / 16 / n_wave()) break;
+                HalfMat k = half_mat_load(k_tiles + g * (4 * CHUNK), 16 * part_number(p), step);
+                UNROLL for (uint r = 0; r < BANDS; r++) half_mat_mul(s[r][p], q[r], k);
+            }
+        }
+        const bool is_simple = !HAS_SLOPES && SOFTCAP <= 0.0f;
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint i = 0; i < 8; i++) {
+            if (i >= mat_count()) break;
+            int row = int(16 * r + mat_row(i));
+            float factor = q_factor[row];
+            ivec2 sees = ivec2(first, last - 1); // as slots
+            if (!is_whole && is_simple)
+                sees =
+                    ivec2(max(sees.x, row_sees[row].x - pos), min(sees.y, row_sees[row].y - pos));
+            UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++) {
+                if (p >= CHUNK / 16 / n_wave()) break;
+                int slot = int(16 * part_number(p) + mat_column(i));
+                bool is_visible = slot >= sees.x && slot <= sees.y;
+                SCORE(row, slot) = score_of(s[r][p][i] * factor, 0.0f, is_visible || !is_simple);
+            }
+        }
+        if (is_simple) return;
+        // Each thread goes on with the scores that it has stored, one at a time: few registers.
+        DONT_UNROLL for (uint j = 0; j < BANDS * 8 * MAX_WAVE_SLOTS; j++) {
+            uint r = j / 8 % BANDS, p = j / 8 / BANDS, i = j % 8;
+            if (i >= mat_count() || p >= CHUNK / 16 / n_wave()) continue;
+            int row = int(16 * r + mat_row(i)), slot = int(16 * part_number(p) + mat_column(i));
+            SCORE(row, slot) = score_place(SCORE(row, slot), row, slot, first, last, pos);
+        }
+    }
+
+    float score_place(float score, int row, int slot, int first, int last, int pos) {
+        ivec2 sees = row_sees[row];
+        if (HAS_SLOPES && row_exists(row)) {
+            float slope = F32(args.address[4]).at[head_first + row % HEADS];
+            int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+            score = score_biased(score, slope, row_pos - pos - slot);
+        }
+        bool is_visible =
+            slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
+        return score_of(score, SOFTCAP, is_visible);
+    }
+
+    // ---- Values ----
+
+    // Of two f16, those of which the exponent has all bits: 1 and 2.
+    uint odd_halves(uint word) {
+        uint odd = (word & 0x7c007c00u) + 0x04000400u & 0x80008000u;
+        return odd >> 15 & 1u | odd >> 30;
+    }
+
+    // Eight slots of an element of V, the eighth-th of the chunk.
+    uvec4 *value_at(int eighth_slots, int element) {
+        return v_tiles + eighth_slots / 4 * int(4 * V_ROWS) +
+               half_tile_at(uint(element), uint(eighth_slots % 4));
+    }
+
+    // Makes those zeros that are not seen, and those that are not finite. True where there are any.
+    bool value_clear(int eighth_slots, int first, int last, uvec4 &words) {
+        int from = first - 8 * eighth_slots, to = last - 8 * eighth_slots;
+        bool is_part = from > 0 || to < 8;
+        if (is_part) UNROLL for (int k = 0; k < 4; k++) {
+                if (2 * k < from || 2 * k >= to) words[k] &= 0xffff0000u;
+                if (2 * k + 1 < from || 2 * k + 1 >= to) words[k] &= 0x0000ffffu;
+            }
+        uint odd = 0;
+        UNROLL for (int k = 0; k < 4; k++) odd |= odd_halves(words[k]) << 2 * k;
+        if (odd == 0) return is_part;
+        shared_or(odd_slots + eighth_slots / 4, odd << 8 * (eighth_slots % 4));
+        UNROLL for (int k = 0; k < 4; k++) {
+            if ((odd >> 2 * k & 1u) != 0) words[k] &= 0xffff0000u;
+            if ((odd >> 2 * k & 2u) != 0) words[k] &= 0x0000ffffu;
+        }
+        return true;
+    }
+
+    void value_store(int eighth_slots, int first, int last, int element, uvec4 words) {
+        value_clear(eighth_slots, first, last, words);
+        shared_store_16(value_at(eighth_slots, element), words);
+    }
+
+    // Calls each(column, eight slots of the chunk) for those of this thread. Lanes have neighbouring columns.
+    template <class Each> void values_walk(int n_column, Each each) {
+        const int n_lane = n_column <= 64 ? 64 : 128, n_team = THREADS / n_lane;
+        DONT_UNROLL for (int column = thread() % n_lane; column < n_column; column += n_lane)
+            DONT_UNROLL for (int slots = thread() / n_lane; slots < CHUNK / 8; slots += n_team)
+                each(column, slots);
+    }
+
+    // Begins to copy V of f16. What lies behind the last slot is some slot's.
+    void values_copy(u64 region, int start, int last) {
+        const int last_quad = (last - 1) / 4 * 4;
+        const u64 codes = region + page_v_code();
+        values_walk(DIM_V, [&](int column, int slots) {
+            uvec2 *to = (uvec2 *)value_at(slots, column);
+            UNROLL for (int k = 0; k < 2; k++) {
+                int quad = (start + min(8 * slots + 4 * k, last_quad)) / 4;
+                copy_8(to + k, codes + u64(uint(quad * DIM_V + column)) * 8);
+            }
+        });
+        copies_mark();
+    }
+
+    // When the copies have ended.
+    void values_check(int first, int last) {
+        values_walk(DIM_V, [&](int column, int slots) {
+            uvec4 *at = value_at(slots, column), words = *at;
+            if (value_clear(slots, first, last, words)) *at = words;
+        });
+    }
+
+    template <int KIND> void values_load(u64 region, int start, int first, int last) {
+        const bool is_pair = KIND == KIND_NIBBLES;
+        const int n_column = is_pair ? DIM_V / 2 : DIM_V, last_quad = (last - 1) / 4 * 4;
+        values_walk(n_column, [&](int column, int slots) {
+            int element = column_element(TYPE_V, column);
+            vec4 a[2], b[2];
+            UNROLL for (int k = 0; k < 2; k++) {
+                Quad quad = column_fetch<KIND>(TYPE_V, n_column, DIM_V / 32, region,
+                                               start + min(8 * slots + 4 * k, last_quad), column);
+                column_decode<KIND>(TYPE_V, quad, column, a[k], b[k]);
+            }
+            value_store(slots, first, last, element, eight_pack(a[0], a[1]));
+            if (is_pair) value_store(slots, first, last, element + 16, eight_pack(b[0], b[1]));
+        });
+    }
+
+    // Turns scores into p = exp(score - m) as f16, and updates m and l. p is NaN where the slot's V is not
+    // finite, so that o of a row that sees it is NaN, and that of others is not. Four threads have a row,
+    // all of one wave.
+    void scores_soften() {
+        int row = thread() / 4, own = thread() % 4;
+        const vec4 *from = (const vec4 *)(scores + row * S_PITCH + 16 * own);
+        vec4 s[4];
+        UNROLL for (int i = 0; i < 4; i++) s[i] = from[i];
+        float old = row_m[row], m = old;
+        UNROLL for (int i = 0; i < 4; i++) UNROLL for (int k = 0; k < 4; k++) m = max(m, s[i][k]);
+        UNROLL for (uint mask = 1; mask < 4; mask *= 2) m =
+            max(m, bits_to_float(wave_xchg(float_to_bits(m), mask)));
+        // Of a row that has seen nothing, p is to be 0.
+        float shift = m == NEGATIVE_INFINITY ? 0.0f : m;
+        float keep = old == m ? 1.0f : exp_of(old - shift);
+        uint odd = odd_slots[own / 2] >> 16 * (own % 2) & 0xffffu;
+        float sum = 0.0f;
+        UNROLL for (int i = 0; i < 4; i++) UNROLL for (int k = 0; k < 4; k++) {
+            s[i][k] = exp_of(s[i][k] - shift);
+            sum += s[i][k];
+        }
+        if (odd != 0)
+            UNROLL for (int i = 0; i < 4; i++)
+                UNROLL for (int k = 0; k < 4;
+                            k++) if ((odd >> 4 * i + k & 1u) != 0 && s[i][k] != 0.0f) s[i][k] =
+                    bits_to_float(0x7fc00000u);
+        UNROLL for (int i = 0; i < 2; i++) shared_store_16(
+            p_tiles + own / 2 * (4 * TILE_ROWS) + half_tile_at(uint(row), uint(2 * (own % 2) + i)),
+            eight_pack(s[2 * i], s[2 * i + 1]));
+        UNROLL for (uint mask = 1; mask < 4; mask *= 2) sum +=
+            bits_to_float(wave_xchg(float_to_bits(sum), mask));
+        if (own != 0) return;
+        row_m[row] = m;
+        row_keep[row] = keep;
+        row_l[row] = fma(row_l[row], keep, sum);
+    }
+
+    // p is rounded to f16: the hardware's exp2 is precise enough.
+    float exp_of(float x) { return exp2_roughly(x * 1.44269504f); }
+
+    void values_add() {
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint i = 0; i < 8; i++) {
+            if (i >= mat_count()) break;
+            float keep = row_keep[16 * r + mat_row(i)];
+            UNROLL for (uint p = 0; p < MAX_PART; p++) if (p < part_count()) o[r][p][i] *= keep;
+        }
+        UNROLL for (uint g = 0; g < CHUNK / 32; g++) UNROLL for (uint step = 0; step < 2; step++) {
+            HalfMat p_mat[BANDS];
+            UNROLL for (uint r = 0; r < BANDS; r++) p_mat[r] =
+                half_mat_load(p_tiles + g * (4 * TILE_ROWS), 16 * r, step);
+            UNROLL for (uint p = 0; p < MAX_PART; p++) {
+                if (!part_is_used(p)) break;
+                HalfMat v = half_mat_load(v_tiles + g * (4 * V_ROWS), 16 * part_number(p), step);
+                UNROLL for (uint r = 0; r < BANDS; r++) half_mat_mul(o[r][p], p_mat[r], v);
+            }
+        }
+    }
+
+    // ---- Walking ----
+
+    void tile_begin(ivec3) {
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_PART; p++)
+            UNROLL for (uint i = 0; i < 8; i++) o[r][p][i] = 0.0f;
+        queries_store();
+    }
+
+    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
+        barrier(); // the tiles of the chunk before have been read
+        if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
+        if (KIND_V == KIND_PLAIN) values_copy(region, start, last);
+        if (KIND_K == KIND_PLAIN)
+            keys_load<KIND_PLAIN>(region, start, first, last);
+        else if (KIND_K == KIND_BYTES)
+            keys_load<KIND_BYTES>(region, start, first, last);
+        else
+            keys_load<KIND_NIBBLES>(region, start, first, last);
+        barrier(); // odd_slots
+        if (KIND_V == KIND_BYTES) values_load<KIND_BYTES>(region, start, first, last);
+        if (KIND_V == KIND_NIBBLES) values_load<KIND_NIBBLES>(region, start, first, last);
+        copies_wait<0>();
+        if (KIND_V == KIND_PLAIN) values_check(first, last);
+        barrier();
+        scores_store(first, last, pos, is_whole);
+        barrier();
+        scores_soften();
+        barrier();
+        values_add();
+    }
+
+    void part_end(int, int) {}
+
+    // A record of each row, for the parts of this workgroup.
+    void tile_end(ivec3 parts) {
+        int count = args.word[19] >> 17, n_record = (parts.z + count - 1) / count;
+        int number = parts.x / count;
+        barrier();
+        for (int row = thread(); row < TILE_ROWS; row += THREADS) {
+            if (!row_exists(row)) continue;
+            F32 to = F32(record_address(row, number, n_record));
+            to.at[0] = row_m[row];
+            to.at[1] = row_l[row];
+        }
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint i = 0; i < 8; i++) {
+            if (i >= mat_count()) break;
+            int row = int(16 * r + mat_row(i));
+            if (!row_exists(row) || row_m[row] == NEGATIVE_INFINITY) continue;
+            F32 to = F32(record_address(row, number, n_record));
+            UNROLL for (uint p = 0; p < MAX_PART; p++) {
+                if (!part_is_used(p)) break;
+                int element = int(16 * part_number(p) + mat_column(i));
+                if (element < DIM_V) to.at[PART_HEAD + element] = o[r][p][i];
+            }
+        }
+    }
+
+    void run() { walk(*this); }
+};
+
+#define ENTRY(elements, is_plain, registers)                                                       \
+    GPU_KERNEL_OF(attention_tile_matrix_##elements##_##is_plain, 128, registers,                   \
+                  AttentionTileMatrix<elements, is_plain>)
+GPU_TILE_MATRIX_ENTRIES(ENTRY)
+#endif

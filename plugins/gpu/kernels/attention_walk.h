@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_walk.h: what the kernels of ATTENTION of many tokens share: a workgroup has TILE_ROWS query
+ * rows (neighbouring tokens, and the heads of each that share a KV head) and walks over their sequences
+ * in chunks of CHUNK slots, from part to part.
+ *
+ * A kernel calls walk(*this) and has
+ *   tile_begin(parts)   before the first sequence; parts: the first, the end, and how many there are
+ *   chunk_fold(region, start, first, last, pos, is_whole)   folds slots start + first .. start + last - 1
+ *                       of a page's region of a KV head into the rows that see them; slot `start` would be
+ *                       at position pos. is_whole: every row of the tile sees all of them
+ *   part_end(part, n_part)   behind the last chunk of a part, in each sequence
+ *   tile_end(parts)     behind the last sequence
+ */
+#ifndef TANDEM_GPU_ATTENTION_WALK_H
+#define TANDEM_GPU_ATTENTION_WALK_H
+
+#include "attention_fold.h"
+
+struct AttentionWalk : AttentionFold {
+    explicit AttentionWalk(const Args &args_) : AttentionFold(args_, 32, 128) {}
+
+    const int TYPE_K = SPEC0;
+    const int TYPE_V = SPEC1;
+    const int STORED_K = SPEC2 > 0 ? SPEC2 : 32;
+    const int DIM_V = SPEC3;
+    const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
+    const bool HAS_SLOPES = (SPEC5 & 16) != 0;
+    const bool IS_SPLIT = (SPEC5 & 4) != 0; // a workgroup for some parts
+    const int WINDOW = SPEC6;
+    const float SOFTCAP = bits_to_float(SPEC7);
+
+    static constexpr int TILE_ROWS = 32;
+    const int TOKENS = TILE_ROWS / HEADS;
+
+    ivec2 *row_sees =
+        shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
+
+    // ---- Rows ----
+
+    int first_token, head_first, n_head_tile;
+
+    int row_token(int row) { return first_token + row / HEADS; }
+    bool row_exists(int row) {
+        return row < TOKENS * HEADS && row % HEADS < n_head_tile && row_token(row) < args.word[7];
+    }
+    uint row_number(int row) {
+        return uint(row_token(row) * args.word[8] + head_first + row % HEADS);
+    }
+
+    u64 record_address(int row, int part, int n_record) {
+        return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
+                                     u64(uint((PART_HEAD + DIM_V) * 4));
+    }
+
+    // ---- Walking ----
+
+    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
+    // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
+    // have room for.
+    template <class Self>
+    void run_attend(Self &self, int seq, int first, int last, int kv, ivec3 parts) {
+        int part_first = parts.x, part_last = parts.y, n_part = parts.z;
+        u64 step = args.address[3];
+        step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
+                                    ivec2(args.word[16], args.word[17]));
+        if (e.first >= e.last) return;
+        // Positions that any row sees, and that all see: none where there are rows of other runs.
+        ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
+        if (first > first_token || last < min(first_token + TOKENS, args.word[7])) all.y = -1;
+        barrier();
+        for (int t = first; t < last; t++) {
+            int pos = max(I32(step).at[args.word[12] + t], -1);
+            ivec2 sees = window_sees(pos, WINDOW, SPEC5);
+            if (pos < 0) sees = ivec2(MAX_POS, -1);
+            for (int h = thread(); h < HEADS; h += THREADS)
+                row_sees[(t - first_token) * HEADS + h] = sees;
+            all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
+            if (pos < 0) continue;
+            any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
+        }
+        // Rows of other runs, and those that do not exist, see nothing.
+        for (int row = thread(); row < TILE_ROWS; row += THREADS)
+            if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
+                row_sees[row] = ivec2(MAX_POS, -1);
+        barrier();
+
+        int first_number = part_number(max(entry_base(e, e.first), 0));
+        int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
+        at = max(at, entry_find(e, any.x - page_len() + 1));
+        int present = -1;
+        for (;; at++) { // part_end is called in one place, so that it is inlined
+            bool is_end = at >= e.last;
+            ivec4 entry = ivec4(0, 0, 0, 0);
+            int part = part_last;
+            if (!is_end) {
+                entry = entry_read(e, at);
+                part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
+                is_end = entry.w > any.y || part >= part_last;
+            }
+            if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
+            if (present >= 0 && (is_end || part != present)) self.part_end(present, n_part);
+            if (is_end) break;
+            present = part;
+            int slot_first = entry.y + max(any.x - entry.w, 0);
+            int slot_last = entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
+            u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
+            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+                int chunk_first = max(slot_first - start, 0),
+                    chunk_last = min(slot_last - start, CHUNK);
+                int pos = entry.w + start - entry.y;
+                bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
+                self.chunk_fold(region, start, chunk_first, chunk_last, pos, is_whole);
+            }
+        }
+    }
+
+    template <class Self> void walk(Self &self) {
+        int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff,
+            n_part = args.word[9] & 0xffff;
+        int n_block = (heads_per_kv + HEADS - 1) / HEADS;
+        uint number = group_number();
+        ivec3 parts = ivec3(args.word[9] >> 16, 0, n_part);
+        int count = args.word[19] >> 17;
+        if (IS_SPLIT) {
+            uint n_group = uint((n_part + count - 1) / count);
+            parts.x = int(number % n_group) * count;
+            number /= n_group;
+        }
+        parts.y = min(parts.x + count, n_part);
+        int block = int(number % uint(n_block));
+        number /= uint(n_block);
+        int kv = int(number % uint(n_kv));
+        first_token = int(number / uint(n_kv)) * TOKENS;
+        int head_begin = args.word[18] + kv * heads_per_kv;
+        head_first = max(head_begin + block * HEADS, 0);
+        int head_last =
+            min(min(head_begin + (block + 1) * HEADS, head_begin + heads_per_kv), args.word[8]);
+        n_head_tile = head_last - head_first;
+        if (first_token >= args.word[7] || n_head_tile <= 0) return;
+
+        I32 step = I32(args.address[3]);
+        int seq_off = args.word[13];
+        int last_token = min(first_token + TOKENS, min(args.word[7], step.at[STEP_N_TOK]));
+        rows_clear();
+        self.tile_begin(parts);
+        for (int first = first_token; first < last_token;) {
+            int seq = step.at[seq_off + first], last = first + 1;
+            if (step.at[args.word[12] + first] < 0) {
+                first = last;
+                continue;
+            }
+            while (last < last_token &&
+                   (step.at[args.word[12] + last] < 0 || step.at[seq_off + last] == seq))
+                last++;
+            run_attend(self, seq, first, last, kv, parts);
+            first = last;
+        }
+        self.tile_end(parts);
+    }
+};
+
+#endif

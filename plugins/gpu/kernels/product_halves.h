@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product_halves.h: what the products of prompts on matrix hardware share: tiles of 128 rows of the
+ * weight, and of COLUMNS rows of x, in shared memory, all f16: elements of the weight, times W_UNIT, and
+ * rows of x that halves.cu wrote. A tile has a group of k.
+ *
+ * x, and a weight of f16, is copied. A weight with blocks is decoded: half of the threads have the even
+ * groups of k, or the even pairs of groups where two share their bytes, a row each, and the other half
+ * the odd ones.
+ *
+ * f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which
+ * keeps small ones above 2^-14; halves.cu scales x.
+ *
+ * A file that includes it has entries for each type of weights (each_type.h), which have planes, or are
+ * f16 in wide rows.
+ */
+#include "product.h"
+
+// TILES: of each operand. PART_ROWS: rows of gate, or of up, of a GLU that follow each other in a tile.
+template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Product {
+    explicit ProductHalves(const Args &args_) : Product(args_) {}
+
+    static constexpr uint THREADS = 256, ROWS = 128;
+    static constexpr uint W_TILE = 4 * ROWS, X_TILE = 4 * COLUMNS; // chunks
+    static constexpr float W_UNIT = WEIGHT_IS_PLAIN ? 1.0f : 16.0f;
+    uvec4 *w_tiles = shared_take<uvec4>(TILES * W_TILE);
+    uvec4 *x_tiles = shared_take<uvec4>(TILES * X_TILE);
+
+    // Row i of the tile, as a row of y, and whether of gate (0) or of up.
+    uint row_of(uint i) {
+        return N_PART == 1 ? i : i % PART_ROWS + i / (2 * PART_ROWS) * PART_ROWS;
+    }
+    int part_of(uint i) { return N_PART == 1 ? 0 : int(i / PART_ROWS % 2); }
+
+#if WEIGHT_IS_PLAIN
+    // Two chunks of a tile of the weight are copied by a thread: of a row, and of that 64 further on.
+    u64 w_from[2];
+    void w_begin(Tile t) {
+        UNROLL for (uint i = 0; i < 2; i++) {
+            uint r = thread_id() / 4 + 64 * i;
+            w_from[i] = product_row(t, t.row + row_of(r), part_of(r)).at_0 + 16 * (thread_id() % 4);
+        }
+    }
+    void w_copy(u64 off, uint tile) {
+        UNROLL for (uint i = 0; i < 2; i++) copy_16(
+            w_tiles + tile * W_TILE + half_tile_at(thread_id() / 4 + 64 * i, thread_id() % 4),
+            w_from[i] + off);
+    }
+#else
+    static constexpr uint RUN =
+        WEIGHT_RAW_GROUPS; // groups that a thread decodes one after the other
+    WeightRow w_row;
+
+    // A thread decodes a row, in groups or runs of groups by turns with another thread.
+    uint parity() {
+        return thread_id() / ROWS;
+    }
+    void w_begin(Tile t) {
+        uint i = thread_id() % ROWS;
+        w_row = product_row(t, t.row + row_of(i), part_of(i));
+    }
+
+    // Four codes, times the scale and with the offset, as f16. A byte becomes a float without a
+    // conversion: it is put among the bits of a power of two.
+    uvec2 codes_pack(uint codes, float scale, float offset) {
+        float w[4];
+        UNROLL for (uint i = 0; i < 4; i++) {
+            if (WEIGHT_HAS_LARGE_CODES) {
+                uint bits = bytes_pick(codes ^ 0x80808080u, 0x47000000u, 0x07040004u | i << 8);
+                w[i] = fma(bits_to_float(bits) - 32896.0f, scale, offset); // 2^15 + 128 + code
+            } else {
+                uint bits = bytes_pick((codes ^ 0x40404040u) & 0x7f7f7f7fu, 0x43000000u,
+                                       0x07000404u | i << 16);
+                w[i] = fma(bits_to_float(bits), scale, offset - 192.0f * scale); // 2^7 + 64 + code
+            }
+        }
+        return uvec2(pack_half2(w[0], w[1]), pack_half2(w[2], w[3]));
+    }
+
+    void w_store(const WeightRaw &raw, uint g, uint tile) {
+        WeightGroup group = weight_decode(raw, g);
+        uint row = thread_id() % ROWS;
+        UNROLL for (uint c = 0; c < 4; c++) {
+            uvec4 codes = c < 2 ? group.low : group.high;
+            float scale = group.scale[c / 2] * W_UNIT, offset = group.offset[c / 2] * W_UNIT;
+            uint first = c % 2 == 0 ? codes.x : codes.z, second = c % 2 == 0 ? codes.y : codes.w;
+            shared_store_16(
+                w_tiles + tile * W_TILE + half_tile_at(row, c),
+                uvec4(codes_pack(first, scale, offset), codes_pack(second, scale, offset)));
+        }
+    }
+#endif
+
+    // Chunks of a tile of x that a thread copies: 64 columns from one to the next.
+    static constexpr uint N_X = X_TILE < THREADS ? 1 : X_TILE / THREADS;
+    u64 x_from[N_X];
+
+    void x_begin(Tile t, uint n_group) {
+        UNROLL for (uint i = 0; i < N_X; i++) {
+            uint column = min(thread_id() / 4 + 64 * i, t.n_column - 1);
+            u64 row = x_row(t, column_number(t, column));
+            x_from[i] = args.address[2] + 64 * row * n_group + 16 * (thread_id() % 4);
+        }
+    }
+
+    void x_copy(u64 off, uint tile) {
+        if (X_TILE < THREADS && thread_id() >= X_TILE) return;
+        UNROLL for (uint i = 0; i < N_X; i++) copy_16(
+            x_tiles + tile * X_TILE + half_tile_at(thread_id() / 4 + 64 * i, thread_id() % 4),
+            x_from[i] + off);
+    }
+
+    // Begins to copy what is copied of a group of k, 64 bytes of a row, which begins `off` bytes behind the
+    // row's first.
+    void copies_begin(u64 off, uint tile) {
+        x_copy(off, tile);
+#if WEIGHT_IS_PLAIN
+        w_copy(off, tile);
+#endif
+    }
+
+    u64 factors_address(uint n_group) {
+        return args.address[2] + u64(64) * n_group * uint(args.word[5]);
+    }
+};

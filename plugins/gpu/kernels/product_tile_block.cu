@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product_tile_block.cu: products for prompts on matrix hardware that four waves use together, and that
+ * reads its operands in shared memory. A workgroup of eight waves of 32 threads computes 128 rows for
+ * COLUMNS columns from the tiles of product_halves.h: a wave has 16 rows and all columns. Sums are f32.
+ *
+ * A step has four groups of k. While the hardware works on the tiles of one step, those of the next are
+ * filled: each thread decodes its row of two groups, which it has loaded a step before.
+ *
+ * Entries for each type. See kernel.h.
+ */
+#ifndef WEIGHT_TYPE
+#define WEIGHT_FILE  "product_tile_block.cu"
+#define WEIGHT_TYPES WEIGHT_TYPES_HALVES
+#define WEIGHT_ALWAYS_PLANAR
+#include "each_type.h"
+#else
+#ifdef HAS_HALF_BLOCKS
+#include "product_halves.h"
+
+template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
+    typedef ProductHalves<COLUMNS, 8, 8> Halves;
+    typedef typename Halves::Tile Tile;
+    using Halves::args, Halves::N_PART, Halves::ROWS, Halves::W_TILE, Halves::X_TILE;
+    explicit ProductTileBlock(const Args &args_) : Halves(args_) {}
+
+    static constexpr uint GROUPS = 4, PARTS = COLUMNS / 16; // of a step, of a tile
+    // Parts that are stored at a time, and floats of a column of them, so that lanes write different
+    // banks.
+    static constexpr uint PASS = 8, PITCH = ROWS + 4, BATCH = 2;
+
+    float sum[PARTS][8];
+    HalfBlocks<PARTS> blocks = HalfBlocks<PARTS>(this->w_tiles, this->x_tiles);
+
+    // Through the shared memory of the tiles, some columns at a time, so that neighbouring lanes store
+    // neighbouring rows.
+    void sums_store(Tile t, u64 factors) {
+        const uint n_row = ROWS / uint(N_PART);
+        float *shared = (float *)shared_memory(); // [column][row]
+        UNROLL for (uint first = 0; first < PARTS; first += PASS) {
+            barrier();
+            UNROLL for (uint p = 0; p < PASS; p++) UNROLL for (uint i = 0; i < 8; i++)
+                shared[PITCH * (16 * p + mat_column(i)) + 16 * wave_id() + mat_row(i)] =
+                    sum[first + p][i];
+            barrier();
+            // A wave has BATCH columns at a time, of which it loads first what is added.
+            DONT_UNROLL for (uint c = BATCH * wave_id(); c < 16 * PASS; c += 8 * BATCH) {
+                uint at[BATCH];
+                float factor[BATCH], addend[BATCH][4]; // a lane has up to four rows
+                UNROLL for (uint b = 0; b < BATCH; b++) {
+                    uint column = min(16 * first + c + b, t.n_column - 1);
+                    uint number = this->column_number(t, column);
+                    at[b] = this->y_at(t, number);
+                    factor[b] = F32(factors).at[this->x_row(t, number)] * (1 / Halves::W_UNIT);
+                    UNROLL for (uint k = 0; k < 4; k++) if (32 * k < n_row) addend[b][k] =
+                        this->y_addend(at[b], t.row + lane_id() + 32 * k);
+                }
+                UNROLL for (uint b = 0; b < BATCH; b++) {
+                    if (16 * first + c + b >= t.n_column) break;
+                    const float *own = shared + PITCH * (c + b);
+                    UNROLL for (uint k = 0; k < 4; k++) {
+                        if (32 * k >= n_row) break;
+                        uint r = lane_id() + 32 * k, i = N_PART == 1 ? r : r / 8 * 16 + r % 8;
+                        this->y_put(at[b], t.row + r, own[i] * factor[b],
+                                    own[i + 8 * (N_PART - 1)] * factor[b], addend[b][k]);
+                    }
+                }
+            }
+        }
+    }
+
+#if !WEIGHT_IS_PLAIN
+    static constexpr uint RUN = Halves::RUN, N_RAW = 2 / RUN;
+    // Of even and of odd steps: registers that a load writes are not moved, which would wait for it.
+    typename Halves::WeightRaw raw[2][N_RAW];
+
+    // The first group of the i-th run of this thread in a step.
+    uint run_first(uint i) {
+        return RUN * (2 * i + this->parity());
+    }
+
+    template <uint ODD> void raw_load(uint g, uint n_group) {
+        UNROLL for (uint i = 0; i < N_RAW; i++) raw[ODD][i] =
+            this->weight_load(this->w_row, min(g + run_first(i), n_group - 1));
+    }
+#endif
+
+    // Fills the tiles of the step that begins with group g. What is decoded in the next step is loaded
+    // before this one decodes.
+    template <uint ODD> void step_fill(uint g, uint n_group) {
+        constexpr uint TILE = ODD * GROUPS;
+        UNROLL for (uint j = 0; j < GROUPS;
+                    j++) if (g + j < n_group) this->copies_begin(u64(64) * g + 64 * j, TILE + j);
+        copies_mark();
+#if !WEIGHT_IS_PLAIN
+        raw_load<1 - ODD>(g + GROUPS, n_group);
+        UNROLL for (uint i = 0; i < N_RAW; i++) UNROLL for (uint j = 0; j < RUN; j++) {
+            uint own = run_first(i) + j;
+            if (g + own < n_group) this->w_store(raw[ODD][i], g + own, TILE + own);
+        }
+#endif
+    }
+
+    // Multiplies the tiles of the step that begins with group g, and fills those of the next.
+    template <uint ODD> void step_run(uint g, uint n_group) {
+        copies_wait<0>();
+        blocks.fence();
+        barrier();
+        UNROLL for (uint j = 0; j < GROUPS; j++) if (g + j < n_group)
+            blocks.multiply(sum, ODD * GROUPS + j);
+        if (g + GROUPS < n_group) step_fill<1 - ODD>(g + GROUPS, n_group);
+        blocks.wait();
+    }
+
+    void run() {
+        Tile t = this->tile_get(ROWS / N_PART, COLUMNS);
+        if (t.n_column == 0) return;
+        uint n_group = (uint(args.word[1]) + 31) / 32;
+        UNROLL for (uint p = 0; p < PARTS; p++) UNROLL for (uint i = 0; i < 8; i++) sum[p][i] = 0;
+        this->x_begin(t, n_group);
+        this->w_begin(t);
+#if !WEIGHT_IS_PLAIN
+        raw_load<0>(0, n_group);
+#endif
+        step_fill<0>(0, n_group);
+        DONT_UNROLL for (uint g = 0; g < n_group; g += 2 * GROUPS) {
+            step_run<0>(g, n_group);
+            if (g + GROUPS < n_group) step_run<1>(g + GROUPS, n_group);
+        }
+        sums_store(t, this->factors_address(n_group));
+    }
+};
+
+GPU_SIZED_KERNEL(product_tile_block, 256, 255, 128, ProductTileBlock<128>)
+GPU_SIZED_KERNEL(product_tile_block, 256, 255, 256, ProductTileBlock<256>)
+#endif
+#endif
