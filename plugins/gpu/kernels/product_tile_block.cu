@@ -71,8 +71,11 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
 
 #if !WEIGHT_IS_PLAIN
     static constexpr uint RUN = Halves::RUN, N_RAW = 2 / RUN;
-    // Of even and of odd steps: registers that a load writes are not moved, which would wait for it.
-    typename Halves::WeightRaw raw[2][N_RAW];
+    // With 128 columns even and odd steps have registers of their own, and what is decoded in the next step
+    // is loaded before this one decodes. Registers that a load writes are not moved, which would wait for it.
+    // With 256 columns the products of a step take longer than a load, and sums need the registers.
+    static constexpr bool LOADS_EARLY = COLUMNS == 128;
+    typename Halves::WeightRaw raw[LOADS_EARLY ? 2 : 1][N_RAW];
 
     // The first group of the i-th run of this thread in a step.
     uint run_first(uint i) {
@@ -80,24 +83,25 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     }
 
     template <uint ODD> void raw_load(uint g, uint n_group) {
-        UNROLL for (uint i = 0; i < N_RAW; i++) raw[ODD][i] =
+        UNROLL for (uint i = 0; i < N_RAW; i++) raw[LOADS_EARLY ? ODD : 0][i] =
             this->weight_load(this->w_row, min(g + run_first(i), n_group - 1));
     }
 #endif
 
-    // Fills the tiles of the step that begins with group g. What is decoded in the next step is loaded
-    // before this one decodes.
+    // Fills the tiles of the step that begins with group g.
     template <uint ODD> void step_fill(uint g, uint n_group) {
         constexpr uint TILE = ODD * GROUPS;
         UNROLL for (uint j = 0; j < GROUPS;
                     j++) if (g + j < n_group) this->copies_begin(u64(64) * g + 64 * j, TILE + j);
         copies_mark();
 #if !WEIGHT_IS_PLAIN
-        raw_load<1 - ODD>(g + GROUPS, n_group);
+        if (LOADS_EARLY) raw_load<1 - ODD>(g + GROUPS, n_group);
         UNROLL for (uint i = 0; i < N_RAW; i++) UNROLL for (uint j = 0; j < RUN; j++) {
             uint own = run_first(i) + j;
-            if (g + own < n_group) this->w_store(raw[ODD][i], g + own, TILE + own);
+            if (g + own < n_group)
+                this->w_store(raw[LOADS_EARLY ? ODD : 0][i], g + own, TILE + own);
         }
+        if (!LOADS_EARLY) raw_load<1 - ODD>(g + GROUPS, n_group);
 #endif
     }
 
