@@ -15,27 +15,72 @@ const int ROW_LEN = SPEC0 > 0 ? SPEC0 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
 
+// Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
+// written), and the greatest m so far.
+const int PARTS_AT_ONCE = 64, N_AHEAD = 16;
+shared float part_m[PARTS_AT_ONCE], part_l[PARTS_AT_ONCE], keep[PARTS_AT_ONCE], gain[PARTS_AT_ONCE],
+    most[PARTS_AT_ONCE];
+
+float m, l; // of the parts so far
+
+// Factors of `count` parts, a part of each thread, and l.
+void parts_begin(F32 parts, int record, int count) {
+    barrier();
+    for (int i = row_thread(); i < count; i += ROW_GROUP) {
+        part_m[i] = parts.at[i * record];
+        part_l[i] = parts.at[i * record + 1];
+    }
+    barrier();
+    for (int i = row_thread(); i < count; i += ROW_GROUP) {
+        float before = m, own = part_m[i];
+        for (int k = 0; k < i; k++) before = max(before, part_m[k]);
+        float larger = max(before, own);
+        keep[i] = before == larger ? 1.0 : exp_of_negative(before - larger);
+        gain[i] = own == larger ? 1.0 : exp_of_negative(own - larger);
+        if (own == NEGATIVE_INFINITY) gain[i] = -1.0;
+        most[i] = larger;
+    }
+    barrier();
+    for (int i = 0; i < count; i++) {
+        if (gain[i] < 0.0) continue;
+        precise float kept = l * keep[i];
+        precise float sum = fma(part_l[i], gain[i], kept);
+        l = sum;
+    }
+    m = most[count - 1];
+}
+
+// Elements of o, of which N_AHEAD parts are loaded before the first is added.
+void parts_add(F32 parts, int record, int count) {
+    for (int i = row_thread(); i < STORED; i += ROW_GROUP) {
+        float sum = row_x[i];
+        [[dont_unroll]] for (int first = 0; first < count; first += N_AHEAD) {
+            float o[N_AHEAD];
+            [[unroll]] for (int k = 0; k < N_AHEAD; k++)
+                o[k] = parts.at[min(first + k, count - 1) * record + PART_HEAD + i];
+            [[unroll]] for (int k = 0; k < N_AHEAD; k++) {
+                if (first + k >= count) break;
+                precise float kept = sum * keep[first + k];
+                if (!(gain[first + k] < 0.0)) sum = fma(o[k], gain[first + k], kept);
+            }
+        }
+        row_x[i] = sum;
+    }
+}
+
 void main() {
     int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
     if (row >= args.word[0] * n_head) return;
     int record = PART_HEAD + STORED;
-    F32 parts = F32(args.address[2] + uint64_t(uint(row * n_part)) * uint64_t(uint(record * 4)));
-    precise float m = NEGATIVE_INFINITY, l = 0.0;
-    for (int part = 0; part < n_part; part++) {
-        int at = part * record;
-        float part_m = parts.at[at], part_l = parts.at[at + 1];
-        if (part_m == NEGATIVE_INFINITY) continue; // its o was not written
-        float larger = max(m, part_m);
-        float keep = m == larger ? 1.0 : exp_of_negative(m - larger);
-        float gain = part_m == larger ? 1.0 : exp_of_negative(part_m - larger);
-        for (int i = row_thread(); i < STORED; i += ROW_GROUP) {
-            float sum = m == NEGATIVE_INFINITY ? 0.0 : row_x[i];
-            precise float kept = sum * keep;
-            row_x[i] = fma(parts.at[at + PART_HEAD + i], gain, kept);
-        }
-        precise float kept_l = l * keep;
-        l = fma(part_l, gain, kept_l);
-        m = larger;
+    uint64_t parts = args.address[2] + uint64_t(uint(row * n_part)) * uint64_t(uint(record * 4));
+    m = NEGATIVE_INFINITY;
+    l = 0.0;
+    for (int i = row_thread(); i < STORED; i += ROW_GROUP) row_x[i] = 0.0;
+    for (int first = 0; first < n_part; first += PARTS_AT_ONCE) {
+        F32 from = F32(parts + uint64_t(uint(first * record)) * 4);
+        int count = min(n_part - first, PARTS_AT_ONCE);
+        parts_begin(from, record, count);
+        parts_add(from, record, count);
     }
 
     float factor = 0.0, total = l;
