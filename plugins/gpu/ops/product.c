@@ -192,6 +192,8 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     c.row_tile = c.rows;
     c.trips = (n_group + c.group_size - 1) / c.group_size +
               (int64_t)c.rows * c.columns * (ROW_MAX_SUBGROUP / t->subgroup_min + 1);
+    /* Of wide rows a thread has eights of elements instead of groups. */
+    if (is_wide_weight(p->w)) c.trips += GROUP_LEN / 8 * (n_group / c.group_size + 1);
     return c;
 }
 

@@ -43,7 +43,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U64 { uint64
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer U64x2 { u64vec2 at[]; };
 
 const bool WEIGHT_IS_PLANAR = (SPEC1 & 1) != 0;
-// Plain types: rows are dense, whole groups, and begin at multiples of 8 bytes.
+// Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
 const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 
 // ---- Fields: the table of layout/weight.c --------------------------------------------------------
@@ -558,6 +558,23 @@ vec4 plain_quad_wide(WeightRow row, uint i) {
 #else
     return uintBitsToFloat(
         uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
+#endif
+}
+
+// Elements i .. i + 7 of a wide row, i a multiple of 8, by loads of 16 bytes.
+void plain_eight(WeightRow row, uint i, out vec4 low, out vec4 high) {
+    uvec4 words = U32x4(row.at_0 + i * BLOCK_SIZE).at[0];
+#if WEIGHT_TYPE == TYPE_F32
+    low = uintBitsToFloat(words);
+    high = uintBitsToFloat(U32x4(row.at_0 + i * BLOCK_SIZE).at[1]);
+#elif WEIGHT_TYPE == TYPE_F16
+    low = vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y));
+    high = vec4(unpackHalf2x16(words.z), unpackHalf2x16(words.w));
+#else
+    low = uintBitsToFloat(
+        uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
+    high = uintBitsToFloat(
+        uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16, words.w & 0xffff0000u));
 #endif
 }
 #endif

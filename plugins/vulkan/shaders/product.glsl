@@ -11,7 +11,7 @@ const int MODE_PLAIN = 0;  // columns of a matrix by number
 const int MODE_PAIRS = 1;  // a column is a pair of a token and one of its experts, in their order
 const int MODE_SORTED = 2; // pairs sorted by expert: operand 4 is the table of moe_sort.comp
 
-// x is dense and begins at multiples of 8 bytes in every column; k is a multiple of 32.
+// x is dense and begins at multiples of 16 bytes in every column; k is a multiple of 32.
 const bool X_IS_WIDE = (SPEC1 & 4) != 0;
 const int TILE_ROWS = SPEC2 < 1 ? 1 : SPEC2;
 const int TILE_COLUMNS = SPEC3 < 1 ? 1 : SPEC3;
@@ -110,6 +110,11 @@ WeightRow product_row(Tile t, uint row, int part) {
 
 float x_one(uint64_t x, uint i) {
     return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0;
+}
+
+// Elements i to i + 3 of a column where X_IS_WIDE, i a multiple of 4.
+vec4 x_four_wide(uint64_t x, uint i) {
+    return uintBitsToFloat(U32x4(x + 4 * i).at[0]);
 }
 
 // Elements i and i + 1 of a column, i even; 0 beyond its end.

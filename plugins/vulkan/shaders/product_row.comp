@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // product_row.comp: products for up to 8 columns. The threads of a workgroup divide k; each has the
-// same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. One module for each WEIGHT_TYPE. See kernel.h.
+// same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. Of plain types whose rows and x
+// are wide, neighbouring threads load neighbouring eights of elements; else a thread has groups of 32. One
+// module for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -23,7 +25,39 @@ void main() {
     [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
         x[c] = x_address(t, column_number(t, min(c, t.n_column - 1)));
     [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
-    [[dont_unroll]] for (uint g = gl_LocalInvocationID.x; g < n_group; g += gl_WorkGroupSize.x) {
+    bool is_wide = false;
+#if WEIGHT_IS_PLAIN
+    is_wide = WEIGHT_IS_WIDE && X_IS_WIDE;
+    if (is_wide) {
+        uint i = 8 * gl_LocalInvocationID.x, step = 8 * gl_WorkGroupSize.x;
+        // One column has little arithmetic: the rows of two turns are loaded at once.
+        if (TILE_COLUMNS == 1) {
+            [[dont_unroll]] for (; i + step < k; i += 2 * step) {
+                vec4 w[4 * TILE_ROWS];
+                [[unroll]] for (int r = 0; r < 2 * TILE_ROWS; r++)
+                    plain_eight(rows[r % TILE_ROWS], i + r / TILE_ROWS * step, w[2 * r], w[2 * r + 1]);
+                [[unroll]] for (int h = 0; h < 2; h++) {
+                    vec4 low = x_four_wide(x[0], i + h * step), high = x_four_wide(x[0], i + h * step + 4);
+                    [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+                        sum[r] += dot(w[2 * (h * TILE_ROWS + r)], low) +
+                                  dot(w[2 * (h * TILE_ROWS + r) + 1], high);
+                }
+            }
+        }
+        [[dont_unroll]] for (; i < k; i += step) {
+            vec4 w[2 * TILE_ROWS];
+            [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+                plain_eight(rows[r], i, w[2 * r], w[2 * r + 1]);
+            [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
+                vec4 low = x_four_wide(x[c], i), high = x_four_wide(x[c], i + 4);
+                [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+                    sum[r * TILE_COLUMNS + c] += dot(w[2 * r], low) + dot(w[2 * r + 1], high);
+            }
+        }
+    }
+#endif
+    [[dont_unroll]] for (uint g = is_wide ? n_group : gl_LocalInvocationID.x; g < n_group;
+                         g += gl_WorkGroupSize.x) {
         WeightGroup groups[TILE_ROWS];
         [[unroll]] for (int r = 0; r < TILE_ROWS; r++) groups[r] = weight_group(rows[r], g);
         [[unroll]] for (int h = 0; h < 2; h++) {
