@@ -285,6 +285,27 @@ static void test_splits(void **state) {
     }
 }
 
+/* Rows of one length after the other: a kernel that has begun with less shared memory gets more. */
+static void test_lengths(void **state) {
+    uint64_t seed = 271;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        attention_case c = {.type_k = TDM_TYPE_F16,
+                            .type_v = TDM_TYPE_F16,
+                            .dim_k = i == 0 ? 72 : 128 * i,
+                            .dim_v = i == 0 ? 72 : 128,
+                            .n_head_kv = 1,
+                            .heads_per_kv = 2,
+                            .n_tok = 11,
+                            .page_len = 64,
+                            .n_seq = 1,
+                            .len = {70},
+                            .is_causal = true,
+                            .q_scale = 1};
+        run_default(&c, &seed);
+    }
+}
+
 /* GPUs have no kernels for it. */
 static bool has_bias(void) {
     return getenv("OP_CASE_PLUGIN") == NULL;
@@ -573,11 +594,12 @@ static void test_lse_merge(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),      cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_splits),     cmocka_unit_test(test_both_sides),
-        cmocka_unit_test(test_latent),     cmocka_unit_test(test_unseen_nan),
-        cmocka_unit_test(test_extremes),   cmocka_unit_test(test_bound_is_sharp),
-        cmocka_unit_test(test_query_bits), cmocka_unit_test(test_lse_merge),
+        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_both_sides),     cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
+        cmocka_unit_test(test_lse_merge),
     };
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

@@ -231,16 +231,21 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
         return status;
     }
     symbol_print(step, size, symbol);
-    int fn = RT_FN_module_function;
-    const uint32_t shared_size = rt_shared_size(step);
     rt_result result = device->fn->module_function(function_out, *module, symbol);
-    if (result == RT_SUCCESS && shared_size > device->target.shared_size) {
-        fn = RT_FN_function_set;
-        result = device->fn->function_set(*function_out, RT_FUNCTION_SHARED_SIZE, (int)shared_size);
-    }
     if (result == RT_SUCCESS) return TDM_OK;
     *function_out = NULL;
-    return rt_fail(device, err, result, fn);
+    return rt_fail(device, err, result, RT_FN_module_function);
+}
+
+/* Lets the function have more shared memory where a step needs it; always as much, since its steps may
+ * differ. */
+static tdm_status shared_allow(rt_device *device, const gpu_step *step, void *function,
+                               tdm_error *err) {
+    const gpu_target *target = &device->target;
+    if (rt_shared_size(step) <= target->shared_size) return TDM_OK;
+    rt_result result =
+        device->fn->function_set(function, RT_FUNCTION_SHARED_SIZE, (int)target->shared_most);
+    return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_function_set);
 }
 
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
@@ -256,6 +261,7 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     void **function = &modules->function[step->kernel][type][size];
     if (*function == NULL) status = function_load(device, step, size, function, err);
     *function_out = *function;
+    if (status == TDM_OK) status = shared_allow(device, step, *function, err);
     pthread_mutex_unlock(&modules->mutex);
     return status;
 }
