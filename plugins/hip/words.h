@@ -42,7 +42,7 @@ static inline void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-extern __attribute__((shared, aligned(16))) uint gpu_shared_words[];
+extern __attribute__((shared, aligned(512))) uint gpu_shared_words[];
 static inline char *shared_memory() {
     return (char *)gpu_shared_words;
 }

@@ -134,16 +134,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
         // Each thread goes on with the scores that it has stored, one at a time: few registers.
         DONT_UNROLL for (int i = 0; i < 16; i++) {
             int row = row_base() + i / 4, slot = column_group() + 16 * (i % 4);
-            ivec2 sees = row_sees[row];
-            float score = SCORE(row, slot);
-            if (HAS_SLOPES && row_exists(row)) {
-                float slope = F32(args.address[4]).at[head_first + row % HEADS];
-                int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
-                score = score_biased(score, slope, row_pos - pos - slot);
-            }
-            bool is_visible =
-                slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-            SCORE(row, slot) = score_of(score, SOFTCAP, is_visible);
+            SCORE(row, slot) = score_place(SCORE(row, slot), row, slot, first, last, pos);
         }
     }
 

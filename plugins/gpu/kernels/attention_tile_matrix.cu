@@ -10,6 +10,7 @@
  */
 #include "attention_walk.h"
 #include "entries.h"
+#include "half_scale.h"
 
 #ifdef HAS_HALF_MATS
 template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk {
@@ -33,15 +34,17 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
 
     float &SCORE(int row, int slot) { return scores[row * S_PITCH + slot]; }
 
-    // Parts are 16 slots of the scores, or 16 elements of o. A wave has every n_wave-th.
+    // Strips are 16 slots of the scores, or 16 elements of o. A wave has every n_wave-th.
     uint n_wave() { return uint(THREADS) / wave_size(); }
-    static constexpr uint MAX_WAVE_SLOTS = CHUNK / 16 / 2,
-                          MAX_PART = MAX_DIM / 16 / 2; // of 64 lanes
-    float o[BANDS][MAX_PART][8];
+    static constexpr uint MAX_SCORE_STRIP = CHUNK / 16 / 2,
+                          MAX_STRIP = MAX_DIM / 16 / 2; // of 64 lanes
+    float o[BANDS][MAX_STRIP][8];
 
-    uint part_number(uint p) { return wave_id() + n_wave() * p; }
-    uint part_count() { return MAX_DIM / 16 / n_wave(); } // a constant, unlike what is used of them
-    bool part_is_used(uint p) { return p < part_count() && 16 * part_number(p) < V_ROWS; }
+    uint strip_number(uint p) { return wave_id() + n_wave() * p; }
+    uint strip_count() {
+        return MAX_DIM / 16 / n_wave();
+    } // a constant, unlike what is used of them
+    bool strip_is_used(uint p) { return p < strip_count() && 16 * strip_number(p) < V_ROWS; }
 
     // ---- Queries ----
 
@@ -62,15 +65,11 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         barrier();
         float largest = 0.0f;
         UNROLL for (int i = 0; i < 4; i++) largest = max(largest, eighth[4 * row + i]);
-        // As in halves.cu: below 2^15, and both factors are normal numbers.
-        uint exponent = uint(largest);
-        bool is_finite = exponent < 255u;
-        exponent = exponent < 15u ? 15u : exponent > 254u ? 254u : exponent;
-        float times = is_finite ? bits_to_float(268u - exponent << 23) : 0.0f;
-        if (own == 0) q_factor[row] = bits_to_float(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
+        HalfScale scale = half_scale_of(uint(largest));
+        if (own == 0) q_factor[row] = scale.factor;
         DONT_UNROLL for (uint quad = uint(own); quad < 8 * N_GROUP; quad += 4) {
             vec4 v = vec4(0.0f);
-            if (is_finite) v = query_load(row, int(quad)) * vec4(times);
+            if (scale.is_finite) v = query_load(row, int(quad)) * vec4(scale.times);
             uvec2 *to = (uvec2 *)(q_tiles + quad / 8 * (4 * TILE_ROWS) +
                                   half_tile_at(uint(row), quad / 2 % 4));
             to[quad % 2] = uvec2(pack_half2(v.x, v.y), pack_half2(v.z, v.w));
@@ -112,17 +111,17 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
 
     // is_whole: every row sees all slots of the chunk.
     void scores_store(int first, int last, int pos, bool is_whole) {
-        float s[BANDS][MAX_WAVE_SLOTS][8];
-        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++)
+        float s[BANDS][MAX_SCORE_STRIP][8];
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_SCORE_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) s[r][p][i] = 0.0f;
         DONT_UNROLL for (uint g = 0; g < N_GROUP; g++)
             UNROLL for (uint step = 0; step < 2; step++) {
             HalfMat q[BANDS];
             UNROLL for (uint r = 0; r < BANDS; r++) q[r] =
                 half_mat_load(q_tiles + g * (4 * TILE_ROWS), 16 * r, step);
-            UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++) {
+            UNROLL for (uint p = 0; p < MAX_SCORE_STRIP; p++) {
                 if (p >= CHUNK / 16 / n_wave()) break;
-                HalfMat k = half_mat_load(k_tiles + g * (4 * CHUNK), 16 * part_number(p), step);
+                HalfMat k = half_mat_load(k_tiles + g * (4 * CHUNK), 16 * strip_number(p), step);
                 UNROLL for (uint r = 0; r < BANDS; r++) half_mat_mul(s[r][p], q[r], k);
             }
         }
@@ -135,33 +134,21 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
             if (!is_whole && is_simple)
                 sees =
                     ivec2(max(sees.x, row_sees[row].x - pos), min(sees.y, row_sees[row].y - pos));
-            UNROLL for (uint p = 0; p < MAX_WAVE_SLOTS; p++) {
+            UNROLL for (uint p = 0; p < MAX_SCORE_STRIP; p++) {
                 if (p >= CHUNK / 16 / n_wave()) break;
-                int slot = int(16 * part_number(p) + mat_column(i));
+                int slot = int(16 * strip_number(p) + mat_column(i));
                 bool is_visible = slot >= sees.x && slot <= sees.y;
                 SCORE(row, slot) = score_of(s[r][p][i] * factor, 0.0f, is_visible || !is_simple);
             }
         }
         if (is_simple) return;
         // Each thread goes on with the scores that it has stored, one at a time: few registers.
-        DONT_UNROLL for (uint j = 0; j < BANDS * 8 * MAX_WAVE_SLOTS; j++) {
+        DONT_UNROLL for (uint j = 0; j < BANDS * 8 * MAX_SCORE_STRIP; j++) {
             uint r = j / 8 % BANDS, p = j / 8 / BANDS, i = j % 8;
             if (i >= mat_count() || p >= CHUNK / 16 / n_wave()) continue;
-            int row = int(16 * r + mat_row(i)), slot = int(16 * part_number(p) + mat_column(i));
+            int row = int(16 * r + mat_row(i)), slot = int(16 * strip_number(p) + mat_column(i));
             SCORE(row, slot) = score_place(SCORE(row, slot), row, slot, first, last, pos);
         }
-    }
-
-    float score_place(float score, int row, int slot, int first, int last, int pos) {
-        ivec2 sees = row_sees[row];
-        if (HAS_SLOPES && row_exists(row)) {
-            float slope = F32(args.address[4]).at[head_first + row % HEADS];
-            int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
-            score = score_biased(score, slope, row_pos - pos - slot);
-        }
-        bool is_visible =
-            slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-        return score_of(score, SOFTCAP, is_visible);
     }
 
     // ---- Values ----
@@ -172,15 +159,14 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         return odd >> 15 & 1u | odd >> 30;
     }
 
-    // Eight slots of an element of V, the eighth-th of the chunk.
-    uvec4 *value_at(int eighth_slots, int element) {
-        return v_tiles + eighth_slots / 4 * int(4 * V_ROWS) +
-               half_tile_at(uint(element), uint(eighth_slots % 4));
+    // Slots 8 * octet .. + 7 of the chunk, of an element of V.
+    uvec4 *value_at(int octet, int element) {
+        return v_tiles + octet / 4 * int(4 * V_ROWS) + half_tile_at(uint(element), uint(octet % 4));
     }
 
     // Makes those zeros that are not seen, and those that are not finite. True where there are any.
-    bool value_clear(int eighth_slots, int first, int last, uvec4 &words) {
-        int from = first - 8 * eighth_slots, to = last - 8 * eighth_slots;
+    bool value_clear(int octet, int first, int last, uvec4 &words) {
+        int from = first - 8 * octet, to = last - 8 * octet;
         bool is_part = from > 0 || to < 8;
         if (is_part) UNROLL for (int k = 0; k < 4; k++) {
                 if (2 * k < from || 2 * k >= to) words[k] &= 0xffff0000u;
@@ -189,7 +175,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         uint odd = 0;
         UNROLL for (int k = 0; k < 4; k++) odd |= odd_halves(words[k]) << 2 * k;
         if (odd == 0) return is_part;
-        shared_or(odd_slots + eighth_slots / 4, odd << 8 * (eighth_slots % 4));
+        shared_or(odd_slots + octet / 4, odd << 8 * (octet % 4));
         UNROLL for (int k = 0; k < 4; k++) {
             if ((odd >> 2 * k & 1u) != 0) words[k] &= 0xffff0000u;
             if ((odd >> 2 * k & 2u) != 0) words[k] &= 0x0000ffffu;
@@ -197,27 +183,27 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         return true;
     }
 
-    void value_store(int eighth_slots, int first, int last, int element, uvec4 words) {
-        value_clear(eighth_slots, first, last, words);
-        shared_store_16(value_at(eighth_slots, element), words);
+    void value_store(int octet, int first, int last, int element, uvec4 words) {
+        value_clear(octet, first, last, words);
+        shared_store_16(value_at(octet, element), words);
     }
 
-    // Calls each(column, eight slots of the chunk) for those of this thread. Lanes have neighbouring columns.
+    // Calls each(column, octet) for those of this thread. Lanes have neighbouring columns.
     template <class Each> void values_walk(int n_column, Each each) {
         const int n_lane = n_column <= 64 ? 64 : 128, n_team = THREADS / n_lane;
         DONT_UNROLL for (int column = thread() % n_lane; column < n_column; column += n_lane)
-            DONT_UNROLL for (int slots = thread() / n_lane; slots < CHUNK / 8; slots += n_team)
-                each(column, slots);
+            DONT_UNROLL for (int octet = thread() / n_lane; octet < CHUNK / 8; octet += n_team)
+                each(column, octet);
     }
 
     // Begins to copy V of f16. What lies behind the last slot is some slot's.
     void values_copy(u64 region, int start, int last) {
         const int last_quad = (last - 1) / 4 * 4;
         const u64 codes = region + page_v_code();
-        values_walk(DIM_V, [&](int column, int slots) {
-            uvec2 *to = (uvec2 *)value_at(slots, column);
+        values_walk(DIM_V, [&](int column, int octet) {
+            uvec2 *to = (uvec2 *)value_at(octet, column);
             UNROLL for (int k = 0; k < 2; k++) {
-                int quad = (start + min(8 * slots + 4 * k, last_quad)) / 4;
+                int quad = (start + min(8 * octet + 4 * k, last_quad)) / 4;
                 copy_8(to + k, codes + u64(uint(quad * DIM_V + column)) * 8);
             }
         });
@@ -226,25 +212,25 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
 
     // When the copies have ended.
     void values_check(int first, int last) {
-        values_walk(DIM_V, [&](int column, int slots) {
-            uvec4 *at = value_at(slots, column), words = *at;
-            if (value_clear(slots, first, last, words)) *at = words;
+        values_walk(DIM_V, [&](int column, int octet) {
+            uvec4 *at = value_at(octet, column), words = *at;
+            if (value_clear(octet, first, last, words)) *at = words;
         });
     }
 
     template <int KIND> void values_load(u64 region, int start, int first, int last) {
         const bool is_pair = KIND == KIND_NIBBLES;
         const int n_column = is_pair ? DIM_V / 2 : DIM_V, last_quad = (last - 1) / 4 * 4;
-        values_walk(n_column, [&](int column, int slots) {
+        values_walk(n_column, [&](int column, int octet) {
             int element = column_element(TYPE_V, column);
             vec4 a[2], b[2];
             UNROLL for (int k = 0; k < 2; k++) {
                 Quad quad = column_fetch<KIND>(TYPE_V, n_column, DIM_V / 32, region,
-                                               start + min(8 * slots + 4 * k, last_quad), column);
+                                               start + min(8 * octet + 4 * k, last_quad), column);
                 column_decode<KIND>(TYPE_V, quad, column, a[k], b[k]);
             }
-            value_store(slots, first, last, element, eight_pack(a[0], a[1]));
-            if (is_pair) value_store(slots, first, last, element + 16, eight_pack(b[0], b[1]));
+            value_store(octet, first, last, element, eight_pack(a[0], a[1]));
+            if (is_pair) value_store(octet, first, last, element + 16, eight_pack(b[0], b[1]));
         });
     }
 
@@ -269,11 +255,10 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
             s[i][k] = exp_of(s[i][k] - shift);
             sum += s[i][k];
         }
-        if (odd != 0)
-            UNROLL for (int i = 0; i < 4; i++)
-                UNROLL for (int k = 0; k < 4;
-                            k++) if ((odd >> 4 * i + k & 1u) != 0 && s[i][k] != 0.0f) s[i][k] =
-                    bits_to_float(0x7fc00000u);
+        if (odd != 0) UNROLL for (int i = 0; i < 4; i++) UNROLL for (int k = 0; k < 4; k++) {
+                if ((odd >> 4 * i + k & 1u) == 0 || s[i][k] == 0.0f) continue;
+                s[i][k] = bits_to_float(0x7fc00000u);
+            }
         UNROLL for (int i = 0; i < 2; i++) shared_store_16(
             p_tiles + own / 2 * (4 * TILE_ROWS) + half_tile_at(uint(row), uint(2 * (own % 2) + i)),
             eight_pack(s[2 * i], s[2 * i + 1]));
@@ -292,15 +277,15 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint i = 0; i < 8; i++) {
             if (i >= mat_count()) break;
             float keep = row_keep[16 * r + mat_row(i)];
-            UNROLL for (uint p = 0; p < MAX_PART; p++) if (p < part_count()) o[r][p][i] *= keep;
+            UNROLL for (uint p = 0; p < MAX_STRIP; p++) if (p < strip_count()) o[r][p][i] *= keep;
         }
         UNROLL for (uint g = 0; g < CHUNK / 32; g++) UNROLL for (uint step = 0; step < 2; step++) {
             HalfMat p_mat[BANDS];
             UNROLL for (uint r = 0; r < BANDS; r++) p_mat[r] =
                 half_mat_load(p_tiles + g * (4 * TILE_ROWS), 16 * r, step);
-            UNROLL for (uint p = 0; p < MAX_PART; p++) {
-                if (!part_is_used(p)) break;
-                HalfMat v = half_mat_load(v_tiles + g * (4 * V_ROWS), 16 * part_number(p), step);
+            UNROLL for (uint p = 0; p < MAX_STRIP; p++) {
+                if (!strip_is_used(p)) break;
+                HalfMat v = half_mat_load(v_tiles + g * (4 * V_ROWS), 16 * strip_number(p), step);
                 UNROLL for (uint r = 0; r < BANDS; r++) half_mat_mul(o[r][p], p_mat[r], v);
             }
         }
@@ -309,7 +294,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
     // ---- Walking ----
 
     void tile_begin(ivec3) {
-        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_PART; p++)
+        UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) o[r][p][i] = 0.0f;
         queries_store();
     }
@@ -355,9 +340,9 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
             int row = int(16 * r + mat_row(i));
             if (!row_exists(row) || row_m[row] == NEGATIVE_INFINITY) continue;
             F32 to = F32(record_address(row, number, n_record));
-            UNROLL for (uint p = 0; p < MAX_PART; p++) {
-                if (!part_is_used(p)) break;
-                int element = int(16 * part_number(p) + mat_column(i));
+            UNROLL for (uint p = 0; p < MAX_STRIP; p++) {
+                if (!strip_is_used(p)) break;
+                int element = int(16 * strip_number(p) + mat_column(i));
                 if (element < DIM_V) to.at[PART_HEAD + element] = o[r][p][i];
             }
         }

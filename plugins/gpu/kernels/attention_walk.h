@@ -55,6 +55,24 @@ struct AttentionWalk : AttentionFold {
 
     // ---- Walking ----
 
+    // ---- Scores ----
+
+    // What is kept of a score of a slot of the chunk, whose slots first .. last - 1 are there and whose slot
+    // 0 would be at position pos.
+    float score_place(float score, int row, int slot, int first, int last, int pos) {
+        ivec2 sees = row_sees[row];
+        if (HAS_SLOPES && row_exists(row)) {
+            float slope = F32(args.address[4]).at[head_first + row % HEADS];
+            int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+            score = score_biased(score, slope, row_pos - pos - slot);
+        }
+        bool is_visible =
+            slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
+        return score_of(score, SOFTCAP, is_visible);
+    }
+
+    // ---- Walking ----
+
     // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
     // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
     // have room for.

@@ -11,12 +11,15 @@
 #define GPU_PART_ENTRIES(ENTRY) ENTRY(1, 2, 128) ENTRY(2, 2, 128) ENTRY(2, 8, 255)
 
 /* ENTRY(elements, registers): up to so many elements of o. */
-#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 168) ENTRY(128, 168) ENTRY(256, 255) ENTRY(512, 255)
+#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 255) ENTRY(512, 255)
 
 /* The same, on matrix hardware. ENTRY(elements, 1 for K and V of f16, registers) */
-#define GPU_TILE_MATRIX_ENTRIES(ENTRY)                                                             \
-    ENTRY(64, 0, 168)                                                                              \
-    ENTRY(64, 1, 128) ENTRY(128, 0, 168) ENTRY(128, 1, 128) ENTRY(256, 0, 255) ENTRY(256, 1, 168)
+/* clang-format off */
+#define GPU_TILE_MATRIX_ENTRIES(ENTRY) \
+    ENTRY(64, 0, 168) ENTRY(64, 1, 128) \
+    ENTRY(128, 0, 168) ENTRY(128, 1, 128) \
+    ENTRY(256, 0, 255) ENTRY(256, 1, 168)
+/* clang-format on */
 
 /* ENTRY(steps, rows): steps of 4 elements of a thread, and rows. */
 #define GPU_SCAN_ENTRIES(ENTRY) ENTRY(1, 1) ENTRY(1, 4) ENTRY(4, 1) ENTRY(4, 4)

@@ -7,6 +7,7 @@
  * factor NaN.
  */
 #include "lang.h"
+#include "half_scale.h"
 #include "math.h"
 #include "reduce.h"
 #include "x_rows.h"
@@ -35,21 +36,15 @@ struct Halves : Reduce {
             uvec4 size = float_to_bits(quad_load(x, 4 * q)) & 0x7fffffffu;
             UNROLL for (int i = 0; i < 4; i++) most = size[i] > most ? size[i] : most;
         }
-        uint exponent = uint(group_max(float(most >> 23)));
-        // max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below
-        // 2^-111 neither that factor nor its inverse would be a normal f32.
-        bool is_finite = exponent < 255u;
-        exponent = exponent < 15u ? 15u : exponent > 254u ? 254u : exponent;
-        float times = is_finite ? bits_to_float(268u - exponent << 23) : 0.0f;
+        HalfScale scale = half_scale_of(uint(group_max(float(most >> 23))));
         u64 to = args.address[0] + u64(64) * row * uint(args.word[2]);
         for (uint q = thread_id(); q < n_quad; q += group_size()) {
             vec4 v = vec4(0.0f);
-            if (is_finite) v = quad_load(x, 4 * q) * vec4(times);
+            if (scale.is_finite) v = quad_load(x, 4 * q) * vec4(scale.times);
             U64(to).at[q] = pack64(uvec2(pack_half2(v.x, v.y), pack_half2(v.z, v.w)));
         }
         if (thread_id() == 0)
-            F32(args.address[0] + u64(64) * n_row * uint(args.word[2])).at[row] =
-                bits_to_float(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
+            F32(args.address[0] + u64(64) * n_row * uint(args.word[2])).at[row] = scale.factor;
     }
 };
 

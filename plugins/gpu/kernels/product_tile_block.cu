@@ -91,8 +91,10 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     // Fills the tiles of the step that begins with group g.
     template <uint ODD> void step_fill(uint g, uint n_group) {
         constexpr uint TILE = ODD * GROUPS;
-        UNROLL for (uint j = 0; j < GROUPS;
-                    j++) if (g + j < n_group) this->copies_begin(u64(64) * g + 64 * j, TILE + j);
+        UNROLL for (uint j = 0; j < GROUPS; j++) {
+            if (g + j >= n_group) break;
+            this->copies_begin(u64(64) * g + 64 * j, TILE + j);
+        }
         copies_mark();
 #if !WEIGHT_IS_PLAIN
         if (LOADS_EARLY) raw_load<1 - ODD>(g + GROUPS, n_group);
@@ -110,8 +112,10 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
         copies_wait<0>();
         blocks.fence();
         barrier();
-        UNROLL for (uint j = 0; j < GROUPS; j++) if (g + j < n_group)
+        UNROLL for (uint j = 0; j < GROUPS; j++) {
+            if (g + j >= n_group) break;
             blocks.multiply(sum, ODD * GROUPS + j);
+        }
         if (g + GROUPS < n_group) step_fill<1 - ODD>(g + GROUPS, n_group);
         blocks.wait();
     }

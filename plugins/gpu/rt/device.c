@@ -179,10 +179,10 @@ static uint32_t grid_max(int32_t n_group, int32_t max_group_size) {
 
 /* Whether the device runs PRODUCT_TILE_BLOCK, and the plugin was built with it. */
 static bool has_block_matrices(const rt_device *device) {
-    enum { BLOCK_SHARED = 192 << 10 };
+    const gpu_step widest = {.kernel = GPU_KERNEL_PRODUCT_TILE_BLOCK, .spec = {[3] = 256}};
     const int32_t *a = device->facts->attribute;
     const char *target = rt_vendor_this.block_target(a[RT_MAJOR], a[RT_MINOR]);
-    if (target == NULL || a[RT_MAX_SHARED_SIZE] < BLOCK_SHARED) return false;
+    if (target == NULL || a[RT_MAX_SHARED_SIZE] < (int32_t)rt_shared_size(&widest)) return false;
     if (device->source->driver.is_emulated) return true;
     for (const rt_image *image = rt_images; image->module != NULL; image++)
         if (strcmp(image->target, target) == 0) return true;

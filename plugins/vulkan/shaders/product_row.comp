@@ -30,18 +30,17 @@ void main() {
     is_wide = WEIGHT_IS_WIDE && X_IS_WIDE;
     if (is_wide) {
         uint i = 8 * gl_LocalInvocationID.x, step = 8 * gl_WorkGroupSize.x;
-        // One column has little arithmetic: the rows of two turns are loaded at once.
+        // One column has little arithmetic: two turns are loaded at once.
         if (TILE_COLUMNS == 1) {
             [[dont_unroll]] for (; i + step < k; i += 2 * step) {
-                vec4 w[4 * TILE_ROWS];
+                vec4 w[4 * TILE_ROWS], v[4];
                 [[unroll]] for (int r = 0; r < 2 * TILE_ROWS; r++)
                     plain_eight(rows[r % TILE_ROWS], i + r / TILE_ROWS * step, w[2 * r], w[2 * r + 1]);
-                [[unroll]] for (int h = 0; h < 2; h++) {
-                    vec4 low = x_four_wide(x[0], i + h * step), high = x_four_wide(x[0], i + h * step + 4);
-                    [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
-                        sum[r] += dot(w[2 * (h * TILE_ROWS + r)], low) +
-                                  dot(w[2 * (h * TILE_ROWS + r) + 1], high);
-                }
+                [[unroll]] for (int q = 0; q < 4; q++)
+                    v[q] = x_four_wide(x[0], i + q / 2 * step + q % 2 * 4);
+                [[unroll]] for (int r = 0; r < 2 * TILE_ROWS; r++)
+                    sum[r % TILE_ROWS] += dot(w[2 * r], v[r / TILE_ROWS * 2]) +
+                                          dot(w[2 * r + 1], v[r / TILE_ROWS * 2 + 1]);
             }
         }
         [[dont_unroll]] for (; i < k; i += step) {
