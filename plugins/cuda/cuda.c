@@ -27,6 +27,7 @@ const rt_vendor rt_vendor_this = {
     .version_minor = 10,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    .least_copying = 80,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,

@@ -94,6 +94,16 @@ static inline uint ptx_cvt_f16x2_f32(float a, float b) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(a), "f"(b));
     return both;
 }
+static inline uint ptx_add_f16x2(uint a, uint b) {
+    uint sum;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+    return sum;
+}
+static inline uint ptx_mul_f16x2(uint a, uint b) {
+    uint product;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+    return product;
+}
 
 /* An address in shared memory. */
 static inline uint ptx_cvta_shared(const void *at) {

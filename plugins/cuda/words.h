@@ -185,6 +185,12 @@ static inline float half_to_float(uint bits) {
 static inline float exp2_roughly(float x) {
     return ptx_ex2_approx(x);
 }
+static inline uint halves_add(uint a, uint b) {
+    return ptx_add_f16x2(a, b);
+}
+static inline uint halves_mul(uint a, uint b) {
+    return ptx_mul_f16x2(a, b);
+}
 static inline uint pack_half2(float low, float high) {
 #if __CUDA_ARCH__ >= 800
     return ptx_cvt_f16x2_f32(high, low);

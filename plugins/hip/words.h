@@ -247,6 +247,23 @@ template <int N> static inline void copies_wait() {}
 static inline float exp2_roughly(float x) {
     return x < -126.0f ? 0.0f : __builtin_exp2f(x);
 }
+typedef _Float16 half_pair __attribute__((vector_size(4)));
+static inline half_pair half_pair_of(uint bits) {
+    half_pair x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+static inline uint half_pair_bits(half_pair x) {
+    uint bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline uint halves_add(uint a, uint b) {
+    return half_pair_bits(half_pair_of(a) + half_pair_of(b));
+}
+static inline uint halves_mul(uint a, uint b) {
+    return half_pair_bits(half_pair_of(a) * half_pair_of(b));
+}
 static inline uint pack_half2(float low, float high) {
     _Float16 both[2] = {_Float16(low), _Float16(high)};
     uint bits;

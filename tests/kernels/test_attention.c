@@ -49,7 +49,7 @@ static bool is_q8(const attention_case *c, int rig) {
 
 /* Whether the rig rounds queries, K, p and V of the case to f16. */
 static bool is_matrix(const attention_case *c, int rig) {
-    return attention_rig_is_matrix(rig) && c->n_tok > 8;
+    return attention_rig_is_matrix(rig, c->n_tok);
 }
 
 static void check(const char *what, int rig, const attention_case *c, double got, double bound) {

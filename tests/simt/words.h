@@ -87,6 +87,12 @@ static inline float exp2_roughly(float x) {
 static inline uint pack_half2(float low, float high) {
     return f16_of_f32_bits(float_to_bits(low)) | f16_of_f32_bits(float_to_bits(high)) << 16;
 }
+static inline uint halves_add(uint a, uint b) {
+    return halves_add_plain(a, b);
+}
+static inline uint halves_mul(uint a, uint b) {
+    return halves_mul_plain(a, b);
+}
 #include "plugins/gpu/kernels/half_matrix_plain.h"
 static inline void copy_16(uvec4 *to, u64 from) {
     simt_copy_16(to, simt_pointer_16(from));

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_tile_matrix.cu: ATTENTION of many tokens on matrix hardware, for the rows of
- * attention_walk.h. Queries, K, p and V are f16; scores, m, l and o are f32. The queries of a row are
- * scaled by a power of two so that they fit. Parts are not folded one by one: a row has one record of
- * all the parts that its workgroup walks over. For caches of f16 or of types with blocks whose V is not
- * part of K. See kernel.h.
+ * attention_tile_matrix.cu: ATTENTION on matrix hardware, for the rows of attention_walk.h. Queries, K, p
+ * and V are f16; scores, m, l and o are f32. The queries of a row are scaled by a power of two so that
+ * they fit. Parts are not folded one by one: a row has one record of all the parts that its workgroup
+ * walks over. For caches of f16 or of types with blocks whose V is not part of K. See kernel.h.
  *
- * An entry is for up to MAX_DIM elements of o, and where IS_PLAIN for K and V of f16, which are copied.
+ * A chunk of slots is folded in two halves, so that memory is waited for less: K of f16 is copied while
+ * the scores of the chunk before become p and its V is added; V of f16 while the scores are computed.
+ * Other types are decoded on the way.
+ *
+ * An entry is for up to MAX_DIM elements of K and of o, and where IS_PLAIN for K and V of f16.
  */
-#include "attention_walk.h"
+#include "attention_halves.h"
 #include "entries.h"
 #include "half_scale.h"
 
 #ifdef HAS_HALF_MATS
-template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk {
-    explicit AttentionTileMatrix(const Args &args_) : AttentionWalk(args_) {}
+template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalves {
+    explicit AttentionTileMatrix(const Args &args_) : AttentionHalves(args_) {}
 
     const int KIND_K = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_K);
     const int KIND_V = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_V);
@@ -79,34 +82,48 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
 
     // ---- Keys ----
 
-    uvec4 eight_pack(vec4 a, vec4 b) {
-        return uvec4(pack_half2(a.x, a.y), pack_half2(a.z, a.w), pack_half2(b.x, b.y),
-                     pack_half2(b.z, b.w));
-    }
-
     // Eight elements of K, the chunk-th of a slot.
     uvec4 *key_at(uint slot, uint chunk) {
         return k_tiles + chunk / 4 * (4 * CHUNK) + half_tile_at(slot, chunk % 4);
     }
 
+    // A thread has a slot, and every UNIT_STEP-th unit of its row of K.
+    static constexpr int UNIT_STEP = TILE_THREADS / CHUNK;
+    int key_slot() { return thread() % CHUNK; }
+    int key_unit(int i) { return thread() / CHUNK + i * UNIT_STEP; }
+
     // Of slots that are not among first .. last - 1, some slot's: their scores are not used.
-    template <int KIND> void keys_load(u64 region, int start, int first, int last) {
-        const int len = unit_len(TYPE_K), n_chunk = len / 8;
-        const int at = thread() % CHUNK, slot = start + min(max(at, first), last - 1);
-        DONT_UNROLL for (int u = thread() / CHUNK; u < STORED_K / len; u += THREADS / CHUNK) {
-            if (KIND == KIND_PLAIN) {
-                copy_16(key_at(uint(at), uint(u)),
-                        region + u64(uint(u * page_slots() + slot)) * 16);
-                continue;
+    int key_source(int start, int first, int last) {
+        return start + min(max(key_slot(), first), last - 1);
+    }
+
+    // Begins to copy K of f16.
+    void keys_copy(u64 region, int slot) {
+        DONT_UNROLL for (int u = key_unit(0); u < STORED_K / 8; u += UNIT_STEP) copy_16(
+            key_at(uint(key_slot()), uint(u)), region + u64(uint(u * page_slots() + slot)) * 16);
+        // The last tile is filled up.
+        DONT_UNROLL for (uint c = uint(STORED_K / 8 + key_unit(0)); c < 4 * N_GROUP;
+                         c += uint(UNIT_STEP))
+            shared_store_16(key_at(uint(key_slot()), c), uvec4(0u));
+    }
+
+    // Of a type with blocks. Units are fetched before the first is decoded.
+    template <int KIND> void keys_load(u64 region, int slot) {
+        constexpr int N_AHEAD = 2, N_EIGHT = KIND == KIND_BYTES ? 2 : 4;
+        const int n_unit = STORED_K / (8 * N_EIGHT);
+        DONT_UNROLL for (int at = 0; key_unit(at) < n_unit; at += N_AHEAD) {
+            Unit units[N_AHEAD];
+            UNROLL for (int i = 0; i < N_AHEAD; i++) units[i] = unit_fetch<KIND>(
+                TYPE_K, region, STORED_K / 32, slot, min(key_unit(at + i), n_unit - 1));
+            UNROLL for (int i = 0; i < N_AHEAD; i++) {
+                const int u = key_unit(at + i);
+                if (u >= n_unit) break;
+                uvec4 eights[4];
+                key_halves<KIND>(TYPE_K, units[i], eights);
+                UNROLL for (int c = 0; c < N_EIGHT; c++)
+                    shared_store_16(key_at(uint(key_slot()), uint(N_EIGHT * u + c)), eights[c]);
             }
-            vec4 x[8];
-            unit_decode<KIND>(TYPE_K, unit_fetch<KIND>(TYPE_K, region, STORED_K / 32, slot, u), x);
-            UNROLL for (int c = 0; c < 4; c++) if (c < n_chunk) shared_store_16(
-                key_at(uint(at), uint(u * n_chunk + c)), eight_pack(x[2 * c], x[2 * c + 1]));
         }
-        DONT_UNROLL for (uint c = uint(STORED_K) / 8 + uint(thread()) / CHUNK; c < 4 * N_GROUP;
-                         c += THREADS / CHUNK) shared_store_16(key_at(uint(at), c), uvec4(0u));
-        if (KIND == KIND_PLAIN) copies_mark();
     }
 
     // is_whole: every row sees all slots of the chunk.
@@ -188,9 +205,12 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         shared_store_16(value_at(octet, element), words);
     }
 
+    // Threads that have a column each; the others have other octets of the same columns.
+    int value_lanes(int n_column) { return n_column <= 64 ? 64 : 128; }
+
     // Calls each(column, octet) for those of this thread. Lanes have neighbouring columns.
     template <class Each> void values_walk(int n_column, Each each) {
-        const int n_lane = n_column <= 64 ? 64 : 128, n_team = THREADS / n_lane;
+        const int n_lane = value_lanes(n_column), n_team = THREADS / n_lane;
         DONT_UNROLL for (int column = thread() % n_lane; column < n_column; column += n_lane)
             DONT_UNROLL for (int octet = thread() / n_lane; octet < CHUNK / 8; octet += n_team)
                 each(column, octet);
@@ -207,7 +227,6 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
                 copy_8(to + k, codes + u64(uint(quad * DIM_V + column)) * 8);
             }
         });
-        copies_mark();
     }
 
     // When the copies have ended.
@@ -218,20 +237,36 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
         });
     }
 
+    // Two octets or more are fetched before the first is decoded.
     template <int KIND> void values_load(u64 region, int start, int first, int last) {
-        const bool is_pair = KIND == KIND_NIBBLES;
-        const int n_column = is_pair ? DIM_V / 2 : DIM_V, last_quad = (last - 1) / 4 * 4;
-        values_walk(n_column, [&](int column, int octet) {
-            int element = column_element(TYPE_V, column);
-            vec4 a[2], b[2];
-            UNROLL for (int k = 0; k < 2; k++) {
-                Quad quad = column_fetch<KIND>(TYPE_V, n_column, DIM_V / 32, region,
-                                               start + min(8 * octet + 4 * k, last_quad), column);
-                column_decode<KIND>(TYPE_V, quad, column, a[k], b[k]);
+        constexpr bool IS_PAIR = KIND == KIND_NIBBLES;
+        constexpr int N_AHEAD = 2;
+        const int n_column = IS_PAIR ? DIM_V / 2 : DIM_V, last_quad = (last - 1) / 4 * 4;
+        const int n_lane = value_lanes(n_column), n_team = THREADS / n_lane;
+        DONT_UNROLL for (int column = thread() % n_lane; column < n_column; column += n_lane)
+            DONT_UNROLL for (int at = thread() / n_lane; at < CHUNK / 8; at += N_AHEAD * n_team) {
+            Quad quads[N_AHEAD][2];
+            UNROLL for (int j = 0; j < N_AHEAD; j++) UNROLL for (int k = 0; k < 2; k++) {
+                int slot = 8 * (at + j * n_team) + 4 * k;
+                quads[j][k] = column_fetch<KIND>(TYPE_V, n_column, DIM_V / 32, region,
+                                                 start + min(slot, last_quad), column);
             }
-            value_store(octet, first, last, element, eight_pack(a[0], a[1]));
-            if (is_pair) value_store(octet, first, last, element + 16, eight_pack(b[0], b[1]));
-        });
+            UNROLL for (int j = 0; j < N_AHEAD; j++) {
+                int element = column_element(TYPE_V, column), octet = at + j * n_team;
+                uvec2 a[2], b[2];
+                UNROLL for (int k = 0; k < 2; k++)
+                    value_halves<KIND>(TYPE_V, quads[j][k], column, a[k], b[k]);
+                value_store(octet, first, last, element, uvec4(a[0].x, a[0].y, a[1].x, a[1].y));
+                if (!IS_PAIR) continue;
+                value_store(octet, first, last, element + 16,
+                            uvec4(b[0].x, b[0].y, b[1].x, b[1].y));
+            }
+        }
+    }
+
+    uvec4 eight_pack(vec4 a, vec4 b) {
+        return uvec4(pack_half2(a.x, a.y), pack_half2(a.z, a.w), pack_half2(b.x, b.y),
+                     pack_half2(b.z, b.w));
     }
 
     // Turns scores into p = exp(score - m) as f16, and updates m and l. p is NaN where the slot's V is not
@@ -293,33 +328,45 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
 
     // ---- Walking ----
 
+    int held_first = 0, held_last = 0; // slots of a chunk that has scores; its V is not added yet
+
     void tile_begin(ivec3) {
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) o[r][p][i] = 0.0f;
+        if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
         queries_store();
     }
 
-    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
-        barrier(); // the tiles of the chunk before have been read
+    // Adds V of the chunk that is held. Batches of copies behind that of its V may be under way.
+    template <int N_LATER> void chunk_end() {
+        if (held_last == 0) return;
+        copies_wait<N_LATER>();
+        if (KIND_V == KIND_PLAIN) values_check(held_first, held_last);
+        barrier(); // V, odd_slots, scores
+        scores_soften();
+        barrier(); // p
         if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
+        values_add();
+    }
+
+    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
+        barrier(); // K of the chunk before has been read
+        const int slot = key_source(start, first, last);
+        if (KIND_K == KIND_PLAIN) keys_copy(region, slot);
+        copies_mark();
+        chunk_end<1>();
+        if (KIND_K == KIND_BYTES) keys_load<KIND_BYTES>(region, slot);
+        if (KIND_K == KIND_NIBBLES) keys_load<KIND_NIBBLES>(region, slot);
+        barrier(); // V and p of the chunk before have been read
         if (KIND_V == KIND_PLAIN) values_copy(region, start, last);
-        if (KIND_K == KIND_PLAIN)
-            keys_load<KIND_PLAIN>(region, start, first, last);
-        else if (KIND_K == KIND_BYTES)
-            keys_load<KIND_BYTES>(region, start, first, last);
-        else
-            keys_load<KIND_NIBBLES>(region, start, first, last);
-        barrier(); // odd_slots
+        copies_mark();
+        copies_wait<1>();
+        barrier(); // K
+        scores_store(first, last, pos, is_whole);
         if (KIND_V == KIND_BYTES) values_load<KIND_BYTES>(region, start, first, last);
         if (KIND_V == KIND_NIBBLES) values_load<KIND_NIBBLES>(region, start, first, last);
-        copies_wait<0>();
-        if (KIND_V == KIND_PLAIN) values_check(first, last);
-        barrier();
-        scores_store(first, last, pos, is_whole);
-        barrier();
-        scores_soften();
-        barrier();
-        values_add();
+        held_first = first;
+        held_last = last;
     }
 
     void part_end(int, int) {}
@@ -328,6 +375,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionWalk
     void tile_end(ivec3 parts) {
         int count = args.word[19] >> 17, n_record = (parts.z + count - 1) / count;
         int number = parts.x / count;
+        chunk_end<0>();
         barrier();
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             if (!row_exists(row)) continue;

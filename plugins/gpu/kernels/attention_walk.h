@@ -18,7 +18,7 @@
 #include "attention_fold.h"
 
 struct AttentionWalk : AttentionFold {
-    explicit AttentionWalk(const Args &args_) : AttentionFold(args_, 32, 128) {}
+    explicit AttentionWalk(const Args &args_) : AttentionFold(args_, TILE_ROWS, TILE_THREADS) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -30,7 +30,7 @@ struct AttentionWalk : AttentionFold {
     const int WINDOW = SPEC6;
     const float SOFTCAP = bits_to_float(SPEC7);
 
-    static constexpr int TILE_ROWS = 32;
+    static constexpr int TILE_ROWS = 32, TILE_THREADS = 128;
     const int TOKENS = TILE_ROWS / HEADS;
 
     ivec2 *row_sees =
@@ -52,8 +52,6 @@ struct AttentionWalk : AttentionFold {
         return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
                                      u64(uint((PART_HEAD + DIM_V) * 4));
     }
-
-    // ---- Walking ----
 
     // ---- Scores ----
 
@@ -107,15 +105,16 @@ struct AttentionWalk : AttentionFold {
         int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
         at = max(at, entry_find(e, any.x - page_len() + 1));
         int present = -1;
+        ivec4 ahead = entry_read(e, min(at, e.last - 1));
         for (;; at++) { // part_end is called in one place, so that it is inlined
             bool is_end = at >= e.last;
-            ivec4 entry = ivec4(0, 0, 0, 0);
+            const ivec4 entry = ahead;
             int part = part_last;
             if (!is_end) {
-                entry = entry_read(e, at);
-                part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
+                part = min(part_number(max(entry.w, 0)) - first_number, n_part - 1);
                 is_end = entry.w > any.y || part >= part_last;
             }
+            ahead = entry_read(e, min(at + 1, e.last - 1));
             if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
             if (present >= 0 && (is_end || part != present)) self.part_end(present, n_part);
             if (is_end) break;

@@ -13,7 +13,8 @@
 /* ENTRY(elements, registers): up to so many elements of o. */
 #define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 255) ENTRY(512, 255)
 
-/* The same, on matrix hardware. ENTRY(elements, 1 for K and V of f16, registers) */
+/* ENTRY(elements, 1 for K and V of f16, registers): up to so many elements of K and of o, on matrix
+ * hardware. */
 /* clang-format off */
 #define GPU_TILE_MATRIX_ENTRIES(ENTRY) \
     ENTRY(64, 0, 168) ENTRY(64, 1, 128) \

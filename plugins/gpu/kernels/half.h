@@ -32,6 +32,26 @@ static inline uint f16_of_f32_bits(uint x) {
     return sign | kept;
 }
 
+// Of the two f16 of two words. A sum or product of f32 that is rounded again is that of f16.
+static inline uint halves_add_plain(uint a, uint b) {
+    uint sum = 0u;
+    for (int i = 0; i < 32; i += 16) {
+        float x = bits_to_float(f32_bits_of_f16(a >> i & 0xffffu));
+        float y = bits_to_float(f32_bits_of_f16(b >> i & 0xffffu));
+        sum |= f16_of_f32_bits(float_to_bits(x + y)) << i;
+    }
+    return sum;
+}
+static inline uint halves_mul_plain(uint a, uint b) {
+    uint product = 0u;
+    for (int i = 0; i < 32; i += 16) {
+        float x = bits_to_float(f32_bits_of_f16(a >> i & 0xffffu));
+        float y = bits_to_float(f32_bits_of_f16(b >> i & 0xffffu));
+        product |= f16_of_f32_bits(float_to_bits(x * y)) << i;
+    }
+    return product;
+}
+
 static inline uint bf16_of_f32_bits(uint x) {
     if ((x & 0x7fffffffu) > 0x7f800000u) return x >> 16 | 64u;
     return x + 0x7fffu + (x >> 16 & 1u) >> 16;

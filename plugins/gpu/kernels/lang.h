@@ -54,6 +54,7 @@
  *   half_to_float(bits)    exact; denormals are kept
  *   exp2_roughly(x)        2^x for x <= 0, to 2^-20 of it; 0 below -126, and a NaN stays one
  *   pack_half2(low, high)  two floats as f16 in a word, to nearest even; denormals are kept
+ *   halves_add(a, b) halves_mul(a, b)   of the two f16 of two words, each rounded like that
  *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
  *   store_system(address, word)   release at system scope, of what the stream did before, too

@@ -34,7 +34,9 @@ enum {
     TILE_MAX_DIM = 512,   /* elements of o: what 128 threads keep in registers */
     MATRIX_MAX_DIM = 256, /* of K and of o: attention_tile_matrix.cu */
     MATRIX_SHARED = 16384,
-    MATRIX_TILES_OF_UNIT = 2,
+    MATRIX_TILES_OF_UNIT = 2, /* workgroups of a compute unit, where all tokens give fewer */
+    MATRIX_PARTS_OF_UNIT =
+        4,             /* the same where there are few tokens: what its shared memory holds */
     TILE_LEAST_TOK = 9 /* with fewer tokens, parts of a token are more work for more threads */
 };
 
@@ -347,6 +349,7 @@ static bool is_half_type(tdm_type type) {
 }
 
 static bool uses_matrices(const shape *s, const gpu_target *target) {
+    const int32_t least = target->attention.matrix_least_tok;
     const gpu_page *page = &s->cache.page;
     const uint32_t most =
         target->shared_most > target->shared_size ? target->shared_most : target->shared_size;
@@ -354,7 +357,8 @@ static bool uses_matrices(const shape *s, const gpu_target *target) {
     const uint32_t n_k = (uint32_t)round_up(page->k.stored, 32);
     const uint32_t n_v = (uint32_t)round_up(s->n_dim, 16);
     const uint32_t shared = 2 * (TILE_ROWS * n_k + CHUNK * (n_k + n_v)) + MATRIX_SHARED;
-    return target->attention.has_matrices && is_half_type(page->k.type) &&
+    return target->attention.has_matrices && target->max_group_size >= TILE_GROUP &&
+           s->n_tok >= (least > 0 ? least : TILE_LEAST_TOK) && is_half_type(page->k.type) &&
            is_half_type(page->v.type) && !page->v_from_k && page->k.stored <= MATRIX_MAX_DIM &&
            s->n_dim <= MATRIX_MAX_DIM && shared <= most;
 }
@@ -365,7 +369,8 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     int32_t heads = p->heads_per_kv < TILE_ROWS ? p->heads_per_kv : TILE_ROWS;
     int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
     int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
-    int64_t n_split = (MATRIX_TILES_OF_UNIT * (int64_t)e->target->n_unit + n_tile - 1) / n_tile;
+    int64_t of_unit = s->n_tok < TILE_LEAST_TOK ? MATRIX_PARTS_OF_UNIT : MATRIX_TILES_OF_UNIT;
+    int64_t n_split = (of_unit * e->target->n_unit + n_tile - 1) / n_tile;
     if (n_split > s->n_part) n_split = s->n_part;
     if (n_split < 1) n_split = 1;
     const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
@@ -416,9 +421,9 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
                     !tuning->has_no_tiles && (s.n_tok >= TILE_LEAST_TOK || !has_parts);
     status = query_emit(e, &s, q, rope, err);
     if (status == TDM_OK)
-        status = !is_tiled                      ? part_emit(e, &s, err)
-                 : uses_matrices(&s, e->target) ? matrix_emit(e, &s, err)
-                                                : tile_emit(e, &s, err);
+        status = uses_matrices(&s, e->target) ? matrix_emit(e, &s, err)
+                 : is_tiled                   ? tile_emit(e, &s, err)
+                                              : part_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);
     return status;
 }

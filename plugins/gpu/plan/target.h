@@ -47,6 +47,8 @@ typedef struct gpu_attention_tuning {
     bool has_no_tiles; /* ATTENTION_TILE */
     bool
         has_matrices; /* ATTENTION_TILE_MATRIX instead of ATTENTION_TILE, where it can replace it */
+    int32_t matrix_least_tok; /* tokens of a step from which it is used. Default: those from which
+                                 ATTENTION_TILE is */
     int32_t part_teams; /* most teams of threads of ATTENTION_PART, which share out its heads; a
                            power of two. Default 1 */
 } gpu_attention_tuning;

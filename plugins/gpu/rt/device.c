@@ -216,6 +216,8 @@ static void target_fill(rt_device *device, const rt_options *options) {
         options->has_matrix && rt_vendor_this.has_matrices(a[RT_MAJOR], a[RT_MINOR]);
     t->product.has_block_matrices = t->product.has_wide_matrices && has_block_matrices(device);
     t->attention.has_matrices = t->product.has_wide_matrices;
+    const int32_t least = rt_vendor_this.least_copying;
+    if (least > 0 && 10 * a[RT_MAJOR] + a[RT_MINOR] >= least) t->attention.matrix_least_tok = 1;
     t->has_kernel = rt_has_kernel;
 }
 

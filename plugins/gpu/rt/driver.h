@@ -162,6 +162,9 @@ typedef struct rt_vendor {
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
+    /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
+     * (copy_16 of kernels/lang.h); 0 = none does. */
+    int32_t least_copying;
     int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;

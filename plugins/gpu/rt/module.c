@@ -104,7 +104,7 @@ static int32_t tile_size_get(const int32_t *spec) {
     return size < N_TILE_SIZE ? size : MAX_SIZE;
 }
 
-/* Elements of o are spec 3, the types of K and V spec 0 and 1. */
+/* Elements of K are spec 2, those of o spec 3, the types of K and V spec 0 and 1. */
 #define MATRIX(elements, is_plain, registers) {elements, is_plain},
 static const struct {
     int32_t elements, is_plain;
@@ -114,9 +114,10 @@ enum { N_MATRIX_SIZE = sizeof matrix_sizes / sizeof matrix_sizes[0] };
 
 static int32_t matrix_size_get(const int32_t *spec) {
     const int32_t is_plain = spec[0] == TDM_TYPE_F16 && spec[1] == TDM_TYPE_F16;
+    const int32_t elements = spec[2] > spec[3] ? spec[2] : spec[3];
     int32_t size = 0;
     while (size < N_MATRIX_SIZE &&
-           (matrix_sizes[size].elements < spec[3] || matrix_sizes[size].is_plain != is_plain))
+           (matrix_sizes[size].elements < elements || matrix_sizes[size].is_plain != is_plain))
         size++;
     return size < N_MATRIX_SIZE ? size : MAX_SIZE;
 }

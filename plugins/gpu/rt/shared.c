@@ -45,9 +45,9 @@ static uint32_t attention_tile_size(const int32_t *spec) {
 static uint32_t attention_matrix_size(const int32_t *spec) {
     const int32_t n_group = ((spec[2] > 0 ? spec[2] : 32) + 31) / 32;
     const int32_t n_k = n_group * 4 * 64, n_v = 2 * 4 * ((spec[3] + 15) / 16 * 16);
-    return fold_size(32) + taken(32, 8) + taken(n_group * 4 * 32, 16) +
-           taken(n_k, 16) + taken(n_v, 16) + taken(2 * 4 * 32, 16) + taken(32 * (64 + 4), 4) +
-           taken(32, 4) + taken(2, 4);
+    return fold_size(32) + taken(32, 8) + taken(n_group * 4 * 32, 16) + taken(n_k, 16) +
+           taken(n_v, 16) + taken(2 * 4 * 32, 16) + taken(32 * (64 + 4), 4) + taken(32, 4) +
+           taken(2, 4);
 }
 
 static uint32_t attention_merge_size(const int32_t *spec) {

@@ -86,6 +86,12 @@ static inline u16 ptx_cvt_f16_f32(float x) {
 static inline uint ptx_cvt_f16x2_f32(float a, float b) {
     return uint(ptx_cvt_f16_f32(a)) << 16 | ptx_cvt_f16_f32(b);
 }
+static inline uint ptx_add_f16x2(uint a, uint b) {
+    return halves_add_plain(a, b);
+}
+static inline uint ptx_mul_f16x2(uint a, uint b) {
+    return halves_mul_plain(a, b);
+}
 
 /* "ldmatrix": lanes 8 * i .. + 7 give the rows of matrix i. Lane l gets of each matrix the elements
  * 2 * (l % 4) and the next of row l / 4. */
