@@ -260,6 +260,13 @@ static tdm_status layer_types_find(runner_session *session, const runner_context
     return status;
 }
 
+int32_t runner_session_ubatch(const runner_session *session) {
+    runner_config *config = session->app->config;
+    const int32_t n = (int32_t)runner_config_get_int(config, "ubatch-size");
+    if (runner_config_get_origin(config, "ubatch-size").level != RUNNER_LEVEL_BUILT_IN) return n;
+    return session->info.prompt_step > n ? session->info.prompt_step : n;
+}
+
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err) {
     static const runner_context_wish none;
@@ -269,7 +276,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     if (type_k == NULL) type_k = runner_config_get_string(config, "cache-type-k");
     if (type_v == NULL) type_v = runner_config_get_string(config, "cache-type-v");
     int32_t n_ubatch = wish->n_ubatch;
-    if (n_ubatch == 0) n_ubatch = (int32_t)runner_config_get_int(config, "ubatch-size");
+    if (n_ubatch == 0) n_ubatch = runner_session_ubatch(session);
     bool is_rotated =
         wish->rotate != 0 ? wish->rotate > 0 : runner_config_get_bool(config, "kv-rotate");
     request->params = (llm_context_params){

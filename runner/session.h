@@ -90,6 +90,10 @@ typedef struct runner_context_request {
     tdm_type type_k, type_v;
 } runner_context_request;
 
+/* Tokens of a step where no wish says another number: ubatch-size or, where that is not set, what the
+ * picked device computes long prompts fastest in. [setup] */
+int32_t runner_session_ubatch(const runner_session *session);
+
 /* Whether cache-budget decides the cache types: the types themselves do where they are set at a
  * stronger level (a flag against a file). [setup] */
 bool runner_session_has_budget(const runner_session *session);

@@ -27,6 +27,7 @@ const rt_vendor rt_vendor_this = {
     .version_minor = 10,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    .block_step = 2048,
     .least_copying = 80,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */

@@ -26,6 +26,7 @@ typedef struct bench {
     char model_type[96];
     /* the combination at hand */
     int32_t n_depth, n_batch, n_ubatch;
+    int32_t n_ubatch_default; /* where ubatch-size is not set: as `tandem run` has it */
     const char *type_k, *type_v;
     bool is_rotated;
     /* what it is run with */
@@ -52,6 +53,10 @@ static int32_t list_max(const bench *b, const char *key) {
     for (size_t i = 0; i < list_count(b, key); i++)
         if (list_at(b, key, i) > max) max = list_at(b, key, i);
     return max;
+}
+
+static bool is_ubatch_set(const bench *b) {
+    return runner_config_get_origin(b->app->config, "ubatch-size").level != RUNNER_LEVEL_BUILT_IN;
 }
 
 /* ---- Random tokens ---- */
@@ -294,7 +299,7 @@ static tdm_status contexts_measure(bench *b, tdm_error *err) {
     for (size_t k = N_KEY; k > 0 && status == TDM_OK;) {
         b->n_depth = list_at(b, keys[0], at[0]);
         b->n_batch = list_at(b, keys[1], at[1]);
-        b->n_ubatch = list_at(b, keys[2], at[2]);
+        b->n_ubatch = is_ubatch_set(b) ? list_at(b, keys[2], at[2]) : b->n_ubatch_default;
         b->type_k = runner_config_get_string_at(config, keys[3], at[3]);
         b->type_v = runner_config_get_string_at(config, keys[4], at[4]);
         b->is_rotated = list_at(b, keys[5], at[5]) != 0;
@@ -309,12 +314,14 @@ static tdm_status model_measure(bench *b, const char *path, const char *device, 
                                 tdm_error *err) {
     tdm_status status = runner_session_open(&b->session, b->app, path, err);
     runner_context_wish largest = {.n_ctx = list_max(b, "n-depth") + (int32_t)longest_test(b),
-                                   .n_ubatch = list_max(b, "ubatch-size")};
+                                   .n_ubatch = is_ubatch_set(b) ? list_max(b, "ubatch-size") : 0};
     if (status == TDM_OK) status = tokens_make(b, err);
     if (status == TDM_OK) status = runner_session_pick(&b->session, device, threads, err);
     if (status == TDM_OK) status = runner_fit(&b->session, &largest, err);
     if (status == TDM_OK) status = runner_session_load(&b->session, err);
     if (status == TDM_OK) {
+        b->n_ubatch_default =
+            largest.n_ubatch != 0 ? largest.n_ubatch : runner_session_ubatch(&b->session);
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
         status = contexts_measure(b, err);
     }

@@ -146,7 +146,7 @@ static bool is_set(const job *j, const char *key) {
 static tdm_status wish_make(const job *j, runner_context_wish *wish, tdm_error *err) {
     runner_config *config = j->session.app->config;
     const bool is_whole = j->session.model->hparams.is_bidirectional;
-    int32_t n_ubatch = (int32_t)runner_config_get_int(config, "ubatch-size");
+    int32_t n_ubatch = runner_session_ubatch(&j->session);
     if (is_whole && n_ubatch < j->longest) {
         if (is_set(j, "ubatch-size"))
             return runner_config_fail(config, "ubatch-size", TDM_OUT_OF_RANGE, err,

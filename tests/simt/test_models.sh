@@ -51,6 +51,13 @@ for setting in "$@"; do
     same "$work/cpu" "$work/text" "text of $setting"
 done
 
+# The size of a step follows the device, unless it is set or a group computes.
+for want in "2048 --device c" "512 --device all" "64 --device c --ubatch-size 64"; do
+    # shellcheck disable=SC2086 # words
+    "$tandem" plan --config "$work/simt.ini" ${want#* } -m "$model" --ctx-size 4096 --json >"$work/plan" 2>"$work/err"
+    grep -q "\"n_ubatch\": *${want%% *}[,}]*\$" "$work/plan" && ok || fail "plan of $want: $(grep n_ubatch "$work/plan") $(cat "$work/err")"
+done
+
 # A driver that ends long kernels: they do not wait for other members.
 ! TANDEM_SIMT_KERNEL_TIMEOUT=1 generate demanded "$work/text" &&
     grep -q 'cuda0.*exchange = plan.*ends kernels that run long.*phases' "$work/err" && ok ||

@@ -423,7 +423,7 @@ static const layout_row layout[] = {
     FIELD(tdm_device_info, upload_piece, 280, 8),
     FIELD(tdm_device_info, uuid, 288, 16),
     FIELD(tdm_device_info, has_uuid, 304, 4),
-    FIELD(tdm_device_info, reserved, 308, 4),
+    FIELD(tdm_device_info, prompt_step, 308, 4),
     STRUCT(tdm_option, 16),
     FIELD(tdm_option, key, 0, 8),
     FIELD(tdm_option, value, 8, 8),

@@ -65,7 +65,8 @@ typedef struct tdm_device_info {
     uint8_t uuid[16];      /* of the physical device, the same in every plugin and process (as in
                               VkPhysicalDeviceIDProperties.deviceUUID); meaningful where has_uuid */
     int32_t has_uuid;      /* 0 or 1 */
-    int32_t reserved;      /* 0 */
+    int32_t prompt_step;   /* tokens of a step in which long prompts are computed fastest; 0 =
+                              unknown */
 } tdm_device_info;
 
 /* What a device can do at most, as measured on it: limits of the machine, not of the kernels, which

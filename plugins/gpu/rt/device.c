@@ -147,6 +147,8 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     if (may_wait) info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
     if (facts->attribute[RT_IS_INTEGRATED] != 0) info.flags |= TDM_DEVICE_IS_INTEGRATED;
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
+    if (rt_vendor_this.block_target(facts->attribute[RT_MAJOR], facts->attribute[RT_MINOR]) != NULL)
+        info.prompt_step = rt_vendor_this.block_step;
     /* An emulated device is no card that another plugin could show too. */
     info.has_uuid = facts->has_uuid && !source->driver.is_emulated;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);

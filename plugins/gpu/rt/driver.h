@@ -162,6 +162,7 @@ typedef struct rt_vendor {
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
+    int32_t block_step; /* prompt_step (device.h) of devices that can */
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
     int32_t least_copying;
