@@ -437,7 +437,7 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_s
     if (!api_call_is_json(family)) {
         char *text = NULL;
         const tdm_status made =
-            api_call_text(c->model, family, chat->tools, false, true, &text, err);
+            api_call_text(c->model, family, chat->tools, NULL, false, true, &text, err);
         return made == TDM_OK ? api_grammar_text(c, text, settings, err) : made;
     }
     json_t *schema = api_call_schema(family, chat->tools, false);
@@ -456,6 +456,26 @@ static void calls_constrain(const api_context *c, const api_chat *chat, api_sett
         return;
     settings->constrains_calls = true;
     settings->grammar_behind = api_call_behind(family);
+}
+
+/* Where an answer has a format, and tools are offered, it is of that format or calls a tool. */
+static tdm_status format_or_call(const api_context *c, const api_chat *chat, api_settings *settings,
+                                 tdm_error *err) {
+    const reply_family family = api_family(c->model);
+    char *text = NULL;
+    if (json_array_size(chat->tools) == 0 || !settings->grammar_is_schema ||
+        settings->grammar_text == NULL || !api_call_has_grammar(family) || family == REPLY_GPT_OSS)
+        return TDM_OK;
+    json_t *answer = json_loads(settings->grammar_text, JSON_DECODE_ANY, NULL);
+    if (answer == NULL) return no_memory(err);
+    const tdm_status status =
+        api_call_text(c->model, family, chat->tools, answer, true, true, &text, err);
+    json_decref(answer);
+    if (status != TDM_OK) return status;
+    free(settings->grammar_text);
+    settings->grammar_text = text;
+    settings->grammar_is_schema = false;
+    return TDM_OK;
 }
 
 /* tool_choice: none, auto, required, or an object that names a function. */
@@ -512,6 +532,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
     if (status == TDM_OK) status = api_chat_render(c, chat, &text, &len, err);
     if (status == TDM_OK) settings->is_reasoning = ends_in_reasoning(text, len);
     if (status == TDM_OK && must_call) status = call_grammar(c, chat, settings, err);
+    if (status == TDM_OK && !must_call) status = format_or_call(c, chat, settings, err);
     if (status == TDM_OK && must_call && !settings->is_reasoning)
         status = call_open_add(c, &text, &len, err);
     if (status == TDM_OK) status = text_add(c, text, len, true, settings, err);
