@@ -34,10 +34,12 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
                         r->struct_size, sizeof *r);
     if (r->n_prompt < 1 || r->prompt == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the prompt has no tokens");
+    /* Clients shorten a conversation where they find these words: Anthropic's, which Claude Code
+     * reads, and llama-server's. */
     if (r->n_prompt >= b->n_ctx)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
-                        "the prompt has %d tokens, the context room for %d and an answer; shorten "
-                        "the prompt or raise ctx-size",
+                        "prompt is too long: %d tokens > %d maximum; it exceeds the available "
+                        "context size: shorten the prompt or raise ctx-size",
                         r->n_prompt, b->n_ctx - 1);
     if (r->max_tokens < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,

@@ -118,10 +118,30 @@ static json_t *choice_convert(const json_t *choice) {
                      json_object_get(choice, "name"));
 }
 
+/* The system's text. Claude Code begins it with a block that is a note to its maker, not to the
+ * model. Each conversation has another one, and behind it no cached beginning could serve: it is left
+ * out. */
+static tdm_status system_read(const json_t *body, char **text_out, tdm_error *err) {
+    static const char note[] = "x-anthropic-billing-header:";
+    const json_t *system = json_object_get(body, "system"), *block;
+    size_t i;
+    if (!json_is_array(system)) return api_content_text(system, text_out, err);
+    json_t *blocks = json_array();
+    json_array_foreach(system, i, block) {
+        const char *text = json_string_value(json_object_get(block, "text"));
+        if (text != NULL && strncmp(text, note, sizeof note - 1) == 0) continue;
+        json_array_append(blocks, (json_t *)block);
+    }
+    const tdm_status status = api_content_text(blocks, text_out, err);
+    json_decref(blocks);
+    return status;
+}
+
 /* The request in OpenAI's form: a new object. */
 static tdm_status body_convert(const json_t *body, json_t **out, tdm_error *err) {
     static const char *const same[] = {"temperature", "top_p", "top_k", "stream", "max_tokens"};
     json_t *messages = NULL, *tools = NULL, *thinking = NULL, *choice = NULL, *converted = NULL;
+    json_t *output = NULL;
     size_t i;
     const json_t *one;
     char *system = NULL;
@@ -132,7 +152,7 @@ static tdm_status body_convert(const json_t *body, json_t **out, tdm_error *err)
     json_t *all = json_array();
     json_object_set_new(*out, "messages", all);
     tdm_status status = api_get_array(body, "messages", &messages, err);
-    if (status == TDM_OK) status = api_content_text(json_object_get(body, "system"), &system, err);
+    if (status == TDM_OK) status = system_read(body, &system, err);
     if (status == TDM_OK && system[0] != '\0')
         json_array_append_new(all, json_pack("{s:s, s:s}", "role", "system", "content", system));
     free(system);
@@ -152,6 +172,9 @@ static tdm_status body_convert(const json_t *body, json_t **out, tdm_error *err)
         json_object_set_new(
             *out, "chat_template_kwargs",
             json_pack("{s:b}", "enable_thinking", strcmp(type_of(thinking), "disabled") != 0));
+    if (status == TDM_OK) status = api_get_object(body, "output_config", &output, err);
+    if (status == TDM_OK && api_get(output, "format") != NULL)
+        json_object_set(*out, "response_format", api_get(output, "format"));
     if (status == TDM_OK) return TDM_OK;
     json_decref(*out);
     *out = NULL;
@@ -305,6 +328,7 @@ static tdm_status settings_make(api_context *c, api_settings *settings, json_t *
     if (status == TDM_OK)
         status =
             api_stops_read(api_get(c->body, "stop_sequences"), "stop_sequences", settings, err);
+    if (status == TDM_OK) status = api_format_read(c, *body, settings, err);
     if (status == TDM_OK) status = api_chat_read(*body, &chat, err);
     if (status == TDM_OK) status = api_chat_settings(c, &chat, settings, err);
     api_chat_clear(&chat);

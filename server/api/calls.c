@@ -102,15 +102,26 @@ json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolera
 
 /* ---- The grammar of a call ---- */
 
+/* Adds the schema of an answer that is no call to the definitions; NULL = there is none. */
+static bool answer_define(const json_t *answer, json_t *definitions) {
+    if (answer == NULL) return true;
+    json_t *moved = schema_move((json_t *)(uintptr_t)answer, "#/$defs/answer");
+    return json_object_set_new(definitions, "answer", moved) == 0;
+}
+
 /* Of a family whose calls are JSON objects. */
 static tdm_status object_write(const server_model *model, reply_family family, const json_t *tools,
-                               bool is_tolerant, FILE *out, tdm_error *err) {
-    char *rules = NULL;
+                               const json_t *answer, bool is_tolerant, FILE *out, tdm_error *err) {
+    char *rules = NULL, *text = NULL;
     json_t *schema = api_call_schema(family, tools, is_tolerant);
-    char *text = schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
+    json_t *definitions = json_object_get(schema, "$defs");
+    json_t *call = json_pack("{s:O*}", "anyOf", json_object_get(schema, "anyOf"));
+    if (json_object_set_new(definitions, "call", call) == 0 && answer_define(answer, definitions) &&
+        json_object_del(schema, "anyOf") == 0)
+        text = json_dumps(schema, JSON_COMPACT);
     json_decref(schema);
     const tdm_status status = text != NULL
-                                  ? grammar_schema_to_gbnf(text, strlen(text), "call", &rules, err)
+                                  ? grammar_definitions_to_gbnf(text, strlen(text), &rules, err)
                                   : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
     if (status == TDM_OK) {
         const char *close = reply_family_call_close(family);
@@ -128,7 +139,7 @@ static tdm_status object_write(const server_model *model, reply_family family, c
 
 /* The rules of calls in another form; their arguments are rules that the schemas of the tools give. */
 static tdm_status form_write(const server_model *model, reply_family family, const json_t *tools,
-                             bool is_tolerant, FILE *out, tdm_error *err) {
+                             const json_t *answer, bool is_tolerant, FILE *out, tdm_error *err) {
     char *rules = NULL;
     json_t *definitions = json_object(), *tool;
     size_t i;
@@ -140,7 +151,8 @@ static tdm_status form_write(const server_model *model, reply_family family, con
         is_good = is_good && json_object_set_new(definitions, name,
                                                  arguments_schema(tool, place, is_tolerant)) == 0;
     }
-    is_good = is_good && api_call_parameters_define(family, definitions);
+    is_good = is_good && api_call_parameters_define(family, definitions) &&
+              answer_define(answer, definitions);
     json_t *schema = json_pack("{s:o}", "$defs", definitions);
     char *text = is_good && schema != NULL ? json_dumps(schema, JSON_COMPACT) : NULL;
     const tdm_status status = text != NULL
@@ -157,16 +169,18 @@ static tdm_status form_write(const server_model *model, reply_family family, con
 }
 
 tdm_status api_call_text(const server_model *model, reply_family family, const json_t *tools,
-                         bool is_tolerant, bool is_whole, char **text_out, tdm_error *err) {
+                         const json_t *answer, bool is_tolerant, bool is_whole, char **text_out,
+                         tdm_error *err) {
     size_t len;
     FILE *out = open_memstream(text_out, &len);
     if (out == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
     tdm_status status = api_call_is_json(family)
-                            ? object_write(model, family, tools, is_tolerant, out, err)
-                            : form_write(model, family, tools, is_tolerant, out, err);
-    fputs("root ::= ", out);
+                            ? object_write(model, family, tools, answer, is_tolerant, out, err)
+                            : form_write(model, family, tools, answer, is_tolerant, out, err);
+    const bool repeats = family == REPLY_HERMES || family == REPLY_QWEN_XML || family == REPLY_GLM;
+    fputs(answer != NULL ? "root ::= answer | (" : "root ::= ", out);
     if (is_whole) api_call_open_write(model, family, out);
-    fputs("body\n", out);
+    fputs(answer == NULL ? "body\n" : repeats ? "body)+\n" : "body)\n", out);
     if (fclose(out) != 0 && status == TDM_OK)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for tools");
     if (status == TDM_OK) return TDM_OK;
@@ -178,7 +192,7 @@ tdm_status api_call_text(const server_model *model, reply_family family, const j
 tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
                             struct grammar **out, tdm_error *err) {
     char *text = NULL;
-    tdm_status status = api_call_text(model, family, tools, true, false, &text, err);
+    tdm_status status = api_call_text(model, family, tools, NULL, true, false, &text, err);
     if (status == TDM_OK)
         status = grammar_compile(model->grammar_vocab, text, strlen(text), out, err);
     free(text);

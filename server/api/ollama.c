@@ -10,7 +10,9 @@
 #include "llm/arch/arch.h"
 #include "server/api/state.h"
 
-#define API_VERSION "0.6.4" /* of the API: the first with capabilities in /api/show */
+/* Of the API: the first with /v1/messages. Clients read from it what there is: Codex needs 0.13.4
+ * (/v1/responses), Visual Studio Code 0.6.4 (capabilities in /api/show). */
+#define API_VERSION "0.14.0"
 
 static json_t *time_json(int64_t seconds) {
     char text[32];

@@ -164,12 +164,63 @@ static json_t *with_string_arguments(const json_t *messages) {
     return copies;
 }
 
+/* Gives a message the text of several. */
+static void text_take(json_t *message, api_buffer *text) {
+    if (text->len > 0) json_object_set_new(message, "content", api_buffer_json(text));
+    api_buffer_clear(text);
+}
+
+/* The messages in the form that strict templates read: one system's message, at the beginning, and
+ * no two of the user's behind each other. Systems' messages further on become the user's. A new
+ * array. */
+static json_t *with_joined_messages(const json_t *messages) {
+    json_t *joined = json_array(), *last = NULL;
+    const json_t *message;
+    const char *before = NULL;
+    api_buffer text = {0}; /* of `last`, where it is of more than one message */
+    size_t i;
+    json_array_foreach(messages, i, message) {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const json_t *content = json_object_get(message, "content");
+        if (strcmp(role, "system") == 0 && before != NULL && strcmp(before, "system") != 0)
+            role = "user";
+        if (before != NULL && strcmp(before, role) == 0 &&
+            (strcmp(role, "user") == 0 || strcmp(role, "system") == 0)) {
+            const json_t *first = json_object_get(last, "content");
+            if (text.len == 0)
+                api_buffer_add(&text, json_string_value(first), json_string_length(first));
+            api_buffer_add(&text, "\n\n", 2);
+            api_buffer_add(&text, json_string_value(content), json_string_length(content));
+            continue;
+        }
+        text_take(last, &text);
+        last = json_copy((json_t *)(uintptr_t)message);
+        json_object_set_new(last, "role", json_string(role));
+        json_array_append_new(joined, last);
+        before = role;
+    }
+    text_take(last, &text);
+    return joined;
+}
+
 static bool has_calls(const json_t *messages) {
     size_t i;
     const json_t *message;
     json_array_foreach(messages, i,
                        message) if (json_object_get(message, "tool_calls") != NULL) return true;
     return false;
+}
+
+/* Some templates join arguments of calls to text, so they read strings. */
+static tdm_status render_any(const api_context *c, const api_chat *chat, json_t *messages,
+                             char **text_out, size_t *len_out, tdm_error *err) {
+    tdm_status status = render(c, chat, messages, text_out, len_out, err);
+    if (status == TDM_OK || !has_calls(messages)) return status;
+    json_t *copies = with_string_arguments(messages);
+    if (copies != NULL && render(c, chat, copies, text_out, len_out, NULL) == TDM_OK)
+        status = TDM_OK;
+    json_decref(copies);
+    return status;
 }
 
 tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out, size_t *len_out,
@@ -179,13 +230,14 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
                         "model '%s' has no chat template: use /v1/completions, or start the server "
                         "with --template FILE",
                         c->model->name);
-    tdm_status status = render(c, chat, chat->messages, text_out, len_out, err);
-    if (status != TDM_OK && has_calls(chat->messages)) {
-        /* some templates join arguments to text, so they read strings */
-        json_t *copies = with_string_arguments(chat->messages);
-        if (copies != NULL && render(c, chat, copies, text_out, len_out, NULL) == TDM_OK)
+    tdm_status status = render_any(c, chat, chat->messages, text_out, len_out, err);
+    if (status != TDM_OK) {
+        /* some refuse a system's message behind others, or two of the user's, which agents send */
+        json_t *joined = with_joined_messages(chat->messages);
+        if (json_array_size(joined) > 0 && !json_equal(joined, chat->messages) &&
+            render_any(c, chat, joined, text_out, len_out, NULL) == TDM_OK)
             status = TDM_OK;
-        json_decref(copies);
+        json_decref(joined);
     }
     if (status != TDM_OK || !chat->continues_final) return status;
     /* the turn stays open: what the template writes behind the last message's text is cut off */
@@ -385,7 +437,7 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_s
     if (!api_call_is_json(family)) {
         char *text = NULL;
         const tdm_status made =
-            api_call_text(c->model, family, chat->tools, false, true, &text, err);
+            api_call_text(c->model, family, chat->tools, NULL, false, true, &text, err);
         return made == TDM_OK ? api_grammar_text(c, text, settings, err) : made;
     }
     json_t *schema = api_call_schema(family, chat->tools, false);
@@ -404,6 +456,26 @@ static void calls_constrain(const api_context *c, const api_chat *chat, api_sett
         return;
     settings->constrains_calls = true;
     settings->grammar_behind = api_call_behind(family);
+}
+
+/* Where an answer has a format, and tools are offered, it is of that format or calls a tool. */
+static tdm_status format_or_call(const api_context *c, const api_chat *chat, api_settings *settings,
+                                 tdm_error *err) {
+    const reply_family family = api_family(c->model);
+    char *text = NULL;
+    if (json_array_size(chat->tools) == 0 || !settings->grammar_is_schema ||
+        settings->grammar_text == NULL || !api_call_has_grammar(family) || family == REPLY_GPT_OSS)
+        return TDM_OK;
+    json_t *answer = json_loads(settings->grammar_text, JSON_DECODE_ANY, NULL);
+    if (answer == NULL) return no_memory(err);
+    const tdm_status status =
+        api_call_text(c->model, family, chat->tools, answer, true, true, &text, err);
+    json_decref(answer);
+    if (status != TDM_OK) return status;
+    free(settings->grammar_text);
+    settings->grammar_text = text;
+    settings->grammar_is_schema = false;
+    return TDM_OK;
 }
 
 /* tool_choice: none, auto, required, or an object that names a function. */
@@ -460,6 +532,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
     if (status == TDM_OK) status = api_chat_render(c, chat, &text, &len, err);
     if (status == TDM_OK) settings->is_reasoning = ends_in_reasoning(text, len);
     if (status == TDM_OK && must_call) status = call_grammar(c, chat, settings, err);
+    if (status == TDM_OK && !must_call) status = format_or_call(c, chat, settings, err);
     if (status == TDM_OK && must_call && !settings->is_reasoning)
         status = call_open_add(c, &text, &len, err);
     if (status == TDM_OK) status = text_add(c, text, len, true, settings, err);

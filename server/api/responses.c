@@ -15,9 +15,15 @@ static const char *type_of(const json_t *item, const char *otherwise) {
     return type != NULL ? type : otherwise;
 }
 
+/* The name that a chat has for a function of a namespace: "NAMESPACE__NAME"; a new value. */
+static json_t *joined_name(const char *space, const char *name) {
+    return space != NULL ? json_sprintf("%s__%s", space, name) : json_string(name);
+}
+
 /* An item of `input` as a message of a chat. Calls that follow each other share a message. */
 static tdm_status item_convert(const json_t *item, json_t *messages, tdm_error *err) {
     const char *type = type_of(item, "message"), *id = "", *name = "", *arguments = "{}";
+    const char *space = NULL;
     if (strcmp(type, "reasoning") == 0) return TDM_OK;
     if (strcmp(type, "message") == 0) {
         json_t *copy = json_pack("{s:O*, s:O*}", "role", json_object_get(item, "role"), "content",
@@ -37,10 +43,11 @@ static tdm_status item_convert(const json_t *item, json_t *messages, tdm_error *
         return tdm_fail(err, TDM_UNSUPPORTED, "an item of 'input' of type '%s' is not supported",
                         type);
     status = api_get_string(item, "name", &name, err);
+    if (status == TDM_OK) status = api_get_string(item, "namespace", &space, err);
     if (status == TDM_OK) status = api_get_string(item, "arguments", &arguments, err);
     if (status != TDM_OK) return status;
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function",
-                             "name", name, "arguments", arguments);
+    json_t *call = json_pack("{s:s, s:s, s:{s:o, s:s}}", "id", id, "type", "function", "function",
+                             "name", joined_name(space, name), "arguments", arguments);
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     json_t *calls = json_object_get(last, "tool_calls");
     if (calls != NULL)
@@ -69,22 +76,37 @@ static tdm_status input_convert(const json_t *body, json_t *messages, tdm_error 
     return status;
 }
 
-/* Tools have their function's fields at their top. */
+/* Adds a function, whose fields are at the top of its tool. */
+static tdm_status function_add(const json_t *tool, const char *space, json_t *out, tdm_error *err) {
+    const char *name = json_string_value(json_object_get(tool, "name"));
+    if (name == NULL) return tdm_fail(err, TDM_INVALID_ARGUMENT, "an entry of 'tools' has no name");
+    json_t *function = json_copy((json_t *)tool);
+    json_object_del(function, "type");
+    json_object_set_new(function, "name", joined_name(space, name));
+    json_array_append_new(out, json_pack("{s:s, s:o}", "type", "function", "function", function));
+    return TDM_OK;
+}
+
+/* Functions, and those of namespaces under joined names. Tools of other types are left out, as
+ * llama-server does: OpenAI's servers run them (web_search), or their calls are no JSON (custom).
+ * Codex sends some with each request. */
 static tdm_status tools_convert(const json_t *tools, json_t **out, tdm_error *err) {
-    size_t i;
-    const json_t *tool;
+    size_t i, k;
+    const json_t *tool, *inner;
+    tdm_status status = TDM_OK;
     *out = json_array();
     json_array_foreach(tools, i, tool) {
-        if (strcmp(type_of(tool, ""), "function") != 0)
-            return tdm_fail(err, TDM_UNSUPPORTED,
-                            "tools[%zu] has type '%s': only functions are supported", i,
-                            type_of(tool, ""));
-        json_t *function = json_copy((json_t *)tool);
-        json_object_del(function, "type");
-        json_array_append_new(*out,
-                              json_pack("{s:s, s:o}", "type", "function", "function", function));
+        const char *type = type_of(tool, "");
+        if (status == TDM_OK && strcmp(type, "function") == 0)
+            status = function_add(tool, NULL, *out, err);
+        if (strcmp(type, "namespace") != 0) continue;
+        const char *space = json_string_value(json_object_get(tool, "name"));
+        json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+            if (status == TDM_OK && strcmp(type_of(inner, ""), "function") == 0)
+                status = function_add(inner, space, *out, err);
+        }
     }
-    return TDM_OK;
+    return status;
 }
 
 /* The request as one of chat completions: a new object. */
@@ -148,11 +170,37 @@ static json_t *reasoning_item(const char *id, const api_buffer *text, bool is_do
                      "content", content, "status", is_done ? "completed" : "in_progress");
 }
 
-static json_t *call_item(const char *id, const api_call *call, bool is_done) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "type", "function_call", "id", id, "status",
-                     is_done ? "completed" : "in_progress", "call_id", call->id, "name",
-                     api_buffer_json(&call->name), "arguments",
-                     is_done ? api_buffer_json(&call->arguments) : json_string(""));
+/* The namespace of the function that is called, or NULL. `*skip`: where its own name begins. */
+static const char *space_of(const api_answer *a, const api_call *call, size_t *skip) {
+    const char *name = api_buffer_text(&call->name);
+    size_t i, k;
+    const json_t *tool, *inner;
+    *skip = 0;
+    json_array_foreach(api_get(a->request, "tools"), i, tool) {
+        const char *space = json_string_value(json_object_get(tool, "name"));
+        const size_t n = space != NULL ? strlen(space) : 0;
+        if (strcmp(type_of(tool, ""), "namespace") != 0 || space == NULL ||
+            strncmp(name, space, n) != 0 || strncmp(name + n, "__", 2) != 0)
+            continue;
+        json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+            const char *own = json_string_value(json_object_get(inner, "name"));
+            if (own == NULL || strcmp(own, name + n + 2) != 0) continue;
+            *skip = n + 2;
+            return space;
+        }
+    }
+    return NULL;
+}
+
+static json_t *call_item(const api_answer *a, const char *id, const api_call *call, bool is_done) {
+    size_t skip;
+    const char *space = space_of(a, call, &skip);
+    json_t *item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", id,
+                             "status", is_done ? "completed" : "in_progress", "call_id", call->id,
+                             "name", api_buffer_text(&call->name) + skip, "arguments",
+                             is_done ? api_buffer_json(&call->arguments) : json_string(""));
+    if (space != NULL) json_object_set_new(item, "namespace", json_string(space));
+    return item;
 }
 
 static const char *status_of(const api_answer *a, bool is_done) {
@@ -229,7 +277,7 @@ static json_t *item_json(const api_choice *c, bool is_done) {
     switch (c->state) {
     case ITEM_MESSAGE: return message_item(c->item_id, &c->item, is_done);
     case ITEM_REASONING: return reasoning_item(c->item_id, &c->item, is_done);
-    default: return call_item(c->item_id, &c->calls[c->n_call - 1], is_done);
+    default: return call_item(c->answer, c->item_id, &c->calls[c->n_call - 1], is_done);
     }
 }
 
@@ -245,9 +293,11 @@ static void item_end(api_answer *a, api_choice *c) {
                    json_pack("{s:o}", "text", api_buffer_json(&c->item)));
     } else {
         const api_call *call = &c->calls[c->n_call - 1];
+        json_t *item = call_item(a, c->item_id, call, true);
         item_event(a, c, "response.function_call_arguments.done", false,
-                   json_pack("{s:o, s:o}", "arguments", api_buffer_json(&call->arguments), "name",
-                             api_buffer_json(&call->name)));
+                   json_pack("{s:o, s:O}", "arguments", api_buffer_json(&call->arguments), "name",
+                             json_object_get(item, "name")));
+        json_decref(item);
     }
     json_t *item = item_json(c, true);
     json_array_append(a->output, item);
@@ -314,7 +364,7 @@ static json_t *output_json(const api_choice *c) {
     }
     for (int i = 0; i < c->n_call; i++) {
         api_id_make(id, sizeof id, "fc_");
-        json_array_append_new(output, call_item(id, &c->calls[i], true));
+        json_array_append_new(output, call_item(c->answer, id, &c->calls[i], true));
     }
     return output;
 }

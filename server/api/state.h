@@ -99,9 +99,11 @@ const char *api_call_behind(reply_family family);
  * Where is_tolerant, a tool whose own schema is not supported takes any object. [any-thread] */
 json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolerant);
 /* GBNF of what follows the text that opens a call, up to the end of the call, or (is_whole) of a call
- * with that text. The caller frees *text_out. [any-thread] */
+ * with that text. Unless `answer` is NULL, a text of that schema may stand in its place. The caller
+ * frees *text_out. [any-thread] */
 tdm_status api_call_text(const server_model *model, reply_family family, const json_t *tools,
-                         bool is_tolerant, bool is_whole, char **text_out, tdm_error *err);
+                         const json_t *answer, bool is_tolerant, bool is_whole, char **text_out,
+                         tdm_error *err);
 /* The grammar of what follows the text that opens a call, up to the end of the call. [any-thread] */
 tdm_status api_call_grammar(const server_model *model, reply_family family, const json_t *tools,
                             struct grammar **out, tdm_error *err);

@@ -258,11 +258,22 @@ static bool object_write(schema_writer *w, object *o, FILE *out) {
     return true;
 }
 
+/* Whether a schema of names says no more than that they are texts, which all names are. */
+static bool names_are_free(const json_t *names) {
+    const char *type = json_string_value(json_object_get(names, "type"));
+    if (names == NULL || json_is_true(names)) return true;
+    if (type == NULL || strcmp(type, "string") != 0) return !schema_constrains(names);
+    json_t *rest = json_copy((json_t *)names);
+    json_object_del(rest, "type");
+    const bool is_free = rest != NULL && !schema_constrains(rest);
+    json_decref(rest);
+    return is_free;
+}
+
 bool schema_object_write(schema_writer *w, json_t *schema, FILE *out) {
     object o = {0};
-    const json_t *names = json_object_get(schema, "propertyNames");
     bool is_good = true;
-    if (names != NULL && !json_is_true(names) && schema_constrains(names))
+    if (!names_are_free(json_object_get(schema, "propertyNames")))
         is_good = schema_fail(w, TDM_UNSUPPORTED, "'propertyNames' is not supported");
     is_good = is_good && properties_read(w, schema, &o) && limits_read(w, schema, &o) &&
               object_write(w, &o, out);

@@ -51,6 +51,8 @@ struct server_exchange {
     uint64_t sent_ns; /* when the client last took bytes, or the first of those that wait came */
     /* Of the HTTP thread */
     bool is_head_sent, is_last_sent, has_request, has_body_end, is_watched;
+    bool lingers; /* the reply has left, and the rest of the body is still to be read */
+    uint64_t n_announced, n_arrived; /* bytes of the body: by the head, and so far */
 };
 
 /* A new exchange with one reference; NULL = no memory. */

@@ -22,6 +22,7 @@
 
 #define SEND_MAX  16384 /* bytes given to the socket at a time */
 #define TICK_US   ((lws_usec_t)1000000)
+#define LINGER_S  5    /* how long a request that is refused by its head may go on arriving */
 #define HEAD_SIZE 4096 /* of a reply */
 /* Descriptors besides those of connections: of models, devices, the loop. */
 #define N_OTHER_FILE 64
@@ -188,6 +189,7 @@ static bool length_read(server_http *http, server_exchange *x, struct lws *wsi) 
         return false;
     }
     const unsigned long long length = strtoull(text, NULL, 10);
+    x->n_announced = length;
     if (length > http->params.body_max) {
         refuse(x, 413, "the body is larger than the server takes");
         return false;
@@ -271,6 +273,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
 static int body_take(http_connection *connection, const void *data, size_t len) {
     server_exchange *x = connection->x;
     if (x == NULL) return -1;
+    x->n_arrived += len;
     if (server_exchange_has_begun(x)) return 0; /* refused: the rest is dropped */
     if (len > x->body_size - x->body_len) return -1;
     if (len > 0) memcpy(x->body + x->body_len, data, len);
@@ -282,7 +285,10 @@ static int body_take(http_connection *connection, const void *data, size_t len) 
 static int body_end(server_http *http, http_connection *connection, struct lws *wsi) {
     server_exchange *x = connection->x;
     if (x == NULL) return -1;
-    if (!x->has_request && server_exchange_has_begun(x)) return 0; /* refused by its head */
+    if (!x->has_request && server_exchange_has_begun(x)) { /* refused by its head */
+        if (x->lingers) detach(http, connection);
+        return connection->x == NULL ? -1 : 0;
+    }
     if (x->has_body_end) return -1; /* there are bytes behind the request */
     x->has_body_end = true;
     if (x->has_request) return 0; /* the body is empty */
@@ -359,6 +365,10 @@ static int write_some(server_http *http, http_connection *connection, struct lws
     if (x == NULL) return 0;
     /* The reply has left: libwebsockets calls back only once it keeps no bytes itself. */
     if (x->is_last_sent) {
+        /* A socket that is closed with unread bytes is reset, and the client loses the reply, too
+         * (RFC 9112, 9.6). So the rest of a body is read first. http_tick ends that. */
+        x->lingers = !x->has_request && x->n_arrived < x->n_announced;
+        if (x->lingers) return 0;
         detach(http, connection);
         return -1;
     }
@@ -405,7 +415,7 @@ static void tick_exchange(server_http *http, server_exchange *x, uint64_t now) {
     const uint64_t idle_s = now > x->sent_ns ? (now - x->sent_ns) / 1000000000u : 0;
     const bool has_bytes = x->out_len > x->out_at;
     const bool is_stuck = x->status != 0 && (has_bytes || x->is_last_sent) &&
-                          idle_s >= (uint64_t)params->write_timeout_s;
+                          idle_s >= (uint64_t)(x->lingers ? LINGER_S : params->write_timeout_s);
     const bool is_events = x->is_chunked && x->is_head_sent && !x->has_ended && x->type != NULL &&
                            strcmp(x->type, "text/event-stream") == 0;
     if (is_events && !has_bytes && params->ping_s > 0 && idle_s >= (uint64_t)params->ping_s) {

@@ -220,10 +220,13 @@ static void text_draw(grammar *g, uint32_t *random, api_buffer *out) {
     tdm_error err = {0};
     grammar_state *s = NULL;
     uint64_t mask[(N_TOKEN + 63) / 64];
+    bool has_ended = false;
     assert_int_equal(grammar_state_create(g, &s, &err), TDM_OK);
-    while (!grammar_state_must_end(s) && out->len < 4000) {
+    while (!has_ended && out->len < 4000) {
         int32_t allowed[N_TOKEN], n = 0, first = 0;
         assert_int_equal(grammar_state_mask(s, mask, &err), TDM_OK);
+        has_ended = (mask[(N_TOKEN - 1) / 64] >> ((N_TOKEN - 1) % 64) & 1) != 0;
+        if (has_ended) break; /* it may: more calls could follow */
         for (int32_t t = 0; t < N_TOKEN - 1; t++) {
             if ((mask[t / 64] >> (t % 64) & 1) == 0) continue;
             if (t == '<') continue; /* else values would hardly end */
@@ -237,8 +240,9 @@ static void text_draw(grammar *g, uint32_t *random, api_buffer *out) {
         const llm_vocab_str bytes = llm_vocab_token_bytes(fixture.tokens, token);
         api_buffer_add(out, bytes.ptr, bytes.len);
         assert_int_equal(grammar_state_accept(s, token, &err), TDM_OK);
+        has_ended = grammar_state_must_end(s);
     }
-    assert_true(grammar_state_must_end(s));
+    assert_true(has_ended);
     grammar_state_destroy(s);
 }
 
@@ -269,7 +273,8 @@ static void random_check(reply_family family, const char *tpl, bool is_whole, ui
     grammar *g = NULL;
     fixture.model.tpl_text = tpl;
     assert_int_equal(
-        api_call_text(&fixture.model, family, fixture.tools, true, is_whole, &rules, &err), TDM_OK);
+        api_call_text(&fixture.model, family, fixture.tools, NULL, true, is_whole, &rules, &err),
+        TDM_OK);
     assert_int_equal(grammar_compile(fixture.vocab, rules, strlen(rules), &g, &err), TDM_OK);
     free(rules);
     for (int i = 0; i < 40; i++) {
@@ -320,6 +325,56 @@ static void test_random(void **state) {
     }
 }
 
+/* Where an answer has a format, it is of that format or calls a tool. */
+static void test_answer_or_call(void **state) {
+    (void)state;
+    json_t *answer =
+        json_loads("{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"const\":7}}}", 0, NULL);
+    for (int f = REPLY_HERMES; f < REPLY_GPT_OSS; f++) {
+        tdm_error err = {0};
+        char *rules = NULL;
+        grammar *g = NULL;
+        int n_answer = 0, n_call = 0;
+        fixture.model.tpl_text = "";
+        assert_int_equal(api_call_text(&fixture.model, (reply_family)f, fixture.tools, answer, true,
+                                       true, &rules, &err),
+                         TDM_OK);
+        assert_int_equal(grammar_compile(fixture.vocab, rules, strlen(rules), &g, &err), TDM_OK);
+        free(rules);
+        for (uint32_t i = 1; i <= 60; i++) {
+            uint32_t random = (uint32_t)f * 1000 + i;
+            api_buffer text = {0};
+            parsed p = {0};
+            const reply_parser_params params = {.family = (reply_family)f,
+                                                .parses_calls = true,
+                                                .is_string = is_string,
+                                                .take = part_take,
+                                                .user = &p};
+            text_draw(g, &random, &text);
+            reply_parser *parser = reply_parser_create(&params);
+            reply_parser_push(parser, text.data, text.len);
+            reply_parser_end(parser);
+            reply_parser_destroy(parser);
+            if (strcmp(text.data, "7") == 0)
+                n_answer++;
+            else if (p.n_call > 0)
+                n_call++;
+            else
+                fail_msg("%s: neither 7 nor a call: %s", reply_family_name((reply_family)f),
+                         text.data);
+            api_buffer_clear(&text);
+            api_buffer_clear(&p.text);
+            api_buffer_clear(&p.name);
+            api_buffer_clear(&p.arguments);
+        }
+        if (n_answer == 0 || n_call == 0)
+            fail_msg("%s: %d answers, %d calls", reply_family_name((reply_family)f), n_answer,
+                     n_call);
+        grammar_release(g);
+    }
+    json_decref(answer);
+}
+
 /* A tool whose schema is not supported takes any arguments, or is refused by name. */
 static void test_unsupported(void **state) {
     (void)state;
@@ -332,12 +387,12 @@ static void test_unsupported(void **state) {
         tdm_error err = {0};
         char *rules = NULL;
         assert_int_equal(
-            api_call_text(&fixture.model, (reply_family)f, tools, false, true, &rules, &err),
+            api_call_text(&fixture.model, (reply_family)f, tools, NULL, false, true, &rules, &err),
             TDM_UNSUPPORTED);
         assert_non_null(strstr(err.message, "patternProperties"));
         assert_null(rules);
         assert_int_equal(
-            api_call_text(&fixture.model, (reply_family)f, tools, true, true, &rules, &err),
+            api_call_text(&fixture.model, (reply_family)f, tools, NULL, true, true, &rules, &err),
             TDM_OK);
         free(rules);
     }
@@ -411,9 +466,8 @@ static void test_constraint(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_examples),       cmocka_unit_test(test_random),
+        cmocka_unit_test(test_answer_or_call), cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_constraint),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

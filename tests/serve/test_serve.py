@@ -588,12 +588,17 @@ def keys(path):
                            "https://page.example", "--queue-size", "1", "--parallel", "1",
                            "--no-webui", "--no-metrics", "--alias", "tiny")
     error_of(*server.get("/v1/models"), 401)
+    check(server.request("GET", "/v1/models")[1]["x-should-retry"] == "false")
     check(server.get("/health")[0] == 200)
     bearer = {"Authorization": "Bearer second key"}
     check(server.json("GET", "/v1/models", None, bearer)[1]["data"][0]["id"] == "tiny")
     check(server.json("GET", "/v1/models", None, {"X-Api-Key": "first"})[0] == 200)
     for wrong in ("first1", "firs", "", "second"):
         error_of(*server.json("GET", "/v1/models", None, {"Authorization": "Bearer " + wrong}), 401)
+    # the reply to a request that is refused by its head comes, however much of the body is still on its way
+    for _ in range(4):
+        error_of(*server.json("POST", "/v1/completions", {"prompt": "x" * 4000000}), 401)
+    error_of(*server.json("POST", "/v1/completions", {"prompt": "x" * 9000000}, bearer), 413)
     error_of(*server.json("GET", "/metrics", None, bearer), 404)
     error_of(*server.json("GET", "/", None, bearer), 404)
     status, headers, _ = server.request("OPTIONS", "/v1/models", None,
