@@ -366,3 +366,49 @@ CERTIFY_OP(
     moe_ffn, "op.moe-ffn", moe_ffn_cases, experts_reference,
     "op.h: MOE_FFN and tdm_moe_params: \"y = sum_u weight[u] * (down_e h + down_bias_e)\", \"h = "
     "act(g) * p\", \"Experts outside first_expert .. + n_expert add nothing\"")
+
+/* `n_row`: rows of x that a token has. */
+static void products(certify_trial *t, tdm_type type, int32_t first, int32_t all, int64_t n_row,
+                     int64_t n_tok) {
+    const int64_t len = tdm_type_get_info(type).block_len, k = len == 1 ? 20 : len;
+    const int64_t n = len == 1 ? 24 : 40, n_expert = 5, n_used = 3;
+    if (!certify_trial_begin(t, certify_trial_bound(type),
+                             "moe_matmul %s, experts %d .. of %d, %d tokens of %d rows",
+                             tdm_type_name(type), (int)first, (int)all, (int)n_tok, (int)n_row))
+        return;
+    t->scale = 1;
+    t->id_lo = 0;
+    t->id_hi = all > 0 ? all - 1 : n_expert - 1;
+    int32_t w =
+        tdm_build_weight(t->b, "w", type, (const int64_t[]){k, n, n_expert, 1}, TDM_USAGE_EXPERT);
+    int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, (const int64_t[]){k, n_row, n_tok, 1});
+    int32_t id = tdm_build_input(t->b, "id", TDM_TYPE_I32, (const int64_t[]){n_used, n_tok, 1, 1});
+    certify_trial_end(t, tdm_build_moe_matmul(t->b, w, x, id, first, all));
+}
+
+static void moe_matmul_cases(certify_trial *t) {
+    for (size_t i = 0; i < n_certify_weight_types; i++) {
+        const tdm_type type = certify_weight_types[i];
+        products(t, type, 0, 0, 1, 1);
+        products(t, type, 0, 0, 3, 2);
+        if (tdm_type_get_info(type).block_len <= 32) products(t, type, 0, 5, 1, 11);
+        products(t, type, 4, 12, 3, 9); /* foreign experts on both sides */
+    }
+}
+
+static void products_reference(const certify_operands *o) {
+    const int64_t k = o->src[0].ne[0], n = o->src[0].ne[1], n_expert = o->src[0].ne[2];
+    const int64_t n_row = o->src[1].ne[1], n_used = o->src[3].ne[0];
+    for (int64_t pair = 0; pair < n_used * o->src[1].ne[2]; pair++) {
+        const double e = o->src[3].x[pair] - o->node->params.moe.first_expert;
+        const double *x = o->src[1].x + (n_row == 1 ? pair / n_used : pair) * k;
+        const bool is_there = e >= 0 && e < (double)n_expert;
+        for (int64_t j = 0; j < n; j++)
+            o->dst[0].x[pair * n + j] =
+                is_there ? dot(o->src[0].x + ((int64_t)e * n + j) * k, x, k) : 0;
+    }
+}
+
+CERTIFY_OP(moe_matmul, "op.moe-matmul", moe_matmul_cases, products_reference,
+           "op.h: MOE_MATMUL: \"row u of a token is w_e x\", \"Experts outside first_expert .. + "
+           "n_expert give zeros\"")

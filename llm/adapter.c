@@ -18,6 +18,7 @@ void llm_adapters_free(llm_model *m) {
     for (int32_t i = 0; i < m->n_adapter; i++) {
         llm_gguf_close(m->adapters[i].gguf);
         free(m->adapters[i].pair);
+        free(m->adapters[i].halves);
     }
     free(m->adapters);
     m->adapters = NULL;

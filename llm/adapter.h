@@ -9,12 +9,23 @@
  *     y = W x + s * (alpha / rank) * B (A x)
  *
  * where alpha is a key of the file (0 or absent = the factor alpha / rank is left out). Where W has
- * a scale of its own (role.h), that applies to W x alone. A and B are weights of the model like
- * others (model.h): they are placed where W is, and a group cuts them as W: B by rows where W is, and
- * A by columns where W is. Scales belong to the sequences of a context (context.h), so that one step
- * may have tokens of several scales.
+ * a scale of its own (role.h), that applies to W x alone.
  *
- * Refused by name: matrices of experts, token embeddings, and all else that no plain product reads.
+ * Experts W [k, n, n_expert] have A [k, rank, n_expert] and B [rank, n, n_expert]: each expert has a
+ * pair of its own. Of gate and up in one matrix, B is cut in two like it.
+ *
+ * The token embedding W [n_embd, n_vocab] has A [rank, n_vocab], a row for each token, and
+ * B [rank, n_embd]; a token's row becomes w + s * (alpha / rank) * B a. A head that is tied to the
+ * embedding stays as it is: PEFT trains embeddings so, and llama.cpp stops with an error there.
+ *
+ * A and B are weights of the model like others (model.h): they are placed where W is, and a group
+ * cuts them as W: B by rows where W is, and A by columns where W is; of the embedding A by rows where
+ * W is. Scales belong to the sequences of a context (context.h), so that one step may have tokens of
+ * several scales. The experts of a layer that an adapter of the step changes are computed with single
+ * products (MOE_MATMUL) instead of MOE_FFN.
+ *
+ * Refused by name: other tables of rows, matrices of single heads, and all else that no plain product
+ * reads.
  */
 #ifndef LLM_ADAPTER_H
 #define LLM_ADAPTER_H
@@ -24,17 +35,23 @@
 /* Most adapters of a model. */
 #define LLM_MAX_ADAPTERS 16
 
+/* The numbers of the weights A and B. Halves of one matrix share A. */
+typedef struct llm_adapter_pair {
+    int32_t a, b; /* -1 = none */
+} llm_adapter_pair;
+
 typedef struct llm_adapter {
-    llm_gguf *gguf;       /* owned */
-    float scale;          /* of sequences for which no other is set; finite */
-    float alpha;          /* of the file; 0 = none */
-    int32_t rank;         /* of its first pair; others may have another */
-    int32_t n_pair;       /* pairs of A and B */
-    uint64_t size;        /* bytes of its tensors in the file */
-    uint64_t fingerprint; /* hash of names, types, shapes and first bytes of its tensors, and of
+    llm_gguf *gguf;          /* owned */
+    float scale;             /* of sequences for which no other is set; finite */
+    float alpha;             /* of the file; 0 = none */
+    int32_t rank;            /* of its first pair; others may have another */
+    int32_t n_pair;          /* pairs of A and B */
+    uint64_t size;           /* bytes of its tensors in the file */
+    uint64_t fingerprint;    /* hash of names, types, shapes and first bytes of its tensors, and of
                              alpha */
-    int32_t *pair; /* [n_base] for each weight of the model: the number of the weight A, whose
-                             B is the next one; -1 = the adapter does not change it */
+    llm_adapter_pair *pair;  /* [n_base] for each weight of the model */
+    llm_gguf_tensor *halves; /* [n_half] parts of B where gate and up are one matrix */
+    int32_t n_half;
 } llm_adapter;
 
 /* Adds the adapter of a file to an open model that is not loaded. Its number is n_adapter before

@@ -75,24 +75,31 @@ static size_t base_length(const char *name, char *which_out) {
     return n - n_suffix;
 }
 
-/* The weight of the model whose tensor has that name; -1 = none. */
-static int32_t base_find(const llm_model *m, const char *name, size_t n) {
-    for (int32_t i = 0; i < m->n_base; i++) {
+/* The next weight from `from` on that is a tensor of the model of that name, or a part of it; -1 =
+ * none. */
+static int32_t base_find(const llm_model *m, int32_t from, const char *name, size_t n) {
+    for (int32_t i = from; i < m->n_base; i++) {
         const char *own = m->weights[i].source->name;
         if (!m->weights[i].is_made && strncmp(own, name, n) == 0 && own[n] == '\0') return i;
     }
     return -1;
 }
 
+static bool is_embedding(const llm_weight *w) {
+    return w->layer < 0 && w->role == LLM_ROLE_TOKEN_EMBD;
+}
+
 static tdm_status base_check(const llm_adapter *a, const llm_weight *base, tdm_error *err) {
+    const bool is_expert = (base->usage & TDM_USAGE_EXPERT) != 0;
     const char *what = NULL;
+    if (is_embedding(base)) return TDM_OK;
     if ((base->usage & TDM_USAGE_ROWS) != 0)
-        what = "a table of embeddings";
-    else if ((base->usage & TDM_USAGE_EXPERT) != 0 || base->source != base->file)
-        what = "the matrices of experts";
-    else if (base->usage != TDM_USAGE_MATMUL)
+        what = "a table of rows other than the token embedding";
+    else if (base->source != base->file && !is_expert)
+        what = "a matrix in parts";
+    else if (base->usage != TDM_USAGE_MATMUL && !is_expert)
         what = "no matrix";
-    else if (base->file->ne[2] != 1 || base->file->ne[3] != 1)
+    else if ((base->file->ne[2] != 1 && !is_expert) || base->file->ne[3] != 1)
         what = "a matrix for each head";
     if (what == NULL) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
@@ -101,14 +108,23 @@ static tdm_status base_check(const llm_adapter *a, const llm_weight *base, tdm_e
                     llm_gguf_name(a->gguf), base->source->name, what);
 }
 
-static tdm_status shape_fail(const llm_adapter *a, const llm_gguf_tensor *t, int64_t k, int64_t n,
-                             const llm_weight *base, tdm_error *err) {
+/* Whether a tensor has the shape of A or B, of n_matrix matrices. */
+static tdm_status pair_shape_check(const llm_adapter *a, const llm_gguf_tensor *t, int64_t ne0,
+                                   int64_t ne1, int64_t n_matrix, const llm_weight *base,
+                                   tdm_error *err) {
+    const llm_gguf_tensor *w = base->source;
+    char expected[72], own[72];
+    if (t->ne[0] == ne0 && t->ne[1] == ne1 && t->ne[2] == n_matrix && t->ne[3] == 1) return TDM_OK;
+    const bool has_three = w->ne[2] != 1;
+    snprintf(expected, sizeof expected, has_three ? "%lld, %lld, %lld" : "%lld, %lld",
+             (long long)ne0, (long long)ne1, (long long)n_matrix);
+    snprintf(own, sizeof own, has_three ? "%lld, %lld, %lld" : "%lld, %lld", (long long)w->ne[0],
+             (long long)w->ne[1], (long long)w->ne[2]);
     return tdm_fail(err, TDM_DATA_LOSS,
-                    "%s: tensor '%s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld] for "
-                    "'%s' [%lld, %lld]; the file is damaged or made for another model",
+                    "%s: tensor '%s' has shape [%lld, %lld, %lld, %lld], expected [%s] for '%s' "
+                    "[%s]; the file is damaged or made for another model",
                     llm_gguf_name(a->gguf), t->name, (long long)t->ne[0], (long long)t->ne[1],
-                    (long long)t->ne[2], (long long)t->ne[3], (long long)k, (long long)n,
-                    base->file->name, (long long)base->file->ne[0], (long long)base->file->ne[1]);
+                    (long long)t->ne[2], (long long)t->ne[3], expected, w->name, own);
 }
 
 static tdm_status type_check(const llm_adapter *a, const llm_gguf_tensor *t, tdm_error *err) {
@@ -120,35 +136,99 @@ static tdm_status type_check(const llm_adapter *a, const llm_gguf_tensor *t, tdm
                     llm_gguf_name(a->gguf), t->name, tdm_type_name(t->type));
 }
 
-/* Adds A and B of a weight of the model as its next two weights, for which there is room. */
-static tdm_status pair_add(llm_model *m, llm_adapter *a, int32_t base, const llm_gguf_tensor *ta,
-                           const llm_gguf_tensor *tb, tdm_error *err) {
-    const llm_weight *w = &m->weights[base];
-    const int64_t k = w->file->ne[0], n = w->file->ne[1], rank = tb->ne[0];
+/* Whether A and B fit a weight of the model. */
+static tdm_status pair_check(const llm_adapter *a, const llm_weight *w, const llm_gguf_tensor *ta,
+                             const llm_gguf_tensor *tb, tdm_error *err) {
+    const int64_t *ne = w->source->ne, rank = tb->ne[0];
     tdm_status status = base_check(a, w, err);
     if (status == TDM_OK) status = type_check(a, ta, err);
     if (status == TDM_OK) status = type_check(a, tb, err);
     if (status != TDM_OK) return status;
-    if (ta->ne[2] != 1 || ta->ne[3] != 1 || ta->ne[0] != k || ta->ne[1] != rank)
-        return shape_fail(a, ta, k, rank, w, err);
-    if (tb->ne[2] != 1 || tb->ne[3] != 1 || tb->ne[1] != n || rank < 1 || rank > INT32_MAX)
-        return shape_fail(a, tb, rank, n, w, err);
-    llm_weight pair[2] = {{.file = ta, .source = ta}, {.file = tb, .source = tb}};
-    for (int32_t i = 0; i < 2; i++) {
-        pair[i].role = w->role;
-        pair[i].layer = w->layer;
-        pair[i].usage = TDM_USAGE_MATMUL;
-        pair[i].adapter = m->n_adapter + 1;
-        if (w->partition.id == 0 || w->axis != i) continue;
-        pair[i].partition = w->partition;
-        pair[i].axis = w->axis;
+    /* The embedding's A has a row for each token. */
+    status = is_embedding(w) ? pair_shape_check(a, ta, rank, ne[1], 1, w, err)
+                             : pair_shape_check(a, ta, ne[0], rank, ne[2], w, err);
+    if (status == TDM_OK)
+        status = pair_shape_check(a, tb, rank, is_embedding(w) ? ne[0] : ne[1], ne[2], w, err);
+    if (status == TDM_OK && (rank < 1 || rank > INT32_MAX))
+        status = tdm_fail(err, TDM_DATA_LOSS,
+                          "%s: tensor '%s' has rank %lld, expected 1 or more; the file is damaged: "
+                          "convert the adapter again",
+                          llm_gguf_name(a->gguf), tb->name, (long long)rank);
+    return status;
+}
+
+/* The tensor of B for a weight that has a part of the rows of its source, in each matrix. */
+static const llm_gguf_tensor *half_make(llm_adapter *a, const llm_weight *w,
+                                        const llm_gguf_tensor *tb) {
+    llm_gguf_tensor *half = &a->halves[a->n_half++];
+    *half = *tb;
+    half->ne[1] = w->file->ne[1];
+    half->size = tb->size / (size_t)tb->ne[1] * (size_t)half->ne[1];
+    half->data =
+        (const uint8_t *)tb->data + (size_t)w->source_row * tdm_type_row_size(tb->type, tb->ne[0]);
+    return half;
+}
+
+/* Adds a matrix of a pair as the next weight, for which there is room. With is_cut a group cuts its
+ * `axis` as it cuts w. */
+static int32_t weight_add(llm_model *m, const llm_weight *w, uint32_t usage, bool is_cut,
+                          int32_t axis, const llm_gguf_tensor *file,
+                          const llm_gguf_tensor *source) {
+    llm_weight own = {.file = file,
+                      .source = source,
+                      .role = w->role,
+                      .layer = w->layer,
+                      .usage = usage,
+                      .adapter = m->n_adapter + 1};
+    if (is_cut && w->partition.id != 0) {
+        own.partition = w->partition;
+        own.axis = axis;
     }
-    if (a->n_pair++ == 0) a->rank = (int32_t)rank;
-    a->pair[base] = m->n_weight;
-    a->size += ta->size + tb->size;
-    m->weights[m->n_weight++] = pair[0];
-    m->weights[m->n_weight++] = pair[1];
+    m->weights[m->n_weight] = own;
+    return m->n_weight++;
+}
+
+/* Adds A and B of a weight of the model. `shared`: the number of an A that is a weight already; -1 =
+ * there is none. */
+static tdm_status pair_add(llm_model *m, llm_adapter *a, int32_t base, const llm_gguf_tensor *ta,
+                           const llm_gguf_tensor *tb, int32_t shared, tdm_error *err) {
+    const llm_weight w = m->weights[base];
+    const uint32_t usage = w.usage & (TDM_USAGE_MATMUL | TDM_USAGE_EXPERT);
+    llm_adapter_pair pair = {shared, -1};
+    tdm_status status = pair_check(a, &w, ta, tb, err);
+    if (status != TDM_OK) return status;
+    if (is_embedding(&w)) { /* columns of W are rows of B, rows of W are rows of A */
+        pair.a = weight_add(m, &w, TDM_USAGE_ROWS, w.axis == 1, 1, ta, ta);
+        pair.b = weight_add(m, &w, TDM_USAGE_MATMUL, w.axis == 0, 1, tb, tb);
+    } else {
+        const llm_gguf_tensor *file = w.source != w.file ? half_make(a, &w, tb) : tb;
+        if (shared < 0) pair.a = weight_add(m, &w, usage, w.axis == 0, 0, ta, ta);
+        pair.b = weight_add(m, &w, usage, w.axis == 1, 1, file, tb);
+        m->weights[pair.b].source_row = w.source_row;
+    }
+    if (shared < 0) {
+        if (a->n_pair++ == 0) a->rank = (int32_t)tb->ne[0];
+        a->size += ta->size + tb->size;
+    }
+    a->pair[base] = pair;
     return TDM_OK;
+}
+
+/* Adds the pair of the weights of the model that are the tensor of that name, or parts of it. */
+static tdm_status pairs_of_tensor(llm_model *m, llm_adapter *a, const llm_gguf_tensor *ta,
+                                  const llm_gguf_tensor *tb, size_t n, tdm_error *err) {
+    int32_t base = base_find(m, 0, ta->name, n), shared = -1;
+    tdm_status status = TDM_OK;
+    if (base < 0)
+        return tdm_fail(err, TDM_NOT_FOUND,
+                        "%s: tensor '%s' belongs to '%.*s', which %s does not have; use the model "
+                        "that the adapter was made for",
+                        llm_gguf_name(a->gguf), ta->name, (int)n, ta->name, m->path);
+    for (; base >= 0 && status == TDM_OK; base = base_find(m, base + 1, ta->name, n)) {
+        status = pair_add(m, a, base, ta, tb, shared, err);
+        shared = a->pair[base].a;
+    }
+    return status;
 }
 
 /* A tensor of the file: with an A its pair is added. */
@@ -170,13 +250,7 @@ static tdm_status tensor_add(llm_model *m, llm_adapter *a, const llm_gguf_tensor
                         "adapter again",
                         llm_gguf_name(a->gguf), t->name, other);
     if (which == 'b') return TDM_OK; /* added with its A */
-    const int32_t base = base_find(m, t->name, n);
-    if (base < 0)
-        return tdm_fail(err, TDM_NOT_FOUND,
-                        "%s: tensor '%s' belongs to '%.*s', which %s does not have; use the model "
-                        "that the adapter was made for",
-                        llm_gguf_name(a->gguf), t->name, (int)n, t->name, m->path);
-    return pair_add(m, a, base, t, pair, err);
+    return pairs_of_tensor(m, a, t, pair, n, err);
 }
 
 static tdm_status fingerprint_make(llm_adapter *a, tdm_error *err) {
@@ -198,13 +272,15 @@ static tdm_status fingerprint_make(llm_adapter *a, tdm_error *err) {
 
 static tdm_status pairs_add(llm_model *m, llm_adapter *a, tdm_error *err) {
     const uint32_t n_tensor = llm_gguf_tensor_count(a->gguf);
-    const size_t n_weight = (size_t)m->n_weight + n_tensor + 1;
+    /* A tensor is one weight, or two: halves. */
+    const size_t n_weight = (size_t)m->n_weight + 2 * (size_t)n_tensor + 1;
     llm_weight *grown = realloc(m->weights, n_weight * sizeof *grown);
     if (grown != NULL) m->weights = grown;
     a->pair = malloc(((size_t)m->n_base + 1) * sizeof *a->pair);
-    if (grown == NULL || a->pair == NULL)
+    a->halves = malloc((2 * (size_t)n_tensor + 1) * sizeof *a->halves);
+    if (grown == NULL || a->pair == NULL || a->halves == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", llm_gguf_name(a->gguf));
-    for (int32_t i = 0; i < m->n_base; i++) a->pair[i] = -1;
+    for (int32_t i = 0; i < m->n_base; i++) a->pair[i] = (llm_adapter_pair){-1, -1};
     tdm_status status = TDM_OK;
     for (uint32_t i = 0; i < n_tensor && status == TDM_OK; i++)
         status = tensor_add(m, a, llm_gguf_tensor_at(a->gguf, i), err);
@@ -229,7 +305,7 @@ static tdm_status pairs_try(const llm_model *m, const llm_adapter *a, tdm_error 
     if (status != TDM_OK)
         status = tdm_fail(err, status, "%s: %s", llm_gguf_name(a->gguf), inner.message);
     for (int32_t i = 0; i < m->n_base && status == TDM_OK; i++)
-        if (a->pair[i] >= 0 && value[a->pair[i]] < 0)
+        if (a->pair[i].a >= 0 && value[a->pair[i].a] < 0)
             status = tdm_fail(err, TDM_UNSUPPORTED,
                               "%s: the adapter changes '%s', whose products are not supported with "
                               "adapters in architecture '%s': merge the adapter into the model, or "
@@ -274,6 +350,7 @@ tdm_status llm_model_add_adapter(llm_model *m, const char *path, float scale, td
     if (status != TDM_OK) {
         llm_gguf_close(a.gguf);
         free(a.pair);
+        free(a.halves);
         m->n_weight = n_weight;
         m->n_own = n_own;
         return status;

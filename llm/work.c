@@ -29,6 +29,13 @@ static void node_add(llm_work *work, const tdm_graph *graph, const tdm_node *nod
             product_add(work, w, (double)tdm_shape_count(w->ne) * share,
                         (double)tdm_tensor_canonical_size((tdm_type)w->type, w->ne) * read);
         }
+    } else if (node->op == TDM_OP_MOE_MATMUL) {
+        const tdm_value *w = tdm_graph_value(graph, node->src[0]);
+        const tdm_value *y = tdm_graph_value(graph, node->dst[0]);
+        const double share = (double)(y->ne[1] * y->ne[2]) / (double)w->ne[2];
+        product_add(work, w, (double)w->ne[0] * (double)tdm_shape_count(y->ne),
+                    (double)tdm_tensor_canonical_size((tdm_type)w->type, w->ne) *
+                        (share < 1 ? share : 1));
     }
 }
 

@@ -17,7 +17,7 @@ struct tdm_builder {
     tdm_graph graph;                           /* its arrays have room for cap_* elements */
     tdm_view_place *places;                    /* of every value */
     int32_t step_field[TDM_STEP_FIELD_COUNT_]; /* -1 = not made yet */
-    int32_t role; /* source of roles of the next MATMUL or MOE_FFN; -1 = none */
+    int32_t role; /* source of roles of the next MATMUL, MOE_FFN or MOE_MATMUL; -1 = none */
     int32_t cap_value, cap_node, cap_partition, cap_kv, cap_name, cap_place;
     tdm_error err; /* the first failure */
 };

@@ -42,8 +42,8 @@ typedef enum tdm_step_field {
 /* A SLICE of the step block: i32 [n_out] for the OUT fields, else [n_tok]. Made once for each
  * field. */
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field);
-/* MATMUL and MOE_FFN nodes added from here on have `role` as their source of roles; -1, as at
- * first: they have none. */
+/* MATMUL, MOE_FFN and MOE_MATMUL nodes added from here on have `role` as their source of roles; -1,
+ * as at first: they have none. */
 void tdm_build_set_role(tdm_builder *b, int32_t role);
 int32_t tdm_build_role(const tdm_builder *b);
 

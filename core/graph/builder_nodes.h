@@ -198,6 +198,14 @@ static inline int32_t tdm_build_moe_ffn(tdm_builder *b, int32_t x, int32_t id, i
     return tdm_build_moe_ffn_biased(b, x, id, weight, matrix, NULL, &params);
 }
 
+static inline int32_t tdm_build_moe_matmul(tdm_builder *b, int32_t w, int32_t x, int32_t id,
+                                           int32_t first_expert, int32_t n_expert_all) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_MATMUL, w, x, tdm_build_role(b), id);
+    r.params.moe.first_expert = first_expert;
+    r.params.moe.n_expert_all = n_expert_all;
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int32_t step,
                                       int32_t state, int32_t kv) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_KV_WRITE, k, v, step, state);

@@ -68,11 +68,21 @@ static tdm_status expert_bias_check(const tdm_op_args *a, int32_t src, const cha
     return status != TDM_OK ? status : tdm_op_need_shape(a, src, name, n, n_expert, 1, 1, err);
 }
 
+/* first_expert and n_expert_all of matrices of n_expert experts. */
+static tdm_status experts_check(const tdm_op_args *a, int64_t n_expert, tdm_error *err) {
+    const int32_t first = a->node->params.moe.first_expert, all = a->node->params.moe.n_expert_all;
+    tdm_status status = tdm_op_need_range(a, "experts", n_expert, 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);
+    if (status == TDM_OK && (all != 0 || first != 0))
+        status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
+    return status;
+}
+
 tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_value *x = a->src[0], *id = a->src[1], *gate = a->src[3];
     int64_t n = x->ne[0], n_tok = x->ne[1], n_ff = gate->ne[1], n_expert = gate->ne[2];
     const tdm_moe_params *p = &a->node->params.moe;
-    int32_t first = p->first_expert, all = p->n_expert_all;
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, -1, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "id", TDM_TYPE_I32, err);
@@ -86,11 +96,7 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
     if (status == TDM_OK) status = tdm_op_need_numbers(a, 5, "down", err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "down", n_ff, n, n_expert, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "act", p->act, 0, TDM_ACT_COUNT_ - 1, err);
-    if (status == TDM_OK) status = tdm_op_need_range(a, "experts", n_expert, 0, INT32_MAX, err);
-    if (status == TDM_OK)
-        status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);
-    if (status == TDM_OK && (all != 0 || first != 0))
-        status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
+    if (status == TDM_OK) status = experts_check(a, n_expert, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "is_weighted_first", p->is_weighted_first, 0, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "is_soft", p->is_soft, 0, 1, err);
@@ -103,5 +109,20 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
     if (status == TDM_OK) status = expert_bias_check(a, 8, "up_bias", n_ff, n_expert, err);
     if (status == TDM_OK) status = expert_bias_check(a, 9, "down_bias", n, n_expert, err);
     if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n, n_tok, 1, 1);
+    return status;
+}
+
+tdm_status tdm_infer_moe_matmul(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *w = a->src[0], *x = a->src[1], *id = a->src[3];
+    const int64_t n_used = id->ne[0], n_row = x->ne[1] == 1 ? 1 : n_used;
+    tdm_status status = tdm_op_need_numbers(a, 0, "w", err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "w", -1, -1, -1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "x", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "x", w->ne[0], n_row, -1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 3, "id", TDM_TYPE_I32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 3, "id", -1, x->ne[2], 1, 1, err);
+    if (status == TDM_OK) status = experts_check(a, w->ne[2], err);
+    if (status == TDM_OK) status = tdm_op_need_roles(a, 2, 1, 2, err);
+    if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, w->ne[1], n_used, x->ne[2], 1);
     return status;
 }

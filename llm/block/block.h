@@ -13,6 +13,14 @@
 /* W x for the weight of that number, times the weight `scale` (-1 = none), and with what the step's
  * adapters add. */
 int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x);
+/* The same of the matrices of experts: x [k, 1 or n_used, n_tok], id i32 [n_used, n_tok] ->
+ * [n, n_used, n_tok]. `scale` is a value [1, n_used, n_tok]; -1 = none. */
+int32_t llm_build_expert_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x,
+                                 int32_t id);
+/* The rows `id` of the token embedding, with what the step's adapters add. */
+int32_t llm_build_token_rows(llm_graph_builder *g, int32_t weight, int32_t id);
+/* Whether the step has an adapter that changes the weight; false for weight -1. */
+bool llm_is_adapted(const llm_graph_builder *g, int32_t weight);
 /* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global
  * role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
@@ -178,6 +186,9 @@ void llm_declare_ffn(llm_declarer *d);
 int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char *name);
 /* act(gate) * up, or what the form of the architecture's blocks is instead. gate -1 = none. */
 int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int32_t up);
+
+/* act(gate) * up as `glu` changes it: tdm_moe_params. */
+int32_t llm_build_glu(llm_graph_builder *g, const llm_glu *glu, int32_t gate, int32_t up);
 
 /* Experts chosen for each token, and those that serve every token. */
 void llm_declare_experts(llm_declarer *d);

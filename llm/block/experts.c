@@ -74,10 +74,6 @@ int32_t llm_build_router(llm_graph_builder *g, int32_t layer, int32_t x) {
     return llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_FFN_LOGIT_BIAS, x, "router");
 }
 
-static int32_t weight_of(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 static tdm_moe_params moe_params(const llm_model *m, int32_t layer, int32_t n_expert) {
     const llm_glu *glu = &m->specs[layer].glu;
     return (tdm_moe_params){
@@ -91,34 +87,107 @@ static tdm_moe_params moe_params(const llm_model *m, int32_t layer, int32_t n_ex
     };
 }
 
-/* What the smaller experts that neighbouring experts share add; they read the result of those. */
-static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t y) {
-    const llm_hparams *h = &g->model->hparams;
-    const int32_t n_chunk = h->n_expert / h->n_expert_chunk;
-    const int32_t matrix[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_CHUNK),
-                               weight_of(g, layer, LLM_ROLE_FFN_UP_CHUNK),
-                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_CHUNK)};
-    const tdm_moe_params params = moe_params(g->model, layer, n_chunk);
-    tdm_route_params route = h->route;
-    int32_t weight = -1;
-    if (route.n_used > n_chunk) route.n_used = n_chunk;
-    route.id_divisor = h->n_expert_chunk;
-    int32_t id = tdm_build_moe_route(g->b, logit, -1, &route, &weight);
-    int32_t c = tdm_build_moe_ffn_biased(g->b, y, id, weight, matrix, NULL, &params);
-    tdm_build_name(g->b, c, "ffn_chunks", layer);
-    return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
+/* Rows `id` i32 [n_used, n_tok] of a table [n, n_expert] as [n, n_used, n_tok]. */
+static int32_t rows_of(llm_graph_builder *g, int32_t table, int32_t id) {
+    const int64_t *ids = tdm_build_shape(g->b, id), *shape = tdm_build_shape(g->b, table);
+    if (ids == NULL || shape == NULL) return -1;
+    const int64_t n = shape[0], n_used = ids[0], n_tok = ids[1];
+    int32_t each = tdm_build_reshape(g->b, id, n_used * n_tok, 1, 1, 1);
+    return tdm_build_reshape(g->b, tdm_build_get_rows(g->b, table, each, 0), n, n_used, n_tok, 1);
+}
+
+/* The matrices and biases of experts, as numbers of weights; -1 = none. */
+typedef struct expert_weights {
+    int32_t matrix[3]; /* gate, up, down */
+    int32_t bias[3];
+    int32_t scale; /* of the products with down, one for each expert */
+    int32_t n_expert;
+} expert_weights;
+
+static bool is_adapted(const llm_graph_builder *g, const expert_weights *w) {
+    return llm_is_adapted(g, w->matrix[0]) || llm_is_adapted(g, w->matrix[1]) ||
+           llm_is_adapted(g, w->matrix[2]);
+}
+
+/* The scales of the experts `id` [1, n_used, n_tok]; -1 = there are none. */
+static int32_t build_scales(llm_graph_builder *g, const expert_weights *w, int32_t id) {
+    if (w->scale < 0) return -1;
+    int32_t scale = llm_graph_weight(g, w->scale);
+    return rows_of(g, tdm_build_reshape(g->b, scale, 1, w->n_expert, 1, 1), id);
+}
+
+/* A product with the biases of the experts, times `weight` (-1 = 1) before those are added. */
+static int32_t build_biased(llm_graph_builder *g, int32_t y, int32_t weight, int32_t bias,
+                            int32_t id) {
+    if (weight >= 0) y = tdm_build_mul(g->b, y, weight);
+    return bias >= 0 ? tdm_build_add(g->b, y, rows_of(g, llm_graph_weight(g, bias), id)) : y;
+}
+
+/* MOE_FFN from single products: what adapters add stands between them. */
+static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id,
+                              int32_t weight, const expert_weights *w) {
+    const int64_t *shape = tdm_build_shape(g->b, x), *ids = tdm_build_shape(g->b, id);
+    if (shape == NULL || ids == NULL) return -1;
+    const int64_t n = shape[0], n_used = ids[0], n_tok = ids[1];
+    const bool is_first = g->model->arch->is_expert_weighted_first;
+    const int32_t each = tdm_build_reshape(g->b, weight, 1, n_used, n_tok, 1);
+    const int32_t before = is_first ? each : -1;
+    int32_t row = tdm_build_reshape(g->b, x, n, 1, n_tok, 1), sum = -1;
+    int32_t gate = llm_build_expert_product(g, w->matrix[0], -1, row, id), up = gate;
+    if (w->matrix[1] != w->matrix[0]) up = llm_build_expert_product(g, w->matrix[1], -1, row, id);
+    gate = build_biased(g, gate, before, w->bias[0], id);
+    up = build_biased(g, up, before, w->bias[1], id);
+    int32_t y = llm_build_glu(g, &g->model->specs[layer].glu, gate, up);
+    y = llm_build_expert_product(g, w->matrix[2], build_scales(g, w, id), y, id);
+    y = build_biased(g, y, -1, w->bias[2], id);
+    if (!is_first) y = tdm_build_mul(g->b, y, each);
+    for (int64_t u = 0; u < n_used; u++) { /* in the order of MOE_FFN */
+        const int64_t at[TDM_MAX_DIMS] = {0, u, 0, 0}, ne[TDM_MAX_DIMS] = {n, 1, n_tok, 1};
+        int32_t one = tdm_build_slice(g->b, y, at, ne);
+        sum = sum < 0 ? one : tdm_build_add(g->b, sum, one);
+    }
+    return tdm_build_reshape(g->b, sum, n, n_tok, 1, 1);
 }
 
 /* The weights [n_used, n_tok] of experts `id`, times the scale of each expert where there is one. */
-static int32_t scale_weights(llm_graph_builder *g, int32_t layer, int32_t id, int32_t weight) {
-    const int32_t scale = weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_SCALE);
+static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
+                             const expert_weights *w) {
     const int64_t *shape = tdm_build_shape(g->b, weight);
-    if (scale < 0 || shape == NULL) return weight;
+    if (w->scale < 0 || shape == NULL) return weight;
     const int64_t n_used = shape[0], n_tok = shape[1];
-    int32_t table = tdm_build_reshape(g->b, scale, 1, g->model->hparams.n_expert, 1, 1);
-    int32_t each = tdm_build_reshape(g->b, id, n_used * n_tok, 1, 1, 1);
-    each = tdm_build_reshape(g->b, tdm_build_get_rows(g->b, table, each, 0), n_used, n_tok, 1, 1);
+    int32_t each = tdm_build_reshape(g->b, build_scales(g, w, id), n_used, n_tok, 1, 1);
     return tdm_build_mul(g->b, weight, each);
+}
+
+/* The weighted sum of what the experts `id` make of x. */
+static int32_t build_sum(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id, int32_t weight,
+                         const expert_weights *w) {
+    int32_t matrix[3], bias[3];
+    if (is_adapted(g, w)) return build_products(g, layer, x, id, weight, w);
+    weight = scale_weights(g, id, weight, w);
+    for (int i = 0; i < 3; i++) matrix[i] = llm_graph_weight(g, w->matrix[i]);
+    for (int i = 0; i < 3; i++) bias[i] = llm_graph_weight(g, w->bias[i]);
+    const tdm_moe_params params = moe_params(g->model, layer, w->n_expert);
+    return tdm_build_moe_ffn_biased(g->b, x, id, weight, matrix, bias, &params);
+}
+
+/* What the smaller experts that neighbouring experts share add; they read the result of those. */
+static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t y) {
+    const llm_hparams *h = &g->model->hparams;
+    const int32_t *role = g->model->layer[layer];
+    const expert_weights w = {.matrix = {role[LLM_ROLE_FFN_GATE_CHUNK], role[LLM_ROLE_FFN_UP_CHUNK],
+                                         role[LLM_ROLE_FFN_DOWN_CHUNK]},
+                              .bias = {-1, -1, -1},
+                              .scale = -1,
+                              .n_expert = h->n_expert / h->n_expert_chunk};
+    tdm_route_params route = h->route;
+    int32_t weight = -1;
+    if (route.n_used > w.n_expert) route.n_used = w.n_expert;
+    route.id_divisor = h->n_expert_chunk;
+    int32_t id = tdm_build_moe_route(g->b, logit, -1, &route, &weight);
+    int32_t c = build_sum(g, layer, y, id, weight, &w);
+    tdm_build_name(g->b, c, "ffn_chunks", layer);
+    return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
 }
 
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x) {
@@ -130,21 +199,20 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
     int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
-    weight = scale_weights(g, layer, id, weight);
     const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
-    const int32_t matrix[3] = {weight_of(g, layer, gate), weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS),
-                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS)};
-    const int32_t biases[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_EXPS_BIAS),
-                               weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS_BIAS),
-                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_BIAS)};
-    const tdm_moe_params params = moe_params(g->model, layer, h->n_expert);
+    const expert_weights experts = {
+        .matrix = {w[gate], w[LLM_ROLE_FFN_UP_EXPS], w[LLM_ROLE_FFN_DOWN_EXPS]},
+        .bias = {w[LLM_ROLE_FFN_GATE_EXPS_BIAS], w[LLM_ROLE_FFN_UP_EXPS_BIAS],
+                 w[LLM_ROLE_FFN_DOWN_EXPS_BIAS]},
+        .scale = w[LLM_ROLE_FFN_DOWN_EXPS_SCALE],
+        .n_expert = h->n_expert};
     const bool is_routed = w[LLM_ROLE_FFN_ROUTED_DOWN] >= 0;
     int32_t row = x;
     if (h->n_expert_row > 0)
         row = llm_build_project(g, layer,
                                 is_routed ? LLM_ROLE_FFN_ROUTED_DOWN : LLM_ROLE_FFN_LATENT_DOWN,
                                 LLM_ROLE_NONE, x, "ffn_latent");
-    int32_t y = tdm_build_moe_ffn_biased(g->b, row, id, weight, matrix, biases, &params);
+    int32_t y = build_sum(g, layer, row, id, weight, &experts);
     if (w[LLM_ROLE_FFN_ROUTED_NORM] >= 0)
         y = llm_build_norm(g, layer, LLM_ROLE_FFN_ROUTED_NORM, h->norm, y);
     if (h->n_expert_row > 0)

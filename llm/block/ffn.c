@@ -45,7 +45,7 @@ void llm_declare_ffn(llm_declarer *d) {
     if (form == LLM_FFN_PLAIN) llm_declare(d, LLM_ROLE_FFN_ACT_SCALES, false);
 }
 
-/* With soft limits: act(gate) * tanh(alpha * gate) / alpha * limit * tanh(up / limit). */
+/* With soft limits: act(gate) * tanh(alpha * gate) / alpha * (limit * tanh(up / limit) + offset). */
 static int32_t build_soft(llm_graph_builder *g, const llm_glu *glu, float alpha, int32_t gate,
                           int32_t up) {
     int32_t t = tdm_build_act(g->b, tdm_build_scale(g->b, gate, alpha, 0), TDM_ACT_TANH);
@@ -54,12 +54,15 @@ static int32_t build_soft(llm_graph_builder *g, const llm_glu *glu, float alpha,
         up = tdm_build_act(g->b, tdm_build_scale(g->b, up, 1 / glu->limit, 0), TDM_ACT_TANH);
         scale *= glu->limit;
     }
+    if (glu->up_offset != 0) {
+        up = tdm_build_scale(g->b, up, scale * alpha, glu->up_offset);
+        scale = 1 / alpha;
+    }
     t = tdm_build_scale(g->b, tdm_build_mul(g->b, t, up), scale, 0);
     return tdm_build_glu(g->b, gate, t, g->model->arch->act);
 }
 
-/* act(alpha * gate) / alpha * (up + offset), both limited: tdm_moe_params. */
-static int32_t build_limited(llm_graph_builder *g, const llm_glu *glu, int32_t gate, int32_t up) {
+int32_t llm_build_glu(llm_graph_builder *g, const llm_glu *glu, int32_t gate, int32_t up) {
     const float alpha = glu->alpha > 0 ? glu->alpha : 1;
     if (glu->is_soft) return build_soft(g, glu, alpha, gate, up);
     if (glu->limit > 0) {
@@ -93,9 +96,9 @@ static int32_t build_xielu(llm_graph_builder *g, const llm_xielu *f, int32_t x) 
 int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int32_t up) {
     const llm_arch *arch = g->model->arch;
     if (gate >= 0 && arch->has_dense_glu)
-        return build_limited(g, &g->model->specs[layer].glu, gate, up);
+        return llm_build_glu(g, &g->model->specs[layer].glu, gate, up);
     if (gate >= 0 && g->model->specs[layer].glu_dense.limit != 0)
-        return build_limited(g, &g->model->specs[layer].glu_dense, gate, up);
+        return llm_build_glu(g, &g->model->specs[layer].glu_dense, gate, up);
     const tdm_act act = g->model->specs[layer].act;
     if (gate >= 0) return tdm_build_glu(g->b, gate, up, act);
     if (g->model->specs[layer].xielu.alpha_p != 0)

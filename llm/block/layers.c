@@ -281,8 +281,8 @@ static int32_t add_embedding(llm_graph_builder *g, const llm_step_shape *shape, 
 static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
     const llm_model *m = g->model;
     const int32_t *global = m->global;
-    int32_t x = tdm_build_get_rows(g->b, llm_graph_weight(g, global[LLM_ROLE_TOKEN_EMBD]),
-                                   tdm_build_step_field(g->b, TDM_STEP_TOKEN), 0);
+    int32_t x = llm_build_token_rows(g, global[LLM_ROLE_TOKEN_EMBD],
+                                     tdm_build_step_field(g->b, TDM_STEP_TOKEN));
     x = scale_if(g, x, m->hparams.embd_scale);
     if (global[LLM_ROLE_TOKEN_TYPES] >= 0) { /* all tokens are of type 0: of one text */
         const int64_t first[TDM_MAX_DIMS] = {0}, ne[TDM_MAX_DIMS] = {m->hparams.n_embd, 1, 1, 1};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_moe.c: the MOE_FFN op against sums in double made here: the reference path to its rounding,
+ * test_moe.c: the MOE_FFN op, and the same of MOE_MATMUL nodes, against sums in double made here: the reference path to its rounding,
  * the fast kernels to what 15-bit and 8-bit activations add; foreign experts, repeated choices, an
  * expert without tokens, more tokens than a chunk; and the same bits for any number of threads.
  */
@@ -65,6 +65,7 @@ typedef struct layer {
     uint8_t *w[3];
     float *x, *weight, *want;
     int32_t *id;
+    bool is_products; /* of MOE_MATMUL nodes */
 } layer;
 
 static double act_apply(tdm_act act, double x) {
@@ -143,6 +144,25 @@ static void layer_destroy(layer *l) {
     free(l->id);
 }
 
+/* y of a layer from MOE_MATMUL nodes. */
+static int32_t products_build(tdm_builder *b, const layer *l, int32_t x, int32_t id, int32_t weight,
+                              const int32_t matrix[3]) {
+    const int32_t first = (int32_t)l->first_expert, all = (int32_t)(first + l->n_expert + 1);
+    int32_t row = tdm_build_reshape(b, x, l->n, 1, l->n_tok, 1), y = -1;
+    int32_t gate = tdm_build_moe_matmul(b, matrix[0], row, id, first, all);
+    int32_t up = tdm_build_moe_matmul(b, matrix[1], row, id, first, all);
+    int32_t h = tdm_build_glu(b, gate, up, l->act);
+    h = tdm_build_moe_matmul(b, matrix[2], h, id, first, all);
+    h = tdm_build_mul(b, h, tdm_build_reshape(b, weight, 1, l->n_used, l->n_tok, 1));
+    for (int64_t u = 0; u < l->n_used; u++) {
+        const int64_t at[] = {0, u, 0, 0}, ne[] = {l->n, 1, l->n_tok, 1};
+        int32_t one = tdm_build_copy(b, tdm_build_slice(b, h, at, ne), TDM_TYPE_F32);
+        one = tdm_build_reshape(b, one, l->n, l->n_tok, 1, 1);
+        y = y < 0 ? one : tdm_build_add(b, y, one);
+    }
+    return y;
+}
+
 /* `roles` NULL: tokens have none. */
 static void layer_run_as(op_rig *rig, const layer *l, const int32_t *roles, float *y) {
     tdm_builder *b = NULL;
@@ -161,9 +181,11 @@ static void layer_run_as(op_rig *rig, const layer *l, const int32_t *roles, floa
     int64_t role_ne[] = {l->n_tok, 1, 1, 1};
     if (roles != NULL) role = tdm_build_input(b, "role", TDM_TYPE_I32, role_ne);
     tdm_build_set_role(b, role);
-    int32_t out =
-        tdm_build_moe_ffn(b, x, id, weight, gate, up, down, l->act, (int32_t)l->first_expert,
-                          (int32_t)(l->first_expert + l->n_expert + 1));
+    const int32_t matrix[3] = {gate, up, down};
+    int32_t out = l->is_products ? products_build(b, l, x, id, weight, matrix)
+                                 : tdm_build_moe_ffn(b, x, id, weight, gate, up, down, l->act,
+                                                     (int32_t)l->first_expert,
+                                                     (int32_t)(l->first_expert + l->n_expert + 1));
     tdm_build_output(b, out, "y");
     if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
     tdm_builder_destroy(b);
@@ -183,8 +205,8 @@ static void layer_run(op_rig *rig, const layer *l, float *y) {
     layer_run_as(rig, l, NULL, y);
 }
 
-static void layer_test(rigs *r, uint64_t *seed, layer shape) {
-    layer l = layer_create(seed, shape);
+static void layer_compare(rigs *r, const layer *shape) {
+    layer l = *shape;
     size_t len = (size_t)(l.n * l.n_tok);
     float *y = made_alloc(len * sizeof *y), *one = made_alloc(len * sizeof *one);
     bool has_one = false;
@@ -208,6 +230,13 @@ static void layer_test(rigs *r, uint64_t *seed, layer shape) {
     }
     free(y);
     free(one);
+}
+
+static void layer_test(rigs *r, uint64_t *seed, layer shape) {
+    layer l = layer_create(seed, shape);
+    layer_compare(r, &l);
+    l.is_products = true;
+    layer_compare(r, &l);
     layer_destroy(&l);
 }
 
@@ -229,7 +258,8 @@ static void test_types(void **state) {
             NULL,
             NULL,
             NULL,
-            NULL};
+            NULL,
+            false};
         layer_test(*state, &seed, l);
         l.type[1] = l.type[0];
         layer_test(*state, &seed, l);
@@ -254,7 +284,8 @@ static void test_shapes(void **state) {
                        NULL,
                        NULL,
                        NULL,
-                       NULL};
+                       NULL,
+                       false};
             layer_test(*state, &seed, l);
             l.type[0] = l.type[1] = l.type[2] = TDM_TYPE_F32; /* sizes that no block limits */
             l.n = 21, l.n_ff = 19, l.act = TDM_ACT_RELU;
@@ -273,7 +304,8 @@ static void test_roles(void **state) {
     (void)state;
     for (int t = 0; t < N_TOK; t++)
         roles[t] = t % 7 == 3 ? -1 : t % 3 == 0 ? TDM_ROLE_GENERATED : TDM_ROLE_PROMPT;
-    for (int i = 0; i < 3; i++) {
+    for (int run = 0; run < 6; run++) {
+        const int i = run % 3;
         layer l = {{TDM_TYPE_Q4_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0},
                    TDM_ACT_SILU,
                    64,
@@ -286,7 +318,8 @@ static void test_roles(void **state) {
                    NULL,
                    NULL,
                    NULL,
-                   NULL};
+                   NULL,
+                   run >= 3};
         if (i == 1) l.type[0] = TDM_TYPE_F16; /* one whose kernels do not differ by role */
         l = layer_create(&seed, l);
         size_t len = (size_t)(l.n * l.n_tok);

@@ -24,7 +24,8 @@ static void random_fill(const char *name, int seed, float scale, float *out, int
 
 typedef struct pair_shape {
     char a[96], b[96];
-    int64_t k, n, rank;
+    int64_t a_ne[3], b_ne[3];
+    int64_t k, rank;
     tdm_type type_a, type_b;
 } pair_shape;
 
@@ -32,20 +33,30 @@ static tdm_type type_fit(tdm_type type, int64_t row) {
     return row % tdm_type_get_info(type).block_len == 0 ? type : TDM_TYPE_F16;
 }
 
-/* Whether adapters may change a weight, and this one does; with its pair. */
+/* Whether adapters may change a weight, and this one does; with its pair. The first of the parts of
+ * a tensor stands for it. */
 static bool pair_of(const llm_weight *w, const lora_spec *spec, int number, pair_shape *p) {
     const char *name = w->source->name;
-    if (w->usage != TDM_USAGE_MATMUL || w->is_made || w->source != w->file || w->file->ne[2] != 1 ||
-        w->file->ne[3] != 1 || strstr(name, "attn_k_b") != NULL ||
-        strstr(name, "attn_v_b") != NULL ||
-        (spec->only != NULL && strstr(name, spec->only) == NULL))
+    const int64_t *ne = w->source->ne;
+    const bool is_rows = strcmp(name, "token_embd.weight") == 0;
+    const bool is_expert = (w->usage & TDM_USAGE_EXPERT) != 0;
+    if (w->is_made || w->source_row > 0 || (spec->only != NULL && strstr(name, spec->only) == NULL))
+        return false;
+    if (is_rows && !spec->has_rows) return false;
+    if (!is_rows && !is_expert &&
+        (w->usage != TDM_USAGE_MATMUL || w->source != w->file || ne[2] != 1 || ne[3] != 1 ||
+         strstr(name, "attn_k_b") != NULL || strstr(name, "attn_v_b") != NULL))
         return false;
     snprintf(p->a, sizeof p->a, "%.80s.lora_a", name);
     snprintf(p->b, sizeof p->b, "%.80s.lora_b", name);
-    p->k = w->file->ne[0];
-    p->n = w->file->ne[1];
+    p->k = ne[0];
     p->rank = number % 2 == 1 && spec->other_rank > 0 ? spec->other_rank : spec->rank;
-    p->type_a = type_fit(spec->type, p->k);
+    p->a_ne[0] = is_rows ? p->rank : ne[0];
+    p->a_ne[1] = is_rows ? ne[1] : p->rank;
+    p->b_ne[0] = p->rank;
+    p->b_ne[1] = is_rows ? ne[0] : ne[1];
+    p->a_ne[2] = p->b_ne[2] = ne[2];
+    p->type_a = type_fit(spec->type, p->a_ne[0]);
     p->type_b = type_fit(spec->type, p->rank);
     return true;
 }
@@ -81,17 +92,17 @@ int lora_file_write(const char *base, const lora_spec *spec, const char *path) {
     if (spec->alpha != 0) llm_gguf_writer_put_f32(w, "adapter.lora.alpha", spec->alpha);
     for (int i = 0; i < m->n_weight; i++) {
         if (!pair_of(&m->weights[i], spec, n, &p)) continue;
-        const int64_t a[] = {p.k, p.rank}, b[] = {p.rank, p.n};
-        llm_gguf_writer_add_tensor(w, p.a, p.type_a, 2, a);
-        llm_gguf_writer_add_tensor(w, p.b, p.type_b, 2, b);
+        const int32_t n_dims = p.a_ne[2] > 1 ? 3 : 2;
+        llm_gguf_writer_add_tensor(w, p.a, p.type_a, n_dims, p.a_ne);
+        llm_gguf_writer_add_tensor(w, p.b, p.type_b, n_dims, p.b_ne);
         n++;
     }
     for (int i = 0, at = 0; i < m->n_weight; i++) {
         if (!pair_of(&m->weights[i], spec, at, &p)) continue;
         const float factor = spec->alpha != 0 ? spec->alpha / (float)p.rank : 1;
         const float scale = spec->strength / sqrtf((float)p.k * (float)p.rank) / factor;
-        matrix_write(w, p.a, spec, 1, p.type_a, p.k, p.rank);
-        matrix_write(w, p.b, spec, scale, p.type_b, p.rank, p.n);
+        matrix_write(w, p.a, spec, 1, p.type_a, p.a_ne[0], p.a_ne[1] * p.a_ne[2]);
+        matrix_write(w, p.b, spec, scale, p.type_b, p.b_ne[0], p.b_ne[1] * p.b_ne[2]);
         at++;
     }
     RIG_OK(llm_gguf_writer_finish(w, &err));
@@ -114,29 +125,51 @@ static float *floats_of(const llm_gguf_tensor *t) {
     return x;
 }
 
-/* w += scale * B A, rows of w in f64. */
-static void product_add(double *w, const llm_gguf_tensor *ta, const llm_gguf_tensor *tb,
-                        double scale) {
-    float *a = floats_of(ta), *b = floats_of(tb);
-    const int64_t k = ta->ne[0], rank = ta->ne[1], n = tb->ne[1];
+/* w += scale * B A in f64, of a matrix or of one of experts. */
+static void matrix_add(double *w, const float *a, const float *b, int64_t k, int64_t rank,
+                       int64_t n, double scale) {
     for (int64_t i = 0; i < n; i++)
         for (int64_t r = 0; r < rank; r++) {
             const double f = scale * (double)b[i * rank + r];
             for (int64_t j = 0; j < k; j++) w[i * k + j] += f * (double)a[r * k + j];
         }
-    free(a);
-    free(b);
 }
 
-/* The number by which products with a matrix are multiplied, without those of adapters. */
-static double scale_of(const llm_gguf *in, const char *name) {
+/* The same of the embedding: row v of w gets scale * B a_v. */
+static void rows_add(double *w, const float *a, const float *b, int64_t k, int64_t rank, int64_t n,
+                     double scale) {
+    for (int64_t v = 0; v < n; v++)
+        for (int64_t j = 0; j < k; j++)
+            for (int64_t r = 0; r < rank; r++)
+                w[v * k + j] += scale * (double)b[j * rank + r] * (double)a[v * rank + r];
+}
+
+/* The number by which products with a matrix, or one of experts, are multiplied, without those of
+ * adapters. */
+static double scale_of(const llm_gguf *in, const char *name, int64_t matrix) {
     char text[96];
     snprintf(text, sizeof text, "%.80s", name);
     char *end = strrchr(text, '.');
     if (end == NULL || strcmp(end, ".weight") != 0) return 1;
+    if (strstr(text, "ffn_gate_inp") != NULL) return 1; /* .scale is that of the router's norm */
     memcpy(end, ".scale", sizeof ".scale");
     const llm_gguf_tensor *t = llm_gguf_tensor_find(in, text);
-    return t != NULL ? (double)((const float *)t->data)[0] : 1;
+    return t != NULL ? (double)((const float *)t->data)[matrix] : 1;
+}
+
+/* w += scale * B A for a tensor of the model. */
+static void product_add(double *w, const llm_gguf *in, const llm_gguf_tensor *t,
+                        const llm_gguf_tensor *ta, const llm_gguf_tensor *tb, double scale) {
+    float *a = floats_of(ta), *b = floats_of(tb);
+    const int64_t k = t->ne[0], n = t->ne[1], rank = tb->ne[0];
+    if (strcmp(t->name, "token_embd.weight") == 0)
+        rows_add(w, a, b, k, rank, n, scale);
+    else
+        for (int64_t e = 0; e < t->ne[2]; e++)
+            matrix_add(w + e * k * n, a + e * k * rank, b + e * rank * n, k, rank, n,
+                       scale / scale_of(in, t->name, e));
+    free(a);
+    free(b);
 }
 
 static void merged_write(llm_gguf_writer *out, const llm_gguf *in, const llm_gguf_tensor *t,
@@ -162,7 +195,7 @@ static void merged_write(llm_gguf_writer *out, const llm_gguf *in, const llm_ggu
         RIG_OK(
             llm_gguf_get_f32(adapters[i], "adapter.lora.alpha", LLM_GGUF_OPTIONAL, &alpha, &err));
         const double factor = alpha != 0 ? (double)alpha / (double)tb->ne[0] : 1;
-        product_add(sum, ta, tb, factor * (double)scales[i] / scale_of(in, t->name));
+        product_add(sum, in, t, ta, tb, factor * (double)scales[i]);
     }
     if (sum == NULL) {
         RIG_OK(llm_gguf_writer_write(out, t->data, t->size, &err));
@@ -175,6 +208,15 @@ static void merged_write(llm_gguf_writer *out, const llm_gguf *in, const llm_ggu
     }
     RIG_OK(llm_gguf_writer_write(out, x, t->size, &err));
     free(sum);
+}
+
+/* The embedding where an adapter changes it and the head is tied to it; NULL = it is not so. */
+static const llm_gguf_tensor *tied_find(const llm_gguf *in, llm_gguf **adapters, int n) {
+    for (int i = 0; i < n; i++)
+        if (llm_gguf_tensor_find(adapters[i], "token_embd.weight.lora_a") != NULL &&
+            llm_gguf_tensor_find(in, "output.weight") == NULL)
+            return llm_gguf_tensor_find(in, "token_embd.weight");
+    return NULL;
 }
 
 void lora_merge_write(const char *base, const char *const *paths, const float *scales, int n,
@@ -192,8 +234,12 @@ void lora_merge_write(const char *base, const char *const *paths, const float *s
         const llm_gguf_tensor *t = llm_gguf_tensor_at(in, i);
         llm_gguf_writer_add_tensor(out, t->name, t->type, t->n_dims, t->ne);
     }
+    const llm_gguf_tensor *tied = tied_find(in, adapters, n);
+    if (tied != NULL)
+        llm_gguf_writer_add_tensor(out, "output.weight", tied->type, tied->n_dims, tied->ne);
     for (uint32_t i = 0; i < llm_gguf_tensor_count(in); i++)
         merged_write(out, in, llm_gguf_tensor_at(in, i), adapters, scales, n);
+    if (tied != NULL) RIG_OK(llm_gguf_writer_write(out, tied->data, tied->size, &err));
     RIG_OK(llm_gguf_writer_finish(out, &err));
     llm_gguf_writer_destroy(out);
     for (int i = 0; i < n; i++) llm_gguf_close(adapters[i]);

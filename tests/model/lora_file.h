@@ -16,6 +16,7 @@ typedef struct lora_spec {
     tdm_type type;  /* of A and B; where rows are no whole blocks of it, f16 */
     int seed;
     const char *only; /* part of the names of the matrices that it changes; NULL = all */
+    bool has_rows;    /* changes the token embedding, too */
 } lora_spec;
 
 /* Writes an adapter for matrices of the model in the file `base`: for all that adapters may change,
@@ -23,7 +24,8 @@ typedef struct lora_spec {
 int lora_file_write(const char *base, const lora_spec *spec, const char *path);
 
 /* Writes the model of `base`, whose matrices are f32, with
- * W + sum of scales[i] * (alpha / rank) * B A of adapters [n], computed here in f64. */
+ * W + sum of scales[i] * (alpha / rank) * B A of adapters [n], computed here in f64. Where the
+ * embedding changes, a head that was tied to it becomes a matrix of its own, unchanged. */
 void lora_merge_write(const char *base, const char *const *adapters, const float *scales, int n,
                       const char *path);
 

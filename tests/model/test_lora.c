@@ -4,7 +4,8 @@
  * program has merged them, on devices and groups, for several types, ranks, scales and sequences in
  * one batch; and llama.cpp's, which are in lora_llama.f32. What cannot be right is refused by name.
  *   test_lora NAME...        the fixtures of those names alone, with the bound printed
- *   test_lora write FOLDER   the files of which llama.cpp's logits are: m.gguf, 0.lora and 1.lora
+ *   test_lora write FOLDER   the files of which llama.cpp's logits are: NAME.gguf, NAME.0.lora and
+ *                            NAME.1.lora of each model
  */
 #include <math.h>
 #include <unistd.h>
@@ -111,17 +112,28 @@ static const group_config groups[] = {
     {.n_member = 3, .shares = "1,2,1", .attention = "replicate"},
     {.n_member = 2, .split = "layer"},
     {.n_member = 2, .shares = "2,1", .attention = "sequence"},
+    {.n_member = 3, .shares = "2,1,1", .experts = "whole"},
 };
-enum { N_GROUP = sizeof groups / sizeof *groups };
+enum {
+    N_GROUP = sizeof groups / sizeof *groups,
+    TWO = 1,   /* bits of groups: cut matrices */
+    THREE = 2, /* some members hold nothing of a layer */
+    REPLICAS = 4,
+    LAYERS = 8,
+    SEQUENCE = 16,
+    WHOLE = 32, /* experts are not cut */
+    ALL = 63
+};
 
-/* Compares a fixture with an adapter of all its matrices with the merged model: on a device and on
- * the first n_group groups. */
-static void fixture_check(const char *name, const lora_spec *spec, float scale, int n_group,
+/* Compares a fixture with an adapter with the merged model: on a device and on the groups of that
+ * mask. */
+static void fixture_check(const char *name, const lora_spec *spec, float scale, unsigned mask,
                           double bound) {
     static logits plain, merged, found;
     char file[160];
     const char *base = base_path(name);
-    snprintf(file, sizeof file, "%s.%s.%d.lora", name, tdm_type_name(spec->type), spec->rank);
+    snprintf(file, sizeof file, "%s.%s.%d.%s.lora", name, tdm_type_name(spec->type), spec->rank,
+             spec->only != NULL ? spec->only : "all");
     const char *adapter = rig_file(file);
     if (access(adapter, R_OK) != 0) assert_true(lora_file_write(base, spec, adapter) > 0);
     snprintf(file, sizeof file, "%s.merged", name);
@@ -132,7 +144,8 @@ static void fixture_check(const char *name, const lora_spec *spec, float scale, 
     /* The adapter shows. */
     if (distance(&merged, &plain) < 1e-3)
         fail_msg("%s: the adapter changes logits by %g only", name, distance(&merged, &plain));
-    for (int g = -1; g < n_group; g++) {
+    for (int g = -1; g < N_GROUP; g++) {
+        if (g >= 0 && (mask >> g & 1) == 0) continue;
         tdm_open_device *dev = g < 0 ? rig_device(NULL, "fast", 1) : group_device(&groups[g]);
         logits_of(base, dev, &adapter, &scale, 1, &found);
         const double nmse = distance(&merged, &found);
@@ -145,43 +158,88 @@ static void fixture_check(const char *name, const lora_spec *spec, float scale, 
     }
 }
 
-static const lora_spec f32_spec = {
-    .rank = 4, .other_rank = 7, .alpha = 6, .strength = 0.7f, .type = TDM_TYPE_F32, .seed = 1};
+static const lora_spec f32_spec = {.rank = 4,
+                                   .other_rank = 7,
+                                   .alpha = 6,
+                                   .strength = 0.7f,
+                                   .type = TDM_TYPE_F32,
+                                   .seed = 1,
+                                   .has_rows = true};
 
 static void test_merged(void **state) {
     (void)state;
     static const struct {
         const char *name;
-        int n_group;
+        unsigned groups;
     } cases[] = {
-        {"tiny-llama", 2},   /* grouped heads */
-        {"tiny-odd", 3},     /* nothing divides evenly; heads that members share */
-        {"phi3-dense", 2},   /* Q, K and V in one matrix, gate and up in another */
-        {"qwen2moe-moe", 2}, /* router, shared experts with a gate */
+        {"tiny-llama", TWO | THREE | LAYERS},           /* grouped heads */
+        {"tiny-odd", TWO | THREE | REPLICAS},           /* nothing divides evenly; shared heads */
+        {"phi3-dense", TWO | THREE},                    /* Q, K and V in one matrix; gate and up */
+        {"qwen2moe-moe", TWO | THREE | LAYERS | WHOLE}, /* router, shared experts with a gate */
+        {"gemma4-moe", TWO | LAYERS},                   /* gate and up of experts in one; scales */
 #ifndef TANDEM_SANITIZED
-        {"qwen35-dense", 2},   /* delta rule, gated attention */
-        {"bloom-dense", 5},    /* biases; fused; tied head */
-        {"deepseek2-moe", 2},  /* latent rows */
-        {"minicpm3-dense", 2}, /* as keys and values of every head */
-        {"bitnet-dense", 2},   /* scales of matrices */
+        {"tiny-mixtral", TWO | THREE | LAYERS | WHOLE},
+        {"gpt-oss-moe", TWO | WHOLE},    /* biases of experts, limits */
+        {"llama4-moe", TWO | WHOLE},     /* weights before the products */
+        {"grovemoe-moe", TWO},           /* chunks of experts */
+        {"nemotron_h_moe-latent", TWO},  /* no gate; rows of another length */
+        {"qwen35-dense", TWO | THREE},   /* delta rule, gated attention */
+        {"bloom-dense", ALL},            /* biases; fused; tied head */
+        {"deepseek2-moe", TWO | THREE},  /* latent rows */
+        {"minicpm3-dense", TWO | THREE}, /* as keys and values of every head */
+        {"bitnet-dense", TWO | THREE},   /* scales of matrices */
 #endif
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases && chosen == NULL; i++)
-        fixture_check(cases[i].name, &f32_spec, i % 2 == 0 ? 1.0f : -0.5f, cases[i].n_group,
+        fixture_check(cases[i].name, &f32_spec, i % 2 == 0 ? 1.0f : -0.5f, cases[i].groups,
                       BOUND_F32);
     for (const char **name = chosen; name != NULL && *name != NULL; name++)
-        fixture_check(*name, &f32_spec, 1, N_GROUP, BOUND_F32);
+        fixture_check(*name, &f32_spec, 1, ALL, BOUND_F32);
+}
+
+/* Each kind of weight alone: its adapter shows, and is not hidden by others. */
+static void test_kinds(void **state) {
+    static const struct {
+        const char *name, *only;
+    } cases[] = {
+        {"tiny-llama", "token_embd"},  {"bloom-dense", "token_embd"}, /* tied */
+        {"tiny-mixtral", "gate_exps"}, {"tiny-mixtral", "up_exps"},
+        {"tiny-mixtral", "down_exps"}, {"gemma4-moe", "gate_up_exps"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lora_spec spec = f32_spec;
+        spec.only = cases[i].only;
+        fixture_check(cases[i].name, &spec, 1, TWO | LAYERS, BOUND_F32);
+    }
 }
 
 static void test_types(void **state) {
     static const lora_spec specs[] = {
-        {.rank = 8, .alpha = 16, .strength = 0.7f, .type = TDM_TYPE_F16, .seed = 2},
-        {.rank = 32, .alpha = 0, .strength = 0.7f, .type = TDM_TYPE_Q8_0, .seed = 3},
-        {.rank = 1, .alpha = 1, .strength = 0.7f, .type = TDM_TYPE_BF16, .seed = 4},
+        {.rank = 8,
+         .alpha = 16,
+         .strength = 0.7f,
+         .type = TDM_TYPE_F16,
+         .seed = 2,
+         .has_rows = true},
+        {.rank = 32,
+         .alpha = 0,
+         .strength = 0.7f,
+         .type = TDM_TYPE_Q8_0,
+         .seed = 3,
+         .has_rows = true},
+        {.rank = 1,
+         .alpha = 1,
+         .strength = 0.7f,
+         .type = TDM_TYPE_BF16,
+         .seed = 4,
+         .has_rows = true},
     };
     (void)state;
-    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        fixture_check("tiny-llama", &specs[i], 0.5f, 2, BOUND_OTHERS);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        fixture_check("tiny-llama", &specs[i], 0.5f, TWO | THREE, BOUND_OTHERS);
+        fixture_check("tiny-mixtral", &specs[i], 0.5f, TWO | WHOLE, BOUND_OTHERS);
+    }
 }
 
 /* ---- Several adapters ---- */
@@ -195,6 +253,21 @@ static const lora_spec duo_specs[2] = {
     {.rank = 5, .alpha = 10, .strength = 0.5f, .type = TDM_TYPE_F32, .seed = 11},
     {.rank = 2, .alpha = 3, .strength = 0.6f, .type = TDM_TYPE_F32, .seed = 12, .only = "attn"},
 };
+/* The same with the token embedding, and with matrices of experts alone. */
+static const lora_spec expert_specs[2] = {
+    {.rank = 5,
+     .other_rank = 3,
+     .alpha = 10,
+     .strength = 0.5f,
+     .type = TDM_TYPE_F32,
+     .seed = 13,
+     .has_rows = true},
+    {.rank = 2, .alpha = 3, .strength = 0.6f, .type = TDM_TYPE_F32, .seed = 14, .only = "exps"},
+};
+
+static const lora_spec *specs_of(const char *name) {
+    return strcmp(name, "tiny-mixtral") == 0 ? expert_specs : duo_specs;
+}
 
 static duo duo_make(const char *name) {
     duo d = {.base = base_path(name)};
@@ -202,7 +275,7 @@ static duo duo_make(const char *name) {
         char file[96];
         snprintf(file, sizeof file, "%s.%d.lora", name, i);
         d.files[i] = rig_file(file);
-        if (access(d.files[i], R_OK) != 0) lora_file_write(d.base, &duo_specs[i], d.files[i]);
+        if (access(d.files[i], R_OK) != 0) lora_file_write(d.base, &specs_of(name)[i], d.files[i]);
     }
     return d;
 }
@@ -213,12 +286,11 @@ static void merged_logits(const duo *d, const float scales[2], logits *out) {
     logits_of(path, rig_device(NULL, "fast", 1), NULL, NULL, 0, out);
 }
 
-static void test_two_adapters(void **state) {
+static void two_check(const char *name) {
     static const float sets[][2] = {{1, 1}, {1, -0.5f}, {0, 1}};
     static logits merged, found, plain;
     static const float none[2] = {0, 0};
-    (void)state;
-    const duo d = duo_make("tiny-llama");
+    const duo d = duo_make(name);
     for (int i = 0; i < 3; i++) {
         merged_logits(&d, sets[i], &merged);
         for (int g = -1; g < 2; g++) {
@@ -233,16 +305,21 @@ static void test_two_adapters(void **state) {
     assert_memory_equal(plain.rows, found.rows, sizeof plain.rows);
 }
 
-/* llama.cpp's logits of the last three tokens for scales of 1 and -0.5: f32 cache, one thread, no flash
- * attention. */
-static void test_beside_llama(void **state) {
+static void test_two_adapters(void **state) {
+    (void)state;
+    two_check("tiny-llama");
+    two_check("tiny-mixtral");
+}
+
+/* llama.cpp's logits of the last three tokens for scales of 1 and -0.5: f32 cache, one thread, no
+ * flash attention. */
+static void llama_check(const char *name, const char *file) {
     enum { N_ROW = 3, N_VOCAB = 384 };
     static const float scales[2] = {1, -0.5f};
     static float expected[N_ROW][N_VOCAB];
     static logits found;
-    (void)state;
-    const duo d = duo_make("tiny-llama");
-    char *path = rig_source_file("tests/model/lora_llama.f32");
+    const duo d = duo_make(name);
+    char *path = rig_source_file(file);
     assert_non_null(path);
     FILE *f = fopen(path, "rb");
     free(path);
@@ -253,8 +330,14 @@ static void test_beside_llama(void **state) {
     assert_int_equal(found.n_vocab, N_VOCAB);
     for (int i = 0; i < N_ROW; i++) {
         const double nmse = rig_nmse(expected[i], found.rows[4 + i], N_VOCAB);
-        if (!(nmse <= BOUND_F32)) fail_msg("row %d: NMSE %g from llama.cpp", i, nmse);
+        if (!(nmse <= BOUND_F32)) fail_msg("%s, row %d: NMSE %g from llama.cpp", name, i, nmse);
     }
+}
+
+static void test_beside_llama(void **state) {
+    (void)state;
+    llama_check("tiny-llama", "tests/model/lora_llama.f32");
+    llama_check("tiny-mixtral", "tests/model/lora_experts_llama.f32");
 }
 
 /* ---- Sequences ---- */
@@ -328,13 +411,14 @@ static void sequences_check(const duo *d, tdm_open_device *dev, const logits *me
 
 static void test_sequences(void **state) {
     static logits merged[N_SET];
-    static const char *const names[] = {"tiny-llama", "qwen35-dense"};
+    static const char *const names[] = {"tiny-llama", "qwen35-dense", "tiny-mixtral"};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const duo d = duo_make(names[i]);
         for (int s = 0; s < N_SET; s++) merged_logits(&d, set_scales[s], &merged[s]);
         sequences_check(&d, rig_device(NULL, "fast", 1), merged);
         sequences_check(&d, group_device(&groups[0]), merged);
+        if (i == 2) sequences_check(&d, group_device(&groups[3]), merged);
     }
 }
 
@@ -541,24 +625,68 @@ static void test_bad_files(void **state) {
         {.a = "token_embd.weight",
          .b = "token_embd.weight",
          Q_SHAPE,
-         .status = TDM_UNSUPPORTED,
-         .words = "'token_embd.weight', which is a table of embeddings"},
+         .status = TDM_DATA_LOSS,
+         .words = "'token_embd.weight.lora_a' has shape [256, 4, 1, 1], expected [4, 384] for "
+                  "'token_embd.weight' [256, 384]"},
+        {.a = "token_embd.weight",
+         .b = "token_embd.weight",
+         .k = 4,
+         .rank_a = 384,
+         .rank_b = 4,
+         .n = 384,
+         .status = TDM_DATA_LOSS,
+         .words = "'token_embd.weight.lora_b' has shape [4, 384, 1, 1], expected [4, 256]"},
+        {.a = "token_embd.weight",
+         .b = "token_embd.weight",
+         .k = 5,
+         .rank_a = 384,
+         .rank_b = 4,
+         .n = 256,
+         .status = TDM_DATA_LOSS,
+         .words = "'token_embd.weight.lora_a' has shape [5, 384, 1, 1], expected [4, 384]"},
     };
     (void)state;
     tdm_error err = {0};
     const char *base = base_path("tiny-llama");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) bad_check(base, &files[i]);
-    const bad_file experts = {.a = "blk.0.ffn_up_exps.weight",
-                              .b = "blk.0.ffn_up_exps.weight",
-                              .k = 256,
-                              .rank_a = 4,
-                              .rank_b = 4,
-                              .n = 256,
-                              .n_matrix = 4,
-                              .status = TDM_UNSUPPORTED,
-                              .words =
-                                  "'blk.0.ffn_up_exps.weight', which is the matrices of experts"};
-    bad_check(base_path("tiny-mixtral"), &experts);
+#define UP "blk.0.ffn_up_exps.weight"
+    const bad_file experts[] = {
+        {.a = UP,
+         .b = UP,
+         .k = 256,
+         .rank_a = 4,
+         .rank_b = 4,
+         .n = 256,
+         .n_matrix = 3,
+         .status = TDM_DATA_LOSS,
+         .words = "'" UP ".lora_a' has shape [256, 4, 3, 1], expected [256, 4, 4] for '" UP "'"},
+        {.a = UP,
+         .b = UP,
+         .k = 256,
+         .rank_a = 4,
+         .rank_b = 4,
+         .n = 128,
+         .n_matrix = 4,
+         .status = TDM_DATA_LOSS,
+         .words = "'" UP ".lora_b' has shape [4, 128, 4, 1], expected [4, 256, 4]"},
+        {.a = UP,
+         .b = UP,
+         .k = 256,
+         .rank_a = 4,
+         .rank_b = 4,
+         .n = 256,
+         .status = TDM_DATA_LOSS,
+         .words = "'" UP ".lora_a' has shape [256, 4, 1, 1], expected [256, 4, 4]"},
+    };
+    for (size_t i = 0; i < sizeof experts / sizeof *experts; i++)
+        bad_check(base_path("tiny-mixtral"), &experts[i]);
+    const bad_file table = {.arch = "gemma3n",
+                            .a = "per_layer_token_embd.weight",
+                            .b = "per_layer_token_embd.weight",
+                            Q_SHAPE,
+                            .status = TDM_UNSUPPORTED,
+                            .words = "which is a table of rows other than the token embedding"};
+    bad_check(base_path("gemma3n-dense"), &table);
     const bad_file heads = {.arch = "deepseek2",
                             .a = "blk.0.attn_k_b.weight",
                             .b = "blk.0.attn_k_b.weight",
@@ -592,26 +720,30 @@ static void test_bad_files(void **state) {
 static const char *out_folder;
 
 static void files_write(void **state) {
+    static const char *const names[] = {"tiny-llama", "tiny-mixtral"};
     tdm_error err = {0};
-    char path[3][512];
+    char base[512], path[512];
     (void)state;
-    random_model_spec spec = preset_find("tiny-llama");
-    spec.type = TDM_TYPE_F32;
-    snprintf(path[2], sizeof path[2], "%s/m.gguf", out_folder);
-    RIG_OK(random_model_write(&spec, path[2], NULL, NULL, NULL, &err));
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%s/%d.lora", out_folder, i);
-        lora_file_write(path[2], &duo_specs[i], path[i]);
+    for (int m = 0; m < 2; m++) {
+        random_model_spec spec = preset_find(names[m]);
+        spec.type = TDM_TYPE_F32;
+        snprintf(base, sizeof base, "%s/%s.gguf", out_folder, names[m]);
+        RIG_OK(random_model_write(&spec, base, NULL, NULL, NULL, &err));
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "%s/%s.%d.lora", out_folder, names[m], i);
+            lora_file_write(base, &specs_of(names[m])[i], path);
+        }
     }
     for (int i = 0; i < N_TOK; i++) printf("%d%s", token_at(i, 384), i + 1 < N_TOK ? "," : "\n");
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(test_merged),       cmocka_unit_test(test_types),
-        cmocka_unit_test(test_two_adapters), cmocka_unit_test(test_beside_llama),
-        cmocka_unit_test(test_sequences),    cmocka_unit_test(test_state),
-        cmocka_unit_test(test_report),       cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_merged),       cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_types),        cmocka_unit_test(test_two_adapters),
+        cmocka_unit_test(test_beside_llama), cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_state),        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_bad_files),
     };
     const struct CMUnitTest one[] = {cmocka_unit_test(test_merged)};
     const struct CMUnitTest writing[] = {cmocka_unit_test(files_write)};

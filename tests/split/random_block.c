@@ -69,6 +69,31 @@ void pool_block_ffn(pool *p) {
 
 /* ---- Experts ---- */
 
+/* The same with a product for each choice. */
+static void block_products(pool *p, int x, int id, int weight, int32_t n_used,
+                           const int32_t matrix[3], tdm_act act) {
+    tdm_builder *b = p->b;
+    const int64_t *shape = p->values[x].ne;
+    const int64_t n = shape[0], n_tok = shape[1];
+    const int32_t all = pool_use(p, id);
+    int32_t row = tdm_build_copy(b, pool_use(p, x), TDM_TYPE_F32);
+    row = tdm_build_reshape(b, row, n, 1, n_tok, 1);
+    int32_t gate = tdm_build_moe_matmul(b, matrix[0], row, all, 0, 0);
+    int32_t up = tdm_build_moe_matmul(b, matrix[1], row, all, 0, 0);
+    int32_t y = tdm_build_moe_matmul(b, matrix[2], tdm_build_glu(b, gate, up, act), all, 0, 0);
+    int32_t w = tdm_build_reshape(b, pool_use(p, weight), 1, n_used, n_tok, 1);
+    y = tdm_build_mul(b, y, w);
+    int32_t sum = -1;
+    for (int32_t u = 0; u < n_used; u++) {
+        const int64_t at[] = {0, u, 0, 0}, ne[] = {n, 1, n_tok, 1};
+        int32_t one = tdm_build_reshape(
+            b, tdm_build_copy(b, tdm_build_slice(b, y, at, ne), TDM_TYPE_F32), n, n_tok, 1, 1);
+        sum = sum < 0 ? one : tdm_build_add(b, sum, one);
+    }
+    if (n_used == 1) sum = tdm_build_copy(b, sum, TDM_TYPE_F32); /* an output is no view */
+    pool_calm(p, pool_residual(p, x, pool_add(p, sum, p->values[x].size)));
+}
+
 void pool_block_moe(pool *p) {
     int x = pool_pick_tokens(p);
     if (x < 0 || p->values[x].ne[0] > 512) return;
@@ -105,6 +130,10 @@ void pool_block_moe(pool *p) {
     int32_t up = pool_weight_cut(p, TDM_USAGE_EXPERT, in, cut, cut ? 1 : 0);
     int32_t down = pool_weight_cut(p, TDM_USAGE_EXPERT, out, cut, 0);
     tdm_act act = (tdm_act)(1 + pool_below(p, 3));
+    if (choice_rarely(p->c, 3)) {
+        block_products(p, x, i, w, route.n_used, (const int32_t[]){gate, up, down}, act);
+        return;
+    }
     int32_t y = tdm_build_moe_ffn(p->b, pool_use(p, x), pool_use(p, i), pool_use(p, w), gate, up,
                                   down, act, 0, choice_rarely(p->c, 2) ? 0 : (int32_t)n_expert);
     int z = pool_add(p, y, p->values[x].size);

@@ -262,6 +262,8 @@ static inline tdm_graph *random_graph(int n_step) {
                                 f.b, tdm_build_input(f.b, NULL, TDM_TYPE_F32, NE(4, 5, 1, 1)), -1,
                                 &route, &weight);
             y = tdm_build_moe_ffn(f.b, f.x, id, weight, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0);
+            other = tdm_build_reshape(f.b, f.x, 64, 1, 5, 1);
+            other = tdm_build_moe_matmul(f.b, f.gate, other, id, 0, 0);
             break;
         }
         case 18: tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &rope); break;

@@ -314,6 +314,25 @@ static void test_experts(void **state) {
     BAD("role must have an element for each token", MOE_BY_ROLE(4));
 }
 
+static void test_expert_products(void **state) {
+    (void)state;
+#define PRODUCT(w, x, id, first, all) tdm_build_moe_matmul(f.b, w, x, id, first, all)
+    GOOD(F32, 32, 2, 5, 1, PRODUCT(f.gate, INPUT(64, 1, 5, 1), ID, 0, 0));
+    GOOD(F32, 32, 2, 5, 1, PRODUCT(f.gate, INPUT(64, 2, 5, 1), ID, 4, 8));
+    GOOD(F32, 64, 2, 5, 1, PRODUCT(f.down, INPUT(32, 2, 5, 1), ID, 0, 4));
+    BAD("x must have shape", PRODUCT(f.gate, INPUT(64, 3, 5, 1), ID, 0, 0));
+    BAD("x must have shape", PRODUCT(f.gate, INPUT(32, 1, 5, 1), ID, 0, 0));
+    BAD("id must have shape", PRODUCT(f.gate, INPUT(64, 1, 4, 1), ID, 0, 0));
+    BAD("id must be i32", PRODUCT(f.gate, INPUT(64, 1, 5, 1), WEIGHT, 0, 0));
+    BAD("private", PRODUCT(f.w, INPUT(64, 1, 5, 1), ID, 0, 0));
+    BAD("n_expert_all = 7", PRODUCT(f.gate, INPUT(64, 1, 5, 1), ID, 4, 7));
+    BAD("first_expert = -1", PRODUCT(f.gate, INPUT(64, 1, 5, 1), ID, -1, 7));
+#define PRODUCT_BY_ROLE(n)                                                                         \
+    (tdm_build_set_role(f.b, INPUT_I(n, 1, 1, 1)), PRODUCT(f.gate, INPUT(64, 2, 5, 1), ID, 0, 0))
+    GOOD(F32, 32, 2, 5, 1, PRODUCT_BY_ROLE(5));
+    BAD("role must have an element for each token", PRODUCT_BY_ROLE(10));
+}
+
 /* The experts of the fixture with biases. */
 static int32_t moe_biased(fixture *f, tdm_moe_params p, int32_t gate_bias, int32_t up_bias,
                           int32_t down_bias) {
@@ -747,16 +766,27 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_recurrent_erased),
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_sparse),
-        cmocka_unit_test(test_biased),       cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),
+        cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),
+        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_expert_products),
+        cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_recurrent),
+        cmocka_unit_test(test_recurrent_erased),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_biased),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

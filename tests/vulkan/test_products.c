@@ -187,8 +187,7 @@ static void every_type(void **state) {
         bool has_blocks = len > 1;
         product_on(0, 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, has_blocks ? len : 75, 37, 1);
         /* Canonical bytes of every type are read by `rows`. */
-        if (i % 3 == 0)
-            product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
+        if (i % 3 == 0) product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
         if (has_blocks)
             product_on(DOTS, DOTS + 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
         if (!is_of_tiles(type)) continue;
@@ -442,6 +441,30 @@ static void every_form(void **state) {
     }
 }
 
+/* Products of each choice, of one row of x for a token or of one for each choice. */
+static void choices(uint64_t *seed, tdm_type type, int64_t n_row, int64_t n_tok) {
+    char label[96];
+    scene s = scene_begin();
+    snprintf(label, sizeof label, "products of experts, %s, %d tokens of %d rows",
+             tdm_type_name(type), (int)n_tok, (int)n_row);
+    int32_t w = weight_add(&s, seed, type, (const int64_t[]){64, 37, 5, 1}, TDM_USAGE_EXPERT);
+    int32_t x = floats_add(&s, seed, (const int64_t[]){64, n_row, n_tok, 1});
+    int32_t id = ids_add(&s, seed, (const int64_t[]){3, n_tok, 1, 1}, 2, 11);
+    scene_check(&s, tdm_build_moe_matmul(s.b, w, x, id, 4, 12), 1e-9, label);
+}
+
+static void every_choice(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (int64_t n_row = 1; n_row < 4; n_row += 2) {
+        choices(&seed, TDM_TYPE_Q4_0, n_row, 1);
+        choices(&seed, TDM_TYPE_Q4_0, n_row, 8);
+        choices(&seed, TDM_TYPE_Q4_0, n_row, 9); /* sorted from here on */
+        choices(&seed, TDM_TYPE_F32, n_row, 20);
+        choices(&seed, TDM_TYPE_F16, n_row, 3);
+    }
+}
+
 static void every_number_of_experts(void **state) {
     (void)state;
     uint64_t seed = SEED;
@@ -482,11 +505,17 @@ static void matrices(void **state) {
 /* test_products [PATTERN]: those whose names match alone. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form),   cmocka_unit_test(every_number_of_experts),
-        cmocka_unit_test(rows),         cmocka_unit_test(every_number_of_tokens),
-        cmocka_unit_test(every_view),   cmocka_unit_test(long_matrices),
-        cmocka_unit_test(every_head),   cmocka_unit_test(every_role),
-        cmocka_unit_test(extreme_rows), cmocka_unit_test(matrices),
+        cmocka_unit_test(every_form),
+        cmocka_unit_test(every_choice),
+        cmocka_unit_test(every_number_of_experts),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(every_number_of_tokens),
+        cmocka_unit_test(every_view),
+        cmocka_unit_test(long_matrices),
+        cmocka_unit_test(every_head),
+        cmocka_unit_test(every_role),
+        cmocka_unit_test(extreme_rows),
+        cmocka_unit_test(matrices),
         cmocka_unit_test(every_type),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

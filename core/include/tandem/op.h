@@ -87,6 +87,10 @@ extern "C" {
  *              h = act(g) * p, g = gate_e x + gate_bias_e, p = up_e x + up_bias_e; see
  *              tdm_moe_params for what changes g, p and the weights. Experts outside first_expert
  *              .. + n_expert add nothing
+ *   MOE_MATMUL w [k, n, n_expert], x [k, 1 or n_used, n_tok], [role i32 [n_tok], as in MATMUL],
+ *              id i32 [n_used, n_tok] -> y [n, n_used, n_tok]: row u of a token is w_e x,
+ *              e = id[u], of x's row u, or of its only one. Of the parameters first_expert and
+ *              n_expert_all count. Experts outside first_expert .. + n_expert give zeros
  *
  * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
  * state has no destination; it runs after every earlier node that touches the same state and before
@@ -235,7 +239,9 @@ extern "C" {
     OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 10, .n_dst = 1,            \
        .optional_src = 0x330, .step_src = 0x40, .state_src = 0x80)                                 \
     OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1,                 \
-       .optional_src = 2, .step_src = 4, .state_src = 8)
+       .optional_src = 2, .step_src = 4, .state_src = 8)                                           \
+    OP(MOE_MATMUL, moe_matmul, 37, VALUE, moe_matmul, moe, .n_src = 4, .n_dst = 1,                 \
+       .optional_src = 4, .private_src = 1, .usage = TDM_USAGE_EXPERT)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,

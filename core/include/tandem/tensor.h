@@ -33,7 +33,7 @@ extern "C" {
 enum {
     TDM_USAGE_MATMUL = 1u << 0, /* [k, n] or [k, n, n_head]: first source of MATMUL */
     TDM_USAGE_ROWS = 1u << 1,   /* [k, n]: table of GET_ROWS; with MATMUL: a tied embedding */
-    TDM_USAGE_EXPERT = 1u << 2  /* [k, n, n_expert]: matrices of MOE_FFN */
+    TDM_USAGE_EXPERT = 1u << 2  /* [k, n, n_expert]: matrices of MOE_FFN and MOE_MATMUL */
 };
 
 #define TDM_MAX_SEGMENTS 8

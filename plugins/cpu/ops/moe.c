@@ -2,7 +2,7 @@
  *
  * moe.c: the MOE_FFN op, from routed tokens to their weighted sum:
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
- * with the biases and limits of op.h.
+ * with the biases and limits of op.h; and the MOE_MATMUL op, one product of each pair.
  *
  * A pair is a token and one of its choices u. Pairs are sorted by expert, so that an expert's
  * weights are read once for all of its tokens. The pairs of an expert are sorted by the role of the
@@ -103,29 +103,35 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     return p;
 }
 
+/* Whether the matrices `name` of the op are those of experts. */
+static tdm_status matrices_check(const tdm_value *w, const char *op, const char *name,
+                                 tdm_error *err) {
+    if (tdm_row_codec_get((tdm_type)w->type).dequantize == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED, "%s: %s matrices of type %s are no numbers", op, name,
+                        tdm_type_name((tdm_type)w->type));
+    if (!(w->usage & TDM_USAGE_EXPERT))
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: the %s matrices were not uploaded for it: their usage lacks EXPERT",
+                        op, name);
+    return TDM_OK;
+}
+
+static tdm_status x_check(const tdm_value *x, const char *op, tdm_error *err) {
+    if (x->type == TDM_TYPE_F32) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED, "%s: activations must be f32, not %s", op,
+                    tdm_type_name((tdm_type)x->type));
+}
+
 static tdm_status moe_supports(const cpu_device *device, const tdm_graph *graph,
                                const tdm_node *node, tdm_error *err) {
     (void)device;
     static const char *const name[] = {"gate", "up", "down"};
-    for (int i = 0; i < 3; i++) {
-        const tdm_value *w = tdm_graph_value(graph, node->src[SRC_GATE + i]);
-        if (tdm_row_codec_get((tdm_type)w->type).dequantize == NULL) {
-            return tdm_fail(err, TDM_UNSUPPORTED, "MOE_FFN: %s matrices of type %s are no numbers",
-                            name[i], tdm_type_name((tdm_type)w->type));
-        }
-        if (!(w->usage & TDM_USAGE_EXPERT)) {
-            return tdm_fail(err, TDM_UNSUPPORTED,
-                            "MOE_FFN: the %s matrices were not uploaded for it: their usage lacks "
-                            "EXPERT",
-                            name[i]);
-        }
-    }
-    const tdm_value *x = tdm_graph_value(graph, node->src[SRC_X]);
-    if (x->type != TDM_TYPE_F32) {
-        return tdm_fail(err, TDM_UNSUPPORTED, "MOE_FFN: activations must be f32, not %s",
-                        tdm_type_name((tdm_type)x->type));
-    }
-    return TDM_OK;
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < 3 && status == TDM_OK; i++)
+        status = matrices_check(tdm_graph_value(graph, node->src[SRC_GATE + i]), "MOE_FFN", name[i],
+                                err);
+    if (status != TDM_OK) return status;
+    return x_check(tdm_graph_value(graph, node->src[SRC_X]), "MOE_FFN", err);
 }
 
 static size_t moe_scratch_size(const cpu_device *device, const tdm_graph *graph,
@@ -137,6 +143,15 @@ static void *element(const cpu_view *v, int64_t i0, int64_t i1) {
     return v->data + i0 * v->nb[0] + i1 * v->nb[1];
 }
 
+/* How the choices of a chunk are sorted. */
+typedef struct pairs {
+    const cpu_view *id; /* [n_used, n_tok] */
+    cpu_roles roles;
+    int64_t n_used, n_expert;
+    int32_t first_expert;
+    int32_t *first, *pair, *slot; /* of plan: first_off, pair_off, slot_off */
+} pairs;
+
 /* NULL if the kernels of both roles are the same. */
 static cpu_roles roles_get(const cpu_node *n, const plan *p) {
     cpu_roles roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->gate);
@@ -146,21 +161,19 @@ static cpu_roles roles_get(const cpu_node *n, const plan *p) {
 }
 
 /* Assigns the choices of n_tok tokens from `token` on to slots. */
-static void pairs_sort(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok) {
-    int32_t *first = (int32_t *)(void *)(n->scratch + p->first_off);
-    int32_t *pair = (int32_t *)(void *)(n->scratch + p->pair_off);
-    int32_t *slot = (int32_t *)(void *)(n->scratch + p->slot_off);
+static void pairs_sort(const pairs *p, int64_t token, int64_t n_tok) {
+    int32_t *first = p->first, *slot = p->slot;
     int32_t n_pair = (int32_t)(n_tok * p->n_used);
     int64_t n_bucket = p->n_expert * CPU_N_ROLE;
-    cpu_roles roles = roles_get(n, p);
     memset(first, 0, ((size_t)n_bucket + 1) * sizeof *first);
     for (int32_t i = 0; i < n_pair; i++) {
         int64_t t = token + i / p->n_used;
-        const int32_t *id = element(&n->src[SRC_ID], i % p->n_used, t);
-        int64_t e = (int64_t)*id - n->node->params.moe.first_expert;
+        const int32_t *id = element(p->id, i % p->n_used, t);
+        int64_t e = (int64_t)*id - p->first_expert;
         slot[i] = -1;
         if (e < 0 || e >= p->n_expert) continue;
-        slot[i] = (int32_t)(e * CPU_N_ROLE + (int)cpu_role_of(&roles, t)); /* its bucket, for now */
+        slot[i] =
+            (int32_t)(e * CPU_N_ROLE + (int)cpu_role_of(&p->roles, t)); /* its bucket, for now */
         first[slot[i] + 1]++;
     }
     for (int64_t b = 0; b < n_bucket; b++) first[b + 1] += first[b];
@@ -168,7 +181,7 @@ static void pairs_sort(const cpu_node *n, const plan *p, int64_t token, int64_t 
         if (slot[i] < 0) continue;
         int32_t s = first[slot[i]]++; /* moves each bucket's start to its end, ... */
         slot[i] = s;
-        pair[s] = i;
+        p->pair[s] = i;
     }
     for (int64_t b = n_bucket; b > 0; b--) first[b] = first[b - 1]; /* ... and back */
     first[0] = 0;
@@ -402,11 +415,21 @@ static void addends_share(const cpu_node *n, const plan *p, const cpu_worker *w)
 static void moe_run(const cpu_node *n, cpu_worker *w) {
     plan p = plan_get(n->device, n->graph, n->node);
     const int32_t *slot_first = (const int32_t *)(const void *)(n->scratch + p.first_off);
+    const pairs sorting = {
+        .id = &n->src[SRC_ID],
+        .roles = roles_get(n, &p),
+        .n_used = p.n_used,
+        .n_expert = p.n_expert,
+        .first_expert = n->node->params.moe.first_expert,
+        .first = (int32_t *)(void *)(n->scratch + p.first_off),
+        .pair = (int32_t *)(void *)(n->scratch + p.pair_off),
+        .slot = (int32_t *)(void *)(n->scratch + p.slot_off),
+    };
     int64_t first, last;
     for (int64_t token = 0; token < p.n_tok; token += p.chunk) {
         int64_t n_tok = p.n_tok - token < p.chunk ? p.n_tok - token : p.chunk;
         if (token > 0) cpu_worker_barrier(w); /* the scratch is still being read */
-        if (w->ith == 0) pairs_sort(n, &p, token, n_tok);
+        if (w->ith == 0) pairs_sort(&sorting, token, n_tok);
         x_prepare(n, &p, token, n_tok, w);
         cpu_worker_barrier(w);
         hidden_share(n, &p, token, w);
@@ -427,4 +450,141 @@ const cpu_op_impl cpu_op_moe_ffn = {
     .supports = moe_supports,
     .scratch_size = moe_scratch_size,
     .run = moe_run,
+};
+
+/* ---- MOE_MATMUL ---- */
+
+enum { PRODUCT_W, PRODUCT_X, PRODUCT_ROLE, PRODUCT_ID };
+
+/* Its scratch: as in `plan`. */
+typedef struct product_plan {
+    cpu_matmul_kernels kernels;
+    int64_t n_tok, n_used, n_expert, k, n;
+    int64_t n_row; /* rows of x that a token has */
+    int64_t chunk;
+    size_t first_off, pair_off, slot_off;
+    size_t x_off, x_pitch; /* the chunk's rows of x in the kernel's format */
+    size_t size;
+} product_plan;
+
+static product_plan product_plan_get(const cpu_device *device, const tdm_graph *graph,
+                                     const tdm_node *node) {
+    const tdm_value *w = tdm_graph_value(graph, node->src[PRODUCT_W]);
+    const tdm_value *x = tdm_graph_value(graph, node->src[PRODUCT_X]);
+    product_plan p = {
+        .kernels = cpu_matmul_kernels_get(device, (tdm_type)w->type),
+        .n_tok = x->ne[2],
+        .n_used = tdm_graph_value(graph, node->src[PRODUCT_ID])->ne[0],
+        .n_expert = w->ne[2],
+        .k = w->ne[0],
+        .n = w->ne[1],
+        .n_row = x->ne[1],
+    };
+    p.chunk = p.n_tok < CHUNK ? p.n_tok : CHUNK;
+    const size_t n_pair = (size_t)(p.chunk * p.n_used) * sizeof(int32_t);
+    p.pair_off = round_up_64(((size_t)p.n_expert * CPU_N_ROLE + 1) * sizeof(int32_t));
+    p.slot_off = p.pair_off + round_up_64(n_pair);
+    p.x_off = p.slot_off + round_up_64(n_pair);
+    p.x_pitch = x_pitch(&p.kernels, p.k);
+    p.size = p.x_off + (size_t)(p.chunk * p.n_row) * p.x_pitch;
+    return p;
+}
+
+static tdm_status product_supports(const cpu_device *device, const tdm_graph *graph,
+                                   const tdm_node *node, tdm_error *err) {
+    (void)device;
+    tdm_status status =
+        matrices_check(tdm_graph_value(graph, node->src[PRODUCT_W]), "MOE_MATMUL", "w", err);
+    if (status != TDM_OK) return status;
+    return x_check(tdm_graph_value(graph, node->src[PRODUCT_X]), "MOE_MATMUL", err);
+}
+
+static size_t product_scratch_size(const cpu_device *device, const tdm_graph *graph,
+                                   const tdm_node *node) {
+    return product_plan_get(device, graph, node).size;
+}
+
+static float *product_row(const cpu_node *n, int64_t u, int64_t token) {
+    const cpu_view *y = &n->dst[0];
+    return (float *)(void *)(y->data + u * y->nb[1] + token * y->nb[2]);
+}
+
+/* The worker's rows of a chunk of x in the kernel's format. */
+static void product_x_prepare(const cpu_node *n, const product_plan *p, const pairs *pairs,
+                              int64_t token, int64_t n_tok, const cpu_worker *w) {
+    int64_t first, last;
+    cpu_worker_share(w, n_tok * p->n_row, 1, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const tdm_role role = cpu_role_of(&pairs->roles, token + i / p->n_row);
+        cpu_matmul_x_prepare(p->kernels.of[role], n->device->isa, &n->src[PRODUCT_X],
+                             token * p->n_row + i, 0, p->k,
+                             n->scratch + p->x_off + (size_t)i * p->x_pitch);
+    }
+}
+
+/* The worker's rows of the matrix of expert e times the slots first .. end - 1, whose tokens have
+ * that role. */
+static void product_compute(const cpu_node *n, const product_plan *p, const pairs *pairs,
+                            int64_t token, const cpu_matmul_matrix *m, tdm_role role,
+                            const cpu_worker *w, int64_t first, int64_t end) {
+    int64_t group, group_end;
+    cpu_worker_share(w, m->n_group, 1, &group, &group_end);
+    for (int64_t s = first; s < end && group < group_end; s += CPU_MATMUL_TOK) {
+        cpu_matmul_tile tile;
+        tile.n_tok = (int32_t)(end - s < CPU_MATMUL_TOK ? end - s : CPU_MATMUL_TOK);
+        for (int32_t t = 0; t < tile.n_tok; t++) {
+            const int64_t pair = pairs->pair[s + t], at = pair / p->n_used, u = pair % p->n_used;
+            const int64_t row = p->n_row == 1 ? at : pair;
+            tile.x[t] = n->scratch + p->x_off + (size_t)row * p->x_pitch;
+            tile.y[t] = product_row(n, u, token + at) + group * m->n_lane;
+        }
+        cpu_matmul_groups(m, role, group, group_end, s == first, &tile);
+    }
+}
+
+/* Zeros for the worker's pairs of experts that this device does not have. */
+static void product_zeros(const cpu_node *n, const product_plan *p, const pairs *pairs,
+                          int64_t token, int64_t n_tok, const cpu_worker *w) {
+    int64_t first, last;
+    cpu_worker_share(w, n_tok * p->n_used, 1, &first, &last);
+    for (int64_t i = first; i < last; i++)
+        if (pairs->slot[i] < 0)
+            memset(product_row(n, i % p->n_used, token + i / p->n_used), 0,
+                   (size_t)p->n * sizeof(float));
+}
+
+static void product_run(const cpu_node *n, cpu_worker *w) {
+    const product_plan p = product_plan_get(n->device, n->graph, n->node);
+    const pairs sorting = {
+        .id = &n->src[PRODUCT_ID],
+        .roles = cpu_roles_get(&n->src[PRODUCT_ROLE], p.n_tok, &p.kernels),
+        .n_used = p.n_used,
+        .n_expert = p.n_expert,
+        .first_expert = n->node->params.moe.first_expert,
+        .first = (int32_t *)(void *)(n->scratch + p.first_off),
+        .pair = (int32_t *)(void *)(n->scratch + p.pair_off),
+        .slot = (int32_t *)(void *)(n->scratch + p.slot_off),
+    };
+    for (int64_t token = 0; token < p.n_tok; token += p.chunk) {
+        const int64_t n_tok = p.n_tok - token < p.chunk ? p.n_tok - token : p.chunk;
+        if (token > 0) cpu_worker_barrier(w); /* the scratch is still being read */
+        if (w->ith == 0) pairs_sort(&sorting, token, n_tok);
+        product_x_prepare(n, &p, &sorting, token, n_tok, w);
+        cpu_worker_barrier(w);
+        product_zeros(n, &p, &sorting, token, n_tok, w);
+        const int32_t *slots = sorting.first;
+        for (int64_t e = 0; e < p.n_expert; e++, slots += CPU_N_ROLE) {
+            if (slots[0] == slots[CPU_N_ROLE]) continue;
+            const cpu_matmul_matrix m = expert_get(n, PRODUCT_W, e);
+            for (int role = 0; role < CPU_N_ROLE; role++)
+                product_compute(n, &p, &sorting, token, &m, (tdm_role)role, w, slots[role],
+                                slots[role + 1]);
+        }
+    }
+}
+
+const cpu_op_impl cpu_op_moe_matmul = {
+    .supports = product_supports,
+    .scratch_size = product_scratch_size,
+    .run = product_run,
 };

@@ -2,7 +2,7 @@
  *
  * moe.c: the steps of MOE_FFN:
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
- * with the biases and limits of op.h.
+ * with the biases and limits of op.h; and of MOE_MATMUL: one product of each pair.
  *
  * A pair is a token and one of its experts: number u + n_used * token. Few tokens, or matrices of
  * canonical blocks: a product for each pair, whose matrix the kernel reads from the ids. Else a
@@ -35,8 +35,12 @@ enum {
     CHUNK_BYTES = 64 << 20
 };
 
+enum { PRODUCT_W, PRODUCT_X, PRODUCT_ROLE, PRODUCT_ID }; /* of MOE_MATMUL */
+
 /* The tokens that are computed together. */
 typedef struct chunk {
+    const gpu_value *id, *role; /* of all tokens of the node */
+    int64_t n_expert;
     int64_t token, n_tok;
     int64_t n_pair;
     int64_t n_tile;      /* of sorted pairs; 0 = not sorted */
@@ -58,15 +62,15 @@ static int64_t stride_of(const gpu_value *v, int axis) {
 }
 
 /* Canonical blocks are multiplied with one column at a time: no kernel computes a tile of pairs. */
-static bool sorts_pairs(const gpu_emit *e, const chunk *c) {
-    return c->n_tok >= SORT_FROM && !gpu_product_is_canonical(&e->src[SRC_GATE]) &&
-           !gpu_product_is_canonical(&e->src[SRC_UP]) &&
-           !gpu_product_is_canonical(&e->src[SRC_DOWN]);
+static bool sorts_pairs(const chunk *c, const gpu_value *w, int n_w) {
+    bool sorts = c->n_tok >= SORT_FROM;
+    for (int i = 0; i < n_w; i++) sorts = sorts && !gpu_product_is_canonical(&w[i]);
+    return sorts;
 }
 
 static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
-    const gpu_value *id = &e->src[SRC_ID];
-    int64_t n_expert = e->src[SRC_GATE].ne[2];
+    const gpu_value *id = c->id;
+    int64_t n_expert = c->n_expert;
     int32_t columns = gpu_product_sorted_columns(e->target);
     gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SORT, SORT_GROUP);
     int64_t most = c->n_pair < n_expert ? c->n_pair : n_expert; /* experts with a partial tile */
@@ -87,11 +91,13 @@ static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-/* dst = the matrices of `src` times x, by pair; with `up` (nullable), act of it times up's. */
-static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up, gpu_operand x,
-                             int64_t x_stride_k, int64_t x_stride, int32_t x_per_token,
-                             gpu_operand dst, tdm_error *err) {
-    const gpu_value *w = &e->src[src], *id = &e->src[SRC_ID], *role = &e->src[SRC_ROLE];
+/* dst = the matrices w times x, by pair; with `up` (nullable), act of it times up's. bytes: of x,
+ * shared by products (gpu_product); NULL = not. */
+static tdm_status pairs_emit(gpu_emit *e, chunk *c, const gpu_value *w, const gpu_value *up,
+                             gpu_operand x, int64_t x_stride_k, int64_t x_stride,
+                             int32_t x_per_token, gpu_operand *bytes, gpu_operand dst,
+                             tdm_error *err) {
+    const gpu_value *id = c->id, *role = c->role;
     gpu_product p = {
         .w = w,
         .dst = dst,
@@ -109,7 +115,7 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up
         .n_tile = c->n_tile,
         .up = up,
         .act = e->node->params.moe.act,
-        .bytes = src == SRC_DOWN ? NULL : &c->x_bytes,
+        .bytes = bytes,
     };
     if (role->is_present) {
         p.role = part_from(role, 0, c->token);
@@ -173,35 +179,60 @@ static tdm_status form_emit(gpu_emit *e, const chunk *c, gpu_operand hidden, gpu
     return gpu_emit_step(e, &step, err);
 }
 
-static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm_error *err) {
-    const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT], *y = &e->dst[0];
-    const gpu_value *bias = &e->src[SRC_DOWN_BIAS];
+/* A sum over the pairs of a token: of n_used addends [n] for each of n_tok. */
+typedef struct sum {
+    gpu_operand y, addends, id, weight; /* weight absent = all are 1 */
+    const gpu_value *bias;              /* NULL or not present = none */
+    int64_t n, n_tok, n_used;
+    int64_t id_stride[2], weight_stride[2];
+} sum;
+
+static tdm_status sum_emit(gpu_emit *e, const chunk *c, const sum *s, tdm_error *err) {
+    const bool has_bias = s->bias != NULL && s->bias->is_present;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SUM, SUM_GROUP);
-    const int64_t words[] = {y->ne[0],
-                             c->n_tok,
-                             id->ne[0],
-                             stride_of(id, 0),
-                             stride_of(id, 1),
-                             stride_of(weight, 0),
-                             stride_of(weight, 1),
+    const int64_t words[] = {s->n,
+                             s->n_tok,
+                             s->n_used,
+                             s->id_stride[0],
+                             s->id_stride[1],
+                             s->weight_stride[0],
+                             s->weight_stride[1],
                              e->node->params.moe.first_expert,
-                             e->src[SRC_GATE].ne[2],
-                             bias->is_present ? stride_of(bias, 0) : 0,
-                             bias->is_present ? stride_of(bias, 1) : 0};
+                             c->n_expert,
+                             has_bias ? stride_of(s->bias, 0) : 0,
+                             has_bias ? stride_of(s->bias, 1) : 0};
     tdm_status status = TDM_OK;
     for (int i = 0; i < 11 && status == TDM_OK; i++)
         status = gpu_word(e, &step.word[i], words[i], err);
     if (status == TDM_OK)
-        status = gpu_step_grid(e, &step, (y->ne[0] * c->n_tok + SUM_GROUP - 1) / SUM_GROUP, err);
+        status = gpu_step_grid(e, &step, (s->n * s->n_tok + SUM_GROUP - 1) / SUM_GROUP, err);
     if (status != TDM_OK) return status;
-    step.trips = id->ne[0];
-    step.operand[0] = part_from(y, 1, c->token);
-    step.operand[0].size = (uint64_t)(y->ne[0] * c->n_tok) * sizeof(float);
-    step.operand[1] = addends;
-    step.operand[2] = part_from(id, 1, c->token);
-    if (!e->node->params.moe.is_weighted_first) step.operand[3] = part_from(weight, 1, c->token);
-    if (bias->is_present) step.operand[4] = bias->place;
+    step.trips = s->n_used;
+    step.operand[0] = s->y;
+    step.operand[0].size = (uint64_t)(s->n * s->n_tok) * sizeof(float);
+    step.operand[1] = s->addends;
+    step.operand[2] = s->id;
+    step.operand[3] = s->weight;
+    if (has_bias) step.operand[4] = s->bias->place;
     return gpu_emit_step(e, &step, err);
+}
+
+/* y of the chunk's tokens from the addends of their pairs. */
+static tdm_status tokens_sum(gpu_emit *e, const chunk *c, gpu_operand addends, tdm_error *err) {
+    const gpu_value *weight = &e->src[SRC_WEIGHT], *y = &e->dst[0];
+    sum s = {
+        .y = part_from(y, 1, c->token),
+        .addends = addends,
+        .id = part_from(c->id, 1, c->token),
+        .bias = &e->src[SRC_DOWN_BIAS],
+        .n = y->ne[0],
+        .n_tok = c->n_tok,
+        .n_used = c->id->ne[0],
+        .id_stride = {stride_of(c->id, 0), stride_of(c->id, 1)},
+        .weight_stride = {stride_of(weight, 0), stride_of(weight, 1)},
+    };
+    if (!e->node->params.moe.is_weighted_first) s.weight = part_from(weight, 1, c->token);
+    return sum_emit(e, c, &s, err);
 }
 
 static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
@@ -214,43 +245,100 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     bool is_fused = !e->target->is_unfused && !is_formed && gpu_product_is_pair(gate, up);
     gpu_operand hidden = gpu_emit_scratch(e, h_size), other = {0};
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
-    if (n_used == 0) return sum_emit(e, c, out, err); /* zeros */
+    if (n_used == 0) return tokens_sum(e, c, out, err); /* zeros */
     gpu_operand x_part = part_from(x, 1, c->token);
     int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
-    tdm_status status = sorts_pairs(e, c) ? sort_emit(e, c, err) : TDM_OK;
+    tdm_status status = sorts_pairs(c, gate, 3) ? sort_emit(e, c, err) : TDM_OK;
     if (status == TDM_OK)
-        status = pairs_emit(e, c, SRC_GATE, is_fused ? up : NULL, x_part, x_k, x_row, n_used,
-                            hidden, err);
+        status = pairs_emit(e, c, gate, is_fused ? up : NULL, x_part, x_k, x_row, n_used,
+                            &c->x_bytes, hidden, err);
     if (!is_fused && status == TDM_OK) {
         other = gpu_emit_scratch(e, h_size);
-        status = pairs_emit(e, c, SRC_UP, NULL, x_part, x_k, x_row, n_used, other, err);
+        status = pairs_emit(e, c, up, NULL, x_part, x_k, x_row, n_used, &c->x_bytes, other, err);
         if (status == TDM_OK && n_ff > 0 && is_formed)
             status = form_emit(e, c, hidden, other, err);
         else if (status == TDM_OK && n_ff > 0)
             status = gpu_emit_glu(e, (tdm_act)e->node->params.moe.act, hidden, hidden, other,
                                   c->n_pair * n_ff, err);
     }
-    if (status == TDM_OK) status = pairs_emit(e, c, SRC_DOWN, NULL, hidden, 1, n_ff, 1, out, err);
-    return status != TDM_OK ? status : sum_emit(e, c, out, err);
+    if (status == TDM_OK)
+        status = pairs_emit(e, c, &e->src[SRC_DOWN], NULL, hidden, 1, n_ff, 1, NULL, out, err);
+    return status != TDM_OK ? status : tokens_sum(e, c, out, err);
+}
+
+static tdm_status experts_check(const gpu_emit *e, const gpu_value *x, int64_t n_expert,
+                                tdm_error *err) {
+    if (x->type != TDM_TYPE_F32)
+        return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
+    if (n_expert > MAX_EXPERT || n_expert * 8 > (int64_t)e->target->shared_size)
+        return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)n_expert,
+                          (int)MAX_EXPERT);
+    return TDM_OK;
+}
+
+/* Emits the chunks of n_tok tokens, with `size` bytes of scratch for each. */
+static tdm_status chunks_emit(gpu_emit *e, const chunk *whole, int64_t n_tok, int64_t size,
+                              tdm_status (*emit)(gpu_emit *e, chunk *c, tdm_error *err),
+                              tdm_error *err) {
+    int64_t most = size > 0 ? CHUNK_BYTES / size : n_tok;
+    if (most < 1) most = 1;
+    for (int64_t token = 0; token < n_tok; token += most) {
+        chunk c = *whole;
+        c.token = token;
+        c.n_tok = n_tok - token < most ? n_tok - token : most;
+        c.n_pair = c.n_tok * c.id->ne[0];
+        tdm_status status = emit(e, &c, err);
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
 }
 
 tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
     const gpu_value *x = &e->src[SRC_X], *gate = &e->src[SRC_GATE];
-    int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
-    if (x->type != TDM_TYPE_F32)
-        return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
-    if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
-        return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
-                          (int)MAX_EXPERT);
-    if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
-    int64_t per_token = n_used * (2 * gate->ne[1] + x->ne[0]) * (int64_t)sizeof(float);
-    int64_t most = per_token > 0 ? CHUNK_BYTES / per_token : n_tok;
-    if (most < 1) most = 1;
-    for (int64_t token = 0; token < n_tok; token += most) {
-        chunk c = {.token = token, .n_tok = n_tok - token < most ? n_tok - token : most};
-        c.n_pair = c.n_tok * n_used;
-        tdm_status status = chunk_emit(e, &c, err);
-        if (status != TDM_OK) return status;
-    }
-    return TDM_OK;
+    const chunk whole = {.id = &e->src[SRC_ID], .role = &e->src[SRC_ROLE], .n_expert = gate->ne[2]};
+    tdm_status status = experts_check(e, x, gate->ne[2], err);
+    if (status != TDM_OK || tdm_shape_count(e->dst[0].ne) == 0) return status;
+    return chunks_emit(e, &whole, x->ne[1],
+                       whole.id->ne[0] * (2 * gate->ne[1] + x->ne[0]) * (int64_t)sizeof(float),
+                       chunk_emit, err);
+}
+
+/* ---- MOE_MATMUL ---- */
+
+/* A product of each pair, and zeros instead of those of foreign experts: the "sum" of one addend. */
+static tdm_status products_emit(gpu_emit *e, chunk *c, tdm_error *err) {
+    const gpu_value *w = &e->src[PRODUCT_W], *x = &e->src[PRODUCT_X];
+    const int64_t n = w->ne[1], n_used = c->id->ne[0], n_row = x->ne[1];
+    gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
+    tdm_status status = sorts_pairs(c, w, 1) ? sort_emit(e, c, err) : TDM_OK;
+    if (status == TDM_OK)
+        status = pairs_emit(e, c, w, NULL, part_from(x, 2, c->token),
+                            x->ne[0] == 1 ? 1 : stride_of(x, 0), stride_of(x, n_row == 1 ? 2 : 1),
+                            n_row == 1 ? (int32_t)n_used : 1, NULL, out, err);
+    if (status != TDM_OK) return status;
+    const sum s = {
+        .y = part_from(&e->dst[0], 2, c->token),
+        .addends = out,
+        .id = part_from(c->id, 1, c->token),
+        .n = n,
+        .n_tok = c->n_pair,
+        .n_used = 1,
+        .id_stride = {0, stride_of(c->id, n_used == 1 ? 1 : 0)},
+    };
+    return sum_emit(e, c, &s, err);
+}
+
+tdm_status gpu_op_moe_matmul(gpu_emit *e, tdm_error *err) {
+    const gpu_value *w = &e->src[PRODUCT_W], *x = &e->src[PRODUCT_X], *id = &e->src[PRODUCT_ID];
+    const int64_t n_used = id->ne[0];
+    const chunk whole = {.id = id, .role = &e->src[PRODUCT_ROLE], .n_expert = w->ne[2]};
+    tdm_status status = experts_check(e, x, w->ne[2], err);
+    if (status != TDM_OK || tdm_shape_count(e->dst[0].ne) == 0) return status;
+    if (n_used > 1 && (id->nb[1] != n_used * id->nb[0] ||
+                       (x->ne[1] > 1 && x->ne[2] > 1 && x->nb[2] != n_used * x->nb[1])))
+        return gpu_refuse(e, err,
+                          "ids or rows of x that do not lie one token after the other; copy them "
+                          "first");
+    return chunks_emit(e, &whole, x->ne[2], n_used * w->ne[1] * (int64_t)sizeof(float),
+                       products_emit, err);
 }

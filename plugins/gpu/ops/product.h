@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.h: the step of a product of matrices and columns, which MATMUL and MOE_FFN share: chooses
+ * product.h: the step of a product of matrices and columns, which MATMUL, MOE_FFN and MOE_MATMUL share:
+ * chooses
  * the kernel and its tile, and fills the words.
  */
 #ifndef TANDEM_GPU_PRODUCT_H

@@ -205,6 +205,8 @@ int64_t gpu_excerpt_work(const gpu_excerpt *excerpt) {
         if (node->op == TDM_OP_MOE_FFN)
             n = 3 * tdm_shape_count(excerpt->values[node->src[1]].ne) *
                 excerpt->values[node->src[3]].ne[0] * excerpt->values[node->src[3]].ne[1];
+        if (node->op == TDM_OP_MOE_MATMUL)
+            n = first->ne[0] * tdm_shape_count(excerpt->values[node->dst[0]].ne);
         if (n > most) most = n;
     }
     return most;
@@ -241,6 +243,10 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
     case TDM_OP_MOE_FFN:
         rule->first = src == 1 ? node->params.moe.first_expert : TDM_ROLE_GENERATED;
         rule->count = src == 1 ? x->values[node->src[3]].ne[2] : 1;
+        break;
+    case TDM_OP_MOE_MATMUL:
+        rule->first = src == 3 ? node->params.moe.first_expert : TDM_ROLE_GENERATED;
+        rule->count = src == 3 ? table->ne[2] : 1;
         break;
     case TDM_OP_MATMUL:
         rule->first = TDM_ROLE_GENERATED;

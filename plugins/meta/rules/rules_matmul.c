@@ -248,6 +248,31 @@ static bool expert_biases_convert(meta_compiler *c, const tdm_node *node, const 
     return true;
 }
 
+/* The cut of experts' matrices: along the hidden dimension, or of whole experts. *is_cut_out is false
+ * where members hold all of them. */
+static bool experts_cut(meta_compiler *c, int32_t variant, int32_t value, meta_cut *cut_out,
+                        bool *is_cut_out) {
+    *is_cut_out = meta_variant_kind(c, variant) == TDM_LAYOUT_SPLIT;
+    if (*is_cut_out && !(meta_assigns_experts(c->device, meta_value(c, value)->usage)
+                             ? meta_layout_get_cut_along(meta_variant_layout(c, variant),
+                                                         meta_value(c, value)->ne, 2, cut_out)
+                             : weight_cut(c, variant, value, cut_out)))
+        return meta_fail(c, TDM_INTERNAL, "experts that no axis describes");
+    return true;
+}
+
+/* Each member's parameters of MOE_FFN or MOE_MATMUL for matrices of n_expert experts; cut NULL: they
+ * are whole. */
+static void experts_params(const meta_compiler *c, const tdm_node *node, int64_t n_expert,
+                           const meta_cut *cut, tdm_op_params params_out[TDM_MAX_MEMBERS]) {
+    for (int32_t d = 0; d < c->n_member; d++) {
+        tdm_moe_params *p = &params_out[d].moe;
+        params_out[d] = node->params;
+        if (p->n_expert_all == 0) p->n_expert_all = (int32_t)n_expert;
+        if (cut != NULL && cut->axis == 2) p->first_expert += (int32_t)cut->segments[0].lo[d];
+    }
+}
+
 /* The op reaches from the routed input to the weighted sum over experts. The result is linear in
  * the experts' outputs, so cut experts give addends. */
 static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
@@ -261,19 +286,11 @@ static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     for (int32_t i = 0; i < 6; i++)
         if (src[i] < 0) return false;
     if (!roles_convert(c, node->src[0], node->src[6], NULL, &src[6])) return false;
-    bool is_cut = meta_variant_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
-    if (is_cut && !(meta_assigns_experts(c->device, meta_value(c, node->src[3])->usage)
-                        ? meta_layout_get_cut_along(meta_variant_layout(c, src[3]),
-                                                    meta_value(c, node->src[3])->ne, 2, &cut)
-                        : weight_cut(c, src[3], node->src[3], &cut)))
-        return meta_fail(c, TDM_INTERNAL, "experts that no axis describes");
-    if (!expert_biases_convert(c, node, is_cut ? &cut : NULL, src)) return false;
-    for (int32_t d = 0; d < c->n_member; d++) {
-        params[d] = node->params;
-        if (params[d].moe.n_expert_all == 0)
-            params[d].moe.n_expert_all = (int32_t)meta_value(c, node->src[3])->ne[2];
-        if (is_cut && cut.axis == 2) params[d].moe.first_expert += (int32_t)cut.segments[0].lo[d];
-    }
+    bool is_cut;
+    if (!experts_cut(c, src[3], node->src[3], &cut, &is_cut) ||
+        !expert_biases_convert(c, node, is_cut ? &cut : NULL, src))
+        return false;
+    experts_params(c, node, meta_value(c, node->src[3])->ne[2], is_cut ? &cut : NULL, params);
     if (is_cut && !meta_cut_is_disjoint(&cut, c->n_member) && !owner_alone(c, &src[3], &cut))
         return meta_fail(c, TDM_UNSUPPORTED,
                          "columns of experts that two members hold would count twice");
@@ -289,3 +306,49 @@ const meta_rule meta_rule_moe_ffn = {
     moe_ffn_rule,
     "experts cut along their hidden dimension or assigned whole: addends; biases of gate "
     "and up are cut alike, that of down with whole experts, else one member adds it"};
+
+/* One product of each choice. */
+static bool moe_matmul_rule(meta_compiler *c, const tdm_node *node) {
+    tdm_op_params params[TDM_MAX_MEMBERS];
+    int32_t src[4] = {meta_variant_best(c, node->src[0]), -1, -1,
+                      meta_convert_exact(c, node->src[3])};
+    int32_t layout = c->partial, variant[TDM_MAX_DST];
+    meta_cut cut;
+    bool is_cut;
+    if (src[0] < 0 || src[3] < 0 || !roles_convert(c, node->src[1], node->src[2], NULL, &src[2]) ||
+        !experts_cut(c, src[0], node->src[0], &cut, &is_cut))
+        return false;
+    experts_params(c, node, meta_value(c, node->src[0])->ne[2], is_cut ? &cut : NULL, params);
+    if (is_cut && cut.axis == 0) { /* columns */
+        src[1] = columns_convert(c, node, &cut);
+    } else if (is_cut) {
+        if (cut.axis == 2 && !meta_cut_is_disjoint(&cut, c->n_member) &&
+            !owner_alone(c, &src[0], &cut))
+            return meta_fail(c, TDM_UNSUPPORTED, "experts that two members hold would count twice");
+        src[1] = meta_convert_replicated(c, node->src[1]);
+        if (cut.axis == 1) {
+            meta_cut result = cut;
+            result.axis = 0;
+            layout = meta_cut_id(c, node->dst[0], &result);
+        }
+    } else {
+        src[1] = meta_variant_best(c, node->src[1]);
+        if (src[1] < 0) return false;
+        /* As in matmul_whole_weight: linear in x. */
+        if (meta_variant_kind(c, src[1]) != TDM_LAYOUT_PARTIAL_SUM ||
+            meta_variant_at(c, src[1])->residual >= 0 || !joins_sums(c, node)) {
+            src[1] = meta_convert_replicated(c, node->src[1]);
+            layout = c->equivalent;
+        }
+    }
+    const meta_emission e = {.src = src, .dst_layout = &layout, .params = params};
+    if (src[1] < 0 || !meta_emit(c, &e, variant)) return false;
+    meta_variant_link(c, variant[0]);
+    return c->status == TDM_OK;
+}
+const meta_rule meta_rule_moe_matmul = {
+    moe_matmul_rule,
+    "experts cut by rows: the result is cut along axis 0; by columns: x is cut alike and results "
+    "are addends; assigned whole: addends; whole matrices: addends pass where the result is added "
+    "to "
+    "addends alone"};

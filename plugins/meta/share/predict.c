@@ -44,6 +44,12 @@ static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
             c.n_mac += value_count(graph, node->src[i]) * share;
         }
         break;
+    case TDM_OP_MOE_MATMUL:
+        share =
+            value_count(graph, node->src[3]) / (double)tdm_graph_value(graph, node->src[0])->ne[2];
+        c.bytes = value_size(graph, node->src[0]) * (share < 1 ? share : 1);
+        c.n_mac = value_count(graph, node->src[0]) * share;
+        break;
     case TDM_OP_ATTENTION: /* over the tokens of the step only; earlier ones vary */
         c.n_mac = value_count(graph, node->src[0]) * (double)(ne[2] + 1);
         break;
@@ -73,8 +79,8 @@ static double alone_seconds(const meta_plan *plan, int32_t d, bool cut_only) {
     double seconds = 0;
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_cut =
-            node->op == TDM_OP_MATMUL || node->op == TDM_OP_MOE_FFN || node->op == TDM_OP_ATTENTION;
+        bool is_cut = node->op == TDM_OP_MATMUL || node->op == TDM_OP_MOE_FFN ||
+                      node->op == TDM_OP_MOE_MATMUL || node->op == TDM_OP_ATTENTION;
         if (tdm_op_is_view(node->op) || node->op == TDM_OP_EXCHANGE || (cut_only && !is_cut))
             continue;
         seconds += node_seconds(&plan->device->members[d], graph, node, true) +

@@ -298,7 +298,9 @@ static int32_t exchanges_count(const tdm_graph *graph) {
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         bool is_experts = node->op == TDM_OP_MOE_FFN;
-        if (node->op != TDM_OP_MATMUL && node->op != TDM_OP_GET_ROWS && !is_experts) continue;
+        if (node->op != TDM_OP_MATMUL && node->op != TDM_OP_MOE_MATMUL &&
+            node->op != TDM_OP_GET_ROWS && !is_experts)
+            continue;
         const tdm_value *w = tdm_graph_value(graph, node->src[is_experts ? 3 : 0]);
         if (w->kind != TDM_VALUE_WEIGHT || w->partition == 0) continue;
         n += is_experts || node->op == TDM_OP_GET_ROWS || w->axis == 0;
