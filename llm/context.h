@@ -31,11 +31,13 @@ typedef struct llm_product {
     const char *name; /* of the tensor in the file */
     int32_t n;        /* elements of an input */
     int32_t n_matrix; /* of the tensor: experts or heads; 1 = a plain matrix */
-    int32_t n_each;   /* inputs of a token: one for each matrix, or 1 */
+    int32_t n_each;   /* inputs of a token: one for each matrix, or for each of its experts, or 1 */
     int32_t n_used;   /* experts of a token; 0 = no experts */
     int32_t n_tok;
-    const float *rows;  /* [n_tok][n_each][n] */
-    const int32_t *ids; /* [n_tok][n_used] experts that get the input; NULL = no experts */
+    const float *rows; /* [n_tok][n_each][n] */
+    const int32_t
+        *ids; /* [n_tok][n_used] experts that get the token's input, or their own; NULL = no
+                           experts */
 } llm_product;
 
 typedef void (*llm_product_fn)(void *user, const llm_product *product);

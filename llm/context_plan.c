@@ -119,6 +119,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     if (status != TDM_OK) return status;
     g->model = ctx->model;
     g->cache = &ctx->cache;
+    g->has_single_experts = ctx->product != NULL;
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;

@@ -18,7 +18,8 @@ static const llm_weight *weight_of(const llm_graph_builder *g, int32_t value) {
     return NULL;
 }
 
-/* Adds outputs for the inputs x, and for the experts that id names (-1 = a plain product). */
+/* Adds outputs for the inputs x, and for the experts that id names (-1 = a plain product). A row of x is
+ * a token's; or a token has one for each matrix, or for each of its experts. */
 static void product_add(llm_graph_builder *g, llm_plan *plan, const llm_weight *weight, int32_t x,
                         int32_t id) {
     const char *name = weight->source->name;
@@ -28,15 +29,16 @@ static void product_add(llm_graph_builder *g, llm_plan *plan, const llm_weight *
         if (strcmp(plan->products[i].name, name) == 0) return; /* Q, K and V of one matrix */
     if (shape == NULL) return;
     const int64_t n_matrix = weight->source->ne[2];
-    const bool is_each = id < 0 && n_matrix > 1;
-    const int64_t n_tok = is_each ? shape[2] : shape[1];
+    const bool is_each = id >= 0 || n_matrix > 1;
+    const int64_t n_each = is_each ? shape[1] : 1, n_tok = is_each ? shape[2] : shape[1];
     *p = (llm_plan_product){.name = name,
                             .n = (int32_t)shape[0],
-                            .n_each = is_each ? (int32_t)n_matrix : 1,
+                            .n_each = (int32_t)n_each,
                             .n_matrix = (int32_t)n_matrix,
                             .n_tok = (int32_t)n_tok};
-    /* A row for each token, or one for each token and matrix; other forms have no single input. */
-    if (shape[3] != 1 || (is_each ? shape[1] != n_matrix : shape[2] != 1)) return;
+    /* Other forms have no single input. */
+    if (shape[3] != 1 || (id < 0 && is_each ? n_each != n_matrix : !is_each && shape[2] != 1))
+        return;
     p->x = tdm_build_scale(g->b, x, 1, 0);
     tdm_build_output(g->b, p->x, "product.x");
     p->id = -1;
@@ -62,14 +64,10 @@ tdm_status llm_products_build(const llm_context *ctx, llm_graph_builder *g, llm_
         graph = tdm_build_graph(g->b);
         if (graph == NULL) break;
         const tdm_node node = *tdm_graph_node(graph, i);
-        const bool is_moe = node.op == TDM_OP_MOE_FFN;
+        const bool is_moe = node.op == TDM_OP_MOE_MATMUL;
         if (!is_moe && node.op != TDM_OP_MATMUL) continue;
-        /* gate and up of experts, or the one matrix */
-        for (int k = 0; k < (is_moe ? 2 : 1); k++) {
-            const llm_weight *weight = weight_of(g, node.src[is_moe ? 3 + k : 0]);
-            if (weight != NULL)
-                product_add(g, plan, weight, node.src[is_moe ? 0 : 1], is_moe ? node.src[1] : -1);
-        }
+        const llm_weight *weight = weight_of(g, node.src[0]);
+        if (weight != NULL) product_add(g, plan, weight, node.src[1], is_moe ? node.src[3] : -1);
     }
     size_t n_float = 0, n_id = 0;
     for (int32_t i = 0; i < plan->n_product; i++) {

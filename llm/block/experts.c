@@ -123,7 +123,7 @@ static int32_t build_biased(llm_graph_builder *g, int32_t y, int32_t weight, int
     return bias >= 0 ? tdm_build_add(g->b, y, rows_of(g, llm_graph_weight(g, bias), id)) : y;
 }
 
-/* MOE_FFN from single products: what adapters add stands between them. */
+/* MOE_FFN from single products, between which stands what adapters add. */
 static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id,
                               int32_t weight, const expert_weights *w) {
     const int64_t *shape = tdm_build_shape(g->b, x), *ids = tdm_build_shape(g->b, id);
@@ -163,7 +163,8 @@ static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
 static int32_t build_sum(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id, int32_t weight,
                          const expert_weights *w) {
     int32_t matrix[3], bias[3];
-    if (is_adapted(g, w)) return build_products(g, layer, x, id, weight, w);
+    if (g->has_single_experts || is_adapted(g, w))
+        return build_products(g, layer, x, id, weight, w);
     weight = scale_weights(g, id, weight, w);
     for (int i = 0; i < 3; i++) matrix[i] = llm_graph_weight(g, w->matrix[i]);
     for (int i = 0; i < 3; i++) bias[i] = llm_graph_weight(g, w->bias[i]);

@@ -2,8 +2,7 @@
  *
  * imatrix.c: `tandem imatrix`: how much each input of each matrix matters on a text, for `tandem
  * quantize --imatrix`: sums of squares of what the matrices of layers are multiplied with, each
- * expert by itself, in llama.cpp's GGUF form (llm/quantize/importance.h). The last matrix of experts
- * has none: its inputs lie inside an op. quantize then weighs its errors equally, and says so.
+ * expert by itself, in llama.cpp's GGUF form (llm/quantize/importance.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -80,7 +79,8 @@ static void product_add(void *user, const llm_product *p) {
         for (int64_t m = 0; p->ids == NULL && m < p->n_each; m++) row_add(s, m, row + m * p->n);
         for (int64_t u = 0; p->ids != NULL && u < p->n_used; u++) {
             const int32_t id = p->ids[t * p->n_used + u];
-            if (id >= 0 && id < p->n_matrix) row_add(s, id, row);
+            const int64_t own = p->n_each > 1 ? u : 0;
+            if (id >= 0 && id < p->n_matrix) row_add(s, id, row + own * p->n);
         }
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_products.c: the inputs of products that a context gives (llm_context_params.product), from
- * which importance matrices are made. Their sums of squares over 64 tokens of the demo model are
- * llama.cpp's; on groups, in short steps and of experts they agree with themselves.
+ * which importance matrices are made. Their sums of squares over 64 tokens of the demo model, and of
+ * experts, are llama.cpp's; on groups and in short steps they agree with themselves.
  */
 #include "tests/model/rig.h"
 
@@ -58,7 +58,7 @@ static void take(void *user, const llm_product *p) {
     for (int t = 0; t < p->n_tok; t++)
         for (int u = 0; u < n_used; u++) {
             const int matrix = p->ids != NULL ? p->ids[t * n_used + u] : u;
-            const float *row = p->rows + (t * p->n_each + (p->ids != NULL ? 0 : u)) * p->n;
+            const float *row = p->rows + (t * p->n_each + (p->n_each > 1 ? u : 0)) * p->n;
             assert_true(matrix >= 0 && matrix < p->n_matrix);
             s->n_row[matrix]++;
             for (int i = 0; i < p->n; i++) {
@@ -150,7 +150,14 @@ static void test_steps_and_groups(void **state) {
     free(path);
 }
 
-/* Experts get the router's input, each token two of four. */
+/* The same of preset tiny-mixtral in f32. */
+static const struct {
+    const char *name;
+    double squares, centre;
+} expected_down[] = {{"blk.0.ffn_down_exps.weight", 11787.3, 131.287},
+                     {"blk.1.ffn_down_exps.weight", 11671.4, 127.832}};
+
+/* gate and up of experts get the router's input, each token two of four; down has inputs of its own. */
 static void test_experts(void **state) {
     (void)state;
     const random_model_spec spec = preset_find("tiny-mixtral");
@@ -169,7 +176,17 @@ static void test_experts(void **state) {
             assert_true(s->n_row[0] != N_TOK || s->n_row[1] != N_TOK);
             assert_true(fabs(s->squares / router->squares - 2) < 1e-9);
         }
+        const sums *gate =
+            sums_find(&f, l == 0 ? "blk.0.ffn_gate_exps.weight" : "blk.1.ffn_gate_exps.weight");
+        const sums *down = sums_find(&f, expected_down[l].name);
+        assert_memory_equal(down->n_row, gate->n_row, sizeof down->n_row);
+        if (fabs(down->squares / expected_down[l].squares - 1) > 1e-5 ||
+            fabs(down->weighed / down->squares / expected_down[l].centre - 1) > 1e-5)
+            fail_msg("%s: %g around %g", down->name, down->squares, down->weighed / down->squares);
     }
+    const group_config cut = {.n_member = 2, .shares = "3,1", .attention = "heads"};
+    const found many = model_run(preset_file("mixtral.gguf", &spec), group_device(&cut), 0);
+    found_compare(&f, &many, 1e-4, group_words(&cut));
 }
 
 int main(void) {
