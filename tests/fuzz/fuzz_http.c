@@ -242,8 +242,14 @@ static void client_connect(client *c) {
         const int small = 2048;
         (void)setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     }
-    FUZZ_DEMAND(connect(c->fd, (const struct sockaddr *)&address, sizeof address) == 0,
-                "cannot connect: %s", strerror(errno));
+    int error = connect(c->fd, (const struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
+    /* A signal of libFuzzer's clock has come; the connection is made nevertheless (connect(2)). */
+    while (error == EINTR) {
+        struct pollfd made = {.fd = c->fd, .events = POLLOUT};
+        socklen_t size = sizeof error;
+        if (poll(&made, 1, -1) == 1) (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    FUZZ_DEMAND(error == 0, "cannot connect: %s", strerror(error));
 }
 
 /* By a reset, so that the port is free at once: a million of them come. */
@@ -272,7 +278,7 @@ static bool client_send(client *c) {
     const size_t n = piece_size(c);
     if (n == 0 || c->is_over) return false;
     const ssize_t sent = send(c->fd, c->data + c->n_sent, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EAGAIN) return false;
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (sent < 0) {
         c->is_over = true; /* the server has closed before it had all */
         return true;
