@@ -24,10 +24,10 @@ for word in "$@"; do
     esac
 done
 # Entries with local memory, as patterns, and the most bytes of it that a thread may have.
-#   attention_tile_512: each thread has 128 sums
+#   attention_tile_512_*: each thread has 128 sums
 #   others: a few spilled registers
 allowed='^attention_part_ 128
-^attention_tile_512$ 1024
+^attention_tile_512_ 1024
 ^attention_tile_ 128
 ^kv_ 64
 ^product_tile_[0-9]*_32$ 128

@@ -138,7 +138,7 @@ bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *wan
     return error <= max_nmse * sum || error < 1e-20;
 }
 
-static bool ids_agree(const int32_t *got, const int32_t *want, int64_t n) {
+bool vk_trial_ids_agree(const int32_t *got, const int32_t *want, int64_t n) {
     int64_t n_other = 0;
     for (int64_t i = 0; i < n; i++) n_other += got[i] != want[i];
     return (double)n_other <= max_other_ids * (double)n;
@@ -149,7 +149,7 @@ static bool outputs_agree(const gpu_excerpt *x, void *const *got, void *const *w
         const tdm_value *v = &x->values[i];
         int64_t n = tdm_shape_count(v->ne);
         if (got[i] == NULL || tdm_type_get_info((tdm_type)v->type).is_quantized) continue;
-        if (v->type == TDM_TYPE_I32 ? !ids_agree(got[i], want[i], n)
+        if (v->type == TDM_TYPE_I32 ? !vk_trial_ids_agree(got[i], want[i], n)
                                     : !vk_trial_floats_agree((tdm_type)v->type, got[i], want[i], n))
             return false;
     }

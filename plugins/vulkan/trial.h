@@ -36,6 +36,9 @@ tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *s
  * n is whole blocks of the type. */
 bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n);
 
+/* Whether n ids agree, but for a few whose values are nearly equal. */
+bool vk_trial_ids_agree(const int32_t *got, const int32_t *want, int64_t n);
+
 /* The steps of an excerpt on a target where they use the pipeline of `step`; else NULL. Sets
  * trial->lacks_memory where there was no memory to make them. */
 gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,

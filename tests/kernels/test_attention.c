@@ -306,28 +306,22 @@ static void test_lengths(void **state) {
     }
 }
 
-/* GPUs have no kernels for it. */
-static bool has_bias(void) {
-    return getenv("OP_CASE_PLUGIN") == NULL;
-}
-
 /* Tokens on both sides, as encoders see them: windows of odd and even lengths and of length 1,
  * causal ones too; and a bias for each distance, of fewer distances than there are and of more. On
- * a GPU windows alone, since a bias is refused there: one for the kernel of few tokens and one for
- * that of many. */
+ * a GPU for the kernel of few tokens and for that of many. */
 static void test_both_sides(void **state) {
     uint64_t seed = 314;
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (int i = 0; i < op_n_case(18, 2); i++) {
+    for (int i = 0; i < op_n_case(18, 4); i++) {
         attention_case c = random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT],
                                        kv_types[(2 * i + 1) % TDM_KV_TYPE_COUNT]);
         c.softcap = 0;
         c.is_causal = i % 4 == 3;
         c.window = i % 3 == 2 ? 0 : PICK(&seed, 1, 2, 7, 8, 33, 128);
         c.window_kind = c.window > 0 ? TDM_WINDOW_SYMMETRIC : 0;
-        if (has_bias() && i % 2 == 0) c.n_distance = PICK(&seed, 1, 3, 17, 65, 257);
-        if (!has_bias() && i < 2) c.n_tok = 2 + 15 * i;
+        if (i % 2 == 0) c.n_distance = PICK(&seed, 1, 3, 17, 65, 257);
+        if (getenv("OP_CASE_PLUGIN") != NULL) c.n_tok = 2 + 15 * (i / 2);
         run_default(&c, &seed);
     }
     /* Many tokens over several parts: a run of tokens sees neither its first nor its last. */
@@ -345,7 +339,7 @@ static void test_both_sides(void **state) {
                             .shared = 1500,
                             .window = 1001 + i,
                             .window_kind = TDM_WINDOW_SYMMETRIC,
-                            .n_distance = has_bias() && i % 2 == 1 ? 255 : 0,
+                            .n_distance = i % 2 == 1 ? 255 : 0,
                             .has_ml = true,
                             .q_scale = 1};
         run_default(&c, &seed);

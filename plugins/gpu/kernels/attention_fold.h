@@ -22,6 +22,34 @@ struct AttentionFold : Attention {
 
     int thread() { return int(thread_id()); }
 
+    // ---- Lists of slots, and a bias for each distance: SPEC5 of kernels of parts and tiles ----
+
+    const bool HAS_BIAS = (SPEC5 & 64) != 0;
+    const bool HAS_LIST = (SPEC5 & 128) != 0;
+
+    // The bias of a query head for a slot `distance` positions before its token. SPEC7 is n_far.
+    float bias_of(int head, int distance) {
+        int n_far = SPEC7, at = n_far + min(max(-distance, -n_far), n_far);
+        return F32(args.address[4]).at[head * (2 * n_far + 1) + at];
+    }
+
+    // Words of a list that an entry has: a bit for each slot of its page.
+    int list_words() { return (page_len() + 31) / 32; }
+
+    // The list of a token (select_slots.cu), from the first entry of its sequence on. There is one for
+    // each KV head of the state, or one for all.
+    U32 list_of(int token, int kv) {
+        int list = (SPEC5 & 256) != 0 ? kv : 0;
+        return U32(args.address[5] + u64(uint(list * args.word[7] + token)) *
+                                         u64(uint(args.word[17] * list_words() * 4)));
+    }
+
+    // Those of the CHUNK slots from `start` on, a multiple of it, of an entry: bits.
+    u64 list_chunk(U32 list, int entry, int start) {
+        int at = entry * list_words() + start / 32;
+        return u64(list.at[at]) | (page_len() > 32 ? u64(list.at[at + 1]) << 32 : u64(0));
+    }
+
     void rows_clear() {
         for (int r = thread(); r < ROWS; r += THREADS) {
             row_m[r] = NEGATIVE_INFINITY;

@@ -10,38 +10,31 @@
  *
  * An entry is for up to MAX_ROWS heads and, of each, MAX_OWN elements of o of a thread: constants, so
  * that scores and sums lie in registers. Of longer rows it computes a slice after the other, with the
- * same scores.
+ * same scores. EXTRAS: it takes bias and lists.
  * Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the
  * same list.
  */
-#include "attention_fold.h"
+#include "attention_dot.h"
 #include "entries.h"
 
-template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
-    explicit AttentionPart(const Args &args_)
-        : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, int(group_size())) {}
+template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : AttentionDot {
+    explicit AttentionPart(const Args &args_) : AttentionDot(args_) {}
 
-    const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
-    const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
-    const int DIM_V = SPEC3;                     // elements of o
+    const int DIM_V = SPEC3; // elements of o
     const bool V_FROM_K = (SPEC5 & 2) != 0;
     const bool HAS_SLOPES = (SPEC5 & 16) != 0;
     const int WINDOW = SPEC6;
-    const float SOFTCAP = bits_to_float(SPEC7);
+    const float SOFTCAP = EXTRAS && HAS_BIAS ? 0.0f : bits_to_float(SPEC7);
 
     const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
     const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
-    vec4 *query = shared_take<vec4>(ROWS * STORED_K / 4);
     float *scores = shared_take<float>(2 * ROWS * CHUNK);
     int turn = 0; // which half of `scores` the present chunk has
     float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
-    const int TEAMS = int(group_size()) / CHUNK;
-    int lane() { return thread() % CHUNK; }
-    // Row of the block that is this thread's j-th.
-    int own_row(int j) { return thread() / CHUNK + j * TEAMS; }
+    u64 listed; // bits: slots of the present chunk, where there are lists
 
     // Of each own row the elements of columns lane(), lane() + CHUNK, ... of the slice; of pairs the
     // first ones, then the second ones.
@@ -49,75 +42,18 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     static constexpr int HALF = MAX_OWN / 2;
     const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
 
-    // s[j] += the product of own row j of the queries and a slot's row of K. Units are decoded in their
-    // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
-    // would wait for each load by itself.
-    template <int KIND, int N_AHEAD> void score_add(u64 region, int slot, float s[MAX_ROWS]) {
-        const int len = unit_len(TYPE_K), n_unit = STORED_K / len, n_block = STORED_K / 32;
-        DONT_UNROLL for (int first = 0; first < n_unit; first += N_AHEAD) {
-            Unit units[N_AHEAD];
-            UNROLL for (int k = 0; k < N_AHEAD; k++) units[k] =
-                unit_fetch<KIND>(TYPE_K, region, n_block, slot, min(first + k, n_unit - 1));
-            UNROLL for (int k = 0; k < N_AHEAD; k++) {
-                if (first + k >= n_unit) break;
-                vec4 x[8];
-                unit_decode<KIND>(TYPE_K, units[k], x);
-                unit_add((first + k) * len / 4, len / 4, x, s);
-            }
-        }
-    }
-
-    // The same with one unit after the other in a loop: little code for long units.
-    void score_add_nibbles(u64 region, int slot, float s[MAX_ROWS]) {
-        const int n_unit = STORED_K / 32;
-        Unit next[3];
-        UNROLL for (int k = 0; k < 3; k++) next[k] =
-            unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(k, n_unit - 1));
-        DONT_UNROLL for (int u = 0; u < n_unit; u++) {
-            vec4 x[8];
-            Unit unit = next[0];
-            next[0] = next[1];
-            next[1] = next[2];
-            next[2] =
-                unit_fetch<KIND_NIBBLES>(TYPE_K, region, n_unit, slot, min(u + 3, n_unit - 1));
-            unit_decode<KIND_NIBBLES>(TYPE_K, unit, x);
-            unit_add(u * 8, 8, x, s);
-        }
-    }
-
-    // Vectors `at` .. at + n - 1 of each row.
-    void unit_add(int at, int n, const vec4 x[8], float s[MAX_ROWS]) {
-        UNROLL for (int i = 0; i < 8; i++) {
-            if (i >= n) break;
-            UNROLL for (int j = 0; j < MAX_ROWS; j++) {
-                if (own_row(j) >= ROWS) break;
-                vec4 q = query[own_row(j) * STORED_K / 4 + at + i];
-                float sum = fma(q.x, x[i].x, s[j]);
-                sum = fma(q.y, x[i].y, sum);
-                sum = fma(q.z, x[i].z, sum);
-                s[j] = fma(q.w, x[i].w, sum);
-            }
-        }
-    }
-
     // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
     void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
         float s[MAX_ROWS];
         UNROLL for (int j = 0; j < MAX_ROWS; j++) s[j] = 0.0f;
-        if (is_visible) {
-            if (kind_of(TYPE_K) == KIND_PLAIN)
-                score_add<KIND_PLAIN, 8>(region, slot, s);
-            else if (kind_of(TYPE_K) == KIND_BYTES)
-                score_add<KIND_BYTES, 4>(region, slot, s);
-            else
-                score_add_nibbles(region, slot, s);
-        }
+        if (is_visible) slot_dot(region, slot, s);
         UNROLL for (int j = 0; j < MAX_ROWS; j++) {
             int r = own_row(j);
             if (r >= ROWS) break;
             // Rows behind the last head are not stored.
             int row_head = min(head + r, args.word[8] - 1);
             if (HAS_SLOPES) s[j] = score_biased(s[j], F32(args.address[4]).at[row_head], distance);
+            if (EXTRAS && HAS_BIAS) s[j] += bias_of(row_head, distance);
             SCORE(r, lane()) = score_of(s[j], SOFTCAP, is_visible);
         }
     }
@@ -181,6 +117,9 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     void slots_add(int slot, int first, int last, int k, vec4 a, vec4 b) {
         UNROLL for (int i = 0; i < 4; i++) if (slot + i < first || slot + i >= last) a[i] = b[i] =
             0.0f;
+        if (EXTRAS && HAS_LIST)
+            UNROLL for (int i = 0; i < 4; i++) if ((listed >> (slot + i) & 1u) == 0) a[i] = b[i] =
+                0.0f;
         UNROLL for (int j = 0; j < MAX_ROWS; j++) {
             if (own_row(j) >= ROWS) break;
             vec4 p = *(const vec4 *)&SCORE(own_row(j), slot);
@@ -223,6 +162,11 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
             u64 region = page_region(args.address[2], entry.x, args.word[10] + w.kv);
             for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
                 int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
+                if (EXTRAS && HAS_LIST) {
+                    U32 list = list_of(token, args.word[10] + w.kv);
+                    listed = list_chunk(list, at - e.first, start);
+                    if (listed == 0) continue;
+                }
                 if (!is_begun) {
                     F32x4 from = F32x4(args.address[1] +
                                        u64(uint(token * n_head + head_first)) * u64(STORED_K * 4));
@@ -235,7 +179,8 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
                 }
                 int slot_pos = entry.w + start + lane() - entry.y;
                 score_slot(region, start + lane(), pos - slot_pos, head_first,
-                           lane() >= first && lane() < last);
+                           lane() >= first && lane() < last &&
+                               !(EXTRAS && HAS_LIST && (listed >> lane() & 1u) == 0));
                 soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
                 fold(region, start, first, last, column_first);
                 turn ^= 1;
@@ -314,6 +259,7 @@ template <int MAX_ROWS, int MAX_OWN> struct AttentionPart : AttentionFold {
     }
 };
 
-#define ENTRY(rows, own, registers)                                                                \
-    GPU_KERNEL_OF(attention_part_##rows##_##own, 256, registers, AttentionPart<rows, own>)
+#define ENTRY(rows, own, extras, registers)                                                        \
+    GPU_KERNEL_OF(attention_part_##rows##_##own##_##extras, 256, registers,                        \
+                  AttentionPart<rows, own, extras != 0>)
 GPU_PART_ENTRIES(ENTRY)

@@ -3,7 +3,8 @@
  * attention_tile.cu: ATTENTION of many tokens, for the rows of attention_walk.h. Rows of K and V become
  * floats once, in shared memory. It computes the bits of attention_part.cu. See kernel.h.
  *
- * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers.
+ * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers. EXTRAS: it
+ * takes bias and lists.
  *
  * Either it folds all parts into one record for each row, over several dispatches where a driver
  * bounds loops; or it is given some parts and writes a record for each.
@@ -11,7 +12,7 @@
 #include "attention_walk.h"
 #include "entries.h"
 
-template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
+template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     explicit AttentionTile(const Args &args_) : AttentionWalk(args_) {}
 
     const bool V_FROM_K = (SPEC5 & 2) != 0;
@@ -134,7 +135,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
         // Each thread goes on with the scores that it has stored, one at a time: few registers.
         DONT_UNROLL for (int i = 0; i < 16; i++) {
             int row = row_base() + i / 4, slot = column_group() + 16 * (i % 4);
-            SCORE(row, slot) = score_place(SCORE(row, slot), row, slot, first, last, pos);
+            SCORE(row, slot) = score_place<EXTRAS>(SCORE(row, slot), row, slot, first, last, pos);
         }
     }
 
@@ -347,7 +348,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
         score_tile(region, start, first, last, pos);
         soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
         // Rows of other runs have m = -inf: their sums are not used.
-        fold_tile(region, start, first, last, is_whole);
+        fold_tile(region, start, first, last, is_whole && !(EXTRAS && HAS_LIST));
     }
 
     void tile_end(ivec3) {
@@ -357,6 +358,7 @@ template <int MAX_SLICE_V> struct AttentionTile : AttentionWalk {
     void run() { walk(*this); }
 };
 
-#define ENTRY(elements, registers)                                                                 \
-    GPU_KERNEL_OF(attention_tile_##elements, 128, registers, AttentionTile<elements / 64>)
+#define ENTRY(elements, extras, registers)                                                         \
+    GPU_KERNEL_OF(attention_tile_##elements##_##extras, 128, registers,                            \
+                  AttentionTile<elements / 64, extras != 0>)
 GPU_TILE_ENTRIES(ENTRY)

@@ -164,7 +164,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
             uint r = j / 8 % BANDS, p = j / 8 / BANDS, i = j % 8;
             if (i >= mat_count() || p >= CHUNK / 16 / n_wave()) continue;
             int row = int(16 * r + mat_row(i)), slot = int(16 * strip_number(p) + mat_column(i));
-            SCORE(row, slot) = score_place(SCORE(row, slot), row, slot, first, last, pos);
+            SCORE(row, slot) = score_place<false>(SCORE(row, slot), row, slot, first, last, pos);
         }
     }
 

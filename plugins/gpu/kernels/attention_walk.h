@@ -55,8 +55,11 @@ struct AttentionWalk : AttentionFold {
 
     // ---- Scores ----
 
+    int chunk_kv, chunk_entry, chunk_start; // KV head of the state, entry of the sequence, first slot
+
     // What is kept of a score of a slot of the chunk, whose slots first .. last - 1 are there and whose slot
-    // 0 would be at position pos.
+    // 0 would be at position pos. EXTRAS: with bias and lists, where the step has them.
+    template <bool EXTRAS>
     float score_place(float score, int row, int slot, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
         if (HAS_SLOPES && row_exists(row)) {
@@ -66,7 +69,15 @@ struct AttentionWalk : AttentionFold {
         }
         bool is_visible =
             slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-        return score_of(score, SOFTCAP, is_visible);
+        if (EXTRAS && HAS_BIAS && is_visible) {
+            int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
+            score += bias_of(head_first + row % HEADS, row_pos - pos - slot);
+        }
+        if (EXTRAS && HAS_LIST && is_visible)
+            is_visible =
+                (list_chunk(list_of(row_token(row), chunk_kv), chunk_entry, chunk_start) >> slot &
+                 1u) != 0;
+        return score_of(score, EXTRAS && HAS_BIAS ? 0.0f : SOFTCAP, is_visible);
     }
 
     // ---- Walking ----
@@ -127,6 +138,9 @@ struct AttentionWalk : AttentionFold {
                     chunk_last = min(slot_last - start, CHUNK);
                 int pos = entry.w + start - entry.y;
                 bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
+                chunk_kv = args.word[10] + kv;
+                chunk_entry = at - e.first;
+                chunk_start = start;
                 self.chunk_fold(region, start, chunk_first, chunk_last, pos, is_whole);
             }
         }

@@ -6,12 +6,17 @@
 #ifndef TANDEM_GPU_ENTRIES_H
 #define TANDEM_GPU_ENTRIES_H
 
-/* ENTRY(rows, own, registers): up to so many heads of a thread, and elements of o of each. The last
- * computes longer rows in slices. */
-#define GPU_PART_ENTRIES(ENTRY) ENTRY(1, 2, 128) ENTRY(2, 2, 128) ENTRY(2, 8, 255)
+/* ENTRY(rows, own, 1 where it takes bias and lists, registers): up to so many heads of a thread, and
+ * elements of o of each. The last of each sort computes longer rows in slices. */
+#define GPU_PART_ENTRIES(ENTRY)                                                                    \
+    ENTRY(1, 2, 0, 128) ENTRY(2, 2, 0, 128) ENTRY(2, 8, 0, 255) ENTRY(2, 8, 1, 255)
 
-/* ENTRY(elements, registers): up to so many elements of o. */
-#define GPU_TILE_ENTRIES(ENTRY) ENTRY(64, 128) ENTRY(128, 128) ENTRY(256, 255) ENTRY(512, 255)
+/* ENTRY(elements, 1 where it takes bias and lists, registers): up to so many elements of o. */
+/* clang-format off */
+#define GPU_TILE_ENTRIES(ENTRY) \
+    ENTRY(64, 0, 128) ENTRY(128, 0, 128) ENTRY(256, 0, 255) ENTRY(512, 0, 255) \
+    ENTRY(128, 1, 168) ENTRY(512, 1, 255)
+/* clang-format on */
 
 /* ENTRY(elements, 1 for K and V of f16, registers): up to so many elements of K and of o, on matrix
  * hardware. */

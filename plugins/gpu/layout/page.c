@@ -63,13 +63,6 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
                         "%s: the cache is in the host's memory, which this device's kernels do not "
                         "read",
                         target->name);
-    if ((desc->flags & TDM_KV_SPARSE) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s: no kernels for sparse attention (KV_SELECT, ATTENTION with a list)",
-                        target->name);
-    if ((desc->flags & TDM_KV_BIASED) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED, "%s: no kernels for attention with a bias",
-                        target->name);
     gpu_page page = {.n_head_kv = desc->n_head_kv,
                      .page_len = page_len,
                      .n_slot = page_len < 4 && !is_recurrent ? 4 : page_len,

@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "core/base/position.h"
-#include "plugins/gpu/ops/cache.h"
+#include "plugins/gpu/ops/attention.h"
 #include "plugins/gpu/ops/ops.h"
-#include "plugins/gpu/ops/rope.h"
 
-enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT, SRC_BIAS };
 
 enum {
     GROUP_SIZE = 64, /* of query and merge; of parts it is CHUNK */
@@ -54,6 +53,11 @@ typedef struct shape {
     int32_t n_dim; /* elements of o inside: whole units and whole blocks of V's rotation */
     int32_t rows;  /* query heads of a workgroup */
     bool is_lane;  /* parts are computed by ATTENTION_LANE */
+    bool has_bias;
+    int32_t n_far;     /* of the bias */
+    gpu_operand bias;  /* its elements one after the other */
+    int32_t n_list;    /* lists of a token: none, one, or one for each KV head of the state */
+    gpu_operand slots; /* of the lists */
     gpu_operand query;
     gpu_operand records;
     int32_t n_record; /* of each query row */
@@ -96,8 +100,9 @@ static bool uses_lanes(const shape *s, const gpu_target *target) {
     bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
     return has_kernel && !target->attention.has_no_lanes &&
            target->product.lane_max_subgroup >= 0 && s->params->alibi_max_bias == 0 &&
-           target->subgroup_min == LANES && target->subgroup_max == LANES && !page->v_from_k &&
-           page->n_slot % LANES == 0 && page->k.stored % 8 == 0;
+           !s->has_bias && s->n_list == 0 && target->subgroup_min == LANES &&
+           target->subgroup_max == LANES && !page->v_from_k && page->n_slot % LANES == 0 &&
+           page->k.stored % 8 == 0;
 }
 
 static int32_t rows_choose(const shape *s, const gpu_target *target) {
@@ -114,10 +119,23 @@ static int32_t rows_choose(const shape *s, const gpu_target *target) {
     return (heads + n_block - 1) / n_block;
 }
 
+/* Lists, and a bias for each distance. */
+static tdm_status extras_get(const gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_value *bias = &e->src[SRC_BIAS], *list = &e->src[SRC_SELECT];
+    s->has_bias = bias->is_present;
+    s->n_list = list->is_present ? (int32_t)list->ne[2] : 0;
+    if (!s->has_bias) return TDM_OK;
+    if (s->params->alibi_max_bias > 0)
+        return gpu_refuse(e, err, "a bias for each distance and ALiBi's slopes");
+    s->bias = bias->place;
+    return gpu_word(e, &s->n_far, bias->ne[0] / 2, err);
+}
+
 static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
     const tdm_attention_params *p = &e->node->params.attention;
     *s = (shape){.params = p};
     tdm_status status = gpu_cache_get(e, p->kv, SRC_STEP, SRC_STATE, &s->cache, err);
+    if (status == TDM_OK) status = extras_get(e, s, err);
     if (status != TDM_OK) return status;
     const gpu_page *page = &s->cache.page;
     s->n_head = (int32_t)e->src[SRC_Q].ne[1];
@@ -158,33 +176,33 @@ static int32_t float_word(float x) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-/* `q` has the queries' rows, which `rope` (nullable) turns on the way. */
-static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gpu_rope *rope,
-                             tdm_error *err) {
-    const gpu_page_side *k = &s->cache.page.k;
+tdm_status gpu_attention_query(gpu_emit *e, const gpu_cache *cache, const tdm_attention_params *p,
+                               const gpu_value *q, const gpu_rope *rope, gpu_operand *query_out,
+                               tdm_error *err) {
+    const gpu_page_side *k = &cache->page.k;
+    const int64_t n_row = q->ne[1] * q->ne[2];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_QUERY, GROUP_SIZE);
-    int64_t n_row = (int64_t)s->n_tok * s->n_head;
     int32_t strides[TDM_MAX_DIMS];
-    float scale = s->params->scale != 0 ? s->params->scale : 1 / sqrtf((float)k->head_dim);
-    s->query = gpu_emit_scratch(e, (uint64_t)n_row * (uint64_t)k->stored * sizeof(float));
+    float scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)k->head_dim);
+    *query_out = gpu_emit_scratch(e, (uint64_t)n_row * (uint64_t)k->stored * sizeof(float));
     tdm_status status = gpu_words_strides(e, strides, q, q->ne, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
     if (status != TDM_OK) return status;
     step.spec[0] = k->head_dim;
     step.spec[1] = k->stored;
     step.spec[2] = k->rotation;
-    step.word[0] = s->n_tok;
-    step.word[1] = s->n_head;
+    step.word[0] = (int32_t)q->ne[2];
+    step.word[1] = (int32_t)q->ne[1];
     memcpy(&step.word[2], strides, 3 * sizeof strides[0]);
     step.word[5] = float_word(scale);
-    step.operand[0] = s->query;
+    step.operand[0] = *query_out;
     step.operand[1] = q->place;
-    if (s->params->temperature_scale != 0) {
-        const uint64_t skipped = (uint64_t)s->cache.at.pos_off * sizeof(int32_t);
-        step.word[10] = float_word(s->params->temperature_scale);
-        step.word[11] = s->params->temperature_length;
-        step.word[12] = s->params->temperature_offset;
-        step.operand[4] = s->cache.step;
+    if (p->temperature_scale != 0) {
+        const uint64_t skipped = (uint64_t)cache->at.pos_off * sizeof(int32_t);
+        step.word[10] = float_word(p->temperature_scale);
+        step.word[11] = p->temperature_length;
+        step.word[12] = p->temperature_offset;
+        step.operand[4] = cache->step;
         step.operand[4].off += skipped;
         step.operand[4].size -= skipped;
     }
@@ -193,6 +211,42 @@ static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gp
         step.operand[2] = rope->angles;
         step.operand[3] = rope->pos;
     }
+    return gpu_emit_step(e, &step, err);
+}
+
+/* Copies a bias whose elements do not follow each other. */
+static tdm_status bias_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_value *bias = &e->src[SRC_BIAS];
+    gpu_value to = *bias;
+    if (gpu_value_is_contiguous(bias)) return TDM_OK;
+    for (int i = 0; i < TDM_MAX_DIMS; i++)
+        to.nb[i] = i == 0 ? (int64_t)sizeof(float) : to.nb[i - 1] * to.ne[i - 1];
+    s->bias = to.place = gpu_emit_scratch(e, (uint64_t)tdm_shape_count(to.ne) * sizeof(float));
+    return gpu_emit_copy(e, &to, bias, err);
+}
+
+/* The lists' slots. */
+static tdm_status slots_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_value *list = &e->src[SRC_SELECT];
+    const gpu_cache *cache = &s->cache;
+    const int32_t n_entry = e->graph->step_caps.n_entry, n_word = (cache->page.page_len + 31) / 32;
+    const int64_t n = (int64_t)n_word * n_entry * s->n_tok * s->n_list;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_SELECT_SLOTS, GROUP_SIZE);
+    int32_t strides[TDM_MAX_DIMS];
+    tdm_status status = gpu_cache_words(e, cache, step.word, err);
+    if (status == TDM_OK) status = gpu_words_strides(e, strides, list, list->ne, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[12], n, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, (n + GROUP_SIZE - 1) / GROUP_SIZE, err);
+    if (status != TDM_OK) return status;
+    s->slots = gpu_emit_scratch(e, (uint64_t)n * sizeof(uint32_t));
+    step.spec[0] = (int32_t)list->ne[0];
+    step.word[7] = s->n_tok;
+    memcpy(&step.word[9], strides, 3 * sizeof strides[0]);
+    gpu_cache_step_words(e, cache, step.word);
+    step.operand[0] = s->slots;
+    step.operand[1] = list->place;
+    step.operand[2] = cache->step;
+    step.trips = 64; /* the search, and the slots of a word */
     return gpu_emit_step(e, &step, err);
 }
 
@@ -223,19 +277,16 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0) |
                    (p->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED ? 8 : 0) |
                    (p->alibi_max_bias > 0 ? 16 : 0) |
-                   (p->window > 0 && p->window_kind == TDM_WINDOW_SYMMETRIC ? 32 : 0);
+                   (p->window > 0 && p->window_kind == TDM_WINDOW_SYMMETRIC ? 32 : 0) |
+                   (s->has_bias ? 64 : 0) | (s->n_list > 0 ? 128 : 0) | (s->n_list > 1 ? 256 : 0);
     step.spec[6] = p->window > 0 ? p->window : 0;
-    step.spec[7] = float_word(p->softcap > 0 ? p->softcap : 0);
+    step.spec[7] = s->has_bias ? s->n_far : float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;
     step.word[8] = s->n_head;
     step.word[10] = s->first_kv;
     step.word[11] = p->heads_per_kv;
     step.word[12] = cache->at.pos_off;
-    step.word[13] = cache->at.seq_off;
-    step.word[14] = cache->at.cls[cache->cls].first_entry_off;
-    step.word[15] = cache->at.cls[cache->cls].entry_off;
-    step.word[16] = e->graph->step_caps.n_seq;
-    step.word[17] = e->graph->step_caps.n_entry;
+    gpu_cache_step_words(e, cache, step.word);
     step.word[18] = s->head_base;
     step.word[19] = s->n_kv;
     step.operand[0] = s->records;
@@ -244,6 +295,8 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     step.operand[3] = cache->step;
     if (status == TDM_OK && p->alibi_max_bias > 0)
         status = slopes_take(e, s, &step.operand[4], err);
+    if (s->has_bias) step.operand[4] = s->bias;
+    if (s->n_list > 0) step.operand[5] = s->slots;
     *step_out = step;
     return status;
 }
@@ -359,8 +412,8 @@ static bool uses_matrices(const shape *s, const gpu_target *target) {
     const uint32_t shared = 2 * (TILE_ROWS * n_k + CHUNK * (n_k + n_v)) + MATRIX_SHARED;
     return target->attention.has_matrices && target->max_group_size >= TILE_GROUP &&
            s->n_tok >= (least > 0 ? least : TILE_LEAST_TOK) && is_half_type(page->k.type) &&
-           is_half_type(page->v.type) && !page->v_from_k && page->k.stored <= MATRIX_MAX_DIM &&
-           s->n_dim <= MATRIX_MAX_DIM && shared <= most;
+           is_half_type(page->v.type) && !page->v_from_k && !s->has_bias && s->n_list == 0 &&
+           page->k.stored <= MATRIX_MAX_DIM && s->n_dim <= MATRIX_MAX_DIM && shared <= most;
 }
 
 /* Parts of a workgroup: all, unless there are few tiles for the compute units. */
@@ -419,7 +472,9 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     bool has_parts = s.is_lane || !tuning->has_no_parts;
     bool is_tiled = s.n_dim <= TILE_MAX_DIM && e->target->max_group_size >= TILE_GROUP &&
                     !tuning->has_no_tiles && (s.n_tok >= TILE_LEAST_TOK || !has_parts);
-    status = query_emit(e, &s, q, rope, err);
+    status = gpu_attention_query(e, &s.cache, s.params, q, rope, &s.query, err);
+    if (status == TDM_OK && s.has_bias) status = bias_emit(e, &s, err);
+    if (status == TDM_OK && s.n_list > 0) status = slots_emit(e, &s, err);
     if (status == TDM_OK)
         status = uses_matrices(&s, e->target) ? matrix_emit(e, &s, err)
                  : is_tiled                   ? tile_emit(e, &s, err)
@@ -437,8 +492,4 @@ tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err) {
     gpu_rope rope;
     tdm_status status = gpu_rope_get(&nodes[0], &rope, err);
     return status != TDM_OK ? status : attention_emit(&nodes[1], &nodes[0].src[0], &rope, err);
-}
-
-tdm_status gpu_op_kv_select(gpu_emit *e, tdm_error *err) {
-    return gpu_refuse(e, err, "there are no kernels for sparse attention");
 }

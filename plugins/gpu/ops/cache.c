@@ -54,6 +54,14 @@ tdm_status gpu_cache_words(const gpu_emit *e, const gpu_cache *cache, int32_t *w
     return gpu_word(e, &word[0], cache->n_page, err);
 }
 
+void gpu_cache_step_words(const gpu_emit *e, const gpu_cache *cache, int32_t *word) {
+    word[13] = cache->at.seq_off;
+    word[14] = cache->at.cls[cache->cls].first_entry_off;
+    word[15] = cache->at.cls[cache->cls].entry_off;
+    word[16] = e->graph->step_caps.n_seq;
+    word[17] = e->graph->step_caps.n_entry;
+}
+
 /* Strides along the first three axes, in elements or blocks, of a value that may be absent. */
 static tdm_status words_strides3(const gpu_emit *e, int32_t word[3], const gpu_value *v,
                                  tdm_error *err) {

@@ -222,6 +222,7 @@ static uint32_t random_next(uint64_t *seed) {
 /* Which numbers the nodes that read a value need. */
 typedef struct fill_rule {
     bool is_positive;
+    bool is_rising;       /* integers of a row: every second one from `first` on */
     int64_t first, count; /* of integers */
 } fill_rule;
 
@@ -236,6 +237,10 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->count = 4096;
         break;
     case TDM_OP_KV_SHIFT: rule->is_positive = true; break;
+    case TDM_OP_ATTENTION: /* lists of positions, which begin before those of a scene */
+        rule->is_rising = src == 4;
+        rule->first = 60;
+        break;
     case TDM_OP_GET_ROWS:
         rule->first = node->params.rows.first_row;
         rule->count = table->ne[1];
@@ -302,6 +307,8 @@ bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes) {
     if (v->type != TDM_TYPE_I32) return rows_fill(v, &rule, &seed, bytes);
     for (int64_t i = 0, n = tdm_shape_count(v->ne); i < n; i++)
         ((int32_t *)bytes)[i] =
-            (int32_t)(rule.first + (int64_t)(random_next(&seed) % (uint64_t)rule.count));
+            rule.is_rising
+                ? (int32_t)(rule.first + i % v->ne[0] * 2)
+                : (int32_t)(rule.first + (int64_t)(random_next(&seed) % (uint64_t)rule.count));
     return true;
 }

@@ -61,28 +61,48 @@
      * block. */ \
     KERNEL(ATTENTION_QUERY, attention_query, 5, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
-     * Operands records, query, state, step, slopes [n_head] (ALiBi). Words: page[7], n_tok, \
+     * Operands records, query, state, step, slopes [n_head] (ALiBi) or bias [2 * n_far + 1, n_head], \
+     * lists of SELECT_SLOTS. Words: page[7], n_tok, \
      * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
      * first_entry_off, entry_off, capacities n_seq and n_entry, query head that begins the first \
      * KV head, KV heads. Spec: 0, 1 = tdm_type of K and V, 2 = elements of a query, 3 = of o, \
      * 4 = query heads of a workgroup, 5 = 1 where causal + 2 where V is part of K + 8 where windows \
-     * are chunks + 16 where heads have slopes, 6 = window, 7 = softcap as the bits of f32. */ \
-    KERNEL(ATTENTION_PART, attention_part, 5, 0x1, RT_SHARED(attention_part_size(spec))) \
+     * are chunks + 16 where heads have slopes + 32 where windows are symmetric + 64 where there is a \
+     * bias + 128 where there are lists + 256 where each KV head has its own, 6 = window, 7 = softcap as \
+     * the bits of f32, or n_far of a bias. */ \
+    KERNEL(ATTENTION_PART, attention_part, 6, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
-     * queries of a multiple of 8 elements; up to 4 query heads of a workgroup, without slopes. */ \
+     * queries of a multiple of 8 elements; up to 4 query heads of a workgroup, without slopes, bias \
+     * and lists. */ \
     KERNEL(ATTENTION_LANE, attention_lane, 4, 0x1, RT_ABSENT) \
     /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
      * part has a record; else all are folded into one and a later step goes on with it. */ \
-    KERNEL(ATTENTION_TILE, attention_tile, 5, 0x1, RT_SHARED(attention_tile_size(spec))) \
+    KERNEL(ATTENTION_TILE, attention_tile, 6, 0x1, RT_SHARED(attention_tile_size(spec))) \
     /* The same on matrix hardware, with a record for all parts of a workgroup: n_part / their number, \
-     * rounded up. K and V of f16 or of types with blocks, V of its own. */ \
+     * rounded up. K and V of f16 or of types with blocks, V of its own; without bias and lists. */ \
     KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(spec))) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
-    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(attention_merge_size(spec)))
+    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(attention_merge_size(spec))) \
+    /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
+     * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \
+     * slots. Operands dst, list, step. Words: page[7], n_tok, -, stride[3] of list, words in all, \
+     * seq_off, first_entry_off, entry_off, capacities n_seq and n_entry. Spec: 0 = n_top. */ \
+    KERNEL(SELECT_SLOTS, select_slots, 3, 0x1, RT_SHARED(0)) \
+    /* Scores of KV_SELECT as keys (select.h), [page_len, n_entry, n_list, present tokens], from the first \
+     * entry of the token's sequence on; a workgroup for each token, entry and 64 slots. Operands keys, \
+     * query, state, step, w. Words: page[7], -, n_head, first token, present tokens, workgroups of an \
+     * entry, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and n_entry, stride[2] of w. \
+     * Spec: 0 = tdm_type, 1 = 1 where there is w, 2 = elements of a query, 4 = heads at a time, up to 8 \
+     * for each 64 threads. */ \
+    KERNEL(SELECT_SCORE, select_score, 5, 0x1, RT_SHARED(select_score_size(step))) \
+    /* The lists of KV_SELECT; a workgroup of up to 256 threads for each token and list. Operands dst, \
+     * keys (changed), step. Words: as of SELECT_SCORE, but 7 = n_tok, 8 = n_list, without w. Spec: \
+     * 0 = n_top, 1 = block_len, 2 = n_local. */ \
+    KERNEL(SELECT_CHOOSE, select_choose, 3, 0x3, RT_SHARED(select_choose_size()))
 
 /* The ops on recurrent states: ops/recurrent.c. */
 #define GPU_KERNEL_LIST_RECURRENT(KERNEL) \

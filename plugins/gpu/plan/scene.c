@@ -95,7 +95,7 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
     const tdm_attention_params *p = &n->params.attention;
     if (!is_attention && n->op != TDM_OP_KV_WRITE && n->op != TDM_OP_KV_SHIFT &&
         n->op != TDM_OP_KV_COPY && n->op != TDM_OP_KV_EXPORT && n->op != TDM_OP_KV_IMPORT &&
-        !is_recurrent_op(n->op))
+        n->op != TDM_OP_KV_SELECT && !is_recurrent_op(n->op))
         return false;
     const tdm_kv_desc *theirs = tdm_graph_kv(graph, n->params.kv.kv);
     if (theirs->n_head_kv < 1) return false;
@@ -178,7 +178,8 @@ static void slots_fill(const tdm_step_header *at, int32_t *step) {
 /* The excerpt's step block, with these jobs; op 0: those of whole pages. False without memory. */
 static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
     const bool is_recurrent = is_recurrent_op(op);
-    const bool has_tokens = op == TDM_OP_ATTENTION || op == TDM_OP_KV_WRITE || is_recurrent;
+    const bool has_tokens =
+        op == TDM_OP_ATTENTION || op == TDM_OP_KV_WRITE || op == TDM_OP_KV_SELECT || is_recurrent;
     tdm_step_header at;
     tdm_step_caps caps = {.n_tok = has_tokens ? s->n_tok : 0,
                           .n_seq = GPU_SCENE_SEQS,
@@ -322,11 +323,22 @@ static void write_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph
     node->src[3] = GPU_SCENE_STATE;
 }
 
+/* A list of positions for each token, or one for each KV head where theirs has several. */
+static int32_t list_add(gpu_excerpt *x, const gpu_scene *s, const tdm_value *theirs) {
+    return value_add(x, TDM_VALUE_INPUT, TDM_TYPE_I32, theirs->ne[0], s->n_tok,
+                     theirs->ne[2] > 1 ? s->desc.n_head_kv : 1);
+}
+
 /* It always has sinks and both results: kernels that have them are the same. */
 static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
                           const tdm_node *theirs, int32_t rope) {
     int32_t q = floats_add(x, s, graph, rope, s->desc.head_dim_k, s->n_head);
     int32_t sink = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, s->n_head, 1, 1);
+    int32_t list = -1, bias = -1;
+    if (theirs->src[4] >= 0) list = list_add(x, s, tdm_graph_value(graph, theirs->src[4]));
+    if (theirs->src[5] >= 0)
+        bias = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32,
+                         tdm_graph_value(graph, theirs->src[5])->ne[0], s->n_head, 1);
     tdm_node *node = node_add(x, TDM_OP_ATTENTION, 6, 2);
     node->params = theirs->params;
     node->params.attention.first_head = s->first_head;
@@ -335,9 +347,27 @@ static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *g
     node->src[1] = GPU_SCENE_STEP;
     node->src[2] = GPU_SCENE_STATE;
     node->src[3] = sink;
+    node->src[4] = list;
+    node->src[5] = bias;
     node->dst[0] =
         value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_F32, s->desc.head_dim_v, s->n_head, s->n_tok);
     node->dst[1] = value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_F32, 2, s->n_head, s->n_tok);
+}
+
+static void select_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
+                       const tdm_node *theirs) {
+    const int64_t n_head = tdm_graph_value(graph, theirs->src[0])->ne[1];
+    const int32_t q = floats_add(x, s, graph, -1, s->desc.head_dim_k, (int32_t)n_head);
+    int32_t w = -1;
+    if (theirs->src[1] >= 0) w = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, n_head, s->n_tok, 1);
+    tdm_node *node = node_add(x, TDM_OP_KV_SELECT, 4, 1);
+    node->params = theirs->params;
+    node->src[0] = q;
+    node->src[1] = w;
+    node->src[2] = GPU_SCENE_STEP;
+    node->src[3] = GPU_SCENE_STATE;
+    node->dst[0] = value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_I32, theirs->params.select.n_top,
+                             s->n_tok, w >= 0 ? 1 : n_head);
 }
 
 static void shift_add(gpu_excerpt *x, const tdm_node *theirs) {
@@ -404,6 +434,7 @@ gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int3
     case TDM_OP_KV_WRITE: write_add(x, scene, graph, rope); break;
     case TDM_OP_ATTENTION: attention_add(x, scene, graph, theirs, rope); break;
     case TDM_OP_KV_SHIFT: shift_add(x, theirs); break;
+    case TDM_OP_KV_SELECT: select_add(x, scene, graph, theirs); break;
     case TDM_OP_CONV1D:
     case TDM_OP_LINEAR_SCAN: recurrent_add(x, scene, graph, theirs); break;
     case TDM_OP_KV_COPY: copy_add(x); break;

@@ -54,13 +54,20 @@ gpu_work gpu_step_work(const gpu_step *step) {
         if (step->word[7] > FEW) work.ops = attention_ops(step);
         work.is_upper = true;
         break;
+    case GPU_KERNEL_SELECT_SCORE: /* its words are not those of the kernels above */
+        if (step->word[10] > FEW)
+            work.ops = (double)step->word[10] * step->word[8] * (double)step->operand[2].size;
+        work.is_upper = true;
+        break;
     case GPU_KERNEL_LINEAR_SCAN: return scan_work(step, work.bytes);
     case GPU_KERNEL_CONV1D:
     case GPU_KERNEL_KV_WRITE:
     case GPU_KERNEL_KV_SHIFT:
     case GPU_KERNEL_KV_COPY:
     case GPU_KERNEL_KV_EXPORT:
-    case GPU_KERNEL_KV_IMPORT: work.is_upper = true; break;
+    case GPU_KERNEL_KV_IMPORT:
+    case GPU_KERNEL_SELECT_SLOTS:
+    case GPU_KERNEL_SELECT_CHOOSE: work.is_upper = true; break;
     case GPU_KERNEL_GET_ROWS: work.bytes = 2.0 * (double)step->operand[0].size; break;
     default: break;
     }

@@ -58,24 +58,33 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-#define PART(rows, own, registers) {rows, own},
-static const struct { int32_t rows, own; } part_sizes[] = {GPU_PART_ENTRIES(PART)};
+/* Whether a step of ATTENTION has a bias or lists. */
+static int32_t has_extras(const int32_t *spec) {
+    return (spec[5] & (64 | 128)) != 0;
+}
+
+#define PART(rows, own, extras, registers) {rows, own, extras},
+static const struct { int32_t rows, own, extras; } part_sizes[] = {GPU_PART_ENTRIES(PART)};
 #undef PART
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
 /* The first that has room for a step: its heads, spec 4, shared out among teams of threads, and
- * elements of o, spec 3, whose columns of V have one or two. */
+ * elements of o, spec 3, whose columns of V have one or two. The last of each sort has room for any
+ * number of elements. */
 static int32_t part_size_get(const gpu_step *step) {
     const int32_t *spec = step->spec, n_team = step->group_size / PART_THREADS;
-    const int32_t rows = (spec[4] + n_team - 1) / n_team;
+    const int32_t rows = (spec[4] + n_team - 1) / n_team, extras = has_extras(spec);
     bool is_pair = spec[1] != TDM_TYPE_F32 && spec[1] != TDM_TYPE_F16 && spec[1] != TDM_TYPE_BF16 &&
                    spec[1] != TDM_TYPE_Q8_0;
-    int32_t of_column = is_pair ? 2 : 1, n_column = spec[3] / of_column, size = 0;
+    int32_t of_column = is_pair ? 2 : 1, n_column = spec[3] / of_column;
     int32_t own = (n_column + PART_THREADS - 1) / PART_THREADS * of_column;
-    while (size < N_PART_SIZE &&
-           (part_sizes[size].rows < rows || (part_sizes[size].own < own && size < N_PART_SIZE - 1)))
-        size++;
-    return size;
+    for (int32_t size = 0; size < N_PART_SIZE; size++) {
+        bool is_last = size + 1 == N_PART_SIZE || part_sizes[size + 1].extras != extras;
+        if (part_sizes[size].extras == extras && part_sizes[size].rows >= rows &&
+            (part_sizes[size].own >= own || is_last))
+            return size;
+    }
+    return MAX_SIZE;
 }
 
 /* Steps are spec 2, rows spec 3. */
@@ -93,14 +102,16 @@ static int32_t scan_size_get(const int32_t *spec) {
 }
 
 /* Elements of o are spec 3. */
-#define ELEMENTS(elements, registers) elements,
-static const int32_t tile_sizes[] = {GPU_TILE_ENTRIES(ELEMENTS)};
-#undef ELEMENTS
+#define TILE(elements, extras, registers) {elements, extras},
+static const struct { int32_t elements, extras; } tile_sizes[] = {GPU_TILE_ENTRIES(TILE)};
+#undef TILE
 enum { N_TILE_SIZE = sizeof tile_sizes / sizeof tile_sizes[0] };
 
 static int32_t tile_size_get(const int32_t *spec) {
     int32_t size = 0;
-    while (size < N_TILE_SIZE && tile_sizes[size] < spec[3]) size++;
+    while (size < N_TILE_SIZE &&
+           (tile_sizes[size].elements < spec[3] || tile_sizes[size].extras != has_extras(spec)))
+        size++;
     return size < N_TILE_SIZE ? size : MAX_SIZE;
 }
 
@@ -127,10 +138,7 @@ static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX) return matrix_size_get(step->spec);
-    if (step->kernel == GPU_KERNEL_ATTENTION_PART) {
-        size = part_size_get(step);
-        return size < N_PART_SIZE ? size : MAX_SIZE;
-    }
+    if (step->kernel == GPU_KERNEL_ATTENTION_PART) return part_size_get(step);
     if (step->kernel == GPU_KERNEL_LINEAR_SCAN) return scan_size_get(step->spec);
     if (has_sizes(step->kernel))
         while (size < MAX_SIZE && 1 << size != step->spec[3]) size++;
@@ -143,10 +151,11 @@ static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART)
-        snprintf(symbol + n, 64 - n, "_%d_%d", (int)part_sizes[size].rows,
-                 (int)part_sizes[size].own);
+        snprintf(symbol + n, 64 - n, "_%d_%d_%d", (int)part_sizes[size].rows,
+                 (int)part_sizes[size].own, (int)part_sizes[size].extras);
     else if (step->kernel == GPU_KERNEL_ATTENTION_TILE)
-        snprintf(symbol + n, 64 - n, "_%d", (int)tile_sizes[size]);
+        snprintf(symbol + n, 64 - n, "_%d_%d", (int)tile_sizes[size].elements,
+                 (int)tile_sizes[size].extras);
     else if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)matrix_sizes[size].elements,
                  (int)matrix_sizes[size].is_plain);

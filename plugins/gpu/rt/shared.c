@@ -30,14 +30,21 @@ static uint32_t rank_size(void) {
     return taken(256, 4) + taken(1024, 8);
 }
 
-static uint32_t attention_part_size(const int32_t *spec) {
+/* struct AttentionDot */
+static uint32_t attention_dot_size(const int32_t *spec) {
     const int32_t rows = or_one(spec[4]), stored = spec[2] > 0 ? spec[2] : 32;
-    return fold_size(rows) + taken(rows * stored / 4, 16) + taken(2 * rows * 64, 4);
+    return fold_size(rows) + taken(rows * stored / 4, 16);
 }
 
-/* Of the entry for 512 elements of o, which has room for more than the tiles of Q and K take. */
+static uint32_t attention_part_size(const int32_t *spec) {
+    return attention_dot_size(spec) + taken(2 * or_one(spec[4]) * 64, 4);
+}
+
+/* struct AttentionTile. The entries for 512 elements of o have room for more than the tiles of Q and K
+ * take; with bias and lists that one follows the one for 128. */
 static uint32_t attention_tile_size(const int32_t *spec) {
-    const int32_t n_vec = spec[3] > 256 ? 32 * 17 + 4 * (512 / 4 + 1) : (32 + 64) * 9;
+    const bool is_wide = spec[3] > ((spec[5] & (64 | 128)) != 0 ? 128 : 256);
+    const int32_t n_vec = is_wide ? 32 * 17 + 4 * (512 / 4 + 1) : (32 + 64) * 9;
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
@@ -48,6 +55,16 @@ static uint32_t attention_matrix_size(const int32_t *spec) {
     return fold_size(32) + taken(32, 8) + taken(n_group * 4 * 32, 16) + taken(n_k, 16) +
            taken(n_v, 16) + taken(2 * 4 * 32, 16) + taken(32 * (64 + 4), 4) + taken(32, 4) +
            taken(2, 4);
+}
+
+/* struct SelectScore */
+static uint32_t select_score_size(const gpu_step *step) {
+    return attention_dot_size(step->spec) + taken(step->group_size, 4);
+}
+
+/* struct SelectChoose */
+static uint32_t select_choose_size(void) {
+    return 2 * taken(2 * 256, 4) + taken(2, 4);
 }
 
 static uint32_t attention_merge_size(const int32_t *spec) {

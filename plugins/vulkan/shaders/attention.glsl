@@ -69,9 +69,10 @@ ivec2 window_sees(int pos, int window, int flags) {
     return sees;
 }
 
-// attention_walk.glsl sets them: the head of the first row, and the distance in positions from the
-// chunk's first slot to the token.
+// attention_walk.glsl sets them: the head of the first row, the distance in positions from the chunk's
+// first slot to the token, and the slots of the chunk that its list has.
 int walk_head = 0, walk_distance = 0;
+uvec2 walk_listed = uvec2(0u);
 
 // ALiBi.
 float score_biased(float a, float slope, int distance) {
@@ -148,6 +149,33 @@ ivec4 entry_read(step_entries e, int at) {
         entry.z = 0;
     entry.z = min(min(entry.z, page_len() - max(entry.y, 0)), MAX_POS - max(entry.w, 0));
     return entry;
+}
+
+// ---- Lists of slots, and a bias for each distance: SPEC5 of kernels of parts and tiles ----
+
+// The bias of a query head for a slot `distance` positions before its token, of a table [2 * n_far + 1,
+// n_head].
+float bias_of(uint64_t table, int n_far, int head, int distance) {
+    int at = n_far + clamp(-distance, -n_far, n_far);
+    return F32(table).at[head * (2 * n_far + 1) + at];
+}
+
+// The list of a token (select_slots.comp), from the first entry of its sequence on: a bit for each slot of
+// an entry's page. There is one for each KV head of the state, or one for all.
+U32 list_of(uint64_t lists, int token, int kv) {
+    int list = (SPEC5 & 256) != 0 ? kv : 0, n_word = (page_len() + 31) / 32;
+    return U32(lists + uint64_t(uint(list * args.word[7] + token)) *
+                           uint64_t(uint(args.word[17] * n_word * 4)));
+}
+
+// Those of the CHUNK slots from `start` on, a multiple of it, of an entry.
+uvec2 list_chunk(U32 list, int entry, int start) {
+    int at = entry * ((page_len() + 31) / 32) + start / 32;
+    return uvec2(list.at[at], page_len() > 32 ? list.at[at + 1] : 0u);
+}
+
+bool chunk_has(uvec2 chunk, int slot) {
+    return ((slot < 32 ? chunk.x : chunk.y) >> (slot & 31) & 1u) != 0u;
 }
 
 // ---- Rows of the cache ----

@@ -8,7 +8,7 @@
 //
 // Loads take most of the time on such devices. So a load of K serves all heads, a load of a query 8
 // slots, and a load of V all heads. The page's slots are a multiple of 8. V has planes of its own.
-// There are no slopes of ALiBi.
+// There are no slopes of ALiBi, no bias and no lists.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -22,6 +22,7 @@ const int TYPE_V = SPEC1;
 const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // a multiple of 8
 const int DIM_V = SPEC3;
 const int ROWS = SPEC4 > 0 ? SPEC4 : 1; // up to 4
+const bool HAS_LIST = false;
 const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
 

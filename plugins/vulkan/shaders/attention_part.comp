@@ -19,8 +19,10 @@ const int DIM_V = SPEC3;                     // elements of o
 const int ROWS = SPEC4 > 0 ? SPEC4 : 1;
 const bool V_FROM_K = (SPEC5 & 2) != 0;
 const bool HAS_SLOPES = (SPEC5 & 16) != 0;
+const bool HAS_BIAS = (SPEC5 & 64) != 0;
+const bool HAS_LIST = (SPEC5 & 128) != 0;
 const int WINDOW = SPEC6;
-#define SOFTCAP intBitsToFloat(SPEC7)
+#define SOFTCAP (HAS_BIAS ? 0.0 : intBitsToFloat(SPEC7))
 
 const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
 const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
@@ -61,6 +63,11 @@ void score_slot(uint64_t region, int slot, bool is_visible) {
         int head = min(walk_head + r, args.word[8] - 1);
         if (HAS_SLOPES)
             s[r] = score_biased(s[r], F32(args.address[4]).at[head], walk_distance - thread());
+        if (HAS_BIAS) {
+            float bias = bias_of(args.address[4], SPEC7, head, walk_distance - thread());
+            precise float biased = s[r] + bias;
+            s[r] = biased;
+        }
         SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
     }
 }
@@ -89,6 +96,10 @@ void fold(uint64_t region, int start, int first, int last) {
                 column_load(TYPE_V, N_COLUMN, n_block, region, start + 4 * quad, column, a, b);
             a = mix(vec4(0.0), a, is_seen);
             b = mix(vec4(0.0), b, is_seen);
+            if (HAS_LIST) {
+                [[unroll]] for (int i = 0; i < 4; i++)
+                    if (!chunk_has(walk_listed, 4 * quad + i)) a[i] = b[i] = 0.0;
+            }
             [[unroll]] for (int r = 0; r < ROWS; r++) {
                 precise float sum = acc[r * OWN + k], sum_b = acc_b[r * OWN + k];
                 [[unroll]] for (int i = 0; i < 4; i++) {
@@ -111,7 +122,9 @@ void rows_begin(uint64_t queries, int n_row) {
 }
 
 void chunk_attend(uint64_t region, int start, int first, int last) {
-    score_slot(region, start + thread(), thread() >= first && thread() < last);
+    score_slot(region, start + thread(),
+               thread() >= first && thread() < last &&
+                   (!HAS_LIST || chunk_has(walk_listed, thread())));
     soften();
     fold(region, start, first, last);
     turn ^= 1;

@@ -21,8 +21,10 @@ const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
 const bool V_FROM_K = (SPEC5 & 2) != 0;
 const bool IS_SPLIT = (SPEC5 & 4) != 0; // a record for each part
 const bool HAS_SLOPES = (SPEC5 & 16) != 0;
+const bool HAS_BIAS = (SPEC5 & 64) != 0;
+const bool HAS_LIST = (SPEC5 & 128) != 0;
 const int WINDOW = SPEC6;
-#define SOFTCAP intBitsToFloat(SPEC7)
+#define SOFTCAP (HAS_BIAS ? 0.0 : intBitsToFloat(SPEC7))
 
 const int TILE_ROWS = 32;
 const int TOKENS = TILE_ROWS / HEADS;
@@ -108,6 +110,8 @@ void key_load(uint64_t region, int start, int first, int last, int element) {
     }
 }
 
+int chunk_kv = 0, chunk_entry = 0; // KV head of the state, entry of the sequence
+
 // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
 void score_tile(uint64_t region, int start, int first, int last, int pos) {
     vec4 s[4]; // of row i: slots column_group() + 16 k
@@ -138,16 +142,26 @@ void score_tile(uint64_t region, int start, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
         float slope = 0.0;
         int row_pos = 0;
-        if (HAS_SLOPES && row_exists(row)) {
+        if (HAS_SLOPES && row_exists(row))
             slope = F32(args.address[4]).at[head_first + row % HEADS];
+        if ((HAS_SLOPES || HAS_BIAS) && row_exists(row))
             row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
-        }
+        uvec2 listed = uvec2(0u);
+        if (HAS_LIST && row_exists(row))
+            listed = list_chunk(list_of(args.address[5], row_token(row), chunk_kv), chunk_entry, start);
         [[unroll]] for (int c = 0; c < 4; c++) {
             int slot = column_group() + 16 * c;
             bool is_visible =
                 slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
             float score = s[i][c];
             if (HAS_SLOPES) score = score_biased(score, slope, row_pos - pos - slot);
+            if (HAS_BIAS && row_exists(row)) {
+                int head = head_first + row % HEADS;
+                precise float biased =
+                    score + bias_of(args.address[4], SPEC7, head, row_pos - pos - slot);
+                score = biased;
+            }
+            if (HAS_LIST) is_visible = is_visible && chunk_has(listed, slot);
             SCORE(row, slot) = score_of(score, SOFTCAP, is_visible);
         }
     }
@@ -320,7 +334,10 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
         for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
             int chunk_first = max(slot_first - start, 0), chunk_last = min(slot_last - start, CHUNK);
             int pos = entry.w + start - entry.y;
-            bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
+            bool is_whole =
+                !HAS_LIST && pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
+            chunk_kv = args.word[10] + kv;
+            chunk_entry = at - e.first;
             score_tile(region, start, chunk_first, chunk_last, pos);
             soften();
             // Rows of other runs have m = -inf: their sums are not used.

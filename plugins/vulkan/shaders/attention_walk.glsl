@@ -2,10 +2,10 @@
 //
 // attention_walk.glsl: main() of the kernels that have a workgroup for each token, KV head, block
 // of ROWS query heads and part of a sequence. The includer defines the constants ROWS, STORED_K,
-// DIM_V and WINDOW, and these functions, which all threads reach:
+// DIM_V, WINDOW and HAS_LIST, and these functions, which all threads reach:
 //   rows_begin(queries, n_row)   before the first chunk; queries: where the first row's query is
 //   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the
-//                                page; walk_head and walk_distance are set
+//                                page; walk_head, walk_distance and walk_listed are set
 //   rows_store(record, n_part, n_row, is_begun)   the rows' records, n_part records apart; where
 //                                is_begun is false no slot is seen
 
@@ -56,6 +56,11 @@ void main() {
         int slot_last = entry.y + (is_all ? entry.z : min(entry.z, last_pos - entry.w + 1));
         uint64_t region = page_region(args.address[2], entry.x, args.word[10] + kv);
         for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+            if (HAS_LIST) {
+                U32 list = list_of(args.address[5], token, args.word[10] + kv);
+                walk_listed = list_chunk(list, at - e.first, start);
+                if (walk_listed == uvec2(0u)) continue;
+            }
             uint64_t queries = args.address[1] + uint64_t(row) * uint64_t(STORED_K * 4);
             if (!is_begun) rows_begin(queries, n_row);
             is_begun = true;

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * select_choose.cu: KV_SELECT: the list of a token, of keys of select_score.cu. A workgroup for each token and
+ * list. The least key that is chosen is found a byte at a time, from the highest, by counting. Then each
+ * thread writes the positions of its share of the slots, in their order. See kernel.h.
+ *
+ * With blocks, a block's first slot takes the greatest key of the block and stands for it; its other slots
+ * have none.
+ */
+#include "select.h"
+
+struct SelectChoose : Attention {
+    explicit SelectChoose(const Args &args_) : Attention(args_, 0) {}
+
+    const int N_TOP = SPEC0;
+    const int BLOCK_LEN = SPEC1 > 0 ? SPEC1 : 1;
+    const int N_LOCAL = SPEC2;
+
+    static constexpr int N_BIN = 256, MAX_THREADS = 256;
+    uint *bins = shared_take<uint>(2 * N_BIN);
+    uint *shares = shared_take<uint>(2 * MAX_THREADS);
+    uint *found = shared_take<uint>(2);
+
+    int thread() { return int(thread_id()); }
+    int threads() { return int(group_size()); }
+
+    step_entries e = {I32(u64(0)), 0, 0};
+    int pos; // of the token
+    int n;   // slots
+    int page_shift;
+
+    // ---- Slots and their positions ----
+
+    int entry_number = -1; // of `entry`, counted from the sequence's first
+    ivec4 entry = ivec4(0, 0, 0, 0);
+
+    void entry_get(int number) {
+        if (number == entry_number) return;
+        entry_number = number;
+        entry = entry_read(e, e.first + number);
+    }
+
+    // The position of slot i; -1 where there is none that the token sees.
+    int position(int i) {
+        entry_get(i >> page_shift);
+        int of_entry = (i & page_len() - 1) - entry.y;
+        if (of_entry < 0 || of_entry >= entry.z || entry.w > pos || of_entry > pos - entry.w)
+            return -1;
+        return entry.w + of_entry;
+    }
+
+    // Whether slot i, whose position is p, is the first of its block that there is.
+    bool is_first(int i, int p) {
+        if (p % BLOCK_LEN == 0) return true;
+        if ((i & page_len() - 1) > entry.y) return false;
+        for (int before = entry_number - 1; before >= 0; before--) {
+            ivec4 other = entry_read(e, e.first + before);
+            if (other.z > 0) return other.w + other.z <= p - p % BLOCK_LEN;
+        }
+        return true;
+    }
+
+    // The slots of a block from one on.
+    struct Block {
+        int number;   // of the entry
+        int at, last; // the present position, and the last one of the entry
+        int end;      // the last one of the block
+        int to_slot;  // from positions of the entry
+    };
+
+    void block_enter(Block &b) {
+        b.at = entry.w;
+        b.last = min(entry.w + max(entry.z, 0) - 1, b.end);
+        b.to_slot = (b.number << page_shift) + entry.y - entry.w;
+    }
+
+    Block block_begin(int i, int p) {
+        Block b;
+        int rest = BLOCK_LEN - 1 - p % BLOCK_LEN;
+        entry_get(i >> page_shift);
+        b.number = entry_number;
+        b.end = pos - p < rest ? pos : p + rest;
+        block_enter(b);
+        b.at = p;
+        return b;
+    }
+
+    // Moves on; false behind the last.
+    bool block_next(Block &b) {
+        b.at++;
+        while (b.at > b.last) {
+            b.number++;
+            if (e.first + b.number >= e.last) return false;
+            entry_get(b.number);
+            if (entry.w > b.end) return false;
+            block_enter(b);
+        }
+        return true;
+    }
+
+    // ---- Counting ----
+
+    // Turns bins into sums of a bin and those above it. Returns which half of `bins` has them.
+    int bins_sum() {
+        int half_at = 0;
+        for (int step = 1; step < N_BIN; step *= 2) {
+            barrier();
+            const uint *from = bins + half_at * N_BIN;
+            uint *to = bins + (1 - half_at) * N_BIN;
+            for (int i = thread(); i < N_BIN; i += threads())
+                to[i] = from[i] + (i + step < N_BIN ? from[i + step] : 0u);
+            half_at = 1 - half_at;
+        }
+        barrier();
+        return half_at;
+    }
+
+    // The sum of x over the threads before this one; *total_out: over all.
+    uint threads_before(uint x, uint *total_out) {
+        int half_at = 0;
+        barrier(); // the shares of an earlier call have been read
+        shares[thread()] = x;
+        for (int step = 1; step < threads(); step *= 2) {
+            barrier();
+            const uint *from = shares + half_at * MAX_THREADS;
+            uint sum = from[thread()] + (thread() >= step ? from[thread() - step] : 0u);
+            half_at = 1 - half_at;
+            shares[half_at * MAX_THREADS + thread()] = sum;
+        }
+        barrier();
+        *total_out = shares[half_at * MAX_THREADS + threads() - 1];
+        return shares[half_at * MAX_THREADS + thread()] - x;
+    }
+
+    // ---- Choosing ----
+
+    void blocks_gather(U32 keys) {
+        int local =
+            (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN; // the first position of local blocks
+        for (int i = thread(); i < n; i += threads()) {
+            int p = position(i);
+            if (p < 0 || !is_first(i, p)) continue;
+            uint key = p >= local ? KEY_LOCAL : keys.at[i];
+            Block b = block_begin(i, p);
+            while (block_next(b)) {
+                uint other = keys.at[b.at + b.to_slot];
+                if (other > key) key = other;
+                keys.at[b.at + b.to_slot] = KEY_NONE;
+            }
+            keys.at[i] = key;
+        }
+        barrier();
+    }
+
+    // The least key that is chosen of `want` or more; *tied_out: how many with that key are.
+    uint key_find(U32 keys, uint want, uint *tied_out) {
+        uint key = 0u, known = 0u;
+        for (int shift = 24; shift >= 0; shift -= 8) {
+            barrier();
+            for (int i = thread(); i < N_BIN; i += threads()) bins[i] = 0u;
+            barrier();
+            for (int i = thread(); i < n; i += threads()) {
+                uint x = keys.at[i];
+                if (x != KEY_NONE && (x & known) == key)
+                    shared_add(&bins[x >> uint(shift) & 255u], 1u);
+            }
+            const uint *sums = bins + bins_sum() * N_BIN;
+            if (known == 0u && sums[0] <= want) {
+                *tied_out = 0xffffffffu;
+                return KEY_LEAST;
+            }
+            for (int i = thread(); i < N_BIN; i += threads()) {
+                uint above = i + 1 < N_BIN ? sums[i + 1] : 0u;
+                if (sums[i] >= want && above < want) {
+                    found[0] = uint(i);
+                    found[1] = want - above;
+                }
+            }
+            barrier();
+            key |= found[0] << uint(shift);
+            known |= 255u << uint(shift);
+            want = found[1];
+        }
+        *tied_out = want;
+        return key;
+    }
+
+    int list_write(U32 keys, I32 list) {
+        uint tied, total;
+        uint least = key_find(keys, uint(N_TOP / BLOCK_LEN), &tied);
+        int share = (n + threads() - 1) / threads();
+        int first = min(thread() * share, n), last = min(first + share, n);
+        uint n_tied = 0u, n_position = 0u;
+        for (int i = first; i < last; i++) n_tied += keys.at[i] == least ? 1u : 0u;
+        const uint tied_before = threads_before(n_tied, &total);
+        uint at = 0u;
+        DONT_UNROLL for (int pass = 0; pass < 2; pass++) { // count positions, then write them
+            uint rank = tied_before;
+            if (pass == 1) at = threads_before(n_position, &total);
+            for (int i = first; i < last; i++) {
+                uint x = keys.at[i];
+                if (x < least || (x == least && rank++ >= tied)) continue;
+                Block b = block_begin(i, position(i));
+                do {
+                    if (pass == 1)
+                        list.at[at++] = b.at;
+                    else
+                        n_position++;
+                } while (block_next(b));
+            }
+        }
+        return int(total);
+    }
+
+    void run() {
+        int n_list = args.word[8], n_entry = args.word[17];
+        uint number = group_number();
+        int at = int(number / uint(n_list)), of_token = int(number) - at * n_list;
+        if (at >= args.word[10]) return;
+        int token = args.word[9] + at, written = 0;
+        I32 list = I32(args.address[0] +
+                       u64(uint(of_token * args.word[7] + token)) * u64(uint(N_TOP)) * 4);
+
+        u64 step = args.address[2];
+        pos = -1;
+        if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+        if (pos >= 0) {
+            e = entries_of(step, I32(step).at[args.word[13] + token],
+                           ivec2(args.word[14], args.word[15]), ivec2(args.word[16], n_entry));
+            n = (e.last - e.first) * page_len();
+            page_shift = top_bit(uint(page_len()));
+            U32 keys = key_row(args.address[1], int(number), n_entry * page_len());
+            if (BLOCK_LEN > 1 || N_LOCAL > 0) blocks_gather(keys);
+            written = list_write(keys, list);
+        }
+        for (int i = written + thread(); i < N_TOP; i += threads()) list.at[i] = -1;
+    }
+};
+
+GPU_KERNEL_OF(select_choose, 256, 64, SelectChoose)
