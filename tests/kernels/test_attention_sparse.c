@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_attention_sparse.c: KV_SELECT, and ATTENTION over the tokens of a list, against sums in double
- * over the rows that the cache holds; the same bits for a token alone; and what rows that are not
- * listed hold does not reach the result.
+ * over the rows that the cache holds; the same bits for a token alone; equal scores; and what rows that
+ * are not listed hold does not reach the result.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -199,6 +199,64 @@ static void test_sparse(void **state) {
     sparse_case(TDM_TYPE_F16, 64, 32, 1024, 1024, &seed);
 }
 
+/* Of equal scores the lower position counts as the higher one: small integers, whose sums are exact on
+ * every device. */
+static void test_ties(void **state) {
+    enum { DIM = 32, N_Q = SPARSE_HEADS * DIM };
+    static const int32_t len[] = {150, 37};
+    static float q[SPARSE_TOK * N_Q], w[SPARSE_TOK * SPARSE_HEADS];
+    static sparse_result got;
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F16,
+                              .type_v = TDM_TYPE_F16,
+                              .head_dim_k = DIM,
+                              .head_dim_v = DIM,
+                              .n_head_kv = 1,
+                              .page_len = 16,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
+    uint64_t seed = 981;
+    kv_scene scene;
+    (void)state;
+    kv_scene_init(&scene, &desc, 2, len, 5, &seed);
+    for (int32_t i = 0; i < scene.n_page * scene.page_len * DIM; i++)
+        scene.k[i] = i % DIM < 2 ? (float)(i / DIM * 7 % 3) : 0;
+    for (int32_t i = 0; i < SPARSE_TOK * N_Q; i++) q[i] = (float)(i / DIM % 3 - 1);
+    for (int32_t i = 0; i < SPARSE_TOK * SPARSE_HEADS; i++) w[i] = (float)(i % 4);
+    for (int i = 0; i < N_ATTENTION_RIG; i++) {
+        if (attention_rigs[i] == NULL) continue;
+        op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
+        if (i == 0) {
+            uint8_t *k, *v;
+            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
+            kv_scene_decode(&scene, k, v);
+            free(k);
+            free(v);
+        }
+        sparse_run(&scene, attention_rigs[i], cache, 0, q, w, 0, SPARSE_TOK, &got);
+        for (int32_t t = 0; t < SPARSE_TOK; t++) {
+            const int32_t n_seen = sparse_queries[t].pos + 1;
+            double score[160];
+            for (int32_t c = 0; c < n_seen; c++) {
+                score[c] = 0;
+                for (int32_t h = 0; h < SPARSE_HEADS; h++)
+                    score[c] +=
+                        (double)w[t * SPARSE_HEADS + h] *
+                        fmax(sparse_dot(&scene, q + t * N_Q + h * DIM, sparse_queries[t], c), 0);
+            }
+            int32_t n = 0;
+            for (int32_t c = 0; c < n_seen; c++) {
+                int32_t n_better = 0;
+                for (int32_t other = 0; other < n_seen; other++)
+                    n_better += score[other] > score[c] || (score[other] == score[c] && other < c);
+                if (n_better < SPARSE_TOP) assert_int_equal(got.list[t * SPARSE_TOP + n++], c);
+            }
+            for (; n < SPARSE_TOP; n++) assert_int_equal(got.list[t * SPARSE_TOP + n], -1);
+        }
+        op_state_destroy(cache);
+    }
+    kv_scene_free(&scene);
+}
+
 enum { UNLISTED_TOK = 3, UNLISTED_POS = 149 };
 
 /* ATTENTION of the last position with lists that the caller gives. */
@@ -308,6 +366,7 @@ static void test_unlisted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_ties),
         cmocka_unit_test(test_unlisted),
     };
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);

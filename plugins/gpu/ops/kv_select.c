@@ -99,8 +99,8 @@ static tdm_status choose_emit(gpu_emit *e, const selection *s, int32_t first, in
     step.operand[0] = e->dst[0].place;
     step.operand[1] = s->keys;
     step.operand[2] = s->cache.step;
-    /* Five passes over the keys and three over a share of them, whose blocks are walked over. */
-    step.trips = (n_key / group + 1) * (9 + 3 * (int64_t)step.spec[1]) + p->n_top / group + 256;
+    /* Passes over the keys, and over a share of them with its blocks, the last of which may be longer. */
+    step.trips = (n_key / group + 1) * 12 + 3 * (int64_t)step.spec[1] + p->n_top / group + 256;
     return gpu_emit_step(e, &step, err);
 }
 

@@ -108,6 +108,15 @@ bool block_next(inout Block b) {
     return true;
 }
 
+// ---- Slots of a thread, one after the other ----
+
+int share_first() {
+    return min(thread() * ((n + threads() - 1) / threads()), n);
+}
+int share_end() {
+    return min(share_first() + (n + threads() - 1) / threads(), n);
+}
+
 // ---- Counting ----
 
 // Turns bins into sums of a bin and those above it, in the half of `bins` that it returns.
@@ -146,7 +155,7 @@ uint threads_before(uint x, out uint total) {
 
 void blocks_gather(Keys keys) {
     int local = (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN; // the first position of local blocks
-    for (int i = thread(); i < n; i += threads()) {
+    for (int i = share_first(); i < share_end(); i++) {
         int p = position(i);
         if (p < 0 || !is_first(i, p)) continue;
         uint key = p >= local ? KEY_LOCAL : keys.at[i];
@@ -196,8 +205,7 @@ uint key_find(Keys keys, uint want, out uint tied) {
 int list_write(Keys keys, I32 list) {
     uint tied, total;
     uint least = key_find(keys, uint(N_TOP / BLOCK_LEN), tied);
-    int share = (n + threads() - 1) / threads();
-    int first = min(thread() * share, n), last = min(first + share, n);
+    int first = share_first(), last = share_end();
     uint n_tied = 0u, n_position = 0u;
     for (int i = first; i < last; i++) n_tied += keys.at[i] == least ? 1u : 0u;
     uint tied_before = threads_before(n_tied, total), at = 0u;
