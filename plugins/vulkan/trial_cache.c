@@ -320,17 +320,23 @@ static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_s
 
 /* The steps that may be wrong, where the steps `tried` of a case gave a wrong result. Without RoPE
  * the result is right: the table of angles. With another kernel that walks over the cache an
- * ATTENTION is right: that kernel. Else those before and behind it, or the only one. NULL = the
- * step that was tried. Other steps are compiled for these questions alone. */
+ * ATTENTION is right: that kernel. Else those before and behind it, or the only one. Of KV_SELECT the
+ * two kernels that it alone has. NULL = the step that was tried. Other steps are compiled for these
+ * questions alone. */
 static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
     const gpu_step *angle = step_of(tried, GPU_KERNEL_ANGLE), *walk = walk_of(tried);
     const gpu_step *query = step_of(tried, GPU_KERNEL_ATTENTION_QUERY);
     const gpu_step *merge = step_of(tried, GPU_KERNEL_ATTENTION_MERGE);
+    const gpu_step *slots = step_of(tried, GPU_KERNEL_SELECT_SLOTS);
+    const gpu_step *score = step_of(tried, GPU_KERNEL_SELECT_SCORE);
+    const gpu_step *choose = step_of(tried, GPU_KERNEL_SELECT_CHOOSE);
     gpu_target target;
     vk_verdicts_target(c->trial->device, &target);
     if (angle != NULL && is_right(c, &target, c->size, -1, NULL)) return vk_trial_steps(angle, 1);
     if (tdm_graph_node(c->graph, c->node)->op == TDM_OP_LINEAR_SCAN)
         return vk_trial_steps(tried->steps, tried->n_step);
+    if (score != NULL && choose != NULL)
+        return vk_trial_steps((const gpu_step[]){*score, *choose}, 2);
     if (walk == NULL || query == NULL || merge == NULL) return NULL;
     for (int lanes = 1; lanes >= 0; lanes--) {
         if (lanes == 0) target.attention.has_no_lanes = true;
@@ -338,6 +344,7 @@ static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
             is_right(c, &target, GPU_SCENE_MANY, c->rope, walk))
             return vk_trial_steps(walk, 1);
     }
+    if (slots != NULL) return vk_trial_steps((const gpu_step[]){*query, *merge, *slots}, 3);
     return vk_trial_steps((const gpu_step[]){*query, *merge}, 2);
 }
 
