@@ -31,6 +31,16 @@ const llm_arch llm_arch_nomic_bert = {
     .act = TDM_ACT_SILU,
 };
 
+/* Every second layer has experts (Nussbaum and Duderstadt, arXiv:2502.07972). */
+const llm_arch llm_arch_nomic_bert_moe = {
+    .name = "nomic-bert-moe",
+    .families = "Nomic Embed 2",
+    BERT,
+    .rope = TDM_ROPE_HALVES,
+    .ffn = LLM_FFN_PLAIN,
+    .act = TDM_ACT_GELU,
+};
+
 const llm_arch llm_arch_jina_bert_v3 = {
     .name = "jina-bert-v3",
     .families = "Jina Embeddings 3",

@@ -175,6 +175,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(arwkv7)                                                                                   \
     ARCH(bert)                                                                                     \
     ARCH(nomic_bert)                                                                               \
+    ARCH(nomic_bert_moe)                                                                           \
     ARCH(jina_bert_v3)                                                                             \
     ARCH(eurobert)                                                                                 \
     ARCH(neo_bert)                                                                                 \

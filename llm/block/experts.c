@@ -6,10 +6,16 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-/* Experts of the form down relu(up x)^2 have no gate. The op gets up in its place: with act relu
+/* Experts of the form down act(up x), which MOE_FFN does not have: they are computed as single
+ * products. */
+static bool is_plain(const llm_arch *arch) {
+    return arch->ffn == LLM_FFN_PLAIN;
+}
+
+/* Experts of the form down relu(up x)^2 have no gate either. The op gets up in its place: with act relu
  * relu(up x) * (up x) is the square. */
 static bool has_gate(const llm_arch *arch) {
-    return arch->ffn != LLM_FFN_SQUARED;
+    return arch->ffn != LLM_FFN_SQUARED && !is_plain(arch);
 }
 
 static void declare_matrices(llm_declarer *d) {
@@ -137,7 +143,8 @@ static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, in
     if (w->matrix[1] != w->matrix[0]) up = llm_build_expert_product(g, w->matrix[1], -1, row, id);
     gate = build_biased(g, gate, before, w->bias[0], id);
     up = build_biased(g, up, before, w->bias[1], id);
-    int32_t y = llm_build_glu(g, &g->model->specs[layer].glu, gate, up);
+    int32_t y = is_plain(g->model->arch) ? tdm_build_act(g->b, up, g->model->arch->act)
+                                         : llm_build_glu(g, &g->model->specs[layer].glu, gate, up);
     y = llm_build_expert_product(g, w->matrix[2], build_scales(g, w, id), y, id);
     y = build_biased(g, y, -1, w->bias[2], id);
     if (!is_first) y = tdm_build_mul(g->b, y, each);
@@ -163,7 +170,7 @@ static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
 static int32_t build_sum(llm_graph_builder *g, int32_t layer, int32_t x, int32_t id, int32_t weight,
                          const expert_weights *w) {
     int32_t matrix[3], bias[3];
-    if (g->has_single_experts || is_adapted(g, w))
+    if (g->has_single_experts || is_plain(g->model->arch) || is_adapted(g, w))
         return build_products(g, layer, x, id, weight, w);
     weight = scale_weights(g, id, weight, w);
     for (int i = 0; i < 3; i++) matrix[i] = llm_graph_weight(g, w->matrix[i]);
