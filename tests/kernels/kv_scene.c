@@ -271,6 +271,14 @@ void kv_scene_decode(kv_scene *s, const uint8_t *k, const uint8_t *v) {
     decode_side(s, has_v(s) ? v : k, true, s->v_row);
 }
 
+void kv_scene_learn(kv_scene *s, op_rig *rig, op_state *state) {
+    uint8_t *k, *v;
+    kv_scene_export(s, rig, state, &k, &v);
+    kv_scene_decode(s, k, v);
+    free(k);
+    free(v);
+}
+
 static bool in_window(const tdm_attention_params *p, int32_t pos, int32_t cached) {
     if (p->window_kind == TDM_WINDOW_SYMMETRIC) return 2 * abs(pos - cached) <= p->window;
     if (p->window_kind == TDM_WINDOW_CHUNKED) return cached / p->window >= pos / p->window;

@@ -55,6 +55,9 @@ void kv_scene_export(const kv_scene *scene, op_rig *rig, op_state *state, uint8_
 /* Fills k_row and v_row from exported rows. */
 void kv_scene_decode(kv_scene *scene, const uint8_t *k, const uint8_t *v);
 
+/* Both: fills k_row and v_row from what a state holds. */
+void kv_scene_learn(kv_scene *scene, op_rig *rig, op_state *state);
+
 /* One query token. */
 typedef struct kv_query {
     int32_t pos; /* -1: padding */

@@ -158,11 +158,7 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
         if (attention_rigs[i] == NULL) continue;
         op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
         if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
+            kv_scene_learn(&scene, attention_rigs[i], cache);
             kv_scene_attend_biased(&scene, &params, n_head, q, c->has_sink ? sink : NULL, &bias,
                                    queries, c->n_tok, want, ml_want);
         }

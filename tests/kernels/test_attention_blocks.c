@@ -183,14 +183,6 @@ static void attend(const block_case *c, const scenes *s, const inputs *in, int32
     for (int32_t d = 0; d < c->dim_v; d++) o[d] = n > 0 ? (float)(sum[d] / l) : 0;
 }
 
-static void scene_learn(kv_scene *scene, op_rig *rig, op_state *cache) {
-    uint8_t *k, *v;
-    kv_scene_export(scene, rig, cache, &k, &v);
-    kv_scene_decode(scene, k, v);
-    free(k);
-    free(v);
-}
-
 static void rig_judge(const block_case *c, scenes *s, int i, inputs *in) {
     static results got, alone;
     static float want[N_TOK * N_HEAD * MOST_DIM];
@@ -200,8 +192,8 @@ static void rig_judge(const block_case *c, scenes *s, int i, inputs *in) {
     const size_t n_o = (size_t)(N_HEAD * c->dim_v);
     op_state *keys = kv_scene_write(&s->index, attention_rigs[i], 7);
     op_state *cache = kv_scene_write(&s->rows, attention_rigs[i], 7);
-    if (i == 0) scene_learn(&s->index, attention_rigs[i], keys);
-    if (i == 0) scene_learn(&s->rows, attention_rigs[i], cache);
+    if (i == 0) kv_scene_learn(&s->index, attention_rigs[i], keys);
+    if (i == 0) kv_scene_learn(&s->rows, attention_rigs[i], cache);
     block_run(c, s, attention_rigs[i], keys, cache, in, 0, N_TOK, &got);
     for (int32_t t = 0; t < N_TOK; t++) {
         for (int32_t l = 0; l < n_list; l++)

@@ -85,18 +85,24 @@ static double sparse_dot(const kv_scene *s, const float *q, kv_query query, int3
     return sum;
 }
 
+/* The scores [160] of the positions that a token sees; returns how many there are. */
+static int32_t sparse_scores(const kv_scene *s, const float *q, const float *w, kv_query query,
+                             double *score_out) {
+    for (int32_t c = 0; c <= query.pos; c++) {
+        score_out[c] = 0;
+        for (int32_t h = 0; h < SPARSE_HEADS; h++)
+            score_out[c] +=
+                (double)w[h] * fmax(sparse_dot(s, q + h * s->desc.head_dim_k, query, c), 0);
+    }
+    return query.pos + 1;
+}
+
 /* The list of a token: rising, complete, and of the best scores within `margin`. */
 static void sparse_list_judge(const kv_scene *s, const float *q, const float *w, kv_query query,
                               const int32_t *list, double margin) {
     double score[160], worst = INFINITY, best = -INFINITY;
-    int32_t n_seen = query.pos + 1, n = n_seen < SPARSE_TOP ? n_seen : SPARSE_TOP, at = 0;
-    for (int32_t c = 0; c < n_seen; c++) {
-        score[c] = 0;
-        for (int32_t h = 0; h < SPARSE_HEADS; h++) {
-            double dot = sparse_dot(s, q + h * s->desc.head_dim_k, query, c);
-            score[c] += (double)w[h] * (dot > 0 ? dot : 0);
-        }
-    }
+    const int32_t n_seen = sparse_scores(s, q, w, query, score);
+    int32_t n = n_seen < SPARSE_TOP ? n_seen : SPARSE_TOP, at = 0;
     for (int32_t c = 0; c < n_seen; c++) {
         bool is_listed = at < n && list[at] == c;
         if (is_listed)
@@ -154,13 +160,7 @@ static void sparse_case(tdm_type type, int32_t dim, int32_t dv, int32_t page_len
     for (int i = 0; i < N_ATTENTION_RIG; i++) {
         if (attention_rigs[i] == NULL) continue;
         op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
-        if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
-        }
+        if (i == 0) kv_scene_learn(&scene, attention_rigs[i], cache);
         sparse_run(&scene, attention_rigs[i], cache, room, q, w, 0, SPARSE_TOK, &got);
         for (int32_t t = 0; t < SPARSE_TOK; t++) {
             sparse_list_judge(&scene, q + (size_t)t * n_q, w + t * SPARSE_HEADS, sparse_queries[t],
@@ -225,24 +225,12 @@ static void test_ties(void **state) {
     for (int i = 0; i < N_ATTENTION_RIG; i++) {
         if (attention_rigs[i] == NULL) continue;
         op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
-        if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
-        }
+        if (i == 0) kv_scene_learn(&scene, attention_rigs[i], cache);
         sparse_run(&scene, attention_rigs[i], cache, 0, q, w, 0, SPARSE_TOK, &got);
         for (int32_t t = 0; t < SPARSE_TOK; t++) {
-            const int32_t n_seen = sparse_queries[t].pos + 1;
             double score[160];
-            for (int32_t c = 0; c < n_seen; c++) {
-                score[c] = 0;
-                for (int32_t h = 0; h < SPARSE_HEADS; h++)
-                    score[c] +=
-                        (double)w[t * SPARSE_HEADS + h] *
-                        fmax(sparse_dot(&scene, q + t * N_Q + h * DIM, sparse_queries[t], c), 0);
-            }
+            const int32_t n_seen =
+                sparse_scores(&scene, q + t * N_Q, w + t * SPARSE_HEADS, sparse_queries[t], score);
             int32_t n = 0;
             for (int32_t c = 0; c < n_seen; c++) {
                 int32_t n_better = 0;
@@ -330,11 +318,7 @@ static void unlisted_case(tdm_type type, float bad, int32_t page_len, uint64_t *
         if (attention_rigs[i] == NULL) continue;
         op_state *cache = kv_scene_write(&scene, attention_rigs[i], 7);
         if (i == 0) {
-            uint8_t *k, *v;
-            kv_scene_export(&scene, attention_rigs[i], cache, &k, &v);
-            kv_scene_decode(&scene, k, v);
-            free(k);
-            free(v);
+            kv_scene_learn(&scene, attention_rigs[i], cache);
             for (int32_t t = 0; t < UNLISTED_TOK; t++)
                 sparse_attend(&scene, q + t * N_Q, (kv_query){UNLISTED_POS, 0}, lists[t],
                               want + t * N_O);

@@ -311,7 +311,7 @@ static double rows_nmse(const arch_fixture *f, const llm_model *model, float *ex
             if (nmse > most) most = nmse, at = t;
         }
         if (most > BOUND_4_BIT)
-            print_message("%s: token %d selects others with a quantised cache: %.1e\n", f->name, at,
+            print_message("%s: token %d is left out with a quantised cache: %.1e\n", f->name, at,
                           most);
         memcpy(found + at * len, expected + at * len, len * sizeof *found);
     }

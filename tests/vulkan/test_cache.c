@@ -56,16 +56,12 @@ typedef struct stage {
 static void stage_open(stage *s, op_rig *rig, const tdm_kv_desc *desc, int32_t heads_per_kv,
                        int32_t n_seq, const int32_t *len, int32_t shared) {
     uint64_t seed = 4711;
-    uint8_t *k, *v;
     *s = (stage){.rig = rig, .n_head = heads_per_kv * desc->n_head_kv};
     s->params = (tdm_attention_params){
         .heads_per_kv = heads_per_kv, .n_head_all = s->n_head, .is_causal = 1};
     kv_scene_init(&s->scene, desc, n_seq, len, shared, &seed);
     s->cache = kv_scene_write(&s->scene, rig, 512);
-    kv_scene_export(&s->scene, rig, s->cache, &k, &v);
-    kv_scene_decode(&s->scene, k, v);
-    free(k);
-    free(v);
+    kv_scene_learn(&s->scene, rig, s->cache);
 }
 
 static void stage_close(stage *s) {

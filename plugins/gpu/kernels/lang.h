@@ -13,7 +13,7 @@
  *                          are cheaper than those of a pointer to either
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
- *   barrier()              of the workgroup; it also orders shared memory
+ *   barrier()              of the workgroup; it also orders what its threads read and write
  *   shared_memory()        the workgroup's shared memory, at a multiple of 512 bytes, undefined at first
  *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomically;
  *                          they return what was there

@@ -22,7 +22,7 @@ static inline uint key_of(float x) {
     return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-/* Elements of a key's row, and its place among those of the step's present tokens. */
+/* Row `number` of rows of n_key keys. */
 static inline U32 key_row(u64 keys, int number, int n_key) {
     return U32(keys + u64(uint(number)) * u64(uint(n_key)) * 4);
 }

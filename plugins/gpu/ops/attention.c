@@ -263,6 +263,18 @@ static tdm_status slopes_take(gpu_emit *e, const shape *s, gpu_operand *slopes_o
     return TDM_OK;
 }
 
+static int32_t flags_get(const shape *s) {
+    const tdm_attention_params *p = s->params;
+    const int32_t kind = p->window > 0 ? p->window_kind : 0;
+    return (p->is_causal != 0 ? GPU_ATTENTION_CAUSAL : 0) |
+           (s->cache.page.v_from_k ? GPU_ATTENTION_V_FROM_K : 0) |
+           (kind == TDM_WINDOW_CHUNKED ? GPU_ATTENTION_CHUNKED : 0) |
+           (kind == TDM_WINDOW_SYMMETRIC ? GPU_ATTENTION_SYMMETRIC : 0) |
+           (p->alibi_max_bias > 0 ? GPU_ATTENTION_SLOPES : 0) |
+           (s->has_bias ? GPU_ATTENTION_BIAS : 0) | (s->n_list > 0 ? GPU_ATTENTION_LIST : 0) |
+           (s->n_list > 1 ? GPU_ATTENTION_LISTS : 0);
+}
+
 /* What the kernels of parts and of tiles have in common. */
 static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int32_t group,
                             gpu_step *step_out, tdm_error *err) {
@@ -274,11 +286,7 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     step.spec[1] = (int32_t)cache->page.v.type;
     step.spec[2] = cache->page.k.stored;
     step.spec[3] = s->n_dim;
-    step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0) |
-                   (p->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED ? 8 : 0) |
-                   (p->alibi_max_bias > 0 ? 16 : 0) |
-                   (p->window > 0 && p->window_kind == TDM_WINDOW_SYMMETRIC ? 32 : 0) |
-                   (s->has_bias ? 64 : 0) | (s->n_list > 0 ? 128 : 0) | (s->n_list > 1 ? 256 : 0);
+    step.spec[5] = flags_get(s);
     step.spec[6] = p->window > 0 ? p->window : 0;
     step.spec[7] = s->has_bias ? s->n_far : float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;
@@ -378,7 +386,7 @@ static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
         status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE, TILE_GROUP, &step, err);
     step.spec[4] = heads;
     if (is_split && status == TDM_OK) { /* a workgroup for each part */
-        step.spec[5] |= 4;
+        step.spec[5] |= GPU_ATTENTION_SPLIT;
         step.word[9] = s->n_part;
         step.word[19] = s->n_kv | 1 << 17;
         status = gpu_step_grid(e, &step, n_tile * s->n_part, err);
@@ -435,7 +443,7 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
     if (status != TDM_OK) return status;
     step.spec[4] = heads;
-    step.spec[5] |= 4;
+    step.spec[5] |= GPU_ATTENTION_SPLIT;
     step.word[9] = s->n_part;
     step.word[19] = s->n_kv | count << 17;
     return gpu_emit_step(e, &step, err);

@@ -22,6 +22,7 @@ typedef struct selection {
     int32_t n_head, n_tok, n_list;
     int32_t batch;   /* tokens at a time */
     int32_t n_chunk; /* of an entry */
+    int32_t n_key;   /* of a token and list */
     gpu_operand query, keys;
 } selection;
 
@@ -37,16 +38,17 @@ static int32_t rows_choose(const gpu_emit *e, const selection *s, int32_t n_team
 }
 
 /* What both kernels have in common, for tokens `first` .. first + n - 1. */
-static gpu_step step_begin(gpu_emit *e, const selection *s, gpu_kernel kernel, int32_t group,
-                           int32_t first, int32_t n, tdm_status *status, tdm_error *err) {
+static tdm_status step_begin(gpu_emit *e, const selection *s, gpu_kernel kernel, int32_t group,
+                             int32_t first, int32_t n, gpu_step *step_out, tdm_error *err) {
     gpu_step step = gpu_step_make(e, kernel, group);
-    *status = gpu_cache_words(e, &s->cache, step.word, err);
+    tdm_status status = gpu_cache_words(e, &s->cache, step.word, err);
     gpu_cache_step_words(e, &s->cache, step.word);
     step.word[9] = first;
     step.word[10] = n;
     step.word[11] = s->n_chunk;
     step.word[12] = s->cache.at.pos_off;
-    return step;
+    *step_out = step;
+    return status;
 }
 
 static tdm_status score_emit(gpu_emit *e, const selection *s, int32_t first, int32_t n,
@@ -58,9 +60,9 @@ static tdm_status score_emit(gpu_emit *e, const selection *s, int32_t first, int
     while (2 * n_team <= e->target->attention.part_teams && n_team * MAX_ROWS < s->n_head &&
            2 * n_team * CHUNK <= e->target->max_group_size)
         n_team *= 2;
-    tdm_status status;
-    gpu_step step =
-        step_begin(e, s, GPU_KERNEL_SELECT_SCORE, n_team * CHUNK, first, n, &status, err);
+    gpu_step step;
+    tdm_status status =
+        step_begin(e, s, GPU_KERNEL_SELECT_SCORE, n_team * CHUNK, first, n, &step, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_group, err);
     step.word[8] = s->n_head;
     for (int i = 0; i < 2 && w->is_present && status == TDM_OK; i++)
@@ -84,11 +86,10 @@ static tdm_status score_emit(gpu_emit *e, const selection *s, int32_t first, int
 static tdm_status choose_emit(gpu_emit *e, const selection *s, int32_t first, int32_t n,
                               tdm_error *err) {
     const tdm_select_params *p = &e->node->params.select;
-    const int64_t n_key = (int64_t)e->graph->step_caps.n_entry * s->cache.page.page_len;
     int32_t group = CHUNK;
     while (2 * group <= e->target->max_group_size && group < CHOOSE_GROUP) group *= 2;
-    tdm_status status;
-    gpu_step step = step_begin(e, s, GPU_KERNEL_SELECT_CHOOSE, group, first, n, &status, err);
+    gpu_step step;
+    tdm_status status = step_begin(e, s, GPU_KERNEL_SELECT_CHOOSE, group, first, n, &step, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, (int64_t)n * s->n_list, err);
     if (status != TDM_OK) return status;
     step.word[7] = s->n_tok;
@@ -100,7 +101,8 @@ static tdm_status choose_emit(gpu_emit *e, const selection *s, int32_t first, in
     step.operand[1] = s->keys;
     step.operand[2] = s->cache.step;
     /* Passes over the keys, and over a share of them with its blocks, the last of which may be longer. */
-    step.trips = (n_key / group + 1) * 12 + 3 * (int64_t)step.spec[1] + p->n_top / group + 256;
+    step.trips =
+        ((int64_t)s->n_key / group + 1) * 12 + 3 * (int64_t)step.spec[1] + p->n_top / group + 256;
     return gpu_emit_step(e, &step, err);
 }
 
@@ -108,16 +110,15 @@ tdm_status gpu_op_kv_select(gpu_emit *e, tdm_error *err) {
     static const tdm_attention_params unscaled = {.scale = 1};
     const gpu_value *q = &e->src[SRC_Q];
     selection s = {.n_head = (int32_t)q->ne[1], .n_tok = (int32_t)q->ne[2]};
-    int32_t n_key;
     tdm_status status =
         gpu_cache_get(e, e->node->params.select.kv, SRC_STEP, SRC_STATE, &s.cache, err);
     if (status == TDM_OK)
-        status =
-            gpu_word(e, &n_key, (int64_t)e->graph->step_caps.n_entry * s.cache.page.page_len, err);
+        status = gpu_word(e, &s.n_key, (int64_t)e->graph->step_caps.n_entry * s.cache.page.page_len,
+                          err);
     if (status != TDM_OK || s.n_tok == 0) return status;
     s.n_list = e->src[SRC_W].is_present ? 1 : s.n_head;
     s.n_chunk = (s.cache.page.page_len + CHUNK - 1) / CHUNK;
-    const uint64_t token_size = (uint64_t)s.n_list * (uint64_t)n_key * sizeof(uint32_t);
+    const uint64_t token_size = (uint64_t)s.n_list * (uint64_t)s.n_key * sizeof(uint32_t);
     s.batch = token_size < keys_most ? (int32_t)(keys_most / (token_size + 1)) : 1;
     if (s.batch > s.n_tok) s.batch = s.n_tok;
     s.keys = gpu_emit_scratch(e, token_size * (uint64_t)s.batch);

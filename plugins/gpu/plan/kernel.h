@@ -66,10 +66,8 @@
      * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
      * first_entry_off, entry_off, capacities n_seq and n_entry, query head that begins the first \
      * KV head, KV heads. Spec: 0, 1 = tdm_type of K and V, 2 = elements of a query, 3 = of o, \
-     * 4 = query heads of a workgroup, 5 = 1 where causal + 2 where V is part of K + 8 where windows \
-     * are chunks + 16 where heads have slopes + 32 where windows are symmetric + 64 where there is a \
-     * bias + 128 where there are lists + 256 where each KV head has its own, 6 = window, 7 = softcap as \
-     * the bits of f32, or n_far of a bias. */ \
+     * 4 = query heads of a workgroup, 5 = gpu_attention_flag, 6 = window, 7 = softcap as the bits of f32, \
+     * or n_far of a bias. */ \
     KERNEL(ATTENTION_PART, attention_part, 6, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
      * queries of a multiple of 8 elements; up to 4 query heads of a workgroup, without slopes, bias \
@@ -77,8 +75,8 @@
     KERNEL(ATTENTION_LANE, attention_lane, 4, 0x1, RT_ABSENT) \
     /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
-     * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
-     * part has a record; else all are folded into one and a later step goes on with it. */ \
+     * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads. Without \
+     * GPU_ATTENTION_SPLIT all parts are folded into one record, and a later step goes on with it. */ \
     KERNEL(ATTENTION_TILE, attention_tile, 6, 0x1, RT_SHARED(attention_tile_size(spec))) \
     /* The same on matrix hardware, with a record for all parts of a workgroup: n_part / their number, \
      * rounded up. K and V of f16 or of types with blocks, V of its own; without bias and lists. */ \
@@ -355,6 +353,21 @@ typedef enum gpu_scan_flag {
     GPU_SCAN_ALIGNED_K = 32,
     GPU_SCAN_ERASE = 64 /* there are erase and write */
 } gpu_scan_flag;
+
+/* Spec number 5 of the kernels of ATTENTION that walk over the cache. Their sources write the numbers. */
+typedef enum gpu_attention_flag {
+    GPU_ATTENTION_CAUSAL = 1,
+    GPU_ATTENTION_V_FROM_K = 2,
+    GPU_ATTENTION_SPLIT = 4,      /* a record for each part, or for some */
+    GPU_ATTENTION_CHUNKED = 8,    /* windows are chunks */
+    GPU_ATTENTION_SLOPES = 16,    /* heads have slopes */
+    GPU_ATTENTION_SYMMETRIC = 32, /* windows are symmetric */
+    GPU_ATTENTION_BIAS = 64,      /* there is a bias for each distance */
+    GPU_ATTENTION_LIST = 128,     /* there are lists */
+    GPU_ATTENTION_LISTS = 256     /* and each KV head has its own */
+} gpu_attention_flag;
+
+enum { GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST };
 
 /* What crosses in a sum. */
 typedef enum gpu_wire { GPU_WIRE_F32 = 0, GPU_WIRE_F16, GPU_WIRE_BF16, GPU_WIRE_Q8_0 } gpu_wire;

@@ -60,7 +60,7 @@ static void module_print(const gpu_step *step, char name[64]) {
 
 /* Whether a step of ATTENTION has a bias or lists. */
 static int32_t has_extras(const int32_t *spec) {
-    return (spec[5] & (64 | 128)) != 0;
+    return (spec[5] & GPU_ATTENTION_EXTRAS) != 0;
 }
 
 #define PART(rows, own, extras, registers) {rows, own, extras},

@@ -43,7 +43,7 @@ static uint32_t attention_part_size(const int32_t *spec) {
 /* struct AttentionTile. The entries for 512 elements of o have room for more than the tiles of Q and K
  * take; with bias and lists that one follows the one for 128. */
 static uint32_t attention_tile_size(const int32_t *spec) {
-    const bool is_wide = spec[3] > ((spec[5] & (64 | 128)) != 0 ? 128 : 256);
+    const bool is_wide = spec[3] > ((spec[5] & GPU_ATTENTION_EXTRAS) != 0 ? 128 : 256);
     const int32_t n_vec = is_wide ? 32 * 17 + 4 * (512 / 4 + 1) : (32 + 64) * 9;
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }

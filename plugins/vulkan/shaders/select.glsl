@@ -19,7 +19,7 @@ uint key_of(float x) {
     return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
 }
 
-// A row of n_key keys.
+// Row `number` of rows of n_key keys.
 Keys key_row(uint64_t keys, int number, int n_key) {
     return Keys(keys + uint64_t(uint(number)) * uint64_t(uint(n_key)) * 4);
 }
