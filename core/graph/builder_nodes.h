@@ -176,6 +176,21 @@ static inline int32_t tdm_build_moe_route(tdm_builder *b, int32_t logit, int32_t
     return tdm_build_node(b, &r, weight_out);
 }
 
+/* The weights of the experts `id` i32 [n_used, n_tok]. */
+static inline int32_t tdm_build_moe_route_given(tdm_builder *b, int32_t logit, int32_t id,
+                                                const tdm_route_params *params,
+                                                int32_t *weight_out) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_ROUTE, logit, -1, id, -1);
+    r.params.route = *params;
+    return tdm_build_node(b, &r, weight_out);
+}
+
+static inline int32_t tdm_build_sinkhorn(tdm_builder *b, int32_t x, int32_t n_iter, float eps) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_SINKHORN, x, -1, -1, -1);
+    r.params.sinkhorn = (tdm_sinkhorn_params){n_iter, eps};
+    return tdm_build_node(b, &r, NULL);
+}
+
 /* matrix: gate, up, down. bias: theirs, -1 = none each; NULL = no biases. */
 static inline int32_t tdm_build_moe_ffn_biased(tdm_builder *b, int32_t x, int32_t id,
                                                int32_t weight, const int32_t matrix[3],
@@ -296,6 +311,15 @@ static inline int32_t tdm_build_conv1d(tdm_builder *b, int32_t x, int32_t w, int
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_CONV1D, x, w, bias, step);
     r.src[4] = state;
     r.params.conv = *params;
+    return tdm_build_node(b, &r, NULL);
+}
+
+static inline int32_t tdm_build_block_pool(tdm_builder *b, int32_t x, int32_t score, int32_t bias,
+                                           int32_t step, int32_t state,
+                                           const tdm_pool_params *params) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_BLOCK_POOL, x, score, bias, step);
+    r.src[4] = state;
+    r.params.pool = *params;
     return tdm_build_node(b, &r, NULL);
 }
 

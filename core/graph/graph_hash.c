@@ -79,6 +79,7 @@ static void words_of_kv(const tdm_graph *g, int32_t i, words *w) {
     words_pair(w, kv->n_head_kv, kv->page_len);
     words_pair(w, kv->rope_offset, kv->n_rot);
     words_pair(w, (int32_t)kv->flags, kv->cls);
+    words_pair(w, kv->stride, kv->reserved);
 }
 
 typedef void (*words_fn)(const tdm_graph *g, int32_t i, words *w);

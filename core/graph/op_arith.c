@@ -181,11 +181,28 @@ tdm_status tdm_infer_rope(const tdm_op_args *a, tdm_op_result *dst, tdm_error *e
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "pos", TDM_TYPE_I32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "pos", x->ne[2], 1, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_rope(a, p, x->ne[0], err);
+    if (status == TDM_OK)
+        status =
+            tdm_op_need_range(a, "pos_add", p->pos_add, -TDM_MAX_POS_ADD, TDM_MAX_POS_ADD, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "is_inverse", p->is_inverse, 0, 1, err);
     if (status == TDM_OK && a->src[2] != NULL) {
         status = tdm_op_need_type(a, 2, "factor", TDM_TYPE_F32, err);
         if (status == TDM_OK)
             status = tdm_op_need_shape(a, 2, "factor", p->n_rot / 2, 1, 1, 1, err);
     }
+    if (status == TDM_OK) give_like(dst, x);
+    return status;
+}
+
+tdm_status tdm_infer_sinkhorn(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *x = a->src[0];
+    const tdm_sinkhorn_params *p = &a->node->params.sinkhorn;
+    tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, x->ne[0], -1, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "rows of x", x->ne[0], 1, TDM_MAX_SINKHORN, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n_iter", p->n_iter, 1, INT32_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "eps", p->eps, 0, err);
     if (status == TDM_OK) give_like(dst, x);
     return status;
 }

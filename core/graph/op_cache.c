@@ -87,6 +87,12 @@ static tdm_status positions_check(const tdm_op_args *a, tdm_error *err) {
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "temperature_offset", p->temperature_offset, 0,
                                    has_temperature ? INT32_MAX : 0, err);
+    if (status == TDM_OK && a->kv->stride > 1 &&
+        (p->window > 0 || p->alibi_max_bias > 0 || has_temperature || !p->is_causal))
+        return tdm_op_fail(a, err,
+                           "cache description %d is TDM_KV_STRIDED: attention is causal, without "
+                           "a window, slopes or a temperature",
+                           (int)p->kv);
     if (status == TDM_OK && p->alibi_max_bias > 0 && p->softcap > 0)
         return tdm_op_fail(a, err, "alibi_max_bias = %g and softcap = %g exclude one another",
                            (double)p->alibi_max_bias, (double)p->softcap);
@@ -206,6 +212,11 @@ tdm_status tdm_infer_kv_shift(const tdm_op_args *a, tdm_op_result *dst, tdm_erro
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "reserved", a->node->params.shift.reserved, 0, 0, err);
     if (status == TDM_OK) status = tdm_op_need_rope(a, p, a->kv->head_dim_k, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "pos_add", p->pos_add, 0, 0, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "is_inverse", p->is_inverse, 0, 0, err);
+    if (status == TDM_OK && a->kv->stride > 1)
+        return tdm_op_fail(a, err, "cache description %d is TDM_KV_STRIDED",
+                           (int)a->node->params.shift.kv);
     if (status != TDM_OK) return status;
     if (p->n_rot != a->kv->n_rot || (p->n_rot > 0 && p->rope_offset != a->kv->rope_offset))
         return tdm_op_fail(a, err,

@@ -12,6 +12,10 @@ static tdm_status slots_check(const tdm_op_args *a, tdm_error *err) {
     if ((a->kv->flags & TDM_KV_RECURRENT) == 0)
         return tdm_op_fail(a, err, "cache description %d has tokens, not slots of recurrent states",
                            (int)a->node->params.kv.kv);
+    if (((a->kv->flags & TDM_KV_POOLED) != 0) != (a->node->op == TDM_OP_BLOCK_POOL))
+        return tdm_op_fail(a, err, "cache description %d is%s TDM_KV_POOLED",
+                           (int)a->node->params.kv.kv,
+                           (a->kv->flags & TDM_KV_POOLED) != 0 ? "" : " not");
     if (a->graph->step_caps.has_rs == 0)
         return tdm_op_fail(a, err, "the step block has no rs_read and rs_write");
     return TDM_OK;
@@ -53,6 +57,30 @@ tdm_status tdm_infer_conv1d(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
                         "elements",
                         (long long)a->src[1]->ne[0] - 1, (long long)unit, (int)a->kv->head_dim_k);
     if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n_ch, n_tok, 1, 1);
+    return status;
+}
+
+tdm_status tdm_infer_block_pool(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_pool_params *p = &a->node->params.pool;
+    const int64_t n_ch = a->src[0]->ne[0], n_tok = a->graph->step_caps.n_tok;
+    static const char *const words[] = {"x", "score"};
+    tdm_status status = slots_check(a, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n_part", p->n_part, 1, 2, err);
+    for (int i = 0; i < 2 && status == TDM_OK; i++) {
+        status = tdm_op_need_type(a, i, words[i], TDM_TYPE_F32, err);
+        if (status == TDM_OK) status = tdm_op_need_shape(a, i, words[i], n_ch, n_tok, 1, 1, err);
+    }
+    if (status == TDM_OK) status = tdm_op_need_type(a, 2, "bias", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 2, "bias", n_ch, -1, 1, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "block_len", a->src[2]->ne[1], 1, INT32_MAX, err);
+    if (status == TDM_OK && n_ch % p->n_part != 0)
+        return tdm_op_fail(a, err, "%lld rows of x are no %d equal parts", (long long)n_ch,
+                           (int)p->n_part);
+    if (status == TDM_OK && (a->kv->n_head_kv != 1 || a->kv->head_dim_k != 3 * n_ch))
+        return tdm_op_fail(a, err, "a slot of %d x %d floats, expected 1 x %lld",
+                           (int)a->kv->n_head_kv, (int)a->kv->head_dim_k, (long long)(3 * n_ch));
+    if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n_ch / p->n_part, n_tok, 1, 1);
     return status;
 }
 

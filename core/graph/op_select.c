@@ -25,6 +25,17 @@ tdm_status tdm_infer_top_k(const tdm_op_args *a, tdm_op_result *dst, tdm_error *
     return status;
 }
 
+/* Experts that are given, not chosen: nothing may change a choice. */
+static tdm_status given_ids_check(const tdm_op_args *a, tdm_error *err) {
+    const tdm_route_params *p = &a->node->params.route;
+    tdm_status status = tdm_op_need_type(a, 2, "id", TDM_TYPE_I32, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 2, "id", p->n_used, a->src[0]->ne[1], 1, 1, err);
+    if (status == TDM_OK && (a->src[1] != NULL || p->n_group > 1 || p->id_divisor > 1))
+        return tdm_op_fail(a, err, "id excludes a bias, groups and an id_divisor");
+    return status;
+}
+
 tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_value *logit = a->src[0];
     const tdm_route_params *p = &a->node->params.route;
@@ -53,6 +64,7 @@ tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "id_divisor", p->id_divisor, 0, INT32_MAX, err);
+    if (status == TDM_OK && a->src[2] != NULL) status = given_ids_check(a, err);
     if (status == TDM_OK) {
         tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_used, logit->ne[1], 1, 1);
         tdm_op_give(&dst[1], TDM_TYPE_F32, p->n_used, logit->ne[1], 1, 1);

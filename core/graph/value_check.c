@@ -120,7 +120,10 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         {"cls", desc->cls, 0, TDM_STEP_MAX_CLASS - 1},
         {"flags", desc->flags, 0,
          (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K | TDM_KV_IN_HOST |
-                   TDM_KV_RECURRENT | TDM_KV_SPARSE | TDM_KV_BIASED | TDM_KV_ERASED)},
+                   TDM_KV_RECURRENT | TDM_KV_SPARSE | TDM_KV_BIASED | TDM_KV_ERASED |
+                   TDM_KV_STRIDED | TDM_KV_POOLED)},
+        {"stride", desc->stride, 0, max_page_len},
+        {"reserved", desc->reserved, 0, 0},
     };
     size_t i;
     if (desc->struct_size < sizeof *desc)
@@ -154,13 +157,29 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
                         "n_rot 0, V is K",
                         (int)index);
     if ((desc->flags & TDM_KV_RECURRENT) != 0 &&
-        (desc->flags & (TDM_KV_SPARSE | TDM_KV_BIASED)) != 0)
+        (desc->flags & (TDM_KV_SPARSE | TDM_KV_BIASED | TDM_KV_STRIDED)) != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "cache description %d has recurrent states: it cannot be %s", (int)index,
-                        (desc->flags & TDM_KV_SPARSE) != 0 ? "TDM_KV_SPARSE" : "TDM_KV_BIASED");
-    if ((desc->flags & TDM_KV_ERASED) != 0 && (desc->flags & TDM_KV_RECURRENT) == 0)
+                        (desc->flags & TDM_KV_SPARSE) != 0   ? "TDM_KV_SPARSE"
+                        : (desc->flags & TDM_KV_BIASED) != 0 ? "TDM_KV_BIASED"
+                                                             : "TDM_KV_STRIDED");
+    if (((desc->flags & TDM_KV_STRIDED) != 0) != (desc->stride > 1) || desc->stride == 1)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "cache description %d is TDM_KV_ERASED, but has no recurrent states",
+                        "cache description %d: stride = %d, expected 2 or more with "
+                        "TDM_KV_STRIDED, else 0",
+                        (int)index, (int)desc->stride);
+    if ((desc->flags & TDM_KV_STRIDED) != 0 && (desc->flags & TDM_KV_BIASED) != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d is TDM_KV_STRIDED: it cannot be TDM_KV_BIASED",
+                        (int)index);
+    if ((desc->flags & (TDM_KV_ERASED | TDM_KV_POOLED)) != 0 &&
+        (desc->flags & TDM_KV_RECURRENT) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d is %s, but has no recurrent states", (int)index,
+                        (desc->flags & TDM_KV_ERASED) != 0 ? "TDM_KV_ERASED" : "TDM_KV_POOLED");
+    if ((desc->flags & TDM_KV_ERASED) != 0 && (desc->flags & TDM_KV_POOLED) != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d: TDM_KV_ERASED and TDM_KV_POOLED exclude one another",
                         (int)index);
     if ((desc->flags & TDM_KV_V_FROM_K) != 0) {
         if (desc->type_v != desc->type_k)

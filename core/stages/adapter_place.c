@@ -219,9 +219,10 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     probe p;
     uint64_t page_size;
     if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK) return false;
-    /* A device that keeps caches of sparse attention, or of attention with a bias, runs the ops on
-     * them (kv.h). */
-    if ((desc->flags & (TDM_KV_SPARSE | TDM_KV_BIASED)) != 0) return true;
+    /* A device that keeps caches of sparse attention, of attention with a bias or with a stride, or
+     * states of BLOCK_POOL, runs the ops on them (kv.h). */
+    if ((desc->flags & (TDM_KV_SPARSE | TDM_KV_BIASED | TDM_KV_STRIDED | TDM_KV_POOLED)) != 0)
+        return true;
     bool is_made = (desc->flags & TDM_KV_RECURRENT) == 0 ? probe_attention(&p, desc, page_size)
                    : desc->rope_offset == 0              ? probe_conv(&p, desc, page_size)
                                                          : probe_scan(&p, desc, page_size);

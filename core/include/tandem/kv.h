@@ -37,8 +37,19 @@
  * Bias. With TDM_KV_BIASED, ATTENTION reads the cache with a bias for each distance. Again a device
  * without that refuses the description.
  *
+ * Strides. With TDM_KV_STRIDED the cache has a row for each run of `stride` positions, not for each
+ * token: row b is that of the token at position b * stride + stride - 1, the last of its run.
+ * KV_WRITE skips all other tokens. ATTENTION and KV_SELECT compute as if the rows were tokens at
+ * positions 0, 1, .., and a token at position p were at (p + 1) / stride - 1, rounded down; lists
+ * hold numbers of rows. Page tables, cells and jobs count tokens as ever: the row of slot i of a
+ * page is the page's row i / stride. KV_EXPORT and KV_IMPORT take arg + i as a position: where it is
+ * not the last of its run, the row of the tensor is zeros, or not read. KV_SHIFT does not take such
+ * a STATE, and a group never cuts it by sequence. Again a device without that refuses the
+ * description.
+ *
  * Erasing. With TDM_KV_ERASED, LINEAR_SCAN changes the state with vectors erase and write of each
- * token. Again a device without that refuses the description.
+ * token. With TDM_KV_POOLED the state is that of a BLOCK_POOL. Again a device without that refuses
+ * the description.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -61,8 +72,12 @@ enum {
     TDM_KV_SPARSE = 1u << 5,    /* of KV_SELECT, or of ATTENTION with a list of positions; not
                                    together with TDM_KV_RECURRENT */
     TDM_KV_BIASED = 1u << 6,    /* of ATTENTION with a bias; not together with TDM_KV_RECURRENT */
-    TDM_KV_ERASED = 1u << 7     /* of LINEAR_SCAN with erase and write; only together with
+    TDM_KV_ERASED = 1u << 7,    /* of LINEAR_SCAN with erase and write; only together with
                                    TDM_KV_RECURRENT */
+    TDM_KV_STRIDED = 1u << 8,   /* has a stride; not together with TDM_KV_RECURRENT or
+                                   TDM_KV_BIASED */
+    TDM_KV_POOLED = 1u << 9     /* of BLOCK_POOL; only together with TDM_KV_RECURRENT, not with
+                                   TDM_KV_ERASED */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64
@@ -99,7 +114,16 @@ typedef struct tdm_kv_desc {
     int32_t n_rot;       /* how many; 0 = K carries no positions and a shift leaves it alone */
     uint32_t flags;      /* TDM_KV_* */
     int32_t cls;         /* which class of the step block its page table is */
+    int32_t stride;      /* positions that a row stands for, >= 2; 0 without TDM_KV_STRIDED */
+    int32_t reserved;    /* 0 */
 } tdm_kv_desc;
+
+/* The row that a strided cache has for position `pos` or, where that is not the last of its run, the
+ * one before it: how far a token there sees. -1 = none. [any-thread] */
+static inline int32_t tdm_kv_row_of(int32_t stride, int32_t pos) {
+    if (stride < 2 || pos < 0) return pos;
+    return pos % stride == stride - 1 ? pos / stride : pos / stride - 1;
+}
 
 /* Whether a cache may keep K or V in `type`. [any-thread] */
 static inline int tdm_kv_type_is_storable(tdm_type type) {

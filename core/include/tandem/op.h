@@ -73,12 +73,18 @@ extern "C" {
  *   ROPE       x [head_dim, n_head, n_tok], pos i32 [n_tok], [factor [n_rot / 2]] -> like x;
  *              elements rope_offset .. + n_rot of each head are turned by their position, the rest
  *              copied; a token at position -1 is copied
+ *   SINKHORN   x [n, n, n_tok] -> y: a matrix for each token, made nearly doubly stochastic:
+ *              y = softmax(x) over ne[0] + eps, then n_iter times y /= (sum over ne[1] + eps),
+ *              between two of them y /= (sum over ne[0] + eps). n <= TDM_MAX_SINKHORN
  *
  * Selection: discrete results. Ties go to the lower index. NaN ranks below everything.
  *
  *   TOP_K      x [n, m] -> value [k, m], id i32 [k, m]: descending; ids + index_base
- *   MOE_ROUTE  logit [n_expert, n_tok], [bias [n_expert]] -> id i32 [n_used, n_tok],
- *              weight [n_used, n_tok]: see tdm_route_params
+ *   MOE_ROUTE  logit [n_expert, n_tok], [bias [n_expert]], [id i32 [n_used, n_tok]]
+ *              -> id i32 [n_used, n_tok], weight [n_used, n_tok]: see tdm_route_params. With ids
+ *              nothing is chosen: these are the experts, and the op gives their weights. Then there
+ *              is no bias, n_group is 0 and id_divisor is 0; an id outside 0 .. n_expert - 1 is
+ *              given as -1, with weight 0
  *   MOE_FFN    x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
  *              gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert],
  *              [role i32 [n_tok], as in MATMUL], [gate_bias [n_ff, n_expert]],
@@ -168,6 +174,17 @@ extern "C" {
  *              n_v / n_head_kv matrices as [dk, dv, n_v / n_head_kv]: head h of v is matrix h % m of
  *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
  *
+ *   BLOCK_POOL x, score [n_part * n, n_tok], bias [n_part * n, block_len], step, state
+ *              -> y [n, n_tok]: for each channel a mean of x over blocks of block_len positions,
+ *              with the weights exp(score[c, t] + bias[c, p % block_len]) for a token t at
+ *              position p, divided by their sum. The last n of x's rows count for the block of
+ *              their token; with n_part = 2 the first n count for the block behind it, so that
+ *              blocks overlap. y of a token is the mean over its block so far: complete at the last
+ *              position of the block. n_part is 1 or 2. The state has one unit of n_part * 3 * n
+ *              floats: of the present block the highest exponent, the sum of weights and the
+ *              weighted sum of each channel, weights by that exponent; then, with n_part = 2, those
+ *              of the block behind. A sum of weights of 0 = nothing yet
+ *
  *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2] -> [y], [y2]: inside a group's
  *              plan; see tdm_exchange_params and collective.h
  */
@@ -210,8 +227,8 @@ extern "C" {
        .optional_src = 4)                                                                          \
     OP(ROPE, rope, 17, VALUE, rope, rope, .n_src = 3, .n_dst = 1, .optional_src = 4)               \
     OP(TOP_K, top_k, 18, VALUE, top_k, top_k, .n_src = 1, .n_dst = 2)                              \
-    OP(MOE_ROUTE, moe_route, 19, VALUE, moe_route, route, .n_src = 2, .n_dst = 2,                  \
-       .optional_src = 2)                                                                          \
+    OP(MOE_ROUTE, moe_route, 19, VALUE, moe_route, route, .n_src = 3, .n_dst = 2,                  \
+       .optional_src = 6)                                                                          \
     OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 10, .n_dst = 1, .optional_src = 0x3c0,  \
        .private_src = 0x38, .usage = TDM_USAGE_EXPERT)                                             \
     OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
@@ -241,7 +258,10 @@ extern "C" {
     OP(KV_SELECT, kv_select, 36, CACHE, kv_select, select, .n_src = 4, .n_dst = 1,                 \
        .optional_src = 2, .step_src = 4, .state_src = 8)                                           \
     OP(MOE_MATMUL, moe_matmul, 37, VALUE, moe_matmul, moe, .n_src = 4, .n_dst = 1,                 \
-       .optional_src = 4, .private_src = 1, .usage = TDM_USAGE_EXPERT)
+       .optional_src = 4, .private_src = 1, .usage = TDM_USAGE_EXPERT)                             \
+    OP(SINKHORN, sinkhorn, 38, VALUE, sinkhorn, sinkhorn, .n_src = 1, .n_dst = 1)                  \
+    OP(BLOCK_POOL, block_pool, 39, CACHE, block_pool, pool, .n_src = 5, .n_dst = 1, .step_src = 8, \
+       .state_src = 16)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
@@ -294,7 +314,10 @@ typedef enum tdm_rope_mode {
  *         mscale = attn_factor * (1 + 0.1 * ln(1 / freq_scale))
  *         with low = max(0, floor(d(beta_fast))), high = min(n_rot - 1, ceil(d(beta_slow))),
  *         d(beta) = n_rot * ln(n_ctx_orig / (beta * 2 * pi)) / (2 * ln(freq_base))
- * cos and sin are multiplied by mscale (attn_factor itself where ext_factor is 0). */
+ * cos and sin are multiplied by mscale (attn_factor itself where ext_factor is 0). p is the token's
+ * position + pos_add; where is_inverse, the angle is turned back instead: its sign changes. */
+#define TDM_MAX_POS_ADD 65536
+
 typedef struct tdm_rope_params {
     int32_t n_rot;       /* even; 0 = nothing is turned */
     int32_t rope_offset; /* first turned element of a head */
@@ -306,6 +329,9 @@ typedef struct tdm_rope_params {
     float attn_factor;   /* 0 = 1 */
     float beta_fast;     /* 0 = 32 */
     float beta_slow;     /* 0 = 1 */
+    int32_t pos_add;     /* of ROPE only: added to positions other than -1; at most
+                            TDM_MAX_POS_ADD, and at least as much below 0 */
+    int32_t is_inverse;  /* of ROPE only: 0 or 1 */
 } tdm_rope_params;
 
 /* score = softmax, sigmoid or sqrt(softplus) of the logits; choice = score + bias. With n_group > 1
@@ -402,6 +428,20 @@ typedef struct tdm_scan_params {
     int32_t first_head_k; /* absolute number of its first head of q and k */
     float scale;          /* of the result; 0 = 1 */
 } tdm_scan_params;
+
+/* Of SINKHORN. */
+#define TDM_MAX_SINKHORN 16
+
+typedef struct tdm_sinkhorn_params {
+    int32_t n_iter; /* >= 1 */
+    float eps;      /* >= 0 */
+} tdm_sinkhorn_params;
+
+/* Of BLOCK_POOL. n and block_len follow from the shapes. */
+typedef struct tdm_pool_params {
+    int32_t kv;     /* index into graph->kv; TDM_KV_RECURRENT */
+    int32_t n_part; /* 1 or 2 */
+} tdm_pool_params;
 
 /* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
  * shape is the node's to say: a member that sends nothing has no x to infer it from. x and residual
@@ -504,6 +544,8 @@ typedef union tdm_op_params {
     tdm_exchange_params exchange;
     tdm_conv_params conv;
     tdm_scan_params scan;
+    tdm_sinkhorn_params sinkhorn;
+    tdm_pool_params pool;
     uint8_t bytes[128];
 } tdm_op_params;
 

@@ -57,15 +57,17 @@ static void copy_run(const cpu_node *n, cpu_worker *w) {
         if (!cpu_kv_job_clip(&layout, state->ne[1], -1, &job) || job.arg < 0 ||
             job.arg >= state->ne[1] || job.arg == job.page)
             continue;
+        const int32_t first = job.first / layout.stride,
+                      count = (job.first + job.count - 1) / layout.stride + 1 - first;
         for (int32_t head = w->ith; head < layout.n_head_kv; head += w->nth) {
             uint8_t *to = cpu_kv_head(&layout, state->data, job.page, head);
             const uint8_t *from = cpu_kv_head(&layout, state->data, job.arg, head);
-            if (job.count == layout.page_len) {
+            if (count == layout.n_slot) {
                 memcpy(to, from, layout.head_size);
                 continue;
             }
-            copy_rows(&layout.k, to, from, job.first, job.count, row);
-            if (!layout.v_from_k) copy_rows(&layout.v, to, from, job.first, job.count, row);
+            copy_rows(&layout.k, to, from, first, count, row);
+            if (!layout.v_from_k) copy_rows(&layout.v, to, from, first, count, row);
         }
     }
 }
@@ -96,20 +98,27 @@ static tdm_status import_supports(const cpu_device *device, const tdm_graph *gra
 
 /* Rows of one head's K or V between slots and a tensor [padded, n_head_kv, n_row], whose nb[0] is
  * a block apart when its rows are contiguous; a view may have any other distance. */
-static void move_rows(const cpu_kv_side *side, uint8_t *region, const cpu_view *tensor,
-                      int32_t head, const tdm_page_job *job, bool is_import, uint8_t *row) {
+static void move_rows(const cpu_kv_layout *layout, const cpu_kv_side *side, uint8_t *region,
+                      const cpu_view *tensor, int32_t head, const tdm_page_job *job, bool is_import,
+                      uint8_t *row) {
     bool is_packed = tensor->nb[0] == (int64_t)side->block_size;
     int32_t n = side_units(side);
     for (int32_t i = 0; i < job->count; i++) {
         uint8_t *at = tensor->data + head * tensor->nb[1] + (job->arg + i) * tensor->nb[2];
         uint8_t *packed = is_packed ? at : row;
+        const int32_t slot = (job->first + i) / layout->stride;
+        const bool is_row = (job->arg + i + 1) % layout->stride == 0;
         if (is_import) {
+            if (!is_row) continue;
             for (int32_t u = 0; u < n && !is_packed; u++)
                 memcpy(row + (size_t)u * side->block_size, at + u * tensor->nb[0],
                        side->block_size);
-            cpu_kv_store(side, region, job->first + i, packed, 0, n);
+            cpu_kv_store(side, region, slot, packed, 0, n);
         } else {
-            cpu_kv_load(side, region, job->first + i, packed, 0, n);
+            if (is_row)
+                cpu_kv_load(side, region, slot, packed, 0, n);
+            else
+                memset(packed, 0, (size_t)n * side->block_size);
             for (int32_t u = 0; u < n && !is_packed; u++)
                 memcpy(at + u * tensor->nb[0], row + (size_t)u * side->block_size,
                        side->block_size);
@@ -131,8 +140,8 @@ static void move_run(const cpu_node *n, cpu_worker *w, const cpu_view *k, const 
         if (!cpu_kv_job_clip(&layout, state->ne[1], n_row, &job)) continue;
         for (int32_t head = w->ith; head < layout.n_head_kv; head += w->nth) {
             uint8_t *region = cpu_kv_head(&layout, state->data, job.page, head);
-            move_rows(&layout.k, region, k, head, &job, is_import, row);
-            if (has_v) move_rows(&layout.v, region, v, head, &job, is_import, row);
+            move_rows(&layout, &layout.k, region, k, head, &job, is_import, row);
+            if (has_v) move_rows(&layout, &layout.v, region, v, head, &job, is_import, row);
         }
     }
 }

@@ -62,7 +62,9 @@ tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out,
     layout.v_from_k = v_from_k;
     layout.n_head_kv = desc->n_head_kv;
     layout.page_len = page_len;
-    layout.n_tile = (page_len + CPU_KV_TILE - 1) / CPU_KV_TILE;
+    layout.stride = desc->stride > 1 ? desc->stride : 1;
+    layout.n_slot = (page_len + layout.stride - 1) / layout.stride;
+    layout.n_tile = (layout.n_slot + CPU_KV_TILE - 1) / CPU_KV_TILE;
     bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
     side_init(&layout.k, desc->type_k, desc->head_dim_k, is_recurrent);
     if (is_recurrent) layout.k.data_size = (size_t)layout.k.stride * layout.k.block_size;
@@ -275,6 +277,14 @@ const tdm_page_entry *cpu_step_entries(const cpu_step *step, int32_t seq, int32_
     return step->entries + first;
 }
 
+/* The rows of the runs that end at one of the entry's positions. */
+static void entry_to_rows(int32_t stride, tdm_page_entry *entry) {
+    const int32_t row = entry->base_pos / stride, to_end = stride - 1 - entry->base_pos % stride;
+    entry->count = (entry->base_pos + entry->count) / stride - row;
+    entry->first = (entry->first + to_end) / stride;
+    entry->base_pos = row;
+}
+
 bool cpu_kv_entry_clip(const cpu_kv_layout *layout, int64_t n_page, tdm_page_entry *entry) {
     if (entry->page < 0 || entry->page >= n_page || entry->first < 0 || entry->count <= 0 ||
         entry->first >= layout->page_len || entry->base_pos < 0)
@@ -282,6 +292,7 @@ bool cpu_kv_entry_clip(const cpu_kv_layout *layout, int64_t n_page, tdm_page_ent
     if (entry->count > layout->page_len - entry->first)
         entry->count = layout->page_len - entry->first;
     if (entry->base_pos > INT32_MAX - entry->count) entry->count = INT32_MAX - entry->base_pos;
+    if (layout->stride > 1) entry_to_rows(layout->stride, entry);
     return entry->count > 0;
 }
 

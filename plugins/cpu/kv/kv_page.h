@@ -59,6 +59,8 @@ typedef struct cpu_kv_layout {
     bool v_from_k;
     int32_t n_head_kv;
     int32_t page_len; /* tokens */
+    int32_t stride;   /* of TDM_KV_STRIDED (kv.h), else 1 */
+    int32_t n_slot;   /* rows of a page */
     int32_t n_tile;   /* of a page */
     size_t head_size; /* bytes of a head's region */
     size_t page_size;
@@ -101,10 +103,17 @@ typedef struct cpu_step {
 /* Reads the block bound to `step` for class `cls`. */
 cpu_step cpu_step_get(const tdm_graph *graph, const cpu_view *step, int32_t cls);
 
+/* The last row that token t sees, in the cache's own count: its position, but for a strided cache;
+ * -1 = none. */
+static inline int32_t cpu_step_row(const cpu_step *step, const cpu_kv_layout *layout, int32_t t) {
+    return tdm_kv_row_of(layout->stride, step->pos[t]);
+}
+
 /* The entries of sequence `seq`; none where it or they are out of range. */
 const tdm_page_entry *cpu_step_entries(const cpu_step *step, int32_t seq, int32_t *n_out);
 
-/* A page entry cut to what the state holds; false where nothing is left. */
+/* A page entry cut to what the state holds, in rows: slots and positions of a strided cache count
+ * its rows. False where nothing is left. */
 bool cpu_kv_entry_clip(const cpu_kv_layout *layout, int64_t n_page, tdm_page_entry *entry);
 
 /* Likewise a job; `n_row` limits arg + i to rows of a tensor (export, import), -1 does not. */

@@ -127,8 +127,9 @@ static void run(const cpu_node *n, cpu_worker *w) {
     for (int32_t t = 0; t < n_tok; t++) {
         int64_t cell = step.cell[t];
         if (cell < 0 || cell >= n_cell) continue;
+        if (layout->stride > 1 && step.pos[t] % layout->stride != layout->stride - 1) continue;
         int64_t page = cell / layout->page_len;
-        int32_t slot = (int32_t)(cell % layout->page_len);
+        int32_t slot = (int32_t)(cell % layout->page_len) / layout->stride;
         int64_t tile = page * layout->n_tile + slot / CPU_KV_TILE;
         for (int32_t unit = 0; unit < layout->n_head_kv * n_side; unit++) {
             int32_t head = unit / n_side;

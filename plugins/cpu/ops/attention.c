@@ -232,11 +232,12 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     row_state *state = &k->rows[row];
     uint8_t *q = k->queries + (size_t)row * s->query_size;
     float *x = k->kernels.query != NULL ? k->x : (float *)(void *)q;
-    visible_range(&s->params, k->step.pos[token], &state->first_pos, &state->last_pos);
+    const int64_t pos = cpu_step_row(&k->step, &s->layout, token);
+    visible_range(&s->params, pos, &state->first_pos, &state->last_pos);
     if (state->first_pos > k->common_first) k->common_first = state->first_pos;
     if (state->last_pos < k->common_last) k->common_last = state->last_pos;
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
-    state->pos = k->step.pos[token];
+    state->pos = pos;
     state->select = cpu_position_list_get(&k->n->src[SRC_SELECT], token, head_kv);
     state->slope = tdm_alibi_slope(&s->params, s->params.first_head + head);
     const cpu_view *bias = &k->n->src[SRC_BIAS];
@@ -490,14 +491,15 @@ static token_run run_get(const cpu_step *step, const shape *s, int32_t first, in
         run.last++;
     for (int32_t t = first; t < run.last; t++) {
         int64_t lo, hi;
-        visible_range(&s->params, step->pos[t], &lo, &hi);
+        visible_range(&s->params, cpu_step_row(step, &s->layout, t), &lo, &hi);
         run.first_pos = lo < run.first_pos ? lo : run.first_pos;
         run.last_pos = hi > run.last_pos ? hi : run.last_pos;
     }
     int32_t n;
     const tdm_page_entry *e = cpu_step_entries(step, step->seq[first], &n);
-    while (n > 0 && (int64_t)e->base_pos + e->count <= run.first_pos) e++, n--;
-    while (n > 0 && e[n - 1].base_pos > run.last_pos) n--;
+    const int32_t stride = s->layout.stride;
+    while (n > 0 && ((int64_t)e->base_pos + e->count) / stride <= run.first_pos) e++, n--;
+    while (n > 0 && e[n - 1].base_pos / stride > run.last_pos) n--;
     run.entries = e;
     run.n_entry = n;
     return run;

@@ -85,7 +85,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
     float scale = params->scale != 0 ? params->scale : 1 / sqrtf((float)layout->k.head_dim);
     int32_t n_entry = 0, dim_v = layout->v.head_dim;
     const tdm_page_entry *entries = NULL;
-    int64_t pos = token < step->n_tok ? step->pos[token] : -1;
+    int64_t pos = token < step->n_tok ? cpu_step_row(step, layout, token) : -1;
     if (pos >= 0) entries = cpu_step_entries(step, step->seq[token], &n_entry);
     const double slope = (double)tdm_alibi_slope(params, params->first_head + head);
     const cpu_position_list select = cpu_position_list_get(&n->src[SRC_SELECT], token, head_kv);

@@ -196,7 +196,7 @@ typedef struct cursor {
 } cursor;
 
 static cursor cursor_begin(const walk *k, int32_t token) {
-    cursor c = {.pos = token < k->step.n_tok ? k->step.pos[token] : -1};
+    cursor c = {.pos = token < k->step.n_tok ? cpu_step_row(&k->step, &k->s.layout, token) : -1};
     if (c.pos >= 0) c.entries = cpu_step_entries(&k->step, k->step.seq[token], &c.n);
     return c;
 }

@@ -137,12 +137,12 @@ static void angles_run(const cpu_node *n, cpu_worker *w) {
     for (int64_t tok = t.row_first; tok < t.row_last; tok++) {
         float *row = (float *)(void *)n->prepared + tok * row_len(p);
         int32_t pos = cpu_i32_at(pos_view->data, tok, pos_view->nb[0]);
-        double freq = 1.0;
+        double freq = 1.0, at = ((double)pos + p->pos_add) * (p->is_inverse ? -1 : 1);
         if (t.col_first == 0) row[0] = pos != -1;
         for (int64_t i = 0; i < t.col_last; i++, freq *= plan.freq_step) {
             if (i < t.col_first) continue;
             double angle =
-                pos * pair_speed(&plan, (const void *)factor->data, factor->nb[0], i, freq);
+                at * pair_speed(&plan, (const void *)factor->data, factor->nb[0], i, freq);
             row[FLAG_LEN + i] = (float)(cos(angle) * plan.mscale);
             row[FLAG_LEN + n_pair + i] = (float)(sin(angle) * plan.mscale);
         }

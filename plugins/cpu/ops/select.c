@@ -171,14 +171,31 @@ static void groups_close(const tdm_route_params *p, int64_t n_expert, const rout
     }
 }
 
+/* The scores of the experts that are given. */
+static void given_take(const cpu_node *n, int64_t tok, const route_room *room, int32_t *id,
+                       float *weight) {
+    const cpu_view *given = &n->src[2];
+    int64_t n_expert = n->src[0].ne[0], n_used = n->dst[0].ne[0];
+    for (int64_t u = 0; u < n_used; u++) {
+        int32_t e = cpu_i32_at(cpu_view_row(given, tok), u, given->nb[0]);
+        bool is_there = e >= 0 && e < n_expert;
+        id[u] = is_there ? e : -1;
+        /* softmax over those that are there alone */
+        float none = n->node->params.route.score == TDM_ROUTE_TOP_SOFTMAX ? -INFINITY : 0.0f;
+        weight[u] = is_there ? room->score[e] : none;
+    }
+}
+
 static void token_route(const cpu_node *n, int64_t tok, const route_room *room) {
     const tdm_route_params *p = &n->node->params.route;
     int64_t n_expert = n->src[0].ne[0], n_used = n->dst[0].ne[0];
     int32_t *id = (void *)cpu_view_row(&n->dst[0], tok);
     float *weight = (void *)cpu_view_row(&n->dst[1], tok);
+    const bool is_given = n->src[2].data != NULL;
     scores_fill(n, tok, room);
+    if (is_given) given_take(n, tok, room, id, weight);
     if (p->n_group > 1) groups_close(p, n_expert, room);
-    for (int64_t u = 0; u < n_used; u++) {
+    for (int64_t u = 0; u < n_used && !is_given; u++) {
         int32_t best = best_open(room->choice, room->is_open, n_expert);
         id[u] = best; /* the rules leave at least n_used open */
         weight[u] = room->score[best];

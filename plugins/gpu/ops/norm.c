@@ -171,3 +171,7 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
     operand_set(&step.operand[4], weight);
     return gpu_emit_step(e, &step, err);
 }
+
+tdm_status gpu_op_sinkhorn(gpu_emit *e, tdm_error *err) {
+    return gpu_refuse(e, err, "there is no kernel for this op");
+}

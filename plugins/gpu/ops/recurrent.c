@@ -267,3 +267,9 @@ tdm_status gpu_op_linear_scan(gpu_emit *e, tdm_error *err) {
     status = table_emit(e, &shape, &cache, &table, err);
     return status == TDM_OK ? scan_emit(e, &shape, &cache, &table, err) : status;
 }
+
+/* ---- BLOCK_POOL ------------------------------------------------------------------------------ */
+
+tdm_status gpu_op_block_pool(gpu_emit *e, tdm_error *err) {
+    return gpu_refuse(e, err, "there is no kernel for this op");
+}

@@ -36,6 +36,8 @@ static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *e
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ANGLE, GROUP_SIZE);
     gpu_operand table;
     bool is_new;
+    if (p->pos_add != 0 || p->is_inverse != 0)
+        return gpu_refuse(e, err, "there is no kernel for added positions or a turn back");
     tdm_status status = gpu_angle_constant(e, p, factor->is_present, &table, err);
     if (status != TDM_OK) return status;
     float mscale = gpu_angle_mscale(p);

@@ -176,6 +176,7 @@ tdm_status gpu_op_moe_route(gpu_emit *e, tdm_error *err) {
     int64_t n_expert = logit->ne[0];
     int32_t size = GROUP_MIN;
     if (logit->ne[1] == 0) return TDM_OK;
+    if (e->src[2].is_present) return gpu_refuse(e, err, "there is no kernel for given experts");
     if (n_expert > LIST_LEN)
         return gpu_refuse(e, err, "%lld experts; the kernel sorts up to %d", (long long)n_expert,
                           (int)LIST_LEN);

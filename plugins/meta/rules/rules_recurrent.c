@@ -60,6 +60,22 @@ static bool conv1d_rule(meta_compiler *c, const tdm_node *node) {
 const meta_rule meta_rule_conv1d = {
     conv1d_rule, "state cut by units: x, w, bias and result are cut by their channels"};
 
+/* The state has one unit. */
+static bool block_pool_rule(meta_compiler *c, const tdm_node *node) {
+    enum { X, SCORE, BIAS, STEP, STATE };
+    const meta_state *s = meta_state_get(c, node->src[STATE], node->params.pool.kv);
+    int32_t src[5] = {-1, -1, -1, meta_convert_exact(c, node->src[STEP]), -1};
+    if (s == NULL || src[STEP] < 0) return false;
+    if (s->is_cut)
+        return meta_fail(c, TDM_UNSUPPORTED,
+                         "a state of block_pool has one unit, which is not cut");
+    for (int32_t i = X; i <= BIAS; i++)
+        if (!source_get(c, node->src[i], NULL, &src[i])) return false;
+    return node_emit(c, src, c->equivalent, NULL, s, STATE);
+}
+const meta_rule meta_rule_block_pool = {block_pool_rule,
+                                        "every member that keeps the state computes all of it"};
+
 /* The heads of v of each member's units: one run, or where heads are tiled a run in each tile. */
 static bool values_cut(meta_compiler *c, const meta_state *s, const tdm_scan_params *p, int64_t n_v,
                        int64_t n_unit, meta_cut *cut) {

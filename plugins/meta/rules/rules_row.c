@@ -31,6 +31,13 @@ static bool row_rule(meta_compiler *c, const tdm_node *node) {
 }
 const meta_rule meta_rule_softmax = {row_rule, "a cut that leaves rows whole passes"};
 
+/* A matrix is small: every member computes all of it. */
+static bool sinkhorn_rule(meta_compiler *c, const tdm_node *node) {
+    int32_t f = meta_convert_replicated(c, node->src[0]);
+    return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
+}
+const meta_rule meta_rule_sinkhorn = {sinkhorn_rule, "every member computes all of it"};
+
 static bool sum_sq_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f;
     meta_cut cut;
