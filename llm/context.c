@@ -318,6 +318,7 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->state_off);
     free(ctx->row_io);
     free(ctx->ngram);
+    free(ctx->expert_ids);
     free(ctx->scales);
     free(ctx->lora_io);
     free(ctx->cells);

@@ -222,13 +222,16 @@ static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
 
 /* Bytes of row number i of a token, 0 where there is none: LLM_ROW_KINDS for each layer. */
 static size_t layer_row_size(const llm_context *ctx, int32_t i) {
+    static const llm_state_kind kinds[LLM_ROW_KINDS] = {[LLM_ROW_K] = LLM_STATE_ROWS,
+                                                        [LLM_ROW_V] = LLM_STATE_ROWS,
+                                                        [LLM_ROW_INDEX] = LLM_STATE_INDEX,
+                                                        [LLM_ROW_RUNS] = LLM_STATE_RUNS};
     const int32_t what = i % LLM_ROW_KINDS;
     tdm_kv_desc d;
     tdm_partition partition;
-    if (!llm_state_desc(ctx->model, &ctx->cache, what == 2 ? LLM_STATE_INDEX : LLM_STATE_ROWS,
-                        i / LLM_ROW_KINDS, &d, &partition))
+    if (!llm_state_desc(ctx->model, &ctx->cache, kinds[what], i / LLM_ROW_KINDS, &d, &partition))
         return 0;
-    if (what != 1) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
+    if (what != LLM_ROW_V) return row_size(d.type_k, d.head_dim_k, d.n_head_kv);
     return (d.flags & TDM_KV_V_FROM_K) != 0 ? 0 : row_size(d.type_v, d.head_dim_v, d.n_head_kv);
 }
 

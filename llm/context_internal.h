@@ -57,6 +57,7 @@ typedef struct llm_plan {
     int32_t hidden;                 /* hidden states; -1 = none */
     int32_t hidden_in;              /* those that a layer reads that drafts; -1 = none */
     int32_t ngram;                  /* rows for runs of tokens; -1 = none */
+    int32_t expert_ids;             /* experts by token ids; -1 = none */
     int32_t lora[LLM_MAX_ADAPTERS]; /* scales of adapters; -1 = none */
     int32_t *rows; /* [LLM_IO_KINDS * n_layer] of EXPORT and IMPORT: K, V and keys of an index
                                of each layer; of the slots: those of each layer */
@@ -118,6 +119,8 @@ struct llm_context {
     int64_t hidden_io_room;
     int32_t *ngram; /* [ngram_room] rows for runs of tokens, of a step */
     int64_t ngram_room;
+    int32_t *expert_ids; /* [expert_room] experts by token ids, of a step */
+    int64_t expert_room;
     float *scales;      /* [n_seq][n_adapter] of the model's adapters; NULL = it has none */
     float *lora_io;     /* [n_adapter][n_ubatch] those of the tokens of a step, times the adapter's
                        factor; NULL likewise */
@@ -163,6 +166,9 @@ void llm_window_trim(llm_context *ctx, int32_t seq);
 /* The rows for runs of tokens of the n tokens of a filled step, whose tokens it notes. */
 tdm_status llm_ngram_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
                           tdm_error *err);
+/* The experts that the model gives the tokens of a filled step by their ids. */
+tdm_status llm_expert_ids_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
+                               tdm_error *err);
 /* Makes the scales of a context whose model has adapters: those that the adapters have. */
 tdm_status llm_lora_create(llm_context *ctx, tdm_error *err);
 /* The adapters that a step has whose tokens are of the sequences in is_used: none, one, or all, so

@@ -101,7 +101,14 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
             const tdm_rope_params rope = llm_index_rope(g->model, l);
             int32_t state = llm_graph_index_state(g, l, &kv), keys[2] = {-1, -1};
             build_rows(g, plan->kind, &desc, state, kv, &rope, l, keys);
-            if (rows != NULL) rows[2] = keys[0];
+            if (rows != NULL) rows[LLM_ROW_INDEX] = keys[0];
+        }
+        if (llm_state_desc(g->model, g->cache, LLM_STATE_RUNS, l, &desc, &partition) &&
+            plan->shape.cls == LLM_CLASS_ALL) {
+            const tdm_rope_params none = {0}; /* models with such rows are not shifted */
+            int32_t state = llm_graph_runs_state(g, l, &kv), keys[2] = {-1, -1};
+            build_rows(g, plan->kind, &desc, state, kv, &none, l, keys);
+            if (rows != NULL) rows[LLM_ROW_RUNS] = keys[0];
         }
     }
 }
@@ -123,7 +130,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;
-    plan->candidates = plan->hidden = plan->hidden_in = plan->ngram = -1;
+    plan->candidates = plan->hidden = plan->hidden_in = plan->ngram = plan->expert_ids = -1;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) plan->lora[a] = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
@@ -131,6 +138,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
         plan->hidden = g->hidden;
         plan->hidden_in = g->hidden_in;
         plan->ngram = g->ngram;
+        plan->expert_ids = g->expert_ids;
         memcpy(plan->lora, g->lora, sizeof plan->lora);
         status = llm_products_build(ctx, g, plan, err);
     } else {
@@ -236,7 +244,7 @@ static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_
         const tdm_node *node = tdm_graph_node(graph, i);
         if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION &&
             node->op != TDM_OP_KV_SELECT && node->op != TDM_OP_CONV1D &&
-            node->op != TDM_OP_LINEAR_SCAN)
+            node->op != TDM_OP_LINEAR_SCAN && node->op != TDM_OP_BLOCK_POOL)
             continue;
         for (int32_t s = 0; s < node->n_src; s++)
             for (int32_t l = 0; l < ctx->n_state; l++)

@@ -99,7 +99,8 @@ static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
         bool is_taken = llm_arch_is_harmless(m->arch, t->name) || is_foreign(&m->hparams, t->name);
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
-        for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].source == t;
+        for (int32_t w = 0; w < m->n_weight && !is_taken; w++)
+            is_taken = m->weights[w].source->data == t->data;
         if (!is_taken)
             return tdm_fail(
                 err, TDM_UNSUPPORTED,

@@ -34,15 +34,16 @@ static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
     return p;
 }
 
-/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads;
- * each of them then holds its keys and values whole. */
+/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads, or
+ * by groups of them that share an output matrix; each of them then holds its keys and values
+ * whole. */
 static tdm_partition heads_partition(int32_t layer, const llm_layer_spec *s, int32_t unit_len,
                                      bool is_whole) {
     /* Where a layer reads the cache of another one, its heads are cut as that one's. */
     const int32_t owner = llm_layer_cache(s, layer);
     tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * owner + BLOCK_ATTENTION,
                                      owner, s->n_head_kv);
-    p.n_sub = s->n_head / s->n_head_kv;
+    p.n_sub = s->n_out_group > 0 ? s->n_out_group : s->n_head / s->n_head_kv;
     p.unit_len[0] = unit_len;
     p.whole_segments = is_whole;
     return p;
@@ -134,6 +135,8 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
         p.whole_segments = 6;
         return p;
     case LLM_DIM_HEADS: return heads_partition(layer, s, n_each, false);
+    case LLM_DIM_OUT_GROUPS: return heads_partition(layer, s, s->n_out_group, false);
+    case LLM_DIM_OUT_ROWS: return heads_partition(layer, s, s->n_out_group * h->n_lora_out, false);
     case LLM_DIM_HEADS_KV: return heads_partition(layer, s, 1, true);
     case LLM_DIM_KV: return heads_partition(layer, s, s->k_len - s->rope.n_rot + s->v_len, true);
     case LLM_DIM_LATENT: return heads_partition(layer, s, h->n_lora_kv, true);
@@ -182,9 +185,10 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_EMBD_TWICE: return 2 * (int64_t)h->n_embd;
     case LLM_DIM_EMBD_THRICE: return 3 * (int64_t)h->n_embd;
     case LLM_DIM_STREAMS: return h->n_stream;
-    case LLM_DIM_STREAMS_TWICE: return 2 * (int64_t)h->n_stream;
+    case LLM_DIM_STREAM_MIXES:
+        return (int64_t)(h->n_sinkhorn > 0 ? 2 + h->n_stream : 2) * h->n_stream;
+    case LLM_DIM_STREAM_SCALES: return h->n_sinkhorn > 0 ? 3 : 2;
     case LLM_DIM_STREAMS_EMBD: return (int64_t)h->n_stream * h->n_embd;
-    case LLM_DIM_TWO: return 2;
     case LLM_DIM_CTX: return h->n_ctx_train;
     case LLM_DIM_TYPES: return h->n_token_type;
     case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
@@ -205,6 +209,11 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_ROT: return h->rope.n_rot;
     case LLM_DIM_DISTANCES: return LLM_N_DISTANCE;
     case LLM_DIM_INDEX: return h->index_len;
+    case LLM_DIM_POOL: return (int64_t)llm_pool_parts(s) * s->k_len;
+    case LLM_DIM_INDEX_POOL: return (int64_t)llm_pool_parts(s) * h->index_len;
+    case LLM_DIM_RUN: return s->run_len;
+    case LLM_DIM_GROUP_O: return (int64_t)s->n_head / s->n_out_group * s->o_len;
+    case LLM_DIM_LORA_OUT: return h->n_lora_out;
     case LLM_DIM_INDEX_HEADS: return h->n_index_head;
     case LLM_DIM_INDEX_Q: return (int64_t)h->n_index_head * h->index_len;
     case LLM_DIM_KV_ROW: return h->n_lora_kv + h->rope.n_rot;
@@ -236,6 +245,8 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
 }
 
 tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
+    /* Every member has the whole rows, which are few. */
+    if (m->specs[layer].mixer == LLM_MIXER_COMPRESSED) return (tdm_partition){0};
     llm_dim rows = m->specs[layer].mixer == LLM_MIXER_LATENT ? LLM_DIM_LATENT_ROW : LLM_DIM_K;
     tdm_partition p = dim_partition(m, rows, m->specs[layer].weight_layer);
     p.id += m->partition_base;
@@ -338,6 +349,32 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
         d->status = tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, name);
     else
         weight_add(m, role, d->layer, t);
+}
+
+void llm_declare_shaped(llm_declarer *d, llm_role role) {
+    llm_model *m = d->model;
+    const llm_gguf_tensor *t = llm_role_tensor(m->gguf, role, d->layer);
+    const llm_dim *dim = llm_role_get(role)->dim;
+    if (t == NULL || t->ne[2] != 1 || dim_size(m, dim[2], d->layer) == 1) {
+        llm_declare(d, role, true);
+        return;
+    }
+    if (d->status != TDM_OK) return;
+    const int64_t n_row = dim_size(m, dim[1], d->layer), n_matrix = dim_size(m, dim[2], d->layer);
+    const int64_t ne[TDM_MAX_DIMS] = {dim_size(m, dim[0], d->layer), n_row * n_matrix, 1, 1};
+    d->status = type_check(m, t, false, d->err);
+    if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
+    char *name = d->status == TDM_OK ? strdup(t->name) : NULL;
+    if (d->status == TDM_OK && name == NULL)
+        d->status = tdm_fail(d->err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    if (d->status != TDM_OK) return;
+    llm_gguf_tensor *part = &m->parts[m->n_part++];
+    *part = *t;
+    part->name = name;
+    part->n_dims = 3;
+    part->ne[1] = n_row;
+    part->ne[2] = n_matrix;
+    weight_add(m, role, d->layer, part);
 }
 
 float *llm_declare_made(llm_declarer *d, llm_role role) {

@@ -148,6 +148,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(jais)                                                                                     \
     ARCH(refact)                                                                                   \
     ARCH(deepseek32)                                                                               \
+    ARCH(deepseek4)                                                                               \
     ARCH(glm_dsa)                                                                                  \
     ARCH(dots3note)                                                                                \
     ARCH(minimax_m3)                                                                               \

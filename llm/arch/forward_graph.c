@@ -22,7 +22,9 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
         .page_len = TDM_KV_PAGE_LEN_DEFAULT,
         .rope_offset = m->hparams.rope.rope_offset,
         .n_rot = m->hparams.rope.n_rot,
-        .flags = m->arch->mixer == LLM_MIXER_LATENT ? TDM_KV_V_FROM_K : 0,
+        .flags = m->arch->mixer == LLM_MIXER_LATENT || m->arch->mixer == LLM_MIXER_COMPRESSED
+                     ? TDM_KV_V_FROM_K
+                     : 0,
     };
     if (m->hparams.n_index_head > 0) desc->flags |= TDM_KV_SPARSE;
     if (m->hparams.n_distance_bucket > 0) desc->flags |= TDM_KV_BIASED;
@@ -56,6 +58,8 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const llm_cache_shape *cach
     own.n_head_kv = m->specs[layer].n_head_kv;
     own.head_dim_k = m->specs[layer].k_len;
     own.head_dim_v = m->specs[layer].v_len;
+    /* Of compressed attention no list selects from the window. */
+    if (m->specs[layer].mixer == LLM_MIXER_COMPRESSED) own.flags &= ~(uint32_t)TDM_KV_SPARSE;
     return own;
 }
 
@@ -72,7 +76,7 @@ int64_t llm_cache_page_count(const llm_model *m, const llm_cache_shape *cache, i
 int64_t llm_state_count(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
                         int32_t layer) {
     if (kind == LLM_STATE_ROWS) return llm_cache_page_count(m, cache, layer);
-    return kind == LLM_STATE_INDEX ? cache->n_page : cache->n_slot;
+    return llm_state_has_rows(kind) ? cache->n_page : cache->n_slot;
 }
 
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
@@ -89,8 +93,9 @@ int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
             tdm_build_state(g->b, name, &desc, g->cache->page_size[layer],
                             llm_cache_page_count(g->model, g->cache, layer), &g->state_kv[layer]);
         tdm_partition partition = llm_cache_partition(g->model, layer);
-        tdm_build_set_partition(g->b, g->state_value[layer], tdm_build_partition(g->b, &partition),
-                                0);
+        if (partition.id != 0)
+            tdm_build_set_partition(g->b, g->state_value[layer],
+                                    tdm_build_partition(g->b, &partition), 0);
     }
     return g->state_value[layer];
 }
@@ -108,6 +113,15 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         return m->specs[layer].has_ngram;
     }
     if (r->kind == LLM_MIXER_ATTENTION) return false;
+    if (kind == LLM_RECURRENT_POOL || kind == LLM_RECURRENT_INDEX_POOL) {
+        const bool is_index = kind == LLM_RECURRENT_INDEX_POOL;
+        *n_unit = 1;
+        *len = 3 * (int64_t)llm_pool_parts(&m->specs[layer]) *
+               (is_index ? m->hparams.index_len : m->specs[layer].k_len);
+        return r->kind == LLM_MIXER_COMPRESSED &&
+               (!is_index || m->specs[layer].index == LLM_INDEX_OWN);
+    }
+    if (r->kind == LLM_MIXER_COMPRESSED) return false;
     if (kind >= LLM_RECURRENT_SHIFT && m->arch->ffn != LLM_FFN_SHIFTED) return false;
     if (kind == LLM_RECURRENT_SHIFT) {
         *n_unit = 1;
@@ -171,6 +185,23 @@ static bool index_desc(const llm_model *m, const llm_cache_shape *cache, int32_t
     desc_out->n_head_kv = 1;
     desc_out->rope_offset = m->hparams.index_rope_offset;
     desc_out->n_rot = m->specs[layer].rope.n_rot;
+    if (m->specs[layer].run_len > 0) {
+        desc_out->flags |= TDM_KV_STRIDED;
+        desc_out->stride = m->specs[layer].run_len;
+    }
+    *partition_out = (tdm_partition){0};
+    return true;
+}
+
+/* Every member of a group has all rows of runs. */
+static bool runs_desc(const llm_model *m, const llm_cache_shape *cache, int32_t layer,
+                      tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+    const llm_layer_spec *s = &m->specs[layer];
+    if (s->run_len == 0) return false;
+    *desc_out = llm_cache_layer_desc(m, cache, layer);
+    desc_out->flags |= TDM_KV_STRIDED;
+    if (s->index == LLM_INDEX_OWN) desc_out->flags |= cache->desc.flags & TDM_KV_SPARSE;
+    desc_out->stride = s->run_len;
     *partition_out = (tdm_partition){0};
     return true;
 }
@@ -186,6 +217,8 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
         return true;
     }
     if (kind == LLM_STATE_INDEX) return index_desc(m, cache, layer, desc_out, partition_out);
+    if (kind == LLM_STATE_RUNS) return runs_desc(m, cache, layer, desc_out, partition_out);
+    if (kind == LLM_RECURRENT_INDEX_POOL && (cache->desc.flags & TDM_KV_SPARSE) == 0) return false;
     if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
     *desc_out = (tdm_kv_desc){
         .struct_size = sizeof *desc_out,
@@ -201,8 +234,10 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
     *partition_out = llm_recurrent_partition(m, layer);
     const llm_mixer mixer = m->specs[layer].recurrent.kind;
     if (kind == LLM_RECURRENT_MATRIX && mixer == LLM_MIXER_RWKV7) desc_out->flags |= TDM_KV_ERASED;
+    if (mixer == LLM_MIXER_COMPRESSED) desc_out->flags |= TDM_KV_POOLED;
     /* Every member reads the token before whole, and streams. */
     if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT ||
+        mixer == LLM_MIXER_COMPRESSED ||
         (kind == LLM_RECURRENT_CONV && (mixer == LLM_MIXER_RWKV || mixer == LLM_MIXER_RWKV7)))
         *partition_out = (tdm_partition){0};
     return true;
@@ -217,8 +252,8 @@ bool llm_model_is_recurrent(const llm_model *m) {
 /* The state of a kind other than LLM_STATE_ROWS, created on first use. */
 static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                            int32_t *kv_out) {
-    static const char *const names[LLM_STATE_KINDS] = {"kv",    "index", "conv", "matrix",
-                                                       "ngram", "shift", "delay"};
+    static const char *const names[LLM_STATE_KINDS] = {
+        "kv", "index", "runs", "conv", "matrix", "ngram", "shift", "delay", "pool", "index_pool"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;
@@ -240,6 +275,10 @@ static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind k
 int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                                   int32_t *kv_out) {
     return other_state(g, layer, kind, kv_out);
+}
+
+int32_t llm_graph_runs_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
+    return other_state(g, layer, LLM_STATE_RUNS, kv_out);
 }
 
 int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {

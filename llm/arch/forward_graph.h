@@ -33,13 +33,16 @@ typedef struct llm_step_shape {
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
  * i of layer l has number i * n_layer + l in the arrays of a context. */
 typedef enum llm_state_kind {
-    LLM_STATE_ROWS = 0,   /* keys and values, in pages */
-    LLM_STATE_INDEX,      /* keys of the index of sparse attention, in the same pages */
-    LLM_RECURRENT_CONV,   /* inputs of a convolution, in slots */
-    LLM_RECURRENT_MATRIX, /* matrices of heads, in slots */
-    LLM_RECURRENT_NGRAM,  /* inputs of the convolution of block/ngram.c, in slots */
-    LLM_RECURRENT_SHIFT,  /* the token before, as the channel block reads it, in slots */
-    LLM_RECURRENT_DELAY,  /* what a mixer takes up behind the token, in slots */
+    LLM_STATE_ROWS = 0,       /* keys and values, in pages */
+    LLM_STATE_INDEX,          /* keys of the index of sparse attention, in the same pages */
+    LLM_STATE_RUNS,           /* rows that stand for runs of tokens, in the same pages */
+    LLM_RECURRENT_CONV,       /* inputs of a convolution, in slots */
+    LLM_RECURRENT_MATRIX,     /* matrices of heads, in slots */
+    LLM_RECURRENT_NGRAM,      /* inputs of the convolution of block/ngram.c, in slots */
+    LLM_RECURRENT_SHIFT,      /* the token before, as the channel block reads it, in slots */
+    LLM_RECURRENT_DELAY,      /* what a mixer takes up behind the token, in slots */
+    LLM_RECURRENT_POOL,       /* of the run that is being pooled, in slots */
+    LLM_RECURRENT_INDEX_POOL, /* the same for the index */
     LLM_STATE_KINDS
 } llm_state_kind;
 
@@ -52,16 +55,16 @@ enum {
 
 /* Whether states of this kind are rows of tokens in pages; else they are slots. */
 static inline bool llm_state_has_rows(llm_state_kind kind) {
-    return kind <= LLM_STATE_INDEX;
+    return kind <= LLM_STATE_RUNS;
 }
 
 /* Kinds of states in slots. State i of layer l has number LLM_SLOT_KINDS * l + i in the arrays of a
  * plan that moves slots. */
 enum { LLM_SLOT_KINDS = LLM_STATE_KINDS - LLM_RECURRENT_CONV };
 
-/* The rows that a layer may have for each token: K, V and the keys of an index. Those of layer l
- * begin at LLM_ROW_KINDS * l in the arrays of a plan. */
-enum { LLM_ROW_KINDS = 3 };
+/* The rows that a layer may have for each token: K, V, the keys of an index, rows of runs. Those of
+ * layer l begin at LLM_ROW_KINDS * l in the arrays of a plan. */
+enum { LLM_ROW_K, LLM_ROW_V, LLM_ROW_INDEX, LLM_ROW_RUNS, LLM_ROW_KINDS };
 
 /* The most values of a layer that a plan moves. */
 enum {
@@ -127,6 +130,7 @@ typedef struct llm_graph_builder {
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
     int32_t ngram;       /* input i32: the rows of llm_ngram of each token; -1 = none */
+    int32_t expert_ids;  /* input i32 [n_expert_used, n_layer_given, n_tok]; -1 = none */
     int32_t select;      /* what the last index has selected; -1 = no layer had one */
     int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */
     /* Set by the forward graph; -1 = none. */
@@ -145,6 +149,9 @@ typedef struct llm_graph_builder {
 int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
 /* The cache state of a layer, created on first use; its kv index is in state_kv. */
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
+
+/* The rows of runs of a layer, created on first use. */
+int32_t llm_graph_runs_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 
 /* The index of a layer with sparse attention, created on first use, and how its rows are
  * rotated. */

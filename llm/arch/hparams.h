@@ -77,15 +77,18 @@ typedef struct llm_hparams {
     int32_t head_dim_v;
     /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys
      * and values are computed, then rope.n_rot rotated elements. */
-    int32_t n_lora_kv;  /* 0 = there is no such row; the rest of this group is 0 then. With
+    int32_t n_lora_kv;   /* 0 = there is no such row; the rest of this group is 0 then. With
                            LLM_MIXER_LATENT_WIDE the cache has K and V all the same */
-    int32_t n_lora_q;   /* width of the row that queries are computed from; 0 = from the residual
+    int32_t n_out_group; /* groups of heads, each with an output matrix; 0 = one for all */
+    int32_t n_lora_out;  /* width of the row that a group of heads gives; 0 = there are no groups */
+    int32_t n_lora_q;    /* width of the row that queries are computed from; 0 = from the residual
                           stream */
-    int32_t head_dim_q; /* of projected queries: plain elements, then rope.n_rot rotated ones */
-    int32_t head_dim_o; /* of a head's values */
+    int32_t head_dim_q;  /* of projected queries: plain elements, then rope.n_rot rotated ones */
+    int32_t head_dim_o;  /* of a head's values */
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
     int32_t n_expert_used;
+    int32_t n_layer_given;  /* first layers, whose experts a table gives for each token id */
     int32_t n_expert_row;   /* width of the row that experts read and give; 0 = n_embd */
     int32_t n_ff_expert;    /* columns of one expert */
     int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
@@ -120,6 +123,7 @@ typedef struct llm_hparams {
     float logit_softcap;     /* 0 = none */
     bool is_parallel;        /* mixer and channel block read the same stream */
     int32_t window;          /* tokens that layers with a window see; 0 = no layer has one */
+    float run_freq_base;     /* LLM_MIXER_COMPRESSED: of RoPE in layers with runs */
     float window_freq_base;  /* of RoPE in layers with a window; 0 = rope.freq_base */
     int32_t window_head_dim; /* of their keys, queries and values; 0 = as in the others */
     int32_t window_n_rot;    /* rotated elements of their heads; 0 = as in the others */
@@ -139,6 +143,8 @@ typedef struct llm_hparams {
     int32_t n_depth_layer;  /* LLM_STREAM_DEPTH: the stream begins anew every so many layers */
     int32_t n_stream;       /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
+    int32_t n_sinkhorn; /* LLM_STREAM_HYPER: streams are mixed by a matrix, made doubly stochastic
+                              in so many rounds; 0 = each goes on by itself */
     int32_t n_stream_rank; /* LLM_STREAM_HYPER: of its matrices; 0 = they have another form */
     llm_ngram ngram;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */

@@ -116,7 +116,7 @@ static tdm_status recurrent_fill(const llm_gguf *gguf, const llm_hparams *h, int
                                  llm_layer_spec *s, tdm_error *err) {
     llm_recurrent_spec *r = &s->recurrent;
     bool is_sound = h->ssm_state > 0 && h->ssm_rank > 0 && h->ssm_inner > 0;
-    if (r->kind == LLM_MIXER_ATTENTION) return TDM_OK;
+    if (r->kind == LLM_MIXER_ATTENTION || r->kind == LLM_MIXER_COMPRESSED) return TDM_OK;
     r->n_conv = h->n_conv;
     if (r->kind == LLM_MIXER_SHORT_CONV) return TDM_OK;
     r->k_len = h->ssm_state;
@@ -279,4 +279,10 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
         if (status != TDM_OK) return status;
     }
     return TDM_OK;
+}
+
+const llm_gguf_tensor *llm_expert_table(const llm_gguf *gguf, int32_t layer) {
+    char name[LLM_TENSOR_NAME_SIZE];
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_tid2eid.weight", layer);
+    return llm_gguf_tensor_find(gguf, name);
 }

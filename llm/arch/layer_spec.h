@@ -20,6 +20,7 @@ typedef enum llm_mixer {
     LLM_MIXER_ATTENTION = 0,
     LLM_MIXER_LATENT,      /* attention over one latent row per token */
     LLM_MIXER_LATENT_WIDE, /* the same, but the cache has the keys and values of every head */
+    LLM_MIXER_COMPRESSED,  /* attention over a window and over rows that stand for runs of tokens */
     LLM_MIXER_DELTA,       /* gated delta rule: a matrix for each head */
     LLM_MIXER_SHORT_CONV,  /* a gated short convolution */
     LLM_MIXER_MAMBA,       /* state space of channels */
@@ -105,9 +106,19 @@ typedef struct llm_layer_spec {
     int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
                               has its own */
     bool has_ngram;        /* rows for runs of tokens count before the mixer: block/ngram.c */
-    llm_xielu xielu;       /* of a dense block without a gate; alpha_p 0 = the architecture's */
-    int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
+    int32_t run_len; /* LLM_MIXER_COMPRESSED: tokens that a row of its cache stands for; 0 = the
+                              layer has its window alone */
+    bool has_run_overlap;   /* a row takes in the tokens of the run before, too */
+    int32_t n_out_group;    /* groups of heads, each with an output matrix; 0 = one for all */
+    bool has_given_experts; /* tokens have experts by their ids: hparams.n_layer_given */
+    llm_xielu xielu;        /* of a dense block without a gate; alpha_p 0 = the architecture's */
+    int32_t weight_layer;   /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
+
+/* Parts of the rows that compressed attention pools: of the run behind, of their own. */
+static inline int32_t llm_pool_parts(const llm_layer_spec *s) {
+    return s->has_run_overlap ? 2 : 1;
+}
 
 /* Whether the layer has a dense block or experts. */
 static inline bool llm_layer_has_channel(const llm_layer_spec *s) {
@@ -116,7 +127,7 @@ static inline bool llm_layer_has_channel(const llm_layer_spec *s) {
 
 /* Whether the layer keeps keys and values of tokens. */
 static inline bool llm_layer_has_cache(const llm_layer_spec *s) {
-    return s->mixer <= LLM_MIXER_LATENT_WIDE && s->kv_from_layer < 0;
+    return s->mixer <= LLM_MIXER_COMPRESSED && s->kv_from_layer < 0;
 }
 
 /* The layer whose cache the attention of `layer` reads. */

@@ -85,6 +85,21 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_Q_A_NORM,
     LLM_ROLE_ATTN_Q_A_NORM_BIAS,
     LLM_ROLE_ATTN_Q_B,
+    LLM_ROLE_ATTN_KV, /* to a head that is key and value at once */
+    LLM_ROLE_ATTN_KV_NORM,
+    LLM_ROLE_ATTN_KV_NORM_BIAS,
+    LLM_ROLE_ATTN_OUT_A, /* of each group of heads: from their results to a short row */
+    LLM_ROLE_ATTN_OUT_B, /* from these rows to the stream */
+    LLM_ROLE_POOL_KV, /* of compressed attention: rows that are pooled, their scores */
+    LLM_ROLE_POOL_SCORE,
+    LLM_ROLE_POOL_BIAS, /* of scores by the place in a run */
+    LLM_ROLE_POOL_NORM,
+    LLM_ROLE_POOL_NORM_BIAS,
+    LLM_ROLE_INDEX_POOL_KV, /* the same of its index */
+    LLM_ROLE_INDEX_POOL_SCORE,
+    LLM_ROLE_INDEX_POOL_BIAS,
+    LLM_ROLE_INDEX_POOL_NORM,
+    LLM_ROLE_INDEX_POOL_NORM_BIAS,
     LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
     LLM_ROLE_ATTN_KV_A_NORM,
     LLM_ROLE_ATTN_KV_A_NORM_BIAS,
@@ -314,9 +329,9 @@ typedef enum llm_dim {
     LLM_DIM_EMBD, /* width of the residual stream */
     LLM_DIM_EMBD_TWICE,
     LLM_DIM_EMBD_THRICE,
-    LLM_DIM_TWO,
     LLM_DIM_STREAMS, /* residual streams */
-    LLM_DIM_STREAMS_TWICE,
+    LLM_DIM_STREAM_MIXES,  /* what the factors of a block follow from */
+    LLM_DIM_STREAM_SCALES, /* of them */
     LLM_DIM_STREAMS_EMBD, /* all of them as one row */
     LLM_DIM_CTX,          /* positions that the model was trained for */
     LLM_DIM_TYPES,        /* token types */
@@ -328,6 +343,11 @@ typedef enum llm_dim {
     LLM_DIM_LORA_KV,      /* of the latent row, as the inner dimension of a head's matrix */
     LLM_DIM_ROT,          /* rotated elements of a head */
     LLM_DIM_DISTANCES,    /* between tokens, of which attention's bias has a number each */
+    LLM_DIM_POOL,         /* rows that compressed attention pools, parts of a run together */
+    LLM_DIM_INDEX_POOL,   /* of its index */
+    LLM_DIM_RUN,          /* tokens of a run */
+    LLM_DIM_GROUP_O,      /* of the results of a group of heads */
+    LLM_DIM_LORA_OUT,     /* of the row that such a group gives */
     LLM_DIM_INDEX,        /* elements of a row of the index of sparse attention */
     LLM_DIM_INDEX_HEADS,
     LLM_DIM_INDEX_Q, /* elements of all heads of the index */
@@ -366,6 +386,8 @@ typedef enum llm_dim {
     LLM_DIM_V,          /* of all value heads */
     LLM_DIM_O,          /* of the results of all query heads */
     LLM_DIM_QKV,        /* Q, K, V one after the other */
+    LLM_DIM_OUT_GROUPS, /* of heads, each with an output matrix */
+    LLM_DIM_OUT_ROWS,   /* of what all of these give */
     LLM_DIM_HEADS,      /* query heads */
     LLM_DIM_HEADS_KV,   /* key heads */
     LLM_DIM_KV,         /* elements of all key heads without rotation and of all value heads */

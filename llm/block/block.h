@@ -79,6 +79,10 @@ void llm_build_block_index_write(llm_graph_builder *g, int32_t layer, const llm_
 int32_t llm_build_block_index_select(llm_graph_builder *g, int32_t layer,
                                      const llm_mixer_input *in);
 
+/* Attention over a window and over rows that stand for runs of tokens. */
+void llm_declare_compressed(llm_declarer *d);
+int32_t llm_build_compressed(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 void llm_declare_latent_wide(llm_declarer *d);
 int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 

@@ -198,6 +198,18 @@ static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, 
     return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
 }
 
+/* The experts that the tokens have by their ids, with the weights of their logits. */
+static int32_t build_given(llm_graph_builder *g, int32_t layer, int32_t logit,
+                           int32_t *weight_out) {
+    const llm_hparams *h = &g->model->hparams;
+    const int64_t offset[TDM_MAX_DIMS] = {0, layer, 0, 0};
+    const int64_t ne[TDM_MAX_DIMS] = {h->n_expert_used, 1, g->n_tok, 1};
+    int32_t id =
+        tdm_build_copy(g->b, tdm_build_slice(g->b, g->expert_ids, offset, ne), TDM_TYPE_I32);
+    id = tdm_build_reshape(g->b, id, h->n_expert_used, g->n_tok, 1, 1);
+    return tdm_build_moe_route_given(g->b, logit, id, &h->route, weight_out);
+}
+
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x) {
     const llm_hparams *h = &g->model->hparams;
     const int32_t *w = g->model->layer[layer];
@@ -206,7 +218,9 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     if (bias < 0) bias = w[LLM_ROLE_FFN_ROUTER_BIAS_2];
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
-    int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
+    int32_t id = g->model->specs[layer].has_given_experts
+                     ? build_given(g, layer, logit, &weight)
+                     : tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
     const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
     const expert_weights experts = {
         .matrix = {w[gate], w[LLM_ROLE_FFN_UP_EXPS], w[LLM_ROLE_FFN_DOWN_EXPS]},

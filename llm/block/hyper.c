@@ -8,7 +8,13 @@
  *   y = block(n(sum_i (sigmoid(s p_i + b_i) + eps) x_i))
  *   x_i += (m sigmoid(t q_i + c_i) + eps) y
  *
- * The head of the model reads such a sum, too. With matrices of low rank, and no norm of the block:
+ * The head of the model reads such a sum, too. Manifold-constrained ones, after arXiv:2512.24880,
+ * also mix the streams by a matrix that is nearly doubly stochastic:
+ *
+ *   [p, q, r] = Wf norm(x_1 .. x_n)
+ *   x_i = sum_j sinkhorn(u r + d)_ij x_j + m sigmoid(t q_i + c_i) y
+ *
+ * With matrices of low rank, and no norm of the block:
  *
  *   h_i = norm(x_i)
  *   y = block(mean_i (sigmoid(Wup silu(Wdown [h_1 .. h_n] / n))_i h_i))
@@ -83,7 +89,7 @@ static int32_t weight_of(llm_graph_builder *g, int32_t layer, llm_role role) {
 /* magnitude * sigmoid(scale * mix + base) + eps for part `part` of the mixes, [1, n_stream,
  * n_tok]. */
 static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_roles *roles,
-                             int32_t mix, int32_t part, float magnitude) {
+                             int32_t mix, int32_t part, float magnitude, float eps) {
     const llm_hparams *h = &g->model->hparams;
     const int64_t n = h->n_stream, *ne = tdm_build_shape(g->b, mix);
     if (ne == NULL) return -1;
@@ -92,7 +98,7 @@ static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_ro
     int32_t base = llm_build_columns(g, weight_of(g, layer, roles->base), part * n, n);
     int32_t f = tdm_build_mul(g->b, llm_build_columns(g, mix, part * n, n), scale);
     f = tdm_build_act(g->b, tdm_build_add(g->b, f, base), TDM_ACT_SIGMOID);
-    f = tdm_build_scale(g->b, f, magnitude, h->stream_eps);
+    f = tdm_build_scale(g->b, f, magnitude, eps);
     return tdm_build_reshape(g->b, f, 1, n, n_tok, 1);
 }
 
@@ -124,7 +130,7 @@ static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles
     const float part = 1.0f / (float)h->n_stream;
     if (h->n_stream_rank == 0) {
         *mix_out = build_mixes(g, layer, roles, x, n_tok);
-        const int32_t factor = build_factors(g, layer, roles, *mix_out, 0, 1);
+        const int32_t factor = build_factors(g, layer, roles, *mix_out, 0, 1, h->stream_eps);
         return build_sum(g, tdm_build_mul(g->b, x, factor), n_tok);
     }
     x = tdm_build_rms_norm(g->b, x, -1, h->norm_eps);
@@ -141,7 +147,9 @@ static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles
 static int32_t build_write(llm_graph_builder *g, int32_t layer, const hyper_roles *roles,
                            int32_t mix, int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
-    if (h->n_stream_rank == 0) return build_factors(g, layer, roles, mix, 1, h->stream_magnitude);
+    if (h->n_stream_rank == 0)
+        return build_factors(g, layer, roles, mix, 1, h->stream_magnitude,
+                             h->n_sinkhorn > 0 ? 0 : h->stream_eps);
     int32_t f = llm_build_project(g, layer, roles->write, LLM_ROLE_NONE, mix, "streams_write");
     f = tdm_build_scale(g->b, f, 1.0f / (float)h->n_stream, 0);
     f = tdm_build_scale(g->b, tdm_build_act(g->b, f, TDM_ACT_SIGMOID), 2, 0);
@@ -153,11 +161,35 @@ static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32
     return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
 }
 
-/* The streams x plus y [n_embd, n_tok] times their factors. */
-static int32_t build_spread(llm_graph_builder *g, int32_t x, int32_t y, int32_t factor,
-                            int64_t n_tok) {
+/* The streams x [n_embd, n_stream, n_tok] mixed with one another. */
+static int32_t build_mixed(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
+                           int32_t mix, int64_t n_tok) {
+    const llm_hparams *h = &g->model->hparams;
+    const int64_t n = h->n_stream, ne[TDM_MAX_DIMS] = {h->n_embd, n, n_tok, 1};
+    int32_t scale = llm_build_columns(g, weight_of(g, layer, roles->scale), 2, 1);
+    int32_t base = llm_build_columns(g, weight_of(g, layer, roles->base), 2 * n, n * n);
+    int32_t f = tdm_build_mul(g->b, llm_build_columns(g, mix, 2 * n, n * n), scale), sum = -1;
+    f = tdm_build_reshape(g->b, tdm_build_add(g->b, f, base), n, n, n_tok, 1);
+    f = tdm_build_sinkhorn(g->b, f, h->n_sinkhorn, h->stream_eps);
+    for (int64_t j = 0; j < n; j++) {
+        const int64_t offset[TDM_MAX_DIMS] = {0, j, 0, 0};
+        const int64_t one[TDM_MAX_DIMS] = {h->n_embd, 1, n_tok, 1}, each[] = {n, 1, n_tok, 1};
+        int32_t from = tdm_build_repeat(g->b, tdm_build_slice(g->b, x, offset, one), ne);
+        int32_t factor =
+            tdm_build_permute(g->b, tdm_build_slice(g->b, f, offset, each), 1, 0, 2, 3);
+        from = tdm_build_mul(g->b, from, factor);
+        sum = j == 0 ? from : tdm_build_add(g->b, sum, from);
+    }
+    return sum;
+}
+
+/* The streams x, mixed where the model does that, plus y [n_embd, n_tok] times their factors. */
+static int32_t build_spread(llm_graph_builder *g, int32_t layer, const hyper_roles *roles,
+                            int32_t x, int32_t y, int32_t mix, int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
     const int64_t ne[TDM_MAX_DIMS] = {h->n_embd, h->n_stream, n_tok, 1};
+    const int32_t factor = build_write(g, layer, roles, mix, n_tok);
+    if (h->n_sinkhorn > 0) x = build_mixed(g, layer, roles, x, mix, n_tok);
     y = tdm_build_reshape(g->b, y, h->n_embd, 1, n_tok, 1);
     y = tdm_build_mul(g->b, tdm_build_repeat(g->b, y, ne), factor);
     return tdm_build_add(g->b, x, y);
@@ -175,7 +207,7 @@ static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_
     in.x = norm_if(g, layer, s->norm_mixer, in.x);
     int32_t y = llm_build_mixer(g, layer, &in);
     if (y < 0) return -1;
-    x = build_spread(g, x, y, build_write(g, layer, &mixer_roles, mix, *n_tok), *n_tok);
+    x = build_spread(g, layer, &mixer_roles, x, y, mix, *n_tok);
     if (llm_layer_is_short(g, input->shape, layer)) {
         x = llm_build_out_rows(g, flat_of(g, x, *n_tok));
         *n_tok = input->shape->n_out;
@@ -184,7 +216,7 @@ static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_
     }
     y = build_read(g, layer, &channel_roles, x, *n_tok, &mix);
     y = llm_build_channel(g, layer, norm_if(g, layer, s->norm_channel, y));
-    return build_spread(g, x, y, build_write(g, layer, &channel_roles, mix, *n_tok), *n_tok);
+    return build_spread(g, layer, &channel_roles, x, y, mix, *n_tok);
 }
 
 int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd) {

@@ -48,6 +48,7 @@ static void layer_declare(llm_declarer *d) {
     switch (s->mixer) {
     case LLM_MIXER_LATENT: llm_declare_latent(d); break;
     case LLM_MIXER_LATENT_WIDE: llm_declare_latent_wide(d); break;
+    case LLM_MIXER_COMPRESSED: llm_declare_compressed(d); break;
     case LLM_MIXER_ATTENTION: llm_declare_attention(d); break;
     case LLM_MIXER_DELTA: llm_declare_delta(d); break;
     case LLM_MIXER_KDA: llm_declare_kda(d); break;
@@ -113,6 +114,7 @@ int32_t llm_build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     switch (m->specs[layer].mixer) {
     case LLM_MIXER_LATENT: o = llm_build_latent(g, layer, in); break;
     case LLM_MIXER_LATENT_WIDE: o = llm_build_latent_wide(g, layer, in); break;
+    case LLM_MIXER_COMPRESSED: o = llm_build_compressed(g, layer, in); break;
     case LLM_MIXER_ATTENTION: o = llm_build_attention(g, layer, in); break;
     case LLM_MIXER_DELTA: o = llm_build_delta(g, layer, in); break;
     case LLM_MIXER_KDA: o = llm_build_kda(g, layer, in); break;
@@ -363,6 +365,7 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     const int32_t first = g->model->hparams.layer_first;
     const llm_ngram *ngram = &g->model->hparams.ngram;
     g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = g->value_first = -1;
+    g->expert_ids = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;
@@ -370,6 +373,11 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     if (ngram->n_gram > 0) {
         const int64_t ne[] = {(int64_t)llm_ngram_row_count(ngram) * shape->n_tok, 1, 1, 1};
         g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_I32, ne);
+    }
+    if (g->model->hparams.n_layer_given > 0) {
+        const llm_hparams *h = &g->model->hparams;
+        const int64_t ne[] = {h->n_expert_used, h->n_layer_given, shape->n_tok, 1};
+        g->expert_ids = tdm_build_input(b, "expert_ids", TDM_TYPE_I32, ne);
     }
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;

@@ -148,6 +148,22 @@ static void tensor_fill(const llm_gguf_tensor *t, int seed, const char *arch, fl
     }
 }
 
+/* A table of the experts of each token: neighbours, so that those of a token differ. */
+static bool experts_fill(const llm_gguf *g, const char *arch, const llm_gguf_tensor *t,
+                         int32_t *data) {
+    char name[96];
+    uint32_t n_expert = 0;
+    tdm_error err = {0};
+    snprintf(name, sizeof name, "%s.expert_count", arch);
+    if (llm_gguf_get_u32(g, name, LLM_GGUF_REQUIRED, &n_expert, &err) != TDM_OK || n_expert == 0)
+        return false;
+    for (int64_t i = 0; i < tdm_shape_count(t->ne); i++) {
+        const uint64_t token = (uint64_t)(i / t->ne[0]) * 2654435761u;
+        data[i] = (int32_t)((token / 7 + (uint64_t)(i % t->ne[0])) % n_expert);
+    }
+    return true;
+}
+
 bool arch_fixture_write(const char *head, const char *name, int seed, const char *path) {
     char arch[64];
     tdm_error err = {0};
@@ -168,8 +184,11 @@ bool arch_fixture_write(const char *head, const char *name, int seed, const char
         const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
         off_t at = (off_t)size + (off_t)((const uint8_t *)t->data - first);
         float *data = malloc(t->size);
-        is_good = data != NULL && t->type == TDM_TYPE_F32;
-        if (is_good) tensor_fill(t, seed, arch, data);
+        is_good = data != NULL && (t->type == TDM_TYPE_F32 || t->type == TDM_TYPE_I32);
+        if (is_good && t->type == TDM_TYPE_F32)
+            tensor_fill(t, seed, arch, data);
+        else if (is_good)
+            is_good = experts_fill(g, arch, t, (int32_t *)(void *)data);
         is_good = is_good && pwrite(fd, data, t->size, at) == (ssize_t)t->size;
         free(data);
         if (at + (off_t)t->size > end) end = at + (off_t)t->size;
