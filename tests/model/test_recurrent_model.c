@@ -28,7 +28,7 @@ enum { N_TOK = 40, N_SEQ = 3 };
 static const char *const names[] = {
     "qwen35-dense", "lfm2-dense",        "qwen3next-moe",  "granitehybrid-dense", "mamba-dense",
     "plamo2-dense", "kimi-linear-heads", "minimax-01-moe", "rwkv6qwen2-dense",    "qwen4exp-heads",
-    "rwkv6-dense",  "rwkv7-dense",       "arwkv7-gated"};
+    "rwkv6-dense",  "rwkv7-dense",       "arwkv7-gated",   "deepseek4-long"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {
@@ -575,7 +575,22 @@ static void test_bad_keys(void **state) {
         {"attention.gate_lora_rank", 24, "time_mix_lerp_fused.weight' has shape"},
         {"token_shift_count", 2, "token_shift_count' is 2"},
     };
+    static const bad_key deepseek4[] = {
+        {"attention.output_group_count", 3, "output_group_count' does not divide"},
+        {"attention.output_lora_rank", 24, "attn_output_a.weight' has shape"},
+        {"attention.head_count_kv", 2, "'attention.head_count_kv'"},
+        {"attention.compress_ratios", 4, "compress_ratios' has no number for layer 0"},
+        {"attention.sliding_window", 0, "sliding_window' is 0"},
+        {"attention.indexer.key_length", 8, "key_length' must be rope.dimension_count or more"},
+        {"hyper_connection.count", 17, "hyper_connection.count' is 17"},
+        {"hyper_connection.sinkhorn_iterations", 0, "sinkhorn_iterations' is 0"},
+        {"hash_layer_count", 5, "hash_layer_count' is 5"},
+        {"hash_layer_count", 3, "blk.2.ffn_gate_tid2eid.weight' is missing"},
+        {"expert_used_count", 3, "ffn_gate_tid2eid.weight' is i32 [2, 128], expected i32 [3, 128]"},
+        {"expert_count", 4, "names expert"},
+    };
     (void)state;
+    check_bad_keys("deepseek4-long", deepseek4, sizeof deepseek4 / sizeof *deepseek4);
     check_bad_keys("rwkv6qwen2-dense", rwkv6, sizeof rwkv6 / sizeof *rwkv6);
     check_bad_keys("rwkv7-dense", rwkv7, sizeof rwkv7 / sizeof *rwkv7);
     check_bad_keys("arwkv7-dense", arwkv7, sizeof arwkv7 / sizeof *arwkv7);

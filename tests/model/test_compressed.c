@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_compressed.c: compressed attention over 300 tokens, so that the long runs of 128 tokens are
+ * complete twice and the index selects 8 of 75 short ones: against llama.cpp's logits of every 13th
+ * token (compressed_llama.f32, cache of f32), in one batch, token by token and in ubatches of 7; in
+ * groups; with a quantised cache in a group beside one device. The cache has a row for each run, not
+ * for each token. The same of few tokens: test_archs.c; states that are taken back, shared and saved:
+ * test_recurrent_model.c.
+ */
+#include "llm/arch/forward_graph.h"
+#include "tests/model/arch_fixture.h"
+#include "tests/model/group_device.h"
+#include "tests/model/rig.h"
+
+enum { N_TOK = 300, N_VOCAB = 128, EACH = 13, FIRST = 12 };
+enum { N_ROW = (N_TOK - FIRST + EACH - 1) / EACH };
+
+#define BOUND 1e-5
+/* Of a group beside one device with a quantised cache: where an element rounds to the next code, the
+ * index may select another run. */
+#define BOUND_QUANTISED 1e-4
+
+static int32_t tokens[N_TOK];
+static float *expected; /* [N_ROW, N_VOCAB] */
+static const char *path;
+
+static int begin(void **state) {
+    if (rig_begin(state) != 0) return -1;
+    char *head = rig_source_file("tests/model/archs/deepseek4-long.head");
+    char *logits = rig_source_file("tests/model/compressed_llama.f32");
+    assert_non_null(head);
+    assert_non_null(logits);
+    path = rig_file("deepseek4.gguf");
+    assert_true(arch_fixture_write(head, "deepseek4-long", 1, path));
+    expected = malloc(N_ROW * N_VOCAB * sizeof *expected);
+    FILE *f = fopen(logits, "rb");
+    assert_true(expected != NULL && f != NULL);
+    assert_int_equal(fread(expected, sizeof *expected, N_ROW * N_VOCAB, f), N_ROW * N_VOCAB);
+    assert_int_equal(fgetc(f), EOF);
+    fclose(f);
+    free(head);
+    free(logits);
+    for (int32_t i = 0; i < N_TOK; i++) tokens[i] = (i * i * 7 + i * 3 + 11 + i / 5 * 13) % N_VOCAB;
+    return 0;
+}
+
+static int end(void **state) {
+    free(expected);
+    return rig_end(state);
+}
+
+/* Logits [N_TOK, N_VOCAB], n_each tokens in a batch; the caller frees them. */
+static float *logits_of(llm_model *model, const tdm_type *type, int n_ubatch, int n_each) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 320,
+                                       .n_ubatch = n_ubatch,
+                                       .page_len = 16,
+                                       .type_k = type,
+                                       .type_v = type};
+    llm_context *ctx = rig_context(model, &params);
+    float *rows = malloc(sizeof(float) * N_TOK * N_VOCAB);
+    assert_non_null(rows);
+    for (int i = 0; i < N_TOK; i += n_each)
+        rig_decode(ctx, tokens + i, n_each, n_each, rows + (size_t)i * N_VOCAB);
+    llm_context_destroy(ctx);
+    return rows;
+}
+
+static double nmse_of(llm_model *model, int n_ubatch, int n_each) {
+    float *rows = logits_of(model, NULL, n_ubatch, n_each), *found = rows;
+    for (int i = 0; i < N_ROW; i++)
+        memmove(found + (size_t)i * N_VOCAB, rows + (size_t)(FIRST + i * EACH) * N_VOCAB,
+                N_VOCAB * sizeof *found);
+    const double nmse = rig_nmse(expected, found, (size_t)N_ROW * N_VOCAB);
+    free(rows);
+    return nmse;
+}
+
+static void judge(const char *what, double nmse, double bound) {
+    if (!(nmse <= bound)) fail_msg("%s: NMSE %g", what, nmse);
+}
+
+static void test_one_device(void **state) {
+    (void)state;
+    llm_model *model = rig_model(path, rig_device(NULL, "reference", 2));
+    judge("one batch", nmse_of(model, N_TOK, N_TOK), BOUND);
+    judge("token by token", nmse_of(model, N_TOK, 1), BOUND);
+    judge("ubatches of 7", nmse_of(model, 7, N_TOK), BOUND);
+    llm_model_close(model);
+    model = rig_model(path, rig_device(NULL, "fast", 2));
+    judge("fast path", nmse_of(model, 64, N_TOK), BOUND);
+    llm_model_close(model);
+}
+
+static void test_groups(void **state) {
+    static const group_config configs[] = {
+        {.n_member = 2, .path = "reference", .shares = "3,1"},
+        {.n_member = 3, .path = "reference", .shares = "2,0,1"},
+        {.n_member = 2, .path = "reference", .split = "layer"},
+    };
+    static const tdm_type q8_0 = TDM_TYPE_Q8_0;
+    (void)state;
+    llm_model *one = rig_model(path, rig_device(NULL, "reference", 2));
+    float *alone = logits_of(one, &q8_0, 64, N_TOK);
+    llm_model_close(one);
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        llm_model *model = rig_model(path, group_device(&configs[i]));
+        judge(group_words(&configs[i]), nmse_of(model, 64, N_TOK), BOUND);
+        float *found = logits_of(model, &q8_0, 64, N_TOK);
+        judge("q8_0 cache", rig_nmse(alone, found, (size_t)N_TOK * N_VOCAB), BOUND_QUANTISED);
+        free(found);
+        llm_model_close(model);
+    }
+    free(alone);
+}
+
+/* Pages have a row for each run: of 16 tokens 4 rows of short runs, one of a long run. */
+static void test_page_size(void **state) {
+    static const tdm_type f32 = TDM_TYPE_F32;
+    (void)state;
+    tdm_open_device *dev = rig_device(NULL, "reference", 2);
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = f32,
+                        .type_v = f32,
+                        .head_dim_k = 64,
+                        .head_dim_v = 64,
+                        .n_head_kv = 1,
+                        .page_len = 1024,
+                        .flags = TDM_KV_V_FROM_K};
+    uint64_t whole = 0, size = 0;
+    tdm_error err = {0};
+    RIG_OK(tdm_open_device_kv_page_size(dev, &desc, &whole, &err));
+    desc.flags |= TDM_KV_STRIDED;
+    desc.stride = 4;
+    RIG_OK(tdm_open_device_kv_page_size(dev, &desc, &size, &err));
+    assert_int_equal(size, whole / 4);
+    desc.stride = 64;
+    RIG_OK(tdm_open_device_kv_page_size(dev, &desc, &size, &err));
+    assert_int_equal(size, whole / 64);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_page_size),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
