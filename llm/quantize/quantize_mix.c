@@ -104,6 +104,7 @@ static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
     "ffn_gate_tid2eid.weight",
+    "compressor_ape.weight",
     "altup",
     "laurel",
     "per_layer_model_proj",
