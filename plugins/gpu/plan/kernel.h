@@ -155,7 +155,8 @@
     KERNEL(ROW, row, 5, 0x1, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
-     * factor, mscale as the bits of f32, n_pair * n_tok. Spec: 0 = 1 where it has factors. */ \
+     * factor, mscale as the bits of f32, n_pair * n_tok, what is added to positions, 1 where angles \
+     * turn back. Spec: 0 = 1 where it has factors. */ \
     KERNEL(ANGLE, angle, 4, 0x1, RT_SHARED(0)) \
     /* dst = x with pairs turned, f32, dst contiguous. Operands dst, x, pos, angles (of ANGLE). \
      * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \

@@ -56,7 +56,7 @@ void pair_turn(int pair, int by) {
     bool is_bad = false;
     if (HAS_FACTOR)
         turn = turn_divided(turn, F32(args.address[3]).at[pair * args.word[12]], is_bad);
-    vec2 angle = turn_cos_sin(turn, by);
+    vec2 angle = turn_cos_sin(turn, int64_t(by));
     if (is_bad) angle = vec2(uintBitsToFloat(0x7fc00000u));
     precise float x = row_x[a], y = row_x[b];
     precise float xc = x * angle.x, ys = y * angle.y, xs = x * angle.y, yc = y * angle.x;
