@@ -253,6 +253,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->first = src == 3 ? node->params.moe.first_expert : TDM_ROLE_GENERATED;
         rule->count = src == 3 ? table->ne[2] : 1;
         break;
+    case TDM_OP_MOE_ROUTE: rule->count = table->ne[0]; break;
     case TDM_OP_MATMUL:
         rule->first = TDM_ROLE_GENERATED;
         rule->count = 1;

@@ -176,11 +176,12 @@
      * Spec: 0 = gpu_sort_stage. A workgroup for each 1024 entries, or in EXCHANGE an invocation \
      * for each pair, or in STORE for each result. */ \
     KERNEL(SORT, sort, 4, 0x7, RT_SHARED(rank_size())) \
-    /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
-     * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
-     * of f32, id_divisor (at least 1). Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, \
-     * 2 = 1 where weights are normalised, 3 = groups of experts (1 = none). */ \
-    KERNEL(ROUTE, route, 4, 0x3, RT_SHARED(route_size())) \
+    /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias, given ids. Words: \
+     * n_expert (up to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale \
+     * as the bits of f32, id_divisor (at least 1), stride[2] of given ids. Spec: 0 = tdm_route_score, \
+     * 1 = 1 where it has a bias, 2 = 1 where weights are normalised, 3 = groups of experts (1 = \
+     * none), 4 = 1 where ids are given: nothing is chosen. */ \
+    KERNEL(ROUTE, route, 5, 0x3, RT_SHARED(route_size())) \
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
     KERNEL(MERGE, merge, 3, 0x1, RT_SHARED(0))
