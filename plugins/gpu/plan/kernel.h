@@ -164,6 +164,10 @@
      * divisor of n_head (gpu_divisor: multiplier, shift). \
      * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
     KERNEL(ROPE, rope, 4, 0x1, RT_SHARED(0)) \
+    /* SINKHORN, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 tokens. Operands dst, x. \
+     * Words: tokens, stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
+     * 1 = threads of a matrix, a power of two. */ \
+    KERNEL(SINKHORN, sinkhorn, 2, 0x1, RT_SHARED(taken(64 * 17, 4))) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
      * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
