@@ -58,10 +58,9 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
     bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
     tdm_status status = tdm_kv_page_check(desc, is_recurrent ? MAX_UNIT_LEN : MAX_HEAD_DIM, err);
     if (status != TDM_OK) return status;
-    if ((desc->flags & (TDM_KV_STRIDED | TDM_KV_POOLED)) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED, "%s: there are no kernels for %s", target->name,
-                        (desc->flags & TDM_KV_STRIDED) != 0 ? "a cache with a stride"
-                                                            : "states of block_pool");
+    if ((desc->flags & TDM_KV_STRIDED) != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "%s: there are no kernels for a cache with a stride",
+                        target->name);
     if ((desc->flags & TDM_KV_IN_HOST) != 0 && !target->is_host)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: the cache is in the host's memory, which this device's kernels do not "

@@ -127,7 +127,12 @@
      * of a unit, words of the table before the f32, stride[3] of q, of k and of v, n_k. Spec: 0 = dk, \
      * 1 = lanes, a power of two, 2 = steps of 4 elements, 3 = rows, 4 = gpu_scan_decay, \
      * 5 = gpu_scan_flag, 6 = scale as the bits of f32. */ \
-    KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0))
+    KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0)) \
+    /* BLOCK_POOL, an invocation for each channel and chunk of tokens. Operands dst (contiguous), x, score, \
+     * bias, step, state. Words: channels of dst, tokens, n_seq of the step block, slots, stride[2] of x, \
+     * of score and of bias, first_tok_off, rs_read_off, rs_write_off, pos_off, block_len, tokens of a \
+     * chunk, chunks, page_size. Spec: 0 = n_part. */ \
+    KERNEL(BLOCK_POOL, block_pool, 6, 0x21, RT_SHARED(0))
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \

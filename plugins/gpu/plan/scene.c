@@ -86,7 +86,7 @@ static void tokens_choose(gpu_scene *s, const tdm_attention_params *p, gpu_scene
 }
 
 static bool is_recurrent_op(int32_t op) {
-    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN;
+    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN || op == TDM_OP_BLOCK_POOL;
 }
 
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out) {
@@ -173,6 +173,7 @@ static void slots_fill(const tdm_step_header *at, int32_t *step) {
     memcpy(step + at->first_tok_off, first, sizeof first);
     memcpy(step + at->rs_read_off, start, sizeof start);
     memcpy(step + at->rs_write_off, write, sizeof write);
+    for (int32_t i = 0; i < SLOT_TOK; i++) step[at->pos_off + i] = FIRST_POS + i;
 }
 
 /* The excerpt's step block, with these jobs; op 0: those of whole pages. False without memory. */
@@ -396,14 +397,15 @@ static int32_t slot_value_add(gpu_excerpt *x, const gpu_scene *s, const tdm_grap
 
 static void recurrent_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
                           const tdm_node *theirs) {
-    enum { X = 0, G = 3, A = 4 };
+    enum { X = 0, SCORE = 1, G = 3, A = 4 };
     const bool is_scan = theirs->op == TDM_OP_LINEAR_SCAN;
+    const bool is_pool = theirs->op == TDM_OP_BLOCK_POOL;
     tdm_node *node = node_add(x, theirs->op, theirs->n_src, 1);
     node->params = theirs->params;
     for (int k = 0; k < theirs->n_src; k++) {
         const int32_t value = theirs->src[k];
         if (value < 0) continue;
-        bool has_tokens = is_scan ? k != A : k == X;
+        bool has_tokens = is_scan ? k != A : k == X || (is_pool && k == SCORE);
         if (value == graph->step)
             node->src[k] = GPU_SCENE_STEP;
         else if (tdm_graph_value(graph, value)->kind == TDM_VALUE_STATE)
@@ -436,7 +438,8 @@ gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int3
     case TDM_OP_KV_SHIFT: shift_add(x, theirs); break;
     case TDM_OP_KV_SELECT: select_add(x, scene, graph, theirs); break;
     case TDM_OP_CONV1D:
-    case TDM_OP_LINEAR_SCAN: recurrent_add(x, scene, graph, theirs); break;
+    case TDM_OP_LINEAR_SCAN:
+    case TDM_OP_BLOCK_POOL: recurrent_add(x, scene, graph, theirs); break;
     case TDM_OP_KV_COPY: copy_add(x); break;
     case TDM_OP_KV_EXPORT: export_add(x, scene); break;
     default: import_add(x, scene); break;
