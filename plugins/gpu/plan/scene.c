@@ -153,12 +153,15 @@ static int32_t pos_choose(const gpu_scene *s, int32_t q, int32_t i) {
     return pos_of(s, q, s->len[q] - 1 - back);
 }
 
-static void tokens_fill(const gpu_scene *s, const tdm_step_header *at, int32_t *step) {
+static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *at, int32_t *step) {
+    const bool has_rows = op == TDM_OP_KV_WRITE && s->desc.stride > 1;
     for (int32_t i = 0; i < at->n_tok; i++) {
         int32_t q = i / 3 % GPU_SCENE_SEQS, cell = i % 2 == 0 ? i + 1 : s->n_cell - i;
         bool is_padding = i == 2;
         if (i == at->n_tok - 1) q = 0;
-        step[at->pos_off + i] = is_padding ? -1 : pos_choose(s, q, i);
+        /* Tokens of different rows of a cache with a stride: cells may share one. */
+        int32_t pos = has_rows ? cell : pos_choose(s, q, i);
+        step[at->pos_off + i] = is_padding ? -1 : pos;
         step[at->seq_off + i] = is_padding ? 0 : q;
         for (int32_t c = 0; c < at->n_class; c++)
             step[at->cls[c].write_off + i] = is_padding || i + 1 >= s->n_cell / 2 ? -1 : cell;
@@ -204,7 +207,7 @@ static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
         return true;
     }
     x->step[at.first_tok_off] = -1; /* tokens are not sorted */
-    tokens_fill(s, &at, x->step);
+    tokens_fill(s, op, &at, x->step);
     for (int32_t i = 0; i < caps.n_job; i++) {
         tdm_page_job job = op == 0 ? whole_job(s, i) : node_job(s, op, i);
         memcpy(x->step + at.job_off + 4 * i, &job, sizeof job);
