@@ -128,7 +128,11 @@ static void pages_move(const cache_case *c, uint8_t *pages, uint8_t *const *rows
             int64_t cell = i / p->n_head_kv, head = i % p->n_head_kv;
             uint8_t *region = pages + cell / p->page_len * p->page_size + head * p->head_size;
             uint8_t *row = rows[side] + (size_t)i * c->row_size[side];
-            int32_t slot = (int32_t)(cell % p->page_len);
+            int32_t slot = (int32_t)(cell % p->page_len) / p->stride;
+            if ((cell + 1) % p->stride != 0) { /* as KV_EXPORT and KV_IMPORT do */
+                if (!is_put) memset(row, 0, c->row_size[side]);
+                continue;
+            }
             if (is_put)
                 gpu_page_row_put(p, region, slot, side == V, row);
             else
@@ -176,7 +180,7 @@ static vk_verdict side_judge(const cache_case *c, int side) {
     const int32_t op = tdm_graph_node(c->graph, c->node)->op;
     const size_t size = c->row_size[side];
     bool is_exact = op != TDM_OP_KV_WRITE && op != TDM_OP_KV_SHIFT && op != TDM_OP_CONV1D &&
-                    op != TDM_OP_LINEAR_SCAN;
+                    op != TDM_OP_LINEAR_SCAN && op != TDM_OP_BLOCK_POOL;
     bool agrees = true;
     int64_t n_changed = 0;
     uint8_t *got = malloc((size_t)c->n_row * size + 1), *want = malloc((size_t)c->n_row * size + 1);

@@ -28,8 +28,8 @@ static inline u64 turn_divided(u64 turn, float factor, bool &is_bad_out) {
 }
 
 // (cos, sin) of the angle at a position.
-static inline vec2 turn_cos_sin(u64 turn, int pos) {
-    uint phase = uint(turn * u64(i64(pos)) >> 32);
+static inline vec2 turn_cos_sin(u64 turn, i64 pos) {
+    uint phase = uint(turn * u64(pos) >> 32);
     uint quarter = phase + 0x20000000u >> 30;                          // the nearest
     float a = float(int(phase - (quarter << 30))) * 1.46291807927e-9f; // 2 pi / 2^32: |a| <= pi / 4
     float t = a * a;

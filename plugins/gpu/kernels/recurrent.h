@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * recurrent.h: the step block as CONV1D and LINEAR_SCAN read it (step.h): the tokens of each
+ * recurrent.h: the step block as the ops on recurrent states read it (step.h): the tokens of each
  * sequence, and the slots of the recurrent states.
  */
 #ifndef TANDEM_GPU_RECURRENT_H

@@ -11,13 +11,14 @@ struct Route : Rank {
 
     const int SCORE = SPEC0;
     const bool HAS_BIAS = SPEC1 != 0, NORMALIZES = SPEC2 != 0;
-    const int N_GROUP = SPEC3;                                             // 1: no groups
+    const int N_GROUP = SPEC3; // 1: no groups
+    const bool IS_GIVEN = SPEC4 != 0;
     enum { SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2, SQRT_SOFTPLUS = 3 }; // tdm_route_score
 
     float *score = shared_take<float>(LIST_LEN);
     uint *is_kept = shared_take<uint>(LIST_LEN / 32); // a bit for each group
 
-    uint lid, size, n_expert, n_used;
+    uint lid, size, n_expert, n_used, tok;
 
     float choice_of(uint e) {
         return HAS_BIAS ? score[e] + F32(args.address[3]).at[e * uint(args.word[4])] : score[e];
@@ -81,15 +82,21 @@ struct Route : Rank {
         barrier();
     }
 
-    void run() {
-        uint tok = group_number();
-        if (tok >= uint(args.word[1])) return;
-        lid = thread_id();
-        size = group_size();
-        n_expert = uint(args.word[0]);
-        n_used = uint(args.word[5]);
-        scores_fill(tok * uint(args.word[3]));
-        barrier();
+    // The expert of place u; 0xffffffff where one is given that does not exist.
+    uint expert_at(uint u) {
+        if (!IS_GIVEN) return entry_index(list[u]);
+        uint e = uint(I32(args.address[4]).at[u * uint(args.word[9]) + tok * uint(args.word[10])]);
+        return e < n_expert ? e : 0xffffffffu;
+    }
+
+    // Its score. One that does not exist has weight 0, and a softmax is over the others.
+    float expert_score(uint e) {
+        if (!IS_GIVEN || e < n_expert) return score[e];
+        return SCORE == TOP_SOFTMAX ? bits_to_float(0xff800000u) : 0.0f;
+    }
+
+    // Sorts the experts by choice.
+    void experts_choose() {
         if (N_GROUP > 1) groups_choose();
         uint padded = power_above(n_expert), len = n_expert / N_GROUP;
         for (uint e = lid; e < padded; e += size) {
@@ -101,15 +108,27 @@ struct Route : Rank {
             list[e] = is_open ? entry_of(choice_of(e), e) : u64(0);
         }
         list_sort(padded);
+    }
+
+    void run() {
+        tok = group_number();
+        if (tok >= uint(args.word[1])) return;
+        lid = thread_id();
+        size = group_size();
+        n_expert = uint(args.word[0]);
+        n_used = uint(args.word[5]);
+        scores_fill(tok * uint(args.word[3]));
+        barrier();
+        if (!IS_GIVEN) experts_choose();
         float greatest = bits_to_float(0xff800000u), all = 0.0f, sum = 0.0f;
         for (uint u = lid; u < n_used; u += size) {
-            float weight = score[entry_index(list[u])];
+            float weight = expert_score(expert_at(u));
             if (!is_nan(weight)) greatest = max(greatest, weight);
         }
         if (SCORE == TOP_SOFTMAX) {
             greatest = group_max(greatest);
             for (uint u = lid; u < n_used; u += size)
-                all += part_of(score[entry_index(list[u])], greatest);
+                all += part_of(expert_score(expert_at(u)), greatest);
             all = group_sum(all);
         }
         // A weight before it is normalised is computed twice, alike: it is not kept.
@@ -120,8 +139,8 @@ struct Route : Rank {
                 if (sum != 0.0f) factor /= sum;
             }
             for (uint u = lid; u < n_used; u += size) {
-                uint e = entry_index(list[u]);
-                float weight = score[e];
+                uint e = expert_at(u);
+                float weight = expert_score(e);
                 if (SCORE == TOP_SOFTMAX) {
                     weight = part_of(weight, greatest);
                     if (all != 0.0f) weight /= all;

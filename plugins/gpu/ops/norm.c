@@ -172,6 +172,31 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
+/* ---- SINKHORN -------------------------------------------------------------------------------- */
+
 tdm_status gpu_op_sinkhorn(gpu_emit *e, tdm_error *err) {
-    return gpu_refuse(e, err, "there is no kernel for this op");
+    enum { THREADS = 64 };
+    const tdm_sinkhorn_params *p = &e->node->params.sinkhorn;
+    const gpu_value *x = &e->src[0];
+    const int32_t n = (int32_t)x->ne[0];
+    const int64_t n_tok = x->ne[2];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_SINKHORN, THREADS);
+    int32_t stride[TDM_MAX_DIMS], extent, lines = 1;
+    if (n_tok == 0) return TDM_OK;
+    while (lines < n) lines *= 2;
+    tdm_status status = gpu_word(e, &extent, (int64_t)(x->place.size / sizeof(float)), err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[0], n_tok, err);
+    if (status == TDM_OK) status = gpu_words_strides(e, stride, x, x->ne, err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (n_tok * lines + THREADS - 1) / THREADS, err);
+    if (status != TDM_OK) return status;
+    memcpy(&step.word[1], stride, 3 * sizeof stride[0]);
+    step.word[4] = p->n_iter;
+    memcpy(&step.word[5], &p->eps, sizeof p->eps);
+    step.spec[0] = n;
+    step.spec[1] = lines;
+    step.operand[0] = e->dst[0].place;
+    step.operand[1] = x->place;
+    step.trips = (int64_t)p->n_iter * (4 * n + 1) + 4 * n;
+    return gpu_emit_step(e, &step, err);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * recurrent.c: steps of CONV1D and LINEAR_SCAN. What moves their slots is in cache.c.
+ * recurrent.c: steps of CONV1D, LINEAR_SCAN and BLOCK_POOL. What moves their slots is in cache.c.
  */
 #include <stddef.h>
 #include <string.h>
@@ -270,6 +270,55 @@ tdm_status gpu_op_linear_scan(gpu_emit *e, tdm_error *err) {
 
 /* ---- BLOCK_POOL ------------------------------------------------------------------------------ */
 
+/* Iterations of an invocation for `chunk` tokens: back to where it begins and on to the end, the search
+ * for sequences, and the search for a later token with the same slot. */
+static int64_t pool_trips(const tdm_step_caps *caps, int64_t n_tok, int64_t chunk) {
+    return 2 * n_tok + chunk * (1 + caps->n_seq + n_tok);
+}
+
 tdm_status gpu_op_block_pool(gpu_emit *e, tdm_error *err) {
-    return gpu_refuse(e, err, "there is no kernel for this op");
+    enum { X, SCORE, BIAS, STEP, STATE };
+    enum { CHUNK = 64 /* tokens; a block of 128 is walked over again about as far */ };
+    const tdm_pool_params *p = &e->node->params.pool;
+    const tdm_step_caps *caps = &e->graph->step_caps;
+    const int64_t n_ch = e->dst[0].ne[0], n_tok = e->dst[0].ne[1];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_BLOCK_POOL, GROUP_SIZE);
+    gpu_cache cache = {.n_page = 0};
+    int32_t extent;
+    tdm_status status = slots_get(e, STEP, STATE, &cache, err);
+    if (status == TDM_OK) status = form_check(e, sizeof *p, err);
+    if (status != TDM_OK || n_ch * n_tok == 0) return status;
+    int64_t chunk = CHUNK < n_tok ? CHUNK : n_tok;
+    while (chunk > 1 && e->target->max_trips != 0 &&
+           pool_trips(caps, n_tok, chunk) > e->target->max_trips)
+        chunk = (chunk + 1) / 2;
+    const int64_t n_chunk = (n_tok + chunk - 1) / chunk;
+    status = gpu_word(e, &extent, n_ch * n_tok, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[0], n_ch, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[1], n_tok, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[3], cache.n_page, err);
+    if (status == TDM_OK) status = strides_get(e, &step.word[4], 2, &e->src[X], err);
+    if (status == TDM_OK) status = strides_get(e, &step.word[6], 2, &e->src[SCORE], err);
+    if (status == TDM_OK) status = strides_get(e, &step.word[8], 2, &e->src[BIAS], err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[14], e->src[BIAS].ne[1], err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (n_ch * n_chunk + GROUP_SIZE - 1) / GROUP_SIZE, err);
+    if (status != TDM_OK) return status;
+    step.word[2] = caps->n_seq;
+    step.word[10] = cache.at.first_tok_off;
+    step.word[11] = cache.at.rs_read_off;
+    step.word[12] = cache.at.rs_write_off;
+    step.word[13] = cache.at.pos_off;
+    step.word[15] = (int32_t)chunk;
+    step.word[16] = (int32_t)n_chunk;
+    step.word[17] = cache.page.page_size;
+    step.spec[0] = p->n_part;
+    step.operand[0] = e->dst[0].place;
+    step.operand[1] = e->src[X].place;
+    step.operand[2] = e->src[SCORE].place;
+    step.operand[3] = e->src[BIAS].place;
+    step.operand[4] = cache.step;
+    step.operand[5] = cache.state;
+    step.trips = pool_trips(caps, n_tok, chunk);
+    return gpu_emit_step(e, &step, err);
 }

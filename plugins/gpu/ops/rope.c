@@ -28,7 +28,7 @@ static tdm_status invocations_set(const gpu_emit *e, gpu_step *step, int32_t *wo
 }
 
 /* cos and sin of each pair and token, [2, n_rot / 2, n_tok] f32, made where no earlier node has
- * made them. Nodes share them where positions, factors and frequencies are the same. */
+ * made them. Nodes share them where positions, factors, frequencies and directions are the same. */
 static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *err) {
     const tdm_rope_params *p = &e->node->params.rope;
     const gpu_value *pos = &e->src[1], *factor = &e->src[2];
@@ -36,15 +36,14 @@ static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *e
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ANGLE, GROUP_SIZE);
     gpu_operand table;
     bool is_new;
-    if (p->pos_add != 0 || p->is_inverse != 0)
-        return gpu_refuse(e, err, "there is no kernel for added positions or a turn back");
     tdm_status status = gpu_angle_constant(e, p, factor->is_present, &table, err);
     if (status != TDM_OK) return status;
     float mscale = gpu_angle_mscale(p);
     *angles_out =
         gpu_emit_form(e, 1, factor->is_present ? 2 : -1,
                       &(gpu_form_key){.form = GPU_FORM_ANGLE,
-                                      .number = {(int32_t)(table.off / 16), word_of_float(mscale)}},
+                                      .number = {(int32_t)(table.off / 16), word_of_float(mscale),
+                                                 2 * p->pos_add + p->is_inverse}},
                       (uint64_t)(n_pair * n_tok) * 2 * sizeof(float), &is_new);
     if (!is_new) return TDM_OK;
     status = gpu_word(e, &step.word[0], n_pair, err);
@@ -55,6 +54,8 @@ static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *e
     if (status == TDM_OK) status = invocations_set(e, &step, &step.word[4], n_pair * n_tok, err);
     if (status != TDM_OK) return status;
     step.word[3] = word_of_float(mscale);
+    step.word[5] = p->pos_add;
+    step.word[6] = p->is_inverse;
     step.spec[0] = factor->is_present;
     step.operand[0] = *angles_out;
     step.operand[1] = pos->place;

@@ -169,14 +169,24 @@ tdm_status gpu_op_top_k(gpu_emit *e, tdm_error *err) {
     return is_few ? tournament_emit(e, &step, k, err) : sort_emit(e, &step, k, err);
 }
 
+/* Strides of the ids, which the kernel indexes with 31 bits. */
+static tdm_status given_words(const gpu_emit *e, const gpu_value *given, int32_t word[2],
+                              tdm_error *err) {
+    int32_t extent;
+    tdm_status status = gpu_word(e, &extent, (int64_t)(given->place.size / sizeof(int32_t)), err);
+    for (int i = 0; i < 2 && status == TDM_OK; i++)
+        if (given->ne[i] > 1)
+            status = gpu_word(e, &word[i], given->nb[i] / (int64_t)sizeof(int32_t), err);
+    return status;
+}
+
 tdm_status gpu_op_moe_route(gpu_emit *e, tdm_error *err) {
     const tdm_route_params *p = &e->node->params.route;
-    const gpu_value *logit = &e->src[0], *bias = &e->src[1];
+    const gpu_value *logit = &e->src[0], *bias = &e->src[1], *given = &e->src[2];
     float scale = p->scale != 0 ? p->scale : 1;
     int64_t n_expert = logit->ne[0];
     int32_t size = GROUP_MIN;
     if (logit->ne[1] == 0) return TDM_OK;
-    if (e->src[2].is_present) return gpu_refuse(e, err, "there is no kernel for given experts");
     if (n_expert > LIST_LEN)
         return gpu_refuse(e, err, "%lld experts; the kernel sorts up to %d", (long long)n_expert,
                           (int)LIST_LEN);
@@ -194,6 +204,7 @@ tdm_status gpu_op_moe_route(gpu_emit *e, tdm_error *err) {
         status = gpu_word(e, &step.word[3], logit->nb[1] / (int64_t)sizeof(float), err);
     if (status == TDM_OK && bias->is_present && n_expert > 1)
         status = gpu_word(e, &step.word[4], bias->nb[0] / (int64_t)sizeof(float), err);
+    if (status == TDM_OK && given->is_present) status = given_words(e, given, &step.word[9], err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, logit->ne[1], err);
     if (status != TDM_OK) return status;
     step.word[0] = (int32_t)n_expert;
@@ -209,5 +220,7 @@ tdm_status gpu_op_moe_route(gpu_emit *e, tdm_error *err) {
     step.operand[1] = e->dst[1].place;
     step.operand[2] = logit->place;
     if (bias->is_present) step.operand[3] = bias->place;
+    step.spec[4] = given->is_present;
+    if (given->is_present) step.operand[4] = given->place;
     return gpu_emit_step(e, &step, err);
 }

@@ -68,13 +68,14 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 typedef enum gpu_form {
     GPU_FORM_Q8 = 1, /* rows as bytes: number = matrices that divide them (ops/quantize.c) */
     GPU_FORM_F16,    /* rows as f16: number likewise */
-    GPU_FORM_ANGLE   /* cos and sin of RoPE's angles: number = table, mscale (ops/rope.c) */
+    GPU_FORM_ANGLE   /* cos and sin of RoPE's angles: number = table, mscale, and 2 * pos_add +
+                       is_inverse (ops/rope.c) */
 } gpu_form;
 
 /* What a form is, beside the views that it is made of. */
 typedef struct gpu_form_key {
     int32_t form;      /* gpu_form */
-    int32_t number[2]; /* as the form defines them */
+    int32_t number[3]; /* as the form defines them */
 } gpu_form_key;
 
 /* Scratch that holds the form `key` of source `src` and, unless `with` is -1, of source `with`, such

@@ -239,7 +239,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
     case TDM_OP_KV_SHIFT: rule->is_positive = true; break;
     case TDM_OP_ATTENTION: /* lists of positions, which begin before those of a scene */
         rule->is_rising = src == 4;
-        rule->first = 60;
+        rule->first = x->kv.stride > 1 ? 60 / x->kv.stride : 60;
         break;
     case TDM_OP_GET_ROWS:
         rule->first = node->params.rows.first_row;
@@ -253,6 +253,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->first = src == 3 ? node->params.moe.first_expert : TDM_ROLE_GENERATED;
         rule->count = src == 3 ? table->ne[2] : 1;
         break;
+    case TDM_OP_MOE_ROUTE: rule->count = table->ne[0]; break;
     case TDM_OP_MATMUL:
         rule->first = TDM_ROLE_GENERATED;
         rule->count = 1;

@@ -31,13 +31,15 @@
     GPU_KERNEL_LIST_LIMITS(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
-/* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
+/* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h).
+ * In the kernels of ATTENTION and KV_SELECT, slots and positions of a cache with a stride count its rows. */
 #define GPU_KERNEL_LIST_CACHE(KERNEL) \
     /* K and V rows into pages, rotated and quantised; a workgroup for each token, head and side. \
      * Operands state, k, v, step, angles, pos. Words: page[7], tokens, heads, write_off of the step \
      * block, stride[3] of k, stride[3] of v, rope[4]. Spec: 0, 1 = tdm_type of K and V, \
-     * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the \
-     * longer row. With rope[4] (ops/rope.h), K's rows are turned first. */ \
+     * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K) and GPU_WRITE_STRIDED, \
+     * 7 = elements of the longer row. With rope[4] (ops/rope.h), K's rows are turned first. With a \
+     * stride there is no rope[4]; then words 17 = stride, 18 = tokens of a page, 19 = pos_off. */ \
     KERNEL(KV_WRITE, kv_write, 6, 0x1, RT_SHARED(page_row_size(or_one(spec[7])))) \
     /* K rows turned on; a workgroup for each job, head and slot. Operands state, step, turns \
      * (ops/angle.h), factor. Words: page[7], heads, job_off, jobs, first element that is written \
@@ -46,12 +48,12 @@
      * row. */ \
     KERNEL(KV_SHIFT, kv_shift, 4, 0x1, RT_SHARED(kv_shift_size(spec))) \
     /* Slots from page to page; an invocation for each word of a page. Operands state, step. \
-     * Words: page[7], heads, job_off, jobs. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
-     * 4 = 1 where V is part of K. */ \
+     * Words: page[7], heads, job_off, jobs, tokens of a page. Spec: 0, 1 = tdm_type of K and V, \
+     * 2, 3 = head_dim, 4 = 1 where V is part of K, 5 = stride of the cache, 1 = none. */ \
     KERNEL(KV_COPY, kv_copy, 2, 0x1, RT_SHARED(0)) \
     /* Canonical rows out of pages and into them; an invocation for each job, slot, head and block. \
      * Operands state, k, v, step. Words: page[7], rows, heads, job_off, jobs, stride[3] of k and \
-     * of v in blocks. Spec: as of KV_COPY, but 4 = sides that move. */ \
+     * of v in blocks, invocations, tokens of a page. Spec: as of KV_COPY, but 4 = sides that move. */ \
     KERNEL(KV_EXPORT, kv_export, 4, 0x6, RT_SHARED(0)) \
     KERNEL(KV_IMPORT, kv_import, 4, 0x1, RT_SHARED(0)) \
     /* Queries turned, scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q, \
@@ -66,7 +68,8 @@
      * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
      * first_entry_off, entry_off, capacities n_seq and n_entry, query head that begins the first \
      * KV head, KV heads. Spec: 0, 1 = tdm_type of K and V, 2 = elements of a query, 3 = of o, \
-     * 4 = query heads of a workgroup, 5 = gpu_attention_flag, 6 = window, 7 = softcap as the bits of f32, \
+     * 4 = query heads of a workgroup, 5 = gpu_attention_flag, and the stride of the cache from bit \
+     * GPU_ATTENTION_STRIDE_SHIFT on, 0 = none, 6 = window, 7 = softcap as the bits of f32, \
      * or n_far of a bias. */ \
     KERNEL(ATTENTION_PART, attention_part, 6, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
@@ -88,18 +91,19 @@
     /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
      * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \
      * slots. Operands dst, list, step. Words: page[7], n_tok, -, stride[3] of list, words in all, \
-     * seq_off, first_entry_off, entry_off, capacities n_seq and n_entry. Spec: 0 = n_top. */ \
+     * seq_off, first_entry_off, entry_off, capacities n_seq and n_entry. Spec: 0 = n_top, 5 = stride as of \
+     * ATTENTION_PART. */ \
     KERNEL(SELECT_SLOTS, select_slots, 3, 0x1, RT_SHARED(0)) \
     /* Scores of KV_SELECT as keys (select.h), [page_len, n_entry, n_list, present tokens], from the first \
      * entry of the token's sequence on; a workgroup for each token, entry and 64 slots. Operands keys, \
      * query, state, step, w. Words: page[7], -, n_head, first token, present tokens, workgroups of an \
      * entry, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and n_entry, stride[2] of w. \
      * Spec: 0 = tdm_type, 1 = 1 where there is w, 2 = elements of a query, 4 = heads at a time, up to 8 \
-     * for each 64 threads. */ \
+     * for each 64 threads, 5 = stride as of ATTENTION_PART. */ \
     KERNEL(SELECT_SCORE, select_score, 5, 0x1, RT_SHARED(select_score_size(step))) \
     /* The lists of KV_SELECT; a workgroup of up to 256 threads for each token and list. Operands dst, \
      * keys (changed), step. Words: as of SELECT_SCORE, but 7 = n_tok, 8 = n_list, without w. Spec: \
-     * 0 = n_top, 1 = block_len, 2 = n_local. */ \
+     * 0 = n_top, 1 = block_len, 2 = n_local, 5 = stride as of ATTENTION_PART. */ \
     KERNEL(SELECT_CHOOSE, select_choose, 3, 0x3, RT_SHARED(select_choose_size()))
 
 /* The ops on recurrent states: ops/recurrent.c. */
@@ -127,7 +131,12 @@
      * of a unit, words of the table before the f32, stride[3] of q, of k and of v, n_k. Spec: 0 = dk, \
      * 1 = lanes, a power of two, 2 = steps of 4 elements, 3 = rows, 4 = gpu_scan_decay, \
      * 5 = gpu_scan_flag, 6 = scale as the bits of f32. */ \
-    KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0))
+    KERNEL(LINEAR_SCAN, linear_scan, 6, 0x21, RT_SHARED(0)) \
+    /* BLOCK_POOL, an invocation for each channel and chunk of tokens. Operands dst (contiguous), x, score, \
+     * bias, step, state. Words: channels of dst, tokens, n_seq of the step block, slots, stride[2] of x, \
+     * of score and of bias, first_tok_off, rs_read_off, rs_write_off, pos_off, block_len, tokens of a \
+     * chunk, chunks, page_size. Spec: 0 = n_part. */ \
+    KERNEL(BLOCK_POOL, block_pool, 6, 0x21, RT_SHARED(0))
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
@@ -155,7 +164,8 @@
     KERNEL(ROW, row, 5, 0x1, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
-     * factor, mscale as the bits of f32, n_pair * n_tok. Spec: 0 = 1 where it has factors. */ \
+     * factor, mscale as the bits of f32, n_pair * n_tok, what is added to positions, 1 where angles \
+     * turn back. Spec: 0 = 1 where it has factors. */ \
     KERNEL(ANGLE, angle, 4, 0x1, RT_SHARED(0)) \
     /* dst = x with pairs turned, f32, dst contiguous. Operands dst, x, pos, angles (of ANGLE). \
      * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \
@@ -163,6 +173,10 @@
      * divisor of n_head (gpu_divisor: multiplier, shift). \
      * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
     KERNEL(ROPE, rope, 4, 0x1, RT_SHARED(0)) \
+    /* SINKHORN, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 tokens. Operands dst, x. \
+     * Words: tokens, stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
+     * 1 = threads of a matrix, a power of two. */ \
+    KERNEL(SINKHORN, sinkhorn, 2, 0x1, RT_SHARED(taken(64 * 17, 4))) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
      * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
@@ -175,11 +189,12 @@
      * Spec: 0 = gpu_sort_stage. A workgroup for each 1024 entries, or in EXCHANGE an invocation \
      * for each pair, or in STORE for each result. */ \
     KERNEL(SORT, sort, 4, 0x7, RT_SHARED(rank_size())) \
-    /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
-     * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
-     * of f32, id_divisor (at least 1). Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, \
-     * 2 = 1 where weights are normalised, 3 = groups of experts (1 = none). */ \
-    KERNEL(ROUTE, route, 4, 0x3, RT_SHARED(route_size())) \
+    /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias, given ids. Words: \
+     * n_expert (up to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale \
+     * as the bits of f32, id_divisor (at least 1), stride[2] of given ids. Spec: 0 = tdm_route_score, \
+     * 1 = 1 where it has a bias, 2 = 1 where weights are normalised, 3 = groups of experts (1 = \
+     * none), 4 = 1 where ids are given: nothing is chosen. */ \
+    KERNEL(ROUTE, route, 5, 0x3, RT_SHARED(route_size())) \
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
     KERNEL(MERGE, merge, 3, 0x1, RT_SHARED(0))
@@ -367,7 +382,13 @@ typedef enum gpu_attention_flag {
     GPU_ATTENTION_LISTS = 256     /* and each KV head has its own */
 } gpu_attention_flag;
 
-enum { GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST };
+enum {
+    GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST,
+    GPU_ATTENTION_STRIDE_SHIFT = 16
+};
+
+/* Of spec number 6 of KV_WRITE. */
+enum { GPU_WRITE_STRIDED = 4 };
 
 /* What crosses in a sum. */
 typedef enum gpu_wire { GPU_WIRE_F32 = 0, GPU_WIRE_F16, GPU_WIRE_BF16, GPU_WIRE_Q8_0 } gpu_wire;

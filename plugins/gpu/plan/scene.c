@@ -86,7 +86,7 @@ static void tokens_choose(gpu_scene *s, const tdm_attention_params *p, gpu_scene
 }
 
 static bool is_recurrent_op(int32_t op) {
-    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN;
+    return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN || op == TDM_OP_BLOCK_POOL;
 }
 
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out) {
@@ -153,12 +153,15 @@ static int32_t pos_choose(const gpu_scene *s, int32_t q, int32_t i) {
     return pos_of(s, q, s->len[q] - 1 - back);
 }
 
-static void tokens_fill(const gpu_scene *s, const tdm_step_header *at, int32_t *step) {
+static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *at, int32_t *step) {
+    const bool has_rows = op == TDM_OP_KV_WRITE && s->desc.stride > 1;
     for (int32_t i = 0; i < at->n_tok; i++) {
         int32_t q = i / 3 % GPU_SCENE_SEQS, cell = i % 2 == 0 ? i + 1 : s->n_cell - i;
         bool is_padding = i == 2;
         if (i == at->n_tok - 1) q = 0;
-        step[at->pos_off + i] = is_padding ? -1 : pos_choose(s, q, i);
+        /* Tokens of different rows of a cache with a stride: cells may share one. */
+        int32_t pos = has_rows ? cell : pos_choose(s, q, i);
+        step[at->pos_off + i] = is_padding ? -1 : pos;
         step[at->seq_off + i] = is_padding ? 0 : q;
         for (int32_t c = 0; c < at->n_class; c++)
             step[at->cls[c].write_off + i] = is_padding || i + 1 >= s->n_cell / 2 ? -1 : cell;
@@ -173,6 +176,7 @@ static void slots_fill(const tdm_step_header *at, int32_t *step) {
     memcpy(step + at->first_tok_off, first, sizeof first);
     memcpy(step + at->rs_read_off, start, sizeof start);
     memcpy(step + at->rs_write_off, write, sizeof write);
+    for (int32_t i = 0; i < SLOT_TOK; i++) step[at->pos_off + i] = FIRST_POS + i;
 }
 
 /* The excerpt's step block, with these jobs; op 0: those of whole pages. False without memory. */
@@ -203,7 +207,7 @@ static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
         return true;
     }
     x->step[at.first_tok_off] = -1; /* tokens are not sorted */
-    tokens_fill(s, &at, x->step);
+    tokens_fill(s, op, &at, x->step);
     for (int32_t i = 0; i < caps.n_job; i++) {
         tdm_page_job job = op == 0 ? whole_job(s, i) : node_job(s, op, i);
         memcpy(x->step + at.job_off + 4 * i, &job, sizeof job);
@@ -396,14 +400,15 @@ static int32_t slot_value_add(gpu_excerpt *x, const gpu_scene *s, const tdm_grap
 
 static void recurrent_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
                           const tdm_node *theirs) {
-    enum { X = 0, G = 3, A = 4 };
+    enum { X = 0, SCORE = 1, G = 3, A = 4 };
     const bool is_scan = theirs->op == TDM_OP_LINEAR_SCAN;
+    const bool is_pool = theirs->op == TDM_OP_BLOCK_POOL;
     tdm_node *node = node_add(x, theirs->op, theirs->n_src, 1);
     node->params = theirs->params;
     for (int k = 0; k < theirs->n_src; k++) {
         const int32_t value = theirs->src[k];
         if (value < 0) continue;
-        bool has_tokens = is_scan ? k != A : k == X;
+        bool has_tokens = is_scan ? k != A : k == X || (is_pool && k == SCORE);
         if (value == graph->step)
             node->src[k] = GPU_SCENE_STEP;
         else if (tdm_graph_value(graph, value)->kind == TDM_VALUE_STATE)
@@ -436,7 +441,8 @@ gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int3
     case TDM_OP_KV_SHIFT: shift_add(x, theirs); break;
     case TDM_OP_KV_SELECT: select_add(x, scene, graph, theirs); break;
     case TDM_OP_CONV1D:
-    case TDM_OP_LINEAR_SCAN: recurrent_add(x, scene, graph, theirs); break;
+    case TDM_OP_LINEAR_SCAN:
+    case TDM_OP_BLOCK_POOL: recurrent_add(x, scene, graph, theirs); break;
     case TDM_OP_KV_COPY: copy_add(x); break;
     case TDM_OP_KV_EXPORT: export_add(x, scene); break;
     default: import_add(x, scene); break;

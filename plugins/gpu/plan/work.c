@@ -61,6 +61,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
         break;
     case GPU_KERNEL_LINEAR_SCAN: return scan_work(step, work.bytes);
     case GPU_KERNEL_CONV1D:
+    case GPU_KERNEL_BLOCK_POOL:
     case GPU_KERNEL_KV_WRITE:
     case GPU_KERNEL_KV_SHIFT:
     case GPU_KERNEL_KV_COPY:

@@ -26,8 +26,8 @@ uint64_t turn_divided(uint64_t turn, float factor, out bool is_bad_out) {
 }
 
 // (cos, sin) of the angle at a position.
-vec2 turn_cos_sin(uint64_t turn, int pos) {
-    uint phase = uint(turn * uint64_t(int64_t(pos)) >> 32);
+vec2 turn_cos_sin(uint64_t turn, int64_t pos) {
+    uint phase = uint(turn * uint64_t(pos) >> 32);
     uint quarter = phase + 0x20000000u >> 30; // the nearest
     float a = float(int(phase - (quarter << 30))) * 1.46291807927e-9; // 2 pi / 2^32: |a| <= pi / 4
     float t = a * a;

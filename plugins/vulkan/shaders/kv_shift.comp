@@ -56,7 +56,7 @@ void pair_turn(int pair, int by) {
     bool is_bad = false;
     if (HAS_FACTOR)
         turn = turn_divided(turn, F32(args.address[3]).at[pair * args.word[12]], is_bad);
-    vec2 angle = turn_cos_sin(turn, by);
+    vec2 angle = turn_cos_sin(turn, int64_t(by));
     if (is_bad) angle = vec2(uintBitsToFloat(0x7fc00000u));
     precise float x = row_x[a], y = row_x[b];
     precise float xc = x * angle.x, ys = y * angle.y, xs = x * angle.y, yc = y * angle.x;
@@ -82,7 +82,7 @@ void slot_shift(uint64_t region, int slot, int by) {
 bool job_names(int j, int page, int slot, out int by) {
     ivec4 job = job_read(args.address[1], args.word[8], j);
     by = job.w;
-    return job_clip(job) && job.x == page && slot >= job.y && slot < job.y + job.z;
+    return job_clip(job, page_len()) && job.x == page && slot >= job.y && slot < job.y + job.z;
 }
 
 void main() {
