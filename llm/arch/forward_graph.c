@@ -61,6 +61,7 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const llm_cache_shape *cach
 
 int32_t llm_cache_class(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
     const llm_layer_spec *s = &m->specs[layer];
+    if (layer < m->hparams.n_layer_encoder) return LLM_CLASS_ENCODED;
     return cache->n_page_window > 0 && llm_layer_has_window(s) ? LLM_CLASS_WINDOW : LLM_CLASS_ALL;
 }
 
@@ -69,10 +70,15 @@ int64_t llm_cache_page_count(const llm_model *m, const llm_cache_shape *cache, i
                                                                 : cache->n_page;
 }
 
+int32_t llm_cache_class_count(const llm_model *m, const llm_cache_shape *cache) {
+    if (m->hparams.n_layer_encoder > 0) return LLM_CLASS_ENCODED + 1;
+    return cache->n_page_window > 0 ? LLM_CLASS_WINDOW + 1 : 1;
+}
+
 int64_t llm_state_count(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
                         int32_t layer) {
     if (kind == LLM_STATE_ROWS) return llm_cache_page_count(m, cache, layer);
-    return kind == LLM_STATE_INDEX ? cache->n_page : cache->n_slot;
+    return llm_state_has_rows(kind) ? cache->n_page : cache->n_slot;
 }
 
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
@@ -175,6 +181,17 @@ static bool index_desc(const llm_model *m, const llm_cache_shape *cache, int32_t
     return true;
 }
 
+/* Attention over encoded tokens has no bias. Its heads are cut as those of the layer's own. */
+static bool cross_desc(const llm_model *m, const llm_cache_shape *cache, int32_t layer,
+                       tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+    if (m->hparams.n_layer_encoder == 0 || layer < m->hparams.n_layer_encoder) return false;
+    *desc_out = llm_cache_layer_desc(m, cache, layer);
+    desc_out->flags &= ~(uint32_t)TDM_KV_BIASED;
+    desc_out->cls = LLM_CLASS_ENCODED;
+    *partition_out = llm_cache_partition(m, layer);
+    return true;
+}
+
 bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
                     int32_t layer, tdm_kv_desc *desc_out, tdm_partition *partition_out) {
     int32_t n_unit = 0;
@@ -186,6 +203,7 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
         return true;
     }
     if (kind == LLM_STATE_INDEX) return index_desc(m, cache, layer, desc_out, partition_out);
+    if (kind == LLM_STATE_CROSS) return cross_desc(m, cache, layer, desc_out, partition_out);
     if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
     *desc_out = (tdm_kv_desc){
         .struct_size = sizeof *desc_out,
@@ -217,8 +235,8 @@ bool llm_model_is_recurrent(const llm_model *m) {
 /* The state of a kind other than LLM_STATE_ROWS, created on first use. */
 static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                            int32_t *kv_out) {
-    static const char *const names[LLM_STATE_KINDS] = {"kv",    "index", "conv", "matrix",
-                                                       "ngram", "shift", "delay"};
+    static const char *const names[LLM_STATE_KINDS] = {"kv",     "index", "cross", "conv",
+                                                       "matrix", "ngram", "shift", "delay"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;
@@ -244,6 +262,10 @@ int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state
 
 int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
     return other_state(g, layer, LLM_STATE_INDEX, kv_out);
+}
+
+int32_t llm_graph_cross_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
+    return other_state(g, layer, LLM_STATE_CROSS, kv_out);
 }
 
 /* Bytes of a page's rows in canonical form; pages of a device may have another size. */
@@ -303,7 +325,7 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
                               shape->n_out,
                               shape->n_entry,
                               0,
-                              cache->n_page_window > 0 ? LLM_CLASS_COUNT : 1,
+                              llm_cache_class_count(m, cache),
                               llm_model_is_recurrent(m)};
         llm_step_shape whole = *shape;
         whole.adapters = llm_adapters_all(m);
