@@ -221,6 +221,13 @@ static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
     return llm_slots_create((int32_t)ctx->cache.n_slot, ctx->n_seq, &ctx->slots, err);
 }
 
+/* What a model with an encoder needs besides: for each sequence how much of it the encoder reads. */
+static tdm_status encoded_make(llm_context *ctx, tdm_error *err) {
+    if (ctx->model->hparams.n_layer_encoder == 0) return TDM_OK;
+    ctx->encoded = calloc((size_t)ctx->n_seq, sizeof *ctx->encoded);
+    return ctx->encoded != NULL ? TDM_OK : llm_context_no_memory(err);
+}
+
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
  * and compute memory does not grow later, except for logits of many rows. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
@@ -231,7 +238,15 @@ static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
                             .has_hidden = llm_context_hidden_kind(ctx),
                             .adapters = llm_adapters_all(ctx->model)};
     llm_plan *plan = NULL;
-    tdm_status status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
+    tdm_status status = TDM_OK;
+    if (ctx->encoded != NULL) {
+        llm_step_shape encoder = shape;
+        encoder.n_out = 0;
+        encoder.part = LLM_PART_ENCODER;
+        shape.part = LLM_PART_DECODER;
+        status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &encoder, &plan, err);
+    }
+    if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     return status == TDM_OK ? llm_step_begin(ctx, plan, err) : status;
 }
 
@@ -244,6 +259,15 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
                         "%s: '%s' is an encoder: it gives embeddings of texts and continues none; "
                         "use `tandem embed`",
                         model->path, model->hparams.arch);
+    if (model->hparams.n_layer_encoder > 0 &&
+        (params == NULL || !params->begins_decoder || params->gives_embeddings ||
+         params->gives_hidden || params->product != NULL))
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s: '%s' has an encoder, which reads a text, and a decoder, which answers "
+            "it; no other use is supported: use `tandem run` or `tandem serve`, and for "
+            "embeddings a model of its encoder alone",
+            model->path, model->hparams.arch);
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return llm_context_no_memory(err);
     size_t n_layer = (size_t)model->hparams.n_layer;
@@ -290,6 +314,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
     }
     if (status == TDM_OK) status = llm_window_create(ctx, err);
     if (status == TDM_OK) status = slots_make(ctx, err);
+    if (status == TDM_OK) status = encoded_make(ctx, err);
     if (status == TDM_OK) status = llm_lora_create(ctx, err);
     if (status == TDM_OK) status = largest_plan(ctx, err);
     if (status != TDM_OK) {
@@ -311,6 +336,7 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->tokens);
     free(ctx->roles);
     free(ctx->last_added);
+    free(ctx->encoded);
     free(ctx->layer_types);
     free(ctx->page_size);
     free(ctx->state_dev);

@@ -7,6 +7,10 @@
  * it. Each shape of step (tokens, outputs) is planned once; data that changes between steps is in
  * the step block (tandem/step.h). A call that fails leaves the sequences unchanged.
  *
+ * In a model with an encoder (T5) a sequence is a text for the encoder, the token that begins the
+ * decoder's (llm_hparams.decoder_start), and what the decoder continues. The first batch of a
+ * sequence has the encoder's whole text and that token. The encoder's tokens have no logits.
+ *
  * One thread at a time for a context. Contexts of one model share its devices and are otherwise
  * independent.
  */
@@ -58,6 +62,8 @@ typedef struct llm_context_params {
     bool is_unrotated;     /* true: quantised caches are stored without rotation */
     bool gives_hidden;     /* true: llm_context_hidden gives the hidden states of every batch, for a
                               layer that drafts; always so in a context of such a layer */
+    bool begins_decoder;   /* true: where the model has an encoder, sequences have the token that
+                              begins the decoder's text (prompt.h); such a model needs it */
     bool gives_embeddings; /* true: llm_context_hidden gives the states behind the norm before the
                               output head, and there are no logits. Encoders need it */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
@@ -84,7 +90,8 @@ int32_t llm_context_n_ctx_default(const llm_model *model);
 
 /* Allocates the cache, and compute memory for the largest step. The model is loaded and outlives
  * the context. If memory does not suffice, the message has the sizes and the key to change.
- * TDM_UNSUPPORTED for an encoder without gives_embeddings. [setup] */
+ * TDM_UNSUPPORTED for an encoder without gives_embeddings, and for a model with an encoder and a
+ * decoder without begins_decoder, or with gives_embeddings, gives_hidden or `product`. [setup] */
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
                               llm_context **context_out, tdm_error *err);
 /* NULL is a no-op. [setup] */
@@ -163,7 +170,8 @@ int32_t llm_context_pages_needed(const llm_context *ctx, int32_t seq, int32_t n_
 int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok);
 /* Keeps the first n_tok tokens of a sequence. A model with recurrent states goes back to a snapshot
  * of them and computes the tokens behind it again; where that fails, those are lost, too. So does a
- * model whose windows have given back what n_tok tokens need: more than 64 tokens before the end. */
+ * model whose windows have given back what n_tok tokens need: more than 64 tokens before the end. Of
+ * what an encoder has read no part can be kept: TDM_UNSUPPORTED. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
 /* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. A page that
  * they fill in part is copied, so that what dst computes is, to the bit, what a sequence computes
@@ -174,14 +182,16 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
                             tdm_error *err);
 /* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
  * keys of the tokens behind them to their new positions. TDM_UNSUPPORTED for a model with recurrent
- * states: no token can be removed from those. Where kept tokens come into a window that has given
+ * states, since no token can be removed from those, and for one with an encoder. Where kept tokens come into a window that has given
  * them back, all tokens are computed again; where that fails, those not computed are lost. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
 /* Whether the model's cache allows a context shift. */
 bool llm_context_can_shift(const llm_context *ctx);
 
-/* ---- Cache rows, for state files (state.h) ---- */
+/* ---- Cache rows, for state files (state.h) ----
+ *
+ * Models with an encoder have none: TDM_UNSUPPORTED. */
 
 #define LLM_STATE_CHUNK 64 /* tokens exported or imported at once */
 

@@ -64,6 +64,9 @@ tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, td
     tdm_status status = seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
     const bool is_shorter = n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq);
+    if (is_shorter && n_tok > 0 && llm_is_encoded(ctx, seq, n_tok))
+        return llm_encode_refuse(ctx, "keeping a part of the text that it has read",
+                                 "empty the sequence instead", err);
     if (ctx->slots != NULL && is_shorter) return states_truncate(ctx, seq, n_tok, err);
     if (ctx->window == NULL || n_tok < 0) return llm_kv_truncate(ctx->kv, seq, n_tok, err);
     const int32_t from = is_shorter ? llm_window_return(ctx, seq, n_tok) : n_tok;
@@ -86,7 +89,9 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
     const int32_t length = llm_kv_length(ctx->kv, seq);
     int32_t slot;
     if (n_tok >= length) n_tok = length;
-    if (n_tok <= 0) return 0;
+    if (n_tok <= 0 || llm_is_encoded(ctx, seq, n_tok)) return 0;
+    /* Another token behind the same ones may still be the encoder's. */
+    if (ctx->encoded != NULL && n_tok == ctx->encoded[seq]) return 0;
     if (ctx->slots != NULL && n_tok < length) return llm_slots_find(ctx->slots, seq, n_tok, &slot);
     return ctx->window != NULL ? llm_window_return(ctx, seq, n_tok) : n_tok;
 }
@@ -98,6 +103,8 @@ static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *
 static tdm_status tails_own(llm_context *ctx, int32_t seq, tdm_error *err) {
     int32_t n = llm_kv_own_tail(ctx->kv, seq, ctx->jobs);
     tdm_status status = n > 0 ? copies_run(ctx, LLM_CLASS_ALL, ctx->jobs, n, err) : TDM_OK;
+    if (status == TDM_OK && n > 0 && ctx->encoded != NULL)
+        status = copies_run(ctx, LLM_CLASS_ENCODED, ctx->jobs, n, err);
     if (status != TDM_OK || ctx->window == NULL) return status;
     n = llm_kv_own_tail(ctx->window, seq, ctx->window_jobs);
     return n > 0 ? copies_run(ctx, LLM_CLASS_WINDOW, ctx->window_jobs, n, err) : TDM_OK;
@@ -129,8 +136,12 @@ static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_
 /* Shares the first n_tok tokens of src, in a model whose state is in pages of one class. */
 static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                              tdm_error *err) {
+    if (n_tok > 0 && llm_is_encoded(ctx, src, n_tok))
+        return llm_encode_refuse(ctx, "sharing a part of the text that it has read",
+                                 "share all of it", err);
     tdm_status status = llm_kv_fork(ctx->kv, dst, src, n_tok, err);
     if (status != TDM_OK) return status;
+    if (ctx->encoded != NULL) ctx->encoded[dst] = ctx->encoded[src];
     status = tails_own(ctx, dst, err);
     if (status != TDM_OK) llm_tables_truncate(ctx, dst, 0);
     return status;
@@ -339,7 +350,7 @@ static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *
                              tdm_error *err) {
     tdm_error why = {0};
     tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, cls, jobs, n_job, &why);
-    if (status != TDM_UNSUPPORTED)
+    if (status != TDM_UNSUPPORTED || ctx->encoded != NULL) /* which has no rows to move */
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL)
@@ -362,7 +373,7 @@ static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *
 }
 
 bool llm_context_can_shift(const llm_context *ctx) {
-    return ctx->slots == NULL;
+    return ctx->slots == NULL && ctx->encoded == NULL;
 }
 
 /* Removes tokens from the notes of a sequence. */
@@ -388,7 +399,7 @@ static tdm_status shift_check(llm_context *ctx, int32_t seq, int32_t n_keep, int
                               tdm_error *err) {
     llm_plan *plan = NULL;
     tdm_status status = llm_kv_shift_check(ctx->kv, seq, n_keep, n_discard, err);
-    for (int32_t c = 0; c < (ctx->window != NULL ? LLM_CLASS_COUNT : 1); c++) {
+    for (int32_t c = 0; c < llm_cache_class_count(ctx->model, &ctx->cache); c++) {
         if (status == TDM_OK) status = class_plan_get(ctx, LLM_PLAN_COPY, c, &plan, err);
         if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
             status = class_plan_get(ctx, LLM_PLAN_SHIFT, c, &plan, err);
@@ -401,6 +412,8 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_kv_shift_jobs window_jobs = {0};
     tdm_status status = seq_check(ctx, seq, err);
+    if (status == TDM_OK)
+        status = llm_encode_refuse(ctx, "a context shift", "raise ctx-size instead", err);
     if (status == TDM_OK && !llm_context_can_shift(ctx))
         status = tdm_fail(err, TDM_UNSUPPORTED,
                           "architecture '%s' has recurrent states, from which no tokens can be "
@@ -432,6 +445,8 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
 }
 
 /* ---- Export and import ---- */
+
+static const char no_files[] = "leave out the file and compute the prompt again";
 
 /* The jobs for tokens first .. first+n_row-1 of a sequence; at most one per token. */
 static int32_t range_jobs(const llm_kv *kv, int32_t seq, int32_t first, int32_t n_row,
@@ -542,6 +557,7 @@ tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first,
                                    void *rows_out, tdm_error *err) {
     tdm_page_job jobs[LLM_STATE_CHUNK];
     tdm_status status = seq_check(ctx, seq, err);
+    if (status == TDM_OK) status = llm_encode_refuse(ctx, "saving a sequence", no_files, err);
     if (status != TDM_OK) return status;
     if (first < 0 || n_row < 1 || n_row > LLM_STATE_CHUNK ||
         first > llm_kv_length(ctx->kv, seq) - n_row)
@@ -582,6 +598,8 @@ static tdm_status class_import(llm_context *ctx, int32_t cls, int32_t seq, const
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err) {
     tdm_status status = seq_check(ctx, seq, err);
+    if (status == TDM_OK)
+        status = llm_encode_refuse(ctx, "loading a saved sequence", no_files, err);
     if (status != TDM_OK) return status;
     int32_t first = llm_kv_length(ctx->kv, seq);
     if (n_row < 1 || n_row > LLM_STATE_CHUNK || first > ctx->n_ctx - n_row)

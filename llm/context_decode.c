@@ -57,7 +57,7 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
                             "%lld tokens behind the %d there are do not fit a context of %d; raise "
                             "ctx-size or shorten the prompt",
                             (long long)added[s], llm_kv_length(ctx->kv, s), ctx->n_ctx);
-    return TDM_OK;
+    return llm_encode_check(ctx, batch, err);
 }
 
 /* Grows *array to at least n elements. */
@@ -143,10 +143,12 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     for (int32_t at = 0; at < n; at++) {
         int32_t i = ctx->order[at], seq = batch_seq(batch, i);
         step[h->token_off + at] = batch->tokens[i];
+        const bool is_encoded = llm_is_encoded(ctx, seq, next[seq]);
         step[h->pos_off + at] = next[seq]++;
         step[h->seq_off + at] = seq;
         step[h->role_off + at] = (int32_t)batch_role(batch, i);
-        step[h->cls[LLM_CLASS_ALL].write_off + at] = ctx->cells[at];
+        step[h->cls[is_encoded ? LLM_CLASS_ENCODED : LLM_CLASS_ALL].write_off + at] =
+            ctx->cells[at];
         if (ctx->window != NULL)
             step[h->cls[LLM_CLASS_WINDOW].write_off + at] = ctx->window_cells[at];
         if (batch_wants(ctx, batch, i)) {
@@ -171,6 +173,7 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     header->n_seq = ctx->n_seq;
     header->n_out = n_out;
     header->longest = longest;
+    if (ctx->encoded != NULL) return llm_encode_tables_fill(ctx, plan, is_used) * sizeof *step;
     size_t end = tables_fill(ctx, ctx->kv, &h->cls[LLM_CLASS_ALL], is_used);
     if (ctx->window != NULL) {
         /* The entries of the second class follow the room of the first. */
@@ -349,9 +352,10 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     return TDM_OK;
 }
 
-/* Computes tokens first .. last-1 of the batch; appends their logits to those of the context. */
-static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
-                             tdm_error *err) {
+/* Computes tokens first .. last-1 of the batch, which a part of the model reads (LLM_PART_*);
+ * appends their logits to those of the context. */
+static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t part, int32_t first,
+                             int32_t last, tdm_error *err) {
     int32_t start[LLM_MAX_SEQ], n_out = 0, n = last - first;
     bool is_used[LLM_MAX_SEQ] = {false};
     for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
@@ -365,8 +369,12 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     int32_t needed = entries_needed(ctx, is_used);
     while (ctx->n_entry < needed) ctx->n_entry *= 2;
     const int32_t n_room = batch->n_room > n ? batch->n_room : n;
-    llm_step_shape shape = {llm_plan_bucket(n_room, ctx->n_ubatch), 0, ctx->n_seq,
-                            entry_bucket(ctx, needed), .adapters = llm_lora_choose(ctx, is_used)};
+    llm_step_shape shape = {llm_plan_bucket(n_room, ctx->n_ubatch),
+                            0,
+                            ctx->n_seq,
+                            entry_bucket(ctx, needed),
+                            .part = part,
+                            .adapters = llm_lora_choose(ctx, is_used)};
     if (n_out > 0) {
         shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
         shape.n_candidate = ctx->n_candidate;
@@ -428,6 +436,35 @@ static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t
     }
 }
 
+/* Computes a batch n_ubatch tokens at a time. */
+static tdm_status ubatches_run(llm_context *ctx, const llm_batch *batch, int32_t part,
+                               tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
+        int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
+        status = ubatch_run(ctx, batch, part, i, end, err);
+        if (status == TDM_OK && ctx->progress != NULL && batch->n_tok > ctx->n_ubatch &&
+            !ctx->progress(ctx->progress_context, (uint64_t)end, (uint64_t)batch->n_tok))
+            status = tdm_fail(err, TDM_CANCELLED, "decoding was cancelled after %d of %d tokens",
+                              end, batch->n_tok);
+    }
+    return status;
+}
+
+/* The encoder's tokens come first: those of the decoder read what it gives. */
+static tdm_status parts_run(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
+    llm_encode_parts parts;
+    llm_encode_begin(ctx, batch);
+    tdm_status status = llm_encode_split(ctx, batch, &parts, err);
+    for (int32_t i = 0, end; i < parts.encoder.n_tok && status == TDM_OK; i = end) {
+        end = llm_encode_end(ctx, &parts.encoder, i);
+        status = ubatch_run(ctx, &parts.encoder, LLM_PART_ENCODER, i, end, err);
+    }
+    if (status == TDM_OK) status = ubatches_run(ctx, &parts.decoder, LLM_PART_DECODER, err);
+    llm_encode_free(&parts);
+    return status;
+}
+
 tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int32_t before[LLM_MAX_SEQ], held[LLM_MAX_SEQ];
     tdm_status status = TDM_OK;
@@ -437,14 +474,8 @@ tdm_status llm_batch_append(llm_context *ctx, const llm_batch *batch, tdm_error 
         if (ctx->slots != NULL) llm_slots_hold(ctx->slots, held[s]);
     }
     marks_make(ctx, batch);
-    for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
-        int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
-        status = ubatch_run(ctx, batch, i, end, err);
-        if (status == TDM_OK && ctx->progress != NULL && batch->n_tok > ctx->n_ubatch &&
-            !ctx->progress(ctx->progress_context, (uint64_t)end, (uint64_t)batch->n_tok))
-            status = tdm_fail(err, TDM_CANCELLED, "decoding was cancelled after %d of %d tokens",
-                              end, batch->n_tok);
-    }
+    status = ctx->encoded != NULL ? parts_run(ctx, batch, err)
+                                  : ubatches_run(ctx, batch, LLM_PART_ALL, err);
     if (status == TDM_OK) {
         slots_commit(ctx, batch, before, held);
         return TDM_OK;

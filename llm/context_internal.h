@@ -82,11 +82,13 @@ struct llm_context {
     int32_t *state_mem;           /* [n_state] index into the buffers of the store */
     uint64_t *state_off;          /* [n_state] in that buffer */
     llm_slots *slots;             /* of recurrent states; NULL = no layer has any */
-    int32_t *tokens;     /* [n_seq][n_ctx] of the sequences, to compute them again; NULL without
+    int32_t *tokens;  /* [n_seq][n_ctx] of the sequences, to compute them again; NULL without
                             slots and window */
-    uint8_t *roles;      /* [n_seq][n_ctx] likewise: tdm_role */
-    int32_t *marks;      /* [n_seq] a length that the sequence can go back to; -1 = none; NULL
+    uint8_t *roles;   /* [n_seq][n_ctx] likewise: tdm_role */
+    int32_t *marks;   /* [n_seq] a length that the sequence can go back to; -1 = none; NULL
                             without window */
+    int32_t *encoded; /* [n_seq] first tokens of the sequence, which the encoder reads; NULL = the
+                            model has none */
     int32_t *last_added; /* [n_seq] tokens that the last batch appended; NULL without slots */
     llm_store store;     /* cache buffers */
     uint64_t cache_size;
@@ -162,6 +164,34 @@ int32_t llm_window_return(const llm_context *ctx, int32_t seq, int32_t n_tok);
 void llm_window_mark(llm_context *ctx, int32_t seq, int32_t n_added, tdm_role role);
 /* Gives back the pages of tokens that are not kept. */
 void llm_window_trim(llm_context *ctx, int32_t seq);
+
+/* A batch in the order in which a model with an encoder computes it. */
+typedef struct llm_encode_parts {
+    llm_batch encoder; /* by sequence; n_tok 0 = none */
+    llm_batch decoder;
+    void *memory; /* of both, where the encoder has tokens */
+} llm_encode_parts;
+
+/* Notes how many tokens of the batch's new sequences the encoder reads. */
+void llm_encode_begin(llm_context *ctx, const llm_batch *batch);
+/* Whether the model can compute the batch, which has been checked otherwise. */
+tdm_status llm_encode_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err);
+/* Behind llm_encode_begin: takes the batch apart. llm_encode_free frees the parts. */
+tdm_status llm_encode_split(const llm_context *ctx, const llm_batch *batch,
+                            llm_encode_parts *parts_out, tdm_error *err);
+void llm_encode_free(llm_encode_parts *parts);
+/* Where the step of the encoder ends that begins with token `first`: with a whole sequence. */
+int32_t llm_encode_end(const llm_context *ctx, const llm_batch *encoder, int32_t first);
+/* Whether `pos` of a sequence is a token of the encoder. */
+static inline bool llm_is_encoded(const llm_context *ctx, int32_t seq, int32_t pos) {
+    return ctx->encoded != NULL && pos < ctx->encoded[seq];
+}
+/* Writes the page tables of the encoder's tokens and of the decoder's; returns the index in the block
+ * behind the last entry. */
+size_t llm_encode_tables_fill(llm_context *ctx, const llm_plan *plan, const bool *is_used);
+/* TDM_UNSUPPORTED where the model has an encoder: `what` is not possible then, `way` says what to do. */
+tdm_status llm_encode_refuse(const llm_context *ctx, const char *what, const char *way,
+                             tdm_error *err);
 
 /* The rows for runs of tokens of the n tokens of a filled step, whose tokens it notes. */
 tdm_status llm_ngram_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,

@@ -110,13 +110,18 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
             build_rows(g, plan->kind, &desc, state, kv, &none, l, keys);
             if (rows != NULL) rows[LLM_ROW_RUNS] = keys[0];
         }
+        if (plan->kind == LLM_PLAN_COPY && plan->shape.cls == LLM_CLASS_ENCODED &&
+            llm_state_desc(g->model, g->cache, LLM_STATE_CROSS, l, &desc, &partition)) {
+            int32_t state = llm_graph_cross_state(g, l, &kv);
+            tdm_build_kv_copy(g->b, g->step, state, kv);
+        }
     }
 }
 
 static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_plan *plan,
                               tdm_graph **graph_out, tdm_error *err) {
     const llm_step_shape *s = &plan->shape;
-    const int32_t n_class = ctx->cache.n_page_window > 0 ? LLM_CLASS_COUNT : 1;
+    const int32_t n_class = llm_cache_class_count(ctx->model, &ctx->cache);
     tdm_step_caps caps = {
         s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, n_class, ctx->cache.n_slot > 0};
     if (plan->kind != LLM_PLAN_FORWARD)

@@ -92,12 +92,16 @@ static tdm_status message_add(llm_needs *all, llm_need_kind kind, const char *na
     return TDM_OK;
 }
 
-/* The name without "blk.N.". */
+/* The name without "blk.N.", and the one that its role has elsewhere where T5 has another. */
 static const char *tensor_suffix(const char *name) {
-    if (strncmp(name, "blk.", 4) != 0) return name;
-    const char *end = name + 4;
+    const bool is_t5 = strncmp(name, "enc.blk.", 8) == 0 || strncmp(name, "dec.blk.", 8) == 0;
+    const char *first = is_t5 ? name + 4 : name;
+    if (strncmp(first, "blk.", 4) != 0) return name;
+    const char *end = first + 4;
     while (*end >= '0' && *end <= '9') end++;
-    return end > name + 4 && *end == '.' ? end + 1 : name;
+    if (end == first + 4 || *end != '.') return name;
+    const bool is_out = is_t5 && strcmp(end + 1, "attn_o.weight") == 0;
+    return is_out ? llm_role_get(LLM_ROLE_ATTN_OUT)->suffix : end + 1;
 }
 
 /* Converters of a few architectures leave out ".weight". */

@@ -38,6 +38,13 @@ static tdm_status differ(const llm_model *draft, const llm_model *model, const c
 tdm_status runner_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err) {
     const llm_vocab *a = NULL, *b = NULL;
     char what[256];
+    const llm_model *encoder = model->hparams.n_layer_encoder > 0 ? model : draft;
+    if (encoder->hparams.n_layer_encoder > 0)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s cannot draft for %s: architecture '%s' has an encoder, with which drafts "
+            "are not supported; leave out model-draft",
+            draft->path, model->path, encoder->hparams.arch);
     tdm_status status = llm_model_vocab(draft, &a, err);
     if (status == TDM_OK) status = llm_model_vocab(model, &b, err);
     if (status != TDM_OK) return status;

@@ -288,6 +288,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .type_k = &request->type_k,
         .type_v = &request->type_v,
         .is_unrotated = !is_rotated,
+        .begins_decoder = wish->begins_decoder,
         .gives_hidden = wish->gives_hidden,
         .gives_embeddings = wish->gives_embeddings,
         .product = wish->product,
@@ -353,7 +354,8 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
                                   int32_t n_batch, bool wants_last, tdm_error *err) {
     runner_app *app = session->app;
     tdm_status status = TDM_OK;
-    if (n_batch > n_tok) n_batch = n_tok;
+    /* An encoder reads its text whole. */
+    if (n_batch > n_tok || session->model->hparams.n_layer_encoder > 0) n_batch = n_tok;
     bool *unwanted = calloc((size_t)n_batch + 1, sizeof *unwanted);
     if (unwanted == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a batch of %d tokens", n_batch);

@@ -72,6 +72,7 @@ typedef struct runner_context_wish {
     const char *type_k, *type_v;        /* names of cache types, of all layers */
     int rotate;                         /* 1 = on, -1 = off, of all layers */
     const llm_layer_types *layer_types; /* [n_layer] instead of the configured types */
+    bool begins_decoder;                /* llm_context_params.begins_decoder */
     bool gives_hidden;                  /* llm_context_params.gives_hidden */
     bool gives_embeddings;              /* llm_context_params.gives_embeddings */
     llm_product_fn product;             /* llm_context_params.product */

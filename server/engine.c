@@ -445,6 +445,21 @@ static int32_t step_size(const llm_context_params *p, const llm_context *ctx) {
     return n < llm_context_n_ctx(ctx) ? n : llm_context_n_ctx(ctx);
 }
 
+/* A prompt that an encoder reads is whole in a step, however many are read: the context divides what
+ * does not fit its steps. */
+static tdm_status whole_prompts_make(server_engine *e, tdm_error *err) {
+    const int64_t n = (int64_t)e->limits.n_running * e->n_ctx;
+    if (n > LLM_MAX_CTX)
+        return tdm_fail(err, TDM_OUT_OF_RANGE,
+                        "%d requests of %d tokens are more than %d at once; lower ctx-size or "
+                        "parallel",
+                        e->limits.n_running, e->n_ctx, LLM_MAX_CTX);
+    e->n_encode = e->n_step;
+    e->n_step = (int32_t)n + 1; /* more than n_running */
+    e->limits.n_prompt_step = e->n_step;
+    return TDM_OK;
+}
+
 static tdm_status contexts_create(server_engine *e, const server_engine_params *p, tdm_error *err) {
     const bool is_encoder = e->model->arch->is_encoder;
     if (is_encoder && !p->gives_embeddings)
@@ -459,6 +474,9 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
     if (status == TDM_OK && e->ctx != NULL) {
         e->n_ctx = llm_context_n_ctx(e->ctx);
         e->n_step = step_size(&params, e->ctx);
+        if (e->model->hparams.n_layer_encoder > 0) status = whole_prompts_make(e, err);
+    }
+    if (status == TDM_OK && e->ctx != NULL) {
         e->is_recurrent = llm_model_is_recurrent(e->model);
         e->is_restricted = e->is_recurrent || llm_context_has_window(e->ctx);
     }
@@ -692,7 +710,8 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
 tdm_status server_engine_submit(server_engine *e, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err) {
     float scales[LLM_MAX_ADAPTERS];
-    const server_job_bounds bounds = {e->vocab, e->n_vocab, e->n_ctx, e->model->n_adapter, scales};
+    const server_job_bounds bounds = {e->vocab,    e->n_vocab,          e->n_ctx, e->model,
+                                      e->n_encode, e->model->n_adapter, scales};
     server_job *job = NULL;
     uint64_t retry_ns = 0;
     server_engine_get_scales(e, scales);

@@ -36,6 +36,7 @@ struct server_engine {
     server_limits limits;   /* with the defaults filled in */
     int32_t n_vocab, n_ctx, n_embd;
     int32_t n_seq, n_step;
+    int32_t n_encode; /* tokens that the model's encoder reads at most; 0 = it has none */
     int32_t n_embed_ctx, n_embed_step;
     bool is_restricted; /* prefixes can be had only at some lengths: windows, recurrent states */
     bool is_recurrent;

@@ -27,12 +27,15 @@ void server_probe_step(server_engine *e) {
         (void)llm_context_truncate(ctx, 0, 0, NULL);
     tdm_status status = TDM_RESOURCE_EXHAUSTED;
     if (seq >= 0) {
-        const int32_t token = 0;
-        const bool is_wanted = true;
-        const llm_batch batch = {.tokens = &token,
-                                 .seqs = &seq,
-                                 .wanted = &is_wanted,
-                                 .n_tok = 1,
+        /* An encoder reads a token before the decoder begins. */
+        const int32_t start = e->n_encode > 0 ? e->model->hparams.decoder_start : 0;
+        const int32_t tokens[2] = {start > 0 ? 0 : e->n_vocab - 1, start}, seqs[2] = {seq, seq};
+        const bool is_wanted[2] = {false, true};
+        const int32_t from = e->n_encode > 0 ? 0 : 1;
+        const llm_batch batch = {.tokens = tokens + from,
+                                 .seqs = seqs + from,
+                                 .wanted = is_wanted + from,
+                                 .n_tok = 2 - from,
                                  .role = TDM_ROLE_PROMPT};
         if (e->ctx != NULL) (void)llm_context_set_candidates(ctx, 0, NULL);
         status = llm_context_decode(ctx, &batch, NULL);

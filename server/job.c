@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/hash.h"
+#include "llm/prompt.h"
 
 static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a request");
@@ -25,6 +26,24 @@ static tdm_status count_check(const char *what, int32_t n, int32_t most, const v
                               tdm_error *err) {
     if (n >= 0 && n <= most && (n == 0 || items != NULL)) return TDM_OK;
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d %s: expected 0 to %d", n, what, most);
+}
+
+/* A prompt of a model with an encoder has a text for it, then the token that begins the answer. */
+static tdm_status encoded_check(const server_job_bounds *b, const server_request *r,
+                                tdm_error *err) {
+    const int32_t n = (int32_t)llm_prompt_encoded(b->model, r->prompt, (size_t)r->n_prompt);
+    if (b->n_encode == 0) return TDM_OK;
+    if (n == 0 || n == r->n_prompt)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "the prompt has %s token %d, which begins the decoder's text of '%s'",
+                        n == 0 ? "nothing before" : "no", b->model->hparams.decoder_start,
+                        b->model->hparams.arch);
+    if (n <= b->n_encode) return TDM_OK;
+    return tdm_fail(
+        err, TDM_OUT_OF_RANGE,
+        "prompt is too long: %d tokens > %d maximum; the encoder of '%s' reads it in one "
+        "step: shorten the prompt or raise ubatch-size",
+        n, b->n_encode, b->model->hparams.arch);
 }
 
 static tdm_status request_check(const server_job_bounds *b, const server_request *r,
@@ -57,6 +76,7 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
             b->n_vocab < SERVER_MAX_TOP_LOGPROB ? b->n_vocab : SERVER_MAX_TOP_LOGPROB, r, err);
     for (int32_t i = 0; i < r->n_prompt && status == TDM_OK; i++)
         status = token_check("token of the prompt", i, r->prompt[i], b->n_vocab, err);
+    if (status == TDM_OK) status = encoded_check(b, r, err);
     for (int32_t i = 0; i < r->n_stop && status == TDM_OK; i++)
         status = token_check("stop token", i, r->stop_tokens[i], b->n_vocab, err);
     for (int32_t i = 0; i < r->n_bias && status == TDM_OK; i++) {

@@ -14,6 +14,8 @@ typedef struct server_job_bounds {
     const llm_vocab *vocab; /* NULL = the model has none: answers have no text */
     int32_t n_vocab;        /* of the model's logits */
     int32_t n_ctx;
+    const llm_model *model;
+    int32_t n_encode; /* tokens that the model's encoder reads at most; 0 = it has none */
     int32_t n_adapter;
     const float *scales; /* [n_adapter] of requests without any */
 } server_job_bounds;

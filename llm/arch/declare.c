@@ -464,6 +464,7 @@ void llm_declare_ends(llm_declarer *d) {
     if (arch->stream != LLM_STREAM_STACKS && !arch->has_no_norm_out)
         llm_declare_norm(d,
                          arch->norm_out != LLM_ROLE_NONE ? arch->norm_out : LLM_ROLE_OUTPUT_NORM);
+    if (m->hparams.n_layer_encoder > 0) llm_declare_norm(d, LLM_ROLE_ENC_OUTPUT_NORM);
     if (arch->stream == LLM_STREAM_STACKS) llm_declare(d, LLM_ROLE_STACK_START, true);
     if (!arch->is_encoder) {
         llm_declare(d, LLM_ROLE_OUTPUT, false);

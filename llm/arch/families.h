@@ -183,6 +183,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(jina_bert_v2)                                                                             \
     ARCH(gemma_embedding)                                                                          \
     ARCH(modern_bert)                                                                              \
+    ARCH(t5)                                                                                       \
     ARCH(t5encoder)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;

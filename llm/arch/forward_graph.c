@@ -65,12 +65,18 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const llm_cache_shape *cach
 
 int32_t llm_cache_class(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
     const llm_layer_spec *s = &m->specs[layer];
+    if (layer < m->hparams.n_layer_encoder) return LLM_CLASS_ENCODED;
     return cache->n_page_window > 0 && llm_layer_has_window(s) ? LLM_CLASS_WINDOW : LLM_CLASS_ALL;
 }
 
 int64_t llm_cache_page_count(const llm_model *m, const llm_cache_shape *cache, int32_t layer) {
     return llm_cache_class(m, cache, layer) == LLM_CLASS_WINDOW ? cache->n_page_window
                                                                 : cache->n_page;
+}
+
+int32_t llm_cache_class_count(const llm_model *m, const llm_cache_shape *cache) {
+    if (m->hparams.n_layer_encoder > 0) return LLM_CLASS_ENCODED + 1;
+    return cache->n_page_window > 0 ? LLM_CLASS_WINDOW + 1 : 1;
 }
 
 int64_t llm_state_count(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
@@ -206,6 +212,17 @@ static bool runs_desc(const llm_model *m, const llm_cache_shape *cache, int32_t 
     return true;
 }
 
+/* Attention over encoded tokens has no bias. Its heads are cut as those of the layer's own. */
+static bool cross_desc(const llm_model *m, const llm_cache_shape *cache, int32_t layer,
+                       tdm_kv_desc *desc_out, tdm_partition *partition_out) {
+    if (m->hparams.n_layer_encoder == 0 || layer < m->hparams.n_layer_encoder) return false;
+    *desc_out = llm_cache_layer_desc(m, cache, layer);
+    desc_out->flags &= ~(uint32_t)TDM_KV_BIASED;
+    desc_out->cls = LLM_CLASS_ENCODED;
+    *partition_out = llm_cache_partition(m, layer);
+    return true;
+}
+
 bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_kind kind,
                     int32_t layer, tdm_kv_desc *desc_out, tdm_partition *partition_out) {
     int32_t n_unit = 0;
@@ -218,6 +235,7 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
     }
     if (kind == LLM_STATE_INDEX) return index_desc(m, cache, layer, desc_out, partition_out);
     if (kind == LLM_STATE_RUNS) return runs_desc(m, cache, layer, desc_out, partition_out);
+    if (kind == LLM_STATE_CROSS) return cross_desc(m, cache, layer, desc_out, partition_out);
     if (kind == LLM_RECURRENT_INDEX_POOL && (cache->desc.flags & TDM_KV_SPARSE) == 0) return false;
     if (!recurrent_size(m, kind, layer, &n_unit, &len)) return false;
     *desc_out = (tdm_kv_desc){
@@ -252,8 +270,9 @@ bool llm_model_is_recurrent(const llm_model *m) {
 /* The state of a kind other than LLM_STATE_ROWS, created on first use. */
 static int32_t other_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                            int32_t *kv_out) {
-    static const char *const names[LLM_STATE_KINDS] = {
-        "kv", "index", "runs", "conv", "matrix", "ngram", "shift", "delay", "pool", "index_pool"};
+    static const char *const names[LLM_STATE_KINDS] = {"kv",    "index",  "runs",      "cross",
+                                                       "conv",  "matrix", "ngram",     "shift",
+                                                       "delay", "pool",   "index_pool"};
     const int32_t at = (int32_t)kind * g->model->hparams.n_layer + layer;
     tdm_kv_desc desc;
     tdm_partition partition;
@@ -283,6 +302,10 @@ int32_t llm_graph_runs_state(llm_graph_builder *g, int32_t layer, int32_t *kv_ou
 
 int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
     return other_state(g, layer, LLM_STATE_INDEX, kv_out);
+}
+
+int32_t llm_graph_cross_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out) {
+    return other_state(g, layer, LLM_STATE_CROSS, kv_out);
 }
 
 /* Bytes of a page's rows in canonical form; pages of a device may have another size. */
@@ -342,7 +365,7 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
                               shape->n_out,
                               shape->n_entry,
                               0,
-                              cache->n_page_window > 0 ? LLM_CLASS_COUNT : 1,
+                              llm_cache_class_count(m, cache),
                               llm_model_is_recurrent(m)};
         llm_step_shape whole = *shape;
         whole.adapters = llm_adapters_all(m);

@@ -16,6 +16,13 @@ enum {
     LLM_HIDDEN_OUTPUT /* those behind the norm before the output head: embeddings */
 };
 
+/* Which layers a step of a model with an encoder runs through. */
+enum {
+    LLM_PART_ALL = 0, /* the encoder's, then the decoder's; others have these alone */
+    LLM_PART_ENCODER, /* it fills the caches that the decoder reads, and gives nothing */
+    LLM_PART_DECODER
+};
+
 /* Shapes of one step. A forward graph depends on them and on the cache's description only. */
 typedef struct llm_step_shape {
     int32_t n_tok;
@@ -26,6 +33,7 @@ typedef struct llm_step_shape {
     int32_t has_hidden;  /* LLM_HIDDEN_*: of every token, or (a layer that drafts) of those with
                            logits. An encoder always gives those of every token, and no logits */
     int32_t cls;         /* of a plan that moves cached rows: of which class of caches */
+    int32_t part;        /* LLM_PART_*: which layers of a model with an encoder */
     uint32_t adapters;   /* bits of the model's adapters that products have; llm_forward_graph takes
                            all */
 } llm_step_shape;
@@ -33,10 +41,11 @@ typedef struct llm_step_shape {
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
  * i of layer l has number i * n_layer + l in the arrays of a context. */
 typedef enum llm_state_kind {
-    LLM_STATE_ROWS = 0,       /* keys and values, in pages */
-    LLM_STATE_INDEX,          /* keys of the index of sparse attention, in the same pages */
-    LLM_STATE_RUNS,           /* rows that stand for runs of tokens, in the same pages */
-    LLM_RECURRENT_CONV,       /* inputs of a convolution, in slots */
+    LLM_STATE_ROWS = 0, /* keys and values, in pages */
+    LLM_STATE_INDEX,    /* keys of the index of sparse attention, in the same pages */
+    LLM_STATE_RUNS,     /* rows that stand for runs of tokens, in the same pages */
+    LLM_STATE_CROSS,    /* of a decoder's layer: keys and values of the encoded tokens, in pages */
+    LLM_RECURRENT_CONV, /* inputs of a convolution, in slots */
     LLM_RECURRENT_MATRIX,     /* matrices of heads, in slots */
     LLM_RECURRENT_NGRAM,      /* inputs of the convolution of block/ngram.c, in slots */
     LLM_RECURRENT_SHIFT,      /* the token before, as the channel block reads it, in slots */
@@ -48,14 +57,16 @@ typedef enum llm_state_kind {
 
 /* Classes of caches: each has pages and page tables of its own (tandem/step.h). */
 enum {
-    LLM_CLASS_ALL = 0,    /* of layers that see all tokens; all layers where there is one class */
-    LLM_CLASS_WINDOW = 1, /* of layers with a window, which keep the last tokens only */
+    LLM_CLASS_ALL = 0,     /* of layers that see all tokens; all layers where there is one class */
+    LLM_CLASS_WINDOW = 1,  /* of layers with a window, which keep the last tokens only */
+    LLM_CLASS_ENCODED = 2, /* of rows of the tokens that an encoder reads; those of its decoder are
+                              in LLM_CLASS_ALL. Both have the same pages, and other cells of them */
     LLM_CLASS_COUNT
 };
 
 /* Whether states of this kind are rows of tokens in pages; else they are slots. */
 static inline bool llm_state_has_rows(llm_state_kind kind) {
-    return kind <= LLM_STATE_RUNS;
+    return kind <= LLM_STATE_CROSS;
 }
 
 /* Kinds of states in slots. State i of layer l has number LLM_SLOT_KINDS * l + i in the arrays of a
@@ -106,6 +117,8 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const llm_cache_shape *
 /* The class of a layer's cache, and its pages. */
 int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 int64_t llm_cache_page_count(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
+/* Classes of a step block. */
+int32_t llm_cache_class_count(const llm_model *model, const llm_cache_shape *cache);
 /* Pages or slots of a state of a layer. */
 int64_t llm_state_count(const llm_model *model, const llm_cache_shape *cache, llm_state_kind kind,
                         int32_t layer);
@@ -157,6 +170,9 @@ int32_t llm_graph_runs_state(llm_graph_builder *g, int32_t layer, int32_t *kv_ou
  * rotated. */
 int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 tdm_rope_params llm_index_rope(const llm_model *model, int32_t layer);
+
+/* The encoded tokens that a layer of a decoder reads, created on first use. */
+int32_t llm_graph_cross_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 
 /* The recurrent state of a layer, created on first use. */
 int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,

@@ -373,6 +373,10 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
         return tdm_fail(err, TDM_DATA_LOSS, "%s: tensor 'token_embd.weight' has %lld rows",
                         llm_gguf_name(gguf), (long long)embd->ne[1]);
     h.n_vocab = (int32_t)embd->ne[1];
+    if (h.decoder_start >= h.n_vocab)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "%s: key '%s.decoder_start_token_id' is %d; the vocabulary ends at %d",
+                        llm_gguf_name(gguf), h.arch, h.decoder_start, h.n_vocab - 1);
     *hparams_out = h;
     return TDM_OK;
 }

@@ -60,11 +60,14 @@ typedef enum llm_rope_scaling {
 } llm_rope_scaling;
 
 typedef struct llm_hparams {
-    char arch[32];         /* general.architecture */
-    char name[128];        /* general.name, cut to fit; "" if there is none */
-    int32_t n_layer;       /* 1 .. LLM_MAX_LAYERS */
-    int32_t n_layer_draft; /* layers behind them that only draft tokens */
-    int32_t layer_first;   /* not 0: the model is the layer of this number alone, which drafts
+    char arch[32];           /* general.architecture */
+    char name[128];          /* general.name, cut to fit; "" if there is none */
+    int32_t n_layer;         /* 1 .. LLM_MAX_LAYERS */
+    int32_t n_layer_draft;   /* layers behind them that only draft tokens */
+    int32_t n_layer_encoder; /* first layers, which read a text that the others continue in another
+                                (block/cross.c); 0 = there is no encoder */
+    int32_t decoder_start;   /* the token that begins what the others continue */
+    int32_t layer_first;     /* not 0: the model is the layer of this number alone, which drafts
                               tokens (llm_model_open_draft); the others are empty */
     int32_t n_embd;
     int32_t n_vocab;       /* rows of the token embedding */

@@ -27,6 +27,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     PLAIN(TOKEN_TYPES, "token_types.weight", D(EMBD), D(TYPES)),
     NORM(OUTPUT_NORM, "output_norm", D(EMBD)),
     NORM(ENC_OUTPUT_NORM, "enc.output_norm", D(EMBD)),
+    NORM(DEC_OUTPUT_NORM, "dec.output_norm", D(EMBD)),
     MATRIX(OUTPUT, "output.weight", D(EMBD), D(VOCAB)),
     PLAIN(OUTPUT_BIAS, "output.bias", D(VOCAB)),
     PLAIN(ROPE_FREQS, "rope_freqs.weight", D(PAIRS)),
@@ -72,6 +73,11 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     PLAIN(ATTN_DISTANCE_BIAS, "attn_rel_b.weight", D(DISTANCES), D(HEADS)),
     MATRIX(ATTN_OUT, "attn_output.weight", D(O), D(EMBD)),
     PLAIN(ATTN_OUT_BIAS, "attn_output.bias", D(EMBD)),
+    NORM(CROSS_NORM, "cross_attn_norm", D(EMBD)),
+    MATRIX(CROSS_Q, "cross_attn_q.weight", D(EMBD), D(Q)),
+    MATRIX(CROSS_K, "cross_attn_k.weight", D(EMBD), D(K)),
+    MATRIX(CROSS_V, "cross_attn_v.weight", D(EMBD), D(V)),
+    MATRIX(CROSS_OUT, "cross_attn_o.weight", D(O), D(EMBD)),
     MATRIX(LINEAR_OUT, "attn_output.weight", D(EMBD), D(EMBD)),
     MATRIX(ATTN_KV, "attn_kv.weight", D(EMBD), D(HEAD_K)),
     NORM(ATTN_KV_NORM, "attn_kv_a_norm", D(HEAD_K)),
@@ -300,19 +306,28 @@ void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]
         snprintf(name, LLM_TENSOR_NAME_SIZE, "blk.%d.%s", layer, roles[role].suffix);
 }
 
-/* Whether layers are named as the encoder's of T5, whose decoder has other names. */
-static bool is_t5_encoder(const llm_gguf *gguf) {
-    return llm_gguf_tensor_find(gguf, "enc.blk.0.attn_norm.weight") != NULL;
+/* How many of the first layers are named as the encoder's of T5; those behind them are named as the
+ * decoder's. 0 = layers have the usual names. */
+static int32_t t5_encoder_layers(const llm_gguf *gguf) {
+    llm_gguf_str arch = {"", 0};
+    uint32_t n = 0;
+    llm_gguf_get_str(gguf, "general.architecture", LLM_GGUF_OPTIONAL, &arch, NULL);
+    if (llm_gguf_str_equals(arch, "t5encoder")) return INT32_MAX;
+    if (!llm_gguf_str_equals(arch, "t5")) return 0;
+    llm_gguf_get_u32(gguf, "t5.block_count", LLM_GGUF_OPTIONAL, &n, NULL);
+    return n < INT32_MAX ? (int32_t)n : INT32_MAX;
 }
 
 void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
                       char name[LLM_TENSOR_NAME_SIZE]) {
-    if (layer < 0 || !is_t5_encoder(gguf))
+    const int32_t n_encoder = layer >= 0 ? t5_encoder_layers(gguf) : 0;
+    const bool is_encoder = layer < n_encoder;
+    if (n_encoder == 0)
         llm_role_name(role, layer, name);
-    else if (role == LLM_ROLE_ATTN_OUT)
-        snprintf(name, LLM_TENSOR_NAME_SIZE, "enc.blk.%d.attn_o.weight", layer);
     else
-        snprintf(name, LLM_TENSOR_NAME_SIZE, "enc.blk.%d.%s", layer, roles[role].suffix);
+        snprintf(name, LLM_TENSOR_NAME_SIZE, "%s.blk.%d.%s", is_encoder ? "enc" : "dec",
+                 is_encoder ? layer : layer - n_encoder,
+                 role == LLM_ROLE_ATTN_OUT ? "attn_o.weight" : roles[role].suffix);
 }
 
 const llm_gguf_tensor *llm_role_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {

@@ -25,6 +25,8 @@ typedef enum llm_role {
     LLM_ROLE_OUTPUT_NORM_BIAS,
     LLM_ROLE_ENC_OUTPUT_NORM, /* the same under the name of encoders */
     LLM_ROLE_ENC_OUTPUT_NORM_BIAS,
+    LLM_ROLE_DEC_OUTPUT_NORM, /* and under that of decoders behind an encoder */
+    LLM_ROLE_DEC_OUTPUT_NORM_BIAS,
     LLM_ROLE_OUTPUT, /* absent: tied to the token embedding */
     LLM_ROLE_OUTPUT_BIAS,
     LLM_ROLE_ROPE_FREQS,
@@ -80,6 +82,12 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_DISTANCE_BIAS, /* made of attn_rel_b: block/distance_bias.c */
     LLM_ROLE_ATTN_OUT,
     LLM_ROLE_ATTN_OUT_BIAS,
+    LLM_ROLE_CROSS_NORM, /* of a decoder over what its encoder gives: block/cross.c */
+    LLM_ROLE_CROSS_NORM_BIAS,
+    LLM_ROLE_CROSS_Q,
+    LLM_ROLE_CROSS_K,
+    LLM_ROLE_CROSS_V,
+    LLM_ROLE_CROSS_OUT,
     LLM_ROLE_LINEAR_OUT, /* attn_output of a layer that is this matrix alone */
     LLM_ROLE_ATTN_Q_A,   /* latent attention: to the latent row of queries; Q_B: from it */
     LLM_ROLE_ATTN_Q_A_NORM,

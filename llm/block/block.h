@@ -47,6 +47,12 @@ void llm_declare_attention(llm_declarer *d);
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
 /* The weight [LLM_N_DISTANCE, n_head] with what attention adds for each distance (T5). */
 void llm_declare_distance_bias(llm_declarer *d);
+/* Of a layer of a decoder: attention over what its encoder gives. The encoder's step writes the keys
+ * and values of its result x [n_embd, n_tok]; steps of the decoder read them: what a layer adds to
+ * its stream x. */
+void llm_declare_cross(llm_declarer *d);
+void llm_build_cross_write(llm_graph_builder *g, int32_t layer, int32_t x, int64_t n_tok);
+int32_t llm_build_cross(llm_graph_builder *g, int32_t layer, int32_t x, int64_t n_tok);
 /* The weight with factors of the layer's frequencies, -1 = none. */
 int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
 

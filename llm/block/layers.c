@@ -8,6 +8,7 @@
  *   parallel:   y = x + p1(mixer(n1(x))) + p2(channel(n2(x)))      n2 = n1 where there is no n2
  *   with norms of sums: h = s1(x + mixer(x)), y = s2(h + channel(h))
  *
+ * A decoder behind an encoder adds attention over what that gives to h, before the channel block.
  * An encoder ends with its hidden states: it has no output head.
  */
 #include <math.h>
@@ -22,6 +23,11 @@ static void stream_declare(llm_declarer *d) {
     if (d->model->arch->stream == LLM_STREAM_HYPER) llm_declare_hyper(d);
     if (d->model->arch->stream == LLM_STREAM_DEPTH) llm_declare_depth(d);
     if (d->model->arch->stream == LLM_STREAM_ALTUP && d->layer >= 0) llm_declare_altup(d);
+}
+
+/* Whether the layer is of a decoder that reads what an encoder gives. */
+static bool reads_encoder(const llm_model *m, int32_t layer) {
+    return m->hparams.n_layer_encoder > 0 && layer >= m->hparams.n_layer_encoder;
 }
 
 static void layer_declare(llm_declarer *d) {
@@ -64,6 +70,7 @@ static void layer_declare(llm_declarer *d) {
     }
     if (d->model->arch->is_recurrent_beside && s->recurrent.kind == LLM_MIXER_MAMBA2)
         llm_declare_mamba2(d);
+    if (reads_encoder(d->model, d->layer)) llm_declare_cross(d);
     if (s->n_ff_expert > 0) llm_declare_experts(d);
     if (s->n_ff > 0) llm_declare_ffn(d);
 }
@@ -256,6 +263,8 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     if (is_kept) channel.before = is_short ? llm_build_out_rows(g, x) : x;
     if (m->arch->has_normed_stream) x = scale_if(g, in.x, m->hparams.stream_scale);
     if (o >= 0) x = tdm_build_add(b, x, o);
+    if (reads_encoder(m, layer))
+        x = tdm_build_add(b, x, llm_build_cross(g, layer, x, shape->n_tok));
     if (is_short) {
         x = llm_build_out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
@@ -360,9 +369,22 @@ static int32_t build_streams(llm_graph_builder *g, const llm_layer_input *in, in
     return x;
 }
 
+/* The layers of an encoder: its result as keys and values of each layer of the decoder. */
+static void build_encoder(llm_graph_builder *g, const llm_layer_input *in, int32_t x) {
+    const llm_hparams *h = &g->model->hparams;
+    for (int32_t layer = 0; layer < h->n_layer_encoder; layer++) {
+        x = llm_build_layer(g, layer, in, x);
+        tdm_build_name(g->b, x, "out", layer);
+    }
+    x = llm_build_norm(g, -1, LLM_ROLE_ENC_OUTPUT_NORM, h->norm, x);
+    for (int32_t layer = h->n_layer_encoder; layer < h->n_layer; layer++)
+        llm_build_cross_write(g, layer, x, in->shape->n_tok);
+}
+
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
-    const int32_t first = g->model->hparams.layer_first;
+    const int32_t first = g->model->hparams.layer_first,
+                  n_encoder = g->model->hparams.n_layer_encoder;
     const llm_ngram *ngram = &g->model->hparams.ngram;
     g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = g->value_first = -1;
     g->expert_ids = -1;
@@ -388,13 +410,16 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     if (rows >= 0) rows = llm_build_per_layer_rows(g, rows, embd, shape->n_tok);
     const llm_layer_input in = {shape, pos, rows};
+    if (n_encoder > 0 && shape->part != LLM_PART_DECODER) build_encoder(g, &in, embd);
+    if (shape->part == LLM_PART_ENCODER) return -1;
     switch (g->model->arch->stream) {
     case LLM_STREAM_HYPER: x = llm_build_hyper(g, &in, embd); break;
     case LLM_STREAM_ALTUP: x = build_streams(g, &in, embd); break;
     case LLM_STREAM_DEPTH: x = llm_build_depth(g, &in, embd); break;
     case LLM_STREAM_STACKS: x = llm_build_stacks(g, &in, embd); break;
     case LLM_STREAM_ONE:
-        for (int32_t layer = first; layer < g->model->hparams.n_layer && x >= 0; layer++) {
+        for (int32_t layer = first + n_encoder; layer < g->model->hparams.n_layer && x >= 0;
+             layer++) {
             x = llm_build_layer(g, layer, &in, x);
             if (x >= 0 && g->model->arch->has_embd_skip)
                 x = add_embedding(g, shape, layer, x, embd);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "llm/prompt.h"
 #include "runner/constraint.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
@@ -80,9 +81,15 @@ static tdm_status line_end(run *r, tdm_error *err) {
     return r->last != '\n' && r->last != '\0' ? text_write(r, "\n", 1, err) : TDM_OK;
 }
 
+static bool has_encoder(const run *r) {
+    return r->session.model->hparams.n_layer_encoder > 0;
+}
+
 static tdm_status prompt_show(run *r, tdm_error *err) {
     if (!runner_config_get_bool(r->app->config, "display-prompt")) return TDM_OK;
-    return text_write(r, r->prompt, r->prompt_len, err);
+    const tdm_status status = text_write(r, r->prompt, r->prompt_len, err);
+    /* A decoder does not continue the prompt. */
+    return status == TDM_OK && has_encoder(r) ? line_end(r, err) : status;
 }
 
 static tdm_status pending_show(run *r, tdm_error *err) {
@@ -100,7 +107,7 @@ static tdm_status pending_show(run *r, tdm_error *err) {
 /* ---- Prompt ---- */
 
 /* The tokens that the model requires before a text, then the text. Tokens that end a text are left
- * out, because it is to be continued. */
+ * out, because it is to be continued; a text for an encoder has them. */
 static tdm_status prompt_tokenize(run *r, tdm_error *err) {
     const llm_vocab *vocab = NULL;
     int32_t *ids = NULL;
@@ -118,14 +125,16 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
                           "the prompt is empty, and %s has no token to begin a text with; give one "
                           "with -p",
                           r->session.model->path);
-    else if (n >= INT32_MAX)
+    else if (n >= INT32_MAX - 2)
         status = tdm_fail(err, TDM_OUT_OF_RANGE, "the prompt has %zu tokens", n);
     else if ((r->tokens = malloc((n + 1) * sizeof *r->tokens)) == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n);
     if (status == TDM_OK) {
         if (r->has_bos) r->tokens[0] = bos;
         memcpy(r->tokens + r->has_bos, ids, n * sizeof *ids);
-        r->n_token = (int32_t)n + r->has_bos;
+        n += r->has_bos;
+        status = llm_prompt_end(r->session.model, vocab, &r->tokens, &n, err);
+        r->n_token = (int32_t)n;
     }
     free(ids);
     return status;
@@ -268,7 +277,7 @@ static runner_generation_params params_read(run *r) {
         .prompt = r->tokens,
         .n_prompt = r->n_token,
         .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
-        .continues_text = r->has_text,
+        .continues_text = r->has_text && !has_encoder(r),
         .sampler = r->sampling.params,
         .grammar = r->constraint.grammar,
         .n_seq = r->n_seq,
@@ -337,6 +346,17 @@ static tdm_status draft_begin(run *r, tdm_error *err) {
     return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
 }
 
+/* Before the weights are read. */
+static tdm_status cache_check(run *r, tdm_error *err) {
+    r->cache_path = runner_config_get_string(r->app->config, "prompt-cache");
+    if (r->cache_path[0] == '\0' || !has_encoder(r)) return TDM_OK;
+    return runner_config_fail(
+        r->app->config, "prompt-cache", TDM_UNSUPPORTED, err,
+        "architecture '%s' has an encoder, of whose text nothing can be saved; "
+        "leave it out",
+        r->session.model->hparams.arch);
+}
+
 /* Reads the prompt cache, and makes room for what is saved in it afterwards. */
 static tdm_status cache_begin(run *r, tdm_error *err) {
     bool is_read_only = runner_config_get_bool(r->app->config, "prompt-cache-ro");
@@ -366,9 +386,11 @@ static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_
 
 static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_result result = {0};
-    runner_context_wish wish = {.n_seq = r->n_seq, .gives_hidden = is_draft_layer(r)};
+    runner_context_wish wish = {
+        .n_seq = r->n_seq, .begins_decoder = true, .gives_hidden = is_draft_layer(r)};
     tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
     if (status == TDM_OK) status = draft_open(r, err);
+    if (status == TDM_OK) status = cache_check(r, err);
     if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
     if (status == TDM_OK) status = prompt_tokenize(r, err);
     if (status == TDM_OK) status = choice_open(r, err);
@@ -378,7 +400,6 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
     if (status == TDM_OK) status = prompt_check(r, err);
     if (status == TDM_OK) status = draft_begin(r, err);
-    r->cache_path = runner_config_get_string(r->app->config, "prompt-cache");
     if (status == TDM_OK) status = cache_begin(r, err);
     runner_generation_params params = params_read(r);
     r->is_profiled = runner_config_get_bool(r->app->config, "profile");

@@ -152,7 +152,7 @@ void serve_model_clear(serve_model *m) {
 }
 
 tdm_status serve_model_open(serve_model *m, tdm_error *err) {
-    runner_context_wish settings = {0};
+    runner_context_wish settings = {.begins_decoder = true};
     tdm_status status = runner_session_open(&m->session, &m->app, NULL, err);
     if (status == TDM_OK) status = template_read(m, err);
     if (status == TDM_OK) status = runner_session_pick(&m->session, NULL, 0, err);

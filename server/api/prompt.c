@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "llm/tokenizer/tokenizer.h"
+#include "llm/prompt.h"
 #include "llm/score.h"
 #include "server/api/state.h"
 
@@ -267,15 +268,23 @@ static tdm_status ids_add(const api_context *c, const int32_t *ids, size_t n, bo
     if (n + adds_bos == 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "the prompt is empty, and the model has no token to begin a text with");
-    if (settings->n_prompt == ANSWER_PROMPT_MAX || n >= INT32_MAX)
+    if (settings->n_prompt == ANSWER_PROMPT_MAX || n >= INT32_MAX - 2)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "a request has at most %d texts",
                         ANSWER_PROMPT_MAX);
     int32_t *tokens = malloc((n + 1) * sizeof *tokens);
     if (tokens == NULL) return no_memory(err);
     if (adds_bos) tokens[0] = bos;
     if (n > 0) memcpy(tokens + adds_bos, ids, n * sizeof *ids);
+    n += adds_bos;
+    const tdm_status status = llm_prompt_end(c->model->model, c->model->vocab, &tokens, &n, err);
+    if (status != TDM_OK) {
+        free(tokens);
+        return status;
+    }
+    /* A decoder does not continue the prompt. */
+    if (c->model->model->hparams.n_layer_encoder > 0) settings->begins_text = true;
     settings->prompts[settings->n_prompt] = tokens;
-    settings->prompt_lens[settings->n_prompt++] = (int32_t)n + adds_bos;
+    settings->prompt_lens[settings->n_prompt++] = (int32_t)n;
     return TDM_OK;
 }
 

@@ -91,6 +91,14 @@ size_t arch_scene_row_len(const llm_model *model) {
     return (size_t)(model->arch->is_encoder ? model->hparams.n_embd : model->hparams.n_vocab);
 }
 
+int arch_scene_first(const arch_scene *scene, const llm_model *model) {
+    int first = 0;
+    if (model->hparams.n_layer_encoder == 0) return 0;
+    while (first < ARCH_N_TOK && scene->tokens[first] != model->hparams.decoder_start) first++;
+    assert_in_range(first, 1, ARCH_N_TOK - 1);
+    return first;
+}
+
 /* The hidden states of all tokens. */
 static void hidden_rows(const arch_scene *scene, llm_context *ctx, float *rows_out) {
     const size_t len = arch_scene_row_len(llm_context_model(ctx));
@@ -109,20 +117,27 @@ void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type
                                        .page_len = ARCH_PAGE_LEN,
                                        .type_k = type_k,
                                        .type_v = type_v,
+                                       .begins_decoder = true,
                                        .gives_embeddings = model->arch->is_encoder};
     llm_context *ctx = rig_context(model, &params);
-    if (model->arch->is_encoder)
-        hidden_rows(scene, ctx, rows_out);
-    else
-        for (int i = 0; i < ARCH_N_TOK; i += n_each)
-            rig_decode(ctx, scene->tokens + i, n_each, n_each,
-                       rows_out + (size_t)i * (size_t)model->hparams.n_vocab);
+    const int first = arch_scene_first(scene, model);
+    const size_t len = arch_scene_row_len(model);
+    memset(rows_out, 0, (size_t)first * len * sizeof *rows_out);
+    if (model->arch->is_encoder) hidden_rows(scene, ctx, rows_out);
+    for (int i = first, begin = 0; i < ARCH_N_TOK && !model->arch->is_encoder; begin = i) {
+        const int n = ARCH_N_TOK - i < n_each ? ARCH_N_TOK - i : n_each;
+        float *rows = rows_out + (size_t)i * len;
+        i += n;
+        rig_decode(ctx, scene->tokens + begin, i - begin, n, rows);
+    }
     llm_context_destroy(ctx);
 }
 
 bool arch_scene_is_latent(llm_model *model) {
-    const llm_context_params params = {
-        .struct_size = sizeof params, .n_ctx = 64, .gives_embeddings = model->arch->is_encoder};
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 64,
+                                       .begins_decoder = true,
+                                       .gives_embeddings = model->arch->is_encoder};
     llm_context *ctx = rig_context(model, &params);
     const tdm_kv_desc *desc = llm_context_kv_desc(ctx);
     bool is_latent = desc != NULL && (desc->flags & TDM_KV_V_FROM_K) != 0;

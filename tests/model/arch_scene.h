@@ -44,7 +44,9 @@ const char *arch_scene_model(const arch_scene *scene, const arch_fixture *f);
 /* Elements of a row of the model's results: logits of the vocabulary, of an encoder the hidden state
  * of a token. */
 size_t arch_scene_row_len(const llm_model *model);
-/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, of an encoder their hidden states [ARCH_N_TOK,
+/* The first token that has a row: where there is an encoder, the one that begins the decoder's text. */
+int arch_scene_first(const arch_scene *scene, const llm_model *model);
+/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, those before arch_scene_first 0, of an encoder their hidden states [ARCH_N_TOK,
  * n_embd], `n_each` of them in a batch, which a context of 512 tokens computes n_ubatch at a time. type_k and type_v are the cache's; NULL = f32. */
 void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type *type_k,
                        const tdm_type *type_v, int n_ubatch, int n_each, float *rows_out);

@@ -274,13 +274,17 @@ static void steps_logits(llm_model *model, const cache_types *c, float *rows) {
                                        .n_ubatch = 7,
                                        .page_len = ARCH_PAGE_LEN,
                                        .type_k = &c->k,
-                                       .type_v = &c->v};
+                                       .type_v = &c->v,
+                                       .begins_decoder = true};
     if (model->hparams.is_bidirectional) {
         cache_logits(model, c, rows);
         return;
     }
     llm_context *ctx = rig_context(model, &params);
-    rig_decode(ctx, scene.tokens, N_PROMPT, N_PROMPT, rows);
+    const int first = arch_scene_first(&scene, model);
+    memset(rows, 0, (size_t)(first * model->hparams.n_vocab) * sizeof *rows);
+    rig_decode(ctx, scene.tokens, N_PROMPT, N_PROMPT - first,
+               rows + first * model->hparams.n_vocab);
     for (int i = N_PROMPT; i < ARCH_N_TOK; i++)
         rig_decode(ctx, scene.tokens + i, 1, 1, rows + i * model->hparams.n_vocab);
     llm_context_destroy(ctx);

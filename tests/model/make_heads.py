@@ -20,7 +20,8 @@ U32, I32, F32, BOOL, STR, ARRAY = 4, 5, 6, 7, 8, 9
 
 
 def text(s):
-    return struct.pack('<Q', len(s)) + s.encode()
+    data = s.encode()
+    return struct.pack('<Q', len(data)) + data
 
 
 def value(v):
@@ -40,7 +41,8 @@ def value(v):
 def head(arch, keys, tensors):
     """The file up to its data."""
     every = {'general.architecture': arch, 'general.name': 'tiny'}
-    every.update(('%s.%s' % (arch, k) if not k.startswith('xielu.') else k, v) for k, v in keys.items())
+    vocab = {k: v for k, v in keys.items() if k.startswith('tokenizer.')}
+    every.update(('%s.%s' % (arch, k) if not k.startswith('xielu.') else k, v) for k, v in keys.items() if k not in vocab)
     if 'token_types.weight' in tensors:
         every['tokenizer.ggml.token_type_count'] = tensors['token_types.weight'][1]
     every.update({
@@ -53,6 +55,7 @@ def head(arch, keys, tensors):
         'tokenizer.ggml.add_eos_token': False,
         'tokenizer.ggml.add_space_prefix': False,
     })
+    every.update(vocab)
     out = b'GGUF' + struct.pack('<IQQ', 3, len(tensors), len(every))
     for k, v in every.items():
         kind, data = value(v)
@@ -446,6 +449,53 @@ def t5encoder(has_gate):
     return 't5encoder', keys, t
 
 
+def unigram(start):
+    """Words and letters, and behind three special tokens the one that begins an answer, in its place."""
+    words = ['\u2581' + w for w in ('the a dog cat house translate English to German is good sees and small big day night sun moon tree '
+                                    'river blue red green old new one two three ing er ed s').split()]
+    letters = list('abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:!?-')
+    tokens = ['<pad>', '</s>', '<unk>'] + words[:start - 3] + ['<start>'] + words[start - 3:] + ['\u2581'] + letters
+    tokens += ['<extra_id_%d>' % i for i in range(N_VOCAB - len(tokens))]
+    kinds = [2 if t == '<unk>' else 3 if t[0] == '<' else 1 for t in tokens]
+    return {'tokenizer.ggml.model': 't5', 'tokenizer.ggml.pre': 'default', 'tokenizer.ggml.tokens': tokens,
+            'tokenizer.ggml.token_type': kinds,
+            'tokenizer.ggml.scores': [-4.0 * len(t) ** 0.5 if k == 1 else 0.0 for t, k in zip(tokens, kinds)],
+            'tokenizer.ggml.eos_token_id': 1, 'tokenizer.ggml.unknown_token_id': 2, 'tokenizer.ggml.padding_token_id': 0,
+            'tokenizer.ggml.add_eos_token': True, 'tokenizer.ggml.add_space_prefix': True,
+            'tokenizer.ggml.remove_extra_whitespaces': True}
+
+
+def t5(has_gate):
+    """With gates the decoder has fewer layers. Without them the head is the embedding, and both stacks have a second
+    bias, and there is a vocabulary. llama.cpp reads neither a longer decoder nor shared KV heads."""
+    n_embd, n_ff, n_head, length, n_range = 48, 96, 4, 16, 12
+    n_layer, n_decoder = 3, 2 if has_gate else 3
+    keys = bare_encoder(n_embd, n_layer, n_ff, n_head, length, 'layer_norm_rms_epsilon')
+    keys.pop('attention.causal')
+    keys.pop('pooling_type')
+    keys['attention.relative_buckets_count'] = n_range
+    keys['decoder_start_token_id'] = 6  # of the tokens of the fixtures the eighth
+    if has_gate:
+        keys['decoder_block_count'] = n_decoder
+    else:
+        keys.update(unigram(6))
+    t = {'token_embd.weight': [n_embd, N_VOCAB], 'enc.output_norm.weight': [n_embd],
+         'dec.output_norm.weight': [n_embd]}
+    if has_gate:
+        t['output.weight'] = [n_embd, N_VOCAB]
+    for at, i in [('enc.blk.%d.' % i, i) for i in range(n_layer)] + [('dec.blk.%d.' % i, i) for i in range(n_decoder)]:
+        t.update(attention(at, n_embd, n_head, n_head, length))
+        t[at + 'attn_o.weight'] = t.pop(at + 'attn_output.weight')
+        t.update(ffn(at, n_embd, n_ff, has_gate))
+        if i == 0 or (i == 1 and not has_gate):
+            t[at + 'attn_rel_b.weight'] = [n_head, n_range]
+        if at.startswith('dec'):
+            cross = attention(at + 'cross_', n_embd, n_head, n_head, length)
+            cross[at + 'cross_attn_o.weight'] = cross.pop(at + 'cross_attn_output.weight')
+            t.update(cross)
+    return 't5', keys, t
+
+
 def minimax_m3():
     """Two of four heads have a KV head, which selects 3 of the blocks of 4 tokens; the first layer sees all."""
     n_embd, n_layer, n_head, n_kv, length, n_expert, n_ff = 64, 3, 4, 2, 32, 4, 48
@@ -578,6 +628,8 @@ MODELS = {
     'modern-bert-dense': lambda: modern_bert(None),
     'modern-bert-silu': lambda: modern_bert('silu'),
     'minimax-m3-select': minimax_m3,
+    't5-dense': lambda: t5(True),
+    't5-plain': lambda: t5(False),
     't5encoder-dense': lambda: t5encoder(True),
     't5encoder-plain': lambda: t5encoder(False),
 }

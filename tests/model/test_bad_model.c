@@ -62,16 +62,21 @@ static int begin(void **state) {
 
 /* Opens, loads and decodes. With a failure, *err has its message and everything is released. */
 static tdm_status model_try(const char *path, tdm_error *err) {
-    static const int32_t tokens[2] = {1, 2};
+    int32_t tokens[2] = {1, 2};
     static const tdm_type f32 = TDM_TYPE_F32;
-    llm_context_params params = {
-        .struct_size = sizeof params, .n_ctx = 64, .type_k = &f32, .type_v = &f32};
+    llm_context_params params = {.struct_size = sizeof params,
+                                 .n_ctx = 64,
+                                 .type_k = &f32,
+                                 .type_v = &f32,
+                                 .begins_decoder = true};
     const llm_batch batch = {tokens, NULL, NULL, 2};
     llm_model *model = NULL;
     llm_context *ctx = NULL;
     tdm_open_device *dev = rig_device(NULL, "fast", 1);
     tdm_status status = llm_model_open(path, &model, err);
     if (status == TDM_OK) params.gives_embeddings = model->arch->is_encoder;
+    if (status == TDM_OK && model->hparams.n_layer_encoder > 0)
+        tokens[1] = model->hparams.decoder_start;
     if (status == TDM_OK) status = llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, err);
     if (status == TDM_OK) status = llm_context_create(model, &params, &ctx, err);
     if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
@@ -383,6 +388,34 @@ static const edit rare_edits[] = {
      .words = {"enc.blk.0.attn_rel_b.weight", "missing"}},
     {TENSOR_DROP, "enc.blk.2.attn_o.weight", .fixture = "t5encoder-dense",
      .words = {"enc.blk.2.attn_o.weight", "missing"}},
+    {KEY_DROP, "t5.decoder_start_token_id", .fixture = "t5-plain",
+     .words = {"t5.decoder_start_token_id", "missing"}},
+    {KEY_U32, "t5.decoder_start_token_id", 128, .fixture = "t5-plain",
+     .words = {"t5.decoder_start_token_id", "128"}},
+    {KEY_U32, "t5.decoder_start_token_id", 4000000000, .fixture = "t5-plain",
+     .words = {"t5.decoder_start_token_id", "4000000000"}},
+    {KEY_U32, "t5.decoder_block_count", 0, .fixture = "t5-dense",
+     .words = {"t5.decoder_block_count", "0"}},
+    {KEY_U32, "t5.decoder_block_count", 3, .fixture = "t5-dense",
+     .words = {"dec.blk.2.", "missing"}},
+    {KEY_U32, "t5.decoder_block_count", 1, .fixture = "t5-dense", .words = {"dec.blk.1.", ""}},
+    {KEY_U32, "t5.decoder_block_count", 1022, .fixture = "t5-dense",
+     .words = {"t5.decoder_block_count", "1022"}},
+    {KEY_U32, "t5.block_count", 1000, .fixture = "t5-plain", .words = {"t5.block_count", "1000"}},
+    {TENSOR_DROP, "dec.blk.0.attn_rel_b.weight", .fixture = "t5-dense",
+     .words = {"dec.blk.0.attn_rel_b.weight", "missing"}},
+    {TENSOR_DROP, "dec.blk.1.cross_attn_k.weight", .fixture = "t5-dense",
+     .words = {"dec.blk.1.cross_attn_k.weight", "missing"}},
+    {TENSOR_DROP, "dec.blk.1.cross_attn_norm.weight", .fixture = "t5-dense",
+     .words = {"dec.blk.1.cross_attn_norm.weight", "missing"}},
+    {TENSOR_DROP, "enc.blk.0.attn_norm.weight", .fixture = "t5-dense",
+     .words = {"enc.blk.0.attn_norm.weight", "missing"}},
+    {TENSOR_DROP, "enc.output_norm.weight", .fixture = "t5-plain",
+     .words = {"enc.output_norm.weight", "missing"}},
+    {TENSOR_DROP, "dec.output_norm.weight", .fixture = "t5-plain",
+     .words = {"dec.output_norm.weight", "missing"}},
+    {TENSOR_SHAPE, "dec.blk.2.cross_attn_o.weight", 64, 40, .fixture = "t5-plain",
+     .words = {"dec.blk.2.cross_attn_o.weight", "40"}},
     {KEY_TEXT, "modern-bert.hidden_activation", .text = "relu", .fixture = "modern-bert-silu",
      .words = {"modern-bert.hidden_activation", "relu"}},
     {TENSOR_DROP, "blk.1.attn_norm.weight", .fixture = "modern-bert-silu",

@@ -288,6 +288,90 @@ static void test_restricted(void **state) {
     check_restricted("gpt-oss-moe", 150, 149);
 }
 
+/* Prompts that an encoder reads: many at a time are whole in a step, longer ones are refused, and only
+ * a prompt with the same text of the encoder shares anything. */
+static void test_encoder(void **state) {
+    enum { N_PROMPT = 30, N_OUT = 12, N_MANY = 6, START = 6 };
+    static const tdm_type f32 = TDM_TYPE_F32;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 128,
+                                       .n_ubatch = 32,
+                                       .page_len = 8,
+                                       .type_k = &f32,
+                                       .type_v = &f32,
+                                       .begins_decoder = true};
+    const server_engine_params engine_params = {
+        .context = params, .limits = {.n_running = 4, .n_held = 2, .n_prompt_step = 20}};
+    int32_t prompts[N_MANY][N_PROMPT + N_OUT], expected[N_MANY][N_OUT], n[N_MANY];
+    uint64_t random = 71;
+    (void)state;
+    char *from = rig_source_file("tests/model/archs/t5-dense.head");
+    assert_non_null(from);
+    assert_true(arch_fixture_write(from, "t5-dense", 1, rig_file("t5.gguf")));
+    free(from);
+    llm_model *model = rig_model(rig_file("t5.gguf"), rig_device(NULL, "reference", 2));
+    llm_context *ctx = rig_context(model, &params);
+    for (int i = 0; i < N_MANY; i++) {
+        for (int k = 0; k < N_PROMPT; k++)
+            prompts[i][k] = 7 + (int32_t)random_u32_below(&random, 121);
+        prompts[i][N_PROMPT - 1] = START;
+        n[i] = scene_plain(ctx, prompts[i], N_PROMPT, N_OUT, false, expected[i]);
+    }
+    llm_context_destroy(ctx);
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    RIG_OK(server_engine_create(model, &engine_params, &engine, &err));
+    rig_answer a[N_MANY];
+    for (int i = 0; i < N_MANY; i++) {
+        rig_answer_init(&a[i]);
+        const server_request request = rig_request(&a[i], prompts[i], N_PROMPT, N_OUT);
+        rig_submit(engine, &request);
+    }
+    for (int i = 0; i < N_MANY; i++) {
+        rig_answer_wait(&a[i]);
+        scene_answer_is("an encoder's prompt", &a[i], expected[i], n[i]);
+        assert_int_equal(a[i].usage.n_cached, 0);
+        rig_answer_free(&a[i]);
+    }
+    /* The whole text of the last one and the first half of its answer, then a part of its text. */
+    const int32_t n_answer = n[N_MANY - 1] / 2;
+    int32_t *last = prompts[N_MANY - 1];
+    memcpy(last + N_PROMPT, expected[N_MANY - 1], (size_t)n_answer * sizeof *last);
+    for (int i = 0; i < 2; i++) {
+        if (i == 1) last[20] = START;
+        const int32_t n_prompt = i == 0 ? N_PROMPT + n_answer : 21;
+        ctx = rig_context(model, &params);
+        n[0] = scene_plain(ctx, last, n_prompt, N_OUT, false, expected[0]);
+        llm_context_destroy(ctx);
+        rig_answer_init(&a[0]);
+        server_request request = rig_request(&a[0], last, n_prompt, N_OUT);
+        rig_submit(engine, &request);
+        rig_answer_wait(&a[0]);
+        scene_answer_is("an answer that goes on", &a[0], expected[0], n[0]);
+        assert_int_equal(a[0].usage.n_cached, i == 0 ? n_prompt - 1 : 0);
+        rig_answer_free(&a[0]);
+    }
+    static int32_t bad[40];
+    static const struct {
+        int32_t start; /* where START is */
+        tdm_status status;
+        const char *word;
+    } cases[] = {{33, TDM_OUT_OF_RANGE, "ubatch-size"},
+                 {0, TDM_INVALID_ARGUMENT, "nothing before"},
+                 {-1, TDM_INVALID_ARGUMENT, "no token 6"}};
+    for (int i = 0; i < 3; i++) {
+        server_request_id id;
+        for (int k = 0; k < 40; k++) bad[k] = k == cases[i].start ? START : 9;
+        rig_answer_init(&a[0]);
+        const server_request request = rig_request(&a[0], bad, 40, N_OUT);
+        assert_int_equal(server_engine_submit(engine, &request, &id, NULL, &err), cases[i].status);
+        assert_non_null(strstr(err.message, cases[i].word));
+        rig_answer_free(&a[0]);
+    }
+    server_engine_destroy(engine);
+    llm_model_close(model);
+}
+
 /* ---- Ends ---- */
 
 static void test_cancel(void **state) {
@@ -541,11 +625,11 @@ static void test_bad_requests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),         cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_alike),        cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_pause),        cmocka_unit_test(test_shutdown),
-        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_load),     cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_alike),    cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_encoder),  cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_limits),   cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_shutdown), cmocka_unit_test(test_bad_requests),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
