@@ -236,7 +236,8 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         u64 step = args.address[3];
         int pos = -1;
         step_entries e = {I32(step), 0, 0};
-        if (token < I32(step).at[STEP_N_TOK]) pos = max(I32(step).at[args.word[12] + token], -1);
+        if (token < I32(step).at[STEP_N_TOK])
+            pos = pos_row(max(I32(step).at[args.word[12] + token], -1));
         if (pos >= 0)
             e = entries_of(step, I32(step).at[args.word[13] + token],
                            ivec2(args.word[14], args.word[15]),

@@ -97,7 +97,7 @@ struct AttentionWalk : AttentionFold {
         if (first > first_token || last < min(first_token + TOKENS, args.word[7])) all.y = -1;
         barrier();
         for (int t = first; t < last; t++) {
-            int pos = max(I32(step).at[args.word[12] + t], -1);
+            int pos = pos_row(max(I32(step).at[args.word[12] + t], -1));
             ivec2 sees = window_sees(pos, WINDOW, SPEC5);
             if (pos < 0) sees = ivec2(MAX_POS, -1);
             for (int h = thread(); h < HEADS; h += THREADS)

@@ -18,6 +18,7 @@ struct KvMove : Page {
     const int DIM_K = SPEC2;
     const int DIM_V = SPEC3;
     const int N_SIDE = SPEC4;
+    const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
     // Address of code byte or plain element `at` of a row.
     u64 code_address(int type, int dim, bool is_v, u64 region, int slot, int at) {
@@ -85,14 +86,22 @@ struct KvMove : Page {
         return type_is_plain(type) ? row_stored(type, dim) : row_blocks(type, dim);
     }
 
+    // Zeros for a token that has no row in a cache with a stride.
+    void piece_clear(int type, int dim, int piece, u64 row) {
+        if (type_is_plain(type) && piece >= dim) return;
+        for (int i = 0; i < block_size(type); i += 2) U16(row + u64(i)).at[0] = u16(0);
+    }
+
     void piece_move(int type, int dim, bool is_v, u64 region, ivec3 at, int piece) {
-        // at: slot, head, row
+        // at: slot, head, row; slot -1 where the row is cleared
         int first = is_v ? 14 : 11;
         u64 row = (is_v ? args.address[2] : args.address[1]) +
                   (i64(args.word[first]) * piece + i64(args.word[first + 1]) * at.y +
                    i64(args.word[first + 2]) * at.z) *
                       block_size(type);
-        if (type_is_plain(type))
+        if (STRIDE > 1 && at.x < 0)
+            piece_clear(type, dim, piece, row);
+        else if (type_is_plain(type))
             element_move(type, dim, is_v, region, at.x, piece, row);
         else
             block_move(type, dim, is_v, region, at.x, piece, row);
@@ -106,12 +115,18 @@ struct KvMove : Page {
         number /= uint(n_k + n_v);
         int head = int(number % uint(n_head));
         number /= uint(n_head);
-        int slot = int(number % uint(page_len())), j = int(number / uint(page_len()));
+        int len = args.word[18]; // tokens of a page
+        int slot = int(number % uint(len)), j = int(number / uint(len));
         if (j >= min(args.word[10], I32(args.address[3]).at[STEP_N_JOB])) return;
         ivec4 job = job_read(args.address[3], args.word[9], j);
-        if (!job_clip(job) || slot < job.y || slot >= job.y + job.z) return;
+        if (!job_clip(job, len) || slot < job.y || slot >= job.y + job.z) return;
         int row = job.w + slot - job.y;
         if (job.w < 0 || row >= n_row) return;
+        if (STRIDE > 1) { // rows are those of the last positions of runs
+            bool is_row = (uint(row) + 1u) % uint(STRIDE) == 0u;
+            if (IS_IMPORT && !is_row) return;
+            slot = is_row ? slot / STRIDE : -1;
+        }
         u64 region = page_region(args.address[0], job.x, head);
         if (piece < n_k)
             piece_move(TYPE_K, DIM_K, false, region, ivec3(slot, head, row), piece);

@@ -79,7 +79,7 @@ struct KvShift : PageRow {
     bool job_names(int j, int page, int slot, int &by) {
         ivec4 job = job_read(args.address[1], args.word[8], j);
         by = job.w;
-        return job_clip(job) && job.x == page && slot >= job.y && slot < job.y + job.z;
+        return job_clip(job, page_len()) && job.x == page && slot >= job.y && slot < job.y + job.z;
     }
 
     void run() {

@@ -227,7 +227,7 @@ struct SelectChoose : Attention {
 
         u64 step = args.address[2];
         pos = -1;
-        if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+        if (token < I32(step).at[STEP_N_TOK]) pos = pos_row(I32(step).at[args.word[12] + token]);
         if (pos >= 0) {
             e = entries_of(step, I32(step).at[args.word[13] + token],
                            ivec2(args.word[14], args.word[15]), ivec2(args.word[16], n_entry));

@@ -10,8 +10,9 @@
 
 enum {
     UNIT = 16,
-    MAX_HEAD_DIM = 1024,   /* a row of floats and one of codes take 8 KiB of shared memory */
-    MAX_UNIT_LEN = 1 << 20 /* of recurrent states */
+    MAX_HEAD_DIM = 1024,    /* a row of floats and one of codes take 8 KiB of shared memory */
+    MAX_UNIT_LEN = 1 << 20, /* of recurrent states */
+    MAX_STRIDE = 0x7fff     /* GPU_ATTENTION_STRIDE_SHIFT leaves it so many bits */
 };
 
 static int64_t round_up(int64_t n, int64_t unit) {
@@ -58,9 +59,10 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
     bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
     tdm_status status = tdm_kv_page_check(desc, is_recurrent ? MAX_UNIT_LEN : MAX_HEAD_DIM, err);
     if (status != TDM_OK) return status;
-    if ((desc->flags & TDM_KV_STRIDED) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED, "%s: there are no kernels for a cache with a stride",
-                        target->name);
+    if (desc->stride > MAX_STRIDE)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: a cache with a stride of %d; kernels have up to %d", target->name,
+                        (int)desc->stride, (int)MAX_STRIDE);
     if ((desc->flags & TDM_KV_IN_HOST) != 0 && !target->is_host)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: the cache is in the host's memory, which this device's kernels do not "
@@ -68,9 +70,16 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
                         target->name);
     gpu_page page = {.n_head_kv = desc->n_head_kv,
                      .page_len = page_len,
+                     .stride = desc->stride > 1 ? desc->stride : 1,
                      .n_slot = page_len < 4 && !is_recurrent ? 4 : page_len,
                      .v_from_k = (desc->flags & TDM_KV_V_FROM_K) != 0,
                      .k = side_make(desc->type_k, desc->head_dim_k)};
+    page.n_row = page_len;
+    if (page.stride > 1) {
+        page.n_slot = 4;
+        while (page.n_slot * page.stride < page_len) page.n_slot *= 2;
+        page.n_row = page.n_slot;
+    }
     if ((desc->flags & TDM_KV_ROTATE_K) != 0 && page.k.n_block > 0)
         page.k.rotation = tdm_kv_rotation_block(page.k.padded, desc->rope_offset, desc->n_rot);
     int64_t size = side_place(&page.k, page.n_slot, 0);

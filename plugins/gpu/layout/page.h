@@ -5,7 +5,8 @@
  *
  * Mental model. A page has one region for each KV head. A region has planes, each at a multiple of
  * 16 bytes: codes of K, scales of K, codes of V, scales of V; with V_FROM_K only K's. A plane of
- * scales ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4. A page of
+ * scales ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4; of a cache
+ * with a stride it is page_len / stride, rounded up to a power of two from 4 on. A page of
  * recurrent states has one slot: the floats of a unit lie in canonical order, and each unit begins
  * at a multiple of 16 bytes.
  *
@@ -46,8 +47,10 @@ typedef struct gpu_page {
     gpu_page_side v; /* not stored where v_from_k: then K's, with V's head_dim */
     bool v_from_k;
     int32_t n_head_kv;
-    int32_t page_len;
+    int32_t page_len; /* tokens */
+    int32_t stride;   /* of TDM_KV_STRIDED, else 1 */
     int32_t n_slot;
+    int32_t n_row;     /* how long most kernels see a page: page_len, with a stride n_slot */
     int32_t head_size; /* bytes of a region */
     int32_t page_size;
 } gpu_page;

@@ -80,8 +80,8 @@ static int32_t part_number(int64_t pos) {
 
 /* Most parts that n_entry pages fall into, where positions have no gaps. One more than from
  * position 0 on, since a window may begin inside a part. */
-static int32_t part_most(int32_t n_entry, int32_t page_len) {
-    int32_t n = part_number((int64_t)n_entry * page_len) + 2;
+static int32_t part_most(int32_t n_entry, const gpu_page *page) {
+    int32_t n = part_number((int64_t)n_entry * page->page_len / page->stride) + 2;
     if (n > n_entry) n = n_entry;
     return n > 1 ? n : 1;
 }
@@ -153,7 +153,7 @@ static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
             (int)p->first_head, (int)s->n_head, (int)p->heads_per_kv, (int)p->first_head_kv,
             (int)page->n_head_kv);
     s->head_base = (p->first_head_kv + s->first_kv) * p->heads_per_kv - p->first_head;
-    s->n_part = part_most(e->graph->step_caps.n_entry, page->page_len);
+    s->n_part = part_most(e->graph->step_caps.n_entry, page);
     s->n_dim = page->v.stored;
     if (page->v_from_k) {
         int32_t unit = page->k.n_block > 0 ? 32 : page->k.stored / page->k.n_unit;
@@ -229,7 +229,7 @@ static tdm_status bias_emit(gpu_emit *e, shape *s, tdm_error *err) {
 static tdm_status slots_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_value *list = &e->src[SRC_SELECT];
     const gpu_cache *cache = &s->cache;
-    const int32_t n_entry = e->graph->step_caps.n_entry, n_word = (cache->page.page_len + 31) / 32;
+    const int32_t n_entry = e->graph->step_caps.n_entry, n_word = (cache->page.n_row + 31) / 32;
     const int64_t n = (int64_t)n_word * n_entry * s->n_tok * s->n_list;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_SELECT_SLOTS, GROUP_SIZE);
     int32_t strides[TDM_MAX_DIMS];
@@ -240,6 +240,7 @@ static tdm_status slots_emit(gpu_emit *e, shape *s, tdm_error *err) {
     if (status != TDM_OK) return status;
     s->slots = gpu_emit_scratch(e, (uint64_t)n * sizeof(uint32_t));
     step.spec[0] = (int32_t)list->ne[0];
+    step.spec[5] = gpu_cache_stride(cache);
     step.word[7] = s->n_tok;
     memcpy(&step.word[9], strides, 3 * sizeof strides[0]);
     gpu_cache_step_words(e, cache, step.word);
@@ -286,7 +287,7 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     step.spec[1] = (int32_t)cache->page.v.type;
     step.spec[2] = cache->page.k.stored;
     step.spec[3] = s->n_dim;
-    step.spec[5] = flags_get(s);
+    step.spec[5] = flags_get(s) | gpu_cache_stride(cache);
     step.spec[6] = p->window > 0 ? p->window : 0;
     step.spec[7] = s->has_bias ? s->n_far : float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;
@@ -359,9 +360,11 @@ static int64_t tile_trips(const shape *s) {
 /* The end of the parts, from `first` on, that one dispatch may walk over where a driver bounds
  * loops. A tile of n_token tokens may have a run of tokens of each of its sequences. */
 static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token, int32_t first) {
-    int64_t n_seq = e->graph->step_caps.n_seq, chunk_len = s->cache.page.page_len;
+    const gpu_page *page = &s->cache.page;
+    int64_t n_seq = e->graph->step_caps.n_seq, chunk_len = page->page_len / page->stride;
     if (e->target->max_trips == 0) return s->n_part;
     if (chunk_len > CHUNK) chunk_len = CHUNK;
+    if (chunk_len < 1) chunk_len = 1;
     if (n_seq > n_token) n_seq = n_token;
     /* A quarter is left for searching, and for entries that are not full. */
     int64_t budget =

@@ -47,7 +47,7 @@ tdm_status gpu_cache_words(const gpu_emit *e, const gpu_cache *cache, int32_t *w
     const gpu_page *page = &cache->page;
     word[1] = page->page_size;
     word[2] = page->head_size;
-    word[3] = page->page_len + (page->n_slot < 4 ? 1 << 16 : 0);
+    word[3] = page->n_row + (page->n_slot < 4 ? 1 << 16 : 0);
     word[4] = page->k.scale_off;
     word[5] = page->v.code_off;
     word[6] = page->v.scale_off;
@@ -99,11 +99,13 @@ static tdm_status write_emit(gpu_emit *e, const gpu_value *k, const gpu_rope *ro
     if (status != TDM_OK) return status;
     int32_t n_side = cache.page.v_from_k ? 1 : 2;
     int64_t n_tok = k->ne[2] < cache.n_tok ? k->ne[2] : cache.n_tok;
+    if (rope != NULL && cache.page.stride > 1)
+        return gpu_refuse(e, err, "keys that are turned on the way into a cache with a stride");
     if (n_tok == 0 || is_without_state(&cache)) return TDM_OK;
     side_specs(&step, &cache.page);
     step.spec[4] = cache.page.k.rotation;
     step.spec[5] = cache.page.v.rotation;
-    step.spec[6] = n_side;
+    step.spec[6] = n_side | (cache.page.stride > 1 ? GPU_WRITE_STRIDED : 0);
     step.spec[7] = row_len(&cache.page);
     step.word[8] = cache.page.n_head_kv;
     step.word[9] = cache.at.cls[cache.cls].write_off;
@@ -122,6 +124,10 @@ static tdm_status write_emit(gpu_emit *e, const gpu_value *k, const gpu_rope *ro
         memcpy(&step.word[16], rope->word, sizeof rope->word);
         step.operand[4] = rope->angles;
         step.operand[5] = rope->pos;
+    } else if (cache.page.stride > 1) {
+        step.word[17] = cache.page.stride;
+        step.word[18] = cache.page.page_len;
+        step.word[19] = cache.at.pos_off;
     }
     return gpu_emit_step(e, &step, err);
 }
@@ -158,6 +164,7 @@ tdm_status gpu_op_kv_shift(gpu_emit *e, tdm_error *err) {
     gpu_cache cache = {.n_page = 0};
     tdm_status status = gpu_cache_get(e, kv, STEP, STATE, &cache, err);
     if (status != TDM_OK) return status;
+    if (cache.page.stride > 1) return gpu_refuse(e, err, "shift of a cache with a stride");
     const gpu_page_side *k = &cache.page.k;
     if (rope->n_rot < 0 || rope->n_rot % 2 != 0 || rope->rope_offset < 0 ||
         (int64_t)rope->rope_offset + rope->n_rot > k->head_dim)
@@ -209,6 +216,8 @@ tdm_status gpu_op_kv_copy(gpu_emit *e, tdm_error *err) {
     step.word[7] = cache.page.n_head_kv;
     step.word[8] = cache.at.job_off;
     step.word[9] = n_job;
+    step.word[10] = cache.page.page_len;
+    step.spec[5] = cache.page.stride;
     status = gpu_cache_words(e, &cache, step.word, err);
     if (status == TDM_OK)
         status =
@@ -237,6 +246,8 @@ static tdm_status move_emit(gpu_emit *e, gpu_kernel kernel, const gpu_cache *cac
     int64_t n = n_job * page->page_len * page->n_head_kv * n_piece;
     side_specs(&step, page);
     step.spec[4] = has_v ? 2 : 1;
+    step.spec[5] = page->stride;
+    step.word[18] = page->page_len;
     step.word[8] = page->n_head_kv;
     step.word[9] = cache->at.job_off;
     tdm_status status = gpu_cache_words(e, cache, step.word, err);

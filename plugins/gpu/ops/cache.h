@@ -30,6 +30,11 @@ tdm_status gpu_cache_get(const gpu_emit *e, int32_t kv, int step, int state, gpu
 tdm_status gpu_cache_words(const gpu_emit *e, const gpu_cache *cache, int32_t *word,
                            tdm_error *err);
 
+/* The stride as kernels of ATTENTION and KV_SELECT find it in spec number 5. */
+static inline int32_t gpu_cache_stride(const gpu_cache *cache) {
+    return cache->page.stride > 1 ? cache->page.stride << GPU_ATTENTION_STRIDE_SHIFT : 0;
+}
+
 /* Fills word[13 .. 17] with where a token's sequence and its entries are: seq_off, first_entry_off,
  * entry_off, capacities n_seq and n_entry. */
 void gpu_cache_step_words(const gpu_emit *e, const gpu_cache *cache, int32_t *word);

@@ -43,6 +43,7 @@ static tdm_status step_begin(gpu_emit *e, const selection *s, gpu_kernel kernel,
     gpu_step step = gpu_step_make(e, kernel, group);
     tdm_status status = gpu_cache_words(e, &s->cache, step.word, err);
     gpu_cache_step_words(e, &s->cache, step.word);
+    step.spec[5] = gpu_cache_stride(&s->cache);
     step.word[9] = first;
     step.word[10] = n;
     step.word[11] = s->n_chunk;
@@ -113,11 +114,11 @@ tdm_status gpu_op_kv_select(gpu_emit *e, tdm_error *err) {
     tdm_status status =
         gpu_cache_get(e, e->node->params.select.kv, SRC_STEP, SRC_STATE, &s.cache, err);
     if (status == TDM_OK)
-        status = gpu_word(e, &s.n_key, (int64_t)e->graph->step_caps.n_entry * s.cache.page.page_len,
-                          err);
+        status =
+            gpu_word(e, &s.n_key, (int64_t)e->graph->step_caps.n_entry * s.cache.page.n_row, err);
     if (status != TDM_OK || s.n_tok == 0) return status;
     s.n_list = e->src[SRC_W].is_present ? 1 : s.n_head;
-    s.n_chunk = (s.cache.page.page_len + CHUNK - 1) / CHUNK;
+    s.n_chunk = (s.cache.page.n_row + CHUNK - 1) / CHUNK;
     const uint64_t token_size = (uint64_t)s.n_list * (uint64_t)s.n_key * sizeof(uint32_t);
     s.batch = token_size < keys_most ? (int32_t)(keys_most / (token_size + 1)) : 1;
     if (s.batch > s.n_tok) s.batch = s.n_tok;

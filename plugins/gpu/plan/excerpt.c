@@ -239,7 +239,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
     case TDM_OP_KV_SHIFT: rule->is_positive = true; break;
     case TDM_OP_ATTENTION: /* lists of positions, which begin before those of a scene */
         rule->is_rising = src == 4;
-        rule->first = 60;
+        rule->first = x->kv.stride > 1 ? 60 / x->kv.stride : 60;
         break;
     case TDM_OP_GET_ROWS:
         rule->first = node->params.rows.first_row;

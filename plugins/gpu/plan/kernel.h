@@ -31,13 +31,15 @@
     GPU_KERNEL_LIST_LIMITS(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
-/* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
+/* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h).
+ * In the kernels of ATTENTION and KV_SELECT, slots and positions of a cache with a stride count its rows. */
 #define GPU_KERNEL_LIST_CACHE(KERNEL) \
     /* K and V rows into pages, rotated and quantised; a workgroup for each token, head and side. \
      * Operands state, k, v, step, angles, pos. Words: page[7], tokens, heads, write_off of the step \
      * block, stride[3] of k, stride[3] of v, rope[4]. Spec: 0, 1 = tdm_type of K and V, \
-     * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the \
-     * longer row. With rope[4] (ops/rope.h), K's rows are turned first. */ \
+     * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K) and GPU_WRITE_STRIDED, \
+     * 7 = elements of the longer row. With rope[4] (ops/rope.h), K's rows are turned first. With a \
+     * stride there is no rope[4]; then words 17 = stride, 18 = tokens of a page, 19 = pos_off. */ \
     KERNEL(KV_WRITE, kv_write, 6, 0x1, RT_SHARED(page_row_size(or_one(spec[7])))) \
     /* K rows turned on; a workgroup for each job, head and slot. Operands state, step, turns \
      * (ops/angle.h), factor. Words: page[7], heads, job_off, jobs, first element that is written \
@@ -46,12 +48,12 @@
      * row. */ \
     KERNEL(KV_SHIFT, kv_shift, 4, 0x1, RT_SHARED(kv_shift_size(spec))) \
     /* Slots from page to page; an invocation for each word of a page. Operands state, step. \
-     * Words: page[7], heads, job_off, jobs. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
-     * 4 = 1 where V is part of K. */ \
+     * Words: page[7], heads, job_off, jobs, tokens of a page. Spec: 0, 1 = tdm_type of K and V, \
+     * 2, 3 = head_dim, 4 = 1 where V is part of K, 5 = stride of the cache, 1 = none. */ \
     KERNEL(KV_COPY, kv_copy, 2, 0x1, RT_SHARED(0)) \
     /* Canonical rows out of pages and into them; an invocation for each job, slot, head and block. \
      * Operands state, k, v, step. Words: page[7], rows, heads, job_off, jobs, stride[3] of k and \
-     * of v in blocks. Spec: as of KV_COPY, but 4 = sides that move. */ \
+     * of v in blocks, invocations, tokens of a page. Spec: as of KV_COPY, but 4 = sides that move. */ \
     KERNEL(KV_EXPORT, kv_export, 4, 0x6, RT_SHARED(0)) \
     KERNEL(KV_IMPORT, kv_import, 4, 0x1, RT_SHARED(0)) \
     /* Queries turned, scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q, \
@@ -66,7 +68,8 @@
      * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
      * first_entry_off, entry_off, capacities n_seq and n_entry, query head that begins the first \
      * KV head, KV heads. Spec: 0, 1 = tdm_type of K and V, 2 = elements of a query, 3 = of o, \
-     * 4 = query heads of a workgroup, 5 = gpu_attention_flag, 6 = window, 7 = softcap as the bits of f32, \
+     * 4 = query heads of a workgroup, 5 = gpu_attention_flag, and the stride of the cache from bit \
+     * GPU_ATTENTION_STRIDE_SHIFT on, 0 = none, 6 = window, 7 = softcap as the bits of f32, \
      * or n_far of a bias. */ \
     KERNEL(ATTENTION_PART, attention_part, 6, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same on devices with subgroups of 8, for V of its own, pages of a multiple of 8 slots and \
@@ -88,18 +91,19 @@
     /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
      * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \
      * slots. Operands dst, list, step. Words: page[7], n_tok, -, stride[3] of list, words in all, \
-     * seq_off, first_entry_off, entry_off, capacities n_seq and n_entry. Spec: 0 = n_top. */ \
+     * seq_off, first_entry_off, entry_off, capacities n_seq and n_entry. Spec: 0 = n_top, 5 = stride as of \
+     * ATTENTION_PART. */ \
     KERNEL(SELECT_SLOTS, select_slots, 3, 0x1, RT_SHARED(0)) \
     /* Scores of KV_SELECT as keys (select.h), [page_len, n_entry, n_list, present tokens], from the first \
      * entry of the token's sequence on; a workgroup for each token, entry and 64 slots. Operands keys, \
      * query, state, step, w. Words: page[7], -, n_head, first token, present tokens, workgroups of an \
      * entry, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and n_entry, stride[2] of w. \
      * Spec: 0 = tdm_type, 1 = 1 where there is w, 2 = elements of a query, 4 = heads at a time, up to 8 \
-     * for each 64 threads. */ \
+     * for each 64 threads, 5 = stride as of ATTENTION_PART. */ \
     KERNEL(SELECT_SCORE, select_score, 5, 0x1, RT_SHARED(select_score_size(step))) \
     /* The lists of KV_SELECT; a workgroup of up to 256 threads for each token and list. Operands dst, \
      * keys (changed), step. Words: as of SELECT_SCORE, but 7 = n_tok, 8 = n_list, without w. Spec: \
-     * 0 = n_top, 1 = block_len, 2 = n_local. */ \
+     * 0 = n_top, 1 = block_len, 2 = n_local, 5 = stride as of ATTENTION_PART. */ \
     KERNEL(SELECT_CHOOSE, select_choose, 3, 0x3, RT_SHARED(select_choose_size()))
 
 /* The ops on recurrent states: ops/recurrent.c. */
@@ -378,7 +382,13 @@ typedef enum gpu_attention_flag {
     GPU_ATTENTION_LISTS = 256     /* and each KV head has its own */
 } gpu_attention_flag;
 
-enum { GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST };
+enum {
+    GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST,
+    GPU_ATTENTION_STRIDE_SHIFT = 16
+};
+
+/* Of spec number 6 of KV_WRITE. */
+enum { GPU_WRITE_STRIDED = 4 };
 
 /* What crosses in a sum. */
 typedef enum gpu_wire { GPU_WIRE_F32 = 0, GPU_WIRE_F16, GPU_WIRE_BF16, GPU_WIRE_Q8_0 } gpu_wire;

@@ -104,6 +104,22 @@ int part_begin(int number) {
     return first + number % PARTS * (PART_LEN << level);
 }
 
+// ---- Rows of a cache with a stride (kv.h): entries, positions and slots count them ----
+
+const int STRIDE = SPEC5 >> 16 > 1 ? SPEC5 >> 16 : 1;
+
+// The last row that a token at `pos` sees, -1 = none: its position, but for a cache with a stride.
+int pos_row(int pos) {
+    return STRIDE > 1 && pos >= 0 ? int((uint(pos) + 1u) / uint(STRIDE)) - 1 : pos;
+}
+
+// The rows of the runs that end at one of an entry's positions.
+ivec4 entry_rows(ivec4 entry) {
+    int row = entry.w / STRIDE, to_end = STRIDE - 1 - entry.w % STRIDE;
+    int count = entry.z > 0 ? (entry.w + entry.z) / STRIDE - row : 0;
+    return ivec4(entry.x, (entry.y + to_end) / STRIDE, count, row);
+}
+
 // ---- Entries of a sequence ----
 
 struct step_entries {
@@ -124,7 +140,8 @@ step_entries entries_of(uint64_t step, int seq, ivec2 off, ivec2 cap) {
 }
 
 int entry_base(step_entries e, int at) {
-    return e.words.at[4 * at + 3];
+    int base = e.words.at[4 * at + 3];
+    return STRIDE > 1 ? base / STRIDE : base;
 }
 
 // The first entry whose base position is not below pos.
@@ -144,11 +161,12 @@ int entry_find(step_entries e, int pos) {
 ivec4 entry_read(step_entries e, int at) {
     ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
                         e.words.at[4 * at + 3]);
-    if (entry.x < 0 || entry.x >= page_count() || entry.y < 0 || entry.y >= page_len() ||
+    int len = page_len() * STRIDE;
+    if (entry.x < 0 || entry.x >= page_count() || entry.y < 0 || entry.y >= len ||
         entry.w < 0)
         entry.z = 0;
-    entry.z = min(min(entry.z, page_len() - max(entry.y, 0)), MAX_POS - max(entry.w, 0));
-    return entry;
+    entry.z = min(min(entry.z, len - max(entry.y, 0)), MAX_POS - max(entry.w, 0));
+    return STRIDE > 1 ? entry_rows(entry) : entry;
 }
 
 // ---- Lists of slots, and a bias for each distance: SPEC5 of kernels of parts and tiles ----

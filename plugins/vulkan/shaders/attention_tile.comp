@@ -301,7 +301,7 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
     ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
     barrier();
     for (int t = first; t < last; t++) {
-        int pos = I32(step).at[args.word[12] + t];
+        int pos = pos_row(I32(step).at[args.word[12] + t]);
         ivec2 sees = window_sees(pos, WINDOW, SPEC5);
         if (pos < 0) sees = ivec2(MAX_POS, -1);
         for (int h = thread(); h < HEADS; h += THREADS) row_sees[(t - first_token) * HEADS + h] = sees;

@@ -29,7 +29,7 @@ void main() {
     uint64_t step = args.address[3];
     int pos = -1;
     step_entries e = step_entries(I32(step), 0, 0);
-    if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+    if (token < I32(step).at[STEP_N_TOK]) pos = pos_row(I32(step).at[args.word[12] + token]);
     if (pos >= 0)
         e = entries_of(step, I32(step).at[args.word[13] + token],
                        ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));

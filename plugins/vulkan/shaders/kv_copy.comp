@@ -12,6 +12,7 @@ const int TYPE_V = SPEC1;
 const int DIM_K = SPEC2;
 const int DIM_V = SPEC3;
 const int V_FROM_K = SPEC4;
+const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
 // The slots whose bytes a word of a plane has: the first, and how many (1, 2 or 4).
 ivec2 k_code_slots(uint off) {
@@ -46,12 +47,14 @@ void main() {
     int n_job = min(args.word[9], I32(args.address[1]).at[STEP_N_JOB]);
     for (int j = 0; j < n_job; j++) {
         ivec4 job = job_read(args.address[1], args.word[8], j);
-        if (!job_clip(job) || job.w < 0 || job.w >= page_count() || job.w == job.x) continue;
+        if (!job_clip(job, args.word[10]) || job.w < 0 || job.w >= page_count() || job.w == job.x)
+            continue;
+        int first = job.y / STRIDE, last = (job.y + job.z - 1) / STRIDE;
         uint mask = 0u;
         for (int i = 0; i < slots.y; i++) {
             int slot = slots.x + i;
             uint bits = slots.y == 1 ? 0xffffffffu : slots.y == 2 ? 0xffffu : 0xffu;
-            if (slot >= job.y && slot < job.y + job.z) mask |= bits << 32 / slots.y * i;
+            if (slot >= first && slot <= last) mask |= bits << 32 / slots.y * i;
         }
         if (mask == 0u) continue;
         U32 to = U32(page_region(args.address[0], job.x, head) + off);

@@ -9,6 +9,7 @@ const int TYPE_V = SPEC1;
 const int DIM_K = SPEC2;
 const int DIM_V = SPEC3;
 const int N_SIDE = SPEC4;
+const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
 // Address of code byte or plain element `at` of a row.
 uint64_t code_address(int type, int dim, bool is_v, uint64_t region, int slot, int at) {
@@ -76,13 +77,21 @@ int row_pieces(int type, int dim) {
     return type_is_plain(type) ? row_stored(type, dim) : row_blocks(type, dim);
 }
 
+// Zeros for a token that has no row in a cache with a stride.
+void piece_clear(int type, int dim, int piece, uint64_t row) {
+    if (type_is_plain(type) && piece >= dim) return;
+    for (int i = 0; i < block_size(type); i += 2) U16(row + uint64_t(i)).at[0] = uint16_t(0);
+}
+
 void piece_move(int type, int dim, bool is_v, uint64_t region, ivec3 at, int piece) {
-    // at: slot, head, row
+    // at: slot, head, row; slot -1 where the row is cleared
     int first = is_v ? 14 : 11;
     uint64_t row = (is_v ? args.address[2] : args.address[1]) +
                    (int64_t(args.word[first]) * piece + int64_t(args.word[first + 1]) * at.y +
                     int64_t(args.word[first + 2]) * at.z) * block_size(type);
-    if (type_is_plain(type))
+    if (STRIDE > 1 && at.x < 0)
+        piece_clear(type, dim, piece, row);
+    else if (type_is_plain(type))
         element_move(type, dim, is_v, region, at.x, piece, row);
     else
         block_move(type, dim, is_v, region, at.x, piece, row);
@@ -96,12 +105,18 @@ void main() {
     number /= uint(n_k + n_v);
     int head = int(number % uint(n_head));
     number /= uint(n_head);
-    int slot = int(number % uint(page_len())), j = int(number / uint(page_len()));
+    int len = args.word[18]; // tokens of a page
+    int slot = int(number % uint(len)), j = int(number / uint(len));
     if (j >= min(args.word[10], I32(args.address[3]).at[STEP_N_JOB])) return;
     ivec4 job = job_read(args.address[3], args.word[9], j);
-    if (!job_clip(job) || slot < job.y || slot >= job.y + job.z) return;
+    if (!job_clip(job, len) || slot < job.y || slot >= job.y + job.z) return;
     int row = job.w + slot - job.y;
     if (job.w < 0 || row >= n_row) return;
+    if (STRIDE > 1) { // rows are those of the last positions of runs
+        bool is_row = (uint(row) + 1u) % uint(STRIDE) == 0u;
+        if (IS_IMPORT && !is_row) return;
+        slot = is_row ? slot / STRIDE : -1;
+    }
     uint64_t region = page_region(args.address[0], job.x, head);
     if (piece < n_k)
         piece_move(TYPE_K, DIM_K, false, region, ivec3(slot, head, row), piece);

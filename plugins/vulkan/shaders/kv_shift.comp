@@ -82,7 +82,7 @@ void slot_shift(uint64_t region, int slot, int by) {
 bool job_names(int j, int page, int slot, out int by) {
     ivec4 job = job_read(args.address[1], args.word[8], j);
     by = job.w;
-    return job_clip(job) && job.x == page && slot >= job.y && slot < job.y + job.z;
+    return job_clip(job, page_len()) && job.x == page && slot >= job.y && slot < job.y + job.z;
 }
 
 void main() {

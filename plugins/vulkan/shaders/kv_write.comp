@@ -13,7 +13,8 @@ const int DIM_K = SPEC2;
 const int DIM_V = SPEC3;
 const int ROTATION_K = SPEC4;
 const int ROTATION_V = SPEC5;
-const int N_SIDE = SPEC6;
+const int N_SIDE = SPEC6 & 3;
+const bool IS_STRIDED = (SPEC6 & 4) != 0;
 const int ROW_LEN = SPEC7 > 0 ? SPEC7 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_row.glsl"
@@ -35,9 +36,16 @@ void main() {
     I32 step = I32(args.address[3]);
     if (token >= min(n_tok, step.at[STEP_N_TOK])) return;
     int cell = step.at[args.word[9] + token];
-    if (cell < 0 || cell / page_len() >= page_count()) return;
-    uint64_t region = page_region(args.address[0], cell / page_len(), head);
-    int slot = cell % page_len();
+    int len = page_len(), stride = 1; // tokens of a page
+    if (IS_STRIDED) {
+        stride = args.word[17];
+        len = args.word[18];
+        int pos = step.at[args.word[19] + token];
+        if (pos < 0 || pos % stride != stride - 1) return; // not the last of its run
+    }
+    if (cell < 0 || cell / len >= page_count()) return;
+    uint64_t region = page_region(args.address[0], cell / len, head);
+    int slot = IS_STRIDED ? cell % len / stride : cell % len;
     if (side == 0) {
         int stored = row_stored(TYPE_K, DIM_K);
         row_read(args.address[1], 10, head, token, DIM_K, stored);

@@ -2,7 +2,8 @@
 //
 // page.glsl: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
 // cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
-// plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len, then the offsets of K's
+// plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len (of a cache with a stride the
+// slots of a page, a power of two from 4 on), then the offsets of K's
 // scales, V's codes and V's scales in a head's region. To page_len 1 << 16 is added where a page has
 // page_len slots even if they are fewer than 4: recurrent states.
 
@@ -83,11 +84,12 @@ uint page_fifth(int type, int n_block) {
     return (n * (type_has_min(type) ? 4u : 2u) + 15u) / 16u * 16u;
 }
 
-// Limits a job's slots to its page; false where nothing is left. job: page, first, count, arg.
-bool job_clip(inout ivec4 job) {
-    if (job.x < 0 || job.x >= page_count() || job.y < 0 || job.z <= 0 || job.y >= page_len())
+// Limits a job's slots to its page of `len` tokens; false where nothing is left. job: page,
+// first, count, arg.
+bool job_clip(inout ivec4 job, int len) {
+    if (job.x < 0 || job.x >= page_count() || job.y < 0 || job.z <= 0 || job.y >= len)
         return false;
-    job.z = min(job.z, page_len() - job.y);
+    job.z = min(job.z, len - job.y);
     return true;
 }
 ivec4 job_read(uint64_t step, int job_off, int number) {

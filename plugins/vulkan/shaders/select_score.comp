@@ -42,7 +42,7 @@ void main() {
 
     uint64_t step = args.address[3];
     if (token >= I32(step).at[STEP_N_TOK]) return;
-    int pos = I32(step).at[args.word[12] + token];
+    int pos = pos_row(I32(step).at[args.word[12] + token]);
     if (pos < 0) return;
     step_entries e =
         entries_of(step, I32(step).at[args.word[13] + token],
