@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_row.c: ops over rows, softmax, norms, RoPE, LSE_MERGE: test graphs and references.
+ * case_row.c: ops over rows, softmax, norms, RoPE, SINKHORN, LSE_MERGE: test graphs and references.
  */
 #include <math.h>
 #include <string.h>
@@ -244,6 +244,19 @@ static void rope(certify_trial *t, const char *label, const tdm_rope_params *par
         }
 }
 
+/* Two nodes that differ in what they add or in their direction, and else could share angles. */
+static void rope_pair(certify_trial *t, const char *label, const tdm_rope_params *first,
+                      const tdm_rope_params *second) {
+    enum { N_TOK = 9 };
+    if (!certify_trial_begin(t, CERTIFY_NMSE_ROPE, "rope: turned %s", label)) return;
+    t->id_hi = 4000;
+    t->fill = rope_fill;
+    int32_t x = input(t, first->n_rot + 8, 2, N_TOK, 1);
+    int32_t pos = tdm_build_input(t->b, "pos", TDM_TYPE_I32, (const int64_t[]){N_TOK, 1, 1, 1});
+    x = tdm_build_rope(t->b, x, pos, -1, first);
+    certify_trial_end(t, tdm_build_rope(t->b, x, pos, -1, second));
+}
+
 static void rope_cases(certify_trial *t) {
     rope(t, "defaults", &(tdm_rope_params){.n_rot = 64}, false);
     rope(t, "a few elements", &(tdm_rope_params){.n_rot = 6, .freq_base = 500}, false);
@@ -266,6 +279,25 @@ static void rope_cases(certify_trial *t) {
          false);
     rope(t, "attention factor", &(tdm_rope_params){.n_rot = 16, .attn_factor = 1.3f}, false);
     rope(t, "nothing turned", &(tdm_rope_params){.n_rot = 0}, false);
+    rope(t, "positions before", &(tdm_rope_params){.n_rot = 32, .pos_add = -127}, false);
+    rope(t, "positions behind, frequency factors",
+         &(tdm_rope_params){.n_rot = 64, .pos_add = 1000}, true);
+    rope(t, "turned back", &(tdm_rope_params){.n_rot = 64, .is_inverse = 1}, false);
+    rope(t, "YaRN, positions before, turned back",
+         &(tdm_rope_params){.n_rot = 64,
+                            .n_ctx_orig = 2048,
+                            .freq_scale = 0.25f,
+                            .ext_factor = 1,
+                            .attn_factor = 0.9f,
+                            .pos_add = -3,
+                            .is_inverse = 1},
+         true);
+    rope_pair(t, "and back", &(tdm_rope_params){.n_rot = 64},
+              &(tdm_rope_params){.n_rot = 64, .is_inverse = 1});
+    rope_pair(t, "and back from an earlier position", &(tdm_rope_params){.n_rot = 64},
+              &(tdm_rope_params){.n_rot = 64, .pos_add = -5, .is_inverse = 1});
+    rope_pair(t, "and once more", &(tdm_rope_params){.n_rot = 64, .pos_add = 4},
+              &(tdm_rope_params){.n_rot = 64});
 }
 
 static double or_default(float value, double fallback) {
@@ -307,8 +339,10 @@ static void rope_reference(const certify_operands *o) {
                 int64_t a = p->rope_offset + (is_adjacent ? 2 * i : i);
                 int64_t b = a + (is_adjacent ? 1 : p->n_rot / 2);
                 if (pos == -1) continue;
+                pos += p->pos_add;
                 certify_rope_angle(p, pos, i, o->src[2].x != NULL ? o->src[2].x[i] : 1, true, &c,
                                    &s);
+                if (p->is_inverse) s = -s;
                 double x = *certify_array_at(&o->src[0], a, h, t, 0),
                        y = *certify_array_at(&o->src[0], b, h, t, 0);
                 *certify_array_at(&o->dst[0], a, h, t, 0) = x * c - y * s;
@@ -320,6 +354,80 @@ CERTIFY_OP(
     rope, "op.rope", rope_cases, rope_reference,
     "op.h: ROPE: \"elements rope_offset .. + n_rot of each head are turned by their position, the "
     "rest copied; a token at position -1 is copied\"")
+
+static void sinkhorn(certify_trial *t, int64_t n, int64_t n_tok, int32_t n_iter, float eps) {
+    if (!certify_trial_begin(t, CERTIFY_NMSE_F32,
+                             "sinkhorn, %d tokens of %d x %d, n_iter %d, eps %g", (int)n_tok,
+                             (int)n, (int)n, (int)n_iter, (double)eps))
+        return;
+    t->scale = 4;
+    certify_trial_end(t, tdm_build_sinkhorn(t->b, input(t, n, n, n_tok, 1), n_iter, eps));
+}
+
+/* Of a matrix of 4: a row of -inf only, one with some, one of large numbers. */
+static void infinite_matrix_fill(certify_trial *t, certify_rig *rig) {
+    float *x = (float *)(void *)rig->bytes[0];
+    (void)t;
+    for (int i = 0; i < 4; i++) {
+        x[i] = -INFINITY;
+        x[4 + i] = i % 2 == 0 ? -INFINITY : (float)i;
+        x[8 + i] = 1e4f + (float)i;
+    }
+}
+
+static void sinkhorn_cases(certify_trial *t) {
+    sinkhorn(t, 4, 1, 20, 1e-6f);
+    sinkhorn(t, 4, 77, 20, 1e-6f);
+    sinkhorn(t, 4, 5, 1, 0.01f);
+    sinkhorn(t, 4, 5, 2, 0.3f);
+    sinkhorn(t, 3, 300, 3, 0);
+    sinkhorn(t, 1, 9, 2, 0.5f);
+    sinkhorn(t, TDM_MAX_SINKHORN, 6, 5, 1e-3f);
+    sinkhorn(t, 7, 0, 2, 1e-3f);
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sinkhorn of rows with -inf")) {
+        t->fill = infinite_matrix_fill;
+        certify_trial_end(t, tdm_build_sinkhorn(t->b, input(t, 4, 4, 3, 1), 3, 1e-2f));
+    }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sinkhorn of a slice")) {
+        int32_t x = tdm_build_slice(t->b, input(t, 11, 6, 9, 1), (const int64_t[]){3, 1, 2, 0},
+                                    (const int64_t[]){4, 4, 5, 1});
+        certify_trial_end(t, tdm_build_sinkhorn(t->b, x, 4, 1e-3f));
+    }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sinkhorn of a permuted x")) {
+        int32_t x = tdm_build_permute(t->b, input(t, 5, 6, 5, 1), 1, 2, 0, 3);
+        certify_trial_end(t, tdm_build_sinkhorn(t->b, x, 3, 1e-3f));
+    }
+}
+
+/* y[n][n] /= sums along `axis` + eps, 0 being ne[0]. */
+static void sums_divide(double *y, int64_t n, int axis, double eps) {
+    for (int64_t line = 0; line < n; line++) {
+        double sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += y[axis == 0 ? line * n + i : i * n + line];
+        for (int64_t i = 0; i < n; i++) y[axis == 0 ? line * n + i : i * n + line] /= sum + eps;
+    }
+}
+
+static void sinkhorn_reference(const certify_operands *o) {
+    const tdm_sinkhorn_params *p = &o->node->params.sinkhorn;
+    const int64_t n = o->src[0].ne[0];
+    const double eps = (double)p->eps;
+    for (int64_t t = 0; t < o->src[0].ne[2]; t++) {
+        double *y = o->dst[0].x + t * n * n;
+        for (int64_t j = 0; j < n; j++) softmax_row(o->src[0].x + (t * n + j) * n, y + j * n, n);
+        for (int64_t i = 0; i < n * n; i++) y[i] += eps;
+        sums_divide(y, n, 1, eps);
+        for (int32_t iter = 1; iter < p->n_iter; iter++) {
+            sums_divide(y, n, 0, eps);
+            sums_divide(y, n, 1, eps);
+        }
+    }
+}
+
+CERTIFY_OP(
+    sinkhorn, "op.sinkhorn", sinkhorn_cases, sinkhorn_reference,
+    "op.h: SINKHORN: \"y = softmax(x) over ne[0] + eps, then n_iter times y /= (sum over ne[1] "
+    "+ eps), between two of them y /= (sum over ne[0] + eps)\"")
 
 /* Part 0 of one head and every part of another head cover no tokens. */
 static void ml_fill(certify_trial *t, certify_rig *rig) {

@@ -108,6 +108,57 @@ static void route(certify_trial *t, const char *label, int64_t n_expert, bool ha
     certify_trial_end(t, id);
 }
 
+/* Experts given for the tokens: some twice, some that there are not, and for one token only such. */
+static void given_fill(certify_trial *t, certify_rig *rig) {
+    route_fill(t, rig);
+    const tdm_value *logit = tdm_graph_value(rig->graph, 0);
+    for (int32_t v = 1; v < rig->graph->n_value; v++) {
+        const tdm_value *value = tdm_graph_value(rig->graph, v);
+        if (value->kind != TDM_VALUE_INPUT || value->type != TDM_TYPE_I32) continue;
+        int32_t *id = (int32_t *)(void *)rig->bytes[v];
+        const int64_t n_used = value->ne[0], n = logit->ne[0];
+        for (int64_t u = 0; u < n_used; u++) {
+            id[u] = u == 0 ? -1 : id[u];
+            id[n_used + u] = u % 2 == 0 ? (int32_t)n : INT32_MIN;
+            id[2 * n_used + u] = id[2 * n_used];
+            id[3 * n_used + u] = u == n_used - 1 ? INT32_MAX : (int32_t)(n - 1 - u % n);
+        }
+    }
+}
+
+static void route_given(certify_trial *t, const char *label, int64_t n_expert, bool is_view,
+                        const tdm_route_params *p) {
+    int32_t weight = -1;
+    const int64_t n_tok = 6, n_used = p->n_used;
+    if (!certify_trial_begin(t, CERTIFY_NMSE_F32, "moe_route of given experts: %s", label)) return;
+    t->fill = given_fill;
+    t->id_hi = n_expert - 1;
+    int32_t logit =
+        tdm_build_input(t->b, "logit", TDM_TYPE_F32, (const int64_t[]){n_expert, n_tok, 1, 1});
+    int32_t given = tdm_build_input(t->b, "given", TDM_TYPE_I32,
+                                    (const int64_t[]){n_used + 2 * is_view, n_tok, 1, 1});
+    if (is_view)
+        given = tdm_build_slice(t->b, given, (const int64_t[]){1, 0, 0, 0},
+                                (const int64_t[]){n_used, n_tok, 1, 1});
+    int32_t id = tdm_build_moe_route_given(t->b, logit, given, p, &weight);
+    tdm_build_output(t->b, weight, "weight");
+    certify_trial_end(t, id);
+}
+
+static void given_cases(certify_trial *t) {
+    route_given(t, "softmax", 8, false, &(tdm_route_params){.n_used = 3});
+    route_given(t, "softmax normalised and scaled", 8, true,
+                &(tdm_route_params){.n_used = 3, .normalize = 1, .scale = 2.5f});
+    route_given(t, "softmax of those alone", 12, false,
+                &(tdm_route_params){.n_used = 4, .score = TDM_ROUTE_TOP_SOFTMAX});
+    route_given(t, "sigmoid, a view", 13, true,
+                &(tdm_route_params){.n_used = 4, .score = TDM_ROUTE_SIGMOID, .normalize = 1});
+    route_given(t, "square root of softplus", 200, false,
+                &(tdm_route_params){
+                    .n_used = 6, .score = TDM_ROUTE_SQRT_SOFTPLUS, .normalize = 1, .scale = 1.5f});
+    route_given(t, "one expert", 1, false, &(tdm_route_params){.n_used = 1, .normalize = 1});
+}
+
 static void moe_route_cases(certify_trial *t) {
     route(t, "softmax, 2 of 8", 8, false, &(tdm_route_params){.n_used = 2});
     route(t, "softmax normalised and scaled", 8, false,
@@ -135,6 +186,7 @@ static void moe_route_cases(certify_trial *t) {
     route(t, "one expert", 1, false, &(tdm_route_params){.n_used = 1});
     route(t, "ids divided", 12, false,
           &(tdm_route_params){.n_used = 4, .normalize = 1, .id_divisor = 5});
+    given_cases(t);
 }
 
 /* Drops (as taken) the experts of all but the best groups. */
@@ -179,11 +231,26 @@ static void weights(const tdm_route_params *p, double *weight) {
     if (p->score == TDM_ROUTE_TOP_SOFTMAX) {
         double max = -INFINITY, total = 0;
         for (int32_t u = 0; u < p->n_used; u++) max = fmax(max, weight[u]);
-        for (int32_t u = 0; u < p->n_used; u++) total += weight[u] = exp(weight[u] - max);
-        for (int32_t u = 0; u < p->n_used; u++) weight[u] /= total;
+        for (int32_t u = 0; u < p->n_used; u++)
+            total += weight[u] = weight[u] == -INFINITY ? 0 : exp(weight[u] - max);
+        for (int32_t u = 0; u < p->n_used && total > 0; u++) weight[u] /= total;
     }
     for (int32_t u = 0; u < p->n_used; u++) sum += weight[u];
-    for (int32_t u = 0; u < p->n_used; u++) weight[u] *= scale / (p->normalize ? sum : 1);
+    for (int32_t u = 0; u < p->n_used; u++)
+        weight[u] *= scale / (p->normalize && sum != 0 ? sum : 1);
+}
+
+/* Experts that are given: one that there is not has weight 0, which in a softmax over those alone is
+ * a logit of -inf. */
+static void given_take(const certify_operands *o, int64_t t, const double *score) {
+    const tdm_route_params *p = &o->node->params.route;
+    for (int32_t u = 0; u < p->n_used; u++) {
+        const double id = o->src[2].x[t * p->n_used + u];
+        const bool is_there = id >= 0 && id < (double)o->src[0].ne[0];
+        const double none = p->score == TDM_ROUTE_TOP_SOFTMAX ? -INFINITY : 0;
+        o->dst[0].x[t * p->n_used + u] = is_there ? id : -1;
+        o->dst[1].x[t * p->n_used + u] = is_there ? score[(int64_t)id] : none;
+    }
 }
 
 static void route_reference(const certify_operands *o) {
@@ -199,7 +266,8 @@ static void route_reference(const certify_operands *o) {
             choice[i] = score[i] + (o->src[1].x != NULL ? o->src[1].x[i] : 0);
         }
         if (p->n_group > 1) groups_drop(p, choice, is_taken, n);
-        for (int32_t u = 0; u < p->n_used; u++) {
+        if (o->src[2].x != NULL) given_take(o, t, score);
+        for (int32_t u = 0; u < p->n_used && o->src[2].x == NULL; u++) {
             int64_t best = best_take(choice, is_taken, n);
             o->dst[0].x[t * p->n_used + u] =
                 (double)(best / (p->id_divisor > 1 ? p->id_divisor : 1));
@@ -211,8 +279,10 @@ static void route_reference(const certify_operands *o) {
     free(is_taken);
 }
 
-CERTIFY_OP(moe_route, "op.moe-route", moe_route_cases, route_reference,
-           "op.h: MOE_ROUTE and tdm_route_params")
+CERTIFY_OP(
+    moe_route, "op.moe-route", moe_route_cases, route_reference,
+    "op.h: MOE_ROUTE and tdm_route_params; \"an id outside 0 .. n_expert - 1 is given as -1, "
+    "with weight 0\"")
 
 static void ffn(certify_trial *t, tdm_type type, int32_t first, int32_t all, uint32_t usage,
                 int64_t n_tok) {

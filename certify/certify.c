@@ -25,6 +25,7 @@ static const certify_table *const tables[] = {
     &certify_order_table,  &certify_attach_table,    &certify_cache_table,
     &certify_split_table,  &certify_exchange_table,  &certify_exchange_phase_table,
     &certify_option_table, &certify_recurrent_table, &certify_sparse_table,
+    &certify_pool_table,   &certify_strided_table,
 };
 enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120, MAX_CHECK = 64 };
 

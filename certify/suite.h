@@ -71,6 +71,8 @@ extern const certify_table certify_attach_table;
 extern const certify_table certify_cache_table;
 extern const certify_table certify_recurrent_table;
 extern const certify_table certify_sparse_table;
+extern const certify_table certify_pool_table;
+extern const certify_table certify_strided_table;
 extern const certify_table certify_split_table;
 extern const certify_table certify_exchange_table;
 extern const certify_table certify_exchange_phase_table;

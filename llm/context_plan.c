@@ -236,7 +236,7 @@ static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_
         const tdm_node *node = tdm_graph_node(graph, i);
         if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION &&
             node->op != TDM_OP_KV_SELECT && node->op != TDM_OP_CONV1D &&
-            node->op != TDM_OP_LINEAR_SCAN)
+            node->op != TDM_OP_LINEAR_SCAN && node->op != TDM_OP_BLOCK_POOL)
             continue;
         for (int32_t s = 0; s < node->n_src; s++)
             for (int32_t l = 0; l < ctx->n_state; l++)

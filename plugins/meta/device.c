@@ -317,7 +317,7 @@ static tdm_status resized_supports(const meta_member *member, const tdm_graph *g
 
 static bool uses_cache(int32_t op) {
     return (op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT) || op == TDM_OP_CONV1D ||
-           op == TDM_OP_LINEAR_SCAN || op == TDM_OP_KV_SELECT;
+           op == TDM_OP_LINEAR_SCAN || op == TDM_OP_KV_SELECT || op == TDM_OP_BLOCK_POOL;
 }
 
 /* A cache in the group's graph has pages of the owner's size (buffer_kv_page_size); the same pages

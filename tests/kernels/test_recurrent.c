@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_recurrent.c: CONV1D and LINEAR_SCAN against a model in double, on the reference path and on
+ * test_recurrent.c: CONV1D, LINEAR_SCAN and BLOCK_POOL against a model in double, on the reference path and on
  * every instruction set. Two steps of three sequences: the second begins from slots that the first
  * wrote: its own last token, an earlier token (a rollback), and another sequence's (a fork).
  */
@@ -14,7 +14,7 @@
 
 #include "tests/kernels/op_case.h"
 
-enum { N_TOK = 12, N_SEQ = 3, N_SLOT = 9, ROLLED_BACK = 3, SPARE = 5 };
+enum { N_TOK = 12, N_SEQ = 3, N_SLOT = 9, ROLLED_BACK = 3, SPARE = 5, FIRST_POS = 2 };
 
 static const int32_t step_len[2][N_SEQ] = {{5, 2, 0}, {3, 4, 2}};
 /* Slots that the second step reads, and those that both write behind the last tokens. */
@@ -35,11 +35,13 @@ static int32_t first_token(int32_t step, int32_t seq) {
 
 static void block_fill(const tdm_step_caps *caps, int32_t step, int32_t *block) {
     tdm_step_header h;
-    int32_t n = 0;
+    int32_t n = 0, of;
     assert_int_equal(tdm_step_layout(caps, &h, NULL), TDM_OK);
     memset(block, 0xff, (size_t)h.size * sizeof *block);
     for (int32_t s = 0; s < N_SEQ; s++) {
+        const int32_t base = FIRST_POS + (step == 1 ? history(s, &of) : 0);
         block[h.first_tok_off + s] = n;
+        for (int32_t i = 0; i < step_len[step][s]; i++) block[h.pos_off + n + i] = base + i;
         n += step_len[step][s];
         block[h.rs_read_off + s] = step == 0 ? -1 : second_read[s];
         if (step_len[step][s] > 0) block[h.rs_write_off + n - 1] = last_write[step][s];
@@ -336,10 +338,93 @@ static void test_linear_scan(void **state) {
     each_rig(scan_all);
 }
 
+/* ---- BLOCK_POOL ---- */
+
+typedef struct pool_shape {
+    int32_t n, n_part, block_len;
+    float scale; /* of the scores */
+} pool_shape;
+
+/* Where the numbers of a token are: in the block of x of its step. */
+typedef struct pool_token {
+    int32_t step, token;
+} pool_token;
+
+/* The tokens that a sequence of the step has up to token `at`, the first of them at FIRST_POS. */
+static int32_t pool_tokens(int32_t step, int32_t seq, int32_t at, pool_token *out) {
+    int32_t n = 0, of = seq, earlier = step == 1 ? history(seq, &of) : 0;
+    for (; n < earlier; n++) out[n] = (pool_token){0, first_token(0, of) + n};
+    for (int32_t i = 0; i <= at; i++) out[n++] = (pool_token){step, first_token(step, seq) + i};
+    return n;
+}
+
+static double pool_mean(const trial *t, const pool_shape *s, const pool_token *tokens, int32_t n,
+                        int32_t c) {
+    enum { X, SCORE, BIAS };
+    const int32_t n_row = s->n * s->n_part, block = (FIRST_POS + n - 1) / s->block_len;
+    double weight = 0, sum = 0, highest = -INFINITY;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t pos = FIRST_POS + i, behind = block - pos / s->block_len;
+            const int32_t row = behind == 0 ? n_row - s->n + c : c;
+            const int32_t at = tokens[i].token * n_row + row;
+            if (behind >= s->n_part) continue;
+            const double e = (double)trial_data(t, tokens[i].step, SCORE)[at] +
+                             (double)trial_data(t, 0, BIAS)[pos % s->block_len * n_row + row];
+            if (pass == 0) highest = fmax(highest, e);
+            if (pass == 0) continue;
+            weight += exp(e - highest);
+            sum += exp(e - highest) * (double)trial_data(t, tokens[i].step, X)[at];
+        }
+    return sum / weight;
+}
+
+static void pool_check(op_rig *rig, const char *what, const pool_shape *s) {
+    trial t;
+    uint64_t seed = OP_SEED;
+    float *out[2], *want[2];
+    pool_token tokens[2 * N_TOK];
+    const int32_t n_row = s->n * s->n_part;
+    tdm_pool_params p = {.n_part = s->n_part};
+    trial_begin(&t, 1, 3 * n_row, TDM_KV_POOLED, rig);
+    p.kv = t.kv;
+    int32_t x = trial_input(&t, &seed, OP_SHAPE(n_row, N_TOK, 1, 1), 1, false);
+    int32_t score = trial_input(&t, &seed, OP_SHAPE(n_row, N_TOK, 1, 1), s->scale, false);
+    int32_t bias = trial_input(&t, &seed, OP_SHAPE(n_row, s->block_len, 1, 1), 1, true);
+    trial_run(&t, rig, tdm_build_block_pool(t.b, x, score, bias, t.step, t.state, &p), out);
+    for (int32_t step = 0; step < 2; step++) {
+        want[step] = op_memory((size_t)(N_TOK * s->n) * sizeof(float));
+        for (int32_t seq = 0; seq < N_SEQ; seq++)
+            for (int32_t at = 0; at < step_len[step][seq]; at++) {
+                const int32_t n = pool_tokens(step, seq, at, tokens);
+                for (int32_t c = 0; c < s->n; c++)
+                    want[step][(first_token(step, seq) + at) * s->n + c] =
+                        (float)pool_mean(&t, s, tokens, n, c);
+            }
+    }
+    judge(what, &t, out, want);
+    free(want[0]);
+    free(want[1]);
+    trial_end(&t, out);
+}
+
+static void pool_all(op_rig *rig, const char *what) {
+    static const pool_shape shapes[] = {
+        {5, 1, 4, 1}, {16, 2, 4, 2}, {130, 2, 3, 9}, {70, 1, 128, 3}, {64, 2, 1, 1}, {33, 2, 2, 70},
+    };
+    for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) pool_check(rig, what, &shapes[i]);
+}
+
+static void test_block_pool(void **state) {
+    (void)state;
+    each_rig(pool_all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv1d),
         cmocka_unit_test(test_linear_scan),
+        cmocka_unit_test(test_block_pool),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

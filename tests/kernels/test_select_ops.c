@@ -27,7 +27,7 @@ static void rope_want(const tdm_rope_params *p, const float *factor, int32_t pos
     memcpy(y, x, (size_t)head_dim * sizeof *y);
     if (pos == -1) return;
     for (int i = 0; i < p->n_rot / 2; i++) {
-        double theta = pos * pow(base, -2.0 * i / p->n_rot);
+        double theta = ((double)pos + p->pos_add) * pow(base, -2.0 * i / p->n_rot);
         if (factor != NULL) theta /= (double)factor[i];
         double angle = theta * scale, mscale = attn;
         if (p->ext_factor != 0) {
@@ -44,6 +44,7 @@ static void rope_want(const tdm_rope_params *p, const float *factor, int32_t pos
             angle = theta * scale * (1 - ramp) + theta * ramp;
             mscale = attn * (1 + 0.1 * log(1 / scale));
         }
+        if (p->is_inverse) angle = -angle;
         int first = p->rope_offset + (p->mode == TDM_ROPE_ADJACENT ? 2 * i : i);
         int second = first + (p->mode == TDM_ROPE_ADJACENT ? 1 : p->n_rot / 2);
         double a = (double)x[first], b = (double)x[second];
@@ -118,6 +119,11 @@ static void rope_modes(void **state) {
                     tdm_rope_params p = {
                         .n_rot = rots[r][1], .rope_offset = rots[r][2], .mode = mode};
                     rope_case(&seed, &p, rots[r][0], heads[h], toks[t], false, (h + t) % 2 == 1);
+                    p.is_inverse = 1;
+                    rope_case(&seed, &p, rots[r][0], heads[h], toks[t], false, h == 1);
+                    p.pos_add = t == 1 ? 5 : -127;
+                    p.is_inverse = h == 1;
+                    rope_case(&seed, &p, rots[r][0], heads[h], toks[t], false, h == 0);
                     if (h != 0 || p.n_rot < 4) continue;
                     p.freq_base = 500000.0f;
                     p.freq_scale = 0.25f;
@@ -182,8 +188,8 @@ static void top_k_rows(void **state) {
 
 /* op.h's rule, done with sorting by repeated search. Close choices could fall either way by
  * rounding, so logits are multiples of 1/8 and biases of 1/16 where sigmoid or sums blur them. */
-static void route_want(const tdm_route_params *p, const float *logit, const float *bias, int64_t n,
-                       int32_t *id, float *weight) {
+static void route_want(const tdm_route_params *p, const float *logit, const float *bias,
+                       const int32_t *given, int64_t n, int32_t *id, float *weight) {
     double score[64], choice[64], sum = 0;
     bool is_out[64] = {false};
     double max = -INFINITY;
@@ -223,6 +229,12 @@ static void route_want(const tdm_route_params *p, const float *logit, const floa
     double total = 0;
     for (int u = 0; u < p->n_used; u++) {
         int64_t best = -1;
+        if (given != NULL) {
+            const bool is_there = given[u] >= 0 && given[u] < n;
+            id[u] = is_there ? given[u] : -1;
+            weight[u] = is_there ? (float)score[given[u]] : 0;
+            continue;
+        }
         for (int64_t e = 0; e < n; e++)
             if (!is_out[e] && (best < 0 || choice[e] > choice[best])) best = e;
         is_out[best] = true;
@@ -230,14 +242,14 @@ static void route_want(const tdm_route_params *p, const float *logit, const floa
         weight[u] = (float)score[best];
     }
     if (p->score == TDM_ROUTE_TOP_SOFTMAX) {
-        double top = 0;
-        for (int u = 0; u < p->n_used; u++) top += exp((double)logit[id[u]] - (double)logit[id[0]]);
+        double top = 0; /* logits are small */
+        for (int u = 0; u < p->n_used; u++) top += id[u] >= 0 ? exp((double)logit[id[u]]) : 0;
         for (int u = 0; u < p->n_used; u++)
-            weight[u] = (float)(exp((double)logit[id[u]] - (double)logit[id[0]]) / top);
+            weight[u] = id[u] >= 0 ? (float)(exp((double)logit[id[u]]) / top) : 0;
     }
     for (int u = 0; u < p->n_used; u++) total += (double)weight[u];
     for (int u = 0; u < p->n_used; u++)
-        weight[u] = (float)((double)weight[u] / (p->normalize ? total : 1) *
+        weight[u] = (float)((double)weight[u] / (p->normalize && total != 0 ? total : 1) *
                             (p->scale != 0 ? (double)p->scale : 1));
 }
 
@@ -245,14 +257,15 @@ static void route_scorings(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
     for (int score = 0; score <= TDM_ROUTE_SQRT_SOFTPLUS; score++) {
-        for (int variant = 0; variant < 12; variant++) {
+        for (int variant = 0; variant < 18; variant++) {
             const int64_t n = variant % 3 == 0 ? 8 : variant % 3 == 1 ? 60 : 5, n_tok = 9;
-            bool has_bias = variant % 2 == 1 && score != TDM_ROUTE_TOP_SOFTMAX;
+            const bool is_given = variant >= 12;
+            bool has_bias = variant % 2 == 1 && !is_given && score != TDM_ROUTE_TOP_SOFTMAX;
             tdm_route_params p = {.n_used = variant % 3 == 2 ? 5 : 3,
                                   .score = score,
                                   .normalize = variant / 2 % 2,
                                   .scale = variant >= 6 ? 2.5f : 0};
-            if (variant >= 3 && n % 4 == 0) {
+            if (variant >= 3 && !is_given && n % 4 == 0) {
                 p.n_group = 4;
                 p.n_group_used = 2;
             }
@@ -266,11 +279,22 @@ static void route_scorings(void **state) {
                 bias = op_random_floats(&seed, (size_t)n, 1.0f);
                 vb = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(n, 1, 1, 1), bias);
             }
+            int32_t *given = NULL, vg = -1;
+            if (is_given) { /* one token has none that there is */
+                given = op_memory((size_t)(p.n_used * n_tok) * sizeof *given);
+                for (int64_t i = 0; i < p.n_used * n_tok; i++) {
+                    given[i] = (int32_t)(op_random_next(&seed) % (uint64_t)(n + 2)) - 1;
+                    if (i / p.n_used == 2) given[i] = (int32_t)n;
+                }
+                vg = op_case_input(&c, TDM_TYPE_I32, OP_SHAPE(p.n_used, n_tok, 1, 1), given);
+            }
             int32_t *ids = op_memory((size_t)(p.n_used * n_tok) * 4);
             float *weights = op_memory((size_t)(p.n_used * n_tok) * 4);
             for (int64_t t = 0; t < n_tok; t++)
-                route_want(&p, x + t * n, bias, n, ids + t * p.n_used, weights + t * p.n_used);
-            int32_t id = tdm_build_moe_route(c.b, v, vb, &p, &weight);
+                route_want(&p, x + t * n, bias, given != NULL ? given + t * p.n_used : NULL, n,
+                           ids + t * p.n_used, weights + t * p.n_used);
+            int32_t id = is_given ? tdm_build_moe_route_given(c.b, v, vg, &p, &weight)
+                                  : tdm_build_moe_route(c.b, v, vb, &p, &weight);
             op_case_output(&c, id);
             op_case_output(&c, weight);
             /* Weights against the double ones, ids and equality of all paths in case_check. */

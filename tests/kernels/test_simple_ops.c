@@ -570,6 +570,45 @@ static void comparisons_can_fail(void **state) {
     assert_true(isinf(op_nmse(a, d, 4)) && isinf(op_max_abs(a, d, 4)));
 }
 
+/* Columns add up to 1 where eps is small, and rows nearly; the numbers are certify's. */
+static void sinkhorn_sizes(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    const int64_t sizes[] = {1, 2, 4, 5, TDM_MAX_SINKHORN}, toks[] = {1, 7, 33};
+    for (size_t s = 0; s < OP_COUNT_OF(sizes); s++)
+        for (size_t t = 0; t < OP_COUNT_OF(toks); t++) {
+            const int64_t n = sizes[s], count = n * n * toks[t];
+            op_case c = op_case_begin("sinkhorn");
+            snprintf(c.label, sizeof c.label, "sinkhorn, %d tokens of %d", (int)toks[t], (int)n);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(n, n, toks[t], 1), 2.0f);
+            if (t == 1) x = tdm_build_permute(c.b, x, 1, 0, 2, 3);
+            op_case_output(&c, tdm_build_sinkhorn(c.b, x, 40, 1e-7f));
+            tdm_graph *graph = op_case_finish(&c);
+            float *want = op_memory((size_t)count * sizeof *want);
+            float *got = op_memory((size_t)count * sizeof *got);
+            op_case_run(&c, op_reference, graph, (void *[]){want});
+            for (int64_t i = 0; i < count / n; i++) {
+                double row = 0, column = 0;
+                for (int64_t j = 0; j < n; j++) {
+                    row += (double)want[i * n + j];
+                    column += (double)want[i / n * n * n + j * n + i % n];
+                }
+                if (!(fabs(column - 1) < 1e-5) || !(fabs(row - 1) < 1e-2))
+                    fail_msg("%s: a row adds up to %g, a column to %g", c.label, row, column);
+            }
+            for (int isa = 0; isa < OP_N_ISA; isa++)
+                for (int i = 0; i < OP_N_COUNT; i++) {
+                    if (op_fast[isa][i] == NULL) continue;
+                    op_case_run(&c, op_fast[isa][i], graph, (void *[]){got});
+                    if (!(op_nmse(got, want, (size_t)count) < 1e-11))
+                        fail_msg("%s: %s differs", c.label, op_isa_names[isa]);
+                }
+            free(want);
+            free(got);
+            op_case_end(&c, graph);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comparisons_can_fail), cmocka_unit_test(copy_types),
@@ -581,7 +620,7 @@ int main(void) {
         cmocka_unit_test(repeat_shapes),        cmocka_unit_test(sqrt_lengths),
         cmocka_unit_test(pair_extremes),        cmocka_unit_test(clamp_lengths),
         cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
-        cmocka_unit_test(softmax_rows),
+        cmocka_unit_test(softmax_rows),         cmocka_unit_test(sinkhorn_sizes),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

@@ -113,7 +113,18 @@ void pool_block_moe(pool *p) {
     int logit = pool_project(p, x, n_expert, partition, 1, false);
     if (logit < 0) return;
     int32_t bias = choice_rarely(p->c, 3) ? pool_plain(p, 'b', n_expert, 0) : -1, weight = -1;
-    int32_t id = tdm_build_moe_route(p->b, pool_use(p, logit), bias, &route, &weight);
+    int32_t id = -1;
+    /* A device that keeps the states of compressed attention takes experts that are given. */
+    if (bias < 0 && route.n_group == 0 && choice_rarely(p->c, 3) &&
+        pool_keeps_states(p, TDM_KV_POOLED)) {
+        char name[16];
+        snprintf(name, sizeof name, "id%d", p->n_input++);
+        id = tdm_build_input(p->b, name, TDM_TYPE_I32,
+                             POOL_SHAPE(route.n_used, p->values[x].ne[1], 1, 1));
+        id = tdm_build_moe_route_given(p->b, pool_use(p, logit), id, &route, &weight);
+    } else {
+        id = tdm_build_moe_route(p->b, pool_use(p, logit), bias, &route, &weight);
+    }
     int w = pool_add(p, weight, 0.5), i = pool_add(p, id, 1);
     if (i < 0 || w < 0) return;
     p->values[i].type = TDM_TYPE_I32;

@@ -392,6 +392,7 @@ static const add_fn ops[] = {
     pool_block_ffn,
     pool_block_attention,
     pool_block_recurrent,
+    pool_block_compressed,
     pool_block_attention,
 };
 enum { N_OPS = sizeof ops / sizeof ops[0] };

@@ -109,6 +109,10 @@ void pool_block_moe(pool *p);
 void pool_block_attention(pool *p);
 /* A convolution and a scan with states. random_recurrent.c */
 void pool_block_recurrent(pool *p);
+/* A device may keep no recurrent states, or none with these flags. Its graphs have none. */
+bool pool_keeps_states(pool *p, uint32_t flags);
+/* Attention over means of blocks, with a state and a strided cache. random_compressed.c */
+void pool_block_compressed(pool *p);
 /* w x (+ bias) of a token value, cut as given; a place in the pool. */
 int pool_project(pool *p, int x, int64_t n, int32_t partition, int32_t axis, bool has_bias);
 /* x + y where the shapes agree, else y. */

@@ -102,8 +102,7 @@ static int32_t keys(pool *p, int x, int64_t len, int64_t n) {
     return tdm_build_scale(p->b, tdm_build_rms_norm(p->b, pool_use(p, x), -1, 1e-5f), 0.25f, 0);
 }
 
-/* A device may keep no recurrent states, or none with these flags. Its graphs have none. */
-static bool keeps_states(pool *p, uint32_t flags) {
+bool pool_keeps_states(pool *p, uint32_t flags) {
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
                               .type_k = TDM_TYPE_F32,
                               .type_v = TDM_TYPE_F32,
@@ -133,7 +132,7 @@ static int scan(pool *p, const recurrent *r, int x) {
         whole.is_cut = false;
         src.g = decay(p, &whole, x, n_v, len);
     }
-    const bool is_erased = choice_rarely(p->c, 3) && keeps_states(p, TDM_KV_ERASED);
+    const bool is_erased = choice_rarely(p->c, 3) && pool_keeps_states(p, TDM_KV_ERASED);
     int32_t erase = -1, write = -1;
     if (is_erased) {
         erase = keys(p, pool_project(p, x, (int64_t)r->n_k * r->dk, 0, 0, false), r->dk, r->n_k);
@@ -258,7 +257,7 @@ static void sparse_attention(pool *p) {
 
 void pool_block_recurrent(pool *p) {
     recurrent r = {0};
-    if (!keeps_states(p, 0)) return;
+    if (!pool_keeps_states(p, 0)) return;
     if (p->step >= 0 && p->facts->n_state + 3 < RANDOM_MAX_STATE && choice_rarely(p->c, 3)) {
         if (p->n_cut + 1 < POOL_MAX_CUT && choice_rarely(p->c, 2))
             listed_attention(p);

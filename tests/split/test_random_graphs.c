@@ -190,7 +190,7 @@ static void test_random(void **state) {
            sum.n_node, sum.n_output, sum.worst, sum.n_ill_posed, sum.n_refused);
     assert_true(sum.n_output > 0);
     assert_true(sum.n_ill_posed * 50 <= n_case + 50);
-    assert_true(sum.n_refused * 20 <= n_case + 100);
+    assert_true(sum.n_refused * 10 <= n_case + 100);
 }
 
 int main(void) {

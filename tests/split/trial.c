@@ -500,7 +500,7 @@ void trial_run(group_rig *rig, const group_topology *t, choices *c, int32_t part
         out->n_declared = group.n_declared;
         /* Refusals that are documented, with their reasons (docs/split-states.md). */
         out->is_refused = status == TDM_UNSUPPORTED && strcmp(t->attention, "sequence") == 0 &&
-                          strstr(err.message, "over a cache cut by sequence") != NULL;
+                          strstr(err.message, "cut by sequence; use attention") != NULL;
         if (out->is_refused)
             out->n_node = 0;
         else if (status != TDM_OK)

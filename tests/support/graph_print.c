@@ -58,6 +58,8 @@ static void rope_add(page *p, const tdm_rope_params *rope) {
         page_add(p, " ext=%g attn=%g fast=%g slow=%g ctx=%d", (double)rope->ext_factor,
                  (double)rope->attn_factor, (double)rope->beta_fast, (double)rope->beta_slow,
                  (int)rope->n_ctx_orig);
+    if (rope->pos_add != 0) page_add(p, " pos_add=%d", (int)rope->pos_add);
+    if (rope->is_inverse != 0) page_add(p, " inverse");
 }
 
 static const char *act_name(int32_t act) {
@@ -172,6 +174,14 @@ static void params_scan(page *p, const tdm_op_params *a) {
              (int)a->scan.first_head, (int)a->scan.first_head_k, (double)a->scan.scale);
 }
 
+static void params_sinkhorn(page *p, const tdm_op_params *a) {
+    page_add(p, " n_iter=%d eps=%g", (int)a->sinkhorn.n_iter, (double)a->sinkhorn.eps);
+}
+
+static void params_pool(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d n_part=%d", (int)a->pool.kv, (int)a->pool.n_part);
+}
+
 static void params_shift(page *p, const tdm_op_params *a) {
     page_add(p, " kv=%d", (int)a->shift.kv);
     rope_add(p, &a->shift.rope);
@@ -279,7 +289,7 @@ char *graph_print(const tdm_graph *graph) {
     page_add(&p, "\n");
     for (i = 0; i < graph->n_kv; i++) {
         const tdm_kv_desc *kv = tdm_graph_kv(graph, i);
-        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s%s%s\n",
+        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s%s%s%s",
                  (int)i, tdm_type_name(kv->type_k), (int)kv->head_dim_k, tdm_type_name(kv->type_v),
                  (int)kv->head_dim_v, (int)kv->n_head_kv,
                  kv->page_len > 0 ? (int)kv->page_len : TDM_KV_PAGE_LEN_DEFAULT, (int)kv->cls,
@@ -287,7 +297,10 @@ char *graph_print(const tdm_graph *graph) {
                  (kv->flags & TDM_KV_ROTATE_V) != 0 ? " rotate_v" : "",
                  (kv->flags & TDM_KV_V_FROM_K) != 0 ? " v_from_k" : "",
                  (kv->flags & TDM_KV_IN_HOST) != 0 ? " in_host" : "",
-                 (kv->flags & TDM_KV_SPARSE) != 0 ? " sparse" : "");
+                 (kv->flags & TDM_KV_SPARSE) != 0 ? " sparse" : "",
+                 (kv->flags & TDM_KV_POOLED) != 0 ? " pooled" : "");
+        if (kv->stride != 0) page_add(&p, " stride %d", (int)kv->stride);
+        page_add(&p, "\n");
     }
     sources_add(&p, graph);
     for (i = 0; i < graph->n_node; i++) node_add(&p, graph, i);

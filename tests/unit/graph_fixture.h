@@ -117,8 +117,27 @@ static inline tdm_rope_params fixture_rope(void) {
     return p;
 }
 
+/* Means over blocks of 4 positions to rows of n in a cache of one head. */
+static inline void fixture_pool(const fixture *f, int32_t keys, int32_t keys_kv, int32_t n) {
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F32,
+                              .type_v = TDM_TYPE_F32,
+                              .head_dim_k = 6 * n,
+                              .head_dim_v = 6 * n,
+                              .n_head_kv = 1,
+                              .page_len = 1,
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | TDM_KV_POOLED};
+    tdm_pool_params pool = {.n_part = 2};
+    int32_t state = tdm_build_state(f->b, NULL, &desc, 4096, 3, &pool.kv);
+    int32_t x = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(2 * n, FIX_TOK, 1, 1));
+    int32_t bias = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(2 * n, 4, 1, 1));
+    x = tdm_build_block_pool(f->b, x, x, bias, f->step, state, &pool);
+    x = tdm_build_reshape(f->b, x, n, 1, FIX_TOK, 1);
+    tdm_build_kv_write(f->b, x, -1, f->step, keys, keys_kv);
+}
+
 /* A convolution and a scan over its channels, each with slots of its own, and beside them a
- * selection over an index. */
+ * selection over an index with a stride and a mean over blocks, whose rows it keeps. */
 static inline int32_t fixture_recurrent(const fixture *f) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
                         .type_k = TDM_TYPE_F32,
@@ -144,9 +163,11 @@ static inline int32_t fixture_recurrent(const fixture *f) {
     index.n_head_kv = 1;
     index.type_v = index.type_k;
     index.head_dim_v = index.head_dim_k;
-    index.flags |= TDM_KV_V_FROM_K | TDM_KV_SPARSE;
+    index.flags |= TDM_KV_V_FROM_K | TDM_KV_SPARSE | TDM_KV_STRIDED;
+    index.stride = 4;
     int32_t keys = tdm_build_state(f->b, NULL, &index, 4096, 3, &top.kv);
     const int64_t q_ne[] = {16, 2, 5, 1}, w_ne[] = {2, 5, 1, 1};
+    fixture_pool(f, keys, top.kv, index.head_dim_k);
     tdm_build_kv_select(f->b, tdm_build_input(f->b, NULL, TDM_TYPE_F32, q_ne),
                         tdm_build_input(f->b, NULL, TDM_TYPE_F32, w_ne), f->step, keys, &top);
     return tdm_build_linear_scan(f->b, &s, f->step, state, &scan);
@@ -200,7 +221,7 @@ static inline tdm_graph *random_graph(int n_step) {
         if (shape == NULL) break; /* tdm_builder_finish reports the reason */
         memcpy(ne, shape, sizeof ne);
         count = ne[0] * ne[1] * ne[2] * ne[3];
-        switch (random_below(24)) {
+        switch (random_below(25)) {
         case 0: y = tdm_build_scale(f.b, x, 2.0f, 0.5f); break;
         case 1: y = tdm_build_act(f.b, x, TDM_ACT_SILU); break;
         case 2: y = tdm_build_glu(f.b, x, x, TDM_ACT_GELU); break;
@@ -287,6 +308,15 @@ static inline tdm_graph *random_graph(int n_step) {
             break;
         }
         case 22: y = fixture_recurrent(&f); break;
+        case 23: {
+            int32_t weight, id = tdm_build_input(f.b, NULL, TDM_TYPE_I32, NE(2, 5, 1, 1));
+            other = tdm_build_input(f.b, NULL, TDM_TYPE_F32, NE(4, 4, 5, 1));
+            other = tdm_build_sinkhorn(f.b, other, 3, 1e-6f);
+            id = tdm_build_moe_route_given(
+                f.b, tdm_build_input(f.b, NULL, TDM_TYPE_F32, NE(4, 5, 1, 1)), id, &route, &weight);
+            y = tdm_build_moe_ffn(f.b, f.x, id, weight, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0);
+            break;
+        }
         default: /* an output, of a temporary that is no view */
             if (random_below(2) == 0) {
                 y = tdm_build_copy(f.b, x, TDM_TYPE_F32);

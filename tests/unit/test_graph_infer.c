@@ -1,55 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_graph_infer.c: the inference rule of each op through the builder: the shapes of its
- * results, and a message that names the fault for each kind of invalid input.
+ * results, and a message that names the fault for each kind of invalid input. Recurrent states,
+ * strided caches and descriptions: test_graph_infer_state.c.
  */
 #include <math.h>
 
-#include "graph_fixture.h"
-
-static void must_give(const fixture *f, int32_t value, tdm_type type, const int64_t ne[4]) {
-    tdm_graph *graph = NULL;
-    tdm_error err = {0};
-    const int64_t *shape = tdm_build_shape(f->b, value);
-    if (shape == NULL) { /* reports the reason */
-        tdm_builder_finish(f->b, &graph, &err);
-        fail_msg("%s", err.message);
-        return;
-    }
-    assert_memory_equal(shape, ne, 4 * sizeof *ne);
-    if (tdm_builder_finish(f->b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
-    assert_int_equal(tdm_graph_value(graph, value)->type, type);
-    tdm_graph_free(graph);
-    tdm_builder_destroy(f->b);
-}
-
-static void must_fail(const fixture *f, const char *text) {
-    tdm_graph *graph = NULL;
-    tdm_error err = {0};
-    if (tdm_builder_finish(f->b, &graph, &err) == TDM_OK) fail_msg("no failure with '%s'", text);
-    if (strstr(err.message, text) == NULL) fail_msg("'%s' is not in: %s", text, err.message);
-    if (strchr(err.message, '\n') != NULL) fail_msg("more than a line: %s", err.message);
-    tdm_builder_destroy(f->b);
-}
-
-/* GOOD: `result` evaluates to a value of that type and shape. BAD: the statement fails with `text`
- * in its message. `f` is a fresh fixture in both. */
-#define GOOD(type, n0, n1, n2, n3, result)                                                         \
-    do {                                                                                           \
-        fixture f = fixture_make();                                                                \
-        must_give(&f, result, type, NE(n0, n1, n2, n3));                                           \
-    } while (0)
-#define BAD(text, ...)                                                                             \
-    do {                                                                                           \
-        fixture f = fixture_make();                                                                \
-        __VA_ARGS__;                                                                               \
-        must_fail(&f, text);                                                                       \
-    } while (0)
-
-#define F32          TDM_TYPE_F32
-#define I32          TDM_TYPE_I32
-#define INPUT(...)   tdm_build_input(f.b, NULL, F32, NE(__VA_ARGS__))
-#define INPUT_I(...) tdm_build_input(f.b, NULL, I32, NE(__VA_ARGS__))
+#include "infer_fixture.h"
 
 static void test_reshape(void **state) {
     (void)state;
@@ -233,6 +190,10 @@ static void test_rope(void **state) {
     BAD("pos must have shape [5]", tdm_build_rope(f.b, f.q, INPUT_I(4, 1, 1, 1), -1, &p));
     BAD("pos must be i32", tdm_build_rope(f.b, f.q, INPUT(5, 1, 1, 1), -1, &p));
     BAD("factor must have shape [8]", rope_with(&f, p, INPUT(16, 1, 1, 1)));
+    p.pos_add = -TDM_MAX_POS_ADD;
+    p.is_inverse = 1;
+    GOOD(F32, 16, 4, 5, 1,
+         tdm_build_rope(f.b, f.q, tdm_build_step_field(f.b, TDM_STEP_POS), -1, &p));
 #define ROPE_BAD(text, ...)                                                                        \
     do {                                                                                           \
         tdm_rope_params bad = fixture_rope();                                                      \
@@ -252,8 +213,26 @@ static void test_rope(void **state) {
     ROPE_BAD("attn_factor", bad.attn_factor = -1);
     ROPE_BAD("beta_fast", bad.beta_fast = -1);
     ROPE_BAD("beta_slow", bad.beta_slow = -1);
+    ROPE_BAD("pos_add = 65537", bad.pos_add = TDM_MAX_POS_ADD + 1);
+    ROPE_BAD("pos_add = -65537", bad.pos_add = -TDM_MAX_POS_ADD - 1);
+    ROPE_BAD("is_inverse = 2", bad.is_inverse = 2);
+    ROPE_BAD("is_inverse = -1", bad.is_inverse = -1);
     ROPE_BAD("YaRN", bad.ext_factor = 1);
     ROPE_BAD("not above 1", bad.ext_factor = 1, bad.n_ctx_orig = 4096, bad.freq_base = 1);
+}
+
+static void test_sinkhorn(void **state) {
+    (void)state;
+    GOOD(F32, 4, 4, 5, 1, tdm_build_sinkhorn(f.b, INPUT(4, 4, 5, 1), 20, 1e-6f));
+    GOOD(F32, 16, 16, 0, 1, tdm_build_sinkhorn(f.b, INPUT(16, 16, 0, 1), 1, 0));
+    BAD("x must be f32", tdm_build_sinkhorn(f.b, INPUT_I(4, 4, 5, 1), 1, 0));
+    BAD("x must have shape [*, 4", tdm_build_sinkhorn(f.b, INPUT(4, 5, 5, 1), 1, 0));
+    BAD("x must have shape", tdm_build_sinkhorn(f.b, INPUT(4, 4, 5, 2), 1, 0));
+    BAD("rows of x = 17", tdm_build_sinkhorn(f.b, INPUT(17, 17, 5, 1), 1, 0));
+    BAD("rows of x = 0", tdm_build_sinkhorn(f.b, INPUT(0, 0, 5, 1), 1, 0));
+    BAD("n_iter = 0", tdm_build_sinkhorn(f.b, INPUT(4, 4, 5, 1), 0, 0));
+    BAD("eps = -1", tdm_build_sinkhorn(f.b, INPUT(4, 4, 5, 1), 1, -1));
+    BAD("eps = nan", tdm_build_sinkhorn(f.b, INPUT(4, 4, 5, 1), 1, NAN));
 }
 
 static void test_selection(void **state) {
@@ -291,6 +270,23 @@ static void test_experts(void **state) {
     ROUTE_BAD("n_group_used = 2", bad.n_group = 0);
     ROUTE_BAD("scale", bad.scale = NAN);
     ROUTE_BAD("id_divisor = -1", bad.id_divisor = -1);
+
+    p = (tdm_route_params){.n_used = 2, .score = TDM_ROUTE_SQRT_SOFTPLUS, .normalize = 1};
+#define GIVEN(id) tdm_build_moe_route_given(f.b, INPUT(8, 5, 1, 1), id, &p, &weight)
+    GOOD(I32, 2, 5, 1, 1, GIVEN(INPUT_I(2, 5, 1, 1)));
+    GOOD(F32, 2, 5, 1, 1, (GIVEN(INPUT_I(2, 5, 1, 1)), weight));
+    BAD("id must be i32", GIVEN(INPUT(2, 5, 1, 1)));
+    BAD("id must have shape [2, 5", GIVEN(INPUT_I(3, 5, 1, 1)));
+    BAD("id must have shape [2, 5", GIVEN(INPUT_I(2, 4, 1, 1)));
+    p.id_divisor = 2;
+    BAD("id excludes a bias, groups and an id_divisor", GIVEN(INPUT_I(2, 5, 1, 1)));
+    p.id_divisor = 0, p.n_group = 4, p.n_group_used = 2;
+    BAD("id excludes a bias, groups and an id_divisor", GIVEN(INPUT_I(2, 5, 1, 1)));
+    p.n_group = p.n_group_used = 0;
+    BAD("id excludes a bias, groups and an id_divisor",
+        tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_ROUTE, INPUT(8, 5, 1, 1), INPUT(8, 1, 1, 1),
+                                           INPUT_I(2, 5, 1, 1), -1);
+        r.params.route = p; tdm_build_node(f.b, &r, NULL));
 
 #define MOE(x, id, weight, gate, up, down, act, first, all)                                        \
     tdm_build_moe_ffn(f.b, x, id, weight, gate, up, down, act, first, all)
@@ -521,6 +517,10 @@ static void test_cache(void **state) {
     BAD("factor", tdm_build_kv_shift(f.b, f.step, f.state, INPUT(16, 1, 1, 1), f.kv, &rope));
     BAD("cache description 0 says 16", tdm_rope_params other = rope; other.n_rot = 8;
         tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &other));
+    BAD("pos_add = 1", tdm_rope_params other = rope; other.pos_add = 1;
+        tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &other));
+    BAD("is_inverse = 1", tdm_rope_params other = rope; other.is_inverse = 1;
+        tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &other));
     GOOD(F32, 16, 2, 5, 1, (tdm_build_kv_copy(f.b, f.step, f.state, f.kv), f.k));
 
     /* heads of 16 are padded to blocks of 32 */
@@ -536,146 +536,6 @@ static void test_cache(void **state) {
     BAD("k must be q8_0",
         tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q4_0), ROWS(TDM_TYPE_Q4_0), f.step, f.state, f.kv));
     BAD("v is absent", tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q8_0), -1, f.step, f.state, f.kv));
-}
-
-#define INPUT_OF(...) tdm_build_input(f->b, NULL, F32, NE(__VA_ARGS__))
-
-/* Units of two channels, or of one matrix of 4 x 8. */
-static int32_t slots_with(fixture *f, int32_t n_unit, int32_t len, uint32_t flags, int32_t *kv) {
-    tdm_kv_desc d = {.struct_size = sizeof d,
-                     .type_k = TDM_TYPE_F32,
-                     .type_v = TDM_TYPE_F32,
-                     .head_dim_k = len,
-                     .head_dim_v = len,
-                     .n_head_kv = n_unit,
-                     .page_len = 1,
-                     .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
-    return tdm_build_state(f->b, "slots", &d, 4096, 3, kv);
-}
-
-static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
-    return slots_with(f, n_unit, len, 0, kv);
-}
-
-static int32_t convolve(fixture *f, tdm_conv_params p, int64_t n_ch, int64_t k, int64_t n_w) {
-    int32_t state = slots(f, 3, 6, &p.kv);
-    return tdm_build_conv1d(f->b, INPUT_OF(n_ch, 5, 1, 1), INPUT_OF(k, n_w, 1, 1), -1, f->step,
-                            state, &p);
-}
-
-static int32_t scan(fixture *f, tdm_scan_params p, int64_t dk, int64_t n_k, int64_t n_v,
-                    int64_t ng) {
-    int32_t state = slots(f, 4, 32, &p.kv);
-    tdm_scan_sources s = {INPUT_OF(dk, n_k, 5, 1),
-                          INPUT_OF(dk, n_k, 5, 1),
-                          INPUT_OF(8, n_v, 5, 1),
-                          INPUT_OF(ng, n_v, 5, 1),
-                          -1,
-                          INPUT_OF(1, n_v, 5, 1)};
-    return tdm_build_linear_scan(f->b, &s, f->step, state, &p);
-}
-
-/* A scan with erase and write of ne[2] elements and types; 0 elements = absent. */
-static int32_t scan_erased(fixture *f, uint32_t flags, tdm_type type, const int64_t ne[2],
-                           bool has_beta) {
-    tdm_scan_params p = {.heads_per_k = 2};
-    int32_t state = slots_with(f, 4, 32, flags, &p.kv), pair[2] = {-1, -1};
-    const tdm_scan_sources s = {.q = INPUT_OF(4, 2, 5, 1),
-                                .k = INPUT_OF(4, 2, 5, 1),
-                                .v = INPUT_OF(8, 4, 5, 1),
-                                .g = INPUT_OF(4, 4, 5, 1),
-                                .a = -1,
-                                .beta = has_beta ? INPUT_OF(1, 4, 5, 1) : -1};
-    for (int i = 0; i < 2; i++)
-        if (ne[i] > 0) pair[i] = tdm_build_input(f->b, NULL, type, NE(ne[i], 2, 5, 1));
-    return tdm_build_linear_scan_erased(f->b, &s, pair[0], pair[1], f->step, state, &p);
-}
-
-static void test_recurrent_erased(void **state) {
-    const uint32_t erased = TDM_KV_ERASED;
-    (void)state;
-#define PAIR(a, b) ((const int64_t[2]){a, b})
-    GOOD(F32, 8, 4, 5, 1, scan_erased(&f, erased, F32, PAIR(4, 4), false));
-    BAD("erase must have shape [4, 2, 5", scan_erased(&f, erased, F32, PAIR(1, 4), false));
-    BAD("write must have shape [4, 2, 5", scan_erased(&f, erased, F32, PAIR(4, 3), false));
-    BAD("erase must be f32", scan_erased(&f, erased, TDM_TYPE_I32, PAIR(4, 4), false));
-    BAD("erase is absent, but", scan_erased(&f, erased, F32, PAIR(0, 4), false));
-    BAD("write is absent, but", scan_erased(&f, erased, F32, PAIR(4, 0), false));
-    BAD("erase is there, but", scan_erased(&f, 0, F32, PAIR(4, 4), false));
-    BAD("write is there, but", scan_erased(&f, 0, F32, PAIR(0, 4), false));
-    BAD("erase and beta exclude", scan_erased(&f, erased, F32, PAIR(4, 4), true));
-#undef PAIR
-    BAD("is TDM_KV_ERASED", tdm_conv_params p = {.n_segment = 1}; p.unit_len[0] = 2;
-        int32_t s = slots_with(&f, 3, 6, erased, &p.kv);
-        tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, s, &p));
-}
-
-static void test_recurrent(void **state) {
-    const tdm_conv_params two = {.n_segment = 1, .unit_len = {2}};
-    const tdm_scan_params grouped = {.heads_per_k = 2};
-    (void)state;
-    GOOD(F32, 6, 5, 1, 1, convolve(&f, two, 6, 4, 6));
-#define CONV_BAD(text, change, ...)                                                                \
-    BAD(text, tdm_conv_params p = two; change; convolve(&f, p, __VA_ARGS__))
-    CONV_BAD("w must have shape [*, 6]", (void)0, 6, 4, 5);
-    CONV_BAD("3 units of 2 channels, x has 7", (void)0, 7, 4, 7);
-    CONV_BAD("a unit of the state has 6", (void)0, 6, 3, 6);
-    CONV_BAD("k = 1", (void)0, 6, 1, 6);
-    CONV_BAD("n_segment = 9", p.n_segment = 9, 6, 4, 6);
-    CONV_BAD("unit_len = 1 is not in 0 .. 0", p.unit_len[1] = 1, 6, 4, 6);
-    BAD("has tokens, not slots", tdm_conv_params p = two; p.kv = f.kv;
-        tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, f.state, &p));
-
-    GOOD(F32, 8, 4, 5, 1, scan(&f, grouped, 4, 2, 4, 1));
-    GOOD(F32, 8, 4, 5, 1, scan(&f, grouped, 4, 2, 4, 4));
-#define SCAN_BAD(text, change, ...)                                                                \
-    BAD(text, tdm_scan_params p = grouped; change; scan(&f, p, __VA_ARGS__))
-    SCAN_BAD("g must have shape [4, 4, 5]", (void)0, 4, 2, 4, 3);
-    SCAN_BAD("5 heads of v in 4 units", (void)0, 4, 3, 5, 1);
-    SCAN_BAD("a unit of the state has 32", (void)0, 5, 2, 4, 1);
-    SCAN_BAD("a unit of the state has 32", (void)0, 1 << 20, 2, (int64_t)1 << 42, 1);
-    SCAN_BAD("read 0 .. 1 of 0 .. 0", (void)0, 4, 1, 4, 1);
-    SCAN_BAD("read 1 .. 2 of", p.first_head = 2, 4, 2, 4, 1);
-    SCAN_BAD("heads_per_k = 0", p.heads_per_k = 0, 4, 2, 4, 1);
-    SCAN_BAD("is_tiled = 2", p.is_tiled = 2, 4, 2, 4, 1);
-    SCAN_BAD("tiled: 4 heads of v", p.is_tiled = 1, 4, 2, 4, 1);
-    SCAN_BAD("scale = nan", p.scale = NAN, 4, 2, 4, 1);
-    BAD("slots of recurrent states, not tokens", int32_t kv; int32_t s = slots(&f, 2, 16, &kv);
-        tdm_build_kv_write(f.b, f.k, -1, f.step, s, kv));
-}
-
-static void desc_with(fixture *f, tdm_kv_desc desc) {
-    int32_t kv;
-    tdm_build_state(f->b, "other", &desc, 64, 1, &kv);
-}
-
-static void test_descriptions(void **state) {
-    (void)state;
-#define DESC_BAD(text, ...)                                                                        \
-    BAD(text, tdm_kv_desc d = fixture_kv_desc(); __VA_ARGS__; desc_with(&f, d))
-    DESC_BAD("has recurrent states", d.flags |= TDM_KV_RECURRENT);
-    DESC_BAD("type_k is q4_K", d.type_k = TDM_TYPE_Q4_K);
-    DESC_BAD("type_v is ?", d.type_v = (tdm_type)4);
-    DESC_BAD("page_len = 48", d.page_len = 48);
-    DESC_BAD("page_len = -64", d.page_len = -64);
-    DESC_BAD("head_dim_k = 0", d.head_dim_k = 0);
-    DESC_BAD("head_dim_v", d.head_dim_v = INT32_MAX);
-    DESC_BAD("n_head_kv", d.n_head_kv = -1);
-    DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
-    DESC_BAD("n_rot = 32", d.n_rot = 32);
-    DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 256);
-    DESC_BAD("is TDM_KV_ERASED, but has no", d.flags |= TDM_KV_ERASED);
-    DESC_BAD("cannot be TDM_KV_BIASED",
-             d.flags = TDM_KV_RECURRENT | TDM_KV_BIASED | TDM_KV_V_FROM_K,
-             d.type_k = d.type_v = F32, d.page_len = 1, d.n_rot = 0, d.head_dim_v = d.head_dim_k);
-    DESC_BAD("cls = 4", d.cls = 4);
-    DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
-    DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);
-    DESC_BAD("both or none", d.flags = TDM_KV_V_FROM_K | TDM_KV_ROTATE_K, d.type_v = d.type_k);
-    BAD("class 1; the step block has 1", tdm_kv_desc d = fixture_kv_desc(); int32_t kv; d.cls = 1;
-        int32_t s = tdm_build_state(f.b, "s", &d, 64, 1, &kv);
-        tdm_build_kv_copy(f.b, f.step, s, kv));
 }
 
 static void test_values(void **state) {
@@ -773,17 +633,15 @@ int main(void) {
         cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_sinkhorn),
         cmocka_unit_test(test_selection),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_expert_products),
         cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_recurrent),
-        cmocka_unit_test(test_recurrent_erased),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_sparse),
         cmocka_unit_test(test_biased),
         cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_descriptions),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_partitions),

@@ -156,7 +156,7 @@ def op_certify(sources):
 @check
 def op_tests(sources):
     """The tests of inference, of kernels and of groups have each op."""
-    infer = sources.read('tests/unit/test_graph_infer.c') + sources.read('tests/unit/test_graph_verify.c')
+    infer = sources.read_all('tests/unit/test_graph_infer*.c', 'tests/unit/test_graph_verify.c')
     for op in ops(sources):
         if re.search(r'\bTDM_OP_%s\b|\btdm_build_%s\(' % (op.id, op.name), infer) is None:
             yield 'tests of inference have no %s' % op.name

@@ -94,7 +94,7 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
                         n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
                         n->op == TDM_OP_CONV1D || n->op == TDM_OP_LINEAR_SCAN ||
-                        n->op == TDM_OP_EXCHANGE;
+                        n->op == TDM_OP_BLOCK_POOL || n->op == TDM_OP_EXCHANGE;
     if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
     if (plan->device->n_thread > 1 && impl->claims != NULL && impl->claims(&out->node))
         out->node.claims = &plan->claims_of[plan->n_claims++];

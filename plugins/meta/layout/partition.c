@@ -144,6 +144,7 @@ bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value) {
         bool is_slots = false, is_used = false;
         switch (node->op) {
         case TDM_OP_CONV1D:
+        case TDM_OP_BLOCK_POOL:
         case TDM_OP_LINEAR_SCAN: is_slots = true; break;
         case TDM_OP_KV_COPY:
         case TDM_OP_KV_EXPORT:

@@ -188,7 +188,11 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
     tdm_status status = TDM_OK;
     s->is_cut = partition->id != 0;
     s->is_by_page = c->plan->rewrites_step && (desc->flags & TDM_KV_RECURRENT) == 0;
-    if (s->is_cut) {
+    if (s->is_by_page && (desc->flags & TDM_KV_STRIDED) != 0)
+        status = tdm_fail(&why, TDM_UNSUPPORTED,
+                          "a strided cache is not cut by sequence; use attention = heads or "
+                          "replicate");
+    if (s->is_cut && status == TDM_OK) {
         const meta_assignment *assigned = NULL;
         status = meta_partition_find(c->device, partition, &assigned, &why);
         if (status == TDM_OK)

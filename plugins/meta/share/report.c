@@ -40,7 +40,8 @@ static tdm_status weights_weigh(const meta_device *device, const tdm_graph *grap
 static const tdm_kv_desc *state_desc(const tdm_graph *graph, int32_t state) {
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_recurrent = node->op == TDM_OP_CONV1D || node->op == TDM_OP_LINEAR_SCAN;
+        bool is_recurrent = node->op == TDM_OP_CONV1D || node->op == TDM_OP_LINEAR_SCAN ||
+                            node->op == TDM_OP_BLOCK_POOL;
         if (!is_recurrent && (node->op < TDM_OP_KV_WRITE || node->op > TDM_OP_KV_IMPORT)) continue;
         for (int32_t s = 0; s < node->n_src; s++)
             if (node->src[s] == state) return tdm_graph_kv(graph, node->params.kv.kv);

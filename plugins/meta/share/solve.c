@@ -22,7 +22,12 @@
 
 /* The STATE that a node writes. */
 static int32_t state_of(const tdm_node *node) {
-    return node->src[node->op == TDM_OP_KV_WRITE ? 3 : node->op == TDM_OP_CONV1D ? 4 : 7];
+    switch (node->op) {
+    case TDM_OP_KV_WRITE: return node->src[3];
+    case TDM_OP_CONV1D:
+    case TDM_OP_BLOCK_POOL: return node->src[4];
+    default: return node->src[7];
+    }
 }
 
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
@@ -51,7 +56,7 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
         const tdm_node *node = tdm_graph_node(graph, i);
         uint64_t page_size = 0;
         if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_CONV1D &&
-            node->op != TDM_OP_LINEAR_SCAN)
+            node->op != TDM_OP_LINEAR_SCAN && node->op != TDM_OP_BLOCK_POOL)
             continue;
         const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
         tdm_status status = owner->acquired.plugin->buffer->kv_page_size(owner->acquired.device,
