@@ -481,6 +481,8 @@ static void test_lying_step(void **state) {
                                      kv_types[round / TDM_KV_TYPE_COUNT % TDM_KV_TYPE_COUNT],
                                      round % 3 ? 16 : 64, TDM_KV_ROTATE_K | TDM_KV_ROTATE_V);
         desc.n_rot = 32;
+        const bool is_strided = round % 4 == 3;
+        if (is_strided) desc.flags |= TDM_KV_STRIDED, desc.stride = 3 + round % 5 * 7;
         int32_t len[2] = {40, 90};
         kv_scene scene;
         kv_scene_init(&scene, &desc, 2, len, 10, &seed);
@@ -503,11 +505,11 @@ static void test_lying_step(void **state) {
                                            .heads_per_kv = 2,
                                            .n_head_all = 6,
                                            .is_causal = round % 2,
-                                           .window = round % 5 * 10};
+                                           .window = is_strided ? 0 : round % 5 * 10};
             tdm_rope_params rope = {.n_rot = 32};
             tdm_build_kv_write(b, k, v, step_value, state_value, kv);
             int32_t o = tdm_build_attention(b, q, step_value, state_value, -1, &params, &ml);
-            tdm_build_kv_shift(b, step_value, state_value, -1, kv, &rope);
+            if (!is_strided) tdm_build_kv_shift(b, step_value, state_value, -1, kv, &rope);
             tdm_build_kv_copy(b, step_value, state_value, kv);
             int32_t k_out = tdm_build_kv_export(b, step_value, state_value, kv, 7, &v_out);
             tdm_build_kv_import(b, k_out, v_out, step_value, state_value, kv);
