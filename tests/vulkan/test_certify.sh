@@ -4,11 +4,12 @@
 # test_certify.sh: the conformance suite on the first Vulkan device, which is the software driver
 # where there is no GPU. op.moe-ffn is left out, since that driver compiles its kernels for two
 # minutes; vulkan_products tests experts of every type. So is kv.in-host, which is for plugins with
-# a cache in host memory. Three ops run, and neither the variants of attention, sparse attention nor
-# the shift of a cache, since their kernels compile for two minutes too: vulkan_simple_ops,
-# _select_ops, _recurrent, _attention, _attention_sparse, _attention_blocks, _kv and _products test
-# all of them beside the CPU's reference. TANDEM_CASES=all in the environment runs all here too. The checks
-# of a family run in one process, so that the driver loads once.
+# a cache in host memory. Three ops run, and neither the variants of attention, sparse attention, that
+# over strided caches nor the shift of a cache, since their kernels compile for two minutes too:
+# vulkan_simple_ops, _select_ops, _recurrent, _attention, _attention_sparse, _attention_strided,
+# _attention_blocks, _kv and _products test all of them but KV_SELECT over strided caches beside the CPU's
+# reference. TANDEM_CASES=all in the environment runs all here too. The checks of a family run in one
+# process, so that the driver loads once.
 #   test_certify.sh TANDEM VULKAN.so
 set -u
 tandem=$1 plugin=$2
@@ -16,13 +17,13 @@ tandem=$1 plugin=$2
 . "$(dirname "$0")/driver.sh"
 driver_need
 # The first words of the checks' names; an op, or a check of a cache, by itself.
-"$tandem" certify --list | awk '$2 ~ /^[a-z-]+[.]/ { split($2, word, "."); print word[1] == "op" || word[1] == "kv" ? $2 : word[1] "." }' |
+"$tandem" certify --list | awk '$2 ~ /^[a-z-]+[.]/ { split($2, word, "."); print word[1] ~ /^(op|kv|strided)$/ ? $2 : word[1] "." }' |
     sort -u | grep -vx -e 'op[.]moe-ffn' -e 'kv[.]in-host' >"$work/all"
 [ "$(wc -l <"$work/all")" -ge 46 ] && ok || fail "parts of the suite: $(cat "$work/all")"
 if [ "${TANDEM_CASES:-}" = all ]; then
     cp "$work/all" "$work/parts"
 else
-    grep -v -e '^op[.]' -e '^kv[.]attention' -e '^kv[.]shift$' -e '^sparse' "$work/all" >"$work/parts"
+    grep -v -e '^op[.]' -e '^kv[.]attention' -e '^kv[.]shift$' -e '^sparse' -e '^strided[.][as]' "$work/all" >"$work/parts"
     grep -x -e 'op[.]add' -e 'op[.]rms-norm' -e 'op[.]softmax' -e 'kv[.]attention-long' "$work/all" >>"$work/parts"
 fi
 [ "$(wc -l <"$work/parts")" -ge 23 ] && ok || fail "parts of the suite: $(cat "$work/parts")"

@@ -61,7 +61,7 @@ static void pages_place(gpu_scene *s) {
         s->base[q] = base_choose(s, q);
         sequence_place(s, q, &page);
     }
-    s->n_cell = s->n_page * s->page_len;
+    s->n_cell = s->n_page * s->pitch;
     s->room_entry = s->first_entry[GPU_SCENE_SEQS] + 1;
 }
 
@@ -104,7 +104,9 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
     out->desc.struct_size = sizeof out->desc;
     out->desc.flags &= ~(uint32_t)TDM_KV_IN_HOST;
     if (out->page_len == 0 || out->page_len > MAX_PAGE_LEN) out->page_len = MAX_PAGE_LEN;
-    out->desc.page_len = out->page_len;
+    out->desc.page_len = out->pitch = out->page_len;
+    if (out->desc.stride > 1)
+        out->pitch = (out->page_len + out->desc.stride - 1) / out->desc.stride * out->desc.stride;
     if (is_recurrent_op(n->op)) { /* its sources have the units of the state: all of them */
         out->n_tok = SLOT_TOK;
         out->n_page = out->n_cell = N_SLOT;
@@ -130,7 +132,7 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
 
 /* Jobs that move the rows of all cells. */
 static tdm_page_job whole_job(const gpu_scene *s, int32_t page) {
-    return (tdm_page_job){page, 0, s->page_len, page * s->page_len};
+    return (tdm_page_job){page, 0, s->page_len, (page + 1) * s->pitch - s->page_len};
 }
 
 /* Jobs of a node, on parts of pages; the one in the middle is padding. */
@@ -155,8 +157,9 @@ static int32_t pos_choose(const gpu_scene *s, int32_t q, int32_t i) {
 
 static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *at, int32_t *step) {
     const bool has_rows = op == TDM_OP_KV_WRITE && s->desc.stride > 1;
+    const int32_t n_cell = s->n_page * s->page_len;
     for (int32_t i = 0; i < at->n_tok; i++) {
-        int32_t q = i / 3 % GPU_SCENE_SEQS, cell = i % 2 == 0 ? i + 1 : s->n_cell - i;
+        int32_t q = i / 3 % GPU_SCENE_SEQS, cell = i % 2 == 0 ? i + 1 : n_cell - i;
         bool is_padding = i == 2;
         if (i == at->n_tok - 1) q = 0;
         /* Tokens of different rows of a cache with a stride: cells may share one. */
@@ -164,7 +167,7 @@ static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *a
         step[at->pos_off + i] = is_padding ? -1 : pos;
         step[at->seq_off + i] = is_padding ? 0 : q;
         for (int32_t c = 0; c < at->n_class; c++)
-            step[at->cls[c].write_off + i] = is_padding || i + 1 >= s->n_cell / 2 ? -1 : cell;
+            step[at->cls[c].write_off + i] = is_padding || i + 1 >= n_cell / 2 ? -1 : cell;
     }
 }
 

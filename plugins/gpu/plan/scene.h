@@ -27,7 +27,8 @@ typedef struct gpu_scene {
     tdm_kv_desc desc;
     int32_t page_len;
     int32_t n_page;
-    int32_t n_cell; /* n_page * page_len */
+    int32_t pitch; /* rows of K and V of a page: page_len, with a stride rounded up to whole runs */
+    int32_t n_cell; /* n_page * pitch */
     int32_t n_tok;  /* of nodes with tokens */
     int32_t n_head; /* query heads of an ATTENTION, from first_head on */
     int32_t first_head;
@@ -49,7 +50,8 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
 gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int32_t node,
                             int32_t rope, uint64_t page_size);
 
-/* KV_IMPORT into all cells, or KV_EXPORT of all: row page * page_len + slot. Rows are values
+/* KV_IMPORT into all cells, or KV_EXPORT of all: row page * pitch + pitch - page_len + slot, so that
+ * a run of positions ends with each page. Rows are values
  * GPU_SCENE_K and GPU_SCENE_V; the latter is absent where V is part of K. [any-thread] */
 gpu_excerpt *gpu_scene_rows(const gpu_scene *scene, bool is_import, uint64_t page_size);
 

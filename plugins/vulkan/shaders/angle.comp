@@ -14,7 +14,8 @@ void main() {
     uint i = invocation_number(), n_pair = uint(args.word[0]);
     if (i >= uint(args.word[4])) return;
     uint tok = i / n_pair, pair = i - tok * n_pair;
-    int64_t pos = int64_t(I32(args.address[1]).at[tok * uint(args.word[1])]) + int64_t(args.word[5]);
+    int64_t pos = I32(args.address[1]).at[tok * uint(args.word[1])];
+    pos += args.word[5];
     uint64_t turn = Turns(args.address[2]).at[pair];
     bool is_bad = false;
     if (HAS_FACTOR)
