@@ -280,8 +280,8 @@ static void rope_cases(certify_trial *t) {
     rope(t, "attention factor", &(tdm_rope_params){.n_rot = 16, .attn_factor = 1.3f}, false);
     rope(t, "nothing turned", &(tdm_rope_params){.n_rot = 0}, false);
     rope(t, "positions before", &(tdm_rope_params){.n_rot = 32, .pos_add = -127}, false);
-    rope(t, "positions behind, frequency factors",
-         &(tdm_rope_params){.n_rot = 64, .pos_add = 1000}, true);
+    rope(t, "positions behind, frequency factors", &(tdm_rope_params){.n_rot = 64, .pos_add = 1000},
+         true);
     rope(t, "turned back", &(tdm_rope_params){.n_rot = 64, .is_inverse = 1}, false);
     rope(t, "YaRN, positions before, turned back",
          &(tdm_rope_params){.n_rot = 64,
