@@ -147,7 +147,8 @@ struct Attention : PageRotate {
     int entry_find(step_entries e, int pos) {
         int low = e.first, high = e.last;
         if (low >= high) return low;
-        int guess = min(e.first + (pos + page_len() - 1) / page_len(), e.last);
+        uint len = uint(page_len());
+        int guess = low + min(int((uint(max(pos, 0)) + len - 1u) / len), high - low);
         int before = guess > e.first ? entry_base(e, guess - 1) : -1;
         int at = guess < e.last ? entry_base(e, guess) : MAX_POS;
         if (before < pos && at >= pos) return guess;
