@@ -148,7 +148,7 @@ struct Attention : PageRotate {
         int low = e.first, high = e.last;
         if (low >= high) return low;
         uint len = uint(page_len());
-        int guess = low + min(int((uint(max(pos, 0)) + len - 1u) / len), high - low);
+        int guess = low + int(min((uint(pos) + len - 1u) / len, uint(high - low)));
         int before = guess > e.first ? entry_base(e, guess - 1) : -1;
         int at = guess < e.last ? entry_base(e, guess) : MAX_POS;
         if (before < pos && at >= pos) return guess;
