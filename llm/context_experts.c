@@ -24,7 +24,7 @@ tdm_status llm_expert_ids_fill(llm_context *ctx, const llm_plan *plan, int32_t n
         ctx->expert_room = count;
     }
     for (int32_t layer = 0; layer < h->n_layer_given; layer++) {
-        const int32_t *table = llm_expert_table(ctx->model->gguf, layer)->data;
+        const int32_t *table = ctx->model->specs[layer].expert_table;
         for (int32_t i = 0; i < n; i++)
             memcpy(ctx->expert_ids + i * n_each + layer * n_used, table + token[i] * n_used,
                    (size_t)n_used * sizeof *table);

@@ -191,10 +191,6 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
                                 const llm_hparams *hparams, llm_layer_spec *specs_out,
                                 tdm_error *err);
 
-/* The experts of each token id in a layer, i32 [n_expert_used, n_vocab]; NULL = the file has no such
- * table. [any-thread] */
-const llm_gguf_tensor *llm_expert_table(const llm_gguf *gguf, int32_t layer);
-
 /* Whether the file has the tensor of a role in a layer. */
 bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer);
 

@@ -44,12 +44,20 @@ static tdm_status runs_check(const llm_key_reader *r, const llm_hparams *h) {
     return TDM_OK;
 }
 
+/* The experts of each token id in a layer, i32 [n_expert_used, n_vocab]; NULL = the file has no such
+ * table. */
+static const llm_gguf_tensor *table_of(const llm_gguf *gguf, int32_t layer) {
+    char name[LLM_TENSOR_NAME_SIZE];
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_tid2eid.weight", layer);
+    return llm_gguf_tensor_find(gguf, name);
+}
+
 /* The tables of experts by token id are in the file; contexts read them there. */
 static tdm_status tables_check(const llm_key_reader *r, const llm_hparams *h) {
     const llm_gguf_tensor *embd = llm_role_tensor(r->gguf, LLM_ROLE_TOKEN_EMBD, -1);
     const int64_t n_vocab = embd != NULL ? embd->ne[1] : 0;
     for (int32_t layer = 0; layer < h->n_layer_given; layer++) {
-        const llm_gguf_tensor *t = llm_expert_table(r->gguf, layer);
+        const llm_gguf_tensor *t = table_of(r->gguf, layer);
         if (t == NULL)
             return tdm_fail(r->err, TDM_NOT_FOUND,
                             "%s: tensor 'blk.%d.ffn_gate_tid2eid.weight' is missing: key "
@@ -114,7 +122,7 @@ static void deepseek4_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t 
     spec->n_out_group = h->n_out_group;
     spec->window = h->window;
     spec->window_kind = TDM_WINDOW_SLIDING;
-    spec->has_given_experts = layer < h->n_layer_given;
+    if (layer < h->n_layer_given) spec->expert_table = table_of(gguf, layer)->data; /* checked */
     spec->glu.limit = llm_limit_of(gguf, h->arch, limit_keys[0], layer);
     spec->glu_dense.limit = llm_limit_of(gguf, h->arch, limit_keys[1], layer);
     spec->rope.attn_factor = 1;

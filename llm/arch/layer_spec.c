@@ -280,9 +280,3 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
     }
     return TDM_OK;
 }
-
-const llm_gguf_tensor *llm_expert_table(const llm_gguf *gguf, int32_t layer) {
-    char name[LLM_TENSOR_NAME_SIZE];
-    snprintf(name, sizeof name, "blk.%d.ffn_gate_tid2eid.weight", layer);
-    return llm_gguf_tensor_find(gguf, name);
-}

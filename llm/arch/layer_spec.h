@@ -108,11 +108,13 @@ typedef struct llm_layer_spec {
     bool has_ngram;        /* rows for runs of tokens count before the mixer: block/ngram.c */
     int32_t run_len; /* LLM_MIXER_COMPRESSED: tokens that a row of its cache stands for; 0 = the
                               layer has its window alone */
-    bool has_run_overlap;   /* a row takes in the tokens of the run before, too */
-    int32_t n_out_group;    /* groups of heads, each with an output matrix; 0 = one for all */
-    bool has_given_experts; /* tokens have experts by their ids: hparams.n_layer_given */
-    llm_xielu xielu;        /* of a dense block without a gate; alpha_p 0 = the architecture's */
-    int32_t weight_layer;   /* the layer whose weights it has: its own number or a lower one */
+    bool has_run_overlap; /* a row takes in the tokens of the run before, too */
+    int32_t n_out_group;  /* groups of heads, each with an output matrix; 0 = one for all */
+    /* [n_vocab, n_expert_used] experts by token id, in the file: hparams.n_layer_given. NULL = a
+     * router selects them. */
+    const int32_t *expert_table;
+    llm_xielu xielu;      /* of a dense block without a gate; alpha_p 0 = the architecture's */
+    int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 
 /* Parts of the rows that compressed attention pools: of the run behind, of their own. */

@@ -218,7 +218,7 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     if (bias < 0) bias = w[LLM_ROLE_FFN_ROUTER_BIAS_2];
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
-    int32_t id = g->model->specs[layer].has_given_experts
+    int32_t id = g->model->specs[layer].expert_table != NULL
                      ? build_given(g, layer, logit, &weight)
                      : tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
     const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
