@@ -59,6 +59,13 @@ static tdm_status layer_types_take(llm_context *ctx, const llm_model *m,
     return TDM_OK;
 }
 
+static int32_t longest_run(const llm_model *m) {
+    int32_t longest = 0;
+    for (int32_t l = 0; l < m->hparams.n_layer; l++)
+        if (m->specs[l].run_len > longest) longest = m->specs[l].run_len;
+    return longest;
+}
+
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
                                const llm_context_params *params, tdm_error *err) {
     static const llm_context_params defaults = {.struct_size = sizeof defaults};
@@ -111,6 +118,11 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
      * copies a shared page first. */
     ctx->cache.n_ctx = ctx->n_ctx;
+    ctx->longest_run = longest_run(m);
+    if (ctx->longest_run > LLM_MAX_STATE_CHUNK)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: a row of the cache stands for %d tokens; at most %d are supported",
+                        m->path, ctx->longest_run, (int)LLM_MAX_STATE_CHUNK);
     /* A sequence reads one slot and writes another, and keeps the one from before the batch. */
     if (llm_model_is_recurrent(m)) ctx->cache.n_slot = 3 * (int64_t)ctx->n_seq + LLM_N_SNAPSHOT;
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
@@ -282,6 +294,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->cache.layers = ctx->layer_types;
     }
     if (status == TDM_OK) {
+        const int32_t chunk = llm_context_chunk(ctx);
         size_t n_state = LLM_STATE_KINDS * n_layer;
         ctx->n_state = (int32_t)n_state;
         ctx->page_size = calloc(n_state, sizeof *ctx->page_size);
@@ -290,8 +303,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->state_off = calloc(n_state, sizeof *ctx->state_off);
         ctx->row_io = calloc(LLM_IO_KINDS * n_layer + 1, sizeof *ctx->row_io);
         ctx->cells =
-            calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
-                   sizeof *ctx->cells);
+            calloc((size_t)(ctx->n_ubatch > chunk ? ctx->n_ubatch : chunk), sizeof *ctx->cells);
         ctx->order = calloc((size_t)ctx->n_ubatch, sizeof *ctx->order);
         ctx->row_of = calloc((size_t)ctx->n_ubatch, sizeof *ctx->row_of);
         ctx->cache.page_size = ctx->page_size;

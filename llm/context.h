@@ -193,7 +193,13 @@ bool llm_context_can_shift(const llm_context *ctx);
  *
  * Models with an encoder have none: TDM_UNSUPPORTED. */
 
-#define LLM_STATE_CHUNK 64 /* tokens exported or imported at once */
+#define LLM_STATE_CHUNK     64  /* tokens exported or imported at once */
+#define LLM_MAX_STATE_CHUNK 128 /* likewise, where rows stand for longer runs of tokens */
+
+/* The tokens that are exported or imported at once: LLM_STATE_CHUNK, or the longest run of tokens that
+ * a row of the cache stands for, if that is longer. Every range that is moved begins at a multiple of
+ * it, so that no such row is lost between two ranges. At most LLM_MAX_STATE_CHUNK. */
+int32_t llm_context_chunk(const llm_context *ctx);
 
 /* Bytes of the canonical K and V rows of n_row tokens in all layers. */
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
@@ -210,7 +216,7 @@ int32_t llm_context_window_first(const llm_context *ctx, int32_t seq);
 bool llm_context_window_suffices(const llm_context *ctx, int32_t n_tok, int32_t window_first);
 /* Whether the context can take rows that lack those before a window. */
 bool llm_context_has_window(const llm_context *ctx);
-/* Canonical rows of tokens first .. first+n_row-1 (n_row <= LLM_STATE_CHUNK) of a sequence: for
+/* Canonical rows of tokens first .. first+n_row-1 (n_row <= llm_context_chunk) of a sequence: for
  * each layer its K rows, then its V rows. Of llm_context_rows_size_at bytes, for the sequence's
  * window_first. Rows before that are zeros in layers with a window. */
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,

@@ -3,6 +3,7 @@
  * context_cache.c: operations of a context on cached tokens: truncate, fork, shift, export, import.
  * kv_cache.c determines the pages; this file runs the jobs on the devices.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -176,7 +177,7 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     return status;
 }
 
-/* Writes n_job jobs (at most LLM_STATE_CHUNK) into the plan's step block. */
+/* Writes n_job jobs (at most llm_context_chunk) into the plan's step block. */
 static tdm_status jobs_fill(llm_context *ctx, const llm_plan *plan, const tdm_page_job *jobs,
                             int32_t n_job, tdm_error *err) {
     tdm_status status = llm_step_begin(ctx, plan, err);
@@ -213,8 +214,9 @@ static tdm_status class_plan_get(llm_context *ctx, llm_plan_kind kind, int32_t c
 
 static tdm_status jobs_run(llm_context *ctx, llm_plan_kind kind, int32_t cls,
                            const tdm_page_job *jobs, int32_t n_job, tdm_error *err) {
-    for (int32_t i = 0; i < n_job; i += LLM_STATE_CHUNK) {
-        int32_t n = n_job - i < LLM_STATE_CHUNK ? n_job - i : LLM_STATE_CHUNK;
+    const int32_t chunk = llm_context_chunk(ctx);
+    for (int32_t i = 0; i < n_job; i += chunk) {
+        int32_t n = n_job - i < chunk ? n_job - i : chunk;
         llm_plan *plan = NULL;
         tdm_status status = class_plan_get(ctx, kind, cls, &plan, err);
         if (status == TDM_OK && plan == NULL) return TDM_OK;
@@ -274,8 +276,10 @@ double llm_context_read_size(const llm_context *ctx, int32_t n_past, int32_t n_t
         if (!llm_layer_has_cache(s)) continue;
         const double all = (double)n_past + n_tok, seen = (double)s->window - 1 + n_tok;
         const double n = s->window > 0 && seen < all ? seen : all;
+        const double n_run = s->run_len > 0 ? floor(all / s->run_len) : all;
         for (int32_t i = 0; i < LLM_ROW_KINDS; i++)
-            size += n * (double)layer_row_size(ctx, LLM_ROW_KINDS * l + i);
+            size += (i == LLM_ROW_INDEX || i == LLM_ROW_RUNS ? n_run : n) *
+                    (double)layer_row_size(ctx, LLM_ROW_KINDS * l + i);
     }
     return size;
 }
@@ -348,18 +352,22 @@ static tdm_status rows_move(llm_context *ctx, llm_plan_kind kind, int32_t cls, c
  * refuses before it changes any. Then the rows are copied through the host. */
 static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
                              tdm_error *err) {
+    const int32_t chunk = llm_context_chunk(ctx);
     tdm_error why = {0};
     tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, cls, jobs, n_job, &why);
-    if (status != TDM_UNSUPPORTED || ctx->encoded != NULL) /* which has no rows to move */
+    /* Models with an encoder have no rows to move. Rows of runs are moved by the place of their
+     * tokens in the sequence, which a job does not say. */
+    const bool can_move = ctx->encoded == NULL && ctx->longest_run == 0;
+    if (status != TDM_UNSUPPORTED || !can_move)
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
-    void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
+    void *rows = malloc(llm_context_rows_size(ctx, chunk));
     if (rows == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "out of memory for copying pages of the cache");
     status = TDM_OK;
     for (int32_t i = 0; i < n_job; i++) {
-        for (int32_t at = 0; at < jobs[i].count && status == TDM_OK; at += LLM_STATE_CHUNK) {
-            int32_t n = jobs[i].count - at < LLM_STATE_CHUNK ? jobs[i].count - at : LLM_STATE_CHUNK;
+        for (int32_t at = 0; at < jobs[i].count && status == TDM_OK; at += chunk) {
+            int32_t n = jobs[i].count - at < chunk ? jobs[i].count - at : chunk;
             int32_t first = jobs[i].first + at;
             const row_range range = {0, n, 0};
             const tdm_page_job from = {jobs[i].arg, first, n, 0}, to = {jobs[i].page, first, n, 0};
@@ -445,6 +453,15 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
 }
 
 /* ---- Export and import ---- */
+
+int32_t llm_context_chunk(const llm_context *ctx) {
+    return ctx->longest_run > LLM_STATE_CHUNK ? ctx->longest_run : LLM_STATE_CHUNK;
+}
+
+/* Whether rows of tokens from `first` on can be moved: rows of runs only in whole chunks. */
+static bool chunk_is_whole(const llm_context *ctx, int32_t first) {
+    return ctx->longest_run == 0 || first % llm_context_chunk(ctx) == 0;
+}
 
 static const char no_files[] = "leave out the file and compute the prompt again";
 
@@ -555,11 +572,11 @@ int32_t llm_context_free_pages(const llm_context *ctx) {
 
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err) {
-    tdm_page_job jobs[LLM_STATE_CHUNK];
+    tdm_page_job jobs[LLM_MAX_STATE_CHUNK];
     tdm_status status = seq_check(ctx, seq, err);
     if (status == TDM_OK) status = llm_encode_refuse(ctx, "saving a sequence", no_files, err);
     if (status != TDM_OK) return status;
-    if (first < 0 || n_row < 1 || n_row > LLM_STATE_CHUNK ||
+    if (first < 0 || n_row < 1 || n_row > llm_context_chunk(ctx) || !chunk_is_whole(ctx, first) ||
         first > llm_kv_length(ctx->kv, seq) - n_row)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "export: tokens %d to %d of %d", first,
                         first + n_row - 1, llm_kv_length(ctx->kv, seq));
@@ -588,7 +605,7 @@ void llm_context_import_tokens(llm_context *ctx, int32_t seq, const int32_t *tok
 /* Imports the rows of a range into the pages of one class that the sequence has been given. */
 static tdm_status class_import(llm_context *ctx, int32_t cls, int32_t seq, const row_range *r,
                                const void *rows, tdm_error *err) {
-    tdm_page_job jobs[LLM_STATE_CHUNK];
+    tdm_page_job jobs[LLM_MAX_STATE_CHUNK];
     const llm_kv *kv = cls == LLM_CLASS_WINDOW ? ctx->window : ctx->kv;
     const int32_t n_job = range_jobs(kv, seq, r->first, r->n_row, jobs);
     return rows_move(ctx, LLM_PLAN_IMPORT, cls, r, jobs, n_job, (void *)(uintptr_t)rows,
@@ -602,10 +619,14 @@ tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row,
         status = llm_encode_refuse(ctx, "loading a saved sequence", no_files, err);
     if (status != TDM_OK) return status;
     int32_t first = llm_kv_length(ctx->kv, seq);
-    if (n_row < 1 || n_row > LLM_STATE_CHUNK || first > ctx->n_ctx - n_row)
+    if (n_row < 1 || n_row > llm_context_chunk(ctx) || first > ctx->n_ctx - n_row)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
                         "import: %d tokens behind %d do not fit a context of %d; raise ctx-size",
                         n_row, first, ctx->n_ctx);
+    if (!chunk_is_whole(ctx, first))
+        return tdm_fail(err, TDM_OUT_OF_RANGE,
+                        "import: token %d is not the first of %d that are moved together", first,
+                        llm_context_chunk(ctx));
     llm_plan *plan = NULL;
     row_range range = {first, n_row, 0};
     status = class_plan_get(ctx, LLM_PLAN_IMPORT, LLM_CLASS_ALL, &plan, err);

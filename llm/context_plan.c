@@ -54,24 +54,23 @@ static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     }
 }
 
-/* The node of a plan over the rows of one state. rows (nullable): the values of K and V. */
+/* The node of a plan over the rows of one state, n_row of them. rows (nullable): the values of K and
+ * V. */
 static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_desc *d,
                        int32_t state, int32_t kv, const tdm_rope_params *rope, int32_t layer,
-                       int32_t *rows) {
+                       int32_t n_row, int32_t *rows) {
     if (kind == LLM_PLAN_SHIFT) {
         if (rope->n_rot > 0)
             tdm_build_kv_shift(g->b, g->step, state, llm_build_rope_factors(g, layer), kv, rope);
     } else if (kind == LLM_PLAN_COPY) {
         tdm_build_kv_copy(g->b, g->step, state, kv);
     } else if (kind == LLM_PLAN_EXPORT) {
-        rows[0] = tdm_build_kv_export(g->b, g->step, state, kv, LLM_STATE_CHUNK, &rows[1]);
+        rows[0] = tdm_build_kv_export(g->b, g->step, state, kv, n_row, &rows[1]);
         tdm_build_output(g->b, rows[0], "export.k");
         if (rows[1] >= 0) tdm_build_output(g->b, rows[1], "export.v");
     } else {
-        const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv, LLM_STATE_CHUNK,
-                             1};
-        const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv, LLM_STATE_CHUNK,
-                             1};
+        const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv, n_row, 1};
+        const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv, n_row, 1};
         rows[0] = tdm_build_input(g->b, "import.k", d->type_k, k);
         rows[1] = (d->flags & TDM_KV_V_FROM_K) != 0
                       ? -1
@@ -80,7 +79,7 @@ static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_de
     }
 }
 
-static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
+static void build_maintenance(llm_graph_builder *g, llm_plan *plan, int32_t n_row) {
     if (plan->kind >= LLM_PLAN_SLOT_EXPORT) {
         build_slots(g, plan);
         return;
@@ -94,20 +93,20 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
             llm_cache_class(g->model, g->cache, l) == plan->shape.cls) {
             int32_t state = llm_graph_state(g, l);
             build_rows(g, plan->kind, &desc, state, g->state_kv[l], &g->model->specs[l].rope, l,
-                       rows);
+                       n_row, rows);
         }
         if (llm_state_desc(g->model, g->cache, LLM_STATE_INDEX, l, &desc, &partition) &&
             plan->shape.cls == LLM_CLASS_ALL) {
             const tdm_rope_params rope = llm_index_rope(g->model, l);
             int32_t state = llm_graph_index_state(g, l, &kv), keys[2] = {-1, -1};
-            build_rows(g, plan->kind, &desc, state, kv, &rope, l, keys);
+            build_rows(g, plan->kind, &desc, state, kv, &rope, l, n_row, keys);
             if (rows != NULL) rows[LLM_ROW_INDEX] = keys[0];
         }
         if (llm_state_desc(g->model, g->cache, LLM_STATE_RUNS, l, &desc, &partition) &&
             plan->shape.cls == LLM_CLASS_ALL) {
             const tdm_rope_params none = {0}; /* models with such rows are not shifted */
             int32_t state = llm_graph_runs_state(g, l, &kv), keys[2] = {-1, -1};
-            build_rows(g, plan->kind, &desc, state, kv, &none, l, keys);
+            build_rows(g, plan->kind, &desc, state, kv, &none, l, n_row, keys);
             if (rows != NULL) rows[LLM_ROW_RUNS] = keys[0];
         }
         if (plan->kind == LLM_PLAN_COPY && plan->shape.cls == LLM_CLASS_ENCODED &&
@@ -122,10 +121,10 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
                               tdm_graph **graph_out, tdm_error *err) {
     const llm_step_shape *s = &plan->shape;
     const int32_t n_class = llm_cache_class_count(ctx->model, &ctx->cache);
+    const int32_t chunk = llm_context_chunk(ctx);
     tdm_step_caps caps = {
         s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, n_class, ctx->cache.n_slot > 0};
-    if (plan->kind != LLM_PLAN_FORWARD)
-        caps = (tdm_step_caps){0, 0, 0, 0, LLM_STATE_CHUNK, n_class};
+    if (plan->kind != LLM_PLAN_FORWARD) caps = (tdm_step_caps){0, 0, 0, 0, chunk, n_class};
     tdm_status status = tdm_step_layout(&caps, &plan->header, err);
     if (status == TDM_OK) status = tdm_builder_create(&g->b, err);
     if (status != TDM_OK) return status;
@@ -147,7 +146,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
         memcpy(plan->lora, g->lora, sizeof plan->lora);
         status = llm_products_build(ctx, g, plan, err);
     } else {
-        build_maintenance(g, plan);
+        build_maintenance(g, plan, chunk);
     }
     if (status == TDM_OK) status = tdm_builder_finish(g->b, graph_out, err);
     tdm_builder_destroy(g->b);

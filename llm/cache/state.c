@@ -107,11 +107,12 @@ static tdm_status file_read(state_file *f, void *data, size_t size, tdm_error *e
 static tdm_status rows_write(llm_context *ctx, int32_t seq, int32_t n_tok, state_file *f,
                              tdm_error *err) {
     tdm_status status = TDM_OK;
-    void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
+    const int32_t chunk = llm_context_chunk(ctx);
+    void *rows = malloc(llm_context_rows_size(ctx, chunk));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
     const int32_t window_first = llm_context_window_first(ctx, seq);
-    for (int32_t at = 0; at < n_tok && status == TDM_OK; at += LLM_STATE_CHUNK) {
-        int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
+    for (int32_t at = 0; at < n_tok && status == TDM_OK; at += chunk) {
+        int32_t n = n_tok - at < chunk ? n_tok - at : chunk;
         const size_t size = llm_context_rows_size_at(ctx, at, n, window_first);
         status = llm_context_export_rows(ctx, seq, at, n, rows, err);
         if (status == TDM_OK) status = file_write(f, rows, size, err);
@@ -303,11 +304,12 @@ static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, const 
                             state_file *f, tdm_error *err) {
     const int32_t n_keep = load->n_keep, window_first = load->window_first;
     tdm_status status = TDM_OK;
-    void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
+    const int32_t chunk = llm_context_chunk(ctx);
+    void *rows = malloc(llm_context_rows_size(ctx, chunk));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
     if (n_keep > 0) llm_context_import_begin(ctx, seq, window_first);
-    for (int32_t at = 0; at < n_tok && status == TDM_OK; at += LLM_STATE_CHUNK) {
-        int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
+    for (int32_t at = 0; at < n_tok && status == TDM_OK; at += chunk) {
+        int32_t n = n_tok - at < chunk ? n_tok - at : chunk;
         int32_t n_taken = n_keep - at < n ? n_keep - at : n;
         status = file_read(f, rows, llm_context_rows_size_at(ctx, at, n, window_first), err);
         if (status != TDM_OK || n_taken <= 0) continue;

@@ -4,8 +4,9 @@
  * one device or group saved is loaded by any other.
  *
  * The file, little-endian: "TDMSTAT1"; the header of state.c field by field; the token ids (i32);
- * then for every LLM_STATE_CHUNK tokens (the last chunk shorter), for each layer, the K rows and
- * the V rows of those tokens as stored: blocks of the cache's types, rotated if the header says so;
+ * then for every llm_context_chunk tokens (the last chunk shorter), for each layer, the K rows and
+ * the V rows of those tokens as stored (a row that stands for a run of tokens is that of its last
+ * token, and the others' are zeros): blocks of the cache's types, rotated if the header says so;
  * chunks that lie wholly before the windows of attention that were saved have no rows in layers with
  * a window, others zeros before them (the version is 2 then, and the first token in those windows
  * follows the header). Where the cache types differ between layers, the version is 3: the types and

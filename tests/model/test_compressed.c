@@ -4,10 +4,11 @@
  * complete twice and the index selects 8 of 75 short ones: against llama.cpp's logits of every 13th
  * token (compressed_llama.f32, cache of f32), in one batch, token by token and in ubatches of 7; in
  * groups; with a quantised cache in a group beside one device. The cache has a row for each run, not
- * for each token. The same of few tokens: test_archs.c; states that are taken back, shared and saved:
- * test_recurrent_model.c.
+ * for each token. A sequence that is saved, shared and taken back behind a complete long run goes on
+ * as computed afresh. The same of few tokens: test_archs.c, test_recurrent_model.c.
  */
 #include "llm/arch/forward_graph.h"
+#include "llm/cache/state.h"
 #include "tests/model/arch_fixture.h"
 #include "tests/model/group_device.h"
 #include "tests/model/rig.h"
@@ -114,6 +115,85 @@ static void test_groups(void **state) {
     free(alone);
 }
 
+/* Appends tokens first .. last-1 to a sequence; the logits of the last to out[N_VOCAB] (nullable). */
+static void append(llm_context *ctx, int32_t seq, int first, int last, float *out) {
+    int32_t seqs[N_TOK];
+    tdm_error err = {0};
+    for (int i = 0; i < last - first; i++) seqs[i] = seq;
+    const llm_batch batch = {.tokens = tokens + first, .seqs = seqs, .n_tok = last - first};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    if (out != NULL) memcpy(out, llm_context_logits(ctx, 0), N_VOCAB * sizeof *out);
+}
+
+static llm_context *context_of(llm_model *model, int page_len) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 3 * (N_TOK + 20),
+                                       .n_ubatch = 32,
+                                       .n_seq = 3,
+                                       .page_len = page_len};
+    return rig_context(model, &params);
+}
+
+/* Ends in the middle of a page, of a short run and of the second long one. */
+enum { N_SAVED = 203 };
+
+/* `what`: tokens N_SAVED .. 299 behind a sequence of N_SAVED. The rows of expected[] are those of
+ * tokens FIRST, FIRST + EACH, ... */
+static void check_end(llm_context *ctx, int32_t seq, const char *what) {
+    enum { LAST = FIRST + (N_ROW - 1) * EACH };
+    float row[N_VOCAB];
+    append(ctx, seq, N_SAVED, LAST + 1, row);
+    judge(what, rig_nmse(expected + (size_t)(N_ROW - 1) * N_VOCAB, row, N_VOCAB), BOUND);
+}
+
+static void check_sequences(llm_model *model) {
+    const char *file = rig_file("compressed.state");
+    int32_t *ids = NULL, n = 0;
+    tdm_error err = {0};
+    llm_context *ctx = context_of(model, 16);
+    append(ctx, 1, 0, N_SAVED, NULL);
+    RIG_OK(llm_state_save(ctx, 1, tokens, N_SAVED, file, &err));
+    RIG_OK(llm_context_fork(ctx, 0, 1, N_SAVED, &err));
+    check_end(ctx, 1, "behind a saved sequence");
+    check_end(ctx, 0, "fork");
+    RIG_OK(llm_context_truncate(ctx, 0, N_SAVED, &err));
+    check_end(ctx, 0, "tokens taken back");
+    llm_context_destroy(ctx);
+    ctx = context_of(model, 64);
+    append(ctx, 0, 0, 41, NULL); /* so that the pages are others */
+    RIG_OK(llm_state_load(ctx, 2, file, &ids, &n, &err));
+    assert_int_equal(n, N_SAVED);
+    assert_memory_equal(ids, tokens, N_SAVED * sizeof *ids);
+    check_end(ctx, 2, "loaded from a file");
+    free(ids);
+    llm_context_destroy(ctx);
+}
+
+static void test_sequences(void **state) {
+    static const group_config config = {.n_member = 2, .path = "reference", .shares = "3,1"};
+    (void)state;
+    llm_model *model = rig_model(path, rig_device(NULL, "fast", 2));
+    check_sequences(model);
+    llm_model_close(model);
+    model = rig_model(path, group_device(&config));
+    check_sequences(model);
+    llm_model_close(model);
+}
+
+/* A layer that drafts tokens is not used in models with several residual streams; the message says
+ * so. */
+static void test_draft_layer(void **state) {
+    llm_model *model = rig_model(path, rig_device(NULL, "reference", 2)), *draft = NULL;
+    tdm_error err = {0};
+    (void)state;
+    model->hparams.n_layer_draft = 1;
+    assert_int_equal(llm_model_open_draft(model, &draft, &err), TDM_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "more than one residual stream"));
+    assert_non_null(strstr(err.message, "deepseek4"));
+    assert_null(draft);
+    llm_model_close(model);
+}
+
 /* Pages have a row for each run: of 16 tokens 4 rows of short runs, one of a long run. */
 static void test_page_size(void **state) {
     static const tdm_type f32 = TDM_TYPE_F32;
@@ -141,8 +221,8 @@ static void test_page_size(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_one_device), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_sequences),  cmocka_unit_test(test_draft_layer),
         cmocka_unit_test(test_page_size),
     };
     return cmocka_run_group_tests(tests, begin, end);
