@@ -183,7 +183,14 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
 
 tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err) {
     const int32_t first = model->hparams.n_layer;
-    if (model->hparams.n_layer_draft == 0 || model->arch->stream != LLM_STREAM_ONE ||
+    if (model->hparams.n_layer_draft > 0 && model->arch->stream != LLM_STREAM_ONE)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s: layer %d drafts tokens, but architecture '%s' has more than one residual "
+            "stream, for which this is not supported; leave out `draft = mtp` or give a "
+            "draft model",
+            llm_gguf_name(model->gguf), first, model->hparams.arch);
+    if (model->hparams.n_layer_draft == 0 ||
         !llm_layer_has(model->gguf, LLM_ROLE_NEXTN_PROJ, first))
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s has no layer that drafts tokens: there is no tensor "
