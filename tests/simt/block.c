@@ -30,7 +30,13 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-enum { STACK_SIZE = 128 << 10, GUARD_SIZE = 4096 };
+/* For functions that a fiber enters and does not leave. The thread sanitizer keeps a stack of the functions
+ * that each fiber has entered; it would grow with every launch. */
+#define NOT_COUNTED __attribute__((no_sanitize("thread")))
+
+/* Fibers begin at N_SHIFT different distances from the ends of their stacks. With equal ones, what all
+ * fibers use would lie in the same few sets of the processor's caches, and each switch would miss them. */
+enum { SHIFT = 448, N_SHIFT = 32, STACK_SIZE = (128 + 16) << 10, GUARD_SIZE = 4096 };
 
 static const uint8_t poison = 0xcd;
 
@@ -55,14 +61,22 @@ typedef struct fiber {
 
 __thread simt_thread *simt_lane;
 
+/* A copy of sixteen or eight bytes to shared memory. */
+typedef struct copy {
+    void *to;
+    const void *from;
+    uint32_t batch, size;
+} copy;
+
 /* What a thread needs to run launches: one at a time. */
 typedef struct runner {
     fiber fibers[SIMT_MAX_THREAD];
-    fiber_state
-        state_of[SIMT_MAX_THREAD]; /* apart from the large fibers, since all are read often */
+    fiber_state state_of[SIMT_MAX_THREAD]; /* apart from the fibers, since all are read often */
+    copy copies_of[SIMT_MAX_THREAD][SIMT_MAX_COPY]; /* that have not ended, the oldest first */
     uint32_t words[2][SIMT_MAX_THREAD];
     uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
     uint32_t order_of[SIMT_MAX_THREAD];
+    uint32_t turn; /* place in order_of of the running fiber */
     _Alignas(512) char shared_memory[SIMT_MORE_SHARED + GUARD_SIZE];
     const simt_work *running;
     uint32_t random_state;
@@ -72,6 +86,7 @@ typedef struct runner {
     ucontext_t scheduler_context;
 #endif
 #ifdef __SANITIZE_ADDRESS__
+    bool is_from_scheduler; /* the last switch left the scheduler, whose stack is stored then */
     const void *scheduler_stack;
     size_t scheduler_stack_size;
 #endif
@@ -134,7 +149,8 @@ static void fiber_prepare(fiber *f) {
 #ifdef __x86_64__
     /* The stack as simt_switch leaves it: six registers, then the return address. At the entry of a
      * function the stack pointer is 8 above a multiple of 16. */
-    uintptr_t top = ((uintptr_t)f->stack + STACK_SIZE) & ~(uintptr_t)15;
+    uintptr_t shift = f->lane.thread % N_SHIFT * SHIFT;
+    uintptr_t top = ((uintptr_t)f->stack + STACK_SIZE - shift) & ~(uintptr_t)15;
     void **sp = (void **)top;
     *--sp = NULL; /* fiber_main does not return */
     *--sp = (void *)(uintptr_t)fiber_main;
@@ -152,11 +168,25 @@ static void fiber_prepare(fiber *f) {
 #endif
 }
 
-/* Runs a fiber until it stops. */
-static void fiber_resume(fiber *f) {
+/* The next fiber of the order, from place `turn` on, that can run; NULL where there is none. */
+static fiber *fiber_next(uint32_t turn) {
+    for (const uint32_t n = me->running->n_thread; turn < n; turn++) {
+        const uint32_t i = me->order_of[turn];
+        if (me->state_of[i] != FIBER_READY) continue;
+        me->turn = turn;
+        return &me->fibers[i];
+    }
+    return NULL;
+}
+
+/* Runs the fibers that can run, one after another, until each has stopped. */
+static void fibers_resume(void) {
+    fiber *f = fiber_next(0);
+    if (f == NULL) return;
     simt_lane = &f->lane;
 #ifdef __SANITIZE_ADDRESS__
     void *fake = NULL;
+    me->is_from_scheduler = true;
     __sanitizer_start_switch_fiber(&fake, f->stack, STACK_SIZE);
 #endif
 #ifdef __SANITIZE_THREAD__
@@ -178,31 +208,48 @@ static fiber *fiber_now(void) {
     return (fiber *)simt_lane;
 }
 
-/* Stops the running fiber. Returns when that fiber is resumed. */
-static void fiber_stop(fiber_state state) {
-    fiber *f = fiber_now();
-    me->state_of[f->lane.thread] = state;
+/* What a fiber does first when it runs: `fake` is its own, NULL at its begin. */
+static void fiber_arrive(void *fake) {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(state == FIBER_DONE ? NULL : &f->fake, me->scheduler_stack,
-                                   me->scheduler_stack_size);
-#endif
-#ifdef __SANITIZE_THREAD__
-    __tsan_switch_to_fiber(me->scheduler_tsan, 0);
-#endif
-#ifdef __x86_64__
-    simt_switch(&f->sp, me->scheduler_sp);
+    const void *stack = NULL;
+    size_t size = 0;
+    __sanitizer_finish_switch_fiber(fake, &stack, &size);
+    if (!me->is_from_scheduler) return;
+    me->is_from_scheduler = false;
+    me->scheduler_stack = stack;
+    me->scheduler_stack_size = size;
 #else
-    swapcontext(&f->context, &me->scheduler_context);
-#endif
-#ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(f->fake, &me->scheduler_stack, &me->scheduler_stack_size);
+    (void)fake;
 #endif
 }
 
-static void fiber_main(void) {
+/* Stops the running fiber and runs the next one, without the scheduler between them: a switch is
+ * most of what a barrier takes. Returns when the stopped fiber is resumed. */
+NOT_COUNTED static void fiber_stop(fiber_state state) {
+    fiber *f = fiber_now();
+    me->state_of[f->lane.thread] = state;
+    fiber *next = fiber_next(me->turn + 1);
+    simt_lane = next != NULL ? &next->lane : NULL;
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_finish_switch_fiber(NULL, &me->scheduler_stack, &me->scheduler_stack_size);
+    __sanitizer_start_switch_fiber(state == FIBER_DONE ? NULL : &f->fake,
+                                   next != NULL ? next->stack : me->scheduler_stack,
+                                   next != NULL ? STACK_SIZE : me->scheduler_stack_size);
 #endif
+#ifdef __SANITIZE_THREAD__
+    __tsan_switch_to_fiber(next != NULL ? next->tsan : me->scheduler_tsan, 0);
+#endif
+#ifdef __x86_64__
+    simt_switch(&f->sp, next != NULL ? next->sp : me->scheduler_sp);
+#else
+    swapcontext(&f->context, next != NULL ? &next->context : &me->scheduler_context);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    fiber_arrive(f->fake);
+#endif
+}
+
+NOT_COUNTED static void fiber_main(void) {
+    fiber_arrive(NULL);
     me->running->kernel->entry(me->running->args);
     fiber_stop(FIBER_DONE);
     abort(); /* a finished fiber is not resumed */
@@ -228,10 +275,7 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
 static void copy_begin(void *to, const void *from, uint32_t size) {
     simt_thread *lane = simt_lane;
     if (lane->n_copy == SIMT_MAX_COPY) abort(); /* a kernel that marks or waits too rarely */
-    lane->copies[lane->n_copy].to = to;
-    lane->copies[lane->n_copy].from = from;
-    lane->copies[lane->n_copy].size = size;
-    lane->copies[lane->n_copy++].batch = lane->batch;
+    me->copies_of[lane->thread][lane->n_copy++] = (copy){to, from, lane->batch, size};
 }
 
 void simt_copy_16(void *to, const void *from) {
@@ -249,13 +293,14 @@ void simt_copies_mark(void) {
 
 void simt_copies_wait(uint32_t n) {
     simt_thread *lane = simt_lane;
+    copy *copies = me->copies_of[lane->thread];
     uint32_t done = 0;
-    while (done < lane->n_copy && lane->copies[done].batch + n < lane->batch) {
-        memcpy(lane->copies[done].to, lane->copies[done].from, lane->copies[done].size);
+    while (done < lane->n_copy && copies[done].batch + n < lane->batch) {
+        memcpy(copies[done].to, copies[done].from, copies[done].size);
         done++;
     }
     lane->n_copy -= done;
-    memmove(lane->copies, lane->copies + done, lane->n_copy * sizeof lane->copies[0]);
+    memmove(copies, copies + done, lane->n_copy * sizeof *copies);
 }
 
 uint64_t simt_clock_ns(void) {
@@ -321,28 +366,29 @@ static bool wave_release(uint32_t first, uint32_t wave_size, char *why, size_t w
 /* Resumes threads whose workgroup or wave has reached the same point. False where no thread can
  * continue and some have not ended. */
 static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
-    uint32_t n_state[4] = {0};
+    uint32_t n_barrier = 0, n_done = 0, n_exchange = 0;
     bool is_moving = false;
     for (uint32_t first = 0; first < n; first += wave_size) {
         uint32_t n_xchg = 0;
         for (uint32_t i = first; i < first + wave_size; i++) {
-            n_state[me->state_of[i]]++;
+            n_barrier += me->state_of[i] == FIBER_AT_BARRIER;
+            n_done += me->state_of[i] == FIBER_DONE;
             n_xchg += me->state_of[i] == FIBER_AT_XCHG;
         }
+        n_exchange += n_xchg;
         if (n_xchg < wave_size) continue;
         if (!wave_release(first, wave_size, why, why_size)) return false;
         is_moving = true;
     }
-    if (n_state[FIBER_AT_BARRIER] == n) {
+    if (n_barrier == n) {
         for (uint32_t i = 0; i < n; i++) me->state_of[i] = FIBER_READY;
         is_moving = true;
     }
-    if (is_moving || n_state[FIBER_DONE] == n) return true;
+    if (is_moving || n_done == n) return true;
     snprintf(why, why_size,
              "of %u threads %u wait at a barrier, %u at an exchange in a wave, and %u have ended: "
              "not all reach the same one",
-             (unsigned)n, (unsigned)n_state[FIBER_AT_BARRIER], (unsigned)n_state[FIBER_AT_XCHG],
-             (unsigned)n_state[FIBER_DONE]);
+             (unsigned)n, (unsigned)n_barrier, (unsigned)n_exchange, (unsigned)n_done);
     return false;
 }
 
@@ -368,11 +414,9 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
         me->state_of[i] = FIBER_READY;
         fiber_prepare(&me->fibers[i]);
     }
-    while (!all_done(n)) {
-        order_set(launch->order, n);
-        for (uint32_t i = 0; i < n; i++)
-            if (me->state_of[me->order_of[i]] == FIBER_READY)
-                fiber_resume(&me->fibers[me->order_of[i]]);
+    for (bool is_first = true; !all_done(n); is_first = false) {
+        if (is_first || launch->order == SIMT_RANDOM) order_set(launch->order, n);
+        fibers_resume();
         if (!threads_release(n, launch->wave_size, why, why_size)) return false;
     }
     if (block->is_misaligned) {

@@ -45,13 +45,8 @@ typedef struct simt_thread {
     uint32_t thread;
     simt_block *block;
     uint32_t n_xchg; /* exchanges so far; their parity selects one of the lane's two words */
-    struct {
-        void *to;
-        const void *from;
-        uint32_t batch, size;
-    } copies[SIMT_MAX_COPY]; /* that have not ended, the oldest first */
-    uint32_t n_copy;
-    uint32_t batch; /* that copies belong to now */
+    uint32_t n_copy; /* that have not ended */
+    uint32_t batch;  /* that copies belong to now */
 } simt_thread;
 
 struct simt_block {
