@@ -498,12 +498,44 @@ static certify_verdict list_judge(const scene *s, int32_t seq, int32_t pos, cons
     return CERTIFY_PASSED;
 }
 
-/* KV_SELECT by w, and ATTENTION over its lists; or, without w, by blocks. */
-static certify_verdict select_with(scene *s, bool is_block) {
+/* Takes the rows out of a list of tokens: the runs of the rows, then the tokens behind the last row that
+ * the token at `pos` sees. rows_out[N_TOP]: -1 behind the last. */
+static certify_verdict runs_take(const scene *s, int32_t pos, bool is_there, const int32_t *list,
+                                 int32_t rows_out[N_TOP]) {
+    const int32_t len = s->stride, n_top = N_TOP * len + len - 1;
+    const int32_t tail = is_there ? (pos + 1) / len * len : 0, end = is_there ? pos + 1 : 0;
+    int32_t at = 0, n = 0;
+    bool is_good = true;
+    for (; n < N_TOP && at < n_top && list[at] >= 0 && list[at] < tail; n++) {
+        rows_out[n] = list[at] / len;
+        for (int32_t i = 0; i < len; i++, at++)
+            if (at >= n_top || list[at] != rows_out[n] * len + i) is_good = false;
+    }
+    for (; n < N_TOP; n++) rows_out[n] = -1;
+    for (int32_t p = tail; p < end; p++, at++)
+        if (at >= n_top || list[at] != p) is_good = false;
+    for (; at < n_top; at++)
+        if (list[at] != -1) is_good = false;
+    return is_good
+               ? CERTIFY_PASSED
+               : certify_fail(s->cache->c,
+                              "position %d: the list is not the tokens of whole runs, those from "
+                              "%d on, then -1",
+                              (int)pos, (int)tail);
+}
+
+/* What a KV_SELECT chooses: rows by w, over which ATTENTION follows; blocks of rows, without w; or
+ * tokens by w. */
+typedef enum choice { ROWS, BLOCKS, TOKENS } choice;
+
+static certify_verdict select_with(scene *s, choice what) {
+    const bool is_block = what == BLOCKS;
     const size_t dk = (size_t)s->cache->desc.head_dim_k;
     const queries q = queries_make(s);
     tdm_attention_params params = {.heads_per_kv = N_HEAD, .n_head_all = N_HEAD, .is_causal = 1};
     tdm_select_params select = {.n_top = N_TOP};
+    if (what == TOKENS)
+        select = (tdm_select_params){.n_top = N_TOP * s->stride + s->stride - 1, .is_of_tokens = 1};
     attention a = {-1, -1, -1, -1, -1};
     int32_t w = -1;
     certify_cache_graph g;
@@ -512,11 +544,12 @@ static certify_verdict select_with(scene *s, bool is_block) {
     params.kv = select.kv = g.kv;
     if (is_block) select.block_len = BLOCK_LEN, select.n_local = 1;
     a.q = tdm_build_input(g.b, "q", TDM_TYPE_F32, (const int64_t[]){(int64_t)dk, N_HEAD, N_TOK, 1});
-    if (!is_block)
-        w = tdm_build_input(g.b, "w", TDM_TYPE_F32, (const int64_t[]){N_HEAD, N_TOK, 1, 1});
+    /* One weight for all heads and tokens, or one for each. */
+    const int64_t w_ne[2][4] = {{N_HEAD, N_TOK, 1, 1}, {1, 1, 1, 1}};
+    if (!is_block) w = tdm_build_input(g.b, "w", TDM_TYPE_F32, w_ne[what == TOKENS]);
     a.list = tdm_build_kv_select(g.b, a.q, w, g.step, g.state, &select);
     tdm_build_output(g.b, a.list, "select");
-    if (!is_block) {
+    if (what == ROWS) {
         a.o = tdm_build_attention_sparse(g.b, a.q, g.step, g.state, -1, a.list, &params, &a.ml);
         tdm_build_output(g.b, a.o, "o");
         tdm_build_output(g.b, a.ml, "ml");
@@ -531,19 +564,27 @@ static certify_verdict select_with(scene *s, bool is_block) {
     double *x = NULL, *weights = NULL;
     if (verdict == CERTIFY_PASSED) {
         x = certify_numbers(TDM_TYPE_F32, g.rig.bytes[a.q], N_TOK * N_HEAD * dk);
-        if (w >= 0) weights = certify_numbers(TDM_TYPE_F32, g.rig.bytes[w], N_TOK * N_HEAD);
+        if (w >= 0) weights = calloc(N_TOK * N_HEAD, sizeof *weights);
         if (x == NULL || (w >= 0 && weights == NULL))
             verdict = certify_skip(s->cache->c, "out of memory");
+        for (int32_t i = 0; weights != NULL && i < N_TOK * N_HEAD; i++)
+            weights[i] = ((const float *)(const void *)g.rig.bytes[w])[what == TOKENS ? 0 : i];
     }
     for (int32_t i = 0; i < N_TOK * (is_block ? N_HEAD : 1) && verdict == CERTIFY_PASSED; i++) {
         const int32_t t = i % N_TOK, h = i / N_TOK;
-        const int32_t *list = (const int32_t *)(const void *)g.rig.bytes[a.list] + i * N_TOP;
+        const int32_t *list = (const int32_t *)(const void *)g.rig.bytes[a.list] + i * select.n_top;
+        int32_t rows[N_TOP];
         if (is_block && q.seq[t] == 2) continue; /* a block of which rows are not cached */
+        if (what == TOKENS) {
+            verdict = runs_take(s, q.pos[t], q.seq[t] >= 0, list, rows);
+            list = rows;
+            if (verdict != CERTIFY_PASSED) break;
+        }
         verdict = list_judge(s, q.seq[t], q.pos[t], x + (size_t)(t * N_HEAD + h) * dk,
                              weights != NULL ? weights + t * N_HEAD : NULL,
                              is_block ? BLOCK_LEN : 1, list);
     }
-    if (verdict == CERTIFY_PASSED && !is_block) verdict = attention_judge(s, &q, &g.rig, &a);
+    if (verdict == CERTIFY_PASSED && what == ROWS) verdict = attention_judge(s, &q, &g.rig, &a);
     free(x);
     free(weights);
     certify_rig_destroy(&g.rig);
@@ -551,8 +592,9 @@ static certify_verdict select_with(scene *s, bool is_block) {
 }
 
 static certify_verdict select_run(scene *s) {
-    certify_verdict verdict = select_with(s, false);
-    return verdict == CERTIFY_PASSED ? select_with(s, true) : verdict;
+    certify_verdict verdict = select_with(s, ROWS);
+    if (verdict == CERTIFY_PASSED) verdict = select_with(s, BLOCKS);
+    return verdict == CERTIFY_PASSED ? select_with(s, TOKENS) : verdict;
 }
 
 /* ---- Caches to try ---- */
@@ -650,6 +692,9 @@ static const certify_check checks[] = {
      "kv.h: Strides: \"ATTENTION and KV_SELECT compute as if the rows were tokens at positions 0, "
      "1, .., and a token at position p were at (p + 1) / stride - 1, rounded down\"",
      attention_check},
-    {"strided.select", 4, "kv.h: Strides: \"lists hold numbers of rows\"", select_check},
+    {"strided.select", 4,
+     "kv.h: Strides: \"lists hold numbers of rows\"; op.h: KV_SELECT: \"the `stride` positions of "
+     "each chosen row's run, then those behind the last row that the token sees, up to p\"",
+     select_check},
 };
 const certify_table certify_strided_table = CERTIFY_SHARED_TABLE(checks);

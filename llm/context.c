@@ -61,8 +61,11 @@ static tdm_status layer_types_take(llm_context *ctx, const llm_model *m,
 
 static int32_t longest_run(const llm_model *m) {
     int32_t longest = 0;
-    for (int32_t l = 0; l < m->hparams.n_layer; l++)
-        if (m->specs[l].run_len > longest) longest = m->specs[l].run_len;
+    for (int32_t l = 0; l < m->hparams.n_layer; l++) {
+        const llm_layer_spec *s = &m->specs[l];
+        const int32_t run = s->run_len > s->index_run ? s->run_len : s->index_run;
+        if (run > longest) longest = run;
+    }
     return longest;
 }
 

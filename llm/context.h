@@ -193,8 +193,8 @@ bool llm_context_can_shift(const llm_context *ctx);
  *
  * Models with an encoder have none: TDM_UNSUPPORTED. */
 
-#define LLM_STATE_CHUNK     64  /* tokens exported or imported at once */
-#define LLM_MAX_STATE_CHUNK 128 /* likewise, where rows stand for longer runs of tokens */
+#define LLM_STATE_CHUNK     64          /* tokens exported or imported at once */
+#define LLM_MAX_STATE_CHUNK LLM_MAX_RUN /* likewise, where rows stand for longer runs of tokens */
 
 /* The tokens that are exported or imported at once: LLM_STATE_CHUNK, or the longest run of tokens that
  * a row of the cache stands for, if that is longer. Every range that is moved begins at a multiple of

@@ -276,10 +276,11 @@ double llm_context_read_size(const llm_context *ctx, int32_t n_past, int32_t n_t
         if (!llm_layer_has_cache(s)) continue;
         const double all = (double)n_past + n_tok, seen = (double)s->window - 1 + n_tok;
         const double n = s->window > 0 && seen < all ? seen : all;
-        const double n_run = s->run_len > 0 ? floor(all / s->run_len) : all;
+        double n_row[LLM_ROW_KINDS] = {n, n, all, all};
+        if (s->index_run > 0) n_row[LLM_ROW_INDEX] = floor(all / s->index_run);
+        if (s->run_len > 0) n_row[LLM_ROW_RUNS] = floor(all / s->run_len);
         for (int32_t i = 0; i < LLM_ROW_KINDS; i++)
-            size += (i == LLM_ROW_INDEX || i == LLM_ROW_RUNS ? n_run : n) *
-                    (double)layer_row_size(ctx, LLM_ROW_KINDS * l + i);
+            size += n_row[i] * (double)layer_row_size(ctx, LLM_ROW_KINDS * l + i);
     }
     return size;
 }

@@ -146,6 +146,21 @@ static tdm_status bias_check(const tdm_op_args *a, tdm_error *err) {
     return status;
 }
 
+/* A KV_SELECT whose lists have positions of tokens. */
+static tdm_status tokens_check(const tdm_op_args *a, const tdm_select_params *p, tdm_error *err) {
+    if ((a->kv->flags & TDM_KV_STRIDED) == 0)
+        return tdm_op_fail(a, err, "is_of_tokens needs a cache with TDM_KV_STRIDED");
+    if (p->block_len > 1 || p->n_local > 0)
+        return tdm_op_fail(a, err, "is_of_tokens excludes blocks of %d and %d local ones",
+                           (int)p->block_len, (int)p->n_local);
+    if (p->n_top < a->kv->stride || p->n_top % a->kv->stride != a->kv->stride - 1)
+        return tdm_op_fail(a, err,
+                           "n_top = %d is no multiple of the stride %d, plus %d, as is_of_tokens "
+                           "needs it",
+                           (int)p->n_top, (int)a->kv->stride, (int)a->kv->stride - 1);
+    return TDM_OK;
+}
+
 tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_select_params *p = &a->node->params.select;
     const int64_t n_tok = a->graph->step_caps.n_tok;
@@ -165,7 +180,8 @@ tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     if (status == TDM_OK) status = tdm_op_need_range(a, "heads of q", q->ne[1], 1, INT32_MAX, err);
     if (status == TDM_OK && has_w) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
     if (status == TDM_OK && has_w)
-        status = tdm_op_need_shape(a, 1, "w", q->ne[1], n_tok, 1, 1, err);
+        status = tdm_op_need_shape(a, 1, "w", a->src[1]->ne[0] == 1 ? 1 : q->ne[1],
+                                   a->src[1]->ne[1] == 1 ? 1 : n_tok, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "n_top", p->n_top, 1, INT32_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "block_len", p->block_len, 0, p->n_top, err);
@@ -174,6 +190,8 @@ tdm_status tdm_infer_kv_select(const tdm_op_args *a, tdm_op_result *dst, tdm_err
                            (int)block_len);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "n_local", p->n_local, 0, p->n_top / block_len, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "is_of_tokens", p->is_of_tokens, 0, 1, err);
+    if (status == TDM_OK && p->is_of_tokens != 0) status = tokens_check(a, p, err);
     if (status == TDM_OK)
         tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_top, n_tok, has_w ? 1 : q->ne[1], 1);
     return status;

@@ -63,15 +63,16 @@ tdm_status tdm_infer_conv1d(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
 tdm_status tdm_infer_block_pool(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_pool_params *p = &a->node->params.pool;
     const int64_t n_ch = a->src[0]->ne[0], n_tok = a->graph->step_caps.n_tok;
-    static const char *const words[] = {"x", "score"};
+    static const char *const words[] = {"x", "score", "bias"};
     tdm_status status = slots_check(a, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "n_part", p->n_part, 1, 2, err);
-    for (int i = 0; i < 2 && status == TDM_OK; i++) {
+    for (int i = 0; i < 3 && status == TDM_OK; i++) {
+        const bool is_one = i > 0 && a->src[i]->ne[0] == 1;
+        const int64_t n = i == 2 ? -1 : i == 1 && a->src[i]->ne[1] == 1 ? 1 : n_tok;
         status = tdm_op_need_type(a, i, words[i], TDM_TYPE_F32, err);
-        if (status == TDM_OK) status = tdm_op_need_shape(a, i, words[i], n_ch, n_tok, 1, 1, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, i, words[i], is_one ? 1 : n_ch, n, 1, 1, err);
     }
-    if (status == TDM_OK) status = tdm_op_need_type(a, 2, "bias", TDM_TYPE_F32, err);
-    if (status == TDM_OK) status = tdm_op_need_shape(a, 2, "bias", n_ch, -1, 1, 1, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "block_len", a->src[2]->ne[1], 1, INT32_MAX, err);
     if (status == TDM_OK && n_ch % p->n_part != 0)

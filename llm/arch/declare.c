@@ -212,6 +212,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_POOL: return (int64_t)llm_pool_parts(s) * s->k_len;
     case LLM_DIM_INDEX_POOL: return (int64_t)llm_pool_parts(s) * h->index_len;
     case LLM_DIM_RUN: return s->run_len;
+    case LLM_DIM_INDEX_RUN: return s->index_run;
     case LLM_DIM_GROUP_O: return (int64_t)s->n_head / s->n_out_group * s->o_len;
     case LLM_DIM_LORA_OUT: return h->n_lora_out;
     case LLM_DIM_INDEX_HEADS: return h->n_index_head;

@@ -23,11 +23,11 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required);
 /* Declares `first` and `second`, of the same shape, as the two halves of the rows of each matrix of
  * the tensor of `both`. False if there is no such tensor. */
 bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second);
-/* Declares a weight of f32 that no file has. The caller fills in its elements, which are zeros; NULL
- * after a failure. */
 /* As llm_declare of a required tensor, which files may have with its last two dimensions as
  * one. */
 void llm_declare_shaped(llm_declarer *d, llm_role role);
+/* Declares a weight of f32 that no file has. The caller fills in its elements, which are zeros; NULL
+ * after a failure. */
 float *llm_declare_made(llm_declarer *d, llm_role role);
 /* The weight of a norm, and its bias if there is one. LLM_ROLE_NONE, and an architecture whose
  * norms have no weights, are no-ops. */

@@ -119,6 +119,7 @@ static void deepseek4_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t 
     spec->run_len = run;
     spec->has_run_overlap = run == SHORT_RUN;
     spec->index = run == SHORT_RUN ? LLM_INDEX_OWN : LLM_INDEX_NONE;
+    spec->index_run = run == SHORT_RUN ? run : 0;
     spec->n_out_group = h->n_out_group;
     spec->window = h->window;
     spec->window_kind = TDM_WINDOW_SLIDING;

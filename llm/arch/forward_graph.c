@@ -118,15 +118,15 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
         *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_embd;
         return m->specs[layer].has_ngram;
     }
-    if (r->kind == LLM_MIXER_ATTENTION) return false;
     if (kind == LLM_RECURRENT_POOL || kind == LLM_RECURRENT_INDEX_POOL) {
+        const llm_layer_spec *s = &m->specs[layer];
         const bool is_index = kind == LLM_RECURRENT_INDEX_POOL;
         *n_unit = 1;
-        *len = 3 * (int64_t)llm_pool_parts(&m->specs[layer]) *
-               (is_index ? m->hparams.index_len : m->specs[layer].k_len);
-        return r->kind == LLM_MIXER_COMPRESSED &&
-               (!is_index || m->specs[layer].index == LLM_INDEX_OWN);
+        *len = 3 * (int64_t)llm_pool_parts(s) * (is_index ? m->hparams.index_len : s->k_len);
+        return is_index ? s->index == LLM_INDEX_OWN && s->index_run > 0
+                        : r->kind == LLM_MIXER_COMPRESSED;
     }
+    if (r->kind == LLM_MIXER_ATTENTION) return false;
     if (r->kind == LLM_MIXER_COMPRESSED) return false;
     if (kind >= LLM_RECURRENT_SHIFT && m->arch->ffn != LLM_FFN_SHIFTED) return false;
     if (kind == LLM_RECURRENT_SHIFT) {
@@ -191,9 +191,9 @@ static bool index_desc(const llm_model *m, const llm_cache_shape *cache, int32_t
     desc_out->n_head_kv = 1;
     desc_out->rope_offset = m->hparams.index_rope_offset;
     desc_out->n_rot = m->specs[layer].rope.n_rot;
-    if (m->specs[layer].run_len > 0) {
+    if (m->specs[layer].index_run > 0) {
         desc_out->flags |= TDM_KV_STRIDED;
-        desc_out->stride = m->specs[layer].run_len;
+        desc_out->stride = m->specs[layer].index_run;
     }
     *partition_out = (tdm_partition){0};
     return true;
@@ -252,10 +252,10 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
     *partition_out = llm_recurrent_partition(m, layer);
     const llm_mixer mixer = m->specs[layer].recurrent.kind;
     if (kind == LLM_RECURRENT_MATRIX && mixer == LLM_MIXER_RWKV7) desc_out->flags |= TDM_KV_ERASED;
-    if (mixer == LLM_MIXER_COMPRESSED) desc_out->flags |= TDM_KV_POOLED;
+    const bool is_pool = kind == LLM_RECURRENT_POOL || kind == LLM_RECURRENT_INDEX_POOL;
+    if (is_pool) desc_out->flags |= TDM_KV_POOLED;
     /* Every member reads the token before whole, and streams. */
-    if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT ||
-        mixer == LLM_MIXER_COMPRESSED ||
+    if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT || is_pool ||
         (kind == LLM_RECURRENT_CONV && (mixer == LLM_MIXER_RWKV || mixer == LLM_MIXER_RWKV7)))
         *partition_out = (tdm_partition){0};
     return true;
@@ -263,7 +263,8 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
 
 bool llm_model_is_recurrent(const llm_model *m) {
     for (int32_t l = 0; l < m->hparams.n_layer; l++)
-        if (m->specs[l].recurrent.kind != LLM_MIXER_ATTENTION) return true;
+        if (m->specs[l].recurrent.kind != LLM_MIXER_ATTENTION || m->specs[l].index_run > 0)
+            return true;
     return false;
 }
 

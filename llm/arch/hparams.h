@@ -19,6 +19,8 @@
 
 /* Most residual streams (llm_hparams.n_stream). */
 #define LLM_MAX_STREAMS 64
+/* The most tokens that a row of a cache stands for: they are saved together. */
+#define LLM_MAX_RUN 128
 /* Most beginnings of a stream (llm_hparams.n_depth_layer): blocks read all of them. */
 #define LLM_MAX_DEPTH 64
 

@@ -103,6 +103,7 @@ typedef struct llm_layer_spec {
     float gate_sparsity; /* of a dense block: gates that are not this many standard deviations above
                             the mean of their token count as 0; 0 = all count */
     llm_index_kind index;  /* NONE where hparams.n_index_head is 0 */
+    int32_t index_run;     /* tokens that a row of the layer's index stands for; 0 = one */
     int32_t kv_from_layer; /* attention reads the cache of this lower layer and writes none; -1 = it
                               has its own */
     bool has_ngram;        /* rows for runs of tokens count before the mixer: block/ngram.c */

@@ -183,21 +183,63 @@ static void ngram_read(llm_key_reader *r, llm_hparams *h) {
                      llm_gguf_name(r->gguf), r->arch, llm_ngram_row_count(g), g->len, h->n_embd);
 }
 
+/* Tokens of a run of a layer's index; 0 = the layer attends to all tokens. The key has one number for
+ * all layers or one for each; -1 = none for this one. */
+static int64_t index_run_of(const llm_key_reader *r, int32_t layer) {
+    static const char suffix[] = "attention.compress_ratios";
+    char name[96];
+    uint32_t one = 0;
+    tdm_error err = {0};
+    llm_key_name(r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
+    if (key == NULL) return 0;
+    if (key->type == LLM_GGUF_ARRAY) return array_at(r, suffix, layer, -1);
+    return llm_gguf_get_u32(r->gguf, name, LLM_GGUF_REQUIRED, &one, &err) == TDM_OK ? (int64_t)one
+                                                                                    : -1;
+}
+
+/* The index of sparse attention: block/run_index.c. Without it in any layer, no context is too long. */
+static void run_index_read(llm_key_reader *r, llm_hparams *h) {
+    bool is_indexed = false;
+    for (int32_t i = 0; i < h->n_layer && r->status == TDM_OK; i++) {
+        const int64_t run = index_run_of(r, i);
+        is_indexed = is_indexed || run != 0;
+        if (run != 0 && (run < 2 || run > LLM_MAX_RUN || h->n_select < run))
+            r->status = tdm_fail(
+                r->err, TDM_UNSUPPORTED,
+                "%s: key '%s.attention.compress_ratios' is %lld for layer %d; 0, and "
+                "2 to %d up to attention.indexer.top_k = %d are supported",
+                llm_gguf_name(r->gguf), r->arch, (long long)run, i, LLM_MAX_RUN, h->n_select);
+    }
+    if (!is_indexed) h->n_select = 0;
+    if (!is_indexed || r->status != TDM_OK) return;
+    llm_key_int(r, "attention.indexer.head_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                &h->n_index_head);
+    llm_key_int(r, "attention.indexer.key_length", LLM_GGUF_REQUIRED,
+                h->rope.n_rot > 1 ? h->rope.n_rot : 1, LLM_MAX_HEAD_DIM, &h->index_len);
+    h->index_rope = TDM_ROPE_HALVES;
+}
+
 static void qwen4exp_read(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "hyper_connection.count", LLM_GGUF_REQUIRED, 2, LLM_MAX_STREAMS, &h->n_stream);
     llm_key_int(r, "hyper_connection.low_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
                 &h->n_stream_rank);
+    run_index_read(r, h);
     ngram_read(r, h);
 }
 
 static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                            llm_layer_spec *spec) {
+    const llm_key_reader r = {.gguf = gguf, .arch = h->arch};
+    const bool is_draft = h->layer_first > 0 && layer >= h->layer_first;
     tiled_layer(gguf, h, layer, spec);
+    if (spec->mixer == LLM_MIXER_ATTENTION && !is_draft)
+        spec->index_run = (int32_t)index_run_of(&r, layer);
+    spec->index = spec->index_run > 0 ? LLM_INDEX_OWN : LLM_INDEX_NONE;
     spec->has_ngram = h->ngram.n_gram > 0 && layer == h->ngram.layer;
 }
 
-/* Attention selects blocks of tokens by an index: all of them up to n_select, and longer contexts are
- * refused (hparams.h). The index, and biases in a file, do not count. */
+/* Biases in a file do not count, nor an index where the layer attends to all tokens. */
 const llm_arch llm_arch_qwen4exp = {
     .name = "qwen4exp",
     .families = "Qwen 4 (experimental)",

@@ -91,6 +91,8 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     MATRIX(INDEX_POOL_SCORE, "indexer_compressor_gate.weight", D(EMBD), D(INDEX_POOL)),
     PLAIN(INDEX_POOL_BIAS, "indexer_compressor_ape.weight", D(INDEX_POOL), D(RUN)),
     NORM(INDEX_POOL_NORM, "indexer_compressor_norm", D(INDEX)),
+    PLAIN(INDEX_ONE, "indexer_one", D(ONE)),
+    PLAIN(INDEX_EACH, "indexer_each", D(ONE), D(INDEX_RUN)),
     MATRIX(ATTN_Q_A, "attn_q_a.weight", D(EMBD), D(LORA_Q)),
     NORM(ATTN_Q_A_NORM, "attn_q_a_norm", D(LORA_Q)),
     MATRIX(ATTN_Q_B, "attn_q_b.weight", D(LORA_Q), D(Q)),

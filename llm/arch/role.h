@@ -98,7 +98,7 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_KV_NORM_BIAS,
     LLM_ROLE_ATTN_OUT_A, /* of each group of heads: from their results to a short row */
     LLM_ROLE_ATTN_OUT_B, /* from these rows to the stream */
-    LLM_ROLE_POOL_KV, /* of compressed attention: rows that are pooled, their scores */
+    LLM_ROLE_POOL_KV,    /* of compressed attention: rows that are pooled, their scores */
     LLM_ROLE_POOL_SCORE,
     LLM_ROLE_POOL_BIAS, /* of scores by the place in a run */
     LLM_ROLE_POOL_NORM,
@@ -108,7 +108,9 @@ typedef enum llm_role {
     LLM_ROLE_INDEX_POOL_BIAS,
     LLM_ROLE_INDEX_POOL_NORM,
     LLM_ROLE_INDEX_POOL_NORM_BIAS,
-    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
+    LLM_ROLE_INDEX_ONE,  /* made: the weight of each head of an index of runs */
+    LLM_ROLE_INDEX_EACH, /* made: of each token of a run */
+    LLM_ROLE_ATTN_KV_A,  /* to the cached row: latent part, rotated part */
     LLM_ROLE_ATTN_KV_A_NORM,
     LLM_ROLE_ATTN_KV_A_NORM_BIAS,
     LLM_ROLE_ATTN_KV_A_WHOLE, /* the same for caches with every head's keys: on every member */
@@ -337,26 +339,27 @@ typedef enum llm_dim {
     LLM_DIM_EMBD, /* width of the residual stream */
     LLM_DIM_EMBD_TWICE,
     LLM_DIM_EMBD_THRICE,
-    LLM_DIM_STREAMS, /* residual streams */
+    LLM_DIM_STREAMS,       /* residual streams */
     LLM_DIM_STREAM_MIXES,  /* what the factors of a block follow from */
     LLM_DIM_STREAM_SCALES, /* of them */
-    LLM_DIM_STREAMS_EMBD, /* all of them as one row */
-    LLM_DIM_CTX,          /* positions that the model was trained for */
-    LLM_DIM_TYPES,        /* token types */
-    LLM_DIM_PAIRS,        /* rotated pairs of a head */
-    LLM_DIM_HEAD_K,       /* elements of a head of keys */
-    LLM_DIM_HEAD_O,       /* of a head's result */
-    LLM_DIM_NOPE,         /* of a query head before its rotated ones */
-    LLM_DIM_LORA_Q,       /* of the latent row of queries */
-    LLM_DIM_LORA_KV,      /* of the latent row, as the inner dimension of a head's matrix */
-    LLM_DIM_ROT,          /* rotated elements of a head */
-    LLM_DIM_DISTANCES,    /* between tokens, of which attention's bias has a number each */
-    LLM_DIM_POOL,         /* rows that compressed attention pools, parts of a run together */
-    LLM_DIM_INDEX_POOL,   /* of its index */
-    LLM_DIM_RUN,          /* tokens of a run */
-    LLM_DIM_GROUP_O,      /* of the results of a group of heads */
-    LLM_DIM_LORA_OUT,     /* of the row that such a group gives */
-    LLM_DIM_INDEX,        /* elements of a row of the index of sparse attention */
+    LLM_DIM_STREAMS_EMBD,  /* all of them as one row */
+    LLM_DIM_CTX,           /* positions that the model was trained for */
+    LLM_DIM_TYPES,         /* token types */
+    LLM_DIM_PAIRS,         /* rotated pairs of a head */
+    LLM_DIM_HEAD_K,        /* elements of a head of keys */
+    LLM_DIM_HEAD_O,        /* of a head's result */
+    LLM_DIM_NOPE,          /* of a query head before its rotated ones */
+    LLM_DIM_LORA_Q,        /* of the latent row of queries */
+    LLM_DIM_LORA_KV,       /* of the latent row, as the inner dimension of a head's matrix */
+    LLM_DIM_ROT,           /* rotated elements of a head */
+    LLM_DIM_DISTANCES,     /* between tokens, of which attention's bias has a number each */
+    LLM_DIM_POOL,          /* rows that compressed attention pools, parts of a run together */
+    LLM_DIM_INDEX_POOL,    /* of its index */
+    LLM_DIM_RUN,           /* tokens of a run */
+    LLM_DIM_INDEX_RUN,     /* tokens of a run of an index */
+    LLM_DIM_GROUP_O,       /* of the results of a group of heads */
+    LLM_DIM_LORA_OUT,      /* of the row that such a group gives */
+    LLM_DIM_INDEX,         /* elements of a row of the index of sparse attention */
     LLM_DIM_INDEX_HEADS,
     LLM_DIM_INDEX_Q, /* elements of all heads of the index */
     LLM_DIM_KV_ROW,  /* of the latent row with its rotated elements, on every member */

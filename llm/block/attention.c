@@ -46,7 +46,12 @@ void llm_declare_attention(llm_declarer *d) {
     }
     llm_declare_norm(d, d->model->specs[d->layer].norm_q);
     if (has_keys) llm_declare_norm(d, d->model->specs[d->layer].norm_k);
-    if (d->model->specs[d->layer].index == LLM_INDEX_OWN) llm_declare_block_index(d);
+    if (d->model->specs[d->layer].index == LLM_INDEX_OWN) {
+        if (d->model->specs[d->layer].index_run > 0)
+            llm_declare_run_index(d);
+        else
+            llm_declare_block_index(d);
+    }
     if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
@@ -223,6 +228,19 @@ tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t la
     return params;
 }
 
+/* The index of the layer selects runs of tokens, or blocks. */
+static void index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    if (g->model->specs[layer].index_run > 0)
+        llm_build_run_index_write(g, layer, in);
+    else
+        llm_build_block_index_write(g, layer, in);
+}
+
+static int32_t index_select(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    return g->model->specs[layer].index_run > 0 ? llm_build_run_index_select(g, layer, in)
+                                                : llm_build_block_index_select(g, layer, in);
+}
+
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_model *m = g->model;
     const llm_layer_spec *s = &m->specs[layer];
@@ -241,12 +259,12 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
         h.q = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.q);
     if (has_keys) tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     const bool is_sparse = (g->cache->desc.flags & TDM_KV_SPARSE) != 0 && s->index == LLM_INDEX_OWN;
-    if (is_sparse) llm_build_block_index_write(g, layer, in);
+    if (is_sparse) index_write(g, layer, in);
     if (!in->is_needed) return -1;
     const tdm_attention_params params = llm_attention_params(g, layer);
     const tdm_attention_sources sources = {
         .sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]),
-        .select = is_sparse ? llm_build_block_index_select(g, layer, in) : -1,
+        .select = is_sparse ? index_select(g, layer, in) : -1,
         .bias = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_DISTANCE_BIAS])};
     int32_t o = tdm_build_attention_of(g->b, h.q, g->step, state, &sources, &params, NULL);
     o = llm_build_gate(g, layer, in, h.gate, o);

@@ -85,6 +85,12 @@ void llm_build_block_index_write(llm_graph_builder *g, int32_t layer, const llm_
 int32_t llm_build_block_index_select(llm_graph_builder *g, int32_t layer,
                                      const llm_mixer_input *in);
 
+/* The index of sparse attention that selects runs of tokens (llm_layer_spec.index_run) -> select i32
+ * [n_select + index_run - 1, n_tok] of ATTENTION. */
+void llm_declare_run_index(llm_declarer *d);
+void llm_build_run_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+int32_t llm_build_run_index_select(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
 /* Attention over a window and over rows that stand for runs of tokens. */
 void llm_declare_compressed(llm_declarer *d);
 int32_t llm_build_compressed(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);

@@ -342,7 +342,8 @@ static void test_linear_scan(void **state) {
 
 typedef struct pool_shape {
     int32_t n, n_part, block_len;
-    float scale; /* of the scores */
+    float scale;  /* of the scores */
+    bool is_mean; /* one score for all, and one row of bias */
 } pool_shape;
 
 /* Where the numbers of a token are: in the block of x of its step. */
@@ -367,10 +368,12 @@ static double pool_mean(const trial *t, const pool_shape *s, const pool_token *t
         for (int32_t i = 0; i < n; i++) {
             const int32_t pos = FIRST_POS + i, behind = block - pos / s->block_len;
             const int32_t row = behind == 0 ? n_row - s->n + c : c;
-            const int32_t at = tokens[i].token * n_row + row;
+            const int32_t at = tokens[i].token * n_row + row, at_score = s->is_mean ? 0 : at;
+            const int32_t at_bias =
+                pos % s->block_len * (s->is_mean ? 1 : n_row) + (s->is_mean ? 0 : row);
             if (behind >= s->n_part) continue;
-            const double e = (double)trial_data(t, tokens[i].step, SCORE)[at] +
-                             (double)trial_data(t, 0, BIAS)[pos % s->block_len * n_row + row];
+            const double e = (double)trial_data(t, tokens[i].step, SCORE)[at_score] +
+                             (double)trial_data(t, 0, BIAS)[at_bias];
             if (pass == 0) highest = fmax(highest, e);
             if (pass == 0) continue;
             weight += exp(e - highest);
@@ -389,8 +392,10 @@ static void pool_check(op_rig *rig, const char *what, const pool_shape *s) {
     trial_begin(&t, 1, 3 * n_row, TDM_KV_POOLED, rig);
     p.kv = t.kv;
     int32_t x = trial_input(&t, &seed, OP_SHAPE(n_row, N_TOK, 1, 1), 1, false);
-    int32_t score = trial_input(&t, &seed, OP_SHAPE(n_row, N_TOK, 1, 1), s->scale, false);
-    int32_t bias = trial_input(&t, &seed, OP_SHAPE(n_row, s->block_len, 1, 1), 1, true);
+    const int64_t n_each = s->is_mean ? 1 : n_row;
+    int32_t score =
+        trial_input(&t, &seed, OP_SHAPE(n_each, s->is_mean ? 1 : N_TOK, 1, 1), s->scale, false);
+    int32_t bias = trial_input(&t, &seed, OP_SHAPE(n_each, s->block_len, 1, 1), 1, true);
     trial_run(&t, rig, tdm_build_block_pool(t.b, x, score, bias, t.step, t.state, &p), out);
     for (int32_t step = 0; step < 2; step++) {
         want[step] = op_memory((size_t)(N_TOK * s->n) * sizeof(float));
@@ -410,7 +415,14 @@ static void pool_check(op_rig *rig, const char *what, const pool_shape *s) {
 
 static void pool_all(op_rig *rig, const char *what) {
     static const pool_shape shapes[] = {
-        {5, 1, 4, 1}, {16, 2, 4, 2}, {130, 2, 3, 9}, {70, 1, 128, 3}, {64, 2, 1, 1}, {33, 2, 2, 70},
+        {.n = 5, .n_part = 1, .block_len = 4, .scale = 1},
+        {.n = 16, .n_part = 2, .block_len = 4, .scale = 2},
+        {.n = 130, .n_part = 2, .block_len = 3, .scale = 9},
+        {.n = 70, .n_part = 1, .block_len = 128, .scale = 3},
+        {.n = 64, .n_part = 2, .block_len = 1, .scale = 1},
+        {.n = 33, .n_part = 2, .block_len = 2, .scale = 70},
+        {.n = 36, .n_part = 1, .block_len = 4, .is_mean = true},
+        {.n = 9, .n_part = 2, .block_len = 3, .scale = 1, .is_mean = true},
     };
     for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) pool_check(rig, what, &shapes[i]);
 }

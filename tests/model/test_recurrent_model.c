@@ -25,10 +25,11 @@ enum { N_TOK = 40, N_SEQ = 3 };
 /* Between devices: f32 sums in another order. */
 #define DEVICE_BOUND 1e-9
 
-static const char *const names[] = {
-    "qwen35-dense", "lfm2-dense",        "qwen3next-moe",  "granitehybrid-dense", "mamba-dense",
-    "plamo2-dense", "kimi-linear-heads", "minimax-01-moe", "rwkv6qwen2-dense",    "qwen4exp-heads",
-    "rwkv6-dense",  "rwkv7-dense",       "arwkv7-gated",   "deepseek4-long"};
+static const char *const names[] = {"qwen35-dense",        "lfm2-dense",     "qwen3next-moe",
+                                    "granitehybrid-dense", "mamba-dense",    "plamo2-dense",
+                                    "kimi-linear-heads",   "minimax-01-moe", "rwkv6qwen2-dense",
+                                    "qwen4exp-heads",      "rwkv6-dense",    "rwkv7-dense",
+                                    "arwkv7-gated",        "deepseek4-long", "qwen4exp-select"};
 enum { N_MODEL = sizeof names / sizeof *names };
 
 typedef struct bench {
@@ -398,13 +399,13 @@ static void gpu_bench_begin(bench *b, tdm_open_device *dev, const char *name) {
 }
 
 /* Emulated and software devices are slow, and a driver compiles kernels for each shape: one model
- * with convolutions and matrices, and one whose matrices are erased. */
+ * with convolutions, matrices and an index of means, and one whose matrices are erased. */
 static void test_gpu(void **state) {
     tdm_open_device *dev = gpu_open("gpu");
     bench b;
     (void)state;
     keeps_states(dev, 0);
-    gpu_bench_begin(&b, dev, "qwen35-dense");
+    gpu_bench_begin(&b, dev, "qwen4exp-select");
     check_drafts(&b);
     check_file(&b);
     bench_end(&b);

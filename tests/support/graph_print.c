@@ -156,6 +156,7 @@ static void params_select(page *p, const tdm_op_params *a) {
     page_add(p, " kv %d top %d", (int)a->select.kv, (int)a->select.n_top);
     if (a->select.block_len > 1)
         page_add(p, " blocks of %d, %d local", (int)a->select.block_len, (int)a->select.n_local);
+    if (a->select.is_of_tokens != 0) page_add(p, " tokens");
 }
 
 static void params_kv(page *p, const tdm_op_params *a) {

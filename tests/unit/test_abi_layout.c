@@ -248,11 +248,12 @@ static const layout_row layout[] = {
     FIELD(tdm_conv_params, n_segment, 4, 4),
     FIELD(tdm_conv_params, unit_len, 8, 32),
 
-    STRUCT(tdm_select_params, 16),
+    STRUCT(tdm_select_params, 20),
     FIELD(tdm_select_params, kv, 0, 4),
     FIELD(tdm_select_params, n_top, 4, 4),
     FIELD(tdm_select_params, block_len, 8, 4),
     FIELD(tdm_select_params, n_local, 12, 4),
+    FIELD(tdm_select_params, is_of_tokens, 16, 4),
     STRUCT(tdm_scan_params, 24),
     FIELD(tdm_scan_params, kv, 0, 4),
     FIELD(tdm_scan_params, heads_per_k, 4, 4),

@@ -384,6 +384,7 @@ static int32_t choose(fixture *f, uint32_t flags, int32_t n_head_kv, tdm_select_
     d.type_v = d.type_k;
     d.n_head_kv = n_head_kv;
     d.flags |= flags;
+    if ((flags & TDM_KV_STRIDED) != 0) d.stride = 4;
     if ((flags & TDM_KV_V_FROM_K) != 0) d.head_dim_v = 16;
     int32_t state = tdm_build_state(f->b, "index", &d, 500, 7, &p.kv);
     int32_t w = n_w >= 0 ? tdm_build_input(f->b, NULL, F32, NE(n_w, 5, 1, 1)) : -1;
@@ -406,6 +407,7 @@ static void test_sparse(void **state) {
     const uint32_t index = TDM_KV_V_FROM_K | TDM_KV_SPARSE;
     const tdm_select_params top = {.n_top = 7}, none = {.n_top = 0};
     tdm_select_params blocks = {.n_top = 12, .block_len = 4, .n_local = 3};
+    tdm_select_params tokens = {.n_top = 11, .is_of_tokens = 1};
     (void)state;
     GOOD(TDM_TYPE_I32, 7, 5, 1, 1, choose(&f, index, 1, top, 3, 3));
     BAD("no TDM_KV_SPARSE", choose(&f, TDM_KV_V_FROM_K, 1, top, 3, 3));
@@ -413,9 +415,20 @@ static void test_sparse(void **state) {
     BAD("is no index", choose(&f, index, 2, top, 3, 3));
     BAD("n_top = 0", choose(&f, index, 1, none, 3, 3));
     BAD("w must have shape", choose(&f, index, 1, top, 3, 4));
+    GOOD(TDM_TYPE_I32, 7, 5, 1, 1, choose(&f, index, 1, top, 3, 1));
     GOOD(TDM_TYPE_I32, 7, 5, 3, 1, choose(&f, index, 1, top, 3, -1));
     GOOD(TDM_TYPE_I32, 12, 5, 3, 1, choose(&f, index, 1, blocks, 3, -1));
     GOOD(TDM_TYPE_I32, 12, 5, 1, 1, choose(&f, index, 1, blocks, 3, 3));
+    BAD("needs a cache with TDM_KV_STRIDED", choose(&f, index, 1, tokens, 3, 3));
+    GOOD(TDM_TYPE_I32, 11, 5, 1, 1, choose(&f, index | TDM_KV_STRIDED, 1, tokens, 3, 3));
+    tokens.n_top = 12;
+    BAD("n_top = 12 is no multiple", choose(&f, index | TDM_KV_STRIDED, 1, tokens, 3, 3));
+    tokens.n_top = 3;
+    BAD("n_top = 3 is no multiple", choose(&f, index | TDM_KV_STRIDED, 1, tokens, 3, 3));
+    tokens.n_top = 11, tokens.n_local = 1;
+    BAD("excludes blocks", choose(&f, index | TDM_KV_STRIDED, 1, tokens, 3, 3));
+    tokens.n_local = 0, tokens.is_of_tokens = 2;
+    BAD("is_of_tokens = 2", choose(&f, index | TDM_KV_STRIDED, 1, tokens, 3, 3));
     blocks.n_local = 4;
     BAD("n_local = 4", choose(&f, index, 1, blocks, 3, -1));
     blocks.n_local = 0, blocks.n_top = 13;

@@ -141,9 +141,10 @@ static int32_t pool(fixture *f, pooling q) {
 }
 
 static void test_block_pool(void **state) {
-    pooling one = two_parts;
+    pooling one = two_parts, alike = two_parts;
     (void)state;
     one.params.n_part = 1;
+    alike.n_score[0] = alike.n_score[1] = alike.n_bias[0] = 1;
     GOOD(F32, 3, 5, 1, 1, pool(&f, two_parts));
     GOOD(F32, 6, 5, 1, 1, pool(&f, one));
 #define POOL_BAD(text, ...) BAD(text, pooling q = two_parts; __VA_ARGS__; pool(&f, q))
@@ -154,8 +155,9 @@ static void test_block_pool(void **state) {
     POOL_BAD("bias must be f32", q.type[2] = I32);
     POOL_BAD("x must have shape [6, 5", q.n_x[1] = 4);
     POOL_BAD("score must have shape [6, 5", q.n_score[0] = 3);
-    POOL_BAD("score must have shape [6, 5", q.n_score[1] = 1);
+    POOL_BAD("score must have shape [6, 5", q.n_score[1] = 2);
     POOL_BAD("bias must have shape [6, *", q.n_bias[0] = 3);
+    GOOD(F32, 3, 5, 1, 1, pool(&f, alike));
     POOL_BAD("bias must have shape [6, *", q.n_bias[2] = 2);
     POOL_BAD("block_len = 0", q.n_bias[1] = 0);
     POOL_BAD("5 rows of x are no 2 equal parts", q.n_x[0] = q.n_score[0] = q.n_bias[0] = 5,

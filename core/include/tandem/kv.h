@@ -41,7 +41,7 @@
  * token: row b is that of the token at position b * stride + stride - 1, the last of its run.
  * KV_WRITE skips all other tokens. ATTENTION and KV_SELECT compute as if the rows were tokens at
  * positions 0, 1, .., and a token at position p were at (p + 1) / stride - 1, rounded down; lists
- * hold numbers of rows. Page tables, cells and jobs count tokens as ever: the row of slot i of a
+ * hold numbers of rows (KV_SELECT of tokens: op.h). Page tables, cells and jobs count tokens as ever: the row of slot i of a
  * page is the page's row i / stride. KV_EXPORT and KV_IMPORT take arg + i as a position: where it is
  * not the last of its run, the row of the tensor is zeros, or not read. KV_SHIFT does not take such
  * a STATE, and a group never cuts it by sequence. Again a device without that refuses the

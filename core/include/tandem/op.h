@@ -124,10 +124,11 @@ extern "C" {
  *              in rising order, then -1. n_list is 1, or n_head_kv: each KV head of the state then
  *              has a list of its own. The cache is TDM_KV_SPARSE then, and softcap is 0
  *              With bias the cache is TDM_KV_BIASED, and softcap is 0
- *   KV_SELECT  q [head_dim_k, n_head, n_tok], [w [n_head, n_tok]], step, state
+ *   KV_SELECT  q [head_dim_k, n_head, n_tok], [w [n_head or 1, n_tok or 1]], step, state
  *              -> select i32 [n_top, n_tok, n_list]
  *              For token t of sequence s at position p, over every cached token of s at position
- *              c <= p: score_c = sum_h w[h, t] * max(0, dot(q_h, k_c)), and n_list is 1. Without w
+ *              c <= p: score_c = sum_h w[h, t] * max(0, dot(q_h, k_c)), and n_list is 1; one weight
+ *              counts for all heads, or all tokens. Without w
  *              there is a list for each head, from score_c = dot(q_h, k_c), and n_list is n_head.
  *              The positions of the n_top highest scores, in rising order, then -1. The cache is
  *              TDM_KV_SPARSE and V_FROM_K, and has one KV head
@@ -136,6 +137,9 @@ extern "C" {
  *              at positions up to p of the n_top / block_len blocks with the highest scores, of
  *              which the n_local last ones up to the block of p are always among them. Of equal
  *              scores the lower position or block counts as the higher one
+ *              With is_of_tokens the n_top / stride rows with the highest scores are chosen, and the
+ *              list has positions of tokens: the `stride` positions of each chosen row's run, then
+ *              those behind the last row that the token sees, up to p
  *   KV_SHIFT   step, state, [factor]: for each job, the n_rot elements of each K row are turned on
  *              by `arg` positions, without mscale (V untouched), and stored as type_k again
  *   KV_COPY    step, state: for each job, slots first .. + count of page `arg` -> `page`
@@ -174,8 +178,9 @@ extern "C" {
  *              n_v / n_head_kv matrices as [dk, dv, n_v / n_head_kv]: head h of v is matrix h % m of
  *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
  *
- *   BLOCK_POOL x, score [n_part * n, n_tok], bias [n_part * n, block_len], step, state
- *              -> y [n, n_tok]: for each channel a mean of x over blocks of block_len positions,
+ *   BLOCK_POOL x [n_part * n, n_tok], score [n_part * n or 1, n_tok or 1],
+ *              bias [n_part * n or 1, block_len], step, state
+ *              -> y [n, n_tok]: a row or token of score or bias counts for all; for each channel a mean of x over blocks of block_len positions,
  *              with the weights exp(score[c, t] + bias[c, p % block_len]) for a token t at
  *              position p, divided by their sum. The last n of x's rows count for the block of
  *              their token; with n_part = 2 the first n count for the block behind it, so that
@@ -408,6 +413,9 @@ typedef struct tdm_select_params {
     int32_t n_top;     /* positions in a list, >= 1; a multiple of block_len */
     int32_t block_len; /* positions that are chosen together; 0 = 1 */
     int32_t n_local;   /* last blocks that are always chosen, 0 .. n_top / block_len */
+    int32_t
+        is_of_tokens; /* 0 or 1; 1: of a TDM_KV_STRIDED cache, without blocks and local ones, and
+                             n_top is a multiple of its stride, plus stride - 1 */
 } tdm_select_params;
 
 /* Segments of the channels of a CONV1D; see there. A cut by units keeps unit_len. */

@@ -56,12 +56,15 @@ static void mean_move(const channels *c, int32_t slot, int part, mean *m, bool i
 static void mean_add(const channels *c, mean *m, int32_t token, int32_t at, int64_t row) {
     const cpu_view *x = &c->n->src[SRC_X], *score = &c->n->src[SRC_SCORE],
                    *bias = &c->n->src[SRC_BIAS];
-    const uint8_t *px = x->data + token * x->nb[1], *ps = score->data + token * score->nb[1],
+    /* A row or token that counts for all. */
+    const int64_t of_token = score->ne[1] > 1 ? token : 0;
+    const int64_t nb_score = score->ne[0] > 1 ? score->nb[0] : 0;
+    const int64_t nb_bias = bias->ne[0] > 1 ? bias->nb[0] : 0;
+    const uint8_t *px = x->data + token * x->nb[1], *ps = score->data + of_token * score->nb[1],
                   *pb = bias->data + at * bias->nb[1];
     for (int64_t i = 0; i < c->len; i++) {
         const float value = cpu_f32_at(px, row + i, x->nb[0]);
-        const float s =
-            cpu_f32_at(ps, row + i, score->nb[0]) + cpu_f32_at(pb, row + i, bias->nb[0]);
+        const float s = cpu_f32_at(ps, row + i, nb_score) + cpu_f32_at(pb, row + i, nb_bias);
         if (m->weight[i] == 0 || s > m->max[i]) {
             const float scale = m->weight[i] == 0 ? 0 : expf(m->max[i] - s);
             m->max[i] = s;

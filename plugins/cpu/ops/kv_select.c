@@ -25,6 +25,7 @@ typedef struct shape {
     int32_t n_head, n_tok, n_top, batch;
     int32_t n_list; /* of a token: one, or one for each head */
     int32_t block_len, n_local;
+    int32_t run_len;   /* tokens that a chosen row gives the list; 0 = its own number */
     size_t row_size;   /* bytes of the scores of a list */
     size_t query_size; /* bytes of a prepared head */
     size_t worker_size;
@@ -43,6 +44,7 @@ static bool shape_get(const cpu_device *device, const tdm_graph *graph, const td
     out->n_list = node->src[SRC_W] >= 0 ? 1 : out->n_head;
     out->block_len = node->params.select.block_len > 1 ? node->params.select.block_len : 1;
     out->n_local = node->params.select.n_local;
+    out->run_len = node->params.select.is_of_tokens != 0 ? out->layout.stride : 0;
     out->batch = device->n_thread < out->n_tok ? device->n_thread : out->n_tok;
     out->row_size = cpu_kv_round((size_t)graph->step_caps.n_entry * (size_t)out->layout.page_len *
                                  sizeof(float));
@@ -128,7 +130,8 @@ static void queries_make(walk *k, int32_t token) {
 
 static float weight_at(const walk *k, int32_t head, int32_t token) {
     const cpu_view *w = &k->n->src[SRC_W];
-    return *(const float *)(const void *)(w->data + head * w->nb[0] + token * w->nb[1]);
+    const int64_t at_head = w->ne[0] > 1 ? head : 0, at_token = w->ne[1] > 1 ? token : 0;
+    return *(const float *)(const void *)(w->data + at_head * w->nb[0] + at_token * w->nb[1]);
 }
 
 /* The scores of list `i` of a token, by those of its first list. */
@@ -296,29 +299,56 @@ static int32_t blocks_gather(const walk *k, int32_t token, float *score, int32_t
     return block + 1;
 }
 
+/* A list under construction. */
+typedef struct list_writer {
+    const cpu_view *view;
+    uint8_t *to;
+    int32_t n, most; /* positions so far, and at most */
+} list_writer;
+
+static void list_add(list_writer *l, int64_t pos) {
+    if (l->n < l->most) *(int32_t *)(void *)(l->to + l->n++ * l->view->nb[0]) = (int32_t)pos;
+}
+
+/* What a chosen row stands for: itself, or a run of tokens. */
+static void list_add_row(list_writer *l, const walk *k, int64_t row) {
+    if (k->s.run_len == 0) list_add(l, row);
+    for (int32_t i = 0; i < k->s.run_len; i++) list_add(l, row * k->s.run_len + i);
+}
+
+/* The tokens up to a token that no row stands for yet. */
+static void list_add_tail(list_writer *l, const walk *k, int32_t token) {
+    const int64_t run = k->s.run_len, pos = token < k->step.n_tok ? k->step.pos[token] : -1;
+    for (int64_t p = run > 0 ? (pos + 1) / run * run : pos + 1; p <= pos; p++) list_add(l, p);
+}
+
 /* Chooses for a list of a token; `score` is changed. */
 static void token_choose(const walk *k, int32_t token, int32_t list, float *score) {
     const cpu_view *out = &k->n->dst[0];
-    uint8_t *to = out->data + token * out->nb[1] + list * out->nb[2];
+    list_writer l = {
+        .view = out, .to = out->data + token * out->nb[1] + list * out->nb[2], .most = k->s.n_top};
+    const int32_t n_row = k->s.run_len > 0 ? k->s.n_top / k->s.run_len : k->s.n_top;
     int32_t n_local, n_chosen = 0, n_tied = INT32_MAX, block = -1;
     uint32_t key = 0;
     bool is_chosen = false;
     const int32_t n_ranked = blocks_gather(k, token, score, &n_local) - n_local;
-    const int32_t n_best = k->s.n_top / k->s.block_len - n_local;
+    const int32_t n_best = n_row / k->s.block_len - n_local;
     if (n_ranked > n_best) {
         key = UINT32_MAX, n_tied = 0;
         if (n_best > 0) key = key_find(score, n_ranked, n_best, &n_tied);
     }
     for (block_cursor b = block_cursor_begin(k, token);
-         n_chosen < k->s.n_top && block_cursor_next(&b, k);) {
+         n_chosen < n_row && block_cursor_next(&b, k);) {
         if (b.block != block) {
             block = b.block;
             uint32_t x = block < n_ranked ? key_of(score[block]) : UINT32_MAX;
             is_chosen = block >= n_ranked || x > key || (x == key && n_tied-- > 0);
         }
-        if (is_chosen) *(int32_t *)(void *)(to + n_chosen++ * out->nb[0]) = (int32_t)b.pos;
+        if (is_chosen) list_add_row(&l, k, b.pos);
+        n_chosen += is_chosen;
     }
-    for (; n_chosen < k->s.n_top; n_chosen++) *(int32_t *)(void *)(to + n_chosen * out->nb[0]) = -1;
+    list_add_tail(&l, k, token);
+    while (l.n < l.most) list_add(&l, -1);
 }
 
 static void select_all(const cpu_node *n, cpu_worker *w, bool is_reference) {

@@ -98,12 +98,14 @@ static tdm_status choose_emit(gpu_emit *e, const selection *s, int32_t first, in
     step.spec[0] = p->n_top;
     step.spec[1] = p->block_len > 1 ? p->block_len : 1;
     step.spec[2] = p->n_local;
+    step.spec[3] = p->is_of_tokens;
     step.operand[0] = e->dst[0].place;
     step.operand[1] = s->keys;
     step.operand[2] = s->cache.step;
     /* Passes over the keys, and over a share of them with its blocks, the last of which may be longer. */
     step.trips =
-        ((int64_t)s->n_key / group + 1) * 12 + 3 * (int64_t)step.spec[1] + p->n_top / group + 256;
+        ((int64_t)s->n_key / group + 1) * (12 + (p->is_of_tokens != 0 ? s->cache.page.stride : 0)) +
+        3 * (int64_t)step.spec[1] + p->n_top / group + 256;
     return gpu_emit_step(e, &step, err);
 }
 

@@ -6,6 +6,9 @@
 //
 // With blocks, a block's first slot takes the greatest key of the block and stands for it; its other slots
 // have none.
+//
+// With lists of tokens a chosen row of a strided cache gives the tokens of its run; the tokens behind the last
+// row follow.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -16,6 +19,7 @@
 const int N_TOP = SPEC0;
 const int BLOCK_LEN = SPEC1 > 0 ? SPEC1 : 1;
 const int N_LOCAL = SPEC2;
+const int RUN_LEN = SPEC3 != 0 ? STRIDE : 1; // tokens that a row of the list stands for
 
 const int N_BIN = 256, MAX_THREADS = 256;
 shared uint bins[2 * N_BIN];
@@ -204,7 +208,7 @@ uint key_find(Keys keys, uint want, out uint tied) {
 
 int list_write(Keys keys, I32 list) {
     uint tied, total;
-    uint least = key_find(keys, uint(N_TOP / BLOCK_LEN), tied);
+    uint least = key_find(keys, uint(N_TOP / RUN_LEN / BLOCK_LEN), tied);
     int first = share_first(), last = share_end();
     uint n_tied = 0u, n_position = 0u;
     for (int i = first; i < last; i++) n_tied += keys.at[i] == least ? 1u : 0u;
@@ -219,9 +223,9 @@ int list_write(Keys keys, I32 list) {
             Block b = block_begin(i, position(i));
             do {
                 if (pass == 1)
-                    list.at[at++] = b.at;
+                    for (int r = 0; r < RUN_LEN; r++) list.at[at++] = b.at * RUN_LEN + r;
                 else
-                    n_position++;
+                    n_position += uint(RUN_LEN);
             } while (block_next(b));
         }
     }
@@ -238,8 +242,9 @@ void main() {
                    uint64_t(uint(of_token * args.word[7] + token)) * uint64_t(uint(N_TOP)) * 4);
 
     uint64_t step = args.address[2];
-    pos = -1;
-    if (token < I32(step).at[STEP_N_TOK]) pos = pos_row(I32(step).at[args.word[12] + token]);
+    int last = -1; // the position of the token; `pos` is that of the last row that it sees
+    if (token < I32(step).at[STEP_N_TOK]) last = max(I32(step).at[args.word[12] + token], -1);
+    pos = pos_row(last);
     if (pos >= 0) {
         e = entries_of(step, I32(step).at[args.word[13] + token],
                        ivec2(args.word[14], args.word[15]), ivec2(args.word[16], n_entry));
@@ -248,6 +253,11 @@ void main() {
         Keys keys = key_row(args.address[1], int(number), n_entry * page_len());
         if (BLOCK_LEN > 1 || N_LOCAL > 0) blocks_gather(keys);
         written = list_write(keys, list);
+    }
+    if (SPEC3 != 0) {
+        int tail = (last + 1) / RUN_LEN * RUN_LEN;
+        for (int p = tail + thread(); p <= last; p += threads()) list.at[written + p - tail] = p;
+        written += last + 1 - tail;
     }
     for (int i = written + thread(); i < N_TOP; i += threads()) list.at[i] = -1;
 }

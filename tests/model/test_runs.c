@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_compressed.c: compressed attention over 300 tokens, so that the long runs of 128 tokens are
- * complete twice and the index selects 8 of 75 short ones: against llama.cpp's logits of every 13th
- * token (compressed_llama.f32, cache of f32), in one batch, token by token and in ubatches of 7; in
- * groups; with a quantised cache in a group beside one device. The cache has a row for each run, not
- * for each token. A sequence that is saved, shared and taken back behind a complete long run goes on
- * as computed afresh. The same of few tokens: test_archs.c, test_recurrent_model.c.
+ * test_runs.c: models whose caches have a row for each run of tokens, over 300 tokens: DeepSeek V4,
+ * of which the long runs of 128 tokens are complete twice and the index selects 8 of 75 short ones, and
+ * QSA, of which the index selects 3 of 75 runs. Against llama.cpp's logits of every 13th token (cache of
+ * f32), in one batch, token by token and in ubatches of 7; in groups; with a quantised cache in a group
+ * beside one device. A sequence that is saved, shared and taken back behind a complete run goes on as
+ * computed afresh. The same of few tokens: test_archs.c, test_recurrent_model.c.
+ *
+ * llama.cpp selects up to 3 tokens more of the next best run for QSA (llm/block/run_index.c). Of each
+ * token, run_index_llama.f32 has the logits of a run of it whose top_k is less by as many.
  */
 #include "llm/arch/forward_graph.h"
 #include "llm/cache/state.h"
@@ -22,32 +25,42 @@ enum { N_ROW = (N_TOK - FIRST + EACH - 1) / EACH };
 #define BOUND_QUANTISED 1e-4
 
 static int32_t tokens[N_TOK];
-static float *expected; /* [N_ROW, N_VOCAB] */
-static const char *path;
 
-static int begin(void **state) {
-    if (rig_begin(state) != 0) return -1;
-    char *head = rig_source_file("tests/model/archs/deepseek4-long.head");
-    char *logits = rig_source_file("tests/model/compressed_llama.f32");
+typedef struct fixture {
+    const char *name, *logits;       /* files of the source tree */
+    const char *path;                /* of the model */
+    float expected[N_ROW * N_VOCAB]; /* [N_ROW, N_VOCAB] */
+} fixture;
+
+static fixture fixtures[] = {{.name = "deepseek4-long", .logits = "compressed_llama"},
+                             {.name = "qwen4exp-select", .logits = "run_index_llama"}};
+enum { N_FIXTURE = sizeof fixtures / sizeof *fixtures };
+
+static void fixture_read(fixture *x) {
+    char name[80];
+    snprintf(name, sizeof name, "tests/model/archs/%s.head", x->name);
+    char *head = rig_source_file(name);
+    snprintf(name, sizeof name, "tests/model/%s.f32", x->logits);
+    char *logits = rig_source_file(name);
     assert_non_null(head);
     assert_non_null(logits);
-    path = rig_file("deepseek4.gguf");
-    assert_true(arch_fixture_write(head, "deepseek4-long", 1, path));
-    expected = malloc(N_ROW * N_VOCAB * sizeof *expected);
+    snprintf(name, sizeof name, "%s.gguf", x->name);
+    x->path = rig_file(name);
+    assert_true(arch_fixture_write(head, x->name, 1, x->path));
     FILE *f = fopen(logits, "rb");
-    assert_true(expected != NULL && f != NULL);
-    assert_int_equal(fread(expected, sizeof *expected, N_ROW * N_VOCAB, f), N_ROW * N_VOCAB);
+    assert_non_null(f);
+    assert_int_equal(fread(x->expected, sizeof(float), N_ROW * N_VOCAB, f), N_ROW * N_VOCAB);
     assert_int_equal(fgetc(f), EOF);
     fclose(f);
     free(head);
     free(logits);
-    for (int32_t i = 0; i < N_TOK; i++) tokens[i] = (i * i * 7 + i * 3 + 11 + i / 5 * 13) % N_VOCAB;
-    return 0;
 }
 
-static int end(void **state) {
-    free(expected);
-    return rig_end(state);
+static int begin(void **state) {
+    if (rig_begin(state) != 0) return -1;
+    for (int i = 0; i < N_FIXTURE; i++) fixture_read(&fixtures[i]);
+    for (int32_t i = 0; i < N_TOK; i++) tokens[i] = (i * i * 7 + i * 3 + 11 + i / 5 * 13) % N_VOCAB;
+    return 0;
 }
 
 /* Logits [N_TOK, N_VOCAB], n_each tokens in a batch; the caller frees them. */
@@ -67,52 +80,60 @@ static float *logits_of(llm_model *model, const tdm_type *type, int n_ubatch, in
     return rows;
 }
 
-static double nmse_of(llm_model *model, int n_ubatch, int n_each) {
+static double nmse_of(const fixture *x, llm_model *model, int n_ubatch, int n_each) {
     float *rows = logits_of(model, NULL, n_ubatch, n_each), *found = rows;
     for (int i = 0; i < N_ROW; i++)
         memmove(found + (size_t)i * N_VOCAB, rows + (size_t)(FIRST + i * EACH) * N_VOCAB,
                 N_VOCAB * sizeof *found);
-    const double nmse = rig_nmse(expected, found, (size_t)N_ROW * N_VOCAB);
+    const double nmse = rig_nmse(x->expected, found, (size_t)N_ROW * N_VOCAB);
     free(rows);
     return nmse;
 }
 
-static void judge(const char *what, double nmse, double bound) {
-    if (!(nmse <= bound)) fail_msg("%s: NMSE %g", what, nmse);
+static void judge(const fixture *x, const char *what, double nmse, double bound) {
+    if (!(nmse <= bound)) fail_msg("%s, %s: NMSE %g", x->name, what, nmse);
+}
+
+static void check_one_device(const fixture *x) {
+    llm_model *model = rig_model(x->path, rig_device(NULL, "reference", 2));
+    judge(x, "one batch", nmse_of(x, model, N_TOK, N_TOK), BOUND);
+    judge(x, "token by token", nmse_of(x, model, N_TOK, 1), BOUND);
+    judge(x, "ubatches of 7", nmse_of(x, model, 7, N_TOK), BOUND);
+    llm_model_close(model);
+    model = rig_model(x->path, rig_device(NULL, "fast", 2));
+    judge(x, "fast path", nmse_of(x, model, 64, N_TOK), BOUND);
+    llm_model_close(model);
 }
 
 static void test_one_device(void **state) {
     (void)state;
-    llm_model *model = rig_model(path, rig_device(NULL, "reference", 2));
-    judge("one batch", nmse_of(model, N_TOK, N_TOK), BOUND);
-    judge("token by token", nmse_of(model, N_TOK, 1), BOUND);
-    judge("ubatches of 7", nmse_of(model, 7, N_TOK), BOUND);
-    llm_model_close(model);
-    model = rig_model(path, rig_device(NULL, "fast", 2));
-    judge("fast path", nmse_of(model, 64, N_TOK), BOUND);
-    llm_model_close(model);
+    for (int i = 0; i < N_FIXTURE; i++) check_one_device(&fixtures[i]);
 }
 
-static void test_groups(void **state) {
+static void check_groups(const fixture *x) {
     static const group_config configs[] = {
         {.n_member = 2, .path = "reference", .shares = "3,1"},
         {.n_member = 3, .path = "reference", .shares = "2,0,1"},
         {.n_member = 2, .path = "reference", .split = "layer"},
     };
     static const tdm_type q8_0 = TDM_TYPE_Q8_0;
-    (void)state;
-    llm_model *one = rig_model(path, rig_device(NULL, "reference", 2));
+    llm_model *one = rig_model(x->path, rig_device(NULL, "reference", 2));
     float *alone = logits_of(one, &q8_0, 64, N_TOK);
     llm_model_close(one);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
-        llm_model *model = rig_model(path, group_device(&configs[i]));
-        judge(group_words(&configs[i]), nmse_of(model, 64, N_TOK), BOUND);
+        llm_model *model = rig_model(x->path, group_device(&configs[i]));
+        judge(x, group_words(&configs[i]), nmse_of(x, model, 64, N_TOK), BOUND);
         float *found = logits_of(model, &q8_0, 64, N_TOK);
-        judge("q8_0 cache", rig_nmse(alone, found, (size_t)N_TOK * N_VOCAB), BOUND_QUANTISED);
+        judge(x, "q8_0 cache", rig_nmse(alone, found, (size_t)N_TOK * N_VOCAB), BOUND_QUANTISED);
         free(found);
         llm_model_close(model);
     }
     free(alone);
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    for (int i = 0; i < N_FIXTURE; i++) check_groups(&fixtures[i]);
 }
 
 /* Appends tokens first .. last-1 to a sequence; the logits of the last to out[N_VOCAB] (nullable). */
@@ -139,14 +160,14 @@ enum { N_SAVED = 203 };
 
 /* `what`: tokens N_SAVED .. 299 behind a sequence of N_SAVED. The rows of expected[] are those of
  * tokens FIRST, FIRST + EACH, ... */
-static void check_end(llm_context *ctx, int32_t seq, const char *what) {
+static void check_end(const fixture *x, llm_context *ctx, int32_t seq, const char *what) {
     enum { LAST = FIRST + (N_ROW - 1) * EACH };
     float row[N_VOCAB];
     append(ctx, seq, N_SAVED, LAST + 1, row);
-    judge(what, rig_nmse(expected + (size_t)(N_ROW - 1) * N_VOCAB, row, N_VOCAB), BOUND);
+    judge(x, what, rig_nmse(x->expected + (size_t)(N_ROW - 1) * N_VOCAB, row, N_VOCAB), BOUND);
 }
 
-static void check_sequences(llm_model *model) {
+static void check_sequences(const fixture *x, llm_model *model) {
     const char *file = rig_file("compressed.state");
     int32_t *ids = NULL, n = 0;
     tdm_error err = {0};
@@ -154,17 +175,17 @@ static void check_sequences(llm_model *model) {
     append(ctx, 1, 0, N_SAVED, NULL);
     RIG_OK(llm_state_save(ctx, 1, tokens, N_SAVED, file, &err));
     RIG_OK(llm_context_fork(ctx, 0, 1, N_SAVED, &err));
-    check_end(ctx, 1, "behind a saved sequence");
-    check_end(ctx, 0, "fork");
+    check_end(x, ctx, 1, "behind a saved sequence");
+    check_end(x, ctx, 0, "fork");
     RIG_OK(llm_context_truncate(ctx, 0, N_SAVED, &err));
-    check_end(ctx, 0, "tokens taken back");
+    check_end(x, ctx, 0, "tokens taken back");
     llm_context_destroy(ctx);
     ctx = context_of(model, 64);
     append(ctx, 0, 0, 41, NULL); /* so that the pages are others */
     RIG_OK(llm_state_load(ctx, 2, file, &ids, &n, &err));
     assert_int_equal(n, N_SAVED);
     assert_memory_equal(ids, tokens, N_SAVED * sizeof *ids);
-    check_end(ctx, 2, "loaded from a file");
+    check_end(x, ctx, 2, "loaded from a file");
     free(ids);
     llm_context_destroy(ctx);
 }
@@ -172,18 +193,21 @@ static void check_sequences(llm_model *model) {
 static void test_sequences(void **state) {
     static const group_config config = {.n_member = 2, .path = "reference", .shares = "3,1"};
     (void)state;
-    llm_model *model = rig_model(path, rig_device(NULL, "fast", 2));
-    check_sequences(model);
-    llm_model_close(model);
-    model = rig_model(path, group_device(&config));
-    check_sequences(model);
-    llm_model_close(model);
+    for (int i = 0; i < N_FIXTURE; i++) {
+        const fixture *x = &fixtures[i];
+        llm_model *model = rig_model(x->path, rig_device(NULL, "fast", 2));
+        check_sequences(x, model);
+        llm_model_close(model);
+        model = rig_model(x->path, group_device(&config));
+        check_sequences(x, model);
+        llm_model_close(model);
+    }
 }
 
 /* A layer that drafts tokens is not used in models with several residual streams; the message says
  * so. */
 static void test_draft_layer(void **state) {
-    llm_model *model = rig_model(path, rig_device(NULL, "reference", 2)), *draft = NULL;
+    llm_model *model = rig_model(fixtures[0].path, rig_device(NULL, "reference", 2)), *draft = NULL;
     tdm_error err = {0};
     (void)state;
     model->hparams.n_layer_draft = 1;
@@ -225,5 +249,5 @@ int main(void) {
         cmocka_unit_test(test_sequences),  cmocka_unit_test(test_draft_layer),
         cmocka_unit_test(test_page_size),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin, rig_end);
 }
