@@ -117,7 +117,7 @@ typedef struct llm_batch {
     tdm_role role;         /* of all tokens, where roles is NULL; decides how exactly a device may
                               compute them (tandem/step.h) */
     const uint8_t *roles;  /* [n_tok] tdm_role of each token; NULL = all have `role` */
-    /* [n_tok][n_embd] of a model of llm_model_open_draft: for each token the hidden state of the
+    /* [n_tok][llm_model_hidden_len] of a model of llm_model_open_draft: for each token the hidden state of the
      * token before it, zeros for the first of a sequence. NULL for other models. */
     const float *hidden;
     int32_t n_room; /* a step uses a plan for at least so many tokens, so that batches of up to
@@ -133,7 +133,7 @@ const float *llm_context_logits(const llm_context *ctx, int32_t i);
 /* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the
  * end. */
 llm_row llm_context_row(const llm_context *ctx, int32_t i);
-/* The hidden state [n_embd] of token i of the last batch, or, of a layer that drafts, of its i-th
+/* The hidden state ([llm_model_hidden_len], [n_embd] of a context that gives embeddings) of token i of the last batch, or, of a layer that drafts, of its i-th
  * wanted token. Valid until the next call. NULL past the end, and where none are given. */
 const float *llm_context_hidden(const llm_context *ctx, int32_t i);
 /* Makes later batches give the best n tokens of each row instead of all logits: a device then sends

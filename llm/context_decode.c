@@ -261,18 +261,24 @@ static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch
 
 /* ---- Hidden states ---- */
 
+/* Floats of one. */
+static size_t hidden_len(const llm_context *ctx) {
+    const bool is_draft = llm_context_hidden_kind(ctx) == LLM_HIDDEN_DRAFT;
+    return (size_t)(is_draft ? llm_model_hidden_len(ctx->model) : ctx->model->hparams.n_embd);
+}
+
 /* The hidden states that the step reads, in its order; zeros behind them. */
 static tdm_status hidden_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                               int32_t n, tdm_io *io, tdm_error *err) {
-    const size_t n_embd = (size_t)ctx->model->hparams.n_embd, n_row = (size_t)plan->shape.n_tok;
-    if (!array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room, (int64_t)(n_row * n_embd),
+    const size_t len = hidden_len(ctx), n_row = (size_t)plan->shape.n_tok;
+    if (!array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room, (int64_t)(n_row * len),
                        sizeof *ctx->hidden_io))
         return llm_context_no_memory(err);
     for (int32_t at = 0; at < n; at++)
-        memcpy(ctx->hidden_io + (size_t)at * n_embd,
-               batch->hidden + (size_t)ctx->order[at] * n_embd, n_embd * sizeof(float));
-    memset(ctx->hidden_io + (size_t)n * n_embd, 0, (n_row - (size_t)n) * n_embd * sizeof(float));
-    *io = (tdm_io){plan->hidden_in, ctx->hidden_io, n_row * n_embd * sizeof(float)};
+        memcpy(ctx->hidden_io + (size_t)at * len, batch->hidden + (size_t)ctx->order[at] * len,
+               len * sizeof(float));
+    memset(ctx->hidden_io + (size_t)n * len, 0, (n_row - (size_t)n) * len * sizeof(float));
+    *io = (tdm_io){plan->hidden_in, ctx->hidden_io, n_row * len * sizeof(float)};
     return TDM_OK;
 }
 
@@ -280,26 +286,26 @@ static tdm_status hidden_fill(llm_context *ctx, const llm_plan *plan, const llm_
  * to a place from which hidden_scatter brings those of n tokens into the order of the batch. */
 static tdm_status hidden_out(llm_context *ctx, const llm_plan *plan, int32_t n_row, int32_t n,
                              tdm_io *io, tdm_error *err) {
-    const int64_t n_embd = ctx->model->hparams.n_embd;
+    const int64_t len = (int64_t)hidden_len(ctx);
     const bool is_of_rows = n_row >= 0;
     const int64_t row = is_of_rows ? ctx->n_row : ctx->n_hidden;
     const int64_t n_new = is_of_rows ? n_row : n;
-    if (!array_reserve((void **)&ctx->hidden, &ctx->hidden_room, (row + n_new) * n_embd,
+    if (!array_reserve((void **)&ctx->hidden, &ctx->hidden_room, (row + n_new) * len,
                        sizeof *ctx->hidden) ||
-        (!is_of_rows && !array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room,
-                                       n_new * n_embd, sizeof *ctx->hidden_io)))
+        (!is_of_rows && !array_reserve((void **)&ctx->hidden_io, &ctx->hidden_io_room, n_new * len,
+                                       sizeof *ctx->hidden_io)))
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "no memory for the hidden states of %lld tokens", (long long)(row + n_new));
-    *io = (tdm_io){plan->hidden, is_of_rows ? ctx->hidden + row * n_embd : ctx->hidden_io,
-                   (uint64_t)(n_new * n_embd) * sizeof(float)};
+    *io = (tdm_io){plan->hidden, is_of_rows ? ctx->hidden + row * len : ctx->hidden_io,
+                   (uint64_t)(n_new * len) * sizeof(float)};
     return TDM_OK;
 }
 
 static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
-    const size_t n_embd = (size_t)ctx->model->hparams.n_embd;
+    const size_t len = hidden_len(ctx);
     for (int32_t at = 0; at < n; at++)
-        memcpy(ctx->hidden + ((size_t)ctx->n_hidden + (size_t)(ctx->order[at] - first)) * n_embd,
-               ctx->hidden_io + (size_t)at * n_embd, n_embd * sizeof(float));
+        memcpy(ctx->hidden + ((size_t)ctx->n_hidden + (size_t)(ctx->order[at] - first)) * len,
+               ctx->hidden_io + (size_t)at * len, len * sizeof(float));
     ctx->n_hidden += n;
 }
 
@@ -518,7 +524,7 @@ const float *llm_context_hidden(const llm_context *ctx, int32_t i) {
     const bool is_draft = ctx->model->lender != NULL;
     if (i < 0 || i >= (is_draft ? ctx->n_logits : ctx->n_hidden)) return NULL;
     const int64_t row = is_draft ? ctx->logits_at[i] : i;
-    return ctx->hidden + row * ctx->model->hparams.n_embd;
+    return ctx->hidden + row * (int64_t)hidden_len(ctx);
 }
 
 tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *err) {

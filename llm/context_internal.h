@@ -116,7 +116,7 @@ struct llm_context {
     bool gives_hidden;     /* batches give hidden states */
     bool gives_embeddings; /* those behind the norm before the output head, and no logits */
     bool keeps_hidden;     /* this batch does */
-    float *hidden; /* [hidden_room] of the last batch: a row of n_embd for each token, or (a layer
+    float *hidden;         /* [hidden_room] of the last batch: a row for each token, or (a layer
                            that drafts) for each row of logits */
     int64_t hidden_room;
     int32_t n_hidden; /* tokens of the last batch that have one; 0 for a layer that drafts */

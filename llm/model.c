@@ -181,14 +181,20 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
     return TDM_OK;
 }
 
+int32_t llm_model_hidden_len(const llm_model *model) {
+    const bool has_streams = model->arch->stream == LLM_STREAM_HYPER;
+    return model->hparams.n_embd * (has_streams ? model->hparams.n_stream : 1);
+}
+
 tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, tdm_error *err) {
     const int32_t first = model->hparams.n_layer;
-    if (model->hparams.n_layer_draft > 0 && model->arch->stream != LLM_STREAM_ONE)
+    const bool is_hyper =
+        model->arch->stream == LLM_STREAM_HYPER && model->hparams.n_stream_rank > 0;
+    if (model->hparams.n_layer_draft > 0 && model->arch->stream != LLM_STREAM_ONE && !is_hyper)
         return tdm_fail(
             err, TDM_UNSUPPORTED,
-            "%s: layer %d drafts tokens, but architecture '%s' has more than one residual "
-            "stream, for which this is not supported; leave out `draft = mtp` or give a "
-            "draft model",
+            "%s: layer %d drafts tokens, but architecture '%s' has residual streams for "
+            "which this is not supported; leave out `draft = mtp` or give a draft model",
             llm_gguf_name(model->gguf), first, model->hparams.arch);
     if (model->hparams.n_layer_draft == 0 ||
         !llm_layer_has(model->gguf, LLM_ROLE_NEXTN_PROJ, first))
@@ -211,6 +217,7 @@ tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, t
     m->hparams.layer_first = first;
     m->hparams.n_layer = first + 1;
     m->hparams.n_layer_draft--;
+    m->hparams.ngram.n_gram = 0; /* no such layer reads rows for runs of tokens */
     tdm_status status = model_declare(m, err);
     if (status == TDM_OK) status = model_measure(m, err);
     /* To truncate a sequence with recurrent states, tokens are computed again. A context does not

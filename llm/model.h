@@ -40,8 +40,8 @@ typedef struct llm_weight {
     uint64_t size;           /* bytes as kept there */
 } llm_weight;
 
-/* Most parts and made tensors of a layer: the halves of its experts, and two made ones. */
-enum { LLM_MAX_PARTS = 4 };
+/* Most parts, reshaped and made tensors of a layer. */
+enum { LLM_MAX_PARTS = 12 };
 
 struct llm_model {
     char *path;
@@ -97,6 +97,10 @@ tdm_status llm_weight_read(const llm_model *model, const llm_weight *w, int64_t 
 /* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and
  * vocab_error has the reason. Every other defect of the file is a failure. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
+
+/* Floats of the hidden state of a token that a layer that drafts reads and gives: n_embd, or those of
+ * all residual streams. [any-thread] */
+int32_t llm_model_hidden_len(const llm_model *model);
 
 /* Opens the first layer behind the others that only drafts tokens, as a model of its own. Its
  * batches have the hidden states of `model` (llm_batch.hidden), and `model` has been opened by

@@ -9,10 +9,10 @@
 
 struct runner_draft {
     runner_session *session;
-    int32_t n_max;  /* proposals at a time */
-    bool is_layer;  /* of the large model; it has what follows */
-    int32_t n_embd; /* floats of a hidden state */
-    /* [n_hidden, n_embd] hidden states of the large model, from that of the last token that the
+    int32_t n_max;      /* proposals at a time */
+    bool is_layer;      /* of the large model; it has what follows */
+    int32_t hidden_len; /* floats of a hidden state */
+    /* [n_hidden, hidden_len] hidden states of the large model, from that of the last token that the
      * draft holds; zeros where it holds none. Each is decoded with the token behind its own. */
     float *hidden;
     int32_t n_hidden, hidden_room;
@@ -82,7 +82,7 @@ static tdm_status no_memory(tdm_error *err) {
 static tdm_status hidden_reserve(runner_draft *draft, int32_t n, tdm_error *err) {
     if (n <= draft->hidden_room) return TDM_OK;
     float *grown =
-        realloc(draft->hidden, (size_t)n * (size_t)draft->n_embd * sizeof *draft->hidden);
+        realloc(draft->hidden, (size_t)n * (size_t)draft->hidden_len * sizeof *draft->hidden);
     if (grown == NULL) return no_memory(err);
     draft->hidden = grown;
     draft->hidden_room = n;
@@ -92,23 +92,23 @@ static tdm_status hidden_reserve(runner_draft *draft, int32_t n, tdm_error *err)
 /* Appends the states of the first n tokens of the large model's last batch. */
 static tdm_status hidden_append(runner_draft *draft, const llm_context *target, int32_t n,
                                 tdm_error *err) {
-    const size_t n_embd = (size_t)draft->n_embd;
+    const size_t len = (size_t)draft->hidden_len;
     tdm_status status = hidden_reserve(draft, draft->n_hidden + n, err);
     for (int32_t i = 0; i < n && status == TDM_OK; i++) {
         const float *row = llm_context_hidden(target, i);
         if (row == NULL)
             return tdm_fail(err, TDM_INTERNAL, "the model gave no hidden state of token %d", i);
-        memcpy(draft->hidden + (size_t)draft->n_hidden++ * n_embd, row, n_embd * sizeof *row);
+        memcpy(draft->hidden + (size_t)draft->n_hidden++ * len, row, len * sizeof *row);
     }
     return status;
 }
 
 /* Forgets the first n states. */
 static void hidden_drop(runner_draft *draft, int32_t n) {
-    const size_t n_embd = (size_t)draft->n_embd;
+    const size_t len = (size_t)draft->hidden_len;
     draft->n_hidden -= n;
-    memmove(draft->hidden, draft->hidden + (size_t)n * n_embd,
-            (size_t)draft->n_hidden * n_embd * sizeof *draft->hidden);
+    memmove(draft->hidden, draft->hidden + (size_t)n * len,
+            (size_t)draft->n_hidden * len * sizeof *draft->hidden);
 }
 
 /* ---- Proposals ---- */
@@ -122,7 +122,7 @@ tdm_status runner_draft_create(runner_session *session, const llm_sampler_params
     size_t n_ctx = (size_t)llm_context_n_ctx(session->ctx);
     draft->session = session;
     draft->n_vocab = session->model->hparams.n_vocab;
-    draft->n_embd = session->model->hparams.n_embd;
+    draft->hidden_len = llm_model_hidden_len(session->model);
     draft->is_layer = session->model->lender != NULL;
     draft->n_max = n_max;
     draft->n_bar = n_bar;
@@ -136,7 +136,7 @@ tdm_status runner_draft_create(runner_session *session, const llm_sampler_params
         status = no_memory(err);
     if (status == TDM_OK && draft->is_layer) status = hidden_reserve(draft, n_max + 1, err);
     if (status == TDM_OK && draft->is_layer) {
-        memset(draft->hidden, 0, (size_t)draft->n_embd * sizeof *draft->hidden);
+        memset(draft->hidden, 0, (size_t)draft->hidden_len * sizeof *draft->hidden);
         draft->n_hidden = 1;
     }
     if (status == TDM_OK)

@@ -355,15 +355,21 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
 void llm_declare_shaped(llm_declarer *d, llm_role role) {
     llm_model *m = d->model;
     const llm_gguf_tensor *t = llm_role_tensor(m->gguf, role, d->layer);
-    const llm_dim *dim = llm_role_get(role)->dim;
-    if (t == NULL || t->ne[2] != 1 || dim_size(m, dim[2], d->layer) == 1) {
+    const llm_role_info *info = llm_role_get(role);
+    int64_t whole[TDM_MAX_DIMS], ne[TDM_MAX_DIMS];
+    int32_t last = 0;
+    for (int32_t i = 0; i < TDM_MAX_DIMS; i++) {
+        whole[i] = ne[i] = dim_size(m, info->dim[i], d->layer);
+        if (whole[i] > 1) last = i;
+    }
+    if (t == NULL || last == 0 || t->ne[last] != 1) {
         llm_declare(d, role, true);
         return;
     }
     if (d->status != TDM_OK) return;
-    const int64_t n_row = dim_size(m, dim[1], d->layer), n_matrix = dim_size(m, dim[2], d->layer);
-    const int64_t ne[TDM_MAX_DIMS] = {dim_size(m, dim[0], d->layer), n_row * n_matrix, 1, 1};
-    d->status = type_check(m, t, false, d->err);
+    ne[last - 1] *= ne[last];
+    ne[last] = 1;
+    d->status = type_check(m, t, info->usage == 0, d->err);
     if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
     char *name = d->status == TDM_OK ? strdup(t->name) : NULL;
     if (d->status == TDM_OK && name == NULL)
@@ -372,9 +378,8 @@ void llm_declare_shaped(llm_declarer *d, llm_role role) {
     llm_gguf_tensor *part = &m->parts[m->n_part++];
     *part = *t;
     part->name = name;
-    part->n_dims = 3;
-    part->ne[1] = n_row;
-    part->ne[2] = n_matrix;
+    part->n_dims = (uint32_t)last + 1;
+    memcpy(part->ne, whole, sizeof part->ne);
     weight_add(m, role, d->layer, part);
 }
 

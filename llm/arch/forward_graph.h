@@ -147,8 +147,11 @@ typedef struct llm_graph_builder {
     int32_t select;      /* what the last index has selected; -1 = no layer had one */
     int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */
     /* Set by the forward graph; -1 = none. */
-    int32_t tokens;    /* value of the candidates' tokens [n_candidate, n_out] */
-    int32_t hidden;    /* value of hidden states [n_embd, n_tok], or [n_embd, n_out] */
+    int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out] */
+    int32_t hidden; /* value of hidden states [llm_model_hidden_len, n_tok], or for n_out */
+    int32_t
+        streams; /* [n_embd, n_stream, rows] behind the last layer, where there are several; -1 =
+                          there is one */
     int32_t hidden_in; /* of a layer that drafts: the hidden states [n_embd, n_tok] that it reads */
     uint32_t adapters; /* of the step's shape, as are n_tok and n_out */
     int32_t n_tok, n_out;

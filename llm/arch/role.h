@@ -326,6 +326,10 @@ typedef enum llm_role {
     LLM_ROLE_NEXTN_EMBD_NORM_BIAS,
     LLM_ROLE_NEXTN_HIDDEN_NORM,
     LLM_ROLE_NEXTN_HIDDEN_NORM_BIAS,
+    LLM_ROLE_NEXTN_STREAMS_NORM, /* of each of several residual streams */
+    LLM_ROLE_NEXTN_MIX_NORM,     /* what its head reads of them; absent: as the model's */
+    LLM_ROLE_NEXTN_MIX_DOWN,
+    LLM_ROLE_NEXTN_MIX_UP,
     LLM_ROLE_NEXTN_EMBD, /* absent: the model's token embedding */
     LLM_ROLE_NEXTN_HEAD, /* absent: the model's output head */
     LLM_ROLE_NEXTN_HEAD_NORM,

@@ -45,9 +45,14 @@ static const hyper_roles head_roles = {LLM_ROLE_HYPER_HEAD,
                                        LLM_ROLE_STREAMS_HEAD_UP,
                                        LLM_ROLE_NONE};
 
+/* The head of a layer that drafts, where it has one of its own. */
+static const hyper_roles draft_roles = {
+    LLM_ROLE_NONE,           LLM_ROLE_NONE,         LLM_ROLE_NONE, LLM_ROLE_NEXTN_MIX_NORM,
+    LLM_ROLE_NEXTN_MIX_DOWN, LLM_ROLE_NEXTN_MIX_UP, LLM_ROLE_NONE};
+
 static void roles_declare(llm_declarer *d, const hyper_roles *roles) {
     if (d->model->hparams.n_stream_rank > 0) {
-        llm_declare(d, roles->norm, true);
+        llm_declare_shaped(d, roles->norm);
         llm_declare(d, roles->down, true);
         llm_declare(d, roles->up, true);
         llm_declare(d, roles->write, true);
@@ -67,6 +72,10 @@ void llm_declare_hyper(llm_declarer *d) {
     if (d->model->specs[d->layer].has_ngram) llm_declare_ngram(d);
     roles_declare(d, &mixer_roles);
     roles_declare(d, &channel_roles);
+    const bool is_draft =
+        d->model->hparams.layer_first > 0 && d->layer == d->model->hparams.layer_first;
+    if (is_draft && llm_layer_has(d->model->gguf, LLM_ROLE_NEXTN_MIX_DOWN, d->layer))
+        roles_declare(d, &draft_roles);
 }
 
 /* [n_stream * n_embd, n_tok] */
@@ -221,15 +230,20 @@ static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_
 
 int32_t llm_build_hyper(llm_graph_builder *g, const llm_layer_input *in, int32_t embd) {
     const llm_hparams *h = &g->model->hparams;
+    const int32_t first = h->layer_first;
     int64_t n_tok = in->shape->n_tok;
     const int64_t ne[TDM_MAX_DIMS] = {h->n_embd, h->n_stream, n_tok, 1};
-    int32_t x = tdm_build_reshape(g->b, embd, h->n_embd, 1, n_tok, 1);
-    x = tdm_build_repeat(g->b, x, ne);
-    for (int32_t layer = 0; layer < h->n_layer; layer++) {
+    int32_t x = embd; /* a layer that drafts begins with streams */
+    if (first == 0)
+        x = tdm_build_repeat(g->b, tdm_build_reshape(g->b, embd, h->n_embd, 1, n_tok, 1), ne);
+    for (int32_t layer = first; layer < h->n_layer; layer++) {
         x = build_layer(g, layer, in, x, &n_tok);
         if (x < 0) return -1;
         tdm_build_name(g->b, x, "out", layer);
     }
     int32_t mix;
+    g->streams = x;
+    if (first > 0 && g->model->layer[first][LLM_ROLE_NEXTN_MIX_DOWN] >= 0)
+        return build_read(g, first, &draft_roles, x, n_tok, &mix);
     return build_read(g, -1, &head_roles, x, n_tok, &mix);
 }

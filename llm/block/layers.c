@@ -84,6 +84,7 @@ static tdm_status model_declare(llm_model *model, tdm_error *err) {
         d.layer = -1;
         model->n_own = model->n_weight;
         llm_declare_ends(&d);
+        stream_declare(&d);
         return d.status;
     }
     llm_declare_ends(&d);
@@ -352,6 +353,7 @@ static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, i
     const bool is_short = gives_all_states(g, shape) && shape->n_out < shape->n_tok;
     const bool is_draft = shape->has_hidden == LLM_HIDDEN_DRAFT && !g->model->arch->is_encoder;
     g->hidden = is_draft && g->model->arch->is_hidden_raw ? x : y;
+    if (is_draft && g->streams >= 0) g->hidden = g->streams;
     tdm_build_output(g->b, g->hidden, "hidden");
     if (shape->n_out == 0 || g->model->arch->is_encoder) return -1;
     if (!is_short) return y;
@@ -387,7 +389,7 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
                   n_encoder = g->model->hparams.n_layer_encoder;
     const llm_ngram *ngram = &g->model->hparams.ngram;
     g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = g->value_first = -1;
-    g->expert_ids = -1;
+    g->expert_ids = g->streams = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;

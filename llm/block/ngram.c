@@ -61,9 +61,9 @@ void llm_declare_ngram(llm_declarer *d) {
                      llm_gguf_name(d->model->gguf), d->layer, d->model->hparams.arch);
     llm_declare(d, LLM_ROLE_NGRAM_KEY, true);
     llm_declare(d, LLM_ROLE_NGRAM_VALUE, true);
-    llm_declare(d, LLM_ROLE_NGRAM_KEY_NORM, true);
-    llm_declare(d, LLM_ROLE_NGRAM_QUERY_NORM, true);
-    llm_declare(d, LLM_ROLE_NGRAM_CONV_NORM, true);
+    llm_declare_shaped(d, LLM_ROLE_NGRAM_KEY_NORM);
+    llm_declare_shaped(d, LLM_ROLE_NGRAM_QUERY_NORM);
+    llm_declare_shaped(d, LLM_ROLE_NGRAM_CONV_NORM);
     declare_conv(d);
     float *ones = llm_declare_made(d, LLM_ROLE_NGRAM_SUM);
     for (int32_t i = 0; ones != NULL && i < d->model->hparams.n_embd; i++) ones[i] = 1;

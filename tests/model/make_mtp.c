@@ -8,6 +8,7 @@
  *
  *   random   random projection and norms; embedding, norm and head of the output are the model's
  *   own      the same with an embedding, a norm and a head of its own
+ *   still    `own` with blocks that add nothing to the stream
  *   perfect  the layer drafts what the model gives, every time
  *   bare-e   `perfect` with an enorm of ones: what a program computes that leaves its weight out
  *   bare-h   the same with hnorm
@@ -20,6 +21,10 @@
  * which has the hidden state of one token and the embedding of the next one, could read either. Of
  * even next tokens it reads the embedding alone, of odd ones the hidden state alone. Elements from N
  * on lead to other tokens, and win unless enorm and hnorm multiply them by 0.1.
+ *
+ * Where the model has several residual streams of low rank (qwen4exp), hnorm has weights for all of
+ * them, and the head of a layer of its own is a mix. Norms of streams are written with one dimension, as
+ * converters do.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,6 +50,7 @@ typedef struct job {
     char arch[32];
     int32_t n_layer;
     int64_t n_embd, n_vocab, n_cycle;
+    int64_t n_stream, n_rank; /* of several residual streams; 1 and 0 = there is one */
     bool is_perfect;
     llm_gguf_writer *w;
     tensor added[MAX_ADDED];
@@ -87,13 +93,14 @@ static void fill(job *j, tensor *t, float mean, float scale) {
 
 /* A norm that makes elements from the cycle's length on small. */
 static void norm_add(job *j, const char *suffix, const char *bare_kind) {
-    tensor *t = add(j, suffix, j->n_embd, 1);
+    const int64_t n = j->n_embd * (strcmp(suffix, "nextn.hnorm") == 0 ? j->n_stream : 1);
+    tensor *t = add(j, suffix, n, 1);
     if (!j->is_perfect) {
         fill(j, t, 1, 0.3f);
         return;
     }
-    for (int64_t i = 0; i < j->n_embd; i++)
-        t->data[i] = i < j->n_cycle || strcmp(j->kind, bare_kind) == 0 ? 1.0f : 0.1f;
+    for (int64_t i = 0; i < n; i++)
+        t->data[i] = i % j->n_embd < j->n_cycle || strcmp(j->kind, bare_kind) == 0 ? 1.0f : 0.1f;
 }
 
 static void projection_add(job *j) {
@@ -136,10 +143,17 @@ static void layer_add(job *j) {
     projection_add(j);
     norm_add(j, "nextn.enorm", "bare-e");
     norm_add(j, "nextn.hnorm", "bare-h");
-    if (strcmp(j->kind, "own") != 0) return;
+    if (strcmp(j->kind, "own") != 0 && strcmp(j->kind, "still") != 0) return;
     fill(j, add(j, "nextn.embed_tokens", j->n_embd, j->n_vocab), 0, 1);
     fill(j, add(j, "nextn.shared_head_head", j->n_embd, j->n_vocab), 0, 0.3f);
-    fill(j, add(j, "nextn.shared_head_norm", j->n_embd, 1), 1, 0.3f);
+    if (j->n_stream == 1) {
+        fill(j, add(j, "nextn.shared_head_norm", j->n_embd, 1), 1, 0.3f);
+        return;
+    }
+    const int64_t n_all = j->n_stream * j->n_embd;
+    fill(j, add(j, "nextn.hc_head_norm", n_all, 1), 1, 0.3f);
+    fill(j, add(j, "nextn.hc_head_down", n_all, j->n_rank), 0, 0.1f);
+    fill(j, add(j, "nextn.hc_head_up", j->n_rank, n_all), 0, 1);
 }
 
 /* Copies a key. Arrays of numbers with an element for each layer get one more. */
@@ -172,11 +186,14 @@ static void keys_write(job *j) {
 /* What the perfect model has instead of a tensor of the file; NULL = the tensor. The caller frees
  * it. */
 static float *replaced(const job *j, const char *name) {
-    static const char *const silent[] = {"attn_output.", "ffn_down", "ssm_out."};
+    static const char *const silent[] = {"attn_output.", "ffn_down", "ssm_out.", "ple_value.",
+                                         "output_hc_up."};
     const llm_gguf_tensor *t = llm_gguf_tensor_find(j->gguf, name);
     const int64_t n = j->n_cycle, first = (j->n_vocab - n) / 2;
-    if (!j->is_perfect) return NULL;
-    if (strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0) {
+    if (!j->is_perfect && strcmp(j->kind, "still") != 0) return NULL;
+    const bool is_end =
+        strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0;
+    if (j->is_perfect && is_end) {
         float *data = floats(j->n_embd * j->n_vocab);
         for (int64_t id = 0; id < j->n_vocab; id++) {
             const int64_t i = id < first || id >= first + n ? id % n : id - first;
@@ -188,6 +205,7 @@ static float *replaced(const job *j, const char *name) {
         return data;
     }
     bool is_norm = strcmp(name, "output_norm.weight") == 0, is_silent = false;
+    is_norm = is_norm || strcmp(name, "output_hc_norm.weight") == 0;
     for (size_t i = 0; i < sizeof silent / sizeof *silent; i++)
         is_silent = is_silent || strstr(name, silent[i]) != NULL;
     if (t == NULL || (!is_norm && !is_silent)) return NULL;
@@ -208,13 +226,16 @@ static void tensors_write(job *j, bool is_data) {
         const float *data = fresh != NULL ? fresh : t == NULL ? own->data : NULL;
         const int64_t *ne = own != NULL ? own->ne : t->ne;
         const size_t count = (size_t)(ne[0] * ne[1] * ne[2] * ne[3]);
+        const char *name = own != NULL ? own->name : t->name;
+        const int64_t flat[4] = {(int64_t)count, 1, 1, 1};
+        const bool is_flat = j->n_stream > 1 && strstr(name, "norm") != NULL;
         if (!is_data)
-            llm_gguf_writer_add_tensor(j->w, own != NULL ? own->name : t->name,
-                                       data != NULL ? TDM_TYPE_F32 : t->type,
-                                       t != NULL   ? t->n_dims
+            llm_gguf_writer_add_tensor(j->w, name, data != NULL ? TDM_TYPE_F32 : t->type,
+                                       is_flat     ? 1
+                                       : t != NULL ? t->n_dims
                                        : ne[1] > 1 ? 2
                                                    : 1,
-                                       ne);
+                                       is_flat ? flat : ne);
         else if (llm_gguf_writer_write(j->w, data != NULL ? (const void *)data : t->data,
                                        data != NULL ? count * sizeof *data : t->size,
                                        &err) != TDM_OK)
@@ -224,7 +245,8 @@ static void tensors_write(job *j, bool is_data) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const kinds[] = {"random", "own", "perfect", "bare-e", "bare-h", "swapped"};
+    static const char *const kinds[] = {"random", "own",    "still",  "perfect",
+                                        "bare-e", "bare-h", "swapped"};
     static job j = {.state = 1};
     tdm_error err = {0};
     llm_gguf *gguf = NULL;
@@ -234,19 +256,29 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && argc == 4; i++)
         is_known = is_known || strcmp(argv[3], kinds[i]) == 0;
     if (!is_known)
-        die("usage", "make_mtp IN.gguf OUT.gguf random|own|perfect|bare-e|bare-h|swapped");
+        die("usage", "make_mtp IN.gguf OUT.gguf random|own|still|perfect|bare-e|bare-h|swapped");
     if (llm_gguf_open(argv[1], &gguf, &err) != TDM_OK ||
         llm_gguf_get_str(gguf, "general.architecture", LLM_GGUF_REQUIRED, &arch, &err) != TDM_OK)
         die(argv[1], err.message);
     j.gguf = gguf;
     j.kind = argv[3];
-    j.is_perfect = strcmp(j.kind, "random") != 0 && strcmp(j.kind, "own") != 0;
+    j.is_perfect =
+        strcmp(j.kind, "random") != 0 && strcmp(j.kind, "own") != 0 && strcmp(j.kind, "still") != 0;
     snprintf(j.arch, sizeof j.arch, "%.*s", (int)arch.len, arch.ptr);
     snprintf(name, sizeof name, "%s.block_count", j.arch);
     uint32_t n_layer = 0;
     if (llm_gguf_get_u32(gguf, name, LLM_GGUF_REQUIRED, &n_layer, &err) != TDM_OK)
         die(argv[1], err.message);
     j.n_layer = (int32_t)n_layer;
+    uint32_t n_stream = 1, n_rank = 0;
+    snprintf(name, sizeof name, "%s.hyper_connection.low_rank", j.arch);
+    if (llm_gguf_get_u32(gguf, name, LLM_GGUF_OPTIONAL, &n_rank, &err) != TDM_OK)
+        die(argv[1], err.message);
+    snprintf(name, sizeof name, "%s.hyper_connection.count", j.arch);
+    if (n_rank > 0 && llm_gguf_get_u32(gguf, name, LLM_GGUF_REQUIRED, &n_stream, &err) != TDM_OK)
+        die(argv[1], err.message);
+    j.n_stream = n_stream;
+    j.n_rank = n_rank;
     const llm_gguf_tensor *embd = llm_gguf_tensor_find(gguf, "token_embd.weight");
     if (embd == NULL) die(argv[1], "it has no token_embd.weight");
     j.n_embd = embd->ne[0];

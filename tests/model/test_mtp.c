@@ -8,6 +8,7 @@
  * missing. No graph is built or planned as drafting and verifying alternate.
  *   test_mtp MAKE_MTP
  */
+#include <math.h>
 #include <unistd.h>
 
 #include "core/counters.h"
@@ -29,7 +30,7 @@ static int32_t tokens[N_TOK];
 
 typedef struct pair {
     llm_model *model, *layer;
-    size_t n_vocab, n_embd;
+    size_t n_vocab, n_embd; /* n_embd: floats of a hidden state */
 } pair;
 
 static const char *fixture_path(const char *name, const char *kind, bool is_made) {
@@ -60,7 +61,7 @@ static pair pair_open(const char *name, const char *kind, tdm_open_device *dev) 
     RIG_OK(llm_model_load(p.model, rig_runtime(), &dev, 1, NULL, NULL, &err));
     RIG_OK(llm_model_load(p.layer, rig_runtime(), &dev, 1, NULL, NULL, &err));
     p.n_vocab = (size_t)p.model->hparams.n_vocab;
-    p.n_embd = (size_t)p.model->hparams.n_embd;
+    p.n_embd = (size_t)llm_model_hidden_len(p.model);
     return p;
 }
 
@@ -278,7 +279,8 @@ static int text_check(const char *name, const char *kind, tdm_open_device *dev) 
 static void test_text(void **state) {
     static const group_config groups[] = {{.n_member = 2, .shares = "3,1"},
                                           {.n_member = 2, .split = "layer"}};
-    static const char *const names[] = {"qwen35-dense", "deepseek2-moe", "glm4moe-moe"};
+    static const char *const names[] = {"qwen35-dense", "deepseek2-moe", "glm4moe-moe",
+                                        "qwen4exp-select"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         text_check(names[i], "random", rig_device(NULL, "fast", 1));
@@ -294,8 +296,97 @@ static void test_text(void **state) {
 static void test_parts(void **state) {
     static const char *const wrong[] = {"bare-e", "bare-h", "swapped"};
     (void)state;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_in_range(text_check("glm4moe-moe", wrong[i], rig_device(NULL, "fast", 1)), 0, 60);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tdm_open_device *dev = rig_device(NULL, "fast", 1);
+        assert_in_range(text_check("glm4moe-moe", wrong[i], dev), 0, 60);
+        assert_in_range(text_check("qwen4exp-select", wrong[i], dev), 0, 60);
+    }
+}
+
+/* ---- Several residual streams ---- */
+
+/* A tensor of the layer that drafts. */
+static const float *tensor_of(const pair *p, const char *suffix) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", p->layer->hparams.layer_first, suffix);
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(p->model->gguf, name);
+    assert_non_null(t);
+    assert_int_equal(t->type, TDM_TYPE_F32);
+    return t->data;
+}
+
+/* x normed, times w. */
+static void plain_norm(const double *x, const float *w, int n, double eps, double *out) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i] * x[i];
+    for (int i = 0; i < n; i++) out[i] = x[i] / sqrt(sum / n + eps) * (double)w[i];
+}
+
+static void plain_product(const float *w, const double *x, int n_in, int n_out, double *out) {
+    for (int o = 0; o < n_out; o++) {
+        out[o] = 0;
+        for (int i = 0; i < n_in; i++) out[o] += (double)w[o * n_in + i] * x[i];
+    }
+}
+
+enum { MAX_EMBD = 256, MAX_STREAM = 4, MAX_ALL = MAX_EMBD * MAX_STREAM };
+
+/* A layer of the kind "still": what its streams begin with, and the logits of its head. */
+static void plain_draft(const pair *p, int32_t token, const float *hidden, float *streams_out,
+                        float *logits_out) {
+    const llm_hparams *h = &p->model->hparams;
+    const int n = h->n_embd, n_stream = h->n_stream, n_all = n * n_stream;
+    const double eps = (double)h->norm_eps;
+    double both[2 * MAX_EMBD], x[MAX_ALL], normed[MAX_ALL], low[64], gate[MAX_ALL], y[MAX_EMBD];
+    double logits[512];
+    for (int i = 0; i < n; i++)
+        y[i] = (double)tensor_of(p, "nextn.embed_tokens")[(size_t)token * (size_t)n + (size_t)i];
+    plain_norm(y, tensor_of(p, "nextn.enorm"), n, eps, both);
+    for (int s = 0; s < n_stream; s++) {
+        for (int i = 0; i < n; i++) y[i] = (double)hidden[s * n + i];
+        plain_norm(y, tensor_of(p, "nextn.hnorm") + s * n, n, eps, both + n);
+        plain_product(tensor_of(p, "nextn.eh_proj"), both, 2 * n, n, x + s * n);
+        plain_norm(x + s * n, tensor_of(p, "nextn.hc_head_norm") + s * n, n, eps, normed + s * n);
+    }
+    plain_product(tensor_of(p, "nextn.hc_head_down"), normed, n_all, h->n_stream_rank, low);
+    for (int i = 0; i < h->n_stream_rank; i++) {
+        low[i] /= n_stream;
+        low[i] /= 1 + exp(-low[i]);
+    }
+    plain_product(tensor_of(p, "nextn.hc_head_up"), low, h->n_stream_rank, n_all, gate);
+    for (int i = 0; i < n; i++) {
+        y[i] = 0;
+        for (int s = 0; s < n_stream; s++)
+            y[i] += normed[s * n + i] / (1 + exp(-gate[s * n + i])) / n_stream;
+    }
+    plain_product(tensor_of(p, "nextn.shared_head_head"), y, n, h->n_vocab, logits);
+    for (int i = 0; i < n_all; i++) streams_out[i] = (float)x[i];
+    for (int i = 0; i < h->n_vocab; i++) logits_out[i] = (float)logits[i];
+}
+
+/* Streams that differ, given to a layer whose blocks add nothing, beside a plain computation. */
+static void test_streams(void **state) {
+    enum { N = 5 };
+    static float hidden[N * MAX_ALL], streams[MAX_ALL], logits[512];
+    bool wanted[N];
+    tdm_error err = {0};
+    (void)state;
+    pair p = pair_open("qwen4exp-select", "still", rig_device(NULL, "fast", 1));
+    assert_int_equal(p.n_embd, MAX_ALL);
+    for (int i = 0; i < N * MAX_ALL; i++)
+        hidden[i] = sinf((float)i * 1.7f) * (float)(1 + i / MAX_EMBD % MAX_STREAM * 3);
+    for (int i = 0; i < N; i++) wanted[i] = true;
+    llm_context *drafts = context_make(p.layer, 64);
+    const llm_batch batch = {.tokens = tokens, .wanted = wanted, .n_tok = N, .hidden = hidden};
+    RIG_OK(llm_context_decode(drafts, &batch, &err));
+    for (int i = 0; i < N; i++) {
+        plain_draft(&p, tokens[i], hidden + (size_t)i * MAX_ALL, streams, logits);
+        const double in = rig_nmse(streams, llm_context_hidden(drafts, i), MAX_ALL);
+        const double out = rig_nmse(logits, llm_context_logits(drafts, i), p.n_vocab);
+        if (!(in < 1e-10 && out < 1e-10)) fail_msg("row %d: NMSE %g, %g", i, in, out);
+    }
+    llm_context_destroy(drafts);
+    pair_close(&p);
 }
 
 /* The refusal of a file without such a layer names the file. */
@@ -314,9 +405,8 @@ static void test_refusal(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_logits),  cmocka_unit_test(test_text),
+        cmocka_unit_test(test_parts),   cmocka_unit_test(test_streams),
         cmocka_unit_test(test_refusal),
     };
     char *path = rig_source_file("tests/model/archs/tokens.txt");
