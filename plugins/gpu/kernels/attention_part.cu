@@ -75,9 +75,17 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
             fold_add<KIND_NIBBLES, 2>(region, start, first, last, column_first);
     }
 
+    // The first of the quads quad .. end - 1 of slots of which one is listed; `end` = none.
+    int quad_next(int quad, int end) {
+        if (EXTRAS && HAS_LIST)
+            while (quad < end && (listed >> 4 * quad & 15u) == 0) quad++;
+        return quad;
+    }
+
     void fold_from_k(u64 region, int start, int first, int last, int column_first) {
-        DONT_UNROLL for (int quad = first / 4; quad < (last + 3) / 4; quad++)
-            UNROLL for (int k = 0; k < MAX_OWN; k++) {
+        const int end = (last + 3) / 4;
+        DONT_UNROLL for (int quad = quad_next(first / 4, end); quad < end;
+                         quad = quad_next(quad + 1, end)) UNROLL for (int k = 0; k < MAX_OWN; k++) {
             int column = column_first + lane() + k * CHUNK;
             if (k >= OWN_COLUMNS || column >= N_COLUMN) break;
             vec4 a, b;
@@ -86,28 +94,33 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         }
     }
 
-    // Quads of slots in their order, of which MAX_AHEAD are loaded before the first is used; one
-    // where a thread has many columns.
+    // Quads of slots in their order, without those of which no slot is listed. MAX_AHEAD of them are
+    // loaded before the first is used; one where a thread has many columns.
     template <int KIND, int MAX_AHEAD>
     void fold_add(u64 region, int start, int first, int last, int column_first) {
         constexpr int N_AHEAD = MAX_OWN <= 2 ? MAX_AHEAD : 1;
         constexpr int N_OWN = KIND == KIND_NIBBLES ? HALF : MAX_OWN;
         const int n_block = DIM_V / 32, end = (last + 3) / 4;
-        DONT_UNROLL for (int begin = first / 4; begin < end; begin += N_AHEAD) {
+        DONT_UNROLL for (int next = quad_next(first / 4, end); next < end;) {
+            int at[N_AHEAD];
             Quad quads[N_AHEAD][N_OWN];
-            UNROLL for (int j = 0; j < N_AHEAD; j++) UNROLL for (int k = 0; k < N_OWN; k++) {
-                int column = min(column_first + lane() + k * CHUNK, N_COLUMN - 1);
-                quads[j][k] = column_fetch<KIND>(TYPE_V, N_COLUMN, n_block, region,
-                                                 start + 4 * min(begin + j, end - 1), column);
+            UNROLL for (int j = 0; j < N_AHEAD; j++) {
+                at[j] = next;
+                next = quad_next(next + 1, end);
+                UNROLL for (int k = 0; k < N_OWN; k++) {
+                    int column = min(column_first + lane() + k * CHUNK, N_COLUMN - 1);
+                    quads[j][k] = column_fetch<KIND>(TYPE_V, N_COLUMN, n_block, region,
+                                                     start + 4 * min(at[j], end - 1), column);
+                }
             }
             UNROLL for (int j = 0; j < N_AHEAD; j++) {
-                if (begin + j >= end) break;
+                if (at[j] >= end) break;
                 UNROLL for (int k = 0; k < N_OWN; k++) {
                     int column = column_first + lane() + k * CHUNK;
                     if (column >= N_COLUMN) break;
                     vec4 a, b;
                     column_decode<KIND>(TYPE_V, quads[j][k], column, a, b);
-                    slots_add(4 * (begin + j), first, last, k, a, b);
+                    slots_add(4 * at[j], first, last, k, a, b);
                 }
             }
         }

@@ -195,6 +195,10 @@ uvec2 list_chunk(U32 list, int entry, int start) {
 bool chunk_has(uvec2 chunk, int slot) {
     return ((slot < 32 ? chunk.x : chunk.y) >> (slot & 31) & 1u) != 0u;
 }
+// Whether one of the four slots from 4 * quad on is listed.
+bool chunk_has_quad(uvec2 chunk, int quad) {
+    return ((quad < 8 ? chunk.x : chunk.y) >> (4 * quad & 31) & 15u) != 0u;
+}
 
 // ---- Rows of the cache ----
 

@@ -84,6 +84,7 @@ void fold(uint64_t region, int start, int first, int last) {
     }
     int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
     for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
+        if (HAS_LIST && !chunk_has_quad(walk_listed, quad)) continue;
         bvec4 is_seen = bvec4(4 * quad >= first, 4 * quad + 1 >= first && 4 * quad + 1 < last,
                               4 * quad + 2 >= first && 4 * quad + 2 < last, 4 * quad + 3 < last);
         [[unroll]] for (int k = 0; k < OWN; k++) {
