@@ -149,9 +149,8 @@ typedef struct llm_graph_builder {
     /* Set by the forward graph; -1 = none. */
     int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out] */
     int32_t hidden; /* value of hidden states [llm_model_hidden_len, n_tok], or for n_out */
-    int32_t
-        streams; /* [n_embd, n_stream, rows] behind the last layer, where there are several; -1 =
-                          there is one */
+    /* [n_embd, n_stream, rows] behind the last layer; -1 = there is one stream. */
+    int32_t streams;
     int32_t hidden_in; /* of a layer that drafts: the hidden states [n_embd, n_tok] that it reads */
     uint32_t adapters; /* of the step's shape, as are n_tok and n_out */
     int32_t n_tok, n_out;

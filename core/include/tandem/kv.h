@@ -41,11 +41,11 @@
  * token: row b is that of the token at position b * stride + stride - 1, the last of its run.
  * KV_WRITE skips all other tokens. ATTENTION and KV_SELECT compute as if the rows were tokens at
  * positions 0, 1, .., and a token at position p were at (p + 1) / stride - 1, rounded down; lists
- * hold numbers of rows (KV_SELECT of tokens: op.h). Page tables, cells and jobs count tokens as ever: the row of slot i of a
- * page is the page's row i / stride. KV_EXPORT and KV_IMPORT take arg + i as a position: where it is
- * not the last of its run, the row of the tensor is zeros, or not read. KV_SHIFT does not take such
- * a STATE, and a group never cuts it by sequence. Again a device without that refuses the
- * description.
+ * hold numbers of rows, but for those of tokens (op.h: KV_SELECT). Page tables, cells and jobs count
+ * tokens as ever: the row of slot i of a page is the page's row i / stride. KV_EXPORT and KV_IMPORT
+ * take arg + i as a position: where it is not the last of its run, the row of the tensor is zeros, or
+ * not read. KV_SHIFT does not take such a STATE, and a group never cuts it by sequence. Again a
+ * device without that refuses the description.
  *
  * Erasing. With TDM_KV_ERASED, LINEAR_SCAN changes the state with vectors erase and write of each
  * token. With TDM_KV_POOLED the state is that of a BLOCK_POOL. Again a device without that refuses

@@ -179,16 +179,16 @@ extern "C" {
  *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
  *
  *   BLOCK_POOL x [n_part * n, n_tok], score [n_part * n or 1, n_tok or 1],
- *              bias [n_part * n or 1, block_len], step, state
- *              -> y [n, n_tok]: a row or token of score or bias counts for all; for each channel a mean of x over blocks of block_len positions,
- *              with the weights exp(score[c, t] + bias[c, p % block_len]) for a token t at
- *              position p, divided by their sum. The last n of x's rows count for the block of
- *              their token; with n_part = 2 the first n count for the block behind it, so that
- *              blocks overlap. y of a token is the mean over its block so far: complete at the last
- *              position of the block. n_part is 1 or 2. The state has one unit of n_part * 3 * n
- *              floats: of the present block the highest exponent, the sum of weights and the
- *              weighted sum of each channel, weights by that exponent; then, with n_part = 2, those
- *              of the block behind. A sum of weights of 0 = nothing yet
+ *              bias [n_part * n or 1, block_len], step, state -> y [n, n_tok]:
+ *              for each channel a mean of x over blocks of block_len positions, with the weights
+ *              exp(score[c, t] + bias[c, p % block_len]) for a token t at position p, divided by
+ *              their sum. One row of score or bias counts for all, and one token of score. The last
+ *              n of x's rows count for the block of their token; with n_part = 2 the first n count
+ *              for the block behind it, so that blocks overlap. y of a token is the mean over its
+ *              block so far: complete at the last position of the block. n_part is 1 or 2. The state
+ *              has one unit of n_part * 3 * n floats: of the present block the highest exponent, the
+ *              sum of weights and the weighted sum of each channel, weights by that exponent; then,
+ *              with n_part = 2, those of the block behind. A sum of weights of 0 = nothing yet
  *
  *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2] -> [y], [y2]: inside a group's
  *              plan; see tdm_exchange_params and collective.h
@@ -413,9 +413,9 @@ typedef struct tdm_select_params {
     int32_t n_top;     /* positions in a list, >= 1; a multiple of block_len */
     int32_t block_len; /* positions that are chosen together; 0 = 1 */
     int32_t n_local;   /* last blocks that are always chosen, 0 .. n_top / block_len */
-    int32_t
-        is_of_tokens; /* 0 or 1; 1: of a TDM_KV_STRIDED cache, without blocks and local ones, and
-                             n_top is a multiple of its stride, plus stride - 1 */
+    /* 0 or 1. 1: the cache is TDM_KV_STRIDED, block_len and n_local are 0, and n_top is a multiple of
+     * the stride, plus stride - 1. */
+    int32_t is_of_tokens;
 } tdm_select_params;
 
 /* Segments of the channels of a CONV1D; see there. A cut by units keeps unit_len. */
