@@ -122,7 +122,7 @@ struct llm_context {
     int32_t n_hidden; /* tokens of the last batch that have one; 0 for a layer that drafts */
     float *hidden_io; /* [hidden_io_room] rows of a step, out of a plan or into it */
     int64_t hidden_io_room;
-    int32_t *ngram; /* [ngram_room] rows for runs of tokens, of a step */
+    float *ngram; /* [ngram_room] rows for runs of tokens, of a step */
     int64_t ngram_room;
     int32_t *expert_ids; /* [expert_room] experts by token ids, of a step */
     int64_t expert_room;

@@ -199,8 +199,6 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_OTHER_STREAMS: return h->n_stream - 1;
     case LLM_DIM_LAUREL: return h->n_laurel;
     case LLM_DIM_STREAMS_RANK: return h->n_stream_rank;
-    case LLM_DIM_NGRAM_LEN: return h->ngram.len;
-    case LLM_DIM_NGRAM_ROWS: return h->ngram.n_row;
     case LLM_DIM_NGRAM_CONV: return llm_ngram_span(&h->ngram);
     case LLM_DIM_HEAD_O: return s->o_len;
     case LLM_DIM_NOPE: return s->q_len - h->rope.n_rot;

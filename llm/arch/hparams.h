@@ -36,11 +36,11 @@ typedef struct llm_ngram {
     int32_t layer;  /* that reads them */
     int32_t n_head;
     int32_t len;    /* elements of a row */
-    int32_t n_row;  /* rows of the table */
     int32_t n_conv; /* tokens that the convolution reads, each n_gram before the next */
     int32_t eos;
     uint64_t factor[LLM_MAX_NGRAM];
     int32_t first[LLM_MAX_NGRAM_ROWS], size[LLM_MAX_NGRAM_ROWS]; /* of each row of a token */
+    const llm_gguf_tensor *table; /* [len, rows] of the file; contexts read its rows there */
 } llm_ngram;
 
 /* Rows that a token has. */

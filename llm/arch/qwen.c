@@ -3,6 +3,7 @@
  * qwen.c: Qwen and what derives from it. Bai et al. (arXiv:2309.16609), Yang et al.
  * (arXiv:2407.10671, arXiv:2505.09388).
  */
+#include "quant/convert.h"
 #include "llm/arch/families.h"
 
 /* The key counts the columns of gate and up together. */
@@ -129,10 +130,28 @@ static int64_t array_at(const llm_key_reader *r, const char *suffix, int32_t i, 
     return llm_gguf_array_i64(&key->array, (uint64_t)i);
 }
 
+/* The table of rows for runs of tokens. It may be a third of the file and stays there. */
+static void ngram_table_find(llm_key_reader *r, llm_ngram *g) {
+    static const char name[] = "per_layer_token_embd.weight";
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(r->gguf, name);
+    if (t == NULL)
+        r->status = tdm_fail(r->err, TDM_NOT_FOUND,
+                             "%s: tensor '%s' is missing; the file is incomplete or of another "
+                             "architecture",
+                             llm_gguf_name(r->gguf), name);
+    else if (t->ne[0] != g->len || t->ne[1] > INT32_MAX || t->ne[2] != 1 || t->ne[3] != 1 ||
+             tdm_row_codec_get(t->type).dequantize == NULL)
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS,
+                             "%s: tensor '%s' is %s [%lld, %lld], expected rows of %d numbers",
+                             llm_gguf_name(r->gguf), name, tdm_type_name(t->type),
+                             (long long)t->ne[0], (long long)t->ne[1], g->len);
+    g->table = t;
+}
+
 /* The rows of a token lie within the table. */
 static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
-    const llm_gguf_tensor *table = llm_role_tensor(r->gguf, LLM_ROLE_NGRAM_EMBD, -1);
-    const int64_t n_row = table != NULL && table->ne[1] <= INT32_MAX ? table->ne[1] : 0;
+    ngram_table_find(r, g);
+    const int64_t n_row = r->status == TDM_OK ? g->table->ne[1] : 0;
     for (int32_t i = 0; i < g->n_gram && r->status == TDM_OK; i++) {
         g->factor[i] = (uint64_t)array_at(r, "ple.layer_multipliers", i, 0);
         if (g->factor[i] == 0)
@@ -153,7 +172,6 @@ static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
         g->first[i] = (int32_t)first;
         g->size[i] = (int32_t)size;
     }
-    g->n_row = (int32_t)n_row;
 }
 
 static void ngram_read(llm_key_reader *r, llm_hparams *h) {
@@ -174,13 +192,13 @@ static void ngram_read(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "ple.eos_token_id", LLM_GGUF_REQUIRED, 0, LLM_MAX_VOCAB, &g->eos);
     llm_key_int(r, "embedding_length_per_layer_input", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
                 &g->len);
-    if (r->status == TDM_OK) ngram_rows_read(r, g);
     if (r->status == TDM_OK && (int64_t)g->len * llm_ngram_row_count(g) != h->n_embd)
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS,
                      "%s: keys '%s.ple.*' give a token %d rows of %d, expected rows of %d "
                      "together",
                      llm_gguf_name(r->gguf), r->arch, llm_ngram_row_count(g), g->len, h->n_embd);
+    if (r->status == TDM_OK) ngram_rows_read(r, g);
 }
 
 /* Tokens of a run of a layer's index; 0 = the layer attends to all tokens. The key has one number for
@@ -239,7 +257,8 @@ static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t l
     spec->has_ngram = h->ngram.n_gram > 0 && layer == h->ngram.layer;
 }
 
-/* Biases in a file do not count, nor an index where the layer attends to all tokens. */
+/* Biases in a file do not count, nor an index where the layer attends to all tokens. The table of rows
+ * for runs of tokens is read in the file. */
 const llm_arch llm_arch_qwen4exp = {
     .name = "qwen4exp",
     .families = "Qwen 4 (experimental)",
@@ -258,5 +277,6 @@ const llm_arch llm_arch_qwen4exp = {
     .read = qwen4exp_read,
     .layer = qwen4exp_layer,
     .harmless = " indexer.q_proj.weight indexer.k_proj.weight indexer.q_norm.weight "
-                "indexer.k_norm.weight attn_q.bias attn_k.bias attn_v.bias ple_conv1d.weight ",
+                "indexer.k_norm.weight attn_q.bias attn_k.bias attn_v.bias ple_conv1d.weight "
+                "per_layer_token_embd.weight ",
 };

@@ -40,7 +40,6 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     PLAIN(STREAMS_HEAD_NORM, "output_hc_norm.weight", D(EMBD), D(STREAMS)),
     MATRIX(STREAMS_HEAD_DOWN, "output_hc_down.weight", D(STREAMS_EMBD), D(STREAMS_RANK)),
     MATRIX(STREAMS_HEAD_UP, "output_hc_up.weight", D(STREAMS_RANK), D(STREAMS_EMBD)),
-    ROWS(NGRAM_EMBD, "per_layer_token_embd.weight", D(NGRAM_LEN), D(NGRAM_ROWS)),
     MATRIX(DEPTH_HEAD, "output_res_score.weight", D(EMBD)),
     ROWS(PER_LAYER_EMBD, "per_layer_token_embd.weight", D(PER_LAYER_ALL), D(VOCAB)),
     MATRIX(PER_LAYER_MODEL_PROJ, "per_layer_model_proj.weight", D(EMBD), D(PER_LAYER_ALL)),

@@ -39,7 +39,6 @@ typedef enum llm_role {
     LLM_ROLE_STREAMS_HEAD_NORM, /* the same with matrices of low rank */
     LLM_ROLE_STREAMS_HEAD_DOWN,
     LLM_ROLE_STREAMS_HEAD_UP,
-    LLM_ROLE_NGRAM_EMBD,     /* rows for runs of tokens: block/ngram.c */
     LLM_ROLE_DEPTH_HEAD,     /* block/depth.c: scores of what the output head reads */
     LLM_ROLE_PER_LAYER_EMBD, /* per-layer embeddings: block/per_layer.c */
     LLM_ROLE_PER_LAYER_MODEL_PROJ,
@@ -391,8 +390,6 @@ typedef enum llm_dim {
     LLM_DIM_OTHER_STREAMS,
     LLM_DIM_LAUREL,
     LLM_DIM_STREAMS_RANK, /* of streams with matrices of low rank */
-    LLM_DIM_NGRAM_LEN,    /* elements of a row for a run of tokens */
-    LLM_DIM_NGRAM_ROWS,
     LLM_DIM_NGRAM_CONV, /* tokens that its convolution spans */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,

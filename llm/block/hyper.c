@@ -66,7 +66,6 @@ static void roles_declare(llm_declarer *d, const hyper_roles *roles) {
 void llm_declare_hyper(llm_declarer *d) {
     if (d->layer < 0) {
         roles_declare(d, &head_roles);
-        if (d->model->hparams.ngram.n_gram > 0) llm_declare_ngram(d);
         return;
     }
     if (d->model->specs[d->layer].has_ngram) llm_declare_ngram(d);

@@ -395,8 +395,8 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     g->n_out = shape->n_out;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) g->lora[a] = g->lora_out[a] = -1;
     if (ngram->n_gram > 0) {
-        const int64_t ne[] = {(int64_t)llm_ngram_row_count(ngram) * shape->n_tok, 1, 1, 1};
-        g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_I32, ne);
+        const int64_t ne[] = {g->model->hparams.n_embd, shape->n_tok, 1, 1};
+        g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_F32, ne);
     }
     if (g->model->hparams.n_layer_given > 0) {
         const llm_hparams *h = &g->model->hparams;

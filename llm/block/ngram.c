@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * ngram.c: what a layer adds to its streams for runs of tokens (block.h): for each token the rows of
- * llm_ngram (hparams.h) as one row e, in which the streams choose.
+ * llm_ngram (hparams.h) as one row e, in which the streams choose. The context reads them in the file
+ * (context_ngram.c).
  *
  *   s_i = n_k(Wk e)_i . n_q(x)_i / sqrt(n_embd)          of each stream x_i; norms of a stream alone
  *   v_i = sigmoid(sign(s_i) sqrt(|s_i|)) Wv e
@@ -48,10 +49,6 @@ static void declare_conv(llm_declarer *d) {
 }
 
 void llm_declare_ngram(llm_declarer *d) {
-    if (d->layer < 0) {
-        llm_declare(d, LLM_ROLE_NGRAM_EMBD, true);
-        return;
-    }
     /* The context of such a model has slots, and notes the tokens that rows follow from. */
     if (d->status == TDM_OK && d->model->specs[d->layer].recurrent.kind == LLM_MIXER_ATTENTION)
         d->status =
@@ -93,11 +90,10 @@ int32_t llm_build_ngram(llm_graph_builder *g, int32_t layer, int32_t x, int64_t 
     const int64_t n = h->n_stream, n_embd = h->n_embd, n_ch = n * n_embd;
     const int64_t ne[TDM_MAX_DIMS] = {n_embd, n, n_tok, 1};
     tdm_conv_params p = {.n_segment = 1, .unit_len = {h->n_embd}}; /* a unit is a stream */
-    int32_t table = llm_graph_weight(g, g->model->global[LLM_ROLE_NGRAM_EMBD]);
-    int32_t e = tdm_build_get_rows(g->b, table, g->ngram, 0);
-    e = tdm_build_reshape(g->b, e, n_embd, n_tok, 1, 1);
-    int32_t k = llm_build_project(g, layer, LLM_ROLE_NGRAM_KEY, LLM_ROLE_NONE, e, "ngram_key");
-    int32_t v = llm_build_project(g, layer, LLM_ROLE_NGRAM_VALUE, LLM_ROLE_NONE, e, "ngram_value");
+    int32_t k =
+        llm_build_project(g, layer, LLM_ROLE_NGRAM_KEY, LLM_ROLE_NONE, g->ngram, "ngram_key");
+    int32_t v =
+        llm_build_project(g, layer, LLM_ROLE_NGRAM_VALUE, LLM_ROLE_NONE, g->ngram, "ngram_value");
     k = tdm_build_reshape(g->b, k, n_embd, n, n_tok, 1);
     k = build_norm(g, layer, LLM_ROLE_NGRAM_KEY_NORM, k);
     k = tdm_build_mul(g->b, k, build_norm(g, layer, LLM_ROLE_NGRAM_QUERY_NORM, x));
