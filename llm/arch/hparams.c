@@ -332,6 +332,15 @@ static void read_token_types(llm_key_reader *r, llm_hparams *h) {
         h->n_token_type = (int32_t)n;
 }
 
+/* Files of which every layer has experts of a width of their own may lack the other width. */
+static bool has_dense_width(const llm_key_reader *r, const llm_arch *arch) {
+    char dense[96], experts[96];
+    llm_key_name(r, "feed_forward_length", dense);
+    llm_key_name(r, "expert_feed_forward_length", experts);
+    return (arch->keys & LLM_KEY_EXPERT_FF) == 0 || llm_gguf_key_find(r->gguf, dense) != NULL ||
+           llm_gguf_key_find(r->gguf, experts) == NULL;
+}
+
 tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hparams *hparams_out,
                             tdm_error *err) {
     llm_hparams h = {0};
@@ -350,7 +359,9 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     read_token_types(&r, &h);
     llm_key_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h.n_embd);
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
-    if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
+    if (!has_dense_width(&r, arch))
+        h.n_ff = 0;
+    else if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
         llm_key_each_or_none(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK && (arch->keys & LLM_KEY_PER_LAYER) != 0)
         llm_key_each_most(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);

@@ -261,7 +261,7 @@ static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t l
  * for runs of tokens is read in the file. */
 const llm_arch llm_arch_qwen4exp = {
     .name = "qwen4exp",
-    .families = "Qwen 4 (experimental)",
+    .families = "Qwen 3.8 Flash-Next",
     .keys = LLM_KEY_RECURRENT | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_ATTN_SCALE |
             LLM_KEY_SELECT,
     LLM_HEAD_NORMS,
