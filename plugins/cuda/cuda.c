@@ -29,6 +29,7 @@ const rt_vendor rt_vendor_this = {
     .block_target = block_target,
     .block_step = 2048,
     .least_copying = 80,
+    .n_branch = 4,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,

@@ -33,6 +33,10 @@ const rt_vendor rt_vendor_this = {
     .version_minor = 100000,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
+     * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
+     * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */
+    .n_branch = 1,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,
                   [RT_GRID_X] = 29,

@@ -166,7 +166,8 @@ typedef struct rt_vendor {
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
     int32_t least_copying;
-    int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
+    int32_t n_branch;  /* streams that a plan is captured on, 1 .. RT_N_BRANCH (plan.h) */
+    int32_t clock_khz; /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 

@@ -108,8 +108,8 @@ struct tdm_device {
     const rt_driver *fn;
     const rt_facts *facts;
     int32_t index;
-    bool has_graphs;
-    uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
+    atomic_bool has_graphs; /* plans are captured when they are bound */
+    uint64_t max_buffer;    /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
     void *context;
