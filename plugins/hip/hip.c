@@ -5,8 +5,14 @@
  */
 #include "plugins/gpu/rt/rt.h"
 
-static const char *const libraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                                        "libamdhip64.so", NULL};
+/* AMD's own packages install to /opt/rocm, and leave the loader's list to the user (Post-installation
+ * instructions of ROCm's documentation). */
+static const char *const libraries[] = {"libamdhip64.so.7",
+                                        "libamdhip64.so.6",
+                                        "libamdhip64.so.5",
+                                        "libamdhip64.so",
+                                        "/opt/rocm/lib/libamdhip64.so",
+                                        NULL};
 
 /* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrices too, but the driver gives them
  * the numbers of gfx906, which has none. */
@@ -25,7 +31,11 @@ const rt_vendor rt_vendor_this = {
     .api = "HIP",
     .maker = "AMD",
     .libraries = libraries,
-    .error_name = "hipDrvGetErrorName",
+    .no_device =
+        "there is no card, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides it, or this user "
+        "may not open /dev/kfd and /dev/dri/renderD* (groups render and video)",
+    .targets_option = "-Damdgpu_targets",
+    .error_text = "hipGetErrorName", /* hipDrvGetErrorName came with 5.3 */
     .is_hip = true,
     .host_flags = 0x40000000,  /* hipHostMallocCoherent: without it kernels may keep it in caches */
     .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */

@@ -285,6 +285,24 @@ static void test_not_captured(void **state) {
     scene_close(&s);
 }
 
+/* A driver that takes none of the kernels: the device does not open. */
+static void test_no_kernels(void **state) {
+    (void)state;
+    enum { CU_NO_BINARY = 209 };
+    const tdm_option options[] = {{"driver", driver_path}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 1, .options = options};
+    tdm_device *device = NULL;
+    tdm_error err = {0};
+    simt_fail("module_load", 1, CU_NO_BINARY);
+    assert_int_equal(plugin->device->open(instance, &params, &device, &err), TDM_UNSUPPORTED);
+    simt_fail("", 0, 0);
+    assert_null(device);
+    assert_non_null(strstr(err.message, "cuModuleLoadDataEx failed: error 209"));
+    assert_non_null(strstr(err.message, "generation 9.0"));
+    assert_non_null(strstr(err.message, "-Dptx_targets"));
+}
+
 /* ---- What the emulated driver refuses, as real ones do --------------------------------------- */
 
 static struct {
@@ -372,7 +390,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_refusals),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

@@ -84,9 +84,7 @@ static void source_open(rt_source *source) {
     }
     for (int i = 0; i < n && source->n_facts < RT_MAX_DEVICE; i++)
         if (facts_read(&source->driver, i, &source->facts[source->n_facts])) source->n_facts++;
-    if (source->n_facts == 0)
-        tdm_fail(&source->reason, TDM_UNAVAILABLE, "the %s driver found no device",
-                 rt_vendor_this.api);
+    if (source->n_facts == 0) rt_driver_no_device(&source->reason);
 }
 
 /* The driver of a path, opened at the first call; NULL without memory. */
@@ -265,6 +263,7 @@ static tdm_status device_start(rt_device *device, const rt_options *options, tdm
         return rt_fail(device, err, result, RT_FN_stream_create);
     }
     status = rt_modules_create(device, err);
+    if (status == TDM_OK) status = rt_modules_check(device, err);
     return status != TDM_OK ? status : rt_wait_decide(device, options, err);
 }
 
