@@ -37,7 +37,10 @@ const rt_vendor rt_vendor_this = {
     .targets_option = "-Damdgpu_targets",
     .error_text = "hipGetErrorName", /* hipDrvGetErrorName came with 5.3 */
     .is_hip = true,
-    .host_flags = 0x40000000,  /* hipHostMallocCoherent: without it kernels may keep it in caches */
+    .host_flags = 0x40000000, /* hipHostMallocCoherent: without it kernels may keep it in caches */
+    /* hipEventReleaseToSystem: caches of gfx1201 keep stores to the host's memory after the end of a
+     * kernel (ROCm/rocm-systems#8057). */
+    .event_flags = 0x80000000,
     .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,

@@ -357,8 +357,13 @@ rt_result simt_stream_sync(void *handle) {
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 rt_result simt_event_create(void **event_out, unsigned flags) {
-    (void)flags;
     CALL(event_create, true);
+#ifdef SIMT_HIP
+    /* hipEventReleaseToSystem: the plugin depends on it where the host waits. */
+    if ((flags & RT_EVENT_BLOCKING) != 0 && (flags & 0x80000000) == 0) return RT_INVALID_VALUE;
+    flags &= ~0x80000000u;
+#endif
+    if ((flags & ~(unsigned)(RT_EVENT_BLOCKING | RT_EVENT_NO_TIMING)) != 0) return RT_INVALID_VALUE;
     *event_out = calloc(1, sizeof(event));
     return *event_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
 }

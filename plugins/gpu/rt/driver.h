@@ -156,7 +156,10 @@ typedef struct rt_vendor {
     const char *error_name; /* symbol of rt_result (int error, const char **name_out), or NULL */
     const char *error_text; /* symbol of const char *(int error), or NULL */
     bool is_hip;
-    uint32_t host_flags;   /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
+    uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
+    /* Of events that the host waits for, besides RT_EVENT_*: what makes stores of kernels to its
+     * memory visible then. */
+    uint32_t event_flags;
     uint64_t max_thread;   /* of a grid along an axis: workgroups times threads; 0 = no limit of its
                             own */
     int32_t version_major; /* what a major version counts in the number of version_get */

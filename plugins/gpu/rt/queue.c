@@ -159,7 +159,8 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     for (int i = 0; i < rt_vendor_this.n_branch && result == RT_SUCCESS; i++)
         result = fn->event_create(&workspace->branch_event[i], RT_EVENT_NO_TIMING);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
-        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING);
+        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING |
+                                                         rt_vendor_this.event_flags);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
 }
 
