@@ -743,7 +743,7 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
     if (kernel == NULL || s == NULL) return INVALID_HANDLE;
     if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
         grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
-        grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > SIMT_MAX_THREAD ||
+        grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > kernel->max_threads ||
         (shared_size > SIMT_MAX_SHARED && shared_size > kernel->max_shared))
         return RT_INVALID_VALUE;
 #ifdef SIMT_HIP
