@@ -309,6 +309,9 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     if (status != TDM_OK) return status;
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
+    /* HIP counts memory of the machine as free that an integrated device does not have in all
+     * (unslothai/unsloth#7960: 120 GiB of 62). */
+    if (n_free > device->facts->memory) n_free = (size_t)device->facts->memory;
     info_fill(device->source, device->facts, device->index, n_free, device->target.may_wait,
               device->max_buffer, info_out);
     return TDM_OK;
