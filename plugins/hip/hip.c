@@ -15,7 +15,8 @@ static const char *const libraries[] = {"libamdhip64.so.7",
                                         NULL};
 
 /* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrices too, but the driver gives them
- * the numbers of gfx906, which has none. */
+ * the numbers of gfx906, which has none. Besides, gfx90a takes denormals of f16 for 0 there (MIOpen's
+ * documentation, "MI200 MFMA Behavior Specifics"). */
 static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
