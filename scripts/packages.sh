@@ -63,7 +63,7 @@ amd_processors() {
 kernel_options() {
     ptx='' amd=''
     if has_library libcuda.so.1; then ptx=sm_90a,sm_80,sm_75; fi
-    if has_library libamdhip64.so; then amd=$(amd_processors); fi
+    if has_library libamdhip64.so || [ -e /opt/rocm/lib/libamdhip64.so ]; then amd=$(amd_processors); fi
     if [ -n "$ptx$amd" ]; then
         echo "-Dgpu_kernels=enabled -Dptx_targets=$ptx -Damdgpu_targets=$amd"
     else

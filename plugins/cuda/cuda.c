@@ -22,6 +22,8 @@ const rt_vendor rt_vendor_this = {
     .api = "CUDA",
     .maker = "NVIDIA",
     .libraries = libraries,
+    .no_device = "there is no card, or CUDA_VISIBLE_DEVICES hides it",
+    .targets_option = "-Dptx_targets",
     .error_name = "cuGetErrorName",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
@@ -29,6 +31,7 @@ const rt_vendor rt_vendor_this = {
     .block_target = block_target,
     .block_step = 2048,
     .least_copying = 80,
+    .n_branch = 4,
     .clock_khz = 1000000, /* %globaltimer counts nanoseconds */
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,

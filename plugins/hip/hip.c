@@ -5,11 +5,18 @@
  */
 #include "plugins/gpu/rt/rt.h"
 
-static const char *const libraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
-                                        "libamdhip64.so", NULL};
+/* AMD's own packages install to /opt/rocm, and leave the loader's list to the user (Post-installation
+ * instructions of ROCm's documentation). */
+static const char *const libraries[] = {"libamdhip64.so.7",
+                                        "libamdhip64.so.6",
+                                        "libamdhip64.so.5",
+                                        "libamdhip64.so",
+                                        "/opt/rocm/lib/libamdhip64.so",
+                                        NULL};
 
 /* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrices too, but the driver gives them
- * the numbers of gfx906, which has none. */
+ * the numbers of gfx906, which has none. Besides, gfx90a takes denormals of f16 for 0 there (MIOpen's
+ * documentation, "MI200 MFMA Behavior Specifics"). */
 static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
@@ -25,14 +32,25 @@ const rt_vendor rt_vendor_this = {
     .api = "HIP",
     .maker = "AMD",
     .libraries = libraries,
-    .error_name = "hipDrvGetErrorName",
+    .no_device =
+        "there is no card, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides it, or this user "
+        "may not open /dev/kfd and /dev/dri/renderD* (groups render and video)",
+    .targets_option = "-Damdgpu_targets",
+    .error_text = "hipGetErrorName", /* hipDrvGetErrorName came with 5.3 */
     .is_hip = true,
-    .host_flags = 0x40000000,  /* hipHostMallocCoherent: without it kernels may keep it in caches */
+    .host_flags = 0x40000000, /* hipHostMallocCoherent: without it kernels may keep it in caches */
+    /* hipEventReleaseToSystem: caches of gfx1201 keep stores to the host's memory after the end of a
+     * kernel (ROCm/rocm-systems#8057). */
+    .event_flags = 0x80000000,
     .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
+     * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
+     * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */
+    .n_branch = 1,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,
                   [RT_GRID_X] = 29,

@@ -104,7 +104,8 @@ typedef struct simt_kernel {
     void (*entry)(const void *args);
     size_t args_size;
     struct simt_kernel *next;
-    uint32_t max_shared; /* bytes of a launch, where more than SIMT_MAX_SHARED */
+    uint32_t max_shared;  /* bytes of a launch, where more than SIMT_MAX_SHARED */
+    uint32_t max_threads; /* of a workgroup; a driver refuses launches of more */
 } simt_kernel;
 
 /* Adds to the table; called when the library is loaded. */

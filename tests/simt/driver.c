@@ -357,8 +357,13 @@ rt_result simt_stream_sync(void *handle) {
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 rt_result simt_event_create(void **event_out, unsigned flags) {
-    (void)flags;
     CALL(event_create, true);
+#ifdef SIMT_HIP
+    /* hipEventReleaseToSystem: the plugin depends on it where the host waits. */
+    if ((flags & RT_EVENT_BLOCKING) != 0 && (flags & 0x80000000) == 0) return RT_INVALID_VALUE;
+    flags &= ~0x80000000u;
+#endif
+    if ((flags & ~(unsigned)(RT_EVENT_BLOCKING | RT_EVENT_NO_TIMING)) != 0) return RT_INVALID_VALUE;
     *event_out = calloc(1, sizeof(event));
     return *event_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
 }
@@ -738,7 +743,7 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
     if (kernel == NULL || s == NULL) return INVALID_HANDLE;
     if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
         grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
-        grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > SIMT_MAX_THREAD ||
+        grid_x > settings.grid_x || grid_y > MAX_GRID_Y || block_x > kernel->max_threads ||
         (shared_size > SIMT_MAX_SHARED && shared_size > kernel->max_shared))
         return RT_INVALID_VALUE;
 #ifdef SIMT_HIP

@@ -14,7 +14,7 @@
         const Args &args = *(const Args *)raw;                                                     \
         __VA_ARGS__                                                                                \
     }                                                                                              \
-    static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0, 0};                  \
+    static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0, 0, max_threads};     \
     __attribute__((constructor)) static void add_##name(void) {                                    \
         simt_kernel_add(&kernel_##name);                                                           \
     }

@@ -4,11 +4,7 @@
  */
 #include "tests/simt/errors.h"
 
-EXPORT rt_result simt_error_name(int error,
-                                 const char **name_out) __asm__(SYMBOL("cuGetErrorName",
-                                                                       "hipDrvGetErrorName"));
-
-rt_result simt_error_name(int error, const char **name_out) {
+static const char *error_name(int error) {
     static const struct {
         int number;
         const char *name;
@@ -18,12 +14,22 @@ rt_result simt_error_name(int error, const char **name_out) {
         {RT_NOT_FOUND, "SIMT_NOT_FOUND"},          {RT_ILLEGAL_ADDRESS, "SIMT_ILLEGAL_ADDRESS"},
         {RT_LAUNCH_FAILED, "SIMT_LAUNCH_FAILED"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (names[i].number == error) {
-            *name_out = names[i].name;
-            return RT_SUCCESS;
-        }
-    return RT_INVALID_VALUE;
+        if (names[i].number == error) return names[i].name;
+    return NULL;
 }
+
+#ifdef SIMT_HIP
+EXPORT const char *hipGetErrorName(int error);
+const char *hipGetErrorName(int error) {
+    return error_name(error);
+}
+#else
+EXPORT rt_result cuGetErrorName(int error, const char **name_out);
+rt_result cuGetErrorName(int error, const char **name_out) {
+    *name_out = error_name(error);
+    return *name_out != NULL ? RT_SUCCESS : RT_INVALID_VALUE;
+}
+#endif
 
 /* As in plugins/gpu/rt/driver.c, which is not linked here. */
 bool rt_result_is_loss(rt_result result) {

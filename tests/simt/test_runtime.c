@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,20 @@ static const tdm_plugin *plugin;
 static tdm_instance *instance;
 static const char *driver_path;
 static void (*simt_hold)(bool hold);
+static void (*simt_fail)(const char *name, long in, int result);
+static char logged[512]; /* the last message of the plugin */
+
+static void host_log(void *context, int32_t level, const char *format, ...) {
+    va_list args;
+    (void)context;
+    (void)level;
+    va_start(args, format);
+    vsnprintf(logged, sizeof logged, format, args);
+    va_end(args);
+}
+
+static const tdm_host host = {
+    .struct_size = sizeof host, .log = host_log, .semaphore = &tdm_semaphore_ops};
 
 #define OK(call)                                                                                   \
     do {                                                                                           \
@@ -254,6 +269,40 @@ static void test_limits(void **state) {
     plugin->device->close(device);
 }
 
+/* A driver that ends no capture: the plan is launched one by one, and the log says so. */
+static void test_not_captured(void **state) {
+    (void)state;
+    enum { CU_CAPTURE_UNJOINED = 904 };
+    logged[0] = '\0';
+    simt_fail("capture_end", 1, CU_CAPTURE_UNJOINED);
+    scene s = scene_open("yes", 3);
+    simt_fail("", 0, 0);
+    assert_non_null(strstr(logged, "cuStreamEndCapture failed: error 904"));
+    assert_non_null(strstr(logged, "one by one"));
+    scene_submit(&s, 1);
+    OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    scene_close(&s);
+}
+
+/* A driver that takes none of the kernels: the device does not open. */
+static void test_no_kernels(void **state) {
+    (void)state;
+    enum { CU_NO_BINARY = 209 };
+    const tdm_option options[] = {{"driver", driver_path}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 1, .options = options};
+    tdm_device *device = NULL;
+    tdm_error err = {0};
+    simt_fail("module_load", 1, CU_NO_BINARY);
+    assert_int_equal(plugin->device->open(instance, &params, &device, &err), TDM_UNSUPPORTED);
+    simt_fail("", 0, 0);
+    assert_null(device);
+    assert_non_null(strstr(err.message, "cuModuleLoadDataEx failed: error 209"));
+    assert_non_null(strstr(err.message, "generation 9.0"));
+    assert_non_null(strstr(err.message, "-Dptx_targets"));
+}
+
 /* ---- What the emulated driver refuses, as real ones do --------------------------------------- */
 
 static struct {
@@ -300,7 +349,6 @@ static void test_refusals(void **state) {
 
 static int plugin_begin(void **state) {
     (void)state;
-    static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
     tdm_error err = {0};
     if (plugin->init(&host, &instance, &err) == TDM_OK) return 0;
     printf("%s\n", err.message);
@@ -323,6 +371,7 @@ static bool symbol_get(void *library, const char *name, void *function_out) {
 
 static bool driver_symbols_get(void *driver) {
     return symbol_get(driver, "tandem_simt_hold", &simt_hold) &&
+           symbol_get(driver, "tandem_simt_fail", &simt_fail) &&
            symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
            symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
            symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
@@ -340,9 +389,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_captured),       cmocka_unit_test(test_launched),
         cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
+        cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_refusals),
     };
-    static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};
     if (argc != 3) return 2;

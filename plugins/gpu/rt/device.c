@@ -84,9 +84,7 @@ static void source_open(rt_source *source) {
     }
     for (int i = 0; i < n && source->n_facts < RT_MAX_DEVICE; i++)
         if (facts_read(&source->driver, i, &source->facts[source->n_facts])) source->n_facts++;
-    if (source->n_facts == 0)
-        tdm_fail(&source->reason, TDM_UNAVAILABLE, "the %s driver found no device",
-                 rt_vendor_this.api);
+    if (source->n_facts == 0) rt_driver_no_device(&source->reason);
 }
 
 /* The driver of a path, opened at the first call; NULL without memory. */
@@ -265,6 +263,7 @@ static tdm_status device_start(rt_device *device, const rt_options *options, tdm
         return rt_fail(device, err, result, RT_FN_stream_create);
     }
     status = rt_modules_create(device, err);
+    if (status == TDM_OK) status = rt_modules_check(device, err);
     return status != TDM_OK ? status : rt_wait_decide(device, options, err);
 }
 
@@ -290,7 +289,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->fn = &source->driver;
     device->facts = &source->facts[p.index];
     device->index = p.index;
-    device->has_graphs = options.has_graphs;
+    atomic_init(&device->has_graphs, options.has_graphs);
     device->max_buffer = options.max_buffer;
     snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
     pthread_mutex_init(&device->copy_mutex, NULL);
@@ -310,6 +309,9 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     if (status != TDM_OK) return status;
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
+    /* HIP counts memory of the machine as free that an integrated device does not have in all
+     * (unslothai/unsloth#7960: 120 GiB of 62). */
+    if (n_free > device->facts->memory) n_free = (size_t)device->facts->memory;
     info_fill(device->source, device->facts, device->index, n_free, device->target.may_wait,
               device->max_buffer, info_out);
     return TDM_OK;

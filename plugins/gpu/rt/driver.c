@@ -54,7 +54,10 @@ static tdm_status functions_get(rt_driver *d, tdm_error *err) {
                         rt_vendor_this.api, rt_symbol(RT_FN_##name));
     RT_DRIVER_LIST(RT_FN_GET_)
 #undef RT_FN_GET_
-    function_get(d->library, rt_vendor_this.error_name, &d->error_name);
+    if (rt_vendor_this.error_name != NULL)
+        function_get(d->library, rt_vendor_this.error_name, &d->error_name);
+    if (rt_vendor_this.error_text != NULL)
+        function_get(d->library, rt_vendor_this.error_text, &d->error_text);
     return TDM_OK;
 }
 
@@ -64,8 +67,11 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
     if (d.library == NULL) return TDM_UNAVAILABLE;
     tdm_status status = functions_get(&d, err);
     if (status == TDM_OK) {
+        /* HIP answers RT_INVALID_DEVICE where there is none. */
         rt_result result = d.init(0);
-        if (result != RT_SUCCESS)
+        if (result == RT_NO_DEVICE || result == RT_INVALID_DEVICE)
+            status = rt_driver_no_device(err);
+        else if (result != RT_SUCCESS)
             status = tdm_fail(err, TDM_UNAVAILABLE, "%s failed: %s", rt_symbol(RT_FN_init),
                               rt_result_name(&d, result, text));
     }
@@ -84,11 +90,17 @@ void rt_driver_close(rt_driver *driver) {
     driver->library = NULL;
 }
 
+tdm_status rt_driver_no_device(tdm_error *err) {
+    return tdm_fail(err, TDM_UNAVAILABLE, "the %s driver found no device: %s", rt_vendor_this.api,
+                    rt_vendor_this.no_device);
+}
+
 const char *rt_result_name(const rt_driver *driver, rt_result result, char text[32]) {
     const char *name = NULL;
     if (driver->error_name != NULL && driver->error_name(result, &name) == RT_SUCCESS &&
         name != NULL)
         return name;
+    if (driver->error_text != NULL && (name = driver->error_text(result)) != NULL) return name;
     snprintf(text, 32, "error %d", result);
     return text;
 }

@@ -24,6 +24,7 @@ enum {
     RT_INVALID_VALUE = 1,
     RT_OUT_OF_MEMORY = 2,
     RT_NO_DEVICE = 100,
+    RT_INVALID_DEVICE = 101,
     RT_NO_BINARY = 209,
     RT_ECC = 214,
     RT_NOT_FOUND = 500,
@@ -150,9 +151,15 @@ typedef struct rt_vendor {
     const char *api;              /* "CUDA" */
     const char *maker;            /* "NVIDIA" */
     const char *const *libraries; /* names to try, ended by NULL */
-    const char *error_name;       /* symbol of rt_result (int error, const char **name_out) */
+    const char *no_device;        /* why a driver may find no device, for messages */
+    const char *targets_option;   /* of the build: for which devices it compiles kernels */
+    const char *error_name; /* symbol of rt_result (int error, const char **name_out), or NULL */
+    const char *error_text; /* symbol of const char *(int error), or NULL */
     bool is_hip;
-    uint32_t host_flags;   /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
+    uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
+    /* Of events that the host waits for, besides RT_EVENT_*: what makes stores of kernels to its
+     * memory visible then. */
+    uint32_t event_flags;
     uint64_t max_thread;   /* of a grid along an axis: workgroups times threads; 0 = no limit of its
                             own */
     int32_t version_major; /* what a major version counts in the number of version_get */
@@ -166,7 +173,8 @@ typedef struct rt_vendor {
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
     int32_t least_copying;
-    int32_t clock_khz;                      /* 0: the driver says it (RT_CLOCK_KHZ) */
+    int32_t n_branch;  /* streams that a plan is captured on, 1 .. RT_N_BRANCH (plan.h) */
+    int32_t clock_khz; /* 0: the driver says it (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 
@@ -181,6 +189,7 @@ typedef struct rt_driver {
     RT_DRIVER_LIST(RT_FN_MEMBER_)
 #undef RT_FN_MEMBER_
     rt_result (*error_name)(int error, const char **name_out); /* NULL where there is none */
+    const char *(*error_text)(int error);                      /* the same */
     void *library;
     int version;      /* as the driver gives it; 0 = unknown */
     bool is_emulated; /* tests/simt: says so by the symbol tandem_simt_version */
@@ -190,6 +199,9 @@ typedef struct rt_driver {
  * TDM_UNAVAILABLE with the reason. On failure nothing is held. Released with rt_driver_close. */
 tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *err);
 void rt_driver_close(rt_driver *driver);
+
+/* Fails with TDM_UNAVAILABLE: the driver found no device. */
+tdm_status rt_driver_no_device(tdm_error *err);
 
 /* "CUDA_ERROR_INVALID_VALUE", or the number in `text`. */
 const char *rt_result_name(const rt_driver *driver, rt_result result, char text[32]);

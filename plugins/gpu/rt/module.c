@@ -275,3 +275,33 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     pthread_mutex_unlock(&modules->mutex);
     return status;
 }
+
+/* The targets of all images, each once, with blanks between. */
+static void targets_print(char *text, size_t size) {
+    size_t n = 0;
+    text[0] = '\0';
+    for (const rt_image *image = rt_images; image->module != NULL && n < size; image++) {
+        const rt_image *first = rt_images;
+        while (strcmp(first->target, image->target) != 0) first++;
+        if (first == image)
+            n += (size_t)snprintf(text + n, size - n, "%s%s", n > 0 ? " " : "", image->target);
+    }
+}
+
+tdm_status rt_modules_check(rt_device *device, tdm_error *err) {
+    const gpu_step fetch = {.kernel = GPU_KERNEL_FETCH};
+    const int32_t *a = device->facts->attribute;
+    tdm_error failed = {0};
+    void *function;
+    char targets[128];
+    tdm_status status = rt_function_get(device, &fetch, &function, &failed);
+    if (status == TDM_OK) return TDM_OK;
+    if (status != TDM_INTERNAL && status != TDM_UNSUPPORTED)
+        return tdm_fail(err, status, "%s", failed.message);
+    targets_print(targets, sizeof targets);
+    return tdm_fail(
+        err, TDM_UNSUPPORTED,
+        "%s; the plugin's kernels are for %s, and this device is of generation %d.%d: build "
+        "the plugin with its processor in %s",
+        failed.message, targets, (int)a[RT_MAJOR], (int)a[RT_MINOR], rt_vendor_this.targets_option);
+}

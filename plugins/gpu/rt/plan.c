@@ -200,12 +200,13 @@ static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from, int
 /* Launches steps first .. last - 1, between which no order is needed, so that the captured graph
  * has none either. Stream 0 has all that was before, and all of them afterwards. */
 static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int *fn_out) {
-    int32_t n_branch = last - first < RT_N_BRANCH ? last - first : RT_N_BRANCH;
+    const int32_t most = rt_vendor_this.n_branch, n_step = last - first;
+    const int32_t n_branch = n_step < most ? n_step : most;
     rt_result result = RT_SUCCESS;
     for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
         result = branch_wait(plan, b, 0, fn_out);
     for (int32_t i = first; i < last && result == RT_SUCCESS; i++)
-        result = step_launch(plan, i, plan->workspace->branch_stream[(i - first) % RT_N_BRANCH]);
+        result = step_launch(plan, i, plan->workspace->branch_stream[(i - first) % most]);
     for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
         result = branch_wait(plan, 0, b, fn_out);
     return result;
@@ -247,6 +248,23 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     return status;
 }
 
+/* A driver that does not capture a plan still launches its steps one by one. From the first failure on no
+ * plan of the device is captured: the streams of a capture that did not end may not be usable. */
+static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
+    rt_device *device = plan->device;
+    const tdm_host *host = device->instance->host;
+    tdm_error failed = {0};
+    tdm_status status = plan_capture(plan, &failed);
+    if (status == TDM_OK) return TDM_OK;
+    if (status != TDM_INTERNAL) return tdm_fail(err, status, "%s", failed.message);
+    atomic_store(&device->has_graphs, false);
+    host->log(host->context, TDM_LOG_WARN,
+              "%s; graphs are not used from here on: kernels are launched one by one, which is "
+              "slower (graphs = no hides this message)",
+              failed.message);
+    return TDM_OK;
+}
+
 tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err) {
     unbind(plan);
@@ -255,7 +273,8 @@ tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_b
     if (status != TDM_OK) return status;
     fetches_set(plan, bindings);
     args_set(plan);
-    if (plan->device->has_graphs && plan->bound.steps->n_step > 0) status = plan_capture(plan, err);
+    if (atomic_load(&plan->device->has_graphs) && plan->bound.steps->n_step > 0)
+        status = plan_capture_or_not(plan, err);
     if (status != TDM_OK) unbind(plan);
     return status;
 }

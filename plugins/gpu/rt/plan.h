@@ -8,7 +8,7 @@
 #include "plugins/gpu/queue/bound.h"
 #include "plugins/gpu/rt/rt.h"
 
-enum { RT_N_BRANCH = 4 }; /* streams that a plan's steps are captured on */
+enum { RT_N_BRANCH = 4 }; /* most streams of a capture: rt_vendor.n_branch */
 
 /* What the plans of a queue share. */
 typedef struct rt_workspace {

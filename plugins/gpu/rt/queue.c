@@ -153,13 +153,14 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     if (status != TDM_OK) return status;
     rt_workspace *workspace = &queue->workspace;
     rt_result result = fn->stream_create(&queue->stream, RT_STREAM_NON_BLOCKING);
-    for (int i = 0; i < RT_N_BRANCH && result == RT_SUCCESS; i++)
+    for (int i = 0; i < rt_vendor_this.n_branch && result == RT_SUCCESS; i++)
         result = fn->stream_create(&workspace->branch_stream[i], RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_stream_create);
-    for (int i = 0; i < RT_N_BRANCH && result == RT_SUCCESS; i++)
+    for (int i = 0; i < rt_vendor_this.n_branch && result == RT_SUCCESS; i++)
         result = fn->event_create(&workspace->branch_event[i], RT_EVENT_NO_TIMING);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
-        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING);
+        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING |
+                                                         rt_vendor_this.event_flags);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
 }
 

@@ -108,8 +108,8 @@ struct tdm_device {
     const rt_driver *fn;
     const rt_facts *facts;
     int32_t index;
-    bool has_graphs;
-    uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
+    atomic_bool has_graphs; /* plans are captured when they are bound */
+    uint64_t max_buffer;    /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
     void *context;
@@ -168,6 +168,10 @@ tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
 
 tdm_status rt_modules_create(rt_device *device, tdm_error *err);
 void rt_modules_destroy(rt_device *device);
+
+/* Whether the driver loads the plugin's kernels: tries the smallest. TDM_UNSUPPORTED names what they were
+ * compiled for. */
+tdm_status rt_modules_check(rt_device *device, tdm_error *err);
 
 /* Whether CUDA and HIP have the kernel of a row of GPU_KERNEL_LIST. The planner refuses the others. */
 extern const bool rt_has_kernel[GPU_KERNEL_COUNT_];
