@@ -3,8 +3,8 @@
 # Prints registers, spilled bytes, local memory and shared memory of the compiled kernels of CUDA and HIP
 # as a table of Markdown, a row for each entry and target.
 #   scripts/kernel-table.sh BUILD_FOLDER [--check] [--short]
-# CUDA's need ptxas (of a CUDA toolkit, on PATH or in /usr/local/cuda/bin), which translates PTX for the
-# target it was made for, or for PTXAS_TARGET. Of AMD's code objects llvm-readelf reads the same numbers
+# CUDA's need ptxas (of a CUDA toolkit, on PATH or in /usr/local/cuda/bin), which translates PTX, also that of
+# nvcc's fat binaries, for the target it was made for, or for PTXAS_TARGET. Of AMD's code objects llvm-readelf reads the same numbers
 # from their notes. What lacks its tool is left out with a message.
 # --short: for each kernel the entry with most registers alone. --check: fails where an entry that is not
 # in the list `allowed` below has local memory: a stack frame or spills. Where a tool is not
@@ -25,6 +25,7 @@ for word in "$@"; do
 done
 # Entries with local memory, as patterns, and the most bytes of it that a thread may have.
 #   attention_tile_512_*: each thread has 128 sums
+#   product_row_dot_34_1: of nvcc alone
 #   others: a few spilled registers
 allowed='^attention_part_ 128
 ^attention_tile_512_ 1024
@@ -33,6 +34,7 @@ allowed='^attention_part_ 128
 ^product_tile_[0-9]*_32$ 128
 ^product_tile_block_11_256$ 32
 ^product_row_[0-9]*_8$ 64
+^product_row_dot_34_1$ 128
 ^product_row_dot_ 64
 ^product_tile_dot_ 64'
 ptxas=$(command -v ptxas || echo /usr/local/cuda/bin/ptxas)
@@ -42,11 +44,13 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Lines of both: ENTRY TARGET REGISTERS SPILLED LOCAL SHARED, bytes of local memory with what is spilled.
 ptx_rows() {
-    for file in "$folder"/plugins/cuda/*.*.ptx; do
-        [ -e "$file" ] || return 0
-        target=${file%.ptx}
+    for file in "$folder"/plugins/cuda/*.*.ptx "$folder"/plugins/cuda/*.*.fatbin; do
+        [ -e "$file" ] || continue
+        target=${file%.*}
         target=${PTXAS_TARGET:-${target##*.}}
-        "$ptxas" -v "-arch=$target" "$file" -o "$scratch/cubin" 2>"$scratch/log" || {
+        # The text between a fat binary's header and its machine code.
+        LC_ALL=C sed -n '/^\.version /,$p' "$file" | LC_ALL=C sed '/[^[:print:][:blank:]]/,$d' >"$scratch/ptx"
+        "$ptxas" -v "-arch=$target" "$scratch/ptx" -o "$scratch/cubin" 2>"$scratch/log" || {
             cat "$scratch/log" >&2
             return 1
         }

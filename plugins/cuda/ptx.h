@@ -105,10 +105,25 @@ static inline uint ptx_mul_f16x2(uint a, uint b) {
     return product;
 }
 
-/* An address in shared memory. */
+/* The address in shared memory of a pointer, and a pointer to an address in global memory. nvcc has no attribute
+ * of address spaces. Given __nv_cvta_global_to_generic_impl, nvcc 13.0 does not end on some kernels. */
+#if defined(__clang__)
 static inline uint ptx_cvta_shared(const void *at) {
     return uint(u64((__attribute__((address_space(3))) const void *)at));
 }
+static inline void *ptx_cvta_global(u64 address) {
+    return (void *)(__attribute__((address_space(1))) void *)address;
+}
+#else
+static inline uint ptx_cvta_shared(const void *at) {
+    return uint(__nv_cvta_generic_to_shared_impl(at));
+}
+static inline void *ptx_cvta_global(u64 address) {
+    void *at = (void *)address;
+    __builtin_assume(__nv_isGlobal_impl(at));
+    return at;
+}
+#endif
 /* Four 8 x 8 matrices of 16-bit elements; lanes 8 * i .. + 7 give the addresses of the rows of matrix i,
  * at multiples of 16. From sm_75 on. All 32 lanes call it together. */
 static inline void ptx_ldmatrix_x4(uint d[4], const void *row) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, for clang in CUDA mode, on
- * the instructions of ptx.h. No header of a toolkit is used. The build includes
+ * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, on the instructions of ptx.h, for
+ * clang in CUDA mode, which uses no header of a toolkit, and for nvcc (nvcc/cuda_runtime.h). The build includes
  * plugins/gpu/kernels/on_device.h first.
  */
 #ifndef TANDEM_CUDA_WORDS_H
@@ -16,8 +16,9 @@
         global, launch_bounds(max_threads, 65536 / ((max_threads) * (registers))))) void           \
     name(const Args args) __VA_ARGS__
 
-#define GPU_GLOBAL __attribute__((address_space(1)))
-
+static inline void *pointer(u64 address) {
+    return ptx_cvta_global(address);
+}
 static inline uint thread_id() {
     return ptx_tid_x();
 }
@@ -119,10 +120,10 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 #define HAS_HALF_BLOCKS 1
 template <uint PARTS> struct HalfBlocks {
     const u64 w_tiles, x_tiles; /* of which the low bits count sixteen bytes */
-    HalfBlocks(const uvec4 *w, const uvec4 *x)
+    inline HalfBlocks(const uvec4 *w, const uvec4 *x)
         : w_tiles(ptx_wgmma_matrix(w + 256 * (thread_id() / 128))), x_tiles(ptx_wgmma_matrix(x)) {}
-    static void fence() { ptx_fence_proxy_async(); }
-    void multiply(float (*sum)[8], uint i) const {
+    static inline void fence() { ptx_fence_proxy_async(); }
+    inline void multiply(float (*sum)[8], uint i) const {
         ptx_wgmma_fence();
         _Pragma("unroll") for (uint step = 0; step < 2; step++) {
             u64 a = ptx_wgmma_offset(w_tiles, i * (2 * group_size()) + 2 * step);
@@ -133,7 +134,7 @@ template <uint PARTS> struct HalfBlocks {
                 ptx_wgmma_m64n256k16_f16(sum[0], a, b);
         }
     }
-    static void wait() {
+    static inline void wait() {
         ptx_wgmma_commit();
         ptx_wgmma_wait<0>();
     }
@@ -158,13 +159,13 @@ static inline void copy_16(uvec4 *to, u64 from) {
         *(const uvec4 *)__builtin_assume_aligned((void *)from, 16);
 }
 static inline void copy_8(uvec2 *to, u64 from) {
-    *to = *(const uvec2 *)(void *)(GPU_GLOBAL void *)from;
+    *to = *(const uvec2 *)pointer(from);
 }
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}
 #endif
 static inline void *pointer_16(u64 address) {
-    return __builtin_assume_aligned((void *)(GPU_GLOBAL void *)address, 16);
+    return __builtin_assume_aligned(pointer(address), 16);
 }
 static inline u64 load_system(u64 address) {
     return ptx_ld_acquire_sys(address);

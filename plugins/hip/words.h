@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * words.h: the words of plugins/gpu/kernels/lang.h for AMD's processors, for clang in HIP mode. No
- * header of ROCm is used. The build includes plugins/gpu/kernels/on_device.h first.
+ * words.h: the words of plugins/gpu/kernels/lang.h for AMD's processors, for clang in HIP mode and
+ * hipcc. No header of ROCm is used. The build includes plugins/gpu/kernels/on_device.h first.
  */
 #ifndef TANDEM_HIP_WORDS_H
 #define TANDEM_HIP_WORDS_H
@@ -11,8 +11,9 @@
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
         const Args args) __VA_ARGS__
 
-#define GPU_GLOBAL __attribute__((address_space(1)))
-
+static inline void *pointer(u64 address) {
+    return (void *)(__attribute__((address_space(1))) void *)address;
+}
 static inline uint thread_id() {
     return __builtin_amdgcn_workitem_id_x();
 }
@@ -47,10 +48,10 @@ static inline char *shared_memory() {
     return (char *)gpu_shared_words;
 }
 static inline uint shared_add(uint *word, uint n) {
-    return __scoped_atomic_fetch_add(word, n, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+    return __hip_atomic_fetch_add(word, n, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 static inline uint shared_or(uint *word, uint bits) {
-    return __scoped_atomic_fetch_or(word, bits, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+    return __hip_atomic_fetch_or(word, bits, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 #if defined(__GFX11__) || defined(__GFX12__)
 static inline int dot_4(uint a, uint b, int sum) {
@@ -217,13 +218,13 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 #include "plugins/gpu/kernels/matrix_plain.h"
 #endif
 static inline void *pointer_16(u64 address) {
-    return __builtin_assume_aligned((void *)(GPU_GLOBAL void *)address, 16);
+    return __builtin_assume_aligned(pointer(address), 16);
 }
 static inline u64 load_system(u64 address) {
-    return __scoped_atomic_load_n((u64 *)address, __ATOMIC_ACQUIRE, __MEMORY_SCOPE_SYSTEM);
+    return __hip_atomic_load((u64 *)address, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 static inline void store_system(u64 address, u64 word) {
-    __scoped_atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE, __MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store((u64 *)address, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
@@ -240,7 +241,7 @@ static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
 }
 static inline void copy_8(uvec2 *to, u64 from) {
-    *to = *(const uvec2 *)(void *)(GPU_GLOBAL void *)from;
+    *to = *(const uvec2 *)pointer(from);
 }
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}

@@ -13,8 +13,9 @@
 #include "plugins/gpu/kernels/half.h"
 #include "tests/simt/entry.h"
 
-#define GPU_GLOBAL
-
+static inline void *pointer(u64 address) {
+    return (void *)address;
+}
 static inline uint thread_id() {
     return simt_lane->thread;
 }

@@ -6,31 +6,31 @@
 #include "reduce.h"
 
 struct AddNorm : Reduce {
-    explicit AddNorm(const Args &args_) : Reduce(args_) {}
+    inline explicit AddNorm(const Args &args_) : Reduce(args_) {}
 
     const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
     const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
 
-    vec4 load(u64 base, uint at, uint count) {
+    inline vec4 load(u64 base, uint at, uint count) {
         if (HAS_TAIL) return lanes_load_part(base, at, LANE, 1, count, 0.0f);
         return lanes_load(base, at, LANE, 1);
     }
 
-    void store(u64 base, uint at, uint count, vec4 v) {
+    inline void store(u64 base, uint at, uint count, vec4 v) {
         if (HAS_TAIL)
             lanes_store_part(base, at, count, v);
         else
             lanes_store(base, at, LANE, v);
     }
 
-    vec4 weight_load(uint unit, uint count) {
+    inline vec4 weight_load(uint unit, uint count) {
         uint stride = uint(args.word[2]),
              at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
         if (HAS_TAIL) return lanes_load_part(args.address[4], at, WEIGHT_LANE, stride, count, 1.0f);
         return lanes_load(args.address[4], at, WEIGHT_LANE, stride);
     }
 
-    void run() {
+    inline void run() {
         uint row = group_number(), n = uint(args.word[0]), n_unit = (n + 3) / 4;
         if (row >= uint(args.word[1])) return;
         uint at = row * n;

@@ -6,11 +6,11 @@
 #include "angle.h"
 
 struct Angle : Kernel {
-    explicit Angle(const Args &args_) : Kernel(args_) {}
+    inline explicit Angle(const Args &args_) : Kernel(args_) {}
 
     const bool HAS_FACTOR = SPEC0 != 0;
 
-    void run() {
+    inline void run() {
         uint i = invocation_number(), n_pair = uint(args.word[0]);
         if (i >= uint(args.word[4])) return;
         uint tok = i / n_pair, pair = i - tok * n_pair;

@@ -8,11 +8,11 @@
 #include "axes.h"
 
 struct Arena : Axes {
-    explicit Arena(const Args &args_) : Axes(args_) {}
+    inline explicit Arena(const Args &args_) : Axes(args_) {}
 
     // Bytes from area 0 to the area of this run. Words: stage, area_stride (64 bits) from `area`
     // on.
-    u64 area_off(u64 step, int area) {
+    inline u64 area_off(u64 step, int area) {
         uint base = U32(step).at[15]; // tdm_step_header.exchange_base
         u64 stride = pack64(uvec2(args.word[area + 1], args.word[area + 2]));
         return (base + uint(args.word[area]) & 1u) != 0u ? stride : u64(0);

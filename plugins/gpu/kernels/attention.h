@@ -17,7 +17,7 @@
 #include "page_rotate.h"
 
 struct Attention : PageRotate {
-    Attention(const Args &args_, int row_len) : PageRotate(args_, row_len) {}
+    inline Attention(const Args &args_, int row_len) : PageRotate(args_, row_len) {}
 
     static constexpr int CHUNK = 64;
     static constexpr int PART_LEN =
@@ -28,12 +28,12 @@ struct Attention : PageRotate {
 #define NEGATIVE_INFINITY bits_to_float(0xff800000u)
     static constexpr int MAX_POS = 0x7fffffff;
 
-    bool is_nan(float x) {
+    inline bool is_nan(float x) {
         return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
     }
 
     // exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
-    float exp_of_negative(float x) {
+    inline float exp_of_negative(float x) {
         float at = max(x, -87.0f);
         float n = round_even(at * 1.44269504f);
         float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, at));
@@ -46,7 +46,7 @@ struct Attention : PageRotate {
         return is_nan(x) ? x : x < -87.0f ? 0.0f : y;
     }
 
-    float tanh_of_score(float x) {
+    inline float tanh_of_score(float x) {
         float a = abs(x), t = x * x;
         if (a < 0.625f) {
             float p = fma(-6.045165091e-3f, t, 2.09613291e-2f);
@@ -61,7 +61,7 @@ struct Attention : PageRotate {
     }
 
     // The positions that a token at `pos` sees, first and last; window 0: all. flags: SPEC5.
-    ivec2 window_sees(int pos, int window, int flags) {
+    inline ivec2 window_sees(int pos, int window, int flags) {
         bool is_causal = (flags & 1) != 0, is_chunked = (flags & 8) != 0;
         bool is_symmetric = (flags & 32) != 0;
         ivec2 sees = ivec2(0, is_causal ? pos : MAX_POS);
@@ -74,13 +74,13 @@ struct Attention : PageRotate {
     }
 
     // ALiBi.
-    float score_biased(float a, float slope, int distance) {
+    inline float score_biased(float a, float slope, int distance) {
         return fma(-slope, float(distance < 0 ? -distance : distance), a);
     }
 
     // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes
     // inf, which takes part in the maximum and gives p = NaN.
-    float score_of(float a, float softcap, bool is_visible) {
+    inline float score_of(float a, float softcap, bool is_visible) {
         if (softcap > 0.0f) a = softcap * tanh_of_score(a / softcap);
         if (is_nan(a)) a = bits_to_float(0x7f800000u);
         return is_visible ? a : NEGATIVE_INFINITY;
@@ -88,14 +88,14 @@ struct Attention : PageRotate {
 
     // ---- Parts ----
 
-    int part_number(int pos) {
+    inline int part_number(int pos) {
         int level = top_bit(uint(pos) / uint(PARTS * PART_LEN) + 1u);
         int first = PARTS * PART_LEN * ((1 << level) - 1);
         return PARTS * level + int(uint(pos - first) / uint(PART_LEN << level));
     }
 
     // The first position of a part; MAX_POS where there is none so far.
-    int part_begin(int number) {
+    inline int part_begin(int number) {
         int level = number / PARTS;
         if (level > 17) return MAX_POS;
         int first = PARTS * PART_LEN * ((1 << level) - 1);
@@ -107,12 +107,12 @@ struct Attention : PageRotate {
     const int STRIDE = SPEC5 >> 16 > 1 ? SPEC5 >> 16 : 1;
 
     // The last row that a token at `pos` sees, -1 = none: its position, but for a cache with a stride.
-    int pos_row(int pos) {
+    inline int pos_row(int pos) {
         return STRIDE > 1 && pos >= 0 ? int((uint(pos) + 1u) / uint(STRIDE)) - 1 : pos;
     }
 
     // The rows of the runs that end at one of an entry's positions.
-    ivec4 entry_rows(ivec4 entry) {
+    inline ivec4 entry_rows(ivec4 entry) {
         int row = entry.w / STRIDE, to_end = STRIDE - 1 - entry.w % STRIDE;
         int count = entry.z > 0 ? (entry.w + entry.z) / STRIDE - row : 0;
         return ivec4(entry.x, (entry.y + to_end) / STRIDE, count, row);
@@ -127,7 +127,7 @@ struct Attention : PageRotate {
 
     // Words of the step block: where pos, seq, first_entry and entries begin, then the capacities
     // n_seq and n_entry. No content of the block leads outside it.
-    step_entries entries_of(u64 step, int seq, ivec2 off, ivec2 cap) {
+    inline step_entries entries_of(u64 step, int seq, ivec2 off, ivec2 cap) {
         step_entries e = {I32(step + u64(uint(off.y)) * 4), 0, 0};
         if (seq < 0 || seq >= min(cap.x, I32(step).at[STEP_N_SEQ])) return e;
         int first = I32(step).at[off.x + seq], last = I32(step).at[off.x + seq + 1];
@@ -137,14 +137,14 @@ struct Attention : PageRotate {
         return e;
     }
 
-    int entry_base(step_entries e, int at) {
+    inline int entry_base(step_entries e, int at) {
         int base = e.words.at[4 * at + 3];
         return STRIDE > 1 ? base / STRIDE : base;
     }
 
     // The first entry whose base position is not below pos. Most sequences have whole pages without
     // gaps: where it is then is looked at first.
-    int entry_find(step_entries e, int pos) {
+    inline int entry_find(step_entries e, int pos) {
         int low = e.first, high = e.last;
         if (low >= high) return low;
         uint len = uint(page_len());
@@ -164,7 +164,7 @@ struct Attention : PageRotate {
 
     // An entry limited to what the state holds: page, first, count, base; count 0 where nothing is
     // left.
-    ivec4 entry_read(step_entries e, int at) {
+    inline ivec4 entry_read(step_entries e, int at) {
         ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
                             e.words.at[4 * at + 3]);
         int len = page_len() * STRIDE;
@@ -177,24 +177,24 @@ struct Attention : PageRotate {
     // ---- Rows of the cache ----
 
     // d and m of a slot's block, of its bits.
-    vec2 scale_decode(int type, uint bits) {
+    inline vec2 scale_decode(int type, uint bits) {
         vec2 scale = unpack_half2(bits);
         if (!type_has_min(type)) scale.y = 0.0f;
         return scale;
     }
 
-    vec2 scale_load(int type, u64 plane, uint at) {
+    inline vec2 scale_load(int type, u64 plane, uint at) {
         return scale_decode(type, type_has_min(type) ? U32(plane).at[at] : uint(U16(plane).at[at]));
     }
 
-    int unit_len(int type) {
+    inline int unit_len(int type) {
         return type == TYPE_F32 ? 4 : type == TYPE_Q8_0 ? 16 : type_is_plain(type) ? 8 : 32;
     }
 
     // How the elements of a type are stored. Kernels have a loop for each, which loads what it needs
     // of several units before it decodes the first.
     static constexpr int KIND_PLAIN = 0, KIND_BYTES = 1, KIND_NIBBLES = 2;
-    int kind_of(int type) {
+    inline int kind_of(int type) {
         return type_is_plain(type) ? KIND_PLAIN : type == TYPE_Q8_0 ? KIND_BYTES : KIND_NIBBLES;
     }
 
@@ -205,7 +205,7 @@ struct Attention : PageRotate {
     };
 
     // Unit u of a slot in K's arrangement.
-    template <int KIND> Unit unit_fetch(int type, u64 region, int n_block, int slot, int u) {
+    template <int KIND> inline Unit unit_fetch(int type, u64 region, int n_block, int slot, int u) {
         int n_slot = page_slots();
         Unit unit;
         unit.words = U32x4(region).at[uint(u * n_slot + slot)];
@@ -223,7 +223,7 @@ struct Attention : PageRotate {
     }
 
     // Its elements: unit_len / 4 vectors.
-    template <int KIND> void unit_decode(int type, const Unit &unit, vec4 x[8]) {
+    template <int KIND> inline void unit_decode(int type, const Unit &unit, vec4 x[8]) {
         const uvec4 &words = unit.words;
         if (KIND == KIND_BYTES) {
             vec2 scale = scale_decode(TYPE_Q8_0, unit.scale);
@@ -248,7 +248,7 @@ struct Attention : PageRotate {
 
     // The eight codes of a word: those of elements i and i + 16, whose fifth bits are so in `bits`;
     // types without fifth bits have zeros there. One branch for all, not one for each.
-    void nibbles_load(int type, uint word, uint bits, vec2 scale, vec4 &a, vec4 &b) {
+    inline void nibbles_load(int type, uint word, uint bits, vec2 scale, vec4 &a, vec4 &b) {
         if (type == TYPE_IQ4_NL) {
             UNROLL for (int i = 0; i < 4; i++) {
                 a[i] = iq4_value(word >> 8 * i & 15u) * scale.x;
@@ -266,16 +266,16 @@ struct Attention : PageRotate {
     }
 
     // Whether a column of V has two elements, i and i + 16 of its block.
-    bool column_is_pair(int type) {
+    inline bool column_is_pair(int type) {
         return !type_is_plain(type) && type != TYPE_Q8_0;
     }
-    int column_element(int type, int column) {
+    inline int column_element(int type, int column) {
         return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
     }
 
     // The codes of a column in four slots, a byte each, as numbers; of a pair, b has the second ones.
-    void codes_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a,
-                     vec4 &b) {
+    inline void codes_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4],
+                            vec4 &a, vec4 &b) {
         b = vec4(0.0f);
         if (type == TYPE_Q8_0) {
             UNROLL for (int i = 0; i < 4; i++) a[i] = byte_scaled(codes[i], scale[i]);
@@ -304,7 +304,8 @@ struct Attention : PageRotate {
 
     // A column of the four slots from `slot` on.
     template <int KIND>
-    Quad column_fetch(int type, int n_column, int n_block, u64 region, int slot, int column) {
+    inline Quad column_fetch(int type, int n_column, int n_block, u64 region, int slot,
+                             int column) {
         u64 codes = region + page_v_code();
         uint at = uint(slot / 4 * n_column + column);
         Quad quad;
@@ -337,7 +338,7 @@ struct Attention : PageRotate {
 
     // Its element in each slot, and its second one where it is a pair.
     template <int KIND>
-    void column_decode(int type, const Quad &quad, int column, vec4 &a, vec4 &b) {
+    inline void column_decode(int type, const Quad &quad, int column, vec4 &a, vec4 &b) {
         const uvec4 &words = quad.words;
         b = vec4(0.0f);
         if (KIND == KIND_PLAIN) {
@@ -364,8 +365,8 @@ struct Attention : PageRotate {
     }
 
     // A column of four slots from K's arrangement.
-    void column_load_from_k(int type, int n_block, u64 region, int slot, int column, vec4 &a,
-                            vec4 &b) {
+    inline void column_load_from_k(int type, int n_block, u64 region, int slot, int column, vec4 &a,
+                                   vec4 &b) {
         int n_slot = page_slots(), size = type_is_plain(type) ? type_size(type) : 1;
         int block = column / (type == TYPE_Q8_0 ? 32 : 16);
         uint off = uint(column * size);

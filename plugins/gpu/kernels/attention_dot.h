@@ -11,7 +11,7 @@
 #include "attention_fold.h"
 
 struct AttentionDot : AttentionFold {
-    explicit AttentionDot(const Args &args_)
+    inline explicit AttentionDot(const Args &args_)
         : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, int(group_size())) {}
 
     const int TYPE_K = SPEC0;
@@ -20,15 +20,15 @@ struct AttentionDot : AttentionFold {
     vec4 *query = shared_take<vec4>(ROWS * STORED_K / 4); // [ROWS][STORED_K]
 
     const int TEAMS = int(group_size()) / CHUNK;
-    int lane() { return thread() % CHUNK; }
+    inline int lane() { return thread() % CHUNK; }
     // Row that is this thread's j-th.
-    int own_row(int j) { return thread() / CHUNK + j * TEAMS; }
+    inline int own_row(int j) { return thread() / CHUNK + j * TEAMS; }
 
     // s[j] += the product of own row j and a slot's row of K. Units are decoded in their
     // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
     // would wait for each load by itself.
     template <int KIND, int N_AHEAD, int MAX_ROWS>
-    void score_add(u64 region, int slot, float (&s)[MAX_ROWS]) {
+    inline void score_add(u64 region, int slot, float (&s)[MAX_ROWS]) {
         const int len = unit_len(TYPE_K), n_unit = STORED_K / len, n_block = STORED_K / 32;
         DONT_UNROLL for (int first = 0; first < n_unit; first += N_AHEAD) {
             Unit units[N_AHEAD];
@@ -44,7 +44,8 @@ struct AttentionDot : AttentionFold {
     }
 
     // The same with one unit after the other in a loop: little code for long units.
-    template <int MAX_ROWS> void score_add_nibbles(u64 region, int slot, float (&s)[MAX_ROWS]) {
+    template <int MAX_ROWS>
+    inline void score_add_nibbles(u64 region, int slot, float (&s)[MAX_ROWS]) {
         const int n_unit = STORED_K / 32;
         Unit next[3];
         UNROLL for (int k = 0; k < 3; k++) next[k] =
@@ -62,7 +63,8 @@ struct AttentionDot : AttentionFold {
     }
 
     // Vectors `at` .. at + n - 1 of each row.
-    template <int MAX_ROWS> void unit_add(int at, int n, const vec4 x[8], float (&s)[MAX_ROWS]) {
+    template <int MAX_ROWS>
+    inline void unit_add(int at, int n, const vec4 x[8], float (&s)[MAX_ROWS]) {
         UNROLL for (int i = 0; i < 8; i++) {
             if (i >= n) break;
             UNROLL for (int j = 0; j < MAX_ROWS; j++) {
@@ -77,7 +79,8 @@ struct AttentionDot : AttentionFold {
     }
 
     template <int MAX_ROWS>
-    __attribute__((always_inline)) void slot_dot(u64 region, int slot, float (&s)[MAX_ROWS]) {
+    inline __attribute__((always_inline)) void slot_dot(u64 region, int slot,
+                                                        float (&s)[MAX_ROWS]) {
         if (kind_of(TYPE_K) == KIND_PLAIN)
             score_add<KIND_PLAIN, 8>(region, slot, s);
         else if (kind_of(TYPE_K) == KIND_BYTES)

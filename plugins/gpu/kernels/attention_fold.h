@@ -9,7 +9,7 @@
 #include "attention.h"
 
 struct AttentionFold : Attention {
-    AttentionFold(const Args &args_, int rows, int threads)
+    inline AttentionFold(const Args &args_, int rows, int threads)
         : Attention(args_, 0), ROWS(rows), THREADS(threads), eighth(shared_take<float>(8 * rows)),
           row_m(shared_take<float>(rows)), row_l(shared_take<float>(rows)),
           row_keep(shared_take<float>(rows)) {}
@@ -20,7 +20,7 @@ struct AttentionFold : Attention {
     float *row_l;
     float *row_keep; // what o of before the chunk is multiplied by
 
-    int thread() { return int(thread_id()); }
+    inline int thread() { return int(thread_id()); }
 
     // ---- Lists of slots, and a bias for each distance: SPEC5 of kernels of parts and tiles ----
 
@@ -28,29 +28,29 @@ struct AttentionFold : Attention {
     const bool HAS_LIST = (SPEC5 & 128) != 0;
 
     // The bias of a query head for a slot `distance` positions before its token. SPEC7 is n_far.
-    float bias_of(int head, int distance) {
+    inline float bias_of(int head, int distance) {
         int n_far = SPEC7, at = n_far + min(max(-distance, -n_far), n_far);
         return F32(args.address[4]).at[head * (2 * n_far + 1) + at];
     }
 
     // Words of a list that an entry has: a bit for each slot of its page.
-    int list_words() { return (page_len() + 31) / 32; }
+    inline int list_words() { return (page_len() + 31) / 32; }
 
     // The list of a token (select_slots.cu), from the first entry of its sequence on. There is one for
     // each KV head of the state, or one for all.
-    U32 list_of(int token, int kv) {
+    inline U32 list_of(int token, int kv) {
         int list = (SPEC5 & 256) != 0 ? kv : 0;
         return U32(args.address[5] + u64(uint(list * args.word[7] + token)) *
                                          u64(uint(args.word[17] * list_words() * 4)));
     }
 
     // Those of the CHUNK slots from `start` on, a multiple of it, of an entry: bits.
-    u64 list_chunk(U32 list, int entry, int start) {
+    inline u64 list_chunk(U32 list, int entry, int start) {
         int at = entry * list_words() + start / 32;
         return u64(list.at[at]) | (page_len() > 32 ? u64(list.at[at + 1]) << 32 : u64(0));
     }
 
-    void rows_clear() {
+    inline void rows_clear() {
         for (int r = thread(); r < ROWS; r += THREADS) {
             row_m[r] = NEGATIVE_INFINITY;
             row_l[r] = 0.0f;
@@ -59,7 +59,7 @@ struct AttentionFold : Attention {
 
     // Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one
     // is needed before row_l is read.
-    template <class Score> void soften(Score SCORE) {
+    template <class Score> inline void soften(Score SCORE) {
         barrier();
         for (int i = thread(); i < ROWS * 8; i += THREADS) {
             float m = SCORE(i / 8, i % 8 * 8);

@@ -14,10 +14,10 @@
 
 #ifdef HAS_HALF_MATS
 struct AttentionHalves : AttentionWalk {
-    explicit AttentionHalves(const Args &args_) : AttentionWalk(args_) {}
+    inline explicit AttentionHalves(const Args &args_) : AttentionWalk(args_) {}
 
     // Minus (1024 + the offset), twice.
-    uint code_bias(int type) {
+    inline uint code_bias(int type) {
         return type == TYPE_Q8_0 || type == TYPE_IQ4_NL ? 0xe480e480u
                : type == TYPE_Q5_0                      ? 0xe410e410u
                : type == TYPE_Q4_0                      ? 0xe408e408u
@@ -25,7 +25,7 @@ struct AttentionHalves : AttentionWalk {
     }
 
     // Four codes times scales, and plus least elements: two words of each. `scales` are the same twice for K.
-    uvec2 codes_decode(int type, uint codes, uvec2 scales, uvec2 least) {
+    inline uvec2 codes_decode(int type, uint codes, uvec2 scales, uvec2 least) {
         const uint bias = code_bias(type);
         uint low = halves_add(bytes_pick(codes, 0x64646464u, 0x04010400u), bias);
         uint high = halves_add(bytes_pick(codes, 0x64646464u, 0x04030402u), bias);
@@ -36,7 +36,7 @@ struct AttentionHalves : AttentionWalk {
 
     // Four codes of four bits each as codes_decode takes them: with their fifth bits, which lie where they
     // belong, or as levels of iq4_nl, of which 128 is taken away.
-    uint nibbles_complete(int type, uint nibbles, uint fifths) {
+    inline uint nibbles_complete(int type, uint nibbles, uint fifths) {
         if (type != TYPE_IQ4_NL) return nibbles | fifths;
         uint index = nibbles & 0x07070707u, is_high = (nibbles >> 3 & 0x01010101u) * 255u;
         uint low = bytes_pick(0xbfad9881u, 0xf6eaddcfu, index) ^ 0x80808080u;
@@ -45,7 +45,7 @@ struct AttentionHalves : AttentionWalk {
     }
 
     // The elements of a unit of K, eight at a time.
-    template <int KIND> void key_halves(int type, const Unit &unit, uvec4 eights[4]) {
+    template <int KIND> inline void key_halves(int type, const Unit &unit, uvec4 eights[4]) {
         const uint d = bytes_pick(unit.scale, 0u, 0x01000100u);
         const uint m = bytes_pick(unit.scale, 0u, 0x03020302u);
         UNROLL for (int c = 0; c < (KIND == KIND_BYTES ? 2 : 4); c++) {
@@ -68,7 +68,7 @@ struct AttentionHalves : AttentionWalk {
 
     // A column of four slots of V: its element in each, and its second one where it is a pair.
     template <int KIND>
-    void value_halves(int type, const Quad &quad, int column, uvec2 &a, uvec2 &b) {
+    inline void value_halves(int type, const Quad &quad, int column, uvec2 &a, uvec2 &b) {
         const uvec4 &s = quad.scales;
         if (KIND == KIND_BYTES) {
             a = codes_decode(type, quad.words.x ^ 0x80808080u, uvec2(s.x, s.y), uvec2(0u, 0u));

@@ -7,7 +7,7 @@
 #include "math.h"
 
 struct AttentionMerge : Attention {
-    explicit AttentionMerge(const Args &args_)
+    inline explicit AttentionMerge(const Args &args_)
         : Attention(args_, args_.spec[0] > 0 ? args_.spec[0] : 1) {}
 
     const int STORED = SPEC0; // elements of o in a record
@@ -24,7 +24,7 @@ struct AttentionMerge : Attention {
     float m = NEGATIVE_INFINITY, l = 0.0f;
 
     // Factors of `count` parts, a part of each thread, and l.
-    void parts_begin(F32 parts, int record, int count) {
+    inline void parts_begin(F32 parts, int record, int count) {
         barrier();
         for (int i = row_thread(); i < count; i += row_group()) {
             part_m[i] = parts.at[i * record];
@@ -50,7 +50,7 @@ struct AttentionMerge : Attention {
     }
 
     // Elements of o, of which N_AHEAD parts are loaded before the first is added.
-    void parts_add(F32 parts, int record, int count) {
+    inline void parts_add(F32 parts, int record, int count) {
         for (int i = row_thread(); i < STORED; i += row_group()) {
             float sum = row_x[i];
             DONT_UNROLL for (int first = 0; first < count; first += N_AHEAD) {
@@ -67,7 +67,7 @@ struct AttentionMerge : Attention {
         }
     }
 
-    void run() {
+    inline void run() {
         int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
         if (row >= args.word[0] * n_head) return;
         int record = PART_HEAD + STORED;

@@ -18,7 +18,7 @@
 #include "entries.h"
 
 template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : AttentionDot {
-    explicit AttentionPart(const Args &args_) : AttentionDot(args_) {}
+    inline explicit AttentionPart(const Args &args_) : AttentionDot(args_) {}
 
     const int TYPE_V = SPEC1;
     const int DIM_V = SPEC3; // elements of o
@@ -32,7 +32,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
 
     float *scores = shared_take<float>(2 * ROWS * CHUNK);
     int turn = 0; // which half of `scores` the present chunk has
-    float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
+    inline float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
     u64 listed; // bits: slots of the present chunk, where there are lists
 
@@ -43,7 +43,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
     const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
 
     // Scores of the slot that this thread owns, `distance` positions away, of heads from `head` on.
-    void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
+    inline void score_slot(u64 region, int slot, int distance, int head, bool is_visible) {
         float s[MAX_ROWS];
         UNROLL for (int j = 0; j < MAX_ROWS; j++) s[j] = 0.0f;
         if (is_visible) slot_dot(region, slot, s);
@@ -60,7 +60,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
     // column_first: of the slice.
-    void fold(u64 region, int start, int first, int last, int column_first) {
+    inline void fold(u64 region, int start, int first, int last, int column_first) {
         UNROLL for (int j = 0; j < MAX_ROWS; j++) {
             float keep = own_row(j) < ROWS ? row_keep[own_row(j)] : 0.0f;
             UNROLL for (int k = 0; k < MAX_OWN; k++) acc[j * MAX_OWN + k] *= keep;
@@ -76,13 +76,13 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
     }
 
     // The first of the quads quad .. end - 1 of slots of which one is listed; `end` = none.
-    int quad_next(int quad, int end) {
+    inline int quad_next(int quad, int end) {
         if (EXTRAS && HAS_LIST)
             while (quad < end && (listed >> 4 * quad & 15u) == 0) quad++;
         return quad;
     }
 
-    void fold_from_k(u64 region, int start, int first, int last, int column_first) {
+    inline void fold_from_k(u64 region, int start, int first, int last, int column_first) {
         const int end = (last + 3) / 4;
         DONT_UNROLL for (int quad = quad_next(first / 4, end); quad < end;
                          quad = quad_next(quad + 1, end)) UNROLL for (int k = 0; k < MAX_OWN; k++) {
@@ -97,7 +97,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
     // Quads of slots in their order, without those of which no slot is listed. MAX_AHEAD of them are
     // loaded before the first is used; one where a thread has many columns.
     template <int KIND, int MAX_AHEAD>
-    void fold_add(u64 region, int start, int first, int last, int column_first) {
+    inline void fold_add(u64 region, int start, int first, int last, int column_first) {
         constexpr int N_AHEAD = MAX_OWN <= 2 ? MAX_AHEAD : 1;
         constexpr int N_OWN = KIND == KIND_NIBBLES ? HALF : MAX_OWN;
         const int n_block = DIM_V / 32, end = (last + 3) / 4;
@@ -127,7 +127,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
     }
 
     // Adds p V of the four slots from `slot` on to the sums of own column k.
-    void slots_add(int slot, int first, int last, int k, vec4 a, vec4 b) {
+    inline void slots_add(int slot, int first, int last, int k, vec4 a, vec4 b) {
         UNROLL for (int i = 0; i < 4; i++) if (slot + i < first || slot + i >= last) a[i] = b[i] =
             0.0f;
         if (EXTRAS && HAS_LIST)
@@ -155,7 +155,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
     };
 
     // Columns column_first .. + OWN_COLUMNS * CHUNK - 1 of o, and m and l.
-    void slice_run(const Walk &w, int column_first) {
+    inline void slice_run(const Walk &w, int column_first) {
         int n_head = args.word[8], n_part = w.n_part, part = w.part, token = w.token, pos = w.pos;
         int head_first = w.head_first, head_last = w.head_last, first_pos = w.first_pos,
             last_pos = w.last_pos;
@@ -229,7 +229,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         }
     }
 
-    void run() {
+    inline void run() {
         int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
         int heads_per_kv = args.word[11], n_kv = args.word[19];
         int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head

@@ -8,14 +8,14 @@
 #include "page_rotate.h"
 
 struct AttentionQuery : PageRotate {
-    explicit AttentionQuery(const Args &args_)
+    inline explicit AttentionQuery(const Args &args_)
         : PageRotate(args_, args_.spec[1] > 0 ? args_.spec[1] : 1) {}
 
     const int DIM = SPEC0;
     const int STORED = SPEC1;
     const int ROTATION = SPEC2;
 
-    void run() {
+    inline void run() {
         int n_head = args.word[1], row = int(group_number());
         if (row >= args.word[0] * n_head) return;
         int head = row % n_head, token = row / n_head;

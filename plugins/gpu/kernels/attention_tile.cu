@@ -13,7 +13,7 @@
 #include "entries.h"
 
 template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
-    explicit AttentionTile(const Args &args_) : AttentionWalk(args_) {}
+    inline explicit AttentionTile(const Args &args_) : AttentionWalk(args_) {}
 
     const bool V_FROM_K = (SPEC5 & 2) != 0;
 
@@ -39,14 +39,14 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     };
     vec4 *tile = shared_take<vec4>(N_SCORING > N_FOLDING ? N_SCORING : N_FOLDING);
     float *tile_floats = (float *)tile;
-    float &SCORE(int row, int slot) { return tile_floats[row * (4 * S_PITCH) + slot]; }
+    inline float &SCORE(int row, int slot) { return tile_floats[row * (4 * S_PITCH) + slot]; }
 
     float *total_m = shared_take<float>(TILE_ROWS); // of the parts before the present one
     float *total_l = shared_take<float>(TILE_ROWS);
 
     // Threads are 8 by 16: each has 4 rows, and 4 slots (16 apart) or 4 elements.
-    int row_base() { return thread() / 16 * 4; }
-    int column_group() { return thread() % 16; }
+    inline int row_base() { return thread() / 16 * 4; }
+    inline int column_group() { return thread() % 16; }
 
     vec4 acc[MAX_SLICE_V * 4];
 
@@ -54,7 +54,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // A vector of the queries' slice from element `first` on, of which a thread has N_QUERY.
     static constexpr int N_QUERY = TILE_ROWS * SLICE_K / 4 / 128;
-    vec4 query_fetch(int first, int i) {
+    inline vec4 query_fetch(int first, int i) {
         int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
         if (!row_exists(row) || first + 4 * at >= STORED_K) return vec4(0.0f);
         return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[first / 4 + at];
@@ -62,13 +62,14 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // Unit i of the slice of K from `element` on: of slot i % CHUNK. Some unit where there is none.
     template <int KIND>
-    Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
+    inline Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
         int len = unit_len(TYPE_K), slot = min(max(i % CHUNK, first), last - 1);
         int u = min(element / len + i / CHUNK, STORED_K / len - 1);
         return unit_fetch<KIND>(TYPE_K, region, STORED_K / 32, start + slot, u);
     }
 
-    template <int KIND> void key_store(const Unit &key, int first, int last, int element, int i) {
+    template <int KIND>
+    inline void key_store(const Unit &key, int first, int last, int element, int i) {
         int len = unit_len(TYPE_K), slot = i % CHUNK, unit = i / CHUNK;
         if (slot < first || slot >= last) return;
         vec4 *to = tile + (K_AT + slot * Q_PITCH + unit * len / 4), x[8];
@@ -79,7 +80,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // The slice of Q and K. What a thread loads first waits for none of each other, nor for the
     // threads that still use what is in shared memory.
-    template <int KIND> void slice_load(u64 region, int start, int first, int last, int element) {
+    template <int KIND>
+    inline void slice_load(u64 region, int start, int first, int last, int element) {
         constexpr int N_KEY = KIND == KIND_PLAIN ? 2 : 1;
         const int n_key = SLICE_K / unit_len(TYPE_K) * CHUNK;
         vec4 q[N_QUERY];
@@ -104,7 +106,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
-    void score_tile(u64 region, int start, int first, int last, int pos) {
+    inline void score_tile(u64 region, int start, int first, int last, int pos) {
         vec4 s[4]; // of row i: slots column_group() + 16 k
         UNROLL for (int i = 0; i < 4; i++) s[i] = vec4(0.0f);
         DONT_UNROLL for (int element = 0; element < STORED_K; element += SLICE_K) {
@@ -145,13 +147,14 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     const int N_SHARED = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
 
     // Column i % N_SHARED of four slots of SLOTS_V from slot_first on; some column where there is none.
-    template <int KIND> Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
+    template <int KIND>
+    inline Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
         int column = min(i % N_SHARED, N_COLUMN - 1), slot = slot_first + 4 * (i / N_SHARED);
         return column_fetch<KIND>(TYPE_V, N_COLUMN, DIM_V / 32, region,
                                   start + min(slot, (last - 1) / 4 * 4), column);
     }
 
-    void value_store(int slot_first, int first, int last, int i, vec4 a, vec4 b) {
+    inline void value_store(int slot_first, int first, int last, int i, vec4 a, vec4 b) {
         int column = i % N_SHARED, quad = i / N_SHARED, slot = slot_first + 4 * quad;
         float *to = tile_floats + 4 * (V_AT + 4 * quad * V_PITCH) + column_element(TYPE_V, column);
         UNROLL for (int k = 0; k < 4; k++) {
@@ -162,7 +165,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     template <int KIND>
-    void value_put(const Quad &value, int slot_first, int first, int last, int i) {
+    inline void value_put(const Quad &value, int slot_first, int first, int last, int i) {
         vec4 a, b;
         column_decode<KIND>(TYPE_V, value, i % N_SHARED, a, b);
         value_store(slot_first, first, last, i, a, b);
@@ -170,7 +173,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // Slots slot_first .. + SLOTS_V - 1; those before `first` and from `last` on are zeros.
     template <int KIND>
-    void values_load_of(u64 region, int start, int slot_first, int first, int last) {
+    inline void values_load_of(u64 region, int start, int slot_first, int first, int last) {
         constexpr int N_VALUE = KIND == KIND_NIBBLES ? 1 : 2;
         const int n = N_SHARED * SLOTS_V / 4;
         Quad values[N_VALUE];
@@ -186,7 +189,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    void values_load(u64 region, int start, int slot_first, int first, int last) {
+    inline void values_load(u64 region, int start, int slot_first, int first, int last) {
         if (!V_FROM_K && kind_of(TYPE_V) == KIND_PLAIN)
             values_load_of<KIND_PLAIN>(region, start, slot_first, first, last);
         else if (!V_FROM_K && kind_of(TYPE_V) == KIND_BYTES)
@@ -206,7 +209,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     // acc += p V of slots first .. last - 1. is_whole: every row sees all of them.
-    void fold_tile(u64 region, int start, int first, int last, bool is_whole) {
+    inline void fold_tile(u64 region, int start, int first, int last, bool is_whole) {
         UNROLL for (int i = 0; i < 4; i++) {
             float keep = row_keep[row_base() + i];
             UNROLL for (int n = 0; n < MAX_SLICE_V; n++) {
@@ -239,7 +242,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     // ---- Parts ----
 
     // m, l and o of the present part, with an empty one's m alone.
-    void part_write(int part, int n_part) {
+    inline void part_write(int part, int n_part) {
         barrier();
         UNROLL for (int i = 0; i < 4; i++) {
             int row = row_base() + i;
@@ -260,7 +263,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     // Folds the present part into the row's record: the sums of attention_merge.cu.
-    void part_fold() {
+    inline void part_fold() {
         float *keeps = eighth, *gains = eighth + TILE_ROWS; // of o before, -1 = none; of the part
         barrier();
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
@@ -292,7 +295,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    void part_end(int part, int n_part) {
+    inline void part_end(int part, int n_part) {
         if (IS_SPLIT)
             part_write(part, n_part);
         else
@@ -303,7 +306,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     // Where there is a record for each part, those that stay empty have m = -inf.
-    void records_clear(int part_first, int part_last, int n_part) {
+    inline void records_clear(int part_first, int part_last, int n_part) {
         int n = part_last - part_first;
         for (int i = thread(); i < TILE_ROWS * n; i += THREADS) {
             int row = i / n;
@@ -315,7 +318,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    void totals_begin(bool is_first) {
+    inline void totals_begin(bool is_first) {
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             total_m[row] = NEGATIVE_INFINITY;
             total_l[row] = 0.0f;
@@ -326,7 +329,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         }
     }
 
-    void totals_end() {
+    inline void totals_end() {
         barrier();
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             if (!row_exists(row)) continue;
@@ -336,7 +339,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         }
     }
 
-    void tile_begin(ivec3 parts) {
+    inline void tile_begin(ivec3 parts) {
         if (IS_SPLIT)
             records_clear(parts.x, parts.y, parts.z);
         else
@@ -344,18 +347,18 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         UNROLL for (int k = 0; k < MAX_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
     }
 
-    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
+    inline void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
         score_tile(region, start, first, last, pos);
         soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
         // Rows of other runs have m = -inf: their sums are not used.
         fold_tile(region, start, first, last, is_whole && !(EXTRAS && HAS_LIST));
     }
 
-    void tile_end(ivec3) {
+    inline void tile_end(ivec3) {
         if (!IS_SPLIT) totals_end();
     }
 
-    void run() { walk(*this); }
+    inline void run() { walk(*this); }
 };
 
 #define ENTRY(elements, extras, registers)                                                         \

@@ -17,7 +17,7 @@
 
 #ifdef HAS_HALF_MATS
 template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalves {
-    explicit AttentionTileMatrix(const Args &args_) : AttentionHalves(args_) {}
+    inline explicit AttentionTileMatrix(const Args &args_) : AttentionHalves(args_) {}
 
     const int KIND_K = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_K);
     const int KIND_V = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_V);
@@ -35,29 +35,29 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     float *q_factor = shared_take<float>(TILE_ROWS); // of what Q was divided by
     uint *odd_slots = shared_take<uint>(CHUNK / 32); // bits: V has an element that is not finite
 
-    float &SCORE(int row, int slot) { return scores[row * S_PITCH + slot]; }
+    inline float &SCORE(int row, int slot) { return scores[row * S_PITCH + slot]; }
 
     // Strips are 16 slots of the scores, or 16 elements of o. A wave has every n_wave-th.
-    uint n_wave() { return uint(THREADS) / wave_size(); }
+    inline uint n_wave() { return uint(THREADS) / wave_size(); }
     static constexpr uint MAX_SCORE_STRIP = CHUNK / 16 / 2,
                           MAX_STRIP = MAX_DIM / 16 / 2; // of 64 lanes
     float o[BANDS][MAX_STRIP][8];
 
-    uint strip_number(uint p) { return wave_id() + n_wave() * p; }
-    uint strip_count() {
+    inline uint strip_number(uint p) { return wave_id() + n_wave() * p; }
+    inline uint strip_count() {
         return MAX_DIM / 16 / n_wave();
     } // a constant, unlike what is used of them
-    bool strip_is_used(uint p) { return p < strip_count() && 16 * strip_number(p) < V_ROWS; }
+    inline bool strip_is_used(uint p) { return p < strip_count() && 16 * strip_number(p) < V_ROWS; }
 
     // ---- Queries ----
 
-    vec4 query_load(int row, int quad) {
+    inline vec4 query_load(int row, int quad) {
         if (!row_exists(row) || 4 * quad >= STORED_K) return vec4(0.0f);
         return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[quad];
     }
 
     // Four threads have a row.
-    void queries_store() {
+    inline void queries_store() {
         int row = thread() / 4, own = thread() % 4;
         uint most = 0;
         DONT_UNROLL for (int quad = own; 4 * quad < STORED_K; quad += 4) {
@@ -83,22 +83,22 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     // ---- Keys ----
 
     // Eight elements of K, the chunk-th of a slot.
-    uvec4 *key_at(uint slot, uint chunk) {
+    inline uvec4 *key_at(uint slot, uint chunk) {
         return k_tiles + chunk / 4 * (4 * CHUNK) + half_tile_at(slot, chunk % 4);
     }
 
     // A thread has a slot, and every UNIT_STEP-th unit of its row of K.
     static constexpr int UNIT_STEP = TILE_THREADS / CHUNK;
-    int key_slot() { return thread() % CHUNK; }
-    int key_unit(int i) { return thread() / CHUNK + i * UNIT_STEP; }
+    inline int key_slot() { return thread() % CHUNK; }
+    inline int key_unit(int i) { return thread() / CHUNK + i * UNIT_STEP; }
 
     // Of slots that are not among first .. last - 1, some slot's: their scores are not used.
-    int key_source(int start, int first, int last) {
+    inline int key_source(int start, int first, int last) {
         return start + min(max(key_slot(), first), last - 1);
     }
 
     // Begins to copy K of f16.
-    void keys_copy(u64 region, int slot) {
+    inline void keys_copy(u64 region, int slot) {
         DONT_UNROLL for (int u = key_unit(0); u < STORED_K / 8; u += UNIT_STEP) copy_16(
             key_at(uint(key_slot()), uint(u)), region + u64(uint(u * page_slots() + slot)) * 16);
         // The last tile is filled up.
@@ -108,7 +108,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // Of a type with blocks. Units are fetched before the first is decoded.
-    template <int KIND> void keys_load(u64 region, int slot) {
+    template <int KIND> inline void keys_load(u64 region, int slot) {
         constexpr int N_AHEAD = 2, N_EIGHT = KIND == KIND_BYTES ? 2 : 4;
         const int n_unit = STORED_K / (8 * N_EIGHT);
         DONT_UNROLL for (int at = 0; key_unit(at) < n_unit; at += N_AHEAD) {
@@ -127,7 +127,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // is_whole: every row sees all slots of the chunk.
-    void scores_store(int first, int last, int pos, bool is_whole) {
+    inline void scores_store(int first, int last, int pos, bool is_whole) {
         float s[BANDS][MAX_SCORE_STRIP][8];
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_SCORE_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) s[r][p][i] = 0.0f;
@@ -171,18 +171,18 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     // ---- Values ----
 
     // Of two f16, those of which the exponent has all bits: 1 and 2.
-    uint odd_halves(uint word) {
+    inline uint odd_halves(uint word) {
         uint odd = (word & 0x7c007c00u) + 0x04000400u & 0x80008000u;
         return odd >> 15 & 1u | odd >> 30;
     }
 
     // Slots 8 * octet .. + 7 of the chunk, of an element of V.
-    uvec4 *value_at(int octet, int element) {
+    inline uvec4 *value_at(int octet, int element) {
         return v_tiles + octet / 4 * int(4 * V_ROWS) + half_tile_at(uint(element), uint(octet % 4));
     }
 
     // Makes those zeros that are not seen, and those that are not finite. True where there are any.
-    bool value_clear(int octet, int first, int last, uvec4 &words) {
+    inline bool value_clear(int octet, int first, int last, uvec4 &words) {
         int from = first - 8 * octet, to = last - 8 * octet;
         bool is_part = from > 0 || to < 8;
         if (is_part) UNROLL for (int k = 0; k < 4; k++) {
@@ -200,16 +200,16 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
         return true;
     }
 
-    void value_store(int octet, int first, int last, int element, uvec4 words) {
+    inline void value_store(int octet, int first, int last, int element, uvec4 words) {
         value_clear(octet, first, last, words);
         shared_store_16(value_at(octet, element), words);
     }
 
     // Threads that have a column each; the others have other octets of the same columns.
-    int value_lanes(int n_column) { return n_column <= 64 ? 64 : 128; }
+    inline int value_lanes(int n_column) { return n_column <= 64 ? 64 : 128; }
 
     // Calls each(column, octet) for those of this thread. Lanes have neighbouring columns.
-    template <class Each> void values_walk(int n_column, Each each) {
+    template <class Each> inline void values_walk(int n_column, Each each) {
         const int n_lane = value_lanes(n_column), n_team = THREADS / n_lane;
         DONT_UNROLL for (int column = thread() % n_lane; column < n_column; column += n_lane)
             DONT_UNROLL for (int octet = thread() / n_lane; octet < CHUNK / 8; octet += n_team)
@@ -217,7 +217,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // Begins to copy V of f16. What lies behind the last slot is some slot's.
-    void values_copy(u64 region, int start, int last) {
+    inline void values_copy(u64 region, int start, int last) {
         const int last_quad = (last - 1) / 4 * 4;
         const u64 codes = region + page_v_code();
         values_walk(DIM_V, [&](int column, int octet) {
@@ -230,7 +230,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // When the copies have ended.
-    void values_check(int first, int last) {
+    inline void values_check(int first, int last) {
         values_walk(DIM_V, [&](int column, int octet) {
             uvec4 *at = value_at(octet, column), words = *at;
             if (value_clear(octet, first, last, words)) *at = words;
@@ -238,7 +238,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // Two octets or more are fetched before the first is decoded.
-    template <int KIND> void values_load(u64 region, int start, int first, int last) {
+    template <int KIND> inline void values_load(u64 region, int start, int first, int last) {
         constexpr bool IS_PAIR = KIND == KIND_NIBBLES;
         constexpr int N_AHEAD = 2;
         const int n_column = IS_PAIR ? DIM_V / 2 : DIM_V, last_quad = (last - 1) / 4 * 4;
@@ -264,7 +264,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
         }
     }
 
-    uvec4 eight_pack(vec4 a, vec4 b) {
+    inline uvec4 eight_pack(vec4 a, vec4 b) {
         return uvec4(pack_half2(a.x, a.y), pack_half2(a.z, a.w), pack_half2(b.x, b.y),
                      pack_half2(b.z, b.w));
     }
@@ -272,7 +272,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     // Turns scores into p = exp(score - m) as f16, and updates m and l. p is NaN where the slot's V is not
     // finite, so that o of a row that sees it is NaN, and that of others is not. Four threads have a row,
     // all of one wave.
-    void scores_soften() {
+    inline void scores_soften() {
         int row = thread() / 4, own = thread() % 4;
         const vec4 *from = (const vec4 *)(scores + row * S_PITCH + 16 * own);
         vec4 s[4];
@@ -306,9 +306,9 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // p is rounded to f16: the hardware's exp2 is precise enough.
-    float exp_of(float x) { return exp2_roughly(x * 1.44269504f); }
+    inline float exp_of(float x) { return exp2_roughly(x * 1.44269504f); }
 
-    void values_add() {
+    inline void values_add() {
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint i = 0; i < 8; i++) {
             if (i >= mat_count()) break;
             float keep = row_keep[16 * r + mat_row(i)];
@@ -330,7 +330,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
 
     int held_first = 0, held_last = 0; // slots of a chunk that has scores; its V is not added yet
 
-    void tile_begin(ivec3) {
+    inline void tile_begin(ivec3) {
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) o[r][p][i] = 0.0f;
         if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
@@ -338,7 +338,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
     }
 
     // Adds V of the chunk that is held. Batches of copies behind that of its V may be under way.
-    template <int N_LATER> void chunk_end() {
+    template <int N_LATER> inline void chunk_end() {
         if (held_last == 0) return;
         copies_wait<N_LATER>();
         if (KIND_V == KIND_PLAIN) values_check(held_first, held_last);
@@ -349,7 +349,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
         values_add();
     }
 
-    void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
+    inline void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
         barrier(); // K of the chunk before has been read
         const int slot = key_source(start, first, last);
         if (KIND_K == KIND_PLAIN) keys_copy(region, slot);
@@ -369,10 +369,10 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
         held_last = last;
     }
 
-    void part_end(int, int) {}
+    inline void part_end(int, int) {}
 
     // A record of each row, for the parts of this workgroup.
-    void tile_end(ivec3 parts) {
+    inline void tile_end(ivec3 parts) {
         int count = args.word[19] >> 17, n_record = (parts.z + count - 1) / count;
         int number = parts.x / count;
         chunk_end<0>();
@@ -396,7 +396,7 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
         }
     }
 
-    void run() { walk(*this); }
+    inline void run() { walk(*this); }
 };
 
 #define ENTRY(elements, is_plain, registers)                                                       \

@@ -18,7 +18,8 @@
 #include "attention_fold.h"
 
 struct AttentionWalk : AttentionFold {
-    explicit AttentionWalk(const Args &args_) : AttentionFold(args_, TILE_ROWS, TILE_THREADS) {}
+    inline explicit AttentionWalk(const Args &args_)
+        : AttentionFold(args_, TILE_ROWS, TILE_THREADS) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -40,27 +41,28 @@ struct AttentionWalk : AttentionFold {
 
     int first_token, head_first, n_head_tile;
 
-    int row_token(int row) { return first_token + row / HEADS; }
-    bool row_exists(int row) {
+    inline int row_token(int row) { return first_token + row / HEADS; }
+    inline bool row_exists(int row) {
         return row < TOKENS * HEADS && row % HEADS < n_head_tile && row_token(row) < args.word[7];
     }
-    uint row_number(int row) {
+    inline uint row_number(int row) {
         return uint(row_token(row) * args.word[8] + head_first + row % HEADS);
     }
 
-    u64 record_address(int row, int part, int n_record) {
+    inline u64 record_address(int row, int part, int n_record) {
         return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
                                      u64(uint((PART_HEAD + DIM_V) * 4));
     }
 
     // ---- Scores ----
 
-    int chunk_kv, chunk_entry, chunk_start; // KV head of the state, entry of the sequence, first slot
+    int chunk_kv, chunk_entry,
+        chunk_start; // KV head of the state, entry of the sequence, first slot
 
     // What is kept of a score of a slot of the chunk, whose slots first .. last - 1 are there and whose slot
     // 0 would be at position pos. EXTRAS: with bias and lists, where the step has them.
     template <bool EXTRAS>
-    float score_place(float score, int row, int slot, int first, int last, int pos) {
+    inline float score_place(float score, int row, int slot, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
         if (HAS_SLOPES && row_exists(row)) {
             float slope = F32(args.address[4]).at[head_first + row % HEADS];
@@ -86,7 +88,7 @@ struct AttentionWalk : AttentionFold {
     // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
     // have room for.
     template <class Self>
-    void run_attend(Self &self, int seq, int first, int last, int kv, ivec3 parts) {
+    inline void run_attend(Self &self, int seq, int first, int last, int kv, ivec3 parts) {
         int part_first = parts.x, part_last = parts.y, n_part = parts.z;
         u64 step = args.address[3];
         step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
@@ -146,7 +148,7 @@ struct AttentionWalk : AttentionFold {
         }
     }
 
-    template <class Self> void walk(Self &self) {
+    template <class Self> inline void walk(Self &self) {
         int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff,
             n_part = args.word[9] & 0xffff;
         int n_block = (heads_per_kv + HEADS - 1) / HEADS;

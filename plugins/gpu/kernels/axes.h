@@ -8,21 +8,21 @@
 #include "lang.h"
 
 struct Axes : Kernel {
-    explicit Axes(const Args &args_) : Kernel(args_) {}
+    inline explicit Axes(const Args &args_) : Kernel(args_) {}
 
     // How the elements along axis 0 follow each other: gpu_lane of plugins/gpu/plan/kernel.h.
     enum { LANE_STRIDED = 0, LANE_DENSE = 1, LANE_REPEATED = 2, LANE_ALIGNED = 3 };
 
     // i / ne, where gpu_divisor (plugins/gpu/ops/axes.h) gives multiplier and shift: integer
     // division takes tens of instructions, on some devices one lane after the other.
-    uint divide(uint i, int multiplier, int shift) {
+    inline uint divide(uint i, int multiplier, int shift) {
         uint high = uint(u64(i) * uint(multiplier) >> 32);
         return multiplier == 0 ? i : high >> shift;
     }
 
     // The coordinates of element i of a shape, whose words (gpu_axes_shape) begin at word `ne`;
     // axes from n_axis on are 1.
-    uvec4 axes_split(uint i, int ne, int n_axis) {
+    inline uvec4 axes_split(uint i, int ne, int n_axis) {
         uvec4 at = uvec4(i, 0, 0, 0);
         if (n_axis > 1) {
             at.y = divide(at.x, args.word[ne + 3], args.word[ne + 6] & 255);
@@ -40,13 +40,13 @@ struct Axes : Kernel {
     }
 
     // Elements from a value's first one to that at the coordinates; strides begin at word `stride`.
-    uint axes_at(uvec4 at, int stride) {
+    inline uint axes_at(uvec4 at, int stride) {
         return at.x * uint(args.word[stride]) + at.y * uint(args.word[stride + 1]) +
                at.z * uint(args.word[stride + 2]) + at.w * uint(args.word[stride + 3]);
     }
 
     // Four elements from element `first` on.
-    vec4 lanes_load(u64 base, uint first, int lane, uint stride) {
+    inline vec4 lanes_load(u64 base, uint first, int lane, uint stride) {
         if (lane == LANE_ALIGNED) {
             return bits_to_float(load_16(base + u64(first) * 4));
         }
@@ -58,7 +58,8 @@ struct Axes : Kernel {
     }
 
     // The first `count` of them; the rest is `fill`.
-    vec4 lanes_load_part(u64 base, uint first, int lane, uint stride, uint count, float fill) {
+    inline vec4 lanes_load_part(u64 base, uint first, int lane, uint stride, uint count,
+                                float fill) {
         F32 x = F32(base);
         if (lane == LANE_REPEATED) stride = 0;
         if (lane == LANE_DENSE || lane == LANE_ALIGNED) stride = 1;
@@ -68,14 +69,14 @@ struct Axes : Kernel {
         return v;
     }
 
-    void lanes_store(u64 base, uint first, int lane, vec4 v) {
+    inline void lanes_store(u64 base, uint first, int lane, vec4 v) {
         if (lane == LANE_ALIGNED)
             store_16(base + u64(first) * 4, float_to_bits(v));
         else
             for (uint i = 0; i < 4; i++) F32(base).at[first + i] = v[i];
     }
 
-    void lanes_store_part(u64 base, uint first, uint count, vec4 v) {
+    inline void lanes_store_part(u64 base, uint first, uint count, vec4 v) {
         for (uint i = 0; i < 4; i++)
             if (i < count) F32(base).at[first + i] = v[i];
     }

@@ -9,7 +9,7 @@
 #include "recurrent.h"
 
 struct BlockPool : Recurrent {
-    explicit BlockPool(const Args &args_) : Recurrent(args_) {}
+    inline explicit BlockPool(const Args &args_) : Recurrent(args_) {}
 
     const bool OVERLAPS = SPEC0 > 1;
 
@@ -21,28 +21,28 @@ struct BlockPool : Recurrent {
     uint channel, n_ch;
 
     // Number i of the mean of the present block (part 0) or of the one behind it, in a slot.
-    F32 kept(int slot, int part, int i) {
+    inline F32 kept(int slot, int part, int i) {
         return F32(args.address[5] + u64(uint(slot)) * u64(uint(args.word[17])) +
                    u64(uint(3 * part + i) * n_ch + channel) * 4);
     }
-    Mean mean_load(int slot, int part) {
+    inline Mean mean_load(int slot, int part) {
         Mean m = {kept(slot, part, 0).at[0], kept(slot, part, 1).at[0], kept(slot, part, 2).at[0]};
         return m;
     }
-    void mean_store(int slot, int part, const Mean &m) {
+    inline void mean_store(int slot, int part, const Mean &m) {
         kept(slot, part, 0).at[0] = m.greatest;
         kept(slot, part, 1).at[0] = m.weight;
         kept(slot, part, 2).at[0] = m.sum;
     }
 
     // The place of a token in its block.
-    int place(int token) {
+    inline int place(int token) {
         int pos = I32(args.address[4]).at[args.word[13] + token];
         return pos > 0 ? pos % args.word[14] : 0;
     }
 
     // Adds row `row` of a token at place `at` of its block.
-    void mean_add(Mean &m, int token, int at, uint row) {
+    inline void mean_add(Mean &m, int token, int at, uint row) {
         float x =
             F32(args.address[1]).at[row * uint(args.word[4]) + uint(token) * uint(args.word[5])];
         float s =
@@ -62,7 +62,7 @@ struct BlockPool : Recurrent {
     }
 
     // Tokens first .. last - 1 of a sequence that has the tokens `range`.
-    void tokens_run(const Block &block, int seq, ivec2 range, int first, int last) {
+    inline void tokens_run(const Block &block, int seq, ivec2 range, int first, int last) {
         const Mean none = {0.0f, 0.0f, 0.0f};
         Mean present = none, behind = none;
         int begin = first, n_begun = 0;
@@ -90,7 +90,7 @@ struct BlockPool : Recurrent {
         }
     }
 
-    void run() {
+    inline void run() {
         uint number = invocation_number();
         n_ch = uint(args.word[0]);
         if (number >= n_ch * uint(args.word[16])) return;

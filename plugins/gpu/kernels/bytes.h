@@ -17,7 +17,7 @@ struct Bytes {
     u64 high, low, scale, has_low; // addresses
 
     // The bytes of n_group groups in all.
-    Bytes(u64 at, u64 n_group)
+    inline Bytes(u64 at, u64 n_group)
         : high(at), low(at + 32 * n_group), scale(at + 64 * n_group), has_low(at + 68 * n_group) {}
 };
 

@@ -8,7 +8,7 @@
 #include "recurrent.h"
 
 struct Conv1d : Recurrent {
-    explicit Conv1d(const Args &args_) : Recurrent(args_) {}
+    inline explicit Conv1d(const Args &args_) : Recurrent(args_) {}
 
     const int K = SPEC0;
     const bool HAS_BIAS = SPEC1 != 0;
@@ -16,7 +16,7 @@ struct Conv1d : Recurrent {
 
     int unit_channels, unit, at; // of a unit of the state; this thread's channel in it
 
-    void channel_find(int channel) {
+    inline void channel_find(int channel) {
         int before = 0;
         unit_channels = 0;
         for (int s = 0; s < N_SEGMENT; s++) unit_channels += args.word[12 + s];
@@ -33,7 +33,7 @@ struct Conv1d : Recurrent {
     }
 
     // Input i of the k - 1 that a slot keeps.
-    F32 slot_input(int slot, int i) {
+    inline F32 slot_input(int slot, int i) {
         uint unit_size = (uint(unit_channels * (K - 1)) * 4u + 15u) / 16u * 16u;
         u64 n_unit = u64(uint(args.word[0] / unit_channels));
         return F32(args.address[5] + (u64(uint(slot)) * n_unit + u64(uint(unit))) * u64(unit_size) +
@@ -41,14 +41,14 @@ struct Conv1d : Recurrent {
     }
 
     // The input at a token, which may lie before the sequence's first one.
-    float input(int channel, int token, int first, int slot) {
+    inline float input(int channel, int token, int first, int slot) {
         if (token >= first)
             return F32(args.address[1])
                 .at[uint(channel) * uint(args.word[4]) + uint(token) * uint(args.word[5])];
         return slot < 0 ? 0.0f : slot_input(slot, token - first + K - 1).at[0];
     }
 
-    void run() {
+    inline void run() {
         uint number = invocation_number(), n_ch = uint(args.word[0]);
         if (number >= n_ch * uint(args.word[1])) return;
         int token = int(number / n_ch), channel = int(number % n_ch);

@@ -7,24 +7,24 @@
 #include "half.h"
 
 struct Copy : Axes {
-    explicit Copy(const Args &args_) : Axes(args_) {}
+    inline explicit Copy(const Args &args_) : Axes(args_) {}
 
     const int FROM = SPEC0, TO = SPEC1, N_AXIS = SPEC2, WIDTH = SPEC3;
     const bool WRAPS = SPEC4 != 0, FROM_IS_ALIGNED = SPEC5 != 0, TO_IS_ALIGNED = SPEC6 != 0;
     enum { WORD32 = 0, F16 = 1, BF16 = 2 }; // gpu_copy_type
 
     // Bits of an element, as those of an f32 where types differ.
-    uint widen(uint x) {
+    inline uint widen(uint x) {
         if (FROM == TO || FROM == WORD32) return x;
         return FROM == F16 ? f32_bits_of_f16(x) : x << 16;
     }
 
-    uint narrow(uint x) {
+    inline uint narrow(uint x) {
         if (FROM == TO || TO == WORD32) return x;
         return TO == F16 ? f16_of_f32_bits(x) : bf16_of_f32_bits(x);
     }
 
-    void move_one(uint from, uint to) {
+    inline void move_one(uint from, uint to) {
         uint x =
             FROM == WORD32 ? U32(args.address[1]).at[from] : uint(U16(args.address[1]).at[from]);
         x = narrow(widen(x));
@@ -34,7 +34,7 @@ struct Copy : Axes {
             U16(args.address[0]).at[to] = u16(x);
     }
 
-    uvec4 four_load(u64 at) {
+    inline uvec4 four_load(u64 at) {
         if (FROM == WORD32 && FROM_IS_ALIGNED) {
             return load_16(at);
         }
@@ -50,7 +50,7 @@ struct Copy : Axes {
         return uvec4(x.at[0], x.at[1], x.at[2], x.at[3]);
     }
 
-    void four_store(u64 at, uvec4 x) {
+    inline void four_store(u64 at, uvec4 x) {
         if (TO == WORD32 && TO_IS_ALIGNED)
             store_16(at, x);
         else if (TO == WORD32)
@@ -61,13 +61,13 @@ struct Copy : Axes {
             for (int i = 0; i < 4; i++) U16(at).at[i] = u16(x[i]);
     }
 
-    void move_four(uint from, uint to) {
+    inline void move_four(uint from, uint to) {
         uvec4 x = four_load(args.address[1] + u64(from) * (FROM == WORD32 ? 4 : 2));
         x = uvec4(narrow(widen(x.x)), narrow(widen(x.y)), narrow(widen(x.z)), narrow(widen(x.w)));
         four_store(args.address[0] + u64(to) * (TO == WORD32 ? 4 : 2), x);
     }
 
-    void run() {
+    inline void run() {
         uint first = invocation_number() * WIDTH, n = uint(args.word[15]);
         if (first >= n) return;
         uvec4 at = axes_split(first, 0, N_AXIS);

@@ -131,7 +131,7 @@
      WEIGHT_TYPE == TYPE_MXFP4)
 
 struct Weight : Kernel {
-    explicit Weight(const Args &args_) : Kernel(args_) {}
+    inline explicit Weight(const Args &args_) : Kernel(args_) {}
 
 #ifdef WEIGHT_ALWAYS_PLANAR
     static constexpr bool WEIGHT_IS_PLANAR = true;
@@ -150,7 +150,7 @@ struct Weight : Kernel {
 
     // The row whose first block has the number `block` in a tensor of n_block blocks at `base`. s0
     // is the distance of neighbouring blocks of a row, in blocks; planes have 1.
-    WeightRow weight_row(u64 base, u64 n_block, u64 block, uint s0) {
+    inline WeightRow weight_row(u64 base, u64 n_block, u64 block, uint s0) {
         const uvec2 fields[5] = FIELDS;
         WeightRow row;
         row.step = s0 * BLOCK_SIZE;
@@ -177,16 +177,16 @@ struct Weight : Kernel {
 
     // ---- Loads ----------------------------------------------------------------------------------
 
-    uint block_8(u64 at) {
+    inline uint block_8(u64 at) {
         return uint(U8(at).at[0]);
     }
 
-    uint block_16(u64 at) {
+    inline uint block_16(u64 at) {
         return uint(U16(at).at[0]);
     }
 
     // Aligned as the plane is; canonical blocks begin at multiples of 2, of mxfp4 at any byte.
-    uint block_32(u64 at) {
+    inline uint block_32(u64 at) {
         if (WEIGHT_IS_PLANAR) return U32(at).at[0];
 #if WEIGHT_TYPE == TYPE_MXFP4
         return block_8(at) | block_8(at + 1) << 8 | block_8(at + 2) << 16 | block_8(at + 3) << 24;
@@ -195,54 +195,54 @@ struct Weight : Kernel {
 #endif
     }
 
-    uvec2 block_64(u64 at) {
+    inline uvec2 block_64(u64 at) {
         if (WEIGHT_IS_PLANAR) return unpack32(U64(at).at[0]);
         return uvec2(block_32(at), block_32(at + 4));
     }
 
-    uvec4 block_128(u64 at) {
+    inline uvec4 block_128(u64 at) {
         if (!WEIGHT_IS_PLANAR) return uvec4(block_64(at), block_64(at + 8));
         return load_16(at);
     }
 
-    float half_float(uint bits) {
+    inline float half_float(uint bits) {
         return half_to_float(bits & 0xffffu);
     }
 
     // ---- Bytes in words -------------------------------------------------------------------------
 
     // Each byte minus c; bytes and c are 0 .. 127.
-    uvec4 bytes_minus(uvec4 bytes, uint c) {
+    inline uvec4 bytes_minus(uvec4 bytes, uint c) {
         return ((bytes | 0x80808080u) - c * 0x01010101u) ^ 0x80808080u;
     }
 
     // Bits 0 to 3 as the lowest bits of four bytes.
-    uvec4 bits_spread(uvec4 bits) {
+    inline uvec4 bits_spread(uvec4 bits) {
         return ((bits & 15u) * 0x00204081u) & 0x01010101u;
     }
 
     // Bytes of 1 .. 127, negated where the bit is set.
-    uvec4 bytes_sign(uvec4 bytes, uvec4 bits) {
+    inline uvec4 bytes_sign(uvec4 bytes, uvec4 bits) {
         uvec4 ones = bits_spread(bits);
         return (bytes ^ ones * 255u) + ones;
     }
 
     // Eight sign bits from seven: their number is even.
-    uint signs_of_7(uint bits) {
+    inline uint signs_of_7(uint bits) {
         bits &= 127u;
         return bits | (uint(bit_count(bits)) & 1u) << 7;
     }
 
-    uint byte_get(uint word, uint i) {
+    inline uint byte_get(uint word, uint i) {
         return word >> 8u * i & 255u;
     }
 
-    int signed_byte_get(uint word, uint i) {
+    inline int signed_byte_get(uint word, uint i) {
         return int(word << (24u - 8u * i)) >> 24;
     }
 
     // The codebook entries of indices 0 .. 15 in bytes; `book` is 16 bytes.
-    uvec4 book_get(uvec4 indices, uvec4 book) {
+    inline uvec4 book_get(uvec4 indices, uvec4 book) {
         uvec4 entries;
         UNROLL for (int i = 0; i < 4; i++) {
             uint index = indices[i] & 0x07070707u, upper = (indices[i] >> 3 & 0x01010101u) * 255u;
@@ -253,7 +253,7 @@ struct Weight : Kernel {
     }
 
     // Trit number n of each byte: tdm_tq1_0_trit.
-    uvec4 trits_get(uvec4 bytes, uvec4 n) {
+    inline uvec4 trits_get(uvec4 bytes, uvec4 n) {
         uvec4 power;
         for (int i = 0; i < 4; i++)
             power[i] = n[i] == 0 ? 1 : n[i] == 1 ? 3 : n[i] == 2 ? 9 : n[i] == 3 ? 27 : 81;
@@ -272,10 +272,10 @@ struct Weight : Kernel {
     };
 
     // Point `index` of the grid: 8 coordinates, or 4.
-    uvec2 grid_8(uint index) {
+    inline uvec2 grid_8(uint index) {
         return unpack32(U64(args.address[5]).at[index]);
     }
-    uint grid_4(uint index) {
+    inline uint grid_4(uint index) {
         return U32(args.address[5]).at[index];
     }
 
@@ -291,7 +291,7 @@ struct Weight : Kernel {
 #endif
 
 #if WEIGHT_HAS_SMALL_BLOCKS
-    WeightRaw weight_load(WeightRow row, uint b) {
+    inline WeightRaw weight_load(WeightRow row, uint b) {
         const uvec2 fields[5] = FIELDS;
         WeightRaw raw;
         raw.part[0] = block_128(FIELD(0));
@@ -315,7 +315,7 @@ struct Weight : Kernel {
         return raw;
     }
 
-    WeightGroup weight_decode(const WeightRaw &raw, uint b) {
+    inline WeightGroup weight_decode(const WeightRaw &raw, uint b) {
         (void)b;
         WeightGroup g;
         uvec4 qs = raw.part[0];
@@ -363,30 +363,30 @@ struct Weight : Kernel {
 #elif !WEIGHT_IS_PLAIN
 
     // 32 bytes.
-    void bytes_load(u64 at, uvec4 *parts) {
+    inline void bytes_load(u64 at, uvec4 *parts) {
         parts[0] = block_128(at);
         parts[1] = block_128(at + 16);
     }
 
     // Two-bit codes of q2_K, q3_K, tq2_0: quarter s % 4 of 32 bytes.
-    void pairs_get(const WeightRaw &raw, uint s, WeightGroup &g) {
+    inline void pairs_get(const WeightRaw &raw, uint s, WeightGroup &g) {
         g.low = raw.part[0] >> 2 * (s % 4) & 0x03030303u;
         g.high = raw.part[1] >> 2 * (s % 4) & 0x03030303u;
     }
 
     // Four-bit codes of q4_K, q5_K: half s % 2 of 32 bytes.
-    void nibbles_get(const WeightRaw &raw, uint s, WeightGroup &g) {
+    inline void nibbles_get(const WeightRaw &raw, uint s, WeightGroup &g) {
         g.low = raw.part[0] >> 4 * (s & 1u) & 0x0f0f0f0fu;
         g.high = raw.part[1] >> 4 * (s & 1u) & 0x0f0f0f0fu;
     }
 
-    void group_minus(WeightGroup &g, uint c) {
+    inline void group_minus(WeightGroup &g, uint c) {
         g.low = bytes_minus(g.low, c);
         g.high = bytes_minus(g.high, c);
     }
 
     // Scale and minimum of q4_K and q5_K; head: d, dmin, scales[12].
-    void k_scales_set(uvec4 head, uint s, WeightGroup &g) {
+    inline void k_scales_set(uvec4 head, uint s, WeightGroup &g) {
         vec2 d = unpack_half2(head.x);
         uint t = s & 3u, a = byte_get(head.y, t), c = byte_get(head.z, t),
              both = byte_get(head.w, t);
@@ -399,25 +399,25 @@ struct Weight : Kernel {
     }
 
     // Two points of 8 coordinates, with signs.
-    uvec4 points_sign(uvec2 a, uvec2 b, uint signs_a, uint signs_b) {
+    inline uvec4 points_sign(uvec2 a, uvec2 b, uint signs_a, uint signs_b) {
         return bytes_sign(uvec4(a, b), uvec4(signs_a, signs_a >> 4, signs_b, signs_b >> 4));
     }
 
     // iq1: eight times (v + o), of points 8 * (1 + v); o is -1/8 where the bit is set.
-    uvec4 points_iq1(uvec2 a, uvec2 b, bool a_is_minus, bool b_is_minus) {
+    inline uvec4 points_iq1(uvec2 a, uvec2 b, bool a_is_minus, bool b_is_minus) {
         uvec4 bytes = uvec4(a, b) | 0x80808080u;
         uint c = (a_is_minus ? 9 : 7) * 0x01010101u, d = (b_is_minus ? 9 : 7) * 0x01010101u;
         return (bytes - uvec4(c, c, d, d)) ^ 0x80808080u;
     }
 
     // Scales of iq2_xs and iq2_s: nibbles.
-    vec2 iq2_scales(uint d_bits, uint nibbles) {
+    inline vec2 iq2_scales(uint d_bits, uint nibbles) {
         float d = half_float(d_bits);
         return vec2(d * (0.5f + float(nibbles & 15u)) * 0.25f,
                     d * (0.5f + float(nibbles >> 4)) * 0.25f);
     }
 
-    WeightRaw weight_load(WeightRow row, uint index) {
+    inline WeightRaw weight_load(WeightRow row, uint index) {
         const uvec2 fields[5] = FIELDS;
         uint b = index / 8, s = index % 8;
         WeightRaw raw;
@@ -500,7 +500,7 @@ struct Weight : Kernel {
         return raw;
     }
 
-    WeightGroup weight_decode(const WeightRaw &raw, uint index) {
+    inline WeightGroup weight_decode(const WeightRaw &raw, uint index) {
         uint s = index % 8;
         (void)s;
         WeightGroup g;
@@ -639,7 +639,7 @@ struct Weight : Kernel {
 #endif
 
     // Codes and scales of group `index` of a row.
-    WeightGroup weight_group(WeightRow row, uint index) {
+    inline WeightGroup weight_group(WeightRow row, uint index) {
 #if WEIGHT_IS_PLAIN
         (void)row, (void)index;
         return {uvec4(0), uvec4(0), vec2(1), vec2(0)};
@@ -650,13 +650,13 @@ struct Weight : Kernel {
 
     // ---- Elements -------------------------------------------------------------------------------
 
-    vec4 bytes_float(uint bytes) {
+    inline vec4 bytes_float(uint bytes) {
         return vec4(float(signed_byte_get(bytes, 0)), float(signed_byte_get(bytes, 1)),
                     float(signed_byte_get(bytes, 2)), float(signed_byte_get(bytes, 3)));
     }
 
 #if WEIGHT_IS_PLAIN
-    float plain_float(WeightRow row, uint i, uint k) {
+    inline float plain_float(WeightRow row, uint i, uint k) {
         if (i >= k) return 0;
         u64 at = row.at_0 + u64(WEIGHT_IS_PLANAR ? i * BLOCK_SIZE : i * row.step);
 #if WEIGHT_TYPE == TYPE_F32
@@ -669,7 +669,7 @@ struct Weight : Kernel {
     }
 
     // Elements i .. i + 7 of a wide row, i a multiple of 8.
-    void plain_eight(WeightRow row, uint i, vec4 &low, vec4 &high) {
+    inline void plain_eight(WeightRow row, uint i, vec4 &low, vec4 &high) {
         uvec4 words = load_16(row.at_0 + i * BLOCK_SIZE);
 #if WEIGHT_TYPE == TYPE_F32
         low = bits_to_float(words);
@@ -685,7 +685,7 @@ struct Weight : Kernel {
 #endif
     }
 
-    vec4 plain_quad_wide(WeightRow row, uint i) {
+    inline vec4 plain_quad_wide(WeightRow row, uint i) {
         uvec2 words = unpack32(U64(row.at_0 + i * BLOCK_SIZE).at[0]);
 #if WEIGHT_TYPE == TYPE_F32
         uvec2 more = unpack32(U64(row.at_0 + i * BLOCK_SIZE).at[1]);
@@ -701,7 +701,7 @@ struct Weight : Kernel {
 
     // Elements 4 * q .. 4 * q + 3 of group `index`: codes as floats, or a plain type's elements;
     // beyond the k elements of the row 0.
-    vec4 weight_quad(WeightRow row, WeightGroup g, uint index, uint q, uint k) {
+    inline vec4 weight_quad(WeightRow row, WeightGroup g, uint index, uint q, uint k) {
 #if WEIGHT_IS_PLAIN
         (void)g;
         uint i = 32 * index + 4 * q;

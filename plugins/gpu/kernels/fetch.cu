@@ -6,9 +6,9 @@
 #include "lang.h"
 
 struct Fetch : Kernel {
-    explicit Fetch(const Args &args_) : Kernel(args_) {}
+    inline explicit Fetch(const Args &args_) : Kernel(args_) {}
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i < uint(args.word[0]))
             store_16(args.address[0] + u64(16) * i, load_16(args.address[1] + u64(16) * i));

@@ -11,9 +11,9 @@
 #include "dequant.h"
 
 struct GetRows : Weight {
-    explicit GetRows(const Args &args_) : Weight(args_) {}
+    inline explicit GetRows(const Args &args_) : Weight(args_) {}
 
-    void run() {
+    inline void run() {
         uint k = uint(args.word[0]), n_group = (k + 31) / 32;
         uint index = invocation_number() % n_group, i = invocation_number() / n_group;
         if (i >= uint(args.word[1])) return;

@@ -44,14 +44,14 @@ template <uint PARTS> struct HalfBlocks {
     uint n_pending = 0;
     const uvec4 *w_tiles, *x_tiles;
 
-    HalfBlocks(const uvec4 *w, const uvec4 *x) : w_tiles(w), x_tiles(x) {}
-    static void fence() {}
-    void multiply(float (*sum)[8], uint i) {
+    inline HalfBlocks(const uvec4 *w, const uvec4 *x) : w_tiles(w), x_tiles(x) {}
+    static inline void fence() {}
+    inline void multiply(float (*sum)[8], uint i) {
         if (n_pending == MAX_PENDING) wait();
         pending[n_pending].sum = sum;
         pending[n_pending++].tile = i;
     }
-    void wait() {
+    inline void wait() {
         for (uint i = 0; i < n_pending; i++)
             for (uint step = 0; step < 2; step++) {
                 const uvec4 *w = w_tiles + pending[i].tile * (2 * group_size());

@@ -13,21 +13,21 @@
 #include "x_rows.h"
 
 struct Halves : Reduce {
-    explicit Halves(const Args &args_) : Reduce(args_) {}
+    inline explicit Halves(const Args &args_) : Reduce(args_) {}
 
     const bool X_IS_WIDE =
         SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
 
-    float one_load(u64 x, uint i) {
+    inline float one_load(u64 x, uint i) {
         return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0f;
     }
 
-    vec4 quad_load(u64 x, uint i) {
+    inline vec4 quad_load(u64 x, uint i) {
         if (X_IS_WIDE) return bits_to_float(load_16(x + 4 * i));
         return vec4(one_load(x, i), one_load(x, i + 1), one_load(x, i + 2), one_load(x, i + 3));
     }
 
-    void run() {
+    inline void run() {
         uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
         if (row >= n_row) return;
         u64 x = x_row_address(args, row);

@@ -6,7 +6,7 @@
 #include "page.h"
 
 struct KvCopy : Page {
-    explicit KvCopy(const Args &args_) : Page(args_) {}
+    inline explicit KvCopy(const Args &args_) : Page(args_) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -16,20 +16,20 @@ struct KvCopy : Page {
     const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
     // The slots whose bytes a word of a plane has: the first, and how many (1, 2 or 4).
-    ivec2 k_code_slots(uint off) { return ivec2(int(off / 16u) % page_slots(), 1); }
-    ivec2 v_code_slots(int type, int dim, uint off) {
+    inline ivec2 k_code_slots(uint off) { return ivec2(int(off / 16u) % page_slots(), 1); }
+    inline ivec2 v_code_slots(int type, int dim, uint off) {
         int size = type_is_plain(type) ? type_size(type) : 1, n = 4 / size;
         int quad_size = row_columns(type, dim) * 4 * size;
         return ivec2(int(off) / quad_size * 4 + int(off) % (4 * size) / size, n);
     }
-    ivec2 scale_slots(int type, int dim, uint off) {
+    inline ivec2 scale_slots(int type, int dim, uint off) {
         uint fifth = page_fifth(type, row_blocks(type, dim));
         if (off >= fifth) return ivec2(int(off - fifth) / 4 % page_slots(), 1);
         if (type_has_min(type)) return ivec2(int(off) / 4 % page_slots(), 1);
         return ivec2(int(off) / 2 % page_slots(), 2);
     }
 
-    ivec2 word_slots(uint off) {
+    inline ivec2 word_slots(uint off) {
         if (off < page_k_scale()) return k_code_slots(off);
         if (V_FROM_K != 0 || off < page_v_code())
             return scale_slots(TYPE_K, DIM_K, off - page_k_scale());
@@ -37,7 +37,7 @@ struct KvCopy : Page {
         return scale_slots(TYPE_V, DIM_V, off - page_v_scale());
     }
 
-    void run() {
+    inline void run() {
         uint n_word = uint(args.word[2]) / 4u, number = invocation_number();
         uint off = number % n_word * 4u;
         int head = int(number / n_word);

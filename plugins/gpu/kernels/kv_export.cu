@@ -5,7 +5,7 @@
 #include "kv_move.h"
 
 struct KvExport : KvMove {
-    explicit KvExport(const Args &args_) : KvMove(args_, false) {}
+    inline explicit KvExport(const Args &args_) : KvMove(args_, false) {}
 };
 
 GPU_KERNEL(kv_export, KvExport)

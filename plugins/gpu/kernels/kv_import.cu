@@ -5,7 +5,7 @@
 #include "kv_move.h"
 
 struct KvImport : KvMove {
-    explicit KvImport(const Args &args_) : KvMove(args_, true) {}
+    inline explicit KvImport(const Args &args_) : KvMove(args_, true) {}
 };
 
 GPU_KERNEL(kv_import, KvImport)

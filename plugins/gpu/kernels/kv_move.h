@@ -10,7 +10,7 @@
 #include "page.h"
 
 struct KvMove : Page {
-    KvMove(const Args &args_, bool is_import) : Page(args_), IS_IMPORT(is_import) {}
+    inline KvMove(const Args &args_, bool is_import) : Page(args_), IS_IMPORT(is_import) {}
 
     const bool IS_IMPORT;
     const int TYPE_K = SPEC0;
@@ -21,7 +21,7 @@ struct KvMove : Page {
     const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
     // Address of code byte or plain element `at` of a row.
-    u64 code_address(int type, int dim, bool is_v, u64 region, int slot, int at) {
+    inline u64 code_address(int type, int dim, bool is_v, u64 region, int slot, int at) {
         uint size = type_is_plain(type) ? uint(type_size(type)) : 1u;
         if (is_v)
             return region + page_v_code() +
@@ -31,14 +31,14 @@ struct KvMove : Page {
     }
 
     // Moves the bits of a u16 between a place in a page and one in a canonical row.
-    void half_move(u64 page, u64 row) {
+    inline void half_move(u64 page, u64 row) {
         if (IS_IMPORT)
             U16(page).at[0] = U16(row).at[0];
         else
             U16(row).at[0] = U16(page).at[0];
     }
 
-    void block_move(int type, int dim, bool is_v, u64 region, int slot, int block, u64 row) {
+    inline void block_move(int type, int dim, bool is_v, u64 region, int slot, int block, u64 row) {
         int n_block = row_blocks(type, dim), n_code = type == TYPE_Q8_0 ? 32 : 16;
         uint at = uint(block * page_slots() + slot);
         u64 plane = region + (is_v ? page_v_scale() : page_k_scale());
@@ -62,7 +62,7 @@ struct KvMove : Page {
         }
     }
 
-    void element_move(int type, int dim, bool is_v, u64 region, int slot, int at, u64 row) {
+    inline void element_move(int type, int dim, bool is_v, u64 region, int slot, int at, u64 row) {
         u64 page = code_address(type, dim, is_v, region, slot, at);
         if (at >= dim) { // padding to a whole unit, which rows do not have
             if (!IS_IMPORT) return;
@@ -76,23 +76,23 @@ struct KvMove : Page {
         if (type == TYPE_F32) half_move(page + 2u, row + 2u);
     }
 
-    int block_size(int type) {
+    inline int block_size(int type) {
         if (type_is_plain(type)) return type_size(type);
         return (type == TYPE_Q8_0 ? 34 : 18) + (type_has_min(type) ? 2 : 0) +
                (type_has_fifth(type) ? 4 : 0);
     }
 
-    int row_pieces(int type, int dim) {
+    inline int row_pieces(int type, int dim) {
         return type_is_plain(type) ? row_stored(type, dim) : row_blocks(type, dim);
     }
 
     // Zeros for a token that has no row in a cache with a stride.
-    void piece_clear(int type, int dim, int piece, u64 row) {
+    inline void piece_clear(int type, int dim, int piece, u64 row) {
         if (type_is_plain(type) && piece >= dim) return;
         for (int i = 0; i < block_size(type); i += 2) U16(row + u64(i)).at[0] = u16(0);
     }
 
-    void piece_move(int type, int dim, bool is_v, u64 region, ivec3 at, int piece) {
+    inline void piece_move(int type, int dim, bool is_v, u64 region, ivec3 at, int piece) {
         // at: slot, head, row; slot -1 where the row is cleared
         int first = is_v ? 14 : 11;
         u64 row = (is_v ? args.address[2] : args.address[1]) +
@@ -107,7 +107,7 @@ struct KvMove : Page {
             block_move(type, dim, is_v, region, at.x, piece, row);
     }
 
-    void run() {
+    inline void run() {
         int n_k = row_pieces(TYPE_K, DIM_K), n_v = N_SIDE > 1 ? row_pieces(TYPE_V, DIM_V) : 0;
         int n_row = args.word[7], n_head = args.word[8];
         uint number = invocation_number();

@@ -8,7 +8,8 @@
 #include "page_row.h"
 
 struct KvShift : PageRow {
-    explicit KvShift(const Args &args_) : PageRow(args_, args_.spec[7] > 0 ? args_.spec[7] : 1) {}
+    inline explicit KvShift(const Args &args_)
+        : PageRow(args_, args_.spec[7] > 0 ? args_.spec[7] : 1) {}
 
     const int TYPE = SPEC0;
     const int DIM = SPEC1;
@@ -21,7 +22,7 @@ struct KvShift : PageRow {
     uint &n_earlier = *shared_take<uint>(1); // jobs that name the slot
     uint &n_later = *shared_take<uint>(1);
 
-    float element_read(u64 region, int slot, int i) {
+    inline float element_read(u64 region, int slot, int i) {
         bool is_pair = !type_is_plain(TYPE) && TYPE != TYPE_Q8_0;
         int size = type_is_plain(TYPE) ? type_size(TYPE) : 1, block = i / 32;
         int column = is_pair ? block * 16 + i % 16 : i;
@@ -47,7 +48,7 @@ struct KvShift : PageRow {
         return code_scaled(TYPE, code, scale);
     }
 
-    void pair_turn(int pair, int by) {
+    inline void pair_turn(int pair, int by) {
         int a = ROPE_OFFSET + (IS_ADJACENT ? 2 * pair : pair), b = a + (IS_ADJACENT ? 1 : N_PAIR);
         u64 turn = U64(args.address[2]).at[pair];
         bool is_bad = false;
@@ -63,7 +64,7 @@ struct KvShift : PageRow {
     }
 
     // Only whole blocks of the type and of the rotation with turned elements are written again.
-    void slot_shift(u64 region, int slot, int by) {
+    inline void slot_shift(u64 region, int slot, int by) {
         int first = args.word[10], n = args.word[11];
         barrier();
         for (int i = first + row_thread(); i < first + n; i += row_group())
@@ -76,13 +77,13 @@ struct KvShift : PageRow {
         row_store_k(TYPE, DIM, region, slot, first, n);
     }
 
-    bool job_names(int j, int page, int slot, int &by) {
+    inline bool job_names(int j, int page, int slot, int &by) {
         ivec4 job = job_read(args.address[1], args.word[8], j);
         by = job.w;
         return job_clip(job, page_len()) && job.x == page && slot >= job.y && slot < job.y + job.z;
     }
 
-    void run() {
+    inline void run() {
         int n_head = args.word[7], by;
         uint number = group_number();
         int slot = int(number % uint(page_len()));

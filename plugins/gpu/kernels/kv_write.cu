@@ -5,7 +5,8 @@
 #include "page_row.h"
 
 struct KvWrite : PageRow {
-    explicit KvWrite(const Args &args_) : PageRow(args_, args_.spec[7] > 0 ? args_.spec[7] : 1) {}
+    inline explicit KvWrite(const Args &args_)
+        : PageRow(args_, args_.spec[7] > 0 ? args_.spec[7] : 1) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -16,7 +17,7 @@ struct KvWrite : PageRow {
     const int N_SIDE = SPEC6 & 3;
     const bool IS_STRIDED = (SPEC6 & 4) != 0;
 
-    void row_read(u64 from, int first_word, int head, int token, int dim, int stored) {
+    inline void row_read(u64 from, int first_word, int head, int token, int dim, int stored) {
         u64 at =
             from +
             (i64(args.word[first_word + 1]) * head + i64(args.word[first_word + 2]) * token) * 4;
@@ -25,7 +26,7 @@ struct KvWrite : PageRow {
         barrier();
     }
 
-    void run() {
+    inline void run() {
         int n_tok = args.word[7], n_head = args.word[8];
         uint number = group_number();
         int side = int(number % uint(N_SIDE)), head = int(number / uint(N_SIDE) % uint(n_head));

@@ -9,8 +9,8 @@
  *   GPU_ENTRY(name, max_threads, registers, body)  an entry, for workgroups of up to max_threads, of
  *                          which each may use so many registers; its body sees
  *                          `args`, a const Args &
- *   GPU_GLOBAL             of a pointer to device memory, not to shared memory: its loads and stores
- *                          are cheaper than those of a pointer to either
+ *   pointer(address)       to device memory, not to shared memory: its loads and stores are cheaper than
+ *                          those of a pointer to either
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders what its threads read and write
@@ -60,8 +60,9 @@
  *   store_system(address, word)   release at system scope, of what the stream did before, too
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
  *   spin_pause()           between two loads of a thread that waits for another device
- * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written
- * out where it is meant, and results are the same on all devices.
+ * Functions are declared `inline`, those of structs too (on_device.h). Kernels use no language library. Build
+ * without contraction (-ffp-contract=off, -fmad=false): fma is written out where it is meant, and results are
+ * the same on all devices.
  */
 #ifndef TANDEM_GPU_LANG_H
 #define TANDEM_GPU_LANG_H
@@ -113,7 +114,7 @@ static inline vec2 unpack_half2(uint bits) {
 /* Elements of a type from an address on, which is a multiple of its alignment. */
 template <class T> struct Ref {
     T *at;
-    explicit Ref(u64 address) : at((T *)(GPU_GLOBAL T *)address) {}
+    inline explicit Ref(u64 address) : at((T *)pointer(address)) {}
 };
 typedef Ref<float> F32;
 typedef Ref<int> I32;
@@ -165,19 +166,19 @@ struct Kernel {
     const Args &args;
     uint shared_used; /* bytes */
 
-    explicit Kernel(const Args &args_) : args(args_), shared_used(0) {}
+    inline explicit Kernel(const Args &args_) : args(args_), shared_used(0) {}
 
     /* The next n elements of shared memory. All threads take the same, in the same order; how much
      * a kernel takes in all is in plugins/gpu/rt/shared.c too. */
-    template <class T> T *shared_take(int n) {
+    template <class T> inline T *shared_take(int n) {
         T *from = (T *)(shared_memory() + shared_used);
         shared_used += (uint(n) * uint(sizeof(T)) + 15u) & ~15u;
         return from;
     }
 
     /* The number of this workgroup, and of this thread, in a grid over x and y. */
-    uint group_number() const { return group_x() + group_y() * grid_x(); }
-    uint invocation_number() const { return group_number() * group_size() + thread_id(); }
+    inline uint group_number() const { return group_x() + group_y() * grid_x(); }
+    inline uint invocation_number() const { return group_number() * group_size() + thread_id(); }
 };
 
 /* Threads of the largest workgroup: target_fill of plugins/gpu/rt/device.c. */

@@ -7,11 +7,11 @@
 #include "lang.h"
 
 struct LimitRate : Kernel {
-    explicit LimitRate(const Args &args_) : Kernel(args_) {}
+    inline explicit LimitRate(const Args &args_) : Kernel(args_) {}
 
     static constexpr uint N_SUM = 4; // products that do not wait for each other
 
-    void bytes_run(uint trips) {
+    inline void bytes_run(uint trips) {
         uvec4 *rows = shared_take<uvec4>(16), *columns = shared_take<uvec4>(16);
         const uint thread = thread_id();
         if (thread < 16) {
@@ -31,7 +31,7 @@ struct LimitRate : Kernel {
         if (all == 0x5eed1234) U32(args.address[0]).at[0] = thread;
     }
 
-    void floats_run(uint trips) {
+    inline void floats_run(uint trips) {
         const float times = 0.9990234375f, plus = 0.0009765625f;
         float x[16], all = 0;
         UNROLL for (uint i = 0; i < 16; i++) x[i] = float(thread_id() + i);
@@ -41,7 +41,7 @@ struct LimitRate : Kernel {
         if (all == -1.0f) U32(args.address[0]).at[0] = thread_id();
     }
 
-    void run() {
+    inline void run() {
         if (SPEC0 == 0)
             bytes_run(uint(args.word[0]));
         else

@@ -15,7 +15,7 @@
 #include "lang.h"
 
 template <int STEPS, int ROWS> struct LinearScan : Kernel {
-    explicit LinearScan(const Args &args_) : Kernel(args_) {}
+    inline explicit LinearScan(const Args &args_) : Kernel(args_) {}
 
     enum { ONE = 0, EACH, FACTOR }; // gpu_scan_decay
     const int DK = SPEC0;
@@ -33,10 +33,10 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     vec4 s[ROWS * STEPS];
 
     // The first of the four elements of step e.
-    int element(int e) { return 4 * (int(lane) + int(LANES) * e); }
+    inline int element(int e) { return 4 * (int(lane) + int(LANES) * e); }
 
     // Four elements from element i on of dk; those behind dk are 0.
-    vec4 load(u64 base, uint first, uint stride, bool is_aligned, int i) {
+    inline vec4 load(u64 base, uint first, uint stride, bool is_aligned, int i) {
         if (is_aligned)
             return i < DK ? bits_to_float(load_16(base + u64(first + uint(i)) * 4)) : vec4(0.0f);
         vec4 x = vec4(0.0f);
@@ -45,7 +45,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         return x;
     }
 
-    void rows_load(int slot) {
+    inline void rows_load(int slot) {
         UNROLL for (int r = 0; r < ROWS; r++) {
             u64 from = state + u64(uint(slot)) * u64(uint(args.word[7])) + u64(uint(r * DK)) * 4;
             UNROLL for (int e = 0; e < STEPS; e++) s[r * STEPS + e] =
@@ -53,7 +53,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         }
     }
 
-    void rows_store(int slot) {
+    inline void rows_store(int slot) {
         UNROLL for (int r = 0; r < ROWS; r++) {
             if (r >= n_live) break;
             u64 to = state + u64(uint(slot)) * u64(uint(args.word[7])) + u64(uint(r * DK)) * 4;
@@ -68,21 +68,21 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     }
 
     // The sum of the elements over the lanes that share rows.
-    float lanes_sum(vec4 each) {
+    inline float lanes_sum(vec4 each) {
         float x = each.x + each.y + each.z + each.w;
         for (uint mask = 1; mask < LANES; mask *= 2)
             x += bits_to_float(wave_xchg(float_to_bits(x), mask));
         return x;
     }
 
-    vec4 decay_get(float rate, u64 row_rates, const vec4 *factor, int e) {
+    inline vec4 decay_get(float rate, u64 row_rates, const vec4 *factor, int e) {
         if (DECAY == ONE) return vec4(rate);
         if (DECAY == EACH) return load(row_rates, 0, 1, false, element(e));
         vec4 x = factor[e] * vec4(rate);
         return vec4(exp_of(x.x), exp_of(x.y), exp_of(x.z), exp_of(x.w));
     }
 
-    void token_run(int token, const vec4 *factor) {
+    inline void token_run(int token, const vec4 *factor) {
         uint n_v = uint(args.word[2]), at = uint(token) * n_v + uint(head);
         uint n_rate = DECAY == EACH ? uint(DK) : 1u;
         u64 row_rates = rates + u64((IS_CONSTANT ? uint(head) : at) * n_rate) * 4;
@@ -132,7 +132,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     }
 
     // Tokens of no sequence give zeros.
-    void unused_clear(I32 is_used) {
+    inline void unused_clear(I32 is_used) {
         for (int t = 0; t < args.word[0]; t++) {
             if (is_used.at[t] != 0) continue;
             F32 to = F32(
@@ -144,7 +144,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     }
 
     // Finds the rows of this thread; number: of the threads that share them.
-    void rows_find(int number) {
+    inline void rows_find(int number) {
         int n_v = args.word[2], dv = args.word[3], per_k = args.word[4], m = args.word[6];
         int n_part = (dv + ROWS - 1) / ROWS;
         head = number / n_part;
@@ -158,7 +158,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
                 u64(uint(matrix * dv + row)) * u64(uint(DK)) * 4;
     }
 
-    void run() {
+    inline void run() {
         int per_group = int(group_size() / LANES), n_v = args.word[2], n_seq = args.word[1];
         int n_row = n_v * ((args.word[3] + ROWS - 1) / ROWS);
         int n_group = (n_row + per_group - 1) / per_group;

@@ -8,19 +8,19 @@
 #include "recurrent.h"
 
 struct LinearScanTable : Recurrent {
-    explicit LinearScanTable(const Args &args_) : Recurrent(args_) {}
+    inline explicit LinearScanTable(const Args &args_) : Recurrent(args_) {}
 
     enum { ONE = 0, EACH, FACTOR }; // gpu_scan_decay
     const int DECAY = SPEC0;
     const bool HAS_BETA = SPEC1 == 1, HAS_ERASE = SPEC1 == 2;
     const uint DK = SPEC2 > 0 ? uint(SPEC2) : 1u, N_K = SPEC3 > 0 ? uint(SPEC3) : 1u;
 
-    float g_at(uint i, uint head, uint token) {
+    inline float g_at(uint i, uint head, uint token) {
         return F32(args.address[1])
             .at[i * uint(args.word[6]) + head * uint(args.word[7]) + token * uint(args.word[8])];
     }
     // Element i of erase and write, [dk, 2, n_k, n_tok].
-    float pair_at(uint i) {
+    inline float pair_at(uint i) {
         uint c = i % DK, row = i / DK, head = row / 2u % N_K, token = row / 2u / N_K;
         if (row % 2u == 0u)
             return F32(args.address[3])
@@ -28,11 +28,11 @@ struct LinearScanTable : Recurrent {
         return F32(args.address[5])
             .at[c * uint(SPEC5) + head * uint(args.word[18]) + token * uint(args.word[19])];
     }
-    float a_at(uint i, uint head) {
+    inline float a_at(uint i, uint head) {
         return F32(args.address[2]).at[i * uint(args.word[9]) + head * uint(args.word[10])];
     }
 
-    void sequence_write(const Block &block, int seq, int n_seq) {
+    inline void sequence_write(const Block &block, int seq, int n_seq) {
         I32 to = I32(args.address[0]);
         ivec2 range = seq < n_seq ? block_tokens(block, seq) : ivec2(0, 0);
         int slot = seq < n_seq ? I32(block.at).at[args.word[15] + seq] : -1;
@@ -41,7 +41,7 @@ struct LinearScanTable : Recurrent {
         to.at[2 * block.n_seq + seq] = slot < args.word[13] ? slot : -1;
     }
 
-    void token_write(const Block &block, int token) {
+    inline void token_write(const Block &block, int token) {
         I32 to = I32(args.address[0] + u64(uint(3 * block.n_seq)) * 4);
         int seq = block_sequence_of(block, token), slot = -1;
         if (seq >= 0)
@@ -51,7 +51,7 @@ struct LinearScanTable : Recurrent {
     }
 
     // Number i of the f32.
-    void number_write(uint i) {
+    inline void number_write(uint i) {
         F32 to = F32(args.address[0] + u64(uint(args.word[17]) + i) * 4);
         uint n_v = uint(args.word[2]), n_tok = uint(args.word[1]);
         uint n_beta = HAS_BETA ? n_v * n_tok : HAS_ERASE ? 2u * DK * N_K * n_tok : 0u;
@@ -73,7 +73,7 @@ struct LinearScanTable : Recurrent {
         }
     }
 
-    void run() {
+    inline void run() {
         Block block = {args.address[4], args.word[1], args.word[0], args.word[14], args.word[16]};
         uint number = invocation_number();
         if (number < uint(block.n_seq)) sequence_write(block, int(number), block_sequences(block));

@@ -8,14 +8,14 @@
 #include "math.h"
 
 struct Merge : Kernel {
-    explicit Merge(const Args &args_) : Kernel(args_) {}
+    inline explicit Merge(const Args &args_) : Kernel(args_) {}
 
-    float ml_at(uint row, uint part, uint which) {
+    inline float ml_at(uint row, uint part, uint which) {
         return F32(args.address[2])
             .at[row + part * uint(args.word[10]) + which * uint(args.word[7])];
     }
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[11])) return;
         uint head_dim = uint(args.word[0]), n_head = uint(args.word[1]),

@@ -9,12 +9,12 @@
 #include "math.h"
 
 struct MoeForm : Kernel {
-    explicit MoeForm(const Args &args_) : Kernel(args_) {}
+    inline explicit MoeForm(const Args &args_) : Kernel(args_) {}
 
     const int ACT = SPEC0;
     const bool IS_SOFT = SPEC1 != 0;
 
-    void run() {
+    inline void run() {
         uint n_ff = uint(args.word[0]), n_used = uint(args.word[2]);
         uint number = invocation_number(), pair = number / n_ff, i = number - pair * n_ff;
         if (pair >= uint(args.word[1])) return;

@@ -6,7 +6,7 @@
 #include "lang.h"
 
 struct MoeSort : Kernel {
-    explicit MoeSort(const Args &args_) : Kernel(args_) {}
+    inline explicit MoeSort(const Args &args_) : Kernel(args_) {}
 
     const int N_EXPERT = SPEC0 < 1 ? 1 : SPEC0;
     const uint TILE = uint(SPEC1 < 1 ? 1 : SPEC1);
@@ -16,7 +16,7 @@ struct MoeSort : Kernel {
         N_EXPERT); // slot of the expert's first pair; then of the next one to be put
 
     // The expert of a pair, from 0; N_EXPERT for a foreign one.
-    uint expert_of(uint pair) {
+    inline uint expert_of(uint pair) {
         uint token = pair / uint(args.word[2]);
         int id = I32(args.address[1])
                      .at[(pair - token * args.word[2]) * args.word[3] + token * args.word[4]];
@@ -24,7 +24,7 @@ struct MoeSort : Kernel {
         return expert >= 0 && expert < N_EXPERT ? uint(expert) : N_EXPERT;
     }
 
-    void run() {
+    inline void run() {
         uint n_pair = uint(args.word[0]), n_tile = uint(args.word[1]);
         U32 tiles = U32(args.address[0]);
         for (uint e = thread_id(); e < N_EXPERT; e += group_size()) n_pair_of[e] = 0;

@@ -6,9 +6,9 @@
 #include "lang.h"
 
 struct MoeSum : Kernel {
-    explicit MoeSum(const Args &args_) : Kernel(args_) {}
+    inline explicit MoeSum(const Args &args_) : Kernel(args_) {}
 
-    void run() {
+    inline void run() {
         uint n = uint(args.word[0]), n_used = uint(args.word[2]);
         uint number = invocation_number(), token = number / n, i = number - token * n;
         if (token >= uint(args.word[1])) return;

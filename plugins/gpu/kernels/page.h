@@ -56,7 +56,7 @@ static inline int row_units(int type, int dim) {
 }
 
 struct Page : Kernel {
-    explicit Page(const Args &args_) : Kernel(args_) {}
+    inline explicit Page(const Args &args_) : Kernel(args_) {}
 
     static constexpr int PAGE_WORDS = 7;
 
@@ -65,31 +65,31 @@ struct Page : Kernel {
     static constexpr int STEP_N_SEQ = 4;
     static constexpr int STEP_N_JOB = 6;
 
-    int page_count() { return args.word[0]; }
-    int page_len() { return args.word[3] & 0xffff; }
-    int page_slots() { return args.word[3] >> 16 != 0 ? page_len() : max(page_len(), 4); }
-    u64 page_region(u64 state, int page, int head) {
+    inline int page_count() { return args.word[0]; }
+    inline int page_len() { return args.word[3] & 0xffff; }
+    inline int page_slots() { return args.word[3] >> 16 != 0 ? page_len() : max(page_len(), 4); }
+    inline u64 page_region(u64 state, int page, int head) {
         return state + u64(page) * u64(args.word[1]) + u64(uint(head) * uint(args.word[2]));
     }
-    uint page_k_scale() { return uint(args.word[4]); }
-    uint page_v_code() { return uint(args.word[5]); }
-    uint page_v_scale() { return uint(args.word[6]); }
+    inline uint page_k_scale() { return uint(args.word[4]); }
+    inline uint page_v_code() { return uint(args.word[5]); }
+    inline uint page_v_scale() { return uint(args.word[6]); }
 
     // Offset, in a plane of scales of n_block blocks, of the fifth bits behind it.
-    uint page_fifth(int type, int n_block) {
+    inline uint page_fifth(int type, int n_block) {
         uint n = uint(n_block * page_slots());
         return (n * (type_has_min(type) ? 4u : 2u) + 15u) / 16u * 16u;
     }
 
     // Limits a job's slots to its page of `len` tokens; false where nothing is left. job: page,
     // first, count, arg.
-    bool job_clip(ivec4 &job, int len) {
+    inline bool job_clip(ivec4 &job, int len) {
         if (job.x < 0 || job.x >= page_count() || job.y < 0 || job.z <= 0 || job.y >= len)
             return false;
         job.z = min(job.z, len - job.y);
         return true;
     }
-    ivec4 job_read(u64 step, int job_off, int number) {
+    inline ivec4 job_read(u64 step, int job_off, int number) {
         I32 at = I32(step + u64(uint(job_off + 4 * number)) * 4);
         return ivec4(at.at[0], at.at[1], at.at[2], at.at[3]);
     }

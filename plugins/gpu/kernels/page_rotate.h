@@ -9,17 +9,18 @@
 #include "page.h"
 
 struct PageRotate : Page {
-    PageRotate(const Args &args_, int row_len) : Page(args_), row_x(shared_take<float>(row_len)) {}
+    inline PageRotate(const Args &args_, int row_len)
+        : Page(args_), row_x(shared_take<float>(row_len)) {}
 
     float *row_x; // of row_len elements
 
-    int row_thread() { return int(thread_id()); }
-    int row_group() { return int(group_size()); }
+    inline int row_thread() { return int(thread_id()); }
+    inline int row_group() { return int(group_size()); }
 
     // Multiplies each run of `block` elements by the normalised Walsh-Hadamard matrix: one rounded
     // addition for each element and pass. Elements first .. first + n - 1; block divides n and
     // first.
-    void row_rotate(int first, int n, int block) {
+    inline void row_rotate(int first, int n, int block) {
         if (block <= 1) return;
         for (int half_len = 1; half_len < block; half_len *= 2) {
             barrier();
@@ -42,7 +43,7 @@ struct PageRotate : Page {
 
     // Turns the pairs of a token's row; barriers before and after. Words from `word` on: pairs (0 =
     // none), first element, tdm_rope_mode, stride of pos. A token at position -1 stays as it is.
-    void row_rope(int token, int word, u64 angles, u64 pos) {
+    inline void row_rope(int token, int word, u64 angles, u64 pos) {
         int n_pair = args.word[word], first = args.word[word + 1];
         bool is_adjacent = args.word[word + 2] == 0;
         if (n_pair == 0) return;

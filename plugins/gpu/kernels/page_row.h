@@ -11,7 +11,7 @@
 #include "page_rotate.h"
 
 struct PageRow : PageRotate {
-    PageRow(const Args &args_, int row_len)
+    inline PageRow(const Args &args_, int row_len)
         : PageRotate(args_, row_len), row_code(shared_take<uint>(row_len)),
           row_scale(shared_take<uint>((row_len + 31) / 32)), fit_xv(shared_take<float>(64)),
           fit_vv(shared_take<float>(64)) {}
@@ -23,19 +23,19 @@ struct PageRow : PageRotate {
 
     // ---- Scales and codes ----
 
-    float fit_limit(int type) {
+    inline float fit_limit(int type) {
         return type == TYPE_Q8_0   ? 65504.0f * 127.0f
                : type == TYPE_Q5_0 ? 65504.0f * 16.0f
                : type == TYPE_Q4_0 ? 65504.0f * 8.0f
                                    : 65504.0f;
     }
 
-    float block_reciprocal(float d) {
+    inline float block_reciprocal(float d) {
         return abs(d) >= bits_to_float(0x00800000u) ? exact_div(1.0f, d) : 0.0f;
     }
 
     // The element of largest magnitude, with its sign; the first of several.
-    float block_peak(int start) {
+    inline float block_peak(int start) {
         float peak = 0.0f, magnitude = 0.0f;
         for (int i = 0; i < 32; i++) {
             float x = row_x[start + i];
@@ -47,14 +47,14 @@ struct PageRow : PageRotate {
         return peak;
     }
 
-    uint block_round(float x, float base, float inverse, float offset, int hi) {
+    inline uint block_round(float x, float base, float inverse, float offset, int hi) {
         float scaled = (x - base) * inverse;
         float shifted = scaled + (offset + 0.5f);
         return uint(min(int(shifted), hi));
     }
 
     // Elements first .. first + n - 1 of the types whose scale follows from the block's range.
-    void row_codes_by_range(int type, int first, int n) {
+    inline void row_codes_by_range(int type, int first, int n) {
         for (int i = first + row_thread(); i < first + n; i += row_group()) {
             int start = i / 32 * 32;
             uint scale = 0u;
@@ -90,33 +90,36 @@ struct PageRow : PageRotate {
 
     // ---- iq4_nl: the search of quant/fit.c ----
 
-    static constexpr float IQ4_VALUES[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f,
-                                             -22.0f,  -10.0f,  1.0f,   13.0f,  25.0f,  38.0f,
-                                             53.0f,   69.0f,   89.0f,  113.0f};
-    static constexpr float IQ4_MIDS[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f,
-                                           -28.5f,  -16.0f, -4.5f,  7.0f,   19.0f,
-                                           31.5f,   45.5f,  61.0f,  79.0f,  101.0f};
-    static constexpr float IQ4_STEPS[15] = {23.0f, 21.0f, 18.0f, 16.0f, 14.0f, 13.0f, 12.0f, 11.0f,
-                                            12.0f, 12.0f, 13.0f, 15.0f, 16.0f, 20.0f, 24.0f};
+    inline float iq4_mid(int k) {
+        const float mids[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
+                                7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
+        return mids[k];
+    }
 
-    float iq4_nearest(float x) {
+    inline float iq4_step(int k) {
+        const float steps[15] = {23.0f, 21.0f, 18.0f, 16.0f, 14.0f, 13.0f, 12.0f, 11.0f,
+                                 12.0f, 12.0f, 13.0f, 15.0f, 16.0f, 20.0f, 24.0f};
+        return steps[k];
+    }
+
+    inline float iq4_nearest(float x) {
         float level = -127.0f;
-        UNROLL for (int k = 0; k < 15; k++) level += x > IQ4_MIDS[k] ? IQ4_STEPS[k] : 0.0f;
+        UNROLL for (int k = 0; k < 15; k++) level += x > iq4_mid(k) ? iq4_step(k) : 0.0f;
         return level;
     }
 
-    uint iq4_code(float x) {
+    inline uint iq4_code(float x) {
         uint code = 0u;
-        UNROLL for (int k = 0; k < 15; k++) code += x > IQ4_MIDS[k] ? 1u : 0u;
+        UNROLL for (int k = 0; k < 15; k++) code += x > iq4_mid(k) ? 1u : 0u;
         return code;
     }
 
-    float fit_reciprocal(float scale) {
+    inline float fit_reciprocal(float scale) {
         return abs(scale) > 1e-30f ? exact_div(1.0f, scale) : 0.0f;
     }
 
     // sum w x v and sum w v^2 for the levels v nearest to x * inverse, in eight partial sums.
-    vec2 fit_sums(int start, float rms, float inverse) {
+    inline vec2 fit_sums(int start, float rms, float inverse) {
         float xv[8], vv[8];
         UNROLL for (int k = 0; k < 8; k++) xv[k] = vv[k] = 0.0f;
         for (int i = 0; i < 32; i += 8) {
@@ -140,7 +143,7 @@ struct PageRow : PageRotate {
     }
 
     // Takes the sums of one candidate: gain and scale become its own where they are better.
-    bool fit_take(vec2 sums, float &gain, float &scale) {
+    inline bool fit_take(vec2 sums, float &gain, float &scale) {
         float square = sums.x * sums.x, least = gain * sums.y;
         if (sums.y <= 0.0f || square <= least) return false;
         gain = exact_div(square, sums.y);
@@ -149,7 +152,7 @@ struct PageRow : PageRotate {
     }
 
     // The 34 first candidates of a block are summed by a thread each, the choice is made by one.
-    void row_codes_by_search(int first, int n) {
+    inline void row_codes_by_search(int first, int n) {
         const int N_STEP = 17;
         for (int start = first; start < first + n; start += 32) {
             float squares = 0.0f;
@@ -187,7 +190,7 @@ struct PageRow : PageRotate {
 
     // row_code and row_scale of elements first .. first + n - 1, whole blocks, from row_x, which is
     // limited to what the type can express.
-    void row_quantize(int type, int first, int n) {
+    inline void row_quantize(int type, int first, int n) {
         barrier();
         if (type_is_plain(type)) {
             for (int i = first + row_thread(); i < first + n; i += row_group())
@@ -211,13 +214,13 @@ struct PageRow : PageRotate {
 
     // ---- Into a page ----
 
-    uint row_byte(int type, int column) {
+    inline uint row_byte(int type, int column) {
         if (type == TYPE_Q8_0) return row_code[column];
         int i = column / 16 * 32 + column % 16;
         return row_code[i] & 15u | (row_code[i + 16] & 15u) << 4;
     }
 
-    void row_store_scales(int type, u64 plane, int slot, int n_block, int first, int n) {
+    inline void row_store_scales(int type, u64 plane, int slot, int n_block, int first, int n) {
         int n_slot = page_slots();
         u64 fifth = plane + page_fifth(type, n_block);
         for (int b = first / 32 + row_thread(); b < (first + n) / 32; b += row_group()) {
@@ -235,7 +238,7 @@ struct PageRow : PageRotate {
 
     // Elements first .. first + n - 1 of a K row of dim elements to a slot: whole units of 16
     // bytes.
-    void row_store_k(int type, int dim, u64 region, int slot, int first, int n) {
+    inline void row_store_k(int type, int dim, u64 region, int slot, int first, int n) {
         int n_slot = page_slots(), per_word = type == TYPE_F32 ? 1 : type_is_plain(type) ? 2 : 4;
         bool is_halved = !type_is_plain(type) && type != TYPE_Q8_0; // two elements in a column
         int begin = is_halved ? first / 2 : first, end = begin + (is_halved ? n / 2 : n);
@@ -254,7 +257,7 @@ struct PageRow : PageRotate {
     }
 
     // A whole V row of dim elements to a slot.
-    void row_store_v(int type, int dim, u64 region, int slot) {
+    inline void row_store_v(int type, int dim, u64 region, int slot) {
         int n_column = row_columns(type, dim);
         u64 codes = region + page_v_code();
         for (int c = row_thread(); c < n_column; c += row_group()) {

@@ -7,13 +7,13 @@
 #include "math.h"
 
 struct Pair : Axes {
-    explicit Pair(const Args &args_) : Axes(args_) {}
+    inline explicit Pair(const Args &args_) : Axes(args_) {}
 
     const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, A_LANE = SPEC3, B_LANE = SPEC4,
               ACT = SPEC5;
     const int DST_LANE = SPEC6;
 
-    float pair_of(float a, float b) {
+    inline float pair_of(float a, float b) {
         switch (OP) {
         case 0: return a + b;
         case 1: return a * b;
@@ -22,7 +22,7 @@ struct Pair : Axes {
         }
     }
 
-    void run() {
+    inline void run() {
         uint first = invocation_number() * WIDTH, n = uint(args.word[15]);
         if (first >= n) return;
         uvec4 at = axes_split(first, 0, N_AXIS);

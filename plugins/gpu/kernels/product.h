@@ -8,7 +8,7 @@
 #include "dequant.h"
 
 struct Product : Weight {
-    explicit Product(const Args &args_) : Weight(args_) {}
+    inline explicit Product(const Args &args_) : Weight(args_) {}
 
     static constexpr int MODE_PLAIN = 0; // columns of a matrix by number
     static constexpr int MODE_PAIRS =
@@ -34,7 +34,7 @@ struct Product : Weight {
     };
 
     // The tile of this workgroup, which computes tile_rows rows for tile_columns columns.
-    Tile tile_get(uint tile_rows, uint tile_columns) {
+    inline Tile tile_get(uint tile_rows, uint tile_columns) {
         Tile t;
         uint n_row_tile = (uint(args.word[0]) + tile_rows - 1) / tile_rows;
         uint number = group_number(), rest = number / n_row_tile;
@@ -67,13 +67,13 @@ struct Product : Weight {
     }
 
     // Column i of a tile as the number of a column, or pair.
-    uint column_number(Tile t, uint i) {
+    inline uint column_number(Tile t, uint i) {
         if (MODE != MODE_SORTED) return t.column + i;
         // The list of pairs follows the tiles.
         return U32(args.address[4]).at[3 * args.word[2] + t.column + i];
     }
 
-    u64 x_address(Tile t, uint column) {
+    inline u64 x_address(Tile t, uint column) {
         uint at;
         if (MODE == MODE_PLAIN) {
             uint rest = column / uint(args.word[3]), c2 = rest / uint(args.word[4]);
@@ -87,52 +87,54 @@ struct Product : Weight {
     }
 
     // The row of bytes of a column.
-    uint x_row(Tile t, uint column) {
+    inline uint x_row(Tile t, uint column) {
         if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
         return column / uint(args.word[4]);
     }
 
     // The elements of y before those of a column.
-    uint y_at(Tile t, uint column) {
+    inline uint y_at(Tile t, uint column) {
         uint at = column * uint(args.word[10]);
         if (MODE == MODE_PLAIN) at += t.matrix * uint(args.word[9]);
         return at;
     }
 
     // What is added to the sum of a row of the column at `at`.
-    float y_addend(uint at, uint row) {
+    inline float y_addend(uint at, uint row) {
         if (!HAS_ADDEND || row >= uint(args.word[0])) return 0.0f;
         return F32(args.address[3] + 4 * u64(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
     }
 
     // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where
     // there is no such row.
-    void y_put(uint at, uint row, float sum, float up, float addend) {
+    inline void y_put(uint at, uint row, float sum, float up, float addend) {
         if (row >= uint(args.word[0])) return;
         if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
         if (HAS_ADDEND) sum += addend;
         F32(args.address[0] + 4 * u64(at)).at[row] = sum;
     }
-    void y_store(uint at, uint row, float sum, float up) {
+    inline void y_store(uint at, uint row, float sum, float up) {
         y_put(at, row, sum, up, y_addend(at, row));
     }
 
     // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.
-    WeightRow product_row(Tile t, uint row, int part) {
+    inline WeightRow product_row(Tile t, uint row, int part) {
         row = min(row, uint(args.word[0]) - 1);
         u64 block = u64(t.matrix) * uint(args.word[13]) + u64(row) * uint(args.word[12]);
         return weight_row(args.address[part == 0 ? 1 : 3], u64(args.word[13]) * uint(args.word[16]),
                           block, uint(args.word[11]));
     }
 
-    float x_one(u64 x, uint i) { return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0; }
+    inline float x_one(u64 x, uint i) {
+        return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0;
+    }
 
     // Elements i and i + 1 of a column, i even; 0 beyond its end.
-    vec2 x_two(u64 x, uint i) {
+    inline vec2 x_two(u64 x, uint i) {
         if (X_IS_WIDE) return bits_to_float(unpack32(U64(x + 4 * i).at[0]));
         return vec2(x_one(x, i), x_one(x, i + 1));
     }
 
     // Elements i to i + 3, i a multiple of 4.
-    vec4 x_four(u64 x, uint i) { return vec4(x_two(x, i), x_two(x, i + 2)); }
+    inline vec4 x_four(u64 x, uint i) { return vec4(x_two(x, i), x_two(x, i + 2)); }
 };

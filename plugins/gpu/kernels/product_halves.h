@@ -18,7 +18,7 @@
 
 // TILES: of each operand. PART_ROWS: rows of gate, or of up, of a GLU that follow each other in a tile.
 template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Product {
-    explicit ProductHalves(const Args &args_) : Product(args_) {}
+    inline explicit ProductHalves(const Args &args_) : Product(args_) {}
 
     static constexpr uint THREADS = 256, ROWS = 128;
     static constexpr uint W_TILE = 4 * ROWS, X_TILE = 4 * COLUMNS; // chunks
@@ -27,21 +27,21 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     uvec4 *x_tiles = shared_take<uvec4>(TILES * X_TILE);
 
     // Row i of the tile, as a row of y, and whether of gate (0) or of up.
-    uint row_of(uint i) {
+    inline uint row_of(uint i) {
         return N_PART == 1 ? i : i % PART_ROWS + i / (2 * PART_ROWS) * PART_ROWS;
     }
-    int part_of(uint i) { return N_PART == 1 ? 0 : int(i / PART_ROWS % 2); }
+    inline int part_of(uint i) { return N_PART == 1 ? 0 : int(i / PART_ROWS % 2); }
 
 #if WEIGHT_IS_PLAIN
     // Two chunks of a tile of the weight are copied by a thread: of a row, and of that 64 further on.
     u64 w_from[2];
-    void w_begin(Tile t) {
+    inline void w_begin(Tile t) {
         UNROLL for (uint i = 0; i < 2; i++) {
             uint r = thread_id() / 4 + 64 * i;
             w_from[i] = product_row(t, t.row + row_of(r), part_of(r)).at_0 + 16 * (thread_id() % 4);
         }
     }
-    void w_copy(u64 off, uint tile) {
+    inline void w_copy(u64 off, uint tile) {
         UNROLL for (uint i = 0; i < 2; i++) copy_16(
             w_tiles + tile * W_TILE + half_tile_at(thread_id() / 4 + 64 * i, thread_id() % 4),
             w_from[i] + off);
@@ -52,17 +52,17 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     WeightRow w_row;
 
     // A thread decodes a row, in groups or runs of groups by turns with another thread.
-    uint parity() {
+    inline uint parity() {
         return thread_id() / ROWS;
     }
-    void w_begin(Tile t) {
+    inline void w_begin(Tile t) {
         uint i = thread_id() % ROWS;
         w_row = product_row(t, t.row + row_of(i), part_of(i));
     }
 
     // Four codes, times the scale and with the offset, as f16. A byte becomes a float without a
     // conversion: it is put among the bits of a power of two.
-    uvec2 codes_pack(uint codes, float scale, float offset) {
+    inline uvec2 codes_pack(uint codes, float scale, float offset) {
         float w[4];
         UNROLL for (uint i = 0; i < 4; i++) {
             if (WEIGHT_HAS_LARGE_CODES) {
@@ -77,7 +77,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
         return uvec2(pack_half2(w[0], w[1]), pack_half2(w[2], w[3]));
     }
 
-    void w_store(const WeightRaw &raw, uint g, uint tile) {
+    inline void w_store(const WeightRaw &raw, uint g, uint tile) {
         WeightGroup group = weight_decode(raw, g);
         uint row = thread_id() % ROWS;
         UNROLL for (uint c = 0; c < 4; c++) {
@@ -95,7 +95,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     static constexpr uint N_X = X_TILE < THREADS ? 1 : X_TILE / THREADS;
     u64 x_from[N_X];
 
-    void x_begin(Tile t, uint n_group) {
+    inline void x_begin(Tile t, uint n_group) {
         UNROLL for (uint i = 0; i < N_X; i++) {
             uint column = min(thread_id() / 4 + 64 * i, t.n_column - 1);
             u64 row = x_row(t, column_number(t, column));
@@ -103,7 +103,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
         }
     }
 
-    void x_copy(u64 off, uint tile) {
+    inline void x_copy(u64 off, uint tile) {
         if (X_TILE < THREADS && thread_id() >= X_TILE) return;
         UNROLL for (uint i = 0; i < N_X; i++) copy_16(
             x_tiles + tile * X_TILE + half_tile_at(thread_id() / 4 + 64 * i, thread_id() % 4),
@@ -112,14 +112,14 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
 
     // Begins to copy what is copied of a group of k, 64 bytes of a row, which begins `off` bytes behind the
     // row's first.
-    void copies_begin(u64 off, uint tile) {
+    inline void copies_begin(u64 off, uint tile) {
         x_copy(off, tile);
 #if WEIGHT_IS_PLAIN
         w_copy(off, tile);
 #endif
     }
 
-    u64 factors_address(uint n_group) {
+    inline u64 factors_address(uint n_group) {
         return args.address[2] + u64(64) * n_group * uint(args.word[5]);
     }
 };

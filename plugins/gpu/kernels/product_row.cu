@@ -17,7 +17,7 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
     typedef typename Sum::WeightRow WeightRow;
     typedef typename Sum::WeightGroup WeightGroup;
     using Sum::args, Sum::N_SUM, Sum::N_PART;
-    explicit ProductRow(const Args &args_) : Sum(args_) {}
+    inline explicit ProductRow(const Args &args_) : Sum(args_) {}
 
     float sum[N_SUM];
 
@@ -27,18 +27,18 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
         vec4 w[2 * ROWS], x[2];
     };
 
-    void eights_load(const WeightRow *rows, u64 x, uint i, Eights &e) {
+    inline void eights_load(const WeightRow *rows, u64 x, uint i, Eights &e) {
         UNROLL for (int r = 0; r < ROWS;
                     r++) this->plain_eight(rows[r], i, e.w[2 * r], e.w[2 * r + 1]);
         UNROLL for (int h = 0; h < 2; h++) e.x[h] = bits_to_float(load_16(x + 4 * i + 16 * h));
     }
 
-    void eights_add(const Eights &e, int c) {
+    inline void eights_add(const Eights &e, int c) {
         UNROLL for (int r = 0; r < ROWS; r++) sum[r * COLUMNS + c] +=
             dot(e.w[2 * r], e.x[0]) + dot(e.w[2 * r + 1], e.x[1]);
     }
 
-    void wide_add(const WeightRow *rows, const u64 *x) {
+    inline void wide_add(const WeightRow *rows, const u64 *x) {
         uint i = 8 * thread_id(), step = 8 * group_size(), k = uint(args.word[1]);
         Eights e;
         // One column has little arithmetic: two turns are loaded at once.
@@ -63,7 +63,7 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
         }
     }
 
-    void any_add(const WeightRow *rows, const u64 *x) {
+    inline void any_add(const WeightRow *rows, const u64 *x) {
         uint k = uint(args.word[1]);
         DONT_UNROLL for (uint i = thread_id(); i < k; i += group_size()) {
             float w[ROWS];
@@ -75,7 +75,7 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
         }
     }
 #else
-    void any_add(const WeightRow *rows, const u64 *x) {
+    inline void any_add(const WeightRow *rows, const u64 *x) {
         uint k = uint(args.word[1]), n_group = (k + 31) / 32;
         DONT_UNROLL for (uint g = thread_id(); g < n_group; g += group_size()) {
             UNROLL for (int r = 0; r < ROWS; r++) {
@@ -91,7 +91,7 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
     }
 #endif
 
-    void run() {
+    inline void run() {
         auto t = this->tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         WeightRow rows[ROWS];

@@ -18,7 +18,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
     typedef typename Sum::WeightRow WeightRow;
     typedef typename Sum::WeightGroup WeightGroup;
     using Sum::args, Sum::N_SUM, Sum::N_PART;
-    explicit ProductRowDot(const Args &args_) : Sum(args_) {}
+    inline explicit ProductRowDot(const Args &args_) : Sum(args_) {}
 
     // Groups of each row that are loaded before the first is used. With more columns there is
     // arithmetic to wait by.
@@ -26,7 +26,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
 
     float sum[N_SUM];
 
-    void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
+    inline void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
         int x_sums[2] = {0, 0};
         if (WEIGHT_HAS_OFFSET) UNROLL for (int h = 0; h < 2; h++) x_sums[h] = bytes_sum(x, h);
         UNROLL for (int r = 0; r < ROWS; r++) {
@@ -39,7 +39,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
         }
     }
 
-    void run() {
+    inline void run() {
         auto t = this->tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint n_group = uint(args.word[1]) / 32;

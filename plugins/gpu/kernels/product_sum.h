@@ -7,14 +7,14 @@
 #include "product.h"
 
 template <int ROWS, int COLUMNS> struct ProductSum : Product {
-    explicit ProductSum(const Args &args_) : Product(args_) {}
+    inline explicit ProductSum(const Args &args_) : Product(args_) {}
 
     static constexpr int N_SUM = ROWS * COLUMNS;
     // At most 32 waves in a workgroup: the emitter sees to that.
     float *sums = shared_take<float>(32 * N_SUM);
 
     // sum[r * COLUMNS + c] of this thread, row r of the tile and column c. Every thread calls it.
-    void sums_store(Tile t, float *sum) {
+    inline void sums_store(Tile t, float *sum) {
         UNROLL for (int i = 0; i < N_SUM; i++) {
             float total = wave_sum(sum[i]);
             if (lane_id() == 0) sums[wave_id() * N_SUM + i] = total;

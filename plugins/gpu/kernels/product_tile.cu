@@ -12,7 +12,7 @@
 #include "product.h"
 
 struct ProductTile : Product {
-    explicit ProductTile(const Args &args_) : Product(args_) {}
+    inline explicit ProductTile(const Args &args_) : Product(args_) {}
 
     static constexpr uint ROWS = 64, COLUMNS = 32, DEPTH = 32, THREADS = 128;
     // [DEPTH][ROWS] and [DEPTH][COLUMNS]: 12 KiB
@@ -21,7 +21,7 @@ struct ProductTile : Product {
 
     // Rows by half of the threads, a group of each; columns by the other half, half a group of
     // each.
-    void tiles_load(WeightRow row, u64 x, uint g, uint k, uint thread) {
+    inline void tiles_load(WeightRow row, u64 x, uint g, uint k, uint thread) {
         if (thread < ROWS) {
             WeightGroup group = weight_group(row, g);
             UNROLL for (int q = 0; q < 8; q++) {
@@ -39,7 +39,7 @@ struct ProductTile : Product {
         }
     }
 
-    void run() {
+    inline void run() {
         Tile t = tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint thread = thread_id();

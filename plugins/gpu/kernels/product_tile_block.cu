@@ -22,7 +22,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     typedef ProductHalves<COLUMNS, 8, 8> Halves;
     typedef typename Halves::Tile Tile;
     using Halves::args, Halves::N_PART, Halves::ROWS, Halves::W_TILE, Halves::X_TILE;
-    explicit ProductTileBlock(const Args &args_) : Halves(args_) {}
+    inline explicit ProductTileBlock(const Args &args_) : Halves(args_) {}
 
     static constexpr uint GROUPS = 4, PARTS = COLUMNS / 16; // of a step, of a tile
     // Parts that are stored at a time, and floats of a column of them, so that lanes write different
@@ -34,7 +34,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
 
     // Through the shared memory of the tiles, some columns at a time, so that neighbouring lanes store
     // neighbouring rows.
-    void sums_store(Tile t, u64 factors) {
+    inline void sums_store(Tile t, u64 factors) {
         const uint n_row = ROWS / uint(N_PART);
         float *shared = (float *)shared_memory(); // [column][row]
         UNROLL for (uint first = 0; first < PARTS; first += PASS) {
@@ -78,18 +78,18 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     typename Halves::WeightRaw raw[LOADS_EARLY ? 2 : 1][N_RAW];
 
     // The first group of the i-th run of this thread in a step.
-    uint run_first(uint i) {
+    inline uint run_first(uint i) {
         return RUN * (2 * i + this->parity());
     }
 
-    template <uint ODD> void raw_load(uint g, uint n_group) {
+    template <uint ODD> inline void raw_load(uint g, uint n_group) {
         UNROLL for (uint i = 0; i < N_RAW; i++) raw[LOADS_EARLY ? ODD : 0][i] =
             this->weight_load(this->w_row, min(g + run_first(i), n_group - 1));
     }
 #endif
 
     // Fills the tiles of the step that begins with group g.
-    template <uint ODD> void step_fill(uint g, uint n_group) {
+    template <uint ODD> inline void step_fill(uint g, uint n_group) {
         constexpr uint TILE = ODD * GROUPS;
         UNROLL for (uint j = 0; j < GROUPS; j++) {
             if (g + j >= n_group) break;
@@ -108,7 +108,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     }
 
     // Multiplies the tiles of the step that begins with group g, and fills those of the next.
-    template <uint ODD> void step_run(uint g, uint n_group) {
+    template <uint ODD> inline void step_run(uint g, uint n_group) {
         copies_wait<0>();
         blocks.fence();
         barrier();
@@ -120,7 +120,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
         blocks.wait();
     }
 
-    void run() {
+    inline void run() {
         Tile t = this->tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint n_group = (uint(args.word[1]) + 31) / 32;

@@ -17,7 +17,7 @@
 #include "bytes.h"
 
 template <uint COLUMNS> struct ProductTileDot : Product {
-    explicit ProductTileDot(const Args &args_) : Product(args_) {}
+    inline explicit ProductTileDot(const Args &args_) : Product(args_) {}
 
     static constexpr uint ROWS = 64, GROUPS = 2, THREADS = 128, BANDS = 2;
     static constexpr uint MAX_PART = COLUMNS / 16; // of the columns, 16 each, that a wave has
@@ -40,14 +40,14 @@ template <uint COLUMNS> struct ProductTileDot : Product {
 
     // Row i of the tile, a band after the other: of a GLU, bands are of gate and of up in turn, so that a lane has both of a
     // row.
-    uint row_of(uint i) { return N_PART == 1 ? i : i % 16 + i / 32 * 16; }
-    int part_of(uint i) { return N_PART == 1 ? 0 : int(i / 16 % 2); }
+    inline uint row_of(uint i) { return N_PART == 1 ? i : i % 16 + i / 32 * 16; }
+    inline int part_of(uint i) { return N_PART == 1 ? 0 : int(i / 16 % 2); }
 
     // Parts of the columns that a wave has, and its first.
-    uint part_count() { return MAX_PART * wave_size() * BANDS / THREADS; }
-    uint part_first() { return wave_id() / 2 * part_count(); }
+    inline uint part_count() { return MAX_PART * wave_size() * BANDS / THREADS; }
+    inline uint part_first() { return wave_id() / 2 * part_count(); }
 
-    void w_load(WeightRow row, uint g, uint at) {
+    inline void w_load(WeightRow row, uint g, uint at) {
         WeightGroup group = weight_group(row, g);
         w_codes[at] = group.low;
         w_codes[N_W + at] = group.high;
@@ -56,7 +56,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
 
     // Without `low` products are of `high` alone, and the factor 128 is in the scale: powers of two
     // change no rounding.
-    void x_load(const Bytes &x, uint g, uint at) {
+    inline void x_load(const Bytes &x, uint g, uint at) {
         BytesGroup group = bytes_group(x, g, with_low);
         const float unit = with_low ? 1.0f : 128.0f;
         UNROLL for (int h = 0; h < 2; h++) {
@@ -70,7 +70,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
 
     // dots[h][i] of one band and part: sums of both halves of a group; where a group has one scale,
     // dots[0] is of all of it.
-    template <bool WITH_LOW> void dots_get(const Mat *w, uint x_at, int (*dots)[8]) {
+    template <bool WITH_LOW> inline void dots_get(const Mat *w, uint x_at, int (*dots)[8]) {
         UNROLL for (int h = 0; h < 2; h++) {
             int to = WEIGHT_HAS_HALF_SCALES ? h : 0;
             if (to == h) UNROLL for (uint i = 0; i < 8; i++) dots[h][i] = WITH_LOW ? 0 : BIAS_BITS;
@@ -84,11 +84,11 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         }
     }
 
-    template <bool WITH_LOW> float dot_float(int dot) {
+    template <bool WITH_LOW> inline float dot_float(int dot) {
         return WITH_LOW ? float(dot) : bits_to_float(uint(dot)) - 12582912.0f;
     }
 
-    template <bool WITH_LOW> void group_add(uint s) {
+    template <bool WITH_LOW> inline void group_add(uint s) {
         uint w_at = s * ROWS + wave_id() % 2 * 32;
         Mat w[BANDS][2];
         UNROLL for (uint b = 0; b < BANDS; b++) UNROLL for (int h = 0; h < 2; h++) w[b][h] =
@@ -116,7 +116,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
     }
 
     // By way of shared memory, so that neighbouring lanes store neighbouring rows.
-    void sums_store(Tile t) {
+    inline void sums_store(Tile t) {
         const uint n_row = 2 * 16 / uint(N_PART);
         float *own = (float *)shared_memory() + wave_id() * 2 * 16 * 16; // [column][band][row]
         UNROLL for (uint p = 0; p < MAX_PART; p++) {
@@ -135,7 +135,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         }
     }
 
-    template <bool WITH_LOW> void groups_add(WeightRow row, const Bytes &x, uint x_first) {
+    template <bool WITH_LOW> inline void groups_add(WeightRow row, const Bytes &x, uint x_first) {
         uint thread = thread_id(), n_group = uint(args.word[1]) / 32;
         uint w_of = thread / ROWS, x_of = thread / COLUMNS; // groups that this thread loads
         with_low = WITH_LOW;
@@ -149,7 +149,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         }
     }
 
-    void run() {
+    inline void run() {
         Tile t = tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint thread = thread_id(), n_group = uint(args.word[1]) / 32;

@@ -23,7 +23,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     using Halves::args, Halves::N_PART, Halves::THREADS, Halves::ROWS, Halves::W_TILE,
         Halves::X_TILE;
     using Halves::w_tiles, Halves::x_tiles;
-    explicit ProductTileMatrix(const Args &args_) : Halves(args_) {}
+    inline explicit ProductTileMatrix(const Args &args_) : Halves(args_) {}
 
     static constexpr uint STAGES = 3;
     // Waves side by side along the rows. Bands are 16 rows, parts are 16 columns, of a wave's sums.
@@ -39,17 +39,17 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     typename Halves::WeightRaw w_raw;
 #endif
 
-    uint part_count() {
+    inline uint part_count() {
         return COLUMNS / 16 * ROW_WAVES * wave_size() / THREADS;
     }
-    uint part_first() {
+    inline uint part_first() {
         return wave_id() / ROW_WAVES * part_count();
     }
-    uint row_first() {
+    inline uint row_first() {
         return wave_id() % ROW_WAVES * WAVE_ROWS;
     }
 
-    void group_add(uint stage) {
+    inline void group_add(uint stage) {
         const uvec4 *w = w_tiles + stage * W_TILE, *x = x_tiles + stage * X_TILE;
         UNROLL for (uint step = 0; step < 2; step++) {
             HalfMat b[MAX_PART];
@@ -68,7 +68,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     }
 
     // By way of shared memory, so that neighbouring lanes store neighbouring rows.
-    void sums_store(Tile t, u64 factors) {
+    inline void sums_store(Tile t, u64 factors) {
         const uint n_row = WAVE_ROWS / uint(N_PART);
         float *own = (float *)shared_memory() + wave_id() * 16 * PITCH; // [column][row]
         UNROLL for (uint p = 0; p < MAX_PART; p++) {
@@ -93,7 +93,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     // Fills the first two tiles of each operand, and loads what is decoded next. From then on, in each step
     // one half of the threads decodes, what it loaded two steps before, while the other begins with the
     // products.
-    void tiles_begin(Tile t, uint n_group) {
+    inline void tiles_begin(Tile t, uint n_group) {
         this->x_begin(t, n_group);
         this->w_begin(t);
 #if !WEIGHT_IS_PLAIN
@@ -113,7 +113,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     }
 
     // Fills the tiles of group g, which this thread may have to decode.
-    void tiles_fill(uint g, uint stage, uint n_group) {
+    inline void tiles_fill(uint g, uint stage, uint n_group) {
         if (g < n_group) {
             this->copies_begin(u64(64) * g, stage);
 #if !WEIGHT_IS_PLAIN
@@ -127,7 +127,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
         copies_mark();
     }
 
-    void run() {
+    inline void run() {
         Tile t = this->tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint n_group = (uint(args.word[1]) + 31) / 32;

@@ -9,20 +9,20 @@
 #include "x_rows.h"
 
 struct Quantize : Kernel {
-    explicit Quantize(const Args &args_) : Kernel(args_) {}
+    inline explicit Quantize(const Args &args_) : Kernel(args_) {}
 
     static constexpr int ROLE_PROMPT = 1;
     const bool HAS_ROLES = SPEC0 != 0;
     const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row
 
-    vec4 quad_load(u64 x, uint i) {
+    inline vec4 quad_load(u64 x, uint i) {
         if (X_IS_WIDE) return bits_to_float(load_16(x + 4 * i));
         uint stride = uint(args.word[10]);
         return vec4(F32(x).at[i * stride], F32(x).at[(i + 1) * stride], F32(x).at[(i + 2) * stride],
                     F32(x).at[(i + 3) * stride]);
     }
 
-    bool is_prompt(uint row) {
+    inline bool is_prompt(uint row) {
         if (!HAS_ROLES) return false;
         uint column = row % uint(args.word[9]);
         return I32(args.address[2]).at[column / uint(args.word[12]) * uint(args.word[11])] ==
@@ -30,7 +30,7 @@ struct Quantize : Kernel {
     }
 
     // Eight neighbouring lanes have a group, four elements each.
-    void run() {
+    inline void run() {
         uint number = group_number() * (group_size() / 8) + thread_id() / 8;
         uint part = thread_id() % 8;
         uint n_row = uint(args.word[1]), n_group = uint(args.word[2]);

@@ -10,18 +10,18 @@
 #include "reduce.h"
 
 struct Rank : Reduce {
-    explicit Rank(const Args &args_) : Reduce(args_) {}
+    inline explicit Rank(const Args &args_) : Reduce(args_) {}
 
-    uint rank_of(float x) {
+    inline uint rank_of(float x) {
         uint bits = float_to_bits(x), size = bits & 0x7fffffffu;
         if (size > 0x7f800000u) return 0u;
         if (size == 0u) return 0x80000000u;
         return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
     }
 
-    u64 entry_of(float x, uint index) { return u64(rank_of(x)) << 32 | u64(~index); }
+    inline u64 entry_of(float x, uint index) { return u64(rank_of(x)) << 32 | u64(~index); }
 
-    uint entry_index(u64 entry) { return ~uint(entry); }
+    inline uint entry_index(u64 entry) { return ~uint(entry); }
 
     static constexpr uint LIST_LEN = 1024;
     u64 *list = shared_take<u64>(LIST_LEN);
@@ -30,7 +30,7 @@ struct Rank : Reduce {
     // element `base` of a sequence: the steps for runs of `from` to `to` elements. With from = 2,
     // to = n and base = 0 the list is sorted, greatest first. All threads of the workgroup call it;
     // what they wrote to the list before is read, and they may read it afterwards.
-    void list_sort_steps(uint n, uint from, uint to, uint base) {
+    inline void list_sort_steps(uint n, uint from, uint to, uint base) {
         for (uint size = from; size <= to; size *= 2) {
             for (uint stride = min(size, n) / 2; stride > 0; stride /= 2) {
                 barrier();
@@ -47,10 +47,10 @@ struct Rank : Reduce {
         barrier();
     }
 
-    void list_sort(uint n) { list_sort_steps(n, 2, n, 0); }
+    inline void list_sort(uint n) { list_sort_steps(n, 2, n, 0); }
 
     // The least power of two that is at least n, n >= 1.
-    uint power_above(uint n) { return n <= 1u ? 1u : 2u << top_bit(n - 1u); }
+    inline uint power_above(uint n) { return n <= 1u ? 1u : 2u << top_bit(n - 1u); }
 };
 
 #endif

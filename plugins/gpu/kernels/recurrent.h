@@ -9,7 +9,7 @@
 #include "lang.h"
 
 struct Recurrent : Kernel {
-    explicit Recurrent(const Args &args_) : Kernel(args_) {}
+    inline explicit Recurrent(const Args &args_) : Kernel(args_) {}
 
     // Where the parts of the step block are, and the capacities.
     struct Block {
@@ -18,12 +18,12 @@ struct Recurrent : Kernel {
     };
 
     // Sequences in use; 0 where the tokens are not sorted.
-    int block_sequences(const Block &b) {
+    inline int block_sequences(const Block &b) {
         if (b.n_seq == 0 || I32(b.at).at[b.first_tok_off] < 0) return 0;
         return min(max(I32(b.at).at[4], 0), b.n_seq); // tdm_step_header.n_seq
     }
     // Tokens x .. y-1 of a sequence in use.
-    ivec2 block_tokens(const Block &b, int seq) {
+    inline ivec2 block_tokens(const Block &b, int seq) {
         int n_tok = min(I32(b.at).at[3], b.n_tok); // tdm_step_header.n_tok
         ivec2 range = ivec2(I32(b.at).at[b.first_tok_off + seq],
                             min(I32(b.at).at[b.first_tok_off + seq + 1], n_tok));
@@ -31,7 +31,7 @@ struct Recurrent : Kernel {
         return range;
     }
     // The sequence that a token belongs to; -1 = none.
-    int block_sequence_of(const Block &b, int token) {
+    inline int block_sequence_of(const Block &b, int token) {
         int n_seq = block_sequences(b), found = -1;
         for (int s = 0; s < n_seq && found < 0; s++) {
             ivec2 range = block_tokens(b, s);
@@ -41,7 +41,7 @@ struct Recurrent : Kernel {
     }
     // The slot in which the state is stored after a token of a sequence. -1 where it is not kept,
     // or where a later token of the same sequence, which ends at token `end`, has the same slot.
-    int block_written_slot(const Block &b, int token, int end, int n_slot) {
+    inline int block_written_slot(const Block &b, int token, int end, int n_slot) {
         I32 slots = I32(b.at + u64(uint(b.rs_write_off)) * 4);
         int slot = slots.at[token];
         if (slot < 0 || slot >= n_slot) return -1;

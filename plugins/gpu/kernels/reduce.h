@@ -9,11 +9,11 @@
 #include "axes.h"
 
 struct Reduce : Axes {
-    explicit Reduce(const Args &args_) : Axes(args_) {}
+    inline explicit Reduce(const Args &args_) : Axes(args_) {}
 
     float *reduce_part = shared_take<float>(256);
 
-    float group_sum(float x) {
+    inline float group_sum(float x) {
         x = wave_sum(x);
         if (group_waves() == 1) return x;
         barrier(); // the parts of an earlier call have been read
@@ -25,7 +25,7 @@ struct Reduce : Axes {
     }
 
     // x is not NaN.
-    float group_max(float x) {
+    inline float group_max(float x) {
         x = wave_max(x);
         if (group_waves() == 1) return x;
         barrier();

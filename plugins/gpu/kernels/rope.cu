@@ -6,12 +6,12 @@
 #include "axes.h"
 
 struct Rope : Axes {
-    explicit Rope(const Args &args_) : Axes(args_) {}
+    inline explicit Rope(const Args &args_) : Axes(args_) {}
 
     const bool IS_ADJACENT = SPEC0 == 0; // tdm_rope_mode
     const bool HAS_REST = SPEC1 != 0;
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[9])) return;
         uint head_dim = uint(args.word[0]), n_head = uint(args.word[1]);

@@ -7,7 +7,7 @@
 #include "rank.h"
 
 struct Route : Rank {
-    explicit Route(const Args &args_) : Rank(args_) {}
+    inline explicit Route(const Args &args_) : Rank(args_) {}
 
     const int SCORE = SPEC0;
     const bool HAS_BIAS = SPEC1 != 0, NORMALIZES = SPEC2 != 0;
@@ -20,24 +20,24 @@ struct Route : Rank {
 
     uint lid, size, n_expert, n_used, tok;
 
-    float choice_of(uint e) {
+    inline float choice_of(uint e) {
         return HAS_BIAS ? score[e] + F32(args.address[3]).at[e * uint(args.word[4])] : score[e];
     }
 
-    bool is_lowest(float x) { return float_to_bits(x) == 0xff800000u; }
+    inline bool is_lowest(float x) { return float_to_bits(x) == 0xff800000u; }
 
     // exp(x - greatest); over nothing but -inf zeros. A NaN stays one.
-    float part_of(float x, float greatest) {
+    inline float part_of(float x, float greatest) {
         return is_lowest(greatest) && !is_nan(x) ? 0.0f : exp_of(x - greatest);
     }
 
-    float score_of(float x) {
+    inline float score_of(float x) {
         return SCORE == SIGMOID         ? sigmoid_of(x)
                : SCORE == SQRT_SOFTPLUS ? sqrt_of(softplus_of(x))
                                         : x;
     }
 
-    void scores_fill(uint logit_at) {
+    inline void scores_fill(uint logit_at) {
         float greatest = bits_to_float(0xff800000u), sum = 0.0f;
         for (uint e = lid; e < n_expert; e += size) {
             float x = F32(args.address[2]).at[logit_at + e * uint(args.word[2])];
@@ -57,7 +57,7 @@ struct Route : Rank {
 
     // Keeps the best groups: those whose best choice, or sum of the two best where scores are
     // no softmax, is greatest.
-    void groups_choose() {
+    inline void groups_choose() {
         uint len = n_expert / N_GROUP, padded = power_above(N_GROUP);
         for (uint g = lid; g < padded; g += size) {
             u64 best = u64(0), second = u64(0);
@@ -83,20 +83,20 @@ struct Route : Rank {
     }
 
     // The expert of place u; 0xffffffff where one is given that does not exist.
-    uint expert_at(uint u) {
+    inline uint expert_at(uint u) {
         if (!IS_GIVEN) return entry_index(list[u]);
         uint e = uint(I32(args.address[4]).at[u * uint(args.word[9]) + tok * uint(args.word[10])]);
         return e < n_expert ? e : 0xffffffffu;
     }
 
     // Its score. One that does not exist has weight 0, and a softmax is over the others.
-    float expert_score(uint e) {
+    inline float expert_score(uint e) {
         if (!IS_GIVEN || e < n_expert) return score[e];
         return SCORE == TOP_SOFTMAX ? bits_to_float(0xff800000u) : 0.0f;
     }
 
     // Sorts the experts by choice.
-    void experts_choose() {
+    inline void experts_choose() {
         if (N_GROUP > 1) groups_choose();
         uint padded = power_above(n_expert), len = n_expert / N_GROUP;
         for (uint e = lid; e < padded; e += size) {
@@ -110,7 +110,7 @@ struct Route : Rank {
         list_sort(padded);
     }
 
-    void run() {
+    inline void run() {
         tok = group_number();
         if (tok >= uint(args.word[1])) return;
         lid = thread_id();

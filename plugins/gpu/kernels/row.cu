@@ -7,7 +7,7 @@
 #include "reduce.h"
 
 struct Row : Reduce {
-    explicit Row(const Args &args_) : Reduce(args_) {}
+    inline explicit Row(const Args &args_) : Reduce(args_) {}
 
     const int OP = SPEC0, LANE = SPEC1;
     const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
@@ -17,9 +17,9 @@ struct Row : Reduce {
     u64 dst, x;
     uint n, n_unit, dst_at, x_at;
 
-    uint count_of(uint unit) { return min(n - 4 * unit, 4u); }
+    inline uint count_of(uint unit) { return min(n - 4 * unit, 4u); }
 
-    vec4 x_load(uint unit, float fill) {
+    inline vec4 x_load(uint unit, float fill) {
         uint stride = uint(args.word[8]),
              at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
         if (HAS_TAIL) return lanes_load_part(x, at, LANE, stride, count_of(unit), fill);
@@ -27,21 +27,21 @@ struct Row : Reduce {
     }
 
     // Four elements of a weight or a bias.
-    vec4 factor_load(u64 base, uint unit, int lane, uint stride) {
+    inline vec4 factor_load(u64 base, uint unit, int lane, uint stride) {
         uint at = 4 * unit * (lane == LANE_STRIDED ? stride : 1);
         if (HAS_TAIL) return lanes_load_part(base, at, lane, stride, count_of(unit), 1.0f);
         return lanes_load(base, at, lane, stride);
     }
 
-    vec4 weight_load(uint unit) {
+    inline vec4 weight_load(uint unit) {
         return factor_load(args.address[2], unit, WEIGHT_LANE, uint(args.word[15]));
     }
 
-    vec4 bias_load(uint unit) {
+    inline vec4 bias_load(uint unit) {
         return factor_load(args.address[3], unit, BIAS_LANE, uint(args.word[16]));
     }
 
-    void store(uint unit, vec4 v) {
+    inline void store(uint unit, vec4 v) {
         if (HAS_TAIL)
             lanes_store_part(dst, dst_at + 4 * unit, count_of(unit), v);
         else
@@ -49,7 +49,7 @@ struct Row : Reduce {
     }
 
     // The sum of (x * scale)^2.
-    float sum_sq(float scale) {
+    inline float sum_sq(float scale) {
         float sum = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             vec4 v = x_load(u, 0.0f) * scale;
@@ -59,7 +59,7 @@ struct Row : Reduce {
     }
 
     // Stores x * factor * weight + bias, x counted from `from` on.
-    void apply(float from, float factor) {
+    inline void apply(float from, float factor) {
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             vec4 v = (x_load(u, 0.0f) - from) * factor;
             if (HAS_WEIGHT) v *= weight_load(u);
@@ -68,13 +68,13 @@ struct Row : Reduce {
         }
     }
 
-    float norm_factor(float sum) {
+    inline float norm_factor(float sum) {
         return 1.0f / sqrt(sum * bits_to_float(args.word[18]) + bits_to_float(args.word[17]));
     }
 
     // 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide
     // them, are summed again of scaled numbers.
-    float rms_factor() {
+    inline float rms_factor() {
         float eps = bits_to_float(args.word[17]), sum = sum_sq(1.0f), scale = 1.0f;
         if (float_to_bits(sum) == 0x7f800000u) scale = 8.271806125530277e-25f; // 2^-80
         if (sum < 8.271806125530277e-25f && eps < 8.271806125530277e-25f)
@@ -85,7 +85,7 @@ struct Row : Reduce {
 
     // Sums are of differences from the row's first element, so that a row far from 0 keeps its
     // digits.
-    void layer_norm() {
+    inline void layer_norm() {
         float first = n > 0 ? F32(x).at[x_at] : 0.0f, sum = 0.0f, about = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             vec4 d = x_load(u, first) - first;
@@ -110,12 +110,12 @@ struct Row : Reduce {
         }
     }
 
-    float without_nan(float v) { return is_nan(v) ? bits_to_float(0xff800000) : v; }
+    inline float without_nan(float v) { return is_nan(v) ? bits_to_float(0xff800000) : v; }
 
-    vec4 exp4(vec4 v) { return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w)); }
+    inline vec4 exp4(vec4 v) { return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w)); }
 
     // A row of only -inf gives zeros. A NaN makes the whole row NaN.
-    void softmax() {
+    inline void softmax() {
         const float lowest = bits_to_float(0xff800000);
         float greatest = lowest, sum = 0.0f, nan_count = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
@@ -144,12 +144,12 @@ struct Row : Reduce {
 
     // Elements from a value's first one to that of a row; the strides of axes 1 to 3 begin at
     // `stride`.
-    uint row_at(uvec4 at, int stride) {
+    inline uint row_at(uvec4 at, int stride) {
         return at.x * uint(args.word[stride]) + at.y * uint(args.word[stride + 1]) +
                at.z * uint(args.word[stride + 2]);
     }
 
-    void run() {
+    inline void run() {
         uint row = group_number();
         if (row >= uint(args.word[19])) return;
         n = uint(args.word[0]);

@@ -13,7 +13,7 @@
 #include "select.h"
 
 struct SelectChoose : Attention {
-    explicit SelectChoose(const Args &args_) : Attention(args_, 0) {}
+    inline explicit SelectChoose(const Args &args_) : Attention(args_, 0) {}
 
     const int N_TOP = SPEC0;
     const int BLOCK_LEN = SPEC1 > 0 ? SPEC1 : 1;
@@ -25,8 +25,8 @@ struct SelectChoose : Attention {
     uint *shares = shared_take<uint>(2 * MAX_THREADS);
     uint *found = shared_take<uint>(2);
 
-    int thread() { return int(thread_id()); }
-    int threads() { return int(group_size()); }
+    inline int thread() { return int(thread_id()); }
+    inline int threads() { return int(group_size()); }
 
     step_entries e = {I32(u64(0)), 0, 0};
     int pos; // of the token
@@ -38,14 +38,14 @@ struct SelectChoose : Attention {
     int entry_number = -1; // of `entry`, counted from the sequence's first
     ivec4 entry = ivec4(0, 0, 0, 0);
 
-    void entry_get(int number) {
+    inline void entry_get(int number) {
         if (number == entry_number) return;
         entry_number = number;
         entry = entry_read(e, e.first + number);
     }
 
     // The position of slot i; -1 where there is none that the token sees.
-    int position(int i) {
+    inline int position(int i) {
         entry_get(i >> page_shift);
         int of_entry = (i & page_len() - 1) - entry.y;
         if (of_entry < 0 || of_entry >= entry.z || entry.w > pos || of_entry > pos - entry.w)
@@ -54,7 +54,7 @@ struct SelectChoose : Attention {
     }
 
     // Whether slot i, whose position is p, is the first of its block that there is.
-    bool is_first(int i, int p) {
+    inline bool is_first(int i, int p) {
         if (p % BLOCK_LEN == 0) return true;
         if ((i & page_len() - 1) > entry.y) return false;
         for (int before = entry_number - 1; before >= 0; before--) {
@@ -72,13 +72,13 @@ struct SelectChoose : Attention {
         int to_slot;  // from positions of the entry
     };
 
-    void block_enter(Block &b) {
+    inline void block_enter(Block &b) {
         b.at = entry.w;
         b.last = min(entry.w + max(entry.z, 0) - 1, b.end);
         b.to_slot = (b.number << page_shift) + entry.y - entry.w;
     }
 
-    Block block_begin(int i, int p) {
+    inline Block block_begin(int i, int p) {
         Block b;
         int rest = BLOCK_LEN - 1 - p % BLOCK_LEN;
         entry_get(i >> page_shift);
@@ -90,7 +90,7 @@ struct SelectChoose : Attention {
     }
 
     // Moves on; false behind the last.
-    bool block_next(Block &b) {
+    inline bool block_next(Block &b) {
         b.at++;
         while (b.at > b.last) {
             b.number++;
@@ -104,13 +104,13 @@ struct SelectChoose : Attention {
 
     // ---- Slots of a thread, one after the other ----
 
-    int share_first() { return min(thread() * ((n + threads() - 1) / threads()), n); }
-    int share_end() { return min(share_first() + (n + threads() - 1) / threads(), n); }
+    inline int share_first() { return min(thread() * ((n + threads() - 1) / threads()), n); }
+    inline int share_end() { return min(share_first() + (n + threads() - 1) / threads(), n); }
 
     // ---- Counting ----
 
     // Turns bins into sums of a bin and those above it. Returns which half of `bins` has them.
-    int bins_sum() {
+    inline int bins_sum() {
         int half_at = 0;
         for (int step = 1; step < N_BIN; step *= 2) {
             barrier();
@@ -125,7 +125,7 @@ struct SelectChoose : Attention {
     }
 
     // The sum of x over the threads before this one; *total_out: over all.
-    uint threads_before(uint x, uint *total_out) {
+    inline uint threads_before(uint x, uint *total_out) {
         int half_at = 0;
         barrier(); // the shares of an earlier call have been read
         shares[thread()] = x;
@@ -143,7 +143,7 @@ struct SelectChoose : Attention {
 
     // ---- Choosing ----
 
-    void blocks_gather(U32 keys) {
+    inline void blocks_gather(U32 keys) {
         int local =
             (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN; // the first position of local blocks
         for (int i = share_first(); i < share_end(); i++) {
@@ -162,7 +162,7 @@ struct SelectChoose : Attention {
     }
 
     // The least key that is chosen of `want` or more; *tied_out: how many with that key are.
-    uint key_find(U32 keys, uint want, uint *tied_out) {
+    inline uint key_find(U32 keys, uint want, uint *tied_out) {
         uint key = 0u, known = 0u;
         for (int shift = 24; shift >= 0; shift -= 8) {
             barrier();
@@ -194,7 +194,7 @@ struct SelectChoose : Attention {
         return key;
     }
 
-    int list_write(U32 keys, I32 list) {
+    inline int list_write(U32 keys, I32 list) {
         uint tied, total;
         uint least = key_find(keys, uint(N_TOP / RUN_LEN / BLOCK_LEN), &tied);
         int first = share_first(), last = share_end();
@@ -220,7 +220,7 @@ struct SelectChoose : Attention {
         return int(total);
     }
 
-    void run() {
+    inline void run() {
         int n_list = args.word[8], n_entry = args.word[17];
         uint number = group_number();
         int at = int(number / uint(n_list)), of_token = int(number) - at * n_list;

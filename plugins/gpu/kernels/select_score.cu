@@ -7,7 +7,7 @@
 #include "select.h"
 
 struct SelectScore : AttentionDot {
-    explicit SelectScore(const Args &args_) : AttentionDot(args_) {}
+    inline explicit SelectScore(const Args &args_) : AttentionDot(args_) {}
 
     static constexpr int MAX_ROWS = 8; // heads of a thread at a time
 
@@ -16,7 +16,7 @@ struct SelectScore : AttentionDot {
     float *sums = shared_take<float>(int(group_size()));
 
     // Queries of heads first .. + ROWS - 1.
-    void queries_load(int token, int first) {
+    inline void queries_load(int token, int first) {
         int n_head = args.word[8];
         F32x4 from =
             F32x4(args.address[1] + u64(uint(token * n_head + first)) * u64(uint(STORED_K * 4)));
@@ -27,7 +27,7 @@ struct SelectScore : AttentionDot {
         barrier();
     }
 
-    void run() {
+    inline void run() {
         int n_chunk = args.word[11], n_entry = args.word[17], n_head = args.word[8];
         uint number = group_number();
         int start = int(number % uint(n_chunk)) * CHUNK;

@@ -6,14 +6,14 @@
 #include "attention.h"
 
 struct SelectSlots : Attention {
-    explicit SelectSlots(const Args &args_) : Attention(args_, 0) {}
+    inline explicit SelectSlots(const Args &args_) : Attention(args_, 0) {}
 
     const int N_TOP = SPEC0;
 
-    int position(I32 list, int i) { return list.at[i * args.word[9]]; }
+    inline int position(I32 list, int i) { return list.at[i * args.word[9]]; }
 
     // The first element of a list that is not below pos: positions rise, and -1 follows them.
-    int find(I32 list, int pos) {
+    inline int find(I32 list, int pos) {
         int low = 0, high = N_TOP;
         while (low < high) {
             int middle = (low + high) / 2, at = position(list, middle);
@@ -25,7 +25,7 @@ struct SelectSlots : Attention {
         return low;
     }
 
-    void run() {
+    inline void run() {
         int n_word = (page_len() + 31) / 32, n_entry = args.word[17], n_tok = args.word[7];
         uint number = invocation_number();
         if (number >= uint(args.word[12])) return;

@@ -7,7 +7,7 @@
 #include "math.h"
 
 struct Sinkhorn : Kernel {
-    explicit Sinkhorn(const Args &args_) : Kernel(args_) {}
+    inline explicit Sinkhorn(const Args &args_) : Kernel(args_) {}
 
     const int N = SPEC0 > 0 ? SPEC0 : 1;      // rows of a matrix
     const int LINES = SPEC1 > 0 ? SPEC1 : 16; // threads of a matrix
@@ -19,10 +19,10 @@ struct Sinkhorn : Kernel {
     float *matrix;
     float eps;
 
-    float &at(int row, int column) { return matrix[row * PITCH + column]; }
+    inline float &at(int row, int column) { return matrix[row * PITCH + column]; }
 
     // A row of only -inf gives zeros, a NaN a row of NaN.
-    void softmax(u64 x, int stride) {
+    inline void softmax(u64 x, int stride) {
         const float lowest = bits_to_float(0xff800000u);
         float greatest = lowest, sum = 0.0f;
         for (int i = 0; i < N; i++) {
@@ -43,19 +43,19 @@ struct Sinkhorn : Kernel {
         }
     }
 
-    void row_divide() {
+    inline void row_divide() {
         float sum = eps;
         for (int i = 0; i < N; i++) sum += at(line, i);
         for (int i = 0; i < N; i++) at(line, i) = at(line, i) / sum;
     }
 
-    void column_divide() {
+    inline void column_divide() {
         float sum = eps;
         for (int i = 0; i < N; i++) sum += at(i, line);
         for (int i = 0; i < N; i++) at(i, line) = at(i, line) / sum;
     }
 
-    void run() {
+    inline void run() {
         const int lid = int(thread_id()), of_group = lid / LINES, n_iter = args.word[4];
         const int token = int(group_number()) * (THREADS / LINES) + of_group;
         line = lid % LINES;

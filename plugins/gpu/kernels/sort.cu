@@ -6,12 +6,12 @@
 #include "rank.h"
 
 struct Sort : Rank {
-    explicit Sort(const Args &args_) : Rank(args_) {}
+    inline explicit Sort(const Args &args_) : Rank(args_) {}
 
     const int STAGE = SPEC0; // gpu_sort_stage
     enum { LOAD = 0, EXCHANGE = 1, MERGE = 2 };
 
-    void run() {
+    inline void run() {
         uint lid = thread_id(), size = group_size();
         uint n = uint(args.word[0]), n_row = uint(args.word[1]), padded = uint(args.word[4]);
         uint k = uint(args.word[7]);

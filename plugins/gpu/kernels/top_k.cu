@@ -7,7 +7,7 @@
 #include "rank.h"
 
 struct TopK : Rank {
-    explicit TopK(const Args &args_) : Rank(args_) {}
+    inline explicit TopK(const Args &args_) : Rank(args_) {}
 
     const bool IS_FIRST = SPEC0 != 0, IS_LAST = SPEC1 != 0;
 
@@ -16,13 +16,13 @@ struct TopK : Rank {
 
     uint row, n, chunk_end;
 
-    u64 entry_load(uint i) {
+    inline u64 entry_load(uint i) {
         if (!IS_FIRST) return U64(args.address[2]).at[row * n + i];
         uint at = i * uint(args.word[2]) + row * uint(args.word[3]);
         return entry_of(F32(args.address[3]).at[at], i);
     }
 
-    void entry_store(uint chunk, uint i, u64 entry) {
+    inline void entry_store(uint chunk, uint i, u64 entry) {
         uint k = uint(args.word[4]);
         if (!IS_LAST) {
             U64(args.address[0]).at[(row * uint(args.word[6]) + chunk) * k + i] = entry;
@@ -34,7 +34,7 @@ struct TopK : Rank {
         I32(args.address[1]).at[row * k + i] = int(id) + args.word[7];
     }
 
-    void run() {
+    inline void run() {
         uint group = group_number(), n_chunk = uint(args.word[6]), lid = thread_id();
         uint size = group_size(), k = uint(args.word[4]);
         row = group / n_chunk;

@@ -6,25 +6,25 @@
 #include "math.h"
 
 struct Unary : Axes {
-    explicit Unary(const Args &args_) : Axes(args_) {}
+    inline explicit Unary(const Args &args_) : Axes(args_) {}
 
     const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
     const int DST_LANE = SPEC5;
 
     // A number in the order of f32s, in which 0 and -0 are equal: compilers may turn comparisons of
     // floats into min and max, which treat zeros and NaN in their own way. x is not NaN.
-    int order_of(float x) {
+    inline int order_of(float x) {
         int bits = (int)float_to_bits(x);
         return uint(bits) == 0x80000000u ? 0 : bits ^ (bits >> 31 & 0x7fffffff);
     }
 
-    float clamp_of(float x, float least, float greatest) {
+    inline float clamp_of(float x, float least, float greatest) {
         if (is_nan(x)) return x;
         if (order_of(x) < order_of(least)) return least;
         return order_of(x) > order_of(greatest) ? greatest : x;
     }
 
-    float unary_of(float x) {
+    inline float unary_of(float x) {
         float a = bits_to_float(args.word[12]), b = bits_to_float(args.word[13]);
         switch (OP) {
         case 0: return x * a + b;
@@ -34,7 +34,7 @@ struct Unary : Axes {
         }
     }
 
-    void run() {
+    inline void run() {
         uint first = invocation_number() * WIDTH, n = uint(args.word[11]);
         if (first >= n) return;
         uint x_at = axes_at(axes_split(first, 0, N_AXIS), 7);

@@ -9,54 +9,54 @@
 struct alignas(8) vec2 {
     float x, y;
     vec2() = default;
-    vec2(float both) : x(both), y(both) {}
-    vec2(float x_, float y_) : x(x_), y(y_) {}
-    float &operator[](int i) { return i == 0 ? x : y; }
-    float operator[](int i) const { return i == 0 ? x : y; }
+    inline vec2(float both) : x(both), y(both) {}
+    inline vec2(float x_, float y_) : x(x_), y(y_) {}
+    inline float &operator[](int i) { return i == 0 ? x : y; }
+    inline float operator[](int i) const { return i == 0 ? x : y; }
 };
 
 struct alignas(8) uvec2 {
     uint x, y;
     uvec2() = default;
-    uvec2(uint both) : x(both), y(both) {}
-    uvec2(uint x_, uint y_) : x(x_), y(y_) {}
+    inline uvec2(uint both) : x(both), y(both) {}
+    inline uvec2(uint x_, uint y_) : x(x_), y(y_) {}
 };
 
 struct alignas(8) ivec2 {
     int x, y;
     ivec2() = default;
-    ivec2(int x_, int y_) : x(x_), y(y_) {}
+    inline ivec2(int x_, int y_) : x(x_), y(y_) {}
 };
 
 struct ivec3 {
     int x, y, z;
-    ivec3(int x_, int y_, int z_) : x(x_), y(y_), z(z_) {}
+    inline ivec3(int x_, int y_, int z_) : x(x_), y(y_), z(z_) {}
 };
 
 struct alignas(16) ivec4 {
     int x, y, z, w;
     ivec4() = default;
-    ivec4(int x_, int y_, int z_, int w_) : x(x_), y(y_), z(z_), w(w_) {}
+    inline ivec4(int x_, int y_, int z_, int w_) : x(x_), y(y_), z(z_), w(w_) {}
 };
 
 struct alignas(16) vec4 {
     float x, y, z, w;
     vec4() = default;
-    vec4(float all) : x(all), y(all), z(all), w(all) {}
-    vec4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
-    vec4(vec2 a, vec2 b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
-    float &operator[](int i) { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
-    float operator[](int i) const { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+    inline vec4(float all) : x(all), y(all), z(all), w(all) {}
+    inline vec4(float x_, float y_, float z_, float w_) : x(x_), y(y_), z(z_), w(w_) {}
+    inline vec4(vec2 a, vec2 b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
+    inline float &operator[](int i) { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+    inline float operator[](int i) const { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
 };
 
 struct alignas(16) uvec4 {
     uint x, y, z, w;
     uvec4() = default;
-    uvec4(uint all) : x(all), y(all), z(all), w(all) {}
-    uvec4(uint x_, uint y_, uint z_, uint w_) : x(x_), y(y_), z(z_), w(w_) {}
-    uvec4(uvec2 a, uvec2 b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
-    uint &operator[](int i) { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
-    uint operator[](int i) const { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+    inline uvec4(uint all) : x(all), y(all), z(all), w(all) {}
+    inline uvec4(uint x_, uint y_, uint z_, uint w_) : x(x_), y(y_), z(z_), w(w_) {}
+    inline uvec4(uvec2 a, uvec2 b) : x(a.x), y(a.y), z(b.x), w(b.y) {}
+    inline uint &operator[](int i) { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
+    inline uint operator[](int i) const { return i == 0 ? x : i == 1 ? y : i == 2 ? z : w; }
 };
 
 #define VEC4_OPERATOR(OP)                                                                          \

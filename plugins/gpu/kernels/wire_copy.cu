@@ -6,12 +6,12 @@
 #include "arena.h"
 
 struct WireCopy : Arena {
-    explicit WireCopy(const Args &args_) : Arena(args_) {}
+    inline explicit WireCopy(const Args &args_) : Arena(args_) {}
 
     const int UNIT = SPEC0; // bytes: 16, 4, 2 or 1
     const bool PUBLISHES = SPEC1 != 0, HAS_VERDICT = SPEC2 != 0;
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[0])) return;
         uint run = divide(i, args.word[5], args.word[6]);

@@ -8,27 +8,27 @@
 #include "half.h"
 
 struct WireStore : Arena {
-    explicit WireStore(const Args &args_) : Arena(args_) {}
+    inline explicit WireStore(const Args &args_) : Arena(args_) {}
 
     const int TYPE = SPEC0;
     enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
 
     // As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that
     // it reaches.
-    float element_at(uint i, uint n) {
+    inline float element_at(uint i, uint n) {
         const float limit = 65504.0f * 127.0f;
         float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0f;
         bool is_nan = (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
         return is_nan ? 0.0f : clamp(x, -limit, limit);
     }
 
-    int code_of(float x) {
+    inline int code_of(float x) {
         float whole = truncate(x), rest = x - whole; // ties away from 0
         return int(whole) + (rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0);
     }
 
     // scale = largest magnitude / 127, codes rounded to the nearest.
-    void block_store(u64 to, uint first, uint n) {
+    inline void block_store(u64 to, uint first, uint n) {
         float most = 0.0f;
         for (uint i = 0; i < 32; i++) most = max(most, abs(element_at(first + i, n)));
         float scale = most / 127.0f, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
@@ -42,7 +42,7 @@ struct WireStore : Arena {
         }
     }
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[1])) return;
         u64 to = args.address[0] + area_off(args.address[2], 2);

@@ -8,7 +8,7 @@
 #include "half.h"
 
 struct WireSum : Arena {
-    explicit WireSum(const Args &args_) : Arena(args_) {}
+    inline explicit WireSum(const Args &args_) : Arena(args_) {}
 
     const int TYPE = SPEC0;
     enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
@@ -17,14 +17,14 @@ struct WireSum : Arena {
 
     // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or
     // not.
-    float flushed(float x) { return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x; }
+    inline float flushed(float x) { return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x; }
 
-    float sum_of(float sum, float x) {
+    inline float sum_of(float sum, float x) {
         float next = sum + flushed(x);
         return flushed(next);
     }
 
-    float addend_at(u64 addend, uint i) {
+    inline float addend_at(u64 addend, uint i) {
         if (TYPE == F32_) return F32(addend).at[i];
         if (TYPE == F16_) return bits_to_float(f32_bits_of_f16(uint(U16(addend).at[i])));
         if (TYPE == BF16_) return bits_to_float(uint(U16(addend).at[i]) << 16);
@@ -35,7 +35,7 @@ struct WireSum : Arena {
         return x;
     }
 
-    void run() {
+    inline void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[0])) return;
         if (HAS_VERDICT && U32(args.address[4]).at[0] != 1u) {

@@ -7,14 +7,14 @@
 #include "arena.h"
 
 struct WireWait : Arena {
-    explicit WireWait(const Args &args_) : Arena(args_) {}
+    inline explicit WireWait(const Args &args_) : Arena(args_) {}
 
     enum { ABORTED = 1, LATE = 2 };                       // rt_wait_code
     enum { N_SLOT = 256, SLOTS_AT = 64, SLOT_SIZE = 32 }; // rt_wait_report
     enum { FLAG_STEP = 64, ABORT_POLLS = 8 }; // bytes between flags; flag reads between abort reads
 
     // Returns 0 once the flag has at least the value `wanted`.
-    uint flag_await(u64 flag, u64 wanted) {
+    inline uint flag_await(u64 flag, u64 wanted) {
         const u64 timeout = pack64(uvec2(args.word[7], args.word[8])), begin = ticks();
         const uint most_polls = uint(args.word[9]);
         for (uint n = 1;; n++) {
@@ -26,7 +26,7 @@ struct WireWait : Arena {
         }
     }
 
-    void run() {
+    inline void run() {
         uint *shared = shared_take<uint>(4); // members that are missing (2), why, the run's number
         const uint lane = thread_id(), n_member = uint(args.word[0]), member = uint(args.word[1]);
         const u64 arena = args.address[0], report = args.address[3];

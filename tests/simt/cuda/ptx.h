@@ -111,6 +111,9 @@ static inline void ptx_ldmatrix_x4(uint *d, const void *row) {
     simt_wave_execute(&simt_ldmatrix, registers, 6);
     __builtin_memcpy(d, registers + 2, 16);
 }
+static inline void *ptx_cvta_global(u64 address) {
+    return (void *)address;
+}
 static inline void ptx_cp_async_16(void *to, u64 from) {
     simt_copy_16(simt_pointer_16(u64(to)), simt_pointer_16(from));
 }

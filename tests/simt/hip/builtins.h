@@ -34,18 +34,14 @@ static inline uint simt_fetch_or(uint *word, uint bits) {
     return before;
 }
 /* One fiber runs at a time, and is not stopped inside. */
-#undef __MEMORY_SCOPE_WRKGRP
-#define __MEMORY_SCOPE_WRKGRP                          0
-#define __scoped_atomic_fetch_add(at, n, order, scope) simt_fetch_add(at, n)
-#define __scoped_atomic_fetch_or(at, n, order, scope)  simt_fetch_or(at, n)
+#define __hip_atomic_fetch_add(at, n, order, scope) simt_fetch_add(at, n)
+#define __hip_atomic_fetch_or(at, n, order, scope)  simt_fetch_or(at, n)
 
 /* ---- Other devices ---- */
 
-#undef __MEMORY_SCOPE_SYSTEM
-#define __MEMORY_SCOPE_SYSTEM                           1
-#define __scoped_atomic_load_n(at, order, scope)        __atomic_load_n(at, order)
-#define __scoped_atomic_store_n(at, word, order, scope) __atomic_store_n(at, word, order)
-#define __builtin_amdgcn_s_sleep(n)                     simt_spin_pause()
+#define __hip_atomic_load(at, order, scope)        __atomic_load_n(at, order)
+#define __hip_atomic_store(at, word, order, scope) __atomic_store_n(at, word, order)
+#define __builtin_amdgcn_s_sleep(n)                simt_spin_pause()
 
 /* ---- Lanes ---- */
 
