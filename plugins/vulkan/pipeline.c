@@ -224,6 +224,7 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
                   .pNext = device->required_subgroup != 0 ? &required : NULL,
                   .flags = is_full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+        .flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, /* slices: parts.h */
                   .module = module,
                   .pName = "main",
                   .pSpecializationInfo = &specialization},

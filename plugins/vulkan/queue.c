@@ -149,6 +149,19 @@ tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out,
     return vk_plan_of_steps(queue->device, &queue->scratch, steps, plan_out, err);
 }
 
+tdm_status vk_queue_run(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
+                        int32_t n_binding, tdm_error *err) {
+    const tdm_host_semaphore_ops *ops = queue->device->instance->host->semaphore;
+    tdm_point done = {NULL, 1};
+    tdm_status status = vk_plan_bind(plan, bindings, n_binding, err);
+    if (status == TDM_OK) status = ops->create(0, &done.semaphore, err);
+    if (status != TDM_OK) return status;
+    status = queue_compute(queue, plan, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) status = ops->wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
+    ops->destroy(done.semaphore);
+    return status;
+}
+
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     tdm_status status = tdm_plan_flags_check(queue->device->name, params, err);

@@ -196,11 +196,14 @@ static int32_t submits_of(const char *limits) {
     return faults->n_submit;
 }
 
-/* A small plan is one submission, and with parts of a microsecond one for each of its two steps. */
+/* A small plan is one submission. Its two steps are estimated at 2.4 us each: with parts of 3 us there
+ * is one for each, and with parts of 1 us one for each of their two workgroups. */
 static void test_submissions(void **state) {
     (void)state;
-    assert_int_equal(submits_of("fuse=no"), 1);
-    assert_int_equal(submits_of("fuse=no part=1"), 2);
+    const int32_t n_open = submits_of("fuse=no") - 1; /* a check of the driver */
+    assert_true(n_open == 0 || n_open == 1);
+    assert_int_equal(submits_of("fuse=no part=3"), n_open + 2);
+    assert_int_equal(submits_of("fuse=no part=1"), n_open + 4);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
