@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/denormal.h"
 #include "plugins/vulkan/matrix.h"
 #include "plugins/vulkan/measure.h"
 #include "plugins/vulkan/parts.h"
@@ -394,6 +395,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     *device_out = device;
     return TDM_OK;
 }
+    if (status == TDM_OK) status = vk_denormals_check(device, err);
 
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     (void)err;
