@@ -363,6 +363,9 @@ static int32_t max_group_get(int32_t group_subgroups) {
     if (status == TDM_OK) status = scene_run(&s, &err);
     if (status != TDM_OK) fail_msg("%s", err.message);
     for (int i = 0; i < N; i++) assert_true(s.y[i] * 2 == s.x[i]);
+    tdm_device_limits measured = {.struct_size = sizeof measured};
+    assert_int_equal(plugin->device->measure_limits(s.device, &measured, &err), TDM_OK);
+    assert_true(measured.read_bandwidth > 0 && measured.f32_peak > 0);
     scene_close(&s);
     faults->group_subgroups = 0;
     assert_int_equal(faults->n_object, 0);
