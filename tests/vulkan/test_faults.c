@@ -381,6 +381,42 @@ static void test_group_subgroups(void **state) {
     assert_int_equal(max_group_get(most / 2 / faults->subgroup), most / 2);
 }
 
+/* Where a driver offers several sizes of subgroups, pipelines name one: 16 where 32 is the largest, 32
+ * where there are larger ones. */
+static void test_subgroup_choice(void **state) {
+    static const int32_t rows[][2] = {{32, 16}, {64, 32}, {128, 32}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tdm_error err = {0};
+        faults->max_subgroup = rows[i][0];
+        faults->named_subgroup = -1;
+        if (scene_play("", &err) != TDM_OK) fail_msg("%s", err.message);
+        assert_int_equal(faults->named_subgroup, rows[i][1]);
+    }
+    faults->max_subgroup = 0;
+    faults->named_subgroup = -1;
+    tdm_error err = {0};
+    if (scene_play("", &err) != TDM_OK) fail_msg("%s", err.message);
+    assert_int_equal(faults->named_subgroup, 0);
+}
+
+/* Matrices of 8 rows and 8 columns are not used. */
+static void test_small_matrix(void **state) {
+    (void)state;
+    for (int has_matrix = 1; has_matrix <= 2; has_matrix++) {
+        scene s = {.graph = graph_make()};
+        tdm_error err = {0};
+        tdm_device_info info = {.struct_size = sizeof info};
+        faults->has_matrix = has_matrix;
+        assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+        assert_int_equal(plugin->device->get_info(s.device, &info, &err), TDM_OK);
+        assert_int_equal(strstr(info.description, "matrices") != NULL, has_matrix == 1);
+        scene_close(&s);
+    }
+    faults->has_matrix = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
 /* What the kernels need and a driver lacks is named where there is no device. */
 static void test_left_out(void **state) {
     (void)state;
@@ -496,6 +532,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_incoherent),
         cmocka_unit_test(test_buffer_limit),
         cmocka_unit_test(test_group_subgroups),
+        cmocka_unit_test(test_subgroup_choice),
+        cmocka_unit_test(test_small_matrix),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_out_of_device_memory),
         cmocka_unit_test(test_out_of_host_memory),
