@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/vulkan/parts.h"
+#include "plugins/vulkan/plan.h"
 #include "tandem/block.h"
 
 enum {
@@ -79,8 +79,6 @@ tdm_status vk_denormals_check(vk_device *device, tdm_error *err) {
     tdm_status status = vk_buffer_ops.alloc(device, &params, &buffer, err);
     if (status == TDM_OK) status = row_compute(device, buffer, &element, err);
     vk_buffer_ops.free(buffer);
-    /* The driver has compiled meanwhile: how long it took says nothing of the device's speed. */
-    vk_rates_init(&device->rates, device->facts);
     if (status != TDM_OK || element != 0) return status;
     return tdm_fail(err, TDM_UNSUPPORTED,
                     "%s (%s, %s): the device takes denormal f16 numbers for 0, which scales of "

@@ -32,7 +32,9 @@ struct tdm_plan {
     VkSubmitInfo *submits; /* likewise: one for each part */
     int32_t n_part;        /* 0 = not recorded */
     int32_t max_part;
-    bool is_trial;       /* each step is launched in two shares, so that a trial covers slices */
+    /* Each step is launched in two shares, so that a trial covers slices. No rate is learned, since
+     * drivers compile at the first launch. */
+    bool is_trial;
     gpu_work work;       /* of all steps but those on caches */
     vk_memory constants; /* of the steps; no memory where they have none */
     int32_t n_record;    /* how often commands were recorded */
@@ -50,7 +52,7 @@ tdm_status vk_plan_of_steps(vk_device *device, gpu_scratch_pool *pool, gpu_plan 
 /* … for a queue. */
 tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err);
 
-/* Binds a plan, computes it once and waits for its end. */
+/* Binds a plan, computes it once as a trial and waits for its end. */
 tdm_status vk_queue_run(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
                         int32_t n_binding, tdm_error *err);
 
