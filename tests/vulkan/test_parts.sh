@@ -12,7 +12,8 @@ tandem=$1 model=$2 text=$3
 driver_need
 config plain
 config whole "$by_rows"
-config single "$by_rows part=1"
+# Grids of up to 32 workgroups along x are sliced along y.
+config single "$by_rows grid=32 part=1"
 config some "$by_rows part=2000"
 
 # perplexity NAME: results in $work/out, messages in $work/err.
