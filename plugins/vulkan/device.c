@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/denormal.h"
 #include "plugins/vulkan/matrix.h"
 #include "plugins/vulkan/measure.h"
 #include "plugins/vulkan/parts.h"
@@ -230,8 +231,17 @@ static void target_fill(vk_device *device) {
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
 }
 
-/* The subgroup size that pipelines name. A size of 32 suits most GPUs; where the driver's own is
- * the only one, none is named. */
+/* The size of subgroups where a driver offers several. A size of 32 suits GPUs whose subgroups may be
+ * larger. Where 32 is the largest and there are smaller ones, the registers of a subgroup are as many
+ * in all sizes (Intel: 4 KiB up to Xe, 8 KiB from Xe2 on). Of 32 invocations each has 32 or 64
+ * numbers, too few for most kernels here; of 16 each has twice as many. */
+static int32_t subgroup_suitable(const vk_facts *facts) {
+    int32_t size = facts->subgroup_max <= 32 ? 16 : 32;
+    if (size < facts->subgroup_min) size = facts->subgroup_min;
+    return size < facts->subgroup_max ? size : facts->subgroup_max;
+}
+
+/* The subgroup size that pipelines name. Where the driver's own is the only one, none is named. */
 static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
     const vk_facts *facts = device->facts;
     int32_t size = device->options.subgroup;
@@ -242,11 +252,9 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
         return tdm_fail(err, TDM_UNSUPPORTED, "%s: no subgroups of %d; the driver has %d to %d",
                         device->name, (int)size, (int)facts->subgroup_min,
                         (int)facts->subgroup_max);
+    /* Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says where none is named. */
     if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
-    if (size == 0) size = 32;
-    if (size < facts->subgroup_min) size = facts->subgroup_min;
-    if (size > facts->subgroup_max) size = facts->subgroup_max;
-    device->required_subgroup = size;
+    device->required_subgroup = size != 0 ? size : subgroup_suitable(facts);
     return TDM_OK;
 }
 
@@ -387,6 +395,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     if (status == TDM_OK) status = vk_pipelines_create(device, err);
     if (status == TDM_OK) status = vk_transfer_create(device, err);
     if (status == TDM_OK) status = vk_verdicts_create(device, err);
+    if (status == TDM_OK) status = vk_denormals_check(device, err);
     if (status != TDM_OK) {
         device_close(device);
         return status;

@@ -62,6 +62,7 @@
     FN(CmdBindPipeline)                                                                            \
     FN(CmdPushConstants)                                                                           \
     FN(CmdDispatch)                                                                                \
+    FN(CmdDispatchBase)                                                                            \
     FN(CmdPipelineBarrier)                                                                         \
     FN(CmdCopyBuffer)                                                                              \
     FN(CmdFillBuffer)                                                                              \

@@ -116,8 +116,11 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
                                        .pNext = &driver_info};
     VkPhysicalDeviceMaintenance3Properties maintenance = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, .pNext = &id};
+    VkPhysicalDeviceFloatControlsProperties floats = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES,
+        .pNext = &maintenance};
     VkPhysicalDeviceSubgroupProperties subgroup = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = &maintenance};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, .pNext = &floats};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2,
                                      .pNext = &subgroup};
     VkPhysicalDeviceSubgroupSizeControlProperties size_control = {
@@ -147,6 +150,7 @@ static void properties_read(const vk_driver *driver, vk_facts *facts) {
     facts->max_allocation = maintenance.maxMemoryAllocationSize;
     if (sizes.maxBufferSize != 0 && sizes.maxBufferSize < facts->max_allocation)
         facts->max_allocation = sizes.maxBufferSize;
+    facts->float_mode = vk_float_mode_of(&floats);
     facts->subgroup_default = (int32_t)subgroup.subgroupSize;
     facts->subgroup_min = facts->subgroup_max = facts->subgroup_default;
     if (facts->has_subgroup_control) {

@@ -5,7 +5,7 @@
 #ifndef TANDEM_VULKAN_FACTS_H
 #define TANDEM_VULKAN_FACTS_H
 
-#include "plugins/vulkan/driver.h"
+#include "plugins/vulkan/float_mode.h"
 
 typedef struct vk_facts {
     VkPhysicalDevice physical;
@@ -23,6 +23,7 @@ typedef struct vk_facts {
     int32_t subgroup_max;
     int32_t group_subgroups; /* most subgroups of a group whose pipeline names their size */
     int32_t matrix_rows, matrix_columns; /* of sums of cooperative matrices (matrix.h); 0 = none */
+    vk_float_mode float_mode;            /* that shaders ask for */
     bool can_require_subgroup;           /* a pipeline may name its subgroup size */
     bool has_full_subgroups;             /* a pipeline may demand that all subgroups are full */
     bool has_subgroup_control;           /* VK_EXT_subgroup_size_control or Vulkan 1.3 */

@@ -15,11 +15,11 @@ static const tdm_option_desc descs[] = {
      .default_value = "no",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
-     .help =
-         "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-         "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
-         "lanes=no wrong=KERNEL, with blanks between them; dot=any uses integer dot products even "
-         "where they are slow, matrix=plain the kernel of matrix hardware without the hardware",
+     .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
+             "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
+             "lanes=no denormals=no wrong=KERNEL, with blanks between them; dot=any uses integer "
+             "dot products even where they are slow, matrix=plain the kernel of matrix hardware "
+             "without the hardware",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -49,14 +49,15 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
         if (strcmp(text, "wrong") == 0 && is_kernel(value))
             return snprintf(o->wrong, sizeof o->wrong, "%s", value), TDM_OK;
         if (strcmp(value, "no") == 0) {
-            bool *flag = strcmp(text, "f16") == 0      ? &o->has_f16
-                         : strcmp(text, "dot") == 0    ? &o->has_dot8
-                         : strcmp(text, "matrix") == 0 ? &o->has_matrix
-                         : strcmp(text, "import") == 0 ? &o->has_import
-                         : strcmp(text, "fuse") == 0   ? &o->has_fusion
-                         : strcmp(text, "lanes") == 0  ? &o->has_lanes
-                         : strcmp(text, "map") == 0    ? &o->has_map
-                                                       : NULL;
+            bool *flag = strcmp(text, "f16") == 0         ? &o->has_f16
+                         : strcmp(text, "dot") == 0       ? &o->has_dot8
+                         : strcmp(text, "matrix") == 0    ? &o->has_matrix
+                         : strcmp(text, "import") == 0    ? &o->has_import
+                         : strcmp(text, "fuse") == 0      ? &o->has_fusion
+                         : strcmp(text, "lanes") == 0     ? &o->has_lanes
+                         : strcmp(text, "map") == 0       ? &o->has_map
+                         : strcmp(text, "denormals") == 0 ? &o->has_denormals
+                                                          : NULL;
             if (flag != NULL) {
                 *flag = false;
                 return TDM_OK;
@@ -82,7 +83,7 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
                     "grid=N alloc=N trips=N part=N f16=no dot=no dot=any matrix=no matrix=plain "
-                    "import=no map=no fuse=no lanes=no wrong=KERNEL",
+                    "import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL",
                     (int)len, word);
 }
 
@@ -105,7 +106,8 @@ tdm_status vk_options_parse(const tdm_option *options, int32_t n_option, vk_opti
                     .has_dot8 = true,
                     .has_matrix = true,
                     .has_fusion = true,
-                    .has_lanes = true};
+                    .has_lanes = true,
+                    .has_denormals = true};
     for (int32_t i = 0; i < n_option; i++) {
         const char *key = options[i].key;
         const char *value = options[i].value != NULL ? options[i].value : "";

@@ -15,7 +15,7 @@
 #include "plugins/vulkan/plan.h"
 
 enum {
-    GROUP_SIZE = 256,
+    GROUP_SIZE = 256, /* or less: of whole subgroups */
     N_RUN = 4,
     UNIT = 16,          /* bytes of a load */
     READ_TRIPS = 16,    /* of four loads */
@@ -53,16 +53,19 @@ static gpu_plan *steps_make(const bench *b, bool reads, int32_t n_thread, int32_
         gpu_plan_destroy(plan);
         return NULL;
     }
-    uint32_t n_group = (uint32_t)((n_thread + GROUP_SIZE - 1) / GROUP_SIZE);
+    const gpu_target *target = &b->device->target;
+    int32_t group_size = target->max_group_size < GROUP_SIZE ? target->max_group_size : GROUP_SIZE;
+    group_size -= group_size % target->subgroup_max;
+    uint32_t n_group = (uint32_t)((n_thread + group_size - 1) / group_size);
     uint32_t x = n_group;
-    while (x > b->device->target.max_grid[0]) x = (x + 1) / 2;
+    while (x > target->max_grid[0]) x = (x + 1) / 2;
     plan->n_step = n_step;
     plan->n_slot = 1;
     plan->slot_sizes[0] = b->size;
     for (int32_t i = 0; i < n_step; i++) {
         gpu_step *step = &plan->steps[i];
         step->kernel = GPU_KERNEL_LIMIT;
-        step->group_size = GROUP_SIZE;
+        step->group_size = group_size;
         step->grid[0] = x;
         step->grid[1] = (n_group + x - 1) / x;
         step->grid[2] = 1;

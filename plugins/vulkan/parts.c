@@ -4,6 +4,11 @@
  */
 #include "plugins/vulkan/parts.h"
 
+#include <math.h>
+#include <stdlib.h>
+
+enum { MAX_SLICE = 32 /* of a step, also where an estimate is far too high */ };
+
 /* A quarter of what the strictest driver allows, so that an estimate may be wrong by four. */
 static const double part_seconds = 0.5;
 /* Below that, the time of a submission counts more than its work. */
@@ -20,27 +25,103 @@ static double seconds_of(const vk_device *device, const gpu_work *work) {
            work->ops / atomic_load(&device->rates.ops);
 }
 
-void vk_parts_cut(tdm_plan *plan) {
+/* ---- Slices ---------------------------------------------------------------------------------- */
+
+/* The axis along which a step is sliced. Kernels number their workgroup x + y * (workgroups along x),
+ * so that all of x stays together where there is more than one y. The planner uses no z. */
+static int slice_axis(const gpu_step *step) {
+    return step->grid[1] > 1 ? 1 : 0;
+}
+
+bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32_t begin_out[3],
+                  uint32_t count_out[3]) {
+    const int axis = slice_axis(step);
+    const uint64_t n = step->grid[axis];
+    for (int i = 0; i < 3; i++) {
+        begin_out[i] = 0;
+        count_out[i] = step->grid[i];
+    }
+    begin_out[axis] = (uint32_t)(n * slice / n_slice);
+    count_out[axis] = (uint32_t)(n * (slice + 1) / n_slice) - begin_out[axis];
+    return count_out[axis] > 0;
+}
+
+/* Slices of a step that takes so long; 1 = it stays whole. */
+static int32_t slices_of(const gpu_step *step, double seconds, double limit) {
+    double n = ceil(seconds / limit), most = step->grid[slice_axis(step)];
+    if (most > MAX_SLICE) most = MAX_SLICE;
+    return n <= 1 ? 1 : n < most ? (int32_t)n : (int32_t)most;
+}
+
+/* ---- Parts ----------------------------------------------------------------------------------- */
+
+static bool parts_reserve(tdm_plan *plan, int32_t n) {
+    if (n <= plan->max_part) return true;
+    if (n < 2 * plan->max_part) n = 2 * plan->max_part;
+    vk_part *parts = realloc(plan->parts, (size_t)n * sizeof *parts);
+    if (parts != NULL) plan->parts = parts;
+    VkSubmitInfo *submits = realloc(plan->submits, (size_t)n * sizeof *submits);
+    if (submits != NULL) plan->submits = submits;
+    if (parts == NULL || submits == NULL) return false;
+    plan->max_part = n;
+    return true;
+}
+
+/* Nothing where there are no steps. */
+static void part_add(tdm_plan *plan, int32_t first, int32_t end) {
+    if (first < end) plan->parts[plan->n_part++] = (vk_part){.first = first, .end = end};
+}
+
+static void slices_add(tdm_plan *plan, int32_t step, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        plan->parts[plan->n_part++] =
+            (vk_part){.first = step, .end = step + 1, .slice = (uint32_t)i, .n_slice = (uint32_t)n};
+}
+
+/* A plan without steps has a part without any, so that its queue signals. */
+tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
     const vk_device *device = plan->device;
+    const int32_t n_step = plan->bound.steps->n_step;
     const double limit =
         device->options.part_us > 0 ? device->options.part_us * 1e-6 : part_seconds;
     double seconds = 0;
+    int32_t first = 0;
+    bool has_memory = parts_reserve(plan, n_step + 1);
     plan->n_part = 0;
     plan->work = (gpu_work){0};
-    for (int32_t i = 0; i < plan->bound.steps->n_step; i++) {
-        const gpu_work work = gpu_step_work(&plan->bound.steps->steps[i]);
-        double more = seconds_of(device, &work);
-        if (i > 0 && seconds + more > limit) {
-            plan->parts[plan->n_part++].end = i;
+    for (int32_t i = 0; i < n_step && has_memory; i++) {
+        const gpu_step *step = &plan->bound.steps->steps[i];
+        const gpu_work work = gpu_step_work(step);
+        const double more = seconds_of(device, &work);
+        const int32_t n_slice = slices_of(step, more, limit);
+        /* The steps before, the slices, and the steps behind. */
+        has_memory = parts_reserve(plan, plan->n_part + n_slice + 2);
+        if (!has_memory) break;
+        if (n_slice > 1 || seconds + more > limit) {
+            part_add(plan, first, i);
+            first = i;
             seconds = 0;
         }
-        seconds += more;
+        if (n_slice > 1) {
+            slices_add(plan, i, n_slice);
+            first = i + 1;
+        } else {
+            seconds += more;
+        }
         if (work.is_upper) continue;
         plan->work.bytes += work.bytes;
         plan->work.ops += work.ops;
     }
-    plan->parts[plan->n_part++].end = plan->bound.steps->n_step;
+    if (!has_memory) {
+        plan->n_part = 0;
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
+    }
+    part_add(plan, first, n_step);
+    if (plan->n_part == 0) plan->parts[plan->n_part++] = (vk_part){.first = 0};
+    return TDM_OK;
 }
+
+/* ---- Rates ----------------------------------------------------------------------------------- */
 
 /* The rate of what takes most of the estimate moves half of the way to what was seen. The work is
  * what was certainly done, so that the rate seen is one that the device really reaches: a higher one

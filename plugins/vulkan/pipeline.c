@@ -184,14 +184,18 @@ static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShade
         return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s was not built", device->name,
                         gpu_kernel_name(key->kernel));
     VkShaderModule *module = &device->pipelines->modules[number];
-    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                           .codeSize = vk_shaders[number].size,
-                                           .pCode = vk_shaders[number].code};
+    VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                     .codeSize = vk_shaders[number].size,
+                                     .pCode = vk_shaders[number].code};
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->pipelines->mutex);
     if (*module == VK_NULL_HANDLE) {
+        uint32_t *code = vk_float_mode_add(info.pCode, info.codeSize, &device->facts->float_mode,
+                                           &info.codeSize);
+        if (code != NULL) info.pCode = code;
         result = device->fn.CreateShaderModule(device->device, &info, NULL, module);
         if (result != VK_SUCCESS) *module = VK_NULL_HANDLE;
+        free(code);
     }
     *module_out = *module;
     pthread_mutex_unlock(&device->pipelines->mutex);
@@ -220,6 +224,7 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
         device->facts->has_full_subgroups && key->group_size % device->target.subgroup_max == 0;
     const VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, /* slices: parts.h */
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                   .pNext = device->required_subgroup != 0 ? &required : NULL,
                   .flags = is_full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,

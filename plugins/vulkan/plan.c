@@ -74,9 +74,7 @@ tdm_status vk_plan_of_steps(vk_device *device, gpu_scratch_pool *pool, gpu_plan 
     }
     plan->device = device;
     plan->pipelines = calloc((size_t)steps->n_step + 1, sizeof *plan->pipelines);
-    plan->parts = calloc((size_t)steps->n_step + 1, sizeof *plan->parts);
-    plan->submits = calloc((size_t)steps->n_step + 1, sizeof *plan->submits);
-    if (plan->pipelines == NULL || plan->parts == NULL || plan->submits == NULL)
+    if (plan->pipelines == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     if (status == TDM_OK)
         status = vk_pipelines_get(device, steps->steps, steps->n_step, plan->pipelines, err);
@@ -143,7 +141,21 @@ static void barrier_record(const tdm_plan *plan, VkCommandBuffer commands,
     plan->device->fn.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
-static void step_record(const tdm_plan *plan, VkCommandBuffer commands, int32_t i, bool is_first) {
+/* Slice `slice` of n_slice of a step. */
+static void slice_record(const tdm_plan *plan, VkCommandBuffer commands, const gpu_step *step,
+                         uint32_t slice, uint32_t n_slice) {
+    const vk_device_fn *fn = &plan->device->fn;
+    uint32_t begin[3], count[3];
+    if (!vk_slice_get(step, slice, n_slice, begin, count)) return;
+    if (vk_kernel_is_spoilt(plan->device, step->kernel) && slice == n_slice - 1) count[0]--;
+    if (begin[0] + begin[1] == 0)
+        fn->CmdDispatch(commands, count[0], count[1], count[2]);
+    else
+        fn->CmdDispatchBase(commands, begin[0], begin[1], begin[2], count[0], count[1], count[2]);
+}
+
+static void step_record(const tdm_plan *plan, const vk_part *part, int32_t i) {
+    const VkCommandBuffer commands = part->commands;
     const vk_device_fn *fn = &plan->device->fn;
     const gpu_step *step = &plan->bound.steps->steps[i];
     gpu_args args;
@@ -152,16 +164,21 @@ static void step_record(const tdm_plan *plan, VkCommandBuffer commands, int32_t 
         barrier_record(plan, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
                        VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    if (is_first || plan->pipelines[i] != plan->pipelines[i - 1])
+    if (i == part->first || plan->pipelines[i] != plan->pipelines[i - 1])
         fn->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, plan->pipelines[i]);
     fn->CmdPushConstants(commands, plan->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                          sizeof args, &args);
-    uint32_t n_left_out = vk_kernel_is_spoilt(plan->device, step->kernel) ? 1 : 0;
-    fn->CmdDispatch(commands, step->grid[0] - n_left_out, step->grid[1], step->grid[2]);
+    if (part->n_slice > 0) {
+        slice_record(plan, commands, step, part->slice, part->n_slice);
+        return;
+    }
+    const uint32_t n_share = plan->is_trial ? 2 : 1;
+    for (uint32_t share = 0; share < n_share; share++)
+        slice_record(plan, commands, step, share, n_share);
 }
 
-/* The steps from `first` to the part's end. */
-static tdm_status part_record(const tdm_plan *plan, vk_part *part, int32_t first, tdm_error *err) {
+/* The steps of a part. */
+static tdm_status part_record(const tdm_plan *plan, vk_part *part, tdm_error *err) {
     vk_device *device = plan->device;
     const VkCommandBufferAllocateInfo allocate = {
         .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
@@ -183,7 +200,7 @@ static tdm_status part_record(const tdm_plan *plan, vk_part *part, int32_t first
                    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                    VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
                    VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    for (int32_t i = first; i < part->end; i++) step_record(plan, part->commands, i, i == first);
+    for (int32_t i = part->first; i < part->end; i++) step_record(plan, part, i);
     barrier_record(plan, part->commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                    VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
     result = device->fn.EndCommandBuffer(part->commands);
@@ -199,10 +216,9 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
         if (plan->parts[i].commands != NULL)
             device->fn.FreeCommandBuffers(device->device, plan->command_pool, 1,
                                           &plan->parts[i].commands);
-    memset(plan->parts, 0, (size_t)(plan->bound.steps->n_step + 1) * sizeof *plan->parts);
-    vk_parts_cut(plan);
+    status = vk_parts_cut(plan, err);
     for (int32_t i = 0; i < plan->n_part && status == TDM_OK; i++)
-        status = part_record(plan, &plan->parts[i], i > 0 ? plan->parts[i - 1].end : 0, err);
+        status = part_record(plan, &plan->parts[i], err);
     if (status != TDM_OK) return status;
     plan->n_record++;
     if (plan->n_part > 1 && TDM_HAS(host, log))

@@ -12,9 +12,11 @@
 /* How scratch is allocated on a Vulkan device, which is the context. */
 extern const gpu_scratch_driver vk_scratch_driver;
 
-/* What is submitted at once. */
+/* What is submitted at once: steps, or a slice of one step that alone would run too long. */
 typedef struct vk_part {
-    int32_t end; /* the step behind it */
+    int32_t first, end; /* steps first .. end - 1 */
+    uint32_t slice;     /* of the only step, where n_slice is not 0 */
+    uint32_t n_slice;   /* equal shares of its workgroups; 0 = steps are whole */
     VkCommandBuffer commands;
     uint64_t value; /* that the queue's timeline has when it is done; of the last submission */
     VkTimelineSemaphoreSubmitInfo timeline;
@@ -26,12 +28,16 @@ struct tdm_plan {
     VkPipeline *pipelines; /* n_step */
     /* of this plan alone, so that plans are recorded at the same time */
     VkCommandPool command_pool;
-    vk_part *parts;        /* n_part of n_step + 1 places */
+    vk_part *parts;        /* n_part of max_part */
     VkSubmitInfo *submits; /* likewise: one for each part */
     int32_t n_part;        /* 0 = not recorded */
-    gpu_work work;         /* of all steps but those on caches */
-    vk_memory constants;   /* of the steps; no memory where they have none */
-    int32_t n_record;      /* how often commands were recorded */
+    int32_t max_part;
+    /* Each step is launched in two shares, so that a trial covers slices. No rate is learned, since
+     * drivers compile at the first launch. */
+    bool is_trial;
+    gpu_work work;       /* of all steps but those on caches */
+    vk_memory constants; /* of the steps; no memory where they have none */
+    int32_t n_record;    /* how often commands were recorded */
 };
 
 /* Makes steps and pipelines for the queue that the pool belongs to. Released with
@@ -45,6 +51,10 @@ tdm_status vk_plan_of_steps(vk_device *device, gpu_scratch_pool *pool, gpu_plan 
                             tdm_plan **plan_out, tdm_error *err);
 /* … for a queue. */
 tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err);
+
+/* Binds a plan, computes it once as a trial and waits for its end. */
+tdm_status vk_queue_run(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
+                        int32_t n_binding, tdm_error *err);
 
 /* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, and records the
  * command buffer. */

@@ -88,17 +88,22 @@ static uint64_t slot_off(const struct vk_transfer *t, const slot *s) {
     return (uint64_t)(s - t->slots) * SLOT_SIZE;
 }
 
-/* Waits until the device is done with what the slot was last submitted for. */
-static tdm_status slot_wait(vk_device *device, const slot *s, tdm_error *err) {
+/* Waits until `done` has a value; 0 = not at all. */
+static tdm_status value_wait(vk_device *device, uint64_t value, tdm_error *err) {
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
                                       .pSemaphores = &device->transfer->done,
-                                      .pValues = &s->value};
-    if (s->value == 0) return TDM_OK;
+                                      .pValues = &value};
+    if (value == 0) return TDM_OK;
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
     VkResult result = device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkWaitSemaphores");
+}
+
+/* Waits until the device is done with what the slot was last submitted for. */
+static tdm_status slot_wait(vk_device *device, const slot *s, tdm_error *err) {
+    return value_wait(device, s->value, err);
 }
 
 /* What kernels and earlier copies wrote is visible to the copies of the slot. */
@@ -119,13 +124,11 @@ static tdm_status slot_begin(vk_device *device, slot *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Submits; the slot is in use until slot_wait. */
-static tdm_status slot_submit(vk_device *device, slot *s, tdm_error *err) {
+/* *value_out: of `done` when they are done. */
+static tdm_status commands_submit(vk_device *device, VkCommandBuffer commands, uint64_t *value_out,
+                                  tdm_error *err) {
     struct vk_transfer *t = device->transfer;
     const uint64_t value = t->n_submitted + 1;
-    const VkMemoryBarrier after = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                                   .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
-                                   .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
     const VkTimelineSemaphoreSubmitInfo timeline = {
         .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
         .signalSemaphoreValueCount = 1,
@@ -133,20 +136,36 @@ static tdm_status slot_submit(vk_device *device, slot *s, tdm_error *err) {
     const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                  .pNext = &timeline,
                                  .commandBufferCount = 1,
-                                 .pCommandBuffers = &s->commands,
+                                 .pCommandBuffers = &commands,
                                  .signalSemaphoreCount = 1,
                                  .pSignalSemaphores = &t->done};
+    pthread_mutex_lock(&device->queue_mutex);
+    VkResult result = device->fn.QueueSubmit(device->queue, 1, &submit, VK_NULL_HANDLE);
+    pthread_mutex_unlock(&device->queue_mutex);
+    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkQueueSubmit");
+    t->n_submitted = *value_out = value;
+    return TDM_OK;
+}
+
+/* Submits; the slot is in use until slot_wait. */
+static tdm_status slot_submit(vk_device *device, slot *s, tdm_error *err) {
+    const VkMemoryBarrier after = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                                   .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
+                                   .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
     device->fn.CmdPipelineBarrier(s->commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
                                   VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0, NULL, 0, NULL);
     VkResult result = device->fn.EndCommandBuffer(s->commands);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkEndCommandBuffer");
-    pthread_mutex_lock(&device->queue_mutex);
-    result = device->fn.QueueSubmit(device->queue, 1, &submit, VK_NULL_HANDLE);
-    pthread_mutex_unlock(&device->queue_mutex);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkQueueSubmit");
-    t->n_submitted = value;
-    s->value = value;
-    return TDM_OK;
+    return commands_submit(device, s->commands, &s->value, err);
+}
+
+tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_error *err) {
+    uint64_t value = 0;
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = commands_submit(device, commands, &value, err);
+    if (status == TDM_OK) status = value_wait(device, value, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
 }
 
 /* ---- Runs ------------------------------------------------------------------------------------ */

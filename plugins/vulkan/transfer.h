@@ -27,4 +27,7 @@ tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, co
 tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
 
+/* Submits recorded commands and waits for their end. [any-thread] */
+tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_error *err);
+
 #endif

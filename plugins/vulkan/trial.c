@@ -80,19 +80,6 @@ tdm_status vk_trial_on_cpu(vk_trial *trial, const gpu_excerpt *x, tdm_buffer *st
     return status;
 }
 
-static tdm_status queue_run(vk_device *device, tdm_queue *queue, tdm_plan *plan,
-                            const vk_slots *slots, tdm_error *err) {
-    const tdm_host_semaphore_ops *ops = device->instance->host->semaphore;
-    tdm_point done = {NULL, 1};
-    tdm_status status = vk_plan_bind(plan, slots->bindings, slots->n_slot, err);
-    if (status == TDM_OK) status = ops->create(0, &done.semaphore, err);
-    if (status != TDM_OK) return status;
-    status = vk_queue_ops.graph_compute(queue, plan, NULL, 0, &done, 1, err);
-    if (status == TDM_OK) status = ops->wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
-    ops->destroy(done.semaphore);
-    return status;
-}
-
 tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps,
                               tdm_buffer *state, void *const *in, void **out, tdm_error *err) {
     vk_device *device = trial->device;
@@ -105,7 +92,7 @@ tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *s
         status = vk_queue_plan(queue, steps, &plan, err);
     else
         gpu_plan_destroy(steps);
-    if (status == TDM_OK) status = queue_run(device, queue, plan, &slots, err);
+    if (status == TDM_OK) status = vk_queue_run(queue, plan, slots.bindings, slots.n_slot, err);
     if (status == TDM_OK) status = outputs_read(&slots, x, out, err);
     vk_plan_destroy(plan);
     vk_queue_ops.destroy(queue);

@@ -12,7 +12,7 @@
 #include "plugins/vulkan/pipeline.h"
 
 /* Counts up where trials find more than before, so that drivers are checked again. */
-enum { TRIAL_VERSION = 3 };
+enum { TRIAL_VERSION = 4 };
 
 struct vk_verdicts {
     pthread_mutex_t mutex; /* over the list */

@@ -10,7 +10,9 @@
  *   plugin.c     the entry, the table of options
  *   driver.c     the loader and the functions
  *   facts.c      what a driver says of a device
+ *   float_mode.c what shaders ask for of denormals and rounding
  *   device.c     enumeration, opening, closing
+ *   denormal.c   whether denormal f16 numbers are read as what they are
  *   limits.c     options, and limits lowered for tests
  *   memory.c     device memory: types, blocks, pieces
  *   transfer.c   copies between host and device
@@ -63,6 +65,7 @@ typedef struct vk_options {
     bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
     bool is_matrix_plain; /* the kernel of matrix hardware is used without such hardware */
     bool has_fusion;      /* false: every node is planned by itself */
+    bool has_denormals;   /* false: as of a device that takes denormal f16 numbers for 0 */
     bool has_lanes;       /* false: products and attention as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */
     int32_t group_size;   /* 0 = the device's */

@@ -140,7 +140,8 @@ static void VKAPI_CALL my_DestroyShaderModule(VkDevice device, VkShaderModule mo
 
 /* VkCooperativeMatrixPropertiesKHR: f16 operands, f32 sums, of a subgroup. */
 static VkResult VKAPI_CALL my_matrix_shapes(VkPhysicalDevice physical, uint32_t *n, void *out) {
-    static const uint32_t shape[] = {16, 16, 16, 0, 0, 1, 1, VK_FALSE, 3};
+    const uint32_t size = state.has_matrix == 2 ? 8 : 16;
+    const uint32_t shape[] = {size, size, 16, 0, 0, 1, 1, VK_FALSE, 3};
     (void)physical;
     if (out != NULL && *n > 0)
         memcpy((char *)out + 2 * sizeof(void *), shape, sizeof shape); /* behind sType and pNext */
@@ -167,6 +168,8 @@ static void VKAPI_CALL my_GetPhysicalDeviceProperties2(VkPhysicalDevice physical
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES);
     if (sizes != NULL && state.max_buffer != 0) sizes->maxBufferSize = state.max_buffer;
     if (control != NULL) state.subgroup = (int32_t)control->minSubgroupSize;
+    if (control != NULL && state.max_subgroup != 0)
+        control->maxSubgroupSize = (uint32_t)state.max_subgroup;
     if (control != NULL && state.group_subgroups != 0) {
         control->maxSubgroupSize = 2 * control->minSubgroupSize;
         control->maxComputeWorkgroupSubgroups = (uint32_t)state.group_subgroups;
@@ -187,8 +190,15 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
     memcpy(&group_size, infos[0].stage.pSpecializationInfo->pData, sizeof group_size);
     pthread_mutex_lock(&mutex);
     if (group_size > state.max_group) state.max_group = group_size;
+    const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *named =
+        (const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *)(const void *)chain_find(
+            infos[0].stage.pNext,
+            VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO);
+    state.named_subgroup = named != NULL ? (int32_t)named->requiredSubgroupSize : 0;
     pthread_mutex_unlock(&mutex);
-    MAKE(CreateComputePipelines, device, cache, n, infos, callbacks, out);
+    VkComputePipelineCreateInfo info = infos[0]; /* the plugin makes one at a time */
+    if (state.max_subgroup != 0) info.stage.pNext = NULL;
+    MAKE(CreateComputePipelines, device, cache, n, &info, callbacks, out);
 }
 
 static void VKAPI_CALL my_DestroyPipeline(VkDevice device, VkPipeline pipeline,

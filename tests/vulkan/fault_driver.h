@@ -47,11 +47,15 @@ typedef struct fault_state {
     int32_t result;  /* VkResult. VK_ERROR_DEVICE_LOST: what follows fails too, until the device is
                         destroyed */
     uint64_t budget; /* of each heap, in bytes, in VK_EXT_memory_budget; 0 = not offered */
-    int32_t has_no_int64; /* shaderInt64 is not offered */
-    int32_t has_matrix;   /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles */
-    uint64_t max_buffer;  /* maxBufferSize; 0 = the real one */
+    int32_t has_no_int64;    /* shaderInt64 is not offered */
+    int32_t has_matrix;      /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles:
+                             1 = of 16 rows and columns, 2 = of 8 */
+    uint64_t max_buffer;     /* maxBufferSize; 0 = the real one */
     int32_t group_subgroups; /* maxComputeWorkgroupSubgroups, with subgroups up to twice the real
                                 size; 0 = the real ones */
+    int32_t max_subgroup;    /* sizes of subgroups up to this one are offered, and a size that a
+                                pipeline names counts for nothing; 0 = the real ones */
+    int32_t named_subgroup;  /* size that the last pipeline named; 0 = none */
     int32_t subgroup;        /* the real least size of subgroups, once it was asked for */
     int32_t max_group;       /* most threads of a group of the pipelines made */
     int32_t is_incoherent;   /* no type of memory is coherent */

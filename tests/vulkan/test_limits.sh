@@ -42,6 +42,11 @@ for limits in 'speed=3' 'group=0' 'f16=yes' 'group=x'; do
     grep -q "is not a limit; there are shared=N" "$work/out" && ok || fail "$limits: $(cat "$work/out")"
 done
 
+# A device that takes denormal f16 numbers for 0 would lose the scales of weights: it is refused.
+"$tandem" certify "$plugin" --option allow-cpu=yes --option test-limits=denormals=no --only op.add >"$work/out" 2>&1 &&
+    fail "a device without denormal numbers was accepted"
+grep -q 'takes denormal f16 numbers for 0' "$work/out" && ok || fail "denormal numbers: $(cat "$work/out")"
+
 # A model at the lowest limits gives the same text.
 config plain
 config least "test-limits = $least"

@@ -2,12 +2,13 @@
 //
 // halves.comp: rows of x as f16, for products on matrix hardware (product_matrix.glsl, kernel.h). A
 // workgroup for each row:
-//   x = factor * half     factor = a power of two, |half| below 2^15
+//   x = factor * half     factor = a power of two, |half| below 2^15, rounded to nearest
 // Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the
 // factor NaN.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
+#include "half.glsl"
 #include "reduce.glsl"
 
 const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
@@ -34,6 +35,12 @@ vec4 quad_load(uint64_t x, uint i) {
     return vec4(one_load(x, i), one_load(x, i + 1), one_load(x, i + 2), one_load(x, i + 3));
 }
 
+// packHalf2x16 may round towards 0, as Mesa's driver of AMD cards does: all of x would shrink a little.
+uint halves_pack(vec2 v) {
+    uvec2 bits = floatBitsToUint(v);
+    return f16_of_f32_bits(bits.x) | f16_of_f32_bits(bits.y) << 16;
+}
+
 void main() {
     uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
     if (row >= n_row) return;
@@ -51,7 +58,7 @@ void main() {
     uint64_t to = args.address[0] + 64ul * row * uint(args.word[2]);
     for (uint q = gl_LocalInvocationID.x; q < n_quad; q += gl_WorkGroupSize.x) {
         vec4 v = is_finite ? quad_load(x, 4 * q) * times : vec4(0.0);
-        U32x2(to).at[q] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+        U32x2(to).at[q] = uvec2(halves_pack(v.xy), halves_pack(v.zw));
     }
     if (gl_LocalInvocationID.x == 0)
         F32(args.address[0] + 64ul * n_row * uint(args.word[2])).at[row] =

@@ -7,6 +7,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
 #include "arena.glsl"
+#include "exact.glsl"
 #include "half.glsl"
 
 const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
@@ -21,20 +22,22 @@ float element_at(uint i, uint n) {
 }
 
 int code_of(float x) {
-    float whole = trunc(x), rest = x - whole; // ties away from 0
+    float whole = trunc(x);
+    precise float rest = x - whole; // ties away from 0
     return int(whole) + (rest >= 0.5 ? 1 : rest <= -0.5 ? -1 : 0);
 }
 
-// scale = largest magnitude / 127, codes rounded to the nearest.
+// scale = largest magnitude / 127, codes rounded to the nearest: the CPU's bits, which the trial of this
+// kernel compares. GLSL's own division may be off, and a product may be fused with what follows.
 void block_store(uint64_t to, uint first, uint n) {
     float most = 0.0;
     for (uint i = 0; i < 32; i++) most = max(most, abs(element_at(first + i, n)));
-    float scale = most / 127.0, inverse = scale > 0.0 ? 1.0 / scale : 0.0;
+    float scale = exact_div(most, 127.0), inverse = scale > 0.0 ? exact_div(1.0, scale) : 0.0;
     U16(to).at[0] = uint16_t(f16_of_f32_bits(floatBitsToUint(scale)));
     for (uint i = 0; i < 32; i += 2) {
-        ivec2 code = ivec2(code_of(element_at(first + i, n) * inverse),
-                           code_of(element_at(first + i + 1, n) * inverse));
-        code = clamp(code, -127, 127);
+        precise float low = element_at(first + i, n) * inverse;
+        precise float high = element_at(first + i + 1, n) * inverse;
+        ivec2 code = clamp(ivec2(code_of(low), code_of(high)), -127, 127);
         U16(to).at[1 + i / 2] = uint16_t((code.x & 255) | (code.y & 255) << 8);
     }
 }
