@@ -150,6 +150,7 @@ static void judge(const char *what, const trial *t, float *const out[2], float *
 typedef struct conv_shape {
     int32_t k, n_unit, n_segment, unit_len[3];
     bool has_bias;
+    tdm_act act; /* of the sums; devices may fuse it */
 } conv_shape;
 
 /* Input of channel c, `back` tokens before token t of a sequence of a step. */
@@ -173,7 +174,8 @@ static void conv_want(const trial *t, const conv_shape *s, int32_t n_ch, float *
                     for (int32_t i = 0; i < s->k; i++)
                         sum += (double)w[c * s->k + i] *
                                conv_input(t, n_ch, step, seq, at - s->k + 1 + i, c);
-                    want[step][(first_token(step, seq) + at) * n_ch + c] = (float)sum;
+                    want[step][(first_token(step, seq) + at) * n_ch + c] =
+                        (float)(s->act == TDM_ACT_SILU ? sum / (1 + exp(-sum)) : sum);
                 }
     }
 }
@@ -191,7 +193,9 @@ static void conv_check(op_rig *rig, const char *what, const conv_shape *s) {
     int32_t x = trial_input(&t, &seed, OP_SHAPE(n_ch, N_TOK, 1, 1), 1, false);
     int32_t w = trial_input(&t, &seed, OP_SHAPE(s->k, n_ch, 1, 1), 1, true);
     int32_t bias = s->has_bias ? trial_input(&t, &seed, OP_SHAPE(n_ch, 1, 1, 1), 1, true) : -1;
-    trial_run(&t, rig, tdm_build_conv1d(t.b, x, w, bias, t.step, t.state, &p), out);
+    int32_t y = tdm_build_conv1d(t.b, x, w, bias, t.step, t.state, &p);
+    if (s->act != TDM_ACT_NONE) y = tdm_build_act(t.b, y, s->act);
+    trial_run(&t, rig, y, out);
     conv_want(&t, s, n_ch, want);
     judge(what, &t, out, want);
     free(want[0]);
@@ -209,10 +213,10 @@ static void each_rig(void (*check)(op_rig *rig, const char *what)) {
 
 static void conv_all(op_rig *rig, const char *what) {
     static const conv_shape shapes[] = {
-        {4, 3, 3, {5, 5, 10}, false}, /* q, k and v of heads */
-        {2, 7, 1, {1}, true},         /* a token back */
-        {3, 5, 2, {33, 2}, true},     /* more than a block */
-        {6, 1, 1, {140}, false},      /* more inputs than tokens of a step */
+        {4, 3, 3, {5, 5, 10}, false, TDM_ACT_SILU}, /* q, k and v of heads */
+        {2, 7, 1, {1}, true, TDM_ACT_NONE},         /* a token back */
+        {3, 5, 2, {33, 2}, true, TDM_ACT_SILU},     /* more than a block */
+        {6, 1, 1, {140}, false, TDM_ACT_NONE},      /* more inputs than tokens of a step */
     };
     for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) conv_check(rig, what, &shapes[i]);
 }

@@ -100,14 +100,21 @@ static void case_run(const op_case *c, const tdm_graph *graph, op_rig *alone, op
         for (int i = 0; i < 2; i++) free(out[r][i]);
 }
 
-static void case_check(op_case *c, int32_t saved, double bound) {
+static void case_check_each(op_case *c, int32_t saved, bool has_rows, double bound) {
     tdm_graph *graph = op_case_finish(c);
     check_saved(c->label, graph, saved);
-    if (fused != NULL) {
-        case_run(c, graph, single, fused, bound);
-        case_run(c, graph, single_rows, fused_rows, bound);
-    }
+    if (fused != NULL) case_run(c, graph, single, fused, bound);
+    if (fused != NULL && has_rows) case_run(c, graph, single_rows, fused_rows, bound);
     op_case_end(c, graph);
+}
+
+static void case_check(op_case *c, int32_t saved, double bound) {
+    case_check_each(c, saved, true, bound);
+}
+
+/* Of nodes whose kernels do not depend on the size of subgroups. */
+static void case_check_once(op_case *c, int32_t saved, double bound) {
+    case_check_each(c, saved, false, bound);
 }
 
 /* ---- ADD, RMS_NORM --------------------------------------------------------------------------- */
@@ -132,6 +139,140 @@ static void add_norm(void **state) {
             op_case_output(&c, tdm_build_rms_norm(c.b, sum, weight, 1e-5f));
             if (kind == 3) op_case_output(&c, sum);
             case_check(&c, is_repeated ? 0 : 1, 1e-10);
+        }
+}
+
+/* ---- RMS_NORM with rows of weights, or a factor ------------------------------------------------ */
+
+static void norm_rows(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const int64_t shapes[][3] = {{4, 1, 3}, {127, 3, 2}, {2052, 4, 2}};
+    for (size_t s = 0; s < OP_COUNT_OF(shapes); s++)
+        for (int kind = 0; kind < 6; kind++) {
+            const int64_t n = shapes[s][0], n_row = shapes[s][1], n_tok = shapes[s][2];
+            const int64_t *ne = OP_SHAPE(n, n_row, n_tok, 1);
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "rms_norm of [%d, %d, %d], kind %d", (int)n,
+                     (int)n_row, (int)n_tok, kind);
+            int32_t x = op_case_floats(&c, &seed, ne, 3), saved = 1;
+            int32_t w = op_case_floats(&c, &seed, OP_SHAPE(n, n_row, 1, 1), 2);
+            switch (kind) {
+            case 0: /* a row of weights for each stream */
+                x = tdm_build_mul(c.b, tdm_build_rms_norm(c.b, x, -1, 1e-5f), w);
+                break;
+            case 1: /* the same after a sum */
+                x = tdm_build_add(c.b, x, op_case_floats(&c, &seed, ne, 1));
+                x = tdm_build_mul(c.b, tdm_build_rms_norm(c.b, x, -1, 1e-5f), w);
+                saved = 2;
+                break;
+            case 2: /* strided weights, of which there are as many as elements */
+                w = op_case_floats(&c, &seed, OP_SHAPE(n_row, n, 1, 1), 2);
+                w = tdm_build_permute(c.b, w, 1, 0, 2, 3);
+                x = tdm_build_mul(c.b, tdm_build_rms_norm(c.b, x, -1, 1e-5f), w);
+                break;
+            case 3: /* a factor */
+                w = op_case_floats(&c, &seed, OP_SHAPE(n, 1, 1, 1), 2);
+                x = tdm_build_scale(c.b, tdm_build_rms_norm(c.b, x, w, 1e-5f), 0.25f, 0);
+                break;
+            case 4: /* no pattern: two weights, and a number that is added */
+                x = tdm_build_rms_norm(c.b, x, op_case_floats(&c, &seed, OP_SHAPE(n, 1, 1, 1), 1),
+                                       1e-5f);
+                x = tdm_build_scale(c.b, tdm_build_mul(c.b, x, w), 2, 1);
+                saved = 0;
+                break;
+            default: /* no pattern: a weight of one element */
+                w = op_case_floats(&c, &seed, OP_SHAPE(1, n_row, 1, 1), 2);
+                x = tdm_build_mul(c.b, tdm_build_rms_norm(c.b, x, -1, 1e-5f), w);
+                saved = 0;
+            }
+            op_case_output(&c, x);
+            case_check_once(&c, saved, 1e-10);
+        }
+}
+
+/* ---- Elementwise ops ------------------------------------------------------------------------- */
+
+/* ACT with a SCALE or a MUL before it or after it. */
+static void acts(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const int64_t shapes[][3] = {{1, 4, 3}, {129, 3, 1}, {256, 4, 2}};
+    for (size_t s = 0; s < OP_COUNT_OF(shapes); s++)
+        for (int kind = 0; kind < 7; kind++) {
+            const int64_t *ne = OP_SHAPE(shapes[s][0], shapes[s][1], shapes[s][2], 1);
+            const tdm_act act = kind % 2 ? TDM_ACT_SIGMOID : TDM_ACT_SOFTPLUS;
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "act of [%d, %d, %d], kind %d", (int)ne[0],
+                     (int)ne[1], (int)ne[2], kind);
+            int32_t x = op_case_floats(&c, &seed, ne, 6), saved = 1;
+            switch (kind) {
+            case 0: x = tdm_build_act(c.b, tdm_build_scale(c.b, x, 0.25f, 0.5f), act); break;
+            case 1: x = tdm_build_scale(c.b, tdm_build_act(c.b, x, act), 2, -1); break;
+            case 2:
+                x = tdm_build_act(c.b, tdm_build_scale(c.b, x, -0.5f, 1), act);
+                x = tdm_build_scale(c.b, x, 3, 0.5f);
+                saved = 2;
+                break;
+            case 3: /* by a value that is repeated */
+                x = tdm_build_mul(c.b, tdm_build_act(c.b, x, act),
+                                  op_case_floats(&c, &seed, OP_SHAPE(ne[0], 1, 1, 1), 1));
+                break;
+            case 4: /* by an act that is repeated */
+            case 5: {
+                int32_t f = op_case_floats(&c, &seed, OP_SHAPE(1, ne[1], ne[2], 1), 4);
+                x = tdm_build_mul(c.b, x, tdm_build_act(c.b, f, act));
+                break;
+            }
+            default: /* another node reads the act */
+                x = tdm_build_act(c.b, x, act);
+                op_case_output(&c, tdm_build_clamp(c.b, x, 0.25f, 1));
+                x = tdm_build_scale(c.b, x, 2, 0);
+                saved = 0;
+            }
+            op_case_output(&c, x);
+            case_check_once(&c, saved, 1e-10);
+        }
+}
+
+/* The streams of [n, n_stream, n_tok]: summed, and one of them repeated and multiplied. */
+static void streams(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const int64_t shapes[][2] = {{2, 3}, {127, 1}, {2560, 3}};
+    for (size_t s = 0; s < OP_COUNT_OF(shapes); s++)
+        for (int kind = 0; kind < 7; kind++) {
+            enum { N_STREAM = 6 };
+            static const int32_t n_summed[] = {2, 3, 4, 4, 6};
+            const int64_t n = shapes[s][0], n_tok = shapes[s][1];
+            const int64_t one[TDM_MAX_DIMS] = {n, 1, n_tok, 1};
+            const int64_t *all = OP_SHAPE(n, N_STREAM, n_tok, 1);
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "streams of %d, %d tokens, kind %d", (int)n,
+                     (int)n_tok, kind);
+            int32_t x = op_case_floats(&c, &seed, all, 1), y = -1, saved = 1;
+            for (int64_t i = 0; kind < 5 && i < n_summed[kind]; i++) {
+                int32_t each = tdm_build_slice(c.b, x, OP_SHAPE(0, i, 0, 0), one);
+                y = i == 0 ? each : tdm_build_add(c.b, y, each);
+            }
+            if (kind < 5) saved = n_summed[kind] == 6 ? 3 : n_summed[kind] - 2;
+            if (kind == 3) {
+                y = tdm_build_scale(c.b, y, 0.25f, 1);
+                saved = 3;
+            }
+            if (kind == 5) { /* to all streams, with a factor for each */
+                y = tdm_build_repeat(c.b, tdm_build_slice(c.b, x, OP_SHAPE(0, 1, 0, 0), one), all);
+                y = tdm_build_mul(c.b, y,
+                                  op_case_floats(&c, &seed, OP_SHAPE(1, N_STREAM, n_tok, 1), 1));
+            }
+            if (kind == 6) { /* no pattern: what is repeated has two rows */
+                const int64_t two[TDM_MAX_DIMS] = {n, 2, n_tok, 1};
+                y = tdm_build_repeat(c.b, tdm_build_slice(c.b, x, OP_SHAPE(0, 1, 0, 0), two), all);
+                y = tdm_build_mul(c.b, y, x);
+                saved = 0;
+            }
+            op_case_output(&c, y);
+            case_check_once(&c, saved, 1e-10);
         }
 }
 
@@ -486,6 +627,8 @@ int main(void) {
         cmocka_unit_test(no_experts),       cmocka_unit_test(add_norm),
         cmocka_unit_test(matmul_add),       cmocka_unit_test(matmul_glu),
         cmocka_unit_test(matmul_not_fused), cmocka_unit_test(ropes),
+        cmocka_unit_test(norm_rows),        cmocka_unit_test(acts),
+        cmocka_unit_test(streams),
     };
     return cmocka_run_group_tests(tests, rigs_open, rigs_close);
 }

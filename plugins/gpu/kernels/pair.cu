@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pair.cu: dst = a op b, b repeated along axes where it has one element; or act(a) * b. See
+ * pair.cu: dst = a op b, each repeated along axes where it has one element; or act(a) * b, a * act(b). See
  * GPU_KERNEL_PAIR.
  */
 #include "axes.h"
@@ -18,7 +18,8 @@ struct Pair : Axes {
         case 0: return a + b;
         case 1: return a * b;
         case 2: return div_of(a, b);
-        default: return act_of(ACT, a) * b;
+        case 3: return act_of(ACT, a) * b;
+        default: return a * act_of(ACT, b);
         }
     }
 

@@ -15,7 +15,7 @@ struct Row : Reduce {
     enum { SOFTMAX = 0, RMS_NORM, LAYER_NORM, SUM_SQ, RMS_APPLY }; // gpu_row_op
 
     u64 dst, x;
-    uint n, n_unit, dst_at, x_at;
+    uint n, n_unit, dst_at, x_at, weight_at;
 
     inline uint count_of(uint unit) { return min(n - 4 * unit, 4u); }
 
@@ -34,7 +34,8 @@ struct Row : Reduce {
     }
 
     inline vec4 weight_load(uint unit) {
-        return factor_load(args.address[2], unit, WEIGHT_LANE, uint(args.word[15]));
+        return factor_load(args.address[2] + u64(weight_at) * 4, unit, WEIGHT_LANE,
+                           uint(args.word[15]));
     }
 
     inline vec4 bias_load(uint unit) {
@@ -159,9 +160,13 @@ struct Row : Reduce {
         dst_at = row * n;
         x = args.address[1];
         x_at = row_at(at, 9);
+        weight_at = 0;
         switch (OP) {
         case SOFTMAX: softmax(); break;
-        case RMS_NORM: apply(0.0f, rms_factor()); break;
+        case RMS_NORM:
+            weight_at = row_at(at, 12);
+            apply(0.0f, rms_factor() * bits_to_float(args.word[16]));
+            break;
         case LAYER_NORM: layer_norm(); break;
         case RMS_APPLY: apply(0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
         default:

@@ -30,7 +30,10 @@ struct Unary : Axes {
         case 0: return x * a + b;
         case 1: return clamp_of(x, a, b);
         case 2: return sqrt_of(x);
-        default: return act_of(ACT, x);
+        case 3: return act_of(ACT, x);
+        default:
+            return act_of(ACT, x * a + b) * bits_to_float(args.word[14]) +
+                   bits_to_float(args.word[15]);
         }
     }
 

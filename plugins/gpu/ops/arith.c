@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: steps of elementwise ops: ADD, MUL, DIV, GLU; SCALE, CLAMP, SQRT, ACT.
+ * arith.c: steps of elementwise ops: ADD, MUL, DIV, GLU; SCALE, CLAMP, SQRT, ACT; and of several of
+ * them in one kernel.
  */
 #include <string.h>
 
@@ -69,9 +70,16 @@ tdm_status gpu_emit_glu(gpu_emit *e, tdm_act act, gpu_operand dst, gpu_operand g
     return pair_values_emit(e, GPU_PAIR_GLU, act, &to, &a, &b, err);
 }
 
-static tdm_status unary_emit(gpu_emit *e, gpu_unary_op op, float a, float b, tdm_act act,
-                             tdm_error *err) {
-    const gpu_value *dst = &e->dst[0], *values[] = {&e->src[0], dst};
+/* What a unary step computes with: words of the kernel, and its tdm_act. */
+typedef struct unary_params {
+    float word[4];
+    tdm_act act;
+} unary_params;
+
+/* e's destination = op(x). */
+static tdm_status unary_values_emit(gpu_emit *e, gpu_unary_op op, const unary_params *p,
+                                    const gpu_value *x, tdm_error *err) {
+    const gpu_value *dst = &e->dst[0], *values[] = {x, dst};
     gpu_step step = gpu_step_make(e, GPU_KERNEL_UNARY, GROUP_SIZE);
     int64_t n = tdm_shape_count(dst->ne);
     gpu_axes axes;
@@ -82,17 +90,21 @@ static tdm_status unary_emit(gpu_emit *e, gpu_unary_op op, float a, float b, tdm
     if (status == TDM_OK)
         status = elements_set(e, &step, &step.word[11], n, gpu_axes_width(&axes), err);
     if (status != TDM_OK) return status;
-    step.word[12] = word_of_float(a);
-    step.word[13] = word_of_float(b);
+    for (int i = 0; i < 4; i++) step.word[12 + i] = word_of_float(p->word[i]);
     step.spec[0] = op;
     step.spec[1] = axes.n_axis;
     step.spec[2] = gpu_axes_width(&axes);
     step.spec[3] = gpu_axes_lane(&axes, 0);
-    step.spec[4] = act;
+    step.spec[4] = p->act;
     step.spec[5] = gpu_axes_lane(&axes, 1);
     step.operand[0] = dst->place;
-    step.operand[1] = e->src[0].place;
+    step.operand[1] = x->place;
     return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status unary_emit(gpu_emit *e, gpu_unary_op op, float a, float b, tdm_act act,
+                             tdm_error *err) {
+    return unary_values_emit(e, op, &(unary_params){.word = {a, b}, .act = act}, &e->src[0], err);
 }
 
 tdm_status gpu_op_add(gpu_emit *e, tdm_error *err) {
@@ -127,4 +139,120 @@ tdm_status gpu_op_sqrt(gpu_emit *e, tdm_error *err) {
 
 tdm_status gpu_op_act(gpu_emit *e, tdm_error *err) {
     return unary_emit(e, GPU_UNARY_ACT, 0, 0, (tdm_act)e->node->params.act.act, err);
+}
+
+/* ---- Several nodes in one kernel --------------------------------------------------------------- */
+
+/* An ACT between two SCALEs, of which one may be NULL. */
+static tdm_status scaled_act_emit(gpu_emit *before, gpu_emit *act, gpu_emit *after,
+                                  tdm_error *err) {
+    gpu_emit *first = before == NULL ? act : before, *last = after == NULL ? act : after;
+    unary_params p = {.word = {1, 0, 1, 0}, .act = (tdm_act)act->node->params.act.act};
+    if (before != NULL) {
+        p.word[0] = before->node->params.scale.scale;
+        p.word[1] = before->node->params.scale.bias;
+    }
+    if (after != NULL) {
+        p.word[2] = after->node->params.scale.scale;
+        p.word[3] = after->node->params.scale.bias;
+    }
+    return unary_values_emit(last, GPU_UNARY_SCALED_ACT, &p, &first->src[0], err);
+}
+
+tdm_status gpu_fused_scale_act(gpu_emit *nodes, tdm_error *err) {
+    return scaled_act_emit(&nodes[0], &nodes[1], NULL, err);
+}
+
+tdm_status gpu_fused_act_scale(gpu_emit *nodes, tdm_error *err) {
+    return scaled_act_emit(NULL, &nodes[0], &nodes[1], err);
+}
+
+tdm_status gpu_fused_scale_act_scale(gpu_emit *nodes, tdm_error *err) {
+    return scaled_act_emit(&nodes[0], &nodes[1], &nodes[2], err);
+}
+
+/* nodes: ACT, MUL of its result by another value. */
+tdm_status gpu_fused_act_mul(gpu_emit *nodes, tdm_error *err) {
+    return pair_values_emit(&nodes[1], GPU_PAIR_GLU, (tdm_act)nodes[0].node->params.act.act,
+                            &nodes[1].dst[0], &nodes[0].src[0], &nodes[1].src[1], err);
+}
+
+/* nodes: ACT, MUL of another value by its result. */
+tdm_status gpu_fused_mul_act(gpu_emit *nodes, tdm_error *err) {
+    return pair_values_emit(&nodes[1], GPU_PAIR_MUL_ACT, (tdm_act)nodes[0].node->params.act.act,
+                            &nodes[1].dst[0], &nodes[1].src[0], &nodes[0].src[0], err);
+}
+
+/* nodes: REPEAT, MUL of its result by another value. */
+tdm_status gpu_fused_repeat_mul(gpu_emit *nodes, tdm_error *err) {
+    const gpu_value *x = &nodes[0].src[0], *dst = &nodes[1].dst[0];
+    for (int i = 0; i < TDM_MAX_DIMS; i++)
+        if (x->ne[i] != 1 && x->ne[i] != dst->ne[i])
+            return gpu_refuse(&nodes[1], err, "a value that is repeated in parts is not fused");
+    return pair_values_emit(&nodes[1], GPU_PAIR_MUL, TDM_ACT_NONE, dst, x, &nodes[1].src[1], err);
+}
+
+/* Values of a sum lie dense along axis 0, and their axes fit the kernel's words. */
+static tdm_status sum_check(const gpu_emit *e, const gpu_axes *axes, int n, tdm_error *err) {
+    for (int i = 0; i < n; i++)
+        if (axes->stride[i][0] != 1)
+            return gpu_refuse(e, err, "a sum of strided values is not fused");
+    if (axes->n_axis <= 3) return TDM_OK;
+    return gpu_refuse(e, err, "a sum of values of %d axes is not fused", (int)axes->n_axis);
+}
+
+/* nodes: n_add ADDs, of which each but the first adds to the result of the one before, then a SCALE
+ * where is_scaled. */
+static tdm_status sum_emit(gpu_emit *nodes, int n_add, bool is_scaled, tdm_error *err) {
+    enum { MAX_SRC = GPU_AXES_MAX_VALUE - 1 };
+    gpu_emit *last = &nodes[n_add - 1 + is_scaled];
+    const gpu_value *dst = &last->dst[0], *values[MAX_SRC + 1] = {&nodes[0].src[0]};
+    const int n_src = n_add + 1;
+    gpu_step step = gpu_step_make(last, GPU_KERNEL_SUM, GROUP_SIZE);
+    gpu_lane lane = GPU_LANE_ALIGNED;
+    int64_t n = tdm_shape_count(dst->ne);
+    gpu_axes axes;
+    if (n == 0) return TDM_OK;
+    for (int i = 0; i < n_add; i++) values[1 + i] = &nodes[i].src[1];
+    values[n_src] = dst;
+    for (int i = 0; i < n_src; i++)
+        if (memcmp(values[i]->ne, dst->ne, sizeof dst->ne) != 0)
+            return gpu_refuse(last, err, "a sum of repeated values is not fused");
+    tdm_status status = gpu_axes_make(last, &axes, dst->ne, values, n_src + 1, err);
+    if (status == TDM_OK) status = sum_check(last, &axes, n_src + 1, err);
+    if (status == TDM_OK) status = gpu_axes_shape(last, &step.word[0], &axes, err);
+    for (int i = 0; i < n_src && status == TDM_OK; i++) {
+        status = gpu_word(last, &step.word[7 + 2 * i], axes.stride[i][1], err);
+        if (status == TDM_OK)
+            status = gpu_word(last, &step.word[8 + 2 * i], axes.stride[i][2], err);
+    }
+    if (status == TDM_OK)
+        status = elements_set(last, &step, &step.word[15], n, gpu_axes_width(&axes), err);
+    if (status != TDM_OK) return status;
+    for (int i = 0; i <= n_src; i++)
+        if (gpu_axes_lane(&axes, i) != GPU_LANE_ALIGNED) lane = GPU_LANE_DENSE;
+    if (is_scaled) {
+        step.word[16] = word_of_float(last->node->params.scale.scale);
+        step.word[17] = word_of_float(last->node->params.scale.bias);
+    }
+    step.spec[0] = n_src;
+    step.spec[1] = axes.n_axis;
+    step.spec[2] = gpu_axes_width(&axes);
+    step.spec[3] = lane;
+    step.spec[4] = is_scaled;
+    step.operand[0] = dst->place;
+    for (int i = 0; i < n_src; i++) step.operand[1 + i] = values[i]->place;
+    return gpu_emit_step(last, &step, err);
+}
+
+tdm_status gpu_fused_sum_of_3(gpu_emit *nodes, tdm_error *err) {
+    return sum_emit(nodes, 2, false, err);
+}
+
+tdm_status gpu_fused_sum_of_4(gpu_emit *nodes, tdm_error *err) {
+    return sum_emit(nodes, 3, false, err);
+}
+
+tdm_status gpu_fused_scaled_sum_of_4(gpu_emit *nodes, tdm_error *err) {
+    return sum_emit(nodes, 3, true, err);
 }

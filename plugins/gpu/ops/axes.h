@@ -8,7 +8,7 @@
 
 #include "plugins/gpu/plan/emit.h"
 
-enum { GPU_AXES_MAX_VALUE = 3 };
+enum { GPU_AXES_MAX_VALUE = 5 };
 
 typedef struct gpu_axes {
     int32_t n_axis;                                   /* 1 .. 4 */

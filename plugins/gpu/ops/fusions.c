@@ -19,12 +19,85 @@ static bool add_norm_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     return add >= 0;
 }
 
+/* A node of op `after` whose source `src` is what one of op `before` writes, for it alone. */
+static bool chain_match(const gpu_uses *uses, int32_t node, tdm_op before, tdm_op after, int src,
+                        gpu_fused *out) {
+    const tdm_node *reader = node_if(uses, node, after);
+    int32_t writer = reader == NULL ? -1 : gpu_uses_writer(uses, reader->src[src], before);
+    *out = (gpu_fused){.node = {writer, node}, .n = 2};
+    return writer >= 0 && gpu_uses_is_inner(uses, reader->src[src]);
+}
+
+/* With the match `before` of the node that writes the node's first source, for it alone. */
+static bool after_match(const gpu_uses *uses, int32_t node, tdm_op op,
+                        bool (*before)(const gpu_uses *uses, int32_t node, gpu_fused *out),
+                        gpu_fused *out) {
+    const tdm_node *reader = node_if(uses, node, op);
+    if (reader == NULL || !gpu_uses_is_inner(uses, reader->src[0])) return false;
+    int32_t value = reader->src[0],
+            writer = uses->places[value].base == value ? uses->writer[value] : -1;
+    if (writer < 0 || !before(uses, writer, out)) return false;
+    out->node[out->n++] = node;
+    return true;
+}
+
+/* ADD, RMS_NORM, then MUL of the norm by weights. */
+static bool add_norm_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_MUL, add_norm_match, out);
+}
+
+static bool norm_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_RMS_NORM, TDM_OP_MUL, 0, out);
+}
+
+static bool norm_scale_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_RMS_NORM, TDM_OP_SCALE, 0, out);
+}
+
+static bool scale_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_SCALE, TDM_OP_ACT, 0, out);
+}
+
+static bool act_scale_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_ACT, TDM_OP_SCALE, 0, out);
+}
+
+static bool scale_act_scale_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_SCALE, scale_act_match, out);
+}
+
+static bool act_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_ACT, TDM_OP_MUL, 0, out);
+}
+
+static bool mul_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_ACT, TDM_OP_MUL, 1, out);
+}
+
+static bool repeat_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_REPEAT, TDM_OP_MUL, 0, out);
+}
+
+static bool conv_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_CONV1D, TDM_OP_ACT, 0, out);
+}
+
+/* Sums of several values, from left to right. */
+static bool sum_of_3_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_ADD, TDM_OP_ADD, 0, out);
+}
+
+static bool sum_of_4_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_ADD, sum_of_3_match, out);
+}
+
+static bool scaled_sum_of_4_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_SCALE, sum_of_4_match, out);
+}
+
 /* ROPE of what the node's first source is, where no other node reads it. */
 static bool rope_match(const gpu_uses *uses, int32_t node, tdm_op op, gpu_fused *out) {
-    const tdm_node *reader = node_if(uses, node, op);
-    int32_t rope = reader == NULL ? -1 : gpu_uses_writer(uses, reader->src[0], TDM_OP_ROPE);
-    *out = (gpu_fused){.node = {rope, node}, .n = 2};
-    return rope >= 0 && gpu_uses_is_inner(uses, reader->src[0]);
+    return chain_match(uses, node, TDM_OP_ROPE, op, 0, out);
 }
 
 /* ROPE of the keys, then KV_WRITE. */
@@ -73,9 +146,22 @@ const gpu_fusion *gpu_fusions(int32_t *n_out) {
         {"matmul, matmul, glu", matmul_glu_match, gpu_fused_matmul_glu},
         {"add of a matmul", add_matmul_match, gpu_fused_add_matmul},
         {"matmul, add", matmul_add_match, gpu_fused_matmul_add},
+        {"add, rms_norm, mul", add_norm_mul_match, gpu_fused_add_norm_mul},
         {"add, rms_norm", add_norm_match, gpu_fused_add_norm},
+        {"rms_norm, mul", norm_mul_match, gpu_fused_norm_mul},
+        {"rms_norm, scale", norm_scale_match, gpu_fused_norm_scale},
         {"rope, kv_write", rope_write_match, gpu_fused_rope_write},
         {"rope, attention", rope_attention_match, gpu_fused_rope_attention},
+        {"conv1d, act", conv_act_match, gpu_fused_conv_act},
+        {"scale, act, scale", scale_act_scale_match, gpu_fused_scale_act_scale},
+        {"scale, act", scale_act_match, gpu_fused_scale_act},
+        {"act, scale", act_scale_match, gpu_fused_act_scale},
+        {"act, mul", act_mul_match, gpu_fused_act_mul},
+        {"mul by an act", mul_act_match, gpu_fused_mul_act},
+        {"repeat, mul", repeat_mul_match, gpu_fused_repeat_mul},
+        {"scaled sum of four", scaled_sum_of_4_match, gpu_fused_scaled_sum_of_4},
+        {"sum of four", sum_of_4_match, gpu_fused_sum_of_4},
+        {"sum of three", sum_of_3_match, gpu_fused_sum_of_3},
     };
     *n_out = (int32_t)(sizeof fusions / sizeof *fusions);
     return fusions;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * norm.c: steps of ops that reduce a row: SOFTMAX, LAYER_NORM, RMS_NORM and its halves SUM_SQ and
- * RMS_APPLY; and RMS_NORM fused with the ADD before it. A workgroup computes a row.
+ * RMS_APPLY; and RMS_NORM fused with the ADD before it or the MUL or SCALE after it. A workgroup
+ * computes a row.
  */
 #include <string.h>
 
@@ -44,11 +45,13 @@ static tdm_status trips_check(const gpu_emit *e, int64_t n, int32_t size, tdm_er
                       (long long)n, (long long)trips, (int)e->target->max_trips);
 }
 
-/* weight, bias and sum are NULL or absent where the op has none. */
+/* weight, bias and sum are NULL or absent where the op has none. A weight of RMS_NORM may have
+ * several rows; scale: what its rows are multiplied by. */
 typedef struct row_sources {
     const gpu_value *weight;
     const gpu_value *bias;
     const gpu_value *sum;
+    float scale;
 } row_sources;
 
 static tdm_status words_set(const gpu_emit *e, gpu_step *step, const row_sources *from,
@@ -58,17 +61,19 @@ static tdm_status words_set(const gpu_emit *e, gpu_step *step, const row_sources
     int64_t n_all = e->node->op == TDM_OP_RMS_APPLY && e->node->params.norm.n != 0
                         ? e->node->params.norm.n
                         : x->ne[0];
-    int32_t sum_stride[TDM_MAX_DIMS] = {0};
+    const gpu_value *rows = e->node->op == TDM_OP_RMS_NORM ? from->weight : from->sum;
+    int32_t stride[TDM_MAX_DIMS] = {0};
     tdm_status status = gpu_word(e, &step->word[0], x->ne[0], err);
     if (status == TDM_OK) status = gpu_words_split(e, &step->word[1], &x->ne[1], err);
     if (status == TDM_OK) status = gpu_words_strides(e, &step->word[8], x, x->ne, err);
-    if (status == TDM_OK && from->sum != NULL)
-        status = gpu_words_strides(e, sum_stride, from->sum, from->sum->ne, err);
-    memcpy(&step->word[12], &sum_stride[1], 3 * sizeof sum_stride[0]);
+    if (status == TDM_OK && rows != NULL && rows->is_present)
+        status = gpu_words_strides(e, stride, rows, rows->ne, err);
+    memcpy(&step->word[12], &stride[1], 3 * sizeof stride[0]);
     for (int i = 0; i < 2 && status == TDM_OK; i++)
         if (columns[i] != NULL && columns[i]->is_present && columns[i]->ne[0] > 1)
             status =
                 gpu_word(e, &step->word[15 + i], columns[i]->nb[0] / (int64_t)sizeof(float), err);
+    if (e->node->op == TDM_OP_RMS_NORM) step->word[16] = word_of_float(from->scale);
     step->word[17] = word_of_float(e->node->params.norm.eps);
     step->word[18] = word_of_float((float)(1.0 / (double)n_all));
     if (status == TDM_OK) status = gpu_word(e, &step->word[19], tdm_shape_rows(x->ne), err);
@@ -84,11 +89,12 @@ static void operand_set(gpu_operand *operand, const gpu_value *v) {
     if (v != NULL && v->is_present) *operand = v->place;
 }
 
-static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, tdm_error *err) {
+static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from,
+                           const gpu_value *dst, tdm_error *err) {
     const gpu_value *x = &e->src[0];
     int64_t n = x->ne[0], n_row = tdm_shape_rows(x->ne);
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, group_size(e->target, n, n_row));
-    if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
+    if (tdm_shape_count(dst->ne) == 0) return TDM_OK;
     tdm_status status = words_set(e, &step, from, err);
     if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
@@ -96,7 +102,7 @@ static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, 
     step.spec[0] = op;
     step.spec[1] = gpu_value_lane(x);
     step.spec[4] = n % LANE_LEN != 0;
-    step.spec[5] = gpu_value_lane(&e->dst[0]);
+    step.spec[5] = gpu_value_lane(dst);
     if (from->weight != NULL && from->weight->is_present) {
         step.spec[2] = 1;
         step.spec[6] = gpu_value_lane(from->weight);
@@ -105,7 +111,7 @@ static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, 
         step.spec[3] = 1;
         step.spec[7] = gpu_value_lane(from->bias);
     }
-    step.operand[0] = e->dst[0].place;
+    step.operand[0] = dst->place;
     step.operand[1] = x->place;
     operand_set(&step.operand[2], from->weight);
     operand_set(&step.operand[3], from->bias);
@@ -114,31 +120,61 @@ static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, 
 }
 
 tdm_status gpu_op_softmax(gpu_emit *e, tdm_error *err) {
-    return row_emit(e, GPU_ROW_SOFTMAX, &(row_sources){.weight = NULL}, err);
+    return row_emit(e, GPU_ROW_SOFTMAX, &(row_sources){.weight = NULL}, &e->dst[0], err);
 }
 
 tdm_status gpu_op_rms_norm(gpu_emit *e, tdm_error *err) {
-    return row_emit(e, GPU_ROW_RMS_NORM, &(row_sources){.weight = &e->src[1]}, err);
+    return row_emit(e, GPU_ROW_RMS_NORM, &(row_sources){.weight = &e->src[1], .scale = 1},
+                    &e->dst[0], err);
 }
 
 tdm_status gpu_op_layer_norm(gpu_emit *e, tdm_error *err) {
     return row_emit(e, GPU_ROW_LAYER_NORM, &(row_sources){.weight = &e->src[1], .bias = &e->src[2]},
-                    err);
+                    &e->dst[0], err);
 }
 
 tdm_status gpu_op_sum_sq(gpu_emit *e, tdm_error *err) {
-    return row_emit(e, GPU_ROW_SUM_SQ, &(row_sources){.weight = NULL}, err);
+    return row_emit(e, GPU_ROW_SUM_SQ, &(row_sources){.weight = NULL}, &e->dst[0], err);
 }
 
 tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err) {
     return row_emit(e, GPU_ROW_RMS_APPLY, &(row_sources){.weight = &e->src[2], .sum = &e->src[1]},
-                    err);
+                    &e->dst[0], err);
 }
 
-/* nodes: ADD, RMS_NORM of its result. */
-tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
+/* ---- Several nodes in one kernel --------------------------------------------------------------- */
+
+/* nodes: RMS_NORM, SCALE of its result. */
+tdm_status gpu_fused_norm_scale(gpu_emit *nodes, tdm_error *err) {
+    const row_sources from = {.weight = &nodes[0].src[1],
+                              .scale = nodes[1].node->params.scale.scale};
+    if (nodes[1].node->params.scale.bias != 0)
+        return gpu_refuse(&nodes[1], err, "a norm to which a number is added is not fused");
+    return row_emit(&nodes[0], GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
+}
+
+/* nodes end with RMS_NORM, MUL of its result by rows of weights. */
+static tdm_status weights_check(const gpu_emit *norm, const gpu_emit *mul, tdm_error *err) {
+    if (norm->src[1].is_present)
+        return gpu_refuse(mul, err, "a norm with two weights is not fused");
+    if (mul->src[1].ne[0] == norm->src[0].ne[0]) return TDM_OK;
+    return gpu_refuse(mul, err, "a norm with a weight of one element is not fused");
+}
+
+tdm_status gpu_fused_norm_mul(gpu_emit *nodes, tdm_error *err) {
+    const row_sources from = {.weight = &nodes[1].src[1], .scale = 1};
+    tdm_status status = weights_check(&nodes[0], &nodes[1], err);
+    if (status != TDM_OK) return status;
+    return row_emit(&nodes[0], GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
+}
+
+/* nodes: ADD, RMS_NORM of its result. dst = norm * weight. */
+static tdm_status add_norm_emit(gpu_emit *nodes, const gpu_value *weight, const gpu_value *dst,
+                                tdm_error *err) {
     gpu_emit *e = &nodes[1];
-    const gpu_value *a = &nodes[0].src[0], *b = &nodes[0].src[1], *weight = &e->src[1];
+    const gpu_value *a = &nodes[0].src[0], *b = &nodes[0].src[1];
+    const bool has_rows = weight->is_present && tdm_shape_rows(weight->ne) > 1;
+    int32_t stride[TDM_MAX_DIMS] = {0};
     int64_t n = a->ne[0], n_row = tdm_shape_rows(a->ne);
     int32_t count;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, group_size(e->target, n, n_row));
@@ -151,25 +187,41 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
     if (status == TDM_OK) status = gpu_word(e, &step.word[1], n_row, err);
     if (status == TDM_OK && weight->is_present && n > 1)
         status = gpu_word(e, &step.word[2], weight->nb[0] / (int64_t)sizeof(float), err);
+    if (status == TDM_OK && has_rows) status = gpu_words_split(e, &step.word[5], &a->ne[1], err);
+    if (status == TDM_OK && has_rows)
+        status = gpu_words_strides(e, stride, weight, weight->ne, err);
     if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
     if (status != TDM_OK) return status;
     step.word[3] = word_of_float(e->node->params.norm.eps);
     step.word[4] = word_of_float((float)(1.0 / (double)n));
+    memcpy(&step.word[12], &stride[1], 3 * sizeof stride[0]);
     bool is_aligned = gpu_value_lane(a) == GPU_LANE_ALIGNED &&
                       gpu_value_lane(b) == GPU_LANE_ALIGNED &&
                       gpu_value_lane(&nodes[0].dst[0]) == GPU_LANE_ALIGNED &&
-                      gpu_value_lane(&e->dst[0]) == GPU_LANE_ALIGNED;
+                      gpu_value_lane(dst) == GPU_LANE_ALIGNED;
     step.spec[0] = weight->is_present;
     step.spec[1] = n % LANE_LEN != 0;
     if (weight->is_present) step.spec[2] = gpu_value_lane(weight);
     step.spec[3] = is_aligned ? GPU_LANE_ALIGNED : GPU_LANE_DENSE;
-    step.operand[0] = e->dst[0].place;
+    step.spec[4] = has_rows;
+    step.operand[0] = dst->place;
     step.operand[1] = nodes[0].dst[0].place;
     step.operand[2] = a->place;
     step.operand[3] = b->place;
     operand_set(&step.operand[4], weight);
     return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
+    return add_norm_emit(nodes, &nodes[1].src[1], &nodes[1].dst[0], err);
+}
+
+/* nodes: ADD, RMS_NORM, MUL of the norm by rows of weights. */
+tdm_status gpu_fused_add_norm_mul(gpu_emit *nodes, tdm_error *err) {
+    tdm_status status = weights_check(&nodes[1], &nodes[2], err);
+    if (status != TDM_OK) return status;
+    return add_norm_emit(nodes, &nodes[2].src[1], &nodes[2].dst[0], err);
 }
 
 /* ---- SINKHORN -------------------------------------------------------------------------------- */

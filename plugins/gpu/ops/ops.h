@@ -19,7 +19,20 @@ TDM_OP_LIST(GPU_OP_DECLARE_)
 
 /* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its
  * pattern. */
+tdm_status gpu_fused_add_norm_mul(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_norm_mul(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_norm_scale(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_scale_act_scale(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_scale_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_act_scale(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_act_mul(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_mul_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_repeat_mul(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_scaled_sum_of_4(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_sum_of_4(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_sum_of_3(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_conv_act(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_matmul_glu(gpu_emit *nodes, tdm_error *err);

@@ -43,7 +43,8 @@ static tdm_status strides_get(const gpu_emit *e, int32_t *word, int n, const gpu
 
 /* ---- CONV1D ---------------------------------------------------------------------------------- */
 
-tdm_status gpu_op_conv1d(gpu_emit *e, tdm_error *err) {
+/* dst = act(CONV1D of e). */
+static tdm_status conv1d_emit(gpu_emit *e, tdm_act act, const gpu_value *dst, tdm_error *err) {
     enum { X, W, BIAS, STEP, STATE };
     const tdm_conv_params *p = &e->node->params.conv;
     const tdm_step_caps *caps = &e->graph->step_caps;
@@ -72,7 +73,8 @@ tdm_status gpu_op_conv1d(gpu_emit *e, tdm_error *err) {
     memcpy(&step.word[12], p->unit_len, sizeof p->unit_len);
     step.spec[1] = e->src[BIAS].is_present;
     step.spec[2] = p->n_segment;
-    step.operand[0] = e->dst[0].place;
+    step.spec[3] = act;
+    step.operand[0] = dst->place;
     step.operand[1] = e->src[X].place;
     step.operand[2] = e->src[W].place;
     if (e->src[BIAS].is_present) step.operand[3] = e->src[BIAS].place;
@@ -80,6 +82,15 @@ tdm_status gpu_op_conv1d(gpu_emit *e, tdm_error *err) {
     step.operand[5] = cache.state;
     step.trips = caps->n_seq + n_tok + 2 * k + 2 * (int64_t)p->n_segment;
     return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_op_conv1d(gpu_emit *e, tdm_error *err) {
+    return conv1d_emit(e, TDM_ACT_NONE, &e->dst[0], err);
+}
+
+/* nodes: CONV1D, ACT of its result. */
+tdm_status gpu_fused_conv_act(gpu_emit *nodes, tdm_error *err) {
+    return conv1d_emit(&nodes[0], (tdm_act)nodes[1].node->params.act.act, &nodes[1].dst[0], err);
 }
 
 /* ---- LINEAR_SCAN ----------------------------------------------------------------------------- */

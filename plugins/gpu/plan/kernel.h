@@ -111,7 +111,7 @@
     /* CONV1D, an invocation for each channel and token. Operands dst (contiguous), x, w, bias, step, \
      * state. Words: channels, tokens, n_seq of the step block, slots, stride[2] of x, stride[2] of w, \
      * stride of bias, first_tok_off, rs_read_off, rs_write_off, unit_len[8]. Spec: 0 = k, 1 = 1 where \
-     * it has a bias, 2 = segments. */ \
+     * it has a bias, 2 = segments, 3 = tdm_act of the sum. */ \
     KERNEL(CONV1D, conv1d, 6, 0x21, RT_SHARED(0)) \
     /* What LINEAR_SCAN reads for all rows of its matrices, in one table: for each sequence its first \
      * token, the end of its tokens and the slot that it starts from, for each token the slot that it \
@@ -142,13 +142,13 @@
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
     /* Elementwise kernels: their axes are joined (ops/axes.h), and an invocation computes `width` \
      * elements along axis 0, 1 or 4; n is the number of all elements. */ \
-    /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: split, stride[4] of a, \
-     * stride[4] of b (0 where b is repeated), n. Spec: 0 = gpu_pair_op, 1 = axes, 2 = width, \
-     * 3, 4 = gpu_lane of a and b, 5 = tdm_act of GLU, \
-     * 6 = gpu_lane of dst. */ \
+    /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: split, stride[4] of a and of b \
+     * (0 where it is repeated), n. Spec: 0 = gpu_pair_op, 1 = axes, 2 = width, 3, 4 = gpu_lane of a \
+     * and b, 5 = tdm_act of GLU and MUL_ACT, 6 = gpu_lane of dst. */ \
     KERNEL(PAIR, pair, 3, 0x1, RT_SHARED(0)) \
-    /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, two \
-     * parameters as the bits of f32: scale and bias, or min and max. Spec: 0 = gpu_unary_op, \
+    /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, parameters as \
+     * the bits of f32: scale and bias, or min and max; and the second scale and bias of \
+     * SCALED_ACT. Spec: 0 = gpu_unary_op, \
      * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst. */ \
     KERNEL(UNARY, unary, 2, 0x1, RT_SHARED(0)) \
     /* dst = x, converted. Operands dst, x. Words: split of dst, stride[4] of x, stride[4] of dst, \
@@ -158,8 +158,9 @@
     KERNEL(COPY, copy, 2, 0x1, RT_SHARED(0)) \
     /* A row of x (ne[0]) reduced, f32, dst contiguous; a workgroup for each row. Operands dst, x, \
      * weight, bias, sum. Words: ne[0], split of the rows (axes 1 to 3), stride[4] of x, stride[3] of \
-     * sum (axes 1 to 3), stride of weight, stride of bias, eps and 1 / (elements of the whole row) as \
-     * the bits of f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
+     * sum (axes 1 to 3; RMS_NORM: of weight), stride of weight, stride of bias (RMS_NORM: what rows \
+     * are multiplied by, as the bits of f32), eps and 1 / (elements of the whole row) as the bits of \
+     * f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
      * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. */ \
     KERNEL(ROW, row, 5, 0x1, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
@@ -247,9 +248,15 @@
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \
     /* sum = a + b, dst = RMS_NORM(sum), f32, all contiguous and of one shape; a workgroup for each \
      * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
-     * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight, \
-     * 1 = 1 where a row is no multiple of 4 elements, 2 = gpu_lane of weight, 3 = of the others. */ \
-    KERNEL(ADD_NORM, add_norm, 5, 0x3, RT_SHARED(taken(256, 4)))
+     * 1 / (elements of a row) as the bits of f32, split of the rows (axes 1 to 3), stride[3] of \
+     * weight. Spec: 0 = 1 where it has a weight, 1 = 1 where a row is no multiple of 4 elements, \
+     * 2 = gpu_lane of weight, 3 = of the others, 4 = 1 where the weight has several rows. */ \
+    KERNEL(ADD_NORM, add_norm, 5, 0x3, RT_SHARED(taken(256, 4))) \
+    /* dst = sum of values of one shape, from left to right, f32, rows dense; or dst = sum * scale + \
+     * bias. Operands dst (contiguous), a, b, c, d. Words: split, stride[2] of each value along axes 1 \
+     * and 2, n, scale and bias as the bits of f32. Spec: 0 = values, 2 to 4, 1 = axes, at most 3, \
+     * 2 = width, 3 = gpu_lane of all, 4 = 1 where the sum is scaled. */ \
+    KERNEL(SUM, sum, 5, 0x1, RT_SHARED(0))
 
 /* Products with weights: ops/{product,matmul,moe,rows}.c. A weight is of type spec 0 (tdm_type), spec
  * 1 is gpu_product_flag; a matrix has rows of k elements. s0, s1, s2 are the distances of
@@ -323,12 +330,19 @@ typedef enum gpu_kernel {
     /* clang-format on */
 } gpu_kernel;
 
-typedef enum gpu_pair_op { GPU_PAIR_ADD = 0, GPU_PAIR_MUL, GPU_PAIR_DIV, GPU_PAIR_GLU } gpu_pair_op;
+typedef enum gpu_pair_op {
+    GPU_PAIR_ADD = 0,
+    GPU_PAIR_MUL,
+    GPU_PAIR_DIV,
+    GPU_PAIR_GLU,    /* act(a) * b */
+    GPU_PAIR_MUL_ACT /* a * act(b) */
+} gpu_pair_op;
 typedef enum gpu_unary_op {
     GPU_UNARY_SCALE = 0,
     GPU_UNARY_CLAMP,
     GPU_UNARY_SQRT,
-    GPU_UNARY_ACT
+    GPU_UNARY_ACT,
+    GPU_UNARY_SCALED_ACT /* act(x * scale + bias) * second scale + second bias */
 } gpu_unary_op;
 typedef enum gpu_copy_type {
     GPU_COPY_WORD = 0, /* f32 or i32 */

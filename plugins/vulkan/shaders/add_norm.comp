@@ -10,6 +10,9 @@
 
 const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
 const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
+const bool HAS_ROWS = SPEC4 != 0;            // a row of the weight for each row
+
+uint64_t weight; // of this row
 
 vec4 load(uint64_t base, uint at, uint count) {
     if (HAS_TAIL) return lanes_load_part(base, at, LANE, 1, count, 0.0);
@@ -25,14 +28,21 @@ void store(uint64_t base, uint at, uint count, vec4 v) {
 
 vec4 weight_load(uint unit, uint count) {
     uint stride = uint(args.word[2]), at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
-    if (HAS_TAIL) return lanes_load_part(args.address[4], at, WEIGHT_LANE, stride, count, 1.0);
-    return lanes_load(args.address[4], at, WEIGHT_LANE, stride);
+    if (HAS_TAIL) return lanes_load_part(weight, at, WEIGHT_LANE, stride, count, 1.0);
+    return lanes_load(weight, at, WEIGHT_LANE, stride);
 }
 
 void main() {
     uint row = group_number(), n = uint(args.word[0]), n_unit = (n + 3) / 4;
     if (row >= uint(args.word[1])) return;
     uint at = row * n;
+    weight = args.address[4];
+    if (HAS_ROWS) {
+        uvec4 of = axes_split(row, 5, 3);
+        weight += uint64_t(of.x * uint(args.word[12]) + of.y * uint(args.word[13]) +
+                           of.z * uint(args.word[14])) *
+                  4;
+    }
     float sum_sq = 0.0;
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         uint count = min(n - 4 * u, 4u);

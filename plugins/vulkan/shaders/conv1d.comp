@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// conv1d.comp: CONV1D: y[c, t] = bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i], an invocation for
-// each channel and token. Inputs before the sequence's first token come from its slot; the inputs
+// conv1d.comp: CONV1D: y[c, t] = act(bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i]), an invocation
+// for each channel and token. Inputs before the sequence's first token come from its slot; the inputs
 // that a later step reads go to the slot of the token. A slot is read once and written once:
 // 4 * (k - 1) bytes for each channel and sequence. See GPU_KERNEL_CONV1D.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
+#include "math.glsl"
 #include "recurrent.glsl"
 
 const int K = SPEC0;
 const bool HAS_BIAS = SPEC1 != 0;
-const int N_SEGMENT = SPEC2;
+const int N_SEGMENT = SPEC2, ACT = SPEC3;
 
 int unit_channels, unit, at; // of a unit of the state; this invocation's channel in it
 
@@ -56,7 +57,7 @@ void main() {
     Block block = Block(args.address[4], args.word[1], args.word[2], args.word[9], args.word[11]);
     int seq = block_sequence_of(block, token);
     if (seq < 0) {
-        F32(args.address[0]).at[number] = 0.0;
+        F32(args.address[0]).at[number] = act_of(ACT, 0.0);
         return;
     }
     ivec2 range = block_tokens(block, seq);
@@ -68,7 +69,7 @@ void main() {
     for (int i = 0; i < K; i++)
         sum += w.at[uint(i) * uint(args.word[6])] *
                input_at(channel, token - K + 1 + i, range.x, from);
-    F32(args.address[0]).at[number] = sum;
+    F32(args.address[0]).at[number] = act_of(ACT, sum);
     int to = block_written_slot(block, token, range.y, args.word[3]);
     if (to < 0) return;
     for (int i = 0; i < K - 1; i++)

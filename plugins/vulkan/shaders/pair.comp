@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// pair.comp: dst = a op b, b repeated along axes where it has one element; or act(a) * b. See
+// pair.comp: dst = a op b, each repeated along axes where it has one element; or act(a) * b, a * act(b). See
 // GPU_KERNEL_PAIR.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -16,7 +16,8 @@ float pair_of(float a, float b) {
     case 0: return a + b;
     case 1: return a * b;
     case 2: return div_of(a, b);
-    default: return act_of(ACT, a) * b;
+    case 3: return act_of(ACT, a) * b;
+    default: return a * act_of(ACT, b);
     }
 }
 

@@ -15,7 +15,7 @@ const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
 const int SOFTMAX = 0, RMS_NORM = 1, LAYER_NORM = 2, SUM_SQ = 3, RMS_APPLY = 4; // gpu_row_op
 
 uint64_t dst, x;
-uint n, n_unit, dst_at, x_at;
+uint n, n_unit, dst_at, x_at, weight_at;
 
 uint count_of(uint unit) {
     return min(n - 4 * unit, 4u);
@@ -35,7 +35,7 @@ vec4 factor_load(uint64_t base, uint unit, int lane, uint stride) {
 }
 
 vec4 weight_load(uint unit) {
-    return factor_load(args.address[2], unit, WEIGHT_LANE, uint(args.word[15]));
+    return factor_load(args.address[2] + uint64_t(weight_at) * 4, unit, WEIGHT_LANE, uint(args.word[15]));
 }
 
 vec4 bias_load(uint unit) {
@@ -160,9 +160,13 @@ void main() {
     dst_at = row * n;
     x = args.address[1];
     x_at = row_at(at, 9);
+    weight_at = 0;
     switch (OP) {
     case SOFTMAX: softmax(); break;
-    case RMS_NORM: apply(0.0, rms_factor()); break;
+    case RMS_NORM:
+        weight_at = row_at(at, 12);
+        apply(0.0, rms_factor() * intBitsToFloat(args.word[16]));
+        break;
     case LAYER_NORM: layer_norm(); break;
     case RMS_APPLY: apply(0.0, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
     default:

@@ -29,7 +29,9 @@ float unary_of(float x) {
     case 0: return x * a + b;
     case 1: return clamp_of(x, a, b);
     case 2: return sqrt_of(x);
-    default: return act_of(ACT, x);
+    case 3: return act_of(ACT, x);
+    default:
+        return act_of(ACT, x * a + b) * intBitsToFloat(args.word[14]) + intBitsToFloat(args.word[15]);
     }
 }
 
