@@ -23,6 +23,7 @@ const rt_vendor rt_vendor_this = {
     .maker = "NVIDIA",
     .libraries = libraries,
     .error_name = "cuGetErrorName",
+    .peer_by_context = "cuCtxEnablePeerAccess",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
     .has_matrices = has_matrices,
