@@ -171,7 +171,7 @@ static void exchange_add(scene *s, int32_t index, int32_t member) {
         v[V_RESULT] =
             value_add(m, n->in_chain ? TDM_VALUE_TEMP : TDM_VALUE_OUTPUT, n->type, ne, false);
     if (n->params.data_off2 != 0) second_add(s, index, member, has_x, has_y);
-    tdm_node *node = node_add(m, TDM_OP_EXCHANGE, 5, v[V_RESULT]);
+    tdm_node *node = node_add(m, TDM_OP_EXCHANGE, 6, v[V_RESULT]);
     node->n_dst = 2;
     node->dst[1] = v[V_RESULT2];
     node->src[0] = v[V_X];

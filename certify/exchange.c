@@ -266,6 +266,19 @@ static certify_verdict twin_open(certify *c, certify *twin) {
     return certify_open_on(c, c->instance, &twin->device);
 }
 
+/* Runs two members of one exchange, then the next epochs. */
+static certify_verdict pair_runs(certify_exchange *e) {
+    certify_verdict verdict = CERTIFY_PASSED;
+    for (int i = 0; i < N_TOGETHER && verdict == CERTIFY_PASSED; i++) {
+        verdict = pair_run(e);
+        for (int m = 0; m < 2 && verdict == CERTIFY_PASSED; m++) {
+            e[m].how.epoch++;
+            verdict = certify_exchange_next(&e[m]);
+        }
+    }
+    return verdict;
+}
+
 static certify_verdict together_check(certify *c) {
     certify_exchange_case how = {.n_member = 2,
                                  .senders = 3,
@@ -282,16 +295,53 @@ static certify_verdict together_check(certify *c) {
     if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(c, &how, &arena, &e[0]);
     how.member = 1;
     if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(twin, &how, &arena, &e[1]);
-    for (int i = 0; i < N_TOGETHER && verdict == CERTIFY_PASSED; i++) {
-        verdict = pair_run(e);
-        for (int m = 0; m < 2 && verdict == CERTIFY_PASSED; m++) {
-            e[m].how.epoch++;
-            verdict = certify_exchange_next(&e[m]);
-        }
-    }
+    if (verdict == CERTIFY_PASSED) verdict = pair_runs(e);
     if (verdict != CERTIFY_PASSED) return verdict;
     certify_exchange_destroy(&e[0]);
     certify_exchange_destroy(&e[1]);
+    certify_arena_destroy(&arena);
+    c->plugin->device->close(twin->device);
+    free(twin);
+    return CERTIFY_PASSED;
+}
+
+/* Two devices with flags and data in memory of the first. */
+static certify_verdict peer_memory_check(certify *c) {
+    certify_exchange_case how = {
+        .n_member = 2, .senders = 3, .type = TDM_TYPE_F32, .ne = {3000, 1, 1, 1}, .epoch = 5};
+    certify_arena arena = {0};
+    certify_exchange e[2];
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_buffer *home = NULL, *import = NULL;
+    certify_verdict verdict = certify_exchange_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, import_peer)) return certify_skip(c, "no slot import_peer");
+    certify *twin = calloc(1, sizeof *twin);
+    if (twin == NULL) return certify_skip(c, "out of memory");
+    memcpy(twin, c, sizeof *twin);
+    verdict = certify_open_next(c, &twin->device);
+    if (verdict == CERTIFY_PASSED) verdict = certify_arena_create(c, &how, &arena);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_params params = {sizeof params, arena.size, TDM_BUFFER_ARENA, 0, NULL};
+    if (ops->alloc(c->device, &params, &home, &err) != TDM_OK)
+        return certify_fail(c, "a buffer of purpose ARENA: %.300s", err.message);
+    tdm_status status = ops->import_peer(twin->device, home, &import, &err);
+    if (status == TDM_UNSUPPORTED) return certify_skip(c, "%.300s", err.message);
+    /* The flags of earlier epochs, which the arena has, too. */
+    if (status == TDM_OK) status = ops->upload(import, 0, arena.data, arena.size, &err);
+    if (status != TDM_OK) return certify_fail(c, "%.300s", err.message);
+    how.peer = home;
+    verdict = certify_exchange_create(c, &how, &arena, &e[0]);
+    how.member = 1;
+    how.peer = import;
+    if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(twin, &how, &arena, &e[1]);
+    if (verdict == CERTIFY_PASSED) verdict = pair_runs(e);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    certify_exchange_destroy(&e[0]);
+    certify_exchange_destroy(&e[1]);
+    ops->free(import);
+    ops->free(home);
     certify_arena_destroy(&arena);
     c->plugin->device->close(twin->device);
     free(twin);
@@ -324,5 +374,8 @@ static const certify_check checks[] = {
      abort_check},
     {"exchange.together", 6,
      "collective.h: \"destinations: the results, equal on every member by bits.\"", together_check},
+    {"exchange.peer", 6,
+     "collective.h: \"A node then has the source `peer`, and its offsets count in that memory.\"",
+     peer_memory_check},
 };
 const certify_table certify_exchange_table = CERTIFY_SHARED_TABLE(checks);

@@ -25,6 +25,8 @@ typedef struct certify_exchange_case {
     bool is_sliced;    /* x and residual are views of something wider */
     bool has_extremes; /* NaN, infinities and denormals among the numbers; of type f32 */
     uint32_t epoch;
+    tdm_buffer *peer; /* of the device: flags and data lie there; NULL = in the arena. The suite
+                         then replaces no member */
 } certify_exchange_case;
 
 /* Memory that members share; its first bytes are the abort word. */

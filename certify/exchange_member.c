@@ -193,14 +193,15 @@ static tdm_builder *graph_build(certify_exchange *e) {
     }
     if (how->kind == TDM_EXCHANGE_SUM_PART && !sends) e->params.whole = (int32_t)how->ne[how->axis];
     int32_t arena = tdm_build_bytes(b, "arena", e->arena.size);
+    const int32_t peer = how->peer != NULL ? tdm_build_bytes(b, "peer", e->arena.size) : -1;
     e->step = tdm_build_input(b, "step", TDM_TYPE_I32, (const int64_t[]){STEP_LEN, 1, 1, 1});
     if (sends)
         x = source_build(b, is_sum(how) ? TDM_TYPE_F32 : how->type, is_sum(how) ? how->ne : part,
                          how->is_sliced, &e->x);
     if (how->has_residual)
         residual = source_build(b, TDM_TYPE_F32, result, how->is_sliced, &e->residual);
-    e->y = tdm_build_exchange(b, x, arena, e->step, residual,
-                              is_sum(how) ? TDM_TYPE_F32 : how->type, result, &e->params);
+    e->y = tdm_build_exchange_peer(b, x, arena, peer, e->step, residual,
+                                   is_sum(how) ? TDM_TYPE_F32 : how->type, result, &e->params);
     tdm_build_output(b, e->y, "y");
     return b;
 }
@@ -228,6 +229,7 @@ certify_verdict certify_exchange_create(certify *c, const certify_exchange_case 
     certify_verdict verdict = certify_rig_create(c, b, &e->rig);
     if (verdict != CERTIFY_PASSED) return verdict;
     certify_rig_bind(&e->rig, 0, e->buffer, 0, arena->size);
+    if (how->peer != NULL) certify_rig_bind(&e->rig, 1, how->peer, 0, arena->size);
     if (!certify_rig_is_supported(&e->rig))
         return certify_fail(c, "claims TDM_DEVICE_HAS_EXCHANGE but refuses kind %d of %s: %.300s",
                             (int)how->kind, tdm_type_name(how->type), c->failure.message);
@@ -424,9 +426,27 @@ static certify_verdict stray_judge(certify_exchange *e, const char *what) {
     return CERTIFY_PASSED;
 }
 
+/* Copies the data in peer memory to the arena, where they are judged; the flag must be in both. */
+static certify_verdict peer_fetch(certify_exchange *e, const char *what) {
+    const tdm_buffer_ops *ops = e->c->plugin->buffer;
+    const uint64_t first = e->params.data_off;
+    tdm_error err = {.struct_size = sizeof err};
+    uint64_t flag = 0;
+    tdm_status status =
+        ops->download(e->how.peer, first, e->arena.data + first, e->arena.size - first, &err);
+    if (status == TDM_OK)
+        status = ops->download(e->how.peer, e->params.flag_off + (uint64_t)e->how.member * LINE,
+                               &flag, sizeof flag, &err);
+    if (status != TDM_OK) return certify_fail(e->c, "%s: peer memory: %.300s", what, err.message);
+    if (flag == flag_end(e)) return CERTIFY_PASSED;
+    return certify_fail(e->c, "%s: its flag in peer memory is 0x%llx at the end, not 0x%llx", what,
+                        (unsigned long long)flag, (unsigned long long)flag_end(e));
+}
+
 certify_verdict certify_exchange_judge(certify_exchange *e, const char *what, bool is_alone) {
     uint64_t flag = atomic_load(flag_of(e, e->how.member));
     certify_verdict verdict = certify_rig_download(&e->rig);
+    if (verdict == CERTIFY_PASSED && e->how.peer != NULL) verdict = peer_fetch(e, what);
     if (verdict != CERTIFY_PASSED) return verdict;
     if (flag != flag_end(e))
         return certify_fail(e->c, "%s: its flag is 0x%llx at the end, not 0x%llx", what,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host,
+ * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host, import_peer,
  * host_alloc.
  */
 #include <stdlib.h>
@@ -309,6 +309,51 @@ static certify_verdict host_alloc_check(certify *c) {
     return verdict;
 }
 
+/* Random bytes through one buffer must be there through the other. */
+static certify_verdict bytes_pass(certify *c, tdm_buffer *from, tdm_buffer *to, const char *what) {
+    enum { LEN = 4096 };
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    uint8_t bytes[LEN], got[LEN];
+    tdm_error err = {.struct_size = sizeof err};
+    for (uint64_t off = 0; off + LEN <= 3 * LEN; off += LEN) {
+        certify_random_bytes(c, bytes, LEN);
+        if (ops->upload(from, off, bytes, LEN, &err) != TDM_OK ||
+            ops->download(to, off, got, LEN, &err) != TDM_OK)
+            return certify_fail(c, "%s: %.300s", what, err.message);
+        if (memcmp(bytes, got, LEN) != 0)
+            return certify_fail(c, "%s: bytes written through one buffer are not in the other",
+                                what);
+    }
+    return certify_expect(c, "bytes past the end", ops->download(to, 3 * LEN - 1, got, 2, &err),
+                          TDM_OUT_OF_RANGE);
+}
+
+static certify_verdict peer_check(certify *c) {
+    const tdm_buffer_params params = {sizeof params, 3 * 4096, TDM_BUFFER_ARENA, 0, NULL};
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_buffer *home = NULL, *import = NULL;
+    tdm_device *other = NULL;
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, import_peer)) return certify_skip(c, "no slot import_peer");
+    verdict = certify_open_next(c, &other);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (ops->alloc(c->device, &params, &home, &err) != TDM_OK)
+        return certify_fail(c, "a buffer of purpose ARENA: %.300s", err.message);
+    tdm_status status = ops->import_peer(other, home, &import, &err);
+    if (status == TDM_UNSUPPORTED) return certify_skip(c, "%.300s", err.message);
+    if (status != TDM_OK) return certify_fail(c, "%.300s", err.message);
+    verdict = bytes_pass(c, home, import, "from the home to the import");
+    if (verdict == CERTIFY_PASSED) verdict = bytes_pass(c, import, home, "from the import");
+    if (verdict != CERTIFY_PASSED) return verdict;
+    ops->free(import);
+    verdict = bytes_pass(c, home, home, "after the import was freed");
+    ops->free(home);
+    c->plugin->device->close(other);
+    return verdict;
+}
+
 static const certify_check checks[] = {
     {"memory.copy", 2, "buffer.h: copy: \"Copies inside one device; the ranges must not overlap.\"",
      copy_check},
@@ -333,5 +378,10 @@ static const certify_check checks[] = {
      "buffer.h: host_alloc: \"The start is a multiple of 4096 and of import_align. […] *ptr_out is "
      "set on TDM_OK only; released with host_free.\"",
      host_alloc_check},
+    {"memory.peer", 2,
+     "buffer.h: import_peer: \"both then name the same bytes, without a copy between them. Uploads "
+     "and "
+     "downloads through either reach them\"",
+     peer_check},
 };
 const certify_table certify_memory_table = CERTIFY_SHARED_TABLE(checks);

@@ -119,6 +119,20 @@ certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device *
     return CERTIFY_PASSED;
 }
 
+certify_verdict certify_open_next(certify *c, tdm_device **device_out) {
+    tdm_device_params params = *certify_options(c);
+    const tdm_device_ops *ops = c->plugin->device;
+    tdm_error err = {.struct_size = sizeof err};
+    int32_t n = 0;
+    if (ops->count(c->instance, certify_options(c), &n, &err) != TDM_OK || n == 0)
+        return certify_skip(c, "its devices cannot be counted: %.200s", err.message);
+    params.index = (params.index + 1) % n;
+    if (ops->open(c->instance, &params, device_out, &err) != TDM_OK)
+        return certify_skip(c, "its device %d cannot be opened: %.200s", (int)params.index,
+                            err.message);
+    return CERTIFY_PASSED;
+}
+
 certify_verdict certify_open(certify *c) {
     if (c->device != NULL) return CERTIFY_PASSED;
     certify_verdict verdict = certify_load(c);

@@ -91,6 +91,8 @@ certify_verdict certify_load(certify *c);
 certify_verdict certify_open(certify *c);
 /* Opens another device of the loaded plugin, on the given instance. */
 certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device **device_out);
+/* Opens the next device of the plugin; the same one again where it has no other. */
+certify_verdict certify_open_next(certify *c, tdm_device **device_out);
 /* Undoes certify_open and certify_load: close, deinit, dlclose. */
 void certify_close(certify *c);
 

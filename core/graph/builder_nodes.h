@@ -356,13 +356,14 @@ static inline int32_t tdm_build_linear_scan_erased(tdm_builder *b, const tdm_sca
     return tdm_build_node(b, &r, NULL);
 }
 
-/* x is -1 where the member sends nothing, residual where there is none; the result has this type
- * and shape. Returns -1 in phase PUBLISH, which has no result. */
-static inline int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step,
-                                         int32_t residual, tdm_type type,
-                                         const int64_t ne[TDM_MAX_DIMS],
-                                         const tdm_exchange_params *params) {
+/* x is -1 where the member sends nothing, residual and peer where there are none; the result has
+ * this type and shape. Returns -1 in phase PUBLISH, which has no result. */
+static inline int32_t tdm_build_exchange_peer(tdm_builder *b, int32_t x, int32_t arena,
+                                              int32_t peer, int32_t step, int32_t residual,
+                                              tdm_type type, const int64_t ne[TDM_MAX_DIMS],
+                                              const tdm_exchange_params *params) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_EXCHANGE, x, arena, step, residual);
+    r.src[5] = peer;
     r.params.exchange = *params;
     r.dst[0].is_present = params->phase != TDM_EXCHANGE_PUBLISH;
     r.dst[1].is_present = false;
@@ -371,6 +372,14 @@ static inline int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t aren
         memcpy(r.dst[0].ne, ne, sizeof r.dst[0].ne);
     }
     return tdm_build_node(b, &r, NULL);
+}
+
+/* The same with flags and data in the arena. */
+static inline int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step,
+                                         int32_t residual, tdm_type type,
+                                         const int64_t ne[TDM_MAX_DIMS],
+                                         const tdm_exchange_params *params) {
+    return tdm_build_exchange_peer(b, x, arena, -1, step, residual, type, ne, params);
 }
 
 /* A GATHER with two payloads. x2 is -1 where x is; the second result has this type and shape and is

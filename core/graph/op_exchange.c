@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses lie
- * in the arena. The shape of its destination is given, not inferred: a member that sends nothing
+ * in the arena, or in the peer memory. The shape of its destination is given, not inferred: a member that sends nothing
  * has no x to infer it from.
  */
 #include "core/graph/op_infer.h"
 
-enum { X, ARENA, STEP, RESIDUAL, X2 };
+enum { X, ARENA, STEP, RESIDUAL, X2, PEER };
 
 /* What crosses: of a GATHER one or two of them. */
 typedef struct payload {
@@ -94,6 +94,14 @@ static tdm_status presence_check(const tdm_op_args *a, const tdm_exchange_params
     return TDM_OK;
 }
 
+static tdm_status peer_check(const tdm_op_args *a, const tdm_exchange_params *p, tdm_error *err) {
+    if (p->phase != TDM_EXCHANGE_WHOLE)
+        return tdm_op_fail(a, err, "phase %d has no peer memory", (int)p->phase);
+    if (a->node->src[PEER] == a->node->src[ARENA])
+        return tdm_op_fail(a, err, "the peer memory is the arena");
+    return tdm_op_need_type(a, PEER, "peer", TDM_TYPE_I8, err);
+}
+
 static tdm_status sources_check(const tdm_op_args *a, const tdm_exchange_params *p,
                                 const tdm_op_result *dst, tdm_error *err) {
     const int64_t step_least = sizeof(tdm_step_header) / sizeof(int32_t);
@@ -105,6 +113,7 @@ static tdm_status sources_check(const tdm_op_args *a, const tdm_exchange_params 
                            "its header of %d, not %s",
                            (int)step_least, tdm_value_text(a->graph, a->node->src[STEP], text));
     tdm_status status = tdm_op_need_type(a, ARENA, "arena", TDM_TYPE_I8, err);
+    if (status == TDM_OK && a->src[PEER] != NULL) status = peer_check(a, p, err);
     if (status != TDM_OK || a->src[RESIDUAL] == NULL) return status;
     if (!is_sum(p)) return tdm_op_fail(a, err, "a gather has no residual");
     if (!dst->is_present) return tdm_op_fail(a, err, "phase 1 has no residual");
@@ -165,20 +174,28 @@ static tdm_status part_check(const tdm_op_args *a, const payload *l, int64_t ne_
     return TDM_OK;
 }
 
-/* [off, off + n * stride) is after the abort word and inside the arena. */
-static tdm_status arena_check(const tdm_op_args *a, const char *word, uint64_t off, uint64_t n,
-                              uint64_t stride, uint64_t align, tdm_error *err) {
-    uint64_t size = (uint64_t)tdm_shape_count(a->src[ARENA]->ne), bytes;
+/* [off, off + n * stride) is after the abort word and inside a source: the arena or the peer
+ * memory. */
+static tdm_status inside_check(const tdm_op_args *a, int source, const char *word, uint64_t off,
+                               uint64_t n, uint64_t stride, uint64_t align, tdm_error *err) {
+    uint64_t size = (uint64_t)tdm_shape_count(a->src[source]->ne), bytes;
     char text[TDM_VALUE_TEXT_SIZE];
     if (off < 8 || off % align != 0 || (n > 1 && stride % align != 0) ||
         __builtin_mul_overflow(n, stride, &bytes) || off > size || bytes > size - off)
         return tdm_op_fail(a, err,
                            "%llu %s of %llu bytes at offset %llu (multiples of %llu, behind the "
-                           "abort word) do not fit the arena %s",
+                           "abort word) do not fit the %s %s",
                            (unsigned long long)n, word, (unsigned long long)stride,
                            (unsigned long long)off, (unsigned long long)align,
-                           tdm_value_text(a->graph, a->node->src[ARENA], text));
+                           source == PEER ? "peer memory" : "arena",
+                           tdm_value_text(a->graph, a->node->src[source], text));
     return TDM_OK;
+}
+
+/* Where flags and data are: the peer memory, or without it the arena. */
+static tdm_status arena_check(const tdm_op_args *a, const char *word, uint64_t off, uint64_t n,
+                              uint64_t stride, uint64_t align, tdm_error *err) {
+    return inside_check(a, a->src[PEER] != NULL ? PEER : ARENA, word, off, n, stride, align, err);
 }
 
 /* Data of n pieces and the flags lie in the arena, in both areas and apart from each other. The
@@ -188,6 +205,8 @@ static tdm_status places_check(const tdm_op_args *a, const tdm_exchange_params *
                                tdm_error *err) {
     uint64_t n_member = (uint64_t)p->n_member, data_end, flag_end, second;
     tdm_status status = arena_check(a, "flags", p->flag_off, n_member, 64, 8, err);
+    if (status == TDM_OK && a->src[PEER] != NULL) /* they are in the arena, too */
+        status = inside_check(a, ARENA, "flags", p->flag_off, n_member, 64, 8, err);
     if (status == TDM_OK) status = arena_check(a, word, data_off, n, stride, 4, err);
     if (status != TDM_OK) return status;
     if (p->area_stride != 0 && p->area_stride < n * stride)

@@ -248,6 +248,34 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
     return TDM_OK;
 }
 
+/* Buffers that the group passes here are the adapters' own, of any plugin's devices. */
+static tdm_status buffer_import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                                     tdm_error *err) {
+    const tdm_plugin *plugin = tdm_open_device_plugin(device->main);
+    const tdm_plugin *other = tdm_open_device_plugin(home->device->main);
+    if (plugin != other)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "device '%s' (%s) cannot reach memory of '%s': that is a device of %s",
+                        tdm_open_device_name(device->main), plugin->name,
+                        tdm_open_device_name(home->device->main), other->name);
+    if (!TDM_HAS(plugin->buffer, import_peer) || home->items != NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': %s", tdm_open_device_name(device->main),
+                        home->items != NULL ? "a buffer with items is not reached from others"
+                                            : "its plugin reaches no memory of other devices");
+    tdm_buffer *b = buffer_make(device, home->size);
+    if (b == NULL) return out_of_memory(device, err);
+    tdm_buffer *imported = NULL;
+    tdm_status status = plugin->buffer->import_peer(tdm_open_device_handle(device->main),
+                                                    home->mem[ADAPTER_MAIN].buffer, &imported, err);
+    if (status != TDM_OK) {
+        free(b);
+        return status;
+    }
+    b->mem[ADAPTER_MAIN] = (tdm_mem){device->main, imported, home->size};
+    *buffer_out = b;
+    return TDM_OK;
+}
+
 /* ---- Tensors and caches ---- */
 
 static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *desc,
@@ -321,4 +349,5 @@ const tdm_buffer_ops adapter_buffer_ops = {
     .tensor_upload = buffer_tensor_upload,
     .tensor_download = buffer_tensor_download,
     .kv_page_size = buffer_kv_page_size,
+    .import_peer = buffer_import_peer,
 };

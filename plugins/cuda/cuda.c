@@ -25,6 +25,7 @@ const rt_vendor rt_vendor_this = {
     .no_device = "there is no card, or CUDA_VISIBLE_DEVICES hides it",
     .targets_option = "-Dptx_targets",
     .error_name = "cuGetErrorName",
+    .peer_by_context = "cuCtxEnablePeerAccess",
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,
     .has_matrices = has_matrices,

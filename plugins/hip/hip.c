@@ -37,6 +37,9 @@ const rt_vendor rt_vendor_this = {
         "may not open /dev/kfd and /dev/dri/renderD* (groups render and video)",
     .targets_option = "-Damdgpu_targets",
     .error_text = "hipGetErrorName", /* hipDrvGetErrorName came with 5.3 */
+    .peer_by_device = "hipDeviceEnablePeerAccess",
+    .shared_alloc = "hipExtMallocWithFlags",
+    .shared_flags = 1, /* hipDeviceMallocFinegrained: other memory may stay in a device's caches */
     .is_hip = true,
     .host_flags = 0x40000000, /* hipHostMallocCoherent: without it kernels may keep it in caches */
     /* hipEventReleaseToSystem: caches of gfx1201 keep stores to the host's memory after the end of a

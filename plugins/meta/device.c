@@ -198,6 +198,7 @@ static tdm_status parts_make(meta_device *device, tdm_error *err) {
     if (status == TDM_OK) {
         meta_claims_lock(&device->claims);
         status = meta_probe(device, err);
+        if (status == TDM_OK) status = meta_home_choose(device, err);
         meta_claims_unlock(&device->claims);
     }
     return status;

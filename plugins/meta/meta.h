@@ -11,7 +11,8 @@
  *     converts the sources to layouts that it can compute on, and emits nodes into each member's
  *     part (rules/part.h). The parts with their memory and member plans form a plan (exec/plan.h).
  * A queue (exec/queue.c) runs every member's part of a plan. Members exchange data through one
- * arena in host memory (exchange/arena.h): inside their own plans where the device supports it, in
+ * arena in host memory (exchange/arena.h), or with flags and data in memory of one of them
+ * (exchange/peer.h): inside their own plans where the device supports it, in
  * plans that are cut at exchanges where its kernels may not wait, else by a thread of the queue.
  *
  * The plugin treats all kinds of devices alike: it reads only their tables and flags.
@@ -57,6 +58,13 @@ typedef enum meta_exchange {
     META_EXCHANGE_IN_PLAN    /* the member, which waits for the others inside its plan */
 } meta_exchange;
 
+/* Where flags and data of exchanges lie; the option exchange-memory. */
+typedef enum meta_exchange_memory {
+    META_EXCHANGE_MEMORY_AUTO, /* in peer memory where that works and is faster */
+    META_EXCHANGE_MEMORY_HOST, /* in the arena, which is host memory */
+    META_EXCHANGE_MEMORY_PEER  /* in memory of a member; an error where that does not work */
+} meta_exchange_memory;
+
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
 /* An exchange takes 10 to 60 us, in which a bus of 10 GB/s moves this much. */
 enum { META_SCATTER_MIN = 524288 };
@@ -72,6 +80,7 @@ typedef struct meta_options {
     meta_attention attention;
     meta_experts experts;
     tdm_type reduce_type; /* f32 f16 bf16 q8_0 */
+    meta_exchange_memory exchange_memory;
     bool checks_replicas;
     bool allows_duplicate; /* one card may be two members */
     double timeout;        /* seconds until the watchdog gives up on a member */
@@ -143,6 +152,9 @@ struct tdm_device {
     meta_member members[TDM_MAX_MEMBERS];
     struct meta_partition_table *partitions;
     struct meta_arena *arena;
+    /* The member whose memory has flags and data of exchanges while all members exchange in their
+     * plans (exchange/peer.h); NULL: the arena has them. Set when the group opens. */
+    const meta_member *home;
     meta_override *overrides;
     int32_t n_override, cap_override;
     bool is_measured;

@@ -12,7 +12,7 @@
 
 #define KEYS                                                                                       \
     "members, share, split, reduce-type, attention, experts, check, "                              \
-    "allow-duplicate, timeout and reserve"
+    "allow-duplicate, exchange-memory, timeout and reserve"
 
 enum { DEFAULT_TIMEOUT = 60 };
 
@@ -162,6 +162,10 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
                                             TDM_TYPE_Q8_0};
     static const char *const checks[] = {"off", "replicas", NULL};
     static const char *const no_yes[] = {"no", "yes", NULL};
+    static const char *const memories[] = {[META_EXCHANGE_MEMORY_AUTO] = "auto",
+                                           [META_EXCHANGE_MEMORY_HOST] = "host",
+                                           [META_EXCHANGE_MEMORY_PEER] = "peer",
+                                           NULL};
     int32_t word = 0;
     tdm_status status = TDM_OK;
     if (strcmp(key, "members") == 0) return members_read(value, o, err);
@@ -188,6 +192,9 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
     } else if (strcmp(key, "allow-duplicate") == 0) {
         status = word_read(key, value, no_yes, &word, err);
         o->allows_duplicate = word == 1;
+    } else if (strcmp(key, "exchange-memory") == 0) {
+        status = word_read(key, value, memories, &word, err);
+        o->exchange_memory = (meta_exchange_memory)word;
     } else if (strcmp(key, "timeout") == 0) {
         if (!number_read(value, strlen(value), &o->timeout) || o->timeout <= 0 ||
             o->timeout > META_MAX_TIMEOUT)

@@ -34,6 +34,7 @@ static void plugin_deinit(tdm_instance *instance) {
 static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
 static const char *const attention_words[] = {"heads", "replicate", "sequence", "auto", NULL};
 static const char *const expert_words[] = {"hidden", "whole", NULL};
+static const char *const memory_words[] = {"auto", "host", "peer", NULL};
 static const char *const check_words[] = {"off", "replicas", NULL};
 
 static const tdm_option_desc options[] = {
@@ -64,6 +65,12 @@ static const tdm_option_desc options[] = {
              "are then cut at exchanges",
      .default_value = "no",
      .kind = TDM_OPTION_BOOL},
+    {.name = "exchange-memory",
+     .help = "where members exchange: in host memory, or in memory of one of them that all others "
+             "reach (peer); auto = peer where a test at open shows that it works and is faster",
+     .default_value = "auto",
+     .words = memory_words,
+     .kind = TDM_OPTION_WORD},
     {.name = "timeout",
      .help = "seconds after which a member that does not respond counts as failed",
      .default_value = "60",

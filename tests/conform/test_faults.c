@@ -121,6 +121,7 @@ static const fault shim_faults[] = {
     {"exchange-publish", "exchange.phases"},
     {"exchange-collect", "exchange.phases"},
     {"import-coarse", "memory.import-align"},
+    {"peer-copy", "memory.peer"},
     {"pinned-align", "memory.host-alloc"},
     {"pinned-piece", "tensor.pinned"},
     {"pinned-all", "tensor.pinned"},

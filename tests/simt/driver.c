@@ -21,6 +21,7 @@
 #include "tests/simt/block.h"
 #include "tests/simt/capture.h"
 #include "tests/simt/errors.h"
+#include "tests/simt/peer.h"
 
 #ifdef SIMT_HIP
 #define DEVICE_NAME "AMD device of tests/simt"
@@ -75,6 +76,7 @@ static void settings_read(void) {
     settings.wave_size = (uint32_t)number_of("TANDEM_SIMT_WAVE", DEFAULT_WAVE);
     settings.grid_x = (uint32_t)number_of("TANDEM_SIMT_GRID", 2147483647);
     settings.ends_kernels = (int)number_of("TANDEM_SIMT_KERNEL_TIMEOUT", 0);
+    simt_peer_set(getenv("TANDEM_SIMT_PEER"));
     settings.memory = number_of("TANDEM_SIMT_MEMORY", (uint64_t)4 << 30);
     if (order != NULL && strcmp(order, "reverse") == 0) settings.order = SIMT_REVERSE;
     if (order != NULL && strcmp(order, "random") == 0) settings.order = SIMT_RANDOM;
@@ -94,6 +96,9 @@ typedef struct context {
     uint64_t n_pending; /* commands given to streams and not done */
 } context;
 static context contexts[MAX_DEVICE];
+static int device_of(const context *c) {
+    return (int)(c - contexts);
+}
 static uint64_t memory_used;
 static long n_call; /* of settings.fail_name */
 static __thread context *current;
@@ -222,13 +227,18 @@ void tandem_simt_fail(const char *name, long in, int result) {
 
 /* While is_held, streams accept commands and run none. For tests of calls that must not wait. */
 EXPORT void tandem_simt_hold(bool hold);
-static bool is_held; /* under state_mutex */
+EXPORT void tandem_simt_hold_device(int device, bool hold);
+static bool is_held[MAX_DEVICE]; /* under state_mutex */
 
-void tandem_simt_hold(bool hold) {
+void tandem_simt_hold_device(int device, bool hold) {
     pthread_mutex_lock(&state_mutex);
-    is_held = hold;
+    is_held[device] = hold;
     pthread_cond_broadcast(&state_changed);
     pthread_mutex_unlock(&state_mutex);
+}
+
+void tandem_simt_hold(bool hold) {
+    for (int i = 0; i < MAX_DEVICE; i++) tandem_simt_hold_device(i, hold);
 }
 
 static void kernel_run(stream *s, const simt_work *launch) {
@@ -259,7 +269,7 @@ static void *stream_main(void *arg) {
     stream *s = arg;
     pthread_mutex_lock(&state_mutex);
     for (;;) {
-        while ((s->n_done == s->n_given || is_held) && !s->is_ending)
+        while ((s->n_done == s->n_given || is_held[device_of(s->context)]) && !s->is_ending)
             pthread_cond_wait(&state_changed, &state_mutex);
         if (s->n_done == s->n_given) break;
         const command *c = &s->commands[s->n_done % MAX_COMMAND];
@@ -286,6 +296,20 @@ uint64_t tandem_simt_submissions(void) {
     uint64_t n = n_submission;
     pthread_mutex_unlock(&state_mutex);
     return n;
+}
+
+/* The addresses at the beginning of the arguments (struct Args of kernels/lang.h). */
+static rt_result addresses_reach(const context *c, simt_work *launch, size_t size) {
+    uint64_t at[6];
+    if (size < sizeof at) return RT_SUCCESS;
+    memcpy(at, launch->args, sizeof at);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        if (at[i] == 0) continue;
+        at[i] = simt_peer_address(device_of(c), at[i], true);
+        if (at[i] == 0) return RT_ILLEGAL_ADDRESS;
+    }
+    memcpy(launch->args, at, sizeof at);
+    return RT_SUCCESS;
 }
 
 static rt_result command_give(stream *s, const command *c) {
@@ -552,7 +576,8 @@ rt_result simt_context_retain(void **context_out, int device) {
 
 rt_result simt_context_release(int device) {
     pthread_mutex_lock(&state_mutex);
-    contexts[device].n_retain--;
+    bool has_ended = --contexts[device].n_retain == 0;
+    if (has_ended) simt_peer_end(device);
     pthread_mutex_unlock(&state_mutex);
     return RT_SUCCESS;
 }
@@ -575,8 +600,7 @@ rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
 }
 
 /* Filled with a pattern: fresh memory of a device has any contents. */
-rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
-    CALL_UNSAFE(memory_alloc);
+static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared) {
     pthread_mutex_lock(&state_mutex);
     bool fits = size > 0 && size <= settings.memory - memory_used;
     if (fits) memory_used += size;
@@ -587,14 +611,37 @@ rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
     if (block == NULL) return RT_OUT_OF_MEMORY;
     memcpy(block, &size, sizeof size);
     memset(block + MEMORY_HEAD, 0xcd, size);
+    if (!simt_peer_note(device_of(current), block + MEMORY_HEAD, size, is_shared)) {
+        free(block);
+        return RT_OUT_OF_MEMORY;
+    }
     *address_out = (uint64_t)(uintptr_t)(block + MEMORY_HEAD);
     return RT_SUCCESS;
+}
+
+#ifdef SIMT_HIP
+EXPORT rt_result simt_shared_alloc(uint64_t *address_out, size_t size,
+                                   unsigned flags) __asm__("hipExtMallocWithFlags");
+
+rt_result simt_shared_alloc(uint64_t *address_out, size_t size, unsigned flags) {
+    CALL_UNSAFE(shared_alloc);
+    return flags == 1 ? memory_take(address_out, size, true) : RT_INVALID_VALUE;
+}
+enum { PLAIN_IS_SHARED = false };
+#else
+enum { PLAIN_IS_SHARED = true };
+#endif
+
+rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
+    CALL_UNSAFE(memory_alloc);
+    return memory_take(address_out, size, PLAIN_IS_SHARED);
 }
 
 rt_result simt_memory_free(uint64_t address) {
     RELEASE();
     char *block = (char *)(uintptr_t)address - MEMORY_HEAD;
     size_t size;
+    simt_peer_forget(block + MEMORY_HEAD);
     memcpy(&size, block, sizeof size);
     pthread_mutex_lock(&state_mutex);
     memory_used -= size;
@@ -669,8 +716,61 @@ rt_result simt_host_address(uint64_t *address_out, void *pointer, unsigned flags
     return RT_SUCCESS;
 }
 
+/* ---- Peers ----------------------------------------------------------------------------------- */
+
+EXPORT void tandem_simt_peer(const char *mode);
+
+void tandem_simt_peer(const char *mode) {
+    pthread_once(&settings.once, settings_read);
+    simt_peer_set(mode);
+}
+
+rt_result simt_peer_query(int *can_out, int device, int peer) {
+    CALL(peer_query, false);
+    if (device < 0 || peer < 0 || device >= settings.n_device || peer >= settings.n_device)
+        return RT_INVALID_VALUE;
+    *can_out = simt_peer_can(device, peer);
+    return RT_SUCCESS;
+}
+
+static rt_result peer_open(int peer, unsigned flags) {
+    if (flags != 0 || peer < 0 || peer >= settings.n_device) return RT_INVALID_VALUE;
+    if (!simt_peer_can(device_of(current), peer)) return PEER_UNSUPPORTED;
+    return simt_peer_enable(device_of(current), peer) ? RT_SUCCESS : RT_PEER_IS_ENABLED;
+}
+
+#ifdef SIMT_HIP
+EXPORT rt_result simt_peer_enable_device(int peer,
+                                         unsigned flags) __asm__("hipDeviceEnablePeerAccess");
+
+rt_result simt_peer_enable_device(int peer, unsigned flags) {
+    CALL(peer_enable, true);
+    return peer_open(peer, flags);
+}
+#else
+EXPORT rt_result simt_peer_enable_context(void *peer,
+                                          unsigned flags) __asm__("cuCtxEnablePeerAccess");
+
+rt_result simt_peer_enable_context(void *peer, unsigned flags) {
+    CALL(peer_enable, true);
+    return peer != NULL ? peer_open(device_of(peer), flags) : INVALID_CONTEXT;
+}
+#endif
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static void *reach(const stream *s, const void *at) {
+    uint64_t address = (uint64_t)(uintptr_t)at;
+    if (s != NULL) address = simt_peer_address(device_of(s->context), address, false);
+    return (void *)(uintptr_t)address;
+}
+
 static rt_result copy_give(void *stream_handle, void *dst, const void *src, size_t size) {
-    const command c = {.kind = COMMAND_COPY, .dst = dst, .src = src, .size = size};
+    const command c = {.kind = COMMAND_COPY,
+                       .dst = reach(stream_handle, dst),
+                       .src = reach(stream_handle, src),
+                       .size = size};
+    if (c.dst == NULL || c.src == NULL) return RT_INVALID_VALUE;
     return command_give(stream_handle, &c);
 }
 
@@ -691,8 +791,11 @@ rt_result simt_copy_inside(uint64_t dst, uint64_t src, size_t size, void *stream
 
 rt_result simt_fill(uint64_t dst, unsigned char byte, size_t size, void *stream_handle) {
     CALL(fill, true);
-    const command c = {
-        .kind = COMMAND_FILL, .dst = (void *)(uintptr_t)dst, .byte = byte, .size = size};
+    const command c = {.kind = COMMAND_FILL,
+                       .dst = reach(stream_handle, (void *)(uintptr_t)dst),
+                       .byte = byte,
+                       .size = size};
+    if (c.dst == NULL) return RT_INVALID_VALUE;
     return command_give(stream_handle, &c);
 }
 
@@ -758,6 +861,8 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
                             .wave_size = settings.wave_size,
                             .order = settings.order}};
     memcpy(c.launch.args, params[0], kernel->args_size);
+    if (addresses_reach(s->context, &c.launch, kernel->args_size) != RT_SUCCESS)
+        return RT_ILLEGAL_ADDRESS;
     if (s->capture == NULL) return command_give(s, &c);
     return simt_graph_append(s->capture->graph, &s->front, &c.launch) ? RT_SUCCESS
                                                                       : RT_OUT_OF_MEMORY;

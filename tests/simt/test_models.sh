@@ -88,11 +88,18 @@ TANDEM_SIMT_GRID=24 generate c "$work/text" || fail "small grids: $(cat "$work/e
 same "$work/cpu" "$work/text" "text with small grids"
 
 # Two devices of one driver: both use the same memory for exchanges, and the driver locks it once.
+# They reach each other's memory, where the exchanges lie if that is faster.
+export TANDEM_TEST_EXCHANGE=2e-5,1e-5
 TANDEM_SIMT_DEVICES=2 generate cards "$work/text" || fail "cards: $(cat "$work/err")"
 same "$work/cpu" "$work/text" "text of two devices of a driver"
-TANDEM_SIMT_DEVICES=2 "$tandem" run --config "$work/simt.ini" --device cards -m "$model" -p Once -n 1 --temp 0 \
-    --verbose >"$work/out" 2>&1 || fail "cards: $(cat "$work/out")"
-! grep 'exchanges through the host' "$work/out" && ok || fail "two devices of a driver share no memory"
+for want in "yes exchanges.go.through.memory.of.member.'c',.the.faster" \
+    "no exchanges.go.through.host.memory:.member.'c1'.does.not.reach.memory.of.'c'"; do
+    TANDEM_SIMT_PEER=${want%% *} TANDEM_SIMT_DEVICES=2 "$tandem" run --config "$work/simt.ini" --device cards -m "$model" \
+        -p Once -n 1 --temp 0 --verbose >"$work/out" 2>&1 || fail "cards: $(cat "$work/out")"
+    ! grep 'exchanges through the host' "$work/out" && ok || fail "two devices of a driver share no memory"
+    grep -q "${want#* }" "$work/out" && ok || fail "no '${want#* }' in: $(cat "$work/out")"
+done
+unset TANDEM_TEST_EXCHANGE
 
 # A token in steady state is one submission of a captured graph and one wait; nothing is copied, bound, planned
 # or allocated.

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c): it grows, moves, is
- * imported where it must be and stays whole when a member refuses.
+ * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c and peer.c): it grows, moves,
+ * is imported where it must be and stays whole when a member refuses. Imports of peer memory are
+ * freed before the home's buffer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,8 @@ struct tdm_buffer {
     uint8_t *data;
     uint64_t size;
     bool is_used;
+    tdm_buffer *home; /* of an import of peer memory */
+    int n_import;     /* of a home */
 };
 
 static tdm_buffer imports[16];
@@ -30,7 +33,7 @@ static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no more imports");
     for (int i = 0; i < 16; i++) {
         if (imports[i].is_used) continue;
-        imports[i] = (tdm_buffer){ptr, size, true};
+        imports[i] = (tdm_buffer){.data = ptr, .size = size, .is_used = true};
         *buffer_out = &imports[i];
         return TDM_OK;
     }
@@ -39,7 +42,34 @@ static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
 
 static void import_free(tdm_buffer *buffer) {
     assert_true(buffer->is_used);
+    assert_int_equal(buffer->n_import, 0);
+    if (buffer->home != NULL) {
+        assert_true(buffer->home->is_used);
+        buffer->home->n_import--;
+    }
     buffer->is_used = false;
+}
+
+static tdm_status home_alloc(tdm_device *device, const tdm_buffer_params *params,
+                             tdm_buffer **buffer_out, tdm_error *err) {
+    assert_int_equal(params->purpose, TDM_BUFFER_ARENA);
+    return import_host(device, NULL, params->size, NULL, buffer_out, err);
+}
+
+static tdm_status home_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
+                            tdm_error *err) {
+    (void)err;
+    assert_true(buffer->is_used && off + size <= buffer->size && byte == 0);
+    return TDM_OK;
+}
+
+static tdm_status import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                              tdm_error *err) {
+    tdm_status status = import_host(device, NULL, home->size, NULL, buffer_out, err);
+    if (status != TDM_OK) return status;
+    (*buffer_out)->home = home;
+    home->n_import++;
+    return TDM_OK;
 }
 
 static int n_import(void) {
@@ -48,8 +78,12 @@ static int n_import(void) {
     return n;
 }
 
-static const tdm_buffer_ops buffer_ops = {
-    .struct_size = sizeof buffer_ops, .free = import_free, .import_host = import_host};
+static const tdm_buffer_ops buffer_ops = {.struct_size = sizeof buffer_ops,
+                                          .alloc = home_alloc,
+                                          .free = import_free,
+                                          .fill = home_fill,
+                                          .import_host = import_host,
+                                          .import_peer = import_peer};
 static const tdm_plugin plugin = {
     .struct_size = sizeof plugin, .name = "counting", .buffer = &buffer_ops};
 
@@ -180,11 +214,55 @@ static void test_abort_word(void **state) {
     meta_arena_release(&device);
 }
 
+/* Peer memory of member b, for three members; d has no share. */
+static void test_peer(void **state) {
+    meta_device device;
+    meta_arena arena;
+    tdm_error err = {0};
+    (void)state;
+    device_make(&device, &arena);
+    for (int i = 0; i < 3; i++) device.members[i].exchange = META_EXCHANGE_IN_PLAN;
+    assert_false(meta_uses_peer(&device));
+    device.home = &device.members[1];
+    assert_true(meta_uses_peer(&device));
+    device.members[2].exchange = META_EXCHANGE_IN_PHASES;
+    assert_false(meta_uses_peer(&device));
+    device.members[2].exchange = META_EXCHANGE_IN_PLAN;
+    assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
+    assert_int_equal(meta_arena_reserve_peer(&device, 1000, NULL), TDM_OK);
+    assert_int_equal(n_import(), 3 + 3);
+    assert_ptr_equal(arena.peer.buffers[0]->home, arena.peer.buffers[1]);
+    assert_null(arena.peer.buffers[1]->home);
+    assert_null(arena.peer.buffers[3]);
+    uint32_t generation = device.generation;
+    assert_int_equal(meta_arena_reserve_peer(&device, 1000, NULL), TDM_OK);
+    assert_int_equal(device.generation, generation);
+    arena.n_exchange = 2;
+    assert_int_equal(meta_arena_clear(&device, NULL), TDM_OK);
+    /* A refusal, of the home's memory or of an import, leaves the old one. */
+    for (int n = 1; n <= 3; n++) {
+        n_refusal = n;
+        assert_int_equal(meta_arena_reserve_peer(&device, 2000, &err), TDM_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(err.message, n == 1 ? "'b'" : n == 2 ? "'a'" : "'c'"));
+        assert_non_null(strstr(err.message, "exchange-memory = host"));
+        assert_int_equal(arena.peer.size, 1000);
+        assert_int_equal(n_import(), 3 + 3);
+    }
+    n_refusal = 0;
+    assert_int_equal(meta_arena_reserve_peer(&device, 2000, NULL), TDM_OK);
+    assert_true(device.generation != generation);
+    assert_int_equal(arena.peer.size, 2000);
+    assert_int_equal(n_import(), 3 + 3);
+    meta_arena_release(&device);
+    assert_int_equal(n_import(), 0);
+    assert_int_equal(meta_arena_clear(&device, NULL), TDM_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows),         cmocka_unit_test(test_alignment),
-        cmocka_unit_test(test_imports_later), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_abort_word),
+        cmocka_unit_test(test_peer),      cmocka_unit_test(test_grows),
+        cmocka_unit_test(test_alignment), cmocka_unit_test(test_imports_later),
+        cmocka_unit_test(test_refused),   cmocka_unit_test(test_abort_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

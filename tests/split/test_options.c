@@ -39,6 +39,7 @@ static void test_defaults(void **context) {
     assert_int_equal(o.experts, META_EXPERTS_HIDDEN);
     assert_int_equal(o.reduce_type, TDM_TYPE_F32);
     assert_false(o.checks_replicas);
+    assert_int_equal(o.exchange_memory, META_EXCHANGE_MEMORY_AUTO);
     assert_true(o.timeout > 0);
     assert_int_equal(o.reserve[0], 0);
 }
@@ -49,7 +50,7 @@ static void test_values(void **context) {
     tdm_error err = {0};
     assert_int_equal(READ("share", "3, 0,\t1.5e0", "members", "a , b,c", "attention", "sequence",
                           "experts", "whole", "reduce-type", "q8_0", "check", "replicas", "timeout",
-                          "0.25"),
+                          "0.25", "exchange-memory", "peer"),
                      TDM_OK);
     assert_int_equal(o.n_member, 3);
     assert_string_equal(o.names[0], "a");
@@ -61,6 +62,7 @@ static void test_values(void **context) {
     assert_int_equal(o.experts, META_EXPERTS_WHOLE);
     assert_int_equal(o.reduce_type, TDM_TYPE_Q8_0);
     assert_true(o.checks_replicas);
+    assert_int_equal(o.exchange_memory, META_EXCHANGE_MEMORY_PEER);
     assert_true(o.timeout == 0.25);
 
     assert_int_equal(READ("members", "a,b", "reserve", "1000"), TDM_OK);

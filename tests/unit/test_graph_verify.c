@@ -186,7 +186,7 @@ static void test_nodes(void **state) {
 /* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
 /* The header of a step block, in numbers. Messages below name its value. */
 enum { HEADER_SIZE = sizeof(tdm_step_header) / sizeof(int32_t) };
-enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SECOND, X_SUM, X_SUM2, X_COUNT };
+enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SECOND, X_SUM, X_SUM2, X_PEER, X_COUNT };
 
 typedef struct exchange_graph {
     tdm_graph g;
@@ -217,11 +217,13 @@ static void exchange_make(exchange_graph *x) {
     x->values[X_ARENA].type = TDM_TYPE_I8;
     x->values[X_ARENA].ne[0] = 4096;
     x->values[X_ARENA].ne[1] = 1;
+    x->values[X_PEER] = x->values[X_ARENA];
+    x->values[X_PEER].slot = X_PEER;
     x->values[X_STEP].type = TDM_TYPE_I32;
     x->values[X_STEP].ne[0] = header.size;
     x->values[X_STEP].ne[1] = 1;
     x->node.op = TDM_OP_EXCHANGE;
-    x->node.n_src = 5;
+    x->node.n_src = 6;
     x->node.n_dst = 2;
     for (i = 0; i < TDM_MAX_SRC; i++) x->node.src[i] = i < 4 ? i : -1;
     x->node.dst[0] = X_SUM;
@@ -429,6 +431,26 @@ static void test_exchange_pair(void **state) {
                  p->first = p->first2 = 0);
 }
 
+/* Flags and data in peer memory, the flags in the arena, too. */
+static void test_exchange_peer(void **state) {
+    exchange_graph x;
+    (void)state;
+#define PEER x.node.src[5] = X_PEER
+    EXCHANGE_GOOD(PEER);
+    EXCHANGE_GOOD(PEER, x.values[X_ARENA].ne[0] = 256); /* as far as the flags go */
+    EXCHANGE_BAD("flags of 64 bytes at offset 64", PEER, x.values[X_ARENA].ne[0] = 128);
+    EXCHANGE_BAD("do not fit the peer memory", PEER, x.values[X_PEER].ne[0] = 256);
+    EXCHANGE_BAD("do not fit the peer memory", PEER, p->data_off = 4096 - 380);
+    EXCHANGE_BAD("do not fit the peer memory", PEER, x.values[X_PEER].ne[0] = 128);
+    EXCHANGE_BAD("lie inside", PEER, p->flag_off = 200);
+    EXCHANGE_BAD("source 5 must be a STATE", x.node.src[5] = X_SECOND);
+    EXCHANGE_BAD("the peer memory is the arena", x.node.src[5] = X_ARENA);
+    EXCHANGE_BAD("phase 1 has no peer memory", PEER, p->phase = TDM_EXCHANGE_PUBLISH,
+                 x.node.dst[0] = x.node.src[3] = -1);
+    EXCHANGE_BAD("phase 2 has no peer memory", PEER, p->phase = TDM_EXCHANGE_COLLECT,
+                 x.node.src[0] = -1);
+}
+
 /* Nodes that only publish, and nodes that only collect. */
 static void test_exchange_phases(void **state) {
     exchange_graph x;
@@ -590,7 +612,7 @@ int main(void) {
         cmocka_unit_test(test_exchange),      cmocka_unit_test(test_exchange_silent),
         cmocka_unit_test(test_exchange_part), cmocka_unit_test(test_exchange_gather),
         cmocka_unit_test(test_exchange_pair), cmocka_unit_test(test_exchange_phases),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_exchange_peer), cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

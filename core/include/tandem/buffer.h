@@ -36,7 +36,8 @@ typedef enum tdm_buffer_purpose {
     TDM_BUFFER_INPUT,   /* the host writes before each step, the device reads */
     TDM_BUFFER_OUTPUT,  /* the device writes, the host reads after each step: memory in which the
                            host's reads are cached */
-    TDM_BUFFER_ARENA    /* read and written by this and other devices while kernels run */
+    TDM_BUFFER_ARENA    /* read and written by this and other devices while kernels run. A device
+                           with import_peer keeps it in its own memory */
 } tdm_buffer_purpose;
 
 /* What the host may do at an address: a set of flags. */
@@ -169,6 +170,17 @@ typedef struct tdm_buffer_ops {
      * computation that reads the weights. Absent: tensor_upload has finished when it returns.
      * [any-thread] */
     tdm_status (*upload_finish)(tdm_device *device, const void *src, tdm_error *err);
+
+    /* Makes a buffer of purpose ARENA of another device of the same plugin (its home) visible to
+     * `device` as a buffer of the same size: both then name the same bytes, without a copy between
+     * them. Uploads and downloads through either reach them, and a running computation of one
+     * device sees what one of the other writes with a release at system scope. The imported buffer
+     * is released with free, before the home's; both devices stay open as long as it exists.
+     * *buffer_out is set on TDM_OK only. TDM_UNSUPPORTED with the reason where `device` cannot
+     * reach the home's memory. The caller tests what it was given (a group does, bit by bit).
+     * Absent: no device of the plugin reaches another's memory. [any-thread] */
+    tdm_status (*import_peer)(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                              tdm_error *err);
 } tdm_buffer_ops;
 
 #ifdef __cplusplus

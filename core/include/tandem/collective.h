@@ -44,8 +44,18 @@
  * exchange may differ in phase. The time that the phases take is not added to the word behind the
  * flag.
  *
- * Sources: [x], arena (i8), step, [residual], [x2]; destinations: the results, equal on every
- * member by bits.
+ * Peer memory. Where all members can reach the memory of one of them, its home, the group may place
+ * flags and data there: a buffer of purpose ARENA of the home, which the others have imported
+ * (import_peer in buffer.h). A node then has the source `peer`, and its offsets count in that
+ * memory. The abort word stays in the arena: the host sets it while kernels wait, and must be able
+ * to when the home does not respond. For the same reason a member also stores its flag to the same
+ * offset of the arena, after it has released it in the peer memory; there the host reads it, for
+ * its watchdog, and no member waits for it. The word behind the flag is in the arena, too. The bits
+ * of the results are the same. Only nodes that perform the whole exchange have this source, and
+ * only where every member has it. A device with import_peer takes it.
+ *
+ * Sources: [x], arena (i8), step, [residual], [x2], [peer (i8)]; destinations: the results, equal
+ * on every member by bits.
  */
 #ifndef TANDEM_COLLECTIVE_H
 #define TANDEM_COLLECTIVE_H

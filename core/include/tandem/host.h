@@ -28,7 +28,9 @@ typedef enum tdm_log_level {
 
 /* A device of another plugin, which the core gives under the name it has in the configuration. The
  * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit
- * have every slot; only host_pointer may return NULL, and import_host may be NULL or refuse. Where
+ * have every slot; only host_pointer may return NULL, and import_host and import_peer may be NULL or
+ * refuse. A buffer is passed to import_peer of another device only where both have the same table
+ * of buffers. Where
  * the device refuses a node, the CPU runs it inside the same plan, with one line in the log.
  * supports_op refuses what neither runs. Of the device table, get_info, supports_op and
  * graph_supports are present, and measure_limits where the plugin or the core has it; opening and

@@ -190,8 +190,8 @@ extern "C" {
  *              sum of weights and the weighted sum of each channel, weights by that exponent; then,
  *              with n_part = 2, those of the block behind. A sum of weights of 0 = nothing yet
  *
- *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2] -> [y], [y2]: inside a group's
- *              plan; see tdm_exchange_params and collective.h
+ *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2], [peer] -> [y], [y2]: inside a
+ *              group's plan; see tdm_exchange_params and collective.h
  */
 
 /* The one list of ops: OP(ID, name, number, kind, infer, params, ...) for each, in the order of
@@ -248,8 +248,8 @@ extern "C" {
     OP(KV_IMPORT, kv_import, 26, CACHE, kv_import, kv, .n_src = 4, .optional_src = 2,              \
        .step_src = 4, .state_src = 8)                                                              \
     OP(LSE_MERGE, lse_merge, 27, VALUE, lse_merge, none, .n_src = 2, .n_dst = 1)                   \
-    OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 5, .n_dst = 2,                  \
-       .optional_src = 0x19, .optional_dst = 3, .state_src = 2)                                    \
+    OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 6, .n_dst = 2,                  \
+       .optional_src = 0x39, .optional_dst = 3, .state_src = 0x22)                                 \
     OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
        .optional_src = 6)                                                                          \
     OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
@@ -477,7 +477,8 @@ typedef enum tdm_exchange_phase {
     TDM_EXCHANGE_COLLECT = 2 /* step 4 for all chunks, without waiting. No x, x2 */
 } tdm_exchange_phase;
 
-/* The arena and its words are described in collective.h. Fields that a kind does not have are 0. */
+/* The arena and its words are described in collective.h; offsets count in the peer memory where the
+ * node has it, except that of the abort word. Fields that a kind does not have are 0. */
 typedef struct tdm_exchange_params {
     int32_t stage;        /* number of the exchange within the plan, 0 .. */
     int32_t member;       /* which member of the group this is */

@@ -17,7 +17,7 @@
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
-enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL, SRC_X2 };
+enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL, SRC_X2, SRC_PEER };
 enum {
     UNIT_LEN = 64,      /* elements assigned together: whole blocks and cache lines of any type */
     WORTH_LEN = 2048,   /* elements for which it is worth another worker */
@@ -431,4 +431,12 @@ static void run(const cpu_node *n, cpu_worker *w) {
                                   memory_order_relaxed);
 }
 
-const cpu_op_impl cpu_op_exchange = {.run = run};
+static tdm_status supports(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
+                           tdm_error *err) {
+    (void)device;
+    (void)graph;
+    if (node->src[SRC_PEER] < 0) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED, "cpu: exchange: it reaches no memory of other devices");
+}
+
+const cpu_op_impl cpu_op_exchange = {.supports = supports, .run = run};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * wire_wait.cu: raises this member's flag and waits for those of all members (collective.h). Steps
- * before it have written this member's part to the arena. One workgroup; lane m waits for member m.
- * See GPU_KERNEL_WIRE_WAIT, and rt/wait.h for the report.
+ * before it have written this member's part to the arena, or to the peer memory, which then has the
+ * flags; the abort word is in the arena always. One workgroup; lane m waits for member m. See
+ * GPU_KERNEL_WIRE_WAIT, and rt/wait.h for the report.
  */
 #include "arena.h"
 
@@ -29,8 +30,9 @@ struct WireWait : Arena {
     inline void run() {
         uint *shared = shared_take<uint>(4); // members that are missing (2), why, the run's number
         const uint lane = thread_id(), n_member = uint(args.word[0]), member = uint(args.word[1]);
-        const u64 arena = args.address[0], report = args.address[3];
-        const u64 flags = arena + pack64(uvec2(args.word[2], args.word[3]));
+        const u64 arena = args.address[0], report = args.address[3], peer = args.address[4];
+        const u64 flag_off = pack64(uvec2(args.word[2], args.word[3]));
+        const u64 flags = (peer != u64(0) ? peer : arena) + flag_off;
         const u64 wanted = pack64(uvec2(uint(args.word[4]), U32(args.address[2]).at[2])); // epoch
         if (lane == 0) {
             const uint run = U32(report).at[0] + uint(args.word[6]);
@@ -45,6 +47,9 @@ struct WireWait : Arena {
         }
         // Behind the barrier the flag is raised, so that no two members wait for each other.
         barrier();
+        // For the host. A release takes time: the lane that waits for no flag does it meanwhile.
+        if (peer != u64(0) && shared[2] == 0 && lane == member)
+            store_system(arena + flag_off + u64(member) * FLAG_STEP, wanted);
         if (shared[2] == 0 && lane < n_member && lane != member) {
             const uint why = flag_await(flags + u64(lane) * FLAG_STEP, wanted);
             if (why != 0) shared_or(&shared[lane / 32], 1u << lane % 32);

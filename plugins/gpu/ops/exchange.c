@@ -11,7 +11,7 @@
 #include "plugins/gpu/ops/ops.h"
 #include "tandem/collective.h"
 
-enum { X, ARENA, STEP, RESIDUAL, X2 };
+enum { X, ARENA, STEP, RESIDUAL, X2, PEER };
 
 enum { GROUP_SIZE = 128, WAIT_GROUP_SIZE = 64, Q8_LEN = 32 };
 
@@ -25,10 +25,10 @@ static void words_of_u64(int32_t word[2], uint64_t x) {
     word[1] = (int32_t)(uint32_t)(x >> 32);
 }
 
-/* The arena from byte `off` of area 0 on; kernels add the area (words `area`: stage,
+/* The memory of the data from byte `off` of area 0 on; kernels add the area (words `area`: stage,
  * area_stride). */
 static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) {
-    gpu_operand operand = e->src[ARENA].place;
+    gpu_operand operand = e->src[e->src[PEER].is_present ? PEER : ARENA].place;
     operand.off += off;
     operand.size -= off;
     area[0] = e->node->params.exchange.stage;
@@ -256,7 +256,7 @@ static int64_t chunk_count(const gpu_emit *e) {
     return n == 0 ? 1 : (n + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
 }
 
-/* The step touches the whole arena, so that it comes behind what publishes and before what
+/* The step touches the whole arena, and the whole peer memory, so that it comes behind what publishes and before what
  * collects, and waits keep their order. */
 static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *err) {
     const tdm_exchange_params *p = &e->node->params.exchange;
@@ -268,6 +268,7 @@ static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *er
     step.operand[0] = e->src[ARENA].place;
     step.operand[1] = *verdict_out;
     step.operand[2] = e->src[STEP].place;
+    if (e->src[PEER].is_present) step.operand[4] = e->src[PEER].place;
     step.word[0] = p->n_member;
     step.word[1] = p->member;
     words_of_u64(&step.word[2], p->flag_off);

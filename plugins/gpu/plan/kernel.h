@@ -201,7 +201,7 @@
     KERNEL(MERGE, merge, 3, 0x1, RT_SHARED(0))
 
 /* EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's area_stride, low half
- * first; operands of the arena begin in area 0. A "verdict" is a word that WIRE_WAIT writes: 1 where
+ * first; operands of the arena begin in area 0, and are of the peer memory where the op has it. A "verdict" is a word that WIRE_WAIT writes: 1 where
  * every member has published. Where it is another, what reads the arena writes zeros instead. In
  * phases there is none. */
 #define GPU_KERNEL_LIST_WIRE(KERNEL) \
@@ -220,12 +220,13 @@
      * there is a verdict. */ \
     KERNEL(WIRE_COPY, wire_copy, 4, 0x1, RT_SHARED(0)) \
     /* Steps 2 and 3 of the protocol (collective.h) for all chunks: raises this member's flag and waits for \
-     * those of all members. Operands arena (from its first byte on), verdict, step, report. Words: \
+     * those of all members. Operands arena (from its first byte on), verdict, step, report, peer memory \
+     * (likewise; absent where flags are in the arena alone). Words: \
      * members, this member, flag_off (2), chunks, stage; then what the runtime fills in with the \
      * report (rt/wait.h): 6 = 1 where it is the first of its plan, 7, 8 = timeout in ticks of the \
      * device's clock, 9 = most polls of a lane (0 = no limit). 64-bit numbers have their low half \
      * first. One workgroup of 64 threads. */ \
-    KERNEL(WIRE_WAIT, wire_wait, 4, 0x3, RT_ONLY(taken(4, 4)))
+    KERNEL(WIRE_WAIT, wire_wait, 5, 0x13, RT_ONLY(taken(4, 4)))
 
 /* What the runtime launches before a plan's steps; no op has it. */
 #define GPU_KERNEL_LIST_INPUT(KERNEL) \

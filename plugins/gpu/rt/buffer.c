@@ -11,8 +11,7 @@
 
 /* What the host writes or reads in every step is page-locked memory of the host. */
 static bool is_of_host(int32_t purpose) {
-    return purpose == TDM_BUFFER_INPUT || purpose == TDM_BUFFER_OUTPUT ||
-           purpose == TDM_BUFFER_ARENA;
+    return purpose == TDM_BUFFER_INPUT || purpose == TDM_BUFFER_OUTPUT;
 }
 
 static void buffer_free(tdm_buffer *buffer) {
@@ -36,7 +35,9 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     buffer->device = device;
     buffer->size = p.size;
     tdm_status status =
-        rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
+        p.purpose == TDM_BUFFER_ARENA
+            ? rt_memory_alloc_shared(device, p.size, &buffer->memory, err)
+            : rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
     /* A kernel waits microseconds for each load of the host's memory, and most kernels of a step
      * read the step block. */
     if (status == TDM_OK && p.purpose == TDM_BUFFER_INPUT && !device->target.is_host)
@@ -193,4 +194,5 @@ const tdm_buffer_ops rt_buffer_ops = {
     .tensor_upload = tensor_upload,
     .tensor_download = tensor_download,
     .kv_page_size = kv_page_size,
+    .import_peer = rt_import_peer,
 };

@@ -54,10 +54,15 @@ static tdm_status functions_get(rt_driver *d, tdm_error *err) {
                         rt_vendor_this.api, rt_symbol(RT_FN_##name));
     RT_DRIVER_LIST(RT_FN_GET_)
 #undef RT_FN_GET_
-    if (rt_vendor_this.error_name != NULL)
-        function_get(d->library, rt_vendor_this.error_name, &d->error_name);
-    if (rt_vendor_this.error_text != NULL)
-        function_get(d->library, rt_vendor_this.error_text, &d->error_text);
+    const rt_vendor *vendor = &rt_vendor_this;
+    if (vendor->error_name != NULL) function_get(d->library, vendor->error_name, &d->error_name);
+    if (vendor->error_text != NULL) function_get(d->library, vendor->error_text, &d->error_text);
+    if (vendor->peer_by_context != NULL)
+        function_get(d->library, vendor->peer_by_context, &d->peer_by_context);
+    if (vendor->peer_by_device != NULL)
+        function_get(d->library, vendor->peer_by_device, &d->peer_by_device);
+    if (vendor->shared_alloc != NULL)
+        function_get(d->library, vendor->shared_alloc, &d->shared_alloc);
     return TDM_OK;
 }
 

@@ -31,6 +31,7 @@ enum {
     RT_NOT_READY = 600,
     RT_ILLEGAL_ADDRESS = 700,
     RT_LAUNCH_TIMEOUT = 702,
+    RT_PEER_IS_ENABLED = 704,
     RT_FIRST_STICKY = 709, /* 709 .. 719 are failures of kernels that end the context */
     RT_ALREADY_REGISTERED = 712,
     RT_NOT_REGISTERED = 713,
@@ -116,7 +117,9 @@ enum {
        (void **exec_out, void *graph, unsigned long long flags)) \
     FN(graph_destroy, "cuGraphDestroy", "hipGraphDestroy", (void *graph)) \
     FN(graph_launch, "cuGraphLaunch", "hipGraphLaunch", (void *exec, void *stream)) \
-    FN(exec_destroy, "cuGraphExecDestroy", "hipGraphExecDestroy", (void *exec))
+    FN(exec_destroy, "cuGraphExecDestroy", "hipGraphExecDestroy", (void *exec)) \
+    FN(peer_query, "cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", \
+       (int *can_out, int device, int peer))
 /* clang-format on */
 
 /* Attributes of devices: the numbers differ. */
@@ -155,6 +158,13 @@ typedef struct rt_vendor {
     const char *targets_option;   /* of the build: for which devices it compiles kernels */
     const char *error_name; /* symbol of rt_result (int error, const char **name_out), or NULL */
     const char *error_text; /* symbol of const char *(int error), or NULL */
+    /* Symbols of the function that makes the memory of a peer reachable from the present context, by
+     * the peer's context or by its device: the plugin has one of them. */
+    const char *peer_by_context, *peer_by_device;
+    /* Symbol of the function that allocates device memory which other devices see while kernels run, and
+     * its flags; NULL where memory_alloc's is such memory. */
+    const char *shared_alloc;
+    uint32_t shared_flags;
     bool is_hip;
     uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
     /* Of events that the host waits for, besides RT_EVENT_*: what makes stores of kernels to its
@@ -190,6 +200,10 @@ typedef struct rt_driver {
 #undef RT_FN_MEMBER_
     rt_result (*error_name)(int error, const char **name_out); /* NULL where there is none */
     const char *(*error_text)(int error);                      /* the same */
+    /* As rt_vendor has their symbols; NULL where the driver has none. */
+    rt_result (*peer_by_context)(void *context, unsigned flags);
+    rt_result (*peer_by_device)(int device, unsigned flags);
+    rt_result (*shared_alloc)(uint64_t *address_out, size_t size, unsigned flags);
     void *library;
     int version;      /* as the driver gives it; 0 = unknown */
     bool is_emulated; /* tests/simt: says so by the symbol tandem_simt_version */

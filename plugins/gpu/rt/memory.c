@@ -145,6 +145,7 @@ tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memo
 
 /* What a lost device held, its driver has released or will. */
 void rt_memory_free(rt_device *device, rt_memory *memory) {
+    if (memory->is_peer) *memory = (rt_memory){0};
     if (memory->address == 0) return;
     device->fn->context_set(device->context);
     if (memory->is_imported) {

@@ -13,6 +13,7 @@
  *   options.c   options
  *   memory.c    device memory and page-locked memory; copies
  *   buffer.c    buffers as the ABI has them, and weights and pages in the layouts of plugins/gpu/layout
+ *   peer.c      memory of one device that others reach
  *   measure.c   bandwidth of a device's memory
  *   module.c    images of kernels; functions by name
  *   shared.c    bytes of shared memory that a step's kernel takes
@@ -99,7 +100,9 @@ typedef struct rt_memory {
     uint64_t address; /* the device's; 0 = no memory */
     uint8_t *host;    /* the host's; NULL = device memory */
     uint64_t size;
-    bool is_imported;
+    bool is_imported; /* of the host: by rt_memory_import */
+    bool is_shared;   /* device memory that other devices may import */
+    bool is_peer;     /* device memory of another device, which frees it */
 } rt_memory;
 
 struct tdm_device {
@@ -158,6 +161,17 @@ tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, co
                    uint64_t src_off, uint64_t size, tdm_error *err);
 tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
+
+/* ---- peer.c ---- */
+
+/* Allocates device memory that other devices may import: is_shared, unless the device has no such
+ * memory. As rt_memory_alloc otherwise. [any-thread] */
+tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *memory_out,
+                                  tdm_error *err);
+
+/* tdm_buffer_ops.import_peer. */
+tdm_status rt_import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                          tdm_error *err);
 
 /* ---- measure.c ---- */
 

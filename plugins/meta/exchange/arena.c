@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arena.c: allocates the arena and imports it into the members. exchange_host.c and the devices
+ * arena.c: allocates the arena and imports it into the members, and keeps the peer memory (peer.c)
+ * that flags and data may lie in. exchange_host.c and the devices
  * read and write its words; compile.c computes the offsets and the size.
  *
  * The pages come from the system, not from the host's allocator: most flag lines are never used,
@@ -67,6 +68,13 @@ static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size
     return TDM_OK;
 }
 
+/* A stuck member may still use the memory of all. */
+static bool has_stuck_member(const meta_device *device) {
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (meta_member_is_stuck(device, d)) return true;
+    return false;
+}
+
 tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err) {
     meta_arena *arena = device->arena;
     tdm_buffer *imports[TDM_MAX_MEMBERS];
@@ -100,14 +108,40 @@ tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err
     return TDM_OK;
 }
 
+tdm_status meta_arena_reserve_peer(meta_device *device, uint64_t size, tdm_error *err) {
+    meta_arena *arena = device->arena;
+    meta_peer peer;
+    tdm_error inner = {0};
+    if (size <= arena->peer.size) return TDM_OK;
+    tdm_status status =
+        meta_peer_open(device, (int32_t)(device->home - device->members), size, &peer, &inner);
+    if (status != TDM_OK)
+        return tdm_fail(err, status, "%.400s; exchange-memory = host takes none", inner.message);
+    if (!has_stuck_member(device)) meta_peer_close(device, &arena->peer);
+    arena->peer = peer;
+    atomic_fetch_add(&device->generation, 1);
+    return TDM_OK;
+}
+
+tdm_status meta_arena_clear(meta_device *device, tdm_error *err) {
+    meta_arena *arena = device->arena;
+    const uint64_t size = (uint64_t)arena->n_exchange * (uint64_t)device->n_active * 64;
+    memset(arena->seen_ns, 0, sizeof arena->seen_ns);
+    if (arena->data != NULL) memset(arena->data + META_ARENA_FLAGS, 0, (size_t)size);
+    tdm_buffer *home = arena->peer.buffers[arena->peer.home];
+    if (home == NULL || size == 0) return TDM_OK;
+    return meta_member_buffers(&device->members[arena->peer.home])
+        ->fill(home, META_ARENA_FLAGS, size, 0, err);
+}
+
 void meta_arena_release(meta_device *device) {
     meta_arena *arena = device->arena;
-    bool is_in_use = false;
+    bool is_in_use = has_stuck_member(device);
+    if (!is_in_use) meta_peer_close(device, &arena->peer);
+    arena->peer = (meta_peer){0};
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (meta_member_is_stuck(device, d))
-            is_in_use = true;
-        else if (member->arena != NULL)
+        if (member->arena != NULL && !meta_member_is_stuck(device, d))
             meta_member_buffers(member)->free(member->arena);
         member->arena = NULL;
     }

@@ -10,7 +10,7 @@
 #ifndef TANDEM_META_ARENA_H
 #define TANDEM_META_ARENA_H
 
-#include "plugins/meta/meta.h"
+#include "plugins/meta/exchange/peer.h"
 
 /* The offset of the first flag line. */
 #define META_ARENA_FLAGS 64
@@ -29,6 +29,9 @@ typedef struct meta_arena {
     uint8_t *data; /* page-aligned, zeroed when it is made */
     uint64_t size;
     int32_t n_exchange; /* most exchanges of any plan so far, each with a line per member */
+    /* Where flags and data are instead, with the same offsets, while meta_uses_peer. Then the flags
+     * in `data` only follow, for the host. */
+    meta_peer peer;
     /* By rank: how much of the times in the flag lines is accounted for already. */
     uint64_t seen_ns[TDM_MAX_MEMBERS];
 } meta_arena;
@@ -41,7 +44,11 @@ uint64_t meta_arena_align(const meta_device *device);
  * exchanges. Bindings of plans become stale (device->generation). Under device->mutex; no run may
  * be in progress. */
 tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err);
-/* Frees arena and imports. */
+/* The same for the peer memory. Where meta_uses_peer only. */
+tdm_status meta_arena_reserve_peer(meta_device *device, uint64_t size, tdm_error *err);
+/* Zeroes the flags of both. No run may be in progress. */
+tdm_status meta_arena_clear(meta_device *device, tdm_error *err);
+/* Frees arena, peer memory and imports. */
 void meta_arena_release(meta_device *device);
 
 /* Sets and clears the abort word. While it is set, every member that waits in an exchange returns
@@ -86,5 +93,10 @@ int64_t meta_exchange_chunks(const meta_exchange_args *args);
  * `exchange`. Logs which members were refused and why; one that does not end in time is refused.
  * Part of opening the group. probe.c. [setup] */
 tdm_status meta_probe(meta_device *device, tdm_error *err);
+/* Tests peer memory on `home`, after meta_probe: patterns written through each member's buffer are
+ * read through the others', then all members run the test exchanges with flags and data there. The
+ * results must have the bits of the host's. A failure names the member; a member that did not end
+ * exchanges through the host from then on. [setup] */
+tdm_status meta_probe_peer(meta_device *device, int32_t home, tdm_error *err);
 
 #endif

@@ -10,6 +10,10 @@
  * collects from the same arena. A q8_0 code may be one apart, since some devices round a quotient
  * otherwise: all members sum the bytes that crossed.
  *
+ * Peer memory is tested by all members together, with flags and data there. A test without kernels
+ * comes before: a mapping of other memory is found by a pattern that does not arrive, and not by
+ * kernels that wait.
+ *
  * The probe has an arena of its own, because a member that does not end in time may write to it
  * later. In that case arena, graph, buffer and queue of the test are kept until the member ends,
  * and the group's own memory is not affected.
@@ -57,6 +61,7 @@ typedef struct probe_arena {
     uint8_t *data;
     size_t size;
     int32_t n_user; /* references: the probe, and members that keep it */
+    meta_peer peer; /* of flags and data; not open where they are in the arena */
 } probe_arena;
 
 /* What a member under test uses, in one allocation, which a stuck member keeps. */
@@ -68,17 +73,17 @@ typedef struct probe_part {
     tdm_buffer *arena, *buffer;
     probe_arena *words;
     tdm_plan *plan;
-    tdm_value values[5];
+    tdm_value values[6];
     tdm_node node;
     tdm_graph graph;
-    uint64_t off[5]; /* in buffer; x, step, residual, y by the value's index */
+    uint64_t off[6]; /* in buffer; x, step, residual, y by the value's index */
     bool is_refused, is_stuck;
     bool has_ended;  /* in the current case: its semaphore was signalled or poisoned */
     bool is_skipped; /* another member aborted the case */
     tdm_error why;
 } probe_part;
 
-enum { V_X, V_ARENA, V_STEP, V_RESIDUAL, V_Y, N_VALUE };
+enum { V_X, V_ARENA, V_STEP, V_RESIDUAL, V_Y, V_PEER, N_VALUE };
 
 typedef struct probe {
     meta_device *device;
@@ -88,6 +93,7 @@ typedef struct probe {
     float *x[TDM_MAX_MEMBERS]; /* by rank; 4-byte elements of any type */
     float *residual, *expected, *result;
     bool is_aborted; /* the current case was aborted */
+    bool uses_peer;  /* flags and data are in words->peer */
     probe_arena *words;
 } probe;
 
@@ -168,15 +174,17 @@ static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *
     value_set(t, V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32, step_ne);
     value_set(t, V_RESIDUAL, TDM_VALUE_INPUT, TDM_TYPE_F32,
               a->residual != NULL ? a->first.ne : none);
+    value_set(t, V_PEER, TDM_VALUE_STATE, TDM_TYPE_I8, arena_ne);
     value_set(t, V_Y, publishes ? TDM_VALUE_INPUT : TDM_VALUE_OUTPUT, (tdm_type)a->first.type,
               a->first.ne);
-    t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 5, .n_dst = 2};
+    t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 6, .n_dst = 2};
     for (int32_t i = 0; i < TDM_MAX_SRC; i++) t->node.src[i] = -1;
     for (int32_t i = 0; i < TDM_MAX_DST; i++) t->node.dst[i] = -1;
     t->node.src[0] = a->first.x != NULL ? V_X : -1;
     t->node.src[1] = V_ARENA;
     t->node.src[2] = V_STEP;
     t->node.src[3] = a->residual != NULL && !publishes ? V_RESIDUAL : -1;
+    t->node.src[5] = p->uses_peer ? V_PEER : -1;
     t->node.dst[0] = publishes ? -1 : V_Y;
     t->node.params.exchange = *a->params;
     t->graph = (tdm_graph){.struct_size = sizeof t->graph,
@@ -188,9 +196,9 @@ static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *
                            .nodes = &t->node,
                            .names = "",
                            .names_size = 1,
-                           .n_value = N_VALUE,
+                           .n_value = p->uses_peer ? N_VALUE : V_PEER,
                            .n_node = 1,
-                           .n_slot = N_VALUE,
+                           .n_slot = p->uses_peer ? N_VALUE : V_PEER,
                            .step = -1};
 }
 
@@ -222,6 +230,7 @@ static tdm_status part_open(probe *p, probe_part *t, tdm_error *err) {
 
 static void words_drop(meta_device *device, probe_arena *words) {
     if (words == NULL || --words->n_user > 0) return;
+    meta_peer_close(device, &words->peer);
     if (words->data != NULL) device->host->free(device->host->context, words->data, words->size);
     meta_free(device->host, words, sizeof *words);
 }
@@ -267,6 +276,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
             (tdm_binding){t->buffer, t->off[v],
                           tdm_tensor_canonical_size((tdm_type)t->values[v].type, t->values[v].ne)};
     bindings[V_ARENA] = (tdm_binding){t->arena, 0, p->size};
+    if (p->uses_peer) bindings[V_PEER] = (tdm_binding){p->words->peer.buffers[t->d], 0, p->size};
     uint64_t y_size = bindings[V_Y].size;
     memset(p->result, POISON, (size_t)y_size);
     if (status == TDM_OK)
@@ -278,7 +288,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
             ops->upload(t->buffer, t->off[V_RESIDUAL], a->residual, bindings[V_RESIDUAL].size, err);
     if (status == TDM_OK) status = ops->upload(t->buffer, t->off[V_Y], p->result, y_size, err);
     tdm_point done = {t->semaphore, t->value + 1};
-    if (status == TDM_OK) status = queue->plan_bind(t->plan, bindings, N_VALUE, err);
+    if (status == TDM_OK) status = queue->plan_bind(t->plan, bindings, t->graph.n_slot, err);
     if (status == TDM_OK) status = queue->graph_compute(t->queue, t->plan, NULL, 0, &done, 1, err);
     if (status == TDM_OK) t->value++;
     return status;
@@ -379,6 +389,20 @@ static void part_compare(probe *p, meta_arena *arena, probe_part *t, const probe
         part_refuse(t, TDM_DATA_LOSS, "its results differ from the host's");
 }
 
+/* The data in peer memory: set to the pattern, and copied to where the host reads them. */
+static tdm_status peer_poison(const probe *p, tdm_error *err) {
+    const meta_peer *peer = &p->words->peer;
+    return meta_member_buffers(&p->device->members[peer->home])
+        ->fill(peer->buffers[peer->home], DATA_AT, p->size - DATA_AT, POISON, err);
+}
+
+static tdm_status peer_fetch(const probe *p, tdm_error *err) {
+    const meta_peer *peer = &p->words->peer;
+    return meta_member_buffers(&p->device->members[peer->home])
+        ->download(peer->buffers[peer->home], DATA_AT, p->arena.data + DATA_AT, p->size - DATA_AT,
+                   err);
+}
+
 /* Makes the data of a case, and publishes all of it in `truth`. */
 static void case_begin(probe *p, const probe_case *c) {
     tdm_exchange_params params;
@@ -447,6 +471,9 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
                        n_part);
     /* Sums are of the bytes that crossed, where these are right; else of those that should have. */
     bool has_all = true;
+    tdm_error err = {0};
+    if (p->uses_peer && peer_fetch(p, &err) != TDM_OK)
+        part_refuse(parts[0], err.status, err.message);
     for (int32_t i = 0; i < n_part; i++)
         has_all = has_all && !parts[i]->is_refused && !parts[i]->is_skipped;
     meta_arena *addends = has_all && has_published(p, &params) ? &p->arena : &p->truth;
@@ -652,6 +679,101 @@ tdm_status meta_probe(meta_device *device, tdm_error *err) {
             device->host->log(device->host->context, TDM_LOG_WARN,
                               "member '%s' exchanges through the host: %s", member->name,
                               parts[i]->why.message);
+        part_close(&p, parts[i]);
+    }
+    probe_close(&p);
+    return status;
+}
+
+/* ---- Peer memory ----------------------------------------------------------------------------- */
+
+/* Writes a pattern through one buffer and reads it through another. False: it did not arrive. */
+static tdm_status pattern_pass(probe *p, int32_t from, int32_t to, bool *arrives_out,
+                               tdm_error *err) {
+    enum { LEN = MAX_COUNT * sizeof(float) };
+    const meta_peer *peer = &p->words->peer;
+    tdm_status status = TDM_OK;
+    *arrives_out = true;
+    for (uint64_t off = 0; off < p->size && status == TDM_OK && *arrives_out; off += LEN) {
+        const uint64_t size = p->size - off < LEN ? p->size - off : LEN;
+        pattern_fill(p, p->expected, MAX_COUNT, TDM_TYPE_I32);
+        memset(p->result, POISON, LEN);
+        status = meta_member_buffers(&p->device->members[from])
+                     ->upload(peer->buffers[from], off, p->expected, size, err);
+        if (status == TDM_OK)
+            status = meta_member_buffers(&p->device->members[to])
+                         ->download(peer->buffers[to], off, p->result, size, err);
+        *arrives_out = memcmp(p->result, p->expected, (size_t)size) == 0;
+    }
+    return status;
+}
+
+/* Patterns from the home to each other member and back. The flags are 0 afterwards. */
+static tdm_status patterns_try(probe *p, tdm_error *err) {
+    const meta_peer *peer = &p->words->peer;
+    const meta_member *home = &p->device->members[peer->home];
+    for (int32_t d = 0; d < p->device->n_member; d++) {
+        if (d == peer->home || !meta_is_active(p->device, d)) continue;
+        for (int k = 0; k < 2; k++) {
+            tdm_error inner = {0};
+            bool arrives = true;
+            tdm_status status =
+                pattern_pass(p, k == 0 ? peer->home : d, k == 0 ? d : peer->home, &arrives, &inner);
+            if (status != TDM_OK)
+                return tdm_fail(err, status, "member '%s', memory of '%s': %.300s",
+                                p->device->members[d].name, home->name, inner.message);
+            if (!arrives)
+                return tdm_fail(err, TDM_DATA_LOSS,
+                                "member '%s' reaches other memory than that of '%s': what one "
+                                "writes, the other does not read",
+                                p->device->members[d].name, home->name);
+        }
+    }
+    return meta_member_buffers(home)->fill(peer->buffers[peer->home], 0, p->size, 0, err);
+}
+
+/* All cases on all members. A member that is refused ends the test. */
+static tdm_status cases_try(probe *p, probe_part *const *parts, int32_t n_part, tdm_error *err) {
+    const meta_peer *peer = &p->words->peer;
+    for (int32_t c = 0; c < N_CASE; c++) {
+        tdm_status status = peer_poison(p, err);
+        if (status != TDM_OK) return status;
+        case_run(p, &cases[c], parts, n_part);
+        /* Where several do not end, the home's own accesses are the least likely reason. */
+        const probe_part *bad = NULL;
+        for (int32_t i = 0; i < n_part; i++)
+            if (parts[i]->is_refused && (bad == NULL || bad->d == peer->home)) bad = parts[i];
+        if (bad != NULL)
+            return tdm_fail(err, bad->why.status, "member '%s', in memory of '%s': %.300s",
+                            member_of(p, bad)->name, p->device->members[peer->home].name,
+                            bad->why.message);
+    }
+    return TDM_OK;
+}
+
+tdm_status meta_probe_peer(meta_device *device, int32_t home, tdm_error *err) {
+    probe p = {.device = device};
+    probe_part *parts[TDM_MAX_MEMBERS];
+    int32_t n_wait = 0, n_part = 0;
+    tdm_status status = probe_open(&p, err);
+    if (status == TDM_OK) status = meta_peer_open(device, home, p.size, &p.words->peer, err);
+    if (status == TDM_OK) status = patterns_try(&p, err);
+    if (status == TDM_OK) {
+        p.uses_peer = true;
+        status = parts_make(&p, parts, &n_wait, &n_part, err);
+    }
+    if (status == TDM_OK && n_wait < device->n_active)
+        status = tdm_fail(err, TDM_UNSUPPORTED, "the kernels of some members may not wait");
+    for (int32_t i = 0; i < n_part && status == TDM_OK; i++)
+        if (parts[i]->is_refused)
+            status = tdm_fail(err, parts[i]->why.status, "member '%s': %.300s",
+                              member_of(&p, parts[i])->name, parts[i]->why.message);
+    if (status == TDM_OK) status = cases_try(&p, parts, n_part, err);
+    for (int32_t i = 0; i < n_part; i++) {
+        if (parts[i]->is_stuck) {
+            device->members[parts[i]->d].exchange = META_EXCHANGE_BY_HOST;
+            device->members[parts[i]->d].exchange_why = "its test in peer memory did not end";
+        }
         part_close(&p, parts[i]);
     }
     probe_close(&p);

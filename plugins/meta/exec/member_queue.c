@@ -43,7 +43,8 @@ static void queue_release(meta_device *device, int32_t d, void *queue) {
 
 void meta_member_queue_destroy(meta_member_queue *member_queue) {
     if (member_queue->device == NULL) return;
-    if (member_queue->queue != NULL && meta_member_is_stuck(member_queue->device, member_queue->d))
+    /* Also when the member has ended meanwhile: a plan of the queue may wait to be released. */
+    if (member_queue->queue != NULL && meta_member_is_kept(member_queue->device, member_queue->d))
         meta_release_later(member_queue->device, member_queue->d, NULL, 0, queue_release,
                            member_queue->queue);
     else if (member_queue->queue != NULL)

@@ -417,6 +417,8 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     }
     if (status == TDM_OK && plan->arena_size > 0)
         status = meta_arena_reserve(device, plan->arena_size, err);
+    if (status == TDM_OK && plan->peer_size > 0)
+        status = meta_arena_reserve_peer(device, plan->peer_size, err);
     /* Only after meta_arena_reserve does the arena have that many lines. */
     if (status == TDM_OK && plan->n_exchange > device->arena->n_exchange)
         device->arena->n_exchange = plan->n_exchange;

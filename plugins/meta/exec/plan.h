@@ -91,6 +91,7 @@ struct tdm_plan {
     meta_exchange_facts facts;
     uint64_t data_size;  /* bytes of arena that hold data */
     uint64_t arena_size; /* bytes of arena that the exchanges need */
+    uint64_t peer_size;  /* and of peer memory; 0 = none */
     int32_t n_exchange;  /* flag lines in use, per member */
     bool rewrites_step;  /* each member gets its own version of the step block */
     meta_page *pages;    /* [n_page] the member that holds each page, where rewrites_step */

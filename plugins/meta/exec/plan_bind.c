@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugins/meta/exec/plan.h"
+#include "plugins/meta/exchange/arena.h"
 
 #define NOWHERE UINT64_MAX
 
@@ -147,6 +148,9 @@ static tdm_status slot_bind(meta_plan *plan, int32_t d, int32_t index, bool *has
     case META_SLOT_STATE: return slice_bind(plan, d, slot, out, err);
     case META_SLOT_INPUT: return input_bind(plan, d, index, out, has_grown, err);
     case META_SLOT_ARENA: *out = (tdm_binding){member->arena, 0, slot->size}; return TDM_OK;
+    case META_SLOT_PEER:
+        *out = (tdm_binding){plan->device->arena->peer.buffers[d], 0, slot->size};
+        return TDM_OK;
     case META_SLOT_ZEROS:
         *out = (tdm_binding){member->memory[META_MEMORY_ZEROS], 0, slot->size};
         return TDM_OK;

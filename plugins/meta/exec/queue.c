@@ -278,15 +278,14 @@ static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
 /* Gives the run an epoch. Flags compare as 64-bit differences, so the flags of a run must be
  * greater than all flags of earlier runs. Where the epoch would overflow, the flags are zeroed and
  * the epoch begins again. */
-static void epoch_advance(meta_device *device) {
+static tdm_status epoch_advance(meta_device *device, tdm_error *err) {
     if (device->epoch >= INT32_MAX) {
-        if (device->arena->data != NULL)
-            memset(device->arena->data + META_ARENA_FLAGS, 0,
-                   (size_t)device->arena->n_exchange * (size_t)device->n_active * 64);
-        memset(device->arena->seen_ns, 0, sizeof device->arena->seen_ns);
+        tdm_status status = meta_arena_clear(device, err);
+        if (status != TDM_OK) return status;
         device->epoch = 0;
     }
     device->epoch++;
+    return TDM_OK;
 }
 
 /* Nanoseconds that a member has spent in exchanges since the last call, summed over the flag
@@ -433,7 +432,8 @@ static tdm_status plan_run(tdm_queue *queue, const tdm_job *job, uint64_t *spent
     queue->plan = job->plan;
     status = threads_provide(queue, err);
     if (status != TDM_OK) return status;
-    epoch_advance(device);
+    status = epoch_advance(device, err);
+    if (status != TDM_OK) return status;
     queue->epoch = device->epoch;
     uint64_t begin_ns = meta_clock_ns();
     parts_start(queue);

@@ -48,7 +48,13 @@ static bool is_kept(const meta_device *device, const meta_pending_release *node)
 }
 
 bool meta_member_is_kept(const meta_device *device, int32_t d) {
-    return meta_member_is_stuck(device, d) || atomic_load(&device->pending_releases) != NULL;
+    if (meta_member_is_stuck(device, d) || atomic_load(&device->pending_releases) != NULL)
+        return true;
+    /* A stuck member may use the home's memory, too. */
+    bool is_used = false;
+    for (int32_t i = 0; i < device->n_member && device->home == &device->members[d]; i++)
+        is_used = is_used || meta_member_is_stuck(device, i);
+    return is_used;
 }
 
 bool meta_stuck_members_check(meta_device *device) {

@@ -11,7 +11,8 @@
  * memory must then be released with meta_release_later instead of being freed. [any-thread] */
 bool meta_member_is_stuck(const meta_device *device, int32_t member);
 /* True while the member is stuck, or while anything waits to be released: a kept plan or a kept
- * measurement may use the queues and memory of several members. A group that closes does not
+ * measurement may use the queues and memory of several members, and all members the memory of the
+ * home. A group that closes does not
  * release the device of such a member. When closing. */
 bool meta_member_is_kept(const meta_device *device, int32_t member);
 /* Takes over `what`, which a member may still use. release(device, member, what) is called after

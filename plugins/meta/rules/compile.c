@@ -105,7 +105,13 @@ static bool outputs_make(meta_compiler *c) {
 
 /* ---- The arena ---- */
 
-/* Assigns flags and data of every exchange in the arena.
+static void bytes_assign(meta_part *part, int32_t v, uint64_t size) {
+    part->values[v].ne[0] = (int64_t)size;
+    part->slots[part->values[v].slot].size = size;
+}
+
+/* Assigns flags and data of every exchange in the arena, or in the peer memory, where they have the
+ * same offsets. The arena then has the flags only.
  *
  * Flags: each exchange of a plan has a line of its own for each active member.
  *
@@ -127,12 +133,15 @@ static void arena_assign(meta_compiler *c) {
     if (area < c->device->area_size) area = c->device->area_size;
     p->data_size = 2 * area;
     p->arena_size = data + p->data_size;
+    if (meta_uses_peer(c->device)) {
+        p->peer_size = p->arena_size;
+        p->arena_size = data;
+    }
     for (int32_t d = 0; d < c->n_member; d++) {
         meta_part *part = &p->members[d].part;
         if (!meta_is_active(c->device, d) || part->arena < 0) continue;
-        tdm_value *arena = &part->values[part->arena];
-        arena->ne[0] = (int64_t)p->arena_size;
-        part->slots[arena->slot].size = p->arena_size;
+        bytes_assign(part, part->arena, p->arena_size);
+        if (part->peer >= 0) bytes_assign(part, part->peer, p->peer_size);
         for (int32_t i = 0; i < part->graph.n_node; i++) {
             tdm_node *node = &part->nodes[i];
             tdm_exchange_params *x = &node->params.exchange;

@@ -110,7 +110,8 @@ int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t
 
 /* ---- Exchanges ---- */
 
-/* Adds the values for the arena and the epoch to a part. Only exchanges read them. */
+/* Adds the values for the arena, the peer memory and the epoch to a part. Only exchanges read
+ * them. */
 static bool words_add(meta_compiler *c, meta_part *part) {
     static const tdm_value arena = {.kind = TDM_VALUE_STATE, .type = TDM_TYPE_I8};
     static const tdm_value epoch = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_I32};
@@ -118,9 +119,13 @@ static bool words_add(meta_compiler *c, meta_part *part) {
     const int64_t epoch_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
     if (part->arena < 0)
         part->arena = meta_part_add_value(part, &arena, arena_ne, META_SLOT_ARENA, -1);
+    if (part->peer < 0 && meta_uses_peer(c->device))
+        part->peer = meta_part_add_value(part, &arena, arena_ne, META_SLOT_PEER, -1);
     if (part->epoch < 0)
         part->epoch = meta_part_add_value(part, &epoch, epoch_ne, META_SLOT_EPOCH, -1);
-    return (part->arena >= 0 && part->epoch >= 0) || meta_out_of_memory(c);
+    return (part->arena >= 0 && part->epoch >= 0 &&
+            (part->peer >= 0 || !meta_uses_peer(c->device))) ||
+           meta_out_of_memory(c);
 }
 
 /* The result of an exchange without communication: the group has one active member, or no member
@@ -245,13 +250,13 @@ static bool publish_emit(meta_compiler *c, int32_t d, tdm_op_params *params, int
     tdm_op_params publish = *params;
     tdm_exchange_params *p = &publish.exchange, *collect = &params->exchange;
     bool is_gather = p->kind == TDM_EXCHANGE_GATHER;
-    const int32_t sent[5] = {src[0], src[1], src[2], -1, src[4]};
+    const int32_t sent[6] = {src[0], src[1], src[2], -1, src[4], -1};
     int32_t out[2];
     p->phase = TDM_EXCHANGE_PUBLISH;
     if (is_gather) p->whole = (int32_t)results[0].ne[p->axis];
     if (is_gather && p->data_off2 != 0) p->whole2 = (int32_t)results[1].ne[p->axis2];
     if ((src[0] >= 0 || src[4] >= 0) &&
-        !meta_emit_on(c, d, TDM_OP_EXCHANGE, &publish, sent, 5, none, 2, out))
+        !meta_emit_on(c, d, TDM_OP_EXCHANGE, &publish, sent, 6, none, 2, out))
         return false;
     collect->phase = TDM_EXCHANGE_COLLECT;
     if (is_gather) collect->first = collect->first2 = 0;
@@ -265,7 +270,7 @@ static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_para
     static const int places[2] = {0, 4}; /* of x and x2 among the sources */
     meta_part *part = &c->plan->members[d].part;
     tdm_op_params params = {{{0}}};
-    int32_t src[5] = {-1, -1, -1, -1, -1}, out[2] = {-1, -1};
+    int32_t src[6] = {-1, -1, -1, -1, -1, -1}, out[2] = {-1, -1};
     meta_result results[2] = {w[0].results[d], {.type = -1}};
     bool is_in_phases = c->device->members[d].exchange == META_EXCHANGE_IN_PHASES;
     params.exchange = *exchange;
@@ -280,8 +285,9 @@ static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_para
         return meta_out_of_memory(c);
     src[1] = part->arena;
     src[2] = part->epoch;
+    src[5] = part->peer;
     if (is_in_phases && !publish_emit(c, d, &params, src, results)) return false;
-    if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 5, results, 2, out)) return false;
+    if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 6, results, 2, out)) return false;
     for (int i = 0; i < n; i++) w[i].out[d] = out[i];
     return true;
 }

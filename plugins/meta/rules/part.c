@@ -10,7 +10,7 @@
 void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *part) {
     memset(part, 0, sizeof *part);
     part->host = host;
-    part->arena = part->epoch = -1;
+    part->arena = part->peer = part->epoch = -1;
     part->graph = (tdm_graph){
         .struct_size = sizeof part->graph,
         .value_size = sizeof(tdm_value),

@@ -18,6 +18,7 @@ typedef enum meta_slot_source {
     META_SLOT_STEP,   /* the step block, rewritten for this member (caches cut by sequence) */
     META_SLOT_OUTPUT, /* in the scratch; delivered to the caller after the run */
     META_SLOT_ARENA,  /* the group's arena */
+    META_SLOT_PEER,   /* the peer memory of its exchanges */
     META_SLOT_EPOCH,  /* a step header with the group's epoch, for EXCHANGE */
     META_SLOT_ZEROS   /* bytes of 0 */
 } meta_slot_source;
@@ -38,8 +39,8 @@ typedef struct meta_part {
     tdm_view_place *places; /* [graph.n_value] */
     meta_slot *slots;       /* [graph.n_slot] */
     int32_t cap_value, cap_node, cap_kv, cap_slot, cap_place;
-    int32_t arena, epoch; /* value indices; -1 = not added yet */
-    uint64_t zeros_size;  /* bytes of the largest ZEROS value */
+    int32_t arena, peer, epoch; /* value indices; -1 = not added yet */
+    uint64_t zeros_size;        /* bytes of the largest ZEROS value */
 } meta_part;
 
 void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *part);

@@ -20,6 +20,11 @@
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
 /* The measuring itself. links_measure.c. */
 tdm_status meta_links_measure(meta_device *device, tdm_error *err);
+/* Times the same exchanges between all members with a share, some of few elements and some of many:
+ * with flags and data in the arena, and in memory of `home`. Seconds. Every member exchanges in its
+ * plan. links_measure.c. [setup] */
+tdm_status meta_links_compare(meta_device *device, int32_t home, double *arena_out,
+                              double *peer_out, tdm_error *err);
 
 /* Seconds that an exchange takes a member besides its bytes and the wait for others.
  * [any-thread] */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * links_measure.c: measures what a submission costs a member, and what an exchange between two
- * members costs, by short computations on queues of their own. A pair runs a chain of exchanges
- * over an arena of its own. What a member that does not end may still use is kept until it ends.
+ * links_measure.c: measures what a submission costs a member, and what an exchange between two or
+ * all members costs, by short computations on queues of their own. They run a chain of exchanges
+ * over an arena of their own, with flags and data where those of the group's exchanges are. What a
+ * member that does not end may still use is kept until it ends.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum {
     V_X = 0,
     V_ARENA,
     V_STEP,
+    V_PEER,
     V_Y,
     N_VALUE = V_Y + CHAIN
 };
@@ -47,11 +49,20 @@ typedef struct link_test {
     meta_device *device;
     uint8_t *arena; /* NULL where a member is alone */
     uint64_t size;
+    meta_peer peer; /* of flags and data; not open where they are in the arena */
+    bool uses_peer;
     int64_t count; /* elements */
     uint32_t epoch;
     int32_t n_part;
-    link_part parts[2];
+    link_part parts[]; /* [n_part] by rank */
 } link_test;
+
+/* The members of a test. */
+typedef struct link_members {
+    int32_t d[TDM_MAX_MEMBERS]; /* [n] */
+    int32_t n;
+    int32_t home; /* where flags and data are; -1 = in the arena */
+} link_members;
 
 /* ---- Making a test --------------------------------------------------------------------------- */
 
@@ -59,30 +70,31 @@ static tdm_value value_make(int32_t slot, int32_t kind, tdm_type type, int64_t n
     return (tdm_value){.kind = kind, .type = (int32_t)type, .slot = slot, .ne = {n, 1, 1, 1}};
 }
 
-static uint64_t data_at(void) {
-    return META_ARENA_FLAGS + 64 * 2 * CHAIN;
+static uint64_t data_at(const link_test *t) {
+    return META_ARENA_FLAGS + 64 * (uint64_t)t->n_part * CHAIN;
 }
 
 static tdm_node exchange_make(const link_test *t, int32_t stage, int32_t member) {
-    uint64_t stride = (uint64_t)t->count * sizeof(float);
-    tdm_node node = {.op = TDM_OP_EXCHANGE, .n_src = 5, .n_dst = 2};
+    uint64_t stride = (uint64_t)t->count * sizeof(float), n = (uint64_t)t->n_part;
+    tdm_node node = {.op = TDM_OP_EXCHANGE, .n_src = 6, .n_dst = 2};
     for (int32_t i = 0; i < TDM_MAX_SRC; i++) node.src[i] = -1;
     for (int32_t i = 0; i < TDM_MAX_DST; i++) node.dst[i] = -1;
     node.src[0] = V_X;
     node.src[1] = V_ARENA;
     node.src[2] = V_STEP;
+    node.src[5] = t->uses_peer ? V_PEER : -1;
     node.dst[0] = V_Y + stage;
     node.params.exchange =
         (tdm_exchange_params){.stage = stage,
                               .member = member,
-                              .n_member = 2,
+                              .n_member = t->n_part,
                               .wire_type = TDM_TYPE_F32,
-                              .data_off = data_at(),
+                              .data_off = data_at(t),
                               .data_stride = stride,
-                              .flag_off = META_ARENA_FLAGS + 128 * (uint64_t)stage,
-                              .senders = 3,
+                              .flag_off = META_ARENA_FLAGS + 64 * n * (uint64_t)stage,
+                              .senders = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1,
                               .kind = TDM_EXCHANGE_SUM,
-                              .area_stride = 2 * stride};
+                              .area_stride = n * stride};
     return node;
 }
 
@@ -94,6 +106,8 @@ static void graph_make(link_test *t, int32_t rank) {
     p->values[V_X] = value_make(V_X, TDM_VALUE_INPUT, TDM_TYPE_F32, t->count);
     p->values[V_ARENA] = value_make(V_ARENA, is_alone ? TDM_VALUE_INPUT : TDM_VALUE_STATE,
                                     TDM_TYPE_I8, is_alone ? 1 : (int64_t)t->size);
+    p->values[V_PEER] = value_make(V_PEER, t->uses_peer ? TDM_VALUE_STATE : TDM_VALUE_INPUT,
+                                   TDM_TYPE_I8, t->uses_peer ? (int64_t)t->size : 1);
     p->values[V_STEP] = value_make(V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32,
                                    sizeof(tdm_step_header) / sizeof(int32_t));
     for (int32_t i = 0; i < n_node; i++) {
@@ -154,6 +168,8 @@ static tdm_status part_open(link_test *t, int32_t rank, tdm_error *err) {
     bindings[V_X] = (tdm_binding){p->memory, 0, (uint64_t)t->count * sizeof(float)};
     bindings[V_ARENA] =
         p->arena != NULL ? (tdm_binding){p->arena, 0, t->size} : (tdm_binding){p->memory, array, 1};
+    bindings[V_PEER] = t->uses_peer ? (tdm_binding){t->peer.buffers[p->d], 0, t->size}
+                                    : (tdm_binding){p->memory, array, 1};
     bindings[V_STEP] = (tdm_binding){p->memory, p->step_off, sizeof(tdm_step_header)};
     for (int32_t i = 0; i < p->graph.n_node; i++)
         bindings[V_Y + i] = (tdm_binding){p->memory, rest + (uint64_t)i * array,
@@ -183,6 +199,10 @@ static void part_close(link_test *t, int32_t rank) {
     t->device->host->semaphore->destroy(p->semaphore);
 }
 
+static size_t test_size(int32_t n_part) {
+    return sizeof(link_test) + (size_t)n_part * sizeof(link_part);
+}
+
 /* Frees a test; later where a member may still use it. */
 static void test_end(meta_device *device, int32_t d, void *what) {
     link_test *t = what;
@@ -195,8 +215,9 @@ static void test_end(meta_device *device, int32_t d, void *what) {
         return;
     }
     for (int32_t r = 0; r < t->n_part; r++) part_close(t, r);
+    meta_peer_close(device, &t->peer);
     if (t->arena != NULL) host->free(host->context, t->arena, (size_t)t->size);
-    meta_free(host, t, sizeof *t);
+    meta_free(host, t, test_size(t->n_part));
 }
 
 static uint64_t limit_ns(const link_test *t) {
@@ -264,33 +285,36 @@ static tdm_status test_run(link_test *t, double *seconds_out, tdm_error *err) {
     return status;
 }
 
-/* The best time of a computation on member a, or on members a and b (b < 0: none). */
-static tdm_status test_time(meta_device *device, int32_t a, int32_t b, int64_t count,
+/* The best time of a computation on these members. */
+static tdm_status test_time(meta_device *device, const link_members *members, int64_t count,
                             double *best_out, tdm_error *err) {
     const tdm_host *host = device->host;
-    link_test *t = meta_alloc(host, sizeof *t);
+    link_test *t = meta_alloc(host, test_size(members->n));
     if (t == NULL) return meta_no_memory("to measure members", err);
     tdm_status status = TDM_OK;
     t->device = device;
     t->count = count;
-    t->n_part = b < 0 ? 1 : 2;
-    t->parts[0].d = a;
-    t->parts[1].d = b;
+    t->n_part = members->n;
+    t->uses_peer = members->home >= 0;
+    for (int32_t r = 0; r < t->n_part; r++) t->parts[r].d = members->d[r];
     *best_out = 0;
-    if (b >= 0) {
+    if (t->n_part > 1) {
         const uint64_t align = meta_arena_align(device);
-        t->size = round_up(data_at() + 4 * (uint64_t)count * sizeof(float), align);
+        t->size =
+            round_up(data_at(t) + 2 * (uint64_t)t->n_part * (uint64_t)count * sizeof(float), align);
         t->arena = host->alloc(host->context, (size_t)t->size, (size_t)align);
         if (t->arena == NULL) status = meta_no_memory("to measure members", err);
         if (status == TDM_OK) memset(t->arena, 0, (size_t)t->size);
     }
+    if (status == TDM_OK && t->uses_peer)
+        status = meta_peer_open(device, members->home, t->size, &t->peer, err);
     for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++) status = part_open(t, r, err);
     for (int i = 0; i <= N_RUN && status == TDM_OK; i++) {
         double seconds;
         status = test_run(t, &seconds, err);
         if (i > 0 && (*best_out == 0 || seconds < *best_out)) *best_out = seconds;
     }
-    test_end(device, a, t);
+    test_end(device, t->parts[0].d, t);
     return status;
 }
 
@@ -303,10 +327,12 @@ static void raise(double *slowest, double seconds) {
 /* Each member keeps the slowest of its pairs. */
 static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_error *err) {
     meta_member *pair[2] = {&device->members[a], &device->members[b]};
+    const link_members both = {
+        {a, b}, 2, meta_uses_peer(device) ? (int32_t)(device->home - device->members) : -1};
     double few, many, submit = pair[0]->submit_seconds;
     if (pair[1]->submit_seconds > submit) submit = pair[1]->submit_seconds;
-    tdm_status status = test_time(device, a, b, FEW, &few, err);
-    if (status == TDM_OK) status = test_time(device, a, b, MANY, &many, err);
+    tdm_status status = test_time(device, &both, FEW, &few, err);
+    if (status == TDM_OK) status = test_time(device, &both, MANY, &many, err);
     if (status != TDM_OK) return status;
     double crossing = few > submit ? (few - submit) / CHAIN : few / CHAIN;
     /* Two addends are read, one is written, and the sum. */
@@ -355,7 +381,8 @@ tdm_status meta_links_measure(meta_device *device, tdm_error *err) {
         tdm_error why = {0};
         member->submit_seconds = member->crossing_seconds = member->link_rate = 0;
         if (!meta_is_active(device, d) || is_late) continue;
-        status = test_time(device, d, -1, FEW, &member->submit_seconds, &why);
+        status = test_time(device, &(const link_members){{d}, 1, -1}, FEW, &member->submit_seconds,
+                           &why);
         if (status == TDM_OK) continue;
         member->submit_seconds = 0;
         is_late = status == TDM_DEADLINE_EXCEEDED;
@@ -371,5 +398,22 @@ tdm_status meta_links_measure(meta_device *device, tdm_error *err) {
             is_late = status == TDM_DEADLINE_EXCEEDED;
             if (status != TDM_OK) status = failure_note(device, a, b, status, &why, err);
         }
+    return status;
+}
+
+tdm_status meta_links_compare(meta_device *device, int32_t home, double *arena_out,
+                              double *peer_out, tdm_error *err) {
+    static const int64_t counts[] = {FEW, MANY};
+    link_members all = {.n = 0};
+    tdm_status status = TDM_OK;
+    *arena_out = *peer_out = 0;
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (meta_is_active(device, d)) all.d[all.n++] = d;
+    for (int i = 0; i < 4 && status == TDM_OK; i++) {
+        double seconds;
+        all.home = i % 2 == 0 ? -1 : home;
+        status = test_time(device, &all, counts[i / 2], &seconds, err);
+        *(i % 2 == 0 ? arena_out : peer_out) += seconds;
+    }
     return status;
 }

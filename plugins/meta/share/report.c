@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "plugins/meta/exchange/peer.h"
 #include "plugins/meta/rules/compile.h"
 #include "plugins/meta/share/measure.h"
 #include "plugins/meta/share/predict.h"
@@ -279,7 +280,9 @@ static void transport_print(const meta_device *device, int32_t d, char *text, si
                                         [META_EXCHANGE_IN_PHASES] = "shared memory, plan cut",
                                         [META_EXCHANGE_IN_PLAN] = "shared memory, in its plan"};
     const meta_member *member = &device->members[d];
-    if (!meta_is_active(device, d))
+    if (meta_uses_peer(device) && device->n_active > 1 && meta_is_active(device, d))
+        snprintf(text, size, "memory of '%.31s', in its plan", device->home->name);
+    else if (!meta_is_active(device, d))
         snprintf(text, size, "none: no share");
     else if (device->n_active == 1)
         snprintf(text, size, "none: alone");
@@ -295,9 +298,13 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
     const meta_member *member = &device->members[d];
     tdm_device_info now = {.struct_size = sizeof now};
     tdm_status status = TDM_OK;
-    /* Besides temporaries. The data of the arena is counted in equal parts for all members. */
-    uint64_t whole = plan->members[d].part.zeros_size + plan->members[d].staging_size +
-                     plan->data_size / (uint64_t)device->n_active;
+    /* Besides temporaries. The data of the arena is counted in equal parts for all members, peer
+     * memory for its home. */
+    uint64_t whole = plan->members[d].part.zeros_size + plan->members[d].staging_size;
+    if (plan->peer_size == 0)
+        whole += plan->data_size / (uint64_t)device->n_active;
+    else if (member == device->home)
+        whole += plan->peer_size;
     snprintf(out->name, sizeof out->name, "%.31s", member->name);
     snprintf(out->plugin, sizeof out->plugin, "%.31s", member->acquired.plugin->name);
     transport_print(device, d, out->transport, sizeof out->transport);

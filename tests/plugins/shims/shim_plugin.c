@@ -25,6 +25,8 @@
 
 #include "tests/plugins/shims/shim_pinned.h"
 
+enum { PEER_SIZE = 3 * 4096 }; /* of the buffer that the suite imports */
+
 static void *target;
 static const tdm_plugin *inner;
 static tdm_plugin outer;
@@ -224,6 +226,23 @@ static tdm_status import_coarse(tdm_device *device, void *ptr, uint64_t size,
     return inner->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
 }
 
+/* The memory of the home under its address, which a device of the host can use. */
+static tdm_status import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                              tdm_error *err) {
+    void *at = inner->buffer->host_pointer(home, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
+    if (at == NULL) return tdm_fail(err, TDM_UNSUPPORTED, "shim: the buffer has no address");
+    return inner->buffer->import_host(device, at, PEER_SIZE, NULL, buffer_out, err);
+}
+
+/* peer-copy: memory of its own, with what is in the home's. */
+static tdm_status import_copy(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
+                              tdm_error *err) {
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = PEER_SIZE, .purpose = TDM_BUFFER_ARENA};
+    tdm_status status = inner->buffer->alloc(device, &params, buffer_out, err);
+    return status == TDM_OK ? inner->buffer->copy(*buffer_out, 0, home, 0, PEER_SIZE, err) : status;
+}
+
 /* page-size: takes a type of K that is not one of a cache's. */
 static tdm_status page_size_any_type(tdm_device *device, const tdm_kv_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
@@ -260,6 +279,8 @@ static void fault_apply(const char *name) {
     if (strcmp(name, "tensor-pair") == 0) buffer_ops.tensor_download = NULL;
     if (strcmp(name, "import-info") == 0) buffer_ops.import_host = import_host;
     if (strcmp(name, "import-coarse") == 0) buffer_ops.import_host = import_coarse;
+    if (strcmp(name, "peer") == 0) buffer_ops.import_peer = import_peer;
+    if (strcmp(name, "peer-copy") == 0) buffer_ops.import_peer = import_copy;
     if (strcmp(name, "page-size") == 0) buffer_ops.kv_page_size = page_size_any_type;
     if (strcmp(name, "in-host") == 0) buffer_ops.kv_page_size = page_size_in_host;
     if (strcmp(name, "page-slot") == 0) buffer_ops.kv_page_size = NULL;
