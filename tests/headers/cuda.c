@@ -58,8 +58,12 @@
 #define CALL_graph_destroy cuGraphDestroy((CUgraph)graph)
 #define CALL_graph_launch  cuGraphLaunch((CUgraphExec)exec, STREAM(stream))
 #define CALL_exec_destroy  cuGraphExecDestroy((CUgraphExec)exec)
+#define CALL_peer_query    cuDeviceCanAccessPeer(can_out, device, peer)
+/* Beside the list: driver.h. */
+#define CALL_peer_by_context cuCtxEnablePeerAccess((CUcontext)context, flags)
 
 RT_DRIVER_LIST(HEADER_CALL_)
+HEADER_CALL_(peer_by_context, , , (void *context, unsigned flags))
 
 SAME_NUMBER(RT_SUCCESS, CUDA_SUCCESS);
 SAME_NUMBER(RT_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
@@ -75,6 +79,7 @@ SAME_NUMBER(RT_LAUNCH_TIMEOUT, CUDA_ERROR_LAUNCH_TIMEOUT);
 SAME_NUMBER(RT_FIRST_STICKY, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 SAME_NUMBER(RT_ALREADY_REGISTERED, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 SAME_NUMBER(RT_NOT_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+SAME_NUMBER(RT_PEER_IS_ENABLED, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 SAME_NUMBER(RT_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED);
 SAME_NUMBER(RT_UNKNOWN, CUDA_ERROR_UNKNOWN);
 SAME_NUMBER(RT_HOST_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
@@ -113,10 +118,14 @@ static const header_attribute attributes[] = {
 int main(void) {
     const int n_call = sizeof calls / sizeof calls[0];
     /* CUDA 13's header has cuDeviceGetUuid_v2, which tells the parts of a divided device apart. */
-    int n_bad = header_names_check(calls, n_call, "cuDeviceGetUuid");
+    const header_call more[] = {
+        {rt_vendor_this.peer_by_context, HEADER_TEXT(CALL_peer_by_context)}};
+    int n_bad =
+        header_names_check(calls, n_call, "cuDeviceGetUuid") + header_names_check(more, 1, NULL);
     printf("cuda.h of CUDA %d.%d\n", CUDA_VERSION / rt_vendor_this.version_major,
            CUDA_VERSION % rt_vendor_this.version_major / rt_vendor_this.version_minor);
     n_bad += header_attributes_check(attributes, sizeof attributes / sizeof attributes[0]);
     n_bad += header_symbols_check(calls, n_call, rt_vendor_this.error_name);
+    n_bad += header_symbols_check(more, 1, rt_vendor_this.error_name);
     return n_bad != 0;
 }

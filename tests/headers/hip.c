@@ -61,8 +61,14 @@
 #define CALL_graph_destroy hipGraphDestroy((hipGraph_t)graph)
 #define CALL_graph_launch  hipGraphLaunch((hipGraphExec_t)exec, STREAM(stream))
 #define CALL_exec_destroy  hipGraphExecDestroy((hipGraphExec_t)exec)
+#define CALL_peer_query    hipDeviceCanAccessPeer(can_out, device, peer)
+/* Beside the list: driver.h. */
+#define CALL_peer_by_device hipDeviceEnablePeerAccess(device, flags)
+#define CALL_shared_alloc   hipExtMallocWithFlags((void **)address_out, size, flags)
 
 RT_DRIVER_LIST(HEADER_CALL_)
+HEADER_CALL_(peer_by_device, , , (int device, unsigned flags))
+HEADER_CALL_(shared_alloc, , , (uint64_t * address_out, size_t size, unsigned flags))
 
 SAME_NUMBER(RT_SUCCESS, hipSuccess);
 SAME_NUMBER(RT_INVALID_VALUE, hipErrorInvalidValue);
@@ -78,6 +84,7 @@ SAME_NUMBER(RT_LAUNCH_TIMEOUT, hipErrorLaunchTimeOut);
 SAME_NUMBER(RT_FIRST_STICKY, hipErrorContextIsDestroyed);
 SAME_NUMBER(RT_ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered);
 SAME_NUMBER(RT_NOT_REGISTERED, hipErrorHostMemoryNotRegistered);
+SAME_NUMBER(RT_PEER_IS_ENABLED, hipErrorPeerAccessAlreadyEnabled);
 SAME_NUMBER(RT_LAUNCH_FAILED, hipErrorLaunchFailure);
 SAME_NUMBER(RT_UNKNOWN, hipErrorUnknown);
 SAME_NUMBER(RT_HOST_PORTABLE, hipHostMallocPortable);
@@ -114,7 +121,12 @@ static const header_attribute attributes[] = {
 
 int main(void) {
     const int n_call = sizeof calls / sizeof calls[0];
-    int n_bad = header_names_check(calls, n_call, NULL);
+    const header_call more[] = {
+        {rt_vendor_this.peer_by_device, HEADER_TEXT(CALL_peer_by_device)},
+        {rt_vendor_this.shared_alloc, HEADER_TEXT(CALL_shared_alloc)},
+    };
+    const int n_more = sizeof more / sizeof more[0];
+    int n_bad = header_names_check(calls, n_call, NULL) + header_names_check(more, n_more, NULL);
     printf("hip_runtime_api.h of HIP %d.%d\n", HIP_VERSION_MAJOR, HIP_VERSION_MINOR);
     n_bad += header_attributes_check(attributes, sizeof attributes / sizeof attributes[0]);
     if (rt_vendor_this.host_flags != hipHostMallocCoherent) {
@@ -125,6 +137,10 @@ int main(void) {
         printf("event_flags is not hipEventReleaseToSystem\n");
         n_bad++;
     }
+    if (rt_vendor_this.shared_flags != hipDeviceMallocFinegrained) {
+        printf("shared_flags is not hipDeviceMallocFinegrained\n");
+        n_bad++;
+    }
     const int version = HIP_VERSION_MAJOR * rt_vendor_this.version_major +
                         HIP_VERSION_MINOR * rt_vendor_this.version_minor;
     if (HIP_VERSION / rt_vendor_this.version_minor * rt_vendor_this.version_minor != version) {
@@ -132,5 +148,6 @@ int main(void) {
         n_bad++;
     }
     n_bad += header_symbols_check(calls, n_call, rt_vendor_this.error_text);
+    n_bad += header_symbols_check(more, n_more, rt_vendor_this.error_text);
     return n_bad != 0;
 }
