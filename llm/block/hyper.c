@@ -117,8 +117,8 @@ static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const hyper_role
     return tdm_build_matmul(g->b, weight_of(g, layer, roles->matrix), flat);
 }
 
-/* The sum of streams, [n_embd, n_tok]. */
-static int32_t build_sum(llm_graph_builder *g, int32_t each, int64_t n_tok) {
+/* The sum of streams, [n_embd, n_tok], or their mean. */
+static int32_t build_sum(llm_graph_builder *g, int32_t each, int64_t n_tok, bool is_mean) {
     const llm_hparams *h = &g->model->hparams;
     int32_t sum = -1;
     for (int64_t i = 0; i < h->n_stream; i++) {
@@ -127,6 +127,7 @@ static int32_t build_sum(llm_graph_builder *g, int32_t each, int64_t n_tok) {
         int32_t one = tdm_build_slice(g->b, each, offset, ne);
         sum = i == 0 ? one : tdm_build_add(g->b, sum, one);
     }
+    if (is_mean) sum = tdm_build_scale(g->b, sum, 1.0f / (float)h->n_stream, 0);
     return tdm_build_reshape(g->b, sum, h->n_embd, n_tok, 1, 1);
 }
 
@@ -139,7 +140,7 @@ static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles
     if (h->n_stream_rank == 0) {
         *mix_out = build_mixes(g, layer, roles, x, n_tok);
         const int32_t factor = build_factors(g, layer, roles, *mix_out, 0, 1, h->stream_eps);
-        return build_sum(g, tdm_build_mul(g->b, x, factor), n_tok);
+        return build_sum(g, tdm_build_mul(g->b, x, factor), n_tok, false);
     }
     x = tdm_build_rms_norm(g->b, x, -1, h->norm_eps);
     x = flat_of(g, tdm_build_mul(g->b, x, weight_of(g, layer, roles->norm)), n_tok);
@@ -148,7 +149,7 @@ static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles
     low = tdm_build_act(g->b, tdm_build_scale(g->b, low, part, 0), TDM_ACT_SILU);
     int32_t gate = llm_build_project(g, layer, roles->up, LLM_ROLE_NONE, low, "streams_gate");
     x = streams_of(g, tdm_build_glu(g->b, gate, x, TDM_ACT_SIGMOID), n_tok);
-    return tdm_build_scale(g->b, build_sum(g, x, n_tok), part, 0);
+    return build_sum(g, x, n_tok, true);
 }
 
 /* The factors of a block's result for each stream, [1, n_stream, n_tok]. */
