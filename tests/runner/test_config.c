@@ -423,7 +423,7 @@ static void test_config_command(void **state) {
     const runner_key_list *keys = runner_config_keys(known);
     size_t n_key = keys->n;
     runner_config_load_plugins(known, false);
-    assert_int_equal(keys->n, n_key + 11); /* five of the CPU's, six of the group's */
+    assert_int_equal(keys->n, n_key + 12); /* five of the CPU's, seven of the group's */
     for (size_t i = 0; i < keys->n; i++) {
         if ((keys->items[i]->sections & RUNNER_IN_DEFAULTS) == 0) continue;
         snprintf(expected, sizeof expected, "\n%s = ", keys->items[i]->name);
