@@ -71,35 +71,11 @@ static tdm_open_device *group_open(const char *cuda, const char *hip, const tdm_
     return dev;
 }
 
-static tdm_status context_create(llm_model *model, llm_context **ctx_out, tdm_error *err) {
-    static const tdm_type type = TDM_TYPE_Q8_0;
-    const llm_context_params params = {.struct_size = sizeof params,
-                                       .n_ctx = 64,
-                                       .n_ubatch = 32,
-                                       .page_len = 16,
-                                       .type_k = &type,
-                                       .type_v = &type};
-    return llm_context_create(model, &params, ctx_out, err);
-}
-
-static llm_context *context_of(llm_model *model) {
-    llm_context *ctx = NULL;
-    tdm_error err = {0};
-    RIG_OK(context_create(model, &ctx, &err));
-    return ctx;
-}
-
-static tdm_status token_decode(llm_context *ctx, int i, tdm_error *err) {
-    const int32_t token = vendor_token(i, llm_context_model(ctx)->hparams.n_vocab);
-    const llm_batch batch = {.tokens = &token, .n_tok = 1};
-    return llm_context_decode(ctx, &batch, err);
-}
-
 /* Logits of a prompt's tokens and of some more, one at a time. */
 static float *logits_of(const char *path, tdm_open_device *dev, size_t *size_out) {
     tdm_error err = {0};
     llm_model *model = vendor_model(path, dev);
-    llm_context *ctx = context_of(model);
+    llm_context *ctx = vendor_context(model);
     const size_t n_vocab = (size_t)model->hparams.n_vocab;
     int32_t tokens[N_PROMPT];
     bool wanted[N_PROMPT];
@@ -111,7 +87,7 @@ static float *logits_of(const char *path, tdm_open_device *dev, size_t *size_out
     for (int i = 0; i < N_PROMPT; i++, at += n_vocab)
         memcpy(at, llm_context_logits(ctx, i), n_vocab * sizeof *at);
     for (int i = 0; i < N_TOKEN; i++, at += n_vocab) {
-        RIG_OK(token_decode(ctx, N_PROMPT + i, &err));
+        RIG_OK(vendor_token_decode(ctx, N_PROMPT + i, &err));
         memcpy(at, llm_context_logits(ctx, 0), n_vocab * sizeof *at);
     }
     llm_context_destroy(ctx);
@@ -168,10 +144,10 @@ static void test_submissions(void **state) {
         const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
         RIG_OK(llm_model_report(model, group, &params, 1, 1, &report, &err));
         assert_true(report.n_exchange > 1);
-        llm_context *ctx = context_of(model);
-        for (int i = 0; i < 2; i++) RIG_OK(token_decode(ctx, i, &err));
+        llm_context *ctx = vendor_context(model);
+        for (int i = 0; i < 2; i++) RIG_OK(vendor_token_decode(ctx, i, &err));
         const uint64_t n = nvidia.submissions(), a = amd.submissions();
-        for (int i = 0; i < N_STEADY; i++) RIG_OK(token_decode(ctx, 2 + i, &err));
+        for (int i = 0; i < N_STEADY; i++) RIG_OK(vendor_token_decode(ctx, 2 + i, &err));
         const bool n_is_cut = strcmp(cases[c].cuda, "phases") == 0;
         const bool a_is_cut = strcmp(cases[c].hip, "phases") == 0;
         const int cut = 1 + report.n_exchange;
@@ -191,10 +167,10 @@ static void test_late(void **state) {
     tdm_error err = {0};
     llm_model *model =
         vendor_model(path, group_open("plan", "plan", &(const tdm_option){"timeout", "1"}));
-    llm_context *ctx = context_of(model);
-    RIG_OK(token_decode(ctx, 0, &err));
+    llm_context *ctx = vendor_context(model);
+    RIG_OK(vendor_token_decode(ctx, 0, &err));
     amd.hold(true);
-    assert_int_equal(token_decode(ctx, 1, &err), TDM_DEADLINE_EXCEEDED);
+    assert_int_equal(vendor_token_decode(ctx, 1, &err), TDM_DEADLINE_EXCEEDED);
     amd.hold(false);
     if (strstr(err.message, "a-plan") == NULL) fail_msg("no member in '%s'", err.message);
     llm_context_destroy(ctx);
@@ -203,8 +179,8 @@ static void test_late(void **state) {
     for (int i = 0; i < 1000 && status != TDM_OK; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
         ctx = NULL;
-        status = context_create(model, &ctx, &err);
-        if (status == TDM_OK) status = token_decode(ctx, 0, &err);
+        status = vendor_context_create(model, &ctx, &err);
+        if (status == TDM_OK) status = vendor_token_decode(ctx, 0, &err);
         if (status != TDM_OK) llm_context_destroy(ctx);
     }
     RIG_OK(status);
@@ -220,10 +196,10 @@ static void test_lost(void **state) {
     tdm_error err = {0};
     llm_model *model =
         vendor_model(path, group_open("plan", "auto", &(const tdm_option){"timeout", "20"}));
-    llm_context *ctx = context_of(model);
-    RIG_OK(token_decode(ctx, 0, &err));
+    llm_context *ctx = vendor_context(model);
+    RIG_OK(vendor_token_decode(ctx, 0, &err));
     amd.fail_call("graph_launch", 1, LAUNCH_FAILED);
-    assert_int_equal(token_decode(ctx, 1, &err), TDM_UNAVAILABLE);
+    assert_int_equal(vendor_token_decode(ctx, 1, &err), TDM_UNAVAILABLE);
     if (strstr(err.message, "a-auto") == NULL && strstr(err.message, "hip0") == NULL)
         fail_msg("no device in '%s'", err.message);
     llm_context_destroy(ctx);
@@ -231,8 +207,8 @@ static void test_lost(void **state) {
     tdm_open_device *alone = NULL;
     RIG_OK(tdm_runtime_open(rig_runtime(), "n-plan", &alone, &err));
     model = vendor_model(path, alone);
-    ctx = context_of(model);
-    RIG_OK(token_decode(ctx, 0, &err));
+    ctx = vendor_context(model);
+    RIG_OK(vendor_token_decode(ctx, 0, &err));
     llm_context_destroy(ctx);
     llm_model_close(model);
 }

@@ -84,35 +84,11 @@ static int home_of(tdm_open_device *group) {
     return device->home != NULL ? (int)(device->home - device->members) : -1;
 }
 
-static tdm_status context_create(llm_model *model, llm_context **ctx_out, tdm_error *err) {
-    static const tdm_type type = TDM_TYPE_Q8_0;
-    const llm_context_params params = {.struct_size = sizeof params,
-                                       .n_ctx = 64,
-                                       .n_ubatch = 32,
-                                       .page_len = 16,
-                                       .type_k = &type,
-                                       .type_v = &type};
-    return llm_context_create(model, &params, ctx_out, err);
-}
-
-static llm_context *context_of(llm_model *model) {
-    llm_context *ctx = NULL;
-    tdm_error err = {0};
-    RIG_OK(context_create(model, &ctx, &err));
-    return ctx;
-}
-
-static tdm_status token_decode(llm_context *ctx, int i, tdm_error *err) {
-    const int32_t token = vendor_token(i, llm_context_model(ctx)->hparams.n_vocab);
-    const llm_batch batch = {.tokens = &token, .n_tok = 1};
-    return llm_context_decode(ctx, &batch, err);
-}
-
 /* Logits of a token, a prompt, for which the memory of exchanges grows, and more tokens. */
 static float *logits_of(const char *path, tdm_open_device *dev, size_t *size_out) {
     tdm_error err = {0};
     llm_model *model = vendor_model(path, dev);
-    llm_context *ctx = context_of(model);
+    llm_context *ctx = vendor_context(model);
     const size_t n_vocab = (size_t)model->hparams.n_vocab;
     int32_t tokens[N_PROMPT];
     bool wanted[N_PROMPT];
@@ -121,7 +97,7 @@ static float *logits_of(const char *path, tdm_open_device *dev, size_t *size_out
     assert_non_null(logits);
     for (int i = 0; i < N_PROMPT; i++) tokens[i] = vendor_token(i, (int)n_vocab), wanted[i] = true;
     for (int i = 0; i < N_TOKEN; i++, at += n_vocab) {
-        RIG_OK(token_decode(ctx, N_PROMPT + i, &err));
+        RIG_OK(vendor_token_decode(ctx, N_PROMPT + i, &err));
         memcpy(at, llm_context_logits(ctx, 0), n_vocab * sizeof *at);
         if (i > 0) continue;
         const llm_batch batch = {.tokens = tokens, .wanted = wanted, .n_tok = N_PROMPT};
@@ -286,10 +262,10 @@ static void test_late(void **state) {
         char name[16];
         tdm_open_device *group = group_open(d, 2, "peer", (tdm_option){"timeout", "1"});
         llm_model *model = vendor_model(path, group);
-        llm_context *ctx = context_of(model);
-        RIG_OK(token_decode(ctx, 0, &err));
+        llm_context *ctx = vendor_context(model);
+        RIG_OK(vendor_token_decode(ctx, 0, &err));
         d->hold_device(held, true);
-        assert_int_equal(token_decode(ctx, 1, &err), TDM_DEADLINE_EXCEEDED);
+        assert_int_equal(vendor_token_decode(ctx, 1, &err), TDM_DEADLINE_EXCEEDED);
         d->hold_device(held, false);
         snprintf(name, sizeof name, "'cuda-%d'", held);
         if (strstr(err.message, name) == NULL) fail_msg("no %s in '%s'", name, err.message);
@@ -299,8 +275,8 @@ static void test_late(void **state) {
         for (int i = 0; i < 1000 && status != TDM_OK; i++) {
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
             ctx = NULL;
-            status = context_create(model, &ctx, &err);
-            if (status == TDM_OK) status = token_decode(ctx, 0, &err);
+            status = vendor_context_create(model, &ctx, &err);
+            if (status == TDM_OK) status = vendor_token_decode(ctx, 0, &err);
             if (status != TDM_OK) llm_context_destroy(ctx);
         }
         RIG_OK(status);
@@ -317,10 +293,10 @@ static void test_lost(void **state) {
     tdm_error err = {0};
     llm_model *model = vendor_model(model_of("tiny-llama", TDM_TYPE_Q8_0),
                                     group_open(d, 2, "peer", (tdm_option){"timeout", "20"}));
-    llm_context *ctx = context_of(model);
-    RIG_OK(token_decode(ctx, 0, &err));
+    llm_context *ctx = vendor_context(model);
+    RIG_OK(vendor_token_decode(ctx, 0, &err));
     d->fail_call("graph_launch", 1, LAUNCH_FAILED);
-    assert_int_equal(token_decode(ctx, 1, &err), TDM_UNAVAILABLE);
+    assert_int_equal(vendor_token_decode(ctx, 1, &err), TDM_UNAVAILABLE);
     if (strstr(err.message, "hip-") == NULL) fail_msg("no member in '%s'", err.message);
     llm_context_destroy(ctx);
     llm_model_close(model);

@@ -43,6 +43,30 @@ int32_t vendor_token(int i, int n_vocab) {
     return (i * 7919 + i * i * 31 + 13) % n_vocab;
 }
 
+tdm_status vendor_context_create(llm_model *model, llm_context **ctx_out, tdm_error *err) {
+    static const tdm_type type = TDM_TYPE_Q8_0;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 64,
+                                       .n_ubatch = 32,
+                                       .page_len = 16,
+                                       .type_k = &type,
+                                       .type_v = &type};
+    return llm_context_create(model, &params, ctx_out, err);
+}
+
+llm_context *vendor_context(llm_model *model) {
+    llm_context *ctx = NULL;
+    tdm_error err = {0};
+    RIG_OK(vendor_context_create(model, &ctx, &err));
+    return ctx;
+}
+
+tdm_status vendor_token_decode(llm_context *ctx, int i, tdm_error *err) {
+    const int32_t token = vendor_token(i, llm_context_model(ctx)->hparams.n_vocab);
+    const llm_batch batch = {.tokens = &token, .n_tok = 1};
+    return llm_context_decode(ctx, &batch, err);
+}
+
 int rows_argmax(const float *x, int n) {
     int best = 0;
     for (int i = 1; i < n; i++)

@@ -28,6 +28,14 @@ llm_model *vendor_model(const char *path, tdm_open_device *dev);
 /* The i-th token of what all devices are given. */
 int32_t vendor_token(int i, int n_vocab);
 
+/* A context of 64 tokens with a cache of q8_0. Destroyed with llm_context_destroy. */
+tdm_status vendor_context_create(llm_model *model, llm_context **ctx_out, tdm_error *err);
+/* The same; fails the running test where it cannot be created. */
+llm_context *vendor_context(llm_model *model);
+
+/* Decodes vendor_token(i) behind what the context has. */
+tdm_status vendor_token_decode(llm_context *ctx, int i, tdm_error *err);
+
 /* Logits of some tokens. */
 typedef struct rows {
     float *logits; /* [n, n_vocab] the caller's */
