@@ -10,6 +10,9 @@ import time
 import urllib.parse
 
 
+# Seconds that a reply may take: with a sanitizer on a busy machine, more than a minute.
+LIMIT = 240
+
 class Server:
     def __init__(self, tandem, model, *args, tls=None):
         """model: a file, or None where the arguments say which there are. tls: the client's SSLContext, for a
@@ -39,8 +42,8 @@ class Server:
 
     def request(self, method, path, body=None, headers=None):
         """Status, headers and bytes of a reply."""
-        connection = (http.client.HTTPConnection(self.host, self.port, timeout=60) if self.tls is None else
-                      http.client.HTTPSConnection(self.host, self.port, timeout=60, context=self.tls))
+        connection = (http.client.HTTPConnection(self.host, self.port, timeout=LIMIT) if self.tls is None else
+                      http.client.HTTPSConnection(self.host, self.port, timeout=LIMIT, context=self.tls))
         data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
         connection.request(method, path, data, headers or {})
         reply = connection.getresponse()
