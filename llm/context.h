@@ -117,8 +117,8 @@ typedef struct llm_batch {
     tdm_role role;         /* of all tokens, where roles is NULL; decides how exactly a device may
                               compute them (tandem/step.h) */
     const uint8_t *roles;  /* [n_tok] tdm_role of each token; NULL = all have `role` */
-    /* [n_tok][llm_model_hidden_len] of a model of llm_model_open_draft: for each token the hidden state of the
-     * token before it, zeros for the first of a sequence. NULL for other models. */
+    /* [n_tok][llm_model_hidden_len] of a model of llm_model_open_draft: for each token the hidden
+     * state of the token before it, zeros for the first of a sequence. NULL for other models. */
     const float *hidden;
     int32_t n_room; /* a step uses a plan for at least so many tokens, so that batches of up to
                        n_room tokens share a plan; 0 = n_tok */
@@ -133,8 +133,9 @@ const float *llm_context_logits(const llm_context *ctx, int32_t i);
 /* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the
  * end. */
 llm_row llm_context_row(const llm_context *ctx, int32_t i);
-/* The hidden state ([llm_model_hidden_len], [n_embd] of a context that gives embeddings) of token i of the last batch, or, of a layer that drafts, of its i-th
- * wanted token. Valid until the next call. NULL past the end, and where none are given. */
+/* The hidden state of token i of the last batch, or, of a layer that drafts, of its i-th wanted
+ * token: llm_model_hidden_len floats, n_embd of a context that gives embeddings. Valid until the
+ * next call. NULL past the end, and where none are given. */
 const float *llm_context_hidden(const llm_context *ctx, int32_t i);
 /* Makes later batches give the best n tokens of each row instead of all logits: a device then sends
  * n numbers to the host in place of n_vocab. 0 = all logits. At most LLM_MAX_CANDIDATES and the

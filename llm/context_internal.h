@@ -93,9 +93,7 @@ struct llm_context {
     llm_store store;     /* cache buffers */
     uint64_t cache_size;
     int32_t n_ctx, n_ubatch, n_seq;
-    int32_t
-        longest_run; /* tokens that a row of the cache stands for, in any layer; 0 = all rows are
-                            of one token */
+    int32_t longest_run; /* most tokens that a row of the cache stands for; 0 = one in all layers */
     int32_t n_entry; /* largest capacity of page tables in plans; grows by doubling */
     llm_plan plans[LLM_MAX_PLANS];
     int32_t n_plan;

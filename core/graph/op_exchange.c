@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses lie
- * in the arena, or in the peer memory. The shape of its destination is given, not inferred: a member that sends nothing
- * has no x to infer it from.
+ * in the arena, or in the peer memory. The shape of its destination is given, not inferred: a member
+ * that sends nothing has no x to infer it from.
  */
 #include "core/graph/op_infer.h"
 

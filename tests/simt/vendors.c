@@ -5,6 +5,7 @@
 #include "tests/simt/vendors.h"
 
 #include <math.h>
+#include <time.h>
 
 #include "core/runtime.h"
 
@@ -65,6 +66,19 @@ tdm_status vendor_token_decode(llm_context *ctx, int i, tdm_error *err) {
     const int32_t token = vendor_token(i, llm_context_model(ctx)->hparams.n_vocab);
     const llm_batch batch = {.tokens = &token, .n_tok = 1};
     return llm_context_decode(ctx, &batch, err);
+}
+
+void vendor_wait_usable(llm_model *model) {
+    tdm_error err = {0};
+    tdm_status status = TDM_UNAVAILABLE;
+    for (int i = 0; i < 1000 && status != TDM_OK; i++) {
+        llm_context *ctx = NULL;
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        status = vendor_context_create(model, &ctx, &err);
+        if (status == TDM_OK) status = vendor_token_decode(ctx, 0, &err);
+        llm_context_destroy(ctx);
+    }
+    RIG_OK(status);
 }
 
 int rows_argmax(const float *x, int n) {

@@ -36,6 +36,10 @@ llm_context *vendor_context(llm_model *model);
 /* Decodes vendor_token(i) behind what the context has. */
 tdm_status vendor_token_decode(llm_context *ctx, int i, tdm_error *err);
 
+/* Waits until a group computes again after a member was late: it refuses runs until the member's
+ * computation has ended. Fails the running test where that takes more than about 10 seconds. */
+void vendor_wait_usable(llm_model *model);
+
 /* Logits of some tokens. */
 typedef struct rows {
     float *logits; /* [n, n_vocab] the caller's */

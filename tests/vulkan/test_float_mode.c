@@ -93,7 +93,8 @@ static void test_module(void **state) {
     free(made);
 }
 
-/* Nothing is asked for; an older version, which would need an extension; a module that ends early. */
+/* The module is not changed where no mode is requested, where its version is too old to have modes
+ * without an extension, and where it is cut off. */
 static void test_kept(void **state) {
     const vk_float_mode none = {0, 0}, some = {16, 0};
     uint32_t other[MODULE_LEN];

@@ -256,8 +256,8 @@ static int64_t chunk_count(const gpu_emit *e) {
     return n == 0 ? 1 : (n + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
 }
 
-/* The step touches the whole arena, and the whole peer memory, so that it comes behind what publishes and before what
- * collects, and waits keep their order. */
+/* The step touches the whole arena, and the whole peer memory, so that it comes behind what
+ * publishes and before what collects, and waits keep their order. */
 static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *err) {
     const tdm_exchange_params *p = &e->node->params.exchange;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_WAIT, WAIT_GROUP_SIZE);
