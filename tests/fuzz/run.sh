@@ -113,8 +113,8 @@ fuzz() {
         -rss_limit_mb=1500 -malloc_limit_mb=512 -print_final_stats=1 \
         -artifact_prefix="$build/fuzz/find-$name-" >"$build/fuzz/$name.log" 2>&1 || status=$?
     if [ "$status" -ne 0 ]; then
-        finding "$name" >"$build/fuzz/$name.found"
-        cat "$build/fuzz/$name.found"
+        # not cat: copy_file_range() does not lock the offset that both targets share in a log
+        finding "$name" | tee "$build/fuzz/$name.found"
         grep -v '^#' "$build/fuzz/$name.log" | head -n 80
         return 1
     fi
