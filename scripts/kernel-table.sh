@@ -43,29 +43,52 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # Lines of both: ENTRY TARGET REGISTERS SPILLED LOCAL SHARED, bytes of local memory with what is spilled.
-ptx_rows() {
+
+# ptx_row FILE: what ptxas prints of one file, in $scratch/NAME.rows.
+ptx_row() {
+    target=${1%.*} name=$scratch/${1##*/}
+    target=${PTXAS_TARGET:-${target##*.}}
+    # The text between a fat binary's header and its machine code.
+    LC_ALL=C sed -n '/^\.version /,$p' "$1" | LC_ALL=C sed '/[^[:print:][:blank:]]/,$d' >"$name.ptx"
+    "$ptxas" -v "-arch=$target" "$name.ptx" -o "$name.cubin" 2>"$name.log" || {
+        cat "$name.log" >&2
+        return 1
+    }
+    awk -v target="$target" '
+        /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
+        /bytes stack frame/ { frame = $1; spill = $5 }
+        / Used [0-9]+ registers/ {
+            shared = 0
+            for (i = 1; i <= NF; i++) {
+                if ($i == "Used") registers = $(i + 1)
+                if ($i == "smem," || $i == "smem") shared = $(i - 2)
+            }
+            print name, target, registers, spill, frame, shared
+        }' "$name.log" >"$name.rows"
+}
+
+# ptx_share NUMBER OF: every OF-th file, from the NUMBER-th on.
+ptx_share() {
+    number=0
     for file in "$folder"/plugins/cuda/*.*.ptx "$folder"/plugins/cuda/*.*.fatbin; do
         [ -e "$file" ] || continue
-        target=${file%.*}
-        target=${PTXAS_TARGET:-${target##*.}}
-        # The text between a fat binary's header and its machine code.
-        LC_ALL=C sed -n '/^\.version /,$p' "$file" | LC_ALL=C sed '/[^[:print:][:blank:]]/,$d' >"$scratch/ptx"
-        "$ptxas" -v "-arch=$target" "$scratch/ptx" -o "$scratch/cubin" 2>"$scratch/log" || {
-            cat "$scratch/log" >&2
-            return 1
-        }
-        awk -v target="$target" '
-            /Compiling entry function/ { split($0, part, "\047"); name = part[2] }
-            /bytes stack frame/ { frame = $1; spill = $5 }
-            / Used [0-9]+ registers/ {
-                shared = 0
-                for (i = 1; i <= NF; i++) {
-                    if ($i == "Used") registers = $(i + 1)
-                    if ($i == "smem," || $i == "smem") shared = $(i - 2)
-                }
-                print name, target, registers, spill, frame, shared
-            }' "$scratch/log"
+        [ "$((number % $2))" -ne "$1" ] || ptx_row "$file" || return 1
+        number=$((number + 1))
     done
+}
+
+# Each processor takes a share of the files.
+ptx_rows() {
+    n_share=$(nproc) share=0 shares=''
+    while [ "$share" -lt "$n_share" ]; do
+        ptx_share "$share" "$n_share" &
+        shares="$shares $!"
+        share=$((share + 1))
+    done
+    failed=no
+    for share in $shares; do wait "$share" || failed=yes; done
+    [ "$failed" = no ] || return 1
+    find "$scratch" -name '*.rows' -exec cat {} +
 }
 
 amd_rows() {
