@@ -10,7 +10,7 @@
 #include "args.glsl"
 #include "product.glsl"
 
-const uint ROWS = 8;
+const uint ROWS = 8, MAX_COLUMNS = 8;
 
 // Of a group, for two sets of four rows: element i of the rows of set s is w[32 * s + i].
 vec4 w[64];
@@ -90,29 +90,12 @@ void column_store(Tile t, uint c, uint row, vec4 sum_0, vec4 sum_1) {
     set_store(at, row + (IS_GLU ? 2 : 4) * step, step, sum_1);
 }
 
-#define X_OF(c) x_address(t, column_number(t, min(c, t.n_column - 1)))
-
 // Four rows from `row` on, `step` apart. GLU: a row of gate, the same of up, then the next of both.
 #define SET_ROWS(s, row)                                                                           \
     WeightRow r##s##0 = product_row(t, row, 0);                                                    \
     WeightRow r##s##1 = product_row(t, IS_GLU ? row : row + step, N_PART - 1);                     \
     WeightRow r##s##2 = product_row(t, IS_GLU ? row + step : row + 2 * step, 0);                   \
     WeightRow r##s##3 = product_row(t, IS_GLU ? row + step : row + 3 * step, N_PART - 1);
-
-#define COLUMN_START(c)                                                                            \
-    uint64_t x##c = X_OF(c);                                                                       \
-    vec4 y##c##0 = vec4(0), y##c##1 = vec4(0);
-#define COLUMN_ADD(c) column_add(x##c, 32 * g, y##c##0, y##c##1);
-#define COLUMN_STORE(c) column_store(t, c, row, y##c##0, y##c##1);
-#define EACH_COLUMN(DO)                                                                            \
-    DO(0)                                                                                          \
-    if (TILE_COLUMNS > 1) DO(1)                                                                    \
-    if (TILE_COLUMNS > 2) {                                                                        \
-        DO(2) DO(3)                                                                                \
-    }                                                                                              \
-    if (TILE_COLUMNS > 4) {                                                                        \
-        DO(4) DO(5) DO(6) DO(7)                                                                    \
-    }
 
 void main() {
     Tile t = tile_get(gl_WorkGroupSize.x * ROWS / N_PART);
@@ -122,12 +105,16 @@ void main() {
     uint row_1 = row + (IS_GLU ? 2 : 4) * step;
     SET_ROWS(0, row)
     SET_ROWS(1, row_1)
-    COLUMN_START(0) COLUMN_START(1) COLUMN_START(2) COLUMN_START(3)
-    COLUMN_START(4) COLUMN_START(5) COLUMN_START(6) COLUMN_START(7)
+    uint64_t x[MAX_COLUMNS];
+    vec4 y_0[MAX_COLUMNS], y_1[MAX_COLUMNS];
+    [[unroll]] for (uint c = 0; c < TILE_COLUMNS; c++) {
+        x[c] = x_address(t, column_number(t, min(c, t.n_column - 1)));
+        y_0[c] = y_1[c] = vec4(0);
+    }
     [[dont_unroll]] for (uint g = 0; g < n_group; g++) {
         group_load(0, r00, r01, r02, r03, g, k);
         group_load(1, r10, r11, r12, r13, g, k);
-        EACH_COLUMN(COLUMN_ADD)
+        [[unroll]] for (uint c = 0; c < TILE_COLUMNS; c++) column_add(x[c], 32 * g, y_0[c], y_1[c]);
     }
-    EACH_COLUMN(COLUMN_STORE)
+    [[unroll]] for (uint c = 0; c < TILE_COLUMNS; c++) column_store(t, c, row, y_0[c], y_1[c]);
 }
