@@ -141,6 +141,9 @@ static void test_same_bits(void **state) {
     for (int i = 0; i < 2; i++) {
         const driver *d = &drivers[i];
         same_bits(d, 2, "tiny-llama", TDM_TYPE_Q8_0, (tdm_option){"reduce-type", "f32"});
+#ifdef TANDEM_SANITIZED /* both plugins have the same code */
+        if (i > 0) continue;
+#endif
         same_bits(d, 3, "tiny-llama", TDM_TYPE_Q8_0, (tdm_option){"reduce-type", "q8_0"});
         same_bits(d, 2, "tiny-mixtral", TDM_TYPE_Q4_0, (tdm_option){"experts", "whole"});
         if (i == 0)

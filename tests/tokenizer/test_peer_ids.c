@@ -35,6 +35,12 @@
 #include "tests/tokenizer/random_text.h"
 
 enum { N_TEXT = 10000, N_BLOCK = 10, N_HASH = N_BLOCK + 1, NAME_SIZE = 64 };
+/* Blocks that are compared. The texts of each are of the same kinds. */
+#ifdef TANDEM_SANITIZED
+enum { N_TESTED = 2 };
+#else
+enum { N_TESTED = N_BLOCK };
+#endif
 
 static uint64_t hash_add(uint64_t hash, const void *bytes, size_t size) {
     const unsigned char *b = bytes;
@@ -129,7 +135,7 @@ static bool name_hash(const char *name, uint64_t hashes[N_HASH]) {
     if (vocab == NULL) return false;
     bool is_ok = true;
     for (size_t i = 0; i < N_HASH; ++i) hashes[i] = UINT64_C(14695981039346656037);
-    for (uint32_t i = 0; i < N_TEXT && is_ok; ++i) {
+    for (uint32_t i = 0; i < N_TEXT / N_BLOCK * N_TESTED && is_ok; ++i) {
         char text[RANDOM_TEXT_MAX];
         const size_t len = random_text(i, text);
         if (text_is_left_out(name, i, text, len)) continue;
@@ -208,7 +214,9 @@ static bool name_test(const char *name, void *context) {
         ++all->n_wrong;
     } else {
         size_t i = 0;
-        while (i < N_HASH && (!want->is_known[i] || have[i] == want->hashes[i])) ++i;
+        while (i < N_HASH && (!want->is_known[i] || (i >= N_TESTED && i < N_BLOCK) ||
+                              have[i] == want->hashes[i]))
+            ++i;
         if (i == N_HASH) return true;
         fprintf(stderr, "%s: %s %zu differ from llama.cpp's; see update.sh\n", name,
                 i < N_BLOCK ? "ids of the texts from" : "pieces,", i * (N_TEXT / N_BLOCK));
@@ -227,8 +235,8 @@ static int test_run(const char *path) {
     static expectations all;
     if (!expectations_read(path, &all) || !hash_is_sensitive()) return 1;
     names_visit(name_test, &all);
-    printf("%zu vocabularies, %d texts each: %zu differ from llama.cpp\n", all.n_name, N_TEXT,
-           all.n_wrong);
+    printf("%zu vocabularies, %d texts each: %zu differ from llama.cpp\n", all.n_name,
+           N_TEXT / N_BLOCK * N_TESTED, all.n_wrong);
     return all.n_wrong == 0 && all.n_name == all.n ? 0 : 1;
 }
 
