@@ -2,13 +2,14 @@
  *
  * upload.c: see upload.h.
  *
- * A tensor of one plane (f32, f16, bf16, and tensors without usage flags) has its canonical bytes on
- * the device: the device copies them from the caller's memory itself. The others are arranged by the
- * calling thread into a ring of staging memory, which the device copies from. Both are copies on the
- * queue of computations, so that what is submitted later finds the bytes there.
+ * A tensor of one plane (f32, f16, bf16, and tensors without usage flags) has its canonical bytes
+ * on the device, which copies them from the caller's memory itself. The others are arranged by the
+ * calling thread into a ring of staging memory, which the device copies from. Both are copies on
+ * the queue of computations, so that what is submitted later finds the bytes there.
  *
  * A queue family that only transfers is not used. It would let copies run beside computations, but
- * weights are loaded before the first of them. Mesa's software driver, which tests run on, has none.
+ * weights are loaded before the first of them. Mesa's software driver, on which the tests run, has
+ * no such family.
  */
 #include "plugins/vulkan/upload.h"
 
@@ -140,6 +141,9 @@ static tdm_status pinned_alloc(vk_device *device, uint64_t size, pinned *p, tdm_
 
 tdm_status vk_host_alloc(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err) {
     struct vk_uploads *u = device->uploads;
+    /* The host writes the memory of such a device itself. */
+    if (device->target.is_host && device->options.has_map)
+        return plain_alloc(device, size, ptr_out, err);
     pinned *p = calloc(1, sizeof *p);
     if (p == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     tdm_status status = pinned_alloc(device, size, p, err);

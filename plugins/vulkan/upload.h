@@ -16,7 +16,8 @@ tdm_status vk_uploads_create(vk_device *device, tdm_error *err);
 void vk_uploads_destroy(vk_device *device);
 
 /* tdm_buffer_ops.host_alloc: memory of the driver that both sides read at full speed. Where the
- * driver has none, any memory of the host: uploads from it are then finished when they return. */
+ * driver has none, or the device has the host's memory, any memory of the host: uploads from it are
+ * finished when they return. */
 tdm_status vk_host_alloc(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err);
 void vk_host_free(tdm_device *device, void *ptr, uint64_t size);
 tdm_status vk_upload_finish(tdm_device *device, const void *src, tdm_error *err);

@@ -216,8 +216,8 @@ static tdm_tensor_desc kind_desc(int kind) {
                              .usage = tensor_kinds[kind].usage};
 }
 
-/* Uploads every N_LOADER-th group of rows of each tensor, the left and the right half of each row by
- * themselves where the group is odd, from two pieces of memory in turn. */
+/* Uploads every N_LOADER-th group of rows of each tensor, from two pieces of memory in turn. Of an
+ * odd group the left and the right halves of the rows come by themselves. */
 static void *loader_main(void *arg) {
     loader *l = arg;
     const tdm_buffer_ops *ops = plugin->buffer;

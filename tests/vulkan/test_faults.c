@@ -339,8 +339,8 @@ static void test_incoherent(void **state) {
     assert_int_equal(faults->n_object, 0);
 }
 
-/* Uploads from page-locked memory are submitted, one submission for each, and not awaited. Where the
- * driver has no memory that the host caches, any serves, and uploads from it are awaited. */
+/* Uploads from page-locked memory are submitted, one submission for each, and not awaited. Where
+ * the driver has no memory that the host caches, any serves, and uploads from it are awaited. */
 static void test_pinned(void **state) {
     (void)state;
     for (int is_uncached = 0; is_uncached < 2; is_uncached++)
