@@ -80,10 +80,9 @@ static void test_widths(void **state) {
 
 static void test_module(void **state) {
     static const uint32_t capabilities[] = {OP(17, 2), 4464, OP(17, 2), 4467, OP(17, 2), 4466};
-    static const uint32_t modes[] = {OP(16, 4), ENTRY, 4459,      16,    OP(16, 4), ENTRY,
-                                     4462,      16,    OP(16, 4), ENTRY, 4462,      64,
-                                     OP(16, 4), ENTRY, 4461,      16,    OP(16, 4), ENTRY,
-                                     4461,      32};
+    static const uint32_t modes[] = {OP(16, 4), ENTRY, 4459, 16, OP(16, 4), ENTRY, 4462, 16,
+                                     OP(16, 4), ENTRY, 4462, 64, OP(16, 4), ENTRY, 4461, 16,
+                                     OP(16, 4), ENTRY, 4461, 32};
     const vk_float_mode mode = {
         .keeps_denormals = 16, .rounds_to_nearest = 16 | 64, .keeps_infinities = 16 | 32};
     size_t size = 0, n = 5;
