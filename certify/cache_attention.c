@@ -157,6 +157,13 @@ static void step_fill(certify_cache_graph *g, const certify_attention *a) {
     const tdm_step_class *cls = &g->header.cls[g->cache->desc.cls];
     size_t n_entry = (size_t)a->first_entry[a->n_seq];
     g->header.n_tok = a->n_tok_used;
+    g->header.longest = 0;
+    for (int32_t s = 0; s < a->n_seq; s++) {
+        int32_t len = 0;
+        for (int32_t i = a->first_entry[s]; i < a->first_entry[s + 1]; i++)
+            len += a->entries[i].count > 0 ? a->entries[i].count : 0;
+        if (len > g->header.longest) g->header.longest = len;
+    }
     memcpy(g->block + g->header.pos_off, a->pos, (size_t)a->n_tok * sizeof(int32_t));
     memcpy(g->block + g->header.seq_off, a->seq, (size_t)a->n_tok * sizeof(int32_t));
     memcpy(g->block + cls->first_entry_off, a->first_entry,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugins/vulkan/transfer.h"
+#include "plugins/vulkan/upload.h"
 
 static vk_use use_of(int32_t purpose) {
     switch (purpose) {
@@ -35,6 +36,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
 
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
+    vk_upload_settle(buffer);
     vk_memory_free(buffer->device, &buffer->memory);
     free(buffer);
 }
@@ -94,4 +96,7 @@ const tdm_buffer_ops vk_buffer_ops = {
     .tensor_upload = vk_tensor_upload,
     .tensor_download = vk_tensor_download,
     .kv_page_size = vk_kv_page_size,
+    .host_alloc = vk_host_alloc,
+    .host_free = vk_host_free,
+    .upload_finish = vk_upload_finish,
 };

@@ -11,6 +11,7 @@
 #include "plugins/vulkan/parts.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/transfer.h"
+#include "plugins/vulkan/upload.h"
 #include "plugins/vulkan/verdict.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
@@ -349,6 +350,7 @@ static void device_close(tdm_device *device) {
     if (device->device != NULL && device->fn.DestroyDevice != NULL) {
         vk_verdicts_destroy(device);
         vk_pipelines_destroy(device);
+        vk_uploads_destroy(device);
         vk_transfer_destroy(device);
         vk_blocks_destroy(device);
         if (device->layout != VK_NULL_HANDLE)
@@ -394,6 +396,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     if (status == TDM_OK) status = vk_blocks_create(device, err);
     if (status == TDM_OK) status = vk_pipelines_create(device, err);
     if (status == TDM_OK) status = vk_transfer_create(device, err);
+    if (status == TDM_OK) status = vk_uploads_create(device, err);
     if (status == TDM_OK) status = vk_verdicts_create(device, err);
     if (status == TDM_OK) status = vk_denormals_check(device, err);
     if (status != TDM_OK) {

@@ -10,13 +10,15 @@
 enum {
     HEADER = 5,             /* words before the first instruction */
     VERSION_1_4 = 0x010400, /* where the capabilities need no extension */
-    MAX_ADDED = 2 * 2 + 6 * 4,
+    MAX_ADDED = 3 * 2 + 9 * 4,
     OP_ENTRY_POINT = 15,
     OP_EXECUTION_MODE = 16,
     OP_CAPABILITY = 17,
     CAPABILITY_DENORM_PRESERVE = 4464,
+    CAPABILITY_INFINITIES = 4466, /* SignedZeroInfNanPreserve */
     CAPABILITY_ROUNDING_RTE = 4467,
     MODE_DENORM_PRESERVE = 4459,
+    MODE_INFINITIES = 4461,
     MODE_ROUNDING_RTE = 4462
 };
 
@@ -44,6 +46,9 @@ vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *p)
                   p->shaderRoundingModeRTEFloat32, p->shaderRoundingModeRTEFloat64);
     if (mode.rounds_to_nearest != 0 && p->shaderRoundingModeRTEFloat32)
         mode.rounds_to_nearest |= 32;
+    /* Each width by itself: there is no rule like those above. */
+    mode.keeps_infinities = (p->shaderSignedZeroInfNanPreserveFloat16 ? 16u : 0u) |
+                            (p->shaderSignedZeroInfNanPreserveFloat32 ? 32u : 0u);
     return mode;
 }
 
@@ -71,8 +76,8 @@ uint32_t *vk_float_mode_add(const uint32_t *code, size_t size, const vk_float_mo
                             size_t *size_out) {
     const size_t n_word = size / 4;
     size_t at = HEADER, n = HEADER;
-    if ((mode->keeps_denormals | mode->rounds_to_nearest) == 0 || n_word < HEADER ||
-        code[1] < VERSION_1_4)
+    if ((mode->keeps_denormals | mode->rounds_to_nearest | mode->keeps_infinities) == 0 ||
+        n_word < HEADER || code[1] < VERSION_1_4)
         return NULL;
     while (at < n_word && (code[at] & 0xffff) != OP_ENTRY_POINT && code[at] >> 16 != 0)
         at += code[at] >> 16;
@@ -83,10 +88,12 @@ uint32_t *vk_float_mode_add(const uint32_t *code, size_t size, const vk_float_mo
     memcpy(made, code, HEADER * 4);
     n += capability_add(&made[n], mode->keeps_denormals, CAPABILITY_DENORM_PRESERVE);
     n += capability_add(&made[n], mode->rounds_to_nearest, CAPABILITY_ROUNDING_RTE);
+    n += capability_add(&made[n], mode->keeps_infinities, CAPABILITY_INFINITIES);
     memcpy(&made[n], &code[HEADER], (end - HEADER) * 4);
     n += end - HEADER;
     n += modes_add(&made[n], mode->keeps_denormals, code[at + 2], MODE_DENORM_PRESERVE);
     n += modes_add(&made[n], mode->rounds_to_nearest, code[at + 2], MODE_ROUNDING_RTE);
+    n += modes_add(&made[n], mode->keeps_infinities, code[at + 2], MODE_INFINITIES);
     memcpy(&made[n], &code[end], (n_word - end) * 4);
     *size_out = (n + n_word - end) * 4;
     return made;

@@ -7,6 +7,7 @@
 
 #include "plugins/gpu/layout/page.h"
 #include "plugins/vulkan/transfer.h"
+#include "plugins/vulkan/upload.h"
 
 static tdm_status runs_upload(void *context, const gpu_runs *runs, const void *src,
                               tdm_error *err) {
@@ -43,8 +44,12 @@ tdm_status vk_tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_d
     tdm_status status =
         gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
     if (status != TDM_OK || part.n_row == 0) return status;
-    if (memory->mapped == NULL)
+    if (memory->mapped == NULL) {
+        bool is_taken = false;
+        status = vk_upload_begin(buffer, off, &layout, &part, src, row_pitch, &is_taken, err);
+        if (status != TDM_OK || is_taken) return status;
         return gpu_tensor_move(&b, off, &layout, &part, src, NULL, row_pitch, err);
+    }
     gpu_weight_store(&layout, &part, src, row_pitch, memory->mapped + off);
     return vk_memory_flush(buffer->device, memory, off, layout.size, err);
 }

@@ -88,8 +88,7 @@ static uint64_t slot_off(const struct vk_transfer *t, const slot *s) {
     return (uint64_t)(s - t->slots) * SLOT_SIZE;
 }
 
-/* Waits until `done` has a value; 0 = not at all. */
-static tdm_status value_wait(vk_device *device, uint64_t value, tdm_error *err) {
+tdm_status vk_copies_wait(vk_device *device, uint64_t value, tdm_error *err) {
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
                                       .pSemaphores = &device->transfer->done,
@@ -103,11 +102,10 @@ static tdm_status value_wait(vk_device *device, uint64_t value, tdm_error *err) 
 
 /* Waits until the device is done with what the slot was last submitted for. */
 static tdm_status slot_wait(vk_device *device, const slot *s, tdm_error *err) {
-    return value_wait(device, s->value, err);
+    return vk_copies_wait(device, s->value, err);
 }
 
-/* What kernels and earlier copies wrote is visible to the copies of the slot. */
-static tdm_status slot_begin(vk_device *device, slot *s, tdm_error *err) {
+tdm_status vk_copies_begin(vk_device *device, VkCommandBuffer commands, tdm_error *err) {
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                            .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     const VkMemoryBarrier before = {
@@ -116,10 +114,10 @@ static tdm_status slot_begin(vk_device *device, slot *s, tdm_error *err) {
         .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
-    VkResult result = device->fn.BeginCommandBuffer(s->commands, &info);
+    VkResult result = device->fn.BeginCommandBuffer(commands, &info);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkBeginCommandBuffer");
     device->fn.CmdPipelineBarrier(
-        s->commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
         VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &before, 0, NULL, 0, NULL);
     return TDM_OK;
 }
@@ -147,23 +145,32 @@ static tdm_status commands_submit(vk_device *device, VkCommandBuffer commands, u
     return TDM_OK;
 }
 
-/* Submits; the slot is in use until slot_wait. */
-static tdm_status slot_submit(vk_device *device, slot *s, tdm_error *err) {
+/* With the mutex held. */
+static tdm_status copies_submit(vk_device *device, VkCommandBuffer commands, uint64_t *value_out,
+                                tdm_error *err) {
     const VkMemoryBarrier after = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                    .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
                                    .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
-    device->fn.CmdPipelineBarrier(s->commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
+    device->fn.CmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
                                   VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0, NULL, 0, NULL);
-    VkResult result = device->fn.EndCommandBuffer(s->commands);
+    VkResult result = device->fn.EndCommandBuffer(commands);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkEndCommandBuffer");
-    return commands_submit(device, s->commands, &s->value, err);
+    return commands_submit(device, commands, value_out, err);
+}
+
+tdm_status vk_copies_submit(vk_device *device, VkCommandBuffer commands, uint64_t *value_out,
+                            tdm_error *err) {
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = copies_submit(device, commands, value_out, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
 }
 
 tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_error *err) {
     uint64_t value = 0;
     pthread_mutex_lock(&device->transfer->mutex);
     tdm_status status = commands_submit(device, commands, &value, err);
-    if (status == TDM_OK) status = value_wait(device, value, err);
+    if (status == TDM_OK) status = vk_copies_wait(device, value, err);
     pthread_mutex_unlock(&device->transfer->mutex);
     return status;
 }
@@ -200,10 +207,10 @@ static void slot_fill(const struct vk_transfer *t, slot *s, const vk_memory *mem
 
 static tdm_status slot_copy(vk_device *device, slot *s, VkBuffer src, VkBuffer dst,
                             tdm_error *err) {
-    tdm_status status = slot_begin(device, s, err);
+    tdm_status status = vk_copies_begin(device, s->commands, err);
     if (status != TDM_OK) return status;
     device->fn.CmdCopyBuffer(s->commands, src, dst, s->n_region, s->regions);
-    return slot_submit(device, s, err);
+    return copies_submit(device, s->commands, &s->value, err);
 }
 
 /* Waits for all slots, also after a failure, so that none is in use. */
@@ -330,11 +337,11 @@ static tdm_status words_fill(vk_device *device, const vk_memory *memory, uint64_
                              uint64_t size, uint8_t byte, tdm_error *err) {
     slot *s = &device->transfer->slots[0];
     pthread_mutex_lock(&device->transfer->mutex);
-    tdm_status status = slot_begin(device, s, err);
+    tdm_status status = vk_copies_begin(device, s->commands, err);
     if (status == TDM_OK) {
         device->fn.CmdFillBuffer(s->commands, memory->buffer, memory->off + off, size,
                                  byte * 0x01010101u);
-        status = slot_submit(device, s, err);
+        status = copies_submit(device, s->commands, &s->value, err);
     }
     status = slots_drain(device, status, err);
     pthread_mutex_unlock(&device->transfer->mutex);

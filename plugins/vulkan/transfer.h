@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * transfer.h: synchronous copies between host and device, and inside the device.
+ * transfer.h: copies between host and device, and inside the device.
  */
 #ifndef TANDEM_VULKAN_TRANSFER_H
 #define TANDEM_VULKAN_TRANSFER_H
@@ -26,6 +26,16 @@ tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, co
                    uint64_t src_off, uint64_t size, tdm_error *err);
 tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
+
+/* Copies that the caller records and does not wait for. begin: what kernels and earlier copies wrote
+ * is visible to the copies that follow. submit: the copies run in the order of all submissions, and
+ * what they wrote is visible to later ones; *value_out is the number to wait for. wait: until the
+ * copies of a number are done; 0 = none. Only one thread uses a command buffer, and its pool, at a
+ * time. [any-thread] */
+tdm_status vk_copies_begin(vk_device *device, VkCommandBuffer commands, tdm_error *err);
+tdm_status vk_copies_submit(vk_device *device, VkCommandBuffer commands, uint64_t *value_out,
+                            tdm_error *err);
+tdm_status vk_copies_wait(vk_device *device, uint64_t value, tdm_error *err);
 
 /* Submits recorded commands and waits for their end. [any-thread] */
 tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_error *err);

@@ -17,6 +17,7 @@
  *   memory.c     device memory: types, blocks, pieces
  *   transfer.c   copies between host and device
  *   buffer.c     buffers as the ABI has them
+ *   upload.c     page-locked memory of the host, and weights that are copied from it
  *   tensor.c     weights and cache pages in the layouts of plugins/gpu/layout
  *   import.c     memory that the host allocated
  *   matrix.c     shapes of cooperative matrices
@@ -98,6 +99,7 @@ struct tdm_device {
     int32_t required_subgroup; /* size that pipelines name; 0 = none */
     struct vk_blocks *blocks;
     struct vk_transfer *transfer;
+    struct vk_uploads *uploads;
     struct vk_pipelines *pipelines;
     struct vk_verdicts *verdicts;
     vk_rates rates;
@@ -123,6 +125,7 @@ struct tdm_buffer {
     vk_device *device;
     vk_memory memory;
     uint64_t size;
+    uint64_t uploads; /* of upload.c: number of the last copy into it that nobody waited for */
     bool is_imported;
 };
 

@@ -121,6 +121,8 @@ int32_t *kv_step_create(const kv_scene *s, const tdm_step_caps *caps) {
     header.n_tok = caps->n_tok;
     header.n_seq = s->n_seq;
     header.n_job = caps->n_job;
+    for (int32_t q = 0; q < s->n_seq && !s->hides_longest; q++)
+        if (s->len[q] > header.longest) header.longest = s->len[q];
     memcpy(step, &header, sizeof header);
     const tdm_step_class *cls = &header.cls[s->desc.cls];
     for (int32_t i = 0; i < caps->n_tok; i++) kv_step_set_token(step, i, -1, 0, -1);

@@ -26,6 +26,7 @@ typedef struct kv_scene {
     double *k_row,
         *v_row;    /* [head_dim, n_head_kv, n_cell]: what a cell then holds, rotation undone */
     bool *is_used; /* [n_cell] */
+    bool hides_longest; /* step blocks say 0 for `longest` instead of the longest sequence */
 } kv_scene;
 
 /* Plans n_seq sequences of the given lengths over shuffled pages. Sequence s > 0 shares the first

@@ -273,6 +273,9 @@ static VkResult VKAPI_CALL my_QueueSubmit(VkQueue queue, uint32_t n, const VkSub
 /* A device that is lost runs nothing any more: what was submitted is awaited here. */
 static VkResult VKAPI_CALL my_WaitSemaphores(VkDevice device, const VkSemaphoreWaitInfo *info,
                                              uint64_t timeout) {
+    pthread_mutex_lock(&mutex);
+    state.n_wait++;
+    pthread_mutex_unlock(&mutex);
     VkResult result = fault_at(FAULT_WaitSemaphores);
     if (result == VK_SUCCESS) return real.WaitSemaphores(device, info, timeout);
     real.DeviceWaitIdle(device);
@@ -332,9 +335,11 @@ static void VKAPI_CALL my_GetPhysicalDeviceMemoryProperties2(
     bool has_budget = state.budget != 0 && budget != NULL;
     if (has_budget) out->pNext = NULL;
     real.GetPhysicalDeviceMemoryProperties2(physical, out);
-    for (uint32_t i = 0; state.is_incoherent && i < out->memoryProperties.memoryTypeCount; i++)
-        out->memoryProperties.memoryTypes[i].propertyFlags &=
-            ~(VkMemoryPropertyFlags)VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const VkMemoryPropertyFlags left_out =
+        (state.is_incoherent ? VK_MEMORY_PROPERTY_HOST_COHERENT_BIT : 0u) |
+        (state.is_uncached ? VK_MEMORY_PROPERTY_HOST_CACHED_BIT : 0u);
+    for (uint32_t i = 0; i < out->memoryProperties.memoryTypeCount; i++)
+        out->memoryProperties.memoryTypes[i].propertyFlags &= ~left_out;
     if (!has_budget) return;
     out->pNext = budget;
     for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++) {

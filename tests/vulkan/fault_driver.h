@@ -59,9 +59,11 @@ typedef struct fault_state {
     int32_t subgroup;        /* the real least size of subgroups, once it was asked for */
     int32_t max_group;       /* most threads of a group of the pipelines made */
     int32_t is_incoherent;   /* no type of memory is coherent */
+    int32_t is_uncached;     /* no type of memory is cached by the host */
     int32_t has_failed;      /* the call was met */
     int32_t n_object;        /* made and not destroyed */
     int32_t n_submit;        /* VkSubmitInfo given */
+    int32_t n_wait;          /* calls of vkWaitSemaphores */
     uint64_t allocated;      /* bytes of memory not freed */
 } fault_state;
 

@@ -25,6 +25,7 @@
 #include "tests/vulkan/fault_driver.h"
 
 enum { N = 1000, K = 32, ROWS = 8, COLUMNS = 9, W_AT = 512 /* of a weight in x */ };
+enum { Q_SIZE = N / 4 * 34 /* of a weight of q8_0 with N / 4 rows of a block */ };
 
 static const tdm_plugin *plugin;
 static op_host *host;
@@ -47,6 +48,8 @@ typedef struct scene {
     tdm_graph *graph;
     tdm_buffer *buffers[2];
     tdm_semaphore *semaphore;
+    tdm_buffer *weight; /* of q8_0 */
+    void *pinned[2];    /* of host_alloc: x, and the weight's bytes */
     float x[N], y[N];
 } scene;
 
@@ -97,9 +100,38 @@ static tdm_status scene_prepare(scene *s, tdm_error *err) {
                             : status;
 }
 
+static const tdm_tensor_desc weight_desc = {.struct_size = sizeof weight_desc,
+                                            .type = TDM_TYPE_Q8_0,
+                                            .ne = {32, N / 4, 1, 1},
+                                            .usage = TDM_USAGE_MATMUL};
+
+static uint8_t weight_byte(int i) {
+    return (uint8_t)(i * 31 + i / 256);
+}
+
+/* Uploads x, and a weight of q8_0, which a device arranges in its own way, from page-locked
+ * memory. */
+static tdm_status scene_load(scene *s, tdm_error *err) {
+    const tdm_buffer_ops *ops = plugin->buffer;
+    const tdm_tensor_desc x = {.struct_size = sizeof x, .type = TDM_TYPE_F32, .ne = {N, 1, 1, 1}};
+    tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_WEIGHT};
+    tdm_status status = ops->tensor_size(s->device, &weight_desc, &params.size, err);
+    if (status == TDM_OK) status = ops->alloc(s->device, &params, &s->weight, err);
+    if (status == TDM_OK) status = ops->host_alloc(s->device, sizeof s->x, &s->pinned[0], err);
+    if (status == TDM_OK) status = ops->host_alloc(s->device, Q_SIZE, &s->pinned[1], err);
+    if (status != TDM_OK) return status;
+    memcpy(s->pinned[0], s->x, sizeof s->x);
+    for (int i = 0; i < Q_SIZE; i++) ((uint8_t *)s->pinned[1])[i] = weight_byte(i);
+    status = ops->tensor_upload(s->buffers[0], 0, &x, s->pinned[0], sizeof s->x, 0, 1, 0, N, err);
+    return status != TDM_OK ? status
+                            : ops->tensor_upload(s->weight, 0, &weight_desc, s->pinned[1], 34, 0,
+                                                 N / 4, 0, 32, err);
+}
+
 static tdm_status scene_run(scene *s, tdm_error *err) {
     const tdm_host_semaphore_ops *ops = op_host_table(host)->semaphore;
-    tdm_status status = plugin->buffer->upload(s->buffers[0], 0, s->x, sizeof s->x, err);
+    tdm_status status = scene_load(s, err);
+    if (status == TDM_OK) status = plugin->buffer->upload_finish(s->device, NULL, err);
     if (status == TDM_OK) status = ops->create(0, &s->semaphore, err);
     if (status != TDM_OK) return status;
     const tdm_point done = {s->semaphore, 1};
@@ -116,6 +148,9 @@ static void scene_close(scene *s) {
     if (s->semaphore != NULL) ops->destroy(s->semaphore);
     for (int i = 0; i < 2; i++)
         if (s->buffers[i] != NULL) plugin->buffer->free(s->buffers[i]);
+    if (s->weight != NULL) plugin->buffer->free(s->weight);
+    if (s->pinned[0] != NULL) plugin->buffer->host_free(s->device, s->pinned[0], sizeof s->x);
+    if (s->pinned[1] != NULL) plugin->buffer->host_free(s->device, s->pinned[1], Q_SIZE);
     plugin->device->close(s->device);
     plugin->deinit(s->instance);
     tdm_graph_free(s->graph);
@@ -302,6 +337,45 @@ static void test_incoherent(void **state) {
     free(memory);
     faults->is_incoherent = 0;
     assert_int_equal(faults->n_object, 0);
+}
+
+/* Uploads from page-locked memory are submitted, one submission for each, and not awaited. Where
+ * the driver has no memory that the host caches, any serves, and uploads from it are awaited. */
+static void test_pinned(void **state) {
+    (void)state;
+    for (int is_uncached = 0; is_uncached < 2; is_uncached++)
+        for (int is_incoherent = 0; is_incoherent < 2; is_incoherent++) {
+            scene s = {.graph = graph_make()};
+            tdm_error err = {0};
+            uint8_t back[Q_SIZE];
+            float x[N];
+            for (int i = 0; i < N; i++) s.x[i] = (float)i;
+            faults->is_incoherent = is_incoherent;
+            faults->is_uncached = is_uncached;
+            assert_int_equal(scene_open(&s, "map=no", &err), TDM_OK);
+            assert_int_equal(scene_prepare(&s, &err), TDM_OK);
+            const int32_t n_wait = faults->n_wait, n_submit = faults->n_submit;
+            if (scene_load(&s, &err) != TDM_OK) fail_msg("%s", err.message);
+            if (is_uncached) {
+                assert_true(faults->n_wait > n_wait);
+            } else {
+                assert_int_equal(faults->n_wait, n_wait);
+                assert_int_equal(faults->n_submit, n_submit + 2);
+            }
+            assert_int_equal(plugin->buffer->upload_finish(s.device, s.pinned[0], &err), TDM_OK);
+            memset(s.pinned[0], 0xaa, sizeof s.x);
+            assert_int_equal(plugin->buffer->upload_finish(s.device, NULL, &err), TDM_OK);
+            memset(s.pinned[1], 0xaa, Q_SIZE);
+            assert_int_equal(plugin->buffer->download(s.buffers[0], 0, x, sizeof x, &err), TDM_OK);
+            assert_memory_equal(x, s.x, sizeof x);
+            assert_int_equal(plugin->buffer->tensor_download(s.weight, 0, &weight_desc, back, 34, 0,
+                                                             N / 4, 0, 32, &err),
+                             TDM_OK);
+            for (int i = 0; i < Q_SIZE; i++) assert_int_equal(back[i], weight_byte(i));
+            scene_close(&s);
+            faults->is_incoherent = faults->is_uncached = 0;
+            assert_int_equal(faults->n_object, 0);
+        }
 }
 
 /* A driver may make smaller buffers than it allocates memory. */
@@ -530,6 +604,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_import_refused),
         cmocka_unit_test(test_incoherent),
+        cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_buffer_limit),
         cmocka_unit_test(test_group_subgroups),
         cmocka_unit_test(test_subgroup_choice),

@@ -38,7 +38,10 @@ static VkPhysicalDeviceFloatControlsProperties properties_make(int independence,
         .shaderDenormPreserveFloat64 = has_64,
         .shaderRoundingModeRTEFloat16 = VK_TRUE,
         .shaderRoundingModeRTEFloat32 = has_32,
-        .shaderRoundingModeRTEFloat64 = has_64};
+        .shaderRoundingModeRTEFloat64 = has_64,
+        .shaderSignedZeroInfNanPreserveFloat16 = VK_TRUE,
+        .shaderSignedZeroInfNanPreserveFloat32 = has_32,
+        .shaderSignedZeroInfNanPreserveFloat64 = has_64};
 }
 
 /* Widths that a driver wants to be the same are named with f16, or none is. Rounding of f32 is named
@@ -65,18 +68,23 @@ static void test_widths(void **state) {
         const uint32_t rounded = rows[i].widths | (rows[i].has_32 ? 32 : 0);
         assert_int_equal(mode.keeps_denormals, rows[i].widths);
         assert_int_equal(mode.rounds_to_nearest, rounded);
+        assert_int_equal(mode.keeps_infinities, 16u | (rows[i].has_32 ? 32u : 0u));
+        p.shaderSignedZeroInfNanPreserveFloat16 = VK_FALSE;
         p.shaderDenormPreserveFloat16 = VK_FALSE;
         mode = vk_float_mode_of(&p);
+        assert_int_equal(mode.keeps_infinities, rows[i].has_32 ? 32 : 0);
         assert_int_equal(mode.keeps_denormals, 0);
         assert_int_equal(mode.rounds_to_nearest, rounded);
     }
 }
 
 static void test_module(void **state) {
-    static const uint32_t capabilities[] = {OP(17, 2), 4464, OP(17, 2), 4467};
-    static const uint32_t modes[] = {OP(16, 4), ENTRY, 4459,      16,    OP(16, 4), ENTRY,
-                                     4462,      16,    OP(16, 4), ENTRY, 4462,      64};
-    const vk_float_mode mode = {.keeps_denormals = 16, .rounds_to_nearest = 16 | 64};
+    static const uint32_t capabilities[] = {OP(17, 2), 4464, OP(17, 2), 4467, OP(17, 2), 4466};
+    static const uint32_t modes[] = {OP(16, 4), ENTRY, 4459, 16, OP(16, 4), ENTRY, 4462, 16,
+                                     OP(16, 4), ENTRY, 4462, 64, OP(16, 4), ENTRY, 4461, 16,
+                                     OP(16, 4), ENTRY, 4461, 32};
+    const vk_float_mode mode = {
+        .keeps_denormals = 16, .rounds_to_nearest = 16 | 64, .keeps_infinities = 16 | 32};
     size_t size = 0, n = 5;
     (void)state;
     uint32_t *made = vk_float_mode_add(module, sizeof module, &mode, &size);
@@ -96,7 +104,7 @@ static void test_module(void **state) {
 /* The module is not changed where no mode is requested, where its version is too old to have modes
  * without an extension, and where it is cut off. */
 static void test_kept(void **state) {
-    const vk_float_mode none = {0, 0}, some = {16, 0};
+    const vk_float_mode none = {0}, some = {.keeps_infinities = 32};
     uint32_t other[MODULE_LEN];
     size_t size = 0;
     (void)state;

@@ -34,6 +34,7 @@ for limits in 'group=32' 'shared=1024' 'grid=16'; do
 done
 certified small alloc=1048576 buffer.
 certified small alloc=1048576 memory.
+certified staged map=no tensor.
 
 # A word that is no limit, and a limit above the driver's.
 for limits in 'speed=3' 'group=0' 'f16=yes' 'group=x'; do

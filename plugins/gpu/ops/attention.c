@@ -464,6 +464,7 @@ static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     step.spec[0] = s->n_dim;
     step.spec[1] = s->cache.page.v.head_dim;
     step.spec[2] = s->cache.page.v.rotation;
+    step.spec[5] = gpu_cache_stride(&s->cache);
     step.word[0] = s->n_tok;
     step.word[1] = s->n_head;
     step.word[2] = s->n_record;
@@ -471,6 +472,7 @@ static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     if (e->dst[1].is_present) step.operand[1] = e->dst[1].place;
     step.operand[2] = s->records;
     if (sink->is_present) step.operand[3] = sink->place;
+    step.operand[4] = s->cache.step;
     return gpu_emit_step(e, &step, err);
 }
 

@@ -120,6 +120,14 @@ ivec4 entry_rows(ivec4 entry) {
     return ivec4(entry.x, (entry.y + to_end) / STRIDE, count, row);
 }
 
+// The parts that the longest sequence of the step may fall into, of at most n_part: a plan has room for more
+// (attention.c). One more than from position 0 on, since a window may begin inside a part. The last one goes
+// on to the end of the sequence, should there be gaps between its positions.
+int parts_used(uint64_t step, int n_part) {
+    int longest = I32(step).at[STEP_LONGEST];
+    return longest > 0 ? min(n_part, part_number((longest - 1) / STRIDE) + 2) : n_part;
+}
+
 // ---- Entries of a sequence ----
 
 struct step_entries {

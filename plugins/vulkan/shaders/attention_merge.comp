@@ -71,14 +71,15 @@ void parts_add(F32 parts, int record, int count) {
 void main() {
     int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
     if (row >= args.word[0] * n_head) return;
+    int n_used = parts_used(args.address[4], n_part);
     int record = PART_HEAD + STORED;
     uint64_t parts = args.address[2] + uint64_t(uint(row * n_part)) * uint64_t(uint(record * 4));
     m = NEGATIVE_INFINITY;
     l = 0.0;
     for (int i = row_thread(); i < STORED; i += ROW_GROUP) row_x[i] = 0.0;
-    for (int first = 0; first < n_part; first += PARTS_AT_ONCE) {
+    for (int first = 0; first < n_used; first += PARTS_AT_ONCE) {
         F32 from = F32(parts + uint64_t(uint(first * record)) * 4);
-        int count = min(n_part - first, PARTS_AT_ONCE);
+        int count = min(n_used - first, PARTS_AT_ONCE);
         parts_begin(from, record, count);
         parts_add(from, record, count);
     }

@@ -24,6 +24,7 @@ const int PAGE_WORDS = 7;
 const int STEP_N_TOK = 3;
 const int STEP_N_SEQ = 4;
 const int STEP_N_JOB = 6;
+const int STEP_LONGEST = 35;
 
 bool type_is_plain(int type) {
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
