@@ -29,9 +29,12 @@
  * a driver's launch queue is full; "work-ms": every computation takes so much longer; "mute": 1 =
  * without progress; "delay-us": longest delay of a computation, at random; "prepare-in": the n-th
  * plan fails.
+ *
+ * A queue that is destroyed before one of its plans (tandem/queue.h forbids it) ends the test.
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -69,10 +72,12 @@ struct tdm_queue {
     pthread_t worker;
     bool has_worker;
     _Atomic uint64_t progress;
+    _Atomic int n_plan; /* made on it and not destroyed */
 };
 
 struct tdm_plan {
     tdm_device *device;
+    tdm_queue *queue;
     const tdm_graph *graph;
     tdm_plan *lent;
     tdm_binding *bindings; /* [graph->n_slot] */
@@ -355,6 +360,11 @@ static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *
 
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
+    if (atomic_load(&q->n_plan) > 0) {
+        fprintf(stderr, "'%s': a queue is destroyed before %d of its plans\n", q->device->member,
+                atomic_load(&q->n_plan));
+        abort();
+    }
     behind->queue->destroy(q->lent);
     if (q->has_worker) pthread_join(q->worker, NULL);
     q->device->host->semaphore->destroy(q->worked);
@@ -371,6 +381,7 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     plan->device = d;
+    plan->queue = q;
     plan->graph = graph;
     plan->bindings = calloc((size_t)graph->n_slot + 1, sizeof *plan->bindings);
     status = plan->bindings != NULL
@@ -381,12 +392,14 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
         free(plan);
         return status;
     }
+    atomic_fetch_add(&q->n_plan, 1);
     *plan_out = plan;
     return TDM_OK;
 }
 
 static void plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
+    atomic_fetch_sub(&plan->queue->n_plan, 1);
     behind->queue->plan_destroy(plan->lent);
     free(plan->bindings);
     free(plan);
