@@ -179,6 +179,9 @@ typedef struct rt_vendor {
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
+    /* The target, for messages, that the plugin is built for to run on a device at that PCI address, with
+     * RT_MAJOR and RT_MINOR: "sm_86". */
+    void (*target_print)(const char *pci_address, int32_t major, int32_t minor, char text[16]);
     int32_t block_step; /* prompt_step (device.h) of devices that can */
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */

@@ -276,10 +276,10 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     return status;
 }
 
-/* The targets of all images, each once, with blanks between. */
+/* The targets of all images, each once, with blanks between; "none" without images. */
 static void targets_print(char *text, size_t size) {
     size_t n = 0;
-    text[0] = '\0';
+    snprintf(text, size, "none");
     for (const rt_image *image = rt_images; image->module != NULL && n < size; image++) {
         const rt_image *first = rt_images;
         while (strcmp(first->target, image->target) != 0) first++;
@@ -293,15 +293,16 @@ tdm_status rt_modules_check(rt_device *device, tdm_error *err) {
     const int32_t *a = device->facts->attribute;
     tdm_error failed = {0};
     void *function;
-    char targets[128];
+    char targets[160], own[16];
     tdm_status status = rt_function_get(device, &fetch, &function, &failed);
     if (status == TDM_OK) return TDM_OK;
     if (status != TDM_INTERNAL && status != TDM_UNSUPPORTED)
         return tdm_fail(err, status, "%s", failed.message);
     targets_print(targets, sizeof targets);
+    rt_vendor_this.target_print(device->facts->pci_address, a[RT_MAJOR], a[RT_MINOR], own);
     return tdm_fail(
         err, TDM_UNSUPPORTED,
-        "%s; the plugin's kernels are for %s, and this device is of generation %d.%d: build "
-        "the plugin with its processor in %s",
-        failed.message, targets, (int)a[RT_MAJOR], (int)a[RT_MINOR], rt_vendor_this.targets_option);
+        "%.240s; the plugin has kernels for %s, and this device is %s: build the plugin "
+        "with %s=%s",
+        failed.message, targets, own, rt_vendor_this.targets_option, own);
 }

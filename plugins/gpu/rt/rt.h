@@ -23,7 +23,7 @@
  *   wait.c      kernels that wait for other members of a group
  *   plugin.c    instances
  *
- * plugins/cuda and plugins/hip define rt_vendor_this and the entry, and have no other code.
+ * plugins/cuda and plugins/hip define rt_vendor_this and the entry.
  */
 #ifndef TANDEM_GPU_RT_RT_H
 #define TANDEM_GPU_RT_RT_H
