@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Prints the AMD processors of this machine as compilers name them, one a line, each once; nothing where
-# there is none. The kernel's driver has a folder for each processor, also for the CPU. There
+# Prints the AMD processors of this machine as compilers name them, one a line, each once; nothing
+# where there is none. The kernel's driver has a folder for each processor, also for the CPU. There
 # gfx_target_version is 90010 for gfx90a, 110501 for gfx1151, and 0 for the CPU.
 #   amd-processors.sh
 # KFD_NODES in the environment is another folder of such folders, for tests.

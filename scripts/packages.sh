@@ -64,7 +64,9 @@ kernel_options() {
 }
 
 # kernel_warnings FOLDER: prints the cards for which a configured build makes no kernels, and why.
-kernel_warnings() { sed -n 's/^.*WARNING: \(no [A-Z]* kernels for .*\)/\1/p' "$1/meson-logs/meson-log.txt" >&2; }
+kernel_warnings() {
+    sed -n 's/^.*WARNING: \(no [A-Z]* kernels for .*\)/\1/p' "$1/meson-logs/meson-log.txt" >&2
+}
 
 # meson_setup FOLDER OPTION...: configures a build folder, or keeps one that is configured. A folder
 # of another checkout (moved or copied) is made anew.

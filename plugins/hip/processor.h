@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * processor.h: the name that compilers have for an AMD processor, by the kernel's description of the
- * device. HIP's attributes have the first two numbers of it only.
+ * processor.h: the name that compilers have for an AMD processor, by the kernel's description of
+ * the device. HIP's attributes have the first two numbers of it only.
  */
 #ifndef TANDEM_HIP_PROCESSOR_H
 #define TANDEM_HIP_PROCESSOR_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_processor.c: the name of an AMD processor (plugins/hip/processor.h), in made folders of the kernel's
- * description: CPUs, equal cards, damaged files, none.
+ * test_processor.c: the name of an AMD processor (plugins/hip/processor.h), in made folders of the
+ * kernel's description: CPUs, equal cards, damaged files, none.
  */
 #include <setjmp.h>
 #include <stdarg.h>

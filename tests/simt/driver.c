@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * driver.c: an emulated driver for tests: its settings and state. Its functions, in the files beside
- * this one, are those of plugins/gpu/rt/driver.h under CUDA's names or, with SIMT_HIP defined, under
- * HIP's. Its kernels are those of this library (block.h); any image that is loaded has all of them.
- * README.md lists the files, the settings in the environment, and what the driver does not show.
+ * driver.c: an emulated driver for tests: its settings and state. Its functions, in the files
+ * beside this one, are those of plugins/gpu/rt/driver.h under CUDA's names or, with SIMT_HIP
+ * defined, under HIP's. Its kernels are those of this library (block.h); any image that is loaded
+ * has all of them. README.md lists the files, the settings in the environment, and what the driver
+ * does not show.
  *
  * After a kernel that breaks a rule, or an injected loss, every call on the device fails until its
  * context is released and made again. The failure is returned when no command of the device runs

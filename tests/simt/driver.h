@@ -15,7 +15,8 @@
 #include "tests/simt/errors.h"
 #include "tests/simt/peer.h"
 
-/* The driver's functions, under the names that it exports. Each file defines those of its subject. */
+/* The driver's functions, under the names that it exports. Each file defines those of its
+ * subject. */
 #define SIMT_DECLARE_(name, cuda, hip, params)                                                     \
     EXPORT rt_result simt_##name params __asm__(SYMBOL(cuda, hip));
 RT_DRIVER_LIST(SIMT_DECLARE_)
@@ -45,8 +46,8 @@ void simt_settings_read(void);
 
 /* ---- State ----------------------------------------------------------------------------------- */
 
-/* Guards the state of all files but peer.c. simt_changed: a command was given or done, or streams are
- * held no longer. */
+/* Guards the state of all files but peer.c. simt_changed: a command was given or done, or
+ * streams are held no longer. */
 extern pthread_mutex_t simt_mutex;
 extern pthread_cond_t simt_changed;
 

@@ -21,6 +21,12 @@ rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
     return RT_SUCCESS;
 }
 
+static void memory_return(size_t size) {
+    pthread_mutex_lock(&simt_mutex);
+    memory_used -= size;
+    pthread_mutex_unlock(&simt_mutex);
+}
+
 /* Filled with a pattern: fresh memory of a device has any contents. */
 static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared) {
     pthread_mutex_lock(&simt_mutex);
@@ -30,11 +36,15 @@ static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared)
     if (!fits) return RT_OUT_OF_MEMORY;
     size_t whole = (size + 2 * MEMORY_HEAD - 1) / MEMORY_HEAD * MEMORY_HEAD;
     char *block = aligned_alloc(MEMORY_HEAD, whole);
-    if (block == NULL) return RT_OUT_OF_MEMORY;
+    if (block == NULL) {
+        memory_return(size);
+        return RT_OUT_OF_MEMORY;
+    }
     memcpy(block, &size, sizeof size);
     memset(block + MEMORY_HEAD, 0xcd, size);
     if (!simt_peer_note(simt_device_of(simt_current), block + MEMORY_HEAD, size, is_shared)) {
         free(block);
+        memory_return(size);
         return RT_OUT_OF_MEMORY;
     }
     *address_out = (uint64_t)(uintptr_t)(block + MEMORY_HEAD);
@@ -65,9 +75,7 @@ rt_result simt_memory_free(uint64_t address) {
     size_t size;
     simt_peer_forget(block + MEMORY_HEAD);
     memcpy(&size, block, sizeof size);
-    pthread_mutex_lock(&simt_mutex);
-    memory_used -= size;
-    pthread_mutex_unlock(&simt_mutex);
+    memory_return(size);
     free(block);
     return RT_SUCCESS;
 }

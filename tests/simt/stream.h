@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * stream.h: a stream is a thread that runs commands in order. It accepts up to MAX_COMMAND commands,
- * then the caller waits, as with real drivers. What events and captures need of it is here, too.
+ * stream.h: a stream is a thread that runs commands in order. It accepts up to MAX_COMMAND
+ * commands, then the caller waits, as with real drivers. What events and captures need of it is
+ * here, too.
  */
 #ifndef TANDEM_SIMT_STREAM_H
 #define TANDEM_SIMT_STREAM_H

@@ -68,7 +68,8 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
     return status;
 }
 
-/* Seconds of one launch of LIMIT_RATE; `memory` is what it does not write to. */
+/* Seconds of one launch of LIMIT_RATE. The kernel has the address of `memory`, so that its results
+ * count as used, but writes nothing there. */
 static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_memory *memory,
                             double *seconds_out, tdm_error *err) {
     const rt_driver *fn = device->fn;
