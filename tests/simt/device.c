@@ -137,6 +137,7 @@ rt_result simt_context_retain(void **context_out, int device) {
     if (simt_contexts[device].n_retain++ == 0) simt_contexts[device].sticky = RT_SUCCESS;
     pthread_mutex_unlock(&simt_mutex);
     *context_out = &simt_contexts[device];
+    simt_live_add(1);
     return RT_SUCCESS;
 }
 
@@ -145,6 +146,7 @@ rt_result simt_context_release(int device) {
     bool has_ended = --simt_contexts[device].n_retain == 0;
     if (has_ended) simt_peer_end(device);
     pthread_mutex_unlock(&simt_mutex);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 

@@ -86,6 +86,23 @@ rt_result simt_call_begin(const char *name, bool needs_context) {
     return result;
 }
 
+/* What is made and not released, of all kinds together. */
+EXPORT long tandem_simt_live(void);
+static long n_live; /* under simt_mutex */
+
+void simt_live_add(int n) {
+    pthread_mutex_lock(&simt_mutex);
+    n_live += n;
+    pthread_mutex_unlock(&simt_mutex);
+}
+
+long tandem_simt_live(void) {
+    pthread_mutex_lock(&simt_mutex);
+    long n = n_live;
+    pthread_mutex_unlock(&simt_mutex);
+    return n;
+}
+
 /* Call number `in` of the function from now on gives this result, as TANDEM_SIMT_FAIL says. */
 EXPORT void tandem_simt_fail(const char *name, long in, int result);
 
@@ -96,4 +113,14 @@ void tandem_simt_fail(const char *name, long in, int result) {
     simt_settings.fail_at = n_call + in;
     simt_settings.fail_result = result;
     pthread_mutex_unlock(&simt_mutex);
+}
+
+/* Whether the call that was chosen last has come. */
+EXPORT bool tandem_simt_has_failed(void);
+
+bool tandem_simt_has_failed(void) {
+    pthread_mutex_lock(&simt_mutex);
+    bool has_failed = n_call >= simt_settings.fail_at;
+    pthread_mutex_unlock(&simt_mutex);
+    return has_failed;
 }

@@ -72,6 +72,9 @@ extern __thread simt_context *simt_current;
 extern __thread int simt_n_capture;
 extern __thread bool simt_is_capture_broken; /* by a call that is not allowed meanwhile */
 
+/* Counts what was made (1) or released (-1): contexts, streams, events, memory, modules, graphs. */
+void simt_live_add(int n);
+
 /* ---- How a function begins ------------------------------------------------------------------- */
 
 /* The result that the test injects at this call, or the failure of the lost device. */

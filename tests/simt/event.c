@@ -15,12 +15,15 @@ rt_result simt_event_create(void **event_out, unsigned flags) {
 #endif
     if ((flags & ~(unsigned)(RT_EVENT_BLOCKING | RT_EVENT_NO_TIMING)) != 0) return RT_INVALID_VALUE;
     *event_out = calloc(1, sizeof(simt_event));
-    return *event_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+    if (*event_out == NULL) return RT_OUT_OF_MEMORY;
+    simt_live_add(1);
+    return RT_SUCCESS;
 }
 
 rt_result simt_event_destroy(void *handle) {
     RELEASE();
     free(handle);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 

@@ -49,11 +49,13 @@ rt_result simt_capture_end(void *stream_handle, void **graph_out) {
     if (result == RT_SUCCESS && simt_is_capture_broken) result = STREAM_CAPTURE_INVALID;
     if (result == RT_SUCCESS && !simt_graph_is_joined(graph, &s->front))
         result = STREAM_CAPTURE_UNJOINED;
-    if (result == RT_SUCCESS)
-        *graph_out = graph;
-    else
+    if (result != RT_SUCCESS) {
         simt_graph_free(graph);
-    return result;
+        return result;
+    }
+    *graph_out = graph;
+    simt_live_add(1);
+    return RT_SUCCESS;
 }
 
 rt_result simt_graph_instantiate(void **exec_out, void *graph, unsigned long long flags) {
@@ -65,11 +67,13 @@ rt_result simt_graph_instantiate(void **exec_out, void *graph, unsigned long lon
         return RT_OUT_OF_MEMORY;
     }
     *exec_out = e;
+    simt_live_add(1);
     return RT_SUCCESS;
 }
 
 rt_result simt_graph_destroy(void *graph) {
     simt_graph_free(graph);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 
@@ -83,5 +87,6 @@ rt_result simt_exec_destroy(void *handle) {
     simt_exec *e = handle;
     if (e != NULL) free(e->launches);
     free(e);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }

@@ -13,12 +13,14 @@ rt_result simt_module_load(void **module_out, const void *image, unsigned n_opti
     CALL_UNSAFE(module_load);
     if (image == NULL) return RT_INVALID_VALUE;
     *module_out = (void *)(uintptr_t)&tandem_simt_version;
+    simt_live_add(1);
     return RT_SUCCESS;
 }
 
 rt_result simt_module_unload(void *module) {
     (void)module;
     RELEASE();
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 

@@ -48,6 +48,7 @@ static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared)
         return RT_OUT_OF_MEMORY;
     }
     *address_out = (uint64_t)(uintptr_t)(block + MEMORY_HEAD);
+    simt_live_add(1);
     return RT_SUCCESS;
 }
 
@@ -77,6 +78,7 @@ rt_result simt_memory_free(uint64_t address) {
     memcpy(&size, block, sizeof size);
     memory_return(size);
     free(block);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 
@@ -91,12 +93,15 @@ rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
     /* Sanitizers end the program at such sizes. */
     if (size > (size_t)1 << 40) return RT_OUT_OF_MEMORY;
     *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-    return *pointer_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+    if (*pointer_out == NULL) return RT_OUT_OF_MEMORY;
+    simt_live_add(1);
+    return RT_SUCCESS;
 }
 
 rt_result simt_host_free(void *pointer) {
     RELEASE();
     free(pointer);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 
@@ -122,7 +127,10 @@ rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
         other = other->next;
     if (other == NULL) all_locked = more;
     pthread_mutex_unlock(&simt_mutex);
-    if (other == NULL) return RT_SUCCESS;
+    if (other == NULL) {
+        simt_live_add(1);
+        return RT_SUCCESS;
+    }
     free(more);
     return RT_ALREADY_REGISTERED;
 }
@@ -135,8 +143,10 @@ rt_result simt_host_unregister(void *pointer) {
     locked *found = *at;
     if (found != NULL) *at = found->next;
     pthread_mutex_unlock(&simt_mutex);
+    if (found == NULL) return RT_NOT_REGISTERED;
     free(found);
-    return found != NULL ? RT_SUCCESS : RT_NOT_REGISTERED;
+    simt_live_add(-1);
+    return RT_SUCCESS;
 }
 
 rt_result simt_host_address(uint64_t *address_out, void *pointer, unsigned flags) {

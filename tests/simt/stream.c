@@ -104,6 +104,7 @@ rt_result simt_stream_create(void **stream_out, unsigned flags) {
         return RT_OUT_OF_MEMORY;
     }
     *stream_out = s;
+    simt_live_add(1);
     return RT_SUCCESS;
 }
 
@@ -118,6 +119,7 @@ rt_result simt_stream_destroy(void *handle) {
     if (s->capture != NULL && s->capture->streams[0] == s) simt_graph_free(s->capture->graph);
     simt_capture_leave(s);
     free(s);
+    simt_live_add(-1);
     return RT_SUCCESS;
 }
 

@@ -43,6 +43,12 @@ tdm_status rt_enter(rt_device *device, tdm_error *err) {
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_context_set);
 }
 
+rt_result rt_stream_end(const rt_device *device, void *stream) {
+    rt_result result = device->fn->stream_sync(stream);
+    if (result != RT_SUCCESS) (void)device->fn->stream_sync(stream);
+    return result;
+}
+
 /* ---- Enumeration ----------------------------------------------------------------------------- */
 
 /* False where the driver does not describe the device. */

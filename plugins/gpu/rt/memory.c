@@ -164,7 +164,7 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
 /* Waits for the copies of the stream. `result` is that of starting them by call `fn`; the first
  * failure counts. */
 static tdm_status copies_end(rt_device *device, rt_result result, int fn, tdm_error *err) {
-    rt_result waited = device->fn->stream_sync(device->copy_stream);
+    rt_result waited = rt_stream_end(device, device->copy_stream);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, fn);
     return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
 }

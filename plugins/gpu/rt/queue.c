@@ -87,7 +87,7 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
     }
     const tdm_plan *plan = work;
     if (status != TDM_OK) {
-        device->fn->stream_sync(queue->stream);
+        (void)rt_stream_end(device, queue->stream);
         if (plan->waits)
             queue->n_run = report_of(queue)->run; /* its first kernel may have counted the run */
         return status;
@@ -117,6 +117,9 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
                             tdm_error *err) {
     tdm_queue *queue = context;
     tdm_status status = event_wait(queue, ticket, timeout_ns, err);
+    /* As in work_submit: after a failure the caller frees the memory. */
+    if (status != TDM_OK && status != TDM_DEADLINE_EXCEEDED)
+        (void)rt_stream_end(queue->device, queue->stream);
     if (status != TDM_OK || ticket->run == 0) return status;
     return rt_wait_status(queue->device, report_of(queue), ticket->run, err);
 }

@@ -142,6 +142,11 @@ tdm_status rt_fail_symbol(rt_device *device, tdm_error *err, rt_result result, c
  * Fails where the device is lost. */
 tdm_status rt_enter(rt_device *device, tdm_error *err);
 
+/* Waits for the commands of the stream. The caller may free their memory afterwards, also after a
+ * failure: a wait that fails is tried once more. On a lost device it fails again, and nothing runs
+ * there. Returns the first result. After rt_enter. */
+rt_result rt_stream_end(const rt_device *device, void *stream);
+
 /* ---- memory.c ---- */
 
 /* Allocates device memory, or page-locked memory of the host. The contents are undefined. Size 0

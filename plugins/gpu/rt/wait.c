@@ -149,7 +149,7 @@ static tdm_status test_wait(test *t, bool publishes, const char **why_out, tdm_e
     const uint64_t begin = now_ms();
     const bool is_seen = test_flag_comes(t);
     if (publishes) atomic_store(test_flag(t, 1), (uint64_t)t->run << 32 | 1);
-    rt_result result = t->device->fn->stream_sync(t->device->copy_stream);
+    rt_result result = rt_stream_end(t->device, t->device->copy_stream);
     if (result != RT_SUCCESS) return rt_fail(t->device, err, result, RT_FN_stream_sync);
     const uint64_t ms = now_ms() - begin;
     const rt_wait_slot *slot = &report->slots[t->run % RT_WAIT_N_SLOT];
