@@ -128,6 +128,52 @@ static void test_ends_between_releases(void **state) {
     closed_while_silent(BEFORE_QUEUES);
 }
 
+typedef struct other_run {
+    tdm_schedule *run;
+    tdm_status status;
+} other_run;
+
+static void *other_run_main(void *arg) {
+    other_run *other = arg;
+    float y[N];
+    other->status = net_run(other->run, N_TOK, 3, y, NULL);
+    return NULL;
+}
+
+/* The same while another thread, whose run has found that the member has ended, destroys the kept
+ * plans: they wait no longer, but are not gone. */
+static void test_queue_ends_during_release(void **state) {
+    scene s;
+    float y[N];
+    net second;
+    tdm_scratch *scratch = NULL;
+    other_run other = {.status = TDM_INTERNAL};
+    pthread_t thread;
+    (void)state;
+    scene_open(&s, NULL, NULL, NULL, "share=1,1,1 timeout=0.2");
+    OK(tdm_scratch_create(s.rig->rt, &s.rig->group, 1, &scratch, err));
+    OK(net_load(&second, s.rig->group, scratch, N_LAYER, err));
+    OK(net_schedule(&second, N_TOK, &other.run, err));
+    OK(net_run(other.run, N_TOK, 3, y, err));
+    rig_set(s.rig, "c2", "silent-in", 1);
+    FAILS(TDM_DEADLINE_EXCEEDED, "'m2'", net_run(s.run, N_TOK, 3, y, err));
+    tdm_schedule_destroy(s.run);
+    s.run = NULL;
+    rig_set(s.rig, "c2", "release", 0);
+    rig_set(s.rig, "c2", "block-destroy-in", 1);
+    assert_int_equal(pthread_create(&thread, NULL, other_run_main, &other), 0);
+    rig_set(s.rig, "c2", "await", 0);
+    tdm_scratch_destroy(s.rig->group_scratch);
+    s.rig->group_scratch = NULL;
+    rig_set(s.rig, "c2", "release", 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(other.status, TDM_OK);
+    tdm_schedule_destroy(other.run);
+    tdm_mem_free(&second.weights);
+    tdm_scratch_destroy(scratch);
+    scene_close(&s);
+}
+
 /* A slow member is not a stuck one: the timer starts again with every progress. */
 static void test_slow_is_not_silent(void **state) {
     scene s;
@@ -357,13 +403,20 @@ static void test_left_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_when_measured),  cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_fails_in_a_run),        cmocka_unit_test(test_never_signals),
-        cmocka_unit_test(test_closed_while_silent),   cmocka_unit_test(test_ends_between_releases),
+        cmocka_unit_test(test_silent_when_measured),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_fails_in_a_run),
+        cmocka_unit_test(test_never_signals),
+        cmocka_unit_test(test_closed_while_silent),
+        cmocka_unit_test(test_ends_between_releases),
+        cmocka_unit_test(test_queue_ends_during_release),
         cmocka_unit_test(test_slow_is_not_silent),
-        cmocka_unit_test(test_refuses_an_op),         cmocka_unit_test(test_plan_fails),
-        cmocka_unit_test(test_no_memory_on_a_member), cmocka_unit_test(test_no_memory_on_the_host),
-        cmocka_unit_test(test_lies_in_the_probe),     cmocka_unit_test(test_silent_in_the_probe),
+        cmocka_unit_test(test_refuses_an_op),
+        cmocka_unit_test(test_plan_fails),
+        cmocka_unit_test(test_no_memory_on_a_member),
+        cmocka_unit_test(test_no_memory_on_the_host),
+        cmocka_unit_test(test_lies_in_the_probe),
+        cmocka_unit_test(test_silent_in_the_probe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,10 +25,11 @@
  * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
  * has "lie-size" elements gets another bit, "lie-bit", in its last one; "block-in",
  * "block-upload-in": the n-th computation, or upload, from now on does not return to the caller
- * before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as where
- * a driver's launch queue is full; "work-ms": every computation takes so much longer; "mute": 1 =
- * without progress; "delay-us": longest delay of a computation, at random; "prepare-in": the n-th
- * plan fails.
+ * before "release"; "block-destroy-in": the same for the destruction of the n-th plan; "await":
+ * returns when a call is blocked; "bounded": 1 = a computation returns to the caller when it has
+ * ended, as where a driver's launch queue is full; "work-ms": every computation takes so much
+ * longer; "mute": 1 = without progress; "delay-us": longest delay of a computation, at random;
+ * "prepare-in": the n-th plan fails.
  *
  * A queue that is destroyed before one of its plans (tandem/queue.h forbids it) ends the test.
  */
@@ -57,7 +58,8 @@ struct tdm_device {
     int64_t refused_op;                                                   /* -1 = none */
     _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
     _Atomic int64_t delay_us, lie_in, lie_size, lie_bit;
-    _Atomic int64_t block_in, block_upload_in, bounded, n_release, work_ms, mute;
+    _Atomic int64_t block_in, block_upload_in, block_destroy_in, n_blocked, bounded, n_release,
+        work_ms, mute;
     pthread_mutex_t mutex;
     tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
     int32_t n_kept;
@@ -100,7 +102,22 @@ static tdm_status spend(tdm_device *d, tdm_error *err) {
 /* Returns after the next release. */
 static void block(tdm_device *d) {
     int64_t seen = atomic_load(&d->n_release);
+    atomic_fetch_add(&d->n_blocked, 1);
     while (atomic_load(&d->n_release) == seen) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    atomic_fetch_sub(&d->n_blocked, 1);
+}
+
+/* Does not keep devices_mutex, which a call may need before it blocks. */
+static void await_blocked(const char *member) {
+    bool is_blocked = false;
+    while (!is_blocked) {
+        pthread_mutex_lock(&devices_mutex);
+        for (int i = 0; i < MAX_OPEN; i++)
+            if (devices[i] != NULL && strcmp(devices[i]->member, member) == 0)
+                is_blocked = is_blocked || atomic_load(&devices[i]->n_blocked) > 0;
+        pthread_mutex_unlock(&devices_mutex);
+        if (!is_blocked) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
 }
 
 static void release(tdm_device *d) {
@@ -113,6 +130,10 @@ static void release(tdm_device *d) {
 
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n);
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
+    if (strcmp(key, "await") == 0) {
+        await_blocked(member);
+        return;
+    }
     pthread_mutex_lock(&devices_mutex);
     for (int i = 0; i < MAX_OPEN; i++) {
         tdm_device *d = devices[i];
@@ -128,6 +149,7 @@ TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
         if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, n);
         if (strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
         if (strcmp(key, "block-upload-in") == 0) atomic_store(&d->block_upload_in, n);
+        if (strcmp(key, "block-destroy-in") == 0) atomic_store(&d->block_destroy_in, n);
         if (strcmp(key, "work-ms") == 0) atomic_store(&d->work_ms, n);
         if (strcmp(key, "mute") == 0) atomic_store(&d->mute, n);
         if (strcmp(key, "bounded") == 0) atomic_store(&d->bounded, n);
@@ -399,6 +421,7 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
 
 static void plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
+    if (is_due(&plan->device->block_destroy_in)) block(plan->device);
     atomic_fetch_sub(&plan->queue->n_plan, 1);
     behind->queue->plan_destroy(plan->lent);
     free(plan->bindings);
