@@ -355,13 +355,13 @@ static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *
 }
 
 /* True where the driver has so many calls. */
-static bool call_fails(long n, int result, const tdm_option *options) {
+static bool call_fails(const char *name, long n, int result, const tdm_option *options) {
     scene s = {.n_add = 2};
     tdm_instance *own = NULL;
     tdm_error why = {0};
     const long before = simt_live();
     OK(plugin->init(&host, &own, &err));
-    simt_fail("any", n, result);
+    simt_fail(name, n, result);
     tdm_status status = life_run(own, options, &s, &why);
     const bool has_failed = simt_has_failed();
     simt_fail("", 0, 0);
@@ -369,8 +369,8 @@ static bool call_fails(long n, int result, const tdm_option *options) {
     scene_close(&s);
     plugin->deinit(own);
     if (simt_live() != before)
-        fail_msg("call %ld gives %d: %ld objects of the driver are left (%s)", n, result,
-                 simt_live() - before, why.message);
+        fail_msg("call %ld of '%s' gives %d: %ld objects of the driver are left (%s)", n, name,
+                 result, simt_live() - before, why.message);
     return has_failed;
 }
 
@@ -388,7 +388,8 @@ static void test_each_call_fails(void **state) {
         const tdm_option options[] = {
             {"driver", driver_path}, {"graphs", ways[w].graphs}, {"exchange", ways[w].exchange}};
         long n = 1;
-        while (call_fails(n, ways[w].result, options)) n += FAIL_STEP;
+        (void)call_fails("event_query", 1, ways[w].result, options); /* "any" leaves it out */
+        while (call_fails("any", n, ways[w].result, options)) n += FAIL_STEP;
         assert_in_range(n, 100, 1000);
     }
 }
