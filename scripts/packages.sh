@@ -48,27 +48,24 @@ has_library() {
     (PATH="$PATH:/usr/sbin:/sbin" && ldconfig -p) 2>/dev/null | grep -q "^[[:space:]]*$1"
 }
 
-# amd_processors: the AMD processors of this machine as compilers name them, with commas between them.
-# The kernel's driver gives numbers: 90010 is gfx90a, 100300 is gfx1030; 0 is the CPU.
-amd_processors() {
-    cat "${KFD_NODES:-/sys/class/kfd/kfd/topology/nodes}"/*/properties 2>/dev/null |
-        awk '$1 == "gfx_target_version" && $2 > 0 {
-                name = sprintf("gfx%d%x%x", $2 / 10000, $2 / 100 % 100, $2 % 100)
-                if (!seen[name]++) { printf "%s%s", comma, name; comma = "," }
-            }'
-}
-
 # kernel_options: the options of meson that build kernels for the cards whose drivers (CUDA's or
-# HIP's) are on this machine, and no others: a target takes half a minute of one processor.
+# HIP's) are on this machine, and no others: a target takes one to two minutes of one processor.
 kernel_options() {
     ptx='' amd=''
     if has_library libcuda.so.1; then ptx=sm_90a,sm_80,sm_75; fi
-    if has_library libamdhip64.so || [ -e /opt/rocm/lib/libamdhip64.so ]; then amd=$(amd_processors); fi
+    if has_library libamdhip64.so || [ -e /opt/rocm/lib/libamdhip64.so ]; then
+        amd=$(scripts/amd-processors.sh | paste -s -d , -)
+    fi
     if [ -n "$ptx$amd" ]; then
         echo "-Dgpu_kernels=enabled -Dptx_targets=$ptx -Damdgpu_targets=$amd"
     else
         echo "-Dgpu_kernels=disabled"
     fi
+}
+
+# kernel_warnings FOLDER: prints the cards for which a configured build makes no kernels, and why.
+kernel_warnings() {
+    sed -n 's/^.*WARNING: \(no [A-Z]* kernels for .*\)/\1/p' "$1/meson-logs/meson-log.txt" >&2
 }
 
 # meson_setup FOLDER OPTION...: configures a build folder, or keeps one that is configured. A folder
@@ -78,6 +75,7 @@ meson_setup() {
     shift
     if [ -f "$build_dir/meson-private/coredata.dat" ] && meson setup --reconfigure "$build_dir" "$@" \
         >"$build_dir/setup.log" 2>&1; then
+        kernel_warnings "$build_dir"
         return 0
     fi
     if [ ! -d "$build_dir/meson-private" ] && [ -n "$(ls -A "$build_dir" 2>/dev/null)" ]; then
@@ -91,4 +89,5 @@ meson_setup() {
         return 1
     fi
     rm -f "$build_dir.log"
+    kernel_warnings "$build_dir"
 }

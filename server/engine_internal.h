@@ -110,6 +110,13 @@ void server_memory_leave(server_engine *e, server_job *job, bool keeps);
 int32_t server_memory_borrow(server_engine *e);
 void server_memory_return(server_engine *e, int32_t seq);
 
+/* ---- engine_step.c ---- */
+
+/* Plans the next step and makes room for it; returns the number of items. */
+int32_t server_step_plan(server_engine *e);
+/* Computes a step of n items and sends what follows from it. */
+void server_step_run(server_engine *e, int32_t n);
+
 /* ---- engine_draw.c ---- */
 
 /* Draws the next token of a request from its row of logits, appends it and sends it. Sets

@@ -3,6 +3,8 @@
  * cuda.c: what differs for NVIDIA's devices: names and numbers of attributes. The rest
  * of the plugin is plugins/gpu/rt.
  */
+#include <stdio.h>
+
 #include "plugins/gpu/rt/rt.h"
 
 static const char *const libraries[] = {"libcuda.so.1", NULL};
@@ -15,6 +17,11 @@ static bool has_matrices(int32_t major, int32_t minor) {
 /* wgmma, which no later device has. */
 static const char *block_target(int32_t major, int32_t minor) {
     return major == 9 && minor == 0 ? "sm_90a" : NULL;
+}
+
+static void target_print(const char *pci_address, int32_t major, int32_t minor, char text[16]) {
+    (void)pci_address;
+    snprintf(text, 16, "sm_%d%d", (int)(major % 1000), (int)(minor % 10));
 }
 
 const rt_vendor rt_vendor_this = {
@@ -30,6 +37,7 @@ const rt_vendor rt_vendor_this = {
     .version_minor = 10,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    .target_print = target_print,
     .block_step = 2048,
     .least_copying = 80,
     .n_branch = 4,

@@ -3,7 +3,10 @@
  * hip.c: what differs for AMD's devices: names and numbers of attributes. The rest
  * of the plugin is plugins/gpu/rt.
  */
+#include <stdio.h>
+
 #include "plugins/gpu/rt/rt.h"
+#include "plugins/hip/processor.h"
 
 /* AMD's own packages install to /opt/rocm, and leave the loader's list to the user (Post-installation
  * instructions of ROCm's documentation). */
@@ -25,6 +28,12 @@ static const char *block_target(int32_t major, int32_t minor) {
     (void)major;
     (void)minor;
     return NULL;
+}
+
+/* Without the kernel's description, the last digit is not known. */
+static void target_print(const char *pci_address, int32_t major, int32_t minor, char text[16]) {
+    if (!hip_processor_find(HIP_NODES, pci_address, text))
+        snprintf(text, 16, "gfx%d%x*", (int)(major % 1000), (unsigned)(minor % 16));
 }
 
 const rt_vendor rt_vendor_this = {
@@ -50,6 +59,7 @@ const rt_vendor rt_vendor_this = {
     .version_minor = 100000,
     .has_matrices = has_matrices,
     .block_target = block_target,
+    .target_print = target_print,
     /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
      * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
      * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */

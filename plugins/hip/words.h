@@ -6,7 +6,7 @@
 #ifndef TANDEM_HIP_WORDS_H
 #define TANDEM_HIP_WORDS_H
 
-/* launch_bounds is ignored for these targets. */
+/* Compilers ignore launch_bounds for these targets; the attribute has the same meaning. */
 #define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
         const Args args) __VA_ARGS__
@@ -160,7 +160,7 @@ static inline uint mat_column(uint i) {
     (void)i;
     return mat_lane() % 16;
 }
-/* f16: lanes have rows as of bytes, and sums lie as those of bytes. */
+/* f16: a lane has the row that it has of bytes, and its sums have the same places. */
 #define HAS_HALF_MATS 1
 #if defined(__GFX11__)
 /* All 16 elements of row l % 16. */
@@ -236,7 +236,7 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     __builtin_amdgcn_s_sleep(1);
 }
-/* There are no asynchronous copies that lanes could place. */
+/* No asynchronous copy lets each lane choose its address in shared memory. */
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
 }

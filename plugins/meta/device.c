@@ -183,6 +183,7 @@ static void device_close(tdm_device *device) {
     for (int32_t d = device->n_member - 1; d >= 0; d--)
         if (device->members[d].acquired.plugin != NULL && !meta_member_is_kept(device, d))
             host->device_release(host->context, &device->members[d].acquired);
+    pthread_mutex_destroy(&device->stuck_mutex);
     pthread_mutex_destroy(&device->mutex);
     meta_free(host, device, sizeof *device);
 }
@@ -222,6 +223,11 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->scatter_min = META_SCATTER_MIN;
     device->claims.registry = &instance->registry;
     if (pthread_mutex_init(&device->mutex, NULL) != 0) {
+        meta_free(host, device, sizeof *device);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
+    }
+    if (pthread_mutex_init(&device->stuck_mutex, NULL) != 0) {
+        pthread_mutex_destroy(&device->mutex);
         meta_free(host, device, sizeof *device);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
     }

@@ -119,7 +119,7 @@ typedef struct meta_member {
     double link_rate; /* bytes per second of an exchange, read and written; 0 = not measured */
     _Atomic uint64_t run_ns, exchange_ns; /* since open */
     /* An abandoned run will signal this; NULL = none. Until then whatever the run uses must stay
-     * allocated (meta_member_is_stuck). */
+     * allocated (meta_member_is_stuck). Under stuck_mutex. */
     tdm_semaphore *stuck;
     uint64_t stuck_value;
     /* Threads of queues that sit in this member's driver and were abandoned (exec/queue.c). They
@@ -178,8 +178,11 @@ struct tdm_device {
     _Atomic uint64_t n_run;
     bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;
-    _Atomic(struct meta_pending_release *)
-        pending_releases; /* what stuck members still use (exec/stuck.h) */
+    /* Over the members' stuck and stuck_value, and what follows. Taken last: while it is held,
+     * semaphores are queried or destroyed, and nothing else is locked. */
+    pthread_mutex_t stuck_mutex;
+    struct meta_pending_release *pending_releases; /* what stuck members use (exec/stuck.h) */
+    int32_t n_releasing; /* taken out of pending_releases, and not released yet */
 };
 typedef tdm_device meta_device;
 

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEVICE = 4 };
-
 typedef struct memory {
     struct memory *next;
     char *at;
@@ -20,8 +18,8 @@ typedef struct memory {
 } memory;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static memory *memories;                        /* under mutex, as all of these */
-static bool is_enabled[MAX_DEVICE][MAX_DEVICE]; /* from, to */
+static memory *memories;                                  /* under mutex, as all of these */
+static bool is_enabled[SIMT_MAX_DEVICE][SIMT_MAX_DEVICE]; /* from, to */
 static simt_peer_mode mode;
 
 void simt_peer_set(const char *word) {
@@ -74,7 +72,7 @@ bool simt_peer_enable(int device, int home) {
 
 void simt_peer_end(int device) {
     pthread_mutex_lock(&mutex);
-    for (int i = 0; i < MAX_DEVICE; i++) is_enabled[device][i] = is_enabled[i][device] = false;
+    for (int i = 0; i < SIMT_MAX_DEVICE; i++) is_enabled[device][i] = is_enabled[i][device] = false;
     pthread_mutex_unlock(&mutex);
 }
 

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { SIMT_MAX_DEVICE = 4 }; /* devices of a driver, at most */
+
 /* How devices reach the memory of others. The faults are those of a wrong mapping: the device
  * reaches a copy of the memory instead. */
 typedef enum simt_peer_mode {

@@ -30,6 +30,8 @@ static tdm_instance *instance;
 static const char *driver_path;
 static void (*simt_hold)(bool hold);
 static void (*simt_fail)(const char *name, long in, int result);
+static bool (*simt_has_failed)(void);
+static long (*simt_live)(void);
 static char logged[512]; /* the last message of the plugin */
 
 static void host_log(void *context, int32_t level, const char *format, ...) {
@@ -80,16 +82,30 @@ static tdm_buffer *buffer_make(tdm_device *device, tdm_buffer_purpose purpose) {
     return buffer;
 }
 
-static scene scene_open(const char *graphs, int n_add) {
-    scene s = {.device = device_open(graphs), .n_add = n_add};
+static tdm_graph *graph_make(int n_add, int32_t *x_out, int32_t *y_out) {
     tdm_builder *b = NULL;
-    const tdm_plan_params params = {.struct_size = sizeof params};
+    tdm_graph *graph = NULL;
     OK(tdm_builder_create(&b, &err));
     int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, (const int64_t[]){N, 1, 1, 1}), y = x;
     for (int i = 0; i < n_add; i++) y = tdm_build_add(b, y, x);
     tdm_build_output(b, y, "y");
-    OK(tdm_builder_finish(b, &s.graph, &err));
+    OK(tdm_builder_finish(b, &graph, &err));
     tdm_builder_destroy(b);
+    *x_out = x;
+    *y_out = y;
+    return graph;
+}
+
+static void bindings_set(const scene *s, int32_t x, int32_t y, tdm_binding *bindings) {
+    bindings[tdm_graph_value(s->graph, x)->slot] = (tdm_binding){s->x, 0, N * sizeof(float)};
+    bindings[tdm_graph_value(s->graph, y)->slot] = (tdm_binding){s->y, 0, N * sizeof(float)};
+}
+
+static scene scene_open(const char *graphs, int n_add) {
+    scene s = {.device = device_open(graphs), .n_add = n_add};
+    const tdm_plan_params params = {.struct_size = sizeof params};
+    int32_t x, y;
+    s.graph = graph_make(n_add, &x, &y);
     s.x = buffer_make(s.device, TDM_BUFFER_INPUT);
     s.y = buffer_make(s.device, TDM_BUFFER_OUTPUT);
     float *at = plugin->buffer->host_pointer(s.x, TDM_ACCESS_WRITE);
@@ -98,8 +114,7 @@ static scene scene_open(const char *graphs, int n_add) {
     /* The device holds temporaries itself: their slots stay empty. */
     tdm_binding bindings[N_ADD + 1] = {{.buffer = NULL}};
     assert_in_range(s.graph->n_slot, 2, N_ADD + 1);
-    bindings[tdm_graph_value(s.graph, x)->slot] = (tdm_binding){s.x, 0, N * sizeof(float)};
-    bindings[tdm_graph_value(s.graph, y)->slot] = (tdm_binding){s.y, 0, N * sizeof(float)};
+    bindings_set(&s, x, y, bindings);
     OK(plugin->queue->create(s.device, &s.queue, &err));
     OK(plugin->queue->graph_prepare(s.queue, s.graph, &params, &s.plan, &err));
     OK(plugin->queue->plan_bind(s.plan, bindings, s.graph->n_slot, &err));
@@ -299,8 +314,84 @@ static void test_no_kernels(void **state) {
     simt_fail("", 0, 0);
     assert_null(device);
     assert_non_null(strstr(err.message, "cuModuleLoadDataEx failed: error 209"));
-    assert_non_null(strstr(err.message, "generation 9.0"));
-    assert_non_null(strstr(err.message, "-Dptx_targets"));
+    assert_non_null(
+        strstr(err.message, "this device is sm_90: build the plugin with -Dptx_targets=sm_90"));
+}
+
+/* ---- Each call of the driver fails in turn --------------------------------------------------- */
+
+#ifdef TANDEM_SANITIZED
+enum { FAIL_STEP = 7 };
+#else
+enum { FAIL_STEP = 1 };
+#endif
+
+/* From the opening of a device to a computation that has ended, as far as it goes. */
+static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *s, tdm_error *err) {
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 3, .options = options};
+    const tdm_buffer_params input = {
+        .struct_size = sizeof input, .size = N * sizeof(float), .purpose = TDM_BUFFER_INPUT};
+    const tdm_buffer_params output = {
+        .struct_size = sizeof output, .size = N * sizeof(float), .purpose = TDM_BUFFER_OUTPUT};
+    const tdm_plan_params plan = {.struct_size = sizeof plan};
+    tdm_binding bindings[N_ADD + 1] = {{.buffer = NULL}};
+    int32_t x, y;
+    s->graph = graph_make(s->n_add, &x, &y);
+    tdm_status status = plugin->device->open(own, &params, &s->device, err);
+    if (status == TDM_OK) status = plugin->buffer->alloc(s->device, &input, &s->x, err);
+    if (status == TDM_OK) status = plugin->buffer->alloc(s->device, &output, &s->y, err);
+    if (status == TDM_OK) status = plugin->queue->create(s->device, &s->queue, err);
+    if (status == TDM_OK)
+        status = plugin->queue->graph_prepare(s->queue, s->graph, &plan, &s->plan, err);
+    if (status != TDM_OK) return status;
+    bindings_set(s, x, y, bindings);
+    status = plugin->queue->plan_bind(s->plan, bindings, s->graph->n_slot, err);
+    if (status == TDM_OK) status = tdm_semaphore_ops.create(0, &s->done, err);
+    const tdm_point done = {s->done, 1};
+    if (status == TDM_OK)
+        status = plugin->queue->graph_compute(s->queue, s->plan, NULL, 0, &done, 1, err);
+    return status == TDM_OK ? tdm_semaphore_ops.wait(s->done, 1, TDM_WAIT_FOREVER, err) : status;
+}
+
+/* True where the driver has so many calls. */
+static bool call_fails(const char *name, long n, int result, const tdm_option *options) {
+    scene s = {.n_add = 2};
+    tdm_instance *own = NULL;
+    tdm_error why = {0};
+    const long before = simt_live();
+    OK(plugin->init(&host, &own, &err));
+    simt_fail(name, n, result);
+    tdm_status status = life_run(own, options, &s, &why);
+    const bool has_failed = simt_has_failed();
+    simt_fail("", 0, 0);
+    if (status != TDM_OK && why.message[0] == '\0') fail_msg("call %ld: no message", n);
+    scene_close(&s);
+    plugin->deinit(own);
+    if (simt_live() != before)
+        fail_msg("call %ld of '%s' gives %d: %ld objects of the driver are left (%s)", n, name,
+                 result, simt_live() - before, why.message);
+    return has_failed;
+}
+
+/* Nothing is left, whether the failure ends the opening, the computation or the device. */
+static void test_each_call_fails(void **state) {
+    enum { CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_LAUNCH_FAILED = 719 };
+    static const struct {
+        int result;
+        const char *exchange, *graphs;
+    } ways[] = {{CU_INVALID_VALUE, "auto", "yes"},
+                {CU_OUT_OF_MEMORY, "phases", "yes"},
+                {CU_LAUNCH_FAILED, "phases", "no"}};
+    (void)state;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        const tdm_option options[] = {
+            {"driver", driver_path}, {"graphs", ways[w].graphs}, {"exchange", ways[w].exchange}};
+        long n = 1;
+        (void)call_fails("event_query", 1, ways[w].result, options); /* "any" leaves it out */
+        while (call_fails("any", n, ways[w].result, options)) n += FAIL_STEP;
+        assert_in_range(n, 100, 1000);
+    }
 }
 
 /* ---- What the emulated driver refuses, as real ones do --------------------------------------- */
@@ -372,6 +463,8 @@ static bool symbol_get(void *library, const char *name, void *function_out) {
 static bool driver_symbols_get(void *driver) {
     return symbol_get(driver, "tandem_simt_hold", &simt_hold) &&
            symbol_get(driver, "tandem_simt_fail", &simt_fail) &&
+           symbol_get(driver, "tandem_simt_has_failed", &simt_has_failed) &&
+           symbol_get(driver, "tandem_simt_live", &simt_live) &&
            symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
            symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
            symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
@@ -390,7 +483,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
-        cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
+        cmocka_unit_test(test_refusals),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

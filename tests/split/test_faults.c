@@ -94,21 +94,83 @@ static void test_never_signals(void **state) {
     silent(NULL, "exchange=no", "exchange=no", "exchange 0");
 }
 
-/* Everything is destroyed while the member is still out: no hang, nothing that it may use is freed.
- * It is let go afterwards, so that what was left to it is all that is left. */
-static void test_closed_while_silent(void **state) {
+/* When a stuck member ends, while what it may still use is destroyed in its order: the plans, then
+ * the queues, then the group. */
+typedef enum end_time { BEFORE_QUEUES, BEFORE_GROUP } end_time;
+
+static void closed_while_silent(end_time end) {
     scene s;
     float y[N];
-    (void)state;
     scene_open(&s, NULL, NULL, NULL, "share=1,1,1 timeout=0.2");
     rig_set(s.rig, "c2", "silent-in", 1);
     FAILS(TDM_DEADLINE_EXCEEDED, "'m2'", net_run(s.run, N_TOK, 3, y, err));
     tdm_schedule_destroy(s.run);
+    s.run = NULL;
     tdm_mem_free(&s.group.weights);
+    if (end == BEFORE_QUEUES) rig_set(s.rig, "c2", "release", 0);
     tdm_scratch_destroy(s.rig->group_scratch);
     s.rig->group_scratch = NULL;
+    if (end == BEFORE_GROUP) rig_set(s.rig, "c2", "release", 0);
+    scene_close(&s);
+}
+
+/* No hang, nothing that the member may use is freed, and nothing is left in the end. */
+static void test_closed_while_silent(void **state) {
+    (void)state;
+    closed_while_silent(BEFORE_GROUP);
+}
+
+/* The member ends between the release of its plans and of its queue: the plans were kept, so the
+ * queue is kept, too, and destroyed after them. The plugin with faults ends a test that destroys it
+ * before. */
+static void test_ends_between_releases(void **state) {
+    (void)state;
+    closed_while_silent(BEFORE_QUEUES);
+}
+
+typedef struct other_run {
+    tdm_schedule *run;
+    tdm_status status;
+} other_run;
+
+static void *other_run_main(void *arg) {
+    other_run *other = arg;
+    float y[N];
+    other->status = net_run(other->run, N_TOK, 3, y, NULL);
+    return NULL;
+}
+
+/* The same while another thread, whose run has found that the member has ended, destroys the kept
+ * plans: they wait no longer, but are not gone. */
+static void test_queue_ends_during_release(void **state) {
+    scene s;
+    float y[N];
+    net second;
+    tdm_scratch *scratch = NULL;
+    other_run other = {.status = TDM_INTERNAL};
+    pthread_t thread;
+    (void)state;
+    scene_open(&s, NULL, NULL, NULL, "share=1,1,1 timeout=0.2");
+    OK(tdm_scratch_create(s.rig->rt, &s.rig->group, 1, &scratch, err));
+    OK(net_load(&second, s.rig->group, scratch, N_LAYER, err));
+    OK(net_schedule(&second, N_TOK, &other.run, err));
+    OK(net_run(other.run, N_TOK, 3, y, err));
+    rig_set(s.rig, "c2", "silent-in", 1);
+    FAILS(TDM_DEADLINE_EXCEEDED, "'m2'", net_run(s.run, N_TOK, 3, y, err));
+    tdm_schedule_destroy(s.run);
     s.run = NULL;
     rig_set(s.rig, "c2", "release", 0);
+    rig_set(s.rig, "c2", "block-destroy-in", 1);
+    assert_int_equal(pthread_create(&thread, NULL, other_run_main, &other), 0);
+    rig_set(s.rig, "c2", "await", 0);
+    tdm_scratch_destroy(s.rig->group_scratch);
+    s.rig->group_scratch = NULL;
+    rig_set(s.rig, "c2", "release", 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(other.status, TDM_OK);
+    tdm_schedule_destroy(other.run);
+    tdm_mem_free(&second.weights);
+    tdm_scratch_destroy(scratch);
     scene_close(&s);
 }
 
@@ -341,12 +403,20 @@ static void test_left_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_when_measured),  cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_fails_in_a_run),        cmocka_unit_test(test_never_signals),
-        cmocka_unit_test(test_closed_while_silent),   cmocka_unit_test(test_slow_is_not_silent),
-        cmocka_unit_test(test_refuses_an_op),         cmocka_unit_test(test_plan_fails),
-        cmocka_unit_test(test_no_memory_on_a_member), cmocka_unit_test(test_no_memory_on_the_host),
-        cmocka_unit_test(test_lies_in_the_probe),     cmocka_unit_test(test_silent_in_the_probe),
+        cmocka_unit_test(test_silent_when_measured),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_fails_in_a_run),
+        cmocka_unit_test(test_never_signals),
+        cmocka_unit_test(test_closed_while_silent),
+        cmocka_unit_test(test_ends_between_releases),
+        cmocka_unit_test(test_queue_ends_during_release),
+        cmocka_unit_test(test_slow_is_not_silent),
+        cmocka_unit_test(test_refuses_an_op),
+        cmocka_unit_test(test_plan_fails),
+        cmocka_unit_test(test_no_memory_on_a_member),
+        cmocka_unit_test(test_no_memory_on_the_host),
+        cmocka_unit_test(test_lies_in_the_probe),
+        cmocka_unit_test(test_silent_in_the_probe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,7 +112,8 @@ static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
         return status;
     }
     if (info_out != NULL) {
-        /* Kernels load and store words of the host, and do nothing else to them atomically. */
+        /* Kernels only load and store words of this memory; they do no other atomic operation on
+         * it. */
         const tdm_import_info info = {.struct_size = sizeof info,
                                       .is_coherent = true,
                                       .is_pollable = device->target.may_wait};

@@ -21,9 +21,9 @@ static tdm_status loss_fail(const rt_device *device, tdm_error *err, const char 
                     device->facts->name, what);
 }
 
-tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn) {
+tdm_status rt_fail_symbol(rt_device *device, tdm_error *err, rt_result result, const char *symbol) {
     char number[32], text[96];
-    snprintf(text, sizeof text, "%.40s failed: %.40s", rt_symbol(fn),
+    snprintf(text, sizeof text, "%.40s failed: %.40s", symbol,
              rt_result_name(device->fn, result, number));
     if (rt_result_is_loss(result)) {
         atomic_store(&device->is_lost, true);
@@ -33,10 +33,20 @@ tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn) 
                     text);
 }
 
+tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn) {
+    return rt_fail_symbol(device, err, result, rt_symbol(fn));
+}
+
 tdm_status rt_enter(rt_device *device, tdm_error *err) {
     if (atomic_load(&device->is_lost)) return loss_fail(device, err, "an earlier call failed");
     rt_result result = device->fn->context_set(device->context);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_context_set);
+}
+
+rt_result rt_stream_end(const rt_device *device, void *stream) {
+    rt_result result = device->fn->stream_sync(stream);
+    if (result != RT_SUCCESS) (void)device->fn->stream_sync(stream);
+    return result;
 }
 
 /* ---- Enumeration ----------------------------------------------------------------------------- */
@@ -147,7 +157,7 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
     if (rt_vendor_this.block_target(facts->attribute[RT_MAJOR], facts->attribute[RT_MINOR]) != NULL)
         info.prompt_step = rt_vendor_this.block_step;
-    /* An emulated device is no card that another plugin could show too. */
+    /* The UUID tells that devices of two plugins are one card. An emulated device is no card. */
     info.has_uuid = facts->has_uuid && !source->driver.is_emulated;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     tdm_struct_write(info_out, &info, sizeof info);
@@ -170,7 +180,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Workgroups along x that a driver launches, of whichever size. More go along y (emit.c). */
+/* Most workgroups along x, whatever their size. Further ones go along y (emit.c). */
 static uint32_t grid_max(int32_t n_group, int32_t max_group_size) {
     const uint64_t limit = rt_vendor_this.max_thread;
     const uint64_t by_thread = limit / (uint64_t)max_group_size;
@@ -309,7 +319,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     if (status != TDM_OK) return status;
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
-    /* HIP counts memory of the machine as free that an integrated device does not have in all
+    /* On an integrated device HIP reports more free memory than the device has in total
      * (unslothai/unsloth#7960: 120 GiB of 62). */
     if (n_free > device->facts->memory) n_free = (size_t)device->facts->memory;
     info_fill(device->source, device->facts, device->index, n_free, device->target.may_wait,

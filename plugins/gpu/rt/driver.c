@@ -72,7 +72,7 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
     if (d.library == NULL) return TDM_UNAVAILABLE;
     tdm_status status = functions_get(&d, err);
     if (status == TDM_OK) {
-        /* HIP answers RT_INVALID_DEVICE where there is none. */
+        /* HIP returns RT_INVALID_DEVICE where there is no device. */
         rt_result result = d.init(0);
         if (result == RT_NO_DEVICE || result == RT_INVALID_DEVICE)
             status = rt_driver_no_device(err);
@@ -90,7 +90,7 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
 }
 
 void rt_driver_close(rt_driver *driver) {
-    /* A vendor's library has threads and data of the process, and does not bear being unloaded. */
+    /* A vendor's library has threads and data of the process and cannot be unloaded safely. */
     if (driver->library != NULL && driver->is_emulated) dlclose(driver->library);
     driver->library = NULL;
 }

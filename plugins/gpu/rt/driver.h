@@ -179,12 +179,15 @@ typedef struct rt_vendor {
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
+    /* The target, for messages, that the plugin is built for to run on a device at that PCI
+     * address, with RT_MAJOR and RT_MINOR: "sm_86". */
+    void (*target_print)(const char *pci_address, int32_t major, int32_t minor, char text[16]);
     int32_t block_step; /* prompt_step (device.h) of devices that can */
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
     int32_t least_copying;
     int32_t n_branch;  /* streams that a plan is captured on, 1 .. RT_N_BRANCH (plan.h) */
-    int32_t clock_khz; /* 0: the driver says it (RT_CLOCK_KHZ) */
+    int32_t clock_khz; /* 0 = the driver has it as an attribute (RT_CLOCK_KHZ) */
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 

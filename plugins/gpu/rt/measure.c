@@ -42,7 +42,7 @@ static tdm_status copies_time(rt_device *device, const rt_memory *dst, const rt_
     for (int i = 0; i < n && result == RT_SUCCESS; i++)
         result =
             fn->copy_inside(dst->address, src->address, (size_t)src->size, device->copy_stream);
-    rt_result waited = fn->stream_sync(device->copy_stream);
+    rt_result waited = rt_stream_end(device, device->copy_stream);
     *seconds_out = clock_seconds() - start;
     pthread_mutex_unlock(&device->copy_mutex);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_copy_inside);
@@ -68,7 +68,8 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
     return status;
 }
 
-/* Seconds of one launch of LIMIT_RATE; `memory` is what it does not write to. */
+/* Seconds of one launch of LIMIT_RATE. The kernel has the address of `memory`, so that its results
+ * count as used, but writes nothing there. */
 static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_memory *memory,
                             double *seconds_out, tdm_error *err) {
     const rt_driver *fn = device->fn;
@@ -83,7 +84,7 @@ static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_me
     const double start = clock_seconds();
     rt_result result = fn->launch(function, step->grid[0], 1, 1, RATE_THREADS, 1, 1,
                                   rt_shared_size(step), device->copy_stream, params, NULL);
-    rt_result waited = fn->stream_sync(device->copy_stream);
+    rt_result waited = rt_stream_end(device, device->copy_stream);
     *seconds_out = clock_seconds() - start;
     pthread_mutex_unlock(&device->copy_mutex);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_launch);

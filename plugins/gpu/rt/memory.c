@@ -114,7 +114,7 @@ static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_e
     return status;
 }
 
-/* Unlocks the memory behind its last user. */
+/* Unlocks the memory where this is its last user. */
 static void import_drop(rt_device *device, void *ptr, uint64_t size) {
     rt_source *source = device->source;
     pthread_mutex_lock(&source->import_mutex);
@@ -143,7 +143,7 @@ tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memo
     return TDM_OK;
 }
 
-/* What a lost device held, its driver has released or will. */
+/* On a lost device the calls fail; its memory is released with the process. */
 void rt_memory_free(rt_device *device, rt_memory *memory) {
     if (memory->is_peer) *memory = (rt_memory){0};
     if (memory->address == 0) return;
@@ -161,9 +161,10 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
-/* Waits for what was put into the stream of copies. The first failure counts. */
+/* Waits for the copies of the stream. `result` is that of starting them by call `fn`; the first
+ * failure counts. */
 static tdm_status copies_end(rt_device *device, rt_result result, int fn, tdm_error *err) {
-    rt_result waited = device->fn->stream_sync(device->copy_stream);
+    rt_result waited = rt_stream_end(device, device->copy_stream);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, fn);
     return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
 }

@@ -13,11 +13,11 @@
 
 enum {
     MAX_TYPE = 64,   /* numbers of tdm_type are below */
-    LOG_SIZE = 1024, /* bytes of what the driver's compiler says */
+    LOG_SIZE = 1024, /* bytes of messages of the driver's compiler */
     MAX_SIZE = 9     /* numbers of columns of a tile: 1, 2, 4 .. 256 */
 };
 
-/* What the emulated driver takes for an image: it has the kernels itself. */
+/* The image for the emulated driver, which has the kernels itself. */
 static const char emulated_image[] = "tandem-simt";
 
 typedef struct rt_modules {
@@ -68,9 +68,9 @@ static const struct { int32_t rows, own, extras; } part_sizes[] = {GPU_PART_ENTR
 #undef PART
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
-/* The first that has room for a step: its heads, spec 4, shared out among teams of threads, and
- * elements of o, spec 3, whose columns of V have one or two. The last of each sort has room for any
- * number of elements. */
+/* The first entry that has room for a step. A team of threads computes `rows` of the heads, spec
+ * 4. A thread has `own` of the elements of o, spec 3, in columns of one or two by the type of V.
+ * The last entry with or without extras has room for any number of elements. */
 static int32_t part_size_get(const gpu_step *step) {
     const int32_t *spec = step->spec, n_team = step->group_size / PART_THREADS;
     const int32_t rows = (spec[4] + n_team - 1) / n_team, extras = has_extras(spec);
@@ -145,8 +145,8 @@ static int32_t size_get(const gpu_step *step) {
     return size;
 }
 
-/* The entry: named as its module, with the columns of its tiles, its part_sizes, tile_sizes,
- * matrix_sizes or scan_sizes behind. */
+/* The name of the entry: that of its module, followed by the columns of its tiles, or by its row of
+ * part_sizes, tile_sizes, matrix_sizes or scan_sizes. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
@@ -247,8 +247,8 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
     return rt_fail(device, err, result, RT_FN_module_function);
 }
 
-/* Lets the function have more shared memory where a step needs it; always as much, since its steps may
- * differ. */
+/* Raises the function's limit of shared memory where a step needs more than is allowed by default.
+ * Always to the device's limit, since a later step may need more. */
 static tdm_status shared_allow(rt_device *device, const gpu_step *step, void *function,
                                tdm_error *err) {
     const gpu_target *target = &device->target;
@@ -276,10 +276,10 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     return status;
 }
 
-/* The targets of all images, each once, with blanks between. */
+/* The targets of all images, each once, with blanks between; "none" without images. */
 static void targets_print(char *text, size_t size) {
     size_t n = 0;
-    text[0] = '\0';
+    snprintf(text, size, "none");
     for (const rt_image *image = rt_images; image->module != NULL && n < size; image++) {
         const rt_image *first = rt_images;
         while (strcmp(first->target, image->target) != 0) first++;
@@ -293,15 +293,16 @@ tdm_status rt_modules_check(rt_device *device, tdm_error *err) {
     const int32_t *a = device->facts->attribute;
     tdm_error failed = {0};
     void *function;
-    char targets[128];
+    char targets[160], own[16];
     tdm_status status = rt_function_get(device, &fetch, &function, &failed);
     if (status == TDM_OK) return TDM_OK;
     if (status != TDM_INTERNAL && status != TDM_UNSUPPORTED)
         return tdm_fail(err, status, "%s", failed.message);
     targets_print(targets, sizeof targets);
+    rt_vendor_this.target_print(device->facts->pci_address, a[RT_MAJOR], a[RT_MINOR], own);
     return tdm_fail(
         err, TDM_UNSUPPORTED,
-        "%s; the plugin's kernels are for %s, and this device is of generation %d.%d: build "
-        "the plugin with its processor in %s",
-        failed.message, targets, (int)a[RT_MAJOR], (int)a[RT_MINOR], rt_vendor_this.targets_option);
+        "%.240s; the plugin has kernels for %s, and this device is %s: build the plugin "
+        "with %s=%s",
+        failed.message, targets, own, rt_vendor_this.targets_option, own);
 }

@@ -30,8 +30,9 @@ tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *m
         fn->shared_alloc == NULL || size > SIZE_MAX / 2
             ? RT_INVALID_VALUE
             : fn->shared_alloc(&memory.address, (size_t)size, rt_vendor_this.shared_flags);
-    if (rt_result_is_loss(result)) return rt_fail(device, err, result, RT_FN_memory_alloc);
-    /* Not every card has such memory. Others do not reach what this gives. */
+    if (rt_result_is_loss(result))
+        return rt_fail_symbol(device, err, result, rt_vendor_this.shared_alloc);
+    /* Not every card has such memory. Other devices cannot import memory of this kind. */
     if (result != RT_SUCCESS) return rt_memory_alloc(device, size, false, memory_out, err);
     atomic_fetch_add(&device->allocated, size);
     *memory_out = memory;
@@ -77,12 +78,10 @@ static tdm_status peer_open(rt_device *device, const rt_device *home, tdm_error 
         result = peer_enable(device, home);
     }
     if (result == RT_SUCCESS) return TDM_OK;
+    if (rt_result_is_loss(result)) return rt_fail_symbol(device, err, result, symbol);
     snprintf(text, sizeof text, "%.40s failed: %.40s", symbol,
              rt_result_name(device->fn, result, number));
-    if (!rt_result_is_loss(result)) return peer_refuse(device, home, err, text);
-    atomic_store(&device->is_lost, true);
-    return tdm_fail(err, TDM_UNAVAILABLE, "%s (%s): the device is lost: %s", device->name,
-                    device->facts->name, text);
+    return peer_refuse(device, home, err, text);
 }
 
 tdm_status rt_import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,

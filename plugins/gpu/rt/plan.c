@@ -175,7 +175,7 @@ static rt_result fetches_launch(tdm_plan *plan, void *stream) {
     return result;
 }
 
-/* One after the other: a stream has no finer order. */
+/* One after the other: a stream keeps the order of its commands, also where the steps need none. */
 static rt_result steps_launch(tdm_plan *plan, void *stream) {
     rt_result result = fetches_launch(plan, stream);
     for (int32_t i = 0; i < plan->bound.steps->n_step && result == RT_SUCCESS; i++)
@@ -197,8 +197,9 @@ static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from, int
     return result;
 }
 
-/* Launches steps first .. last - 1, between which no order is needed, so that the captured graph
- * has none either. Stream 0 has all that was before, and all of them afterwards. */
+/* Launches steps first .. last - 1, which need no order between them, on several streams, so
+ * that the captured graph has none either. They follow what stream 0 had before; afterwards
+ * stream 0 follows all of them. */
 static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int *fn_out) {
     const int32_t most = rt_vendor_this.n_branch, n_step = last - first;
     const int32_t n_branch = n_step < most ? n_step : most;
@@ -234,6 +235,7 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     int fn_failed;
     rt_result launched = rounds_launch(plan, &fn_failed);
     result = fn->capture_end(stream, &graph);
+    if (result != RT_SUCCESS) graph = NULL;
     if (launched != RT_SUCCESS) status = rt_fail(device, err, launched, fn_failed);
     if (status == TDM_OK && result != RT_SUCCESS)
         status = rt_fail(device, err, result, RT_FN_capture_end);

@@ -22,7 +22,7 @@ typedef struct rt_workspace {
 /* How scratch is allocated on a device of CUDA or HIP, which is the context. */
 extern const gpu_scratch_driver rt_scratch_driver;
 
-/* What a kernel is given: struct Args of plugins/gpu/kernels/lang.h. */
+/* The parameter of a kernel: struct Args of plugins/gpu/kernels/lang.h. */
 typedef struct rt_args {
     gpu_args args;
     int32_t spec[GPU_MAX_SPEC];

@@ -54,7 +54,7 @@ static rt_result ended_count(tdm_queue *queue, bool must_wait) {
     return result == RT_NOT_READY ? RT_SUCCESS : result;
 }
 
-/* gpu_queue_driver.is_full. A failure shows when the work is submitted. */
+/* gpu_queue_driver.is_full. After a failure it is not full: work_submit returns the failure. */
 static bool queue_is_full(void *context, void *work) {
     tdm_queue *queue = context;
     const int32_t n = rt_plan_n_command(work) + 1;
@@ -69,7 +69,7 @@ static const rt_wait_report *report_of(const tdm_queue *queue) {
     return (const rt_wait_report *)(const void *)queue->workspace.report.host;
 }
 
-/* After a failure nothing of the computation runs any more: its caller frees the memory then. */
+/* After a failure, waits until nothing of the computation runs: the caller frees its memory. */
 static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
     tdm_queue *queue = context;
     rt_device *device = queue->device;
@@ -87,9 +87,9 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
     }
     const tdm_plan *plan = work;
     if (status != TDM_OK) {
-        device->fn->stream_sync(queue->stream);
+        (void)rt_stream_end(device, queue->stream);
         if (plan->waits)
-            queue->n_run = report_of(queue)->run; /* whether it counted itself or not */
+            queue->n_run = report_of(queue)->run; /* its first kernel may have counted the run */
         return status;
     }
     if (plan->waits) queue->n_run++;
@@ -117,6 +117,9 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
                             tdm_error *err) {
     tdm_queue *queue = context;
     tdm_status status = event_wait(queue, ticket, timeout_ns, err);
+    /* As in work_submit: after a failure the caller frees the memory. */
+    if (status != TDM_OK && status != TDM_DEADLINE_EXCEEDED)
+        (void)rt_stream_end(queue->device, queue->stream);
     if (status != TDM_OK || ticket->run == 0) return status;
     return rt_wait_status(queue->device, report_of(queue), ticket->run, err);
 }
@@ -146,21 +149,34 @@ static void queue_destroy(tdm_queue *queue) {
     free(queue);
 }
 
+/* NULL after a failure, whatever the driver has written. */
+static rt_result stream_create(const rt_driver *fn, void **stream_out) {
+    rt_result result = fn->stream_create(stream_out, RT_STREAM_NON_BLOCKING);
+    if (result != RT_SUCCESS) *stream_out = NULL;
+    return result;
+}
+
+static rt_result event_create(const rt_driver *fn, void **event_out, unsigned flags) {
+    rt_result result = fn->event_create(event_out, flags);
+    if (result != RT_SUCCESS) *event_out = NULL;
+    return result;
+}
+
 static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     rt_device *device = queue->device;
     const rt_driver *fn = device->fn;
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     rt_workspace *workspace = &queue->workspace;
-    rt_result result = fn->stream_create(&queue->stream, RT_STREAM_NON_BLOCKING);
+    rt_result result = stream_create(fn, &queue->stream);
     for (int i = 0; i < rt_vendor_this.n_branch && result == RT_SUCCESS; i++)
-        result = fn->stream_create(&workspace->branch_stream[i], RT_STREAM_NON_BLOCKING);
+        result = stream_create(fn, &workspace->branch_stream[i]);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_stream_create);
     for (int i = 0; i < rt_vendor_this.n_branch && result == RT_SUCCESS; i++)
-        result = fn->event_create(&workspace->branch_event[i], RT_EVENT_NO_TIMING);
+        result = event_create(fn, &workspace->branch_event[i], RT_EVENT_NO_TIMING);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
-        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING |
-                                                         rt_vendor_this.event_flags);
+        result = event_create(fn, &queue->events[i],
+                              RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING | rt_vendor_this.event_flags);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
 }
 

@@ -4,8 +4,8 @@
  *
  * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function
  * for each, and when a plan is bound to memory captures the launches as a graph of the driver,
- * which each computation launches. A stream runs what it is given in order, so that barriers
- * between steps need nothing.
+ * which each computation launches. A stream runs its commands in order, so that barriers
+ * between steps need no command.
  *
  * What lies where:
  *   driver.c    the driver's functions, by a table for CUDA and HIP
@@ -23,7 +23,7 @@
  *   wait.c      kernels that wait for other members of a group
  *   plugin.c    instances
  *
- * plugins/cuda and plugins/hip define rt_vendor_this and the entry, and have no other code.
+ * plugins/cuda and plugins/hip define rt_vendor_this and the entry.
  */
 #ifndef TANDEM_GPU_RT_RT_H
 #define TANDEM_GPU_RT_RT_H
@@ -39,7 +39,7 @@
 
 enum { RT_MAX_DEVICE = 16 };
 
-/* What a driver says of a device. */
+/* A device as its driver describes it. */
 typedef struct rt_facts {
     int device; /* the driver's handle */
     char name[64];
@@ -47,7 +47,7 @@ typedef struct rt_facts {
     uint8_t uuid[16];
     bool has_uuid;
     uint64_t memory;
-    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 where the driver does not say */
+    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 = the driver gives none */
 } rt_facts;
 
 /* Host memory that is page-locked for all devices of a driver: a driver refuses to lock the same
@@ -127,18 +127,25 @@ typedef tdm_device rt_device;
 struct tdm_buffer {
     rt_device *device;
     rt_memory memory;
-    rt_memory copy; /* of what the host writes: kernels read it there, and each plan copies what it
-                       reads first. No memory where the purpose is another */
+    rt_memory copy; /* of a buffer that the host writes (purpose INPUT), in device memory: each plan
+                       first copies what its kernels read to it. Other buffers have none */
     uint64_t size;
 };
 
 /* Fails with a message that names the device, the call and the driver's reason; remembers a lost
  * device. `fn` is an RT_FN_ number. */
 tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn);
+/* The same for a call that is not in RT_DRIVER_LIST, by its symbol. */
+tdm_status rt_fail_symbol(rt_device *device, tdm_error *err, rt_result result, const char *symbol);
 
 /* Makes the device's context this thread's. Every function that calls the driver begins with it.
  * Fails where the device is lost. */
 tdm_status rt_enter(rt_device *device, tdm_error *err);
+
+/* Waits for the commands of the stream. The caller may free their memory afterwards, also after a
+ * failure: a wait that fails is tried once more. On a lost device it fails again, and nothing runs
+ * there. Returns the first result. After rt_enter. */
+rt_result rt_stream_end(const rt_device *device, void *stream);
 
 /* ---- memory.c ---- */
 
@@ -146,8 +153,9 @@ tdm_status rt_enter(rt_device *device, tdm_error *err);
  * gives no memory. TDM_RESOURCE_EXHAUSTED where there is not enough. [any-thread] */
 tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
                            tdm_error *err);
-/* Page-locks memory of the caller's, which outlives it. Several devices of a driver may import the
- * same; memory that is locked otherwise is refused with TDM_UNSUPPORTED. [any-thread] */
+/* Page-locks memory of the caller, which must outlive memory_out. Several devices of a driver
+ * may import the same memory. Memory that other code has locked is refused with TDM_UNSUPPORTED.
+ * [any-thread] */
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err);
 void rt_memory_free(rt_device *device, rt_memory *memory);
@@ -213,7 +221,8 @@ extern const tdm_option_table rt_option_table;
 tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
                             tdm_error *err);
 
-/* Of the instance's own option alone, without failing: for enumeration. */
+/* The value of the option `driver`; NULL = it is not given. Other options are not checked, since
+ * enumeration does not fail for them. */
 const char *rt_options_driver(const tdm_option *options, int32_t n_option);
 
 #endif

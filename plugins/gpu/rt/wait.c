@@ -76,7 +76,8 @@ enum {
     TEST_REPORT = 4096,
     TEST_LONG_MS = 1000,
     TEST_SHORT_MS = 20,
-    TEST_POLLS = 4 << 20 /* should the device's clock not run; a poll over PCIe takes about 1 us */
+    TEST_POLLS =
+        4 << 20 /* the limit where the clock does not run; a poll over PCIe takes about 1 us */
 };
 _Static_assert(TEST_REPORT + sizeof(rt_wait_report) <= TEST_SIZE, "the report has room");
 
@@ -139,7 +140,8 @@ static bool test_flag_comes(const test *t) {
     return true;
 }
 
-/* One wait, in which the host publishes or does not. *why_out is NULL where it ends as it must. */
+/* One wait, in which the host publishes or does not. Where it does not end as it
+ * must, *why_out is set to the reason. */
 static tdm_status test_wait(test *t, bool publishes, const char **why_out, tdm_error *err) {
     const rt_wait_report *report = (const rt_wait_report *)(const void *)(t->bytes + TEST_REPORT);
     tdm_status status = test_launch(t, publishes ? TEST_LONG_MS : TEST_SHORT_MS, err);
@@ -147,7 +149,7 @@ static tdm_status test_wait(test *t, bool publishes, const char **why_out, tdm_e
     const uint64_t begin = now_ms();
     const bool is_seen = test_flag_comes(t);
     if (publishes) atomic_store(test_flag(t, 1), (uint64_t)t->run << 32 | 1);
-    rt_result result = t->device->fn->stream_sync(t->device->copy_stream);
+    rt_result result = rt_stream_end(t->device, t->device->copy_stream);
     if (result != RT_SUCCESS) return rt_fail(t->device, err, result, RT_FN_stream_sync);
     const uint64_t ms = now_ms() - begin;
     const rt_wait_slot *slot = &report->slots[t->run % RT_WAIT_N_SLOT];
@@ -173,7 +175,7 @@ static tdm_status test_run(rt_device *device, const char **why_out, tdm_error *e
     return status;
 }
 
-/* What rules waiting out without a test. */
+/* The reason why kernels cannot wait, by the attributes of the device; NULL = the test decides. */
 static const char *fact_against(const rt_device *device) {
     const int32_t *a = device->facts->attribute;
     if (a[RT_MAPS_HOST] == 0) return "it does not map host memory";

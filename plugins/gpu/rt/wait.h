@@ -17,7 +17,7 @@ typedef enum rt_wait_code {
 } rt_wait_code;
 
 typedef struct rt_wait_slot {
-    uint32_t run; /* whose it is; of another run: nothing failed */
+    uint32_t run; /* the run that failed; another number: nothing failed */
     uint32_t code;
     uint32_t stage;      /* of the exchange that failed first in that run */
     uint32_t missing[2]; /* bit m: member m had not published */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * watch.c: see watch.h. Whoever waits adds itself to a list. The thread waits in the driver for the
+ * watch.c: see watch.h. Each waiter is in a list. The thread waits in the driver for the
  * computation with the lowest number of the list, then removes it from the list. A wait for an
  * earlier computation that begins meanwhile polls.
  */
@@ -78,7 +78,7 @@ static const waiter *first_of(const rt_watch *watch) {
     return first;
 }
 
-/* Ends the wait of those who wait for this computation; after a failure everyone's. */
+/* Ends the waits for this computation and for earlier ones; after a failure, all waits. */
 static void waiters_end(rt_watch *watch, uint64_t number, rt_result result) {
     for (waiter **at = &watch->waiters; *at != NULL;) {
         waiter *w = *at;

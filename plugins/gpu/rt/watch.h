@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * watch.h: waits for events of the driver with a timeout. The drivers' own wait has none, so a
- * thread waits in the driver, and those who wait with a timeout wait for that thread. It is made
- * when it is first needed. What an event stands for is the queue's.
+ * thread waits in the driver, and waits with a timeout are waits for that thread. It is made when
+ * it is first needed. The queue decides which computation an event belongs to.
  */
 #ifndef TANDEM_GPU_RT_WATCH_H
 #define TANDEM_GPU_RT_WATCH_H
@@ -14,8 +14,8 @@ typedef struct rt_watch rt_watch;
 /* Released with rt_watch_destroy. */
 tdm_status rt_watch_create(rt_device *device, rt_watch **watch_out, tdm_error *err);
 
-/* No wait is under way, and all events that were waited for are reached or the device is lost. NULL
- * is a no-op. */
+/* No wait may be under way, and all events that were waited for must be reached, or the device
+ * lost. NULL is a no-op. */
 void rt_watch_destroy(rt_watch *watch);
 
 /* Waits until `event`, the one of computation `number`, is reached: polls for some microseconds,

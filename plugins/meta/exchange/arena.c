@@ -69,7 +69,7 @@ static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size
 }
 
 /* A stuck member may still use the memory of all. */
-static bool has_stuck_member(const meta_device *device) {
+static bool has_stuck_member(meta_device *device) {
     for (int32_t d = 0; d < device->n_member; d++)
         if (meta_member_is_stuck(device, d)) return true;
     return false;

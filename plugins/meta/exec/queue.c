@@ -245,8 +245,8 @@ static void late_members_abandon(tdm_queue *queue, const tdm_error *err) {
         if (semaphore_ops(queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK ||
             value >= member_queue->value)
             continue;
-        device->members[member_queue->d].stuck = member_queue->semaphore;
-        device->members[member_queue->d].stuck_value = member_queue->value;
+        meta_member_set_stuck(device, member_queue->d, member_queue->semaphore,
+                              member_queue->value);
         member_queue->semaphore = NULL;
         is_broken = true;
     }

@@ -7,13 +7,31 @@
  */
 #include "plugins/meta/exec/stuck.h"
 
-bool meta_member_is_stuck(const meta_device *device, int32_t d) {
+/* The functions below that end in _locked are called with stuck_mutex held. Plans and queues are
+ * destroyed by any thread, also while another thread finds that a member has ended. */
+
+static bool is_stuck_locked(const meta_device *device, int32_t d) {
     const meta_member *member = &device->members[d];
     uint64_t value = 0;
     if (atomic_load(&member->n_lost) > 0) return true;
     if (member->stuck == NULL) return false;
     return device->host->semaphore->query(member->stuck, &value, NULL) == TDM_OK &&
            value < member->stuck_value;
+}
+
+bool meta_member_is_stuck(meta_device *device, int32_t d) {
+    pthread_mutex_lock(&device->stuck_mutex);
+    bool is_stuck = is_stuck_locked(device, d);
+    pthread_mutex_unlock(&device->stuck_mutex);
+    return is_stuck;
+}
+
+void meta_member_set_stuck(meta_device *device, int32_t d, tdm_semaphore *semaphore,
+                           uint64_t value) {
+    pthread_mutex_lock(&device->stuck_mutex);
+    device->members[d].stuck = semaphore;
+    device->members[d].stuck_value = value;
+    pthread_mutex_unlock(&device->stuck_mutex);
 }
 
 typedef struct meta_pending_release {
@@ -25,43 +43,65 @@ typedef struct meta_pending_release {
     void *what;
 } meta_pending_release;
 
-static void pending_push(meta_device *device, meta_pending_release *node) {
-    node->next = atomic_load(&device->pending_releases);
-    while (!atomic_compare_exchange_weak(&device->pending_releases, &node->next, node)) {
-    }
-}
-
 void meta_release_later(meta_device *device, int32_t d, tdm_semaphore *semaphore, uint64_t value,
                         meta_release_fn release, void *what) {
     meta_pending_release *node = meta_alloc(device->host, sizeof *node);
     if (node == NULL) return; /* leaked: the member may still use it */
     *node = (meta_pending_release){
         .d = d, .semaphore = semaphore, .value = value, .release = release, .what = what};
-    pending_push(device, node);
+    pthread_mutex_lock(&device->stuck_mutex);
+    meta_pending_release **last = &device->pending_releases;
+    while (*last != NULL) last = &(*last)->next;
+    *last = node;
+    pthread_mutex_unlock(&device->stuck_mutex);
 }
 
-static bool is_kept(const meta_device *device, const meta_pending_release *node) {
+static bool is_kept_locked(const meta_device *device, const meta_pending_release *node) {
     uint64_t value = 0;
-    if (node->semaphore == NULL) return meta_member_is_stuck(device, node->d);
+    if (node->semaphore == NULL) return is_stuck_locked(device, node->d);
     return device->host->semaphore->query(node->semaphore, &value, NULL) == TDM_OK &&
            value < node->value;
 }
 
-bool meta_member_is_kept(const meta_device *device, int32_t d) {
-    if (meta_member_is_stuck(device, d) || atomic_load(&device->pending_releases) != NULL)
-        return true;
+bool meta_member_is_kept(meta_device *device, int32_t d) {
+    pthread_mutex_lock(&device->stuck_mutex);
+    bool is_kept =
+        is_stuck_locked(device, d) || device->pending_releases != NULL || device->n_releasing > 0;
     /* A stuck member may use the home's memory, too. */
-    bool is_used = false;
     for (int32_t i = 0; i < device->n_member && device->home == &device->members[d]; i++)
-        is_used = is_used || meta_member_is_stuck(device, i);
-    return is_used;
+        is_kept = is_kept || is_stuck_locked(device, i);
+    pthread_mutex_unlock(&device->stuck_mutex);
+    return is_kept;
+}
+
+/* Takes the oldest out, in the order in which they were pushed: plans are destroyed before their
+ * queues. NULL where it is kept, or there is none. */
+static meta_pending_release *pending_take(meta_device *device) {
+    pthread_mutex_lock(&device->stuck_mutex);
+    meta_pending_release *node = device->pending_releases;
+    if (node != NULL && is_kept_locked(device, node)) node = NULL;
+    if (node != NULL) {
+        device->pending_releases = node->next;
+        device->n_releasing++;
+    }
+    pthread_mutex_unlock(&device->stuck_mutex);
+    return node;
+}
+
+static void pending_end(meta_device *device, meta_pending_release *node) {
+    node->release(device, node->d, node->what);
+    meta_free(device->host, node, sizeof *node);
+    pthread_mutex_lock(&device->stuck_mutex);
+    device->n_releasing--;
+    pthread_mutex_unlock(&device->stuck_mutex);
 }
 
 bool meta_stuck_members_check(meta_device *device) {
     bool is_all_back = true;
+    pthread_mutex_lock(&device->stuck_mutex);
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (meta_member_is_stuck(device, d)) {
+        if (is_stuck_locked(device, d)) {
             is_all_back = false;
             continue;
         }
@@ -69,25 +109,8 @@ bool meta_stuck_members_check(meta_device *device) {
         device->host->semaphore->destroy(member->stuck);
         member->stuck = NULL;
     }
-    /* In the order in which they were pushed, and none before an earlier one that is kept: plans
-     * are destroyed before their queues. */
-    meta_pending_release *first = NULL;
-    for (meta_pending_release *node = atomic_exchange(&device->pending_releases, NULL), *next;
-         node != NULL; node = next) {
-        next = node->next;
-        node->next = first;
-        first = node;
-    }
-    bool is_behind_kept = false;
-    for (meta_pending_release *node = first, *next; node != NULL; node = next) {
-        next = node->next;
-        is_behind_kept = is_behind_kept || is_kept(device, node);
-        if (is_behind_kept) {
-            pending_push(device, node);
-            continue;
-        }
-        node->release(device, node->d, node->what);
-        meta_free(device->host, node, sizeof *node);
-    }
+    pthread_mutex_unlock(&device->stuck_mutex);
+    for (meta_pending_release *node; (node = pending_take(device)) != NULL;)
+        pending_end(device, node);
     return is_all_back;
 }

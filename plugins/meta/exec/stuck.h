@@ -9,12 +9,15 @@
 
 /* True while an abandoned run may still use the member's memory. The member's queues, plans and
  * memory must then be released with meta_release_later instead of being freed. [any-thread] */
-bool meta_member_is_stuck(const meta_device *device, int32_t member);
-/* True while the member is stuck, or while anything waits to be released: a kept plan or a kept
- * measurement may use the queues and memory of several members, and all members the memory of the
- * home. A group that closes does not
- * release the device of such a member. When closing. */
-bool meta_member_is_kept(const meta_device *device, int32_t member);
+bool meta_member_is_stuck(meta_device *device, int32_t member);
+/* The member is stuck until `semaphore`, which is taken over, has reached `value`. [any-thread] */
+void meta_member_set_stuck(meta_device *device, int32_t member, tdm_semaphore *semaphore,
+                           uint64_t value);
+/* True while the member is stuck, or while anything waits to be released or is being released: a
+ * kept plan or a kept measurement may use the queues and memory of several members, and all members
+ * the memory of the home. The member's queue is then released later; a group that closes does not
+ * release the member's device. [any-thread] */
+bool meta_member_is_kept(meta_device *device, int32_t member);
 /* Takes over `what`, which a member may still use. release(device, member, what) is called after
  * `semaphore` has reached `value` or was poisoned (NULL: after the member is not stuck any more),
  * at the latest when the group closes. If the member never ends, `what` is leaked.

@@ -25,13 +25,17 @@
  * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
  * has "lie-size" elements gets another bit, "lie-bit", in its last one; "block-in",
  * "block-upload-in": the n-th computation, or upload, from now on does not return to the caller
- * before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as where
- * a driver's launch queue is full; "work-ms": every computation takes so much longer; "mute": 1 =
- * without progress; "delay-us": longest delay of a computation, at random; "prepare-in": the n-th
- * plan fails.
+ * before "release"; "block-destroy-in": the same for the destruction of the n-th plan; "await":
+ * returns when a call is blocked; "bounded": 1 = a computation returns to the caller when it has
+ * ended, as where a driver's launch queue is full; "work-ms": every computation takes so much
+ * longer; "mute": 1 = without progress; "delay-us": longest delay of a computation, at random;
+ * "prepare-in": the n-th plan fails.
+ *
+ * A queue that is destroyed before one of its plans (tandem/queue.h forbids it) ends the test.
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -54,7 +58,8 @@ struct tdm_device {
     int64_t refused_op;                                                   /* -1 = none */
     _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
     _Atomic int64_t delay_us, lie_in, lie_size, lie_bit;
-    _Atomic int64_t block_in, block_upload_in, bounded, n_release, work_ms, mute;
+    _Atomic int64_t block_in, block_upload_in, block_destroy_in, n_blocked, bounded, n_release,
+        work_ms, mute;
     pthread_mutex_t mutex;
     tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
     int32_t n_kept;
@@ -69,10 +74,12 @@ struct tdm_queue {
     pthread_t worker;
     bool has_worker;
     _Atomic uint64_t progress;
+    _Atomic int n_plan; /* made on it and not destroyed */
 };
 
 struct tdm_plan {
     tdm_device *device;
+    tdm_queue *queue;
     const tdm_graph *graph;
     tdm_plan *lent;
     tdm_binding *bindings; /* [graph->n_slot] */
@@ -95,7 +102,22 @@ static tdm_status spend(tdm_device *d, tdm_error *err) {
 /* Returns after the next release. */
 static void block(tdm_device *d) {
     int64_t seen = atomic_load(&d->n_release);
+    atomic_fetch_add(&d->n_blocked, 1);
     while (atomic_load(&d->n_release) == seen) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    atomic_fetch_sub(&d->n_blocked, 1);
+}
+
+/* Does not keep devices_mutex, which a call may need before it blocks. */
+static void await_blocked(const char *member) {
+    bool is_blocked = false;
+    while (!is_blocked) {
+        pthread_mutex_lock(&devices_mutex);
+        for (int i = 0; i < MAX_OPEN; i++)
+            if (devices[i] != NULL && strcmp(devices[i]->member, member) == 0)
+                is_blocked = is_blocked || atomic_load(&devices[i]->n_blocked) > 0;
+        pthread_mutex_unlock(&devices_mutex);
+        if (!is_blocked) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
 }
 
 static void release(tdm_device *d) {
@@ -108,6 +130,10 @@ static void release(tdm_device *d) {
 
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n);
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
+    if (strcmp(key, "await") == 0) {
+        await_blocked(member);
+        return;
+    }
     pthread_mutex_lock(&devices_mutex);
     for (int i = 0; i < MAX_OPEN; i++) {
         tdm_device *d = devices[i];
@@ -123,6 +149,7 @@ TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
         if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, n);
         if (strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
         if (strcmp(key, "block-upload-in") == 0) atomic_store(&d->block_upload_in, n);
+        if (strcmp(key, "block-destroy-in") == 0) atomic_store(&d->block_destroy_in, n);
         if (strcmp(key, "work-ms") == 0) atomic_store(&d->work_ms, n);
         if (strcmp(key, "mute") == 0) atomic_store(&d->mute, n);
         if (strcmp(key, "bounded") == 0) atomic_store(&d->bounded, n);
@@ -355,6 +382,11 @@ static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *
 
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
+    if (atomic_load(&q->n_plan) > 0) {
+        fprintf(stderr, "'%s': a queue is destroyed before %d of its plans\n", q->device->member,
+                atomic_load(&q->n_plan));
+        abort();
+    }
     behind->queue->destroy(q->lent);
     if (q->has_worker) pthread_join(q->worker, NULL);
     q->device->host->semaphore->destroy(q->worked);
@@ -371,6 +403,7 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     plan->device = d;
+    plan->queue = q;
     plan->graph = graph;
     plan->bindings = calloc((size_t)graph->n_slot + 1, sizeof *plan->bindings);
     status = plan->bindings != NULL
@@ -381,12 +414,15 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
         free(plan);
         return status;
     }
+    atomic_fetch_add(&q->n_plan, 1);
     *plan_out = plan;
     return TDM_OK;
 }
 
 static void plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
+    if (is_due(&plan->device->block_destroy_in)) block(plan->device);
+    atomic_fetch_sub(&plan->queue->n_plan, 1);
     behind->queue->plan_destroy(plan->lent);
     free(plan->bindings);
     free(plan);

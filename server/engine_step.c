@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_step.c: a step of the engine: which requests it has, room for it, its batch, and what
+ * follows from it. By the engine's thread.
+ */
+#include "server/engine_internal.h"
+
+/* The pages that the n planned items take. */
+static int32_t pages_needed(const server_engine *e, int32_t n) {
+    int32_t n_page = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_page += llm_context_pages_needed(e->ctx, e->jobs[i]->seq, e->items[i].n_tok);
+    return n_page;
+}
+
+/* Preempts the youngest request; false if no other runs. */
+static bool youngest_preempt(server_engine *e) {
+    server_job *job = NULL;
+    pthread_mutex_lock(&e->lock);
+    const int32_t entry = server_schedule_victim(e->schedule);
+    if (entry >= 0) {
+        job = e->by_entry[entry];
+        server_schedule_preempt(e->schedule, entry);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (job == NULL) return false;
+    job->usage.n_preempted++;
+    e->tally.n_preempted++;
+    server_memory_leave(e, job, false);
+    return true;
+}
+
+int32_t server_step_plan(server_engine *e) {
+    for (;;) {
+        pthread_mutex_lock(&e->lock);
+        const int32_t n = server_schedule_plan(e->schedule, e->items);
+        for (int32_t i = 0; i < n; i++) e->jobs[i] = e->by_entry[e->items[i].entry];
+        pthread_mutex_unlock(&e->lock);
+        if (n == 0 || server_memory_free(e, pages_needed(e, n))) return n;
+        if (youngest_preempt(e)) continue;
+        /* One request alone always has room: the cache has n_ctx tokens. */
+        for (int32_t i = 0; i < n; i++) server_job_end(e->jobs[i], SERVER_END_CONTEXT);
+        return 0;
+    }
+}
+
+/* Fills the batch; returns its tokens. */
+static int32_t batch_fill(server_engine *e, int32_t n) {
+    int32_t n_tok = 0, n_row = 0;
+    for (int32_t i = 0; i < n; i++) {
+        server_job *job = e->jobs[i];
+        const int32_t from = llm_context_length(e->ctx, job->seq), count = e->items[i].n_tok;
+        for (int32_t k = 0; k < count; k++, n_tok++) {
+            const bool is_prompt = from + k < job->usage.n_prompt;
+            e->tokens[n_tok] = job->tokens[from + k];
+            e->seqs[n_tok] = job->seq;
+            e->roles[n_tok] = is_prompt ? TDM_ROLE_PROMPT : TDM_ROLE_GENERATED;
+            e->wanted[n_tok] = false;
+            e->tally.n_prompt_computed += is_prompt;
+            e->tally.n_replayed += !is_prompt && from + k + 1 < job->n_tok;
+        }
+        job->row = e->items[i].is_last ? n_row++ : -1;
+        e->wanted[n_tok - 1] = e->items[i].is_last;
+    }
+    return n_tok;
+}
+
+/* Makes the step give candidates where all of its requests allow it. */
+static tdm_status candidates_set(server_engine *e, int32_t n, tdm_error *err) {
+    int32_t most = 0;
+    if (!e->gives_candidates) return TDM_OK;
+    for (int32_t i = 0; i < n; i++) {
+        if (!e->items[i].is_last) continue;
+        const int32_t needed = server_draw_candidates(e, e->jobs[i]);
+        if (needed == 0) return llm_context_set_candidates(e->ctx, 0, err);
+        if (needed > most) most = needed;
+    }
+    int32_t bucket = most > 0 ? 8 : 0; /* few sizes: each has plans of its own */
+    while (bucket < most) bucket *= 2;
+    const int32_t limit = e->n_vocab < LLM_MAX_CANDIDATES ? e->n_vocab : LLM_MAX_CANDIDATES;
+    if (bucket > limit) bucket = most <= limit ? limit : 0;
+    return llm_context_set_candidates(e->ctx, bucket, err);
+}
+
+/* Notes what the step has done. */
+static void step_note(server_engine *e, int32_t n) {
+    pthread_mutex_lock(&e->lock);
+    for (int32_t i = 0; i < n; i++) {
+        const server_job *job = e->jobs[i];
+        const server_schedule_item *item = &e->items[i];
+        server_schedule_computed(e->schedule, item->entry, item->n_tok);
+        if (item->is_last && job->status == TDM_OK) server_schedule_drawn(e->schedule, item->entry);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void server_step_run(server_engine *e, int32_t n) {
+    tdm_error err = {0};
+    const int32_t n_tok = batch_fill(e, n);
+    const llm_batch batch = {.tokens = e->tokens,
+                             .seqs = e->seqs,
+                             .wanted = e->wanted,
+                             .n_tok = n_tok,
+                             .roles = e->roles};
+    tdm_status status = candidates_set(e, n, &err);
+    if (status == TDM_OK) status = llm_context_decode(e->ctx, &batch, &err);
+    server_probe_note(e, status != TDM_OK);
+    e->tally.n_step++;
+    for (int32_t i = 0; i < n && status != TDM_OK; i++) server_job_fail(e->jobs[i], status, &err);
+    for (int32_t i = 0; i < n && status == TDM_OK; i++) {
+        server_job *job = e->jobs[i];
+        const server_sink *sink = &job->request.sink;
+        const int32_t n_done = llm_context_length(e->ctx, job->seq);
+        const bool was_reading = n_done - e->items[i].n_tok < job->usage.n_prompt;
+        /* Before the answer, whose tokens may come in other orders on other devices. */
+        if (was_reading && n_done >= job->usage.n_prompt) server_memory_share(e, job);
+        if (was_reading && sink->prompt != NULL)
+            sink->prompt(sink->user, job->id,
+                         n_done < job->usage.n_prompt ? n_done : job->usage.n_prompt,
+                         job->usage.n_prompt);
+        if (job->row >= 0) server_draw(e, job);
+    }
+    if (status == TDM_OK) step_note(e, n);
+}

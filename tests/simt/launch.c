@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * launch.c: modules of the emulated driver, kernels in them, and their launches.
+ */
+#include <string.h>
+
+#include "tests/simt/stream.h"
+
+rt_result simt_module_load(void **module_out, const void *image, unsigned n_option, int *options,
+                           void **values) {
+    for (unsigned i = 0; i < n_option; i++) /* read where the call fails */
+        if (options[i] == RT_JIT_ERROR_LOG) strcpy(values[i], "emulated: nothing is compiled\n-");
+    CALL_UNSAFE(module_load);
+    if (image == NULL) return RT_INVALID_VALUE;
+    *module_out = (void *)(uintptr_t)&tandem_simt_version;
+    simt_live_add(1);
+    return RT_SUCCESS;
+}
+
+rt_result simt_module_unload(void *module) {
+    (void)module;
+    RELEASE();
+    simt_live_add(-1);
+    return RT_SUCCESS;
+}
+
+rt_result simt_module_function(void **function_out, void *module, const char *name) {
+    CALL(module_function, true);
+    (void)module;
+    *function_out = simt_kernel_find(name);
+    return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
+}
+
+/* Only the size of shared memory can be set. */
+rt_result simt_function_set(void *function, int attribute, int value) {
+    simt_kernel *kernel = function;
+    CALL(function_set, true);
+    if (kernel == NULL) return INVALID_HANDLE;
+    if (attribute != RT_FUNCTION_SHARED_SIZE || value < 0 || value > SIMT_MORE_SHARED)
+        return RT_INVALID_VALUE;
+    pthread_mutex_lock(&simt_mutex);
+    kernel->max_shared = (uint32_t)value;
+    pthread_mutex_unlock(&simt_mutex);
+    return RT_SUCCESS;
+}
+
+/* The addresses at the beginning of the arguments (struct Args of kernels/lang.h). */
+static rt_result addresses_reach(const simt_context *c, simt_work *launch, size_t size) {
+    uint64_t at[6];
+    if (size < sizeof at) return RT_SUCCESS;
+    memcpy(at, launch->args, sizeof at);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        if (at[i] == 0) continue;
+        at[i] = simt_peer_address(simt_device_of(c), at[i], true);
+        if (at[i] == 0) return RT_ILLEGAL_ADDRESS;
+    }
+    memcpy(launch->args, at, sizeof at);
+    return RT_SUCCESS;
+}
+
+rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
+                      void *stream_handle, void **params, void **extra) {
+    const simt_kernel *kernel = function;
+    simt_stream *s = stream_handle;
+    CALL(launch, true);
+    if (kernel == NULL || s == NULL) return INVALID_HANDLE;
+    if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
+        grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
+        grid_x > simt_settings.grid_x || grid_y > MAX_GRID_Y || block_x > kernel->max_threads ||
+        (shared_size > SIMT_MAX_SHARED && shared_size > kernel->max_shared))
+        return RT_INVALID_VALUE;
+#ifdef SIMT_HIP
+    /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */
+    if ((uint64_t)grid_x * block_x > UINT32_MAX) return RT_INVALID_VALUE;
+#endif
+    simt_command c = {.kind = COMMAND_LAUNCH,
+                      .launch = {.kernel = kernel,
+                                 .grid = {grid_x, grid_y, grid_z},
+                                 .n_thread = block_x,
+                                 .shared_size = shared_size,
+                                 .wave_size = simt_settings.wave_size,
+                                 .order = simt_settings.order}};
+    memcpy(c.launch.args, params[0], kernel->args_size);
+    if (addresses_reach(s->context, &c.launch, kernel->args_size) != RT_SUCCESS)
+        return RT_ILLEGAL_ADDRESS;
+    if (s->capture == NULL) return simt_command_give(s, &c);
+    return simt_graph_append(s->capture->graph, &s->front, &c.launch) ? RT_SUCCESS
+                                                                      : RT_OUT_OF_MEMORY;
+}
