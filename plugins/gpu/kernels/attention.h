@@ -106,6 +106,15 @@ struct Attention : PageRotate {
 
     const int STRIDE = SPEC5 >> 16 > 1 ? SPEC5 >> 16 : 1;
 
+    // The parts that the longest sequence of the step may fall into, of at most n_part: a plan has
+    // room for more (ops/attention.c). One more than from position 0 on, since a window may begin
+    // inside a part. The last one goes on to the end of the sequence, should there be gaps between
+    // its positions.
+    inline int parts_used(u64 step, int n_part) {
+        int longest = I32(step).at[STEP_LONGEST];
+        return longest > 0 ? min(n_part, part_number((longest - 1) / STRIDE) + 2) : n_part;
+    }
+
     // The last row that a token at `pos` sees, -1 = none: its position, but for a cache with a stride.
     inline int pos_row(int pos) {
         return STRIDE > 1 && pos >= 0 ? int((uint(pos) + 1u) / uint(STRIDE)) - 1 : pos;

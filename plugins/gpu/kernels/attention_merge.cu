@@ -13,6 +13,7 @@ struct AttentionMerge : Attention {
     const int STORED = SPEC0; // elements of o in a record
     const int DIM_V = SPEC1;
     const int ROTATION = SPEC2;
+    const int PARTS_EACH = SPEC3 > 1 ? SPEC3 : 1; // of a record
 
     // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
     // written), and the greatest m so far.
@@ -68,14 +69,16 @@ struct AttentionMerge : Attention {
     }
 
     inline void run() {
-        int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
+        int n_head = args.word[1], n_record = args.word[2], row = int(group_number());
         if (row >= args.word[0] * n_head) return;
+        // Records of parts that no sequence reaches are not written.
+        int n_used = (parts_used(args.address[4], n_record * PARTS_EACH) + PARTS_EACH - 1) / PARTS_EACH;
         int record = PART_HEAD + STORED;
-        u64 parts = args.address[2] + u64(uint(row * n_part)) * u64(uint(record * 4));
+        u64 parts = args.address[2] + u64(uint(row * n_record)) * u64(uint(record * 4));
         for (int i = row_thread(); i < STORED; i += row_group()) row_x[i] = 0.0f;
-        for (int first = 0; first < n_part; first += PARTS_AT_ONCE) {
+        for (int first = 0; first < n_used; first += PARTS_AT_ONCE) {
             F32 from = F32(parts + u64(uint(first * record)) * 4);
-            int count = min(n_part - first, PARTS_AT_ONCE);
+            int count = min(n_used - first, PARTS_AT_ONCE);
             parts_begin(from, record, count);
             parts_add(from, record, count);
         }

@@ -233,20 +233,21 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
         int heads_per_kv = args.word[11], n_kv = args.word[19];
         int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
-        uint number = group_number();
-        int part = int(number % uint(n_part));
-        number /= uint(n_part);
+        // Parts that no sequence reaches are the last workgroups. They have no records.
+        u64 step = args.address[3];
+        uint number = group_number(), n_of_part = uint(n_tok * n_kv * n_block);
+        int part = int(number / n_of_part), n_used = parts_used(step, n_part);
+        if (part >= n_used) return;
+        number %= n_of_part;
         int block = int(number % uint(n_block));
         number /= uint(n_block);
         int kv = int(number % uint(n_kv)), token = int(number / uint(n_kv));
-        if (token >= n_tok) return;
         int head_begin = args.word[18] + kv * heads_per_kv;
         int head_end = min(head_begin + heads_per_kv, n_head);
         int head_first = max(head_begin + block * ROWS, 0); // of the block's rows
         int head_last = min(head_begin + (block + 1) * ROWS, head_end);
         if (head_first >= head_last) return;
 
-        u64 step = args.address[3];
         int pos = -1;
         step_entries e = {I32(step), 0, 0};
         if (token < I32(step).at[STEP_N_TOK])
@@ -261,7 +262,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         if (e.first < e.last) {
             int first_number = part_number(max(entry_base(e, e.first), 0));
             if (part > 0) at = entry_find(e, part_begin(first_number + part));
-            end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
+            end = part == n_used - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
         }
 
         Walk w = {e,        at,   end,    token, pos,        first_pos,

@@ -341,7 +341,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     inline void tile_begin(ivec3 parts) {
         if (IS_SPLIT)
-            records_clear(parts.x, parts.y, parts.z);
+            records_clear(parts.x, parts.y, args.word[9] & 0xffff);
         else
             totals_begin(parts.x == 0);
         UNROLL for (int k = 0; k < MAX_SLICE_V * 4; k++) acc[k] = vec4(0.0f);

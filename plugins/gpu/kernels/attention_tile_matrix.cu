@@ -373,7 +373,8 @@ template <int MAX_DIM, bool IS_PLAIN> struct AttentionTileMatrix : AttentionHalv
 
     // A record of each row, for the parts of this workgroup.
     inline void tile_end(ivec3 parts) {
-        int count = args.word[19] >> 17, n_record = (parts.z + count - 1) / count;
+        int count = args.word[19] >> 17;
+        int n_record = ((args.word[9] & 0xffff) + count - 1) / count;
         int number = parts.x / count;
         chunk_end<0>();
         barrier();

@@ -85,11 +85,11 @@ struct AttentionWalk : AttentionFold {
     // ---- Walking ----
 
     // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
-    // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
-    // have room for.
+    // part_first .. part_last - 1, counted from the sequence's first; parts.z are all. n_part is
+    // what the records have room for.
     template <class Self>
     inline void run_attend(Self &self, int seq, int first, int last, int kv, ivec3 parts) {
-        int part_first = parts.x, part_last = parts.y, n_part = parts.z;
+        int part_first = parts.x, part_last = parts.y, n_part = args.word[9] & 0xffff;
         u64 step = args.address[3];
         step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
                                     ivec2(args.word[16], args.word[17]));
@@ -124,7 +124,7 @@ struct AttentionWalk : AttentionFold {
             const ivec4 entry = ahead;
             int part = part_last;
             if (!is_end) {
-                part = min(part_number(max(entry.w, 0)) - first_number, n_part - 1);
+                part = min(part_number(max(entry.w, 0)) - first_number, parts.z - 1);
                 is_end = entry.w > any.y || part >= part_last;
             }
             ahead = entry_read(e, min(at + 1, e.last - 1));
@@ -155,12 +155,14 @@ struct AttentionWalk : AttentionFold {
         uint number = group_number();
         ivec3 parts = ivec3(args.word[9] >> 16, 0, n_part);
         int count = args.word[19] >> 17;
-        if (IS_SPLIT) {
-            uint n_group = uint((n_part + count - 1) / count);
-            parts.x = int(number % n_group) * count;
-            number /= n_group;
+        if (IS_SPLIT) { // parts that no sequence reaches are the last workgroups, without records
+            uint n_tile = uint((args.word[7] + TOKENS - 1) / TOKENS * n_kv * n_block);
+            parts.x = int(number / n_tile) * count;
+            parts.z = parts_used(args.address[3], n_part);
+            if (parts.x >= parts.z) return;
+            number %= n_tile;
         }
-        parts.y = min(parts.x + count, n_part);
+        parts.y = min(parts.x + count, parts.z);
         int block = int(number % uint(n_block));
         number /= uint(n_block);
         int kv = int(number % uint(n_kv));

@@ -64,6 +64,7 @@ struct Page : Kernel {
     static constexpr int STEP_N_TOK = 3;
     static constexpr int STEP_N_SEQ = 4;
     static constexpr int STEP_N_JOB = 6;
+    static constexpr int STEP_LONGEST = 35;
 
     inline int page_count() { return args.word[0]; }
     inline int page_len() { return args.word[3] & 0xffff; }

@@ -60,7 +60,8 @@ typedef struct shape {
     gpu_operand slots; /* of the lists */
     gpu_operand query;
     gpu_operand records;
-    int32_t n_record; /* of each query row */
+    int32_t n_record;     /* of each query row */
+    int32_t record_parts; /* that a record is of; 0 = one */
 } shape;
 
 static int32_t round_up(int32_t n, int32_t unit) {
@@ -449,6 +450,7 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     step.spec[5] |= GPU_ATTENTION_SPLIT;
     step.word[9] = s->n_part;
     step.word[19] = s->n_kv | count << 17;
+    s->record_parts = count;
     return gpu_emit_step(e, &step, err);
 }
 
@@ -464,6 +466,7 @@ static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     step.spec[0] = s->n_dim;
     step.spec[1] = s->cache.page.v.head_dim;
     step.spec[2] = s->cache.page.v.rotation;
+    step.spec[3] = s->record_parts;
     step.spec[5] = gpu_cache_stride(&s->cache);
     step.word[0] = s->n_tok;
     step.word[1] = s->n_head;

@@ -63,8 +63,8 @@
      * block. */ \
     KERNEL(ATTENTION_QUERY, attention_query, 5, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. Parts that \
-     * no sequence of the step is long enough for may stay without records: shaders read `longest` of \
-     * the step, and ATTENTION_MERGE does too. \
+     * no sequence of the step is long enough for stay without records: this kernel and ATTENTION_MERGE \
+     * read `longest` of the step. \
      * Operands records, query, state, step, slopes [n_head] (ALiBi) or bias [2 * n_far + 1, n_head], \
      * lists of SELECT_SLOTS. Words: page[7], n_tok, \
      * n_head, n_part, first KV head of the state, heads_per_kv, pos_off, seq_off, \
@@ -87,8 +87,8 @@
      * rounded up. K and V of f16 or of types with blocks, V of its own; without bias and lists. */ \
     KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(spec))) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink, step. Words: n_tok, \
-     * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
-     * 2 = rotation block, 5 = stride as of ATTENTION_PART. */ \
+     * n_head, records, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
+     * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. */ \
     KERNEL(ATTENTION_MERGE, attention_merge, 5, 0x3, RT_SHARED(attention_merge_size(spec))) \
     /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
      * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \

@@ -11,6 +11,7 @@
 const int STORED = SPEC0; // elements of o in a record
 const int DIM_V = SPEC1;
 const int ROTATION = SPEC2;
+const int PARTS_EACH = SPEC3 > 1 ? SPEC3 : 1; // of a record
 const int ROW_LEN = SPEC0 > 0 ? SPEC0 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
@@ -69,11 +70,12 @@ void parts_add(F32 parts, int record, int count) {
 }
 
 void main() {
-    int n_head = args.word[1], n_part = args.word[2], row = int(group_number());
+    int n_head = args.word[1], n_record = args.word[2], row = int(group_number());
     if (row >= args.word[0] * n_head) return;
-    int n_used = parts_used(args.address[4], n_part);
+    // Records of parts that no sequence reaches are not written.
+    int n_used = (parts_used(args.address[4], n_record * PARTS_EACH) + PARTS_EACH - 1) / PARTS_EACH;
     int record = PART_HEAD + STORED;
-    uint64_t parts = args.address[2] + uint64_t(uint(row * n_part)) * uint64_t(uint(record * 4));
+    uint64_t parts = args.address[2] + uint64_t(uint(row * n_record)) * uint64_t(uint(record * 4));
     m = NEGATIVE_INFINITY;
     l = 0.0;
     for (int i = row_thread(); i < STORED; i += ROW_GROUP) row_x[i] = 0.0;
