@@ -333,6 +333,57 @@ static void matmul_add(void **state) {
             }
 }
 
+/* What is done with a product: kinds of matmul_ends. */
+static int32_t ends_build(op_case *c, uint64_t *seed, int kind, int32_t y, const int64_t *ne) {
+    const int64_t n = ne[0], n_tok = ne[1];
+    const int64_t *rows = OP_SHAPE(n, 1, 1, 1), *columns = OP_SHAPE(1, n_tok, 1, 1);
+    int32_t v = -1;
+    switch (kind) {
+    case 0: return tdm_build_act(c->b, y, TDM_ACT_SIGMOID);
+    case 1: /* the decay of a gated delta rule */
+        y = tdm_build_add(c->b, y, op_case_floats(c, seed, rows, 1));
+        y = tdm_build_act(c->b, y, TDM_ACT_SOFTPLUS);
+        return tdm_build_mul(c->b, y, op_case_floats(c, seed, rows, 1));
+    case 2: /* factors of streams */
+        y = tdm_build_act(c->b, tdm_build_scale(c->b, y, 0.25f, 0), TDM_ACT_SIGMOID);
+        return tdm_build_scale(c->b, y, 2, 0);
+    case 3: return tdm_build_glu(c->b, y, op_case_floats(c, seed, ne, 1), TDM_ACT_SIGMOID);
+    case 4: /* an expert that serves every token */
+        v = tdm_build_act(c->b, op_case_floats(c, seed, columns, 1), TDM_ACT_SIGMOID);
+        y = tdm_build_mul(c->b, y, v);
+        return tdm_build_add(c->b, op_case_floats(c, seed, ne, 1), y);
+    case 5: return tdm_build_glu(c->b, op_case_floats(c, seed, ne, 1), y, TDM_ACT_SILU);
+    case 6: /* no pattern: a number that is added */
+        return tdm_build_scale(c->b, y, 2, 1);
+    default: /* no pattern: what it is multiplied by comes later than the product might */
+        v = tdm_build_rms_norm(c->b, op_case_floats(c, seed, ne, 1), -1, 1e-5f);
+        return tdm_build_mul(c->b, y, v);
+    }
+}
+
+static void matmul_ends(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const struct {
+        int type, shape, kind; /* numbers of product_types, product_shapes and ends_build */
+    } cases[] = {{0, 1, 0}, {0, 1, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 4}, {0, 1, 5},
+                 {0, 1, 6}, {0, 1, 7}, {0, 2, 4}, {1, 0, 1}, {1, 2, 4}};
+    static const int32_t saved[] = {1, 3, 3, 1, 3, 1, 0, 0};
+    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
+        const tdm_type type = product_types[cases[i].type];
+        const int64_t *shape = product_shapes[cases[i].shape], n = shape[0], n_tok = shape[1];
+        const int64_t k = length_of(type, (size_t)cases[i].shape);
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "matmul of %s with ends: [%d, %d], %d tokens, kind %d",
+                 tdm_type_name(type), (int)k, (int)n, (int)n_tok, cases[i].kind);
+        int32_t w = case_weight(&c, &seed, type, k, n, 1, TDM_USAGE_MATMUL);
+        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 0.2f);
+        int32_t y = tdm_build_matmul(c.b, w, x);
+        op_case_output(&c, ends_build(&c, &seed, cases[i].kind, y, OP_SHAPE(n, n_tok, 1, 1)));
+        case_check(&c, saved[cases[i].kind], 1e-8);
+    }
+}
+
 static void matmul_glu(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
@@ -642,7 +693,7 @@ int main(void) {
         cmocka_unit_test(matmul_add),       cmocka_unit_test(matmul_glu),
         cmocka_unit_test(matmul_not_fused), cmocka_unit_test(ropes),
         cmocka_unit_test(norm_rows),        cmocka_unit_test(acts),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(streams),          cmocka_unit_test(matmul_ends),
     };
     return cmocka_run_group_tests(tests, rigs_open, rigs_close);
 }

@@ -36,8 +36,7 @@ tdm_status gpu_fused_conv_act(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_matmul_glu(gpu_emit *nodes, tdm_error *err);
-tdm_status gpu_fused_matmul_add(gpu_emit *nodes, tdm_error *err);
-tdm_status gpu_fused_add_matmul(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_matmul_ends(gpu_emit *nodes, tdm_error *err);
 
 /* Appends the step of a GLU over n elements that lie one after the other: dst = act(gate) * up. dst
  * may be gate. */

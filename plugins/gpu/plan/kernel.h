@@ -269,11 +269,12 @@
      * invocation for each 32 elements of each row of dst. */ \
     KERNEL(GET_ROWS, get_rows, 6, 0x1, RT_SHARED(0)) \
     /* PRODUCT: y of a column = its matrix times x of the column (ops/product.h). Operands dst, \
-     * weight, x, what a sum is combined with, ids or sorted table, grid. Words: 0 rows n, 1 k, \
+     * weight, x, what a sum is combined with, ids or sorted table (PLAIN: what it is multiplied by), grid. Words: 0 rows n, 1 k, \
      * 2 columns of each matrix (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
      * that share a row of x), 5 to 7 x strides, 8 x stride from matrix to matrix, 9 y stride from \
      * matrix to matrix, 10 y stride from column to column, 11 s0, 12 s1, 13 s2, 14 x stride along k, \
-     * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
+     * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides (PLAIN: factors of \
+     * gpu_product_end), 19 workgroups with work. Spec: 2 = rows and \
      * 3 = columns of a tile, 4 = gpu_product_mode, 7 = gpu_product_end. A \
      * workgroup for each tile, tiles of rows first, then of columns, then matrices. \
      * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
@@ -423,12 +424,21 @@ typedef enum gpu_product_flag {
     GPU_PRODUCT_WIDE_X = 4       /* x likewise, in every column */
 } gpu_product_flag;
 
-/* Spec number 7 of products: what is done with a sum before it is stored. */
+/* Spec number 7 of products: what is stored instead of a sum. With `other` a factor,
+ *   y = act(sum * before) * other * after + addend
+ * or, with GPU_PRODUCT_END_OTHER_ACT, sum * act(other) * after + addend; a bias is added to the sum
+ * first. */
 typedef enum gpu_product_end {
     GPU_PRODUCT_END_NONE = 0,
-    GPU_PRODUCT_END_ADD,    /* operand 3, with the strides of y, is added */
-    GPU_PRODUCT_END_BIAS,   /* operand 3, a value for each row, is added; word 15 is its stride */
-    GPU_PRODUCT_END_GLU = 4 /* + tdm_act: act(sum) * (sum of the matrices of operand 3) */
+    GPU_PRODUCT_END_ADD,          /* operand 3, with the strides of y, is added */
+    GPU_PRODUCT_END_BIAS,         /* operand 3, a value for each row; word 15 is its stride */
+    GPU_PRODUCT_END_GLU = 4,      /* other: the sum of the matrices of operand 3 */
+    GPU_PRODUCT_END_EACH = 8,     /* other: operand 4, which has the strides of y */
+    GPU_PRODUCT_END_ROWS = 16,    /* other: operand 4, a value for each row */
+    GPU_PRODUCT_END_COLUMNS = 24, /* other: operand 4, a value for each column of one matrix */
+    GPU_PRODUCT_END_OTHER_ACT = 32,
+    GPU_PRODUCT_END_SCALED = 64,  /* words 17 and 18: before and after as the bits of f32, else 1 */
+    GPU_PRODUCT_END_ACT_SHIFT = 8 /* tdm_act from this bit on */
 } gpu_product_end;
 
 typedef enum gpu_product_mode {
