@@ -4,6 +4,7 @@
  * the ops.
  */
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/streams.h"
 #include "plugins/gpu/plan/fuse.h"
 
 static const tdm_node *node_if(const gpu_uses *uses, int32_t node, tdm_op op) {
@@ -78,6 +79,29 @@ static bool repeat_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
     return chain_match(uses, node, TDM_OP_REPEAT, TDM_OP_MUL, 0, out);
 }
 
+/* MUL, then ADD to its result, ACT, SCALE. */
+static bool affine_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_MUL, TDM_OP_ADD, 0, out);
+}
+
+/* SINKHORN of the result, which is a view of it. */
+static bool affine_sinkhorn_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    const tdm_node *sinkhorn = node_if(uses, node, TDM_OP_SINKHORN);
+    if (sinkhorn == NULL || !gpu_uses_is_inner(uses, sinkhorn->src[0])) return false;
+    int32_t add = gpu_uses_writer(uses, uses->places[sinkhorn->src[0]].base, TDM_OP_ADD);
+    if (add < 0 || !affine_match(uses, add, out)) return false;
+    out->node[out->n++] = node;
+    return true;
+}
+
+static bool affine_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_ACT, affine_match, out);
+}
+
+static bool affine_act_scale_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_SCALE, affine_act_match, out);
+}
+
 static bool conv_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     return chain_match(uses, node, TDM_OP_CONV1D, TDM_OP_ACT, 0, out);
 }
@@ -125,13 +149,13 @@ static bool matmul_glu_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
            tdm_graph_node(uses->graph, gate)->src[1] == tdm_graph_node(uses->graph, up)->src[1];
 }
 
-/* What a product may be multiplied by is there when the product begins, so that it does not wait. */
+/* What a product is multiplied by is there when the product begins, so that it does not wait. */
 static bool is_early(const gpu_uses *uses, const gpu_fused *chain, int32_t value) {
     const tdm_node *matmul = tdm_graph_node(uses->graph, chain->node[0]);
     return value >= 0 && uses->depth[uses->places[value].base] < uses->depth[matmul->dst[0]];
 }
 
-/* Appends the node, which follows the chain with its source k, and an ACT of what it multiplies by. */
+/* Appends the node, whose source k ends the chain, and before it an ACT of its other source. */
 static bool end_append(const gpu_uses *uses, int32_t node, int k, gpu_fused *out) {
     const tdm_node *n = tdm_graph_node(uses->graph, node);
     const bool is_mul = n->op == TDM_OP_MUL;
@@ -183,12 +207,22 @@ const gpu_fusion *gpu_fusions(int32_t *n_out) {
         {"matmul with three ends", matmul_3_ends_match, gpu_fused_matmul_ends},
         {"matmul with two ends", matmul_2_ends_match, gpu_fused_matmul_ends},
         {"matmul with an end", matmul_end_match, gpu_fused_matmul_ends},
+        {"write of streams, rms_norm, mul", gpu_streams_write_norm_mul_match,
+         gpu_fused_streams_write},
+        {"write of streams, rms_norm", gpu_streams_write_norm_match, gpu_fused_streams_write},
+        {"write of streams", gpu_streams_write_match, gpu_fused_streams_write},
+        {"read of streams, rms_norm", gpu_streams_read_norm_match, gpu_fused_streams_read},
+        {"read of streams", gpu_streams_read_match, gpu_fused_streams_read},
         {"add, rms_norm, mul", add_norm_mul_match, gpu_fused_add_norm_mul},
         {"add, rms_norm", add_norm_match, gpu_fused_add_norm},
         {"rms_norm, mul", norm_mul_match, gpu_fused_norm_mul},
         {"rms_norm, scale", norm_scale_match, gpu_fused_norm_scale},
         {"rope, kv_write", rope_write_match, gpu_fused_rope_write},
         {"rope, attention", rope_attention_match, gpu_fused_rope_attention},
+        {"mul, add, sinkhorn", affine_sinkhorn_match, gpu_fused_affine_sinkhorn},
+        {"mul, add, act, scale", affine_act_scale_match, gpu_fused_affine_act},
+        {"mul, add, act", affine_act_match, gpu_fused_affine_act},
+        {"mul, add", affine_match, gpu_fused_affine_act},
         {"conv1d, act", conv_act_match, gpu_fused_conv_act},
         {"scale, act, scale", scale_act_scale_match, gpu_fused_scale_act_scale},
         {"scale, act", scale_act_match, gpu_fused_scale_act},

@@ -78,7 +78,7 @@ static bool is_shape(const int64_t a[TDM_MAX_DIMS], int64_t n0, int64_t n1, int6
     return a[0] == n0 && a[1] == n1 && a[2] == n2 && a[3] == n3;
 }
 
-/* ---- A product and what is done with it ------------------------------------------------------- */
+/* ---- A product and what is done with it ------------------------------------------------------ */
 
 /* `v` is added to the product, as the last thing that is done, or as a bias as the first. */
 static tdm_status addend_set(const gpu_emit *e, const gpu_value *w, const gpu_value *v,

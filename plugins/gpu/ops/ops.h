@@ -28,6 +28,8 @@ tdm_status gpu_fused_scale_act(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_act_scale(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_act_mul(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_mul_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_affine_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_affine_sinkhorn(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_repeat_mul(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_scaled_sum_of_4(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_sum_of_4(gpu_emit *nodes, tdm_error *err);

@@ -416,6 +416,8 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (status != TDM_OK) return status;
     choice c = choose(e->target, p, k_group);
     if (p->up != NULL) parts_set(&c);
+    if (p->factor.space != GPU_SPACE_NONE && c.has_halves && e->target->product.has_wide_matrices)
+        return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c.kernel));
     gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
     if (p->mode == GPU_PRODUCT_PLAIN)
         n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];

@@ -30,10 +30,10 @@ typedef struct gpu_product {
     int64_t n_tile;               /* SORTED: tiles, those without pairs included */
     /* What is stored instead of y: gpu_product_end. Besides `up` and `act`, of PLAIN products alone.
      * There is either `up`, or an addend and a factor. */
-    const gpu_value *up;        /* act(y) * (up x); up has the type, shape and strides of w. NULL = not */
+    const gpu_value *up; /* act(y) * (up x); up has w's type, shape and strides. NULL = not */
     int32_t act;                /* tdm_act; TDM_ACT_NONE = 0 */
     gpu_operand addend;         /* absent = none */
-    bool is_bias;               /* the addend is a value for each row, else it has the strides of y */
+    bool is_bias;               /* the addend is a value for each row, else it has y's strides */
     int64_t bias_stride;        /* elements */
     gpu_operand factor;         /* absent = none */
     gpu_product_end factor_end; /* GPU_PRODUCT_END_EACH, _ROWS or _COLUMNS */

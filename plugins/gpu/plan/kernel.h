@@ -148,9 +148,10 @@
     KERNEL(PAIR, pair, 3, 0x1, RT_SHARED(0)) \
     /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, parameters as \
      * the bits of f32: scale and bias, or min and max; and the second scale and bias of \
-     * SCALED_ACT. Spec: 0 = gpu_unary_op, \
-     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst. */ \
-    KERNEL(UNARY, unary, 2, 0x1, RT_SHARED(0)) \
+     * SCALED_ACT and AFFINE_ACT; of AFFINE_ACT also operands a and b and their strides along axes 0 \
+     * and 1. Spec: 0 = gpu_unary_op, \
+     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst, 6, 7 = of a and b. */ \
+    KERNEL(UNARY, unary, 4, 0x1, RT_SHARED(0)) \
     /* dst = x, converted. Operands dst, x. Words: split of dst, stride[4] of x, stride[4] of dst, \
      * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
      * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats, 5, 6 = 1 where x, dst are \
@@ -174,10 +175,11 @@
      * divisor of n_head (gpu_divisor: multiplier, shift). \
      * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
     KERNEL(ROPE, rope, 4, 0x1, RT_SHARED(0)) \
-    /* SINKHORN, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 tokens. Operands dst, x. \
-     * Words: tokens, stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
-     * 1 = threads of a matrix, a power of two. */ \
-    KERNEL(SINKHORN, sinkhorn, 2, 0x1, RT_SHARED(taken(64 * 17, 4))) \
+    /* SINKHORN of x, or of x * a + b, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 \
+     * tokens. Operands dst, x, a (one number), b (a number for each element of a matrix). Words: tokens, \
+     * stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
+     * 1 = threads of a matrix, a power of two, 2 = 1 where there are a and b. */ \
+    KERNEL(SINKHORN, sinkhorn, 4, 0x1, RT_SHARED(taken(64 * 17, 4))) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
      * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
@@ -257,7 +259,17 @@
      * bias. Operands dst (contiguous), a, b, c, d. Words: split, stride[2] of each value along axes 1 \
      * and 2, n, scale and bias as the bits of f32. Spec: 0 = values, 2 to 4, 1 = axes, at most 3, \
      * 2 = width, 3 = gpu_lane of all, 4 = 1 where the sum is scaled. */ \
-    KERNEL(SUM, sum, 5, 0x1, RT_SHARED(0))
+    KERNEL(SUM, sum, 5, 0x1, RT_SHARED(0)) \
+    /* sum[e, s, t] = sum over j of c[j, s, t] * x[e, j, t] + f[s, t] * y[e, t], or without c x[e, s, t] \
+     * + f[s, t] * y[e, t]; dst = RMS_NORM(sum), or sum where there is no norm. f32; rows of x, y, weight \
+     * are dense and aligned, dst and sum contiguous. Operands dst, sum (where it is kept), x, c or else \
+     * weight, y or else weight, f. Words: elements of a stream (a multiple of 4), streams of dst, tokens, \
+     * strides of x over streams and tokens, of c over j, s, t, of y over tokens, of f over s, t, eps and \
+     * 1 / (elements that are normed together) as the bits of f32, stride of weight over s, workgroups, \
+     * workgroups of a stream and four elements of each. Spec: 0 = streams of x that are added, 0 = no c, \
+     * 1 = 1 where there is y, 2 = gpu_streams_norm, 3 = 1 where there is a weight, 4 = 1 where sum is \
+     * kept beside the norm. */ \
+    KERNEL(STREAMS, streams, 6, 0x3, RT_SHARED(taken(256, 4)))
 
 /* Products with weights: ops/{product,matmul,moe,rows}.c. A weight is of type spec 0 (tdm_type), spec
  * 1 is gpu_product_flag; a matrix has rows of k elements. s0, s1, s2 are the distances of
@@ -344,7 +356,8 @@ typedef enum gpu_unary_op {
     GPU_UNARY_CLAMP,
     GPU_UNARY_SQRT,
     GPU_UNARY_ACT,
-    GPU_UNARY_SCALED_ACT /* act(x * scale + bias) * second scale + second bias */
+    GPU_UNARY_SCALED_ACT, /* act(x * scale + bias) * second scale + second bias */
+    GPU_UNARY_AFFINE_ACT  /* act(x * a + b) * second scale + second bias, a and b repeated */
 } gpu_unary_op;
 typedef enum gpu_copy_type {
     GPU_COPY_WORD = 0, /* f32 or i32 */
@@ -359,6 +372,13 @@ typedef enum gpu_row_op {
     GPU_ROW_SUM_SQ,
     GPU_ROW_RMS_APPLY
 } gpu_row_op;
+
+/* Which elements of streams are normed together. */
+typedef enum gpu_streams_norm {
+    GPU_STREAMS_NORM_NONE = 0,
+    GPU_STREAMS_NORM_EACH, /* those of a stream */
+    GPU_STREAMS_NORM_ALL   /* those of all streams of a token */
+} gpu_streams_norm;
 
 typedef enum gpu_sort_stage {
     GPU_SORT_LOAD = 0, /* entries of x, sorted in blocks of 1024 */
