@@ -32,7 +32,7 @@ static int rigs_open(void **state) {
     (void)state;
     const char *plugin = getenv("OP_CASE_PLUGIN"), *driver = getenv("OP_CASE_DRIVER");
     reference = op_rig_open("plain", "reference", 1);
-    if (plugin != NULL) {
+    if (driver != NULL) {
         const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}, {"fusion", "no"}};
         fused = op_rig_open_plugin(plugin, options, 2);
         single = op_rig_open_plugin(plugin, options, 3);
