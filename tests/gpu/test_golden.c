@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_golden.c: compares the step lists of every model family, from graphs of the language layer,
- * with the files of tests/gpu/golden. A changed list is either intended or a mistake. After a
+ * with the files of tests/gpu/golden. Models are presets of random weights, or fixtures of
+ * tests/model/archs for what presets do not have: streams, and recurrent states. A changed list is either intended or a mistake. After a
  * change of kernels or of the planner, read the difference, then run tests/gpu/golden/update.sh.
  *
  * test_golden FOLDER [--update | --graphs]
@@ -20,12 +21,14 @@
 
 #include "bench/random_model.h"
 #include "core/graph/builder.h"
+#include "llm/arch/arch.h"
 #include "llm/arch/forward_graph.h"
 #include "llm/model.h"
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/plan/print.h"
 #include "tests/gpu/plan_check.h"
 #include "tests/gpu/plan_text.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/support/graph_print.h"
 
 static tdm_error error, *err = &error;
@@ -88,9 +91,9 @@ static const gpu_target software = {.name = "software",
 enum { DECODE = 1, VERIFY = 4, PROMPT = 256 }; /* tokens of a step */
 
 static const struct {
-    const char *preset;
+    const char *preset; /* or fixture */
     int32_t n_tok;
-    tdm_type type; /* of weights */
+    tdm_type type; /* of weights; of a fixture f32 */
     tdm_type type_k, type_v;
     const gpu_target *target;
 } cases[] = {
@@ -115,44 +118,87 @@ static const struct {
     {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-deepseek2", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
     {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
+    {"deepseek4-long", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"qwen4exp-heads", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"qwen35-dense", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
 /* ---- Graphs ---- */
 
-static llm_model *model_open(const char *preset, tdm_type type) {
+/* Writes the model of a preset, or else of a fixture, to `path`. */
+static void model_write(const char *name, tdm_type type, const char *path) {
     const random_model_spec *found = NULL;
-    const char *name = "";
+    const char *preset = "";
+    char head[600];
+    for (int i = 0; (found = random_model_preset_at(i, &preset)) != NULL; i++)
+        if (strcmp(preset, name) == 0) break;
+    if (found != NULL) {
+        random_model_spec spec = *found;
+        spec.type = type;
+        OK(random_model_write(&spec, path, NULL, NULL, NULL, err));
+        return;
+    }
+    snprintf(head, sizeof head, "%s/../../model/archs/%s.head", folder, name);
+    assert_true(arch_fixture_write(head, name, 1, path));
+}
+
+static llm_model *model_open(const char *name, tdm_type type) {
     char path[] = "/tmp/tandem-golden-XXXXXX";
     llm_model *model = NULL;
-    for (int i = 0; (found = random_model_preset_at(i, &name)) != NULL; i++)
-        if (strcmp(name, preset) == 0) break;
-    assert_non_null(found);
-    random_model_spec spec = *found;
-    spec.type = type;
     int file = mkstemp(path);
     assert_true(file >= 0);
     close(file);
-    OK(random_model_write(&spec, path, NULL, NULL, NULL, err));
+    model_write(name, type, path);
     tdm_status status = llm_model_open(path, &model, err);
     unlink(path);
     OK(status);
     return model;
 }
 
+/* The forward graph, as llm_forward_graph makes it, with caches and states whose pages have the
+ * target's sizes. */
 static tdm_graph *graph_make(const llm_model *model, int i) {
     const int32_t n_tok = cases[i].n_tok;
-    llm_cache_shape cache = {.n_page = 16};
-    uint64_t page_size;
+    const size_t n_layer = (size_t)model->hparams.n_layer, n_state = LLM_STATE_KINDS * n_layer;
+    const size_t n_weight = (size_t)model->n_weight;
+    uint64_t *sizes = calloc(n_state, sizeof *sizes);
+    int32_t *maps = malloc((n_weight + 2 * n_state) * sizeof *maps);
+    llm_cache_shape cache = {.n_page = 16, .n_slot = 1, .page_size = sizes};
+    llm_step_shape shape = {
+        .n_tok = n_tok, .n_out = n_tok == VERIFY ? VERIFY : 1, .n_seq = 1, .n_entry = 16};
+    tdm_builder *b = NULL;
     tdm_graph *graph = NULL;
+    assert_non_null(sizes);
+    assert_non_null(maps);
+    memset(maps, 0xff, (n_weight + 2 * n_state) * sizeof *maps);
     llm_cache_desc_fill(model, &cache.desc);
     cache.desc.type_k = cases[i].type_k;
     cache.desc.type_v = cases[i].type_v;
     cache.desc.flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
-    llm_step_shape shape = {
-        .n_tok = n_tok, .n_out = n_tok == VERIFY ? VERIFY : 1, .n_seq = 1, .n_entry = 16};
-    OK(gpu_page_size(cases[i].target, &cache.desc, &page_size, err));
-    OK(llm_forward_graph(model, &cache, page_size, &shape, NULL, &graph, err));
+    for (size_t k = 0; k < n_state; k++) {
+        tdm_kv_desc desc;
+        tdm_partition partition;
+        if (llm_state_desc(model, &cache, (llm_state_kind)(k / n_layer), (int32_t)(k % n_layer),
+                           &desc, &partition))
+            OK(gpu_page_size(cases[i].target, &desc, &sizes[k], err));
+    }
+    OK(tdm_builder_create(&b, err));
+    llm_graph_builder g = {b,  model, &cache, maps, maps + n_weight, maps + n_weight + n_state,
+                           -1, -1,    -1,     -1};
+    const tdm_step_caps caps = {shape.n_tok,
+                                shape.n_seq,
+                                shape.n_out,
+                                shape.n_entry,
+                                0,
+                                llm_cache_class_count(model, &cache),
+                                llm_model_is_recurrent(model)};
+    g.step = tdm_build_step(b, &caps);
+    llm_layers_maker.build(&g, &shape);
+    OK(tdm_builder_finish(b, &graph, err));
+    tdm_builder_destroy(b);
+    free(sizes);
+    free(maps);
     return graph;
 }
 

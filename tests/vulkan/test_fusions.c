@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_fusions.c: each row of the fusion table (plugins/gpu/ops/fusions.c) on a Vulkan device: the
- * graph is fused, and gives what the CPU's reference path gives. Single nodes give the same where
- * the kernel depends on whether they are fused.
+ * test_fusions.c: each row of the fusion table (plugins/gpu/ops/fusions.c) on a Vulkan device, or on
+ * a device of OP_CASE_PLUGIN with the driver OP_CASE_DRIVER: the graph is fused, and gives what the
+ * CPU's reference path gives. Single nodes give the same where the kernel depends on whether they
+ * are fused.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -29,7 +30,14 @@ static op_rig *rig_open(const char *limits) {
 
 static int rigs_open(void **state) {
     (void)state;
+    const char *plugin = getenv("OP_CASE_PLUGIN"), *driver = getenv("OP_CASE_DRIVER");
     reference = op_rig_open("plain", "reference", 1);
+    if (driver != NULL) {
+        const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}, {"fusion", "no"}};
+        fused = op_rig_open_plugin(plugin, options, 2);
+        single = op_rig_open_plugin(plugin, options, 3);
+        return reference == NULL || fused == NULL || single == NULL;
+    }
     fused = rig_open("");
     single = rig_open("fuse=no");
     fused_rows = rig_open("lanes=no");
@@ -105,17 +113,17 @@ static void case_check(op_case *c, int32_t saved, double bound) {
     check_saved(c->label, graph, saved);
     if (fused != NULL) {
         case_run(c, graph, single, fused, bound);
-        case_run(c, graph, single_rows, fused_rows, bound);
+        if (fused_rows != NULL) case_run(c, graph, single_rows, fused_rows, bound);
     }
     op_case_end(c, graph);
 }
 
-/* Of ops with one kernel, whose single nodes other tests compare with the CPU. */
-static void case_check_fused(op_case *c, int32_t saved, double bound) {
+/* Compares what one device computes with the CPU. */
+static void case_check_on(op_rig *rig, op_case *c, int32_t saved, double bound) {
     tdm_graph *graph = op_case_finish(c);
     check_saved(c->label, graph, saved);
-    if (fused != NULL) {
-        op_rig *rigs[] = {reference, fused};
+    if (rig != NULL) {
+        op_rig *rigs[] = {reference, rig};
         float *out[2][2] = {{NULL}};
         for (int r = 0; r < 2; r++) {
             for (int i = 0; i < c->n_out; i++)
@@ -129,6 +137,11 @@ static void case_check_fused(op_case *c, int32_t saved, double bound) {
             for (int i = 0; i < 2; i++) free(out[r][i]);
     }
     op_case_end(c, graph);
+}
+
+/* Of ops with one kernel, whose single nodes other tests compare with the CPU. */
+static void case_check_fused(op_case *c, int32_t saved, double bound) {
+    case_check_on(fused, c, saved, bound);
 }
 
 /* ---- ADD, RMS_NORM --------------------------------------------------------------------------- */
@@ -290,6 +303,112 @@ static void streams(void **state) {
         }
 }
 
+/* Streams x [n, n_stream, n_tok] that are read as one, and written: plugins/gpu/ops/streams.h. */
+static int32_t streams_read(op_case *c, uint64_t *seed, int32_t x, const int64_t ne[3]) {
+    const int64_t one[TDM_MAX_DIMS] = {ne[0], 1, ne[2], 1};
+    int32_t sum = -1;
+    x = tdm_build_mul(c->b, x, op_case_floats(c, seed, OP_SHAPE(1, ne[1], ne[2], 1), 1));
+    for (int64_t i = 0; i < ne[1]; i++) {
+        int32_t each = tdm_build_slice(c->b, x, OP_SHAPE(0, i, 0, 0), one);
+        sum = i == 0 ? each : tdm_build_add(c->b, sum, each);
+    }
+    return sum;
+}
+
+static int32_t streams_mix(op_case *c, uint64_t *seed, int32_t x, const int64_t ne[3]) {
+    const int64_t n = ne[1], all[TDM_MAX_DIMS] = {ne[0], n, ne[2], 1};
+    const int64_t one[TDM_MAX_DIMS] = {ne[0], 1, ne[2], 1}, each[TDM_MAX_DIMS] = {n, 1, ne[2], 1};
+    int32_t f = op_case_floats(c, seed, OP_SHAPE(n, n, ne[2], 1), 1), sum = -1;
+    for (int64_t j = 0; j < n; j++) {
+        int32_t from = tdm_build_slice(c->b, x, OP_SHAPE(0, j, 0, 0), one);
+        int32_t factor = tdm_build_slice(c->b, f, OP_SHAPE(0, j, 0, 0), each);
+        from = tdm_build_mul(c->b, tdm_build_repeat(c->b, from, all),
+                             tdm_build_permute(c->b, factor, 1, 0, 2, 3));
+        sum = j == 0 ? from : tdm_build_add(c->b, sum, from);
+    }
+    return sum;
+}
+
+static int32_t streams_write(op_case *c, uint64_t *seed, int32_t x, const int64_t ne[3]) {
+    int32_t y = op_case_floats(c, seed, OP_SHAPE(ne[0], ne[2], 1, 1), 1);
+    y = tdm_build_reshape(c->b, y, ne[0], 1, ne[2], 1);
+    y = tdm_build_repeat(c->b, y, OP_SHAPE(ne[0], ne[1], ne[2], 1));
+    y = tdm_build_mul(c->b, y, op_case_floats(c, seed, OP_SHAPE(1, ne[1], ne[2], 1), 1));
+    return tdm_build_add(c->b, x, y);
+}
+
+static void stream_sums(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const int64_t shapes[][3] = {{256, 4, 3}, {1028, 2, 1}, {127, 4, 2}};
+    /* Of the last shape rows are not aligned, and smaller patterns apply. */
+    static const int32_t saved[][6] = {
+        {3, 4, 2, 4, 13, 14}, {1, 2, 2, 4, 7, 8}, {2, 2, 1, 3, 7, 7}};
+    for (size_t s = 0; s < OP_COUNT_OF(shapes); s++)
+        for (int kind = 0; kind < 6; kind++) {
+            const int64_t *ne = shapes[s];
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "sums of %d streams of %d, %d tokens, kind %d",
+                     (int)ne[1], (int)ne[0], (int)ne[2], kind);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(ne[0], ne[1], ne[2], 1), 1);
+            switch (kind) {
+            case 0:
+            case 1:
+                x = streams_read(&c, &seed, x, ne);
+                if (kind == 0) break;
+                x = tdm_build_rms_norm(c.b, tdm_build_reshape(c.b, x, ne[0], ne[2], 1, 1),
+                                       op_case_floats(&c, &seed, OP_SHAPE(ne[0], 1, 1, 1), 1),
+                                       1e-5f);
+                break;
+            case 2:
+            case 3:
+                x = streams_write(&c, &seed, x, ne);
+                if (kind == 2) break;
+                op_case_output(&c, x);
+                x = tdm_build_rms_norm(c.b, x, -1, 1e-5f);
+                x = tdm_build_mul(c.b, x,
+                                  op_case_floats(&c, &seed, OP_SHAPE(ne[0], ne[1], 1, 1), 1));
+                break;
+            default:
+                x = streams_write(&c, &seed, streams_mix(&c, &seed, x, ne), ne);
+                if (kind == 4) break;
+                op_case_output(&c, x);
+                x = tdm_build_reshape(c.b, x, ne[0] * ne[1], ne[2], 1, 1);
+                x = tdm_build_rms_norm(c.b, x, -1, 1e-5f);
+            }
+            op_case_output(&c, x);
+            case_check_fused(&c, saved[s][kind], 1e-10);
+        }
+}
+
+/* act(x * a + b), scaled, of columns of x; and matrices of such numbers. */
+static void affine(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (int kind = 0; kind < 5; kind++)
+        for (int64_t n_tok = 1; n_tok < 9; n_tok += 4) {
+            const int64_t n = kind == 4 ? 7 : 16, part[TDM_MAX_DIMS] = {n, n_tok, 1, 1};
+            const int64_t *one = OP_SHAPE(1, 1, 1, 1), *row = OP_SHAPE(n, 1, 1, 1);
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "mul and add, %d tokens, kind %d", (int)n_tok, kind);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(24, n_tok, 1, 1), 3), saved = 2;
+            x = tdm_build_slice(c.b, x, OP_SHAPE(4, 0, 0, 0), part);
+            x = tdm_build_mul(c.b, x, op_case_floats(&c, &seed, kind == 1 ? row : one, 1));
+            x = tdm_build_add(c.b, x, op_case_floats(&c, &seed, row, 1));
+            if (kind == 0) saved = 1;
+            if (kind == 1) x = tdm_build_act(c.b, x, TDM_ACT_TANH);
+            if (kind == 2 || kind == 4) {
+                x = tdm_build_act(c.b, x, TDM_ACT_SIGMOID);
+                x = tdm_build_scale(c.b, x, 2, 0.25f);
+                saved = 3;
+            }
+            if (kind == 3)
+                x = tdm_build_sinkhorn(c.b, tdm_build_reshape(c.b, x, 4, 4, n_tok, 1), 3, 1e-6f);
+            op_case_output(&c, x);
+            case_check_fused(&c, saved, 1e-10);
+        }
+}
+
 /* ---- Products -------------------------------------------------------------------------------- */
 
 /* A weight of random blocks, private or plain. */
@@ -331,6 +450,69 @@ static void matmul_add(void **state) {
                 op_case_output(&c, y);
                 case_check(&c, 1, 1e-8);
             }
+}
+
+/* What is done with a product: kinds of matmul_ends. */
+static int32_t ends_build(op_case *c, uint64_t *seed, int kind, int32_t y, const int64_t *ne) {
+    const int64_t n = ne[0], n_tok = ne[1];
+    const int64_t *rows = OP_SHAPE(n, 1, 1, 1), *columns = OP_SHAPE(1, n_tok, 1, 1);
+    int32_t v = -1;
+    switch (kind) {
+    case 0: return tdm_build_act(c->b, y, TDM_ACT_SIGMOID);
+    case 1: /* the decay of a gated delta rule */
+        y = tdm_build_add(c->b, y, op_case_floats(c, seed, rows, 1));
+        y = tdm_build_act(c->b, y, TDM_ACT_SOFTPLUS);
+        return tdm_build_mul(c->b, y, op_case_floats(c, seed, rows, 1));
+    case 2: /* factors of streams */
+        y = tdm_build_act(c->b, tdm_build_scale(c->b, y, 0.25f, 0), TDM_ACT_SIGMOID);
+        return tdm_build_scale(c->b, y, 2, 0);
+    case 3: return tdm_build_glu(c->b, y, op_case_floats(c, seed, ne, 1), TDM_ACT_SIGMOID);
+    case 4: /* an expert that serves every token */
+        v = tdm_build_act(c->b, op_case_floats(c, seed, columns, 1), TDM_ACT_SIGMOID);
+        y = tdm_build_mul(c->b, y, v);
+        return tdm_build_add(c->b, op_case_floats(c, seed, ne, 1), y);
+    case 5: return tdm_build_glu(c->b, op_case_floats(c, seed, ne, 1), y, TDM_ACT_SILU);
+    case 6: /* no pattern: a number that is added */ return tdm_build_scale(c->b, y, 2, 1);
+    default: /* no pattern: what it is multiplied by comes later than the product might */
+        v = tdm_build_rms_norm(c->b, op_case_floats(c, seed, ne, 1), -1, 1e-5f);
+        return tdm_build_mul(c->b, y, v);
+    }
+}
+
+/* All kinds with one kernel, and others with one kind each. */
+static void matmul_ends(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    enum {
+        ROWS,
+        LANES,
+        OTHERS
+    }; /* kernels: of OTHERS those that compile fast, for OP_CASE_PLUGIN */
+    static const struct {
+        int kind; /* of ends_build */
+        tdm_type type;
+        int64_t n_tok;
+        int kernels;
+    } cases[] = {
+        {0, TDM_TYPE_F32, 2, ROWS},  {1, TDM_TYPE_F32, 2, ROWS},    {2, TDM_TYPE_F32, 2, ROWS},
+        {3, TDM_TYPE_F32, 2, ROWS},  {4, TDM_TYPE_F32, 2, ROWS},    {5, TDM_TYPE_F32, 2, ROWS},
+        {6, TDM_TYPE_F32, 2, ROWS},  {7, TDM_TYPE_F32, 2, ROWS},    {4, TDM_TYPE_F32, 33, ROWS},
+        {1, TDM_TYPE_F32, 1, LANES}, {1, TDM_TYPE_Q4_0, 2, OTHERS}, {4, TDM_TYPE_Q4_0, 33, OTHERS},
+    };
+    static const int32_t saved[] = {1, 3, 3, 1, 3, 1, 0, 0};
+    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
+        const int64_t k = 64, n = 70, n_tok = cases[i].n_tok;
+        op_rig *rig = cases[i].kernels == ROWS && fused_rows != NULL ? fused_rows : fused;
+        if (cases[i].kernels == OTHERS && fused_rows != NULL) continue;
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "matmul of %s with ends, %d tokens, kind %d",
+                 tdm_type_name(cases[i].type), (int)n_tok, cases[i].kind);
+        int32_t w = case_weight(&c, &seed, cases[i].type, k, n, 1, TDM_USAGE_MATMUL);
+        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 0.2f);
+        int32_t y = tdm_build_matmul(c.b, w, x);
+        op_case_output(&c, ends_build(&c, &seed, cases[i].kind, y, OP_SHAPE(n, n_tok, 1, 1)));
+        case_check_on(rig, &c, saved[cases[i].kind], 1e-8);
+    }
 }
 
 static void matmul_glu(void **state) {
@@ -642,7 +824,8 @@ int main(void) {
         cmocka_unit_test(matmul_add),       cmocka_unit_test(matmul_glu),
         cmocka_unit_test(matmul_not_fused), cmocka_unit_test(ropes),
         cmocka_unit_test(norm_rows),        cmocka_unit_test(acts),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(streams),          cmocka_unit_test(matmul_ends),
+        cmocka_unit_test(stream_sums),      cmocka_unit_test(affine),
     };
     return cmocka_run_group_tests(tests, rigs_open, rigs_close);
 }

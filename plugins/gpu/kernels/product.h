@@ -7,6 +7,11 @@
  */
 #include "dequant.h"
 
+// 0: the kernel multiplies no sum by a factor that it loads.
+#ifndef PRODUCT_HAS_FACTOR
+#define PRODUCT_HAS_FACTOR 1
+#endif
+
 struct Product : Weight {
     inline explicit Product(const Args &args_) : Weight(args_) {}
 
@@ -21,8 +26,13 @@ struct Product : Weight {
     const int MODE = SPEC4;
 
     // What is done with a sum before it is stored: gpu_product_end.
-    const bool IS_GLU = SPEC7 >= 4;                   // the tdm_act is SPEC7 - 4
-    const bool HAS_ADDEND = SPEC7 == 1 || SPEC7 == 2; // 1: strides of y; 2: a value for each row
+    const int ADDEND = SPEC7 & 3; // 1: strides of y; 2: a value for each row, added first
+    const bool IS_GLU = (SPEC7 & 4) != 0;
+    // 1: strides of y; 2: a value for each row; 3: for each column
+    const int FACTOR = PRODUCT_HAS_FACTOR ? SPEC7 >> 3 & 3 : 0;
+    const bool HAS_OTHER_ACT = PRODUCT_HAS_FACTOR && (SPEC7 & 32) != 0;
+    const bool IS_SCALED = (SPEC7 & 64) != 0;
+    const int ACT = SPEC7 >> 8;
     // Matrices whose rows a tile has in turn: of GLU the second is `up`.
     const int N_PART = IS_GLU ? 2 : 1;
 
@@ -101,20 +111,37 @@ struct Product : Weight {
 
     // What is added to the sum of a row of the column at `at`.
     inline float y_addend(uint at, uint row) {
-        if (!HAS_ADDEND || row >= uint(args.word[0])) return 0.0f;
-        return F32(args.address[3] + 4 * u64(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
+        if (ADDEND == 0 || row >= uint(args.word[0])) return 0.0f;
+        return F32(args.address[3] + 4 * u64(ADDEND == 1 ? at : 0)).at[row * args.word[15]];
     }
 
-    // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where
-    // there is no such row.
-    inline void y_put(uint at, uint row, float sum, float up, float addend) {
-        if (row >= uint(args.word[0])) return;
-        if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
-        if (HAS_ADDEND) sum += addend;
-        F32(args.address[0] + 4 * u64(at)).at[row] = sum;
+    // What a sum is multiplied by; `up` is the sum of the second matrix.
+    inline float y_factor(uint at, uint column, uint row, float up) {
+        if (FACTOR == 0) return IS_GLU ? up : 1.0f;
+        return F32(args.address[4]).at[FACTOR == 1 ? at + row : FACTOR == 2 ? row : column];
     }
-    inline void y_store(uint at, uint row, float sum, float up) {
-        y_put(at, row, sum, up, y_addend(at, row));
+
+    // y of a sum, without what is added.
+    inline float y_end(uint at, uint column, uint row, float sum, float up) {
+        if (SPEC7 <= 3) return sum;
+        float factor = y_factor(at, column, row, up), x = HAS_OTHER_ACT ? factor : sum;
+        if (IS_SCALED) x *= bits_to_float(args.word[17]);
+        float y = act_of(ACT, x) * (HAS_OTHER_ACT ? sum : factor);
+        return IS_SCALED ? y * bits_to_float(args.word[18]) : y;
+    }
+
+    // Stores y of a row of a column, which lies at `at`. Nothing where there is no such row.
+    inline void y_put(uint at, uint column, uint row, float sum, float up, float addend) {
+        if (row >= uint(args.word[0])) return;
+        float y = y_end(at, column, row, ADDEND == 2 ? sum + addend : sum, up);
+        F32(args.address[0] + 4 * u64(at)).at[row] = ADDEND == 1 ? y + addend : y;
+    }
+    inline void y_store(uint at, uint column, uint row, float sum, float up) {
+        if (row >= uint(args.word[0])) return;
+        if (ADDEND == 2) sum += y_addend(at, row);
+        float y = y_end(at, column, row, sum, up);
+        if (ADDEND == 1) y += y_addend(at, row);
+        F32(args.address[0] + 4 * u64(at)).at[row] = y;
     }
 
     // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.

@@ -14,6 +14,8 @@
  * A file that includes it has entries for each type of weights (each_type.h), which have planes, or are
  * f16 in wide rows.
  */
+// A thread has no registers left for a factor.
+#define PRODUCT_HAS_FACTOR 0
 #include "product.h"
 
 // TILES: of each operand. PART_ROWS: rows of gate, or of up, of a GLU that follow each other in a tile.

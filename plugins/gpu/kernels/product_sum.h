@@ -29,6 +29,7 @@ template <int ROWS, int COLUMNS> struct ProductSum : Product {
             first += sums[w * N_SUM + r * COLUMNS + c];
             if (IS_GLU) last += sums[w * N_SUM + (r + 1) * COLUMNS + c];
         }
-        y_store(y_at(t, column_number(t, c)), t.row + r / uint(N_PART), first, last);
+        uint column = column_number(t, c);
+        y_store(y_at(t, column), column, t.row + r / uint(N_PART), first, last);
     }
 };

@@ -62,9 +62,10 @@ struct ProductTile : Product {
         }
         UNROLL for (uint c = 0; c < 4; c++) {
             if (column_first + c >= t.n_column) break;
-            uint at = y_at(t, column_number(t, column_first + c));
-            UNROLL for (uint r = 0; r < 4; r += N_PART) y_store(
-                at, t.row + (row_first + r) / N_PART, sum[4 * c + r], sum[4 * c + r + N_PART - 1]);
+            uint column = column_number(t, column_first + c), at = y_at(t, column);
+            UNROLL for (uint r = 0; r < 4; r += N_PART)
+                y_store(at, column, t.row + (row_first + r) / N_PART, sum[4 * c + r],
+                        sum[4 * c + r + N_PART - 1]);
         }
     }
 };

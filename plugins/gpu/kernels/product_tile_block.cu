@@ -45,12 +45,13 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
             barrier();
             // A wave has BATCH columns at a time, of which it loads first what is added.
             DONT_UNROLL for (uint c = BATCH * wave_id(); c < 16 * PASS; c += 8 * BATCH) {
-                uint at[BATCH];
+                uint at[BATCH], numbers[BATCH];
                 float factor[BATCH], addend[BATCH][4]; // a lane has up to four rows
                 UNROLL for (uint b = 0; b < BATCH; b++) {
                     uint column = min(16 * first + c + b, t.n_column - 1);
                     uint number = this->column_number(t, column);
                     at[b] = this->y_at(t, number);
+                    numbers[b] = number;
                     factor[b] = F32(factors).at[this->x_row(t, number)] * (1 / Halves::W_UNIT);
                     UNROLL for (uint k = 0; k < 4; k++) if (32 * k < n_row) addend[b][k] =
                         this->y_addend(at[b], t.row + lane_id() + 32 * k);
@@ -61,7 +62,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
                     UNROLL for (uint k = 0; k < 4; k++) {
                         if (32 * k >= n_row) break;
                         uint r = lane_id() + 32 * k, i = N_PART == 1 ? r : r / 8 * 16 + r % 8;
-                        this->y_put(at[b], t.row + r, own[i] * factor[b],
+                        this->y_put(at[b], numbers[b], t.row + r, own[i] * factor[b],
                                     own[i + 8 * (N_PART - 1)] * factor[b], addend[b][k]);
                     }
                 }

@@ -129,8 +129,9 @@ template <uint COLUMNS> struct ProductTileDot : Product {
             DONT_UNROLL for (uint j = lane_id(); j < 16 * n_row; j += wave_size()) {
                 uint c = j / n_row, r = j - c * n_row, column = 16 * (part_first() + p) + c;
                 if (column >= t.n_column) break;
-                y_store(y_at(t, column_number(t, column)), t.row + wave_id() % 2 * n_row + r,
-                        own[32 * c + r], own[32 * c + r % 16 + 16]);
+                column = column_number(t, column);
+                y_store(y_at(t, column), column, t.row + wave_id() % 2 * n_row + r, own[32 * c + r],
+                        own[32 * c + r % 16 + 16]);
             }
         }
     }

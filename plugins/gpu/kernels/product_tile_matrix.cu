@@ -84,7 +84,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
                 uint number = this->column_number(t, column);
                 float factor = F32(factors).at[this->x_row(t, number)] * (1 / Halves::W_UNIT);
                 uint at = PITCH * c + (N_PART == 1 ? r : r / 16 * 32 + r % 16);
-                this->y_store(this->y_at(t, number), t.row + row_first() / uint(N_PART) + r,
+                this->y_store(this->y_at(t, number), number, t.row + row_first() / uint(N_PART) + r,
                               own[at] * factor, own[at + 16 * (N_PART - 1)] * factor);
             }
         }

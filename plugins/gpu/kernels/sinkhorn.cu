@@ -12,6 +12,8 @@ struct Sinkhorn : Kernel {
     const int N = SPEC0 > 0 ? SPEC0 : 1;      // rows of a matrix
     const int LINES = SPEC1 > 0 ? SPEC1 : 16; // threads of a matrix
 
+    const bool IS_AFFINE = SPEC2 != 0;
+
     static constexpr int THREADS = 64, PITCH = 17; // rows of up to 16 begin in different banks
     float *y = shared_take<float>(THREADS * PITCH);
 
@@ -27,6 +29,8 @@ struct Sinkhorn : Kernel {
         float greatest = lowest, sum = 0.0f;
         for (int i = 0; i < N; i++) {
             float v = F32(x).at[i * stride];
+            if (IS_AFFINE)
+                v = v * F32(args.address[2]).at[0] + F32(args.address[3]).at[line * N + i];
             at(line, i) = v;
             if (!is_nan(v)) greatest = max(greatest, v);
         }

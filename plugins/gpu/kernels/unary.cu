@@ -9,7 +9,7 @@ struct Unary : Axes {
     inline explicit Unary(const Args &args_) : Axes(args_) {}
 
     const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
-    const int DST_LANE = SPEC5;
+    const int DST_LANE = SPEC5, A_LANE = SPEC6, B_LANE = SPEC7;
 
     // A number in the order of f32s, in which 0 and -0 are equal: compilers may turn comparisons of
     // floats into min and max, which treat zeros and NaN in their own way. x is not NaN.
@@ -37,10 +37,37 @@ struct Unary : Axes {
         }
     }
 
+    // act(x * a + b), scaled: a and b are values of up to two axes.
+    inline float affine_of(float x, float a, float b) {
+        return act_of(ACT, x * a + b) * bits_to_float(args.word[14]) + bits_to_float(args.word[15]);
+    }
+
+    inline void affine_store(uint first, uint x_at, uvec4 at) {
+        uint a_at = at.x * uint(args.word[16]) + at.y * uint(args.word[17]);
+        uint b_at = at.x * uint(args.word[18]) + at.y * uint(args.word[19]);
+        if (WIDTH == 1) {
+            F32(args.address[0]).at[first] =
+                affine_of(F32(args.address[1]).at[x_at], F32(args.address[2]).at[a_at],
+                          F32(args.address[3]).at[b_at]);
+            return;
+        }
+        vec4 x = lanes_load(args.address[1], x_at, LANE, uint(args.word[7]));
+        vec4 a = lanes_load(args.address[2], a_at, A_LANE, uint(args.word[16]));
+        vec4 b = lanes_load(args.address[3], b_at, B_LANE, uint(args.word[18]));
+        lanes_store(args.address[0], first, DST_LANE,
+                    vec4(affine_of(x.x, a.x, b.x), affine_of(x.y, a.y, b.y),
+                         affine_of(x.z, a.z, b.z), affine_of(x.w, a.w, b.w)));
+    }
+
     inline void run() {
         uint first = invocation_number() * WIDTH, n = uint(args.word[11]);
         if (first >= n) return;
-        uint x_at = axes_at(axes_split(first, 0, N_AXIS), 7);
+        uvec4 axes = axes_split(first, 0, N_AXIS);
+        uint x_at = axes_at(axes, 7);
+        if (OP == 5) {
+            affine_store(first, x_at, axes);
+            return;
+        }
         if (WIDTH == 1) {
             F32(args.address[0]).at[first] = unary_of(F32(args.address[1]).at[x_at]);
             return;

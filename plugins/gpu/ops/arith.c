@@ -171,6 +171,51 @@ tdm_status gpu_fused_scale_act_scale(gpu_emit *nodes, tdm_error *err) {
     return scaled_act_emit(&nodes[0], &nodes[1], &nodes[2], err);
 }
 
+/* nodes: MUL, ADD to its result, ACT or none, SCALE or none. */
+tdm_status gpu_fused_affine_act(gpu_emit *nodes, tdm_error *err) {
+    int last = 1;
+    unary_params p = {.word = {1, 0, 1, 0}};
+    if (nodes[last + 1].node != NULL && nodes[last + 1].node->op == TDM_OP_ACT)
+        p.act = (tdm_act)nodes[++last].node->params.act.act;
+    if (nodes[last + 1].node != NULL) {
+        p.word[2] = nodes[++last].node->params.scale.scale;
+        p.word[3] = nodes[last].node->params.scale.bias;
+    }
+    gpu_emit *e = &nodes[last];
+    const gpu_value *x = &nodes[0].src[0], *a = &nodes[0].src[1], *b = &nodes[1].src[1];
+    const gpu_value *dst = &e->dst[0], *values[] = {x, a, b, dst};
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_UNARY, GROUP_SIZE);
+    gpu_axes axes;
+    const int64_t n = tdm_shape_count(dst->ne);
+    if (memcmp(nodes[0].dst[0].ne, dst->ne, sizeof dst->ne) != 0)
+        return gpu_refuse(e, err, "a product that is repeated is not fused");
+    if (n == 0) return TDM_OK;
+    tdm_status status = gpu_axes_make(e, &axes, dst->ne, values, 4, err);
+    if (status == TDM_OK && axes.n_axis > 2)
+        return gpu_refuse(e, err, "values of %d axes are not fused", (int)axes.n_axis);
+    if (status == TDM_OK) status = gpu_axes_shape(e, &step.word[0], &axes, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[7], &axes, 0, err);
+    if (status == TDM_OK)
+        status = elements_set(e, &step, &step.word[11], n, gpu_axes_width(&axes), err);
+    for (int i = 0; i < 4; i++) step.word[12 + i] = word_of_float(p.word[i]);
+    for (int i = 0; i < 4 && status == TDM_OK; i++)
+        status = gpu_word(e, &step.word[16 + i], axes.stride[1 + i / 2][i % 2], err);
+    if (status != TDM_OK) return status;
+    step.spec[0] = GPU_UNARY_AFFINE_ACT;
+    step.spec[1] = axes.n_axis;
+    step.spec[2] = gpu_axes_width(&axes);
+    step.spec[3] = gpu_axes_lane(&axes, 0);
+    step.spec[4] = p.act;
+    step.spec[5] = gpu_axes_lane(&axes, 3);
+    step.spec[6] = gpu_axes_lane(&axes, 1);
+    step.spec[7] = gpu_axes_lane(&axes, 2);
+    step.operand[0] = dst->place;
+    step.operand[1] = x->place;
+    step.operand[2] = a->place;
+    step.operand[3] = b->place;
+    return gpu_emit_step(e, &step, err);
+}
+
 /* nodes: ACT, MUL of its result by another value. */
 tdm_status gpu_fused_act_mul(gpu_emit *nodes, tdm_error *err) {
     return pair_values_emit(&nodes[1], GPU_PAIR_GLU, (tdm_act)nodes[0].node->params.act.act,

@@ -4,6 +4,7 @@
  * the ops.
  */
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/streams.h"
 #include "plugins/gpu/plan/fuse.h"
 
 static const tdm_node *node_if(const gpu_uses *uses, int32_t node, tdm_op op) {
@@ -78,6 +79,29 @@ static bool repeat_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
     return chain_match(uses, node, TDM_OP_REPEAT, TDM_OP_MUL, 0, out);
 }
 
+/* MUL, then ADD to its result, ACT, SCALE. */
+static bool affine_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return chain_match(uses, node, TDM_OP_MUL, TDM_OP_ADD, 0, out);
+}
+
+/* SINKHORN of the result, which is a view of it. */
+static bool affine_sinkhorn_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    const tdm_node *sinkhorn = node_if(uses, node, TDM_OP_SINKHORN);
+    if (sinkhorn == NULL || !gpu_uses_is_inner(uses, sinkhorn->src[0])) return false;
+    int32_t add = gpu_uses_writer(uses, uses->places[sinkhorn->src[0]].base, TDM_OP_ADD);
+    if (add < 0 || !affine_match(uses, add, out)) return false;
+    out->node[out->n++] = node;
+    return true;
+}
+
+static bool affine_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_ACT, affine_match, out);
+}
+
+static bool affine_act_scale_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return after_match(uses, node, TDM_OP_SCALE, affine_act_match, out);
+}
+
 static bool conv_act_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     return chain_match(uses, node, TDM_OP_CONV1D, TDM_OP_ACT, 0, out);
 }
@@ -125,33 +149,80 @@ static bool matmul_glu_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
            tdm_graph_node(uses->graph, gate)->src[1] == tdm_graph_node(uses->graph, up)->src[1];
 }
 
-/* ADD of a residual or a bias and a MATMUL, which is the ADD's source `src`. */
-static bool add_match(const gpu_uses *uses, int32_t node, int src, gpu_fused *out) {
-    const tdm_node *add = node_if(uses, node, TDM_OP_ADD);
-    int32_t matmul = add == NULL ? -1 : inner_matmul(uses, add->src[src]);
-    *out = (gpu_fused){.node = {matmul, node}, .n = 2};
-    return matmul >= 0;
+/* What a product is multiplied by is there when the product begins, so that it does not wait. */
+static bool is_early(const gpu_uses *uses, const gpu_fused *chain, int32_t value) {
+    const tdm_node *matmul = tdm_graph_node(uses->graph, chain->node[0]);
+    return value >= 0 && uses->depth[uses->places[value].base] < uses->depth[matmul->dst[0]];
 }
 
-static bool matmul_add_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
-    return add_match(uses, node, 0, out);
+/* Appends the node, whose source k ends the chain, and before it an ACT of its other source. */
+static bool end_append(const gpu_uses *uses, int32_t node, int k, gpu_fused *out) {
+    const tdm_node *n = tdm_graph_node(uses->graph, node);
+    const bool is_mul = n->op == TDM_OP_MUL;
+    int32_t other = n->n_src > 1 ? n->src[1 - k] : -1;
+    int32_t act = is_mul && gpu_uses_is_inner(uses, other)
+                      ? gpu_uses_writer(uses, other, TDM_OP_ACT)
+                      : -1;
+    if (act >= 0) other = tdm_graph_node(uses->graph, act)->src[0];
+    if ((is_mul || n->op == TDM_OP_GLU) && !is_early(uses, out, other)) return false;
+    if (act >= 0) out->node[out->n++] = act;
+    out->node[out->n++] = node;
+    return true;
 }
 
-static bool add_matmul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
-    return add_match(uses, node, 1, out);
+/* MATMUL, then n_end nodes that each read the result before, for them alone. */
+static bool ends_match(const gpu_uses *uses, int32_t node, int n_end, gpu_fused *out) {
+    const tdm_node *n = tdm_graph_node(uses->graph, node);
+    if (n_end == 0) {
+        *out = (gpu_fused){.node = {node}, .n = 1};
+        return n->op == TDM_OP_MATMUL;
+    }
+    int n_way = 0;
+    if (n->op == TDM_OP_ACT || n->op == TDM_OP_SCALE) n_way = 1;
+    if (n->op == TDM_OP_ADD || n->op == TDM_OP_MUL || n->op == TDM_OP_GLU) n_way = 2;
+    for (int k = 0; k < n_way; k++) {
+        int32_t writer = gpu_uses_is_inner(uses, n->src[k]) ? uses->writer[n->src[k]] : -1;
+        if (writer >= 0 && ends_match(uses, writer, n_end - 1, out) &&
+            end_append(uses, node, k, out))
+            return true;
+    }
+    return false;
+}
+
+static bool matmul_end_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return ends_match(uses, node, 1, out);
+}
+
+static bool matmul_2_ends_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return ends_match(uses, node, 2, out);
+}
+
+static bool matmul_3_ends_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return ends_match(uses, node, 3, out);
 }
 
 const gpu_fusion *gpu_fusions(int32_t *n_out) {
     static const gpu_fusion fusions[] = {
         {"matmul, matmul, glu", matmul_glu_match, gpu_fused_matmul_glu},
-        {"add of a matmul", add_matmul_match, gpu_fused_add_matmul},
-        {"matmul, add", matmul_add_match, gpu_fused_matmul_add},
+        {"matmul with three ends", matmul_3_ends_match, gpu_fused_matmul_ends},
+        {"matmul with two ends", matmul_2_ends_match, gpu_fused_matmul_ends},
+        {"matmul with an end", matmul_end_match, gpu_fused_matmul_ends},
+        {"write of streams, rms_norm, mul", gpu_streams_write_norm_mul_match,
+         gpu_fused_streams_write},
+        {"write of streams, rms_norm", gpu_streams_write_norm_match, gpu_fused_streams_write},
+        {"write of streams", gpu_streams_write_match, gpu_fused_streams_write},
+        {"read of streams, rms_norm", gpu_streams_read_norm_match, gpu_fused_streams_read},
+        {"read of streams", gpu_streams_read_match, gpu_fused_streams_read},
         {"add, rms_norm, mul", add_norm_mul_match, gpu_fused_add_norm_mul},
         {"add, rms_norm", add_norm_match, gpu_fused_add_norm},
         {"rms_norm, mul", norm_mul_match, gpu_fused_norm_mul},
         {"rms_norm, scale", norm_scale_match, gpu_fused_norm_scale},
         {"rope, kv_write", rope_write_match, gpu_fused_rope_write},
         {"rope, attention", rope_attention_match, gpu_fused_rope_attention},
+        {"mul, add, sinkhorn", affine_sinkhorn_match, gpu_fused_affine_sinkhorn},
+        {"mul, add, act, scale", affine_act_scale_match, gpu_fused_affine_act},
+        {"mul, add, act", affine_act_match, gpu_fused_affine_act},
+        {"mul, add", affine_match, gpu_fused_affine_act},
         {"conv1d, act", conv_act_match, gpu_fused_conv_act},
         {"scale, act, scale", scale_act_scale_match, gpu_fused_scale_act_scale},
         {"scale, act", scale_act_match, gpu_fused_scale_act},

@@ -38,6 +38,8 @@ static tdm_status product_get(gpu_emit *e, const gpu_value *y, gpu_product *out,
     };
     if (x->ne[0] == 1) out->x_stride_k = 1;
     out->form_of = e;
+    out->form_x = 1;
+    out->form_role = 2;
     if (role->is_present) {
         out->role = role->place;
         out->role_stride = stride_of(role, 0);
@@ -76,31 +78,112 @@ static bool is_shape(const int64_t a[TDM_MAX_DIMS], int64_t n0, int64_t n1, int6
     return a[0] == n0 && a[1] == n1 && a[2] == n2 && a[3] == n3;
 }
 
-/* y + addend, where the addend has y's shape or is one value for each row. */
-static tdm_status matmul_add(gpu_emit *nodes, const gpu_value *addend, tdm_error *err) {
-    gpu_emit *e = &nodes[1];
+/* ---- A product and what is done with it ------------------------------------------------------ */
+
+/* `v` is added to the product, as the last thing that is done, or as a bias as the first. */
+static tdm_status addend_set(const gpu_emit *e, const gpu_value *w, const gpu_value *v,
+                             gpu_product *p, tdm_error *err) {
     const gpu_value *y = &e->dst[0];
-    gpu_product p;
-    tdm_status status = product_get(&nodes[0], y, &p, err);
-    if (status != TDM_OK) return status;
-    if (memcmp(nodes[0].dst[0].ne, y->ne, sizeof y->ne) != 0)
-        return gpu_refuse(e, err, "a product that is repeated is not fused");
-    p.addend = addend->place;
-    p.is_bias = is_shape(addend->ne, y->ne[0], 1, 1, 1) && nodes[0].src[0].ne[2] == 1;
-    if (p.is_bias)
-        p.bias_stride = y->ne[0] > 1 ? addend->nb[0] / (int64_t)sizeof(float) : 0;
-    else if (!is_shape(addend->ne, y->ne[0], y->ne[1], y->ne[2], y->ne[3]) ||
-             !gpu_value_is_contiguous(addend))
+    const bool is_first = p->act == TDM_ACT_NONE && p->factor.space == GPU_SPACE_NONE;
+    if (p->addend.space != GPU_SPACE_NONE)
+        return gpu_refuse(e, err, "a product with two addends is not fused");
+    p->is_bias = is_first && !p->is_scaled && is_shape(v->ne, y->ne[0], 1, 1, 1) && w->ne[2] == 1;
+    if (p->is_bias)
+        p->bias_stride = y->ne[0] > 1 ? v->nb[0] / (int64_t)sizeof(float) : 0;
+    else if (memcmp(v->ne, y->ne, sizeof y->ne) != 0 || !gpu_value_is_contiguous(v))
         return gpu_refuse(e, err, "a strided or repeated addend is not fused");
-    return product_emit(e, y, &p, err);
+    p->addend = v->place;
+    return TDM_OK;
 }
 
-/* nodes: MATMUL, ADD of its result and another value. */
-tdm_status gpu_fused_matmul_add(gpu_emit *nodes, tdm_error *err) {
-    return matmul_add(nodes, &nodes[1].src[1], err);
+/* The product is multiplied by `v`. */
+static tdm_status factor_set(const gpu_emit *e, const gpu_value *w, const gpu_value *v,
+                             gpu_product *p, tdm_error *err) {
+    const gpu_value *y = &e->dst[0];
+    if (p->factor.space != GPU_SPACE_NONE)
+        return gpu_refuse(e, err, "a product with two factors is not fused");
+    if (v->type != TDM_TYPE_F32 || !gpu_value_is_contiguous(v))
+        return gpu_refuse(e, err, "a strided factor is not fused");
+    if (memcmp(v->ne, y->ne, sizeof y->ne) == 0)
+        p->factor_end = GPU_PRODUCT_END_EACH;
+    else if (is_shape(v->ne, y->ne[0], 1, 1, 1))
+        p->factor_end = GPU_PRODUCT_END_ROWS;
+    else if (is_shape(v->ne, 1, y->ne[1], y->ne[2], y->ne[3]) && w->ne[2] == 1)
+        p->factor_end = GPU_PRODUCT_END_COLUMNS;
+    else
+        return gpu_refuse(e, err, "a factor that is repeated in parts is not fused");
+    p->factor = v->place;
+    return TDM_OK;
 }
 
-/* nodes: MATMUL, ADD of another value and its result. */
-tdm_status gpu_fused_add_matmul(gpu_emit *nodes, tdm_error *err) {
-    return matmul_add(nodes, &nodes[1].src[0], err);
+/* act of the product, or of what it is multiplied by. */
+static tdm_status act_set(const gpu_emit *e, int32_t act, bool is_of_factor, gpu_product *p,
+                          tdm_error *err) {
+    if (p->act != TDM_ACT_NONE || p->factor.space != GPU_SPACE_NONE ||
+        (is_of_factor && p->is_scaled))
+        return gpu_refuse(e, err, "a product with two acts is not fused");
+    p->act = act;
+    p->has_factor_act = is_of_factor;
+    return TDM_OK;
+}
+
+static tdm_status scale_set(const gpu_emit *e, gpu_product *p, tdm_error *err) {
+    const tdm_op_params *params = &e->node->params;
+    if (params->scale.bias != 0)
+        return gpu_refuse(e, err, "a product to which a number is added is not fused");
+    if (!p->is_scaled) p->before = p->after = 1;
+    p->is_scaled = true;
+    if (p->act == TDM_ACT_NONE && p->factor.space == GPU_SPACE_NONE)
+        p->before *= params->scale.scale;
+    else
+        p->after *= params->scale.scale;
+    return TDM_OK;
+}
+
+/* Adds what a node does with the product, which is value `of` of the graph. `act`: the ACT of its
+ * other source, or NULL. */
+static tdm_status end_add(const gpu_emit *e, int32_t of, const gpu_emit *act, const gpu_value *w,
+                          gpu_product *p, tdm_error *err) {
+    const int other = e->node->src[0] == of ? 1 : 0;
+    tdm_status status = TDM_OK;
+    if (p->addend.space != GPU_SPACE_NONE && !p->is_bias)
+        return gpu_refuse(e, err, "what follows an addend is not fused");
+    switch (e->node->op) {
+    case TDM_OP_ADD: return addend_set(e, w, &e->src[other], p, err);
+    case TDM_OP_ACT: return act_set(e, e->node->params.act.act, false, p, err);
+    case TDM_OP_SCALE: return scale_set(e, p, err);
+    case TDM_OP_GLU:
+        status = act_set(e, e->node->params.act.act, other == 0, p, err);
+        return status != TDM_OK ? status : factor_set(e, w, &e->src[other], p, err);
+    default: break;
+    }
+    if (act != NULL) status = act_set(e, act->node->params.act.act, true, p, err);
+    if (status != TDM_OK) return status;
+    return factor_set(e, w, act != NULL ? &act->src[0] : &e->src[other], p, err);
+}
+
+/* nodes: MATMUL, and up to three of ADD, ACT, SCALE, MUL and GLU that each read the result before.
+ * Before a MUL may stand the ACT of its other source. */
+tdm_status gpu_fused_matmul_ends(gpu_emit *nodes, tdm_error *err) {
+    const gpu_emit *act = NULL;
+    gpu_product p;
+    int32_t of = nodes[0].node->dst[0];
+    int last = 0;
+    while (nodes[last + 1].node != NULL) last++;
+    gpu_emit *e = &nodes[last];
+    const gpu_value *y = &e->dst[0], *w = &nodes[0].src[0];
+    tdm_status status = product_get(&nodes[0], y, &p, err);
+    for (int i = 1; i <= last && status == TDM_OK; i++) {
+        const tdm_node *node = nodes[i].node;
+        if (node->op == TDM_OP_ACT && node->src[0] != of) {
+            act = &nodes[i];
+            continue;
+        }
+        if (memcmp(nodes[i].dst[0].ne, nodes[0].dst[0].ne, sizeof y->ne) != 0)
+            return gpu_refuse(e, err, "a product that is repeated is not fused");
+        status = end_add(&nodes[i], of, act, w, &p, err);
+        act = NULL;
+        of = node->dst[0];
+    }
+    return status != TDM_OK ? status : product_emit(e, y, &p, err);
 }

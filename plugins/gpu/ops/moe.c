@@ -45,7 +45,8 @@ typedef struct chunk {
     int64_t n_pair;
     int64_t n_tile;      /* of sorted pairs; 0 = not sorted */
     gpu_operand sorted;  /* the table of MOE_SORT */
-    gpu_operand x_bytes; /* x as bytes: gpu_product.bytes */
+    bool is_whole;       /* it has all tokens of the node */
+    gpu_operand x_bytes; /* x as bytes where it has not: gpu_product.bytes */
 } chunk;
 
 /* The part of a value from token `token` on; tokens are its axis `axis`. */
@@ -91,11 +92,12 @@ static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-/* dst = the matrices w times x, by pair; with `up` (nullable), act of it times up's. bytes: of x,
- * shared by products (gpu_product); NULL = not. */
+/* dst = the matrices w times x, by pair; with `up` (nullable), act of it times up's. is_source: x is
+ * MOE_FFN's source, of which products share the bytes; those of other nodes too where the chunk has
+ * all of it. */
 static tdm_status pairs_emit(gpu_emit *e, chunk *c, const gpu_value *w, const gpu_value *up,
                              gpu_operand x, int64_t x_stride_k, int64_t x_stride,
-                             int32_t x_per_token, gpu_operand *bytes, gpu_operand dst,
+                             int32_t x_per_token, bool is_source, gpu_operand dst,
                              tdm_error *err) {
     const gpu_value *id = c->id, *role = c->role;
     gpu_product p = {
@@ -114,8 +116,11 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, const gpu_value *w, const gp
         .id_stride = {stride_of(id, 0), stride_of(id, 1)},
         .n_tile = c->n_tile,
         .up = up,
-        .act = e->node->params.moe.act,
-        .bytes = bytes,
+        .act = up != NULL ? e->node->params.moe.act : TDM_ACT_NONE,
+        .form_of = is_source && c->is_whole ? e : NULL,
+        .form_x = SRC_X,
+        .form_role = SRC_ROLE,
+        .bytes = is_source && !c->is_whole ? &c->x_bytes : NULL,
     };
     if (role->is_present) {
         p.role = part_from(role, 0, c->token);
@@ -251,10 +256,10 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     tdm_status status = sorts_pairs(c, gate, 3) ? sort_emit(e, c, err) : TDM_OK;
     if (status == TDM_OK)
         status = pairs_emit(e, c, gate, is_fused ? up : NULL, x_part, x_k, x_row, n_used,
-                            &c->x_bytes, hidden, err);
+                            true, hidden, err);
     if (!is_fused && status == TDM_OK) {
         other = gpu_emit_scratch(e, h_size);
-        status = pairs_emit(e, c, up, NULL, x_part, x_k, x_row, n_used, &c->x_bytes, other, err);
+        status = pairs_emit(e, c, up, NULL, x_part, x_k, x_row, n_used, true, other, err);
         if (status == TDM_OK && n_ff > 0 && is_formed)
             status = form_emit(e, c, hidden, other, err);
         else if (status == TDM_OK && n_ff > 0)
@@ -262,7 +267,7 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
                                   c->n_pair * n_ff, err);
     }
     if (status == TDM_OK)
-        status = pairs_emit(e, c, &e->src[SRC_DOWN], NULL, hidden, 1, n_ff, 1, NULL, out, err);
+        status = pairs_emit(e, c, &e->src[SRC_DOWN], NULL, hidden, 1, n_ff, 1, false, out, err);
     return status != TDM_OK ? status : tokens_sum(e, c, out, err);
 }
 
@@ -287,6 +292,7 @@ static tdm_status chunks_emit(gpu_emit *e, const chunk *whole, int64_t n_tok, in
         c.token = token;
         c.n_tok = n_tok - token < most ? n_tok - token : most;
         c.n_pair = c.n_tok * c.id->ne[0];
+        c.is_whole = c.n_tok == n_tok;
         tdm_status status = emit(e, &c, err);
         if (status != TDM_OK) return status;
     }
@@ -314,7 +320,7 @@ static tdm_status products_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     if (status == TDM_OK)
         status = pairs_emit(e, c, w, NULL, part_from(x, 2, c->token),
                             x->ne[0] == 1 ? 1 : stride_of(x, 0), stride_of(x, n_row == 1 ? 2 : 1),
-                            n_row == 1 ? (int32_t)n_used : 1, NULL, out, err);
+                            n_row == 1 ? (int32_t)n_used : 1, false, out, err);
     if (status != TDM_OK) return status;
     const sum s = {
         .y = part_from(&e->dst[0], 2, c->token),

@@ -4,6 +4,8 @@
  * RMS_APPLY; and RMS_NORM fused with the ADD before it or the MUL or SCALE after it. A workgroup
  * computes a row.
  */
+#include "plugins/gpu/ops/norm.h"
+
 #include <string.h>
 
 #include "plugins/gpu/ops/axes.h"
@@ -25,8 +27,7 @@ static int32_t word_of_float(float x) {
     return word;
 }
 
-/* Threads for each of n_row rows of n elements: a power of two, at least a subgroup. */
-static int32_t group_size(const gpu_target *target, int64_t n, int64_t n_row) {
+int32_t gpu_row_group_size(const gpu_target *target, int64_t n, int64_t n_row) {
     int32_t size = target->subgroup_max, most = GROUP_MAX;
     const gpu_norm_tuning *tuning = &target->norm;
     int64_t share = n_row >= MANY_ROWS
@@ -93,7 +94,7 @@ static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from,
                            const gpu_value *dst, tdm_error *err) {
     const gpu_value *x = &e->src[0];
     int64_t n = x->ne[0], n_row = tdm_shape_rows(x->ne);
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, group_size(e->target, n, n_row));
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, gpu_row_group_size(e->target, n, n_row));
     if (tdm_shape_count(dst->ne) == 0) return TDM_OK;
     tdm_status status = words_set(e, &step, from, err);
     if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
@@ -144,13 +145,19 @@ tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err) {
 
 /* ---- Several nodes in one kernel --------------------------------------------------------------- */
 
+/* Steps count as those of the last node that they compute. */
+static gpu_emit *named(gpu_emit *e, const gpu_emit *last) {
+    e->index = last->index;
+    return e;
+}
+
 /* nodes: RMS_NORM, SCALE of its result. */
 tdm_status gpu_fused_norm_scale(gpu_emit *nodes, tdm_error *err) {
     const row_sources from = {.weight = &nodes[0].src[1],
                               .scale = nodes[1].node->params.scale.scale};
     if (nodes[1].node->params.scale.bias != 0)
         return gpu_refuse(&nodes[1], err, "a norm to which a number is added is not fused");
-    return row_emit(&nodes[0], GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
+    return row_emit(named(&nodes[0], &nodes[1]), GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
 }
 
 /* nodes end with RMS_NORM, MUL of its result by rows of weights. */
@@ -165,7 +172,7 @@ tdm_status gpu_fused_norm_mul(gpu_emit *nodes, tdm_error *err) {
     const row_sources from = {.weight = &nodes[1].src[1], .scale = 1};
     tdm_status status = weights_check(&nodes[0], &nodes[1], err);
     if (status != TDM_OK) return status;
-    return row_emit(&nodes[0], GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
+    return row_emit(named(&nodes[0], &nodes[1]), GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
 }
 
 /* nodes: ADD, RMS_NORM of its result. dst = norm * weight. */
@@ -177,7 +184,7 @@ static tdm_status add_norm_emit(gpu_emit *nodes, const gpu_value *weight, const 
     int32_t stride[TDM_MAX_DIMS] = {0};
     int64_t n = a->ne[0], n_row = tdm_shape_rows(a->ne);
     int32_t count;
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, group_size(e->target, n, n_row));
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, gpu_row_group_size(e->target, n, n_row));
     if (memcmp(a->ne, b->ne, sizeof a->ne) != 0 || !gpu_value_is_contiguous(a) ||
         !gpu_value_is_contiguous(b))
         return gpu_refuse(e, err, "a sum of strided or repeated values is not fused");
@@ -221,15 +228,17 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
 tdm_status gpu_fused_add_norm_mul(gpu_emit *nodes, tdm_error *err) {
     tdm_status status = weights_check(&nodes[1], &nodes[2], err);
     if (status != TDM_OK) return status;
+    named(&nodes[1], &nodes[2]);
     return add_norm_emit(nodes, &nodes[2].src[1], &nodes[2].dst[0], err);
 }
 
 /* ---- SINKHORN -------------------------------------------------------------------------------- */
 
-tdm_status gpu_op_sinkhorn(gpu_emit *e, tdm_error *err) {
+/* SINKHORN of x, which has the shape of e's source, or where `a` is not NULL of x * a + b. */
+static tdm_status sinkhorn_emit(gpu_emit *e, const gpu_value *x, const gpu_value *a,
+                                const gpu_value *b, tdm_error *err) {
     enum { THREADS = 64 };
     const tdm_sinkhorn_params *p = &e->node->params.sinkhorn;
-    const gpu_value *x = &e->src[0];
     const int32_t n = (int32_t)x->ne[0];
     const int64_t n_tok = x->ne[2];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_SINKHORN, THREADS);
@@ -249,6 +258,34 @@ tdm_status gpu_op_sinkhorn(gpu_emit *e, tdm_error *err) {
     step.spec[1] = lines;
     step.operand[0] = e->dst[0].place;
     step.operand[1] = x->place;
+    if (a != NULL) {
+        step.spec[2] = 1;
+        step.operand[2] = a->place;
+        step.operand[3] = b->place;
+    }
     step.trips = (int64_t)p->n_iter * (4 * n + 1) + 4 * n;
     return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_op_sinkhorn(gpu_emit *e, tdm_error *err) {
+    return sinkhorn_emit(e, &e->src[0], NULL, NULL, err);
+}
+
+/* nodes: MUL by one number, ADD of one for each element of a matrix, SINKHORN of the result as
+ * matrices. */
+tdm_status gpu_fused_affine_sinkhorn(gpu_emit *nodes, tdm_error *err) {
+    gpu_emit *e = &nodes[2];
+    const gpu_value *a = &nodes[0].src[1], *b = &nodes[1].src[1], *sum = &nodes[1].dst[0];
+    const int64_t n = e->src[0].ne[0];
+    gpu_value x = nodes[0].src[0];
+    if (tdm_shape_count(a->ne) != 1 || tdm_shape_count(b->ne) != n * n || b->ne[0] != n * n ||
+        x.ne[0] != n * n || x.ne[2] != 1 || x.ne[3] != 1 || !gpu_value_has_dense_rows(&x) ||
+        !gpu_value_has_dense_rows(b) || !gpu_value_is_contiguous(&e->src[0]) ||
+        e->src[0].place.off != sum->place.off || e->src[0].ne[2] != x.ne[1])
+        return gpu_refuse(e, err, "such matrices are not fused");
+    x.nb[2] = x.nb[1];
+    x.nb[1] = n * (int64_t)sizeof(float);
+    x.ne[2] = x.ne[1];
+    x.ne[0] = x.ne[1] = n;
+    return sinkhorn_emit(e, &x, a, b, err);
 }

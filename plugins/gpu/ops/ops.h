@@ -28,6 +28,8 @@ tdm_status gpu_fused_scale_act(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_act_scale(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_act_mul(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_mul_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_affine_act(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_affine_sinkhorn(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_repeat_mul(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_scaled_sum_of_4(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_sum_of_4(gpu_emit *nodes, tdm_error *err);
@@ -36,8 +38,7 @@ tdm_status gpu_fused_conv_act(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_matmul_glu(gpu_emit *nodes, tdm_error *err);
-tdm_status gpu_fused_matmul_add(gpu_emit *nodes, tdm_error *err);
-tdm_status gpu_fused_add_matmul(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_matmul_ends(gpu_emit *nodes, tdm_error *err);
 
 /* Appends the step of a GLU over n elements that lie one after the other: dst = act(gate) * up. dst
  * may be gate. */

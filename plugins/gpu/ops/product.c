@@ -386,15 +386,26 @@ bool gpu_product_is_pair(const gpu_value *w, const gpu_value *up) {
            memcmp(w->nb, up->nb, sizeof w->nb) == 0;
 }
 
-/* What is done with sums: shaders/product.glsl. */
+/* What is done with sums: gpu_product_end. */
 static void end_set(gpu_step *step, const gpu_product *p) {
+    int32_t end = p->act << GPU_PRODUCT_END_ACT_SHIFT;
     if (p->up != NULL) {
-        step->spec[7] = GPU_PRODUCT_END_GLU + p->act;
+        end |= GPU_PRODUCT_END_GLU;
         step->operand[3] = p->up->place;
     } else if (p->addend.space != GPU_SPACE_NONE) {
-        step->spec[7] = p->is_bias ? GPU_PRODUCT_END_BIAS : GPU_PRODUCT_END_ADD;
+        end |= p->is_bias ? GPU_PRODUCT_END_BIAS : GPU_PRODUCT_END_ADD;
         step->operand[3] = p->addend;
     }
+    if (p->factor.space != GPU_SPACE_NONE) {
+        end |= (int32_t)p->factor_end | (p->has_factor_act ? GPU_PRODUCT_END_OTHER_ACT : 0);
+        step->operand[4] = p->factor;
+    }
+    if (p->is_scaled) {
+        end |= GPU_PRODUCT_END_SCALED;
+        memcpy(&step->word[17], &p->before, sizeof p->before);
+        memcpy(&step->word[18], &p->after, sizeof p->after);
+    }
+    step->spec[7] = end;
 }
 
 tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
@@ -405,6 +416,8 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (status != TDM_OK) return status;
     choice c = choose(e->target, p, k_group);
     if (p->up != NULL) parts_set(&c);
+    if (p->factor.space != GPU_SPACE_NONE && c.has_halves && e->target->product.has_wide_matrices)
+        return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c.kernel));
     gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
     if (p->mode == GPU_PRODUCT_PLAIN)
         n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];

@@ -28,16 +28,23 @@ typedef struct gpu_product {
     int64_t n_used, first_expert; /* PAIRS */
     int64_t id_stride[2];         /* PAIRS */
     int64_t n_tile;               /* SORTED: tiles, those without pairs included */
-    /* What is stored instead of y, of one kind at most. */
-    const gpu_value *up; /* act(y) * (up x); up has the type, shape and strides of w. NULL = not */
-    int32_t act;         /* tdm_act */
-    gpu_operand addend;  /* y + addend; absent = not. PLAIN */
-    bool is_bias;        /* the addend is a value for each row, else it has the strides of y */
-    int64_t bias_stride; /* elements */
+    /* What is stored instead of y: gpu_product_end. Besides `up` and `act`, of PLAIN products alone.
+     * There is either `up`, or an addend and a factor. */
+    const gpu_value *up; /* act(y) * (up x); up has w's type, shape and strides. NULL = not */
+    int32_t act;                /* tdm_act; TDM_ACT_NONE = 0 */
+    gpu_operand addend;         /* absent = none */
+    bool is_bias;               /* the addend is a value for each row, else it has y's strides */
+    int64_t bias_stride;        /* elements */
+    gpu_operand factor;         /* absent = none */
+    gpu_product_end factor_end; /* GPU_PRODUCT_END_EACH, _ROWS or _COLUMNS */
+    bool has_factor_act;        /* act is of the factor */
+    bool is_scaled;
+    float before, after; /* where it is scaled: around act */
     /* For kernels that multiply bytes or f16 (ops/quantize.h); products that share them multiply
      * the same. */
-    gpu_emit *form_of;  /* MATMUL's emitter, whose source 1 is x and source 2 `role`: products of
-                              the same x share its bytes. NULL = x is no source */
+    gpu_emit *form_of;  /* the emitter whose source form_x is x and source form_role `role`: products
+                           of the same x share its bytes, of whatever nodes. NULL = x is no source */
+    int form_x, form_role;
     gpu_operand *bytes; /* shared by products of the same x, without form_of: the first that needs x
                               as bytes puts their place here. NULL = not shared */
     gpu_operand role;   /* tdm_role i32 of rows of x; absent = all are generated */

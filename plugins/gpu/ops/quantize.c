@@ -101,12 +101,16 @@ tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu
         *bytes_out = *p->bytes;
         return TDM_OK;
     }
-    if (p->form_of != NULL)
-        *bytes_out = gpu_emit_form(
-            p->form_of, 1, f->has_roles && p->role.space != GPU_SPACE_NONE ? 2 : -1,
-            &(gpu_form_key){.form = f->form, .number = {(int32_t)p->w->ne[2]}}, size, &is_new);
-    else
+    if (p->form_of != NULL) {
+        const bool is_plain = p->mode == GPU_PRODUCT_PLAIN; /* others have rows of no matrix */
+        const gpu_form_key key = {.form = f->form,
+                                  .number = {is_plain ? (int32_t)p->w->ne[2] : 1}};
+        const bool has_role = f->has_roles && p->role.space != GPU_SPACE_NONE;
+        *bytes_out = gpu_emit_form(p->form_of, p->form_x, has_role ? p->form_role : -1, &key, size,
+                                   &is_new);
+    } else {
         *bytes_out = gpu_emit_scratch(e, size);
+    }
     if (p->bytes != NULL) *p->bytes = *bytes_out;
     return is_new ? step_emit(e, p, f, *bytes_out, err) : TDM_OK;
 }

@@ -11,8 +11,8 @@
 #include "tandem/step.h"
 
 enum {
-    SMALL = 256,     /* a multiple of every type's block length */
-    MAX_MEMBER = 32, /* nodes of an excerpt */
+    SMALL = 256,      /* a multiple of every type's block length */
+    MAX_MEMBER = 128, /* nodes of an excerpt: those of a fusion and the views that they read */
     N_ROW_MADE =
         13 /* different rows of a weight: a prime, so that rows next to each other differ */
 };
@@ -33,8 +33,26 @@ static int32_t writer_of(const tdm_graph *graph, int32_t value, int32_t before) 
     return -1;
 }
 
+static bool reads(const tdm_node *node, int32_t value) {
+    for (int k = 0; k < node->n_src; k++)
+        if (node->src[k] == value) return true;
+    return false;
+}
+
+/* Whether a kernel before that of node `last` computes the node too: one into whose node it was
+ * fused, and which keeps its result for others. */
+static bool is_computed_before(const tdm_graph *graph, const uint8_t *has_step, int32_t node,
+                               int32_t last) {
+    const int32_t value = tdm_graph_node(graph, node)->dst[0];
+    for (int32_t i = node + 1; i < last; i++)
+        if (reads(tdm_graph_node(graph, i), value) &&
+            (has_step[i] || is_computed_before(graph, has_step, i, last)))
+            return true;
+    return false;
+}
+
 /* Adds a node, in the order of the graph. False where it is one too many, or works on a STATE. */
-static bool member_add(const tdm_graph *graph, const uint8_t *has_step, int32_t index,
+static bool member_add(const tdm_graph *graph, const uint8_t *has_step, int32_t index, int32_t last,
                        member_list *list) {
     const tdm_node *node = tdm_graph_node(graph, index);
     for (int32_t i = 0; i < list->n; i++)
@@ -51,8 +69,9 @@ static bool member_add(const tdm_graph *graph, const uint8_t *has_step, int32_t 
         if (v->type == TDM_TYPE_I32) continue; /* views of the step block: inputs by themselves */
         int32_t writer = writer_of(graph, value, index);
         if (writer < 0) continue;
-        bool is_inner = tdm_op_is_view(tdm_graph_node(graph, writer)->op) || !has_step[writer];
-        if (is_inner && !member_add(graph, has_step, writer, list)) return false;
+        bool is_inner = tdm_op_is_view(tdm_graph_node(graph, writer)->op) ||
+                        (!has_step[writer] && !is_computed_before(graph, has_step, writer, last));
+        if (is_inner && !member_add(graph, has_step, writer, last, list)) return false;
     }
     return true;
 }
@@ -69,8 +88,7 @@ static bool is_read_outside(const tdm_graph *graph, const member_list *list, int
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         if (is_member(list, i)) continue;
-        for (int k = 0; k < node->n_src; k++)
-            if (node->src[k] == value) return true;
+        if (reads(node, value)) return true;
     }
     return false;
 }
@@ -160,7 +178,7 @@ gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node) {
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small, bool *lacks_memory) {
     member_list list = {.n = 0};
-    if (!member_add(graph, has_step, last, &list) || (is_small && !may_shrink(graph, &list)))
+    if (!member_add(graph, has_step, last, last, &list) || (is_small && !may_shrink(graph, &list)))
         return NULL;
     int32_t *map = malloc(((size_t)graph->n_value + 1) * sizeof *map);
     gpu_excerpt *x =

@@ -17,15 +17,28 @@ static bool uses_make(const tdm_graph *graph, const tdm_view_place *places, gpu_
     *out = (gpu_uses){.graph = graph,
                       .places = places,
                       .writer = malloc(n * sizeof *out->writer),
-                      .n_read = malloc(n * sizeof *out->n_read)};
-    if (out->writer == NULL || out->n_read == NULL) return false;
+                      .n_read = malloc(n * sizeof *out->n_read),
+                      .depth = calloc(n, sizeof *out->depth)};
+    if (out->writer == NULL || out->n_read == NULL || out->depth == NULL) return false;
     tdm_view_uses(graph, places, out->writer, out->n_read);
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        int32_t depth = 0;
+        if (tdm_op_is_view(node->op)) continue;
+        for (int k = 0; k < node->n_src; k++) {
+            const int32_t base = node->src[k] < 0 ? -1 : places[node->src[k]].base;
+            if (base >= 0 && out->depth[base] > depth) depth = out->depth[base];
+        }
+        for (int k = 0; k < node->n_dst; k++)
+            if (node->dst[k] >= 0) out->depth[node->dst[k]] = depth + 1;
+    }
     return true;
 }
 
 static void uses_free(gpu_uses *uses) {
     free(uses->writer);
     free(uses->n_read);
+    free(uses->depth);
 }
 
 int32_t gpu_uses_writer(const gpu_uses *uses, int32_t value, tdm_op op) {
@@ -82,7 +95,8 @@ static bool may_wait(const gpu_uses *uses, const gpu_fused *fused, int32_t last)
 tdm_status gpu_fuse_emit(const gpu_target *target, const tdm_graph *graph,
                          const tdm_view_place *places, gpu_maker *maker,
                          const gpu_fuse_group *group, tdm_error *err) {
-    gpu_emit nodes[GPU_FUSE_MAX];
+    gpu_emit nodes[GPU_FUSE_MAX + 1];
+    nodes[group->nodes.n].node = NULL;
     for (int32_t i = 0; i < group->nodes.n; i++) {
         int32_t index = group->nodes.node[i];
         nodes[i] = (gpu_emit){.target = target,

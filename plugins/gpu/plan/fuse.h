@@ -14,7 +14,7 @@
 #include "core/base/view.h"
 #include "plugins/gpu/plan/emit.h"
 
-enum { GPU_FUSE_MAX = 4 }; /* nodes in a fusion */
+enum { GPU_FUSE_MAX = 48 }; /* nodes in a fusion */
 
 /* Who writes and who reads the values of a graph. A view counts as the value whose memory it lies
  * in: "base" below. */
@@ -23,6 +23,8 @@ typedef struct gpu_uses {
     const tdm_view_place *places; /* n_value */
     int32_t *writer;              /* n_value, by base: the node that writes it; -1 = none */
     int32_t *n_read;              /* n_value, by base: sources of nodes, without view nodes */
+    int32_t *depth;               /* n_value, by base: nodes of the longest chain that ends with it,
+                                     without view nodes; 0 = no node writes it */
 } gpu_uses;
 
 /* The node that writes the value itself, which is no view; -1 where there is none, or where its op
@@ -45,8 +47,8 @@ typedef struct gpu_fusion {
     /* True where the node, the last of the pattern, ends one; sets *out. It reads ops and uses.
      * That nothing else touches the memory in between is checked by the planner. */
     bool (*match)(const gpu_uses *uses, int32_t node, gpu_fused *out);
-    /* Appends the steps for out's nodes, in that order. TDM_UNSUPPORTED: the nodes are planned one
-     * by one. It is called twice, first without a plan. */
+    /* Appends the steps for out's nodes, in that order; behind the last, `node` of an entry is NULL.
+     * TDM_UNSUPPORTED: the nodes are planned one by one. It is called twice, first without a plan. */
     tdm_status (*emit)(gpu_emit *nodes, tdm_error *err);
 } gpu_fusion;
 

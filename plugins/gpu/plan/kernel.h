@@ -150,9 +150,10 @@
     KERNEL(PAIR, pair, 3, 0x1, RT_SHARED(0)) \
     /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, parameters as \
      * the bits of f32: scale and bias, or min and max; and the second scale and bias of \
-     * SCALED_ACT. Spec: 0 = gpu_unary_op, \
-     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst. */ \
-    KERNEL(UNARY, unary, 2, 0x1, RT_SHARED(0)) \
+     * SCALED_ACT and AFFINE_ACT; of AFFINE_ACT also operands a and b and their strides along axes 0 \
+     * and 1. Spec: 0 = gpu_unary_op, \
+     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst, 6, 7 = of a and b. */ \
+    KERNEL(UNARY, unary, 4, 0x1, RT_SHARED(0)) \
     /* dst = x, converted. Operands dst, x. Words: split of dst, stride[4] of x, stride[4] of dst, \
      * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
      * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats, 5, 6 = 1 where x, dst are \
@@ -176,10 +177,11 @@
      * divisor of n_head (gpu_divisor: multiplier, shift). \
      * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
     KERNEL(ROPE, rope, 4, 0x1, RT_SHARED(0)) \
-    /* SINKHORN, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 tokens. Operands dst, x. \
-     * Words: tokens, stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
-     * 1 = threads of a matrix, a power of two. */ \
-    KERNEL(SINKHORN, sinkhorn, 2, 0x1, RT_SHARED(taken(64 * 17, 4))) \
+    /* SINKHORN of x, or of x * a + b, f32, dst contiguous; a workgroup of 64 threads for 64 / spec 1 \
+     * tokens. Operands dst, x, a (one number), b (a number for each element of a matrix). Words: tokens, \
+     * stride[3] of x, n_iter, eps as the bits of f32. Spec: 0 = rows of a matrix, \
+     * 1 = threads of a matrix, a power of two, 2 = 1 where there are a and b. */ \
+    KERNEL(SINKHORN, sinkhorn, 4, 0x1, RT_SHARED(taken(64 * 17, 4))) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
      * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
@@ -259,7 +261,17 @@
      * bias. Operands dst (contiguous), a, b, c, d. Words: split, stride[2] of each value along axes 1 \
      * and 2, n, scale and bias as the bits of f32. Spec: 0 = values, 2 to 4, 1 = axes, at most 3, \
      * 2 = width, 3 = gpu_lane of all, 4 = 1 where the sum is scaled. */ \
-    KERNEL(SUM, sum, 5, 0x1, RT_SHARED(0))
+    KERNEL(SUM, sum, 5, 0x1, RT_SHARED(0)) \
+    /* sum[e, s, t] = sum over j of c[j, s, t] * x[e, j, t] + f[s, t] * y[e, t], or without c x[e, s, t] \
+     * + f[s, t] * y[e, t]; dst = RMS_NORM(sum), or sum where there is no norm. f32; rows of x, y, weight \
+     * are dense and aligned, dst and sum contiguous. Operands dst, sum (where it is kept), x, c or else \
+     * weight, y or else weight, f. Words: elements of a stream (a multiple of 4), streams of dst, tokens, \
+     * strides of x over streams and tokens, of c over j, s, t, of y over tokens, of f over s, t, eps and \
+     * 1 / (elements that are normed together) as the bits of f32, stride of weight over s, workgroups, \
+     * workgroups of a stream and four elements of each. Spec: 0 = streams of x that are added, 0 = no c, \
+     * 1 = 1 where there is y, 2 = gpu_streams_norm, 3 = 1 where there is a weight, 4 = 1 where sum is \
+     * kept beside the norm. */ \
+    KERNEL(STREAMS, streams, 6, 0x3, RT_SHARED(taken(256, 4)))
 
 /* Products with weights: ops/{product,matmul,moe,rows}.c. A weight is of type spec 0 (tdm_type), spec
  * 1 is gpu_product_flag; a matrix has rows of k elements. s0, s1, s2 are the distances of
@@ -271,11 +283,12 @@
      * invocation for each 32 elements of each row of dst. */ \
     KERNEL(GET_ROWS, get_rows, 6, 0x1, RT_SHARED(0)) \
     /* PRODUCT: y of a column = its matrix times x of the column (ops/product.h). Operands dst, \
-     * weight, x, what a sum is combined with, ids or sorted table, grid. Words: 0 rows n, 1 k, \
+     * weight, x, what a sum is combined with, ids or sorted table (PLAIN: what it is multiplied by), grid. Words: 0 rows n, 1 k, \
      * 2 columns of each matrix (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
      * that share a row of x), 5 to 7 x strides, 8 x stride from matrix to matrix, 9 y stride from \
      * matrix to matrix, 10 y stride from column to column, 11 s0, 12 s1, 13 s2, 14 x stride along k, \
-     * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
+     * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides (PLAIN: factors of \
+     * gpu_product_end), 19 workgroups with work. Spec: 2 = rows and \
      * 3 = columns of a tile, 4 = gpu_product_mode, 7 = gpu_product_end. A \
      * workgroup for each tile, tiles of rows first, then of columns, then matrices. \
      * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
@@ -345,7 +358,8 @@ typedef enum gpu_unary_op {
     GPU_UNARY_CLAMP,
     GPU_UNARY_SQRT,
     GPU_UNARY_ACT,
-    GPU_UNARY_SCALED_ACT /* act(x * scale + bias) * second scale + second bias */
+    GPU_UNARY_SCALED_ACT, /* act(x * scale + bias) * second scale + second bias */
+    GPU_UNARY_AFFINE_ACT  /* act(x * a + b) * second scale + second bias, a and b repeated */
 } gpu_unary_op;
 typedef enum gpu_copy_type {
     GPU_COPY_WORD = 0, /* f32 or i32 */
@@ -360,6 +374,13 @@ typedef enum gpu_row_op {
     GPU_ROW_SUM_SQ,
     GPU_ROW_RMS_APPLY
 } gpu_row_op;
+
+/* Which elements of streams are normed together. */
+typedef enum gpu_streams_norm {
+    GPU_STREAMS_NORM_NONE = 0,
+    GPU_STREAMS_NORM_EACH, /* those of a stream */
+    GPU_STREAMS_NORM_ALL   /* those of all streams of a token */
+} gpu_streams_norm;
 
 typedef enum gpu_sort_stage {
     GPU_SORT_LOAD = 0, /* entries of x, sorted in blocks of 1024 */
@@ -425,12 +446,21 @@ typedef enum gpu_product_flag {
     GPU_PRODUCT_WIDE_X = 4       /* x likewise, in every column */
 } gpu_product_flag;
 
-/* Spec number 7 of products: what is done with a sum before it is stored. */
+/* Spec number 7 of products: what is stored instead of a sum. With `other` a factor,
+ *   y = act(sum * before) * other * after + addend
+ * or, with GPU_PRODUCT_END_OTHER_ACT, sum * act(other) * after + addend; a bias is added to the sum
+ * first. */
 typedef enum gpu_product_end {
     GPU_PRODUCT_END_NONE = 0,
-    GPU_PRODUCT_END_ADD,    /* operand 3, with the strides of y, is added */
-    GPU_PRODUCT_END_BIAS,   /* operand 3, a value for each row, is added; word 15 is its stride */
-    GPU_PRODUCT_END_GLU = 4 /* + tdm_act: act(sum) * (sum of the matrices of operand 3) */
+    GPU_PRODUCT_END_ADD,          /* operand 3, with the strides of y, is added */
+    GPU_PRODUCT_END_BIAS,         /* operand 3, a value for each row; word 15 is its stride */
+    GPU_PRODUCT_END_GLU = 4,      /* other: the sum of the matrices of operand 3 */
+    GPU_PRODUCT_END_EACH = 8,     /* other: operand 4, which has the strides of y */
+    GPU_PRODUCT_END_ROWS = 16,    /* other: operand 4, a value for each row */
+    GPU_PRODUCT_END_COLUMNS = 24, /* other: operand 4, a value for each column of one matrix */
+    GPU_PRODUCT_END_OTHER_ACT = 32,
+    GPU_PRODUCT_END_SCALED = 64,  /* words 17 and 18: before and after as the bits of f32, else 1 */
+    GPU_PRODUCT_END_ACT_SHIFT = 8 /* tdm_act from this bit on */
 } gpu_product_end;
 
 typedef enum gpu_product_mode {

@@ -18,8 +18,11 @@ const int TILE_COLUMNS = SPEC3 < 1 ? 1 : SPEC3;
 const int MODE = SPEC4;
 
 // What is done with a sum before it is stored: gpu_product_end.
-const bool IS_GLU = SPEC7 >= 4;                   // the tdm_act is SPEC7 - 4
-const bool HAS_ADDEND = SPEC7 == 1 || SPEC7 == 2; // 1: strides of y; 2: a value for each row
+const int ADDEND = SPEC7 & 3; // 1: strides of y; 2: a value for each row, added first
+const bool IS_GLU = (SPEC7 & 4) != 0;
+const int FACTOR = SPEC7 >> 3 & 3; // 1: strides of y; 2: a value for each row; 3: for each column
+const bool HAS_OTHER_ACT = (SPEC7 & 32) != 0, IS_SCALED = (SPEC7 & 64) != 0;
+const int ACT = SPEC7 >> 8;
 // Matrices whose rows a tile has in turn: of GLU the second is `up`.
 const int N_PART = IS_GLU ? 2 : 1;
 
@@ -90,14 +93,28 @@ uint y_at(Tile t, uint column) {
     return at;
 }
 
-// Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where there
-// is no such row.
+// What a sum is multiplied by; `up` is the sum of the second matrix.
+float y_factor(uint at, uint row, float up) {
+    if (FACTOR == 0) return IS_GLU ? up : 1.0;
+    uint from = FACTOR == 1 ? at + row : FACTOR == 2 ? row : at / uint(args.word[10]);
+    return F32(args.address[4]).at[from];
+}
+
+// Stores y of a row of the column at `at`. Nothing where there is no such row.
 void y_store(uint at, uint row, float sum, float up) {
     if (row >= uint(args.word[0])) return;
-    if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
-    if (HAS_ADDEND)
-        sum += F32(args.address[3] + 4 * uint64_t(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
-    F32(args.address[0] + 4 * uint64_t(at)).at[row] = sum;
+    float y = sum, addend = 0.0;
+    if (ADDEND != 0)
+        addend = F32(args.address[3] + 4 * uint64_t(ADDEND == 1 ? at : 0)).at[row * args.word[15]];
+    if (ADDEND == 2) y += addend;
+    if (SPEC7 > 3) {
+        float factor = y_factor(at, row, up), x = HAS_OTHER_ACT ? factor : y;
+        if (IS_SCALED) x *= intBitsToFloat(args.word[17]);
+        y = act_of(ACT, x) * (HAS_OTHER_ACT ? y : factor);
+        if (IS_SCALED) y *= intBitsToFloat(args.word[18]);
+    }
+    if (ADDEND == 1) y += addend;
+    F32(args.address[0] + 4 * uint64_t(at)).at[row] = y;
 }
 
 // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.

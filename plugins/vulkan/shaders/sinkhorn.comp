@@ -9,6 +9,7 @@
 
 const int N = SPEC0 > 0 ? SPEC0 : 1;      // rows of a matrix
 const int LINES = SPEC1 > 0 ? SPEC1 : 16; // invocations of a matrix
+const bool IS_AFFINE = SPEC2 != 0;
 const int PITCH = 17;                     // rows of up to 16 begin in different banks
 
 shared float y[64 * 17];
@@ -26,6 +27,7 @@ void softmax(uint64_t x, int stride) {
     float greatest = uintBitsToFloat(0xff800000u), sum = 0.0;
     for (int i = 0; i < N; i++) {
         float v = F32(x).at[i * stride];
+        if (IS_AFFINE) v = v * F32(args.address[2]).at[0] + F32(args.address[3]).at[line * N + i];
         y[place(line, i)] = v;
         if (!is_nan(v)) greatest = max(greatest, v);
     }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// streams.comp: weighted sums of streams and their RMS norm:
+//   sum[e, s] = sum over j of c[j, s] * x[e, j] + f[s] * y[e]     c absent: x[e, s] + f[s] * y[e]
+// of a token. A workgroup computes what is normed together, or without a norm a part of a stream,
+// an invocation four neighbours at a time; it reads back only what it has written itself. See
+// GPU_KERNEL_STREAMS.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "args.glsl"
+#include "axes.glsl"
+#include "reduce.glsl"
+
+const int N_IN = SPEC0, NORM = SPEC2; // NORM: gpu_streams_norm
+const bool HAS_Y = SPEC1 != 0, HAS_WEIGHT = SPEC3 != 0, HAS_SUM = SPEC4 != 0;
+const int NORM_NONE = 0, NORM_EACH = 1, NORM_ALL = 2;
+
+vec4 load(uint64_t base, uint at) {
+    return lanes_load(base, at, LANE_ALIGNED, 1);
+}
+
+// Elements e to e + 3 of stream s of a token.
+vec4 sum_of(uint e, uint s, uint token) {
+    uint x_at = token * uint(args.word[4]) + e;
+    uint c_at = s * uint(args.word[6]) + token * uint(args.word[7]);
+    vec4 sum = vec4(0.0);
+    if (N_IN == 0) sum = load(args.address[2], x_at + s * uint(args.word[3]));
+    for (uint j = 0; j < N_IN; j++)
+        sum += F32(args.address[3]).at[c_at + j * uint(args.word[5])] *
+               load(args.address[2], x_at + j * uint(args.word[3]));
+    if (HAS_Y)
+        sum += F32(args.address[5]).at[s * uint(args.word[9]) + token * uint(args.word[10])] *
+               load(args.address[4], token * uint(args.word[8]) + e);
+    return sum;
+}
+
+void main() {
+    uint number = group_number(), n = uint(args.word[0]), n_out = uint(args.word[1]);
+    if (number >= uint(args.word[14])) return;
+    uint token = number, s_first = 0, s_end = n_out, first = 0, end = n / 4;
+    if (NORM != NORM_ALL) {
+        uint n_part = uint(args.word[15]), row = number / n_part;
+        token = row / n_out;
+        s_first = row - token * n_out;
+        s_end = s_first + 1;
+        first = (number - row * n_part) * uint(args.word[16]);
+        end = min(end, first + uint(args.word[16]));
+    }
+    uint64_t kept = args.address[HAS_SUM ? 1 : 0];
+    float sum_sq = 0.0;
+    for (uint s = s_first; s < s_end; s++)
+        for (uint u = first + gl_LocalInvocationID.x; u < end; u += gl_WorkGroupSize.x) {
+            vec4 v = sum_of(4 * u, s, token);
+            lanes_store(kept, (token * n_out + s) * n + 4 * u, LANE_ALIGNED, v);
+            sum_sq += dot(v, v);
+        }
+    if (NORM == NORM_NONE) return;
+    float factor = 1.0 / sqrt(group_sum(sum_sq) * intBitsToFloat(args.word[12]) +
+                              intBitsToFloat(args.word[11]));
+    for (uint s = s_first; s < s_end; s++)
+        for (uint u = first + gl_LocalInvocationID.x; u < end; u += gl_WorkGroupSize.x) {
+            uint at = (token * n_out + s) * n + 4 * u;
+            vec4 v = load(kept, at) * factor;
+            if (HAS_WEIGHT)
+                v *= load(args.address[N_IN == 0 ? 3 : 4], s * uint(args.word[13]) + 4 * u);
+            lanes_store(args.address[0], at, LANE_ALIGNED, v);
+        }
+}
