@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "quant/convert.h"
+#include "llm/arch/role.h"
 #include "llm/quantize/quantize.h"
 
 /* Numbers of general.file_type: ggml-org/llama.cpp, include/llama.h, enum llama_ftype. */
@@ -99,41 +100,50 @@ typedef enum part {
     PART_FFN_DOWN
 } part;
 
-/* Substrings of the names of small tensors that lose more by quantising than it saves. */
+/* Substrings of the names of small tensors that lose more by quantising than it saves, besides those
+ * whose role has no quantised form (has_plain_role). */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
     "ffn_gate_tid2eid.weight",
-    "compressor_ape.weight",
     "altup",
     "laurel",
     "per_layer_model_proj",
     "position_embd",
-    "token_types.weight",
     "ssm_conv1d",
-    "shortconv.conv.weight",
     "indexer.k_proj.weight",
     "indexer.q_proj.weight",
-    "time_mix_first.weight",
-    "time_mix_w0.weight",
     "time_mix_w1.weight",
     "time_mix_w2.weight",
-    "time_mix_v0.weight",
     "time_mix_v1.weight",
     "time_mix_v2.weight",
-    "time_mix_a0.weight",
     "time_mix_a1.weight",
     "time_mix_a2.weight",
     "time_mix_g1.weight",
     "time_mix_g2.weight",
     "time_mix_decay_w1.weight",
     "time_mix_decay_w2.weight",
-    "time_mix_lerp_fused.weight",
-    "attn_rel_b.weight",
 };
 
 static bool name_has(const char *name, const char *piece) {
     return strstr(name, piece) != NULL;
+}
+
+/* Whether an architecture reads a tensor of this name as plain floats (llm/arch/role.h). */
+static bool has_plain_role(const char *name) {
+    const char *suffix = strstr(name, "blk.");
+    if (suffix == NULL) {
+        suffix = name;
+    } else {
+        suffix += strlen("blk.");
+        suffix += strspn(suffix, "0123456789");
+        suffix += *suffix == '.';
+    }
+    for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++) {
+        const llm_role_info *info = llm_role_get((llm_role)role);
+        if (info->usage == 0 && strcmp(info->suffix, suffix) == 0) return true;
+    }
+    return false;
 }
 
 static bool is_kept(const llm_gguf_tensor *tensor) {
@@ -144,7 +154,7 @@ static bool is_kept(const llm_gguf_tensor *tensor) {
     if (is_vector || len < end_len || strcmp(tensor->name + len - end_len, end) != 0) return true;
     for (size_t i = 0; i < sizeof kept_names / sizeof *kept_names; i++)
         if (name_has(tensor->name, kept_names[i])) return true;
-    return false;
+    return has_plain_role(tensor->name);
 }
 
 static part part_of(const llm_gguf_tensor *tensor) {

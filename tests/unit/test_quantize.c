@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "quant/convert.h"
+#include "llm/arch/role.h"
 #include "llm/gguf/gguf_write.h"
 #include "llm/quantize/quantize.h"
 #include "tests/support/random.h"
@@ -412,6 +413,44 @@ static void test_fallbacks(void **state) {
     }
 }
 
+/* What an architecture reads as plain floats is kept, whatever its shape. */
+static void test_plain_roles(void **state) {
+    static const float zeros[256 * 4];
+    (void)state;
+    llm_gguf_writer *w = NULL;
+    llm_gguf *g = NULL;
+    tdm_error err = {0};
+    const int64_t ne[4] = {256, 4, 1, 1};
+    char name[LLM_TENSOR_NAME_SIZE];
+    int n_plain = 0, n_matrix = 0;
+    if (llm_gguf_writer_create(in_path, &w, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer_put_text(w, "general.architecture", "llama");
+    llm_gguf_writer_put_u32(w, "llama.block_count", LLM_ROLE_COUNT_);
+    llm_gguf_writer_put_u32(w, "llama.attention.head_count", 2);
+    for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++) {
+        llm_role_name((llm_role)role, role, name); /* each in a layer of its own */
+        llm_gguf_writer_add_tensor(w, name, TDM_TYPE_F32, 2, ne);
+    }
+    for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++)
+        if (llm_gguf_writer_write(w, zeros, sizeof zeros, &err) != TDM_OK)
+            fail_msg("%s", err.message);
+    if (llm_gguf_writer_finish(w, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer_destroy(w);
+    if (llm_gguf_open(in_path, &g, &err) != TDM_OK) fail_msg("%s", err.message);
+    choose(g, "q8_0", false);
+    for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++) {
+        llm_role_name((llm_role)role, role, name);
+        if (llm_role_get((llm_role)role)->usage == 0) {
+            expect_type(g, name, TDM_TYPE_F32);
+            n_plain++;
+        } else {
+            n_matrix += chosen(g, name) == TDM_TYPE_Q8_0;
+        }
+    }
+    assert_true(n_plain > 100 && n_matrix > 80);
+    llm_gguf_close(g);
+}
+
 static void write_file(const llm_gguf *g, const char *kind, const char *path, int32_t n_thread) {
     tdm_error err = {0};
     if (llm_quantize_write(g, llm_quantize_kind_find(kind), choices, NULL, path, n_thread, NULL,
@@ -524,6 +563,7 @@ int main(void) {
         cmocka_unit_test(test_mixtures_with_importance),
         cmocka_unit_test(test_mixtures_of_experts),
         cmocka_unit_test(test_fallbacks),
+        cmocka_unit_test(test_plain_roles),
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_failures),
     };
