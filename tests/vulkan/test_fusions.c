@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_fusions.c: each row of the fusion table (plugins/gpu/ops/fusions.c) on a Vulkan device, or on
- * a device of OP_CASE_PLUGIN with the driver OP_CASE_DRIVER: the graph is fused, and gives what the
- * CPU's reference path gives. Single nodes give the same where the kernel depends on whether they
- * are fused.
+ * test_fusions.c: each row of the fusion table (plugins/gpu/ops/fusions.c) on a GPU but those of
+ * products (test_fused_products.c): the graph is fused, and gives what the CPU's reference path
+ * gives. Single nodes give the same where the kernel depends on whether they are fused.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,135 +13,8 @@
 #include <cmocka.h>
 
 #include "plugins/gpu/layout/page.h"
-#include "plugins/gpu/plan/plan.h"
 #include "tests/kernels/kv_scene.h"
-#include "tests/kernels/made_weight.h"
-#include "tests/kernels/op_case.h"
-
-static op_rig *reference, *fused, *single;
-/* The same with the kernels of devices with large subgroups. */
-static op_rig *fused_rows, *single_rows;
-
-static op_rig *rig_open(const char *limits) {
-    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits}};
-    return op_rig_open_plugin("vulkan", options, 2);
-}
-
-static int rigs_open(void **state) {
-    (void)state;
-    const char *plugin = getenv("OP_CASE_PLUGIN"), *driver = getenv("OP_CASE_DRIVER");
-    reference = op_rig_open("plain", "reference", 1);
-    if (driver != NULL) {
-        const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}, {"fusion", "no"}};
-        fused = op_rig_open_plugin(plugin, options, 2);
-        single = op_rig_open_plugin(plugin, options, 3);
-        return reference == NULL || fused == NULL || single == NULL;
-    }
-    fused = rig_open("");
-    single = rig_open("fuse=no");
-    fused_rows = rig_open("lanes=no");
-    single_rows = rig_open("lanes=no fuse=no");
-    return reference == NULL;
-}
-
-static int rigs_close(void **state) {
-    (void)state;
-    op_rig_close(single_rows);
-    op_rig_close(fused_rows);
-    op_rig_close(single);
-    op_rig_close(fused);
-    op_rig_close(reference);
-    return 0;
-}
-
-/* ---- What is fused --------------------------------------------------------------------------- */
-
-static gpu_target target_make(bool is_unfused) {
-    return (gpu_target){.name = "test",
-                        .subgroup_min = 8,
-                        .subgroup_max = 8,
-                        .max_group_size = 1024,
-                        .max_grid = {65535, 65535, 65535},
-                        .shared_size = 32768,
-                        .is_unfused = is_unfused};
-}
-
-static int32_t n_step(const tdm_graph *graph, bool is_unfused) {
-    gpu_target target = target_make(is_unfused);
-    tdm_error err = {0};
-    gpu_plan *plan = NULL;
-    if (gpu_plan_create(&target, graph, &plan, &err) != TDM_OK) fail_msg("%s", err.message);
-    int32_t n = plan->n_step;
-    gpu_plan_destroy(plan);
-    return n;
-}
-
-/* Fused nodes save exactly n steps. */
-static void check_saved(const char *label, const tdm_graph *graph, int32_t n) {
-    int32_t saved = n_step(graph, true) - n_step(graph, false);
-    if (saved != n) fail_msg("%s: %d steps are saved, expected %d", label, (int)saved, (int)n);
-}
-
-static void check_near(const char *label, const char *what, const float *got, const float *want,
-                       size_t n, double bound) {
-    double nmse = op_nmse(got, want, n);
-    if (!(nmse <= bound)) fail_msg("%s: %s: NMSE %.3g, bound %.3g", label, what, nmse, bound);
-}
-
-/* Runs a case on the CPU, on `alone` and on `together`, and compares. */
-static void case_run(const op_case *c, const tdm_graph *graph, op_rig *alone, op_rig *together,
-                     double bound) {
-    op_rig *rigs[] = {reference, alone, together};
-    float *out[3][2] = {{NULL}};
-    for (int r = 0; r < 3; r++) {
-        for (int i = 0; i < c->n_out; i++) out[r][i] = op_memory(c->out_count[i] * sizeof(float));
-        op_case_run(c, rigs[r], graph, (void **)out[r]);
-    }
-    for (int i = 0; i < c->n_out; i++) {
-        check_near(c->label, "single nodes against the CPU", out[1][i], out[0][i], c->out_count[i],
-                   bound);
-        check_near(c->label, "fused against single nodes", out[2][i], out[1][i], c->out_count[i],
-                   1e-12);
-    }
-    for (int r = 0; r < 3; r++)
-        for (int i = 0; i < 2; i++) free(out[r][i]);
-}
-
-static void case_check(op_case *c, int32_t saved, double bound) {
-    tdm_graph *graph = op_case_finish(c);
-    check_saved(c->label, graph, saved);
-    if (fused != NULL) {
-        case_run(c, graph, single, fused, bound);
-        if (fused_rows != NULL) case_run(c, graph, single_rows, fused_rows, bound);
-    }
-    op_case_end(c, graph);
-}
-
-/* Compares what one device computes with the CPU. */
-static void case_check_on(op_rig *rig, op_case *c, int32_t saved, double bound) {
-    tdm_graph *graph = op_case_finish(c);
-    check_saved(c->label, graph, saved);
-    if (rig != NULL) {
-        op_rig *rigs[] = {reference, rig};
-        float *out[2][2] = {{NULL}};
-        for (int r = 0; r < 2; r++) {
-            for (int i = 0; i < c->n_out; i++)
-                out[r][i] = op_memory(c->out_count[i] * sizeof(float));
-            op_case_run(c, rigs[r], graph, (void **)out[r]);
-        }
-        for (int i = 0; i < c->n_out; i++)
-            check_near(c->label, "fused against the CPU", out[1][i], out[0][i], c->out_count[i],
-                       bound);
-        for (int r = 0; r < 2; r++)
-            for (int i = 0; i < 2; i++) free(out[r][i]);
-    }
-    op_case_end(c, graph);
-}
-
-/* Of ops with one kernel, whose single nodes other tests compare with the CPU. */
-static void case_check_fused(op_case *c, int32_t saved, double bound) {
-    case_check_on(fused, c, saved, bound);
-}
+#include "tests/vulkan/fusion_case.h"
 
 /* ---- ADD, RMS_NORM --------------------------------------------------------------------------- */
 
@@ -165,7 +37,7 @@ static void add_norm(void **state) {
             int32_t sum = tdm_build_add(c.b, a, b);
             op_case_output(&c, tdm_build_rms_norm(c.b, sum, weight, 1e-5f));
             if (kind == 3) op_case_output(&c, sum);
-            case_check_fused(&c, is_repeated ? 0 : 1, 1e-10);
+            fusion_check_fused(&c, is_repeated ? 0 : 1, 1e-10);
         }
 }
 
@@ -214,7 +86,7 @@ static void norm_rows(void **state) {
                 saved = 0;
             }
             op_case_output(&c, x);
-            case_check_fused(&c, saved, 1e-10);
+            fusion_check_fused(&c, saved, 1e-10);
         }
 }
 
@@ -258,7 +130,7 @@ static void acts(void **state) {
                 saved = 0;
             }
             op_case_output(&c, x);
-            case_check_fused(&c, saved, 1e-10);
+            fusion_check_fused(&c, saved, 1e-10);
         }
 }
 
@@ -299,7 +171,7 @@ static void streams(void **state) {
                 saved = 0;
             }
             op_case_output(&c, y);
-            case_check_fused(&c, saved, 1e-10);
+            fusion_check_fused(&c, saved, 1e-10);
         }
 }
 
@@ -377,7 +249,7 @@ static void stream_sums(void **state) {
                 x = tdm_build_rms_norm(c.b, x, -1, 1e-5f);
             }
             op_case_output(&c, x);
-            case_check_fused(&c, saved[s][kind], 1e-10);
+            fusion_check_fused(&c, saved[s][kind], 1e-10);
         }
 }
 
@@ -405,243 +277,8 @@ static void affine(void **state) {
             if (kind == 3)
                 x = tdm_build_sinkhorn(c.b, tdm_build_reshape(c.b, x, 4, 4, n_tok, 1), 3, 1e-6f);
             op_case_output(&c, x);
-            case_check_fused(&c, saved, 1e-10);
+            fusion_check_fused(&c, saved, 1e-10);
         }
-}
-
-/* ---- Products -------------------------------------------------------------------------------- */
-
-/* A weight of random blocks, private or plain. */
-static int32_t case_weight(op_case *c, uint64_t *seed, tdm_type type, int64_t k, int64_t n,
-                           int64_t n_matrix, uint32_t usage) {
-    int32_t w = tdm_build_weight(c->b, "w", type, OP_SHAPE(k, n, n_matrix, 1), usage);
-    c->args[c->n_arg++] =
-        (op_arg){.value = w, .data = made_weight_create(seed, type, MADE_RANDOM, k, n * n_matrix)};
-    return w;
-}
-
-/* A driver compiles a kernel for each combination, so they are few. */
-static const tdm_type product_types[] = {TDM_TYPE_F32, TDM_TYPE_Q4_0, TDM_TYPE_IQ2_XS};
-/* rows, tokens */
-static const int64_t product_shapes[][2] = {{7, 1}, {130, 5}, {97, 33}};
-
-static int64_t length_of(tdm_type type, size_t at) {
-    return !tdm_type_get_info(type).is_quantized && at % 2 == 1 ? 45 : 256;
-}
-
-static void matmul_add(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    for (size_t t = 0; t < OP_COUNT_OF(product_types); t++)
-        for (size_t s = 0; s < OP_COUNT_OF(product_shapes); s++)
-            for (int kind = (int)s; kind < (t == 0 ? 3 : (int)s + 1); kind++) {
-                const int64_t n = product_shapes[s][0], n_tok = product_shapes[s][1];
-                const int64_t k = length_of(product_types[t], s);
-                op_case c = op_case_begin("");
-                snprintf(c.label, sizeof c.label, "matmul of %s, add: [%d, %d], %d tokens, kind %d",
-                         tdm_type_name(product_types[t]), (int)k, (int)n, (int)n_tok, kind);
-                int32_t w = case_weight(&c, &seed, product_types[t], k, n, 1,
-                                        s == 1 ? 0 : TDM_USAGE_MATMUL);
-                int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 1);
-                int32_t other = op_case_floats(
-                    &c, &seed, kind == 2 ? OP_SHAPE(n, 1, 1, 1) : OP_SHAPE(n, n_tok, 1, 1), 40);
-                int32_t y = tdm_build_matmul(c.b, w, x);
-                y = kind == 1 ? tdm_build_add(c.b, other, y) : tdm_build_add(c.b, y, other);
-                op_case_output(&c, y);
-                case_check(&c, 1, 1e-8);
-            }
-}
-
-/* What is done with a product: kinds of matmul_ends. */
-static int32_t ends_build(op_case *c, uint64_t *seed, int kind, int32_t y, const int64_t *ne) {
-    const int64_t n = ne[0], n_tok = ne[1];
-    const int64_t *rows = OP_SHAPE(n, 1, 1, 1), *columns = OP_SHAPE(1, n_tok, 1, 1);
-    int32_t v = -1;
-    switch (kind) {
-    case 0: return tdm_build_act(c->b, y, TDM_ACT_SIGMOID);
-    case 1: /* the decay of a gated delta rule */
-        y = tdm_build_add(c->b, y, op_case_floats(c, seed, rows, 1));
-        y = tdm_build_act(c->b, y, TDM_ACT_SOFTPLUS);
-        return tdm_build_mul(c->b, y, op_case_floats(c, seed, rows, 1));
-    case 2: /* factors of streams */
-        y = tdm_build_act(c->b, tdm_build_scale(c->b, y, 0.25f, 0), TDM_ACT_SIGMOID);
-        return tdm_build_scale(c->b, y, 2, 0);
-    case 3: return tdm_build_glu(c->b, y, op_case_floats(c, seed, ne, 1), TDM_ACT_SIGMOID);
-    case 4: /* an expert that serves every token */
-        v = tdm_build_act(c->b, op_case_floats(c, seed, columns, 1), TDM_ACT_SIGMOID);
-        y = tdm_build_mul(c->b, y, v);
-        return tdm_build_add(c->b, op_case_floats(c, seed, ne, 1), y);
-    case 5: return tdm_build_glu(c->b, op_case_floats(c, seed, ne, 1), y, TDM_ACT_SILU);
-    case 6: /* no pattern: a number that is added */ return tdm_build_scale(c->b, y, 2, 1);
-    default: /* no pattern: what it is multiplied by comes later than the product might */
-        v = tdm_build_rms_norm(c->b, op_case_floats(c, seed, ne, 1), -1, 1e-5f);
-        return tdm_build_mul(c->b, y, v);
-    }
-}
-
-/* All kinds with one kernel, and others with one kind each. */
-static void matmul_ends(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    enum {
-        ROWS,
-        LANES,
-        OTHERS
-    }; /* kernels: of OTHERS those that compile fast, for OP_CASE_PLUGIN */
-    static const struct {
-        int kind; /* of ends_build */
-        tdm_type type;
-        int64_t n_tok;
-        int kernels;
-    } cases[] = {
-        {0, TDM_TYPE_F32, 2, ROWS},  {1, TDM_TYPE_F32, 2, ROWS},    {2, TDM_TYPE_F32, 2, ROWS},
-        {3, TDM_TYPE_F32, 2, ROWS},  {4, TDM_TYPE_F32, 2, ROWS},    {5, TDM_TYPE_F32, 2, ROWS},
-        {6, TDM_TYPE_F32, 2, ROWS},  {7, TDM_TYPE_F32, 2, ROWS},    {4, TDM_TYPE_F32, 33, ROWS},
-        {1, TDM_TYPE_F32, 1, LANES}, {1, TDM_TYPE_Q4_0, 2, OTHERS}, {4, TDM_TYPE_Q4_0, 33, OTHERS},
-    };
-    static const int32_t saved[] = {1, 3, 3, 1, 3, 1, 0, 0};
-    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
-        const int64_t k = 64, n = 70, n_tok = cases[i].n_tok;
-        op_rig *rig = cases[i].kernels == ROWS && fused_rows != NULL ? fused_rows : fused;
-        if (cases[i].kernels == OTHERS && fused_rows != NULL) continue;
-        op_case c = op_case_begin("");
-        snprintf(c.label, sizeof c.label, "matmul of %s with ends, %d tokens, kind %d",
-                 tdm_type_name(cases[i].type), (int)n_tok, cases[i].kind);
-        int32_t w = case_weight(&c, &seed, cases[i].type, k, n, 1, TDM_USAGE_MATMUL);
-        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 0.2f);
-        int32_t y = tdm_build_matmul(c.b, w, x);
-        op_case_output(&c, ends_build(&c, &seed, cases[i].kind, y, OP_SHAPE(n, n_tok, 1, 1)));
-        case_check_on(rig, &c, saved[cases[i].kind], 1e-8);
-    }
-}
-
-static void matmul_glu(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    for (size_t t = 0; t < OP_COUNT_OF(product_types); t++)
-        for (size_t s = 0; s < OP_COUNT_OF(product_shapes); s++) {
-            const int64_t n = product_shapes[s][0], n_tok = product_shapes[s][1];
-            const int64_t k = length_of(product_types[t], s);
-            op_case c = op_case_begin("");
-            snprintf(c.label, sizeof c.label, "matmuls of %s, glu: [%d, %d], %d tokens",
-                     tdm_type_name(product_types[t]), (int)k, (int)n, (int)n_tok);
-            int32_t gate = case_weight(&c, &seed, product_types[t], k, n, 1, TDM_USAGE_MATMUL);
-            int32_t up = case_weight(&c, &seed, product_types[t], k, n, 1, TDM_USAGE_MATMUL);
-            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 0.2f);
-            gate = tdm_build_matmul(c.b, gate, x);
-            up = tdm_build_matmul(c.b, up, x);
-            op_case_output(&c, tdm_build_glu(c.b, gate, up, s % 2 ? TDM_ACT_GELU : TDM_ACT_SILU));
-            case_check(&c, 2, 1e-8);
-        }
-}
-
-/* Products that resemble a pattern but do not match. */
-static void matmul_not_fused(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    for (int kind = 0; kind < 5; kind++) {
-        op_case c = op_case_begin("");
-        snprintf(c.label, sizeof c.label, "no pattern, kind %d", kind);
-        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(64, 3, 1, 1), 1);
-        int32_t v = case_weight(&c, &seed, TDM_TYPE_F16, 64, 6, 1, TDM_USAGE_MATMUL), w = -1;
-        if (kind < 3)
-            w = case_weight(&c, &seed, kind == 0 ? TDM_TYPE_F32 : TDM_TYPE_F16, 64, 6, 1,
-                            TDM_USAGE_MATMUL);
-        int32_t gate = tdm_build_matmul(c.b, v, x), up = -1;
-        switch (kind) {
-        case 0: /* two types */
-            up = tdm_build_matmul(c.b, w, x);
-            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
-            break;
-        case 1: /* two sources */
-            up = tdm_build_matmul(c.b, w, op_case_floats(&c, &seed, OP_SHAPE(64, 3, 1, 1), 1));
-            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
-            break;
-        case 2: /* one of them is read by others */
-            up = tdm_build_matmul(c.b, w, x);
-            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
-            op_case_output(&c, tdm_build_scale(c.b, up, 1, 0));
-            break;
-        case 3: /* an addend for each token */
-            up = op_case_floats(&c, &seed, OP_SHAPE(1, 3, 1, 1), 9);
-            op_case_output(&c, tdm_build_add(c.b, gate, up));
-            break;
-        default: /* an addend whose elements are strided */
-            up = op_case_floats(&c, &seed, OP_SHAPE(3, 6, 1, 1), 9);
-            op_case_output(&c, tdm_build_add(c.b, gate, tdm_build_permute(c.b, up, 1, 0, 2, 3)));
-        }
-        case_check(&c, 0, 1e-8);
-    }
-}
-
-/* A matrix for each head, as in latent attention. */
-static void matmul_heads_add(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    for (int64_t n_tok = 1; n_tok < 40; n_tok += 32) {
-        op_case c = op_case_begin("");
-        snprintf(c.label, sizeof c.label, "matmul of heads, add, %d tokens", (int)n_tok);
-        int32_t w = case_weight(&c, &seed, TDM_TYPE_Q8_0, 64, 24, 3, TDM_USAGE_MATMUL);
-        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(64, 3, n_tok, 1), 1);
-        int32_t other = op_case_floats(&c, &seed, OP_SHAPE(24, 3, n_tok, 1), 9);
-        op_case_output(&c, tdm_build_add(c.b, other, tdm_build_matmul(c.b, w, x)));
-        case_check(&c, 1, 1e-8);
-    }
-}
-
-static void experts(void **state) {
-    (void)state;
-    uint64_t seed = OP_SEED;
-    enum { N_EXPERT = 5, N_USED = 2 };
-    for (size_t t = 0; t < OP_COUNT_OF(product_types); t += 2)
-        for (int64_t n_tok = 2; n_tok < 30; n_tok += 19) {
-            const int64_t n = 256, n_ff = 256;
-            op_case c = op_case_begin("");
-            snprintf(c.label, sizeof c.label, "experts of %s, %d tokens",
-                     tdm_type_name(product_types[t]), (int)n_tok);
-            int32_t w[3];
-            for (int i = 0; i < 3; i++)
-                w[i] = case_weight(&c, &seed, product_types[t], i < 2 ? n : n_ff, i < 2 ? n_ff : n,
-                                   N_EXPERT, TDM_USAGE_EXPERT);
-            int32_t *ids = op_memory((size_t)(N_USED * n_tok) * sizeof *ids);
-            for (int64_t i = 0; i < N_USED * n_tok; i++)
-                ids[i] = (int32_t)(op_random_next(&seed) % (N_EXPERT + 1)) - (i % 7 == 0);
-            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(n, n_tok, 1, 1), 0.2f);
-            int32_t id = op_case_input(&c, TDM_TYPE_I32, OP_SHAPE(N_USED, n_tok, 1, 1), ids);
-            int32_t weight = op_case_floats(&c, &seed, OP_SHAPE(N_USED, n_tok, 1, 1), 1);
-            op_case_output(&c, tdm_build_moe_ffn(c.b, x, id, weight, w[0], w[1], w[2], TDM_ACT_SILU,
-                                                 0, N_EXPERT + 1));
-            case_check(&c, 2, 1e-8);
-        }
-}
-
-/* Tokens without experts have a sum of nothing, with roles and biases too: one step writes it. */
-static void no_experts(void **state) {
-    enum { N = 64, N_FF = 96, N_EXPERT = 5 };
-    (void)state;
-    for (int64_t n_tok = 3; n_tok < 30; n_tok += 19) { /* by pairs, and sorted */
-        const int64_t *wide = OP_SHAPE(N, N_FF, N_EXPERT, 1), *none = OP_SHAPE(0, n_tok, 1, 1);
-        const tdm_moe_params params = {.act = TDM_ACT_SILU};
-        tdm_builder *b = NULL;
-        tdm_graph *graph = NULL;
-        assert_int_equal(tdm_builder_create(&b, NULL), TDM_OK);
-        int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, OP_SHAPE(N, n_tok, 1, 1));
-        int32_t id = tdm_build_input(b, "id", TDM_TYPE_I32, none);
-        int32_t weight = tdm_build_input(b, "weight", TDM_TYPE_F32, none);
-        int32_t w[3], bias[3] = {-1, -1, -1};
-        for (int i = 0; i < 3; i++)
-            w[i] =
-                tdm_build_weight(b, "w", TDM_TYPE_F32,
-                                 i < 2 ? wide : OP_SHAPE(N_FF, N, N_EXPERT, 1), TDM_USAGE_EXPERT);
-        bias[0] = tdm_build_input(b, "bias", TDM_TYPE_F32, OP_SHAPE(N_FF, N_EXPERT, 1, 1));
-        tdm_build_set_role(b, tdm_build_input(b, "role", TDM_TYPE_I32, OP_SHAPE(n_tok, 1, 1, 1)));
-        tdm_build_output(b, tdm_build_moe_ffn_biased(b, x, id, weight, w, bias, &params), "y");
-        assert_int_equal(tdm_builder_finish(b, &graph, NULL), TDM_OK);
-        assert_int_equal(n_step(graph, false), 1);
-        assert_int_equal(n_step(graph, true), 1);
-        tdm_graph_free(graph);
-        tdm_builder_destroy(b);
-    }
 }
 
 /* ---- ROPE, KV_WRITE and ROPE, ATTENTION ------------------------------------------------------ */
@@ -747,7 +384,7 @@ static void rope_run(const rope_case *c, kv_scene *scene, op_rig *rig, float *qk
 }
 
 static void rope_check(const rope_case *c, uint64_t *seed) {
-    op_rig *rigs[] = {reference, single, fused};
+    op_rig *rigs[] = {fusion_rigs.reference, fusion_rigs.single, fusion_rigs.fused};
     char label[160];
     kv_scene scene;
     int32_t len = HISTORY;
@@ -774,24 +411,24 @@ static void rope_check(const rope_case *c, uint64_t *seed) {
     float *factor = op_random_floats(seed, (size_t)c->n_rot / 2 + 1, 0.5f);
     for (int32_t i = 0; i < c->n_rot / 2; i++) factor[i] += 1;
     uint64_t page_size = 0;
-    gpu_target target = target_make(false);
+    gpu_target target = fusion_target(false);
     tdm_error err = {0};
     if (gpu_page_size(&target, &desc, &page_size, &err) != TDM_OK) fail_msg("%s", err.message);
     rope_graph g = rope_graph_make(c, &scene, page_size);
-    check_saved(label, g.graph, c->has_shared_rope ? 1 : 2);
+    fusion_check_saved(label, g.graph, c->has_shared_rope ? 1 : 2);
     tdm_graph_free(g.graph);
-    for (int r = 0; r < 3 && fused != NULL; r++) {
+    for (int r = 0; r < 3 && fusion_rigs.fused != NULL; r++) {
         o[r] = op_memory(n_o * sizeof **o);
         k_row[r] = op_memory(n_k * sizeof **k_row);
         rope_run(c, &scene, rigs[r], qkv, factor, o[r], k_row[r]);
     }
-    if (fused != NULL) {
-        check_near(label, "rows against the CPU", k_row[1], k_row[0], n_k, c->bound);
-        check_near(label, "rows, fused", k_row[2], k_row[1], n_k, c->bound);
-        check_near(label, "o against the CPU", o[1], o[0], n_o, c->bound);
-        check_near(label, "o, fused", o[2], o[1], n_o, c->bound);
+    if (fusion_rigs.fused != NULL) {
+        fusion_check_near(label, "rows against the CPU", k_row[1], k_row[0], n_k, c->bound);
+        fusion_check_near(label, "rows, fused", k_row[2], k_row[1], n_k, c->bound);
+        fusion_check_near(label, "o against the CPU", o[1], o[0], n_o, c->bound);
+        fusion_check_near(label, "o, fused", o[2], o[1], n_o, c->bound);
     }
-    for (int r = 0; r < 3 && fused != NULL; r++) {
+    for (int r = 0; r < 3 && fusion_rigs.fused != NULL; r++) {
         free(o[r]);
         free(k_row[r]);
     }
@@ -819,13 +456,9 @@ static void ropes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_heads_add), cmocka_unit_test(experts),
-        cmocka_unit_test(no_experts),       cmocka_unit_test(add_norm),
-        cmocka_unit_test(matmul_add),       cmocka_unit_test(matmul_glu),
-        cmocka_unit_test(matmul_not_fused), cmocka_unit_test(ropes),
-        cmocka_unit_test(norm_rows),        cmocka_unit_test(acts),
-        cmocka_unit_test(streams),          cmocka_unit_test(matmul_ends),
-        cmocka_unit_test(stream_sums),      cmocka_unit_test(affine),
+        cmocka_unit_test(add_norm), cmocka_unit_test(ropes),   cmocka_unit_test(norm_rows),
+        cmocka_unit_test(acts),     cmocka_unit_test(streams), cmocka_unit_test(stream_sums),
+        cmocka_unit_test(affine),
     };
-    return cmocka_run_group_tests(tests, rigs_open, rigs_close);
+    return cmocka_run_group_tests(tests, fusion_rigs_open, fusion_rigs_close);
 }
