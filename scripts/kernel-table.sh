@@ -34,7 +34,7 @@ allowed='^attention_part_ 128
 ^attention_tile_ 128
 ^kv_ 64
 ^product_tile_[0-9]*_32$ 128
-^product_tile_block_11_256$ 32
+^product_tile_block_[0-9]*_256$ 32
 ^product_row_[0-9]*_8$ 64
 ^product_row_dot_34_1$ 128
 ^product_row_dot_ 64
