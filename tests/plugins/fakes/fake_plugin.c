@@ -85,8 +85,8 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
     if (is_variant("fake_cards") && index > 0) { /* one card without, two drivers of one card */
-        snprintf(info_out->pci_address, sizeof info_out->pci_address, "0000:%02x:00.0",
-                 index == 3 ? 0xa2 : 0xa0 + index);
+        const uint8_t bus = (uint8_t)(index == 3 ? 0xa2 : 0xa0 + index);
+        snprintf(info_out->pci_address, sizeof info_out->pci_address, "0000:%02x:00.0", bus);
         info_out->uuid[0] = 0xfe;
         info_out->uuid[15] = (uint8_t)index;
         info_out->has_uuid = 1;
