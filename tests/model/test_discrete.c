@@ -501,8 +501,11 @@ static void test_limits(void **state) {
  * exchanges in its plans. One card takes 3 ms for a submission. */
 static void test_links(void **state) {
     (void)state;
-    /* a plan that is cut measures all that the other does */
-    for (int is_cut = IS_SANITIZED; is_cut < 2; is_cut++) {
+    if (IS_SANITIZED) {
+        print_message("skipped: measuring takes long, and test_lost_when_measured does it\n");
+        skip();
+    }
+    for (int is_cut = 0; is_cut < 2; is_cut++) {
         tdm_error err = {0};
         tdm_runtime *rt =
             card_runtime((const tdm_option[]){{"exchange", is_cut ? "yes,phases" : "yes"},

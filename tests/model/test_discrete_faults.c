@@ -22,7 +22,7 @@ static double seconds(void) {
 
 /* Under a sanitizer a device is lost at every so many calls, not at each. */
 #ifdef TANDEM_SANITIZED
-enum { CALL_STEP = 3, LOSS_STEP = 23, PROBE_STEP = 5, MEASURE_TIMES = 4 };
+enum { CALL_STEP = 3, LOSS_STEP = 37, PROBE_STEP = 5, MEASURE_TIMES = 8 };
 #else
 enum { CALL_STEP = 1, LOSS_STEP = 1, PROBE_STEP = 1, MEASURE_TIMES = 2 };
 #endif
