@@ -182,7 +182,7 @@ struct tdm_device {
      * semaphores are queried or destroyed, and nothing else is locked. */
     pthread_mutex_t stuck_mutex;
     struct meta_pending_release *pending_releases; /* what stuck members use (exec/stuck.h) */
-    int32_t n_releasing; /* taken out of pending_releases, and not released yet */
+    bool is_releasing; /* one was taken out of pending_releases, and is not released yet */
 };
 typedef tdm_device meta_device;
 

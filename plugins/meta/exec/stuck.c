@@ -66,7 +66,7 @@ static bool is_kept_locked(const meta_device *device, const meta_pending_release
 bool meta_member_is_kept(meta_device *device, int32_t d) {
     pthread_mutex_lock(&device->stuck_mutex);
     bool is_kept =
-        is_stuck_locked(device, d) || device->pending_releases != NULL || device->n_releasing > 0;
+        is_stuck_locked(device, d) || device->pending_releases != NULL || device->is_releasing;
     /* A stuck member may use the home's memory, too. */
     for (int32_t i = 0; i < device->n_member && device->home == &device->members[d]; i++)
         is_kept = is_kept || is_stuck_locked(device, i);
@@ -75,14 +75,15 @@ bool meta_member_is_kept(meta_device *device, int32_t d) {
 }
 
 /* Takes the oldest out, in the order in which they were pushed: plans are destroyed before their
- * queues. NULL where it is kept, or there is none. */
+ * queues. NULL where it is kept, or there is none, or another thread is releasing one: that thread
+ * then takes the next. */
 static meta_pending_release *pending_take(meta_device *device) {
     pthread_mutex_lock(&device->stuck_mutex);
     meta_pending_release *node = device->pending_releases;
-    if (node != NULL && is_kept_locked(device, node)) node = NULL;
+    if (node != NULL && (device->is_releasing || is_kept_locked(device, node))) node = NULL;
     if (node != NULL) {
         device->pending_releases = node->next;
-        device->n_releasing++;
+        device->is_releasing = true;
     }
     pthread_mutex_unlock(&device->stuck_mutex);
     return node;
@@ -92,7 +93,7 @@ static void pending_end(meta_device *device, meta_pending_release *node) {
     node->release(device, node->d, node->what);
     meta_free(device->host, node, sizeof *node);
     pthread_mutex_lock(&device->stuck_mutex);
-    device->n_releasing--;
+    device->is_releasing = false;
     pthread_mutex_unlock(&device->stuck_mutex);
 }
 
