@@ -23,18 +23,19 @@ for word in "$@"; do
         ;;
     esac
 done
-# Entries with local memory, as patterns, and the most bytes of it that a thread may have.
+# Entries with local memory, as patterns, and the most bytes of it that a thread may have; of the targets
+# of a second pattern, where there is one.
 #   attention_tile_512_*: each thread has 128 sums
 #   attention_tile_matrix_256_0: on gfx1102 and gfx1150, which have 1024 registers instead of 1536
 #   product_row_dot_34_1: of nvcc alone
 #   others: a few spilled registers
 allowed='^attention_part_ 128
 ^attention_tile_512_ 1024
-^attention_tile_matrix_256_0$ 288
+^attention_tile_matrix_256_0$ 288 ^gfx(1102|1150)$
 ^attention_tile_ 128
 ^kv_ 64
 ^product_tile_[0-9]*_32$ 128
-^product_tile_block_[0-9]*_256$ 32
+^product_tile_block_11_256$ 32
 ^product_row_[0-9]*_8$ 64
 ^product_row_dot_34_1$ 128
 ^product_row_dot_ 64
@@ -148,7 +149,7 @@ awk -v allowed="$allowed" '
     BEGIN { n = split(allowed, line, "\n") }
     $4 + 0 > 0 || $5 + 0 > 0 {
         most = 0
-        for (i = n; i >= 1; i--) { split(line[i], part, " "); if ($1 ~ part[1]) most = part[2] }
+        for (i = n; i >= 1; i--) { split(line[i], part, " "); if ($1 ~ part[1] && (part[3] == "" || $2 ~ part[3])) most = part[2] }
         if ($4 + $5 > most) {
             printf "%s for %s: %d bytes of local memory, %d spilled; %d are allowed\n", $1, $2, $5, $4, most
             bad = 1

@@ -34,26 +34,35 @@ struct vk_transfer {
 
 /* ---- Creating -------------------------------------------------------------------------------- */
 
-static tdm_status objects_create(vk_device *device, struct vk_transfer *t, tdm_error *err) {
+tdm_status vk_commands_create(vk_device *device, uint32_t n, VkCommandPool *pool_out,
+                              VkCommandBuffer *commands_out, tdm_error *err) {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
                                           .queueFamilyIndex = device->facts->compute_family};
+    VkResult result = device->fn.CreateCommandPool(device->device, &pool, NULL, pool_out);
+    if (result != VK_SUCCESS) {
+        *pool_out = VK_NULL_HANDLE;
+        return vk_fail(device, err, result, "vkCreateCommandPool");
+    }
+    const VkCommandBufferAllocateInfo allocate = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = *pool_out,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = n};
+    result = device->fn.AllocateCommandBuffers(device->device, &allocate, commands_out);
+    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkAllocateCommandBuffers");
+}
+
+static tdm_status objects_create(vk_device *device, struct vk_transfer *t, tdm_error *err) {
     const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                             .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
     const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
                                              .pNext = &type};
     VkCommandBuffer commands[N_SLOT];
-    VkResult result = device->fn.CreateCommandPool(device->device, &pool, NULL, &t->pool);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkCreateCommandPool");
-    const VkCommandBufferAllocateInfo allocate = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-        .commandPool = t->pool,
-        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-        .commandBufferCount = N_SLOT};
-    result = device->fn.AllocateCommandBuffers(device->device, &allocate, commands);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkAllocateCommandBuffers");
+    tdm_status status = vk_commands_create(device, N_SLOT, &t->pool, commands, err);
+    if (status != TDM_OK) return status;
     for (int i = 0; i < N_SLOT; i++) t->slots[i].commands = commands[i];
-    result = device->fn.CreateSemaphore(device->device, &semaphore, NULL, &t->done);
+    VkResult result = device->fn.CreateSemaphore(device->device, &semaphore, NULL, &t->done);
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateSemaphore");
 }
 

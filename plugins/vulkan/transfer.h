@@ -37,6 +37,10 @@ tdm_status vk_copies_submit(vk_device *device, VkCommandBuffer commands, uint64_
                             tdm_error *err);
 tdm_status vk_copies_wait(vk_device *device, uint64_t value, tdm_error *err);
 
+/* Makes a pool and commands_out[n] of it, each of which can be recorded again. On failure *pool_out
+ * is VK_NULL_HANDLE, or a pool to be destroyed. */
+tdm_status vk_commands_create(vk_device *device, uint32_t n, VkCommandPool *pool_out,
+                              VkCommandBuffer *commands_out, tdm_error *err);
 /* Submits recorded commands and waits for their end. [any-thread] */
 tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_error *err);
 

@@ -52,31 +52,17 @@ struct vk_uploads {
     VkCommandPool pool;
     vk_memory staging; /* N_PIECE * PIECE_SIZE, allocated at first use */
     piece pieces[N_PIECE];
-    int turn;       /* piece that is taken next, if nobody has it */
+    int turn;       /* index of the piece at which the search for a free one begins */
     uint64_t value; /* of the last copies of all; 0 = none */
 };
 
 /* ---- Creating -------------------------------------------------------------------------------- */
 
 static tdm_status commands_create(vk_device *device, struct vk_uploads *u, tdm_error *err) {
-    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                          .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-                                          .queueFamilyIndex = device->facts->compute_family};
     VkCommandBuffer commands[N_PIECE];
-    VkResult result = device->fn.CreateCommandPool(device->device, &pool, NULL, &u->pool);
-    if (result != VK_SUCCESS) {
-        u->pool = VK_NULL_HANDLE;
-        return vk_fail(device, err, result, "vkCreateCommandPool");
-    }
-    const VkCommandBufferAllocateInfo allocate = {
-        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-        .commandPool = u->pool,
-        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-        .commandBufferCount = N_PIECE};
-    result = device->fn.AllocateCommandBuffers(device->device, &allocate, commands);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkAllocateCommandBuffers");
-    for (int i = 0; i < N_PIECE; i++) u->pieces[i].commands = commands[i];
-    return TDM_OK;
+    tdm_status status = vk_commands_create(device, N_PIECE, &u->pool, commands, err);
+    for (int i = 0; i < N_PIECE && status == TDM_OK; i++) u->pieces[i].commands = commands[i];
+    return status;
 }
 
 tdm_status vk_uploads_create(vk_device *device, tdm_error *err) {

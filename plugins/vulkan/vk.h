@@ -125,7 +125,7 @@ struct tdm_buffer {
     vk_device *device;
     vk_memory memory;
     uint64_t size;
-    uint64_t uploads; /* of upload.c: number of the last copy into it that nobody waited for */
+    uint64_t uploads; /* number of the last copy into it that upload.c has submitted; 0 = none */
     bool is_imported;
 };
 

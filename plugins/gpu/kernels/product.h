@@ -7,6 +7,10 @@
  */
 #include "dequant.h"
 
+// 0: the kernel does nothing with a sum but adding to it, or GLU.
+#ifndef PRODUCT_HAS_ENDS
+#define PRODUCT_HAS_ENDS 1
+#endif
 // 0: the kernel multiplies no sum by a factor that it loads.
 #ifndef PRODUCT_HAS_FACTOR
 #define PRODUCT_HAS_FACTOR 1
@@ -26,12 +30,13 @@ struct Product : Weight {
     const int MODE = SPEC4;
 
     // What is done with a sum before it is stored: gpu_product_end.
-    const int ADDEND = SPEC7 & 3; // 1: strides of y; 2: a value for each row, added first
-    const bool IS_GLU = (SPEC7 & 4) != 0;
+    // 1: strides of y; 2: a value for each row, added first
+    const int ADDEND = PRODUCT_HAS_ENDS ? SPEC7 & 3 : SPEC7 == 1 ? 1 : SPEC7 == 2 ? 2 : 0;
+    const bool IS_GLU = PRODUCT_HAS_ENDS ? (SPEC7 & 4) != 0 : SPEC7 >= 4;
     // 1: strides of y; 2: a value for each row; 3: for each column
     const int FACTOR = PRODUCT_HAS_FACTOR ? SPEC7 >> 3 & 3 : 0;
     const bool HAS_OTHER_ACT = PRODUCT_HAS_FACTOR && (SPEC7 & 32) != 0;
-    const bool IS_SCALED = (SPEC7 & 64) != 0;
+    const bool IS_SCALED = PRODUCT_HAS_ENDS && (SPEC7 & 64) != 0;
     const int ACT = SPEC7 >> 8;
     // Matrices whose rows a tile has in turn: of GLU the second is `up`.
     const int N_PART = IS_GLU ? 2 : 1;

@@ -16,6 +16,8 @@
 #include "each_type.h"
 #else
 #ifdef HAS_HALF_BLOCKS
+// A thread has no registers left for ends of products but an addend and GLU.
+#define PRODUCT_HAS_ENDS 0
 #include "product_halves.h"
 
 template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {

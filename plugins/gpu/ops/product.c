@@ -418,6 +418,10 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (p->up != NULL) parts_set(&c);
     if (p->factor.space != GPU_SPACE_NONE && c.has_halves && e->target->product.has_wide_matrices)
         return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c.kernel));
+    /* It has no registers left for more than an addend, or GLU. */
+    if (c.kernel == GPU_KERNEL_PRODUCT_TILE_BLOCK &&
+        (p->is_scaled || (p->act != TDM_ACT_NONE && p->up == NULL)))
+        return gpu_refuse(e, err, "kernel %s takes no act and no scale", gpu_kernel_name(c.kernel));
     gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
     if (p->mode == GPU_PRODUCT_PLAIN)
         n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];

@@ -27,8 +27,8 @@ static int32_t inner_writer(const gpu_uses *uses, int32_t value, tdm_op op) {
     return gpu_uses_is_inner(uses, value) ? gpu_uses_writer(uses, value, op) : -1;
 }
 
-/* The ADDs that end with `last` and add up `term` by `term` from left to right: writes them to
- * adds[MAX_STREAM], the first one first, and returns how many; 0 where they are too many. */
+/* The chain of ADDs that ends with `last`, each of which adds a value to the sum before it: writes
+ * them to adds[MAX_STREAM], the first one first, and returns how many; 0 where they are too many. */
 static int adds_find(const gpu_uses *uses, int32_t last, int32_t adds[MAX_STREAM]) {
     int n = 0;
     for (int32_t at = last; at >= 0; n++) {
