@@ -19,6 +19,8 @@
 /* One more thread is started for each so many bytes. */
 #define SIZE_PER_THREAD ((uint64_t)8 << 20)
 #define THREADS_MAX     16
+/* Threads where no device computes on the host. They read and convert what a device copies. */
+#define THREADS_CARD    8
 #define PAGE_SIZE       ((size_t)4096)
 /* Layouts of devices interleave at most this many rows. Pieces end between such groups if
  * possible. */
@@ -232,7 +234,7 @@ static int32_t threads_count(const llm_model *m) {
         else if (tdm_open_device_get_info(m->devs[d], &info, NULL) == TDM_OK)
             n += info.n_thread;
     }
-    if (n == 0) n = 2; /* no device computes on the host: one thread waits for it, one reads */
+    if (n == 0) n = THREADS_CARD;
     if (sched_getaffinity(0, sizeof cores, &cores) == 0 && n > CPU_COUNT(&cores))
         n = CPU_COUNT(&cores);
     if (n > THREADS_MAX) n = THREADS_MAX;

@@ -36,7 +36,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
 
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
-    vk_upload_settle(buffer);
+    gpu_upload_settle(buffer->device->uploads, &buffer->uploads);
     vk_memory_free(buffer->device, &buffer->memory);
     free(buffer);
 }

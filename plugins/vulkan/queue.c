@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "plugins/vulkan/parts.h"
+#include "plugins/vulkan/transfer.h"
 
 struct tdm_queue {
     vk_device *device;
@@ -19,22 +20,6 @@ struct tdm_queue {
 };
 
 /* ---- gpu_queue_driver ------------------------------------------------------------------------ */
-
-static tdm_status semaphore_wait(vk_device *device, VkSemaphore done, uint64_t value,
-                                 uint64_t timeout_ns, tdm_error *err) {
-    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                      .semaphoreCount = 1,
-                                      .pSemaphores = &done,
-                                      .pValues = &value};
-    if (atomic_load(&device->is_lost))
-        return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
-    VkResult result = device->fn.WaitSemaphores(device->device, &wait, timeout_ns);
-    if (result == VK_SUCCESS) return TDM_OK;
-    if (result == VK_TIMEOUT)
-        return tdm_fail(err, TDM_DEADLINE_EXCEEDED, "%s: a computation has not ended",
-                        device->name);
-    return vk_fail(device, err, result, "vkWaitSemaphores");
-}
 
 static double clock_seconds(void) {
     struct timespec t;
@@ -52,7 +37,8 @@ static tdm_status work_wait(void *context, const gpu_ticket *ticket, uint64_t ti
     bool is_early =
         device->fn.GetSemaphoreCounterValue(device->device, queue->done, &n_done) == VK_SUCCESS &&
         n_done < ticket->value;
-    tdm_status status = semaphore_wait(device, queue->done, ticket->value, timeout_ns, err);
+    tdm_status status =
+        vk_semaphore_wait(device, queue->done, ticket->value, timeout_ns, "a computation", err);
     if (status == TDM_OK && is_early && ticket->start > 0)
         vk_rates_learn(device, &ticket->work, clock_seconds() - ticket->start);
     return status;

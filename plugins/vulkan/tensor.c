@@ -6,14 +6,8 @@
 #include "plugins/gpu/mem/tensor.h"
 
 #include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/mem/upload.h"
 #include "plugins/vulkan/transfer.h"
-#include "plugins/vulkan/upload.h"
-
-static tdm_status runs_upload(void *context, const gpu_runs *runs, const void *src,
-                              tdm_error *err) {
-    const tdm_buffer *buffer = context;
-    return vk_upload_runs(buffer->device, &buffer->memory, runs, src, err);
-}
 
 static tdm_status runs_download(void *context, const gpu_runs *runs, void *dst, tdm_error *err) {
     const tdm_buffer *buffer = context;
@@ -24,7 +18,6 @@ static gpu_tensor_buffer buffer_of(tdm_buffer *buffer) {
     return (gpu_tensor_buffer){.name = buffer->device->name,
                                .size = buffer->size,
                                .context = buffer,
-                               .upload = runs_upload,
                                .download = runs_download};
 }
 
@@ -44,12 +37,9 @@ tdm_status vk_tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_d
     tdm_status status =
         gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
     if (status != TDM_OK || part.n_row == 0) return status;
-    if (memory->mapped == NULL) {
-        bool is_taken = false;
-        status = vk_upload_begin(buffer, off, &layout, &part, src, row_pitch, &is_taken, err);
-        if (status != TDM_OK || is_taken) return status;
-        return gpu_tensor_move(&b, off, &layout, &part, src, NULL, row_pitch, err);
-    }
+    if (memory->mapped == NULL)
+        return gpu_upload(buffer->device->uploads, buffer, off, &buffer->uploads, &layout, &part,
+                          src, row_pitch, err);
     gpu_weight_store(&layout, &part, src, row_pitch, memory->mapped + off);
     return vk_memory_flush(buffer->device, memory, off, layout.size, err);
 }
@@ -65,7 +55,7 @@ tdm_status vk_tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor
         gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
     if (status != TDM_OK || part.n_row == 0) return status;
     if (memory->mapped == NULL || !memory->is_cached)
-        return gpu_tensor_move(&b, off, &layout, &part, NULL, dst, row_pitch, err);
+        return gpu_tensor_download(&b, off, &layout, &part, dst, row_pitch, err);
     status = vk_memory_invalidate(buffer->device, memory, off, layout.size, err);
     if (status == TDM_OK) gpu_weight_load(&layout, &part, memory->mapped + off, dst, row_pitch);
     return status;

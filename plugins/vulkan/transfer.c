@@ -97,16 +97,27 @@ static uint64_t slot_off(const struct vk_transfer *t, const slot *s) {
     return (uint64_t)(s - t->slots) * SLOT_SIZE;
 }
 
-tdm_status vk_copies_wait(vk_device *device, uint64_t value, tdm_error *err) {
+tdm_status vk_semaphore_wait(vk_device *device, VkSemaphore semaphore, uint64_t value,
+                             uint64_t timeout_ns, const char *what, tdm_error *err) {
     const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                       .semaphoreCount = 1,
-                                      .pSemaphores = &device->transfer->done,
+                                      .pSemaphores = &semaphore,
                                       .pValues = &value};
-    if (value == 0) return TDM_OK;
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
-    VkResult result = device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkWaitSemaphores");
+    VkResult result = device->fn.WaitSemaphores(device->device, &wait, timeout_ns);
+    if (result == VK_SUCCESS) return TDM_OK;
+    if (result == VK_TIMEOUT)
+        return tdm_fail(err, TDM_DEADLINE_EXCEEDED, "%s: %s has not ended", device->name, what);
+    if (result != VK_ERROR_DEVICE_LOST)
+        (void)device->fn.WaitSemaphores(device->device, &wait, timeout_ns);
+    return vk_fail(device, err, result, "vkWaitSemaphores");
+}
+
+tdm_status vk_copies_wait(vk_device *device, uint64_t value, tdm_error *err) {
+    return value == 0 ? TDM_OK
+                      : vk_semaphore_wait(device, device->transfer->done, value, UINT64_MAX,
+                                          "a copy", err);
 }
 
 /* Waits until the device is done with what the slot was last submitted for. */

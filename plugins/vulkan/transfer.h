@@ -27,6 +27,12 @@ tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, co
 tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
 
+/* Waits until a timeline semaphore has a value: the end of `what`, for messages.
+ * TDM_DEADLINE_EXCEEDED after the timeout. After another failure what was submitted has ended too: on a
+ * lost device nothing runs, and a wait that fails for lack of memory is tried once more. [any-thread] */
+tdm_status vk_semaphore_wait(vk_device *device, VkSemaphore semaphore, uint64_t value,
+                             uint64_t timeout_ns, const char *what, tdm_error *err);
+
 /* Copies that the caller records and does not wait for. begin: what kernels and earlier copies wrote
  * is visible to the copies that follow. submit: the copies run in the order of all submissions, and
  * what they wrote is visible to later ones; *value_out is the number to wait for. wait: until the

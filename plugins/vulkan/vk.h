@@ -99,7 +99,8 @@ struct tdm_device {
     int32_t required_subgroup; /* size that pipelines name; 0 = none */
     struct vk_blocks *blocks;
     struct vk_transfer *transfer;
-    struct vk_uploads *uploads;
+    struct vk_upload_commands *upload_commands;
+    struct gpu_uploads *uploads;
     struct vk_pipelines *pipelines;
     struct vk_verdicts *verdicts;
     vk_rates rates;
@@ -125,7 +126,7 @@ struct tdm_buffer {
     vk_device *device;
     vk_memory memory;
     uint64_t size;
-    uint64_t uploads; /* number of the last copy into it that upload.c has submitted; 0 = none */
+    uint64_t uploads; /* of plugins/gpu/mem/upload.h */
     bool is_imported;
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_runtime.c: the runtime of CUDA (plugins/gpu/rt) on the emulated driver, without the core:
- * what submits never waits for execution, waits end in time, refusals of the driver.
+ * what submits never waits for execution, waits end in time, weights that several threads upload,
+ * refusals of the driver.
  *
  *     test_runtime CUDA.so DRIVER
  */
@@ -21,9 +22,10 @@
 #include "core/graph/builder.h"
 #include "core/graph/builder_nodes.h"
 #include "tandem/plugin.h"
+#include "tests/gpu/upload_case.h"
 
 /* The emulated driver takes 64 commands of a stream, then its caller waits. */
-enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4 };
+enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4, WEIGHT_SIZE = 8 * 34 };
 
 static const tdm_plugin *plugin;
 static tdm_instance *instance;
@@ -72,6 +74,8 @@ typedef struct scene {
     tdm_buffer *x, *y;
     tdm_semaphore *done;
     int n_add;
+    tdm_buffer *weight; /* of life_run */
+    void *pinned;       /* of host_alloc */
 } scene;
 
 static tdm_buffer *buffer_make(tdm_device *device, tdm_buffer_purpose purpose) {
@@ -139,6 +143,8 @@ static void scene_close(scene *s) {
     tdm_semaphore_ops.destroy(s->done);
     plugin->buffer->free(s->x);
     plugin->buffer->free(s->y);
+    plugin->buffer->free(s->weight);
+    if (s->pinned != NULL) plugin->buffer->host_free(s->device, s->pinned, WEIGHT_SIZE);
     tdm_graph_free(s->graph);
     plugin->device->close(s->device);
 }
@@ -318,6 +324,19 @@ static void test_no_kernels(void **state) {
         strstr(err.message, "this device is sm_90: build the plugin with -Dptx_targets=sm_90"));
 }
 
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+static void test_uploads(void **state) {
+    (void)state;
+    tdm_device *device = device_open("yes");
+    const long before = simt_live();
+    upload_case_threads(plugin, device);
+    upload_case_long_row(plugin, device);
+    upload_case_freed(plugin, device);
+    assert_int_equal(simt_live(), before + 1); /* the ring */
+    plugin->device->close(device);
+}
+
 /* ---- Each call of the driver fails in turn --------------------------------------------------- */
 
 #ifdef TANDEM_SANITIZED
@@ -325,6 +344,30 @@ enum { FAIL_STEP = 7 };
 #else
 enum { FAIL_STEP = 1 };
 #endif
+
+/* Uploads a weight from the plugin's memory and from other memory, through the ring, and as plain
+ * bytes. */
+static tdm_status weight_load(scene *s, tdm_error *err) {
+    const tdm_buffer_ops *ops = plugin->buffer;
+    const uint8_t other[WEIGHT_SIZE] = {1};
+    tdm_tensor_desc desc = {.struct_size = sizeof desc,
+                            .type = TDM_TYPE_Q8_0,
+                            .ne = {32, 8, 1, 1},
+                            .usage = TDM_USAGE_MATMUL};
+    tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_WEIGHT};
+    tdm_status status = ops->tensor_size(s->device, &desc, &params.size, err);
+    if (status == TDM_OK) status = ops->alloc(s->device, &params, &s->weight, err);
+    if (status == TDM_OK) status = ops->host_alloc(s->device, WEIGHT_SIZE, &s->pinned, err);
+    if (status != TDM_OK) return status;
+    memset(s->pinned, 0, WEIGHT_SIZE);
+    status = ops->tensor_upload(s->weight, 0, &desc, s->pinned, 34, 0, 8, 0, 32, err);
+    if (status == TDM_OK)
+        status = ops->tensor_upload(s->weight, 0, &desc, other, 34, 0, 8, 0, 32, err);
+    desc.usage = 0;
+    if (status == TDM_OK)
+        status = ops->tensor_upload(s->weight, 0, &desc, s->pinned, 34, 0, 8, 0, 32, err);
+    return status == TDM_OK ? ops->upload_finish(s->device, NULL, err) : status;
+}
 
 /* From the opening of a device to a computation that has ended, as far as it goes. */
 static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *s, tdm_error *err) {
@@ -341,6 +384,7 @@ static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *
     tdm_status status = plugin->device->open(own, &params, &s->device, err);
     if (status == TDM_OK) status = plugin->buffer->alloc(s->device, &input, &s->x, err);
     if (status == TDM_OK) status = plugin->buffer->alloc(s->device, &output, &s->y, err);
+    if (status == TDM_OK) status = weight_load(s, err);
     if (status == TDM_OK) status = plugin->queue->create(s->device, &s->queue, err);
     if (status == TDM_OK)
         status = plugin->queue->graph_prepare(s->queue, s->graph, &plan, &s->plan, err);
@@ -484,7 +528,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
         cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_uploads),        cmocka_unit_test(test_refusals),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

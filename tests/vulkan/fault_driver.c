@@ -76,6 +76,15 @@ static void count(int32_t more) {
     pthread_mutex_unlock(&mutex);
 }
 
+/* A device that is lost runs nothing any more. The one behind this driver does, and is awaited before
+ * what it may use is destroyed. */
+static void loss_settle(VkDevice device) {
+    pthread_mutex_lock(&mutex);
+    const bool was_lost = is_lost;
+    pthread_mutex_unlock(&mutex);
+    if (was_lost) real.DeviceWaitIdle(device);
+}
+
 #define PASS(name, ...)                                                                            \
     VkResult result = fault_at(FAULT_##name);                                                      \
     return result != VK_SUCCESS ? result : real.name(__VA_ARGS__)
@@ -103,6 +112,7 @@ static void count(int32_t more) {
     static void VKAPI_CALL my_##destroy(VkDevice device, type object,                              \
                                         const VkAllocationCallbacks *callbacks) {                  \
         if (object != VK_NULL_HANDLE) count(-1);                                                   \
+        loss_settle(device);                                                                       \
         real.destroy(device, object, callbacks);                                                   \
     }
 MADE_LIST(MADE_)
@@ -232,6 +242,7 @@ static VkResult VKAPI_CALL my_AllocateMemory(VkDevice device, const VkMemoryAllo
 static void VKAPI_CALL my_FreeMemory(VkDevice device, VkDeviceMemory memory,
                                      const VkAllocationCallbacks *callbacks) {
     if (memory != VK_NULL_HANDLE) memory_note(memory, 0, false);
+    loss_settle(device);
     real.FreeMemory(device, memory, callbacks);
 }
 
@@ -270,16 +281,13 @@ static VkResult VKAPI_CALL my_QueueSubmit(VkQueue queue, uint32_t n, const VkSub
     PASS(QueueSubmit, queue, n, submits, fence);
 }
 
-/* A device that is lost runs nothing any more: what was submitted is awaited here. */
 static VkResult VKAPI_CALL my_WaitSemaphores(VkDevice device, const VkSemaphoreWaitInfo *info,
                                              uint64_t timeout) {
     pthread_mutex_lock(&mutex);
     state.n_wait++;
     pthread_mutex_unlock(&mutex);
     VkResult result = fault_at(FAULT_WaitSemaphores);
-    if (result == VK_SUCCESS) return real.WaitSemaphores(device, info, timeout);
-    real.DeviceWaitIdle(device);
-    return result;
+    return result == VK_SUCCESS ? real.WaitSemaphores(device, info, timeout) : result;
 }
 
 static VkResult VKAPI_CALL my_GetSemaphoreCounterValue(VkDevice device, VkSemaphore semaphore,

@@ -7,7 +7,6 @@
  *     test_device VULKAN.so
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +17,7 @@
 #include <cmocka.h>
 
 #include "tandem/plugin.h"
+#include "tests/gpu/upload_case.h"
 #include "tests/support/random.h"
 
 enum { N_BUFFER = 40, MAX_SIZE = 6 << 20, IMPORT_SIZE = 1 << 16 };
@@ -187,134 +187,25 @@ static void test_import(void **state) {
     plugin->device->close(device);
 }
 
-/* ---- Page-locked memory ---------------------------------------------------------------------- */
+/* ---- Weights --------------------------------------------------------------------------------- */
 
-enum { N_LOADER = 6, N_ROW = 611, ROW_BLOCKS = 70, N_TENSOR = 3, PIECE_ROWS = 17 };
-
-/* One plane, two planes, and canonical bytes. */
-static const struct {
-    tdm_type type;
-    uint32_t usage;
-    int block_len, block_size;
-} tensor_kinds[N_TENSOR] = {{TDM_TYPE_F16, TDM_USAGE_MATMUL, 1, 2},
-                            {TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, 32, 34},
-                            {TDM_TYPE_Q4_0, 0, 32, 18}};
-
-typedef struct loader {
-    tdm_device *device;
-    tdm_buffer **buffers; /* N_TENSOR */
-    uint8_t **bytes;      /* canonical bytes of each */
-    int number;
-    pthread_t thread;
-    tdm_error error;
-} loader;
-
-static tdm_tensor_desc kind_desc(int kind) {
-    return (tdm_tensor_desc){.struct_size = sizeof(tdm_tensor_desc),
-                             .type = tensor_kinds[kind].type,
-                             .ne = {ROW_BLOCKS * tensor_kinds[kind].block_len, N_ROW, 1, 1},
-                             .usage = tensor_kinds[kind].usage};
-}
-
-/* Uploads every N_LOADER-th group of rows of each tensor, from two pieces of memory in turn. Of an
- * odd group the left and the right halves of the rows come by themselves. */
-static void *loader_main(void *arg) {
-    loader *l = arg;
-    const tdm_buffer_ops *ops = plugin->buffer;
-    const uint64_t size = PIECE_ROWS * ROW_BLOCKS * 34;
-    void *memory[2] = {NULL, NULL};
-    tdm_status status = TDM_OK;
-    for (int i = 0; i < 2 && status == TDM_OK; i++)
-        status = ops->host_alloc(l->device, size, &memory[i], &l->error);
-    int turn = 0;
-    for (int kind = 0; kind < N_TENSOR; kind++) {
-        const tdm_tensor_desc desc = kind_desc(kind);
-        const int64_t n_col = desc.ne[0];
-        const size_t row = (size_t)(ROW_BLOCKS * tensor_kinds[kind].block_size);
-        for (int64_t g = l->number; g * PIECE_ROWS < N_ROW && status == TDM_OK; g += N_LOADER) {
-            const int64_t first = g * PIECE_ROWS;
-            const int64_t n = N_ROW - first < PIECE_ROWS ? N_ROW - first : PIECE_ROWS;
-            uint8_t *piece = memory[turn ^= 1];
-            status = ops->upload_finish(l->device, piece, &l->error);
-            if (status != TDM_OK) break;
-            memcpy(piece, l->bytes[kind] + (size_t)first * row, (size_t)n * row);
-            const int64_t n_left = g % 2 != 0 ? n_col / 2 : n_col;
-            status = ops->tensor_upload(l->buffers[kind], 0, &desc, piece, row, first, n, 0, n_left,
-                                        &l->error);
-            if (status == TDM_OK && n_left < n_col)
-                status = ops->tensor_upload(l->buffers[kind], 0, &desc, piece + row / 2, row, first,
-                                            n, n_left, n_col - n_left, &l->error);
-        }
-    }
-    for (int i = 0; i < 2; i++) ops->host_free(l->device, memory[i], size);
-    return NULL;
-}
-
-static void tensors_load(const char *limits) {
+static void uploads_check(const char *limits) {
     tdm_device *device = device_open(limits);
-    tdm_buffer *buffers[N_TENSOR];
-    uint8_t *bytes[N_TENSOR], *back;
-    loader loaders[N_LOADER];
-    for (int kind = 0; kind < N_TENSOR; kind++) {
-        const tdm_tensor_desc desc = kind_desc(kind);
-        const size_t size = (size_t)(N_ROW * ROW_BLOCKS * tensor_kinds[kind].block_size);
-        tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_WEIGHT};
-        OK(plugin->buffer->tensor_size(device, &desc, &params.size, &err));
-        OK(plugin->buffer->alloc(device, &params, &buffers[kind], &err));
-        bytes[kind] = malloc(size);
-        assert_non_null(bytes[kind]);
-        pattern(bytes[kind], size, (uint64_t)kind);
-    }
-    for (int i = 0; i < N_LOADER; i++) {
-        loaders[i] = (loader){.device = device, .buffers = buffers, .bytes = bytes, .number = i};
-        assert_int_equal(pthread_create(&loaders[i].thread, NULL, loader_main, &loaders[i]), 0);
-    }
-    for (int i = 0; i < N_LOADER; i++) {
-        pthread_join(loaders[i].thread, NULL);
-        if (loaders[i].error.message[0] != '\0') fail_msg("%s", loaders[i].error.message);
-    }
-    OK(plugin->buffer->upload_finish(device, NULL, &err));
-    for (int kind = 0; kind < N_TENSOR; kind++) {
-        const tdm_tensor_desc desc = kind_desc(kind);
-        const size_t row = (size_t)(ROW_BLOCKS * tensor_kinds[kind].block_size);
-        back = malloc(N_ROW * row);
-        assert_non_null(back);
-        OK(plugin->buffer->tensor_download(buffers[kind], 0, &desc, back, row, 0, N_ROW, 0,
-                                           desc.ne[0], &err));
-        assert_memory_equal(back, bytes[kind], N_ROW * row);
-        free(back);
-        free(bytes[kind]);
-        plugin->buffer->free(buffers[kind]);
-    }
+    upload_case_threads(plugin, device);
+    upload_case_long_row(plugin, device);
     plugin->device->close(device);
 }
 
-/* More threads than there are pieces of staging memory upload parts of tensors. */
-static void test_pinned(void **state) {
+static void test_uploads(void **state) {
     (void)state;
-    tensors_load("map=no");
-    tensors_load("");
+    uploads_check("map=no");
+    uploads_check("");
 }
 
-/* Buffers and page-locked memory may be freed while copies are under way, and the device closed. */
-static void test_pinned_freed(void **state) {
+static void test_uploads_freed(void **state) {
     (void)state;
-    enum { SIZE = 8 << 20 };
-    const tdm_tensor_desc desc = {
-        .struct_size = sizeof desc, .type = TDM_TYPE_F32, .ne = {SIZE / 4, 1, 1, 1}};
     tdm_device *device = device_open("map=no");
-    for (int order = 0; order < 4; order++) {
-        const tdm_buffer_params params = {.struct_size = sizeof params, .size = SIZE};
-        tdm_buffer *buffer = NULL;
-        void *memory = NULL;
-        OK(plugin->buffer->alloc(device, &params, &buffer, &err));
-        OK(plugin->buffer->host_alloc(device, SIZE, &memory, &err));
-        memset(memory, order, SIZE);
-        OK(plugin->buffer->tensor_upload(buffer, 0, &desc, memory, SIZE, 0, 1, 0, SIZE / 4, &err));
-        if (order % 2 == 0) plugin->buffer->free(buffer);
-        plugin->buffer->host_free(device, memory, SIZE);
-        if (order % 2 != 0) plugin->buffer->free(buffer);
-    }
+    upload_case_freed(plugin, device);
     plugin->device->close(device);
 }
 
@@ -346,7 +237,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_open),          cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_pieces_staged), cmocka_unit_test(test_fill),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_import),
-        cmocka_unit_test(test_pinned),        cmocka_unit_test(test_pinned_freed),
+        cmocka_unit_test(test_uploads),       cmocka_unit_test(test_uploads_freed),
     };
     tdm_plugin_entry_fn entry;
     tdm_error err = {0};

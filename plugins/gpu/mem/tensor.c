@@ -78,9 +78,9 @@ static int64_t rows_each(const gpu_weight_layout *layout, const gpu_weight_part 
     return n;
 }
 
-tdm_status gpu_tensor_move(const gpu_tensor_buffer *buffer, uint64_t off,
-                           const gpu_weight_layout *layout, const gpu_weight_part *part,
-                           const uint8_t *src, uint8_t *dst, uint64_t row_pitch, tdm_error *err) {
+tdm_status gpu_tensor_download(const gpu_tensor_buffer *buffer, uint64_t off,
+                               const gpu_weight_layout *layout, const gpu_weight_part *part,
+                               uint8_t *dst, uint64_t row_pitch, tdm_error *err) {
     uint64_t size;
     if (part->n_row == 0) return TDM_OK;
     int64_t n_each = rows_each(layout, part, &size);
@@ -90,21 +90,16 @@ tdm_status gpu_tensor_move(const gpu_tensor_buffer *buffer, uint64_t off,
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to convert a tensor",
                         buffer->name);
     for (int64_t r = 0; r < part->n_row && status == TDM_OK; r += n_each) {
-        uint64_t row_off = (uint64_t)r * row_pitch;
         gpu_weight_part some = *part;
         some.row_first += r;
         some.n_row = n_each < part->n_row - r ? n_each : part->n_row - r;
         for (int plane = 0; plane < layout->n_plane && status == TDM_OK; plane++) {
-            gpu_weight_runs runs = gpu_weight_runs_get(layout, plane, &some);
+            const gpu_weight_runs runs = gpu_weight_runs_get(layout, plane, &some);
             const gpu_runs where = {off + runs.off, runs.size, runs.stride, runs.n_run};
-            if (src != NULL) {
-                gpu_weight_pack(layout, plane, &some, src + row_off, row_pitch, packed);
-                status = buffer->upload(buffer->context, &where, packed, err);
-            } else {
-                status = buffer->download(buffer->context, &where, packed, err);
-                if (status == TDM_OK)
-                    gpu_weight_unpack(layout, plane, &some, packed, dst + row_off, row_pitch);
-            }
+            status = buffer->download(buffer->context, &where, packed, err);
+            if (status == TDM_OK)
+                gpu_weight_unpack(layout, plane, &some, packed, dst + (uint64_t)r * row_pitch,
+                                  row_pitch);
         }
     }
     free(packed);

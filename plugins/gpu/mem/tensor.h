@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.h: tensors on their way into a device's memory and out of it: the checks, and the
- * conversion to the layout of plugins/gpu/layout/weight.h, a few rows at a time. How bytes are
- * moved is the plugin's, and so are tensors in memory that the host writes directly.
+ * tensor.h: tensors on their way into a device's memory and out of it: the checks, and the way out,
+ * which converts from the layout of plugins/gpu/layout/weight.h a few rows at a time. The way in is
+ * upload.h's. How bytes are moved is the plugin's, and so are tensors in memory that the host
+ * accesses directly.
  */
 #ifndef TANDEM_GPU_TENSOR_H
 #define TANDEM_GPU_TENSOR_H
@@ -19,12 +20,10 @@ typedef struct gpu_runs {
 /* The same bytes with runs without gaps as one run, and none where there are no bytes. */
 gpu_runs gpu_runs_join(const gpu_runs *runs);
 
-/* A buffer. The calls return when the bytes are there. */
 typedef struct gpu_tensor_buffer {
     const char *name; /* of its device, for messages */
     uint64_t size;
-    void *context; /* of the calls */
-    tdm_status (*upload)(void *context, const gpu_runs *runs, const void *src, tdm_error *err);
+    void *context; /* of the call, which returns when the bytes are there */
     tdm_status (*download)(void *context, const gpu_runs *runs, void *dst, tdm_error *err);
 } gpu_tensor_buffer;
 
@@ -38,10 +37,10 @@ tdm_status gpu_tensor_part(const gpu_tensor_buffer *buffer, uint64_t off,
                            int64_t col_first, int64_t n_col, gpu_weight_layout *layout_out,
                            gpu_weight_part *part_out, tdm_error *err);
 
-/* Converts a part on its way: from the rows at `src` to the buffer or, where src is NULL, from the
- * buffer to the rows at `dst`. `off` is the tensor's in the buffer. [any-thread] */
-tdm_status gpu_tensor_move(const gpu_tensor_buffer *buffer, uint64_t off,
-                           const gpu_weight_layout *layout, const gpu_weight_part *part,
-                           const uint8_t *src, uint8_t *dst, uint64_t row_pitch, tdm_error *err);
+/* Converts a part on its way from the buffer to the rows at `dst`. `off` is the tensor's in the
+ * buffer. [any-thread] */
+tdm_status gpu_tensor_download(const gpu_tensor_buffer *buffer, uint64_t off,
+                               const gpu_weight_layout *layout, const gpu_weight_part *part,
+                               uint8_t *dst, uint64_t row_pitch, tdm_error *err);
 
 #endif

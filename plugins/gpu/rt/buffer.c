@@ -16,6 +16,7 @@ static bool is_of_host(int32_t purpose) {
 
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
+    gpu_upload_settle(buffer->device->uploads, &buffer->uploads);
     rt_memory_free(buffer->device, &buffer->memory);
     rt_memory_free(buffer->device, &buffer->copy);
     free(buffer);
@@ -125,12 +126,6 @@ static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-static tdm_status runs_upload(void *context, const gpu_runs *runs, const void *src,
-                              tdm_error *err) {
-    const tdm_buffer *buffer = context;
-    return rt_upload(buffer->device, &buffer->memory, runs, src, err);
-}
-
 static tdm_status runs_download(void *context, const gpu_runs *runs, void *dst, tdm_error *err) {
     const tdm_buffer *buffer = context;
     return rt_download(buffer->device, &buffer->memory, runs, dst, err);
@@ -140,7 +135,6 @@ static gpu_tensor_buffer buffer_of(tdm_buffer *buffer) {
     return (gpu_tensor_buffer){.name = buffer->device->name,
                                .size = buffer->size,
                                .context = buffer,
-                               .upload = runs_upload,
                                .download = runs_download};
 }
 
@@ -158,8 +152,12 @@ static tdm_status tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tens
     gpu_weight_part part;
     tdm_status status =
         gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
-    return status != TDM_OK ? status
-                            : gpu_tensor_move(&b, off, &layout, &part, src, NULL, row_pitch, err);
+    if (status != TDM_OK || part.n_row == 0) return status;
+    if (buffer->memory.host == NULL)
+        return gpu_upload(buffer->device->uploads, buffer, off, &buffer->uploads, &layout, &part,
+                          src, row_pitch, err);
+    gpu_weight_store(&layout, &part, src, row_pitch, buffer->memory.host + off);
+    return TDM_OK;
 }
 
 static tdm_status tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
@@ -171,7 +169,7 @@ static tdm_status tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_te
     tdm_status status =
         gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
     return status != TDM_OK ? status
-                            : gpu_tensor_move(&b, off, &layout, &part, NULL, dst, row_pitch, err);
+                            : gpu_tensor_download(&b, off, &layout, &part, dst, row_pitch, err);
 }
 
 static tdm_status kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
@@ -195,5 +193,8 @@ const tdm_buffer_ops rt_buffer_ops = {
     .tensor_upload = tensor_upload,
     .tensor_download = tensor_download,
     .kv_page_size = kv_page_size,
+    .host_alloc = rt_host_alloc,
+    .host_free = rt_host_free,
+    .upload_finish = rt_upload_finish,
     .import_peer = rt_import_peer,
 };

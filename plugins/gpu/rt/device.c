@@ -249,6 +249,7 @@ static void device_close(tdm_device *device) {
     if (device->context != NULL) {
         device->fn->context_set(device->context);
         rt_modules_destroy(device);
+        rt_uploads_destroy(device);
         if (device->copy_stream != NULL) device->fn->stream_destroy(device->copy_stream);
         device->fn->context_release(device->facts->device);
         device->fn->context_set(NULL);
@@ -272,7 +273,8 @@ static tdm_status device_start(rt_device *device, const rt_options *options, tdm
         device->copy_stream = NULL;
         return rt_fail(device, err, result, RT_FN_stream_create);
     }
-    status = rt_modules_create(device, err);
+    status = rt_uploads_create(device, err);
+    if (status == TDM_OK) status = rt_modules_create(device, err);
     if (status == TDM_OK) status = rt_modules_check(device, err);
     return status != TDM_OK ? status : rt_wait_decide(device, options, err);
 }

@@ -12,6 +12,7 @@
  *   device.c    enumeration, opening, closing
  *   options.c   options
  *   memory.c    device memory and page-locked memory; copies
+ *   upload.c    copies of weights that go on after the call
  *   buffer.c    buffers as the ABI has them, and weights and pages in the layouts of plugins/gpu/layout
  *   peer.c      memory of one device that others reach
  *   measure.c   bandwidth of a device's memory
@@ -33,6 +34,7 @@
 
 #include "core/base/params.h"
 #include "plugins/gpu/mem/tensor.h"
+#include "plugins/gpu/mem/upload.h"
 #include "plugins/gpu/plan/plan.h"
 #include "plugins/gpu/rt/driver.h"
 #include "tandem/plugin.h"
@@ -118,6 +120,8 @@ struct tdm_device {
     void *context;
     void *copy_stream; /* of transfers; NULL = not made */
     pthread_mutex_t copy_mutex;
+    struct rt_upload_events *upload_events;
+    gpu_uploads *uploads;
     struct rt_modules *modules;
     _Atomic uint64_t allocated; /* bytes of device memory */
     atomic_bool is_lost;
@@ -130,6 +134,7 @@ struct tdm_buffer {
     rt_memory copy; /* of a buffer that the host writes (purpose INPUT), in device memory: each plan
                        first copies what its kernels read to it. Other buffers have none */
     uint64_t size;
+    uint64_t uploads; /* of plugins/gpu/mem/upload.h */
 };
 
 /* Fails with a message that names the device, the call and the driver's reason; remembers a lost
@@ -169,6 +174,18 @@ tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, co
                    uint64_t src_off, uint64_t size, tdm_error *err);
 tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
+
+/* ---- upload.c ---- */
+
+/* What the copies of device->uploads need. On failure the caller destroys what is there. */
+tdm_status rt_uploads_create(rt_device *device, tdm_error *err);
+/* Before the copy stream is destroyed. */
+void rt_uploads_destroy(rt_device *device);
+
+/* Of tdm_buffer_ops. */
+tdm_status rt_host_alloc(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err);
+void rt_host_free(tdm_device *device, void *ptr, uint64_t size);
+tdm_status rt_upload_finish(tdm_device *device, const void *src, tdm_error *err);
 
 /* ---- peer.c ---- */
 
