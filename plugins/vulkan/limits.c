@@ -14,6 +14,11 @@ static const tdm_option_desc descs[] = {
      .help = "a software driver, which runs Vulkan on the processor, is a device too; for tests",
      .default_value = "no",
      .kind = TDM_OPTION_BOOL},
+    {.name = "matrix",
+     .help = "prompts are computed on matrix hardware, where the device has it: x, K and V are "
+             "rounded to f16",
+     .default_value = "yes",
+     .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
      .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
              "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
@@ -111,16 +116,19 @@ tdm_status vk_options_parse(const tdm_option *options, int32_t n_option, vk_opti
     for (int32_t i = 0; i < n_option; i++) {
         const char *key = options[i].key;
         const char *value = options[i].value != NULL ? options[i].value : "";
-        if (strcmp(key, "allow-cpu") == 0) {
-            o.allow_cpu = strcmp(value, "yes") == 0;
-            if (!o.allow_cpu && strcmp(value, "no") != 0)
-                return tdm_fail(err, TDM_INVALID_ARGUMENT, "allow-cpu = %s: use yes or no", value);
+        const bool is_matrix = strcmp(key, "matrix") == 0;
+        if (strcmp(key, "allow-cpu") == 0 || is_matrix) {
+            const bool is_yes = strcmp(value, "yes") == 0;
+            if (!is_yes && strcmp(value, "no") != 0)
+                return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s = %s: use yes or no", key, value);
+            if (!is_matrix) o.allow_cpu = is_yes;
+            if (is_matrix && !is_yes) o.has_matrix = false;
         } else if (strcmp(key, "test-limits") == 0) {
             tdm_status status = limits_parse(value, &o, err);
             if (status != TDM_OK) return status;
         } else {
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s: not an option of a vulkan device; it has allow-cpu and "
+                            "%s: not an option of a vulkan device; it has allow-cpu, matrix and "
                             "test-limits",
                             key);
         }

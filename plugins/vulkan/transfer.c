@@ -110,7 +110,7 @@ tdm_status vk_semaphore_wait(vk_device *device, VkSemaphore semaphore, uint64_t 
     if (result == VK_TIMEOUT)
         return tdm_fail(err, TDM_DEADLINE_EXCEEDED, "%s: %s has not ended", device->name, what);
     if (result != VK_ERROR_DEVICE_LOST)
-        (void)device->fn.WaitSemaphores(device->device, &wait, timeout_ns);
+        (void)device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
     return vk_fail(device, err, result, "vkWaitSemaphores");
 }
 

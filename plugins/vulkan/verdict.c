@@ -164,7 +164,7 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
 
 /* A refused fusion is planned as single nodes by itself. Products have several kernels: without
  * integer dot products, matrices, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three
- * kernels that each can do all. */
+ * kernels that each can do all, and one on matrices that they replace. */
 int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     /* Before the list is read: what is added meanwhile counts as new. */
@@ -188,6 +188,9 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
             strcmp(v->list.rows[i].kernel, "product_tile_matrix") == 0 ||
             strcmp(v->list.rows[i].kernel, "product_tile_half") == 0)
             target_out->matrix_rows = 0;
+        if (strcmp(v->list.rows[i].kernel, "attention_tile_matrix") == 0 ||
+            strcmp(v->list.rows[i].kernel, "attention_tile_half") == 0)
+            target_out->attention.has_no_matrices = true;
         if (strcmp(v->list.rows[i].kernel, "attention_lane") == 0)
             target_out->attention.has_no_lanes = true;
         if (strcmp(v->list.rows[i].kernel, "attention_part") == 0)
@@ -253,8 +256,9 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
     pthread_mutex_lock(&device->verdicts->round);
     for (int32_t i = 0; i < steps->n_step; i++) {
         const gpu_step *step = &steps->steps[i];
-        if (step->kernel != GPU_KERNEL_PRODUCT_TILE_MATRIX || !vk_pipeline_has_failed(device, step))
-            continue;
+        const bool has_matrices = step->kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX ||
+                                  step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX;
+        if (!has_matrices || !vk_pipeline_has_failed(device, step)) continue;
         if (!step_is_wrong(device, step)) { /* else another plan has found it meanwhile */
             if (is_known(device->verdicts, vk_pipeline_hash(device, step)) ||
                 !rows_reserve(device->verdicts, 1))

@@ -21,8 +21,13 @@ static bool has_matrices(void) {
     return getenv("OP_CASE_DRIVER") != NULL;
 }
 
+/* With this limit for tests Vulkan's devices have them too. */
+static const char *matrix_limit(void) {
+    return getenv("OP_CASE_MATRIX");
+}
+
 static bool has_matrix_rig(int i) {
-    return i == 2 && has_matrices();
+    return i == 2 && (has_matrices() || matrix_limit() != NULL);
 }
 
 bool attention_rig_is_matrix(int i, int32_t n_tok) {
@@ -36,9 +41,12 @@ int attention_rigs_open(void **state) {
     for (int i = 0; i < N_ATTENTION_RIG; i++) {
         if (plugin != NULL && i > 0) {
             const tdm_option options[] = {{"allow-cpu", "yes"}, {"matrix", "no"}};
+            const tdm_option limited[] = {{"allow-cpu", "yes"}, {"test-limits", matrix_limit()}};
             if (i == 1)
                 attention_rigs[i] = op_rig_open_plugin(plugin, options, has_matrices() ? 2 : 1);
-            if (has_matrix_rig(i)) attention_rigs[i] = op_rig_open_plugin(plugin, options, 1);
+            if (has_matrix_rig(i))
+                attention_rigs[i] = matrix_limit() != NULL ? op_rig_open_plugin(plugin, limited, 2)
+                                                           : op_rig_open_plugin(plugin, options, 1);
             continue;
         }
         const char *isa = attention_rig_rows[i].isa, *path = attention_rig_rows[i].path,

@@ -26,7 +26,8 @@ extern op_rig *attention_rigs[N_ATTENTION_RIG];
 bool attention_rig_is_matrix(int i, int32_t n_tok);
 
 /* Setup and teardown of a group of cmocka. With OP_CASE_PLUGIN: the reference, and in place of a
- * CPU's plain kernels that plugin's device; an emulated one without matrices, then with them. */
+ * CPU's plain kernels that plugin's device; an emulated one without matrices, then with them. With
+ * OP_CASE_MATRIX, too, a device with those limits for tests. */
 int attention_rigs_open(void **state);
 int attention_rigs_close(void **state);
 

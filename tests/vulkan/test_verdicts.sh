@@ -19,6 +19,7 @@ config lanes 'test-limits = wrong=product_lane'
 config rows 'test-limits = wrong=row'
 config dots 'test-limits = dot=any wrong=product_row_dot'
 config walk 'test-limits = wrong=attention_lane'
+config tiles 'test-limits = matrix=plain wrong=attention_tile_half'
 config write 'test-limits = wrong=kv_write'
 config wire 'test-limits = wrong=wire_sum'
 
@@ -60,6 +61,12 @@ same "$work/text.cpu.q" "$work/text.walk" "text with another kernel of attention
 says "a wrong attention" 'kernel attention_lane gives wrong results with this driver'
 says "a wrong attention" ' right, 1 wrong, 0 without a check'
 silent "a wrong attention" 'kernel attention_[^l]\| kernel kv_'
+
+# The one on matrices, which has another kernel for its tokens.
+text tiles v text.tiles || fail "a wrong attention on matrices: $(cat "$work/err")"
+says "a wrong attention on matrices" 'kernel attention_tile_half gives wrong results with this driver'
+says "a wrong attention on matrices" ' right, 1 wrong'
+silent "a wrong attention on matrices" 'kernel attention_[^t]\|kernel product_\|kernel halves'
 
 # A wrong kernel of the cache.
 text write v text.write && fail "a wrong KV_WRITE was used: $(cat "$work/text.write")"

@@ -454,6 +454,69 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
+/* ---- Tiles on matrices of a subgroup ---------------------------------------------------------- */
+
+/* As in attention_matrix.glsl. */
+enum {
+    SUBGROUPS = 4,     /* of a workgroup */
+    SUB_MAX_DIM = 256, /* of K and of o */
+    SUB_SLICE = 64,
+    SUB_PITCH = 4 * (SUB_SLICE / 2 + 4), /* bytes of a row of a tile */
+    SUB_ROW_SIZE = 8 + 4 * 5,            /* bytes of what is kept of each row */
+    SUB_UNITS = 64 /* compute units of a device that does not say how many it has */
+};
+
+/* Bytes of shared memory: tiles of Q, of K or V, and of p; scores; numbers of rows. */
+static uint32_t subgroup_shared(const shape *s) {
+    const uint32_t n_slice = (uint32_t)(s->cache.page.k.stored + SUB_SLICE - 1) / SUB_SLICE;
+    return TILE_ROWS * (n_slice * SUB_SLICE * 2 + 16) + SUB_SLICE * SUB_PITCH +
+           TILE_ROWS * SUB_PITCH + TILE_ROWS * CHUNK * 4 + TILE_ROWS * SUB_ROW_SIZE + 16;
+}
+
+/* A workgroup is whole subgroups of a known size, with a thread for each row of a tile. */
+static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
+    const gpu_page *page = &s->cache.page;
+    const int32_t rows = target->matrix_rows, columns = target->matrix_columns;
+    const int32_t group = SUBGROUPS * target->subgroup_max;
+    return rows > 0 && !target->attention.has_no_matrices && TILE_ROWS % rows == 0 &&
+           TILE_ROWS / rows <= SUBGROUPS && CHUNK / SUBGROUPS % columns == 0 &&
+           rows * columns <= 256 && target->subgroup_min == target->subgroup_max &&
+           group % TILE_ROWS == 0 && group <= target->max_group_size &&
+           s->n_tok >= TILE_LEAST_TOK && is_half_type(page->k.type) && is_half_type(page->v.type) &&
+           !page->v_from_k && !s->has_bias && s->n_list == 0 && page->k.stored <= SUB_MAX_DIM &&
+           s->n_dim <= SUB_MAX_DIM && subgroup_shared(s) <= target->shared_size;
+}
+
+/* Parts of a workgroup: all, unless there are few tiles for the compute units, or the driver bounds
+ * loops. */
+static tdm_status subgroup_matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_target *target = e->target;
+    const int32_t heads_per_kv = s->params->heads_per_kv;
+    const int32_t heads = heads_per_kv < TILE_ROWS ? heads_per_kv : TILE_ROWS;
+    const int32_t n_block = (heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
+    const int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
+    const int64_t n_unit = target->n_unit > 0 ? target->n_unit : SUB_UNITS;
+    int64_t n_split = (MATRIX_TILES_OF_UNIT * n_unit + n_tile - 1) / n_tile;
+    if (n_split > s->n_part || target->max_trips > 0) n_split = s->n_part;
+    const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
+    const int32_t n_record = (s->n_part + count - 1) / count;
+    gpu_step step = {0};
+    tdm_status status = records_take(e, s, n_record, err);
+    if (status == TDM_OK)
+        status = walk_step(e, s,
+                           target->is_matrix_plain ? GPU_KERNEL_ATTENTION_TILE_HALF
+                                                   : GPU_KERNEL_ATTENTION_TILE_MATRIX,
+                           SUBGROUPS * target->subgroup_max, &step, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
+    if (status != TDM_OK) return status;
+    step.spec[4] = heads | target->matrix_rows << 8 | target->matrix_columns << 16;
+    step.spec[5] |= GPU_ATTENTION_SPLIT;
+    step.word[9] = s->n_part;
+    step.word[19] = s->n_kv | count << 17;
+    s->record_parts = count;
+    return gpu_emit_step(e, &step, err);
+}
+
 /* ---- The node -------------------------------------------------------------------------------- */
 
 static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
@@ -492,9 +555,10 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     if (status == TDM_OK && s.has_bias) status = bias_emit(e, &s, err);
     if (status == TDM_OK && s.n_list > 0) status = slots_emit(e, &s, err);
     if (status == TDM_OK)
-        status = uses_matrices(&s, e->target) ? matrix_emit(e, &s, err)
-                 : is_tiled                   ? tile_emit(e, &s, err)
-                                              : part_emit(e, &s, err);
+        status = uses_matrices(&s, e->target)            ? matrix_emit(e, &s, err)
+                 : uses_subgroup_matrices(&s, e->target) ? subgroup_matrix_emit(e, &s, err)
+                 : is_tiled                              ? tile_emit(e, &s, err)
+                                                         : part_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);
     return status;
 }

@@ -45,6 +45,7 @@ typedef struct gpu_attention_tuning {
     bool has_no_lanes; /* ATTENTION_LANE */
     bool has_no_parts; /* ATTENTION_PART, where ATTENTION_TILE can replace it */
     bool has_no_tiles; /* ATTENTION_TILE */
+    bool has_no_matrices; /* ATTENTION_TILE_MATRIX with matrices of a subgroup (matrix_rows) */
     bool
         has_matrices; /* ATTENTION_TILE_MATRIX instead of ATTENTION_TILE, where it can replace it */
     int32_t matrix_least_tok; /* tokens of a step from which it is used. Default: those from which
@@ -72,9 +73,9 @@ typedef struct gpu_target {
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     /* Matrix hardware that a subgroup uses, f16 operands and f32 sums: rows and columns of a matrix of
-     * sums that PRODUCT_TILE_MATRIX takes, of 16 products each. 0 = none */
+     * sums that PRODUCT_TILE_MATRIX and ATTENTION_TILE_MATRIX take, of 16 products each. 0 = none */
     int32_t matrix_rows, matrix_columns;
-    bool is_matrix_plain; /* PRODUCT_TILE_HALF instead, for tests */
+    bool is_matrix_plain; /* PRODUCT_TILE_HALF and ATTENTION_TILE_HALF instead, for tests */
     bool may_wait;        /* kernels may wait for other members of a group (WIRE_WAIT) */
     gpu_product_tuning product;
     gpu_attention_tuning attention;

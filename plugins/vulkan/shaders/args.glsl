@@ -15,6 +15,9 @@
 #extension GL_EXT_control_flow_attributes : require
 
 // Numbers that a module is valid with before it is specialised.
+#ifndef SPEC4_DEFAULT
+#define SPEC4_DEFAULT 0
+#endif
 #ifndef SPEC5_DEFAULT
 #define SPEC5_DEFAULT 0
 #define SPEC6_DEFAULT 0
@@ -25,7 +28,7 @@ layout(constant_id = 1) const int SPEC0 = 0;
 layout(constant_id = 2) const int SPEC1 = 0;
 layout(constant_id = 3) const int SPEC2 = 0;
 layout(constant_id = 4) const int SPEC3 = 0;
-layout(constant_id = 5) const int SPEC4 = 0;
+layout(constant_id = 5) const int SPEC4 = SPEC4_DEFAULT;
 layout(constant_id = 6) const int SPEC5 = SPEC5_DEFAULT;
 layout(constant_id = 7) const int SPEC6 = SPEC6_DEFAULT;
 layout(constant_id = 8) const int SPEC7 = 0;

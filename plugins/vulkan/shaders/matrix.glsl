@@ -7,14 +7,12 @@
 // The compilers of Debian 12 have VK_KHR_cooperative_matrix's instructions under the names of
 // GL_NV_cooperative_matrix alone. The build replaces them (cooperative.py), which needs A, B and
 // the sums to be of three types: MATRIX_ROWS and MATRIX_COLUMNS are two constants, also where they
-// are equal.
+// are equal. The includer defines them.
 //
 // With MATRIX_IS_PLAIN an invocation computes the sums of some elements from shared memory. It is
 // for tests of the kernels around it, on drivers without such matrices.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_shader_subgroup_basic : require
-
-const int MATRIX_ROWS = SPEC5, MATRIX_COLUMNS = SPEC6;
 
 #if MATRIX_IS_PLAIN
 struct MatrixA {
@@ -49,6 +47,12 @@ struct MatrixSum {
     for (uint e_ = gl_SubgroupInvocationID, n_ = 0; e_ < MATRIX_ROWS * MATRIX_COLUMNS;             \
          e_ += gl_SubgroupSize, n_++)                                                              \
         to[first + e_] = m.element[n_];
+#define MATRIX_SUM_LOAD(m, from, first)                                                            \
+    for (uint e_ = gl_SubgroupInvocationID, n_ = 0; e_ < MATRIX_ROWS * MATRIX_COLUMNS;             \
+         e_ += gl_SubgroupSize, n_++)                                                              \
+        m.element[n_] = from[first + e_];
+#define MATRIX_SCALE(m, by)                                                                        \
+    for (uint e_ = 0; e_ < 64; e_++) m.element[e_] *= by.element[e_];
 #else
 #pragma use_vulkan_memory_model
 #extension GL_KHR_memory_scope_semantics : require
@@ -63,5 +67,9 @@ struct MatrixSum {
 #define MATRIX_ZERO(m)                       m = MatrixSum(0.0)
 #define MATRIX_MULTIPLY_ADD(sum, a, a_from, b, b_from) sum = coopMatMulAddNV(a, b, sum)
 // Columns of MATRIX_ROWS elements, one after the other.
-#define MATRIX_STORE(m, to, first) coopMatStoreNV(m, to, first, MATRIX_ROWS, true)
+#define MATRIX_STORE(m, to, first)      coopMatStoreNV(m, to, first, MATRIX_ROWS, true)
+#define MATRIX_SUM_LOAD(m, from, first) coopMatLoadNV(m, from, first, MATRIX_ROWS, true)
+// Element by element: two matrices of a type have theirs in the same places.
+#define MATRIX_SCALE(m, by)                                                                        \
+    for (int e_ = 0; e_ < m.length(); e_++) m[e_] *= by[e_];
 #endif

@@ -12,6 +12,7 @@
 #define SPEC6_DEFAULT 16
 #include "args.glsl"
 #include "product.glsl"
+const int MATRIX_ROWS = SPEC5, MATRIX_COLUMNS = SPEC6;
 #include "matrix.glsl"
 
 const uint ROWS = 64, SUB_ROWS = 32, SUB_COLUMNS = TILE_COLUMNS / 2;

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT
+//
+// attention_tile_half.comp: attention_matrix.glsl without matrix hardware, for tests.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#define MATRIX_IS_PLAIN 1
+#include "attention_matrix.glsl"
