@@ -258,7 +258,7 @@ static int32_t draft_max(const run *r) {
     char *end = NULL;
     if (text[0] == '\0' || is_draft_layer(r)) return n_max;
     const long n = strtol(text, &end, 10);
-    if (*end != '\0' || n < 1 || n > RUNNER_DRAFT_MAX) return 0;
+    if (*end != '\0' || n < 1 || n > LLM_MAX_DRAFT) return 0;
     const bool is_overruled = runner_config_get_origin(config, "draft-max").level >
                               runner_config_get_origin(config, "draft").level;
     return is_overruled ? n_max : (int32_t)n;
@@ -316,7 +316,7 @@ static tdm_status draft_open(run *r, tdm_error *err) {
     if (status == TDM_OK && draft_max(r) == 0)
         return runner_usage(r->app, err,
                             "draft: '%s' is neither mtp nor a whole number from 1 to %d",
-                            runner_config_get_string(r->app->config, "draft"), RUNNER_DRAFT_MAX);
+                            runner_config_get_string(r->app->config, "draft"), LLM_MAX_DRAFT);
     if (status != TDM_OK || (path[0] == '\0' && !is_layer)) return status;
     if (r->n_seq > 1)
         return runner_usage(r->app, err,
@@ -324,7 +324,7 @@ static tdm_status draft_open(run *r, tdm_error *err) {
                             is_layer ? "draft" : "model-draft", r->n_seq);
     if (is_layer) return draft_layer_open(r, err);
     status = runner_session_open(&r->draft, r->app, path, err);
-    return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
+    return status == TDM_OK ? llm_draft_check(r->draft.model, r->session.model, err) : status;
 }
 
 /* The name of a type for the draft model's cache; NULL = the model's. */

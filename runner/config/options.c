@@ -10,6 +10,7 @@
 #include "runner/config/options.h"
 
 #include "llm/context.h"
+#include "llm/draft.h"
 
 #define TOP         RUNNER_IN_DEFAULTS
 #define TOP_MODEL   (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL)
@@ -82,7 +83,7 @@ const runner_key runner_keys[] = {
      .default_value = "8",
      .value_name = "N",
      .min = 1,
-     .max = RUNNER_DRAFT_MAX,
+     .max = LLM_MAX_DRAFT,
      .sections = TOP_MODEL,
      .help = "tokens that the draft proposes at a time"},
     {.topic = "Model and device",
