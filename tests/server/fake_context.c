@@ -12,6 +12,7 @@
 #include "llm/arch/arch.h"
 
 struct llm_context {
+    const llm_model *model;
     llm_kv *kv;
     tdm_kv_desc desc;
     int32_t n_ctx, n_seq, n_ubatch, n_page;
@@ -35,6 +36,12 @@ llm_model *fake_model(void) {
     return &model;
 }
 
+llm_model *fake_draft_model(void) {
+    static llm_model model;
+    model = *fake_model();
+    return &model;
+}
+
 int32_t fake_next(const int32_t *tokens, int32_t n) {
     uint64_t hash = (uint64_t)n;
     for (int32_t i = 0; i < n; i++)
@@ -44,9 +51,9 @@ int32_t fake_next(const int32_t *tokens, int32_t n) {
 
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params, llm_context **out,
                               tdm_error *err) {
-    (void)model;
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    ctx->model = model;
     const int32_t page_len = params->page_len;
     ctx->desc.page_len = page_len;
     ctx->n_ctx = params->n_ctx;
@@ -74,6 +81,12 @@ void llm_context_destroy(llm_context *ctx) {
 
 int32_t llm_context_n_ctx(const llm_context *ctx) {
     return ctx->n_ctx;
+}
+int32_t llm_context_n_seq(const llm_context *ctx) {
+    return ctx->n_seq;
+}
+const llm_model *llm_context_model(const llm_context *ctx) {
+    return ctx->model;
 }
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx) {
     return &ctx->desc;
@@ -115,6 +128,11 @@ tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *er
     (void)n;
     return tdm_fail(err, TDM_UNSUPPORTED, "no candidates");
 }
+tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
+                             tdm_error *err) {
+    (void)ctx, (void)seq, (void)n_keep, (void)n_discard;
+    return tdm_fail(err, TDM_UNSUPPORTED, "no shifts");
+}
 const float *llm_context_hidden(const llm_context *ctx, int32_t i) {
     (void)ctx;
     (void)i;
@@ -144,7 +162,9 @@ static int32_t seq_next(llm_context *ctx, int32_t seq) {
                (size_t)entries[i].count * sizeof *ctx->cells);
         n += entries[i].count;
     }
-    return fake_next(ctx->found, n);
+    const int32_t next = fake_next(ctx->found, n);
+    /* One in four proposals of the draft is wrong. */
+    return ctx->model != fake_model() && next % 4 == 0 ? (next + 1) % FAKE_N_VOCAB : next;
 }
 
 tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
