@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/arch/arch.h"
+
 /* Of a layer. */
 typedef struct states {
     float *rows; /* [n, hidden_len] */
@@ -49,6 +51,13 @@ static tdm_status differ(const llm_model *draft, const llm_model *model, const c
 tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err) {
     const llm_vocab *a = NULL, *b = NULL;
     char what[256];
+    if (model->arch->is_encoder || draft->arch->is_encoder)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s cannot draft for %s: '%s' is an encoder, which continues no text; leave "
+            "out model-draft",
+            draft->path, model->path,
+            model->arch->is_encoder ? model->arch->name : draft->arch->name);
     const llm_model *encoder = model->hparams.n_layer_encoder > 0 ? model : draft;
     if (encoder->hparams.n_layer_encoder > 0)
         return tdm_fail(

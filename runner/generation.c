@@ -255,10 +255,12 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
                            .n_history = length,
                            .next = seq->next,
                            .n = n,
+                           .p_min = g->params->p_draft,
                            .bars = g->ends,
                            .n_bar = g->n_end,
                            .tokens_out = g->tokens + 1};
     tdm_status status = n > 0 ? llm_draft_propose(g->draft, &item, 1, err) : TDM_OK;
+    n = item.n_out < g->params->n_draft_min ? 0 : item.n_out;
     for (int32_t i = 0; i <= n; i++) g->wanted[i] = true;
     llm_batch batch = {g->tokens, NULL, g->wanted, n + 1};
     if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);

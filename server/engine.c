@@ -365,6 +365,7 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
     if (status != TDM_OK || !p->gives_embeddings) return status;
     params = p->embedding;
     params.n_seq = 1;
+    params.gives_hidden = false;
     params.gives_embeddings = true;
     status = llm_context_create(e->model, &params, &e->embed_ctx, err);
     if (status != TDM_OK) return status;

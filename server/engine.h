@@ -200,7 +200,7 @@ typedef struct server_engine_params {
     llm_context_params context; /* n_seq is replaced: n_running + n_held */
     server_limits limits;
     bool gives_embeddings;        /* also takes embedding requests, with a context of their own */
-    llm_context_params embedding; /* of that; n_seq and gives_embeddings are replaced */
+    llm_context_params embedding; /* of that; n_seq and what it gives are replaced */
     llm_model
         *draft; /* proposes tokens (llm/draft.h): loaded, and outlives the engine; llm_draft_check
                          accepts it, or it is a layer of the model. NULL = none */

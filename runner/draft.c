@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * draft.c: see draft.h.
+ */
+#include "runner/draft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/draft.h"
+#include "runner/plan/fit.h"
+
+bool runner_draft_is_layer(runner_app *app) {
+    return strcmp(runner_config_get_string(app->config, "draft"), "mtp") == 0;
+}
+
+/* Tokens to propose at a time; 0 where `draft` is neither word nor number. Where it is a number and
+ * draft-max is set, too, a flag is stronger than a file, and at the same level `draft` counts. */
+static int32_t draft_max(runner_app *app) {
+    runner_config *config = app->config;
+    const char *text = runner_config_get_string(config, "draft");
+    const int32_t n_max = (int32_t)runner_config_get_int(config, "draft-max");
+    char *end = NULL;
+    if (text[0] == '\0' || runner_draft_is_layer(app)) return n_max;
+    const long n = strtol(text, &end, 10);
+    if (*end != '\0' || n < 1 || n > LLM_MAX_DRAFT) return 0;
+    const bool is_overruled = runner_config_get_origin(config, "draft-max").level >
+                              runner_config_get_origin(config, "draft").level;
+    return is_overruled ? n_max : (int32_t)n;
+}
+
+tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err) {
+    runner_app *app = host->app;
+    const char *path = runner_config_get_string(app->config, "model-draft");
+    const bool is_layer = runner_draft_is_layer(app);
+    tdm_status status = runner_config_check(app->config, err);
+    if (status != TDM_OK) return status;
+    draft->n_max = draft_max(app);
+    draft->n_min = (int32_t)runner_config_get_int(app->config, "draft-min");
+    draft->p_min = (float)runner_config_get_float(app->config, "draft-p-min");
+    if (draft->n_max == 0)
+        return runner_usage(app, err, "draft: '%s' is neither mtp nor a whole number from 1 to %d",
+                            runner_config_get_string(app->config, "draft"), LLM_MAX_DRAFT);
+    if (is_layer && path[0] != '\0')
+        return runner_usage(app, err,
+                            "`draft = mtp` drafts with a layer of the model: leave it out or "
+                            "model-draft");
+    if (is_layer) return runner_session_open_draft(&draft->session, host, err);
+    if (path[0] == '\0') return TDM_OK;
+    status = runner_session_open(&draft->session, app, path, err);
+    return status == TDM_OK ? llm_draft_check(draft->session.model, host->model, err) : status;
+}
+
+/* The name of a type for the draft model's cache; NULL = the model's. */
+static const char *draft_type(runner_config *config, const char *key) {
+    return runner_config_is_auto(config, key) ? NULL : runner_config_get_string(config, key);
+}
+
+tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
+                             runner_context_wish *wish, tdm_error *err) {
+    if (draft->session.model == NULL) return TDM_OK;
+    wish->type_k = draft_type(host->app->config, "cache-type-k-draft");
+    wish->type_v = draft_type(host->app->config, "cache-type-v-draft");
+    runner_session_join(&draft->session, host);
+    const tdm_status status = runner_fit(&draft->session, wish, err);
+    return status == TDM_OK ? runner_session_load(&draft->session, err) : status;
+}
+
+void runner_draft_close(runner_draft *draft) {
+    runner_session_close(&draft->session);
+}

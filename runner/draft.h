@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * draft.h: what drafts tokens for a model (llm/draft.h), as the keys model-draft, draft, draft-* and
+ * cache-type-*-draft say: a model, or a layer of the model.
+ */
+#ifndef TANDEM_RUNNER_DRAFT_H
+#define TANDEM_RUNNER_DRAFT_H
+
+#include "runner/session.h"
+
+typedef struct runner_draft {
+    runner_session session; /* cleared where nothing drafts */
+    int32_t n_max;          /* proposals at a time */
+    int32_t n_min;          /* fewer are not checked */
+    float p_min;            /* llm_draft_item.p_min */
+} runner_draft;
+
+/* Whether a layer of the model is to draft: the model's context then gives hidden states. */
+bool runner_draft_is_layer(runner_app *app);
+/* Opens what drafts for the opened model of `host`, if anything does, into the cleared *draft.
+ * Mistakes in the keys, and a model that cannot draft for the other, are found before weights are
+ * read. [setup] */
+tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err);
+/* Loads it onto the devices of `host`, whose model has been loaded. *wish gets what the keys say of its
+ * context; it has n_ctx, and n_seq where there are several. No-op where nothing drafts. [setup] */
+tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
+                             runner_context_wish *wish, tdm_error *err);
+/* Before the host session is closed. [setup] */
+void runner_draft_close(runner_draft *draft);
+
+#endif
