@@ -75,14 +75,15 @@ def at_a_time(server, bodies):
     return replies
 
 
-def replies_check(plain, server, least):
-    """All cases; returns the drafted and the accepted tokens of each."""
+def replies_check(plain, server, least, names=tuple(CASES)):
+    """The cases of these names; returns the drafted and the accepted tokens of each."""
     counts = {}
-    for name, fields in CASES.items():
+    for name in names:
+        fields = CASES[name]
         expected = [complete(plain, prompt, fields) for prompt in PROMPTS]
-        for replies in ([complete(server, prompt, fields) for prompt in PROMPTS],
+        for replies in ([complete(server, PROMPTS[0], fields)],
                         at_a_time(server, [(prompt, fields) for prompt in PROMPTS])):
-            check(told(replies) == told(expected), name, replies, expected)
+            check(told(replies) == told(expected[:len(replies)]), name, replies, expected)
             counts[name] = tuple(map(sum, zip(counts.get(name, (0, 0)), drafts(replies))))
         check(drafts(expected) == (0, 0) and "draft_n" not in str(expected), name, expected)
     print(counts)
@@ -197,7 +198,7 @@ def main():
         full_check(coarse)
         plain = client.Server(tandem, layered, "-t", "1")
         server = client.Server(tandem, layered, "-t", "1", "--draft", "mtp", "--draft-max", "4", "-ctkd", "q8_0")
-        replies_check(plain, server, 0.95)
+        replies_check(plain, server, 0.95, ("greedy", "greedy, on and on", "seed", "grammar", "stop", "answers"))
         check(server.stop() == 0 and plain.stop() == 0)
         refused(2, "from 1 to 64", "--draft-max", "0")
         refused(2, "leave it out or model-draft", "--draft", "mtp", "-md", model)
