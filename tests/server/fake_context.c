@@ -23,10 +23,14 @@ struct llm_context {
     tdm_page_job *jobs;
 };
 
-static atomic_int fail_every, n_step;
+static atomic_int fail_every, n_step, lose_every, n_truncate;
 
 void fake_fail_every(int n) {
     atomic_store(&fail_every, n);
+}
+
+void fake_lose_every(int n) {
+    atomic_store(&lose_every, n);
 }
 
 llm_model *fake_model(void) {
@@ -112,7 +116,11 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
     return n_tok < n ? n_tok : n;
 }
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
-    return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    const int loses = n_tok > 0 ? atomic_load(&lose_every) : 0;
+    if (loses == 0 || atomic_fetch_add(&n_truncate, 1) % loses != loses - 1)
+        return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    (void)llm_kv_truncate(ctx->kv, seq, n_tok / 2, NULL);
+    return tdm_fail(err, TDM_UNAVAILABLE, "the device is gone");
 }
 tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *scales,
                                   tdm_error *err) {
