@@ -7,9 +7,10 @@
  *     first      time to the first token of a short prompt that comes while a long one is read,
  *                beside the time of a step that reads its share of the long one
  *     prefix     time to the first token of a prompt whose begin is cached, beside the first time
- *     drafts     with -d: tokens a second of 1, 2, 4 ... requests with drafts, beside the same without
+ *     drafts     with -d: tokens a second of 1, 2, 4 ... requests with drafts, beside those without
  *
- * -d takes a draft model, or `mtp` for the model's own layer, which reads also where no request drafts.
+ * -d takes a draft model, or `mtp` for the model's own layer, which reads also where no request
+ * drafts.
  * Prompts are random ids and answers have a fixed length. Speeds are read from events. With -c the
  * seconds are those that processors spent on the process, for a busy machine; then use one thread.
  */

@@ -3,9 +3,10 @@
  * draft.c: see draft.h.
  *
  * The hidden states of a sequence are those from that of the last token that the layer holds up to
- * that of the large model's last token, since each is decoded with the token behind its own. So there
- * is one more than the tokens that the layer lacks. The state before the first token is zeros. Zeros
- * stand also for one state that nobody has kept, behind a fork: that changes a proposal at most.
+ * that of the large model's last token, since each is decoded with the token behind its own. So
+ * there is one more than the tokens that the layer lacks. The state before the first token is
+ * zeros. Zeros stand also for one state that was not kept, behind a fork: that changes proposals at
+ * most.
  */
 #include "llm/draft.h"
 

@@ -39,8 +39,8 @@ void llm_draft_destroy(llm_draft *draft);
 bool llm_draft_is_layer(const llm_draft *draft);
 /* Tokens that the draft of a sequence holds. */
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq);
-/* How many of a sequence's n_tok tokens the draft lacks; -1 = it lacks hidden states, too, and gives
- * no proposals until it is emptied. */
+/* How many of a sequence's n_tok tokens the draft lacks; -1 = it lacks hidden states, too, and
+ * gives no proposals until it is emptied. */
 int32_t llm_draft_missing(const llm_draft *draft, int32_t seq, int32_t n_tok);
 
 /* Proposals for one sequence. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * draft.h: what drafts tokens for a model (llm/draft.h), as the keys model-draft, draft, draft-* and
- * cache-type-*-draft say: a model, or a layer of the model.
+ * draft.h: what drafts tokens for a model (llm/draft.h), as the keys model-draft, draft, draft-*
+ * and cache-type-*-draft say: a model, or a layer of the model.
  */
 #ifndef TANDEM_RUNNER_DRAFT_H
 #define TANDEM_RUNNER_DRAFT_H
@@ -21,8 +21,8 @@ bool runner_draft_is_layer(runner_app *app);
  * Mistakes in the keys, and a model that cannot draft for the other, are found before weights are
  * read. [setup] */
 tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err);
-/* Loads it onto the devices of `host`, whose model has been loaded. *wish gets what the keys say of its
- * context; it has n_ctx, and n_seq where there are several. No-op where nothing drafts. [setup] */
+/* Loads it onto the devices of `host`, whose model has been loaded. *wish gets what the keys say of
+ * its context; it has n_ctx, and n_seq where there are several. No-op where nothing drafts. [setup] */
 tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
                              runner_context_wish *wish, tdm_error *err);
 /* Before the host session is closed. [setup] */

@@ -9,8 +9,11 @@
  * the steps that compute the prompt, at most as many tokens as a step has of prompts. A layer that
  * drafts reads all tokens, since it needs hidden states that only their step gives.
  *
- * A step that several requests share has fewer drafts: at most as many tokens in all as two requests
- * have alone, in even parts. So where many generate, none has drafts.
+ * A step that several requests share has fewer drafts: at most as many tokens in all as two
+ * requests have alone, in even parts. So where many generate, none has drafts. A request halves its
+ * drafts after a step in which none was drawn, and doubles them after one in which all were. Where
+ * a single one was wrong, it has none for 1, 2, 4 ... 16 steps. So a draft that is of no use costs
+ * little.
  *
  * Where the draft fails, its requests go on without it.
  */
@@ -18,6 +21,8 @@
 #include <string.h>
 
 #include "server/engine_internal.h"
+
+#define PAUSE_MOST 16 /* steps without drafts, where they are of no use */
 
 /* ---- Setup ---- */
 
@@ -80,6 +85,7 @@ static int32_t drafts_of(const server_engine *e, const server_job *job, int32_t 
     const int32_t length = llm_context_length(e->ctx, job->seq);
     const int32_t n_missing = llm_draft_missing(e->draft, job->seq, length);
     int32_t n = r->max_draft > 0 && r->max_draft < most ? r->max_draft : most;
+    if (job->draft_limit > 0 && n > job->draft_limit) n = job->draft_limit;
     if (!job->has_draft || r->max_draft < 0 || length + 1 != job->n_tok || n_missing < 0 ||
         n_missing > e->n_draft + 1)
         return 0;
@@ -102,7 +108,10 @@ void server_draft_plan(server_engine *e, int32_t n) {
         server_job *job = e->jobs[i];
         const int32_t room = e->n_step - n_tok;
         if (!e->items[i].is_last || e->items[i].n_tok != 1 || job->usage.n_generated == 0) continue;
-        job->n_draft = drafts_of(e, job, each < room ? each : room);
+        if (job->draft_wait > 0)
+            job->draft_wait--;
+        else
+            job->n_draft = drafts_of(e, job, each < room ? each : room);
         if (job->n_draft < 0) job->n_draft = 0;
         n_tok += job->n_draft;
     }
@@ -143,6 +152,22 @@ void server_draft_propose(server_engine *e, int32_t n) {
 
 /* ---- Behind a step ---- */
 
+/* How many drafts the request has next. */
+static void limit_set(server_job *job, int32_t n_accepted) {
+    const int32_t least = job->request.min_draft > 1 ? job->request.min_draft : 1;
+    const int32_t half = job->n_draft / 2, twice = 2 * job->n_draft;
+    if (n_accepted > 0) job->draft_pause = 0;
+    if (n_accepted == 0 && job->n_draft <= least) {
+        job->draft_pause = job->draft_pause == 0 ? 1 : 2 * job->draft_pause;
+        if (job->draft_pause > PAUSE_MOST) job->draft_pause = PAUSE_MOST;
+        job->draft_wait = job->draft_pause;
+    }
+    if (n_accepted == 0)
+        job->draft_limit = half > least ? half : least;
+    else if (n_accepted == job->n_draft && job->draft_limit > 0 && job->draft_limit < twice)
+        job->draft_limit = twice;
+}
+
 bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
     const int32_t length = llm_context_length(e->ctx, job->seq);
     const int32_t before = length - n_tok - job->n_draft;
@@ -154,12 +179,13 @@ bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
     if (job->has_draft && llm_draft_accept(e->draft, job->seq, e->ctx, job->first, before,
                                            n_tok + n_accepted, NULL) != TDM_OK)
         draft_give_up(e, job);
+    if (job->n_draft > 0) limit_set(job, n_accepted);
     return n_accepted == job->n_draft ||
            llm_context_truncate(e->ctx, job->seq, before + n_tok + n_accepted, NULL) == TDM_OK;
 }
 
-/* What the draft of a request reads now. A draft model leaves the last token for its next proposals,
- * which then take as many tokens as they do behind others. */
+/* What the draft of a request reads now. A draft model leaves the last token for its next
+ * proposals, which then take as many tokens as they do behind others. */
 static int32_t part_size(const server_engine *e, const server_job *job, int32_t budget) {
     const int32_t n = llm_draft_missing(e->draft, job->seq, llm_context_length(e->ctx, job->seq));
     if (n <= e->n_draft + 1) return 0;

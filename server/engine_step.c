@@ -117,7 +117,8 @@ static void step_note(server_engine *e, int32_t n) {
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Draws a token behind the last known one, and one behind each draft while drafts are what was drawn. */
+/* Draws a token behind the last known one, and one behind each draft while drafts are what was
+ * drawn. */
 static void tokens_draw(server_engine *e, server_job *job) {
     do {
         server_draw(e, job);
