@@ -7,7 +7,10 @@
  *     first      time to the first token of a short prompt that comes while a long one is read,
  *                beside the time of a step that reads its share of the long one
  *     prefix     time to the first token of a prompt whose begin is cached, beside the first time
+ *     drafts     with -d: tokens a second of 1, 2, 4 ... requests with drafts, beside those without
  *
+ * -d takes a draft model, or `mtp` for the model's own layer, which reads also where no request
+ * drafts.
  * Prompts are random ids and answers have a fixed length. Speeds are read from events. With -c the
  * seconds are those that processors spent on the process, for a busy machine; then use one thread.
  */
@@ -19,6 +22,7 @@
 #include <unistd.h>
 
 #include "core/runtime.h"
+#include "llm/draft.h"
 #include "server/engine.h"
 #include "tests/support/random.h"
 
@@ -48,7 +52,8 @@ typedef struct bench {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int32_t n_vocab, n_long, n_stream;
-    int32_t *prompt; /* [MAX_LONG] */
+    int32_t *prompt;   /* [MAX_LONG] */
+    int32_t max_draft; /* server_request.max_draft */
 } bench;
 
 static void note(stream *s, bool is_over, const char *failure) {
@@ -105,6 +110,7 @@ static tdm_status stream_begin(bench *b, stream *s, const int32_t *prompt, int32
         .sampler = {.struct_size = sizeof(llm_sampler_params)},
         .ignores_end = true,
         .is_uncached = scope == 0,
+        .max_draft = b->max_draft,
         .scope = (uint64_t)scope,
         .sink = {token_come, finish_come, failure_come, prompt_come, s}};
     return server_engine_submit(b->engine, &request, &id, NULL, err);
@@ -174,6 +180,34 @@ static bool prefix_run(bench *b, int scope, tdm_error *err) {
     return true;
 }
 
+/* Prints the speed of n streams with drafts beside that without. */
+static bool drafts_run(bench *b, int32_t n, tdm_error *err) {
+    server_stats before, after;
+    b->max_draft = -1;
+    const double without = streams_run(b, n, err);
+    (void)server_engine_snapshot(b->engine, &before, NULL, 0);
+    b->max_draft = 0;
+    const double with = streams_run(b, n, err);
+    (void)server_engine_snapshot(b->engine, &after, NULL, 0);
+    b->max_draft = -1;
+    if (without == 0 || with == 0) return false;
+    printf("drafts: %d at %.1f tokens/s, %.1f without: ratio %.2f; %llu of %llu accepted\n", n, with,
+           without, with / without,
+           (unsigned long long)(after.n_draft_accepted - before.n_draft_accepted),
+           (unsigned long long)(after.n_draft - before.n_draft));
+    return true;
+}
+
+static tdm_status draft_open(const char *path, llm_model *model, tdm_runtime *rt,
+                             tdm_open_device *dev, llm_model **draft_out, tdm_error *err) {
+    if (path == NULL) return TDM_OK;
+    tdm_status status = strcmp(path, "mtp") == 0 ? llm_model_open_draft(model, draft_out, err)
+                                                 : llm_model_open(path, draft_out, err);
+    if (status == TDM_OK && strcmp(path, "mtp") != 0)
+        status = llm_draft_check(*draft_out, model, err);
+    return status == TDM_OK ? llm_model_load(*draft_out, rt, &dev, 1, NULL, NULL, err) : status;
+}
+
 static tdm_status device_make(tdm_runtime **rt_out, const char *threads, const char *bits,
                               tdm_open_device **dev_out, tdm_error *err) {
     const tdm_option options[] = {{"threads", threads}, {"activation-bits", bits}};
@@ -183,8 +217,11 @@ static tdm_status device_make(tdm_runtime **rt_out, const char *threads, const c
     return status == TDM_OK ? tdm_runtime_open(*rt_out, "cpu", dev_out, err) : status;
 }
 
-static bool bench_run(bench *b, int n_run, tdm_error *err) {
+static bool bench_run(bench *b, int n_run, bool has_draft, tdm_error *err) {
     for (int run = 0; run < n_run; run++) {
+        for (int32_t n = 1; has_draft && n <= b->n_stream; n *= 2)
+            if (!drafts_run(b, n, err)) return false;
+        if (has_draft) continue;
         const double one = streams_run(b, 1, err), many = streams_run(b, b->n_stream, err);
         if (one == 0 || many == 0) return false;
         printf("streams: 1 at %.1f tokens/s, %d at %.1f: ratio %.2f\n", one, b->n_stream, many,
@@ -197,7 +234,7 @@ static bool bench_run(bench *b, int n_run, tdm_error *err) {
 static int usage(void) {
     fputs(
         "usage: tandem-engine-speed [-c] [-t THREADS] [-b 8|15|auto] [-s STREAMS] [-p LONG_PROMPT] "
-        "[-n RUNS] MODEL\n"
+        "[-n RUNS] [-d DRAFT|mtp [-k DRAFTS]] MODEL\n"
         "Plugins are found through TANDEM_PLUGIN_PATH.\n",
         stderr);
     return 2;
@@ -208,9 +245,9 @@ int main(int argc, char **argv) {
                .changed = PTHREAD_COND_INITIALIZER,
                .n_long = 4096,
                .n_stream = 16};
-    const char *threads = "auto", *bits = "auto";
-    int n_run = 3, option;
-    while ((option = getopt(argc, argv, "ct:b:s:p:n:")) != -1) {
+    const char *threads = "auto", *bits = "auto", *draft_path = NULL;
+    int n_run = 3, n_draft = 8, option;
+    while ((option = getopt(argc, argv, "ct:b:s:p:n:d:k:")) != -1) {
         if (option == 'c')
             clock_id = CLOCK_PROCESS_CPUTIME_ID;
         else if (option == 't')
@@ -223,6 +260,10 @@ int main(int argc, char **argv) {
             b.n_long = atoi(optarg);
         else if (option == 'n')
             n_run = atoi(optarg);
+        else if (option == 'd')
+            draft_path = optarg;
+        else if (option == 'k')
+            n_draft = atoi(optarg);
         else
             return usage();
     }
@@ -231,15 +272,20 @@ int main(int argc, char **argv) {
         return usage();
     tdm_runtime *rt = NULL;
     tdm_open_device *dev = NULL;
-    llm_model *model = NULL;
+    llm_model *model = NULL, *draft = NULL;
     tdm_error err = {0};
     tdm_status status = device_make(&rt, threads, bits, &dev, &err);
     if (status == TDM_OK) status = llm_model_open(argv[optind], &model, &err);
     if (status == TDM_OK) status = llm_model_load(model, rt, &dev, 1, NULL, NULL, &err);
+    if (status == TDM_OK) status = draft_open(draft_path, model, rt, dev, &draft, &err);
+    const llm_context_params context = {.struct_size = sizeof context, .n_ctx = b.n_long + 2048};
     const server_engine_params params = {
         .struct_size = sizeof params,
-        .context = {.struct_size = sizeof(llm_context_params), .n_ctx = b.n_long + 2048},
-        .limits = {.n_running = b.n_stream > 1 ? b.n_stream : 2, .n_held = 4}};
+        .context = context,
+        .limits = {.n_running = b.n_stream > 1 ? b.n_stream : 2, .n_held = 4},
+        .draft = draft,
+        .draft_context = context,
+        .n_draft = n_draft};
     if (status == TDM_OK) status = server_engine_create(model, &params, &b.engine, &err);
     bool is_ok = status == TDM_OK;
     b.prompt = calloc(MAX_LONG, sizeof *b.prompt);
@@ -248,10 +294,11 @@ int main(int argc, char **argv) {
         for (int32_t i = 0; i < MAX_LONG; i++)
             b.prompt[i] =
                 (int32_t)random_u32_below(&random, (uint32_t)model->hparams.n_vocab - 300) + 260;
-        is_ok = bench_run(&b, n_run, &err);
+        is_ok = bench_run(&b, n_run, draft != NULL, &err);
     }
     if (!is_ok) fprintf(stderr, "tandem-engine-speed: %s\n", err.message);
     server_engine_destroy(b.engine);
+    llm_model_close(draft);
     llm_model_close(model);
     tdm_runtime_destroy(rt);
     free(b.prompt);

@@ -375,6 +375,9 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx);
 }
 
+int32_t llm_context_n_seq(const llm_context *ctx) {
+    return ctx->n_seq;
+}
 int32_t llm_context_n_ctx(const llm_context *ctx) {
     return ctx->n_ctx;
 }

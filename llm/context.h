@@ -98,6 +98,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
 void llm_context_destroy(llm_context *ctx);
 
 int32_t llm_context_n_ctx(const llm_context *ctx);
+int32_t llm_context_n_seq(const llm_context *ctx);
 const llm_model *llm_context_model(const llm_context *ctx);
 /* What the caches of all layers share. Types and rotation of a layer: llm_context_layer_types. */
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx);

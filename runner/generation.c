@@ -35,8 +35,9 @@ typedef struct generation {
     int32_t *tokens;     /* [n_batch] the batch */
     int32_t *owners;     /* [n_batch] */
     bool *wanted;        /* [n_batch] */
-    runner_draft *draft; /* NULL = none */
-    int32_t *history;    /* [n_ctx] the tokens that sequence 0 holds */
+    llm_draft *draft;    /* NULL = none */
+    llm_sampler *draft_sampler; /* of proposals */
+    int32_t *history;           /* [n_ctx] the tokens that sequence 0 holds */
 } generation;
 
 static tdm_status no_memory(tdm_error *err) {
@@ -96,8 +97,11 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
     if (p->draft == NULL) return TDM_OK;
-    return runner_draft_create(p->draft, &p->sampler, p->n_draft, g->ends, g->n_end, &g->draft,
-                               err);
+    status = llm_draft_create(p->draft->ctx, p->n_draft, &g->draft, err);
+    if (status == TDM_OK)
+        status = llm_sampler_create(&p->sampler, g->n_vocab, n_ctx, &g->draft_sampler, err);
+    return status == TDM_OK ? runner_session_candidates(p->draft, g->draft_sampler, g->n_end, err)
+                            : status;
 }
 
 static void generation_end(generation *g) {
@@ -114,7 +118,9 @@ static void generation_end(generation *g) {
     free(g->owners);
     free(g->wanted);
     free(g->history);
-    runner_draft_destroy(g->draft);
+    g->session->batch_done = NULL;
+    llm_sampler_destroy(g->draft_sampler);
+    llm_draft_destroy(g->draft);
 }
 
 static tdm_status text_give(const generation *g, int32_t s, llm_vocab_str text, tdm_error *err) {
@@ -173,7 +179,7 @@ static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     g->result->n_shift++;
     tdm_status status = TDM_OK;
     if (g->draft != NULL)
-        status = runner_draft_shift(g->draft, g->history, length, n_keep, n_discard, err);
+        status = llm_draft_shift(g->draft, 0, g->history, length, n_keep, n_discard, err);
     if (status == TDM_OK) status = llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
     if (status != TDM_OK || s != 0) return status;
     memmove(g->history + n_keep, g->history + n_keep + n_discard,
@@ -243,8 +249,18 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     if (seq->stop != RUNNER_STOP_NONE) return TDM_OK;
     int32_t length = llm_context_length(ctx, 0), n = proposals_count(g), n_kept = 1;
     g->tokens[0] = seq->next;
-    tdm_status status = runner_draft_propose(g->draft, seq->sampler, g->history, length, seq->next,
-                                             n, g->tokens + 1, err);
+    llm_draft_item item = {.sampler = g->draft_sampler,
+                           .model = seq->sampler,
+                           .history = g->history,
+                           .n_history = length,
+                           .next = seq->next,
+                           .n = n,
+                           .p_min = g->params->p_draft,
+                           .bars = g->ends,
+                           .n_bar = g->n_end,
+                           .tokens_out = g->tokens + 1};
+    tdm_status status = n > 0 ? llm_draft_propose(g->draft, &item, 1, err) : TDM_OK;
+    n = item.n_out < g->params->n_draft_min ? 0 : item.n_out;
     for (int32_t i = 0; i <= n; i++) g->wanted[i] = true;
     llm_batch batch = {g->tokens, NULL, g->wanted, n + 1};
     if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
@@ -259,7 +275,7 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     g->result->n_accepted += n_kept - 1;
     *n_out = n_kept;
     memcpy(g->history + length, g->tokens, (size_t)n_kept * sizeof *g->tokens);
-    status = runner_draft_accept(g->draft, ctx, length, n_kept, err);
+    status = llm_draft_accept(g->draft, 0, ctx, 0, length, n_kept, err);
     if (status == TDM_OK && n_kept < n + 1)
         status = llm_context_truncate(ctx, 0, length + n_kept, err);
     return status;
@@ -311,12 +327,25 @@ static tdm_status loop(generation *g, tdm_error *err) {
     return status;
 }
 
+/* Behind a batch of the prompt: the layer that drafts decodes its tokens, too. */
+static tdm_status layer_follow(void *user, const int32_t *tokens, int32_t n_tok, tdm_error *err) {
+    generation *g = user;
+    const llm_draft_part part = {0, tokens, n_tok};
+    const int32_t length = llm_draft_length(g->draft, 0);
+    tdm_status status = llm_draft_accept(g->draft, 0, g->session->ctx, 0, length, n_tok, err);
+    return status == TDM_OK ? llm_draft_follow(g->draft, &part, 1, err) : status;
+}
+
 /* Decodes the part of the prompt that the context does not hold; the draft decodes all of it. */
 static tdm_status prompt_compute(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t n_reused = llm_context_length(g->session->ctx, 0);
     g->result->n_reused = n_reused;
-    if (g->draft != NULL) runner_draft_follow(g->draft, g->session);
+    const bool is_layer = g->draft != NULL && llm_draft_is_layer(g->draft);
+    if (is_layer) {
+        g->session->batch_done = layer_follow;
+        g->session->batch_user = g;
+    }
     tdm_status status =
         runner_session_prefill(g->session, p->prompt + n_reused, p->n_prompt - n_reused, p->n_batch,
                                p->n_predict != 0, err);
@@ -324,8 +353,9 @@ static tdm_status prompt_compute(generation *g, tdm_error *err) {
     g->result->n_prompt = length - n_reused;
     memcpy(g->history, p->prompt, (size_t)length * sizeof *g->history);
     /* without its last token, as after every step */
-    if (status == TDM_OK && g->draft != NULL && p->n_prompt > 1)
-        status = runner_draft_prefill(g->draft, p->prompt, p->n_prompt - 1, p->n_batch, err);
+    if (status == TDM_OK && g->draft != NULL && !is_layer && p->n_prompt > 1)
+        status =
+            runner_session_prefill(p->draft, p->prompt, p->n_prompt - 1, p->n_batch, false, err);
     return status;
 }
 

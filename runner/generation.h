@@ -7,9 +7,10 @@
 #define TANDEM_RUNNER_GENERATION_H
 
 #include "core/counters.h"
+#include "llm/draft.h"
 #include "llm/sampler.h"
 #include "llm/tokenizer/tokenizer.h"
-#include "runner/draft.h"
+#include "runner/session.h"
 #include "server/grammar/grammar.h"
 
 /* Why a sequence ended. */
@@ -41,7 +42,9 @@ typedef struct runner_generation_params {
     bool shifts_context;
     runner_session *draft; /* proposes tokens to the model, which decides; its context is empty and
                               as large as the model's. One sequence only. NULL = none */
-    int32_t n_draft;       /* proposals at a time, 1 .. RUNNER_DRAFT_MAX */
+    int32_t n_draft;       /* proposals at a time, 1 .. LLM_MAX_DRAFT */
+    int32_t n_draft_min;   /* fewer are not checked */
+    float p_draft;         /* llm_draft_item.p_min */
     int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
                               after an interrupt; NULL = none */
     void (*prompt_done)(void *user); /* called once the prompt has been decoded; NULL = none */

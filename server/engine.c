@@ -2,7 +2,7 @@
  *
  * engine.c: the engine's thread and its loop, and the calls of other threads. Sequences and pages:
  * engine_memory.c. A step: engine_step.c. Sampling: engine_draw.c. Vectors: engine_embed.c.
- * What follows a failed step: engine_probe.c.
+ * Drafts: engine_draft.c. What follows a failed step: engine_probe.c.
  *
  * The thread repeats: take out what has ended; admit; compute a step; draw and send tokens. It
  * waits on a condition variable where there is nothing to do.
@@ -210,6 +210,8 @@ static void publish(server_engine *e) {
     s->n_replayed += t->n_replayed;
     s->n_preempted += t->n_preempted;
     s->n_evicted += t->n_evicted;
+    s->n_draft += t->n_draft;
+    s->n_draft_accepted += t->n_draft_accepted;
     s->n_probe += t->n_probe;
     s->n_embedded += t->n_embedded;
     s->busy_ns += t->busy_ns;
@@ -348,6 +350,7 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
     llm_context_params params = p->context;
     params.n_seq = e->n_seq;
     params.gives_embeddings = false;
+    params.gives_hidden = p->draft != NULL && p->draft->lender != NULL;
     tdm_status status = is_encoder ? TDM_OK : llm_context_create(e->model, &params, &e->ctx, err);
     if (status == TDM_OK && e->ctx != NULL) {
         e->n_ctx = llm_context_n_ctx(e->ctx);
@@ -358,9 +361,11 @@ static tdm_status contexts_create(server_engine *e, const server_engine_params *
         e->is_recurrent = llm_model_is_recurrent(e->model);
         e->is_restricted = e->is_recurrent || llm_context_has_window(e->ctx);
     }
+    if (status == TDM_OK) status = server_draft_create(e, p, err);
     if (status != TDM_OK || !p->gives_embeddings) return status;
     params = p->embedding;
     params.n_seq = 1;
+    params.gives_hidden = false;
     params.gives_embeddings = true;
     status = llm_context_create(e->model, &params, &e->embed_ctx, err);
     if (status != TDM_OK) return status;
@@ -418,6 +423,7 @@ static tdm_status schedule_create(server_engine *e, tdm_error *err) {
 }
 
 static void engine_free(server_engine *e) {
+    server_draft_free(e);
     llm_context_destroy(e->ctx);
     llm_context_destroy(e->embed_ctx);
     server_schedule_destroy(e->schedule);
@@ -588,8 +594,17 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
 tdm_status server_engine_submit(server_engine *e, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err) {
     float scales[LLM_MAX_ADAPTERS];
-    const server_job_bounds bounds = {e->vocab,    e->n_vocab,          e->n_ctx, e->model,
-                                      e->n_encode, e->model->n_adapter, scales};
+    const server_job_bounds bounds = {
+        .vocab = e->vocab,
+        .n_vocab = e->n_vocab,
+        .n_ctx = e->n_ctx,
+        .model = e->model,
+        .n_encode = e->n_encode,
+        .n_adapter = e->model->n_adapter,
+        .scales = scales,
+        .has_draft = e->draft != NULL,
+        .is_draft_layer = e->draft != NULL && llm_draft_is_layer(e->draft),
+    };
     server_job *job = NULL;
     uint64_t retry_ns = 0;
     server_engine_get_scales(e, scales);

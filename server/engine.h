@@ -93,6 +93,8 @@ typedef struct server_usage {
     int32_t n_cached;    /* of those, not computed: found in the cache of prefixes */
     int32_t n_generated; /* tokens of the answer, the one that ended it included */
     int32_t n_preempted; /* times that it gave its pages back and was computed again */
+    int32_t n_draft;     /* tokens that were drafted and checked */
+    int32_t n_draft_accepted; /* of those, drawn */
     uint64_t queue_ns;   /* from submit to the first step that computes for it */
     uint64_t prompt_ns;  /* from there to the first token */
     uint64_t answer_ns;  /* from the first token to the end */
@@ -143,6 +145,10 @@ typedef struct server_request {
     const float *scales; /* [n_adapter] of the model's adapters (llm/adapter.h), finite; NULL = the
                             engine's (server_engine_set_scales). Requests of other scales share no
                             prefixes */
+    /* Drafts, where the engine has any. They change no answer. */
+    int32_t max_draft; /* at a time; 0 = the engine's n_draft, which is also the most; -1 = none */
+    int32_t min_draft; /* fewer are not checked */
+    float min_draft_p; /* 0 .. 1: drafts end before a token of a smaller probability */
     uint64_t scope;      /* of prefixes: only requests of the same scope share cached prefixes (a
                        client's, so that times do not tell one client what another has asked). 0 is
                        a scope like others */
@@ -194,7 +200,12 @@ typedef struct server_engine_params {
     llm_context_params context; /* n_seq is replaced: n_running + n_held */
     server_limits limits;
     bool gives_embeddings;        /* also takes embedding requests, with a context of their own */
-    llm_context_params embedding; /* of that; n_seq and gives_embeddings are replaced */
+    llm_context_params embedding; /* of that; n_seq and what it gives are replaced */
+    llm_model
+        *draft; /* proposes tokens (llm/draft.h): loaded, and outlives the engine; llm_draft_check
+                         accepts it, or it is a layer of the model. NULL = none */
+    llm_context_params draft_context; /* of that; n_ctx and n_seq are replaced */
+    int32_t n_draft;                  /* proposals at a time, 1 .. LLM_MAX_DRAFT */
     bool gives_candidates; /* the device sends the best tokens of each row instead of all logits,
                               where all requests of a step allow it: for devices behind a bus */
 } server_engine_params;
@@ -286,6 +297,8 @@ typedef struct server_stats {
     uint64_t n_generated;       /* tokens drawn */
     uint64_t n_replayed;        /* generated tokens computed again after preemption */
     uint64_t n_preempted, n_evicted;
+    uint64_t n_draft;          /* tokens drafted and checked */
+    uint64_t n_draft_accepted; /* of those, drawn */
     uint64_t n_probe;      /* probes computed after failures */
     uint64_t n_embedded;   /* tokens of embedding requests */
     uint64_t busy_ns;      /* in steps */

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "llm/draft.h"
 #include "llm/projection.h"
 #include "llm/score.h"
 #include "server/job.h"
@@ -33,6 +34,7 @@ struct server_engine {
     const llm_vocab *vocab;
     llm_context *ctx;       /* NULL for an encoder */
     llm_context *embed_ctx; /* NULL = no embeddings */
+    llm_context *draft_ctx; /* NULL = no drafts */
     server_limits limits;   /* with the defaults filled in */
     int32_t n_vocab, n_ctx, n_embd;
     int32_t n_seq, n_step;
@@ -41,6 +43,7 @@ struct server_engine {
     bool is_restricted; /* prefixes can be had only at some lengths: windows, recurrent states */
     bool is_recurrent;
     bool gives_candidates;
+    int32_t n_draft; /* most drafts of a request in a step */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work; /* the engine's thread waits on it */
@@ -78,6 +81,10 @@ struct server_engine {
     float *vector;              /* of a text: [n_embd], or its scores */
     llm_score_head *score_head; /* NULL = the model has none */
     llm_projection *projection; /* of vectors; NULL = the model has none */
+    llm_draft *draft;           /* NULL = none; it and what follows */
+    llm_draft_item *draft_items; /* [n_running] */
+    llm_draft_part *draft_parts; /* [n_running] */
+    int32_t *draft_tokens;       /* [n_running][n_draft] */
     server_job *over;     /* requests that have ended and are in no list; their event is due */
     server_stats tally;   /* what the thread has counted since it last added it to stats */
     bool has_failed;      /* the last step, or the probe after it */
@@ -124,6 +131,26 @@ void server_step_run(server_engine *e, int32_t n);
 void server_draw(server_engine *e, server_job *job);
 /* How many candidates the request's sampler needs; 0 = the whole row. */
 int32_t server_draw_candidates(const server_engine *e, const server_job *job);
+
+/* ---- engine_draft.c ---- */
+
+/* Makes the context of drafts, if there is to be one. */
+tdm_status server_draft_create(server_engine *e, const server_engine_params *params,
+                               tdm_error *err);
+void server_draft_free(server_engine *e);
+/* The context's sequence was emptied; it was forked. */
+void server_draft_empty(server_engine *e, int32_t seq);
+void server_draft_fork(server_engine *e, int32_t dst, int32_t src, int32_t n_tok);
+/* Sets job->n_draft, the most drafts of each of the n requests of the planned step. */
+void server_draft_plan(server_engine *e, int32_t n);
+/* Makes drafts for a step: job->drafts; lowers job->n_draft to their number. */
+void server_draft_propose(server_engine *e, int32_t n);
+/* After a step that had n_tok tokens of a request and its drafts, of which job->n_drawn - 1 were
+ * drawn: takes the other drafts out of the sequence. False: the sequence has lost more, so that its
+ * request has to be computed again. */
+bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok);
+/* After a step of n requests: drafts read what they lack. */
+void server_draft_follow(server_engine *e, int32_t n);
 
 /* ---- engine_embed.c ---- */
 

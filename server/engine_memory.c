@@ -14,6 +14,7 @@
 static void seq_drop(server_engine *e, int32_t seq) {
     server_prefix_remove(e->prefix, seq);
     (void)llm_context_truncate(e->ctx, seq, 0, NULL); /* to 0 it cannot fail */
+    server_draft_empty(e, seq);
     e->is_taken[seq] = false;
 }
 
@@ -174,6 +175,7 @@ server_admission server_memory_admit(server_engine *e, server_job *job, bool is_
             (void)llm_context_truncate(e->ctx, job->seq, 0, NULL);
             found.n_tok = 0;
         }
+        if (found.n_tok > 0) server_draft_fork(e, job->seq, found.seq, found.n_tok);
         if (found.seq >= 0) server_prefix_use(e->prefix, found.seq);
     }
     server_prefix_pin(e->prefix, job->seq, true);

@@ -9,25 +9,37 @@
 static int32_t pages_needed(const server_engine *e, int32_t n) {
     int32_t n_page = 0;
     for (int32_t i = 0; i < n; i++)
-        n_page += llm_context_pages_needed(e->ctx, e->jobs[i]->seq, e->items[i].n_tok);
+        n_page += llm_context_pages_needed(e->ctx, e->jobs[i]->seq,
+                                           e->items[i].n_tok + e->jobs[i]->n_draft);
     return n_page;
+}
+
+/* Takes a request out of its sequence, to be computed again. */
+static void job_preempt(server_engine *e, server_job *job) {
+    pthread_mutex_lock(&e->lock);
+    server_schedule_preempt(e->schedule, job->entry);
+    pthread_mutex_unlock(&e->lock);
+    job->usage.n_preempted++;
+    e->tally.n_preempted++;
+    server_memory_leave(e, job, false);
 }
 
 /* Preempts the youngest request; false if no other runs. */
 static bool youngest_preempt(server_engine *e) {
-    server_job *job = NULL;
     pthread_mutex_lock(&e->lock);
     const int32_t entry = server_schedule_victim(e->schedule);
-    if (entry >= 0) {
-        job = e->by_entry[entry];
-        server_schedule_preempt(e->schedule, entry);
-    }
+    server_job *job = entry >= 0 ? e->by_entry[entry] : NULL;
     pthread_mutex_unlock(&e->lock);
-    if (job == NULL) return false;
-    job->usage.n_preempted++;
-    e->tally.n_preempted++;
-    server_memory_leave(e, job, false);
-    return true;
+    if (job != NULL) job_preempt(e, job);
+    return job != NULL;
+}
+
+/* Makes room for a step of n items, without drafts where they do not fit. */
+static bool room_make(server_engine *e, int32_t n) {
+    server_draft_plan(e, n);
+    if (server_memory_free(e, pages_needed(e, n))) return true;
+    for (int32_t i = 0; i < n; i++) e->jobs[i]->n_draft = 0;
+    return server_memory_free(e, pages_needed(e, n));
 }
 
 int32_t server_step_plan(server_engine *e) {
@@ -36,7 +48,7 @@ int32_t server_step_plan(server_engine *e) {
         const int32_t n = server_schedule_plan(e->schedule, e->items);
         for (int32_t i = 0; i < n; i++) e->jobs[i] = e->by_entry[e->items[i].entry];
         pthread_mutex_unlock(&e->lock);
-        if (n == 0 || server_memory_free(e, pages_needed(e, n))) return n;
+        if (n == 0 || room_make(e, n)) return n;
         if (youngest_preempt(e)) continue;
         /* One request alone always has room: the cache has n_ctx tokens. */
         for (int32_t i = 0; i < n; i++) server_job_end(e->jobs[i], SERVER_END_CONTEXT);
@@ -59,8 +71,17 @@ static int32_t batch_fill(server_engine *e, int32_t n) {
             e->tally.n_prompt_computed += is_prompt;
             e->tally.n_replayed += !is_prompt && from + k + 1 < job->n_tok;
         }
-        job->row = e->items[i].is_last ? n_row++ : -1;
+        job->row = e->items[i].is_last ? n_row : -1;
+        job->first = n_tok - count;
+        job->n_drawn = 0;
         e->wanted[n_tok - 1] = e->items[i].is_last;
+        for (int32_t k = 0; k < job->n_draft; k++, n_tok++) {
+            e->tokens[n_tok] = job->drafts[k];
+            e->seqs[n_tok] = job->seq;
+            e->roles[n_tok] = TDM_ROLE_GENERATED;
+            e->wanted[n_tok] = true;
+        }
+        if (e->items[i].is_last) n_row += 1 + job->n_draft;
     }
     return n_tok;
 }
@@ -88,14 +109,28 @@ static void step_note(server_engine *e, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         const server_job *job = e->jobs[i];
         const server_schedule_item *item = &e->items[i];
-        server_schedule_computed(e->schedule, item->entry, item->n_tok);
-        if (item->is_last && job->status == TDM_OK) server_schedule_drawn(e->schedule, item->entry);
+        const int32_t n_more = job->n_drawn > 1 ? job->n_drawn - 1 : 0; /* drafts that stay */
+        server_schedule_computed(e->schedule, item->entry, item->n_tok + n_more);
+        for (int32_t k = 0; k < job->n_drawn && job->status == TDM_OK; k++)
+            server_schedule_drawn(e->schedule, item->entry);
     }
     pthread_mutex_unlock(&e->lock);
 }
 
+/* Draws a token behind the last known one, and one behind each draft while drafts are what was
+ * drawn. */
+static void tokens_draw(server_engine *e, server_job *job) {
+    do {
+        server_draw(e, job);
+        job->row++;
+        job->n_drawn++;
+    } while (!job->is_over && job->n_drawn <= job->n_draft &&
+             job->tokens[job->n_tok - 1] == job->drafts[job->n_drawn - 1]);
+}
+
 void server_step_run(server_engine *e, int32_t n) {
     tdm_error err = {0};
+    server_draft_propose(e, n);
     const int32_t n_tok = batch_fill(e, n);
     const llm_batch batch = {.tokens = e->tokens,
                              .seqs = e->seqs,
@@ -118,7 +153,15 @@ void server_step_run(server_engine *e, int32_t n) {
             sink->prompt(sink->user, job->id,
                          n_done < job->usage.n_prompt ? n_done : job->usage.n_prompt,
                          job->usage.n_prompt);
-        if (job->row >= 0) server_draw(e, job);
+        if (job->row >= 0) tokens_draw(e, job);
     }
-    if (status == TDM_OK) step_note(e, n);
+    if (status != TDM_OK) return;
+    step_note(e, n);
+    for (int32_t i = 0; i < n; i++) {
+        server_job *job = e->jobs[i];
+        if (job->status == TDM_OK && !server_draft_settle(e, job, e->items[i].n_tok) &&
+            !job->is_over)
+            job_preempt(e, job);
+    }
+    server_draft_follow(e, n);
 }

@@ -85,6 +85,13 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
             status = tdm_fail(err, TDM_INVALID_ARGUMENT, "bias %d: %g is no number to add", i,
                               (double)r->bias[i].bias);
     }
+    if (status == TDM_OK &&
+        (r->max_draft < -1 || r->min_draft < 0 || !(r->min_draft_p >= 0 && r->min_draft_p <= 1)))
+        status =
+            tdm_fail(err, TDM_INVALID_ARGUMENT,
+                     "drafts: %d at most, %d at least, of probability %g: expected -1 or more, "
+                     "0 or more, 0 to 1",
+                     r->max_draft, r->min_draft, (double)r->min_draft_p);
     for (int32_t i = 0; i < b->n_adapter && r->scales != NULL && status == TDM_OK; i++)
         if (!isfinite(r->scales[i]))
             status = tdm_fail(err, TDM_INVALID_ARGUMENT,
@@ -142,6 +149,9 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
     }
     status = is_ok ? llm_sampler_create(&r->sampler, b->n_vocab, b->n_ctx, &job->sampler, err)
                    : no_memory(err);
+    job->has_draft = b->has_draft && (b->is_draft_layer || r->max_draft >= 0);
+    if (status == TDM_OK && b->has_draft && r->max_draft >= 0)
+        status = llm_sampler_create(&r->sampler, b->n_vocab, b->n_ctx, &job->draft_sampler, err);
     const unsigned flags = (r->shows_special ? LLM_DETOKENIZE_SPECIAL : 0u) |
                            (r->continues_text ? LLM_DETOKENIZE_CONTINUE : 0u);
     if (status == TDM_OK && b->vocab != NULL)
@@ -162,6 +172,7 @@ void server_job_refuse(server_job *job) {
     free(job->stop_tokens);
     free((void *)(uintptr_t)job->request.constraint); /* the copy of the struct */
     llm_sampler_destroy(job->sampler);
+    llm_sampler_destroy(job->draft_sampler);
     llm_detok_destroy(job->detok);
     free(job);
 }

@@ -18,6 +18,9 @@ typedef struct server_job_bounds {
     int32_t n_encode; /* tokens that the model's encoder reads at most; 0 = it has none */
     int32_t n_adapter;
     const float *scales; /* [n_adapter] of requests without any */
+    bool has_draft;      /* the engine has drafts; of a layer that drafts, requests that take none
+                            have one, too */
+    bool is_draft_layer;
 } server_job_bounds;
 
 typedef struct server_job {
@@ -34,7 +37,15 @@ typedef struct server_job {
     llm_detok *detok;     /* NULL without a vocabulary */
     int32_t entry;        /* of the scheduler; -1 = none */
     int32_t seq;          /* of the context; -1 = none */
-    int32_t row;          /* of the step's logits; -1 = none */
+    int32_t row;          /* of the step's logits, the first one; -1 = none */
+    int32_t first;        /* of the step's tokens */
+    int32_t n_drawn;      /* tokens drawn in the step */
+    bool has_draft;       /* false: it has no drafts, or they have failed */
+    int32_t n_draft;      /* in the step, behind its last known token */
+    int32_t draft_wait, draft_pause; /* steps without drafts: left now; the last time */
+    int32_t draft_limit;  /* most drafts, by how many were right; 0 = none is known */
+    int32_t *drafts;      /* [n_draft] */
+    llm_sampler *draft_sampler; /* of drafts; NULL = it takes none */
     bool has_begun;
     bool is_over; /* it ends as the next four say */
     server_end end;

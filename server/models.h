@@ -38,6 +38,8 @@ typedef struct server_model {
     llm_sampler_params sampler;          /* where a request names none; its seed is not used */
     int32_t n_predict; /* tokens of an answer where a request names none; 0 = no limit */
     int32_t n_running; /* requests that run at a time, at least 1 */
+    int32_t min_draft; /* server_request.min_draft where a request names none, and min_draft_p */
+    float min_draft_p;
 } server_model;
 
 typedef struct server_models server_models;

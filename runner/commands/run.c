@@ -10,6 +10,7 @@
 
 #include "llm/prompt.h"
 #include "runner/constraint.h"
+#include "runner/draft.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/generation.h"
@@ -28,7 +29,7 @@ typedef struct pending_text {
 typedef struct run {
     runner_app *app;
     runner_session session;
-    runner_session draft; /* of --model-draft; cleared where there is none */
+    runner_draft draft;
     char *prompt;         /* as read */
     size_t prompt_len;
     int32_t *tokens;
@@ -244,26 +245,6 @@ static void prompt_done(void *user) {
 
 /* ---- The command ---- */
 
-/* Whether the model's own layer drafts. */
-static bool is_draft_layer(const run *r) {
-    return strcmp(runner_config_get_string(r->app->config, "draft"), "mtp") == 0;
-}
-
-/* Tokens to propose at a time; 0 where `draft` is neither word nor number. Where it is a number and
- * draft-max is set, too, a flag is stronger than a file, and at the same level `draft` counts. */
-static int32_t draft_max(const run *r) {
-    runner_config *config = r->app->config;
-    const char *text = runner_config_get_string(config, "draft");
-    const int32_t n_max = (int32_t)runner_config_get_int(config, "draft-max");
-    char *end = NULL;
-    if (text[0] == '\0' || is_draft_layer(r)) return n_max;
-    const long n = strtol(text, &end, 10);
-    if (*end != '\0' || n < 1 || n > RUNNER_DRAFT_MAX) return 0;
-    const bool is_overruled = runner_config_get_origin(config, "draft-max").level >
-                              runner_config_get_origin(config, "draft").level;
-    return is_overruled ? n_max : (int32_t)n;
-}
-
 /* The token that begins every text is kept besides those of `keep`. */
 static int32_t keep_find(run *r) {
     int64_t n_keep = runner_config_get_int(r->app->config, "keep");
@@ -286,8 +267,10 @@ static runner_generation_params params_read(run *r) {
         .ignores_end = runner_config_get_bool(config, "ignore-eos"),
         .shows_special = runner_config_get_bool(config, "special"),
         .shifts_context = runner_config_get_bool(config, "context-shift"),
-        .draft = r->draft.model != NULL ? &r->draft : NULL,
-        .n_draft = draft_max(r),
+        .draft = r->draft.session.model != NULL ? &r->draft.session : NULL,
+        .n_draft = r->draft.n_max,
+        .n_draft_min = r->draft.n_min,
+        .p_draft = r->draft.p_min,
         .held = r->held,
         .prompt_done = prompt_done,
         .text = text_take,
@@ -296,54 +279,27 @@ static runner_generation_params params_read(run *r) {
     return params;
 }
 
-static tdm_status draft_layer_open(run *r, tdm_error *err) {
-    if (runner_config_get_string(r->app->config, "model-draft")[0] != '\0')
-        return runner_usage(r->app, err,
-                            "`draft = mtp` drafts with a layer of the model: leave it out or "
-                            "model-draft");
-    if (runner_config_get_string(r->app->config, "prompt-cache")[0] != '\0')
-        return runner_usage(r->app, err,
-                            "a prompt cache has no hidden states, which `draft = mtp` reads: leave "
-                            "out one of them");
-    return runner_session_open_draft(&r->draft, &r->session, err);
-}
-
 /* Opens what drafts, if anything does. It is checked before weights are read. */
 static tdm_status draft_open(run *r, tdm_error *err) {
+    const bool is_layer = runner_draft_is_layer(r->app);
     const char *path = runner_config_get_string(r->app->config, "model-draft");
-    const bool is_layer = is_draft_layer(r);
-    tdm_status status = runner_config_check(r->app->config, err);
-    if (status == TDM_OK && draft_max(r) == 0)
-        return runner_usage(r->app, err,
-                            "draft: '%s' is neither mtp nor a whole number from 1 to %d",
-                            runner_config_get_string(r->app->config, "draft"), RUNNER_DRAFT_MAX);
-    if (status != TDM_OK || (path[0] == '\0' && !is_layer)) return status;
-    if (r->n_seq > 1)
+    if (r->n_seq > 1 && (is_layer || path[0] != '\0'))
         return runner_usage(r->app, err,
                             "drafts work for one sequence: leave out %s or parallel = %d",
                             is_layer ? "draft" : "model-draft", r->n_seq);
-    if (is_layer) return draft_layer_open(r, err);
-    status = runner_session_open(&r->draft, r->app, path, err);
-    return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
-}
-
-/* The name of a type for the draft model's cache; NULL = the model's. */
-static const char *draft_type(runner_config *config, const char *key) {
-    return runner_config_is_auto(config, key) ? NULL : runner_config_get_string(config, key);
+    if (is_layer && runner_config_get_string(r->app->config, "prompt-cache")[0] != '\0')
+        return runner_usage(r->app, err,
+                            "a prompt cache has no hidden states, which `draft = mtp` reads: leave "
+                            "out one of them");
+    return runner_draft_open(&r->draft, &r->session, err);
 }
 
 static tdm_status draft_begin(run *r, tdm_error *err) {
-    if (r->draft.model == NULL) return TDM_OK;
+    if (r->draft.session.model == NULL) return TDM_OK;
     /* the model's context size, after it was made to fit */
-    runner_context_wish wish = {
-        .n_ctx = llm_context_n_ctx(r->session.ctx),
-        .type_k = draft_type(r->app->config, "cache-type-k-draft"),
-        .type_v = draft_type(r->app->config, "cache-type-v-draft"),
-    };
-    runner_session_join(&r->draft, &r->session);
-    tdm_status status = runner_fit(&r->draft, &wish, err);
-    if (status == TDM_OK) status = runner_session_load(&r->draft, err);
-    return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
+    runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
+    const tdm_status status = runner_draft_load(&r->draft, &r->session, &wish, err);
+    return status == TDM_OK ? runner_session_begin(&r->draft.session, &wish, err) : status;
 }
 
 /* Before the weights are read. */
@@ -387,7 +343,7 @@ static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_
 static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_result result = {0};
     runner_context_wish wish = {
-        .n_seq = r->n_seq, .begins_decoder = true, .gives_hidden = is_draft_layer(r)};
+        .n_seq = r->n_seq, .begins_decoder = true, .gives_hidden = runner_draft_is_layer(r->app)};
     tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
     if (status == TDM_OK) status = draft_open(r, err);
     if (status == TDM_OK) status = cache_check(r, err);
@@ -424,7 +380,7 @@ static tdm_status run_command(runner_app *app, tdm_error *err) {
     r.pending = calloc((size_t)r.n_seq + 1, sizeof *r.pending);
     status =
         r.pending != NULL ? run_all(&r, err) : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
-    runner_session_close(&r.draft); /* before the session whose devices it works on */
+    runner_draft_close(&r.draft); /* before the session whose devices it works on */
     runner_sampling_free(&r.sampling);
     runner_constraint_close(&r.constraint); /* it refers to the model's vocabulary */
     runner_session_close(&r.session);
@@ -441,7 +397,8 @@ const runner_command runner_command_run = {
     .summary = "generate text from a prompt, a file or standard input",
     .run = run_command,
     .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
-    " model-draft draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
+    " model-draft draft draft-max draft-min draft-p-min ctx-size parallel cache-type-k-draft "
+    "cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special" RUNNER_KEYS_SAMPLING
     " grammar grammar-file json-schema json-schema-file mlock jinja prompt-cache-all"

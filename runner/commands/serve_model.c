@@ -12,6 +12,7 @@
 #include "runner/lora.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
+#include "runner/plan/plan.h"
 #include "server/grammar/grammar.h"
 
 #define N_RUNNING 16 /* without `parallel` */
@@ -88,6 +89,8 @@ static tdm_status model_make(serve_model *m, tdm_error *err) {
         .device = m->session.info.description,
         .n_predict = n_predict > 0 ? (int32_t)n_predict : 0,
         .n_running = n_running(m),
+        .min_draft = m->draft.n_min,
+        .min_draft_p = m->draft.p_min,
     };
     if (llm_pooling_read(m->session.model, &m->model.pooling, &is_given, NULL) != TDM_OK)
         m->model.pooling = LLM_POOLING_LAST;
@@ -95,10 +98,25 @@ static tdm_status model_make(serve_model *m, tdm_error *err) {
                                 &m->model.grammar_vocab, err);
 }
 
-static tdm_status engine_make(serve_model *m, const runner_context_wish *settings, tdm_error *err) {
-    runner_config *config = m->app.config;
+/* Loads what drafts, for a context as large as the model's, whose sequences it has, too. */
+static tdm_status draft_load(serve_model *m, const runner_context_wish *settings,
+                             runner_context_wish *wish, tdm_error *err) {
     runner_context_request request;
+    if (m->draft.session.model == NULL) return TDM_OK;
+    const tdm_status status = runner_session_context(&m->session, settings, &request, err);
+    if (status != TDM_OK) return status;
+    wish->n_ctx = runner_plan_context_size(&m->session, &request.params);
+    wish->n_seq = settings->n_seq;
+    return runner_draft_load(&m->draft, &m->session, wish, err);
+}
+
+static tdm_status engine_make(serve_model *m, const runner_context_wish *settings,
+                              const runner_context_wish *draft, tdm_error *err) {
+    runner_config *config = m->app.config;
+    runner_context_request request, draft_request = {0};
     tdm_status status = runner_session_context(&m->session, settings, &request, err);
+    if (status == TDM_OK && m->draft.session.model != NULL)
+        status = runner_session_context(&m->draft.session, draft, &draft_request, err);
     if (status != TDM_OK) return status;
     const server_engine_params params = {
         .struct_size = sizeof params,
@@ -111,6 +129,9 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
             },
         .gives_embeddings = m->model.is_encoder || runner_config_get_bool(config, "embeddings"),
         .embedding = request.params,
+        .draft = m->draft.session.model,
+        .draft_context = draft_request.params,
+        .n_draft = m->draft.n_max,
     };
     return server_engine_create(m->session.model, &params, &m->model.engine, err);
 }
@@ -152,8 +173,11 @@ void serve_model_clear(serve_model *m) {
 }
 
 tdm_status serve_model_open(serve_model *m, tdm_error *err) {
-    runner_context_wish settings = {.begins_decoder = true};
+    runner_context_wish settings = {.begins_decoder = true,
+                                    .gives_hidden = runner_draft_is_layer(&m->app)};
+    runner_context_wish draft = {0};
     tdm_status status = runner_session_open(&m->session, &m->app, NULL, err);
+    if (status == TDM_OK) status = runner_draft_open(&m->draft, &m->session, err);
     if (status == TDM_OK) status = template_read(m, err);
     if (status == TDM_OK) status = runner_session_pick(&m->session, NULL, 0, err);
     settings.n_seq = n_running(m) + N_HELD;
@@ -161,13 +185,14 @@ tdm_status serve_model_open(serve_model *m, tdm_error *err) {
     settings.gives_embeddings = status == TDM_OK && m->session.model->arch->is_encoder;
     if (status == TDM_OK) status = runner_fit(&m->session, &settings, err);
     if (status == TDM_OK) status = runner_session_load(&m->session, err);
+    if (status == TDM_OK) status = draft_load(m, &settings, &draft, err);
     if (status == TDM_OK) status = model_make(m, err);
     if (status == TDM_OK)
         status = runner_sampling_read(m->app.config, m->model.vocab, &m->sampling, err);
     if (status == TDM_OK)
         status = runner_sampling_breakers(m->app.config, m->model.vocab, &m->sampling, err);
     if (status == TDM_OK) m->model.sampler = m->sampling.params;
-    if (status == TDM_OK) status = engine_make(m, &settings, err);
+    if (status == TDM_OK) status = engine_make(m, &settings, &draft, err);
     if (status != TDM_OK) serve_model_close(m);
     return status;
 }
@@ -177,6 +202,7 @@ void serve_model_close(serve_model *m) {
     runner_sampling_free(&m->sampling);
     runner_chat_prompt_close(&m->prompt);
     free(m->tpl_text);
+    runner_draft_close(&m->draft);
     runner_session_close(&m->session);
     m->tpl_text = NULL;
     m->model = (server_model){0};

@@ -6,6 +6,7 @@
 #define TANDEM_RUNNER_SERVE_MODEL_H
 
 #include "runner/chat/chat_prompt.h"
+#include "runner/draft.h"
 #include "runner/sampling.h"
 #include "server/models.h"
 
@@ -15,6 +16,7 @@ typedef struct serve_model {
     char *name;            /* for clients */
     /* What is open */
     runner_session session;
+    runner_draft draft;
     runner_chat_prompt prompt;
     runner_sampling sampling;
     char *tpl_text;

@@ -10,6 +10,7 @@
 #include "runner/config/options.h"
 
 #include "llm/context.h"
+#include "llm/draft.h"
 
 #define TOP         RUNNER_IN_DEFAULTS
 #define TOP_MODEL   (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL)
@@ -82,9 +83,25 @@ const runner_key runner_keys[] = {
      .default_value = "8",
      .value_name = "N",
      .min = 1,
-     .max = RUNNER_DRAFT_MAX,
+     .max = LLM_MAX_DRAFT,
      .sections = TOP_MODEL,
      .help = "tokens that the draft proposes at a time"},
+    {.topic = "Model and device",
+     .name = "draft-min",
+     .type = RUNNER_KEY_INT,
+     .default_value = "0",
+     .value_name = "N",
+     .max = LLM_MAX_DRAFT,
+     .sections = TOP_MODEL,
+     .help = "fewer proposals than that are not checked"},
+    {.topic = "Model and device",
+     .name = "draft-p-min",
+     .type = RUNNER_KEY_FLOAT,
+     .default_value = "0",
+     .value_name = "P",
+     .max = 1,
+     .sections = TOP_MODEL,
+     .help = "proposals end before a token to which the draft gives a smaller probability"},
     {.topic = "Model and device",
      .name = "lora",
      .type = RUNNER_KEY_FILES,

@@ -21,8 +21,6 @@ typedef struct runner_key runner_key;
 
 /* The largest whole number of most keys. */
 #define RUNNER_KEY_INT_MAX 2147483647.0
-/* The largest draft-max: longer runs of proposals are hardly ever accepted whole. */
-#define RUNNER_DRAFT_MAX 64
 
 /* A command: all that --help, the reader of the command line and main.c need. */
 typedef struct runner_command {

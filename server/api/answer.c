@@ -252,6 +252,8 @@ static void usage_sum(api_answer *a) {
             a->usage.prompt_ns += one->prompt_ns;
         }
         a->usage.n_generated += one->n_generated;
+        a->usage.n_draft += one->n_draft;
+        a->usage.n_draft_accepted += one->n_draft_accepted;
         if (one->answer_ns > a->usage.answer_ns) a->usage.answer_ns = one->answer_ns;
     }
 }
@@ -405,6 +407,9 @@ static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm
         .ignores_end = settings->ignores_end,
         .wants_logprobs = settings->wants_logprobs,
         .n_top = settings->n_top,
+        .max_draft = settings->max_draft,
+        .min_draft = settings->min_draft,
+        .min_draft_p = settings->min_draft_p,
         .shows_special = settings->shows_special,
         .continues_text = !settings->begins_text,
         .is_uncached = settings->is_uncached,

@@ -75,6 +75,8 @@ typedef struct api_settings {
     int32_t n_stop;
     bool ignores_end, wants_logprobs, shows_special, is_uncached, wants_tokens;
     int32_t n_top;
+    int32_t max_draft, min_draft; /* as in server_request */
+    float min_draft_p;
     bool is_stream, includes_usage;
     bool begins_text; /* a prompt has no text: the first space of the answer is dropped */
     bool is_chat;     /* a turn: it ends with the model's token or text for that */

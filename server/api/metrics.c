@@ -83,6 +83,8 @@ READER(computed, s->n_prompt_computed)
 READER(cached, s->n_prompt_cached)
 READER(generated, s->n_generated)
 READER(embedded, s->n_embedded)
+READER(drafted, s->n_draft)
+READER(drafts_accepted, s->n_draft_accepted)
 READER(preempted, s->n_preempted)
 READER(replayed, s->n_replayed)
 READER(evicted, s->n_evicted)
@@ -144,6 +146,9 @@ static void metrics_add(page *p, const server_api *api) {
     metric(p, "prompt_tokens_cached_total", "counter", "tokens of prompts found in the cache",
            cached);
     metric(p, "generated_tokens_total", "counter", "tokens generated", generated);
+    metric(p, "drafted_tokens_total", "counter", "tokens drafted and checked", drafted);
+    metric(p, "drafted_tokens_accepted_total", "counter", "drafted tokens that were generated",
+           drafts_accepted);
     metric(p, "embedded_tokens_total", "counter", "tokens of embeddings", embedded);
     metric(p, "preemptions_total", "counter", "requests that gave their pages back", preempted);
     metric(p, "replayed_tokens_total", "counter", "generated tokens computed again", replayed);

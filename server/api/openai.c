@@ -26,11 +26,15 @@ static double per_second(int64_t n, uint64_t ns) {
 json_t *api_timings_json(const server_usage *u) {
     const int n_read = u->n_prompt - u->n_cached, n_more = u->n_generated - 1;
     const double prompt_ms = (double)u->prompt_ns / 1e6, answer_ms = (double)u->answer_ns / 1e6;
-    return json_pack(
+    json_t *timings = json_pack(
         "{s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", u->n_cached, "prompt_n", n_read,
         "prompt_ms", prompt_ms, "prompt_per_second", per_second(n_read, u->prompt_ns),
         "predicted_n", u->n_generated, "predicted_ms", answer_ms, "predicted_per_second",
         n_more > 0 ? per_second(n_more, u->answer_ns) : 0.0, "queue_ms", (double)u->queue_ns / 1e6);
+    if (timings == NULL || u->n_draft == 0) return timings;
+    json_object_set_new(timings, "draft_n", json_integer(u->n_draft));
+    json_object_set_new(timings, "draft_n_accepted", json_integer(u->n_draft_accepted));
+    return timings;
 }
 
 /* A token's text; the bytes that are no UTF-8 by themselves are only in `bytes`. */

@@ -29,6 +29,8 @@ void api_settings_default(const api_context *c, api_settings *settings) {
         .n = 1,
         .sampler = c->model->sampler,
         .max_tokens = c->model->n_predict,
+        .min_draft = c->model->min_draft,
+        .min_draft_p = c->model->min_draft_p,
     };
     settings->sampler.seed = seed_random();
 }
@@ -175,6 +177,21 @@ static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_err
     return status;
 }
 
+/* llama-server's fields of drafts. They count where the model has drafts. */
+static tdm_status drafts_read(const json_t *body, api_settings *settings, tdm_error *err) {
+    int64_t n_max = -1, n_min = settings->min_draft;
+    double p_min = (double)settings->min_draft_p;
+    tdm_status status = api_get_int(body, "speculative.n_max", 0, INT32_MAX, &n_max, err);
+    if (status == TDM_OK)
+        status = api_get_int(body, "speculative.n_min", 0, INT32_MAX, &n_min, err);
+    if (status == TDM_OK) status = api_get_number(body, "speculative.p_min", 0, 1, &p_min, err);
+    /* the engine takes 0 for its own number */
+    settings->max_draft = n_max < 0 ? 0 : n_max == 0 ? -1 : (int32_t)n_max;
+    settings->min_draft = (int32_t)n_min;
+    settings->min_draft_p = (float)p_min;
+    return status;
+}
+
 tdm_status api_settings_read(const api_context *c, const json_t *body, api_settings *settings,
                              tdm_error *err) {
     bool caches = true;
@@ -192,6 +209,7 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
     if (status == TDM_OK) status = api_stops_read(api_get(body, "stop"), "stop", settings, err);
     if (status == TDM_OK) status = biases_read(c, body, settings, err);
     if (status == TDM_OK) status = probabilities_read(body, settings, err);
+    if (status == TDM_OK) status = drafts_read(body, settings, err);
     if (status == TDM_OK && api_get(body, "lora") != NULL) {
         settings->has_scales = true;
         status = api_scales_read(c->model, api_get(body, "lora"), settings->scales, err);

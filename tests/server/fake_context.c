@@ -12,6 +12,7 @@
 #include "llm/arch/arch.h"
 
 struct llm_context {
+    const llm_model *model;
     llm_kv *kv;
     tdm_kv_desc desc;
     int32_t n_ctx, n_seq, n_ubatch, n_page;
@@ -22,16 +23,26 @@ struct llm_context {
     tdm_page_job *jobs;
 };
 
-static atomic_int fail_every, n_step;
+static atomic_int fail_every, n_step, lose_every, n_truncate;
 
 void fake_fail_every(int n) {
     atomic_store(&fail_every, n);
+}
+
+void fake_lose_every(int n) {
+    atomic_store(&lose_every, n);
 }
 
 llm_model *fake_model(void) {
     static const llm_arch arch = {.name = "fake"};
     static llm_model model = {.path = (char *)"fake", .arch = &arch};
     model.hparams.n_vocab = FAKE_N_VOCAB;
+    return &model;
+}
+
+llm_model *fake_draft_model(void) {
+    static llm_model model;
+    model = *fake_model();
     return &model;
 }
 
@@ -44,9 +55,9 @@ int32_t fake_next(const int32_t *tokens, int32_t n) {
 
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params, llm_context **out,
                               tdm_error *err) {
-    (void)model;
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    ctx->model = model;
     const int32_t page_len = params->page_len;
     ctx->desc.page_len = page_len;
     ctx->n_ctx = params->n_ctx;
@@ -75,6 +86,12 @@ void llm_context_destroy(llm_context *ctx) {
 int32_t llm_context_n_ctx(const llm_context *ctx) {
     return ctx->n_ctx;
 }
+int32_t llm_context_n_seq(const llm_context *ctx) {
+    return ctx->n_seq;
+}
+const llm_model *llm_context_model(const llm_context *ctx) {
+    return ctx->model;
+}
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx) {
     return &ctx->desc;
 }
@@ -99,7 +116,11 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
     return n_tok < n ? n_tok : n;
 }
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
-    return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    const int loses = n_tok > 0 ? atomic_load(&lose_every) : 0;
+    if (loses == 0 || atomic_fetch_add(&n_truncate, 1) % loses != loses - 1)
+        return llm_kv_truncate(ctx->kv, seq, n_tok, err);
+    (void)llm_kv_truncate(ctx->kv, seq, n_tok / 2, NULL);
+    return tdm_fail(err, TDM_UNAVAILABLE, "the device is gone");
 }
 tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *scales,
                                   tdm_error *err) {
@@ -114,6 +135,11 @@ tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *er
     (void)ctx;
     (void)n;
     return tdm_fail(err, TDM_UNSUPPORTED, "no candidates");
+}
+tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
+                             tdm_error *err) {
+    (void)ctx, (void)seq, (void)n_keep, (void)n_discard;
+    return tdm_fail(err, TDM_UNSUPPORTED, "no shifts");
 }
 const float *llm_context_hidden(const llm_context *ctx, int32_t i) {
     (void)ctx;
@@ -144,7 +170,9 @@ static int32_t seq_next(llm_context *ctx, int32_t seq) {
                (size_t)entries[i].count * sizeof *ctx->cells);
         n += entries[i].count;
     }
-    return fake_next(ctx->found, n);
+    const int32_t next = fake_next(ctx->found, n);
+    /* One in four proposals of the draft is wrong. */
+    return ctx->model != fake_model() && next % 4 == 0 ? (next + 1) % FAKE_N_VOCAB : next;
 }
 
 tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {

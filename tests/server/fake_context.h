@@ -15,9 +15,15 @@ enum { FAKE_N_VOCAB = 64 };
 
 /* The model that goes with it: a vocabulary of FAKE_N_VOCAB ids without texts. */
 llm_model *fake_model(void);
+/* One that drafts for it: of each four tokens it gives one that is wrong. */
+llm_model *fake_draft_model(void);
 /* The token behind n others. */
 int32_t fake_next(const int32_t *tokens, int32_t n);
 /* Of later steps, every n-th fails with TDM_UNAVAILABLE; 0 = none. [any-thread] */
 void fake_fail_every(int n);
+/* Of later calls of llm_context_truncate to a length above 0, every n-th fails and loses half of the
+ * tokens that it was to keep, as where a recurrent state cannot be computed again; 0 = none.
+ * [any-thread] */
+void fake_lose_every(int n);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * test_engine_crowd.c: the engine on a context without a model (fake_context.h): thousands of
  * requests from several threads that share prefixes, leave, pause and come late; a device that
- * fails. Small enough for the thread sanitizer.
+ * fails; all of it with drafts, too. Small enough for the thread sanitizer.
  */
 #include <unistd.h>
 
@@ -58,6 +58,8 @@ static void *crowd_send(void *argument) {
         request.key = random_u32_below(&random, 5);
         request.scope = random_u32_below(&random, 2);
         request.is_uncached = random_u32_below(&random, 10) == 0;
+        request.max_draft = (int32_t)random_u32_below(&random, 5) - 1;
+        request.min_draft = (int32_t)random_u32_below(&random, 2);
         const uint32_t kind = random_u32_below(&random, 12);
         if (kind == 0) request.total_limit = 1 + random_u32_below(&random, 3000000);
         r->may_end = kind < 2;
@@ -101,16 +103,21 @@ static void answer_check(const crowd_request *r, int number) {
     }
 }
 
-static void crowd_run(int fail_every) {
+static void crowd_run(int fail_every, int32_t n_draft) {
     static crowd c;
     pthread_t threads[N_THREAD];
     crowd_thread arguments[N_THREAD];
     tdm_error err = {0};
     uint64_t random = 9;
-    const server_engine_params params = {
-        .context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8},
-        .limits = {
-            .n_running = 12, .n_held = 6, .n_queued = 40, .n_prompt_step = 30, .probe_ns = 1}};
+    const server_engine_params params = {.context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8},
+                                         .limits = {.n_running = 12,
+                                                    .n_held = 6,
+                                                    .n_queued = 40,
+                                                    .n_prompt_step = 30,
+                                                    .probe_ns = 1},
+                                         .draft = n_draft > 0 ? fake_draft_model() : NULL,
+                                         .draft_context = {.n_ubatch = 64, .page_len = 8},
+                                         .n_draft = n_draft};
     c.requests = calloc(N_REQUEST, sizeof *c.requests);
     assert_non_null(c.requests);
     for (int p = 0; p < 4; p++)
@@ -152,6 +159,11 @@ static void crowd_run(int fail_every) {
     assert_true(stats.n_prompt_cached > 0 && stats.n_preempted > 0 && stats.n_evicted > 0);
     assert_true((fail_every > 0) == (n_failed > 0));
     assert_true(n_refused > 0 && n_refused < N_REQUEST / 2);
+    assert_true((n_draft > 0) == (stats.n_draft > 0));
+    assert_true(stats.n_draft_accepted >= stats.n_draft / 4 &&
+                stats.n_draft_accepted <= stats.n_draft);
+    print_message("%llu of %llu drafts accepted, ", (unsigned long long)stats.n_draft_accepted,
+                  (unsigned long long)stats.n_draft);
     print_message("%llu steps, %d failed, %d refused, %llu preempted, %llu evicted, %llu of %llu "
                   "tokens of prompts cached\n",
                   (unsigned long long)stats.n_step, n_failed, n_refused,
@@ -163,13 +175,24 @@ static void crowd_run(int fail_every) {
 
 static void test_crowd(void **state) {
     (void)state;
-    crowd_run(0);
+    crowd_run(0, 0);
+    crowd_run(0, 12);
 }
 
 /* A device that fails now and then: what was in the step fails, the others go on. */
 static void test_failures(void **state) {
     (void)state;
-    crowd_run(97);
+    crowd_run(97, 0);
+    crowd_run(97, 12);
+}
+
+/* Sequences that lose tokens as drafts are taken back are computed again; where the draft loses them,
+ * its requests do without. */
+static void test_lost_tokens(void **state) {
+    (void)state;
+    fake_lose_every(50);
+    crowd_run(0, 12);
+    fake_lose_every(0);
 }
 
 static server_stats stats_get(server_engine *engine) {
@@ -334,8 +357,8 @@ static void test_stopped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crowd),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_recovery), cmocka_unit_test(test_lost_device),
-        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_lost_tokens), cmocka_unit_test(test_recovery),
+        cmocka_unit_test(test_lost_device), cmocka_unit_test(test_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

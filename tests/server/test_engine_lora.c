@@ -2,11 +2,13 @@
  *
  * test_engine_lora.c: requests of unlike scales of adapters in one engine: each answer is the one
  * that a context of its own gives with these scales; prefixes are shared among equal scales alone,
- * and kept through preemption and sequences that are used again.
+ * and kept through preemption and sequences that are used again. Drafts of the model without
+ * adapters change no answer.
  */
 #include <math.h>
 
 #include "llm/adapter.h"
+#include "llm/draft.h"
 #include "tests/model/lora_file.h"
 #include "tests/model/preset.h"
 #include "tests/server/engine_scene.h"
@@ -103,6 +105,41 @@ static void test_mixed(void **state) {
         answers_check(requests);
         server_engine_destroy(engine);
     }
+}
+
+/* With drafts, two at a time, so that there are some. Those for the scales 0 are right. */
+static void test_drafts(void **state) {
+    static lora_request requests[N_REQUEST];
+    const llm_context_params params = scene_context(1024);
+    server_engine_params engine_params = {.struct_size = sizeof engine_params,
+                                          .context = params,
+                                          .limits = {.n_running = 2},
+                                          .draft_context = params,
+                                          .n_draft = 4};
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    int32_t n_draft[2] = {0, 0}, n_accepted[2] = {0, 0}; /* with adapters, without */
+    (void)state;
+    engine_params.draft = rig_model(rig_file("lora-engine.gguf"), rig_device(NULL, "fast", 2));
+    RIG_OK(llm_draft_check(engine_params.draft, model, &err));
+    RIG_OK(server_engine_create(model, &engine_params, &engine, &err));
+    requests_make(requests);
+    for (int i = 0; i < N_REQUEST; i++) {
+        const server_request request = request_of(&requests[i]);
+        rig_submit(engine, &request);
+    }
+    for (int i = 0; i < N_REQUEST; i++) {
+        rig_answer_wait(&requests[i].answer);
+        n_draft[i % N_SET == 0] += requests[i].answer.usage.n_draft;
+        n_accepted[i % N_SET == 0] += requests[i].answer.usage.n_draft_accepted;
+    }
+    print_message("%d of %d drafts accepted with adapters, %d of %d without\n", n_accepted[0],
+                  n_draft[0], n_accepted[1], n_draft[1]);
+    assert_true(n_draft[0] > 0 && n_draft[1] > 0);
+    assert_true(n_accepted[0] < n_draft[0] && n_accepted[1] * 100 >= n_draft[1] * 85);
+    answers_check(requests);
+    server_engine_destroy(engine);
+    llm_model_close(engine_params.draft);
 }
 
 /* One after the other, the same prompt finds its prefix where the scales are equal, and nowhere
@@ -215,6 +252,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_load),
         cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_defaults),
     };

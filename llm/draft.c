@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * draft.c: see draft.h.
+ *
+ * The hidden states of a sequence are those from that of the last token that the layer holds up to
+ * that of the large model's last token, since each is decoded with the token behind its own. So
+ * there is one more than the tokens that the layer lacks. The state before the first token is
+ * zeros. Zeros stand also for one state that was not kept, behind a fork: that changes proposals at
+ * most.
+ */
+#include "llm/draft.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/arch/arch.h"
+
+/* Of a layer. */
+typedef struct states {
+    float *rows; /* [n, hidden_len] */
+    int32_t n, room;
+    bool is_lost; /* some are missing */
+} states;
+
+struct llm_draft {
+    llm_context *ctx;
+    int32_t n_max; /* proposals at a time */
+    int32_t n_seq;
+    bool is_layer;      /* of the large model; it has what follows */
+    int32_t hidden_len; /* floats of a hidden state */
+    states *states;     /* [n_seq] */
+    float *hidden;      /* [n_room, hidden_len] of a batch */
+    int32_t hidden_room;
+    int32_t n_vocab;
+    float *logits;   /* [n_vocab] a row with biases, without barred tokens */
+    int32_t *tokens; /* [n_room] a batch */
+    int32_t *seqs;
+    bool *wanted;
+    int32_t n_room;
+};
+
+/* ---- Vocabulary ---- */
+
+static tdm_status differ(const llm_model *draft, const llm_model *model, const char *what,
+                         tdm_error *err) {
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "%s cannot draft for %s: %s; a draft model must have the same vocabulary",
+                    draft->path, model->path, what);
+}
+
+tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err) {
+    const llm_vocab *a = NULL, *b = NULL;
+    char what[256];
+    if (model->arch->is_encoder || draft->arch->is_encoder)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s cannot draft for %s: '%s' is an encoder, which continues no text; leave "
+            "out model-draft",
+            draft->path, model->path,
+            model->arch->is_encoder ? model->arch->name : draft->arch->name);
+    const llm_model *encoder = model->hparams.n_layer_encoder > 0 ? model : draft;
+    if (encoder->hparams.n_layer_encoder > 0)
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "%s cannot draft for %s: architecture '%s' has an encoder, with which drafts "
+            "are not supported; leave out model-draft",
+            draft->path, model->path, encoder->hparams.arch);
+    tdm_status status = llm_model_vocab(draft, &a, err);
+    if (status == TDM_OK) status = llm_model_vocab(model, &b, err);
+    if (status != TDM_OK) return status;
+    int32_t n_token = llm_vocab_n_token(a);
+    if (n_token != llm_vocab_n_token(b) || draft->hparams.n_vocab != model->hparams.n_vocab) {
+        bool is_rows = n_token == llm_vocab_n_token(b);
+        snprintf(what, sizeof what, "it has %d %s, not %d",
+                 is_rows ? draft->hparams.n_vocab : n_token,
+                 is_rows ? "rows in its embedding" : "tokens",
+                 is_rows ? model->hparams.n_vocab : llm_vocab_n_token(b));
+        return differ(draft, model, what, err);
+    }
+    for (int32_t id = 0; id < n_token; id++) {
+        llm_vocab_str s = llm_vocab_token_text(a, id), t = llm_vocab_token_text(b, id);
+        if (s.len == t.len && (s.len == 0 || memcmp(s.ptr, t.ptr, s.len) == 0) &&
+            llm_vocab_ends_generation(a, id) == llm_vocab_ends_generation(b, id))
+            continue;
+        snprintf(what, sizeof what, "its token %d is '%.*s'%s, not '%.*s'%s", id,
+                 (int)(s.len < 40 ? s.len : 40), s.len > 0 ? s.ptr : "",
+                 llm_vocab_ends_generation(a, id) ? " (an end)" : "",
+                 (int)(t.len < 40 ? t.len : 40), t.len > 0 ? t.ptr : "",
+                 llm_vocab_ends_generation(b, id) ? " (an end)" : "");
+        return differ(draft, model, what, err);
+    }
+    return TDM_OK;
+}
+
+static tdm_status no_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "draft: no memory");
+}
+
+/* ---- Hidden states ---- */
+
+/* Makes room for n hidden states. */
+static tdm_status states_reserve(const llm_draft *draft, states *s, int32_t n, tdm_error *err) {
+    if (n <= s->room) return TDM_OK;
+    float *grown = realloc(s->rows, (size_t)n * (size_t)draft->hidden_len * sizeof *grown);
+    if (grown == NULL) return no_memory(err);
+    s->rows = grown;
+    s->room = n;
+    return TDM_OK;
+}
+
+/* Appends the states of n tokens of the large model's last batch. */
+static tdm_status states_append(const llm_draft *draft, states *s, const llm_context *target,
+                                int32_t first, int32_t n, tdm_error *err) {
+    const size_t len = (size_t)draft->hidden_len;
+    tdm_status status = states_reserve(draft, s, s->n + n, err);
+    for (int32_t i = 0; i < n && status == TDM_OK; i++) {
+        const float *row = llm_context_hidden(target, first + i);
+        if (row == NULL)
+            return tdm_fail(err, TDM_INTERNAL, "the model gave no hidden state of token %d", i);
+        memcpy(s->rows + (size_t)s->n++ * len, row, len * sizeof *row);
+    }
+    return status;
+}
+
+/* Forgets the first n states. */
+static void states_drop(const llm_draft *draft, states *s, int32_t n) {
+    const size_t len = (size_t)draft->hidden_len;
+    s->n -= n;
+    memmove(s->rows, s->rows + (size_t)n * len, (size_t)s->n * len * sizeof *s->rows);
+}
+
+/* One state, of zeros. */
+static void states_begin(const llm_draft *draft, states *s) {
+    memset(s->rows, 0, (size_t)draft->hidden_len * sizeof *s->rows);
+    s->n = 1;
+    s->is_lost = false;
+}
+
+/* ---- Creation ---- */
+
+tdm_status llm_draft_create(llm_context *ctx, int32_t n_max, llm_draft **draft_out,
+                            tdm_error *err) {
+    *draft_out = NULL;
+    llm_draft *draft = calloc(1, sizeof *draft);
+    if (draft == NULL) return no_memory(err);
+    const llm_model *model = llm_context_model(ctx);
+    draft->ctx = ctx;
+    draft->n_seq = llm_context_n_seq(ctx);
+    draft->n_vocab = model->hparams.n_vocab;
+    draft->hidden_len = llm_model_hidden_len(model);
+    draft->is_layer = model->lender != NULL;
+    draft->n_max = n_max;
+    draft->logits = malloc((size_t)draft->n_vocab * sizeof *draft->logits);
+    tdm_status status = draft->logits != NULL ? TDM_OK : no_memory(err);
+    if (status == TDM_OK && draft->is_layer) {
+        draft->states = calloc((size_t)draft->n_seq, sizeof *draft->states);
+        if (draft->states == NULL) status = no_memory(err);
+        for (int32_t s = 0; s < draft->n_seq && status == TDM_OK; s++) {
+            status = states_reserve(draft, &draft->states[s], n_max + 2, err);
+            if (status == TDM_OK) states_begin(draft, &draft->states[s]);
+        }
+    }
+    if (status != TDM_OK) {
+        llm_draft_destroy(draft);
+        return status;
+    }
+    *draft_out = draft;
+    return TDM_OK;
+}
+
+void llm_draft_destroy(llm_draft *draft) {
+    if (draft == NULL) return;
+    for (int32_t s = 0; s < draft->n_seq && draft->states != NULL; s++) free(draft->states[s].rows);
+    free(draft->states);
+    free(draft->hidden);
+    free(draft->logits);
+    free(draft->tokens);
+    free(draft->seqs);
+    free(draft->wanted);
+    free(draft);
+}
+
+bool llm_draft_is_layer(const llm_draft *draft) {
+    return draft->is_layer;
+}
+
+int32_t llm_draft_length(const llm_draft *draft, int32_t seq) {
+    return llm_context_length(draft->ctx, seq);
+}
+
+int32_t llm_draft_missing(const llm_draft *draft, int32_t seq, int32_t n_tok) {
+    const int32_t n = n_tok - llm_draft_length(draft, seq);
+    const bool is_lost =
+        draft->is_layer && (draft->states[seq].is_lost || draft->states[seq].n != n + 1);
+    return n < 0 || is_lost ? -1 : n;
+}
+
+/* ---- Batches ---- */
+
+static bool array_grow(void **array, size_t n, size_t size) {
+    void *grown = realloc(*array, n * size);
+    if (grown != NULL) *array = grown;
+    return grown != NULL;
+}
+
+/* Makes room for a batch of n tokens. */
+static tdm_status batch_reserve(llm_draft *draft, int32_t n, tdm_error *err) {
+    const size_t len = (size_t)draft->hidden_len;
+    if (n <= draft->n_room) return TDM_OK;
+    const size_t room = (size_t)n + (size_t)n / 2;
+    if (!array_grow((void **)&draft->tokens, room, sizeof *draft->tokens) ||
+        !array_grow((void **)&draft->seqs, room, sizeof *draft->seqs) ||
+        !array_grow((void **)&draft->wanted, room, sizeof *draft->wanted) ||
+        (draft->is_layer && !array_grow((void **)&draft->hidden, room, len * sizeof(float))))
+        return no_memory(err);
+    draft->n_room = (int32_t)room;
+    return TDM_OK;
+}
+
+/* Puts a token into place `at` of the batch. hidden: a state; NULL for a draft model. */
+static void batch_put(llm_draft *draft, int32_t at, int32_t seq, int32_t token, const float *hidden,
+                      bool is_wanted) {
+    const size_t len = (size_t)draft->hidden_len;
+    draft->tokens[at] = token;
+    draft->seqs[at] = seq;
+    draft->wanted[at] = is_wanted;
+    if (draft->is_layer) memcpy(draft->hidden + (size_t)at * len, hidden, len * sizeof *hidden);
+}
+
+/* n_room: llm_batch.n_room. */
+static tdm_status batch_decode(llm_draft *draft, int32_t n, int32_t n_room, tdm_role role,
+                               tdm_error *err) {
+    const llm_batch batch = {.tokens = draft->tokens,
+                             .seqs = draft->seqs,
+                             .wanted = draft->wanted,
+                             .n_tok = n,
+                             .role = role,
+                             .hidden = draft->is_layer ? draft->hidden : NULL,
+                             .n_room = n_room};
+    return llm_context_decode(draft->ctx, &batch, err);
+}
+
+/* The state that goes with the i-th token that a sequence lacks. */
+static const float *state_at(const llm_draft *draft, int32_t seq, int32_t i) {
+    return draft->is_layer ? draft->states[seq].rows + (size_t)i * (size_t)draft->hidden_len : NULL;
+}
+
+static tdm_status states_check(const llm_draft *draft, int32_t seq, int32_t n, tdm_error *err) {
+    if (!draft->is_layer || n <= draft->states[seq].n) return TDM_OK;
+    return tdm_fail(err, TDM_INTERNAL, "%d hidden states for %d tokens", draft->states[seq].n, n);
+}
+
+tdm_status llm_draft_follow(llm_draft *draft, const llm_draft_part *parts, int32_t n_part,
+                            tdm_error *err) {
+    int32_t n = 0, at = 0;
+    for (int32_t i = 0; i < n_part; i++) n += parts[i].n_tok;
+    tdm_status status = n > 0 ? batch_reserve(draft, n, err) : TDM_OK;
+    if (n == 0) return TDM_OK;
+    for (int32_t i = 0; i < n_part && status == TDM_OK; i++) {
+        const llm_draft_part *part = &parts[i];
+        status = states_check(draft, part->seq, part->n_tok, err);
+        for (int32_t k = 0; k < part->n_tok && status == TDM_OK; k++)
+            batch_put(draft, at++, part->seq, part->tokens[k], state_at(draft, part->seq, k),
+                      false);
+    }
+    if (status == TDM_OK) status = batch_decode(draft, n, 0, TDM_ROLE_PROMPT, err);
+    for (int32_t i = 0; i < n_part && status == TDM_OK && draft->is_layer; i++)
+        states_drop(draft, &draft->states[parts[i].seq], parts[i].n_tok);
+    return status;
+}
+
+/* ---- Proposals ---- */
+
+/* The probability of a token by the softmax of a row. */
+static double probability(const llm_row *row, int32_t token) {
+    float most = -INFINITY, own = -INFINITY;
+    double sum = 0;
+    for (int32_t i = 0; i < row->n; i++) {
+        if (row->logits[i] > most) most = row->logits[i];
+        if ((row->tokens != NULL ? row->tokens[i] : i) == token) own = row->logits[i];
+    }
+    for (int32_t i = 0; i < row->n; i++)
+        if (row->logits[i] > -INFINITY) sum += exp((double)row->logits[i] - (double)most);
+    return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
+}
+
+/* Samples the next proposal of an item from row i; *goes_on_out = it was kept. */
+static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *goes_on_out,
+                       tdm_error *err) {
+    llm_row row = llm_context_row(draft->ctx, i);
+    int32_t token = -1;
+    *goes_on_out = false;
+    if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "the draft gave no logits");
+    if (item->n_bar + item->n_bias > 0)
+        row = llm_row_without(&row, item->bars, item->n_bar, draft->logits);
+    for (int32_t b = 0; b < item->n_bias && row.tokens == NULL; b++)
+        draft->logits[item->bias[b].token] += item->bias[b].bias;
+    const tdm_status status = llm_sampler_pick(item->sampler, &row, &token, err);
+    if (status != TDM_OK) return status;
+    if (item->p_min > 0 && probability(&row, token) < (double)item->p_min) return TDM_OK;
+    llm_sampler_accept(item->sampler, token);
+    item->tokens_out[item->n_out++] = token;
+    *goes_on_out = item->n_out < item->n;
+    return TDM_OK;
+}
+
+/* Decodes what the drafts lack, and the tokens behind it. All numbers of tokens that a step can
+ * accept share a plan of a layer. */
+static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_t n_item,
+                                 tdm_error *err) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_item; i++) {
+        const int32_t n_held = llm_draft_length(draft, items[i].seq);
+        const int32_t n_new = items[i].n_history - n_held;
+        items[i].n_out = 0;
+        if (n_new < 0 || items[i].n_history + items[i].n > llm_context_n_ctx(draft->ctx))
+            return tdm_fail(err, TDM_INTERNAL, "the draft holds %d tokens of %d", n_held,
+                            items[i].n_history);
+        tdm_status status = states_check(draft, items[i].seq, n_new + 1, err);
+        if (status == TDM_OK) status = batch_reserve(draft, n + n_new + 1, err);
+        if (status != TDM_OK) return status;
+        for (int32_t k = 0; k <= n_new; k++)
+            batch_put(draft, n++, items[i].seq,
+                      k < n_new ? items[i].history[n_held + k] : items[i].next,
+                      state_at(draft, items[i].seq, k), k == n_new);
+        llm_sampler_copy(items[i].sampler, items[i].model);
+    }
+    const tdm_status status = batch_decode(
+        draft, n, draft->is_layer ? n_item * (draft->n_max + 1) : 0, TDM_ROLE_GENERATED, err);
+    for (int32_t i = 0; i < n_item && status == TDM_OK && draft->is_layer; i++)
+        draft->states[items[i].seq].n = 0;
+    return status;
+}
+
+tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_item,
+                             tdm_error *err) {
+    tdm_status status = n_item > 0 ? missing_decode(draft, items, n_item, err) : TDM_OK;
+    uint64_t going[(LLM_MAX_SEQ + 63) / 64];
+    memset(going, 0xff, sizeof going);
+    for (int32_t n = n_item; n > 0 && status == TDM_OK;) {
+        int32_t row = 0;
+        n = 0;
+        for (int32_t i = 0; i < n_item && status == TDM_OK; i++) {
+            const uint64_t bit = UINT64_C(1) << (i % 64);
+            bool goes_on;
+            if ((going[i / 64] & bit) == 0) continue;
+            status = pick(draft, &items[i], row++, &goes_on, err);
+            if (!goes_on) going[i / 64] &= ~bit;
+            if (status != TDM_OK || !goes_on) continue;
+            /* The layer's own hidden state stands for that of the model. */
+            batch_put(draft, n++, items[i].seq, items[i].tokens_out[items[i].n_out - 1],
+                      llm_context_hidden(draft->ctx, row - 1), true);
+        }
+        /* The logits after the last proposal are not needed. */
+        if (n > 0 && status == TDM_OK) status = batch_decode(draft, n, 0, TDM_ROLE_GENERATED, err);
+    }
+    return status;
+}
+
+/* ---- Sequences ---- */
+
+static tdm_status shorten(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err) {
+    if (n_tok >= llm_draft_length(draft, seq)) return TDM_OK;
+    return llm_context_truncate(draft->ctx, seq, n_tok, err);
+}
+
+tdm_status llm_draft_accept(llm_draft *draft, int32_t seq, const llm_context *target, int32_t first,
+                            int32_t length, int32_t n_kept, tdm_error *err) {
+    /* One token less than the model holds: then the draft's next step has the same shape whether
+     * all proposals were accepted or not. */
+    if (!draft->is_layer) return shorten(draft, seq, length + n_kept - 1, err);
+    if (draft->states[seq].is_lost) return TDM_OK;
+    /* Tokens behind the first were decoded with states of the layer; those of the model are
+     * better. */
+    tdm_status status = shorten(draft, seq, length + 1, err);
+    return status == TDM_OK ? states_append(draft, &draft->states[seq], target, first, n_kept, err)
+                            : status;
+}
+
+tdm_status llm_draft_truncate(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err) {
+    const int32_t n_held = llm_draft_length(draft, seq);
+    const tdm_status status = shorten(draft, seq, n_tok, err);
+    if (status != TDM_OK || !draft->is_layer) return status;
+    states *s = &draft->states[seq];
+    if (n_tok < n_held || n_tok == 0)
+        states_begin(draft, s);
+    else if (s->n > n_tok - n_held + 1)
+        s->n = n_tok - n_held + 1;
+    return TDM_OK;
+}
+
+tdm_status llm_draft_fork(llm_draft *draft, int32_t dst, int32_t src, int32_t n_tok,
+                          tdm_error *err) {
+    const size_t len = (size_t)draft->hidden_len;
+    const int32_t n_held = llm_draft_length(draft, src);
+    const int32_t n = llm_context_reach(draft->ctx, src, n_tok < n_held ? n_tok : n_held);
+    tdm_status status = n > 0 ? llm_context_fork(draft->ctx, dst, src, n, err) : TDM_OK;
+    if (status != TDM_OK || !draft->is_layer) return status;
+    const states *from = &draft->states[src];
+    states *to = &draft->states[dst];
+    const int32_t n_state = n_tok - n + 1;
+    const bool has_states = n == n_held && !from->is_lost && from->n >= n_state;
+    states_begin(draft, to);
+    to->is_lost = !has_states && n < n_tok;
+    if (!has_states) return TDM_OK;
+    status = states_reserve(draft, to, n_state, err);
+    if (status != TDM_OK) return status;
+    memcpy(to->rows, from->rows, (size_t)n_state * len * sizeof *to->rows);
+    to->n = n_state;
+    return TDM_OK;
+}
+
+tdm_status llm_draft_shift(llm_draft *draft, int32_t seq, const int32_t *history, int32_t n_history,
+                           int32_t n_keep, int32_t n_discard, tdm_error *err) {
+    /* A draft model decodes the tokens again whose positions change. */
+    if (!draft->is_layer) return shorten(draft, seq, n_keep, err);
+    const int32_t n_held = llm_draft_length(draft, seq);
+    const llm_draft_part part = {seq, history + n_held, n_history - n_held};
+    tdm_status status = llm_draft_follow(draft, &part, 1, err);
+    return status == TDM_OK ? llm_context_shift(draft->ctx, seq, n_keep, n_discard, err) : status;
+}

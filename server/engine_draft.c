@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine_draft.c: tokens that a draft proposes to requests that generate, so that a step may give
+ * several (llm/draft.h). Each is drawn as it would be without drafts, so the answers are the same.
+ * By the engine's thread.
+ *
+ * The draft has a sequence for each one of the context, which begins with the same tokens: it is
+ * forked, shortened and emptied with that one. What a draft model lacks of a prompt it reads behind
+ * the steps that compute the prompt, at most as many tokens as a step has of prompts. A layer that
+ * drafts reads all tokens, since it needs hidden states that only their step gives.
+ *
+ * A step that several requests share has fewer drafts: at most as many tokens in all as two
+ * requests have alone, in even parts. So where many generate, none has drafts. A request halves its
+ * drafts after a step in which none was drawn, and doubles them after one in which all were. Where
+ * a single one was wrong, it has none for 1, 2, 4 ... 16 steps. So a draft that is of no use costs
+ * little.
+ *
+ * Where the draft fails, its requests go on without it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/engine_internal.h"
+
+#define PAUSE_MOST 16 /* steps without drafts, where they are of no use */
+
+/* ---- Setup ---- */
+
+tdm_status server_draft_create(server_engine *e, const server_engine_params *p, tdm_error *err) {
+    if (p->draft == NULL || e->ctx == NULL) return TDM_OK;
+    llm_context_params params = p->draft_context;
+    if (p->n_draft < 1 || p->n_draft > LLM_MAX_DRAFT)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d drafts at a time: expected 1 to %d",
+                        p->n_draft, LLM_MAX_DRAFT);
+    params.n_ctx = e->n_ctx;
+    params.n_seq = e->n_seq;
+    const size_t n = (size_t)e->limits.n_running;
+    e->n_draft = p->n_draft;
+    e->draft_items = calloc(n, sizeof *e->draft_items);
+    e->draft_parts = calloc(n, sizeof *e->draft_parts);
+    e->draft_tokens = calloc(n * (size_t)e->n_draft, sizeof *e->draft_tokens);
+    if (e->draft_items == NULL || e->draft_parts == NULL || e->draft_tokens == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for drafts");
+    tdm_status status = llm_context_create(p->draft, &params, &e->draft_ctx, err);
+    return status == TDM_OK ? llm_draft_create(e->draft_ctx, e->n_draft, &e->draft, err) : status;
+}
+
+void server_draft_free(server_engine *e) {
+    llm_draft_destroy(e->draft);
+    llm_context_destroy(e->draft_ctx);
+    free(e->draft_items);
+    free(e->draft_parts);
+    free(e->draft_tokens);
+}
+
+/* ---- Sequences ---- */
+
+void server_draft_empty(server_engine *e, int32_t seq) {
+    if (e->draft != NULL) (void)llm_draft_truncate(e->draft, seq, 0, NULL); /* it cannot fail */
+}
+
+void server_draft_fork(server_engine *e, int32_t dst, int32_t src, int32_t n_tok) {
+    if (e->draft != NULL && llm_draft_fork(e->draft, dst, src, n_tok, NULL) != TDM_OK)
+        server_draft_empty(e, dst);
+}
+
+/* A request goes on without drafts. */
+static void draft_give_up(server_engine *e, server_job *job) {
+    job->has_draft = false;
+    job->n_draft = 0;
+    if (job->seq >= 0) server_draft_empty(e, job->seq);
+}
+
+/* ---- Before a step ---- */
+
+/* Drafts of each request in a step of n. */
+static int32_t drafts_each(const server_engine *e, int32_t n) {
+    const int32_t each = 2 * (e->n_draft + 1) / n - 1;
+    return each < e->n_draft ? each : e->n_draft;
+}
+
+/* How many drafts a request that generates may have now; `most` leaves room in the step. */
+static int32_t drafts_of(const server_engine *e, const server_job *job, int32_t most) {
+    const server_request *r = &job->request;
+    const int32_t length = llm_context_length(e->ctx, job->seq);
+    const int32_t n_missing = llm_draft_missing(e->draft, job->seq, length);
+    int32_t n = r->max_draft > 0 && r->max_draft < most ? r->max_draft : most;
+    if (job->draft_limit > 0 && n > job->draft_limit) n = job->draft_limit;
+    if (!job->has_draft || r->max_draft < 0 || length + 1 != job->n_tok || n_missing < 0 ||
+        n_missing > e->n_draft + 1)
+        return 0;
+    /* The last draft gives the last token; the one behind the drafts needs no room. */
+    if (n > job->max_tokens - job->usage.n_generated - 1)
+        n = job->max_tokens - job->usage.n_generated - 1;
+    if (n > e->n_ctx - length - 1) n = e->n_ctx - length - 1;
+    return n < r->min_draft ? 0 : n;
+}
+
+void server_draft_plan(server_engine *e, int32_t n) {
+    int32_t n_tok = 0;
+    for (int32_t i = 0; i < n; i++) {
+        e->jobs[i]->n_draft = 0;
+        n_tok += e->items[i].n_tok;
+    }
+    if (e->draft == NULL || n == 0) return;
+    const int32_t each = drafts_each(e, n);
+    for (int32_t i = 0; i < n && each > 0; i++) {
+        server_job *job = e->jobs[i];
+        const int32_t room = e->n_step - n_tok;
+        if (!e->items[i].is_last || e->items[i].n_tok != 1 || job->usage.n_generated == 0) continue;
+        if (job->draft_wait > 0)
+            job->draft_wait--;
+        else
+            job->n_draft = drafts_of(e, job, each < room ? each : room);
+        if (job->n_draft < 0) job->n_draft = 0;
+        n_tok += job->n_draft;
+    }
+}
+
+void server_draft_propose(server_engine *e, int32_t n) {
+    int32_t n_item = 0;
+    for (int32_t i = 0; i < n; i++) {
+        server_job *job = e->jobs[i];
+        if (job->n_draft == 0) continue;
+        job->drafts = e->draft_tokens + (size_t)n_item * (size_t)e->n_draft;
+        e->draft_items[n_item++] = (llm_draft_item){
+            .seq = job->seq,
+            .sampler = job->draft_sampler,
+            .model = job->sampler,
+            .history = job->tokens,
+            .n_history = job->n_tok - 1,
+            .next = job->tokens[job->n_tok - 1],
+            .n = job->n_draft,
+            .p_min = job->request.min_draft_p,
+            .bars = e->ends,
+            .n_bar = job->request.ignores_end ? e->n_end : 0,
+            .bias = job->bias,
+            .n_bias = job->request.n_bias,
+            .tokens_out = job->drafts,
+        };
+    }
+    if (n_item == 0) return;
+    const tdm_status status = llm_draft_propose(e->draft, e->draft_items, n_item, NULL);
+    for (int32_t i = 0, k = 0; i < n; i++) {
+        server_job *job = e->jobs[i];
+        if (job->n_draft == 0) continue;
+        job->n_draft = e->draft_items[k++].n_out;
+        if (job->n_draft < job->request.min_draft) job->n_draft = 0;
+        if (status != TDM_OK) draft_give_up(e, job);
+    }
+}
+
+/* ---- Behind a step ---- */
+
+/* How many drafts the request has next. */
+static void limit_set(server_job *job, int32_t n_accepted) {
+    const int32_t least = job->request.min_draft > 1 ? job->request.min_draft : 1;
+    const int32_t half = job->n_draft / 2, twice = 2 * job->n_draft;
+    if (n_accepted > 0) job->draft_pause = 0;
+    if (n_accepted == 0 && job->n_draft <= least) {
+        job->draft_pause = job->draft_pause == 0 ? 1 : 2 * job->draft_pause;
+        if (job->draft_pause > PAUSE_MOST) job->draft_pause = PAUSE_MOST;
+        job->draft_wait = job->draft_pause;
+    }
+    if (n_accepted == 0)
+        job->draft_limit = half > least ? half : least;
+    else if (n_accepted == job->n_draft && job->draft_limit > 0 && job->draft_limit < twice)
+        job->draft_limit = twice;
+}
+
+bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
+    const int32_t length = llm_context_length(e->ctx, job->seq);
+    const int32_t before = length - n_tok - job->n_draft;
+    const int32_t n_accepted = job->n_draft > 0 ? job->n_drawn - 1 : 0;
+    job->usage.n_draft += job->n_draft;
+    job->usage.n_draft_accepted += n_accepted;
+    e->tally.n_draft += (uint64_t)job->n_draft;
+    e->tally.n_draft_accepted += (uint64_t)n_accepted;
+    if (job->has_draft && llm_draft_accept(e->draft, job->seq, e->ctx, job->first, before,
+                                           n_tok + n_accepted, NULL) != TDM_OK)
+        draft_give_up(e, job);
+    if (job->n_draft > 0) limit_set(job, n_accepted);
+    return n_accepted == job->n_draft ||
+           llm_context_truncate(e->ctx, job->seq, before + n_tok + n_accepted, NULL) == TDM_OK;
+}
+
+/* What the draft of a request reads now. A draft model leaves the last token for its next
+ * proposals, which then take as many tokens as they do behind others. */
+static int32_t part_size(const server_engine *e, const server_job *job, int32_t budget) {
+    const int32_t n = llm_draft_missing(e->draft, job->seq, llm_context_length(e->ctx, job->seq));
+    if (n <= e->n_draft + 1) return 0;
+    if (llm_draft_is_layer(e->draft)) return n;
+    return n - 1 < budget ? n - 1 : budget;
+}
+
+void server_draft_follow(server_engine *e, int32_t n) {
+    int32_t n_part = 0, budget = 0;
+    if (e->draft == NULL || (!llm_draft_is_layer(e->draft) && drafts_each(e, n) < 1)) return;
+    for (int32_t i = 0; i < n; i++)
+        if (e->jobs[i]->usage.n_generated == 0) budget += e->items[i].n_tok;
+    if (budget < e->limits.n_prompt_step) budget = e->limits.n_prompt_step;
+    for (int32_t i = 0; i < n; i++) {
+        server_job *job = e->jobs[i];
+        const int32_t n_tok =
+            job->has_draft && !job->is_over && job->seq >= 0 ? part_size(e, job, budget) : 0;
+        if (n_tok == 0) continue;
+        budget -= n_tok;
+        e->draft_parts[n_part++] =
+            (llm_draft_part){job->seq, job->tokens + llm_draft_length(e->draft, job->seq), n_tok};
+    }
+    if (n_part == 0 || llm_draft_follow(e->draft, e->draft_parts, n_part, NULL) == TDM_OK) return;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n_part; k++)
+            if (e->jobs[i]->seq == e->draft_parts[k].seq) draft_give_up(e, e->jobs[i]);
+}

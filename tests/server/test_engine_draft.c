@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_engine_draft.c: an engine with drafts gives the answers of one without: greedy and with
+ * seeds, with constraints, biases, probabilities and ends of every kind, of models with states and
+ * windows, with prefixes and without memory. What was drafted and accepted is counted: a draft that is the
+ * model itself is right, another one is not. Drafts of a layer are those of make_mtp.c.
+ *   test_engine_draft MAKE_MTP
+ */
+#include <math.h>
+
+#include "llm/draft.h"
+#include "tests/model/arch_fixture.h"
+#include "tests/model/preset.h"
+#include "tests/server/engine_scene.h"
+#include "tests/support/random.h"
+
+#ifdef TANDEM_SANITIZED
+enum { N_ANSWER = 20 };
+#else
+enum { N_ANSWER = 48 };
+#endif
+enum { N_DRAFT = 5, N_PROMPT = 70 };
+
+static const char *make_mtp;
+static llm_model *model; /* scene_model */
+
+/* ---- Engines ---- */
+
+static llm_model *draft_open(tdm_type type, int64_t seed) {
+    char name[64];
+    random_model_spec spec = preset_find("tiny-llama");
+    spec.type = type;
+    spec.n_ctx = 2048;
+    spec.seed = seed;
+    snprintf(name, sizeof name, "draft-%d-%d.gguf", (int)type, (int)seed);
+    return rig_model(preset_file(name, &spec), rig_device(NULL, "fast", 2));
+}
+
+/* An engine on a model; draft NULL = without. */
+static server_engine *engine_open(llm_model *m, llm_model *draft, const llm_context_params *context,
+                                  const server_limits *limits) {
+    server_engine_params params = {.struct_size = sizeof params,
+                                   .context = *context,
+                                   .draft = draft,
+                                   .draft_context = *context,
+                                   .n_draft = N_DRAFT};
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    if (limits != NULL) params.limits = *limits;
+    RIG_OK(server_engine_create(m, &params, &engine, &err));
+    return engine;
+}
+
+/* ---- Constraint: every third token ---- */
+
+static tdm_status thirds_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
+    (void)state, (void)err;
+    *is_limited_out = true;
+    memset(words, 0, 384 / 8);
+    for (int t = 3; t < 384; t += 3) words[t / 64] |= UINT64_C(1) << (t % 64);
+    return TDM_OK;
+}
+
+static tdm_status thirds_accept(void *state, int32_t token, tdm_error *err) {
+    ++*(int *)state;
+    return token % 3 == 0 ? TDM_OK : tdm_fail(err, TDM_INTERNAL, "token %d", token);
+}
+
+static bool thirds_done(const void *state) {
+    return *(const int *)state == N_ANSWER - 3;
+}
+
+/* ---- The same answers ---- */
+
+typedef enum kind { GREEDY, SEEDED, CHAIN, MIROSTAT, CONSTRAINED, BIASED, PROBABLE, N_KIND } kind;
+
+static void request_set(server_request *r, kind k, server_constraint *constraint,
+                        const llm_logit_bias *bias) {
+    r->ignores_end = k != SEEDED;
+    r->wants_logprobs = true;
+    if (k == SEEDED || k == CHAIN || k == PROBABLE) {
+        r->sampler.temp = 0.7f;
+        r->sampler.seed = 7;
+    }
+    if (k == CHAIN) {
+        r->sampler.top_k = 20;
+        r->sampler.top_p = 0.95f;
+        r->sampler.repeat_penalty = 1.2f;
+        r->sampler.repeat_last_n = 30;
+        r->sampler.dry_multiplier = 0.5f;
+        r->sampler.xtc_probability = 0.3f;
+        r->sampler.xtc_threshold = 0.05f;
+    }
+    if (k == MIROSTAT) {
+        r->sampler.temp = 0.9f;
+        r->sampler.mirostat = 2;
+    }
+    if (k == CONSTRAINED) r->constraint = constraint;
+    if (k == BIASED) {
+        r->bias = bias;
+        r->n_bias = 2;
+    }
+    if (k == PROBABLE) r->n_top = 4;
+}
+
+/* The answers to two prompts at a time. */
+static void two_run(server_engine *engine, kind k, rig_answer *answers) {
+    static const llm_logit_bias bias[2] = {{17, 3}, {40, -INFINITY}};
+    int32_t prompts[2][N_PROMPT];
+    int n_accepted[2] = {0, 0};
+    uint64_t random = 3 + (uint64_t)k;
+    for (int i = 0; i < 2; i++) {
+        server_constraint constraint = {&n_accepted[i], thirds_mask, thirds_accept, thirds_done,
+                                        NULL};
+        const int32_t n = N_PROMPT - 30 * i;
+        scene_prompt(&random, prompts[i], n);
+        rig_answer_init(&answers[i]);
+        server_request request = rig_request(&answers[i], prompts[i], n, N_ANSWER);
+        request_set(&request, k, &constraint, bias);
+        rig_submit(engine, &request);
+    }
+    for (int i = 0; i < 2; i++) rig_answer_wait(&answers[i]);
+}
+
+static void answers_alike(const char *what, const rig_answer *a, const rig_answer *expected) {
+    scene_answer_is(what, a, expected->tokens, expected->n);
+    assert_int_equal(a->end, expected->end);
+    assert_int_equal(a->usage.n_generated, expected->usage.n_generated);
+    assert_memory_equal(a->logprobs, expected->logprobs, (size_t)a->n * sizeof *a->logprobs);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(a->top[i].token, expected->top[i].token);
+        assert_true(a->top[i].logprob == expected->top[i].logprob);
+    }
+}
+
+static void test_alike(void **state) {
+    (void)state;
+    static const char *const names[] = {"the model itself", "4 bits", "another model"};
+    const llm_context_params params = scene_context(1024);
+    llm_model *drafts[3] = {draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed),
+                            draft_open(TDM_TYPE_Q4_0, preset_find("tiny-llama").seed),
+                            draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed + 1)};
+    tdm_error err = {0};
+    server_engine *plain = engine_open(model, NULL, &params, NULL);
+    for (int d = 0; d < 3; d++) {
+        RIG_OK(llm_draft_check(drafts[d], model, &err));
+        server_engine *engine = engine_open(model, drafts[d], &params, NULL);
+        for (int k = 0; k < N_KIND; k++) {
+            rig_answer expected[2], a[2];
+            char what[64];
+            snprintf(what, sizeof what, "%s, kind %d", names[d], k);
+            two_run(plain, (kind)k, expected);
+            const uint64_t n_step = scene_stats(engine).n_step;
+            two_run(engine, (kind)k, a);
+            int32_t n_draft = 0, n_accepted = 0;
+            for (int i = 0; i < 2; i++) {
+                answers_alike(what, &a[i], &expected[i]);
+                assert_int_equal(expected[i].usage.n_draft, 0);
+                n_draft += a[i].usage.n_draft;
+                n_accepted += a[i].usage.n_draft_accepted;
+            }
+            const int32_t n_more = (int32_t)(scene_stats(engine).n_step - n_step);
+            print_message("%s: %d of %d accepted, %d steps\n", what, n_accepted, n_draft, n_more);
+            assert_true(n_draft > 0 && n_accepted <= n_draft);
+            /* A draft does not know the constraint. */
+            if (d == 0 && k != CONSTRAINED && k != SEEDED) {
+                assert_true(n_accepted * 100 >= n_draft * 85);
+                assert_true(n_more * 3 < 2 * N_ANSWER);
+            }
+            if (d == 1 && k == GREEDY) assert_true(n_accepted > 0 && n_accepted < n_draft);
+            /* Where none is right, few are tried. */
+            if (d == 2 && n_accepted == 0) assert_true(n_draft < 2 * (N_ANSWER / 4 + 2 * N_DRAFT));
+            for (int i = 0; i < 2; i++) rig_answer_free(&a[i]);
+            for (int i = 0; i < 2; i++) rig_answer_free(&expected[i]);
+        }
+        const server_stats stats = scene_stats(engine);
+        assert_true(stats.n_draft > 0 && stats.n_draft_accepted <= stats.n_draft);
+        assert_true(d == 2 || stats.n_draft_accepted > 0);
+        server_engine_destroy(engine);
+    }
+    server_engine_destroy(plain);
+    for (int d = 0; d < 3; d++) llm_model_close(drafts[d]);
+}
+
+/* ---- Ends ---- */
+
+/* Ends in the middle of accepted drafts; then a conversation that goes on from there. */
+static void test_ends(void **state) {
+    (void)state;
+    enum { N_CTX = 112 };
+    const llm_context_params params = scene_context(N_CTX);
+    const int64_t seed = preset_find("tiny-llama").seed;
+    llm_model *draft = draft_open(TDM_TYPE_Q8_0, seed);
+    int32_t prompt[N_PROMPT + RIG_MAX_ANSWER];
+    uint64_t random = 31;
+    scene_prompt(&random, prompt, N_PROMPT);
+    int32_t stop = -1;
+    for (int way = 0; way < 5; way++) {
+        rig_answer a[2], more[2];
+        for (int d = 0; d < 2; d++) {
+            server_engine *engine = engine_open(model, d == 1 ? draft : NULL, &params, NULL);
+            rig_answer_init(&a[d]);
+            /* Ways: the context is full, a stop token, the sink, a cancellation, a number. */
+            server_request request = rig_request(&a[d], prompt, N_PROMPT,
+                                                 way == 0   ? 0
+                                                 : way == 4 ? 9
+                                                            : 30);
+            request.ignores_end = true;
+            request.stop_tokens = &stop;
+            request.n_stop = way == 1;
+            if (way == 2) a[d].stop_at = 10;
+            if (way == 3) a[d].cancel_at = 10;
+            a[d].engine = engine;
+            rig_submit(engine, &request);
+            rig_answer_wait(&a[d]);
+            assert_int_equal(a[d].status, TDM_OK);
+            if (way == 3) {
+                /* It ends behind the step, which may have given more tokens. */
+                assert_int_equal(a[d].end, SERVER_END_CANCELLED);
+                assert_true(a[d].n >= 10 && a[d].n <= 10 + N_DRAFT);
+                a[d].n = 10;
+                a[d].usage.n_generated = 10;
+            }
+            assert_true((d == 1) == (a[d].usage.n_draft_accepted > 0));
+            if (way == 0) {
+                assert_int_equal(a[d].n, N_CTX - N_PROMPT + 1);
+                assert_int_equal(a[d].end, SERVER_END_CONTEXT);
+                stop = a[d].tokens[12];
+            }
+            /* The answer's tokens and another one are the next prompt. */
+            const int32_t n = N_PROMPT + (a[d].n < 12 ? a[d].n : 12);
+            memcpy(prompt + N_PROMPT, a[d].tokens, (size_t)(n - N_PROMPT) * sizeof *prompt);
+            prompt[n] = 77;
+            rig_answer_init(&more[d]);
+            request = rig_request(&more[d], prompt, n + 1, 16);
+            request.ignores_end = true;
+            rig_submit(engine, &request);
+            rig_answer_wait(&more[d]);
+            const int32_t n_least = n - (n == N_PROMPT + a[d].n);
+            assert_true(more[d].usage.n_cached == n_least || (way == 3 && d == 1));
+            assert_true((d == 1) == (more[d].usage.n_draft_accepted > 0));
+            server_engine_destroy(engine);
+        }
+        if (way == 3) memset(a[1].logprobs, 0, sizeof a[1].logprobs);
+        if (way == 3) memset(a[0].logprobs, 0, sizeof a[0].logprobs);
+        answers_alike("an end", &a[1], &a[0]);
+        answers_alike("a conversation", &more[1], &more[0]);
+        for (int d = 0; d < 2; d++) {
+            rig_answer_free(&a[d]);
+            rig_answer_free(&more[d]);
+        }
+    }
+    llm_model_close(draft);
+}
+
+/* ---- How many ---- */
+
+static server_usage usage_of(server_engine *engine, int32_t max_draft, int32_t min_draft,
+                             float p_min) {
+    static const int32_t prompt[5] = {9, 8, 7, 6, 5};
+    static int32_t first[N_ANSWER];
+    rig_answer a;
+    rig_answer_init(&a);
+    server_request request = rig_request(&a, prompt, 5, N_ANSWER);
+    request.ignores_end = true;
+    request.max_draft = max_draft;
+    request.min_draft = min_draft;
+    request.min_draft_p = p_min;
+    rig_submit(engine, &request);
+    rig_answer_wait(&a);
+    assert_int_equal(a.status, TDM_OK);
+    if (first[0] == 0) memcpy(first, a.tokens, sizeof first);
+    assert_memory_equal(a.tokens, first, sizeof first);
+    rig_answer_free(&a);
+    return a.usage;
+}
+
+static void test_limits(void **state) {
+    (void)state;
+    const llm_context_params params = scene_context(512);
+    llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed);
+    server_engine *engine = engine_open(model, draft, &params, NULL);
+    tdm_error err = {0};
+    const server_usage all = usage_of(engine, 0, 0, 0), two = usage_of(engine, 2, 0, 0);
+    assert_true(all.n_draft >= N_ANSWER / 2);
+    assert_int_equal(usage_of(engine, 1000, 0, 0).n_draft, all.n_draft); /* the engine's */
+    /* Of each three tokens two are drafts. */
+    assert_true(two.n_draft <= 2 * (N_ANSWER / 3) && two.n_draft > N_ANSWER / 2);
+    assert_int_equal(usage_of(engine, -1, 0, 0).n_draft, 0);
+    assert_int_equal(usage_of(engine, 2, 3, 0).n_draft, 0);
+    assert_int_equal(usage_of(engine, 0, 0, 1).n_draft, 0); /* no token is certain */
+    const server_usage likely = usage_of(engine, 0, 0, 0.02f);
+    const server_usage runs = usage_of(engine, 0, 4, 0.02f);
+    print_message("%d drafts, %d of 2 %% and more, %d in runs of 4\n", all.n_draft, likely.n_draft,
+                  runs.n_draft);
+    assert_true(likely.n_draft > 0 && likely.n_draft <= all.n_draft);
+    assert_true(runs.n_draft <= likely.n_draft);
+    /* Wrong numbers. */
+    for (int i = 0; i < 5; i++) {
+        rig_answer a;
+        server_request_id id;
+        const int32_t prompt[1] = {5};
+        rig_answer_init(&a);
+        server_request request = rig_request(&a, prompt, 1, 1);
+        if (i == 0) request.max_draft = -2;
+        if (i == 1) request.min_draft = -1;
+        if (i == 2) request.min_draft_p = -0.1f;
+        if (i == 3) request.min_draft_p = 1.5f;
+        if (i == 4) request.min_draft_p = NAN;
+        assert_int_equal(server_engine_submit(engine, &request, &id, NULL, &err),
+                         TDM_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "drafts"));
+        rig_answer_free(&a);
+    }
+    server_engine_destroy(engine);
+    for (int32_t n = 0; n <= LLM_MAX_DRAFT + 1; n += LLM_MAX_DRAFT + 1) {
+        const server_engine_params bad = {
+            .context = params, .draft = draft, .draft_context = params, .n_draft = n};
+        assert_int_equal(server_engine_create(model, &bad, &engine, &err), TDM_INVALID_ARGUMENT);
+    }
+    llm_model_close(draft);
+}
+
+/* Requests that are read while the first one's event waits, so that they generate together: few
+ * have drafts, in even parts, and many have none. */
+static void test_crowd(void **state) {
+    (void)state;
+    static const int32_t numbers[3] = {3, 6, 12}, most[3] = {3, 1, 0};
+    const llm_context_params params = scene_context(2048);
+    const server_limits limits = {.n_running = 12};
+    llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed);
+    for (int c = 0; c < 3; c++) {
+        server_engine *engine = engine_open(model, draft, &params, &limits);
+        server_engine *plain = engine_open(model, NULL, &params, &limits);
+        rig_answer a[12], expected[12], first;
+        int32_t prompt[30];
+        uint64_t random = 41;
+        rig_answer_init(&first);
+        first.gate_at = 1;
+        const server_request gate = rig_request(&first, (const int32_t[]){5}, 1, 1);
+        rig_submit(engine, &gate);
+        for (int i = 0; i < numbers[c]; i++) {
+            scene_prompt(&random, prompt, 4);
+            rig_answer_init(&a[i]);
+            rig_answer_init(&expected[i]);
+            server_request request = rig_request(&a[i], prompt, 4, N_ANSWER);
+            request.ignores_end = true;
+            rig_submit(engine, &request);
+            request.sink.user = &expected[i];
+            rig_submit(plain, &request);
+        }
+        rig_answer_open(&first);
+        int32_t n_draft = 0;
+        for (int i = 0; i < numbers[c]; i++) {
+            rig_answer_wait(&a[i]);
+            rig_answer_wait(&expected[i]);
+            answers_alike("of many", &a[i], &expected[i]);
+            n_draft += a[i].usage.n_draft;
+        }
+        print_message("%d requests: %d drafts\n", numbers[c], n_draft);
+        if (most[c] == 0) assert_int_equal(n_draft, 0);
+        /* All of them are right, so a request drafts `most` of `most + 1` tokens, and at most the
+         * last ones are drafted in a smaller crowd. */
+        assert_true(n_draft <= numbers[c] * (N_ANSWER * most[c] / (most[c] + 1) + N_DRAFT));
+        assert_true(most[c] == 0 || n_draft > numbers[c] * N_ANSWER * most[c] / (most[c] + 1) / 2);
+        for (int i = 0; i < numbers[c]; i++) {
+            rig_answer_free(&a[i]);
+            rig_answer_free(&expected[i]);
+        }
+        rig_answer_wait(&first);
+        rig_answer_free(&first);
+        server_engine_destroy(engine);
+        server_engine_destroy(plain);
+    }
+    llm_model_close(draft);
+}
+
+/* ---- Other models, prefixes, preemption ---- */
+
+static void fixture_path(const char *name, const char *mtp, char *path, size_t size) {
+    char head[128], file[96];
+    snprintf(head, sizeof head, "tests/model/archs/%s.head", name);
+    snprintf(file, sizeof file, "%s.gguf", name);
+    char *from = rig_source_file(head);
+    assert_non_null(from);
+    snprintf(path, size, "%s", rig_file(file));
+    assert_true(access(path, R_OK) == 0 || arch_fixture_write(from, name, 1, path));
+    free(from);
+    if (mtp == NULL) return;
+    char plain[512];
+    snprintf(plain, sizeof plain, "%s", path);
+    snprintf(file, sizeof file, "%s.%s.gguf", name, mtp);
+    snprintf(path, size, "%s", rig_file(file));
+    const char *argv[] = {make_mtp, plain, path, mtp, NULL};
+    if (access(path, R_OK) != 0) assert_int_equal(rig_spawn(argv), 0);
+}
+
+enum { N_TALK = 6, N_OUT = 16, TALK_PROMPT = 90 };
+
+/* Answers of a model with drafts, of requests that share prefixes and go on from each other's
+ * answers; with room for all, and with so little that requests are preempted. Returns what was
+ * accepted, in percent, of the roomy one. */
+static int32_t talk_check(const char *what, llm_model *m, llm_model *draft) {
+    static const tdm_type f32 = TDM_TYPE_F32;
+    llm_context_params params = {.struct_size = sizeof params,
+                                 .n_ctx = 512,
+                                 .n_ubatch = 32,
+                                 .page_len = 8,
+                                 .type_k = &f32,
+                                 .type_v = &f32};
+    llm_context *ctx = rig_context(m, &params);
+    static int32_t prompts[N_TALK][TALK_PROMPT + N_OUT + 8], expected[N_TALK][N_OUT];
+    int32_t n_prompt[N_TALK], n[N_TALK], percent = 0;
+    uint64_t random = 71;
+    for (int i = 0; i < N_TALK; i++) {
+        const bool goes_on = i == 2 || i == 4;
+        n_prompt[i] = goes_on ? n_prompt[i - 1] : TALK_PROMPT - 9 * i;
+        if (i > 0) memcpy(prompts[i], prompts[i - 1], sizeof prompts[i]);
+        if (goes_on) {
+            memcpy(prompts[i] + n_prompt[i], expected[i - 1],
+                   (size_t)n[i - 1] / 2 * sizeof(int32_t));
+            n_prompt[i] += n[i - 1] / 2;
+        }
+        for (int32_t k = i == 0 ? 0 : n_prompt[i] - 3; k < n_prompt[i]; k++)
+            prompts[i][k] = (int32_t)random_u32_below(&random, 100);
+        n[i] = scene_plain(ctx, prompts[i], n_prompt[i], N_OUT, false, expected[i]);
+    }
+    llm_context_destroy(ctx);
+    for (int turn = 0; turn < 2; turn++) {
+        const server_limits limits = {
+            .n_running = 4, .n_held = turn == 0 ? 6 : 1, .n_prompt_step = 20};
+        params.n_ctx = turn == 0 ? 512 : 136;
+        server_engine *engine = engine_open(m, draft, &params, &limits);
+        rig_answer a[2 * N_TALK];
+        /* One after the other, then all of them again, two at a time and more. */
+        for (int i = 0; i < 2 * N_TALK; i++) {
+            rig_answer_init(&a[i]);
+            server_request request =
+                rig_request(&a[i], prompts[i % N_TALK], n_prompt[i % N_TALK], N_OUT);
+            request.is_uncached = turn == 1 && i >= N_TALK; /* they share no pages */
+            rig_submit(engine, &request);
+            if (i < N_TALK) rig_answer_wait(&a[i]);
+        }
+        int32_t n_draft = 0, n_again = 0;
+        for (int i = 0; i < 2 * N_TALK; i++) {
+            rig_answer_wait(&a[i]);
+            scene_answer_is(what, &a[i], expected[i % N_TALK], n[i % N_TALK]);
+            n_draft += i < N_TALK ? a[i].usage.n_draft : 0;
+            n_again += i < N_TALK ? 0 : a[i].usage.n_draft;
+            rig_answer_free(&a[i]);
+        }
+        const server_stats stats = scene_stats(engine);
+        print_message("%s: %llu of %llu accepted (%d, then %d drafts), %llu tokens cached, %llu "
+                      "preempted\n",
+                      what, (unsigned long long)stats.n_draft_accepted,
+                      (unsigned long long)stats.n_draft, n_draft, n_again,
+                      (unsigned long long)stats.n_prompt_cached,
+                      (unsigned long long)stats.n_preempted);
+        assert_true(n_draft > 0 && n_again > 0);
+        assert_true(turn == 0 || stats.n_preempted > 0);
+        if (turn == 0) percent = (int32_t)(100 * stats.n_draft_accepted / stats.n_draft);
+        server_engine_destroy(engine);
+    }
+    return percent;
+}
+
+static void test_restricted(void **state) {
+    (void)state;
+    static const char *const names[] = {"mamba-dense", "qwen35-dense", "gpt-oss-moe"};
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        fixture_path(names[i], NULL, path, sizeof path);
+        llm_model *m = rig_model(path, rig_device(NULL, "fast", 2));
+        llm_model *draft = rig_model(path, rig_device(NULL, "fast", 2));
+        assert_true(talk_check(names[i], m, draft) > 85);
+        llm_model_close(draft);
+        llm_model_close(m);
+    }
+}
+
+static void test_layers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *kind;
+        int32_t least; /* percent */
+    } cases[] = {{"glm4moe-moe", "perfect", 95},
+                 {"glm4moe-moe", "random", 0},
+                 {"qwen35-dense", "perfect", 95}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[512];
+        llm_model *m = NULL, *layer = NULL;
+        tdm_error err = {0};
+        tdm_open_device *dev = rig_device(NULL, "fast", 2);
+        fixture_path(cases[i].name, cases[i].kind, path, sizeof path);
+        RIG_OK(llm_model_open(path, &m, &err));
+        RIG_OK(llm_model_open_draft(m, &layer, &err));
+        RIG_OK(llm_model_load(m, rig_runtime(), &dev, 1, NULL, NULL, &err));
+        RIG_OK(llm_model_load(layer, rig_runtime(), &dev, 1, NULL, NULL, &err));
+        assert_true(talk_check(cases[i].name, m, layer) >= cases[i].least);
+        llm_model_close(layer);
+        llm_model_close(m);
+    }
+}
+
+static void test_load(void **state) {
+    (void)state;
+    model = scene_model();
+}
+
+static int all_end(void **state) {
+    llm_model_close(model);
+    return rig_end(state);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_ends),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_crowd),  cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_layers),
+    };
+    if (argc < 2) return 2;
+    make_mtp = argv[1];
+    return cmocka_run_group_tests(tests, rig_begin, all_end);
+}
