@@ -20,6 +20,7 @@
 #include "plugins/meta/layout/partition_table.h"
 #include "plugins/meta/exec/plan.h"
 #include "core/stages/schedule_internal.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/model/group_device.h"
 #include "tests/model/adapted_buffer.h"
 #include "tests/model/preset.h"
@@ -408,10 +409,29 @@ static void test_latent(void **state) {
     model_check(&spec, "latent.gguf", &params);
 }
 
+/* Weights that no step of this context reads are in memory all the same: in a context of at most as
+ * many tokens as the index selects, those of the index. */
+static void test_unread_weights(void **state) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 8,
+                                       .n_ubatch = 8,
+                                       .type_k = caches[0].k,
+                                       .type_v = caches[0].v};
+    const group_config config = {.n_member = 2, .shares = "1,1"};
+    const char *path = rig_file("index.gguf");
+    char *head = rig_source_file("tests/model/archs/glm-dsa-select.head");
+    (void)state;
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, "glm-dsa-select", 1, path));
+    free(head);
+    case_check(path, &config, false, &params, caches[0].name);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_unread_weights),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
