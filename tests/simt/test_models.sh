@@ -54,6 +54,12 @@ for setting in "$@"; do
     same "$work/cpu" "$work/text" "text of $setting"
 done
 
+# Kernels that exchange have no clock: their time is not listed as 0.
+"$tandem" run --config "$work/simt.ini" --device pair -m "$model" -p Once -n 2 --temp 0 --profile \
+    >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
+grep -q "^c  .* -  .* -  .* -$" "$work/err" && grep -q "^-: the member" "$work/err" && ok ||
+    fail "profile of a group: $(cat "$work/err")"
+
 # The size of a step follows the device, unless it is set or a group computes. The plan of a group measures
 # its members, which takes long on emulated ones: it has one of them.
 for want in "2048 --device c" "512 --device pair" "64 --device c --ubatch-size 64"; do
