@@ -44,7 +44,9 @@ typedef struct runner_generation_params {
     int32_t n_draft;       /* proposals at a time, 1 .. RUNNER_DRAFT_MAX */
     int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
                               after an interrupt; NULL = none */
-    void (*prompt_done)(void *user); /* called once the prompt has been decoded; NULL = none */
+    /* Called once the prompt has been decoded, before any text; NULL = none. A failure ends the
+     * generation. */
+    tdm_status (*prompt_done)(void *user, tdm_error *err);
     runner_text_fn text;
     void *user; /* of both */
 } runner_generation_params;

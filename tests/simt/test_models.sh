@@ -137,6 +137,13 @@ fails() {
     [ $status -eq 1 ] && ok || fail "$1: exit status $status"
     grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(cat "$work/err")"
 }
+# The prompt is printed once it is computed, since its bar clears the line; the message begins a line.
+for launch in 1 3; do
+    TANDEM_SIMT_FAIL=graph_launch:$launch:719 "$tandem" run --config "$work/simt.ini" --device c -m "$model" \
+        -p Once -n 5 --temp 0 >"$work/out" 2>&1 && fail "launch $launch did not fail"
+    grep -q "^tandem: error: cuda0 .*cuGraphLaunch failed" "$work/out" &&
+        [ "$(grep -c "^Once" "$work/out")" = $((launch / 3)) ] && ok || fail "launch $launch: $(cat "$work/out")"
+done
 fails module_load:3:1 'cuModuleLoadDataEx failed: SIMT_INVALID_VALUE: emulated: nothing is compiled$'
 fails module_load:1:999 'cuModuleLoadDataEx failed'
 fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEMORY'
