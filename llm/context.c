@@ -78,6 +78,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
     ctx->gives_embeddings = p->gives_embeddings;
+    ctx->has_all_logits = p->has_all_logits;
     ctx->product = p->product;
     ctx->product_user = p->product_user;
     ctx->gives_hidden = p->gives_hidden || p->gives_embeddings || m->lender != NULL;
@@ -244,10 +245,11 @@ static tdm_status encoded_make(llm_context *ctx, tdm_error *err) {
 }
 
 /* Plans the largest step when the context is created. So a lack of memory is found before any work,
- * and compute memory does not grow later, except for logits of many rows. */
+ * and compute memory does not grow later, except for logits of many rows without has_all_logits. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
+    const int32_t n_out = ctx->has_all_logits ? ctx->n_ubatch : 1;
     llm_step_shape shape = {ctx->n_ubatch,
-                            !ctx->gives_embeddings,
+                            ctx->gives_embeddings ? 0 : n_out,
                             ctx->n_seq,
                             ctx->n_entry,
                             .has_hidden = llm_context_hidden_kind(ctx),

@@ -66,6 +66,9 @@ typedef struct llm_context_params {
                               begins the decoder's text (prompt.h); such a model needs it */
     bool gives_embeddings; /* true: llm_context_hidden gives the states behind the norm before the
                               output head, and there are no logits. Encoders need it */
+    bool has_all_logits;   /* true: batches may want the logits of all their tokens, so that memory
+                              for these is taken when the context is created; else it grows with
+                              the first such batch */
     bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
     /* Called behind each step of tokens for every matrix of a layer that is multiplied with, except

@@ -112,6 +112,7 @@ struct llm_context {
     int64_t candidate_room;
     int64_t row_room;
     bool gives_hidden;     /* batches give hidden states */
+    bool has_all_logits;   /* the largest step gives those of all tokens */
     bool gives_embeddings; /* those behind the norm before the output head, and no logits */
     bool keeps_hidden;     /* this batch does */
     float *hidden;         /* [hidden_room] of the last batch: a row for each token, or (a layer

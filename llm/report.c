@@ -213,14 +213,17 @@ static void report_fill(tdm_split_report *report, const tdm_split_member *member
 }
 
 /* The forward graph of the step. *page_size_out: of the device, 0 if it keeps no such cache.
- * weight_value as in llm_forward_graph. */
+ * weight_value as in llm_forward_graph. A group weighs and cuts the weights of this graph, so that it
+ * has those that the step does not read, too: the index of sparse attention in a small context. */
 static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                              const llm_step_shape *shape, uint64_t *page_size_out,
                              int32_t *weight_value, tdm_graph **graph_out, tdm_error *err) {
     tdm_status status = TDM_OK;
+    llm_step_shape step = *shape;
+    step.has_all_weights = tdm_open_device_is_group(dev);
     if (tdm_open_device_is_group(dev)) { /* the size of its pages depends on the cuts */
         tdm_graph *whole = NULL;
-        status = llm_forward_graph(m, &ctx->cache, 0, shape, NULL, &whole, err);
+        status = llm_forward_graph(m, &ctx->cache, 0, &step, NULL, &whole, err);
         if (status == TDM_OK) status = tdm_open_device_split_prepare(dev, whole, err);
         tdm_graph_free(whole);
     }
@@ -231,7 +234,7 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
     if (status == TDM_OK)
         status = tdm_open_device_kv_page_size(dev, &ctx->cache.desc, page_size_out, err);
     if (status == TDM_OK || (status == TDM_UNSUPPORTED && !tdm_open_device_is_group(dev)))
-        status = llm_forward_graph(m, &cache, *page_size_out, shape, weight_value, graph_out, err);
+        status = llm_forward_graph(m, &cache, *page_size_out, &step, weight_value, graph_out, err);
     return status;
 }
 

@@ -367,7 +367,8 @@ tdm_status runner_generate(runner_session *session, const runner_generation_para
     uint64_t start = runner_clock();
     if (status == TDM_OK) status = prompt_compute(&g, err);
     result->prompt_ns = runner_clock() - start;
-    if (status == TDM_OK && params->prompt_done != NULL) params->prompt_done(params->user);
+    if (status == TDM_OK && params->prompt_done != NULL)
+        status = params->prompt_done(params->user, err);
     for (int32_t s = 1; s < params->n_seq && status == TDM_OK; s++)
         status = llm_context_fork(session->ctx, s, 0, params->n_prompt, err);
     for (int32_t s = 0; s < params->n_seq && status == TDM_OK; s++) g.seqs[s].row = 0;

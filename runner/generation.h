@@ -47,7 +47,9 @@ typedef struct runner_generation_params {
     float p_draft;         /* llm_draft_item.p_min */
     int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
                               after an interrupt; NULL = none */
-    void (*prompt_done)(void *user); /* called once the prompt has been decoded; NULL = none */
+    /* Called once the prompt has been decoded, before any text; NULL = none. A failure ends the
+     * generation. */
+    tdm_status (*prompt_done)(void *user, tdm_error *err);
     runner_text_fn text;
     void *user; /* of both */
 } runner_generation_params;

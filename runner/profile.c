@@ -46,6 +46,16 @@ void runner_profile_take(runner_session *session, runner_profile_mark *mark) {
     free(members);
 }
 
+/* Whether several members ran and this one spent no time in exchanges that it measured. Its kernels
+ * exchange in its plan, without a clock. */
+static bool is_unmeasured(const runner_profile_mark *begin, const runner_profile_mark *end,
+                          int32_t i) {
+    int32_t n_running = 0;
+    for (int32_t k = 0; k < end->n_member; k++) n_running += end->run_ns[k] > begin->run_ns[k];
+    return n_running > 1 && end->run_ns[i] > begin->run_ns[i] &&
+           end->exchange_ns[i] == begin->exchange_ns[i];
+}
+
 static void time_cell(uint64_t ns, char *text, size_t text_size) {
     snprintf(text, text_size, "%.1f ms", (double)ns / 1e6);
 }
@@ -56,6 +66,7 @@ void runner_profile_print(runner_session *session, const runner_profile_mark *be
     runner_config *config = session->app->config;
     if (end->n_member == 0 || middle->n_member != end->n_member || begin->n_member != end->n_member)
         return;
+    bool has_unmeasured = false;
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, row_format, "member", "prompt: own",
                           "exchanges", "generating: own", "exchanges", "exchanges");
     for (int32_t i = 0; i < end->n_member; i++) {
@@ -67,6 +78,12 @@ void runner_profile_print(runner_session *session, const runner_profile_mark *be
         uint64_t all = ns[0] + ns[1] + ns[2] + ns[3];
         snprintf(part, sizeof part, "%.1f %%",
                  all > 0 ? 100.0 * (double)(ns[1] + ns[3]) / (double)all : 0.0);
+        if (is_unmeasured(begin, end, i)) {
+            has_unmeasured = true;
+            strcpy(cells[1], "-");
+            strcpy(cells[3], "-");
+            strcpy(part, "-");
+        }
         const char *name = "";
         if (runner_section_is_group(session->section) &&
             (size_t)i < runner_section_get_count(config, session->section, "members"))
@@ -79,4 +96,8 @@ void runner_profile_print(runner_session *session, const runner_profile_mark *be
                           "for others",
                           (unsigned long long)(middle->n_run - begin->n_run),
                           (unsigned long long)(end->n_run - middle->n_run));
+    if (has_unmeasured)
+        runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
+                              "-: the member's kernels exchange themselves, so that its own time "
+                              "includes that of exchanges");
 }

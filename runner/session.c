@@ -290,6 +290,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .is_unrotated = !is_rotated,
         .begins_decoder = wish->begins_decoder,
         .gives_hidden = wish->gives_hidden,
+        .has_all_logits = wish->has_all_logits,
         .gives_embeddings = wish->gives_embeddings,
         .product = wish->product,
         .product_user = wish->product_user,

@@ -74,6 +74,7 @@ typedef struct runner_context_wish {
     const llm_layer_types *layer_types; /* [n_layer] instead of the configured types */
     bool begins_decoder;                /* llm_context_params.begins_decoder */
     bool gives_hidden;                  /* llm_context_params.gives_hidden */
+    bool has_all_logits;                /* llm_context_params.has_all_logits */
     bool gives_embeddings;              /* llm_context_params.gives_embeddings */
     llm_product_fn product;             /* llm_context_params.product */
     void *product_user;

@@ -372,6 +372,7 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
         whole.adapters = llm_adapters_all(m);
         g.step = tdm_build_step(b, &caps);
         llm_layers_maker.build(&g, &whole);
+        for (int32_t i = 0; i < m->n_own && shape->has_all_weights; i++) llm_graph_weight(&g, i);
         status = tdm_builder_finish(b, graph_out, err);
         if (weight_value != NULL) memcpy(weight_value, maps, n_weight * sizeof *maps);
     }

@@ -23,7 +23,8 @@ enum {
     LLM_PART_DECODER
 };
 
-/* Shapes of one step. A forward graph depends on them and on the cache's description only. */
+/* Shapes of one step. A forward graph depends on them and on the cache's description only. Shapes are
+ * compared as bytes: all fields have four, so that there is no padding. */
 typedef struct llm_step_shape {
     int32_t n_tok;
     int32_t n_out; /* rows of logits; 0 = none: the graph only fills the cache */
@@ -36,6 +37,8 @@ typedef struct llm_step_shape {
     int32_t part;        /* LLM_PART_*: which layers of a model with an encoder */
     uint32_t adapters;   /* bits of the model's adapters that products have; llm_forward_graph takes
                            all */
+    int32_t has_all_weights; /* 1: llm_forward_graph alone: also the model's own weights that no node
+                                of this step reads, which are in memory all the same */
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State

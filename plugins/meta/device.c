@@ -258,16 +258,25 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
 
 /* ---- Description ---- */
 
-/* "a + b", cut off where text_size ends. */
+/* "a + b", or "a + 2 more" where `size` has no room for all. The first name is cut off where even it
+ * has none. */
 static void names_join(const meta_device *device, bool is_description, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
-    for (int32_t d = 0; d < device->n_member && used < size; d++) {
+    for (int32_t d = 0; d < device->n_member; d++) {
         const meta_member *member = &device->members[d];
         const char *name = is_description && member->info.description[0] != 0
                                ? member->info.description
                                : member->name;
-        int n = snprintf(text + used, size - used, "%s%s", d > 0 ? " + " : "", name);
+        const int32_t n_behind = device->n_member - d - 1;
+        size_t needed = (d > 0 ? strlen(" + ") : 0) + strlen(name);
+        if (n_behind > 0) needed += strlen(" + 99 more");
+        if (used + needed >= size && d > 0) {
+            snprintf(text + used, size - used, " + %d more", (int)n_behind + 1);
+            return;
+        }
+        int n = snprintf(text + used, size - used, "%s%.*s", d > 0 ? " + " : "",
+                         (int)(size - used - (n_behind > 0 ? sizeof " + 99 more" : 1)), name);
         if (n > 0) used += (size_t)n;
     }
 }

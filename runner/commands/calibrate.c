@@ -60,7 +60,8 @@ static tdm_status types_read(job *j, tdm_error *err) {
 static tdm_status chunks_compute(job *j, double *mean_out, tdm_error *err) {
     runner_session *s = &j->session;
     const size_t n_vocab = (size_t)s->model->hparams.n_vocab;
-    const runner_context_wish wish = {.n_ctx = j->n_ctx, .layer_types = j->layers};
+    const runner_context_wish wish = {
+        .n_ctx = j->n_ctx, .layer_types = j->layers, .has_all_logits = true};
     perplexity_mean mean = {0};
     tdm_status status = runner_session_begin(s, &wish, err);
     for (int32_t c = 0; c < j->n_chunk && status == TDM_OK; c++) {
@@ -226,7 +227,8 @@ static tdm_status job_run(job *j, tdm_error *err) {
     if (status == TDM_OK) status = memory_allocate(j, err);
     for (int32_t l = 0; status == TDM_OK && l < session->model->hparams.n_layer; l++)
         j->layers[l] = exact_types();
-    runner_context_wish wish = {.n_ctx = j->n_ctx, .layer_types = j->layers};
+    runner_context_wish wish = {
+        .n_ctx = j->n_ctx, .layer_types = j->layers, .has_all_logits = true};
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(session, err);

@@ -195,6 +195,7 @@ static tdm_status job_run(job *j, const char *path, tdm_error *err) {
     j->n_ctx = asked > 0 ? (int32_t)asked : CTX_DEFAULT;
     runner_context_wish wish = {.n_ctx = j->n_ctx,
                                 .n_ubatch = ubatch_of(session->model),
+                                .has_all_logits = true,
                                 .product = product_add,
                                 .product_user = j};
     status = text_chunks_read(session, j->n_ctx, runner_config_get_int(app->config, "chunks"),

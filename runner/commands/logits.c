@@ -72,7 +72,7 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
                              const char *path, tdm_error *err) {
     runner_output_file file = {0};
     bool is_auto = runner_config_is_auto(session->app->config, "ctx-size");
-    runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0};
+    runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0, .has_all_logits = true};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
     if (status == TDM_OK) status = runner_output_open(&file, path, err); /* before the long work */

@@ -226,7 +226,7 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
     if (e->n_ctx < 4)
         return runner_config_fail(app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
                                   "too small: a chunk needs at least 4 tokens");
-    runner_context_wish wish = {.n_ctx = e->n_ctx};
+    runner_context_wish wish = {.n_ctx = e->n_ctx, .has_all_logits = true};
     status = text_cut(e, err);
     if (status == TDM_OK) status = rows_allocate(e, err);
     if (status == TDM_OK) status = base_begin(e, err);

@@ -43,6 +43,7 @@ typedef struct run {
     pending_text *pending;  /* [n_seq]; of sequence 0 none */
     int32_t n_seq;
     char last; /* byte written last */
+    bool is_prompt_shown;
     bool is_profiled;
     runner_profile_mark marks[3]; /* before the prompt, behind it, at the end */
 } run;
@@ -238,9 +239,12 @@ static void profile_print(run *r, const runner_generation_result *result) {
     runner_profile_print(&r->session, &r->marks[0], &r->marks[1], &r->marks[2]);
 }
 
-static void prompt_done(void *user) {
+/* The prompt is printed behind its progress bar, which clears the line that it is on. */
+static tdm_status prompt_done(void *user, tdm_error *err) {
     run *r = user;
     if (r->is_profiled) runner_profile_take(&r->session, &r->marks[1]);
+    r->is_prompt_shown = true;
+    return prompt_show(r, err);
 }
 
 /* ---- The command ---- */
@@ -360,13 +364,17 @@ static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_params params = params_read(r);
     r->is_profiled = runner_config_get_bool(r->app->config, "profile");
     if (status == TDM_OK) status = runner_config_check(r->app->config, err);
-    if (status == TDM_OK) status = prompt_show(r, err);
     if (status != TDM_OK) return status;
     if (r->is_profiled) runner_profile_take(&r->session, &r->marks[0]);
     status = runner_generate(&r->session, &params, &result, err);
     if (r->is_profiled) runner_profile_take(&r->session, &r->marks[2]);
-    if (status != TDM_OK && status != TDM_CANCELLED) return status;
-    tdm_status shown = pending_show(r, status == TDM_OK ? err : NULL);
+    if (status != TDM_OK && status != TDM_CANCELLED) {
+        (void)line_end(r, NULL); /* the message begins a line */
+        return status;
+    }
+    tdm_status shown = TDM_OK;
+    if (!r->is_prompt_shown) shown = prompt_show(r, status == TDM_OK ? err : NULL);
+    if (shown == TDM_OK) shown = pending_show(r, status == TDM_OK ? err : NULL);
     timings_print(r, &params, &result);
     if (r->is_profiled) profile_print(r, &result);
     if (shown == TDM_OK) shown = cache_end(r, &result, status == TDM_OK ? err : NULL);

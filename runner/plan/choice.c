@@ -156,10 +156,9 @@ tdm_status runner_choose(runner_session *session, tdm_error *err) {
         else if (opened == TDM_INVALID_ARGUMENT)
             status = tdm_fail(err, opened, "%s", why.message);
         else {
-            runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
-                                  "no group of all devices: %s", why.message);
-            status = single_open(session, c.names[single_find(session, &c)],
-                                 "the devices cannot work as a group", err);
+            char text[sizeof why.message + 64];
+            snprintf(text, sizeof text, "there is no group of all devices: %s", why.message);
+            status = single_open(session, c.names[single_find(session, &c)], text, err);
         }
     }
     free(c.names);

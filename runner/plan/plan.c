@@ -467,9 +467,12 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     if (status == TDM_OK)
         status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,
                             !with_speed, decode, err);
+    /* The parts of logits that the members of a group join are in their memory. A device alone writes
+     * logits to memory of the host. */
+    const int32_t n_out = plan->is_group && request.params.has_all_logits ? plan->n_ubatch : 1;
     if (status == TDM_OK)
         status =
-            sheet_fill(session, session->dev, &request.params, 0, 1, !with_speed, prefill, err);
+            sheet_fill(session, session->dev, &request.params, 0, n_out, !with_speed, prefill, err);
     if (status == TDM_OK) status = members_fill(session, decode, prefill, plan, err);
     if (status == TDM_OK) {
         plan->decode = decode->report;

@@ -161,11 +161,11 @@ static void test_scratch(void **state) {
     gpu_scratch_pool_init(&pool, &driver, &n_alive, "card");
     bound_make(&small, &pool, 1000);
     bound_make(&equal, &pool, 999);
-    bound_make(&large, &pool, 1001);
     assert_int_equal(bind(&small, good, N_SLOT, NULL), TDM_OK);
     assert_int_equal(bind(&equal, good, N_SLOT, NULL), TDM_OK);
     assert_ptr_equal(small.scratch, equal.scratch);
     assert_int_equal(n_alive, 1);
+    bound_make(&large, &pool, 1001);
     limit = 1000;
     tdm_error err = {0};
     assert_int_equal(bind(&large, good, N_SLOT, &err), TDM_RESOURCE_EXHAUSTED);
@@ -188,11 +188,34 @@ static void test_scratch(void **state) {
     assert_int_equal(n_alive, 0);
 }
 
+/* The first piece has room for all plans that are prepared, where there is memory for that. */
+static void test_expected_scratch(void **state) {
+    (void)state;
+    for (int has_memory = 0; has_memory < 2; has_memory++) {
+        gpu_scratch_pool pool;
+        gpu_bound small, large;
+        gpu_scratch_pool_init(&pool, &driver, &n_alive, "card");
+        bound_make(&small, &pool, 1000);
+        bound_make(&large, &pool, 1001);
+        limit = has_memory ? UINT64_MAX : 1000;
+        assert_int_equal(bind(&small, good, N_SLOT, NULL), TDM_OK);
+        assert_int_equal(small.scratch->size, has_memory ? 1001 : 1000);
+        limit = UINT64_MAX;
+        assert_int_equal(bind(&large, good, N_SLOT, NULL), TDM_OK);
+        assert_int_equal(n_alive, has_memory ? 1 : 2);
+        gpu_bound_free(&large);
+        gpu_bound_free(&small);
+        gpu_scratch_pool_destroy(&pool);
+        assert_int_equal(n_alive, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checks),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_expected_scratch),
     };
     return cmocka_run_group_tests_name("gpu_bound", tests, NULL, NULL);
 }

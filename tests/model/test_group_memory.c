@@ -20,6 +20,7 @@
 #include "plugins/meta/layout/partition_table.h"
 #include "plugins/meta/exec/plan.h"
 #include "core/stages/schedule_internal.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/model/group_device.h"
 #include "tests/model/adapted_buffer.h"
 #include "tests/model/preset.h"
@@ -211,7 +212,8 @@ static void sheet_fill(const llm_model *model, tdm_open_device *dev,
                             .capacity = GROUP_MAX_MEMBER,
                             .is_brief = 1}};
     s->report.members = s->members;
-    RIG_OK(llm_model_report(model, dev, params, 0, 1, &s->report, &err));
+    const int32_t n_out = params->has_all_logits ? params->n_ubatch : 1;
+    RIG_OK(llm_model_report(model, dev, params, 0, n_out, &s->report, &err));
 }
 
 static void near_check(const char *words, const char *member, const char *what, uint64_t said,
@@ -408,10 +410,48 @@ static void test_latent(void **state) {
     model_check(&spec, "latent.gguf", &params);
 }
 
+/* A context that may give the logits of all tokens has memory for them from the beginning. */
+static void test_all_logits(void **state) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 256,
+                                       .n_ubatch = 256,
+                                       .has_all_logits = true,
+                                       .type_k = caches[0].k,
+                                       .type_v = caches[0].v};
+    const group_config config = {.n_member = 2, .shares = "3,1"};
+    random_model_spec spec = preset_find("tiny-llama");
+    tdm_error err = {0};
+    const char *path = rig_file("logits.gguf");
+    (void)state;
+    spec.n_vocab = 4096;
+    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
+    case_check(path, &config, false, &params, caches[0].name);
+}
+
+/* Weights that no step of this context reads are in memory all the same: in a context of at most as
+ * many tokens as the index selects, those of the index. */
+static void test_unread_weights(void **state) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 8,
+                                       .n_ubatch = 8,
+                                       .type_k = caches[0].k,
+                                       .type_v = caches[0].v};
+    const group_config config = {.n_member = 2, .shares = "1,1"};
+    const char *path = rig_file("index.gguf");
+    char *head = rig_source_file("tests/model/archs/glm-dsa-select.head");
+    (void)state;
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, "glm-dsa-select", 1, path));
+    free(head);
+    case_check(path, &config, false, &params, caches[0].name);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_all_logits),
+        cmocka_unit_test(test_unread_weights),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

@@ -167,6 +167,13 @@ sed '/device a/a reserve = 900G' "$work/x.ini" >"$work/full.ini"
 "$tandem" run --config "$work/full.ini" -p "Once" -n 2 >"$work/out" 2>"$work/err" &&
     grep -q "^device      '[bc]': " "$work/err" && ok || fail "auto without memory on a: $(cat "$work/err")"
 
+# A device that is not there leaves the others, and the line says which one it was.
+sed '/^\[device c\]/,$d' "$work/x.ini" >"$work/gone.ini"
+printf '[device gone]\nplugin = cpu\nindex = 7\n' >>"$work/gone.ini"
+"$tandem" run --config "$work/gone.ini" -p Once -n 2 >"$work/out" 2>"$work/err" || fail "gone: $(cat "$work/err")"
+grep -q "^device      'a': there is no group of all devices: .*'gone'" "$work/err" && ok ||
+    fail "gone: $(cat "$work/err")"
+
 # --- Mistakes: one line, before any device is opened
 refused() {
     code=$1 word=$2

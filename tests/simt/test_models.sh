@@ -54,6 +54,12 @@ for setting in "$@"; do
     same "$work/cpu" "$work/text" "text of $setting"
 done
 
+# Kernels that exchange have no clock: their time is not listed as 0.
+"$tandem" run --config "$work/simt.ini" --device pair -m "$model" -p Once -n 2 --temp 0 --profile \
+    >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
+grep -q "^c  .* -  .* -  .* -$" "$work/err" && grep -q "^-: the member" "$work/err" && ok ||
+    fail "profile of a group: $(cat "$work/err")"
+
 # The size of a step follows the device, unless it is set or a group computes. The plan of a group measures
 # its members, which takes long on emulated ones: it has one of them.
 for want in "2048 --device c" "512 --device pair" "64 --device c --ubatch-size 64"; do
@@ -131,6 +137,13 @@ fails() {
     [ $status -eq 1 ] && ok || fail "$1: exit status $status"
     grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(cat "$work/err")"
 }
+# The prompt is printed once it is computed, since its bar clears the line; the message begins a line.
+for launch in 1 3; do
+    TANDEM_SIMT_FAIL=graph_launch:$launch:719 "$tandem" run --config "$work/simt.ini" --device c -m "$model" \
+        -p Once -n 5 --temp 0 >"$work/out" 2>&1 && fail "launch $launch did not fail"
+    grep -q "^tandem: error: cuda0 .*cuGraphLaunch failed" "$work/out" &&
+        [ "$(grep -c "^Once" "$work/out")" = $((launch / 3)) ] && ok || fail "launch $launch: $(cat "$work/out")"
+done
 fails module_load:3:1 'cuModuleLoadDataEx failed: SIMT_INVALID_VALUE: emulated: nothing is compiled$'
 fails module_load:1:999 'cuModuleLoadDataEx failed'
 fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEMORY'

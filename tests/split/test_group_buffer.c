@@ -323,6 +323,12 @@ static void test_info(void **context) {
     OK(tdm_runtime_open(rt, "b", &b, err));
     OK(tdm_open_device_get_info(b, &info, err));
     assert_string_not_equal(info.description, one.description);
+    /* Names that do not fit are counted. */
+    dev = OPEN(rt, "members", "a,b,c,d,e,f", "share", "1,1,1,1,1,1");
+    OK(tdm_open_device_get_info(dev, &info, err));
+    size_t length = strlen(info.description);
+    assert_true(length > 7 && length < sizeof info.description);
+    assert_string_equal(info.description + length - 5, " more");
     tdm_runtime_destroy(rt);
 }
 

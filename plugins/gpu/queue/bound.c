@@ -11,7 +11,10 @@ tdm_status gpu_bound_init(gpu_bound *bound, gpu_plan *steps, gpu_scratch_pool *p
                           tdm_error *err) {
     *bound = (gpu_bound){.steps = steps, .pool = pool};
     bound->slots = calloc((size_t)steps->n_slot + 1, sizeof *bound->slots);
-    if (bound->slots != NULL) return TDM_OK;
+    if (bound->slots != NULL) {
+        gpu_scratch_expect(pool, steps->scratch_size);
+        return TDM_OK;
+    }
     gpu_bound_free(bound);
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", pool->name);
 }

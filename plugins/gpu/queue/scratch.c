@@ -41,13 +41,25 @@ static tdm_status scratch_create(gpu_scratch_pool *pool, uint64_t size, gpu_scra
     return TDM_OK;
 }
 
+void gpu_scratch_expect(gpu_scratch_pool *pool, uint64_t size) {
+    pthread_mutex_lock(&pool->mutex);
+    if (size > pool->expected) pool->expected = size;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
 tdm_status gpu_scratch_get(gpu_scratch_pool *pool, uint64_t size, gpu_scratch **scratch_out,
                            tdm_error *err) {
     tdm_status status = TDM_OK;
     pthread_mutex_lock(&pool->mutex);
     if (pool->current == NULL || pool->current->size < size) {
         gpu_scratch *larger = NULL;
-        status = scratch_create(pool, size, &larger, err);
+        const uint64_t most = pool->expected > size ? pool->expected : size;
+        tdm_error failed = {0};
+        status = scratch_create(pool, most, &larger, &failed);
+        /* The larger plan may never be bound. */
+        if (status == TDM_RESOURCE_EXHAUSTED && most > size)
+            status = scratch_create(pool, size, &larger, &failed);
+        if (status != TDM_OK) tdm_fail(err, status, "%s", failed.message);
         if (status == TDM_OK) {
             scratch_unref(pool, pool->current);
             pool->current = larger;

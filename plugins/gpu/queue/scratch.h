@@ -34,6 +34,7 @@ typedef struct gpu_scratch_pool {
     const char *name; /* of the device, for messages */
     pthread_mutex_t mutex;
     gpu_scratch *current; /* the largest; NULL = none yet */
+    uint64_t expected; /* the most bytes that a plan of the queue needs: the size of a new piece */
 } gpu_scratch_pool;
 
 /* Makes an empty pool. Released with gpu_scratch_pool_destroy, after all plans that took scratch
@@ -41,6 +42,11 @@ typedef struct gpu_scratch_pool {
 void gpu_scratch_pool_init(gpu_scratch_pool *pool, const gpu_scratch_driver *driver, void *context,
                            const char *name);
 void gpu_scratch_pool_destroy(gpu_scratch_pool *pool);
+
+/* Notes what a plan will need. A caller prepares all stages of a graph and then binds them one by one:
+ * a stage that is bound keeps its piece, so that growing with each stage would take the sum of what
+ * they need. [any-thread] */
+void gpu_scratch_expect(gpu_scratch_pool *pool, uint64_t size);
 
 /* Gives a piece of at least `size` bytes: the pool's, or a new one that takes its place. Released
  * with gpu_scratch_drop. [any-thread] */
