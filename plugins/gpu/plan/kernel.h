@@ -83,9 +83,11 @@
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads. Without \
      * GPU_ATTENTION_SPLIT all parts are folded into one record, and a later step goes on with it. */ \
     KERNEL(ATTENTION_TILE, attention_tile, 6, 0x1, RT_SHARED(attention_tile_size(spec))) \
-    /* The same on matrix hardware, with a record for all parts of a workgroup: n_part / their number, \
-     * rounded up. K and V of f16 or of types with blocks, V of its own; without bias and lists. */ \
-    KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(spec))) \
+    /* The same on matrix hardware, of 32 rows or 64, with a record for all parts of a workgroup: n_part / \
+     * their number, rounded up. K and V of f16 or of types with blocks; without bias and lists. A row has \
+     * 4 threads; in ATTENTION_LATENT_MATRIX, for V that is part of K and without slopes, 8. */ \
+    KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(step, 4))) \
+    KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(step, 8))) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink, step. Words: n_tok, \
      * n_head, records, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. */ \
