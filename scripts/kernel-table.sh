@@ -26,12 +26,12 @@ done
 # Entries with local memory, as patterns, and the most bytes of it that a thread may have; of the targets
 # of a second pattern, where there is one.
 #   attention_tile_512_*: each thread has 128 sums
-#   attention_tile_matrix_256_0: on gfx1102 and gfx1150, which have 1024 registers instead of 1536
+#   attention_tile_matrix_256_0_32: on gfx1102 and gfx1150, which have 1024 registers instead of 1536
 #   product_row_dot_34_1: of nvcc alone
 #   others: a few spilled registers
 allowed='^attention_part_ 128
 ^attention_tile_512_ 1024
-^attention_tile_matrix_256_0$ 288 ^gfx(1102|1150)$
+^attention_tile_matrix_256_0_32$ 288 ^gfx(1102|1150)$
 ^attention_tile_ 128
 ^kv_ 64
 ^product_tile_[0-9]*_32$ 128

@@ -132,6 +132,18 @@ static inline void ptx_ldmatrix_x4(uint d[4], const void *row) {
                  : "r"(ptx_cvta_shared(row))
                  : "memory");
 }
+/* The same, each matrix transposed. */
+static inline void ptx_ldmatrix_x4_trans(uint d[4], const void *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(ptx_cvta_shared(row))
+                 : "memory");
+}
+/* No instruction: x, of which a compiler knows nothing. */
+static inline uint ptx_opaque(uint x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
 /* Sixteen bytes from global to shared memory, past the first cache; from sm_80 on. */
 static inline void ptx_cp_async_16(void *to, u64 from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_cvta_shared(to)), "l"(from)

@@ -105,6 +105,12 @@ static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
     ptx_ldmatrix_x4(m.word, tile + half_tile_at(row + lane % 16, 2 * step + lane / 16));
     return m;
 }
+static inline HalfMat half_mat_load_transposed(const uvec4 *tile, uint row, uint step) {
+    uint lane = thread_id() % 32, of_matrix = row + lane % 8 + lane / 16 * 8;
+    HalfMat m;
+    ptx_ldmatrix_x4_trans(m.word, tile + half_tile_at(of_matrix, 2 * step + lane / 8 % 2));
+    return m;
+}
 static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) {
 #if __CUDA_ARCH__ >= 800
     for (int n = 0; n < 2; n++) ptx_mma_m16n8k16_f16(sum + 4 * n, a.word, b.word[n], b.word[n + 2]);
@@ -179,6 +185,9 @@ static inline u64 ticks() {
 }
 static inline void spin_pause() {
     ptx_nanosleep(64);
+}
+static inline uint recomputed(uint x) {
+    return ptx_opaque(x);
 }
 static inline float half_to_float(uint bits) {
     return ptx_cvt_f32_f16(u16(bits));

@@ -197,6 +197,19 @@ static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
     __builtin_memcpy(&m.row, words, sizeof words);
     return m;
 }
+/* A lane's elements lie in as many rows, at the same place of each. */
+static inline HalfMat half_mat_load_transposed(const uvec4 *tile, uint row, uint step) {
+    const uint element = mat_lane() % 16;
+    u16 halves[2 * HALF_MAT_WORDS];
+    uint first = row + 8 * half_mat_chunk();
+    if (HALF_MAT_WORDS == 2) first += mat_lane() / 16 % 2 * 4;
+    for (uint i = 0; i < 2 * HALF_MAT_WORDS; i++)
+        halves[i] =
+            ((const u16 *)(tile + half_tile_at(first + i, 2 * step + element / 8)))[element % 8];
+    HalfMat m;
+    __builtin_memcpy(&m.row, halves, sizeof halves);
+    return m;
+}
 #if defined(__GFX11__) || defined(__GFX12__)
 typedef float half_sums __attribute__((vector_size(32)));
 #else
@@ -245,6 +258,12 @@ static inline void copy_8(uvec2 *to, u64 from) {
 }
 static inline void copies_mark() {}
 template <int N> static inline void copies_wait() {}
+static inline uint recomputed(uint x) {
+#ifdef __AMDGCN__ /* else a test compiles this for a CPU */
+    asm volatile("" : "+v"(x));
+#endif
+    return x;
+}
 static inline float exp2_roughly(float x) {
     return x < -126.0f ? 0.0f : __builtin_exp2f(x);
 }

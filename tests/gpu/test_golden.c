@@ -118,6 +118,8 @@ static const struct {
     {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-deepseek2", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
     {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
+    {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &hopper},
+    {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &hopper},
     {"deepseek4-long", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"qwen4exp-heads", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"qwen35-dense", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},

@@ -32,6 +32,8 @@ typedef struct attention_case {
     int32_t window, window_kind, temperature_length;
     int32_t n_distance; /* of the bias; 0 = none */
     bool is_causal, has_sink, has_padding, has_ml;
+    bool
+        needs_matrix; /* a rig with matrices of f16 must compute it with them, not as one without */
     float softcap, alibi, scale, q_scale;
 } attention_case;
 
@@ -177,6 +179,8 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
             strcmp(attention_rig_rows[i].bits, attention_rig_rows[i - 1].bits) == 0 &&
             memcmp(first, got, n_o * sizeof *got) != 0)
             check("threads change the result", i, c, 1, 0);
+        if (c->needs_matrix && is_matrix(c, i) && memcmp(first, got, n_o * sizeof *got) == 0)
+            check("matrices of f16 give the bits of other kernels", i, c, 1, 0);
         memcpy(first, got, n_o * sizeof *got);
         previous_isa = attention_rig_rows[i].isa;
         if (!is_matrix(c, i))
@@ -470,6 +474,51 @@ static void test_unseen_nan(void **state) {
     }
 }
 
+/* The same on matrix hardware: tiles of 32 and of 64 rows, of whole and of odd numbers of tokens, runs of
+ * several sequences, types that are decoded in different ways, rows that fill tiles and rows that do not. The
+ * largest rows take more shared memory than HIP's emulated device has. */
+static void test_latent_matrix(void **state) {
+    static const struct {
+        tdm_type type;
+        int32_t dim_k, dim_v, heads, n_tok, page_len;
+    } shapes[] = {{TDM_TYPE_F16, 576, 512, 16, 9, 64},   {TDM_TYPE_Q8_0, 96, 64, 7, 10, 16},
+                  {TDM_TYPE_Q5_1, 128, 112, 5, 20, 256}, {TDM_TYPE_Q4_0, 576, 512, 3, 11, 8},
+                  {TDM_TYPE_F16, 72, 40, 40, 9, 64},     {TDM_TYPE_IQ4_NL, 64, 64, 1, 70, 64}};
+    const char *plugin = getenv("OP_CASE_PLUGIN");
+    uint64_t seed = 1917;
+    (void)state;
+    if (attention_rigs[2] == NULL || !attention_rig_is_matrix(2, 9)) skip();
+    for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) {
+        const bool is_large = shapes[i].dim_k > 128;
+        attention_case c = {.type_k = shapes[i].type,
+                            .type_v = shapes[i].type,
+                            .dim_k = shapes[i].dim_k,
+                            .dim_v = shapes[i].dim_v,
+                            .n_head_kv = 1,
+                            .heads_per_kv = shapes[i].heads,
+                            .n_tok = shapes[i].n_tok,
+                            .page_len = shapes[i].page_len,
+                            .flags = TDM_KV_V_FROM_K |
+                                     (i % 2 == 1 ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0),
+                            .n_seq = 1 + i % 3,
+                            .len = {150, 65, 33},
+                            .shared = 16,
+                            .window = i == 2 ? 40 : 0,
+                            .is_causal = i != 4,
+                            .has_padding = i == 1,
+                            .has_ml = true,
+                            .needs_matrix = !is_large || strcmp(plugin, "cuda") == 0,
+                            .softcap = i == 5 ? 5 : 0,
+                            .q_scale = 1};
+        run_default(&c, &seed);
+        if (is_large || shapes[i].type != TDM_TYPE_F16) continue;
+        c.len[0] = c.n_tok = 40;
+        c.window = 5;
+        c.is_causal = true;
+        check_poison(&c, 17, &seed);
+    }
+}
+
 /* Scores around 1e4 must neither overflow nor lose the maximum; equal scores give the average. */
 static void test_extremes(void **state) {
     uint64_t seed = 3;
@@ -584,12 +633,12 @@ static void test_lse_merge(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_both_sides),     cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
-        cmocka_unit_test(test_lse_merge),
+        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_lengths),       cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_both_sides),    cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_latent_matrix), cmocka_unit_test(test_unseen_nan),
+        cmocka_unit_test(test_extremes),      cmocka_unit_test(test_bound_is_sharp),
+        cmocka_unit_test(test_query_bits),    cmocka_unit_test(test_lse_merge),
     };
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

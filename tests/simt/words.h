@@ -76,6 +76,9 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     simt_spin_pause();
 }
+static inline uint recomputed(uint x) {
+    return x;
+}
 static inline float half_to_float(uint bits) {
     uint wide = f32_bits_of_f16(bits);
     float x;

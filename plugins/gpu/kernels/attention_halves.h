@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_halves.h: rows of K and V of types with blocks as f16, for attention_tile_matrix.cu: what the
- * cache has of a unit of K, or of a column of four slots of V (attention.h), in words of two f16.
+ * attention_halves.h: rows of K and V of types with blocks as f16, for attention_matrix.h: what the cache
+ * has of a unit of K, or of a column of four slots of V (attention.h), in words of two f16. What a chunk
+ * has of one of them is copied to shared memory as it lies in the page, and decoded from there: threads
+ * wait neither for memory nor in registers, and neighbouring ones copy sixteen bytes each.
  *
  * Four codes are the bytes of a word. A code becomes f16 without a conversion: it is put among the bits
  * of 1024, of which 1024 and the type's offset are taken away; that is exact. Its product with the scale
@@ -14,7 +16,112 @@
 
 #ifdef HAS_HALF_MATS
 struct AttentionHalves : AttentionWalk {
-    inline explicit AttentionHalves(const Args &args_) : AttentionWalk(args_) {}
+    inline AttentionHalves(const Args &args_, int rows, int threads)
+        : AttentionWalk(args_, rows, threads) {}
+
+    // What a phase of a chunk computes of it is not kept for the next chunk: there are many phases.
+    inline int phase_thread() { return int(recomputed(thread_id())); }
+
+    // The same of addresses in shared memory.
+    template <class T> static inline T *phase_at(T *at) {
+        return (T *)(shared_memory() + recomputed(uint((char *)at - shared_memory())));
+    }
+
+    // ---- Copies of a chunk ----
+
+    // Of a side in shared memory: codes, then scales [block][slot], then fifth bits [block][slot].
+    struct Raw {
+        uvec4 *codes, *scales, *fifths;
+    };
+
+    static inline int raw_columns(int type, int dim) { return type == TYPE_Q8_0 ? dim : dim / 2; }
+
+    // Of a row of dim elements, whole blocks.
+    inline Raw raw_at(uvec4 *raw, int type, int dim) {
+        raw = phase_at(raw);
+        dim = int(recomputed(uint(dim)));
+        uvec4 *scales = raw + raw_columns(type, dim) * CHUNK / 16;
+        return {raw, scales, scales + dim / 32 * (type_has_min(type) ? CHUNK / 4 : CHUNK / 8)};
+    }
+
+    // What is copied of quads of slots behind the last one is some slot's.
+    inline void raw_copy_scales(const Raw &raw, int type, int dim, u64 plane, int start, int last) {
+        const int n_block = dim / 32, last_quad = (last - 1) / 4 * 4;
+        const u64 fifths = plane + page_fifth(type, n_block);
+        DONT_UNROLL for (int i = phase_thread(); i < n_block * (CHUNK / 4); i += THREADS) {
+            int slot = start + min(i % (CHUNK / 4) * 4, last_quad);
+            uint at = uint(i / (CHUNK / 4) * page_slots() + slot);
+            if (type_has_min(type))
+                copy_16(raw.scales + i, plane + at * 4);
+            else
+                copy_8((uvec2 *)raw.scales + i, plane + at * 2);
+            if (type_has_fifth(type)) copy_16(raw.fifths + i, fifths + at * 4);
+        }
+    }
+
+    // Units of K: [unit][slot].
+    inline void raw_copy_keys(uvec4 *to, int type, int dim, u64 region, int start, int last) {
+        type = int(recomputed(uint(type)));
+        const Raw raw = raw_at(to, type, dim);
+        const int own = phase_thread(), n_unit = raw_columns(type, dim) / 16;
+        const int slot = min(own % CHUNK, last - 1);
+        DONT_UNROLL for (int u = own / CHUNK; u < n_unit; u += THREADS / CHUNK)
+            copy_16(raw.codes + u * CHUNK + own % CHUNK,
+                    region + u64(uint(u * page_slots() + start + slot)) * 16);
+        raw_copy_scales(raw, type, dim, region + page_k_scale(), start, last);
+    }
+
+    // Columns of V: [slot / 4][column], which follow each other in a page too.
+    inline void raw_copy_values(uvec4 *to, int type, int dim, u64 region, int start, int last) {
+        type = int(recomputed(uint(type)));
+        const Raw raw = raw_at(to, type, dim);
+        const int n_column = raw_columns(type, dim), n = (last + 3) / 4 * (n_column / 4);
+        const u64 from = region + page_v_code() + u64(uint(start * n_column));
+        DONT_UNROLL for (int i = phase_thread(); i < n; i += THREADS)
+            copy_16(raw.codes + i, from + u64(uint(i)) * 16);
+        raw_copy_scales(raw, type, dim, region + page_v_scale(), start, last);
+    }
+
+    template <int KIND> inline Unit raw_unit(const Raw &raw, int type, int slot, int u) {
+        const int at = (KIND == KIND_BYTES ? u / 2 : u) * CHUNK + slot;
+        Unit unit;
+        unit.words = raw.codes[u * CHUNK + slot];
+        unit.scale = type_has_min(type) ? ((const uint *)raw.scales)[at]
+                                        : uint(((const u16 *)raw.scales)[at]);
+        unit.bits = type_has_fifth(type) ? ((const uint *)raw.fifths)[at] : 0u;
+        return unit;
+    }
+
+    // A column of slots 8 * octet .. + 7, of types with a scale alone.
+    template <int KIND>
+    inline void raw_octet(const Raw &raw, int n_column, int column, int octet, Quad quads[2]) {
+        const int block = column / (KIND == KIND_BYTES ? 32 : 16);
+        const uvec4 scales = raw.scales[block * (CHUNK / 8) + octet];
+        UNROLL for (int k = 0; k < 2; k++) {
+            quads[k].words.x = ((const uint *)raw.codes)[(2 * octet + k) * n_column + column];
+            quads[k].fifths = uvec4(0u);
+        }
+        quads[0].scales.x = scales.x, quads[0].scales.y = scales.y;
+        quads[1].scales.x = scales.z, quads[1].scales.y = scales.w;
+    }
+
+    // A column of slots 4 * quad .. + 3, of types with two elements in a column.
+    inline Quad raw_quad(const Raw &raw, int type, int n_column, int column, int quad) {
+        const int at = column / 16 * (CHUNK / 4) + quad;
+        Quad q;
+        q.words.x = ((const uint *)raw.codes)[quad * n_column + column];
+        if (type_has_min(type)) {
+            q.scales = raw.scales[at];
+        } else {
+            const uvec2 scales = ((const uvec2 *)raw.scales)[at];
+            q.scales.x = scales.x, q.scales.y = scales.y;
+        }
+        q.fifths = uvec4(0u);
+        if (type_has_fifth(type)) q.fifths = raw.fifths[at];
+        return q;
+    }
+
+    // ---- Decoding ----
 
     // Minus (1024 + the offset), twice.
     inline uint code_bias(int type) {

@@ -13,8 +13,10 @@
 #include "entries.h"
 
 template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
-    inline explicit AttentionTile(const Args &args_) : AttentionWalk(args_) {}
+    inline explicit AttentionTile(const Args &args_) : AttentionWalk(args_, TILE_ROWS, 128) {}
 
+    static constexpr int TILE_ROWS = 32;
+    static constexpr bool READS_AHEAD = true;
     const bool V_FROM_K = (SPEC5 & 2) != 0;
 
     static constexpr int SLICE_K = 32; // elements of Q and K that are in shared memory at a time

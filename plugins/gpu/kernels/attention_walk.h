@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_walk.h: what the kernels of ATTENTION of many tokens share: a workgroup has TILE_ROWS query
- * rows (neighbouring tokens, and the heads of each that share a KV head) and walks over their sequences
- * in chunks of CHUNK slots, from part to part.
+ * attention_walk.h: what the kernels of ATTENTION of many tokens share: a workgroup has ROWS query rows
+ * (neighbouring tokens, and the heads of each that share a KV head) and walks over their sequences in
+ * chunks of CHUNK slots, from part to part.
  *
  * A kernel calls walk(*this) and has
  *   tile_begin(parts)   before the first sequence; parts: the first, the end, and how many there are
@@ -11,6 +11,7 @@
  *                       at position pos. is_whole: every row of the tile sees all of them
  *   part_end(part, n_part)   behind the last chunk of a part, in each sequence
  *   tile_end(parts)     behind the last sequence
+ *   READS_AHEAD         whether an entry is loaded before the one before it is folded, into four registers
  */
 #ifndef TANDEM_GPU_ATTENTION_WALK_H
 #define TANDEM_GPU_ATTENTION_WALK_H
@@ -18,8 +19,8 @@
 #include "attention_fold.h"
 
 struct AttentionWalk : AttentionFold {
-    inline explicit AttentionWalk(const Args &args_)
-        : AttentionFold(args_, TILE_ROWS, TILE_THREADS) {}
+    inline AttentionWalk(const Args &args_, int rows, int threads)
+        : AttentionFold(args_, rows, threads) {}
 
     const int TYPE_K = SPEC0;
     const int TYPE_V = SPEC1;
@@ -31,11 +32,9 @@ struct AttentionWalk : AttentionFold {
     const int WINDOW = SPEC6;
     const float SOFTCAP = bits_to_float(SPEC7);
 
-    static constexpr int TILE_ROWS = 32, TILE_THREADS = 128;
-    const int TOKENS = TILE_ROWS / HEADS;
+    const int TOKENS = ROWS / HEADS;
 
-    ivec2 *row_sees =
-        shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
+    ivec2 *row_sees = shared_take<ivec2>(ROWS); // first and last position; none where last < first
 
     // ---- Rows ----
 
@@ -60,11 +59,11 @@ struct AttentionWalk : AttentionFold {
         chunk_start; // KV head of the state, entry of the sequence, first slot
 
     // What is kept of a score of a slot of the chunk, whose slots first .. last - 1 are there and whose slot
-    // 0 would be at position pos. EXTRAS: with bias and lists, where the step has them.
-    template <bool EXTRAS>
+    // 0 would be at position pos. EXTRAS: with bias and lists, SLOPES: with ALiBi, where the step has them.
+    template <bool EXTRAS, bool SLOPES = true>
     inline float score_place(float score, int row, int slot, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
-        if (HAS_SLOPES && row_exists(row)) {
+        if (SLOPES && HAS_SLOPES && row_exists(row)) {
             float slope = F32(args.address[4]).at[head_first + row % HEADS];
             int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
             score = score_biased(score, slope, row_pos - pos - slot);
@@ -109,7 +108,7 @@ struct AttentionWalk : AttentionFold {
             any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
         }
         // Rows of other runs, and those that do not exist, see nothing.
-        for (int row = thread(); row < TILE_ROWS; row += THREADS)
+        for (int row = thread(); row < ROWS; row += THREADS)
             if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
                 row_sees[row] = ivec2(MAX_POS, -1);
         barrier();
@@ -118,16 +117,17 @@ struct AttentionWalk : AttentionFold {
         int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
         at = max(at, entry_find(e, any.x - page_len() + 1));
         int present = -1;
-        ivec4 ahead = entry_read(e, min(at, e.last - 1));
+        ivec4 ahead;
+        if (Self::READS_AHEAD) ahead = entry_read(e, min(at, e.last - 1));
         for (;; at++) { // part_end is called in one place, so that it is inlined
             bool is_end = at >= e.last;
-            const ivec4 entry = ahead;
+            const ivec4 entry = Self::READS_AHEAD ? ahead : entry_read(e, min(at, e.last - 1));
             int part = part_last;
             if (!is_end) {
                 part = min(part_number(max(entry.w, 0)) - first_number, parts.z - 1);
                 is_end = entry.w > any.y || part >= part_last;
             }
-            ahead = entry_read(e, min(at + 1, e.last - 1));
+            if (Self::READS_AHEAD) ahead = entry_read(e, min(at + 1, e.last - 1));
             if (!is_end && (entry.z <= 0 || entry.w + entry.z <= any.x)) continue;
             if (present >= 0 && (is_end || part != present)) self.part_end(present, n_part);
             if (is_end) break;

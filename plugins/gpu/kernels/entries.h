@@ -18,14 +18,18 @@
     ENTRY(128, 1, 168) ENTRY(512, 1, 255)
 /* clang-format on */
 
-/* ENTRY(elements, 1 for K and V of f16, registers): up to so many elements of K and of o, on matrix
- * hardware. */
+/* ENTRY(elements, 1 for K and V of f16, rows, registers): up to so many elements of K and of o, and the query
+ * rows of a workgroup, four threads each, on matrix hardware. */
 /* clang-format off */
 #define GPU_TILE_MATRIX_ENTRIES(ENTRY) \
-    ENTRY(64, 0, 168) ENTRY(64, 1, 128) \
-    ENTRY(128, 0, 168) ENTRY(128, 1, 128) \
-    ENTRY(256, 0, 255) ENTRY(256, 1, 168)
+    ENTRY(64, 0, 32, 168) ENTRY(64, 1, 32, 128) \
+    ENTRY(128, 0, 32, 168) ENTRY(128, 1, 32, 128) \
+    ENTRY(256, 0, 32, 255) ENTRY(256, 1, 32, 168) \
+    ENTRY(128, 0, 64, 128) ENTRY(128, 1, 64, 128)
 /* clang-format on */
+
+/* ENTRY(rows, registers): query rows of a workgroup, eight threads each, where V is part of K. */
+#define GPU_LATENT_ENTRIES(ENTRY) ENTRY(32, 255) ENTRY(64, 128)
 
 /* ENTRY(steps, rows): steps of 4 elements of a thread, and rows. */
 #define GPU_SCAN_ENTRIES(ENTRY) ENTRY(1, 1) ENTRY(1, 4) ENTRY(4, 1) ENTRY(4, 4)

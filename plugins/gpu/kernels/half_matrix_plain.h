@@ -11,26 +11,26 @@
 struct HalfMat {
     const uvec4 *tile;
     uint row, step;
+    bool is_transposed;
 };
 static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
-    return {tile, row, step};
+    return {tile, row, step, false};
 }
-static inline uint half_mat_word(const HalfMat &m, uint row, uint i) {
-    return m.tile[half_tile_at(m.row + row, 2 * m.step + i / 4)][int(i % 4)];
+static inline HalfMat half_mat_load_transposed(const uvec4 *tile, uint row, uint step) {
+    return {tile, row, step, true};
+}
+/* Element k of a row. */
+static inline float half_mat_element(const HalfMat &m, uint row, uint k) {
+    const uint of_tile = m.is_transposed ? k : row, i = m.is_transposed ? row : k;
+    const uint word = m.tile[half_tile_at(m.row + of_tile, 2 * m.step + i / 8)][int(i / 2 % 4)];
+    return half_to_float(word >> 16 * (i % 2) & 0xffffu);
 }
 static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) {
     float column[16];
-    for (uint k = 0; k < 8; k++) {
-        uint both = half_mat_word(b, mat_column(0), k);
-        column[2 * k] = half_to_float(both & 0xffffu);
-        column[2 * k + 1] = half_to_float(both >> 16);
-    }
+    for (uint k = 0; k < 16; k++) column[k] = half_mat_element(b, mat_column(0), k);
     for (uint i = 0; i < mat_count(); i++)
-        for (uint k = 0; k < 8; k++) {
-            uint both = half_mat_word(a, mat_row(i), k);
-            sum[i] = fma(half_to_float(both & 0xffffu), column[2 * k], sum[i]);
-            sum[i] = fma(half_to_float(both >> 16), column[2 * k + 1], sum[i]);
-        }
+        for (uint k = 0; k < 16; k++)
+            sum[i] = fma(half_mat_element(a, mat_row(i), k), column[k], sum[i]);
 }
 
 #define HAS_HALF_BLOCKS 1

@@ -30,8 +30,10 @@
  *                          tile in shared memory, whose rows have 32 elements: eight of them, `chunk`,
  *                          lie at tile[half_tile_at(row, chunk)]. row is a multiple of 16. The wave's
  *                          lanes call it together
+ *   half_mat_load_transposed(tile, row, step)   the same sixteen rows and elements of a tile, transposed: row i
+ *                          has element 16 * step + i of each of the rows row .. + 15
  *   half_mat_mul(sum, a, b)   float sum[8]: as mat_mul. Products are exact
- *   HAS_HALF_MATS          defined where the device has these three in hardware
+ *   HAS_HALF_MATS          defined where the device has these four in hardware
  *   HalfBlocks<PARTS>      the products that a thread has under way, made of two pointers, w and x, to tiles
  *                          in shared memory that follow each other. Four waves that follow each other, of 32
  *                          lanes, call its functions together
@@ -51,6 +53,8 @@
  *   copies_mark()          what this thread has begun since the last call is a batch
  *   copies_wait<N>()       all batches of this thread have ended but the latest N. Other threads see
  *                          them behind a barrier
+ *   recomputed(x)          x. What follows from it is computed behind this call each time: a compiler cannot
+ *                          compute it before a loop, and keep it in registers throughout
  *   half_to_float(bits)    exact; denormals are kept
  *   exp2_roughly(x)        2^x for x <= 0, to 2^-20 of it; 0 below -126, and a NaN stays one
  *   pack_half2(low, high)  two floats as f16 in a word, to nearest even; denormals are kept

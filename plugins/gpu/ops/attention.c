@@ -30,9 +30,12 @@ enum {
     SLICE_K = 32,
     SLICE_V = 64,
     SLOTS_V = 16,
-    TILE_MAX_DIM = 512,   /* elements of o: what 128 threads keep in registers */
-    MATRIX_MAX_DIM = 256, /* of K and of o: attention_tile_matrix.cu */
-    MATRIX_SHARED = 16384,
+    TILE_MAX_DIM = 512,     /* elements of o: what 128 threads keep in registers */
+    MATRIX_MAX_DIM = 256,   /* of K and of o: attention_tile_matrix.cu */
+    MATRIX_MAX_TALL = 128,  /* the same of a tile of twice the rows */
+    LATENT_MAX_DIM = 512,   /* of o: attention_latent_matrix.cu */
+    MATRIX_ROW_THREADS = 4, /* of a row */
+    LATENT_ROW_THREADS = 8,
     MATRIX_TILES_OF_UNIT = 2, /* workgroups of a compute unit, where all tokens give fewer */
     MATRIX_PARTS_OF_UNIT =
         4,             /* the same where there are few tokens: what its shared memory holds */
@@ -413,29 +416,63 @@ static bool is_half_type(tdm_type type) {
     return type == TDM_TYPE_F16 || tdm_type_get_info(type).is_quantized;
 }
 
-static bool uses_matrices(const shape *s, const gpu_target *target) {
+/* Bytes of 64 rows of a side as they lie in a page, which are copied before they are decoded. */
+static uint32_t raw_size(const gpu_page_side *side) {
+    const uint32_t dim = (uint32_t)side->stored;
+    if (side->n_block == 0) return 0;
+    return CHUNK * (side->type == TDM_TYPE_Q8_0 ? dim + dim / 16 : dim / 2 + dim / 4);
+}
+
+/* Shared memory of a tile on matrix hardware, at most; as in shared.c of the runtime: tiles of Q, K, V and
+ * p, scores, what is copied as it is, and numbers of rows. */
+static uint32_t matrix_shared(const shape *s, uint32_t rows) {
+    const gpu_page *page = &s->cache.page;
+    const uint32_t n_k = (uint32_t)round_up(page->k.stored, 32);
+    const uint32_t n_v = page->v_from_k ? 0 : (uint32_t)round_up(s->n_dim, 16);
+    const uint32_t raw_k = raw_size(&page->k), raw_v = page->v_from_k ? 0 : raw_size(&page->v);
+    return 2 * (rows * (n_k + CHUNK) + CHUNK * (n_k + n_v)) + rows * 4 * (CHUNK + 4) + 64 * rows +
+           64 + (raw_k > raw_v ? raw_k : raw_v);
+}
+
+/* Rows of a tile on matrix hardware: 32, or 64, which share what is decoded of a chunk, where there are
+ * enough of them; 0 where other kernels compute the node. */
+static int32_t matrix_rows(const shape *s, const gpu_target *target) {
     const int32_t least = target->attention.matrix_least_tok;
     const gpu_page *page = &s->cache.page;
+    const bool is_latent = page->v_from_k;
+    const int32_t of_row = is_latent ? LATENT_ROW_THREADS : MATRIX_ROW_THREADS;
     const uint32_t most =
         target->shared_most > target->shared_size ? target->shared_most : target->shared_size;
-    /* As in shared.c of the runtime: tiles of Q, and of K or V; scores and the rest. */
-    const uint32_t n_k = (uint32_t)round_up(page->k.stored, 32);
-    const uint32_t n_v = (uint32_t)round_up(s->n_dim, 16);
-    const uint32_t shared = 2 * (TILE_ROWS * n_k + CHUNK * (n_k + n_v)) + MATRIX_SHARED;
-    return target->attention.has_matrices && target->max_group_size >= TILE_GROUP &&
-           s->n_tok >= (least > 0 ? least : TILE_LEAST_TOK) && is_half_type(page->k.type) &&
-           is_half_type(page->v.type) && !page->v_from_k && !s->has_bias && s->n_list == 0 &&
-           page->k.stored <= MATRIX_MAX_DIM && s->n_dim <= MATRIX_MAX_DIM && shared <= most;
+    if (!target->attention.has_matrices || s->n_tok < (least > 0 ? least : TILE_LEAST_TOK) ||
+        !is_half_type(page->k.type) || !is_half_type(page->v.type) || s->has_bias || s->n_list > 0)
+        return 0;
+    if (is_latent ? s->n_dim > LATENT_MAX_DIM || s->params->alibi_max_bias > 0
+                  : page->k.stored > MATRIX_MAX_DIM || s->n_dim > MATRIX_MAX_DIM)
+        return 0;
+    const bool is_tall =
+        is_latent || (page->k.stored <= MATRIX_MAX_TALL && s->n_dim <= MATRIX_MAX_TALL);
+    for (int32_t rows = 2 * TILE_ROWS; rows >= TILE_ROWS; rows /= 2) {
+        if (rows > TILE_ROWS && (!is_tall || s->n_tok * s->params->heads_per_kv < rows)) continue;
+        if (target->max_group_size >= rows * of_row && matrix_shared(s, (uint32_t)rows) <= most)
+            return rows;
+    }
+    return 0;
 }
 
 /* Parts of a workgroup: all, unless there are few tiles for the compute units. */
-static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
+static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *err) {
     const tdm_attention_params *p = s->params;
-    int32_t heads = p->heads_per_kv < TILE_ROWS ? p->heads_per_kv : TILE_ROWS;
-    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
+    const bool is_latent = s->cache.page.v_from_k;
+    int32_t heads = p->heads_per_kv < rows ? p->heads_per_kv : rows;
+    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = rows / heads;
     int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
-    int64_t of_unit = s->n_tok < TILE_LEAST_TOK ? MATRIX_PARTS_OF_UNIT : MATRIX_TILES_OF_UNIT;
-    int64_t n_split = (of_unit * e->target->n_unit + n_tile - 1) / n_tile;
+    /* Shared memory holds fewer of the larger tiles. */
+    int64_t of_unit = is_latent                                        ? 1
+                      : s->n_tok < TILE_LEAST_TOK && rows == TILE_ROWS ? MATRIX_PARTS_OF_UNIT
+                                                                       : MATRIX_TILES_OF_UNIT;
+    int64_t n_slot = of_unit * e->target->n_unit;
+    /* A tile of many rows is large: parts that do not all run at once are no gain. */
+    int64_t n_split = rows > TILE_ROWS ? n_slot / n_tile : (n_slot + n_tile - 1) / n_tile;
     if (n_split > s->n_part) n_split = s->n_part;
     if (n_split < 1) n_split = 1;
     const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
@@ -443,7 +480,9 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     gpu_step step = {0};
     tdm_status status = records_take(e, s, n_record, err);
     if (status == TDM_OK)
-        status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE_MATRIX, TILE_GROUP, &step, err);
+        status = walk_step(
+            e, s, is_latent ? GPU_KERNEL_ATTENTION_LATENT_MATRIX : GPU_KERNEL_ATTENTION_TILE_MATRIX,
+            rows * (is_latent ? LATENT_ROW_THREADS : MATRIX_ROW_THREADS), &step, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
     if (status != TDM_OK) return status;
     step.spec[4] = heads;
@@ -551,11 +590,12 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     bool has_parts = s.is_lane || !tuning->has_no_parts;
     bool is_tiled = s.n_dim <= TILE_MAX_DIM && e->target->max_group_size >= TILE_GROUP &&
                     !tuning->has_no_tiles && (s.n_tok >= TILE_LEAST_TOK || !has_parts);
+    const int32_t n_row = matrix_rows(&s, e->target);
     status = gpu_attention_query(e, &s.cache, s.params, q, rope, &s.query, err);
     if (status == TDM_OK && s.has_bias) status = bias_emit(e, &s, err);
     if (status == TDM_OK && s.n_list > 0) status = slots_emit(e, &s, err);
     if (status == TDM_OK)
-        status = uses_matrices(&s, e->target)            ? matrix_emit(e, &s, err)
+        status = n_row > 0                               ? matrix_emit(e, &s, n_row, err)
                  : uses_subgroup_matrices(&s, e->target) ? subgroup_matrix_emit(e, &s, err)
                  : is_tiled                              ? tile_emit(e, &s, err)
                                                          : part_emit(e, &s, err);

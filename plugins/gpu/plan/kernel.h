@@ -83,12 +83,14 @@
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads. Without \
      * GPU_ATTENTION_SPLIT all parts are folded into one record, and a later step goes on with it. */ \
     KERNEL(ATTENTION_TILE, attention_tile, 6, 0x1, RT_SHARED(attention_tile_size(spec))) \
-    /* The same on matrix hardware, with a record for all parts of a workgroup: n_part / their number, \
-     * rounded up. K and V of f16 or of types with blocks, V of its own; without bias and lists. With \
-     * gpu_target.matrix_rows a workgroup is four subgroups, and spec 4 has rows of a matrix of sums from \
-     * bit 8 on and columns from bit 16 on. ATTENTION_TILE_HALF is that one without matrix hardware, for \
-     * tests. */ \
-    KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(spec))) \
+    /* The same on matrix hardware, of 32 rows or 64, with a record for all parts of a workgroup: n_part / \
+     * their number, rounded up. K and V of f16 or of types with blocks; without bias and lists. A row has \
+     * 4 threads; in ATTENTION_LATENT_MATRIX, for V that is part of K and without slopes, 8. With \
+     * gpu_target.matrix_rows ATTENTION_TILE_MATRIX has 32 rows and V of its own, and a workgroup is four \
+     * subgroups; spec 4 has rows of a matrix of sums from bit 8 on and columns from bit 16 on. \
+     * ATTENTION_TILE_HALF is that one without matrix hardware, for tests. */ \
+    KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(step, 4))) \
+    KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(step, 8))) \
     KERNEL(ATTENTION_TILE_HALF, attention_tile_half, 5, 0x1, RT_ABSENT) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink, step. Words: n_tok, \
      * n_head, records, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \

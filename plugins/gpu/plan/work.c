@@ -52,6 +52,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_ATTENTION_TILE:
     case GPU_KERNEL_ATTENTION_TILE_MATRIX:
     case GPU_KERNEL_ATTENTION_TILE_HALF:
+    case GPU_KERNEL_ATTENTION_LATENT_MATRIX:
         if (step->word[7] > FEW) work.ops = attention_ops(step);
         work.is_upper = true;
         break;

@@ -115,29 +115,43 @@ static int32_t tile_size_get(const int32_t *spec) {
     return size < N_TILE_SIZE ? size : MAX_SIZE;
 }
 
-/* Elements of K are spec 2, those of o spec 3, the types of K and V spec 0 and 1. */
-#define MATRIX(elements, is_plain, registers) {elements, is_plain},
+/* Elements of K are spec 2, those of o spec 3, the types of K and V spec 0 and 1. A row has four threads. */
+#define MATRIX(elements, is_plain, rows, registers) {elements, is_plain, rows},
 static const struct {
-    int32_t elements, is_plain;
+    int32_t elements, is_plain, rows;
 } matrix_sizes[] = {GPU_TILE_MATRIX_ENTRIES(MATRIX)};
 #undef MATRIX
 enum { N_MATRIX_SIZE = sizeof matrix_sizes / sizeof matrix_sizes[0] };
 
-static int32_t matrix_size_get(const int32_t *spec) {
+static int32_t matrix_size_get(const gpu_step *step) {
+    const int32_t *spec = step->spec, elements = spec[2] > spec[3] ? spec[2] : spec[3];
     const int32_t is_plain = spec[0] == TDM_TYPE_F16 && spec[1] == TDM_TYPE_F16;
-    const int32_t elements = spec[2] > spec[3] ? spec[2] : spec[3];
     int32_t size = 0;
     while (size < N_MATRIX_SIZE &&
-           (matrix_sizes[size].elements < elements || matrix_sizes[size].is_plain != is_plain))
+           (matrix_sizes[size].elements < elements || matrix_sizes[size].is_plain != is_plain ||
+            matrix_sizes[size].rows != step->group_size / 4))
         size++;
     return size < N_MATRIX_SIZE ? size : MAX_SIZE;
+}
+
+/* A row has eight threads. */
+#define LATENT(rows, registers) rows,
+static const int32_t latent_sizes[] = {GPU_LATENT_ENTRIES(LATENT)};
+#undef LATENT
+enum { N_LATENT_SIZE = sizeof latent_sizes / sizeof latent_sizes[0] };
+
+static int32_t latent_size_get(const gpu_step *step) {
+    int32_t size = 0;
+    while (size < N_LATENT_SIZE && latent_sizes[size] != step->group_size / 8) size++;
+    return size < N_LATENT_SIZE ? size : MAX_SIZE;
 }
 
 /* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
 static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
-    if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX) return matrix_size_get(step->spec);
+    if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX) return matrix_size_get(step);
+    if (step->kernel == GPU_KERNEL_ATTENTION_LATENT_MATRIX) return latent_size_get(step);
     if (step->kernel == GPU_KERNEL_ATTENTION_PART) return part_size_get(step);
     if (step->kernel == GPU_KERNEL_LINEAR_SCAN) return scan_size_get(step->spec);
     if (has_sizes(step->kernel))
@@ -146,7 +160,7 @@ static int32_t size_get(const gpu_step *step) {
 }
 
 /* The name of the entry: that of its module, followed by the columns of its tiles, or by its row of
- * part_sizes, tile_sizes, matrix_sizes or scan_sizes. */
+ * part_sizes, tile_sizes, matrix_sizes, latent_sizes or scan_sizes. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
@@ -157,8 +171,10 @@ static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)tile_sizes[size].elements,
                  (int)tile_sizes[size].extras);
     else if (step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX)
-        snprintf(symbol + n, 64 - n, "_%d_%d", (int)matrix_sizes[size].elements,
-                 (int)matrix_sizes[size].is_plain);
+        snprintf(symbol + n, 64 - n, "_%d_%d_%d", (int)matrix_sizes[size].elements,
+                 (int)matrix_sizes[size].is_plain, (int)matrix_sizes[size].rows);
+    else if (step->kernel == GPU_KERNEL_ATTENTION_LATENT_MATRIX)
+        snprintf(symbol + n, 64 - n, "_%d", (int)latent_sizes[size]);
     else if (step->kernel == GPU_KERNEL_LINEAR_SCAN)
         snprintf(symbol + n, 64 - n, "_%d_%d", (int)scan_sizes[size].steps,
                  (int)scan_sizes[size].rows);

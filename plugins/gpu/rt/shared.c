@@ -48,13 +48,24 @@ static uint32_t attention_tile_size(const int32_t *spec) {
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
-/* struct AttentionTileMatrix */
-static uint32_t attention_matrix_size(const int32_t *spec) {
+/* What struct AttentionHalves copies of 64 rows of a type as they are. */
+static uint32_t attention_raw_size(int32_t type, int32_t dim) {
+    if (type == TDM_TYPE_F16) return 0;
+    return 64 * (uint32_t)(type == TDM_TYPE_Q8_0 ? dim + dim / 16 : dim / 2 + dim / 4);
+}
+
+/* struct AttentionMatrix, whose rows have so many threads each. */
+static uint32_t attention_matrix_size(const gpu_step *step, int32_t threads) {
+    const int32_t *spec = step->spec, rows = step->group_size / threads;
+    const bool is_latent = (spec[5] & GPU_ATTENTION_V_FROM_K) != 0;
     const int32_t n_group = ((spec[2] > 0 ? spec[2] : 32) + 31) / 32;
-    const int32_t n_k = n_group * 4 * 64, n_v = 2 * 4 * ((spec[3] + 15) / 16 * 16);
-    return fold_size(32) + taken(32, 8) + taken(n_group * 4 * 32, 16) + taken(n_k, 16) +
-           taken(n_v, 16) + taken(2 * 4 * 32, 16) + taken(32 * (64 + 4), 4) + taken(32, 4) +
-           taken(2, 4);
+    const int32_t n_v = is_latent ? 0 : 2 * 4 * ((spec[3] + 15) / 16 * 16);
+    const uint32_t raw_k = attention_raw_size(spec[0], spec[2]);
+    const uint32_t raw_v = is_latent ? 0 : attention_raw_size(spec[1], spec[3]);
+    return fold_size(rows) + taken(rows, 8) + taken(n_group * 4 * rows, 16) +
+           taken(n_group * 4 * 64, 16) + taken(n_v, 16) + taken(2 * 4 * rows, 16) +
+           taken(rows * (64 + 4), 4) + taken(rows, 4) + taken(2, 4) +
+           (raw_k > raw_v ? raw_k : raw_v);
 }
 
 /* struct SelectScore */

@@ -111,6 +111,28 @@ static inline void ptx_ldmatrix_x4(uint *d, const void *row) {
     simt_wave_execute(&simt_ldmatrix, registers, 6);
     __builtin_memcpy(d, registers + 2, 16);
 }
+/* With ".trans": lane l gets elements l / 4 of the rows 2 * (l % 4) and the next. */
+static inline void simt_ldmatrix_trans_run(const simt_collective *, uint32_t n_lane,
+                                           uint32_t (*registers)[SIMT_REGISTERS]) {
+    for (uint32_t lane = 0; lane < n_lane; lane++)
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t k = 0; k < 2; k++) {
+                const uint32_t *from = registers[8 * i + 2 * (lane % 4) + k];
+                const char *row = (const char *)(u64(from[1]) << 32 | from[0]);
+                __builtin_memcpy((char *)&registers[lane][2 + i] + 2 * k, row + 2 * (lane / 4), 2);
+            }
+}
+inline const simt_collective simt_ldmatrix_trans = {"ldmatrix.x4.trans", 32,
+                                                    simt_ldmatrix_trans_run};
+static inline void ptx_ldmatrix_x4_trans(uint *d, const void *row) {
+    u64 address = u64(simt_pointer_16(u64(row)));
+    uint32_t registers[6] = {uint(address), uint(address >> 32), 0, 0, 0, 0};
+    simt_wave_execute(&simt_ldmatrix_trans, registers, 6);
+    __builtin_memcpy(d, registers + 2, 16);
+}
+static inline uint ptx_opaque(uint x) {
+    return x;
+}
 static inline void *ptx_cvta_global(u64 address) {
     return (void *)address;
 }
