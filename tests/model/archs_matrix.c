@@ -15,8 +15,8 @@
  *       latent
  *   archs_matrix vulkan|cuda|hip [--driver FILE] [NAME ...]
  *       such a device, and a group of it and the CPU, beside llama.cpp's logits with an f32 cache;
- *       and the device with a quantised cache beside the CPU. FILE is the driver of CUDA or HIP
- *       (tests/simt).
+ *       and the device with a quantised cache beside the CPU, with and without matrix hardware where
+ *       it has any. FILE is the driver of CUDA or HIP (tests/simt).
  */
 #include <math.h>
 #include <string.h>
@@ -29,6 +29,8 @@
 #define BOUND 1e-5
 /* With a cache of 4 bits: an element may round to the next code. */
 #define BOUND_4_BIT 1e-4
+/* With a quantised cache on matrix hardware, which rounds queries and p to f16: so may one of 8 bits. */
+#define BOUND_MATRIX 1e-4
 
 static arch_scene scene;
 static const char *plugin, *driver; /* of the GPU mode */
@@ -240,6 +242,12 @@ static tdm_open_device *gpu_device(void) {
     return NULL;
 }
 
+/* The same without matrix hardware; NULL where it has none in any case. */
+static tdm_open_device *gpu_plain_device(void) {
+    const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}};
+    return driver != NULL ? device_open("gpu-plain", plugin, options, 2) : NULL;
+}
+
 static tdm_open_device *cpu_device(void) {
     const tdm_option options[] = {{"path", "reference"}, {"threads", "2"}};
     return device_open("cpu", "cpu", options, 2);
@@ -323,7 +331,8 @@ static double rows_nmse(const arch_fixture *f, const llm_model *model, float *ex
 }
 
 /* Beside the CPU with K of q8_0 and V of q4_0; of q8_0 where they have one type. */
-static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const char *path) {
+static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const char *path,
+                              bool has_matrices) {
     llm_model *one = rig_model(path, rig_device(NULL, "reference", 2));
     const cache_types *c = &caches[arch_scene_is_latent(one) ? Q8_CACHE : MIXED_CACHE];
     float *expected = arch_scene_rows(one), *found = arch_scene_rows(one);
@@ -333,20 +342,26 @@ static bool gpu_cache_compare(const arch_fixture *f, llm_model *model, const cha
     free(expected);
     free(found);
     llm_model_close(one);
-    return judge(f->name, "quantised cache", nmse, bound_of(c));
+    return has_matrices ? judge(f->name, "quantised cache, matrices", nmse, BOUND_MATRIX)
+                        : judge(f->name, "quantised cache", nmse, bound_of(c));
 }
 
 static void gpu_test(void **state) {
     const arch_fixture *f = *state;
-    tdm_open_device *dev = gpu_device();
+    tdm_open_device *dev = gpu_device(), *plain = gpu_plain_device();
     const char *path = model_file(f);
     if (dev == NULL) skip();
     llm_model *model = gpu_model(path, dev);
     double batch = peer_nmse(f, model, ARCH_N_TOK, ARCH_N_TOK);
     bool is_good = judge(f->name, "in a batch", batch, BOUND);
     is_good = steps_compare(f, model, plugin) && is_good;
-    is_good = gpu_cache_compare(f, model, path) && is_good;
+    is_good = gpu_cache_compare(f, model, path, plain != NULL) && is_good;
     llm_model_close(model);
+    if (plain != NULL) {
+        model = gpu_model(path, plain);
+        is_good = gpu_cache_compare(f, model, path, false) && is_good;
+        llm_model_close(model);
+    }
     model = gpu_model(path, gpu_group());
     is_good = steps_compare(f, model, "in a group with the CPU") && is_good;
     llm_model_close(model);
