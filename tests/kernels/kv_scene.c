@@ -49,6 +49,11 @@ static void add_entry(kv_scene *s, int32_t page, int32_t first, int32_t count, i
 
 void kv_scene_init(kv_scene *s, const tdm_kv_desc *desc, int32_t n_seq, const int32_t *len,
                    int32_t shared, uint64_t *seed) {
+    kv_scene_init_behind(s, desc, n_seq, len, shared, 0, seed);
+}
+
+void kv_scene_init_behind(kv_scene *s, const tdm_kv_desc *desc, int32_t n_seq, const int32_t *len,
+                          int32_t shared, int32_t behind, uint64_t *seed) {
     int32_t n_page = 2, order[SCENE_MAX_ENTRY + 2];
     memset(s, 0, sizeof *s);
     s->desc = *desc;
@@ -87,7 +92,7 @@ void kv_scene_init(kv_scene *s, const tdm_kv_desc *desc, int32_t n_seq, const in
             at += count;
         }
         while (at < len[q]) {
-            int32_t first = at % s->page_len, count = s->page_len - first;
+            int32_t first = at == 0 ? behind : at % s->page_len, count = s->page_len - first;
             if (count > len[q] - at) count = len[q] - at;
             add_entry(s, order[next++], first, count, at);
             at += count;

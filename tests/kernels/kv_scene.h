@@ -34,6 +34,10 @@ typedef struct kv_scene {
  * behind a copy's place where the prefix ends inside a page) and holds random rows. */
 void kv_scene_init(kv_scene *scene, const tdm_kv_desc *desc, int32_t n_seq, const int32_t *len,
                    int32_t shared, uint64_t *seed);
+/* The same, but the first page of a sequence that shares nothing begins at slot `behind`, less than a
+ * page has: slot 0 would be before position 0. */
+void kv_scene_init_behind(kv_scene *scene, const tdm_kv_desc *desc, int32_t n_seq,
+                          const int32_t *len, int32_t shared, int32_t behind, uint64_t *seed);
 void kv_scene_free(kv_scene *scene);
 
 /* What capacities a step over the scene needs. */

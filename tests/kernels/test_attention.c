@@ -29,6 +29,7 @@ typedef struct attention_case {
     uint32_t flags;
     int32_t rope_offset, n_rot;
     int32_t n_seq, len[SCENE_MAX_SEQ], shared;
+    int32_t behind; /* slots that the first page of a sequence leaves out */
     int32_t window, window_kind, temperature_length;
     int32_t n_distance; /* of the bias; 0 = none */
     bool is_causal, has_sink, has_padding, has_ml;
@@ -115,7 +116,7 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
                         .rope_offset = c->rope_offset,
                         .n_rot = c->n_rot,
                         .flags = c->flags | (c->n_distance > 0 ? TDM_KV_BIASED : 0)};
-    kv_scene_init(&scene, &desc, c->n_seq, c->len, c->shared, seed);
+    kv_scene_init_behind(&scene, &desc, c->n_seq, c->len, c->shared, c->behind, seed);
     /* A node that begins inside the heads of a whole model: KV heads from 2 on. */
     int32_t n_head = c->n_head_kv * c->heads_per_kv, first_kv = 2;
     tdm_attention_params params = {.first_head = first_kv * c->heads_per_kv,
@@ -474,7 +475,34 @@ static void test_unseen_nan(void **state) {
     }
 }
 
-/* The same on matrix hardware: tiles of 32 and of 64 rows, of whole and of odd numbers of tokens, runs of
+/* Pages whose first slot would be before position 0, with and without an end of what a token sees; a
+ * tile has tokens of two sequences, and padding. */
+static void test_behind(void **state) {
+    static const tdm_type types[] = {TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_F32};
+    uint64_t seed = 5;
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const attention_case c = {.type_k = types[i / 2],
+                                  .type_v = types[i / 2],
+                                  .dim_k = 64,
+                                  .dim_v = 64,
+                                  .n_head_kv = 2,
+                                  .heads_per_kv = 4,
+                                  .n_tok = 23,
+                                  .page_len = 32,
+                                  .n_seq = 2,
+                                  .len = {40, 27},
+                                  .behind = 5,
+                                  .is_causal = i % 2 == 0,
+                                  .has_padding = i % 4 == 1,
+                                  .has_ml = true,
+                                  .scale = 0.125f,
+                                  .q_scale = 1};
+        run_default(&c, &seed);
+    }
+}
+
+/* V as part of K on matrix hardware: tiles of 32 and of 64 rows, whole and odd numbers of tokens, runs of
  * several sequences, types that are decoded in different ways, rows that fill tiles and rows that do not. The
  * largest rows take more shared memory than HIP's emulated device has. */
 static void test_latent_matrix(void **state) {
@@ -635,12 +663,13 @@ static void test_lse_merge(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),         cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_lengths),       cmocka_unit_test(test_splits),
-        cmocka_unit_test(test_both_sides),    cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_latent_matrix), cmocka_unit_test(test_unseen_nan),
-        cmocka_unit_test(test_extremes),      cmocka_unit_test(test_bound_is_sharp),
-        cmocka_unit_test(test_query_bits),    cmocka_unit_test(test_lse_merge),
+        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_both_sides),     cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_latent_matrix),  cmocka_unit_test(test_unseen_nan),
+        cmocka_unit_test(test_behind),         cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
+        cmocka_unit_test(test_lse_merge),
     };
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

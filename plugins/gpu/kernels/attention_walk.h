@@ -34,6 +34,9 @@ struct AttentionWalk : AttentionFold {
 
     const int TOKENS = ROWS / HEADS;
 
+    // Beyond all positions, and less the first slot of a chunk, which may be up to CHUNK - 1 slots before
+    // position 0, still an int.
+    static constexpr int FAR = MAX_POS - CHUNK;
     ivec2 *row_sees = shared_take<ivec2>(ROWS); // first and last position; none where last < first
 
     // ---- Rows ----
@@ -102,7 +105,7 @@ struct AttentionWalk : AttentionFold {
             ivec2 sees = window_sees(pos, WINDOW, SPEC5);
             if (pos < 0) sees = ivec2(MAX_POS, -1);
             for (int h = thread(); h < HEADS; h += THREADS)
-                row_sees[(t - first_token) * HEADS + h] = sees;
+                row_sees[(t - first_token) * HEADS + h] = ivec2(min(sees.x, FAR), min(sees.y, FAR));
             all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
             if (pos < 0) continue;
             any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
@@ -110,7 +113,7 @@ struct AttentionWalk : AttentionFold {
         // Rows of other runs, and those that do not exist, see nothing.
         for (int row = thread(); row < ROWS; row += THREADS)
             if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
-                row_sees[row] = ivec2(MAX_POS, -1);
+                row_sees[row] = ivec2(FAR, -1);
         barrier();
 
         int first_number = part_number(max(entry_base(e, e.first), 0));

@@ -16,6 +16,10 @@ const int TOKENS = TILE_ROWS / HEADS;
 
 shared ivec2 row_sees[TILE_ROWS]; // first and last position; none where last < first
 
+// Beyond all positions, and less the first slot of a chunk, which may be up to CHUNK - 1 slots before
+// position 0, still an int.
+const int FAR = MAX_POS - CHUNK;
+
 int first_token, head_first, n_head_tile;
 
 int row_token(int row) {
@@ -56,7 +60,8 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
         int pos = pos_row(I32(step).at[args.word[12] + t]);
         ivec2 sees = window_sees(pos, WINDOW, SPEC5);
         if (pos < 0) sees = ivec2(MAX_POS, -1);
-        for (int h = thread(); h < HEADS; h += THREADS) row_sees[(t - first_token) * HEADS + h] = sees;
+        for (int h = thread(); h < HEADS; h += THREADS) 
+            row_sees[(t - first_token) * HEADS + h] = min(sees, ivec2(FAR));
         if (pos < 0) continue;
         any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
         all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
@@ -64,7 +69,7 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
     // Rows of other runs, and those that do not exist, see nothing.
     for (int row = thread(); row < TILE_ROWS; row += THREADS)
         if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
-            row_sees[row] = ivec2(MAX_POS, -1);
+            row_sees[row] = ivec2(FAR, -1);
     barrier();
 
     int first_number = part_number(max(entry_base(e, e.first), 0));
