@@ -151,6 +151,34 @@ tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **na
     return status;
 }
 
+/* Declares a device of that name which only flags or [*] make one, such as a software driver.
+ * `auto` does not choose from these. */
+static tdm_status flagged_declare(runner_roster *roster, const char *name, bool *is_there,
+                                  tdm_error *err) {
+    tdm_status status = TDM_OK;
+    const int32_t n_plugin = tdm_runtime_plugin_count(roster->rt);
+    for (int32_t p = 0; p < n_plugin && status == TDM_OK && !*is_there; p++) {
+        const char *plugin = tdm_runtime_plugin(roster->rt, p)->name;
+        device_options options;
+        int32_t n_device = 0;
+        status = options_read(roster, NULL, name, plugin, &options, err);
+        const tdm_device_params params = {
+            .struct_size = sizeof params, .n_option = (int32_t)options.n, .options = options.items};
+        if (status != TDM_OK || options.n == 0 ||
+            tdm_runtime_device_count(roster->rt, p, &params, &n_device, NULL) != TDM_OK)
+            continue;
+        for (int32_t i = 0; i < n_device && !*is_there; i++) {
+            tdm_device_info info;
+            if (tdm_runtime_device_describe(roster->rt, p, i, &params, &info, NULL) != TDM_OK ||
+                strcmp(info.name, name) != 0)
+                continue;
+            *is_there = true;
+            status = device_declare(roster, NULL, name, plugin, i, err);
+        }
+    }
+    return status;
+}
+
 /* Declares the device that a plugin enumerates as `name`; *is_there = there is one. */
 static tdm_status found_declare(runner_roster *roster, const char *name, bool *is_there,
                                 tdm_error *err) {
@@ -165,7 +193,7 @@ static tdm_status found_declare(runner_roster *roster, const char *name, bool *i
                               tdm_runtime_plugin(roster->rt, roster->places[i].plugin)->name,
                               roster->places[i].index, err);
     }
-    return status;
+    return status == TDM_OK ? flagged_declare(roster, name, is_there, err) : status;
 }
 
 /* ---- Sections ---- */

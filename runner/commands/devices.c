@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * devices.c: `tandem devices`: prints the plugins and their devices, and the reason for each
- * plugin that cannot be loaded (a warning) or has no device. Opens no device.
+ * plugin that cannot be loaded (a warning) or has no device. Options of plugins, such as
+ * --allow-cpu, are those of the devices that are listed. Opens no device.
  */
 #include <string.h>
 
 #include "runner/session.h"
+
+enum { OPTIONS_MAX = 32 };
 
 #define ROW "%-12s %-10s %-6s %-24s %s\n"
 
@@ -52,18 +55,26 @@ static void extras_format(const tdm_device_info *info, bool is_verbose, char *te
         snprintf(text + n, text_size - n, ", integrated");
 }
 
+/* The devices of a plugin with the options that flags and [*] give. */
 static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin, tdm_error *err) {
     const char *name = tdm_runtime_plugin(rt, plugin)->name;
+    tdm_option options[OPTIONS_MAX];
+    size_t n_option =
+        runner_section_get_options(app->config, NULL, name, false, options, OPTIONS_MAX);
     int32_t n_device = 0;
     tdm_error reason = {0};
-    if (tdm_runtime_device_count(rt, plugin, NULL, &n_device, &reason) != TDM_OK) n_device = 0;
+    if (n_option > OPTIONS_MAX)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "%s: more than %d options", name, OPTIONS_MAX);
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = (int32_t)n_option, .options = options};
+    if (tdm_runtime_device_count(rt, plugin, &params, &n_device, &reason) != TDM_OK) n_device = 0;
     if (n_device == 0)
         fprintf(app->out, ROW, "-", name, "-", "-",
                 reason.message[0] != '\0' ? reason.message
                                           : "no devices; the plugin gives no reason");
     for (int32_t i = 0; i < n_device; i++) {
         tdm_device_info info;
-        tdm_status status = tdm_runtime_device_describe(rt, plugin, i, NULL, &info, err);
+        tdm_status status = tdm_runtime_device_describe(rt, plugin, i, &params, &info, err);
         if (status != TDM_OK) return status;
         char index[16], memory[80], extras[256], text[sizeof info.description + sizeof extras];
         snprintf(index, sizeof index, "%d", (int)i);
@@ -103,5 +114,6 @@ const runner_command runner_command_devices = {
     .name = "devices",
     .summary = "list plugins and the devices they found",
     .run = devices_command,
+    .opens_devices = true,
     .keys = RUNNER_KEYS_EVERY " plugin-path",
 };

@@ -152,6 +152,12 @@ fails graph_launch:2:700 'the device is lost: cuGraphLaunch failed: SIMT_ILLEGAL
 fails event_query:1:719 'the device is lost'
 fails event_sync:1:719 'the device is lost: cuEventSynchronize failed'
 
+# A driver given as a flag: its devices are listed, and have names.
+"$tandem" devices --driver "$cuda_driver" >"$work/out" 2>"$work/err" && grep -q "^cuda0 .*EMULATED" "$work/out" &&
+    ok || fail "devices --driver: $(cat "$work/out" "$work/err")"
+"$tandem" run --device cuda0 --driver "$cuda_driver" -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>"$work/err" &&
+    ok || fail "--device cuda0 --driver: $(cat "$work/err")"
+
 # does_without FAILURE TEXT: a plan is not captured, with that text in a warning; the run succeeds without graphs.
 does_without() {
     TANDEM_SIMT_FAIL=$1 timeout 60 "$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 3 \
