@@ -292,22 +292,6 @@ static uint64_t runs_extent(const vk_runs *runs) {
     return (uint64_t)(runs->n_run - 1) * runs->stride + runs->size;
 }
 
-tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
-                          const void *src, tdm_error *err) {
-    const vk_runs r = gpu_runs_join(runs);
-    if (r.n_run == 0) return TDM_OK;
-    if (memory->mapped != NULL) {
-        for (int64_t i = 0; i < r.n_run; i++)
-            memcpy(memory->mapped + r.off + (uint64_t)i * r.stride,
-                   (const uint8_t *)src + (uint64_t)i * r.size, (size_t)r.size);
-        return vk_memory_flush(device, memory, r.off, runs_extent(&r), err);
-    }
-    pthread_mutex_lock(&device->transfer->mutex);
-    tdm_status status = staged_upload(device, memory, &r, src, err);
-    pthread_mutex_unlock(&device->transfer->mutex);
-    return status;
-}
-
 tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
                             void *dst, tdm_error *err) {
     const vk_runs r = gpu_runs_join(runs);
@@ -328,7 +312,15 @@ tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk
 
 tdm_status vk_upload(vk_device *device, const vk_memory *memory, uint64_t off, const void *src,
                      uint64_t size, tdm_error *err) {
-    return vk_upload_runs(device, memory, &(vk_runs){off, size, size, 1}, src, err);
+    if (size == 0) return TDM_OK;
+    if (memory->mapped != NULL) {
+        memcpy(memory->mapped + off, src, (size_t)size);
+        return vk_memory_flush(device, memory, off, size, err);
+    }
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = staged_upload(device, memory, &(vk_runs){off, size, size, 1}, src, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
 }
 
 tdm_status vk_download(vk_device *device, const vk_memory *memory, uint64_t off, void *dst,

@@ -14,8 +14,6 @@ tdm_status vk_transfer_create(vk_device *device, tdm_error *err);
 void vk_transfer_destroy(vk_device *device);
 
 /* Each returns when the bytes are there. The caller has checked the ranges. [any-thread] */
-tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
-                          const void *src, tdm_error *err);
 tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
                             void *dst, tdm_error *err);
 tdm_status vk_upload(vk_device *device, const vk_memory *memory, uint64_t off, const void *src,

@@ -380,28 +380,39 @@ static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token
     return part;
 }
 
+/* How rows fall into tiles. */
+typedef struct tiling {
+    int32_t heads, n_token; /* of a tile */
+    int64_t n_tile;
+} tiling;
+
+static tiling tiling_get(const shape *s, int32_t rows) {
+    const int32_t heads_per_kv = s->params->heads_per_kv;
+    const int32_t heads = heads_per_kv < rows ? heads_per_kv : rows;
+    const int32_t n_block = (heads_per_kv + heads - 1) / heads, n_token = rows / heads;
+    return (tiling){heads, n_token,
+                    (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv};
+}
+
 static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
-    const tdm_attention_params *p = s->params;
-    int32_t heads = p->heads_per_kv < TILE_ROWS ? p->heads_per_kv : TILE_ROWS;
-    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
-    int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
+    const tiling t = tiling_get(s, TILE_ROWS);
     uint64_t n_row = (uint64_t)s->n_tok * (uint64_t)s->n_head;
     bool is_split = n_row * (uint64_t)s->n_part * record_size(s) <= records_most;
     gpu_step step = {0};
     tdm_status status = records_take(e, s, is_split ? s->n_part : 1, err);
     if (status == TDM_OK)
         status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE, TILE_GROUP, &step, err);
-    step.spec[4] = heads;
+    step.spec[4] = t.heads;
     if (is_split && status == TDM_OK) { /* a workgroup for each part */
         step.spec[5] |= GPU_ATTENTION_SPLIT;
         step.word[9] = s->n_part;
         step.word[19] = s->n_kv | 1 << 17;
-        status = gpu_step_grid(e, &step, n_tile * s->n_part, err);
+        status = gpu_step_grid(e, &step, t.n_tile * s->n_part, err);
         return status == TDM_OK ? gpu_emit_step(e, &step, err) : status;
     }
-    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, t.n_tile, err);
     for (int32_t first = 0, end; first < s->n_part && status == TDM_OK; first = end) {
-        end = tile_parts_end(e, s, n_token, first);
+        end = tile_parts_end(e, s, t.n_token, first);
         step.word[9] = s->n_part | first << 16;
         step.word[19] = s->n_kv | (end - first) << 17;
         status = gpu_emit_step(e, &step, err);
@@ -459,38 +470,42 @@ static int32_t matrix_rows(const shape *s, const gpu_target *target) {
     return 0;
 }
 
-/* Parts of a workgroup: all, unless there are few tiles for the compute units. */
-static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *err) {
-    const tdm_attention_params *p = s->params;
-    const bool is_latent = s->cache.page.v_from_k;
-    int32_t heads = p->heads_per_kv < rows ? p->heads_per_kv : rows;
-    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = rows / heads;
-    int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
-    /* Shared memory holds fewer of the larger tiles. */
-    int64_t of_unit = is_latent                                        ? 1
-                      : s->n_tok < TILE_LEAST_TOK && rows == TILE_ROWS ? MATRIX_PARTS_OF_UNIT
-                                                                       : MATRIX_TILES_OF_UNIT;
-    int64_t n_slot = of_unit * e->target->n_unit;
-    /* A tile of many rows is large: parts that do not all run at once are no gain. */
-    int64_t n_split = rows > TILE_ROWS ? n_slot / n_tile : (n_slot + n_tile - 1) / n_tile;
+/* Tiles whose parts n_split workgroups share, each with a record of its own. sums: what spec 4 has beside
+ * the heads. */
+static tdm_status shared_tiles_emit(gpu_emit *e, shape *s, gpu_kernel kernel, int32_t group,
+                                    const tiling *t, int64_t n_split, int32_t sums,
+                                    tdm_error *err) {
     if (n_split > s->n_part) n_split = s->n_part;
     if (n_split < 1) n_split = 1;
     const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
     const int32_t n_record = (s->n_part + count - 1) / count;
     gpu_step step = {0};
     tdm_status status = records_take(e, s, n_record, err);
-    if (status == TDM_OK)
-        status = walk_step(
-            e, s, is_latent ? GPU_KERNEL_ATTENTION_LATENT_MATRIX : GPU_KERNEL_ATTENTION_TILE_MATRIX,
-            rows * (is_latent ? LATENT_ROW_THREADS : MATRIX_ROW_THREADS), &step, err);
-    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
+    if (status == TDM_OK) status = walk_step(e, s, kernel, group, &step, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, t->n_tile * n_record, err);
     if (status != TDM_OK) return status;
-    step.spec[4] = heads;
+    step.spec[4] = t->heads | sums;
     step.spec[5] |= GPU_ATTENTION_SPLIT;
     step.word[9] = s->n_part;
     step.word[19] = s->n_kv | count << 17;
     s->record_parts = count;
     return gpu_emit_step(e, &step, err);
+}
+
+/* Parts of a workgroup: all, unless there are few tiles for the compute units. */
+static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *err) {
+    const bool is_latent = s->cache.page.v_from_k;
+    const tiling t = tiling_get(s, rows);
+    /* Shared memory holds fewer of the larger tiles. */
+    int64_t of_unit = is_latent                                        ? 1
+                      : s->n_tok < TILE_LEAST_TOK && rows == TILE_ROWS ? MATRIX_PARTS_OF_UNIT
+                                                                       : MATRIX_TILES_OF_UNIT;
+    int64_t n_slot = of_unit * e->target->n_unit;
+    /* A tile of many rows is large: parts that do not all run at once are no gain. */
+    int64_t n_split = rows > TILE_ROWS ? n_slot / t.n_tile : (n_slot + t.n_tile - 1) / t.n_tile;
+    return shared_tiles_emit(
+        e, s, is_latent ? GPU_KERNEL_ATTENTION_LATENT_MATRIX : GPU_KERNEL_ATTENTION_TILE_MATRIX,
+        rows * (is_latent ? LATENT_ROW_THREADS : MATRIX_ROW_THREADS), &t, n_split, 0, err);
 }
 
 /* ---- Tiles on matrices of a subgroup ---------------------------------------------------------- */
@@ -530,30 +545,15 @@ static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
  * loops. */
 static tdm_status subgroup_matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_target *target = e->target;
-    const int32_t heads_per_kv = s->params->heads_per_kv;
-    const int32_t heads = heads_per_kv < TILE_ROWS ? heads_per_kv : TILE_ROWS;
-    const int32_t n_block = (heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
-    const int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
+    const tiling t = tiling_get(s, TILE_ROWS);
     const int64_t n_unit = target->n_unit > 0 ? target->n_unit : SUB_UNITS;
-    int64_t n_split = (MATRIX_TILES_OF_UNIT * n_unit + n_tile - 1) / n_tile;
-    if (n_split > s->n_part || target->max_trips > 0) n_split = s->n_part;
-    const int32_t count = (int32_t)((s->n_part + n_split - 1) / n_split);
-    const int32_t n_record = (s->n_part + count - 1) / count;
-    gpu_step step = {0};
-    tdm_status status = records_take(e, s, n_record, err);
-    if (status == TDM_OK)
-        status = walk_step(e, s,
-                           target->is_matrix_plain ? GPU_KERNEL_ATTENTION_TILE_HALF
-                                                   : GPU_KERNEL_ATTENTION_TILE_MATRIX,
-                           SUBGROUPS * target->subgroup_max, &step, err);
-    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile * n_record, err);
-    if (status != TDM_OK) return status;
-    step.spec[4] = heads | target->matrix_rows << 8 | target->matrix_columns << 16;
-    step.spec[5] |= GPU_ATTENTION_SPLIT;
-    step.word[9] = s->n_part;
-    step.word[19] = s->n_kv | count << 17;
-    s->record_parts = count;
-    return gpu_emit_step(e, &step, err);
+    int64_t n_split = (MATRIX_TILES_OF_UNIT * n_unit + t.n_tile - 1) / t.n_tile;
+    if (target->max_trips > 0) n_split = s->n_part;
+    return shared_tiles_emit(e, s,
+                             target->is_matrix_plain ? GPU_KERNEL_ATTENTION_TILE_HALF
+                                                     : GPU_KERNEL_ATTENTION_TILE_MATRIX,
+                             SUBGROUPS * target->subgroup_max, &t, n_split,
+                             target->matrix_rows << 8 | target->matrix_columns << 16, err);
 }
 
 /* ---- The node -------------------------------------------------------------------------------- */

@@ -58,9 +58,9 @@ static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64
 
 static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
                                 tdm_error *err) {
-    const gpu_runs runs = {off, size, size, 1};
     tdm_status status = range_check(buffer, "upload", off, size, err);
-    return status != TDM_OK ? status : rt_upload(buffer->device, &buffer->memory, &runs, src, err);
+    return status != TDM_OK ? status
+                            : rt_upload(buffer->device, &buffer->memory, off, src, size, err);
 }
 
 static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,

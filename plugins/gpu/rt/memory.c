@@ -169,23 +169,18 @@ static tdm_status copies_end(rt_device *device, rt_result result, int fn, tdm_er
     return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
 }
 
-tdm_status rt_upload(rt_device *device, const rt_memory *memory, const gpu_runs *runs,
-                     const void *src, tdm_error *err) {
-    const gpu_runs r = gpu_runs_join(runs);
-    const uint8_t *from = src;
-    rt_result result = RT_SUCCESS;
-    if (r.n_run == 0) return TDM_OK;
+tdm_status rt_upload(rt_device *device, const rt_memory *memory, uint64_t off, const void *src,
+                     uint64_t size, tdm_error *err) {
+    if (size == 0) return TDM_OK;
     if (memory->host != NULL) {
-        for (int64_t i = 0; i < r.n_run; i++, from += r.size)
-            memcpy(memory->host + r.off + (uint64_t)i * r.stride, from, (size_t)r.size);
+        memcpy(memory->host + off, src, (size_t)size);
         return TDM_OK;
     }
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&device->copy_mutex);
-    for (int64_t i = 0; i < r.n_run && result == RT_SUCCESS; i++, from += r.size)
-        result = device->fn->copy_in(memory->address + r.off + (uint64_t)i * r.stride, from,
-                                     (size_t)r.size, device->copy_stream);
+    rt_result result =
+        device->fn->copy_in(memory->address + off, src, (size_t)size, device->copy_stream);
     status = copies_end(device, result, RT_FN_copy_in, err);
     pthread_mutex_unlock(&device->copy_mutex);
     return status;

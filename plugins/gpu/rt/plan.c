@@ -53,11 +53,10 @@ static tdm_status functions_get(tdm_plan *plan, tdm_error *err) {
 
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     const uint64_t size = plan->bound.steps->constants_size;
-    const gpu_runs runs = {0, size, size, 1};
     tdm_status status = rt_memory_alloc(plan->device, size, false, &plan->constants, err);
     if (status != TDM_OK || size == 0) return status;
     plan->bound.constants = plan->constants.address;
-    return rt_upload(plan->device, &plan->constants, &runs, plan->bound.steps->constants, err);
+    return rt_upload(plan->device, &plan->constants, 0, plan->bound.steps->constants, size, err);
 }
 
 tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_graph *graph,

@@ -166,8 +166,8 @@ tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memo
 void rt_memory_free(rt_device *device, rt_memory *memory);
 
 /* Each returns when the bytes are there. The caller has checked the ranges. [any-thread] */
-tdm_status rt_upload(rt_device *device, const rt_memory *memory, const gpu_runs *runs,
-                     const void *src, tdm_error *err);
+tdm_status rt_upload(rt_device *device, const rt_memory *memory, uint64_t off, const void *src,
+                     uint64_t size, tdm_error *err);
 tdm_status rt_download(rt_device *device, const rt_memory *memory, const gpu_runs *runs, void *dst,
                        tdm_error *err);
 tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, const rt_memory *src,

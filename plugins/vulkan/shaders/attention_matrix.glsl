@@ -151,16 +151,28 @@ int octet_slot(int i) {
     return i / TILE_ROWS * 8;
 }
 
-// The score of a slot as it counts.
-float score_placed(int row, int slot, int first, int last, int pos, ivec2 sees) {
-    bool is_visible = slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-    float score = stage[score_at(row, slot)] * q_factor[row];
+// The positions that a row sees, as slots of the chunk, and with ALiBi its slope and its token's slot.
+struct RowView {
+    ivec2 sees;
+    float slope;
+    int slot;
+};
+
+RowView row_view(int row, int first, int last, int pos) {
+    RowView view = RowView(ivec2(max(first, row_sees[row].x - pos), min(last - 1, row_sees[row].y - pos)),
+                           0.0, 0);
     if (HAS_SLOPES && row_exists(row)) {
-        int row_pos = I32(args.address[3]).at[args.word[12] + row_token(row)];
-        score = score_biased(score, F32(args.address[4]).at[head_first + row % HEADS],
-                             row_pos - pos - slot);
+        view.slope = F32(args.address[4]).at[head_first + row % HEADS];
+        view.slot = I32(args.address[3]).at[args.word[12] + row_token(row)] - pos;
     }
-    return score_of(score, SOFTCAP, is_visible);
+    return view;
+}
+
+// The score of a slot as it counts.
+float score_placed(int row, int slot, RowView view) {
+    float score = stage[score_at(row, slot)] * q_factor[row];
+    if (HAS_SLOPES) score = score_biased(score, view.slope, view.slot - slot);
+    return score_of(score, SOFTCAP, slot >= view.sees.x && slot <= view.sees.y);
 }
 
 // kv_tile is free here: the maximum and the sum of each octet.
@@ -181,10 +193,10 @@ void soften(int first, int last, int pos) {
     barrier();
     for (int i = thread(); i < N_OCTET; i += THREADS) {
         int row = octet_row(i);
-        ivec2 sees = row_sees[row];
+        RowView view = row_view(row, first, last, pos);
         float m = NEGATIVE_INFINITY;
         [[unroll]] for (int k = 0; k < 8; k++) {
-            float s = score_placed(row, octet_slot(i) + k, first, last, pos, sees);
+            float s = score_placed(row, octet_slot(i) + k, view);
             stage[score_at(row, octet_slot(i) + k)] = s;
             m = max(m, s);
         }
