@@ -238,6 +238,14 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
     return status;
 }
 
+/* n_tok 0, or too large = the largest ubatch; n_out 0 = 1. */
+static llm_step_shape step_shape(const llm_context *ctx, int32_t n_tok, int32_t n_out) {
+    if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
+    if (n_out == 0) n_out = 1;
+    return (llm_step_shape){n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry,
+                            .has_hidden = llm_context_hidden_kind(ctx)};
+}
+
 tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
                             const llm_context_params *params, int32_t n_tok, int32_t n_out,
                             tdm_split_report *report, tdm_error *err) {
@@ -253,10 +261,7 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
     tdm_status status = llm_context_measure(ctx, m, params, err);
     if (status == TDM_OK) status = kept_begin(&k, m, err);
     if (status == TDM_OK) {
-        if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
-        if (n_out == 0) n_out = 1;
-        llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry,
-                                .has_hidden = llm_context_hidden_kind(ctx)};
+        const llm_step_shape shape = step_shape(ctx, n_tok, n_out);
         status = step_graph(m, dev, ctx, &shape, &page_size, k.weight, &graph, err);
         k.is_cache_kept = page_size > 0;
     }
@@ -299,54 +304,66 @@ tdm_status llm_model_window_report(const llm_model *m, const llm_context_params 
  * waiting for its end. Measured on the CPU. */
 #define STAGE_SECONDS 2e-5
 
-typedef struct stages {
+/* A step on devices in turn. */
+typedef struct turns_step {
     const llm_turns *turns;
-    const tdm_graph *graph;
-    int32_t *node_dev; /* [n_node] */
-    tdm_cut cut;
+    llm_context *ctx;
+    tdm_graph *graph;
     tdm_slot_mem *pinned; /* [n_slot] devices of pinned weights */
     tdm_scratch *scratch;
-} stages;
+} turns_step;
 
-static tdm_status stages_begin(stages *s, const llm_model *m, const int32_t *weight_value,
-                               tdm_error *err) {
-    const tdm_graph *graph = s->graph;
+static tdm_status pinned_find(turns_step *s, const llm_model *m, const int32_t *weight_value,
+                              tdm_error *err) {
     const llm_placement *p = s->turns->placement;
-    size_t n_slot = (size_t)graph->n_slot + 1;
-    s->node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *s->node_dev);
-    s->pinned = calloc(n_slot, sizeof *s->pinned);
-    if (s->node_dev == NULL || s->pinned == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    s->pinned = calloc((size_t)s->graph->n_slot + 1, sizeof *s->pinned);
+    if (s->pinned == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     for (int32_t w = 0; w < m->n_weight && p->weight != NULL; w++) {
         int32_t dev = p->weight(p->user, llm_weight_base_name(m, &m->weights[w]));
         if (dev >= 0 && dev < s->turns->n_dev && weight_value[w] >= 0)
-            s->pinned[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = s->turns->devs[dev];
+            s->pinned[tdm_graph_value(s->graph, weight_value[w])->slot].mem.dev =
+                s->turns->devs[dev];
     }
-    tdm_status status =
-        tdm_scratch_create(s->turns->rt, s->turns->devs, s->turns->n_dev, &s->scratch, err);
-    if (status == TDM_OK)
-        status = tdm_schedule_place(s->scratch, graph, s->pinned, s->node_dev, err);
-    const tdm_cut_params params = {
-        .graph = graph, .node_dev = s->node_dev, .n_dev = s->turns->n_dev, .caller_dev = -1};
-    return status == TDM_OK ? tdm_cut_make(&params, &s->cut, err) : status;
+    return TDM_OK;
 }
 
-static void stages_end(stages *s) {
+/* turns_step_end releases it, also after a failure. */
+static tdm_status turns_step_begin(turns_step *s, const llm_model *m, const llm_turns *turns,
+                                   const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                                   tdm_error *err) {
+    int32_t *weight = malloc(((size_t)m->n_weight + 1) * sizeof *weight);
+    uint64_t page_size = 0;
+    *s = (turns_step){.turns = turns, .ctx = calloc(1, sizeof *s->ctx)};
+    tdm_status status = s->ctx != NULL && weight != NULL
+                            ? llm_context_measure(s->ctx, m, params, err)
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    if (status == TDM_OK) {
+        const llm_step_shape shape = step_shape(s->ctx, n_tok, n_out);
+        status = step_graph(m, turns->devs[0], s->ctx, &shape, &page_size, weight, &s->graph, err);
+    }
+    if (status == TDM_OK) status = pinned_find(s, m, weight, err);
+    if (status == TDM_OK)
+        status = tdm_scratch_create(turns->rt, turns->devs, turns->n_dev, &s->scratch, err);
+    free(weight);
+    return status;
+}
+
+static void turns_step_end(turns_step *s) {
     tdm_scratch_destroy(s->scratch);
-    free(s->node_dev);
-    tdm_cut_free(&s->cut);
+    tdm_graph_free(s->graph);
     free(s->pinned);
+    free(s->ctx);
 }
 
 /* Adds the time of one stage; sets *is_known to false if its estimator has no estimate. */
-static tdm_status stage_add(const stages *s, const tdm_stage *stage, double *seconds,
-                            bool *is_known, tdm_error *err) {
+static tdm_status stage_add(const llm_turns *turns, const tdm_cut *cut, const tdm_stage *stage,
+                            double *seconds, bool *is_known, tdm_error *err) {
     tdm_split_report report = {.struct_size = sizeof report, .is_brief = 1};
-    double copied = 0, bandwidth = s->turns->bandwidth[stage->dev];
+    double copied = 0, bandwidth = turns->bandwidth[stage->dev];
     tdm_status status =
-        tdm_open_device_split_report(s->turns->estimators[stage->dev], stage->graph, &report, err);
+        tdm_open_device_split_report(turns->estimators[stage->dev], stage->graph, &report, err);
     for (int32_t i = 0; i < stage->n_before; i++)
-        copied += (double)s->cut.slots[stage->copies[i].slot].size;
+        copied += (double)cut->slots[stage->copies[i].slot].size;
     /* A copy passes through the host: it is read and written twice. */
     if (copied > 0 && bandwidth > 0) *seconds += 4 * copied / bandwidth;
     *seconds += report.seconds + STAGE_SECONDS;
@@ -357,30 +374,36 @@ static tdm_status stage_add(const stages *s, const tdm_stage *stage, double *sec
 tdm_status llm_model_turns_time(const llm_model *m, const llm_turns *turns,
                                 const llm_context_params *params, int32_t n_tok, int32_t n_out,
                                 double *seconds_out, tdm_error *err) {
-    llm_context *ctx = calloc(1, sizeof *ctx);
-    int32_t *weight = malloc(((size_t)m->n_weight + 1) * sizeof *weight);
-    stages s = {.turns = turns};
-    tdm_graph *graph = NULL;
-    uint64_t page_size = 0;
+    turns_step s;
+    tdm_cut cut = {0};
+    int32_t *node_dev = NULL;
     bool is_known = true;
     double seconds = 0;
-    tdm_status status = ctx != NULL && weight != NULL
-                            ? llm_context_measure(ctx, m, params, err)
-                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    tdm_status status = turns_step_begin(&s, m, turns, params, n_tok, n_out, err);
     if (status == TDM_OK) {
-        if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
-        if (n_out == 0) n_out = 1;
-        llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry};
-        status = step_graph(m, turns->devs[0], ctx, &shape, &page_size, weight, &graph, err);
-        s.graph = graph;
+        node_dev = malloc(((size_t)s.graph->n_node + 1) * sizeof *node_dev);
+        status = node_dev != NULL ? tdm_schedule_place(s.scratch, s.graph, s.pinned, node_dev, err)
+                                  : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     }
-    if (status == TDM_OK) status = stages_begin(&s, m, weight, err);
-    for (int32_t i = 0; i < s.cut.n_stage && status == TDM_OK; i++)
-        status = stage_add(&s, &s.cut.stages[i], &seconds, &is_known, err);
+    const tdm_cut_params cut_params = {
+        .graph = s.graph, .node_dev = node_dev, .n_dev = turns->n_dev, .caller_dev = -1};
+    if (status == TDM_OK) status = tdm_cut_make(&cut_params, &cut, err);
+    for (int32_t i = 0; i < cut.n_stage && status == TDM_OK; i++)
+        status = stage_add(turns, &cut, &cut.stages[i], &seconds, &is_known, err);
     *seconds_out = status == TDM_OK && is_known ? seconds : 0;
-    stages_end(&s);
-    tdm_graph_free(graph);
-    free(weight);
-    free(ctx);
+    tdm_cut_free(&cut);
+    free(node_dev);
+    turns_step_end(&s);
+    return status;
+}
+
+tdm_status llm_model_turns_size(const llm_model *m, const llm_turns *turns,
+                                const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                                uint64_t *sizes_out, tdm_error *err) {
+    turns_step s;
+    tdm_status status = turns_step_begin(&s, m, turns, params, n_tok, n_out, err);
+    if (status == TDM_OK)
+        status = tdm_schedule_measure(s.scratch, s.graph, s.pinned, sizes_out, err);
+    turns_step_end(&s);
     return status;
 }

@@ -56,4 +56,11 @@ tdm_status llm_model_turns_time(const llm_model *model, const llm_turns *turns,
                                 const llm_context_params *params, int32_t n_tok, int32_t n_out,
                                 double *seconds_out, tdm_error *err);
 
+/* The bytes that a context holds on each device for such a step, as compute_size of
+ * llm_model_report: values that cross between devices are in them. Estimators and bandwidth are not
+ * read. No device is a group. sizes_out[turns->n_dev]. Fails as llm_model_report. [setup] */
+tdm_status llm_model_turns_size(const llm_model *model, const llm_turns *turns,
+                                const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                                uint64_t *sizes_out, tdm_error *err);
+
 #endif

@@ -17,8 +17,6 @@
 #include "runner/llama_flags.h"
 #include "runner/lora.h"
 
-#define FALLBACK_NAME "cpu (fallback)" /* no section can have this name */
-
 uint64_t runner_clock(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -108,26 +106,6 @@ tdm_status runner_session_open_draft(runner_session *session, const runner_sessi
 
 /* ---- Device ---- */
 
-/* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
-static void fallback_open(runner_session *session) {
-    tdm_error why = {0};
-    if (session->is_guest ||
-        strcmp(tdm_open_device_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
-        tdm_open_device_is_group(session->dev))
-        return;
-    for (int32_t i = 1; i < session->placement.n_dev; i++) /* a CPU among them serves */
-        if (strcmp(tdm_open_device_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) ==
-            0)
-            return;
-    tdm_status status = runner_roster_declare_cpu(&session->roster, FALLBACK_NAME, &why);
-    if (status == TDM_OK)
-        status = tdm_runtime_open(session->rt, FALLBACK_NAME, &session->fallback, &why);
-    if (status != TDM_OK)
-        runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
-                              "no CPU to run what '%s' refuses: %s",
-                              tdm_open_device_name(session->dev), why.message);
-}
-
 static bool loading_update(void *context, uint64_t done, uint64_t total) {
     runner_app *app = context;
     (void)total;
@@ -160,7 +138,6 @@ void runner_session_join(runner_session *session, const runner_session *host) {
 tdm_status runner_session_load(runner_session *session, tdm_error *err) {
     runner_app *app = session->app;
     uint64_t start = runner_clock();
-    fallback_open(session);
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES] = {session->dev};
     int32_t n_dev = 1;
     /* A guest session uses the devices of its host session, but not its placement. */

@@ -87,14 +87,11 @@ static tdm_status scratch_grow(tdm_scratch *s, int32_t d, const tdm_stages *st, 
 
 /* ---- Making a schedule ---- */
 
-/* Slots of weights and states that already have a device. */
-static tdm_status slots_fix(const tdm_schedule *c, int32_t *slot_dev, tdm_error *err) {
-    for (int32_t i = 0; i < c->graph->n_slot; i++) slot_dev[i] = -1;
+/* Every weight and state of a schedule has a device. */
+static tdm_status slots_check(const tdm_schedule *c, const int32_t *slot_dev, tdm_error *err) {
     for (int32_t i = 0; i < c->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(c->graph, i);
         if (v->slot < 0 || (v->kind != TDM_VALUE_WEIGHT && v->kind != TDM_VALUE_STATE)) continue;
-        for (int32_t d = 0; d < c->scratch->n_dev; d++)
-            if (c->outside[v->slot].mem.dev == c->scratch->devs[d].dev) slot_dev[v->slot] = d;
         if (slot_dev[v->slot] < 0)
             return tdm_fail(err, TDM_INTERNAL, "'%s' has no memory on any device of the schedule",
                             tdm_graph_value_name(c->graph, i));
@@ -102,21 +99,28 @@ static tdm_status slots_fix(const tdm_schedule *c, int32_t *slot_dev, tdm_error 
     return TDM_OK;
 }
 
-static tdm_status stages_make(tdm_schedule *c, tdm_error *err) {
-    int32_t *slot_dev = malloc(((size_t)c->graph->n_slot + 1) * sizeof *slot_dev);
-    int32_t *node_dev = malloc(((size_t)c->graph->n_node + 1) * sizeof *node_dev);
-    tdm_status status = slot_dev != NULL && node_dev != NULL ? TDM_OK : out_of_memory(err);
-    if (status == TDM_OK) status = slots_fix(c, slot_dev, err);
-    if (status == TDM_OK)
-        status = tdm_schedule_place_slots(c->scratch, c->graph, slot_dev, node_dev, err);
-    const tdm_cut_params params = {.graph = c->graph,
+/* Places and cuts the graph; slot_dev as for tdm_schedule_place_slots. */
+static tdm_status stages_cut(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
+                             tdm_stages *stages_out, tdm_error *err) {
+    int32_t *node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
+    if (node_dev == NULL) return out_of_memory(err);
+    tdm_status status = tdm_schedule_place_slots(s, graph, slot_dev, node_dev, err);
+    const tdm_cut_params params = {.graph = graph,
                                    .node_dev = node_dev,
-                                   .n_dev = c->scratch->n_dev,
+                                   .n_dev = s->n_dev,
                                    .slot_dev = slot_dev,
                                    .caller_dev = -1};
-    if (status == TDM_OK) status = tdm_stages_create(&params, c->scratch->devs, &c->stages, err);
-    free(slot_dev);
+    if (status == TDM_OK) status = tdm_stages_create(&params, s->devs, stages_out, err);
     free(node_dev);
+    return status;
+}
+
+static tdm_status stages_make(tdm_schedule *c, tdm_error *err) {
+    int32_t *slot_dev = tdm_schedule_slot_devs(c->scratch, c->graph, c->outside, err);
+    if (slot_dev == NULL) return TDM_RESOURCE_EXHAUSTED;
+    tdm_status status = slots_check(c, slot_dev, err);
+    if (status == TDM_OK) status = stages_cut(c->scratch, c->graph, slot_dev, &c->stages, err);
+    free(slot_dev);
     return status;
 }
 
@@ -205,6 +209,27 @@ uint64_t tdm_schedule_plan_size(const tdm_schedule *c, uint64_t *scratch_out) {
     tdm_stages_add_plan_info(&c->stages, -1, &sum, NULL);
     *scratch_out = sum.scratch_size;
     return sum.device_size + sum.host_size;
+}
+
+tdm_status tdm_schedule_measure(tdm_scratch *s, const tdm_graph *graph, const tdm_slot_mem *fixed,
+                                uint64_t *sizes_out, tdm_error *err) {
+    tdm_stages stages = {0};
+    int32_t *slot_dev = tdm_schedule_slot_devs(s, graph, fixed, err);
+    if (slot_dev == NULL) return TDM_RESOURCE_EXHAUSTED;
+    tdm_status status = stages_cut(s, graph, slot_dev, &stages, err);
+    if (status == TDM_OK) {
+        status = tdm_stages_plan(&stages, &s->queues, err);
+        if (status == TDM_RESOURCE_EXHAUSTED) status = TDM_OK;
+    }
+    for (int32_t d = 0; d < s->n_dev && status == TDM_OK; d++) {
+        tdm_plan_info info = {.struct_size = sizeof info};
+        tdm_stages_add_plan_info(&stages, d, &info, NULL);
+        sizes_out[d] = stages.need[d] + stages.need_in[d] + stages.need_out[d] + info.device_size +
+                       info.host_size + info.scratch_size;
+    }
+    tdm_stages_free(&stages);
+    free(slot_dev);
+    return status;
 }
 
 /* ---- Running ---- */

@@ -39,6 +39,14 @@ uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
 tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
                               const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err);
 
+/* Bytes that a schedule of `graph` would hold on each device, if the scratch had no other: buffers
+ * for what crosses and for temporaries, and what the plans and their queues hold. sizes_out[n_dev]
+ * as the scratch's devices; weights and states are not counted. `fixed` as above. It makes the
+ * plans and keeps nothing. A plan that cannot be made for lack of memory, and those behind it,
+ * are left out. [queue-serial] */
+tdm_status tdm_schedule_measure(tdm_scratch *scratch, const tdm_graph *graph,
+                                const tdm_slot_mem *fixed, uint64_t *sizes_out, tdm_error *err);
+
 typedef struct tdm_schedule tdm_schedule;
 
 /* bindings[n_slot] of the graph: where each WEIGHT and STATE lives (mem.dev is one of the scratch's

@@ -31,5 +31,9 @@ struct tdm_schedule {
  * -1 for the others, and receives those found. */
 tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
                                     int32_t *dev_out, tdm_error *err);
+/* [n_slot] the scratch's device of each slot in fixed[n_slot], NULL = none; -1 = it has none. Owned
+ * by the caller; NULL without memory. */
+int32_t *tdm_schedule_slot_devs(const tdm_scratch *scratch, const tdm_graph *graph,
+                                const tdm_slot_mem *fixed, tdm_error *err);
 
 #endif

@@ -165,15 +165,22 @@ tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int3
     return TDM_OK;
 }
 
-tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
-                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err) {
+int32_t *tdm_schedule_slot_devs(const tdm_scratch *scratch, const tdm_graph *graph,
+                                const tdm_slot_mem *fixed, tdm_error *err) {
     int32_t *slot_dev = malloc(((size_t)graph->n_slot + 1) * sizeof *slot_dev);
-    if (slot_dev == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
-    for (int32_t i = 0; i < graph->n_slot; i++) {
+    if (slot_dev == NULL) tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
+    for (int32_t i = 0; slot_dev != NULL && i < graph->n_slot; i++) {
         slot_dev[i] = -1;
         for (int32_t d = 0; fixed != NULL && d < scratch->n_dev; d++)
             if (fixed[i].mem.dev == scratch->devs[d].dev) slot_dev[i] = d;
     }
+    return slot_dev;
+}
+
+tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
+                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err) {
+    int32_t *slot_dev = tdm_schedule_slot_devs(scratch, graph, fixed, err);
+    if (slot_dev == NULL) return TDM_RESOURCE_EXHAUSTED;
     tdm_status status = tdm_schedule_place_slots(scratch, graph, slot_dev, dev_out, err);
     free(slot_dev);
     return status;

@@ -338,6 +338,7 @@ tdm_status tdm_stages_add_plan_info(const tdm_stages *st, int32_t dev, tdm_plan_
     for (int32_t s = 0; s < st->cut.n_stage; s++) {
         tdm_plan_info info;
         if (dev >= 0 && st->cut.stages[s].dev != dev) continue;
+        if (st->execs[s].plan == NULL) continue;
         tdm_status status = tdm_device_plan_get_info(st->execs[s].plan, &info, err);
         if (status != TDM_OK) {
             result = status;

@@ -128,8 +128,8 @@ void tdm_stages_place(const tdm_stages *stages, const tdm_stage_memory *memory, 
  * stages, before the queues. [queue-serial] */
 tdm_status tdm_stages_plan(tdm_stages *stages, const tdm_stage_queues *queues, tdm_error *err);
 /* Adds to *sum what the plans of device `dev` hold, -1 = of all devices; of the scratch, what the
- * largest plan of each device needs. A plan that fails to answer counts as nothing; the last such
- * failure is returned. [any-thread] */
+ * largest plan of each device needs. A plan that was not made, or fails to answer, counts as nothing;
+ * the last such failure is returned. [any-thread] */
 tdm_status tdm_stages_add_plan_info(const tdm_stages *stages, int32_t dev, tdm_plan_info *sum,
                                     tdm_error *err);
 /* Computes every address that a run uses and binds the plans. None of them is running.

@@ -10,6 +10,7 @@
 #include "runner/plan/choice.h"
 
 #define CPU_ONLY_NAME "cpu (-ngl 0)" /* no section can have this name */
+#define FALLBACK_NAME "cpu (fallback)" /* no section can have this name */
 
 /* Follows groups whose first member works alone; *name becomes that of the section or the
  * member. */
@@ -71,6 +72,25 @@ static tdm_status device_open(runner_session *session, const char *name, tdm_err
     return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
 }
 
+/* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
+static void fallback_open(runner_session *session) {
+    tdm_error why = {0};
+    if (strcmp(tdm_open_device_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
+        tdm_open_device_is_group(session->dev))
+        return;
+    for (int32_t i = 1; i < session->placement.n_dev; i++) /* a CPU among them serves */
+        if (strcmp(tdm_open_device_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) ==
+            0)
+            return;
+    tdm_status status = runner_roster_declare_cpu(&session->roster, FALLBACK_NAME, &why);
+    if (status == TDM_OK)
+        status = tdm_runtime_open(session->rt, FALLBACK_NAME, &session->fallback, &why);
+    if (status != TDM_OK)
+        runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
+                              "no CPU to run what '%s' refuses: %s",
+                              tdm_open_device_name(session->dev), why.message);
+}
+
 tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err) {
     uint64_t start = runner_clock();
@@ -87,6 +107,7 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
                                        session->model, err);
     if (status == TDM_OK && (status = runner_config_check_taken(app->config, err)) != TDM_OK)
         app->is_usage = true;
+    if (status == TDM_OK) fallback_open(session);
     session->load_ns += runner_clock() - start;
     return status;
 }

@@ -325,22 +325,51 @@ static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
     return status;
 }
 
+/* The devices of a step in their order, as runner_session_load gives them to the model. `wishes`
+ * outlives *turns_out. */
+static llm_turns turns_of(const runner_session *session, tdm_open_device **devs,
+                          const llm_placement *wishes) {
+    const runner_placement *p = &session->placement;
+    llm_turns turns = {.rt = session->rt, .devs = devs, .n_dev = p->n_dev, .placement = wishes};
+    memcpy(devs, p->devs, (size_t)p->n_dev * sizeof *devs);
+    if (session->fallback != NULL) devs[turns.n_dev++] = session->fallback;
+    return turns;
+}
+
+/* Where devices take turns, each holds what its own stages need. A group keeps what its report says:
+ * that of the whole step. */
+static tdm_status turns_size(runner_session *session, const llm_context_params *params,
+                             runner_plan *plan, tdm_error *err) {
+    runner_placement *p = &session->placement;
+    tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
+    uint64_t decode[TDM_MAX_STAGE_DEVICES] = {0}, prefill[TDM_MAX_STAGE_DEVICES] = {0};
+    const llm_placement wishes = runner_placement_wishes(p);
+    const llm_turns turns = turns_of(session, devs, &wishes);
+    const int32_t n_member = plan->n_member - plan->n_extra;
+    if (turns.n_dev < 2 || (p->n_dev < 2 && plan->members[0].at.crossing_size == 0)) return TDM_OK;
+    for (int32_t i = 0; i < turns.n_dev; i++)
+        if (tdm_open_device_is_group(devs[i])) return TDM_OK;
+    tdm_status status =
+        llm_model_turns_size(session->model, &turns, params, plan->n_seq, plan->n_seq, decode, err);
+    if (status == TDM_OK)
+        status = llm_model_turns_size(session->model, &turns, params, 0, 1, prefill, err);
+    for (int32_t i = 0; i < p->n_dev && status == TDM_OK; i++) {
+        tdm_split_member *at = &plan->members[i == 0 ? 0 : n_member + i - 1].at;
+        at->compute_size = decode[i] > prefill[i] ? decode[i] : prefill[i];
+    }
+    return status;
+}
+
 /* Where weights or the cache live on further devices, the devices take turns: speeds are those of
  * all of them together. */
 static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
                              runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
-    runner_placement *p = &session->placement;
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES], *clocks[TDM_MAX_STAGE_DEVICES];
     double bandwidth[TDM_MAX_STAGE_DEVICES] = {0};
-    llm_placement wishes = runner_placement_wishes(p);
-    llm_turns turns = {.rt = session->rt,
-                       .devs = devs,
-                       .estimators = clocks,
-                       .bandwidth = bandwidth,
-                       .n_dev = p->n_dev,
-                       .placement = &wishes};
-    memcpy(devs, p->devs, sizeof devs);
-    if (session->fallback != NULL) devs[turns.n_dev++] = session->fallback;
+    const llm_placement wishes = runner_placement_wishes(&session->placement);
+    llm_turns turns = turns_of(session, devs, &wishes);
+    turns.estimators = clocks;
+    turns.bandwidth = bandwidth;
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < turns.n_dev && status == TDM_OK; i++)
         status = clock_open(session, devs[i], params, plan, s, &clocks[i], &bandwidth[i], err);
@@ -479,6 +508,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
         plan->prefill = prefill->report;
         status = extras_fill(session, &request.params, prefill, plan, err);
     }
+    if (status == TDM_OK) status = turns_size(session, &request.params, plan, err);
     if (status == TDM_OK) status = host_fill(session, plan, err);
     if (status == TDM_OK) status = needs_find(plan, err);
     if (status == TDM_OK) {

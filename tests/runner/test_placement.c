@@ -257,12 +257,38 @@ static void test_turns_time(void **state) {
     llm_model_close(model);
 }
 
+/* ---- How much memory it takes ---- */
+
+/* The devices hold what the report says; one that runs no node holds nothing. */
+static void test_turns_size(void **state) {
+    (void)state;
+    tdm_open_device *const devs[] = {a, b};
+    const llm_placement here = {0}, there = {.weight = ffn_on_second};
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64, .n_ubatch = 17};
+    const llm_turns undivided = {.rt = rt, .devs = devs, .n_dev = 2, .placement = &here},
+                    turns = {.rt = rt, .devs = devs, .n_dev = 2, .placement = &there};
+    uint64_t alone[2], sizes[2];
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    OK(llm_model_open(model_path, &model, &err));
+    OK(llm_model_turns_size(model, &undivided, &params, 0, 1, alone, &err));
+    OK(llm_model_turns_size(model, &turns, &params, 0, 1, sizes, &err));
+    assert_true(alone[0] > 0 && sizes[0] > 0 && sizes[1] > 0);
+    assert_int_equal(alone[1], 0);
+    llm_model_place(model, &there);
+    OK(llm_model_load(model, rt, devs, 2, NULL, NULL, &err));
+    OK(llm_context_create(model, &params, &ctx, &err));
+    assert_int_equal(llm_context_get_memory(ctx).compute, sizes[0] + sizes[1]);
+    assert_true(tdm_scratch_size(ctx->scratch, 1) > 0);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_cache_is_there),
-        cmocka_unit_test(test_turns_time),
+        cmocka_unit_test(test_weights),        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_is_there), cmocka_unit_test(test_turns_time),
+        cmocka_unit_test(test_turns_size),
     };
     if (argc != 2) return 2;
     model_path = argv[1];
