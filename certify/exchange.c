@@ -62,6 +62,7 @@ static certify_verdict sums_run(certify *c, certify_exchange_case how) {
             how.senders = senders[k];
             how.has_residual = (i + k) % 2 == 0;
             how.is_sliced = k % 2 == 1;
+            how.is_crowded = (i + k) % 3 == 2;
             how.has_extremes = i == 0 && k > 2;
             if (how.kind == TDM_EXCHANGE_SUM_PART && how.axis == 0) {
                 how.cut[1] = (int32_t)(how.ne[0] / 3);

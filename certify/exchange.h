@@ -23,6 +23,7 @@ typedef struct certify_exchange_case {
     int32_t cut[CERTIFY_MAX_MEMBER + 1]; /* member m has cut[m] .. cut[m + 1] of the axis */
     bool has_residual;
     bool is_sliced;    /* x and residual are views of something wider */
+    bool is_crowded;   /* addends begin at multiples of 4 bytes; otherwise of 64 */
     bool has_extremes; /* NaN, infinities and denormals among the numbers; of type f32 */
     uint32_t epoch;
     tdm_buffer *peer; /* of the device: flags and data lie there; NULL = in the arena. The suite

@@ -40,7 +40,8 @@ static uint64_t piece_size(const certify_exchange_case *how) {
 }
 
 static uint64_t piece_stride(const certify_exchange_case *how) {
-    return is_sum(how) ? (uint64_t)padded((int64_t)piece_size(how) + 4, 4) : 0;
+    const int64_t unit = how->is_crowded ? 4 : LINE;
+    return is_sum(how) ? (uint64_t)padded((int64_t)piece_size(how) + 4, unit) : 0;
 }
 
 static uint64_t flag_off(void) {

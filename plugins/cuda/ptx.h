@@ -44,6 +44,9 @@ static inline u64 ptx_ld_acquire_sys(u64 address) {
 static inline void ptx_st_release_sys(u64 address, u64 word) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
 }
+static inline void ptx_fence_acq_rel_sys() {
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
 static inline u64 ptx_globaltimer() {
     u64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

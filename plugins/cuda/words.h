@@ -179,6 +179,9 @@ static inline u64 load_system(u64 address) {
 static inline void store_system(u64 address, u64 word) {
     ptx_st_release_sys(address, word);
 }
+static inline void fence_system() {
+    ptx_fence_acq_rel_sys();
+}
 /* Nanoseconds. */
 static inline u64 ticks() {
     return ptx_globaltimer();

@@ -239,6 +239,9 @@ static inline u64 load_system(u64 address) {
 static inline void store_system(u64 address, u64 word) {
     __hip_atomic_store((u64 *)address, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+static inline void fence_system() {
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
+}
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
     return __builtin_readsteadycounter();

@@ -62,6 +62,8 @@
  *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
  *   store_system(address, word)   release at system scope, of what the stream did before, too
+ *   fence_system()         other devices and the host see what this thread has stored before what a
+ *                          thread stores behind the next barrier
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
  *   spin_pause()           between two loads of a thread that waits for another device
  * Functions are declared `inline`, those of structs too (on_device.h). Kernels use no language library. Build

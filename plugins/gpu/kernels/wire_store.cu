@@ -5,13 +5,12 @@
  * GPU_KERNEL_WIRE_STORE.
  */
 #include "arena.h"
-#include "half.h"
+#include "wire.h"
 
 struct WireStore : Arena {
     inline explicit WireStore(const Args &args_) : Arena(args_) {}
 
     const int TYPE = SPEC0;
-    enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
 
     // As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that
     // it reaches.
@@ -46,11 +45,11 @@ struct WireStore : Arena {
         uint i = invocation_number();
         if (i >= uint(args.word[1])) return;
         u64 to = args.address[0] + area_off(args.address[2], 2);
-        if (TYPE == F32_)
+        if (TYPE == WIRE_F32)
             U32(to).at[i] = U32(args.address[1]).at[i];
-        else if (TYPE == F16_)
+        else if (TYPE == WIRE_F16)
             U16(to).at[i] = u16(f16_of_f32_bits(U32(args.address[1]).at[i]));
-        else if (TYPE == BF16_)
+        else if (TYPE == WIRE_BF16)
             U16(to).at[i] = u16(bf16_of_f32_bits(U32(args.address[1]).at[i]));
         else
             block_store(to + u64(i) * 34, i * 32, uint(args.word[0]));

@@ -5,29 +5,19 @@
  * GPU_KERNEL_WIRE_SUM.
  */
 #include "arena.h"
-#include "half.h"
+#include "wire.h"
 
 struct WireSum : Arena {
     inline explicit WireSum(const Args &args_) : Arena(args_) {}
 
     const int TYPE = SPEC0;
-    enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
     const int N_MEMBER = SPEC1;
     const bool HAS_RESIDUAL = SPEC2 != 0, HAS_VERDICT = SPEC3 != 0;
 
-    // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or
-    // not.
-    inline float flushed(float x) { return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x; }
-
-    inline float sum_of(float sum, float x) {
-        float next = sum + flushed(x);
-        return flushed(next);
-    }
-
     inline float addend_at(u64 addend, uint i) {
-        if (TYPE == F32_) return F32(addend).at[i];
-        if (TYPE == F16_) return bits_to_float(f32_bits_of_f16(uint(U16(addend).at[i])));
-        if (TYPE == BF16_) return bits_to_float(uint(U16(addend).at[i]) << 16);
+        if (TYPE == WIRE_F32) return F32(addend).at[i];
+        if (TYPE == WIRE_F16) return bits_to_float(f32_bits_of_f16(uint(U16(addend).at[i])));
+        if (TYPE == WIRE_BF16) return bits_to_float(uint(U16(addend).at[i]) << 16);
         u64 block = addend + u64(i / 32) * 34;
         float scale = bits_to_float(f32_bits_of_f16(uint(U16(block).at[0])));
         int code = int(uint(U8(block).at[2 + (i & 31u)]) << 24) >> 24;
@@ -52,13 +42,11 @@ struct WireSum : Arena {
         for (int m = 0; m < N_MEMBER; m++) {
             if ((senders >> m & u64(1)) == u64(0)) continue;
             float addend = addend_at(arena + u64(m) * stride, from);
-            sum = is_first ? flushed(addend) : sum_of(sum, addend);
+            sum = is_first ? wire_flushed(addend) : wire_add(sum, addend);
             is_first = false;
         }
-        if (HAS_RESIDUAL) sum = sum_of(sum, F32(args.address[3]).at[i]);
-        uint bits = float_to_bits(sum);
-        if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
-        U32(args.address[0]).at[i] = bits;
+        if (HAS_RESIDUAL) sum = wire_add(sum, F32(args.address[3]).at[i]);
+        U32(args.address[0]).at[i] = wire_result(sum);
     }
 };
 

@@ -2,7 +2,7 @@
  *
  * exchange.c: steps of EXCHANGE (collective.h). PUBLISH writes this member's part to the arena,
  * COLLECT computes the result from the arena. A whole exchange, for devices whose kernels may wait
- * for other members, is both, with WIRE_WAIT between them.
+ * for other members, is both, with WIRE_WAIT between them; of a short sum it is WIRE_REDUCE alone.
  */
 #include <stddef.h>
 #include <string.h>
@@ -13,7 +13,14 @@
 
 enum { X, ARENA, STEP, RESIDUAL, X2, PEER };
 
-enum { GROUP_SIZE = 128, WAIT_GROUP_SIZE = 64, Q8_LEN = 32 };
+enum {
+    GROUP_SIZE = 128,
+    WAIT_GROUP_SIZE = 64, /* a thread for each member at least */
+    Q8_LEN = 32,
+    /* Elements of a sum that one workgroup exchanges: twice four for each of its threads. It reads
+     * what others have sent at the speed of one processor of the device, which counts behind that. */
+    REDUCE_LEN = 8192
+};
 
 _Static_assert(offsetof(tdm_step_header, exchange_base) == 15 * sizeof(int32_t),
                "shaders/arena.glsl reads exchange_base there");
@@ -256,23 +263,71 @@ static int64_t chunk_count(const gpu_emit *e) {
     return n == 0 ? 1 : (n + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
 }
 
+static tdm_status wait_words_set(const gpu_emit *e, gpu_step *step, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    step->word[0] = p->n_member;
+    step->word[1] = p->member;
+    words_of_u64(&step->word[2], p->flag_off);
+    step->word[11] = p->stage;
+    return gpu_word(e, &step->word[4], chunk_count(e), err);
+}
+
 /* The step touches the whole arena, and the whole peer memory, so that it comes behind what
  * publishes and before what collects, and waits keep their order. */
 static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *err) {
-    const tdm_exchange_params *p = &e->node->params.exchange;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_WAIT, WAIT_GROUP_SIZE);
     *verdict_out = gpu_emit_scratch(e, sizeof(uint32_t));
     tdm_status status = gpu_step_grid(e, &step, 1, err);
-    if (status == TDM_OK) status = gpu_word(e, &step.word[4], chunk_count(e), err);
+    if (status == TDM_OK) status = wait_words_set(e, &step, err);
     if (status != TDM_OK) return status;
     step.operand[0] = e->src[ARENA].place;
     step.operand[1] = *verdict_out;
     step.operand[2] = e->src[STEP].place;
-    if (e->src[PEER].is_present) step.operand[4] = e->src[PEER].place;
-    step.word[0] = p->n_member;
-    step.word[1] = p->member;
-    words_of_u64(&step.word[2], p->flag_off);
-    step.word[5] = p->stage;
+    if (e->src[PEER].is_present) step.operand[3] = e->src[PEER].place;
+    return gpu_emit_step(e, &step, err);
+}
+
+static bool is_aligned(const gpu_emit *e, int i) {
+    return !e->src[i].is_present || gpu_value_lane(&e->src[i]) == GPU_LANE_ALIGNED;
+}
+
+/* Whether one workgroup does the whole exchange. */
+static bool is_short_sum(const gpu_emit *e) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    const gpu_value *y = &e->dst[0];
+    const int64_t n = p->kind == TDM_EXCHANGE_SUM ? tdm_shape_count(y->ne) : 0;
+    const bool sends = (p->senders >> p->member & 1) != 0;
+    return n > 0 && n <= REDUCE_LEN && n % 4 == 0 && wire_of(p->wire_type) != GPU_WIRE_Q8_0 &&
+           p->data_off <= INT32_MAX && (p->data_off | p->data_stride | p->area_stride) % 16 == 0 &&
+           gpu_value_lane(y) == GPU_LANE_ALIGNED && (!sends || is_aligned(e, X)) &&
+           is_aligned(e, RESIDUAL);
+}
+
+static tdm_status reduce_emit(gpu_emit *e, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    const int32_t n = (int32_t)tdm_shape_count(e->dst[0].ne);
+    int32_t threads = (n / 4 + WAIT_GROUP_SIZE - 1) / WAIT_GROUP_SIZE * WAIT_GROUP_SIZE;
+    if (threads > e->target->max_group_size) threads = e->target->max_group_size;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_REDUCE, threads);
+    tdm_status status = gpu_step_grid(e, &step, 1, err);
+    if (status == TDM_OK && (p->senders >> p->member & 1) != 0)
+        status = dense_source(e, X, &step.operand[1], err);
+    if (status == TDM_OK && e->src[RESIDUAL].is_present)
+        status = dense_source(e, RESIDUAL, &step.operand[2], err);
+    if (status == TDM_OK) status = wait_words_set(e, &step, err);
+    if (status != TDM_OK) return status;
+    step.operand[0] = e->dst[0].place;
+    step.operand[3] = e->src[ARENA].place;
+    step.operand[4] = e->src[STEP].place;
+    step.operand[5] = e->src[e->src[PEER].is_present ? PEER : ARENA].place;
+    words_of_u64(&step.word[12], p->area_stride);
+    step.word[14] = n;
+    words_of_u64(&step.word[15], p->senders);
+    words_of_u64(&step.word[17], p->data_stride);
+    step.word[19] = (int32_t)p->data_off;
+    step.spec[0] = wire_of(p->wire_type);
+    step.spec[1] = p->n_member;
+    step.spec[2] = e->src[RESIDUAL].is_present;
     return gpu_emit_step(e, &step, err);
 }
 
@@ -282,6 +337,7 @@ static tdm_status whole_emit(gpu_emit *e, tdm_error *err) {
     if (!e->target->may_wait)
         return gpu_refuse(e, err, "its kernels do not wait for other members; phases 1 and 2 run");
     tdm_status status = TDM_OK;
+    if (is_short_sum(e)) return reduce_emit(e, err);
     if ((p->senders >> p->member & 1) != 0) status = publish_emit(e, err);
     if (status == TDM_OK) status = wait_emit(e, &verdict, err);
     return status != TDM_OK ? status : collect_emit(e, &verdict, err);

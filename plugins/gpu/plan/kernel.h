@@ -213,7 +213,10 @@
 /* EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's area_stride, low half
  * first; operands of the arena begin in area 0, and are of the peer memory where the op has it. A "verdict" is a word that WIRE_WAIT writes: 1 where
  * every member has published. Where it is another, what reads the arena writes zeros instead. In
- * phases there is none. */
+ * phases there is none. "wait[12]" are members, this member, flag_off (2), chunks; what the runtime
+ * fills in (rt/wait.h): 1 where it is the first wait of its plan, timeout in ticks of the device's
+ * clock (2), most polls of a lane (0 = no limit), address of its rt_wait_state (2); and the stage.
+ * 64-bit numbers have their low half first. */
 #define GPU_KERNEL_LIST_WIRE(KERNEL) \
     /* An addend, converted. Operands arena, x (f32, contiguous), step. Words: elements, invocations, \
      * area[3]. Spec: 0 = gpu_wire. An invocation for each element, or 32 elements of q8_0. */ \
@@ -230,13 +233,15 @@
      * there is a verdict. */ \
     KERNEL(WIRE_COPY, wire_copy, 4, 0x1, RT_SHARED(0)) \
     /* Steps 2 and 3 of the protocol (collective.h) for all chunks: raises this member's flag and waits for \
-     * those of all members. Operands arena (from its first byte on), verdict, step, report, peer memory \
-     * (likewise; absent where flags are in the arena alone). Words: \
-     * members, this member, flag_off (2), chunks, stage; then what the runtime fills in with the \
-     * report (rt/wait.h): 6 = 1 where it is the first of its plan, 7, 8 = timeout in ticks of the \
-     * device's clock, 9 = most polls of a lane (0 = no limit). 64-bit numbers have their low half \
-     * first. One workgroup of 64 threads. */ \
-    KERNEL(WIRE_WAIT, wire_wait, 5, 0x13, RT_ONLY(taken(4, 4)))
+     * those of all members. Operands arena (from its first byte on), verdict, step, peer memory \
+     * (likewise; absent where flags are in the arena alone). Words: wait[12]. One workgroup of 64 threads. */ \
+    KERNEL(WIRE_WAIT, wire_wait, 4, 0xb, RT_ONLY(taken(4, 4))) \
+    /* The whole exchange of a short sum: WIRE_STORE, WIRE_WAIT and WIRE_SUM in one. Operands y, x, \
+     * residual (all contiguous and at multiples of 16 bytes), arena, step, arena or peer memory: that has \
+     * the flags and data. Words: wait[12], area_stride (2), elements, a multiple of 4; senders (2), \
+     * bytes from addend to addend (2) and to the first one. Spec: 0 = gpu_wire, no q8_0, 1 = members, \
+     * 2 = 1 where there is a residual. One workgroup of 64 threads or more. */ \
+    KERNEL(WIRE_REDUCE, wire_reduce, 6, 0x29, RT_ONLY(taken(4, 4)))
 
 /* What the runtime launches before a plan's steps; no op has it. */
 #define GPU_KERNEL_LIST_INPUT(KERNEL) \

@@ -146,7 +146,8 @@ static void args_set(tdm_plan *plan) {
         gpu_bound_args(&plan->bound, step, &plan->args[i].args);
         memcpy(plan->args[i].spec, step->spec, sizeof step->spec);
     }
-    rt_wait_args_set(plan->device, plan->bound.steps, plan->workspace->report.address, plan->args);
+    rt_wait_args_set(plan->device, plan->bound.steps, plan->workspace->wait_state.address,
+                     plan->args);
 }
 
 static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {

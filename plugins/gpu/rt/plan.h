@@ -16,7 +16,8 @@ typedef struct rt_workspace {
     /* Plans are captured on the first stream; steps without order between them on the others too. */
     void *branch_stream[RT_N_BRANCH];
     void *branch_event[RT_N_BRANCH]; /* the last launch of each stream */
-    rt_memory report;                /* rt_wait_report; no memory where kernels do not wait */
+    /* wait.h: rt_wait_report and rt_wait_state; no memory where kernels do not wait */
+    rt_memory report, wait_state;
 } rt_workspace;
 
 /* How scratch is allocated on a device of CUDA or HIP, which is the context. */

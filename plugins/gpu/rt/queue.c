@@ -146,6 +146,7 @@ static void queue_destroy(tdm_queue *queue) {
     }
     gpu_scratch_pool_destroy(&queue->workspace.scratch);
     rt_memory_free(queue->device, &queue->workspace.report);
+    rt_memory_free(queue->device, &queue->workspace.wait_state);
     free(queue);
 }
 
@@ -181,11 +182,15 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
 }
 
 static tdm_status report_create(tdm_queue *queue, tdm_error *err) {
-    rt_memory *report = &queue->workspace.report;
-    if (!queue->device->target.may_wait) return TDM_OK;
-    tdm_status status = rt_memory_alloc(queue->device, sizeof(rt_wait_report), true, report, err);
-    if (status == TDM_OK) memset(report->host, 0, sizeof(rt_wait_report));
-    return status;
+    rt_device *device = queue->device;
+    rt_memory *report = &queue->workspace.report, *memory = &queue->workspace.wait_state;
+    if (!device->target.may_wait) return TDM_OK;
+    tdm_status status = rt_memory_alloc(device, sizeof(rt_wait_report), true, report, err);
+    if (status != TDM_OK) return status;
+    memset(report->host, 0, sizeof(rt_wait_report));
+    const rt_wait_state state = {.report = report->address};
+    status = rt_memory_alloc(device, sizeof state, false, memory, err);
+    return status == TDM_OK ? rt_upload(device, memory, 0, &state, sizeof state, err) : status;
 }
 
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {

@@ -13,9 +13,10 @@
 #include "tandem/collective.h"
 
 _Static_assert(offsetof(rt_wait_report, slots) == 64 && sizeof(rt_wait_slot) == 32,
-               "kernels/wire_wait.cu reads them there");
+               "kernels/flags.h writes them there");
+_Static_assert(offsetof(rt_wait_state, report) == 16, "kernels/flags.h reads it there");
 _Static_assert(offsetof(tdm_step_header, epoch) == 2 * sizeof(int32_t),
-               "kernels/wire_wait.cu reads epoch there");
+               "kernels/flags.h reads epoch there");
 
 /* ---- Kernels of plans ------------------------------------------------------------------------ */
 
@@ -29,20 +30,24 @@ static uint64_t ticks_of(const rt_device *device, uint64_t ns) {
     return ns / 1000000 * (uint64_t)device->facts->attribute[RT_CLOCK_KHZ];
 }
 
+static bool is_wait(const gpu_step *step) {
+    return step->kernel == GPU_KERNEL_WIRE_WAIT || step->kernel == GPU_KERNEL_WIRE_REDUCE;
+}
+
 bool rt_wait_is_needed(const gpu_plan *steps) {
     for (int32_t i = 0; i < steps->n_step; i++)
-        if (steps->steps[i].kernel == GPU_KERNEL_WIRE_WAIT) return true;
+        if (is_wait(&steps->steps[i])) return true;
     return false;
 }
 
-void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t report,
+void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t state,
                       rt_args *args) {
     bool is_first = true;
     for (int32_t i = 0; i < steps->n_step; i++) {
-        if (steps->steps[i].kernel != GPU_KERNEL_WIRE_WAIT) continue;
-        args[i].args.address[3] = report;
-        args[i].args.word[6] = is_first;
-        words_of_u64(&args[i].args.word[7], ticks_of(device, TDM_EXCHANGE_TIMEOUT_NS));
+        if (!is_wait(&steps->steps[i])) continue;
+        args[i].args.word[5] = is_first;
+        words_of_u64(&args[i].args.word[6], ticks_of(device, TDM_EXCHANGE_TIMEOUT_NS));
+        words_of_u64(&args[i].args.word[9], state);
         is_first = false;
     }
 }
@@ -73,6 +78,7 @@ enum {
     TEST_FLAGS = 64, /* as of an arena of two members: the device is 0, the host 1 */
     TEST_STEP = 1024,
     TEST_VERDICT = 2048,
+    TEST_STATE = 3072,
     TEST_REPORT = 4096,
     TEST_LONG_MS = 1000,
     TEST_SHORT_MS = 20,
@@ -106,6 +112,8 @@ static tdm_status test_open(test *t, tdm_error *err) {
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", t->device->name);
     memset(t->bytes, 0, TEST_SIZE);
     tdm_status status = rt_memory_import(t->device, t->bytes, TEST_SIZE, &t->memory, err);
+    const rt_wait_state state = {.report = t->memory.address + TEST_REPORT};
+    memcpy(t->bytes + TEST_STATE, &state, sizeof state);
     return status != TDM_OK ? status : rt_function_get(t->device, &step, &t->function, err);
 }
 
@@ -118,10 +126,11 @@ static tdm_status test_launch(test *t, uint64_t timeout_ms, tdm_error *err) {
     const gpu_step step = {.kernel = GPU_KERNEL_WIRE_WAIT};
     const tdm_step_header header = {.epoch = (int32_t)++t->run};
     const uint64_t at = t->memory.address;
-    rt_args args = {.args = {.address = {at, at + TEST_VERDICT, at + TEST_STEP, at + TEST_REPORT},
-                             .word = {2, 0, TEST_FLAGS, 0, 1, 0, 1, 0, 0, TEST_POLLS}}};
+    rt_args args = {.args = {.address = {at, at + TEST_VERDICT, at + TEST_STEP},
+                             .word = {2, 0, TEST_FLAGS, 0, 1, 1, 0, 0, TEST_POLLS}}};
     void *params[] = {&args};
-    words_of_u64(&args.args.word[7], ticks_of(t->device, timeout_ms * 1000000));
+    words_of_u64(&args.args.word[6], ticks_of(t->device, timeout_ms * 1000000));
+    words_of_u64(&args.args.word[9], at + TEST_STATE);
     memcpy(t->bytes + TEST_STEP, &header, sizeof header);
     tdm_status status = rt_enter(t->device, err);
     if (status != TDM_OK) return status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * wait.h: kernels that wait for other members of a group: what they report to the host, and the
- * test that decides whether a device's kernels may wait. The kernel is kernels/wire_wait.cu.
+ * test that decides whether a device's kernels may wait. Kernels that wait are
+ * those with kernels/flags.h.
  */
 #ifndef TANDEM_GPU_RT_WAIT_H
 #define TANDEM_GPU_RT_WAIT_H
@@ -24,15 +25,24 @@ typedef struct rt_wait_slot {
     uint32_t reserved[3];
 } rt_wait_slot;
 
-/* In page-locked memory, one for each queue. Runs are the computations of plans that wait. A stream
- * executes them in their order, so that the first waiting kernel of each counts them. The kernels
- * write a slot only where a wait fails. The host reads the slot when the computation has ended, and
+/* In page-locked memory, one for each queue. Runs are the computations of plans that wait. The
+ * kernels write a slot only where a wait fails. The host reads the slot when the computation has ended, and
  * before the failure of the run RT_WAIT_N_SLOT later. */
 typedef struct rt_wait_report {
-    uint32_t run; /* the present one, or the last; 0 = none yet */
+    uint32_t run; /* as of rt_wait_state */
     uint32_t reserved[15];
     rt_wait_slot slots[RT_WAIT_N_SLOT];
 } rt_wait_report;
+
+/* What the kernels of a queue remember, in memory of the device: they read it in every wait. A
+ * stream executes runs in their order, so that the first waiting kernel of each counts them. */
+typedef struct rt_wait_state {
+    uint32_t run;        /* the present one, or the last; 0 = none yet */
+    uint32_t failed_run; /* the last in which a wait failed; 0 = none */
+    uint32_t code;       /* rt_wait_code of it */
+    uint32_t unused;
+    uint64_t report; /* address of the rt_wait_report */
+} rt_wait_state;
 
 /* Decides whether the device's kernels may wait (target.may_wait). Where `options` leaves it open,
  * tries with memory of the host that the kernel sees a word that the host writes while it runs,
@@ -41,8 +51,9 @@ typedef struct rt_wait_report {
  * demanded. Takes some tens of milliseconds. [setup] */
 tdm_status rt_wait_decide(rt_device *device, const rt_options *options, tdm_error *err);
 
-/* Fills in what kernels that wait need beside what the planner gives them. */
-void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t report,
+/* Fills in what kernels that wait need beside what the planner gives them; `state` is the address
+ * of the queue's rt_wait_state. */
+void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t state,
                       rt_args *args);
 
 bool rt_wait_is_needed(const gpu_plan *steps);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wire.h: the arithmetic of an exchanged sum, to the bits of tdm_wire_sum (core/base/wire.c) on
+ * every driver.
+ */
+#ifndef TANDEM_GPU_WIRE_H
+#define TANDEM_GPU_WIRE_H
+
+#include "half.h"
+
+enum { WIRE_F32 = 0, WIRE_F16 = 1, WIRE_BF16 = 2 }; // gpu_wire
+
+// Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or not.
+static inline float wire_flushed(float x) {
+    return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x;
+}
+
+static inline float wire_add(float sum, float x) {
+    float next = sum + wire_flushed(x);
+    return wire_flushed(next);
+}
+
+static inline uint wire_result(float sum) {
+    const uint bits = float_to_bits(sum);
+    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wire_reduce.cu: the exchange of a short sum in one kernel: this member's addend is published, the
+ * flags are waited for, and the sum is computed by the same threads, with the bits of WIRE_STORE,
+ * WIRE_WAIT and WIRE_SUM one after the other. Between those kernels the device would be idle twice.
+ * One workgroup; a thread has four elements at a time. See GPU_KERNEL_WIRE_REDUCE.
+ */
+#include "flags.h"
+#include "wire.h"
+
+struct WireReduce : Flags {
+    inline explicit WireReduce(const Args &args_) : Flags(args_) {}
+
+    const int TYPE = SPEC0;
+    const int N_MEMBER = SPEC1;
+    const bool HAS_RESIDUAL = SPEC2 != 0;
+    enum { BATCH = 4 }; // addends of others that a thread loads before it adds the first
+
+    inline bool is_sender(int m) { return (words_at(15) >> m & u64(1)) != u64(0); }
+
+    // Four elements as they cross; two words of 16 bits in each of the first two words.
+    inline uvec4 packed(uvec4 x) {
+        if (TYPE == WIRE_F32) return x;
+        for (int i = 0; i < 4; i++)
+            x[i] = TYPE == WIRE_F16 ? f16_of_f32_bits(x[i]) : bf16_of_f32_bits(x[i]) & 0xffffu;
+        return uvec4(x.x | x.y << 16, x.z | x.w << 16, 0u, 0u);
+    }
+
+    inline vec4 unpacked(uvec4 word) {
+        vec4 x;
+        if (TYPE == WIRE_F32) return bits_to_float(word);
+        for (int i = 0; i < 4; i++) {
+            const uint bits = (i < 2 ? word.x : word.y) >> 16 * (i % 2) & 0xffffu;
+            x[i] = bits_to_float(TYPE == WIRE_F16 ? f32_bits_of_f16(bits) : bits << 16);
+        }
+        return x;
+    }
+
+    // Of element i of an addend that begins at `address`.
+    inline u64 place(u64 address, uint i) { return address + u64(i) * (TYPE == WIRE_F32 ? 4 : 2); }
+
+    inline void addend_store(u64 at, uvec4 word) {
+        if (TYPE == WIRE_F32)
+            store_16(at, word);
+        else
+            U32x2(at).at[0] = uvec2(word.x, word.y);
+    }
+
+    inline uvec4 addend_load(u64 at) {
+        if (TYPE == WIRE_F32) return load_16(at);
+        const uvec2 word = U32x2(at).at[0];
+        return uvec4(word.x, word.y, 0u, 0u);
+    }
+
+    // In the order of members; this member's own is not read again.
+    inline vec4 sum_of(u64 addends, uint i, uvec4 own) {
+        const int member = args.word[1];
+        const u64 stride = words_at(17);
+        vec4 sum = vec4(0.0f);
+        bool is_first = true;
+        for (int first = 0; first < N_MEMBER; first += BATCH) {
+            uvec4 word[BATCH];
+            UNROLL for (int k = 0; k < BATCH; k++) {
+                const int m = first + k;
+                word[k] = m < N_MEMBER && m != member && is_sender(m)
+                              ? addend_load(place(addends + u64(m) * stride, i))
+                              : own;
+            }
+            UNROLL for (int k = 0; k < BATCH; k++) {
+                const int m = first + k;
+                if (m >= N_MEMBER || !is_sender(m)) continue;
+                const vec4 x = unpacked(word[k]);
+                for (int e = 0; e < 4; e++)
+                    sum[e] = is_first ? wire_flushed(x[e]) : wire_add(sum[e], x[e]);
+                is_first = false;
+            }
+        }
+        return sum;
+    }
+
+    inline uvec4 own_at(uint i) { return packed(load_16(args.address[1] + u64(i) * 4)); }
+
+    inline void run() {
+        const int member = args.word[1];
+        const bool sends = is_sender(member);
+        const u64 arena = args.address[3], step = args.address[4], data = args.address[5];
+        const u64 addends = data + u64(uint(args.word[19])) + area_off(step, 11);
+        const u64 own = addends + u64(member) * words_at(17);
+        const uint n = uint(args.word[14]), first = 4 * thread_id(), pace = 4 * group_size();
+        if (sends) {
+            for (uint i = first; i < n; i += pace) addend_store(place(own, i), own_at(i));
+            fence_system();
+        }
+        barrier();
+        const bool passes = flags_pass(arena, data, step);
+        for (uint i = first; i < n; i += pace) {
+            vec4 sum = sum_of(addends, i, sends && passes ? own_at(i) : uvec4(0u));
+            uvec4 bits = uvec4(0u);
+            const uvec4 residual = HAS_RESIDUAL ? load_16(args.address[2] + u64(i) * 4) : uvec4(0u);
+            for (int e = 0; e < 4 && passes; e++) {
+                if (HAS_RESIDUAL) sum[e] = wire_add(sum[e], bits_to_float(residual[e]));
+                bits[e] = wire_result(sum[e]);
+            }
+            store_16(args.address[0] + u64(i) * 4, bits);
+        }
+    }
+};
+
+GPU_KERNEL(wire_reduce, WireReduce)
