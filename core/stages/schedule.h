@@ -42,8 +42,8 @@ tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
 /* Bytes that a schedule of `graph` would hold on each device, if the scratch had no other: buffers
  * for what crosses and for temporaries, and what the plans and their queues hold. sizes_out[n_dev]
  * as the scratch's devices; weights and states are not counted. `fixed` as above. It makes the
- * plans and keeps nothing. A plan that cannot be made for lack of memory, and those behind it,
- * are left out. [queue-serial] */
+ * plans and keeps nothing. A plan that cannot be made, and those behind it, are left out:
+ * tdm_schedule_create says why. [queue-serial] */
 tdm_status tdm_schedule_measure(tdm_scratch *scratch, const tdm_graph *graph,
                                 const tdm_slot_mem *fixed, uint64_t *sizes_out, tdm_error *err);
 
