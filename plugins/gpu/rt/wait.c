@@ -85,7 +85,7 @@ typedef struct test {
     rt_device *device;
     uint8_t *bytes;
     rt_memory memory;
-    void *function;
+    rt_function function;
     uint32_t run; /* also the epoch */
 } test;
 
@@ -125,8 +125,9 @@ static tdm_status test_launch(test *t, uint64_t timeout_ms, tdm_error *err) {
     memcpy(t->bytes + TEST_STEP, &header, sizeof header);
     tdm_status status = rt_enter(t->device, err);
     if (status != TDM_OK) return status;
-    rt_result result = t->device->fn->launch(t->function, 1, 1, 1, 64, 1, 1, rt_shared_size(&step),
-                                             t->device->copy_stream, params, NULL);
+    rt_result result =
+        t->device->fn->launch(t->function.handle, 1, 1, 1, 64, 1, 1, rt_shared_size(&step),
+                              t->device->copy_stream, params, NULL);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(t->device, err, result, RT_FN_launch);
 }
 
