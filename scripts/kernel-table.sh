@@ -27,9 +27,13 @@ done
 # of a second pattern, where there is one.
 #   attention_tile_512_*: each thread has 128 sums
 #   attention_tile_matrix_256_0_32: on gfx1102 and gfx1150, which have 1024 registers instead of 1536
+#   those for sm_90: ptxas gives sm_80's PTX the same there
 #   product_row_dot_34_1: of nvcc alone
 #   others: a few spilled registers
-allowed='^attention_part_ 128
+allowed='^attention_latent_matrix_64$ 32 ^sm_90$
+^attention_part_2_2_0$ 176 ^sm_90$
+^attention_tile_128_0$ 144 ^sm_90$
+^attention_part_ 128
 ^attention_tile_512_ 1024
 ^attention_tile_matrix_256_0_32$ 288 ^gfx(1102|1150)$
 ^attention_tile_ 128

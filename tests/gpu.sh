@@ -8,10 +8,12 @@
 #
 #   tests/gpu.sh TREE [STAGE...] [FLAGS]
 #
-#   certify         the conformance suite on each device of a GPU plugin
+#   certify         the conformance suite on each device of a GPU plugin, of cuda with launch-early too where
+#                   the card and the build have it (-Dptx_targets=sm_90a,sm_90,sm_80)
 #   groups          the same text and small divergence on each of them, and in groups with the CPU
 #   speed           prompts of 2048 tokens and generation, with the share of the device's limits
-#   variants        the same without integer dot products, without matrix hardware (Vulkan)
+#   variants        the same without integer dot products, without matrix hardware (Vulkan); with launch-early
+#                   (cuda), and generation with it beside generation without it
 #   depth           generation behind 8192 and 32768 tokens with f16, q8_0 and q4_0 caches
 #   exchange        time of an exchange of 16 KB, between each card and the CPU, and between cards
 #   peer            the program of --peer beside ours
@@ -39,7 +41,7 @@
 # Goals: 85 % of the bandwidth in generation, 50 % of the peak in prompts, a q8_0 cache not slower than
 # f16 behind 8192 tokens, an exchange below 10 microseconds.
 set -u
-usage() { sed -n 's/^#   //p' "$0" | head -n 30; exit 2; }
+usage() { sed -n 's/^#   //p' "$0" | head -n 32; exit 2; }
 [ $# -ge 1 ] && [ -d "$1" ] || usage
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$1" && pwd)
@@ -117,6 +119,19 @@ if [ ! -s "$work/list" ]; then
     [ -z "$report" ] || cp "$work/report" "$report"
     exit 77
 fi
+# Lines "PLUGIN INDEX" of devices that open with launch-early = yes; the reasons of others go to the report.
+: >"$work/early"
+while read -r plugin index; do
+    [ "$plugin" = cuda ] || continue
+    printf '[device early]\nplugin = cuda\nindex = %s\nlaunch-early = yes\n' "$index" >"$work/early.ini"
+    [ -z "$(driver_of cuda)" ] || echo "driver = $(driver_of cuda)" >>"$work/early.ini"
+    if timeout 120 "$tandem" run --config "$work/early.ini" --device early -m "$model" -p Once -n 1 --temp 0 --quiet \
+        >"$work/out" 2>"$work/err" </dev/null; then
+        echo "$plugin $index" >>"$work/early"
+    else
+        say "$plugin$index: not run with launch-early: $(grep -m 1 error "$work/err")"
+    fi
+done <"$work/list"
 {
     printf '[device cpu]\nplugin = cpu\n[device reference]\nplugin = cpu\npath = reference\n'
     while read -r plugin index; do
@@ -133,6 +148,10 @@ fi
             [ $allow_cpu = no ] || echo 'allow-cpu = yes'
         done
     done <"$work/list"
+    while read -r plugin index; do
+        printf '[device %s-with-early]\nplugin = %s\nindex = %s\nlaunch-early = yes\n' "$plugin$index" "$plugin" "$index"
+        [ -z "$(driver_of "$plugin")" ] || echo "driver = $(driver_of "$plugin")"
+    done <"$work/early"
 } >"$work/all.ini"
 if [ "$(wc -l <"$work/list")" -gt 1 ]; then
     # Two plugins may see the same card: then both are members, with the CPU as a third.
@@ -163,25 +182,34 @@ unmeasured() {
 # verdict NUMBER GOAL: of a number that has to reach a goal.
 verdict() { awk -v n="$1" -v goal="$2" 'BEGIN { print(n == "" || n + 0 == 0 ? "-" : n + 0 >= goal + 0 ? "ok" : "below") }'; }
 
+# certify_try PLUGIN INDEX NAME OPTION...
+certify_try() {
+    plugin=$1 index=$2 name=$3
+    shift 3
+    is_done certify "$name" suite && return
+    [ -z "$(driver_of "$plugin")" ] || set -- "$@" --option "driver=$(driver_of "$plugin")"
+    limited "$tandem" certify "$tree/lib/tandem/plugins/$plugin.so" --device-index "$index" "$@" \
+        >"$work/out" 2>&1 </dev/null
+    code=$?
+    counts=$(grep ' passed, ' "$work/out" | tail -n 1)
+    if [ $code -eq 0 ]; then
+        result certify "$name" suite "$counts" '' '' '' ok
+    else
+        echo "$counts" >"$work/err"
+        unmeasured certify "$name" suite $code
+    fi
+    grep -A 1 '^FAIL' "$work/out" | tee -a "$work/report"
+}
+
 stage_certify() {
     while read -r plugin index; do
-        is_done certify "$plugin$index" suite && continue
-        options=''
-        [ "$plugin" = vulkan ] && [ $allow_cpu = yes ] && options='--option allow-cpu=yes'
-        [ -z "$(driver_of "$plugin")" ] || options="--option driver=$(driver_of "$plugin")"
-        # shellcheck disable=SC2086 # words
-        limited "$tandem" certify "$tree/lib/tandem/plugins/$plugin.so" --device-index "$index" $options \
-            >"$work/out" 2>&1 </dev/null
-        code=$?
-        counts=$(grep ' passed, ' "$work/out" | tail -n 1)
-        if [ $code -eq 0 ]; then
-            result certify "$plugin$index" suite "$counts" '' '' '' ok
-        else
-            echo "$counts" >"$work/err"
-            unmeasured certify "$plugin$index" suite $code
-        fi
-        grep -A 1 '^FAIL' "$work/out" | tee -a "$work/report"
+        set --
+        [ "$plugin" = vulkan ] && [ $allow_cpu = yes ] && set -- --option allow-cpu=yes
+        certify_try "$plugin" "$index" "$plugin$index" "$@"
     done <"$work/list"
+    while read -r plugin index; do
+        certify_try "$plugin" "$index" "$plugin$index-with-early" --option launch-early=yes
+    done <"$work/early"
 }
 
 # Text and divergence of one device or group.
@@ -283,10 +311,19 @@ stage_speed() {
 stage_variants() {
     for type in $(model_types); do
         [ "$type" != f16 ] || continue
-        for name in $(sed -n 's/^\[device \(.*-without-.*\)\]$/\1/p' "$work/all.ini"); do
+        for name in $(sed -n 's/^\[device \(.*-with.*-.*\)\]$/\1/p' "$work/all.ini"); do
             model_of "$type" || { unmeasured variants "$name" "model $type" $?; continue; }
             bench variants "$name" "$type" -p $pp -n $tg
         done
+        while read -r plugin index; do
+            name=$plugin$index
+            is_done variants "$name" "$type early / not" && continue
+            without=$(grep -F "speed|$name|$type tg$tg " "$results/rows" | tail -n 1 | cut -d '|' -f 4)
+            with=$(grep -F "variants|$name-with-early|$type tg$tg " "$results/rows" | tail -n 1 | cut -d '|' -f 4)
+            [ -n "$without" ] && [ -n "$with" ] || continue
+            ratio=$(awk -v a="$with" -v b="$without" 'BEGIN { printf "%.3f", a / b }')
+            result variants "$name" "$type early / not" "$ratio" times '' '' "$(verdict "$ratio" 1)"
+        done <"$work/early"
     done
 }
 

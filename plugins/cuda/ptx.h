@@ -55,6 +55,18 @@ static inline u64 ptx_globaltimer() {
 static inline void ptx_nanosleep(uint ns) {
     asm volatile("nanosleep.u32 %0;" ::"r"(ns));
 }
+#if __CUDA_ARCH__ >= 900
+#define PTX_HAS_GRIDDEPCONTROL 1
+static inline void ptx_griddepcontrol_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+static inline void ptx_griddepcontrol_wait() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+static inline void ptx_prefetch_l2(u64 address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+#endif
 static inline uint ptx_atom_add(uint *word, uint n) {
     uint before;
     asm volatile("atom.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(n) : "memory");

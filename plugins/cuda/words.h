@@ -189,6 +189,22 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     ptx_nanosleep(64);
 }
+/* Earlier devices have none of these, and start a kernel when the one before has ended. */
+#if PTX_HAS_GRIDDEPCONTROL
+static inline void launch_next() {
+    ptx_griddepcontrol_launch_dependents();
+}
+static inline void wait_previous() {
+    ptx_griddepcontrol_wait();
+}
+static inline void prefetch(u64 address) {
+    ptx_prefetch_l2(address);
+}
+#else
+static inline void launch_next() {}
+static inline void wait_previous() {}
+static inline void prefetch(u64) {}
+#endif
 static inline uint recomputed(uint x) {
     return ptx_opaque(x);
 }

@@ -252,6 +252,10 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     __builtin_amdgcn_s_sleep(1);
 }
+/* A kernel starts when the one before has ended. */
+static inline void launch_next() {}
+static inline void wait_previous() {}
+static inline void prefetch(u64) {}
 /* No asynchronous copy lets each lane choose its address in shared memory. */
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);

@@ -61,9 +61,14 @@
 #define CALL_peer_query    cuDeviceCanAccessPeer(can_out, device, peer)
 /* Beside the list: driver.h. */
 #define CALL_peer_by_context cuCtxEnablePeerAccess((CUcontext)context, flags)
+#define CALL_launch_ex                                                                             \
+    cuLaunchKernelEx((const CUlaunchConfig *)(const void *)config, (CUfunction)function, params,   \
+                     extra)
 
 RT_DRIVER_LIST(HEADER_CALL_)
 HEADER_CALL_(peer_by_context, , , (void *context, unsigned flags))
+HEADER_CALL_(launch_ex, , ,
+             (const rt_launch_config *config, void *function, void **params, void **extra))
 
 SAME_NUMBER(RT_SUCCESS, CUDA_SUCCESS);
 SAME_NUMBER(RT_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
@@ -93,6 +98,21 @@ SAME_NUMBER(RT_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 SAME_NUMBER(RT_FUNCTION_SHARED_SIZE, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 SAME_NUMBER(RT_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BUFFER);
 SAME_NUMBER(RT_JIT_ERROR_LOG_SIZE, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES);
+SAME_NUMBER(RT_LAUNCH_EARLY, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
+SAME_NUMBER(sizeof(rt_launch_config), sizeof(CUlaunchConfig));
+SAME_NUMBER(sizeof(rt_launch_attribute), sizeof(CUlaunchAttribute));
+#define SAME_PLACE(type, own, theirs_type, theirs)                                                 \
+    SAME_NUMBER(offsetof(type, own), offsetof(theirs_type, theirs))
+SAME_PLACE(rt_launch_config, grid_z, CUlaunchConfig, gridDimZ);
+SAME_PLACE(rt_launch_config, block_x, CUlaunchConfig, blockDimX);
+SAME_PLACE(rt_launch_config, block_z, CUlaunchConfig, blockDimZ);
+SAME_PLACE(rt_launch_config, shared_size, CUlaunchConfig, sharedMemBytes);
+SAME_PLACE(rt_launch_config, stream, CUlaunchConfig, hStream);
+SAME_PLACE(rt_launch_config, attributes, CUlaunchConfig, attrs);
+SAME_PLACE(rt_launch_config, n_attribute, CUlaunchConfig, numAttrs);
+SAME_PLACE(rt_launch_attribute, id, CUlaunchAttribute, id);
+SAME_PLACE(rt_launch_attribute, value.is_early, CUlaunchAttribute,
+           value.programmaticStreamSerializationAllowed);
 SAME_NUMBER(sizeof(CUuuid), 16);
 SAME_NUMBER(sizeof(CUdevice), sizeof(int));
 SAME_NUMBER(sizeof(CUdeviceptr), sizeof(uint64_t));
@@ -118,14 +138,14 @@ static const header_attribute attributes[] = {
 int main(void) {
     const int n_call = sizeof calls / sizeof calls[0];
     /* CUDA 13's header has cuDeviceGetUuid_v2, which tells the parts of a divided device apart. */
-    const header_call more[] = {
-        {rt_vendor_this.peer_by_context, HEADER_TEXT(CALL_peer_by_context)}};
+    const header_call more[] = {{rt_vendor_this.peer_by_context, HEADER_TEXT(CALL_peer_by_context)},
+                                {rt_vendor_this.launch_ex, HEADER_TEXT(CALL_launch_ex)}};
     int n_bad =
-        header_names_check(calls, n_call, "cuDeviceGetUuid") + header_names_check(more, 1, NULL);
+        header_names_check(calls, n_call, "cuDeviceGetUuid") + header_names_check(more, 2, NULL);
     printf("cuda.h of CUDA %d.%d\n", CUDA_VERSION / rt_vendor_this.version_major,
            CUDA_VERSION % rt_vendor_this.version_major / rt_vendor_this.version_minor);
     n_bad += header_attributes_check(attributes, sizeof attributes / sizeof attributes[0]);
     n_bad += header_symbols_check(calls, n_call, rt_vendor_this.error_name);
-    n_bad += header_symbols_check(more, 1, rt_vendor_this.error_name);
+    n_bad += header_symbols_check(more, 2, rt_vendor_this.error_name);
     return n_bad != 0;
 }

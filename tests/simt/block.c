@@ -40,7 +40,13 @@ enum { SHIFT = 448, N_SHIFT = 32, STACK_SIZE = (128 + 16) << 10, GUARD_SIZE = 40
 
 static const uint8_t poison = 0xcd;
 
-typedef enum fiber_state { FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_XCHG, FIBER_DONE } fiber_state;
+typedef enum fiber_state {
+    FIBER_READY,
+    FIBER_AT_BARRIER,
+    FIBER_AT_XCHG,
+    FIBER_AT_PREVIOUS, /* simt_wait_previous */
+    FIBER_DONE
+} fiber_state;
 
 typedef struct fiber {
     simt_thread lane;
@@ -68,7 +74,7 @@ typedef struct copy {
     uint32_t batch, size;
 } copy;
 
-/* What a thread needs to run launches: one at a time. */
+/* What a thread needs to run a launch. */
 typedef struct runner {
     fiber fibers[SIMT_MAX_THREAD];
     fiber_state state_of[SIMT_MAX_THREAD]; /* apart from the fibers, since all are read often */
@@ -79,6 +85,8 @@ typedef struct runner {
     uint32_t turn; /* place in order_of of the running fiber */
     _Alignas(512) char shared_memory[SIMT_MORE_SHARED + GUARD_SIZE];
     const simt_work *running;
+    simt_block block;
+    bool is_started; /* `running` by simt_work_start: its first workgroup goes on from there */
     uint32_t random_state;
 #ifdef __x86_64__
     void *scheduler_sp;
@@ -95,7 +103,9 @@ typedef struct runner {
 #endif
 } runner;
 
-/* NULL = this thread has run nothing. Every switch reads it: a call for its address would take half of
+/* Of a thread: for what is started, and for what runs meanwhile. NULL = not used yet. */
+static __thread runner *runners[1 + SIMT_MAX_EARLY];
+/* The one that runs; NULL = this thread has run nothing. Every switch reads it: a call for its address would take half of
  * the time of kernels with the address sanitizer. */
 static __thread runner *me __attribute__((tls_model("initial-exec")));
 
@@ -261,6 +271,10 @@ void simt_barrier(void) {
     fiber_stop(FIBER_AT_BARRIER);
 }
 
+void simt_wait_previous(void) {
+    if (simt_lane->block->is_early) fiber_stop(FIBER_AT_PREVIOUS);
+}
+
 /* All lanes have read the words of an exchange before any lane reaches the second exchange after
  * it, so that two sets of words are enough. */
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
@@ -366,13 +380,14 @@ static bool wave_release(uint32_t first, uint32_t wave_size, char *why, size_t w
 /* Resumes threads whose workgroup or wave has reached the same point. False where no thread can
  * continue and some have not ended. */
 static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
-    uint32_t n_barrier = 0, n_done = 0, n_exchange = 0;
+    uint32_t n_barrier = 0, n_done = 0, n_exchange = 0, n_held = 0;
     bool is_moving = false;
     for (uint32_t first = 0; first < n; first += wave_size) {
         uint32_t n_xchg = 0;
         for (uint32_t i = first; i < first + wave_size; i++) {
             n_barrier += me->state_of[i] == FIBER_AT_BARRIER;
             n_done += me->state_of[i] == FIBER_DONE;
+            n_held += me->state_of[i] == FIBER_AT_PREVIOUS;
             n_xchg += me->state_of[i] == FIBER_AT_XCHG;
         }
         n_exchange += n_xchg;
@@ -384,7 +399,7 @@ static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t wh
         for (uint32_t i = 0; i < n; i++) me->state_of[i] = FIBER_READY;
         is_moving = true;
     }
-    if (is_moving || n_done == n) return true;
+    if (is_moving || n_done == n || n_held > 0) return true;
     snprintf(why, why_size,
              "of %u threads %u wait at a barrier, %u at an exchange in a wave, and %u have ended: "
              "not all reach the same one",
@@ -392,10 +407,10 @@ static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t wh
     return false;
 }
 
-static bool all_done(uint32_t n) {
+static bool any_is(fiber_state state, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        if (me->state_of[i] != FIBER_DONE) return false;
-    return true;
+        if (me->state_of[i] == state) return true;
+    return false;
 }
 
 static bool guard_is_whole(uint32_t shared_size) {
@@ -403,7 +418,7 @@ static bool guard_is_whole(uint32_t shared_size) {
     return (uint8_t)guard[0] == poison && memcmp(guard, guard + 1, GUARD_SIZE - 1) == 0;
 }
 
-static bool block_run(simt_block *block, const simt_work *launch, char *why, size_t why_size) {
+static void block_begin(simt_block *block, const simt_work *launch) {
     const uint32_t n = launch->n_thread;
     memset(me->shared_memory, poison, launch->shared_size + GUARD_SIZE);
     for (uint32_t i = 0; i < n; i++) {
@@ -414,11 +429,29 @@ static bool block_run(simt_block *block, const simt_work *launch, char *why, siz
         me->state_of[i] = FIBER_READY;
         fiber_prepare(&me->fibers[i]);
     }
-    for (bool is_first = true; !all_done(n); is_first = false) {
-        if (is_first || launch->order == SIMT_RANDOM) order_set(launch->order, n);
+    order_set(launch->order, n);
+}
+
+/* Until all threads have ended, or, of a launch that is started, until none can go on. */
+static bool block_advance(const simt_work *launch, char *why, size_t why_size) {
+    const uint32_t n = launch->n_thread;
+    while (any_is(FIBER_READY, n)) {
         fibers_resume();
         if (!threads_release(n, launch->wave_size, why, why_size)) return false;
+        if (launch->order == SIMT_RANDOM) order_set(launch->order, n);
     }
+    return true;
+}
+
+static void block_go_on(simt_block *block, uint32_t n) {
+    block->is_early = false;
+    for (uint32_t i = 0; i < n; i++)
+        if (me->state_of[i] == FIBER_AT_PREVIOUS) me->state_of[i] = FIBER_READY;
+}
+
+static bool block_check(const simt_block *block, const simt_work *launch, char *why,
+                        size_t why_size) {
+    const uint32_t n = launch->n_thread;
     if (block->is_misaligned) {
         snprintf(why, why_size,
                  "it loads or stores 16 bytes at an address that is no multiple of 16");
@@ -463,47 +496,99 @@ static bool launch_check(const simt_work *launch, char *why, size_t why_size) {
     return false;
 }
 
-static bool runner_get(char *why, size_t why_size) {
-    if (me != NULL) return true;
-    me = aligned_alloc(_Alignof(runner), sizeof *me);
-    if (me == NULL) {
-        snprintf(why, why_size, "no memory for fibers");
-        return false;
+/* Makes `me` the runner that the launch is started in, or else a free one. */
+static bool runner_get(const simt_work *launch, char *why, size_t why_size) {
+    int at = -1;
+    for (int i = 0; i <= SIMT_MAX_EARLY; i++) {
+        const bool is_started = runners[i] != NULL && runners[i]->is_started;
+        if (is_started && runners[i]->running == launch) {
+            me = runners[i];
+            return true;
+        }
+        if (!is_started && at < 0) at = i;
     }
-    memset(me->fibers, 0, sizeof me->fibers);
-    return true;
+    if (at >= 0 && runners[at] == NULL) {
+        runners[at] = aligned_alloc(_Alignof(runner), sizeof *me);
+        if (runners[at] != NULL) {
+            memset(runners[at]->fibers, 0, sizeof runners[at]->fibers);
+            runners[at]->is_started = false;
+        }
+    }
+    if (at >= 0 && runners[at] != NULL) {
+        me = runners[at];
+        return true;
+    }
+    snprintf(why, why_size, at < 0 ? "too many launches are started" : "no memory for fibers");
+    return false;
+}
+
+void simt_works_forget(void) {
+    for (int i = 0; i <= SIMT_MAX_EARLY; i++)
+        if (runners[i] != NULL) runners[i]->is_started = false;
+}
+
+static void runner_free(runner *r) {
+    for (uint32_t i = 0; i < SIMT_MAX_THREAD && r->fibers[i].stack != NULL; i++) {
+#ifdef __SANITIZE_ADDRESS__
+        __asan_unpoison_memory_region(r->fibers[i].stack, STACK_SIZE);
+#endif
+#ifdef __SANITIZE_THREAD__
+        __tsan_destroy_fiber(r->fibers[i].tsan);
+#endif
+        munmap(r->fibers[i].stack, STACK_SIZE);
+    }
+    free(r);
 }
 
 void simt_work_end(void) {
-    if (me == NULL) return;
-    for (uint32_t i = 0; i < SIMT_MAX_THREAD && me->fibers[i].stack != NULL; i++) {
-#ifdef __SANITIZE_ADDRESS__
-        __asan_unpoison_memory_region(me->fibers[i].stack, STACK_SIZE);
-#endif
-#ifdef __SANITIZE_THREAD__
-        __tsan_destroy_fiber(me->fibers[i].tsan);
-#endif
-        munmap(me->fibers[i].stack, STACK_SIZE);
+    for (int i = 0; i <= SIMT_MAX_EARLY; i++) {
+        if (runners[i] != NULL) runner_free(runners[i]);
+        runners[i] = NULL;
     }
-    free(me);
     me = NULL;
 }
 
-bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
-    bool is_good = runner_get(why, why_size) && launch_check(launch, why, why_size);
-    if (!is_good) return false;
-    simt_block block = {
-        .n_thread = launch->n_thread, .wave_size = launch->wave_size, .shared = me->shared_memory};
-    memcpy(block.grid, launch->grid, sizeof block.grid);
+/* Makes the first workgroup ready to run. */
+static bool launch_begin(const simt_work *launch, bool is_early, char *why, size_t why_size) {
+    if (!runner_get(launch, why, why_size) || !launch_check(launch, why, why_size)) return false;
+    me->block = (simt_block){.n_thread = launch->n_thread,
+                             .wave_size = launch->wave_size,
+                             .shared = me->shared_memory,
+                             .is_early = is_early};
+    memcpy(me->block.grid, launch->grid, sizeof me->block.grid);
     me->running = launch;
     me->random_state = 0x9e3779b9u;
-    for (uint32_t z = 0; is_good && z < launch->grid[2]; z++)
-        for (uint32_t y = 0; is_good && y < launch->grid[1]; y++)
-            for (uint32_t x = 0; is_good && x < launch->grid[0]; x++) {
-                block.group[0] = x;
-                block.group[1] = y;
-                block.group[2] = z;
-                is_good = block_run(&block, launch, why, why_size);
-            }
-    return is_good;
+    block_begin(&me->block, launch);
+    return true;
+}
+
+bool simt_work_start(const simt_work *launch, char *why, size_t why_size) {
+    for (int i = 0; i <= SIMT_MAX_EARLY; i++)
+        if (runners[i] != NULL && runners[i]->is_started && runners[i]->running == launch)
+            return true;
+    if (!launch_begin(launch, true, why, why_size)) return false;
+    me->is_started = true;
+    return block_advance(launch, why, why_size);
+}
+
+/* The next workgroup of the grid; false behind the last. */
+static bool group_next(simt_block *block) {
+    for (int axis = 0; axis < 3; axis++) {
+        if (++block->group[axis] < block->grid[axis]) return true;
+        block->group[axis] = 0;
+    }
+    return false;
+}
+
+bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
+    if (!runner_get(launch, why, why_size)) return false;
+    if (!me->is_started && !launch_begin(launch, false, why, why_size)) return false;
+    simt_block *block = &me->block;
+    if (me->is_started) block_go_on(block, launch->n_thread);
+    me->is_started = false;
+    while (block_advance(launch, why, why_size) && block_check(block, launch, why, why_size)) {
+        if (!group_next(block)) return true;
+        block_begin(block, launch);
+    }
+    return false;
 }

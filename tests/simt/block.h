@@ -56,6 +56,7 @@ struct simt_block {
     uint32_t wave_size;
     char *shared;
     bool is_misaligned; /* sixteen bytes were reached at no multiple of 16 */
+    bool is_early;      /* its threads stop at simt_wait_previous */
 };
 
 /* The emulated thread that this thread of the operating system runs; NULL outside kernels. */
@@ -81,6 +82,12 @@ void simt_copies_wait(uint32_t n);
 uint64_t simt_clock_ns(void);
 /* Gives the processor to other threads, since other devices are threads of this machine. */
 void simt_spin_pause(void);
+/* Stops the thread of a workgroup that simt_work_start has begun; nothing otherwise. */
+void simt_wait_previous(void);
+/* Reads a byte, so that an address outside any memory is found. */
+static inline void simt_prefetch(const void *address) {
+    (void)*(const volatile char *)address;
+}
 
 /* An instruction that a wave executes as a whole: it reads registers of all lanes. */
 enum { SIMT_REGISTERS = 24 };
@@ -122,14 +129,24 @@ typedef struct simt_work {
     uint32_t shared_size;
     uint32_t wave_size;
     simt_order order;
+    bool is_early; /* may be started before the launches before it have ended */
     uint64_t args[SIMT_MAX_ARGS / 8];
 } simt_work;
 
-/* Runs all workgroups. False where the kernel breaks a rule; `why` receives a message. Launches on
+/* Runs all workgroups. The launch stays where it is until then. False where the kernel breaks a rule; `why` receives a message. Launches on
  * different threads run at the same time, so that one may wait for another. What a thread keeps for
  * its launches is freed with simt_work_end, before it ends. */
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size);
 void simt_work_end(void);
+
+/* Starts a launch: its first workgroup runs until each thread has reached simt_wait_previous or ended.
+ * simt_work_run goes on with it. Nothing where it is started already. Up to SIMT_MAX_EARLY launches of
+ * a thread are started at a time, and others may run meanwhile. So a kernel that reads what an earlier launch
+ * writes, or writes what one reads, without waiting gives wrong results. Fails as simt_work_run. */
+enum { SIMT_MAX_EARLY = 2 };
+bool simt_work_start(const simt_work *launch, char *why, size_t why_size);
+/* What is started will not be run. */
+void simt_works_forget(void);
 
 #ifdef __cplusplus
 }

@@ -58,29 +58,30 @@ static rt_result addresses_reach(const simt_context *c, simt_work *launch, size_
     return RT_SUCCESS;
 }
 
-rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
-                      void *stream_handle, void **params, void **extra) {
-    const simt_kernel *kernel = function;
-    simt_stream *s = stream_handle;
-    CALL(launch, true);
+static rt_result kernel_launch(const rt_launch_config *config, const simt_kernel *kernel,
+                               void **params, void **extra, bool is_early) {
+    simt_stream *s = config->stream;
     if (kernel == NULL || s == NULL) return INVALID_HANDLE;
-    if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
-        grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
-        grid_x > simt_settings.grid_x || grid_y > MAX_GRID_Y || block_x > kernel->max_threads ||
-        (shared_size > SIMT_MAX_SHARED && shared_size > kernel->max_shared))
+    if (params == NULL || extra != NULL || config->block_y != 1 || config->block_z != 1 ||
+        config->grid_x == 0 || config->grid_y == 0 || config->grid_z == 0 ||
+        kernel->args_size > SIMT_MAX_ARGS || config->grid_x > simt_settings.grid_x ||
+        config->grid_y > MAX_GRID_Y || config->block_x > kernel->max_threads ||
+        (config->shared_size > SIMT_MAX_SHARED && config->shared_size > kernel->max_shared))
         return RT_INVALID_VALUE;
 #ifdef SIMT_HIP
     /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */
-    if ((uint64_t)grid_x * block_x > UINT32_MAX) return RT_INVALID_VALUE;
+    if ((uint64_t)config->grid_x * config->block_x > UINT32_MAX) return RT_INVALID_VALUE;
 #endif
+    /* CUDA's documents do not say what a capture makes of it behind other than one launch. */
+    if (is_early && s->capture != NULL && s->front.n != 1) return RT_INVALID_VALUE;
     simt_command c = {.kind = COMMAND_LAUNCH,
                       .launch = {.kernel = kernel,
-                                 .grid = {grid_x, grid_y, grid_z},
-                                 .n_thread = block_x,
-                                 .shared_size = shared_size,
+                                 .grid = {config->grid_x, config->grid_y, config->grid_z},
+                                 .n_thread = config->block_x,
+                                 .shared_size = config->shared_size,
                                  .wave_size = simt_settings.wave_size,
-                                 .order = simt_settings.order}};
+                                 .order = simt_settings.order,
+                                 .is_early = is_early}};
     memcpy(c.launch.args, params[0], kernel->args_size);
     if (addresses_reach(s->context, &c.launch, kernel->args_size) != RT_SUCCESS)
         return RT_ILLEGAL_ADDRESS;
@@ -88,3 +89,36 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
     return simt_graph_append(s->capture->graph, &s->front, &c.launch) ? RT_SUCCESS
                                                                       : RT_OUT_OF_MEMORY;
 }
+
+rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
+                      void *stream, void **params, void **extra) {
+    const rt_launch_config config = {.grid_x = grid_x,
+                                     .grid_y = grid_y,
+                                     .grid_z = grid_z,
+                                     .block_x = block_x,
+                                     .block_y = block_y,
+                                     .block_z = block_z,
+                                     .shared_size = shared_size,
+                                     .stream = stream};
+    CALL(launch, true);
+    return kernel_launch(&config, function, params, extra, false);
+}
+
+#ifndef SIMT_HIP
+/* Beside the list: driver.h. Launches that are not captured start in their turn, which a driver may do. */
+EXPORT rt_result simt_launch_ex(const rt_launch_config *config, void *function, void **params,
+                                void **extra) __asm__("cuLaunchKernelEx");
+
+rt_result simt_launch_ex(const rt_launch_config *config, void *function, void **params,
+                         void **extra) {
+    bool is_early = false;
+    CALL(launch_ex, true);
+    if (config == NULL) return RT_INVALID_VALUE;
+    for (unsigned i = 0; i < config->n_attribute; i++) {
+        if (config->attributes[i].id != RT_LAUNCH_EARLY) return RT_INVALID_VALUE;
+        is_early = config->attributes[i].value.is_early != 0;
+    }
+    return kernel_launch(config, function, params, extra, is_early);
+}
+#endif

@@ -24,24 +24,37 @@ void tandem_simt_hold(bool hold) {
     for (int i = 0; i < SIMT_MAX_DEVICE; i++) tandem_simt_hold_device(i, hold);
 }
 
-static void kernel_run(simt_stream *s, const simt_work *launch) {
+typedef bool work_function(const simt_work *launch, char *why, size_t why_size);
+
+/* Runs or starts a launch. */
+static void kernel_do(simt_stream *s, const simt_work *launch, work_function *work) {
     char why[200];
     pthread_mutex_lock(&simt_mutex);
     bool is_lost = s->context->sticky != RT_SUCCESS;
     pthread_mutex_unlock(&simt_mutex);
-    if (is_lost || simt_work_run(launch, why, sizeof why)) return;
+    if (is_lost || work(launch, why, sizeof why)) return;
     fprintf(stderr, "simt: kernel %s: %s\n", launch->kernel->name, why);
     pthread_mutex_lock(&simt_mutex);
     s->context->sticky = RT_LAUNCH_FAILED;
     pthread_mutex_unlock(&simt_mutex);
 }
 
+/* Launches that may start early start as early as a device may start them: a chain of them when the
+ * launch before the chain does. */
+static void graph_run(simt_stream *s, const simt_exec *exec) {
+    for (int i = 0; i < exec->n; i++) {
+        for (int k = i + 1; k <= i + SIMT_MAX_EARLY && k < exec->n && exec->launches[k].is_early;
+             k++)
+            kernel_do(s, &exec->launches[k], simt_work_start);
+        kernel_do(s, &exec->launches[i], simt_work_run);
+    }
+    simt_works_forget(); /* of a lost device */
+}
+
 static void command_run(simt_stream *s, const simt_command *c) {
     switch (c->kind) {
-    case COMMAND_LAUNCH: kernel_run(s, &c->launch); break;
-    case COMMAND_GRAPH:
-        for (int i = 0; i < c->exec->n; i++) kernel_run(s, &c->exec->launches[i]);
-        break;
+    case COMMAND_LAUNCH: kernel_do(s, &c->launch, simt_work_run); break;
+    case COMMAND_GRAPH: graph_run(s, c->exec); break;
     case COMMAND_COPY: memmove(c->dst, c->src, c->size); break;
     case COMMAND_FILL: memset(c->dst, c->byte, c->size); break;
     case COMMAND_EVENT: break;

@@ -2,7 +2,8 @@
  *
  * test_block.c: the emulated workgroup: barriers and exchanges, every order of threads, and that it
  * reports the kernels that a device would hang on or compute garbage with; that launches of two
- * threads can wait for each other.
+ * threads can wait for each other; that a launch which is started early and does not wait computes with
+ * what was there before.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -254,6 +255,53 @@ static void misaligned_bytes_are_reported(void **state) {
     }
 }
 
+/* out[thread] = in[thread] + 1, with barriers on both sides of the wait. `waits` = 0: the error. */
+typedef struct add_args {
+    uint32_t *out, *in;
+    uint32_t waits;
+} add_args;
+
+static void add_run(const void *args) {
+    const add_args *a = args;
+    const uint32_t thread = simt_lane->thread;
+    const uint32_t early = a->waits != 0 ? 0 : a->in[thread];
+    simt_barrier();
+    simt_wait_previous();
+    const uint32_t x = a->waits != 0 ? a->in[thread] : early;
+    simt_barrier();
+    a->out[thread] = x + 1;
+}
+
+static void started_launches_wait(void **state) {
+    static const simt_kernel kernel = {
+        .name = "add", .entry = add_run, .args_size = sizeof(add_args)};
+    static uint32_t values[4][N_THREAD];
+    char why[200] = "";
+    (void)state;
+    for (int order = SIMT_FORWARD; order <= SIMT_RANDOM; order++)
+        for (int wrong = 0; wrong < 3; wrong++) { /* the launch that does not wait; 0 = none */
+            simt_work works[3];
+            memset(values, 0, sizeof values);
+            for (int i = 0; i < 3; i++) {
+                const add_args args = {values[i + 1], values[i], i == 0 || i != wrong};
+                works[i] = (simt_work){.kernel = &kernel,
+                                       .grid = {1, 1, 1},
+                                       .n_thread = N_THREAD,
+                                       .shared_size = 4 * N_THREAD,
+                                       .wave_size = 32,
+                                       .order = (simt_order)order,
+                                       .is_early = i > 0};
+                memcpy(works[i].args, &args, sizeof args);
+            }
+            for (int i = 1; i < 3; i++) assert_true(simt_work_start(&works[i], why, sizeof why));
+            assert_true(simt_work_start(&works[2], why, sizeof why)); /* is started */
+            for (int i = 0; i < 3; i++) assert_true(simt_work_run(&works[i], why, sizeof why));
+            for (int t = 0; t < N_THREAD; t++)
+                assert_int_equal(values[3][t], wrong == 0 ? 3 : wrong == 1 ? 2 : 1);
+        }
+    simt_work_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_hold_in_every_order),
@@ -262,6 +310,7 @@ int main(void) {
         cmocka_unit_test(broken_rules_are_reported),
         cmocka_unit_test(misaligned_bytes_are_reported),
         cmocka_unit_test(launches_wait_for_each_other),
+        cmocka_unit_test(started_launches_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ set -u
 tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$5")
 . "$(dirname "$0")/../tally.sh"
 
-n_token=8 n_behind=8 alone="c h single all" prompted="c h"
+n_token=8 n_behind=8 alone="c h single early all" prompted="c h"
 set -- "c reverse 32" "c random 64" "h reverse 64" "h random 32"
 if [ "${TANDEM_SANITIZED:-no}" = yes ]; then
     n_token=4 n_behind=2 alone="c single all" prompted=h
@@ -26,6 +26,7 @@ fi
     printf '[device reference]\nplugin = cpu\npath = reference\n'
     printf '[device c]\nplugin = cuda\ndriver = %s\n' "$cuda_driver"
     printf '[device single]\nplugin = cuda\ndriver = %s\ngraphs = no\nfusion = no\n' "$cuda_driver"
+    printf '[device early]\nplugin = cuda\ndriver = %s\nlaunch-early = yes\n' "$cuda_driver"
     printf '[device h]\nplugin = hip\ndriver = %s\n' "$hip_driver"
     printf '[device c1]\nplugin = cuda\ndriver = %s\nindex = 1\n' "$cuda_driver"
     printf '[device demanded]\nplugin = cuda\ndriver = %s\nexchange = plan\n' "$cuda_driver"

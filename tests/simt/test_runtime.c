@@ -54,10 +54,15 @@ static const tdm_host host = {
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, err.message);                              \
     } while (0)
 
+static const char *launch_early = "no"; /* option of the devices that are opened */
+
 static tdm_device *device_open(const char *graphs) {
-    const tdm_option options[] = {{"driver", driver_path}, {"graphs", graphs}, {"fusion", "no"}};
+    const tdm_option options[] = {{"driver", driver_path},
+                                  {"graphs", graphs},
+                                  {"fusion", "no"},
+                                  {"launch-early", launch_early}};
     const tdm_device_params params = {
-        .struct_size = sizeof params, .n_option = 3, .options = options};
+        .struct_size = sizeof params, .n_option = 4, .options = options};
     tdm_device *device = NULL;
     OK(plugin->device->open(instance, &params, &device, &err));
     return device;
@@ -306,6 +311,33 @@ static void test_not_captured(void **state) {
     scene_close(&s);
 }
 
+/* Each sum but the first starts before the one that it reads has been computed. A failed launch is one of
+ * the call that allows this; launches one by one are ordinary. */
+static void test_launched_early(void **state) {
+    enum { CU_INVALID_VALUE = 1 };
+    (void)state;
+    launch_early = "yes";
+    never_waits("yes", N_ADD);
+    logged[0] = '\0';
+    simt_fail("launch_ex", 2, CU_INVALID_VALUE);
+    scene s = scene_open("yes", 3);
+    simt_fail("", 0, 0);
+    assert_non_null(strstr(logged, "cuLaunchKernelEx failed"));
+    scene_submit(&s, 1);
+    OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    scene_close(&s);
+    const tdm_option options[] = {
+        {"driver", driver_path}, {"graphs", "no"}, {"launch-early", "yes"}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 3, .options = options};
+    tdm_device *device = NULL;
+    tdm_error err = {0};
+    assert_int_equal(plugin->device->open(instance, &params, &device, &err), TDM_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "launch-early = yes: it needs graphs = yes"));
+    launch_early = "no";
+}
+
 /* A driver that takes none of the kernels: the device does not open. */
 static void test_no_kernels(void **state) {
     (void)state;
@@ -372,7 +404,7 @@ static tdm_status weight_load(scene *s, tdm_error *err) {
 /* From the opening of a device to a computation that has ended, as far as it goes. */
 static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *s, tdm_error *err) {
     const tdm_device_params params = {
-        .struct_size = sizeof params, .n_option = 3, .options = options};
+        .struct_size = sizeof params, .n_option = 5, .options = options};
     const tdm_buffer_params input = {
         .struct_size = sizeof input, .size = N * sizeof(float), .purpose = TDM_BUFFER_INPUT};
     const tdm_buffer_params output = {
@@ -423,16 +455,21 @@ static void test_each_call_fails(void **state) {
     enum { CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_LAUNCH_FAILED = 719 };
     static const struct {
         int result;
-        const char *exchange, *graphs;
-    } ways[] = {{CU_INVALID_VALUE, "auto", "yes"},
-                {CU_OUT_OF_MEMORY, "phases", "yes"},
-                {CU_LAUNCH_FAILED, "phases", "no"}};
+        const char *exchange, *graphs, *early;
+    } ways[] = {{CU_INVALID_VALUE, "auto", "yes", "no"},
+                {CU_OUT_OF_MEMORY, "phases", "yes", "yes"},
+                {CU_LAUNCH_FAILED, "phases", "no", "no"}};
     (void)state;
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-        const tdm_option options[] = {
-            {"driver", driver_path}, {"graphs", ways[w].graphs}, {"exchange", ways[w].exchange}};
+        const tdm_option options[] = {{"driver", driver_path},
+                                      {"graphs", ways[w].graphs},
+                                      {"exchange", ways[w].exchange},
+                                      {"launch-early", ways[w].early},
+                                      {"fusion", "no"}};
         long n = 1;
         (void)call_fails("event_query", 1, ways[w].result, options); /* "any" leaves it out */
+        assert_int_equal(call_fails("launch_ex", 1, ways[w].result, options),
+                         strcmp(ways[w].early, "yes") == 0);
         while (call_fails("any", n, ways[w].result, options)) n += FAIL_STEP;
         assert_in_range(n, 100, 1000);
     }
@@ -528,7 +565,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
         cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test(test_uploads),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
+        cmocka_unit_test(test_refusals),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

@@ -79,6 +79,13 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     simt_spin_pause();
 }
+static inline void launch_next() {}
+static inline void wait_previous() {
+    simt_wait_previous();
+}
+static inline void prefetch(u64 address) {
+    simt_prefetch((const void *)address);
+}
 static inline uint recomputed(uint x) {
     return x;
 }

@@ -175,6 +175,24 @@ struct Weight : Kernel {
         return row;
     }
 
+    // ---- Prefetching ----------------------------------------------------------------------------
+
+    // Line `line` of 128 bytes of each field of a row of k elements.
+    inline void row_prefetch(WeightRow row, uint k, uint line) {
+        const uvec2 fields[5] = FIELDS;
+        const uint block_len = WEIGHT_IS_PLAIN ? 1 : WEIGHT_HAS_SMALL_BLOCKS ? 32 : 256;
+        const uint n_block = k / block_len, at = 128 * line;
+        if (!WEIGHT_IS_PLANAR) {
+            if (at < n_block * row.step) prefetch(row.at_0 - fields[0].y + at);
+            return;
+        }
+        if (at < n_block * fields[0].x) prefetch(row.at_0 + at);
+        if (at < n_block * fields[1].x) prefetch(row.at_1 + at);
+        if (at < n_block * fields[2].x) prefetch(row.at_2 + at);
+        if (at < n_block * fields[3].x) prefetch(row.at_3 + at);
+        if (at < n_block * fields[4].x) prefetch(row.at_4 + at);
+    }
+
     // ---- Loads ----------------------------------------------------------------------------------
 
     inline uint block_8(u64 at) {

@@ -66,6 +66,12 @@
  *                          thread stores behind the next barrier
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
  *   spin_pause()           between two loads of a thread that waits for another device
+ *   launch_next()          the next kernel of the stream may start as soon as every workgroup of this grid
+ *                          has called it or has ended, where its launch allows that (rt/early.h).
+ *                          Nothing is ordered or made visible by it
+ *   wait_previous()        returns when the kernels before this one have ended; what they wrote is visible
+ *   prefetch(address)      may read the 128 bytes of device memory around the address into the device's
+ *                          cache. It reads no value: whoever writes there meanwhile is still seen
  * Functions are declared `inline`, those of structs too (on_device.h). Kernels use no language library. Build
  * without contraction (-ffp-contract=off, -fmad=false): fma is written out where it is meant, and results are
  * the same on all devices.
@@ -174,6 +180,10 @@ struct Kernel {
 
     inline explicit Kernel(const Args &args_) : args(args_), shared_used(0) {}
 
+    /* What every thread does while the kernels before may still run. It reads and writes no memory of the
+     * device: only prefetch() is allowed. A kernel has its own where it has use for it. */
+    inline void begin() {}
+
     /* The next n elements of shared memory. All threads take the same, in the same order; how much
      * a kernel takes in all is in plugins/gpu/rt/shared.c too. */
     template <class T> inline T *shared_take(int n) {
@@ -192,10 +202,15 @@ struct Kernel {
 
 #define GPU_KERNEL(name, ...) GPU_KERNEL_OF(name, GPU_MAX_GROUP, 64, __VA_ARGS__)
 /* registers: up to 255 of 32 bits. With more, a thread has more loads under way; with fewer, a
- * processor has more threads. */
+ * processor has more threads.
+ * Every kernel waits here, and nowhere else: so a kernel ends after all that were launched before it,
+ * and the wait for one kernel is a wait for all of them. */
 #define GPU_KERNEL_OF(name, max_threads, registers, ...)                                           \
     GPU_ENTRY(name, max_threads, registers, {                                                      \
+        launch_next();                                                                             \
         __VA_ARGS__ kernel(args);                                                                  \
+        kernel.begin();                                                                            \
+        wait_previous();                                                                           \
         kernel.run();                                                                              \
     })
 

@@ -13,6 +13,17 @@ template <int ROWS, int COLUMNS> struct ProductSum : Product {
     // At most 32 waves in a workgroup: the emitter sees to that.
     float *sums = shared_take<float>(32 * N_SUM);
 
+    // A line of each field for each thread: of q4_K the rows of 4096 elements. More of longer rows would not
+    // arrive before the wait ends, and the lines of all workgroups must fit into the cache.
+    inline void begin() {
+        if (MODE != MODE_PLAIN) return; // an earlier step says which matrix it is
+        Tile t = tile_get(ROWS / N_PART, COLUMNS);
+        uint r = thread_id() % ROWS;
+        if (t.n_column != 0)
+            row_prefetch(product_row(t, t.row + r / N_PART, r % N_PART), uint(args.word[1]),
+                         thread_id() / ROWS);
+    }
+
     // sum[r * COLUMNS + c] of this thread, row r of the tile and column c. Every thread calls it.
     inline void sums_store(Tile t, float *sum) {
         UNROLL for (int i = 0; i < N_SUM; i++) {

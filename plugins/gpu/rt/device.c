@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "plugins/gpu/queue/bound.h"
-#include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/early.h"
 #include "plugins/gpu/rt/wait.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
@@ -276,6 +276,7 @@ static tdm_status device_start(rt_device *device, const rt_options *options, tdm
     status = rt_uploads_create(device, err);
     if (status == TDM_OK) status = rt_modules_create(device, err);
     if (status == TDM_OK) status = rt_modules_check(device, err);
+    if (status == TDM_OK) status = rt_early_decide(device, options, err);
     return status != TDM_OK ? status : rt_wait_decide(device, options, err);
 }
 

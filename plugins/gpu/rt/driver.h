@@ -48,6 +48,7 @@ enum {
     RT_EVENT_NO_TIMING = 2,
     RT_CAPTURE_THREAD_LOCAL = 1,
     RT_FUNCTION_SHARED_SIZE = 8, /* most bytes of shared memory of a launch */
+    RT_LAUNCH_EARLY = 6,         /* rt_launch_attribute.id; CUDA's alone */
     RT_JIT_ERROR_LOG = 5,        /* an option of module_load: where the compiler's messages go */
     RT_JIT_ERROR_LOG_SIZE = 6
 };
@@ -140,6 +141,24 @@ typedef enum rt_attribute {
     RT_ATTRIBUTE_COUNT_
 } rt_attribute;
 
+/* A launch with attributes: CUlaunchConfig and CUlaunchAttribute. HIP's are not used. */
+typedef struct rt_launch_attribute {
+    int32_t id, reserved;
+    union {
+        int32_t is_early; /* the kernel waits for the one before itself: early.h */
+        uint64_t room[8];
+    } value;
+} rt_launch_attribute;
+
+typedef struct rt_launch_config {
+    unsigned grid_x, grid_y, grid_z;
+    unsigned block_x, block_y, block_z;
+    unsigned shared_size;
+    void *stream;
+    rt_launch_attribute *attributes;
+    unsigned n_attribute;
+} rt_launch_config;
+
 /* Compiled kernels. The first image that the driver takes is used. */
 typedef struct rt_image {
     const char *module; /* file of the kernels, without .cu */
@@ -165,6 +184,13 @@ typedef struct rt_vendor {
      * its flags; NULL where memory_alloc's is such memory. */
     const char *shared_alloc;
     uint32_t shared_flags;
+    /* Symbol of the function that launches with attributes, and the least version of the driver whose
+     * captures keep RT_LAUNCH_EARLY; NULL where no launch has it. */
+    const char *launch_ex;
+    int32_t early_version;
+    /* Least 10 * RT_MAJOR + RT_MINOR of devices with launch_next and wait_previous of kernels/lang.h, and
+     * the least number in a target whose images have them. */
+    int32_t least_early;
     bool is_hip;
     uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
     /* Of events that the host waits for, besides RT_EVENT_*: what makes stores of kernels to its
@@ -207,6 +233,8 @@ typedef struct rt_driver {
     rt_result (*peer_by_context)(void *context, unsigned flags);
     rt_result (*peer_by_device)(int device, unsigned flags);
     rt_result (*shared_alloc)(uint64_t *address_out, size_t size, unsigned flags);
+    rt_result (*launch_ex)(const rt_launch_config *config, void *function, void **params,
+                           void **extra);
     void *library;
     int version;      /* as the driver gives it; 0 = unknown */
     bool is_emulated; /* tests/simt: says so by the symbol tandem_simt_version */

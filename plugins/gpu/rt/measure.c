@@ -73,7 +73,7 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
 static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_memory *memory,
                             double *seconds_out, tdm_error *err) {
     const rt_driver *fn = device->fn;
-    void *function = NULL;
+    rt_function function = {0};
     tdm_status status = rt_function_get(device, step, &function, err);
     if (status != TDM_OK) return status;
     rt_args args = {.args = {.address = {memory->address}}};
@@ -82,7 +82,7 @@ static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_me
     void *params[] = {&args};
     pthread_mutex_lock(&device->copy_mutex);
     const double start = clock_seconds();
-    rt_result result = fn->launch(function, step->grid[0], 1, 1, RATE_THREADS, 1, 1,
+    rt_result result = fn->launch(function.handle, step->grid[0], 1, 1, RATE_THREADS, 1, 1,
                                   rt_shared_size(step), device->copy_stream, params, NULL);
     rt_result waited = rt_stream_end(device, device->copy_stream);
     *seconds_out = clock_seconds() - start;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/kernels/entries.h"
-#include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/early.h"
 
 enum {
     MAX_TYPE = 64,   /* numbers of tdm_type are below */
@@ -23,6 +23,7 @@ static const char emulated_image[] = "tandem-simt";
 typedef struct rt_modules {
     pthread_mutex_t mutex;
     void *module[GPU_KERNEL_COUNT_][MAX_TYPE]; /* NULL = not loaded */
+    bool waits[GPU_KERNEL_COUNT_][MAX_TYPE];   /* rt_function.waits of the module's functions */
     void *function[GPU_KERNEL_COUNT_][MAX_TYPE][MAX_SIZE];
 } rt_modules;
 
@@ -222,13 +223,21 @@ static rt_result image_load(rt_device *device, const void *image, char log[LOG_S
     return result;
 }
 
+/* Whether images of a target have wait_previous as an instruction: "sm_90", "sm_90a". */
+static bool target_waits(const char *target) {
+    int number = 0;
+    return rt_vendor_this.least_early > 0 && sscanf(target, "sm_%d", &number) == 1 &&
+           number >= rt_vendor_this.least_early;
+}
+
 /* Tries the images of a module in their order. */
 static tdm_status module_load(rt_device *device, const char *name, void **module_out,
-                              tdm_error *err) {
+                              bool *waits_out, tdm_error *err) {
     rt_result result = RT_NOT_FOUND;
     bool has_image = false;
     char log[LOG_SIZE];
     if (device->source->driver.is_emulated) {
+        *waits_out = rt_early_is_capable(device);
         result = image_load(device, emulated_image, log, module_out);
         return result == RT_SUCCESS ? TDM_OK : load_fail(device, result, log, err);
     }
@@ -236,6 +245,7 @@ static tdm_status module_load(rt_device *device, const char *name, void **module
         if (strcmp(image->module, name) != 0) continue;
         has_image = true;
         result = image_load(device, image->bytes, log, module_out);
+        *waits_out = target_waits(image->target);
         if (result == RT_SUCCESS) return TDM_OK;
         if (rt_result_is_loss(result)) break;
     }
@@ -249,9 +259,11 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
     rt_modules *modules = device->modules;
     char name[64], symbol[64];
     tdm_status status = TDM_OK;
-    void **module = &modules->module[step->kernel][has_types(step->kernel) ? step->spec[0] : 0];
+    const int32_t type = has_types(step->kernel) ? step->spec[0] : 0;
+    void **module = &modules->module[step->kernel][type];
     module_print(step, name);
-    if (*module == NULL) status = module_load(device, name, module, err);
+    if (*module == NULL)
+        status = module_load(device, name, module, &modules->waits[step->kernel][type], err);
     if (status != TDM_OK) {
         *module = NULL;
         return status;
@@ -274,7 +286,7 @@ static tdm_status shared_allow(rt_device *device, const gpu_step *step, void *fu
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_function_set);
 }
 
-tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
+tdm_status rt_function_get(rt_device *device, const gpu_step *step, rt_function *function_out,
                            tdm_error *err) {
     rt_modules *modules = device->modules;
     int32_t type = has_types(step->kernel) ? step->spec[0] : 0, size = size_get(step);
@@ -286,7 +298,7 @@ tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **funct
     pthread_mutex_lock(&modules->mutex);
     void **function = &modules->function[step->kernel][type][size];
     if (*function == NULL) status = function_load(device, step, size, function, err);
-    *function_out = *function;
+    *function_out = (rt_function){*function, modules->waits[step->kernel][type]};
     if (status == TDM_OK) status = shared_allow(device, step, *function, err);
     pthread_mutex_unlock(&modules->mutex);
     return status;
@@ -308,7 +320,7 @@ tdm_status rt_modules_check(rt_device *device, tdm_error *err) {
     const gpu_step fetch = {.kernel = GPU_KERNEL_FETCH};
     const int32_t *a = device->facts->attribute;
     tdm_error failed = {0};
-    void *function;
+    rt_function function;
     char targets[160], own[16];
     tdm_status status = rt_function_get(device, &fetch, &function, &failed);
     if (status == TDM_OK) return TDM_OK;

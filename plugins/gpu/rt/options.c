@@ -45,6 +45,11 @@ static const tdm_option_desc descs[] = {
              "rounded to f16",
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
+    {.name = "launch-early",
+     .help = "a kernel starts while the one before it ends, and prefetches weights until then; "
+             "NVIDIA's devices from compute capability 9.0 on, with graphs",
+     .default_value = "no",
+     .kind = TDM_OPTION_BOOL},
 };
 
 const tdm_option_table rt_option_table = {
@@ -76,10 +81,11 @@ tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_opti
     for (int32_t i = 0; i < n_option; i++) {
         const char *key = options[i].key;
         const char *value = options[i].value != NULL ? options[i].value : "";
-        bool *flag = strcmp(key, "graphs") == 0   ? &o.has_graphs
-                     : strcmp(key, "fusion") == 0 ? &o.has_fusion
-                     : strcmp(key, "matrix") == 0 ? &o.has_matrix
-                                                  : NULL;
+        bool *flag = strcmp(key, "graphs") == 0         ? &o.has_graphs
+                     : strcmp(key, "fusion") == 0       ? &o.has_fusion
+                     : strcmp(key, "matrix") == 0       ? &o.has_matrix
+                     : strcmp(key, "launch-early") == 0 ? &o.is_early
+                                                        : NULL;
         if (flag != NULL) {
             *flag = strcmp(value, "yes") == 0;
             if (!*flag && strcmp(value, "no") != 0)
@@ -96,7 +102,7 @@ tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_opti
         } else if (strcmp(key, "driver") != 0) {
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "%s: not an option of a %s device; it has driver, graphs, exchange, "
-                            "max-buffer, fusion and matrix",
+                            "max-buffer, fusion, matrix and launch-early",
                             key, rt_vendor_this.plugin);
         }
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/plan/print.h"
+#include "plugins/gpu/rt/early.h"
 #include "plugins/gpu/rt/wait.h"
 
 enum { FETCH_THREADS = 128 };
@@ -153,9 +154,26 @@ static void args_set(tdm_plan *plan) {
 static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {
     const gpu_step *step = &plan->bound.steps->steps[i];
     void *params[] = {&plan->args[i]};
-    return plan->device->fn->launch(plan->functions[i], step->grid[0], step->grid[1], step->grid[2],
-                                    (unsigned)step->group_size, 1, 1, rt_shared_size(step), stream,
-                                    params, NULL);
+    return plan->device->fn->launch(plan->functions[i].handle, step->grid[0], step->grid[1],
+                                    step->grid[2], (unsigned)step->group_size, 1, 1,
+                                    rt_shared_size(step), stream, params, NULL);
+}
+
+/* The same for a capture, where the step depends on step `before` of the same stream and on nothing else;
+ * -1 = it depends on something else, or on nothing. symbol_out: of the call. What a capture makes of an early launch behind several
+ * launches, or behind one of another stream, is in none of CUDA's documents. */
+static rt_result step_capture(tdm_plan *plan, int32_t i, int32_t before, void *stream,
+                              const char **symbol_out) {
+    const gpu_step *step = &plan->bound.steps->steps[i];
+    void *params[] = {&plan->args[i]};
+    if (!plan->device->launches_early || before < 0 || !plan->functions[i].waits ||
+        !rt_early_allows(step->kernel) ||
+        !rt_early_allows(plan->bound.steps->steps[before].kernel)) {
+        *symbol_out = rt_symbol(RT_FN_launch);
+        return step_launch(plan, i, stream);
+    }
+    *symbol_out = rt_vendor_this.launch_ex;
+    return rt_early_launch(plan->device, step, plan->functions[i].handle, stream, params);
 }
 
 static rt_result fetch_launch(tdm_plan *plan, const rt_fetch *fetch, void *stream) {
@@ -164,7 +182,8 @@ static rt_result fetch_launch(tdm_plan *plan, const rt_fetch *fetch, void *strea
                                          fetch->buffer->memory.address + fetch->first},
                              .word = {(int32_t)n_unit}}};
     void *params[] = {&args};
-    return plan->device->fn->launch(plan->fetch, (n_unit + FETCH_THREADS - 1) / FETCH_THREADS, 1, 1,
+    return plan->device->fn->launch(plan->fetch.handle,
+                                    (n_unit + FETCH_THREADS - 1) / FETCH_THREADS, 1, 1,
                                     FETCH_THREADS, 1, 1, 0, stream, params, NULL);
 }
 
@@ -183,43 +202,52 @@ static rt_result steps_launch(tdm_plan *plan, void *stream) {
     return result;
 }
 
-/* `to` waits for what is on `from` so far. fn_out: the call that failed, RT_FN_. */
-static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from, int *fn_out) {
+/* `to` waits for what is on `from` so far. symbol_out: of the call that failed. */
+static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from,
+                             const char **symbol_out) {
     const rt_driver *fn = plan->device->fn;
     const rt_workspace *w = plan->workspace;
     rt_result result = fn->event_record(w->branch_event[from], w->branch_stream[from]);
     if (result != RT_SUCCESS) {
-        *fn_out = RT_FN_event_record;
+        *symbol_out = rt_symbol(RT_FN_event_record);
         return result;
     }
     result = fn->stream_wait(w->branch_stream[to], w->branch_event[from], 0);
-    if (result != RT_SUCCESS) *fn_out = RT_FN_stream_wait;
+    if (result != RT_SUCCESS) *symbol_out = rt_symbol(RT_FN_stream_wait);
     return result;
 }
 
 /* Launches steps first .. last - 1, which need no order between them, on several streams, so
  * that the captured graph has none either. They follow what stream 0 had before; afterwards
- * stream 0 follows all of them. */
-static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int *fn_out) {
+ * stream 0 follows all of them. `before`: the step that stream 0 depends on alone, or -1. Sets it for
+ * the next round. */
+static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int32_t *before,
+                              const char **symbol_out) {
     const int32_t most = rt_vendor_this.n_branch, n_step = last - first;
     const int32_t n_branch = n_step < most ? n_step : most;
     rt_result result = RT_SUCCESS;
     for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
-        result = branch_wait(plan, b, 0, fn_out);
-    for (int32_t i = first; i < last && result == RT_SUCCESS; i++)
-        result = step_launch(plan, i, plan->workspace->branch_stream[(i - first) % most]);
+        result = branch_wait(plan, b, 0, symbol_out);
+    for (int32_t i = first; i < last && result == RT_SUCCESS; i++) {
+        /* The first step of another stream follows an event. */
+        const int32_t own = i - first >= most ? i - most : i == first ? *before : -1;
+        void *stream = plan->workspace->branch_stream[(i - first) % most];
+        result = step_capture(plan, i, own, stream, symbol_out);
+    }
     for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
-        result = branch_wait(plan, 0, b, fn_out);
+        result = branch_wait(plan, 0, b, symbol_out);
+    *before = n_branch == 1 ? last - 1 : -1;
     return result;
 }
 
-static rt_result rounds_launch(tdm_plan *plan, int *fn_out) {
+static rt_result rounds_launch(tdm_plan *plan, const char **symbol_out) {
     const gpu_plan *steps = plan->bound.steps;
-    *fn_out = RT_FN_launch;
+    *symbol_out = rt_symbol(RT_FN_launch);
     rt_result result = fetches_launch(plan, plan->workspace->branch_stream[0]);
+    int32_t before = -1;
     for (int32_t first = 0, last; first < steps->n_step && result == RT_SUCCESS; first = last) {
         for (last = first + 1; last < steps->n_step && !steps->steps[last].has_barrier;) last++;
-        result = round_launch(plan, first, last, fn_out);
+        result = round_launch(plan, first, last, &before, symbol_out);
     }
     return result;
 }
@@ -232,11 +260,11 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     if (status != TDM_OK) return status;
     rt_result result = fn->capture_begin(stream, RT_CAPTURE_THREAD_LOCAL);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_capture_begin);
-    int fn_failed;
-    rt_result launched = rounds_launch(plan, &fn_failed);
+    const char *symbol;
+    rt_result launched = rounds_launch(plan, &symbol);
     result = fn->capture_end(stream, &graph);
     if (result != RT_SUCCESS) graph = NULL;
-    if (launched != RT_SUCCESS) status = rt_fail(device, err, launched, fn_failed);
+    if (launched != RT_SUCCESS) status = rt_fail_symbol(device, err, launched, symbol);
     if (status == TDM_OK && result != RT_SUCCESS)
         status = rt_fail(device, err, result, RT_FN_capture_end);
     if (result == RT_SUCCESS && status == TDM_OK) {

@@ -38,11 +38,11 @@ typedef struct rt_fetch {
 struct tdm_plan {
     rt_device *device;
     gpu_bound bound;         /* the steps, and the memory that they are bound to */
-    void **functions;        /* [n_step] */
+    rt_function *functions;  /* [n_step] */
     rt_args *args;           /* [n_step] of the present binding */
     rt_memory constants;     /* of the steps; no memory where they have none */
     rt_workspace *workspace; /* of its queue */
-    void *fetch;             /* function of FETCH */
+    rt_function fetch;       /* of FETCH */
     rt_fetch *fetches;       /* [n_fetch] what is copied before the steps */
     int32_t n_fetch;
     bool waits; /* some of its kernels wait for other members */

@@ -19,6 +19,7 @@
  *   module.c    images of kernels; functions by name
  *   shared.c    bytes of shared memory that a step's kernel takes
  *   plan.c      plans: captured launches
+ *   early.c     kernels that start before the one before has ended
  *   queue.c     streams behind plugins/gpu/queue
  *   watch.c     waits for events with a timeout
  *   wait.c      kernels that wait for other members of a group
@@ -93,9 +94,16 @@ typedef struct rt_options {
     bool has_fusion;    /* false: every node is planned by itself */
     bool has_graphs;    /* false: steps are launched one by one */
     bool has_matrix;    /* false: no products on matrix hardware in f16 */
+    bool is_early;      /* kernels start early: early.h */
     rt_exchange exchange;
     uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
 } rt_options;
+
+/* A kernel that can be launched. */
+typedef struct rt_function {
+    void *handle; /* the driver's; NULL = not loaded */
+    bool waits;   /* its image has wait_previous of kernels/lang.h as an instruction */
+} rt_function;
 
 /* A piece of device memory, or of page-locked host memory that the device reaches. */
 typedef struct rt_memory {
@@ -114,6 +122,7 @@ struct tdm_device {
     const rt_facts *facts;
     int32_t index;
     atomic_bool has_graphs; /* plans are captured when they are bound */
+    bool launches_early;    /* early.h; constant once the device is open */
     uint64_t max_buffer;    /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
@@ -216,7 +225,7 @@ tdm_status rt_modules_check(rt_device *device, tdm_error *err);
 extern const bool rt_has_kernel[GPU_KERNEL_COUNT_];
 
 /* The function of a step's kernel, loaded when it is first needed. [any-thread] */
-tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
+tdm_status rt_function_get(rt_device *device, const gpu_step *step, rt_function *function_out,
                            tdm_error *err);
 
 /* Bytes of shared memory that the step's kernel takes (Kernel::shared_take of kernels/lang.h). */

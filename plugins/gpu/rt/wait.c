@@ -30,13 +30,13 @@ static uint64_t ticks_of(const rt_device *device, uint64_t ns) {
     return ns / 1000000 * (uint64_t)device->facts->attribute[RT_CLOCK_KHZ];
 }
 
-static bool is_wait(const gpu_step *step) {
-    return step->kernel == GPU_KERNEL_WIRE_WAIT || step->kernel == GPU_KERNEL_WIRE_REDUCE;
+bool rt_wait_is_in(int32_t kernel) {
+    return kernel == GPU_KERNEL_WIRE_WAIT || kernel == GPU_KERNEL_WIRE_REDUCE;
 }
 
 bool rt_wait_is_needed(const gpu_plan *steps) {
     for (int32_t i = 0; i < steps->n_step; i++)
-        if (is_wait(&steps->steps[i])) return true;
+        if (rt_wait_is_in(steps->steps[i].kernel)) return true;
     return false;
 }
 
@@ -44,7 +44,7 @@ void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t s
                       rt_args *args) {
     bool is_first = true;
     for (int32_t i = 0; i < steps->n_step; i++) {
-        if (!is_wait(&steps->steps[i])) continue;
+        if (!rt_wait_is_in(steps->steps[i].kernel)) continue;
         args[i].args.word[5] = is_first;
         words_of_u64(&args[i].args.word[6], ticks_of(device, TDM_EXCHANGE_TIMEOUT_NS));
         words_of_u64(&args[i].args.word[9], state);
@@ -91,7 +91,7 @@ typedef struct test {
     rt_device *device;
     uint8_t *bytes;
     rt_memory memory;
-    void *function;
+    rt_function function;
     uint32_t run; /* also the epoch */
 } test;
 
@@ -134,8 +134,9 @@ static tdm_status test_launch(test *t, uint64_t timeout_ms, tdm_error *err) {
     memcpy(t->bytes + TEST_STEP, &header, sizeof header);
     tdm_status status = rt_enter(t->device, err);
     if (status != TDM_OK) return status;
-    rt_result result = t->device->fn->launch(t->function, 1, 1, 1, 64, 1, 1, rt_shared_size(&step),
-                                             t->device->copy_stream, params, NULL);
+    rt_result result =
+        t->device->fn->launch(t->function.handle, 1, 1, 1, 64, 1, 1, rt_shared_size(&step),
+                              t->device->copy_stream, params, NULL);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(t->device, err, result, RT_FN_launch);
 }
 

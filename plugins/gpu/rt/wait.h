@@ -56,6 +56,8 @@ tdm_status rt_wait_decide(rt_device *device, const rt_options *options, tdm_erro
 void rt_wait_args_set(const rt_device *device, const gpu_plan *steps, uint64_t state,
                       rt_args *args);
 
+/* Whether a kernel (gpu_kernel) waits for other members; whether any of a plan does. */
+bool rt_wait_is_in(int32_t kernel);
 bool rt_wait_is_needed(const gpu_plan *steps);
 
 /* The status of a run that has ended: TDM_CANCELLED after an abort, TDM_UNAVAILABLE after a timeout.

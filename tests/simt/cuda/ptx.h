@@ -45,6 +45,16 @@ static inline u64 ptx_globaltimer() {
 static inline void ptx_nanosleep(uint) {
     simt_spin_pause();
 }
+#if __CUDA_ARCH__ >= 900
+#define PTX_HAS_GRIDDEPCONTROL 1
+static inline void ptx_griddepcontrol_launch_dependents() {}
+static inline void ptx_griddepcontrol_wait() {
+    simt_wait_previous();
+}
+static inline void ptx_prefetch_l2(u64 address) {
+    simt_prefetch((const void *)address);
+}
+#endif
 /* One fiber runs at a time, and is not stopped inside. */
 static inline uint ptx_atom_add(uint *word, uint n) {
     uint before = *word;
