@@ -56,6 +56,14 @@ static const char *draft_type(runner_config *config, const char *key) {
     return runner_config_is_auto(config, key) ? NULL : runner_config_get_string(config, key);
 }
 
+void runner_draft_join(runner_draft *draft, const runner_session *host, runner_context_wish *wish) {
+    if (draft->session.model == NULL) return;
+    runner_session_join(&draft->session, host);
+    wish->drafter = &draft->session;
+    wish->draft_type_k = draft_type(host->app->config, "cache-type-k-draft");
+    wish->draft_type_v = draft_type(host->app->config, "cache-type-v-draft");
+}
+
 tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
                              runner_context_wish *wish, tdm_error *err) {
     if (draft->session.model == NULL) return TDM_OK;

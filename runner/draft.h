@@ -21,6 +21,9 @@ bool runner_draft_is_layer(runner_app *app);
  * Mistakes in the keys, and a model that cannot draft for the other, are found before weights are
  * read. [setup] */
 tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err);
+/* Makes it use the devices that `host` has picked, and notes it in the wish of the host's context,
+ * so that plans count its memory. No-op where nothing drafts. [setup] */
+void runner_draft_join(runner_draft *draft, const runner_session *host, runner_context_wish *wish);
 /* Loads it onto the devices of `host`, whose model has been loaded. *wish gets what the keys say of
  * its context; it has n_ctx, and n_seq where there are several. No-op where nothing drafts. [setup] */
 tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,

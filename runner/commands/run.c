@@ -355,6 +355,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = prompt_tokenize(r, err);
     if (status == TDM_OK) status = choice_open(r, err);
     if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
+    if (status == TDM_OK) runner_draft_join(&r->draft, &r->session, &wish);
     if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(&r->session, err);
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);

@@ -183,6 +183,7 @@ tdm_status serve_model_open(serve_model *m, tdm_error *err) {
     settings.n_seq = n_running(m) + N_HELD;
     if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
     settings.gives_embeddings = status == TDM_OK && m->session.model->arch->is_encoder;
+    if (status == TDM_OK) runner_draft_join(&m->draft, &m->session, &settings);
     if (status == TDM_OK) status = runner_fit(&m->session, &settings, err);
     if (status == TDM_OK) status = runner_session_load(&m->session, err);
     if (status == TDM_OK) status = draft_load(m, &settings, &draft, err);

@@ -114,6 +114,11 @@ for kind in random perfect; do
     [ $kind = random ] || { [ "$(accepted)" = 100 ] && ok || fail "only $(accepted) %: $(cat "$work/err")"; }
 done
 
+# A plan counts the layer's weights and cache, which has as many tokens as that of each other layer.
+"$tandem" plan -m "$work/random.gguf" --draft mtp -c 256 --json >"$work/plan" 2>"$work/err" &&
+    grep -q '"is_layer": true' "$work/plan" && grep -q '"draft_weight_size": [1-9]' "$work/plan" &&
+    grep -q '"draft_cache_size": [1-9]' "$work/plan" && ok || fail "plan: $(cat "$work/plan" "$work/err")"
+
 # refused CODE TEXT FLAGS...
 refused() {
     code=$1 text=$2
