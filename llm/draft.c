@@ -34,6 +34,7 @@ struct llm_draft {
     int32_t hidden_room;
     int32_t n_vocab;
     float *logits;   /* [n_vocab] a row with biases, without barred tokens */
+    uint64_t *mask;  /* [(n_vocab + 63) / 64] of tokens that a constraint allows */
     int32_t *tokens; /* [n_room] a batch */
     int32_t *seqs;
     bool *wanted;
@@ -152,7 +153,8 @@ tdm_status llm_draft_create(llm_context *ctx, int32_t n_max, llm_draft **draft_o
     draft->is_layer = model->lender != NULL;
     draft->n_max = n_max;
     draft->logits = malloc((size_t)draft->n_vocab * sizeof *draft->logits);
-    tdm_status status = draft->logits != NULL ? TDM_OK : no_memory(err);
+    draft->mask = malloc(((size_t)draft->n_vocab + 63) / 64 * sizeof *draft->mask);
+    tdm_status status = draft->logits != NULL && draft->mask != NULL ? TDM_OK : no_memory(err);
     if (status == TDM_OK && draft->is_layer) {
         draft->states = calloc((size_t)draft->n_seq, sizeof *draft->states);
         if (draft->states == NULL) status = no_memory(err);
@@ -175,6 +177,7 @@ void llm_draft_destroy(llm_draft *draft) {
     free(draft->states);
     free(draft->hidden);
     free(draft->logits);
+    free(draft->mask);
     free(draft->tokens);
     free(draft->seqs);
     free(draft->wanted);
@@ -285,7 +288,41 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
-/* Samples the next proposal of an item from row i; *goes_on_out = it was kept. */
+/* The tokens that may follow by the constraint of an item. */
+typedef struct allowed {
+    bool is_failed;  /* none is known */
+    bool is_limited; /* those of draft->mask alone */
+    int32_t forced;  /* the only one; -1 = there are more */
+} allowed;
+
+static allowed allowed_find(llm_draft *draft, const llm_draft_item *item) {
+    const llm_constraint *c = item->constraint;
+    allowed a = {.forced = -1};
+    int32_t n = 0;
+    if (c == NULL) return a;
+    a.is_failed = c->mask(c->state, draft->mask, &a.is_limited, NULL) != TDM_OK;
+    if (a.is_failed || !a.is_limited) return a;
+    for (int32_t w = 0; w < (draft->n_vocab + 63) / 64 && n < 2; w++) {
+        if (draft->mask[w] == 0) continue;
+        n += __builtin_popcountll(draft->mask[w]);
+        a.forced = 64 * w + __builtin_ctzll(draft->mask[w]);
+    }
+    if (n != 1) a.forced = -1;
+    return a;
+}
+
+/* Appends a proposal to those of an item; *goes_on_out = another may follow. */
+static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out) {
+    const llm_constraint *c = item->constraint;
+    *goes_on_out = false;
+    if (c != NULL && c->accept(c->state, token, NULL) != TDM_OK) return;
+    item->tokens_out[item->n_out++] = token;
+    *goes_on_out =
+        item->n_out < item->n && (c == NULL || c->is_done == NULL || !c->is_done(c->state));
+}
+
+/* Samples the next proposal of an item from row i; *goes_on_out = it was kept, and another may
+ * follow. */
 static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *goes_on_out,
                        tdm_error *err) {
     llm_row row = llm_context_row(draft->ctx, i);
@@ -296,12 +333,19 @@ static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *
         row = llm_row_without(&row, item->bars, item->n_bar, draft->logits);
     for (int32_t b = 0; b < item->n_bias && row.tokens == NULL; b++)
         draft->logits[item->bias[b].token] += item->bias[b].bias;
-    const tdm_status status = llm_sampler_pick(item->sampler, &row, &token, err);
+    const allowed may = allowed_find(draft, item);
+    if (may.is_failed) return TDM_OK;
+    if (may.is_limited) row = llm_row_masked(&row, draft->mask, draft->logits);
+    token = may.forced;
+    const tdm_status status =
+        token < 0 ? llm_sampler_pick(item->sampler, &row, &token, err) : TDM_OK;
+    /* No allowed token has a probability. */
+    if (status == TDM_DATA_LOSS && may.is_limited) return TDM_OK;
     if (status != TDM_OK) return status;
-    if (item->p_min > 0 && probability(&row, token) < (double)item->p_min) return TDM_OK;
+    if (item->p_min > 0 && may.forced < 0 && probability(&row, token) < (double)item->p_min)
+        return TDM_OK;
     llm_sampler_accept(item->sampler, token);
-    item->tokens_out[item->n_out++] = token;
-    *goes_on_out = item->n_out < item->n;
+    proposal_add(item, token, goes_on_out);
     return TDM_OK;
 }
 

@@ -17,6 +17,7 @@
 #ifndef LLM_DRAFT_H
 #define LLM_DRAFT_H
 
+#include "llm/constraint.h"
 #include "llm/context.h"
 #include "llm/sampler.h"
 
@@ -58,8 +59,14 @@ typedef struct llm_draft_item {
     const llm_logit_bias *bias; /* [n_bias] added to the draft's logits; the context then gives
                                     whole rows */
     int32_t n_bias;
+    const llm_constraint
+        *constraint;     /* at the place behind `next`; the draft proposes tokens that it
+                                         allows, and moves it over them. A single token that may
+                                         follow is proposed whatever the draft's logits are. The
+                                         context then gives whole rows; NULL = none */
     int32_t *tokens_out; /* [n] */
-    int32_t n_out;       /* how many were proposed; less than n by p_min alone */
+    int32_t n_out; /* how many were proposed; less than n by p_min, and where the constraint is
+                      complete or fails */
 } llm_draft_item;
 
 /* Proposes tokens for n_item sequences, all of them unlike, whose tokens are decoded together. */

@@ -37,6 +37,7 @@ typedef struct generation {
     bool *wanted;        /* [n_batch] */
     llm_draft *draft;    /* NULL = none */
     llm_sampler *draft_sampler; /* of proposals */
+    grammar_state *draft_place; /* of proposals in the grammar; NULL = no grammar */
     int32_t *history;           /* [n_ctx] the tokens that sequence 0 holds */
 } generation;
 
@@ -100,8 +101,11 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     status = llm_draft_create(p->draft->ctx, p->n_draft, &g->draft, err);
     if (status == TDM_OK)
         status = llm_sampler_create(&p->sampler, g->n_vocab, n_ctx, &g->draft_sampler, err);
-    return status == TDM_OK ? runner_session_candidates(p->draft, g->draft_sampler, g->n_end, err)
-                            : status;
+    if (status == TDM_OK && p->grammar != NULL)
+        status = grammar_state_create(p->grammar, &g->draft_place, err);
+    if (status != TDM_OK) return status;
+    return runner_session_candidates(p->draft, g->draft_sampler,
+                                     p->grammar != NULL ? g->n_vocab : g->n_end, err);
 }
 
 static void generation_end(generation *g) {
@@ -120,6 +124,7 @@ static void generation_end(generation *g) {
     free(g->history);
     g->session->batch_done = NULL;
     llm_sampler_destroy(g->draft_sampler);
+    grammar_state_destroy(g->draft_place);
     llm_draft_destroy(g->draft);
 }
 
@@ -248,7 +253,12 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     *n_out = 0;
     if (seq->stop != RUNNER_STOP_NONE) return TDM_OK;
     int32_t length = llm_context_length(ctx, 0), n = proposals_count(g), n_kept = 1;
+    llm_constraint constraint = {0};
     g->tokens[0] = seq->next;
+    if (seq->place != NULL) {
+        grammar_state_assign(g->draft_place, seq->place);
+        constraint = grammar_state_constraint(g->draft_place);
+    }
     llm_draft_item item = {.sampler = g->draft_sampler,
                            .model = seq->sampler,
                            .history = g->history,
@@ -258,6 +268,7 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
                            .p_min = g->params->p_draft,
                            .bars = g->ends,
                            .n_bar = g->n_end,
+                           .constraint = seq->place != NULL ? &constraint : NULL,
                            .tokens_out = g->tokens + 1};
     tdm_status status = n > 0 ? llm_draft_propose(g->draft, &item, 1, err) : TDM_OK;
     n = item.n_out < g->params->n_draft_min ? 0 : item.n_out;

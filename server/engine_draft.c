@@ -122,7 +122,12 @@ void server_draft_propose(server_engine *e, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         server_job *job = e->jobs[i];
         if (job->n_draft == 0) continue;
+        const llm_constraint *constraint = NULL;
         job->drafts = e->draft_tokens + (size_t)n_item * (size_t)e->n_draft;
+        if (job->draft_constraint.mask != NULL) {
+            constraint = &job->draft_constraint;
+            constraint->assign(constraint->state, job->request.constraint->state);
+        }
         e->draft_items[n_item++] = (llm_draft_item){
             .seq = job->seq,
             .sampler = job->draft_sampler,
@@ -136,6 +141,7 @@ void server_draft_propose(server_engine *e, int32_t n) {
             .n_bar = job->request.ignores_end ? e->n_end : 0,
             .bias = job->bias,
             .n_bias = job->request.n_bias,
+            .constraint = constraint,
             .tokens_out = job->drafts,
         };
     }

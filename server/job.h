@@ -46,6 +46,7 @@ typedef struct server_job {
     int32_t draft_limit;  /* most drafts, by how many were right; 0 = none is known */
     int32_t *drafts;      /* [n_draft] */
     llm_sampler *draft_sampler; /* of drafts; NULL = it takes none */
+    llm_constraint draft_constraint; /* of drafts; mask NULL = they follow none */
     bool has_begun;
     bool is_over; /* it ends as the next four say */
     server_end end;

@@ -187,7 +187,10 @@ def main():
             server = client.Server(tandem, model, "-t", "1", "-md", draft, "--draft-max", "6")
             counts = replies_check(plain, server, least)
             if draft == model:
-                check(counts["seed"][1] > 0 and counts["grammar"][0] > 0, counts)
+                check(counts["seed"][1] > 0, counts)
+                for name in ("grammar", "schema"):  # drafts follow them; the last token of each reply ends it
+                    n_draft, n_accepted = counts[name]
+                    check(n_draft > 8 and n_accepted + 1 + len(PROMPTS) >= 0.95 * n_draft, name, counts)
                 n_accepted, n_step = metrics_check(server)
                 check(n_accepted + n_step >= N and n_step < N / 3, n_accepted, n_step)
                 fields_check(server)
