@@ -190,6 +190,8 @@ typedef struct server_engine_params {
         *draft; /* proposes tokens (llm/draft.h): loaded, and outlives the engine; llm_draft_check
                          accepts it, or it is a layer of the model. NULL = none */
     llm_context_params draft_context; /* of that; n_ctx and n_seq are replaced */
+    int32_t n_gram; /* without `draft`: n-grams draft, where so many tokens are alike, 1 ..
+                       LLM_MAX_DRAFT_NGRAM; 0 = nothing drafts */
     int32_t n_draft;                  /* proposals at a time, 1 .. LLM_MAX_DRAFT */
     bool gives_candidates; /* the device sends the best tokens of each row instead of all logits,
                               where all requests of a step allow it: for devices behind a bus */

@@ -131,6 +131,7 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
         .embedding = request.params,
         .draft = m->draft.session.model,
         .draft_context = draft_request.params,
+        .n_gram = m->draft.n_gram,
         .n_draft = m->draft.n_max,
     };
     return server_engine_create(m->session.model, &params, &m->model.engine, err);

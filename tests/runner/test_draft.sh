@@ -93,6 +93,28 @@ for grammar in 'root ::= ("yes" | "no" | " so")+ "."' 'root ::= "Once upon a tim
     done
 done
 
+# N-grams draft without a draft model. A grammar makes a text that repeats: most of it is drafted and right.
+for flags in "--temp 0 --ignore-eos -c $context" "--temp 0.8 --seed 7 --draft-ngram 1" \
+    "--temp 0 --ignore-eos -c 64 -n 130 --context-shift --keep 4 --draft-ngram 1" "--temp 0 -n 1"; do
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 $flags >"$work/alone" 2>"$work/err" ||
+        fail "$flags: $(cat "$work/err")"
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 $flags --draft ngram --draft-max 5 >"$work/drafted" \
+        2>"$work/err" || fail "$flags: $(cat "$work/err")"
+    if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "--draft ngram: $flags differs"; fi
+done
+for flags in "" "--draft ngram"; do
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once" -t 1 -c 256 --temp 0.9 --seed 2 -n 100 $flags \
+        --grammar 'root ::= ([a-z] ": red, green, blue and yellow; ")+' >"$work/drafted" 2>"$work/err" ||
+        fail "$flags: $(cat "$work/err")"
+    [ -n "$flags" ] || cp "$work/drafted" "$work/alone"
+done
+if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "--draft ngram: a grammar differs"; fi
+n_right=$(sed -n 's/^draft  *\([0-9]*\) of .*/\1/p' "$work/err")
+[ "${n_right:-0}" -ge 50 ] && ok || fail "--draft ngram: $(cat "$work/err")"
+
 # An empty prompt is one token. Shapes that alternate are planned once.
 "$tandem" run -m "$model" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/alone" 2>"$work/err" ||
     fail "empty: $(cat "$work/err")"
@@ -144,7 +166,10 @@ refused() {
 refused 2 "one sequence" -md "$model" -np 2
 refused 2 "from 1 to 64" -md "$model" --draft-max 0
 refused 1 "has no layer that drafts tokens: there is no tensor 'blk." --draft mtp
-refused 2 "'mpt' is neither mtp nor a whole number from 1 to 64" --draft mpt
+refused 2 "'mpt' is neither mtp nor ngram nor a whole number from 1 to 64" --draft mpt
+refused 2 "leave it out or model-draft" --draft ngram -md "$model"
+refused 2 "one sequence" --draft ngram -np 2
+refused 2 "from 1 to 16" --draft ngram --draft-ngram 17
 refused 2 "leave it out or model-draft" --draft mtp -md "$model"
 refused 2 "no hidden states" --draft mtp --prompt-cache "$work/cache"
 refused 2 "one sequence" --draft mtp -np 2
