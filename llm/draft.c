@@ -196,6 +196,10 @@ bool llm_draft_is_layer(const llm_draft *draft) {
     return draft->is_layer;
 }
 
+bool llm_draft_decodes(const llm_draft *draft) {
+    return draft->ngrams == NULL;
+}
+
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq) {
     return draft->ngrams != NULL ? draft->ngrams[seq].n_tok : llm_context_length(draft->ctx, seq);
 }

@@ -53,6 +53,8 @@ void llm_draft_destroy(llm_draft *draft);
 
 /* Whether it is a layer of the large model, whose context then gives hidden states. */
 bool llm_draft_is_layer(const llm_draft *draft);
+/* Whether it decodes tokens: n-grams do not. Their proposals cost nothing, and are of any number. */
+bool llm_draft_decodes(const llm_draft *draft);
 /* Tokens that the draft of a sequence holds. */
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq);
 /* How many of a sequence's n_tok tokens the draft has to decode; -1 = it lacks hidden states, too,

@@ -236,12 +236,12 @@ static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
 }
 
 /* Number of tokens to propose: as many as the context has room for besides the last sampled one.
- * Near the end of the text this is more than needed, since a step of another shape would need a
- * plan. */
+ * Where the draft decodes tokens, it is the same in all steps, also near the end of the text, where
+ * fewer are needed: a step of another shape would need a plan, in both contexts. */
 static int32_t proposals_count(generation *g) {
-    int32_t room = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
-    return llm_draft_pace_next(&g->pace,
-                               room < g->params->draft->n_max ? room : g->params->draft->n_max);
+    int32_t n = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
+    if (n > g->params->draft->n_max) n = g->params->draft->n_max;
+    return llm_draft_decodes(g->draft) ? n : llm_draft_pace_next(&g->pace, n);
 }
 
 /* With a draft: decodes the last sampled token and the proposals, and samples from the logits in

@@ -81,7 +81,7 @@ for flags in "-t 1" "-t 2 --activation-bits 8 -ctk q4_0 -ctv q4_0" "--config $wo
 done
 
 # Drafts follow a grammar. Where it allows one token, a model whose proposals are rarely right is right, too.
-for grammar in 'root ::= ("yes" | "no" | " so")+ "."' 'root ::= "Once upon a time, in a large forest" [ a-z]+ "."'; do
+for grammar in 'root ::= ("yes" | "no" | " so")+' 'root ::= "Once upon a time, in a large forest" [ a-z]+ "."'; do
     "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 128 --temp 0.9 --seed 8 -n 40 --grammar "$grammar" \
         >"$work/alone" 2>"$work/err" || fail "$grammar: $(cat "$work/err")"
     for draft in "$model" "$work/q2.gguf"; do
