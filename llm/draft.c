@@ -461,7 +461,10 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
 static tdm_status shorten(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err) {
     if (n_tok >= llm_draft_length(draft, seq)) return TDM_OK;
     if (draft->ngrams != NULL) {
-        llm_ngrams_truncate(&draft->ngrams[seq], draft->n_gram, n_tok);
+        if (n_tok > 0)
+            llm_ngrams_truncate(&draft->ngrams[seq], draft->n_gram, n_tok);
+        else
+            llm_ngrams_free(&draft->ngrams[seq]);
         return TDM_OK;
     }
     return llm_context_truncate(draft->ctx, seq, n_tok, err);

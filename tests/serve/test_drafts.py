@@ -217,7 +217,7 @@ def main():
         check(server.stop() == 0 and plain.stop() == 0)
         plain = client.Server(tandem, model, "-t", "1")
         server = client.Server(tandem, model, "-t", "1", "--draft", "ngram", "--draft-ngram", "1")
-        replies_check(plain, server, 0)
+        replies_check(plain, server, 0, ("greedy", "greedy, on and on", "seed", "schema", "bias", "stop", "answers"))
         repeats_check(plain, server)
         leaving_check(server)
         check(server.stop() == 0 and plain.stop() == 0)
