@@ -38,12 +38,11 @@ typedef struct llm_draft llm_draft;
 tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err);
 
 typedef struct llm_draft_params {
-    llm_context
-        *ctx; /* of the draft model or the layer: empty, outlives the draft; NULL = n-grams */
+    llm_context *ctx;          /* of the draft model or the layer: empty, and outlives the draft. NULL =
+                                  n-grams */
     const llm_context *target; /* the large model's, which has as many sequences */
     int32_t n_max;             /* proposals at a time, 1 .. LLM_MAX_DRAFT */
-    int32_t
-        n_gram; /* tokens that must be alike, 1 .. LLM_MAX_DRAFT_NGRAM; read for n-grams alone */
+    int32_t n_gram;            /* of n-grams: tokens that must be alike, 1 .. LLM_MAX_DRAFT_NGRAM */
 } llm_draft_params;
 
 /* Makes a draft that holds nothing. [setup] */
@@ -64,27 +63,28 @@ int32_t llm_draft_missing(const llm_draft *draft, int32_t seq, int32_t n_tok);
 /* Proposals for one sequence. */
 typedef struct llm_draft_item {
     int32_t seq;
-    llm_sampler *sampler; /* samples proposals, not those of n-grams; made with the parameters of
+    llm_sampler *sampler;     /* samples proposals, not those of n-grams; made with the parameters of
                                  `model` */
     const llm_sampler *model; /* the large model's, after accepting `next`; not changed */
     const int32_t *history;   /* [n_history] tokens that the large model holds */
     int32_t n_history;        /* the draft holds the first of them */
     int32_t next;             /* the token behind them */
     int32_t n;                /* proposals, 1 .. n_max */
-    float p_min; /* ends before one that the draft gives a smaller probability; n-grams give none */
+    float p_min;              /* ends before one that the draft gives a smaller probability; n-grams
+                                 give none */
     const int32_t *bars;      /* [n_bar] tokens that are never proposed */
     int32_t n_bar;
     const llm_logit_bias *bias; /* [n_bias] added to the draft's logits; the context then gives
                                     whole rows */
     int32_t n_bias;
-    const llm_constraint
-        *constraint;     /* at the place behind `next`; the draft proposes tokens that it
-                                         allows, and moves it over them. A single token that may
-                                         follow is proposed whatever the draft's logits are. The
-                                         context then gives whole rows; NULL = none */
+    /* At the place behind `next`. The draft proposes tokens that it allows, and moves it over them. A
+     * single token that may follow is proposed whatever the draft's logits are. The context then
+     * gives whole rows. NULL = none. */
+    const llm_constraint *constraint;
     int32_t *tokens_out; /* [n] */
-    int32_t n_out; /* how many were proposed; less than n by p_min, where the constraint is complete
-                      or fails, and where n-grams find nothing */
+    /* How many were proposed: less than n by p_min, where the constraint is complete or fails, and
+     * where n-grams find nothing. */
+    int32_t n_out;
 } llm_draft_item;
 
 /* Proposes tokens for n_item sequences, all of them unlike, whose tokens are decoded together. */
