@@ -9,8 +9,8 @@
  *     prefix     time to the first token of a prompt whose begin is cached, beside the first time
  *     drafts     with -d: tokens a second of 1, 2, 4 ... requests with drafts, beside those without
  *
- * -d takes a draft model, or `mtp` for the model's own layer, which reads also where no request
- * drafts.
+ * -d takes a draft model, `mtp` for the model's own layer, which reads also where no request drafts,
+ * or `ngram` for repeated tokens.
  * Prompts are random ids and answers have a fixed length. Speeds are read from events. With -c the
  * seconds are those that processors spent on the process, for a busy machine; then use one thread.
  */
@@ -277,7 +277,9 @@ int main(int argc, char **argv) {
     tdm_status status = device_make(&rt, threads, bits, &dev, &err);
     if (status == TDM_OK) status = llm_model_open(argv[optind], &model, &err);
     if (status == TDM_OK) status = llm_model_load(model, rt, &dev, 1, NULL, NULL, &err);
-    if (status == TDM_OK) status = draft_open(draft_path, model, rt, dev, &draft, &err);
+    const bool is_ngram = draft_path != NULL && strcmp(draft_path, "ngram") == 0;
+    if (status == TDM_OK && !is_ngram)
+        status = draft_open(draft_path, model, rt, dev, &draft, &err);
     const llm_context_params context = {.struct_size = sizeof context, .n_ctx = b.n_long + 2048};
     const server_engine_params params = {
         .struct_size = sizeof params,
@@ -285,6 +287,7 @@ int main(int argc, char **argv) {
         .limits = {.n_running = b.n_stream > 1 ? b.n_stream : 2, .n_held = 4},
         .draft = draft,
         .draft_context = context,
+        .n_gram = is_ngram ? 3 : 0,
         .n_draft = n_draft};
     if (status == TDM_OK) status = server_engine_create(model, &params, &b.engine, &err);
     bool is_ok = status == TDM_OK;
@@ -294,7 +297,7 @@ int main(int argc, char **argv) {
         for (int32_t i = 0; i < MAX_LONG; i++)
             b.prompt[i] =
                 (int32_t)random_u32_below(&random, (uint32_t)model->hparams.n_vocab - 300) + 260;
-        is_ok = bench_run(&b, n_run, draft != NULL, &err);
+        is_ok = bench_run(&b, n_run, draft != NULL || is_ngram, &err);
     }
     if (!is_ok) fprintf(stderr, "tandem-engine-speed: %s\n", err.message);
     server_engine_destroy(b.engine);

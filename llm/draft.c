@@ -24,7 +24,9 @@ typedef struct states {
 } states;
 
 struct llm_draft {
-    llm_context *ctx;
+    llm_context *ctx;   /* NULL = n-grams, which have the next two */
+    llm_ngrams *ngrams; /* [n_seq] */
+    int32_t n_gram;
     int32_t n_max; /* proposals at a time */
     int32_t n_seq;
     bool is_layer;      /* of the large model; it has what follows */
@@ -34,6 +36,7 @@ struct llm_draft {
     int32_t hidden_room;
     int32_t n_vocab;
     float *logits;   /* [n_vocab] a row with biases, without barred tokens */
+    uint64_t *mask;  /* [(n_vocab + 63) / 64] of tokens that a constraint allows */
     int32_t *tokens; /* [n_room] a batch */
     int32_t *seqs;
     bool *wanted;
@@ -139,25 +142,29 @@ static void states_begin(const llm_draft *draft, states *s) {
 
 /* ---- Creation ---- */
 
-tdm_status llm_draft_create(llm_context *ctx, int32_t n_max, llm_draft **draft_out,
-                            tdm_error *err) {
+tdm_status llm_draft_create(const llm_draft_params *p, llm_draft **draft_out, tdm_error *err) {
     *draft_out = NULL;
     llm_draft *draft = calloc(1, sizeof *draft);
     if (draft == NULL) return no_memory(err);
-    const llm_model *model = llm_context_model(ctx);
-    draft->ctx = ctx;
-    draft->n_seq = llm_context_n_seq(ctx);
+    const llm_model *model = llm_context_model(p->ctx != NULL ? p->ctx : p->target);
+    draft->ctx = p->ctx;
+    draft->n_gram = p->n_gram;
+    draft->n_seq = llm_context_n_seq(p->target);
     draft->n_vocab = model->hparams.n_vocab;
     draft->hidden_len = llm_model_hidden_len(model);
     draft->is_layer = model->lender != NULL;
-    draft->n_max = n_max;
+    draft->n_max = p->n_max;
+    if (p->ctx == NULL) draft->ngrams = calloc((size_t)draft->n_seq, sizeof *draft->ngrams);
     draft->logits = malloc((size_t)draft->n_vocab * sizeof *draft->logits);
-    tdm_status status = draft->logits != NULL ? TDM_OK : no_memory(err);
+    draft->mask = malloc(((size_t)draft->n_vocab + 63) / 64 * sizeof *draft->mask);
+    const bool has_memory =
+        draft->logits != NULL && draft->mask != NULL && (p->ctx != NULL || draft->ngrams != NULL);
+    tdm_status status = has_memory ? TDM_OK : no_memory(err);
     if (status == TDM_OK && draft->is_layer) {
         draft->states = calloc((size_t)draft->n_seq, sizeof *draft->states);
         if (draft->states == NULL) status = no_memory(err);
         for (int32_t s = 0; s < draft->n_seq && status == TDM_OK; s++) {
-            status = states_reserve(draft, &draft->states[s], n_max + 2, err);
+            status = states_reserve(draft, &draft->states[s], draft->n_max + 2, err);
             if (status == TDM_OK) states_begin(draft, &draft->states[s]);
         }
     }
@@ -173,8 +180,12 @@ void llm_draft_destroy(llm_draft *draft) {
     if (draft == NULL) return;
     for (int32_t s = 0; s < draft->n_seq && draft->states != NULL; s++) free(draft->states[s].rows);
     free(draft->states);
+    for (int32_t s = 0; s < draft->n_seq && draft->ngrams != NULL; s++)
+        llm_ngrams_free(&draft->ngrams[s]);
+    free(draft->ngrams);
     free(draft->hidden);
     free(draft->logits);
+    free(draft->mask);
     free(draft->tokens);
     free(draft->seqs);
     free(draft->wanted);
@@ -185,12 +196,17 @@ bool llm_draft_is_layer(const llm_draft *draft) {
     return draft->is_layer;
 }
 
+bool llm_draft_decodes(const llm_draft *draft) {
+    return draft->ngrams == NULL;
+}
+
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq) {
-    return llm_context_length(draft->ctx, seq);
+    return draft->ngrams != NULL ? draft->ngrams[seq].n_tok : llm_context_length(draft->ctx, seq);
 }
 
 int32_t llm_draft_missing(const llm_draft *draft, int32_t seq, int32_t n_tok) {
     const int32_t n = n_tok - llm_draft_length(draft, seq);
+    if (draft->ngrams != NULL) return 0;
     const bool is_lost =
         draft->is_layer && (draft->states[seq].is_lost || draft->states[seq].n != n + 1);
     return n < 0 || is_lost ? -1 : n;
@@ -285,7 +301,41 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
-/* Samples the next proposal of an item from row i; *goes_on_out = it was kept. */
+/* The tokens that may follow by the constraint of an item. */
+typedef struct allowed {
+    bool is_failed;  /* none is known */
+    bool is_limited; /* those of draft->mask alone */
+    int32_t forced;  /* the only one; -1 = there are more */
+} allowed;
+
+static allowed allowed_find(llm_draft *draft, const llm_draft_item *item) {
+    const llm_constraint *c = item->constraint;
+    allowed a = {.forced = -1};
+    int32_t n = 0;
+    if (c == NULL) return a;
+    a.is_failed = c->mask(c->state, draft->mask, &a.is_limited, NULL) != TDM_OK;
+    if (a.is_failed || !a.is_limited) return a;
+    for (int32_t w = 0; w < (draft->n_vocab + 63) / 64 && n < 2; w++) {
+        if (draft->mask[w] == 0) continue;
+        n += __builtin_popcountll(draft->mask[w]);
+        a.forced = 64 * w + __builtin_ctzll(draft->mask[w]);
+    }
+    if (n != 1) a.forced = -1;
+    return a;
+}
+
+/* Appends a proposal to those of an item; *goes_on_out = another may follow. */
+static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out) {
+    const llm_constraint *c = item->constraint;
+    *goes_on_out = false;
+    if (c != NULL && c->accept(c->state, token, NULL) != TDM_OK) return;
+    item->tokens_out[item->n_out++] = token;
+    *goes_on_out =
+        item->n_out < item->n && (c == NULL || c->is_done == NULL || !c->is_done(c->state));
+}
+
+/* Samples the next proposal of an item from row i; *goes_on_out = it was kept, and another may
+ * follow. */
 static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *goes_on_out,
                        tdm_error *err) {
     llm_row row = llm_context_row(draft->ctx, i);
@@ -296,13 +346,57 @@ static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *
         row = llm_row_without(&row, item->bars, item->n_bar, draft->logits);
     for (int32_t b = 0; b < item->n_bias && row.tokens == NULL; b++)
         draft->logits[item->bias[b].token] += item->bias[b].bias;
-    const tdm_status status = llm_sampler_pick(item->sampler, &row, &token, err);
+    const allowed may = allowed_find(draft, item);
+    if (may.is_failed) return TDM_OK;
+    if (may.is_limited) row = llm_row_masked(&row, draft->mask, draft->logits);
+    token = may.forced;
+    const tdm_status status =
+        token < 0 ? llm_sampler_pick(item->sampler, &row, &token, err) : TDM_OK;
+    /* No allowed token has a probability. */
+    if (status == TDM_DATA_LOSS && may.is_limited) return TDM_OK;
     if (status != TDM_OK) return status;
-    if (item->p_min > 0 && probability(&row, token) < (double)item->p_min) return TDM_OK;
+    if (item->p_min > 0 && may.forced < 0 && probability(&row, token) < (double)item->p_min)
+        return TDM_OK;
     llm_sampler_accept(item->sampler, token);
-    item->tokens_out[item->n_out++] = token;
-    *goes_on_out = item->n_out < item->n;
+    proposal_add(item, token, goes_on_out);
     return TDM_OK;
+}
+
+static bool is_barred(const llm_draft_item *item, int32_t token) {
+    for (int32_t i = 0; i < item->n_bar; i++)
+        if (item->bars[i] == token) return true;
+    return false;
+}
+
+/* Proposals from n-grams: what followed the last tokens before, and tokens that alone are allowed.
+ * Proposals are part of the sequence until it is shortened again, so that they can repeat. */
+static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_error *err) {
+    llm_ngrams *g = &draft->ngrams[item->seq];
+    const int32_t n = draft->n_gram;
+    tdm_status status = TDM_OK;
+    bool goes_on = true;
+    item->n_out = 0;
+    llm_ngrams_truncate(g, n, item->n_history);
+    while (g->n_tok < item->n_history && status == TDM_OK)
+        status = llm_ngrams_append(g, n, item->history[g->n_tok], err);
+    if (status == TDM_OK) status = llm_ngrams_append(g, n, item->next, err);
+    int32_t at = status == TDM_OK ? llm_ngrams_find(g, n) : -1;
+    while (goes_on && status == TDM_OK) {
+        const allowed may = allowed_find(draft, item);
+        int32_t token = may.forced;
+        if (may.is_failed) break;
+        if (token < 0 && at >= 0) token = g->tokens[at];
+        if (token < 0 || is_barred(item, token) ||
+            (may.is_limited && (draft->mask[token / 64] >> (token % 64) & 1) == 0))
+            break;
+        proposal_add(item, token, &goes_on);
+        if (!goes_on) break;
+        const bool is_followed = at >= 0 && g->tokens[at] == token;
+        status = llm_ngrams_append(g, n, token, err);
+        if (status == TDM_OK) at = is_followed ? at + 1 : llm_ngrams_find(g, n);
+    }
+    llm_ngrams_truncate(g, n, item->n_history);
+    return status;
 }
 
 /* Decodes what the drafts lack, and the tokens behind it. All numbers of tokens that a step can
@@ -335,7 +429,11 @@ static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_
 
 tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_item,
                              tdm_error *err) {
-    tdm_status status = n_item > 0 ? missing_decode(draft, items, n_item, err) : TDM_OK;
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < n_item && status == TDM_OK && draft->ngrams != NULL; i++)
+        status = ngrams_propose(draft, &items[i], err);
+    if (draft->ngrams != NULL || n_item == 0) return status;
+    status = missing_decode(draft, items, n_item, err);
     uint64_t going[(LLM_MAX_SEQ + 63) / 64];
     memset(going, 0xff, sizeof going);
     for (int32_t n = n_item; n > 0 && status == TDM_OK;) {
@@ -362,6 +460,13 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
 
 static tdm_status shorten(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err) {
     if (n_tok >= llm_draft_length(draft, seq)) return TDM_OK;
+    if (draft->ngrams != NULL) {
+        if (n_tok > 0)
+            llm_ngrams_truncate(&draft->ngrams[seq], draft->n_gram, n_tok);
+        else
+            llm_ngrams_free(&draft->ngrams[seq]);
+        return TDM_OK;
+    }
     return llm_context_truncate(draft->ctx, seq, n_tok, err);
 }
 
@@ -394,6 +499,8 @@ tdm_status llm_draft_fork(llm_draft *draft, int32_t dst, int32_t src, int32_t n_
                           tdm_error *err) {
     const size_t len = (size_t)draft->hidden_len;
     const int32_t n_held = llm_draft_length(draft, src);
+    /* N-grams read the tokens again: no more work than to copy what is known of them. */
+    if (draft->ngrams != NULL) return TDM_OK;
     const int32_t n = llm_context_reach(draft->ctx, src, n_tok < n_held ? n_tok : n_held);
     tdm_status status = n > 0 ? llm_context_fork(draft->ctx, dst, src, n, err) : TDM_OK;
     if (status != TDM_OK || !draft->is_layer) return status;
@@ -413,7 +520,7 @@ tdm_status llm_draft_fork(llm_draft *draft, int32_t dst, int32_t src, int32_t n_
 
 tdm_status llm_draft_shift(llm_draft *draft, int32_t seq, const int32_t *history, int32_t n_history,
                            int32_t n_keep, int32_t n_discard, tdm_error *err) {
-    /* A draft model decodes the tokens again whose positions change. */
+    /* A draft model and n-grams read the tokens again whose positions change. */
     if (!draft->is_layer) return shorten(draft, seq, n_keep, err);
     const int32_t n_held = llm_draft_length(draft, seq);
     const llm_draft_part part = {seq, history + n_held, n_history - n_held};

@@ -7,11 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/draft.h"
+#include "llm/arch/arch.h"
 #include "runner/plan/fit.h"
 
 bool runner_draft_is_layer(runner_app *app) {
     return strcmp(runner_config_get_string(app->config, "draft"), "mtp") == 0;
+}
+
+static bool is_ngram(runner_app *app) {
+    return strcmp(runner_config_get_string(app->config, "draft"), "ngram") == 0;
+}
+
+bool runner_draft_is_set(runner_app *app) {
+    return runner_draft_is_layer(app) || is_ngram(app) ||
+           runner_config_get_string(app->config, "model-draft")[0] != '\0';
 }
 
 /* Tokens to propose at a time; 0 where `draft` is neither word nor number. Where it is a number and
@@ -21,12 +30,21 @@ static int32_t draft_max(runner_app *app) {
     const char *text = runner_config_get_string(config, "draft");
     const int32_t n_max = (int32_t)runner_config_get_int(config, "draft-max");
     char *end = NULL;
-    if (text[0] == '\0' || runner_draft_is_layer(app)) return n_max;
+    if (text[0] == '\0' || runner_draft_is_layer(app) || is_ngram(app)) return n_max;
     const long n = strtol(text, &end, 10);
     if (*end != '\0' || n < 1 || n > LLM_MAX_DRAFT) return 0;
     const bool is_overruled = runner_config_get_origin(config, "draft-max").level >
                               runner_config_get_origin(config, "draft").level;
     return is_overruled ? n_max : (int32_t)n;
+}
+
+/* As llm_draft_check. */
+static tdm_status ngram_check(const llm_model *model, tdm_error *err) {
+    if (!model->arch->is_encoder && model->hparams.n_layer_encoder == 0) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s: architecture '%s' has an encoder, with which drafts are not supported; "
+                    "leave out `draft = ngram`",
+                    model->path, model->hparams.arch);
 }
 
 tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err) {
@@ -39,12 +57,17 @@ tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, td
     draft->n_min = (int32_t)runner_config_get_int(app->config, "draft-min");
     draft->p_min = (float)runner_config_get_float(app->config, "draft-p-min");
     if (draft->n_max == 0)
-        return runner_usage(app, err, "draft: '%s' is neither mtp nor a whole number from 1 to %d",
-                            runner_config_get_string(app->config, "draft"), LLM_MAX_DRAFT);
-    if (is_layer && path[0] != '\0')
         return runner_usage(app, err,
-                            "`draft = mtp` drafts with a layer of the model: leave it out or "
-                            "model-draft");
+                            "draft: '%s' is neither mtp nor ngram nor a whole number from 1 to %d",
+                            runner_config_get_string(app->config, "draft"), LLM_MAX_DRAFT);
+    if ((is_layer || is_ngram(app)) && path[0] != '\0')
+        return runner_usage(app, err,
+                            "`draft = %s` drafts without a draft model: leave it out or "
+                            "model-draft",
+                            is_layer ? "mtp" : "ngram");
+    if (is_ngram(app)) draft->n_gram = (int32_t)runner_config_get_int(app->config, "draft-ngram");
+    /* An encoder continues no text; a model with one is not the text that n-grams are of. */
+    if (is_ngram(app)) return ngram_check(host->model, err);
     if (is_layer) return runner_session_open_draft(&draft->session, host, err);
     if (path[0] == '\0') return TDM_OK;
     status = runner_session_open(&draft->session, app, path, err);
@@ -54,6 +77,14 @@ tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, td
 /* The name of a type for the draft model's cache; NULL = the model's. */
 static const char *draft_type(runner_config *config, const char *key) {
     return runner_config_is_auto(config, key) ? NULL : runner_config_get_string(config, key);
+}
+
+void runner_draft_join(runner_draft *draft, const runner_session *host, runner_context_wish *wish) {
+    if (draft->session.model == NULL) return;
+    runner_session_join(&draft->session, host);
+    wish->drafter = &draft->session;
+    wish->draft_type_k = draft_type(host->app->config, "cache-type-k-draft");
+    wish->draft_type_v = draft_type(host->app->config, "cache-type-v-draft");
 }
 
 tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
@@ -66,6 +97,27 @@ tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
     return status == TDM_OK ? runner_session_load(&draft->session, err) : status;
 }
 
+tdm_status runner_draft_begin(runner_draft *draft, const runner_session *host,
+                              const runner_context_wish *wish, tdm_error *err) {
+    if (draft->session.model == NULL && draft->n_gram == 0) return TDM_OK;
+    tdm_status status = TDM_OK;
+    if (draft->session.model != NULL) status = runner_session_begin(&draft->session, wish, err);
+    if (status != TDM_OK) return status;
+    const llm_draft_params params = {.ctx = draft->session.ctx,
+                                     .target = host->ctx,
+                                     .n_max = draft->n_max,
+                                     .n_gram = draft->n_gram};
+    return llm_draft_create(&params, &draft->draft, err);
+}
+
+tdm_status runner_draft_candidates(runner_draft *draft, const llm_sampler *sampler,
+                                   int32_t n_barred, tdm_error *err) {
+    if (draft->session.ctx == NULL) return TDM_OK;
+    return runner_session_candidates(&draft->session, sampler, n_barred, err);
+}
+
 void runner_draft_close(runner_draft *draft) {
+    llm_draft_destroy(draft->draft);
+    draft->draft = NULL;
     runner_session_close(&draft->session);
 }

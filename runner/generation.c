@@ -36,7 +36,9 @@ typedef struct generation {
     int32_t *owners;     /* [n_batch] */
     bool *wanted;        /* [n_batch] */
     llm_draft *draft;    /* NULL = none */
+    llm_draft_pace pace;
     llm_sampler *draft_sampler; /* of proposals */
+    grammar_state *draft_place; /* of proposals in the grammar; NULL = no grammar */
     int32_t *history;           /* [n_ctx] the tokens that sequence 0 holds */
 } generation;
 
@@ -58,7 +60,7 @@ static tdm_status ends_collect(generation *g) {
 static tdm_status generation_begin(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     size_t n_seq = (size_t)p->n_seq;
-    size_t n_batch = p->draft != NULL ? (size_t)p->n_draft + 1 : n_seq;
+    size_t n_batch = p->draft != NULL ? (size_t)p->draft->n_max + 1 : n_seq;
     tdm_status status = llm_model_vocab(g->session->model, &g->vocab, err);
     if (status != TDM_OK) return status;
     g->n_vocab = g->session->model->hparams.n_vocab;
@@ -97,11 +99,13 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
     if (p->draft == NULL) return TDM_OK;
-    status = llm_draft_create(p->draft->ctx, p->n_draft, &g->draft, err);
-    if (status == TDM_OK)
-        status = llm_sampler_create(&p->sampler, g->n_vocab, n_ctx, &g->draft_sampler, err);
-    return status == TDM_OK ? runner_session_candidates(p->draft, g->draft_sampler, g->n_end, err)
-                            : status;
+    g->draft = p->draft->draft;
+    status = llm_sampler_create(&p->sampler, g->n_vocab, n_ctx, &g->draft_sampler, err);
+    if (status == TDM_OK && p->grammar != NULL)
+        status = grammar_state_create(p->grammar, &g->draft_place, err);
+    if (status != TDM_OK) return status;
+    return runner_draft_candidates(p->draft, g->draft_sampler,
+                                   p->grammar != NULL ? g->n_vocab : g->n_end, err);
 }
 
 static void generation_end(generation *g) {
@@ -120,7 +124,7 @@ static void generation_end(generation *g) {
     free(g->history);
     g->session->batch_done = NULL;
     llm_sampler_destroy(g->draft_sampler);
-    llm_draft_destroy(g->draft);
+    grammar_state_destroy(g->draft_place);
 }
 
 static tdm_status text_give(const generation *g, int32_t s, llm_vocab_str text, tdm_error *err) {
@@ -232,11 +236,12 @@ static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
 }
 
 /* Number of tokens to propose: as many as the context has room for besides the last sampled one.
- * Near the end of the text this is more than needed, since a step of another shape would need a
- * plan. */
-static int32_t proposals_count(const generation *g) {
-    int32_t room = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
-    return room < g->params->n_draft ? room : g->params->n_draft;
+ * Where the draft decodes tokens, it is the same in all steps, also near the end of the text, where
+ * fewer are needed: a step of another shape would need a plan, in both contexts. */
+static int32_t proposals_count(generation *g) {
+    int32_t n = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
+    if (n > g->params->draft->n_max) n = g->params->draft->n_max;
+    return llm_draft_decodes(g->draft) ? n : llm_draft_pace_next(&g->pace, n);
 }
 
 /* With a draft: decodes the last sampled token and the proposals, and samples from the logits in
@@ -248,19 +253,25 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     *n_out = 0;
     if (seq->stop != RUNNER_STOP_NONE) return TDM_OK;
     int32_t length = llm_context_length(ctx, 0), n = proposals_count(g), n_kept = 1;
+    llm_constraint constraint = {0};
     g->tokens[0] = seq->next;
+    if (seq->place != NULL) {
+        grammar_state_assign(g->draft_place, seq->place);
+        constraint = grammar_state_constraint(g->draft_place);
+    }
     llm_draft_item item = {.sampler = g->draft_sampler,
                            .model = seq->sampler,
                            .history = g->history,
                            .n_history = length,
                            .next = seq->next,
                            .n = n,
-                           .p_min = g->params->p_draft,
+                           .p_min = g->params->draft->p_min,
                            .bars = g->ends,
                            .n_bar = g->n_end,
+                           .constraint = seq->place != NULL ? &constraint : NULL,
                            .tokens_out = g->tokens + 1};
     tdm_status status = n > 0 ? llm_draft_propose(g->draft, &item, 1, err) : TDM_OK;
-    n = item.n_out < g->params->n_draft_min ? 0 : item.n_out;
+    n = item.n_out < g->params->draft->n_min ? 0 : item.n_out;
     for (int32_t i = 0; i <= n; i++) g->wanted[i] = true;
     llm_batch batch = {g->tokens, NULL, g->wanted, n + 1};
     if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
@@ -273,6 +284,7 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     if (status != TDM_OK) return status;
     g->result->n_proposed += n;
     g->result->n_accepted += n_kept - 1;
+    llm_draft_pace_note(&g->pace, n, n_kept - 1, g->params->draft->n_min);
     *n_out = n_kept;
     memcpy(g->history + length, g->tokens, (size_t)n_kept * sizeof *g->tokens);
     status = llm_draft_accept(g->draft, 0, ctx, 0, length, n_kept, err);
@@ -336,6 +348,28 @@ static tdm_status layer_follow(void *user, const int32_t *tokens, int32_t n_tok,
     return status == TDM_OK ? llm_draft_follow(g->draft, &part, 1, err) : status;
 }
 
+/* Makes the draft decode what it lacks of the prompt, without the last token, as after every step. */
+static tdm_status draft_follow(generation *g, tdm_error *err) {
+    const runner_generation_params *p = g->params;
+    runner_terminal *terminal = g->session->app->terminal;
+    const int32_t length = llm_context_length(g->session->ctx, 0);
+    const int32_t n_all = llm_draft_missing(g->draft, 0, length) - 1;
+    tdm_status status = TDM_OK;
+    if (n_all < 1) return TDM_OK;
+    runner_progress_begin(terminal, "prompt", (uint64_t)n_all, RUNNER_UNIT_TOKENS);
+    for (int32_t n = n_all; n > 0 && status == TDM_OK;) {
+        const llm_draft_part part = {0, g->history + llm_draft_length(g->draft, 0),
+                                     n < p->n_batch ? n : p->n_batch};
+        status = llm_draft_follow(g->draft, &part, 1, err);
+        n -= part.n_tok;
+        runner_progress_update(terminal, (uint64_t)(n_all - n));
+        if (status == TDM_OK && n > 0 && runner_interrupt_came())
+            status = tdm_fail(err, TDM_CANCELLED, "interrupted");
+    }
+    runner_progress_end(terminal);
+    return status;
+}
+
 /* Decodes the part of the prompt that the context does not hold; the draft decodes all of it. */
 static tdm_status prompt_compute(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
@@ -352,11 +386,7 @@ static tdm_status prompt_compute(generation *g, tdm_error *err) {
     int32_t length = llm_context_length(g->session->ctx, 0);
     g->result->n_prompt = length - n_reused;
     memcpy(g->history, p->prompt, (size_t)length * sizeof *g->history);
-    /* without its last token, as after every step */
-    if (status == TDM_OK && g->draft != NULL && !is_layer && p->n_prompt > 1)
-        status =
-            runner_session_prefill(p->draft, p->prompt, p->n_prompt - 1, p->n_batch, false, err);
-    return status;
+    return status == TDM_OK && g->draft != NULL ? draft_follow(g, err) : status;
 }
 
 tdm_status runner_generate(runner_session *session, const runner_generation_params *params,

@@ -7,10 +7,9 @@
 #define TANDEM_RUNNER_GENERATION_H
 
 #include "core/counters.h"
-#include "llm/draft.h"
 #include "llm/sampler.h"
 #include "llm/tokenizer/tokenizer.h"
-#include "runner/session.h"
+#include "runner/draft.h"
 #include "server/grammar/grammar.h"
 
 /* Why a sequence ended. */
@@ -40,13 +39,11 @@ typedef struct runner_generation_params {
     bool ignores_end;
     bool shows_special;
     bool shifts_context;
-    runner_session *draft; /* proposes tokens to the model, which decides; its context is empty and
-                              as large as the model's. One sequence only. NULL = none */
-    int32_t n_draft;       /* proposals at a time, 1 .. LLM_MAX_DRAFT */
-    int32_t n_draft_min;   /* fewer are not checked */
-    float p_draft;         /* llm_draft_item.p_min */
-    int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
-                              after an interrupt; NULL = none */
+    runner_draft
+        *draft;    /* proposes tokens to the model, which decides; it holds none, and a context
+                            of its own is as large as the model's. One sequence only. NULL = none */
+    int32_t *held; /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
+                            after an interrupt; NULL = none */
     /* Called once the prompt has been decoded, before any text; NULL = none. A failure ends the
      * generation. */
     tdm_status (*prompt_done)(void *user, tdm_error *err);
@@ -65,7 +62,7 @@ typedef struct runner_generation_result {
     int64_t n_decoded;   /* of those, computed further: what decode_ns took */
     uint64_t decode_ns;
     int32_t n_shift;
-    int64_t n_proposed;                  /* by the draft model */
+    int64_t n_proposed;                  /* by the draft */
     int64_t n_accepted;                  /* of those, accepted */
     int64_t n_steady;                    /* tokens decoded since the counters below began */
     uint64_t steady[TDM_COUNTER_COUNT_]; /* by how much each counter grew meanwhile */

@@ -78,6 +78,10 @@ typedef struct runner_context_wish {
     bool gives_embeddings;              /* llm_context_params.gives_embeddings */
     llm_product_fn product;             /* llm_context_params.product */
     void *product_user;
+    /* What drafts for the model (runner/draft.h): a plan counts its weights, and a context of it as
+     * large as the model's. NULL = nothing does, or it needs no memory. */
+    runner_session *drafter;
+    const char *draft_type_k, *draft_type_v; /* of that context; NULL = as configured */
 } runner_context_wish;
 
 /* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the

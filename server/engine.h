@@ -21,6 +21,7 @@
 #define SERVER_ENGINE_H
 
 #include "llm/adapter.h"
+#include "llm/constraint.h"
 #include "llm/context.h"
 #include "llm/embedding.h"
 #include "llm/sampler.h"
@@ -37,23 +38,6 @@ typedef uint64_t server_request_id;
 
 /* Nanoseconds of the clock that deadlines and times refer to: CLOCK_MONOTONIC. [any-thread] */
 uint64_t server_clock(void);
-
-/* ---- Constraint: what tokens may follow (a grammar) ---- */
-
-/* The state of one request's constraint. Only the engine's thread calls it. */
-typedef struct server_constraint {
-    void *state;
-    /* Writes which tokens may follow now: bit t % 64 of word t / 64 is token t, (n_vocab + 63) / 64
-     * words. *is_limited_out = false where every token may follow; the words are not read then. A
-     * failure ends the request. */
-    tdm_status (*mask)(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err);
-    /* The token that was drawn. Tokens that end the text are passed, too. */
-    tdm_status (*accept)(void *state, int32_t token, tdm_error *err);
-    /* Whether the text is complete and nothing may follow. NULL = never. */
-    bool (*is_done)(const void *state);
-    /* Frees the state. NULL = nothing to free. */
-    void (*destroy)(void *state);
-} server_constraint;
 
 /* ---- Requests ---- */
 
@@ -139,8 +123,9 @@ typedef struct server_request {
     bool shows_special; /* texts of control tokens are text, too */
     bool continues_text; /* the answer goes on from the prompt's text (LLM_DETOKENIZE_CONTINUE) */
     bool is_uncached;    /* neither reads nor leaves cached prefixes */
-    const server_constraint *constraint; /* the struct is copied; the state is the engine's after a
-                                            successful submit; NULL = none */
+    const llm_constraint *constraint; /* the struct is copied; the state is the engine's after a
+                                         successful submit, and its thread alone calls it; NULL =
+                                         none */
     uint64_t key; /* of fairness: requests of unlike keys take turns. 0 is a key like others */
     const float *scales; /* [n_adapter] of the model's adapters (llm/adapter.h), finite; NULL = the
                             engine's (server_engine_set_scales). Requests of other scales share no
@@ -205,6 +190,8 @@ typedef struct server_engine_params {
         *draft; /* proposes tokens (llm/draft.h): loaded, and outlives the engine; llm_draft_check
                          accepts it, or it is a layer of the model. NULL = none */
     llm_context_params draft_context; /* of that; n_ctx and n_seq are replaced */
+    int32_t n_gram; /* without `draft`: n-grams draft, where so many tokens are alike, 1 ..
+                       LLM_MAX_DRAFT_NGRAM; 0 = nothing drafts */
     int32_t n_draft;                  /* proposals at a time, 1 .. LLM_MAX_DRAFT */
     bool gives_candidates; /* the device sends the best tokens of each row instead of all logits,
                               where all requests of a step allow it: for devices behind a bus */

@@ -10,10 +10,8 @@
  * drafts reads all tokens, since it needs hidden states that only their step gives.
  *
  * A step that several requests share has fewer drafts: at most as many tokens in all as two
- * requests have alone, in even parts. So where many generate, none has drafts. A request halves its
- * drafts after a step in which none was drawn, and doubles them after one in which all were. Where
- * a single one was wrong, it has none for 1, 2, 4 ... 16 steps. So a draft that is of no use costs
- * little.
+ * requests have alone, in even parts. So where many generate, none has drafts. How many each has
+ * follows from how many were right before (llm/draft_pace.h).
  *
  * Where the draft fails, its requests go on without it.
  */
@@ -22,12 +20,10 @@
 
 #include "server/engine_internal.h"
 
-#define PAUSE_MOST 16 /* steps without drafts, where they are of no use */
-
 /* ---- Setup ---- */
 
 tdm_status server_draft_create(server_engine *e, const server_engine_params *p, tdm_error *err) {
-    if (p->draft == NULL || e->ctx == NULL) return TDM_OK;
+    if ((p->draft == NULL && p->n_gram == 0) || e->ctx == NULL) return TDM_OK;
     llm_context_params params = p->draft_context;
     if (p->n_draft < 1 || p->n_draft > LLM_MAX_DRAFT)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d drafts at a time: expected 1 to %d",
@@ -41,8 +37,15 @@ tdm_status server_draft_create(server_engine *e, const server_engine_params *p, 
     e->draft_tokens = calloc(n * (size_t)e->n_draft, sizeof *e->draft_tokens);
     if (e->draft_items == NULL || e->draft_parts == NULL || e->draft_tokens == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for drafts");
-    tdm_status status = llm_context_create(p->draft, &params, &e->draft_ctx, err);
-    return status == TDM_OK ? llm_draft_create(e->draft_ctx, e->n_draft, &e->draft, err) : status;
+    if (p->draft == NULL && (p->n_gram < 1 || p->n_gram > LLM_MAX_DRAFT_NGRAM))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "n-grams of %d tokens: expected 1 to %d",
+                        p->n_gram, LLM_MAX_DRAFT_NGRAM);
+    tdm_status status = TDM_OK;
+    if (p->draft != NULL) status = llm_context_create(p->draft, &params, &e->draft_ctx, err);
+    if (status != TDM_OK) return status;
+    const llm_draft_params draft = {
+        .ctx = e->draft_ctx, .target = e->ctx, .n_max = e->n_draft, .n_gram = p->n_gram};
+    return llm_draft_create(&draft, &e->draft, err);
 }
 
 void server_draft_free(server_engine *e) {
@@ -85,7 +88,6 @@ static int32_t drafts_of(const server_engine *e, const server_job *job, int32_t 
     const int32_t length = llm_context_length(e->ctx, job->seq);
     const int32_t n_missing = llm_draft_missing(e->draft, job->seq, length);
     int32_t n = r->max_draft > 0 && r->max_draft < most ? r->max_draft : most;
-    if (job->draft_limit > 0 && n > job->draft_limit) n = job->draft_limit;
     if (!job->has_draft || r->max_draft < 0 || length + 1 != job->n_tok || n_missing < 0 ||
         n_missing > e->n_draft + 1)
         return 0;
@@ -108,10 +110,8 @@ void server_draft_plan(server_engine *e, int32_t n) {
         server_job *job = e->jobs[i];
         const int32_t room = e->n_step - n_tok;
         if (!e->items[i].is_last || e->items[i].n_tok != 1 || job->usage.n_generated == 0) continue;
-        if (job->draft_wait > 0)
-            job->draft_wait--;
-        else
-            job->n_draft = drafts_of(e, job, each < room ? each : room);
+        job->n_draft =
+            drafts_of(e, job, llm_draft_pace_next(&job->draft_pace, each < room ? each : room));
         if (job->n_draft < 0) job->n_draft = 0;
         n_tok += job->n_draft;
     }
@@ -122,7 +122,12 @@ void server_draft_propose(server_engine *e, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         server_job *job = e->jobs[i];
         if (job->n_draft == 0) continue;
+        const llm_constraint *constraint = NULL;
         job->drafts = e->draft_tokens + (size_t)n_item * (size_t)e->n_draft;
+        if (job->draft_constraint.mask != NULL) {
+            constraint = &job->draft_constraint;
+            constraint->assign(constraint->state, job->request.constraint->state);
+        }
         e->draft_items[n_item++] = (llm_draft_item){
             .seq = job->seq,
             .sampler = job->draft_sampler,
@@ -136,6 +141,7 @@ void server_draft_propose(server_engine *e, int32_t n) {
             .n_bar = job->request.ignores_end ? e->n_end : 0,
             .bias = job->bias,
             .n_bias = job->request.n_bias,
+            .constraint = constraint,
             .tokens_out = job->drafts,
         };
     }
@@ -152,22 +158,6 @@ void server_draft_propose(server_engine *e, int32_t n) {
 
 /* ---- Behind a step ---- */
 
-/* How many drafts the request has next. */
-static void limit_set(server_job *job, int32_t n_accepted) {
-    const int32_t least = job->request.min_draft > 1 ? job->request.min_draft : 1;
-    const int32_t half = job->n_draft / 2, twice = 2 * job->n_draft;
-    if (n_accepted > 0) job->draft_pause = 0;
-    if (n_accepted == 0 && job->n_draft <= least) {
-        job->draft_pause = job->draft_pause == 0 ? 1 : 2 * job->draft_pause;
-        if (job->draft_pause > PAUSE_MOST) job->draft_pause = PAUSE_MOST;
-        job->draft_wait = job->draft_pause;
-    }
-    if (n_accepted == 0)
-        job->draft_limit = half > least ? half : least;
-    else if (n_accepted == job->n_draft && job->draft_limit > 0 && job->draft_limit < twice)
-        job->draft_limit = twice;
-}
-
 bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
     const int32_t length = llm_context_length(e->ctx, job->seq);
     const int32_t before = length - n_tok - job->n_draft;
@@ -179,7 +169,7 @@ bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
     if (job->has_draft && llm_draft_accept(e->draft, job->seq, e->ctx, job->first, before,
                                            n_tok + n_accepted, NULL) != TDM_OK)
         draft_give_up(e, job);
-    if (job->n_draft > 0) limit_set(job, n_accepted);
+    llm_draft_pace_note(&job->draft_pace, job->n_draft, n_accepted, job->request.min_draft);
     return n_accepted == job->n_draft ||
            llm_context_truncate(e->ctx, job->seq, before + n_tok + n_accepted, NULL) == TDM_OK;
 }

@@ -81,7 +81,7 @@ static tdm_status token_pick(server_engine *e, server_job *job, const llm_row *w
     if (status == TDM_OK) status = server_job_append(job, *token_out, err);
     if (status != TDM_OK) return status;
     llm_sampler_accept(job->sampler, *token_out);
-    const server_constraint *c = job->request.constraint;
+    const llm_constraint *c = job->request.constraint;
     return c != NULL ? c->accept(c->state, *token_out, err) : TDM_OK;
 }
 

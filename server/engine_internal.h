@@ -34,7 +34,7 @@ struct server_engine {
     const llm_vocab *vocab;
     llm_context *ctx;       /* NULL for an encoder */
     llm_context *embed_ctx; /* NULL = no embeddings */
-    llm_context *draft_ctx; /* NULL = no drafts */
+    llm_context *draft_ctx; /* NULL = no drafts, or n-grams */
     server_limits limits;   /* with the defaults filled in */
     int32_t n_vocab, n_ctx, n_embd;
     int32_t n_seq, n_step;

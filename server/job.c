@@ -142,7 +142,7 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
     job->request.scales = job->scales;
     job->request.scope = scope_mix(r->scope, job->scales, b->n_adapter);
     if (r->constraint != NULL) {
-        server_constraint *c = malloc(sizeof *c);
+        llm_constraint *c = malloc(sizeof *c);
         if (c != NULL) *c = *r->constraint;
         is_ok = is_ok && c != NULL;
         job->request.constraint = c;
@@ -152,6 +152,12 @@ tdm_status server_job_create(const server_job_bounds *b, const server_request *r
     job->has_draft = b->has_draft && (b->is_draft_layer || r->max_draft >= 0);
     if (status == TDM_OK && b->has_draft && r->max_draft >= 0)
         status = llm_sampler_create(&r->sampler, b->n_vocab, b->n_ctx, &job->draft_sampler, err);
+    if (status == TDM_OK && job->draft_sampler != NULL && r->constraint != NULL &&
+        r->constraint->clone != NULL) {
+        job->draft_constraint = *r->constraint;
+        status = r->constraint->clone(r->constraint->state, &job->draft_constraint.state, err);
+        if (status != TDM_OK) job->draft_constraint = (llm_constraint){0};
+    }
     const unsigned flags = (r->shows_special ? LLM_DETOKENIZE_SPECIAL : 0u) |
                            (r->continues_text ? LLM_DETOKENIZE_CONTINUE : 0u);
     if (status == TDM_OK && b->vocab != NULL)
@@ -173,13 +179,15 @@ void server_job_refuse(server_job *job) {
     free((void *)(uintptr_t)job->request.constraint); /* the copy of the struct */
     llm_sampler_destroy(job->sampler);
     llm_sampler_destroy(job->draft_sampler);
+    if (job->draft_constraint.destroy != NULL)
+        job->draft_constraint.destroy(job->draft_constraint.state);
     llm_detok_destroy(job->detok);
     free(job);
 }
 
 void server_job_destroy(server_job *job) {
     if (job == NULL) return;
-    const server_constraint *c = job->request.constraint;
+    const llm_constraint *c = job->request.constraint;
     if (c != NULL && c->destroy != NULL) c->destroy(c->state);
     server_job_refuse(job);
 }

@@ -6,6 +6,7 @@
 #ifndef SERVER_JOB_H
 #define SERVER_JOB_H
 
+#include "llm/draft_pace.h"
 #include "llm/tokenizer/tokenizer.h"
 #include "server/engine.h"
 
@@ -42,10 +43,10 @@ typedef struct server_job {
     int32_t n_drawn;      /* tokens drawn in the step */
     bool has_draft;       /* false: it has no drafts, or they have failed */
     int32_t n_draft;      /* in the step, behind its last known token */
-    int32_t draft_wait, draft_pause; /* steps without drafts: left now; the last time */
-    int32_t draft_limit;  /* most drafts, by how many were right; 0 = none is known */
+    llm_draft_pace draft_pace;
     int32_t *drafts;      /* [n_draft] */
     llm_sampler *draft_sampler; /* of drafts; NULL = it takes none */
+    llm_constraint draft_constraint; /* of drafts; mask NULL = they follow none */
     bool has_begun;
     bool is_over; /* it ends as the next four say */
     server_end end;

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "runner/draft.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/config/share_file.h"
@@ -38,11 +39,15 @@ static tdm_status shares_write(const runner_session *session, const runner_plan 
 static tdm_status plan_command(runner_app *app, tdm_error *err) {
     runner_session session = {.app = app};
     runner_plan plan = {0};
-    runner_context_wish wish = {.n_seq = (int32_t)runner_config_get_int(app->config, "parallel")};
+    runner_draft draft = {0};
+    runner_context_wish wish = {.n_seq = (int32_t)runner_config_get_int(app->config, "parallel"),
+                                .gives_hidden = runner_draft_is_layer(app)};
     bool is_json = runner_config_get_bool(app->config, "json");
     tdm_status status = runner_config_check(app->config, err);
     if (status == TDM_OK) status = runner_session_open(&session, app, NULL, err);
+    if (status == TDM_OK) status = runner_draft_open(&draft, &session, err);
     if (status == TDM_OK) status = runner_session_pick(&session, NULL, 0, err);
+    if (status == TDM_OK) runner_draft_join(&draft, &session, &wish);
     /* What does not fit is shown first, then refused. */
     tdm_error why = {0};
     bool fits = status == TDM_OK && runner_fit(&session, &wish, &why) == TDM_OK;
@@ -55,6 +60,7 @@ static tdm_status plan_command(runner_app *app, tdm_error *err) {
         status = shares_write(&session, &plan, err);
     if (status == TDM_OK && !fits) status = tdm_fail(err, why.status, "%s", why.message);
     runner_plan_clear(&plan);
+    runner_draft_close(&draft);
     runner_session_close(&session);
     return status;
 }
@@ -76,7 +82,10 @@ const runner_command runner_command_plan = {
     .name = "plan",
     .summary = "explain what a configuration takes, and how fast it will be",
     .run = plan_command,
-    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size parallel warmup",
+    .keys =
+        RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size parallel warmup"
+                                             " model-draft draft draft-ngram draft-max draft-min "
+                                             "draft-p-min cache-type-k-draft cache-type-v-draft",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -271,10 +271,7 @@ static runner_generation_params params_read(run *r) {
         .ignores_end = runner_config_get_bool(config, "ignore-eos"),
         .shows_special = runner_config_get_bool(config, "special"),
         .shifts_context = runner_config_get_bool(config, "context-shift"),
-        .draft = r->draft.session.model != NULL ? &r->draft.session : NULL,
-        .n_draft = r->draft.n_max,
-        .n_draft_min = r->draft.n_min,
-        .p_draft = r->draft.p_min,
+        .draft = r->draft.draft != NULL ? &r->draft : NULL,
         .held = r->held,
         .prompt_done = prompt_done,
         .text = text_take,
@@ -287,10 +284,10 @@ static runner_generation_params params_read(run *r) {
 static tdm_status draft_open(run *r, tdm_error *err) {
     const bool is_layer = runner_draft_is_layer(r->app);
     const char *path = runner_config_get_string(r->app->config, "model-draft");
-    if (r->n_seq > 1 && (is_layer || path[0] != '\0'))
+    if (r->n_seq > 1 && runner_draft_is_set(r->app))
         return runner_usage(r->app, err,
                             "drafts work for one sequence: leave out %s or parallel = %d",
-                            is_layer ? "draft" : "model-draft", r->n_seq);
+                            path[0] != '\0' ? "model-draft" : "draft", r->n_seq);
     if (is_layer && runner_config_get_string(r->app->config, "prompt-cache")[0] != '\0')
         return runner_usage(r->app, err,
                             "a prompt cache has no hidden states, which `draft = mtp` reads: leave "
@@ -299,11 +296,10 @@ static tdm_status draft_open(run *r, tdm_error *err) {
 }
 
 static tdm_status draft_begin(run *r, tdm_error *err) {
-    if (r->draft.session.model == NULL) return TDM_OK;
     /* the model's context size, after it was made to fit */
     runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
     const tdm_status status = runner_draft_load(&r->draft, &r->session, &wish, err);
-    return status == TDM_OK ? runner_session_begin(&r->draft.session, &wish, err) : status;
+    return status == TDM_OK ? runner_draft_begin(&r->draft, &r->session, &wish, err) : status;
 }
 
 /* Before the weights are read. */
@@ -355,6 +351,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = prompt_tokenize(r, err);
     if (status == TDM_OK) status = choice_open(r, err);
     if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
+    if (status == TDM_OK) runner_draft_join(&r->draft, &r->session, &wish);
     if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(&r->session, err);
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
@@ -405,7 +402,8 @@ const runner_command runner_command_run = {
     .summary = "generate text from a prompt, a file or standard input",
     .run = run_command,
     .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
-    " model-draft draft draft-max draft-min draft-p-min ctx-size parallel cache-type-k-draft "
+    " model-draft draft draft-ngram draft-max draft-min draft-p-min ctx-size parallel "
+    "cache-type-k-draft "
     "cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special" RUNNER_KEYS_SAMPLING

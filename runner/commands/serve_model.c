@@ -131,6 +131,7 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
         .embedding = request.params,
         .draft = m->draft.session.model,
         .draft_context = draft_request.params,
+        .n_gram = m->draft.n_gram,
         .n_draft = m->draft.n_max,
     };
     return server_engine_create(m->session.model, &params, &m->model.engine, err);
@@ -183,6 +184,7 @@ tdm_status serve_model_open(serve_model *m, tdm_error *err) {
     settings.n_seq = n_running(m) + N_HELD;
     if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
     settings.gives_embeddings = status == TDM_OK && m->session.model->arch->is_encoder;
+    if (status == TDM_OK) runner_draft_join(&m->draft, &m->session, &settings);
     if (status == TDM_OK) status = runner_fit(&m->session, &settings, err);
     if (status == TDM_OK) status = runner_session_load(&m->session, err);
     if (status == TDM_OK) status = draft_load(m, &settings, &draft, err);

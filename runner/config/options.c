@@ -72,11 +72,21 @@ const runner_key runner_keys[] = {
      .name = "draft",
      .type = RUNNER_KEY_STRING,
      .default_value = "",
-     .value_name = "mtp|N",
+     .value_name = "mtp|ngram|N",
+     .sections = TOP_MODEL,
+     .help = "without a draft model: mtp = a layer of the model itself drafts tokens (MTP, nextn); "
+             "ngram = what followed the last tokens earlier in the text; a number is draft-max"},
+    {.topic = "Model and device",
+     .name = "draft-ngram",
+     .type = RUNNER_KEY_INT,
+     .default_value = "3",
+     .value_name = "N",
+     .min = 1,
+     .max = LLM_MAX_DRAFT_NGRAM,
      .sections = TOP_MODEL,
      .help =
-         "mtp = a layer of the model itself drafts tokens (MTP, nextn), without a draft model; a "
-         "number is draft-max"},
+         "last tokens that must stand earlier in the text for `draft = ngram`; the longest match "
+         "is taken"},
     {.topic = "Model and device",
      .name = "draft-max",
      .type = RUNNER_KEY_INT,

@@ -181,6 +181,41 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
     return TDM_OK;
 }
 
+/* ---- What drafts ---- */
+
+/* Adds the memory of the model or layer that drafts to that of the members. Its cache lies where
+ * that of the model does. */
+static tdm_status draft_add(const runner_session *session, const runner_context_wish *wish,
+                            runner_plan *plan, tdm_error *err) {
+    if (wish == NULL || wish->drafter == NULL) return TDM_OK;
+    const runner_context_wish own = {.n_ctx = plan->n_ctx,
+                                     .n_ubatch = wish->n_ubatch,
+                                     .n_seq = plan->n_seq,
+                                     .type_k = wish->draft_type_k,
+                                     .type_v = wish->draft_type_v};
+    const int32_t n_own = plan->n_member - plan->n_extra, cache_dev = session->placement.cache_dev;
+    runner_plan drafter;
+    const tdm_status status = runner_plan_make(wish->drafter, &own, false, &drafter, err);
+    if (status != TDM_OK) return status;
+    plan->draft.model = wish->drafter->model;
+    for (int32_t i = 0; i < drafter.n_member - drafter.n_extra && i < n_own; i++) {
+        const tdm_split_member *from = &drafter.members[i].at;
+        tdm_split_member *to = &plan->members[i].at;
+        tdm_split_member *cache = cache_dev > 0 ? &plan->members[n_own + cache_dev - 1].at : to;
+        to->weight_size += from->weight_size;
+        to->replicated_size += from->replicated_size;
+        cache->state_size += from->state_size;
+        to->host_state_size += from->host_state_size;
+        to->compute_size += from->compute_size;
+        to->whole_size += from->whole_size;
+        plan->draft.weight_size += from->weight_size;
+        plan->draft.cache_size += from->state_size + from->host_state_size;
+        plan->draft.compute_size += from->compute_size;
+    }
+    runner_plan_clear(&drafter);
+    return TDM_OK;
+}
+
 static tdm_status needs_find(runner_plan *plan, tdm_error *err) {
     for (int32_t i = 0; i < plan->n_member; i++) {
         runner_plan_member *m = &plan->members[i];
@@ -269,7 +304,8 @@ static tdm_status alone_fill(runner_session *session, const llm_context_params *
     m->alone_fits = true;
     for (int32_t i = 0; i < s->report.n_member; i++) {
         const tdm_split_member *at = &s->members[i];
-        uint64_t need = at->weight_size + at->state_size - at->host_state_size + at->compute_size;
+        uint64_t need = at->weight_size + at->state_size - at->host_state_size + at->compute_size +
+                        plan->draft.weight_size + plan->draft.cache_size + plan->draft.compute_size;
         if (at->memory_free != 0 &&
             (at->memory_free < m->reserve || need > at->memory_free - m->reserve))
             m->alone_fits = false;
@@ -509,6 +545,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
         status = extras_fill(session, &request.params, prefill, plan, err);
     }
     if (status == TDM_OK) status = turns_size(session, &request.params, plan, err);
+    if (status == TDM_OK) status = draft_add(session, wish, plan, err);
     if (status == TDM_OK) status = host_fill(session, plan, err);
     if (status == TDM_OK) status = needs_find(plan, err);
     if (status == TDM_OK) {

@@ -13,7 +13,7 @@
 /* A member of the plan, or the only device. */
 typedef struct runner_plan_member {
     tdm_split_member at;   /* as a step of the largest ubatch takes it; state_size without what
-                              lies in the host's memory */
+                              lies in the host's memory. Sizes are with what drafts */
     double decode_seconds; /* predicted for its own nodes in a generating step; 0 = unknown */
     uint64_t decode_crossing_size; /* bytes, as at.crossing_size, in a generating step */
     uint64_t reserve;              /* bytes to leave free */
@@ -27,12 +27,19 @@ typedef struct runner_plan_member {
     bool alone_fits;
 } runner_plan_member;
 
+/* What a model or layer that drafts takes, on all members together. */
+typedef struct runner_plan_draft {
+    const llm_model *model; /* NULL = nothing drafts, or it needs no memory */
+    uint64_t weight_size, cache_size, compute_size;
+} runner_plan_draft;
+
 typedef struct runner_plan {
     bool is_group;
     int32_t n_ctx, n_ubatch, n_seq;
     tdm_type type_k, type_v;
     /* [n_layer] types of each layer instead, the session's; NULL = all have type_k and type_v */
     const llm_layer_types *layers;
+    runner_plan_draft draft; /* the sizes of members include it; predicted speeds leave it out */
     llm_window_report window;    /* the layers that keep the tokens of their window only */
     runner_plan_member *members; /* [n_member]; owned */
     int32_t n_member;

@@ -100,12 +100,27 @@ static void layers_print(const runner_session *session, const llm_layer_types *l
     }
 }
 
+/* What drafts. The table of members includes it. */
+static void draft_print(const runner_plan_draft *draft, FILE *out) {
+    char model[96], sizes[3][32];
+    if (draft->model == NULL) return;
+    llm_model_describe(draft->model, model, sizeof model);
+    runner_bytes_format(draft->weight_size, sizes[0], sizeof sizes[0]);
+    runner_bytes_format(draft->cache_size, sizes[1], sizeof sizes[1]);
+    runner_bytes_format(draft->compute_size, sizes[2], sizeof sizes[2]);
+    line_begin(out, "draft");
+    fprintf(out, "%s, %s; weights %s, cache %s, compute %s, which the sizes below include\n",
+            draft->model->lender != NULL ? "a layer of the model" : model, draft->model->path,
+            sizes[0], sizes[1], sizes[2]);
+}
+
 static void head_print(const runner_session *session, const runner_plan *plan, FILE *out) {
     char model[96], size[32];
     llm_model_describe(session->model, model, sizeof model);
     runner_bytes_format(session->model->file_size, size, sizeof size);
     line_begin(out, "model");
     fprintf(out, "%s, %s, %s\n", model, size, session->model->path);
+    draft_print(&plan->draft, out);
     line_begin(out, plan->is_group ? "group" : "device");
     fprintf(out, "%s", tdm_open_device_name(session->dev));
     if (plan->is_group)
@@ -462,6 +477,21 @@ static void layers_write(runner_json_writer *w, const runner_session *session,
     runner_json_end_array(w);
 }
 
+/* null where nothing drafts. */
+static void draft_write(runner_json_writer *w, const runner_plan_draft *draft) {
+    if (draft->model == NULL) {
+        runner_json_null(w, "draft");
+        return;
+    }
+    runner_json_begin_object(w, "draft");
+    runner_json_string(w, "path", draft->model->path);
+    runner_json_bool(w, "is_layer", draft->model->lender != NULL);
+    runner_json_uint(w, "draft_weight_size", draft->weight_size);
+    runner_json_uint(w, "draft_cache_size", draft->cache_size);
+    runner_json_uint(w, "draft_compute_size", draft->compute_size);
+    runner_json_end_object(w);
+}
+
 void runner_plan_print_json(const runner_session *session, const runner_plan *plan, FILE *out) {
     runner_json_writer writer = {.out = out}, *w = &writer;
     char model[96];
@@ -473,6 +503,7 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     runner_json_uint(w, "file_size", session->model->file_size);
     runner_json_uint(w, "n_params", session->model->n_param);
     runner_json_end_object(w);
+    draft_write(w, &plan->draft);
     runner_json_begin_object(w, "device");
     runner_json_string(w, "name", tdm_open_device_name(session->dev));
     runner_json_string(w, "plugin", tdm_open_device_plugin(session->dev)->name);

@@ -392,7 +392,7 @@ static tdm_status choice_make(api_choice *c, const api_settings *settings, tdm_e
 static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm_error *err) {
     api_answer *a = c->answer;
     const server_api_params *limits = &a->api->params;
-    server_constraint constraint = {0};
+    llm_constraint constraint = {0};
     server_request request = {
         .struct_size = sizeof request,
         .prompt = settings->prompts[c->index / settings->n],

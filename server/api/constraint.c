@@ -109,6 +109,32 @@ static void constraint_destroy(void *state) {
     free(c);
 }
 
+static tdm_status constraint_clone(const void *state, void **state_out, tdm_error *err) {
+    const constraint *from = state;
+    constraint *c = malloc(sizeof *c);
+    if (c == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a grammar");
+    *c = *from;
+    c->grammar = c->start = NULL;
+    tdm_status status = grammar_state_clone(from->grammar, &c->grammar, err);
+    if (status == TDM_OK && from->start != NULL)
+        status = grammar_state_clone(from->start, &c->start, err);
+    if (status == TDM_OK)
+        *state_out = c;
+    else
+        constraint_destroy(c);
+    return status;
+}
+
+static void constraint_assign(void *state, const void *other) {
+    constraint *c = state;
+    const constraint *from = other;
+    grammar_state *const grammar = c->grammar, *const start = c->start;
+    grammar_state_assign(grammar, from->grammar);
+    *c = *from;
+    c->grammar = grammar;
+    c->start = start;
+}
+
 /* A grammar that is too large, or that no token follows, is the request's fault: status 400, and not
  * one after which clients try again. */
 static tdm_status bad_grammar(tdm_status status) {
@@ -161,7 +187,7 @@ tdm_status api_grammar_compile(const server_api *api, const server_model *model,
 }
 
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
-                               server_constraint *out, tdm_error *err) {
+                               llm_constraint *out, tdm_error *err) {
     constraint *c = calloc(1, sizeof *c);
     if (c == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a grammar");
     c->vocab = model->vocab;
@@ -176,12 +202,14 @@ tdm_status api_constraint_make(const server_model *model, const api_settings *se
         constraint_destroy(c);
         return status;
     }
-    *out = (server_constraint){
+    *out = (llm_constraint){
         .state = c,
         .mask = constraint_mask,
         .accept = constraint_accept,
         .is_done = constraint_is_done,
         .destroy = constraint_destroy,
+        .clone = constraint_clone,
+        .assign = constraint_assign,
     };
     return TDM_OK;
 }

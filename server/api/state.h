@@ -85,7 +85,7 @@ tdm_status api_grammar_compile(const server_api *api, const server_model *model,
                                api_settings *settings, tdm_error *err);
 /* The constraint of settings with a compiled grammar; its state is new. */
 tdm_status api_constraint_make(const server_model *model, const api_settings *settings,
-                               server_constraint *out, tdm_error *err);
+                               llm_constraint *out, tdm_error *err);
 
 /* ---- calls.c ---- */
 

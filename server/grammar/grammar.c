@@ -261,6 +261,27 @@ tdm_status grammar_state_accept_text(grammar_state *state, const char *text, siz
     return TDM_OK;
 }
 
+static tdm_status constraint_mask(void *state, uint64_t *mask, bool *is_limited_out,
+                                  tdm_error *err) {
+    *is_limited_out = true;
+    return grammar_state_mask(state, mask, err);
+}
+
+static tdm_status constraint_accept(void *state, int32_t token, tdm_error *err) {
+    return grammar_state_accept(state, token, err);
+}
+
+static bool constraint_is_done(const void *state) {
+    return grammar_state_must_end(state);
+}
+
+llm_constraint grammar_state_constraint(grammar_state *state) {
+    return (llm_constraint){.state = state,
+                            .mask = constraint_mask,
+                            .accept = constraint_accept,
+                            .is_done = constraint_is_done};
+}
+
 bool grammar_state_can_end(grammar_state *state) {
     pthread_mutex_lock(&state->grammar->lock);
     const bool can_end = state->grammar->matcher.sets[state->set].can_end;
@@ -268,7 +289,7 @@ bool grammar_state_can_end(grammar_state *state) {
     return can_end;
 }
 
-bool grammar_state_must_end(grammar_state *state) {
+bool grammar_state_must_end(const grammar_state *state) {
     pthread_mutex_lock(&state->grammar->lock);
     const grammar_set *set = &state->grammar->matcher.sets[state->set];
     const bool must_end = set->can_end && set->n == 0;

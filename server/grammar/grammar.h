@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "llm/constraint.h"
 #include "llm/tokenizer/vocab.h"
 #include "tandem/status.h"
 
@@ -105,9 +106,13 @@ tdm_status grammar_state_accept(grammar_state *state, int32_t token, tdm_error *
 tdm_status grammar_state_accept_text(grammar_state *state, const char *text, size_t len,
                                      tdm_error *err);
 
+/* The state as a constraint (llm/constraint.h). The state stays the caller's, and it is not copied by
+ * the constraint. */
+llm_constraint grammar_state_constraint(grammar_state *state);
+
 /* Whether the text may end here. */
 bool grammar_state_can_end(grammar_state *state);
 /* Whether the text must end here: nothing but a token that ends generation may follow. */
-bool grammar_state_must_end(grammar_state *state);
+bool grammar_state_must_end(const grammar_state *state);
 
 #endif

@@ -80,6 +80,41 @@ for flags in "-t 1" "-t 2 --activation-bits 8 -ctk q4_0 -ctv q4_0" "--config $wo
     done
 done
 
+# Drafts follow a grammar. Where it allows one token, a model whose proposals are rarely right is right, too.
+for grammar in 'root ::= ("yes" | "no" | " so")+' 'root ::= "Once upon a time, in a large forest" [ a-z]+ "."'; do
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 128 --temp 0.9 --seed 8 -n 40 --grammar "$grammar" \
+        >"$work/alone" 2>"$work/err" || fail "$grammar: $(cat "$work/err")"
+    for draft in "$model" "$work/q2.gguf"; do
+        "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 128 --temp 0.9 --seed 8 -n 40 --grammar "$grammar" \
+            -md "$draft" --draft-max 5 >"$work/drafted" 2>"$work/err" || fail "$grammar: $(cat "$work/err")"
+        if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "$draft: $grammar differs"; fi
+        echo "$grammar: $(accepted) %"
+        [ "$draft" != "$model" ] || [ "$(accepted)" -ge 85 ] || fail "only $(accepted) %: $(cat "$work/err")"
+    done
+done
+
+# N-grams draft without a draft model. A grammar makes a text that repeats: most of it is drafted and right.
+for flags in "--temp 0 --ignore-eos -c $context" "--temp 0.8 --seed 7 --draft-ngram 1" \
+    "--temp 0 --ignore-eos -c 64 -n 130 --context-shift --keep 4 --draft-ngram 1" "--temp 0 -n 1"; do
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 $flags >"$work/alone" 2>"$work/err" ||
+        fail "$flags: $(cat "$work/err")"
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 $flags --draft ngram --draft-max 5 >"$work/drafted" \
+        2>"$work/err" || fail "$flags: $(cat "$work/err")"
+    if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "--draft ngram: $flags differs"; fi
+done
+for flags in "" "--draft ngram"; do
+    # shellcheck disable=SC2086
+    "$tandem" run -m "$model" -p "Once" -t 1 -c 256 --temp 0.9 --seed 2 -n 100 $flags \
+        --grammar 'root ::= ([a-z] ": red, green, blue and yellow; ")+' >"$work/drafted" 2>"$work/err" ||
+        fail "$flags: $(cat "$work/err")"
+    [ -n "$flags" ] || cp "$work/drafted" "$work/alone"
+done
+if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "--draft ngram: a grammar differs"; fi
+n_right=$(sed -n 's/^draft  *\([0-9]*\) of .*/\1/p' "$work/err")
+[ "${n_right:-0}" -ge 50 ] && ok || fail "--draft ngram: $(cat "$work/err")"
+
 # An empty prompt is one token. Shapes that alternate are planned once.
 "$tandem" run -m "$model" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/alone" 2>"$work/err" ||
     fail "empty: $(cat "$work/err")"
@@ -114,6 +149,11 @@ for kind in random perfect; do
     [ $kind = random ] || { [ "$(accepted)" = 100 ] && ok || fail "only $(accepted) %: $(cat "$work/err")"; }
 done
 
+# A plan counts the layer's weights and cache, which has as many tokens as that of each other layer.
+"$tandem" plan -m "$work/random.gguf" --draft mtp -c 256 --json >"$work/plan" 2>"$work/err" &&
+    grep -q '"is_layer": true' "$work/plan" && grep -q '"draft_weight_size": [1-9]' "$work/plan" &&
+    grep -q '"draft_cache_size": [1-9]' "$work/plan" && ok || fail "plan: $(cat "$work/plan" "$work/err")"
+
 # refused CODE TEXT FLAGS...
 refused() {
     code=$1 text=$2
@@ -126,7 +166,10 @@ refused() {
 refused 2 "one sequence" -md "$model" -np 2
 refused 2 "from 1 to 64" -md "$model" --draft-max 0
 refused 1 "has no layer that drafts tokens: there is no tensor 'blk." --draft mtp
-refused 2 "'mpt' is neither mtp nor a whole number from 1 to 64" --draft mpt
+refused 2 "'mpt' is neither mtp nor ngram nor a whole number from 1 to 64" --draft mpt
+refused 2 "leave it out or model-draft" --draft ngram -md "$model"
+refused 2 "one sequence" --draft ngram -np 2
+refused 2 "from 1 to 16" --draft ngram --draft-ngram 17
 refused 2 "leave it out or model-draft" --draft mtp -md "$model"
 refused 2 "no hidden states" --draft mtp --prompt-cache "$work/cache"
 refused 2 "one sequence" --draft mtp -np 2

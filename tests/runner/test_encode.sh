@@ -53,6 +53,7 @@ refused ubatch-size run -p "$long" --no-display-prompt --ubatch-size 16
 refused prompt-cache run -p dog --prompt-cache "$work/cache"
 [ -e "$work/cache" ] && fail 'a cache was left behind'
 refused model-draft run -p dog --model-draft "$model"
+refused "draft = ngram" run -p dog --draft ngram
 refused 'tandem run' bench
 refused 'tandem run' embed -p dog
 printf '%s' "$long" >"$work/text"

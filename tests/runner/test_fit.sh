@@ -57,6 +57,29 @@ for share in 1,1 3,1 auto; do
     fits "group $share" --config "$work/two.ini" --device a,b -ts $share
 done
 
+# What drafts is counted: as much again where the model drafts for itself. So memory for the whole
+# cache has room for half the tokens, in a group, too.
+drafted() {
+    name=$1
+    shift
+    "$tandem" plan -m "$work/wide.gguf" -md "$work/wide.gguf" -c 1024 --json "$@" >"$work/plan" 2>"$work/err" ||
+        fail "$name with a draft: $(cat "$work/err")"
+    both=$(sum cache_size)
+    draft=$(number draft_cache_size)
+    "$tandem" plan -m "$work/wide.gguf" -c 1024 --json "$@" >"$work/plan" 2>"$work/err"
+    alone=$(sum cache_size)
+    [ "$draft" = "$alone" ] && [ "$both" = $((2 * alone)) ] && ok || fail "$name: $both, of it $draft; $alone"
+    fits "$name, with a draft" -md "$work/wide.gguf" -ub 64 "$@" --reserve $((reserve - room))
+}
+# sum KEY: of all members
+sum() { sed -n "s/^ *\"$1\": \\([0-9]*\\),*\$/\\1/p" "$work/plan" | awk '{ n += $1 } END { printf "%.0f", n }'; }
+drafted "one device"
+drafted "group 3,1" --config "$work/two.ini" --device a,b -ts 3,1
+"$tandem" plan -m "$work/wide.gguf" -md "$work/wide.gguf" -c 1024 >"$work/plan" 2>"$work/err"
+grep -q "^draft .*weights .*cache 576" "$work/plan" && ok || fail "plan: $(cat "$work/plan" "$work/err")"
+"$tandem" run -m "$work/wide.gguf" -md "$work/wide.gguf" --reserve $reserve -p x -n 2 >"$work/out" 2>"$work/err" ||
+    fail "run with a draft: $(cat "$work/err")"
+
 # A given size is not changed; one that does not fit is refused with exit code 1 and one line.
 refused() {
     "$tandem" "$@" -m "$work/wide.gguf" >"$work/out" 2>"$work/err"
@@ -68,6 +91,7 @@ refused run -p x -c 4096 --reserve $reserve
 refused run -p x --reserve 1000000G
 refused run -p x --reserve 900G
 refused logits --tokens 1,2 -o "$work/x" -c 4096 --reserve $reserve
+refused plan -c 1900 --reserve $reserve -md "$work/wide.gguf"
 refused bench -p 4000 -n 0 --reserve $reserve
 [ ! -e "$work/x" ] && ok || fail "logits left a file"
 

@@ -409,13 +409,13 @@ static void test_unsupported(void **state) {
 
 /* ---- Where the grammar holds ---- */
 
-static void feed(const server_constraint *c, const char *text) {
+static void feed(const llm_constraint *c, const char *text) {
     tdm_error err = {0};
     for (const char *at = text; *at != '\0'; at++) /* ids of bytes are the bytes */
         assert_int_equal(c->accept(c->state, (unsigned char)*at, &err), TDM_OK);
 }
 
-static bool is_limited(const server_constraint *c) {
+static bool is_limited(const llm_constraint *c) {
     uint64_t mask[(N_TOKEN + 63) / 64];
     tdm_error err = {0};
     bool limited = false;
@@ -426,7 +426,7 @@ static bool is_limited(const server_constraint *c) {
 static void constraint_check(reply_family family, const char *tpl, const char *before,
                              const char *call) {
     tdm_error err = {0};
-    server_constraint c = {0};
+    llm_constraint c = {0};
     api_settings settings = {.constrains_calls = true, .grammar_behind = api_call_behind(family)};
     settings.grammar = grammar_of(family, tpl);
     assert_int_equal(api_constraint_make(&fixture.model, &settings, &c, &err), TDM_OK);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """test_drafts.py TANDEM MODEL MAKE_VARIANT MAKE_MTP: `tandem serve` with drafts of a model (--model-draft) and of a
-layer (--draft mtp). Every reply is the one of a server without drafts: greedy, with seeds, grammars, schemas,
+layer (--draft mtp), and with n-grams (--draft ngram). Every reply is the one of a server without drafts: greedy, with seeds, grammars, schemas,
 probabilities, biases and stop strings, streamed, several at a time, after a client has left, in a full context.
 The numbers of drafts in `timings` and /metrics show that there were some."""
 import os
@@ -171,6 +171,18 @@ def full_check(draft):
     check(server.stop() == 0 and plain.stop() == 0)
 
 
+def repeats_check(plain, server):
+    """An answer that repeats takes half of the steps at most."""
+    body = {"temperature": 0.9, "seed": 3, "ignore_eos": True,
+            "grammar": 'root ::= ([a-z] ": red, green, blue and yellow; ")+'}
+    expected = complete(plain, PROMPTS[0], body)
+    steps = server.metric("tandem_steps_total")
+    reply = complete(server, PROMPTS[0], body)
+    steps = server.metric("tandem_steps_total") - steps
+    print("repeats:", drafts(reply), "in", steps, "steps")
+    check(told(reply) == told(expected) and steps <= N / 2, reply, steps)
+
+
 def refused(code, text, *args):
     done = subprocess.run([tandem, "serve", "-m", model, "--port", "0", *args], capture_output=True, text=True,
                           timeout=120)
@@ -187,7 +199,10 @@ def main():
             server = client.Server(tandem, model, "-t", "1", "-md", draft, "--draft-max", "6")
             counts = replies_check(plain, server, least)
             if draft == model:
-                check(counts["seed"][1] > 0 and counts["grammar"][0] > 0, counts)
+                check(counts["seed"][1] > 0, counts)
+                for name in ("grammar", "schema"):  # drafts follow them; the last token of each reply ends it
+                    n_draft, n_accepted = counts[name]
+                    check(n_draft > 8 and n_accepted + 1 + len(PROMPTS) >= 0.95 * n_draft, name, counts)
                 n_accepted, n_step = metrics_check(server)
                 check(n_accepted + n_step >= N and n_step < N / 3, n_accepted, n_step)
                 fields_check(server)
@@ -200,9 +215,15 @@ def main():
         server = client.Server(tandem, layered, "-t", "1", "--draft", "mtp", "--draft-max", "4", "-ctkd", "q8_0")
         replies_check(plain, server, 0.95, ("greedy", "greedy, on and on", "seed", "grammar", "stop", "answers"))
         check(server.stop() == 0 and plain.stop() == 0)
+        plain = client.Server(tandem, model, "-t", "1")
+        server = client.Server(tandem, model, "-t", "1", "--draft", "ngram", "--draft-ngram", "1")
+        replies_check(plain, server, 0, ("greedy", "greedy, on and on", "seed", "schema", "bias", "stop", "answers"))
+        repeats_check(plain, server)
+        leaving_check(server)
+        check(server.stop() == 0 and plain.stop() == 0)
         refused(2, "from 1 to 64", "--draft-max", "0")
         refused(2, "leave it out or model-draft", "--draft", "mtp", "-md", model)
-        refused(2, "neither mtp nor a whole number", "--draft", "mpt")
+        refused(2, "neither mtp nor ngram nor a whole number", "--draft", "mpt")
         refused(1, "has no layer that drafts tokens", "--draft", "mtp")
 
 

@@ -595,7 +595,7 @@ static void test_bad_requests(void **state) {
     bad[10].struct_size = 8;
     bad[11].prompt = NULL;
     bad[12].n_top = -1;
-    const server_constraint none = {0};
+    const llm_constraint none = {0};
     bad[13].constraint = &none;
     for (int i = 0; i < 14; i++) {
         server_request_id id = 77;

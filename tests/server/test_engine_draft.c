@@ -3,7 +3,8 @@
  * test_engine_draft.c: an engine with drafts gives the answers of one without: greedy and with
  * seeds, with constraints, biases, probabilities and ends of every kind, of models with states and
  * windows, with prefixes and without memory. What was drafted and accepted is counted: a draft that is the
- * model itself is right, another one is not. Drafts of a layer are those of make_mtp.c.
+ * model itself is right, another one is not. Drafts of a layer are those of make_mtp.c. N-grams
+ * draft texts that repeat, and tokens that a constraint forces.
  *   test_engine_draft MAKE_MTP
  */
 #include <math.h>
@@ -51,6 +52,18 @@ static server_engine *engine_open(llm_model *m, llm_model *draft, const llm_cont
     return engine;
 }
 
+/* The same with n-grams of n_gram tokens. */
+static server_engine *engine_ngrams(llm_model *m, const llm_context_params *context,
+                                    const server_limits *limits, int32_t n_gram) {
+    server_engine_params params = {
+        .struct_size = sizeof params, .context = *context, .n_gram = n_gram, .n_draft = N_DRAFT};
+    server_engine *engine = NULL;
+    tdm_error err = {0};
+    if (limits != NULL) params.limits = *limits;
+    RIG_OK(server_engine_create(m, &params, &engine, &err));
+    return engine;
+}
+
 /* ---- Constraint: every third token ---- */
 
 static tdm_status thirds_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
@@ -70,11 +83,33 @@ static bool thirds_done(const void *state) {
     return *(const int *)state == N_ANSWER - 3;
 }
 
+static tdm_status thirds_clone(const void *state, void **state_out, tdm_error *err) {
+    int *n = malloc(sizeof *n);
+    (void)err;
+    assert_non_null(n);
+    *n = *(const int *)state;
+    *state_out = n;
+    return TDM_OK;
+}
+
+static void thirds_assign(void *state, const void *other) {
+    *(int *)state = *(const int *)other;
+}
+
+/* The engine frees its state. */
+static llm_constraint thirds_make(void) {
+    const llm_constraint thirds = {
+        calloc(1, sizeof(int)), thirds_mask,  thirds_accept, thirds_done, free,
+        thirds_clone,           thirds_assign};
+    assert_non_null(thirds.state);
+    return thirds;
+}
+
 /* ---- The same answers ---- */
 
 typedef enum kind { GREEDY, SEEDED, CHAIN, MIROSTAT, CONSTRAINED, BIASED, PROBABLE, N_KIND } kind;
 
-static void request_set(server_request *r, kind k, server_constraint *constraint,
+static void request_set(server_request *r, kind k, llm_constraint *constraint,
                         const llm_logit_bias *bias) {
     r->ignores_end = k != SEEDED;
     r->wants_logprobs = true;
@@ -107,11 +142,10 @@ static void request_set(server_request *r, kind k, server_constraint *constraint
 static void two_run(server_engine *engine, kind k, rig_answer *answers) {
     static const llm_logit_bias bias[2] = {{17, 3}, {40, -INFINITY}};
     int32_t prompts[2][N_PROMPT];
-    int n_accepted[2] = {0, 0};
     uint64_t random = 3 + (uint64_t)k;
     for (int i = 0; i < 2; i++) {
-        server_constraint constraint = {&n_accepted[i], thirds_mask, thirds_accept, thirds_done,
-                                        NULL};
+        llm_constraint constraint = {0};
+        if (k == CONSTRAINED) constraint = thirds_make();
         const int32_t n = N_PROMPT - 30 * i;
         scene_prompt(&random, prompts[i], n);
         rig_answer_init(&answers[i]);
@@ -162,8 +196,7 @@ static void test_alike(void **state) {
             const int32_t n_more = (int32_t)(scene_stats(engine).n_step - n_step);
             print_message("%s: %d of %d accepted, %d steps\n", what, n_accepted, n_draft, n_more);
             assert_true(n_draft > 0 && n_accepted <= n_draft);
-            /* A draft does not know the constraint. */
-            if (d == 0 && k != CONSTRAINED && k != SEEDED) {
+            if (d == 0 && k != SEEDED) {
                 assert_true(n_accepted * 100 >= n_draft * 85);
                 assert_true(n_more * 3 < 2 * N_ANSWER);
             }
@@ -180,6 +213,94 @@ static void test_alike(void **state) {
     }
     server_engine_destroy(plain);
     for (int d = 0; d < 3; d++) llm_model_close(drafts[d]);
+}
+
+/* ---- N-grams ---- */
+
+/* Lets the token 5 + 6 * (n % 20) follow n tokens, and no other. */
+static tdm_status single_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
+    const int t = 5 + 6 * (*(const int *)state % 20);
+    (void)err;
+    *is_limited_out = true;
+    memset(words, 0, 384 / 8);
+    words[t / 64] = UINT64_C(1) << (t % 64);
+    return TDM_OK;
+}
+
+static tdm_status single_accept(void *state, int32_t token, tdm_error *err) {
+    const int n = (*(int *)state)++;
+    return token == 5 + 6 * (n % 20) ? TDM_OK : tdm_fail(err, TDM_INTERNAL, "token %d", token);
+}
+
+/* A text whose tokens are forced, or (is_free) that repeats one token by a bias: each step gives all
+ * drafts, but for the first steps of a text that has not repeated yet. */
+static void repeats_check(server_engine *engine, bool is_free, int32_t n_request) {
+    static const llm_logit_bias bias = {17, 1000};
+    rig_answer a[3];
+    const uint64_t n_step = scene_stats(engine).n_step;
+    for (int32_t i = 0; i < n_request; i++) {
+        llm_constraint single = {NULL, single_mask,  single_accept, NULL,
+                                 free, thirds_clone, thirds_assign};
+        const int32_t prompt[2] = {9 + i, 8};
+        rig_answer_init(&a[i]);
+        server_request request = rig_request(&a[i], prompt, 2, N_ANSWER);
+        request.ignores_end = true;
+        if (is_free) {
+            request.bias = &bias;
+            request.n_bias = 1;
+        } else {
+            single.state = calloc(1, sizeof(int));
+            request.constraint = &single;
+        }
+        rig_submit(engine, &request);
+    }
+    for (int32_t i = 0; i < n_request; i++) {
+        rig_answer_wait(&a[i]);
+        assert_int_equal(a[i].status, TDM_OK);
+        assert_int_equal(a[i].n, N_ANSWER);
+        for (int32_t k = 0; k < N_ANSWER; k++)
+            assert_int_equal(a[i].tokens[k], is_free ? 17 : 5 + 6 * (k % 20));
+        assert_true(a[i].usage.n_draft > N_ANSWER / 2);
+        assert_true(a[i].usage.n_draft_accepted + 1 >= a[i].usage.n_draft);
+        rig_answer_free(&a[i]);
+    }
+    const int32_t n = (int32_t)(scene_stats(engine).n_step - n_step);
+    print_message("%d requests, %s: %d steps for %d tokens\n", n_request,
+                  is_free ? "repeats" : "forced", n, N_ANSWER);
+    if (n_request < 3) assert_true(n <= N_ANSWER / (N_DRAFT + 1) + 6);
+}
+
+static void test_ngrams(void **state) {
+    (void)state;
+    const llm_context_params params = scene_context(1024);
+    server_engine *plain = engine_open(model, NULL, &params, NULL), *engine = NULL;
+    tdm_error err = {0};
+    for (int32_t n_gram = 1; n_gram <= 2; n_gram++) {
+        int32_t n_draft = 0;
+        engine = engine_ngrams(model, &params, NULL, n_gram);
+        for (int k = 0; k < N_KIND; k++) {
+            rig_answer expected[2], a[2];
+            char what[64];
+            snprintf(what, sizeof what, "n-grams of %d, kind %d", n_gram, k);
+            two_run(plain, (kind)k, expected);
+            two_run(engine, (kind)k, a);
+            for (int i = 0; i < 2; i++) {
+                answers_alike(what, &a[i], &expected[i]);
+                n_draft += a[i].usage.n_draft;
+                rig_answer_free(&a[i]);
+                rig_answer_free(&expected[i]);
+            }
+        }
+        print_message("n-grams of %d: %d drafts\n", n_gram, n_draft);
+        assert_true(n_draft > 0);
+        for (int32_t n = 1; n <= 3; n++) repeats_check(engine, false, n);
+        for (int32_t n = 1; n <= 3; n++) repeats_check(engine, true, n);
+        server_engine_destroy(engine);
+    }
+    server_engine_destroy(plain);
+    const server_engine_params bad = {
+        .context = params, .n_gram = LLM_MAX_DRAFT_NGRAM + 1, .n_draft = N_DRAFT};
+    assert_int_equal(server_engine_create(model, &bad, &engine, &err), TDM_INVALID_ARGUMENT);
 }
 
 /* ---- Ends ---- */
@@ -397,7 +518,7 @@ static void fixture_path(const char *name, const char *mtp, char *path, size_t s
 
 enum { N_TALK = 6, N_OUT = 16, TALK_PROMPT = 90 };
 
-/* Answers of a model with drafts, of requests that share prefixes and go on from each other's
+/* Answers of a model with drafts (draft NULL = n-grams), of requests that share prefixes and go on from each other's
  * answers; with room for all, and with so little that requests are preempted. Returns what was
  * accepted, in percent, of the roomy one. */
 static int32_t talk_check(const char *what, llm_model *m, llm_model *draft) {
@@ -430,7 +551,8 @@ static int32_t talk_check(const char *what, llm_model *m, llm_model *draft) {
         const server_limits limits = {
             .n_running = 4, .n_held = turn == 0 ? 6 : 1, .n_prompt_step = 20};
         params.n_ctx = turn == 0 ? 512 : 136;
-        server_engine *engine = engine_open(m, draft, &params, &limits);
+        server_engine *engine = draft != NULL ? engine_open(m, draft, &params, &limits)
+                                              : engine_ngrams(m, &params, &limits, 1);
         rig_answer a[2 * N_TALK];
         /* One after the other, then all of them again, two at a time and more. */
         for (int i = 0; i < 2 * N_TALK; i++) {
@@ -473,6 +595,7 @@ static void test_restricted(void **state) {
         llm_model *m = rig_model(path, rig_device(NULL, "fast", 2));
         llm_model *draft = rig_model(path, rig_device(NULL, "fast", 2));
         assert_true(talk_check(names[i], m, draft) > 85);
+        (void)talk_check(names[i], m, NULL);
         llm_model_close(draft);
         llm_model_close(m);
     }
@@ -514,10 +637,10 @@ static int all_end(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),   cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_ends),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_crowd),  cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_load),       cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_ngrams),     cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_limits),     cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_restricted), cmocka_unit_test(test_layers),
     };
     if (argc < 2) return 2;
     make_mtp = argv[1];

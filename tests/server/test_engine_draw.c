@@ -49,7 +49,7 @@ static void test_constraint(void **state) {
     static const int32_t prompt[4] = {5, 6, 7, 8};
     int n_destroyed = 0;
     fifths good = {.n_destroyed = &n_destroyed}, bad = {.fails = true, .n_destroyed = &n_destroyed};
-    server_constraint constraint = {&good, fifths_mask, fifths_accept, fifths_done, fifths_destroy};
+    llm_constraint constraint = {&good, fifths_mask, fifths_accept, fifths_done, fifths_destroy};
     rig_answer a, b;
     tdm_error err = {0};
     server_request_id id;
