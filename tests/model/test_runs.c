@@ -121,6 +121,9 @@ static void check_groups(const fixture *x) {
     float *alone = logits_of(one, &q8_0, 64, N_TOK);
     llm_model_close(one);
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+#ifdef TANDEM_SANITIZED /* the code of a group is the same for each */
+        if (i != 1) continue;
+#endif
         llm_model *model = rig_model(x->path, group_device(&configs[i]));
         judge(x, group_words(&configs[i]), nmse_of(x, model, 64, N_TOK), BOUND);
         float *found = logits_of(model, &q8_0, 64, N_TOK);

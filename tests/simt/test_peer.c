@@ -27,11 +27,12 @@ typedef struct driver {
 } driver;
 static driver drivers[2] = {{.plugin = "cuda"}, {.plugin = "hip"}};
 
-/* Both plugins have the same code, of which a sanitizer sees enough in CUDA's. */
+/* Both plugins have the same code, of which a sanitizer sees enough in CUDA's. Types on the wire and
+ * the number of members change numbers only. */
 #ifdef TANDEM_SANITIZED
-enum { N_DRIVER_ALL = 1 };
+enum { N_DRIVER_ALL = 1, IS_SANITIZED = 1 };
 #else
-enum { N_DRIVER_ALL = 2 };
+enum { N_DRIVER_ALL = 2, IS_SANITIZED = 0 };
 #endif
 
 static void symbol_get(void *library, const char *name, void *function_out) {
@@ -149,8 +150,9 @@ static void test_same_bits(void **state) {
         const driver *d = &drivers[i];
         same_bits(d, 2, "tiny-llama", TDM_TYPE_Q8_0, (tdm_option){"reduce-type", "f32"});
         if (i >= N_DRIVER_ALL) continue;
-        same_bits(d, 3, "tiny-llama", TDM_TYPE_Q8_0, (tdm_option){"reduce-type", "q8_0"});
         same_bits(d, 2, "tiny-mixtral", TDM_TYPE_Q4_0, (tdm_option){"experts", "whole"});
+        if (IS_SANITIZED) continue;
+        same_bits(d, 3, "tiny-llama", TDM_TYPE_Q8_0, (tdm_option){"reduce-type", "q8_0"});
         if (i == 0)
             same_bits(d, 2, "tiny-deepseek2", TDM_TYPE_Q4_0, (tdm_option){"reduce-type", "f16"});
     }
