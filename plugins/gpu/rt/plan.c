@@ -251,9 +251,9 @@ static tdm_status plan_capture(tdm_plan *plan, bool *is_short, tdm_error *err) {
     return status;
 }
 
-/* A plan without a graph launches its steps one by one. A driver that has no memory for this graph may
- * have some for others. After any other failure no plan of the device is captured: the streams of a
- * capture that did not end may not be usable. */
+/* A plan without a graph launches its steps one by one. A driver that has no memory for this graph
+ * may have some for others. After any other failure no plan of the device is captured: the streams
+ * of a capture that did not end may not be usable. */
 static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
     rt_device *device = plan->device;
     const tdm_host *host = device->instance->host;
