@@ -11,6 +11,7 @@
 #include "core/base/view.h"
 #include "core/stages/queue_adapter.h"
 #include "core/stages/schedule.h"
+#include "core/stages/stages.h"
 #include "llm/context_internal.h"
 
 /* The values of a graph that the device keeps: all except those read by nodes that it does not
@@ -123,9 +124,8 @@ static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uin
 }
 
 /* Bytes of inputs, outputs and temporaries in a schedule of one stage, and of the plan. */
-static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
-                                  uint64_t align, bool holds_temps, uint64_t *size_out,
-                                  tdm_error *err) {
+static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t align,
+                                  bool holds_temps, uint64_t *size_out, tdm_error *err) {
     uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
     uint64_t size = 0, plan_size = 0;
     if (offsets == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
@@ -137,8 +137,73 @@ static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, 
         if (v->slot < 0 || (v->kind != TDM_VALUE_INPUT && v->kind != TDM_VALUE_OUTPUT)) continue;
         size += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + align - 1) / align * align;
     }
-    if (status == TDM_OK && k->is_whole) status = plan_measure(dev, graph, &plan_size, err);
+    if (status == TDM_OK) status = plan_measure(dev, graph, &plan_size, err);
     *size_out = size + plan_size;
+    return status;
+}
+
+/* Devices of a graph that the device runs only a part of. */
+enum { PART_HERE, PART_FALLBACK, PART_DEVICES };
+
+/* Whether the device runs the node: it supports it, and keeps the weights and states it reads. */
+static int32_t part_of(tdm_open_device *dev, const tdm_graph *graph, int32_t i, const kept *k) {
+    const tdm_node *node = tdm_graph_node(graph, i);
+    if (tdm_open_device_supports_op(dev, graph, i, NULL) != TDM_OK) return PART_FALLBACK;
+    for (int32_t s = 0; s < node->n_src; s++) {
+        if (node->src[s] < 0 || k->is_kept[node->src[s]]) continue;
+        const int32_t kind = tdm_graph_value(graph, node->src[s])->kind;
+        if (kind == TDM_VALUE_WEIGHT || kind == TDM_VALUE_STATE) return PART_FALLBACK;
+    }
+    return PART_HERE;
+}
+
+/* The plans of the device's stages hold memory together, and share the largest need of scratch. */
+static tdm_status part_plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64_t *size_out,
+                                     tdm_error *err) {
+    tdm_queue_adapter *queue = NULL;
+    uint64_t scratch = 0;
+    *size_out = 0;
+    tdm_status status = tdm_queue_adapter_create(dev, &queue, err);
+    for (int32_t i = 0; i < cut->n_stage && status == TDM_OK; i++) {
+        tdm_device_plan *plan = NULL;
+        tdm_plan_info info;
+        if (cut->stages[i].dev != PART_HERE) continue;
+        status = tdm_device_plan_create(queue, cut->stages[i].graph, &plan, err);
+        if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
+        if (status == TDM_OK) {
+            *size_out += info.device_size + info.host_size;
+            if (info.scratch_size > scratch) scratch = info.scratch_size;
+        }
+        tdm_device_plan_destroy(plan);
+    }
+    *size_out += scratch;
+    tdm_queue_adapter_destroy(queue);
+    return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
+}
+
+/* compute_measure for a device that runs a part of the graph: what a schedule of its stages takes on
+ * it. The fallback's part is laid out, but not counted. */
+static tdm_status part_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
+                               const tdm_device_info *info, uint64_t *size_out, tdm_error *err) {
+    tdm_stage_device devs[PART_DEVICES];
+    tdm_stages stages = {0};
+    uint64_t plan_size = 0;
+    int32_t *node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
+    if (node_dev == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    for (int32_t d = 0; d < PART_DEVICES; d++) tdm_stage_device_init(&devs[d], dev, info);
+    for (int32_t i = 0, last = PART_HERE; i < graph->n_node; i++) {
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) last = part_of(dev, graph, i, k);
+        node_dev[i] = last;
+    }
+    const tdm_cut_params params = {
+        .graph = graph, .node_dev = node_dev, .n_dev = PART_DEVICES, .caller_dev = -1};
+    tdm_status status = tdm_stages_create(&params, devs, &stages, err);
+    free(node_dev);
+    if (status != TDM_OK) return status;
+    status = part_plans_measure(dev, &stages.cut, &plan_size, err);
+    *size_out =
+        stages.need[PART_HERE] + stages.need_in[PART_HERE] + stages.need_out[PART_HERE] + plan_size;
+    tdm_stages_free(&stages);
     return status;
 }
 
@@ -190,9 +255,11 @@ static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const
     if ((ctx->cache.desc.flags & TDM_KV_IN_HOST) != 0 &&
         (info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) == 0)
         member->host_state_size = member->state_size;
-    if (status == TDM_OK)
-        status = compute_measure(dev, graph, k, align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0,
+    if (status == TDM_OK && k->is_whole)
+        status = compute_measure(dev, graph, align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0,
                                  &member->compute_size, err);
+    else if (status == TDM_OK)
+        status = part_measure(dev, graph, k, &info, &member->compute_size, err);
     if (status == TDM_OK && !k->is_whole)
         status = crossing_measure(dev, graph, &member->crossing_size, err);
     return status;

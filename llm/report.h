@@ -16,7 +16,7 @@
  * assigns the model's cuts to them if it has not done so yet; loading the model later keeps these
  * cuts. For any other device the report has one member with share 1 and the name of the device: its
  * weights in the device's layout, all pages of the cache, and as compute_size the memory that a
- * context would allocate for this step, or more if the device runs only a part of it. Such a device
+ * context would allocate for this step, or for the part of it that the device runs. Such a device
  * exchanges nothing, and times and speeds are 0. Nodes that it does not support, and their weights,
  * are not counted: they are on its fallback.
  *

@@ -475,6 +475,8 @@ tdm_status server_engine_create(llm_model *model, const server_engine_params *pa
     e->last_link = &e->first;
     e->embeds_link = &e->embeds;
     (void)llm_model_vocab(model, &e->vocab, NULL); /* without it, answers have no text */
+    e->device_noted = params->device_noted;
+    e->device_noted_user = params->device_noted_user;
     tdm_status status = limits_fill(e, &params->limits, err);
     if (status == TDM_OK) status = contexts_create(e, params, err);
     if (status == TDM_OK) status = arrays_create(e, err);

@@ -195,6 +195,10 @@ typedef struct server_engine_params {
     int32_t n_draft;                  /* proposals at a time, 1 .. LLM_MAX_DRAFT */
     bool gives_candidates; /* the device sends the best tokens of each row instead of all logits,
                               where all requests of a step allow it: for devices behind a bus */
+    /* Called by the engine's thread when a step fails after others worked, with the reason, and when
+     * one works again, with NULL. NULL = not called. */
+    void (*device_noted)(void *user, const char *failure);
+    void *device_noted_user;
 } server_engine_params;
 
 /* Makes the context and starts the thread. The model is loaded and outlives the engine. A model

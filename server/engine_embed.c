@@ -168,7 +168,7 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
     const llm_batch batch = {
         .tokens = job->tokens + job->n_done, .n_tok = n, .role = TDM_ROLE_PROMPT};
     const tdm_status status = llm_context_decode(e->embed_ctx, &batch, err);
-    server_probe_note(e, status != TDM_OK);
+    server_probe_note(e, status, err);
     if (status != TDM_OK) return status;
     for (int32_t i = 0; i < n; i++)
         memcpy(job->rows + (size_t)(job->n_done + i) * n_embd, llm_context_hidden(e->embed_ctx, i),

@@ -36,6 +36,8 @@ struct server_engine {
     llm_context *embed_ctx; /* NULL = no embeddings */
     llm_context *draft_ctx; /* NULL = no drafts, or n-grams */
     server_limits limits;   /* with the defaults filled in */
+    void (*device_noted)(void *user, const char *failure); /* as in the parameters */
+    void *device_noted_user;
     int32_t n_vocab, n_ctx, n_embd;
     int32_t n_seq, n_step;
     int32_t n_encode; /* tokens that the model's encoder reads at most; 0 = it has none */
@@ -162,8 +164,8 @@ uint64_t server_embed_deadline(const server_engine *e);
 
 /* ---- engine_probe.c ---- */
 
-/* Notes how a step has ended, so that probes begin or end. */
-void server_probe_note(server_engine *e, bool has_failed);
+/* Notes how a step has ended, so that probes begin or end; `err` is read where it failed. */
+void server_probe_note(server_engine *e, tdm_status status, const tdm_error *err);
 /* Whether a probe is due now. */
 bool server_probe_is_due(const server_engine *e, uint64_t now);
 /* Computes one token, for nothing else than to see whether the device works. No request runs. */

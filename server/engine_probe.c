@@ -8,7 +8,10 @@
 
 #define DELAY_MOST 32 /* times probe_ns */
 
-void server_probe_note(server_engine *e, bool has_failed) {
+void server_probe_note(server_engine *e, tdm_status status, const tdm_error *err) {
+    const bool has_failed = status != TDM_OK;
+    if (e->device_noted != NULL && has_failed != e->has_failed)
+        e->device_noted(e->device_noted_user, has_failed ? err->message : NULL);
     e->has_failed = has_failed;
     e->probe_delay = has_failed ? e->limits.probe_ns : 0;
     e->probe_at = has_failed ? server_clock() + e->probe_delay : 0;
@@ -26,6 +29,7 @@ void server_probe_step(server_engine *e) {
     else /* what is there is of a text that has failed */
         (void)llm_context_truncate(ctx, 0, 0, NULL);
     tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    tdm_error err = {0};
     if (seq >= 0) {
         /* An encoder reads a token before the decoder begins. */
         const int32_t start = e->n_encode > 0 ? e->model->hparams.decoder_start : 0;
@@ -38,12 +42,12 @@ void server_probe_step(server_engine *e) {
                                  .n_tok = 2 - from,
                                  .role = TDM_ROLE_PROMPT};
         if (e->ctx != NULL) (void)llm_context_set_candidates(ctx, 0, NULL);
-        status = llm_context_decode(ctx, &batch, NULL);
+        status = llm_context_decode(ctx, &batch, &err);
         e->tally.n_probe++;
         if (e->ctx != NULL) server_memory_return(e, seq);
     }
     const uint64_t delay = e->probe_delay;
-    server_probe_note(e, status != TDM_OK);
+    server_probe_note(e, status, &err);
     if (status == TDM_OK) return;
     e->probe_delay = delay < DELAY_MOST * e->limits.probe_ns ? 2 * delay : delay;
     e->probe_at = server_clock() + e->probe_delay;

@@ -139,7 +139,7 @@ void server_step_run(server_engine *e, int32_t n) {
                              .roles = e->roles};
     tdm_status status = candidates_set(e, n, &err);
     if (status == TDM_OK) status = llm_context_decode(e->ctx, &batch, &err);
-    server_probe_note(e, status != TDM_OK);
+    server_probe_note(e, status, &err);
     e->tally.n_step++;
     for (int32_t i = 0; i < n && status != TDM_OK; i++) server_job_fail(e->jobs[i], status, &err);
     for (int32_t i = 0; i < n && status == TDM_OK; i++) {

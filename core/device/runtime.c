@@ -387,6 +387,33 @@ tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device *
     return TDM_OK;
 }
 
+tdm_status tdm_runtime_describe(tdm_runtime *rt, const char *name, int32_t *index_out,
+                                tdm_device_info *info_out, tdm_error *err) {
+    tdm_open_device *dev = dev_find(rt, name);
+    if (dev == NULL) return unknown_device(rt, name, err);
+    tdm_status status = tdm_runtime_load(rt, dev->plugin_name, err);
+    if (status != TDM_OK) return status;
+    tdm_loaded_plugin *from = plugin_find(rt, dev->plugin_name);
+    status = tdm_open_device_find(dev, from, err);
+    if (status != TDM_OK) return status;
+    const tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
+    tdm_error why = {0};
+    int32_t n = 0;
+    status = from->plugin->device->count(from->instance, &params, &n, &why);
+    if (status != TDM_OK || dev->index >= n)
+        return tdm_fail(err, status != TDM_OK ? status : TDM_NOT_FOUND,
+                        "device '%s': plugin %s has no device %d%s%.400s", name, dev->plugin_name,
+                        (int)dev->index, why.message[0] != '\0' ? ": " : "", why.message);
+    memset(info_out, 0, sizeof *info_out);
+    info_out->struct_size = sizeof *info_out;
+    status = from->plugin->device->describe(from->instance, dev->index, &params, info_out, &why);
+    tdm_device_info_end_texts(info_out);
+    *index_out = dev->index;
+    return status == TDM_OK
+               ? TDM_OK
+               : tdm_fail(err, status, "device '%s': %s", name, reason_of(status, &why));
+}
+
 /* A group finishes opening after its members, so closing in reverse order closes it first. */
 static void devices_close(tdm_runtime *rt) {
     for (int32_t rank = rt->n_opened - 1; rank >= 0; rank--)

@@ -92,6 +92,10 @@ typedef struct tdm_device_spec {
 /* Declares a device; copies all strings. A second device of the same name is an error, and so is an
  * address that is none. [setup] */
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
+/* Describes a declared device without opening it; loads its plugin where necessary. *index_out is its
+ * place among the plugin's devices. Fails as tdm_runtime_open does. [setup] */
+tdm_status tdm_runtime_describe(tdm_runtime *rt, const char *name, int32_t *index_out,
+                                tdm_device_info *info_out, tdm_error *err);
 /* A UUID as text: 8-4-4-4-12 hexadecimal digits. [any-thread] */
 #define TDM_UUID_TEXT_SIZE 37
 void tdm_uuid_format(const uint8_t uuid[16], char text[TDM_UUID_TEXT_SIZE]);

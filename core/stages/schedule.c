@@ -21,12 +21,7 @@ static tdm_status device_add(tdm_scratch *s, tdm_open_device *dev, tdm_error *er
     tdm_device_info info;
     tdm_status status = tdm_open_device_get_info(dev, &info, err);
     if (status != TDM_OK) return status;
-    s->devs[s->n_dev] =
-        (tdm_stage_device){.dev = dev,
-                           .align = info.buffer_align > 64 ? info.buffer_align : 64,
-                           .places_temps = (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
-                           .separates_io = true,
-                           .separates_borders = tdm_stage_separates_borders(dev, &info)};
+    tdm_stage_device_init(&s->devs[s->n_dev], dev, &info);
     return tdm_queue_adapter_create(dev, &s->queues.queues[s->n_dev++], err);
 }
 

@@ -109,6 +109,15 @@ bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *in
            TDM_HAS(tdm_open_device_plugin(dev)->buffer, host_pointer);
 }
 
+void tdm_stage_device_init(tdm_stage_device *out, tdm_open_device *dev,
+                           const tdm_device_info *info) {
+    *out = (tdm_stage_device){.dev = dev,
+                              .align = info->buffer_align > 64 ? info->buffer_align : 64,
+                              .places_temps = (info->flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
+                              .separates_io = true,
+                              .separates_borders = tdm_stage_separates_borders(dev, info)};
+}
+
 /* Whether the node reads each element of this source once. A source that is broadcast is read once
  * for each row. Nodes without a destination, such as KV_WRITE, are not among these ops. */
 static bool reads_once(const tdm_graph *graph, const tdm_node *node, const tdm_value *src) {

@@ -47,6 +47,10 @@ typedef struct tdm_stage_device {
  * and its memory is not the host's anyway. [any-thread] */
 bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *info);
 
+/* Fills *out for a device of a schedule. [any-thread] */
+void tdm_stage_device_init(tdm_stage_device *out, tdm_open_device *dev,
+                           const tdm_device_info *info);
+
 /* A queue for each device, and the semaphore that each stage signals. */
 typedef struct tdm_stage_queues {
     tdm_queue_adapter *queues[TDM_MAX_STAGE_DEVICES];

@@ -379,10 +379,13 @@ static tdm_status window_read(const llm_context *ctx, state_file *f, int32_t n_t
 
 static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state_load *load,
                              tdm_error *err) {
-    char found[MAGIC_LEN];
+    char found[MAGIC_LEN] = {0};
     state_header h;
+    memcpy(found, magic, sizeof magic);
     tdm_status status = file_read(f, found, sizeof found, err);
-    if (status == TDM_OK) status = magic_check(found, f->path, err);
+    /* A short file of another kind is not a truncated one: the user may want to keep it. */
+    if (status == TDM_OK || (status == TDM_DATA_LOSS && memcmp(found, magic, sizeof magic) != 0))
+        status = magic_check(found, f->path, err);
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
     const char version = found[MAGIC_LEN - 1];
     if (status == TDM_OK) status = header_check(ctx, seq, &h, version, f->path, err);

@@ -60,18 +60,6 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     tdm_struct_write(info_out, &info, sizeof info);
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index,
-                                  const tdm_device_params *params, tdm_device_info *info_out,
-                                  tdm_error *err) {
-    (void)instance;
-    (void)params;
-    if (index != 0)
-        return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
-                        (int)index);
-    info_fill(cpu_cores_default(), info_out);
-    return TDM_OK;
-}
-
 /* Options as parsed; threads 0 = not given. */
 typedef struct device_options {
     int32_t n_thread;
@@ -140,6 +128,35 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
                     option->key);
 }
 
+/* Options with the defaults of those that are not given. */
+static tdm_status options_parse(int32_t index, const tdm_device_params *params, device_options *o,
+                                tdm_error *err) {
+    *o = (device_options){.isa = cpu_isa_detect(),
+                          .exchange_timeout_ns = TDM_EXCHANGE_TIMEOUT_NS,
+                          .has_q8[TDM_ROLE_PROMPT] = true};
+    if (index != 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
+                        (int)index);
+    for (int32_t i = 0; i < params->n_option; i++) {
+        tdm_status status = option_parse(&params->options[i], o, err);
+        if (status != TDM_OK) return status;
+    }
+    if (o->n_thread == 0) o->n_thread = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_default();
+    return TDM_OK;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    tdm_device_params p = {.n_option = 0};
+    device_options o;
+    (void)instance;
+    if (params != NULL) tdm_struct_read(&p, sizeof p, params);
+    tdm_status status = options_parse(index, &p, &o, err);
+    if (status == TDM_OK) info_fill(o.n_thread, info_out);
+    return status;
+}
+
 /* Far more threads than processors take turns, and wait for each other in every op. */
 static void threads_check(const tdm_host *host, const device_options *o) {
     int32_t n_cpu = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_default();
@@ -155,18 +172,10 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device_params p;
-    device_options o = {.isa = cpu_isa_detect(),
-                        .exchange_timeout_ns = TDM_EXCHANGE_TIMEOUT_NS,
-                        .has_q8[TDM_ROLE_PROMPT] = true};
+    device_options o;
     tdm_struct_read(&p, sizeof p, params);
-    if (p.index != 0)
-        return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
-                        (int)p.index);
-    for (int32_t i = 0; i < p.n_option; i++) {
-        tdm_status status = option_parse(&p.options[i], &o, err);
-        if (status != TDM_OK) return status;
-    }
-    if (o.n_thread == 0) o.n_thread = o.has_cores ? CPU_COUNT(&o.cores) : cpu_cores_default();
+    tdm_status status = options_parse(p.index, &p, &o, err);
+    if (status != TDM_OK) return status;
     threads_check(host, &o);
     cpu_device *device = host->alloc(host->context, sizeof *device, 0);
     if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory");
@@ -180,8 +189,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .exchange_timeout_ns = o.exchange_timeout_ns,
     };
     cpu_matmul_kernels_choose(device);
-    tdm_status status =
-        cpu_pool_create(host, o.n_thread, o.has_cores ? &o.cores : NULL, &device->pool, err);
+    status = cpu_pool_create(host, o.n_thread, o.has_cores ? &o.cores : NULL, &device->pool, err);
     if (status != TDM_OK) {
         host->free(host->context, device, sizeof *device);
         return status;

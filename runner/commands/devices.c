@@ -2,10 +2,12 @@
  *
  * devices.c: `tandem devices`: prints the plugins and their devices, and the reason for each
  * plugin that cannot be loaded (a warning) or has no device. Options of plugins, such as
- * --allow-cpu, are those of the devices that are listed. Opens no device.
+ * --allow-cpu, are those of the devices that are listed. The [device NAME] sections of a file follow,
+ * each with its own keys. Opens no device.
  */
 #include <string.h>
 
+#include "runner/roster.h"
 #include "runner/session.h"
 
 enum { OPTIONS_MAX = 32 };
@@ -55,6 +57,16 @@ static void extras_format(const tdm_device_info *info, bool is_verbose, char *te
         snprintf(text + n, text_size - n, ", integrated");
 }
 
+static void device_print(const runner_app *app, const char *name, const char *plugin,
+                         int32_t device_index, const tdm_device_info *info) {
+    char index[16], memory[80], extras[256], text[sizeof info->description + sizeof extras];
+    snprintf(index, sizeof index, "%d", (int)device_index);
+    memory_format(info, memory, sizeof memory);
+    extras_format(info, runner_config_is_verbose(app->config), extras, sizeof extras);
+    snprintf(text, sizeof text, "%s%s", info->description, extras);
+    fprintf(app->out, ROW, name, plugin, index, memory, text);
+}
+
 /* The devices of a plugin with the options that flags and [*] give. */
 static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin, tdm_error *err) {
     const char *name = tdm_runtime_plugin(rt, plugin)->name;
@@ -76,14 +88,34 @@ static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin,
         tdm_device_info info;
         tdm_status status = tdm_runtime_device_describe(rt, plugin, i, &params, &info, err);
         if (status != TDM_OK) return status;
-        char index[16], memory[80], extras[256], text[sizeof info.description + sizeof extras];
-        snprintf(index, sizeof index, "%d", (int)i);
-        memory_format(&info, memory, sizeof memory);
-        extras_format(&info, runner_config_is_verbose(app->config), extras, sizeof extras);
-        snprintf(text, sizeof text, "%s%s", info.description, extras);
-        fprintf(app->out, ROW, info.name, name, index, memory, text);
+        device_print(app, info.name, name, i, &info);
     }
     return TDM_OK;
+}
+
+/* The [device NAME] sections of the file, as a command opens them: by their own keys. */
+static tdm_status sections_print(runner_app *app, tdm_runtime *rt, tdm_error *err) {
+    runner_roster roster = {.app = app, .rt = rt};
+    tdm_status status = TDM_OK;
+    const size_t n = runner_config_n_devices(app->config);
+    if (n > 0)
+        fprintf(app->out, "\n" ROW, "section", "plugin", "index", "memory free", "description");
+    for (size_t i = 0; i < n && status == TDM_OK; i++) {
+        const runner_section *section = runner_config_device(app->config, i);
+        const char *name = runner_section_name(section);
+        const char *plugin = runner_section_get_string(app->config, section, "plugin");
+        int32_t index = 0;
+        tdm_device_info info;
+        tdm_error why = {0};
+        status = runner_roster_declare_section(&roster, section, false, err);
+        if (status != TDM_OK) break;
+        if (tdm_runtime_describe(rt, name, &index, &info, &why) == TDM_OK)
+            device_print(app, name, plugin, index, &info);
+        else
+            fprintf(app->out, ROW, name, plugin, "-", "-", why.message);
+    }
+    runner_roster_clear(&roster);
+    return status;
 }
 
 static tdm_status devices_command(runner_app *app, tdm_error *err) {
@@ -100,6 +132,7 @@ static tdm_status devices_command(runner_app *app, tdm_error *err) {
         fprintf(app->out, ROW, "device", "plugin", "index", "memory free", "description");
     for (int32_t i = 0; i < n_plugin && status == TDM_OK; i++)
         status = plugin_print(app, rt, i, err);
+    if (status == TDM_OK) status = sections_print(app, rt, err);
     for (int32_t i = 0; i < n_plugin && status == TDM_OK; i++)
         fprintf(app->out, "%splugin %s %s (%s)\n", i == 0 ? "\n" : "",
                 tdm_runtime_plugin(rt, i)->name,

@@ -110,6 +110,18 @@ static tdm_status draft_load(serve_model *m, const runner_context_wish *settings
     return runner_draft_load(&m->draft, &m->session, wish, err);
 }
 
+/* On the engine's thread. */
+static void device_noted(void *user, const char *failure) {
+    const serve_model *m = user;
+    if (failure != NULL)
+        runner_terminal_print(m->app.terminal, RUNNER_MESSAGE_WARNING,
+                              "model '%s': %s (/health answers 503 until a step works again)",
+                              m->name, failure);
+    else
+        runner_terminal_print(m->app.terminal, RUNNER_MESSAGE_WARNING,
+                              "model '%s': the device works again", m->name);
+}
+
 static tdm_status engine_make(serve_model *m, const runner_context_wish *settings,
                               const runner_context_wish *draft, tdm_error *err) {
     runner_config *config = m->app.config;
@@ -133,6 +145,8 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
         .draft_context = draft_request.params,
         .n_gram = m->draft.n_gram,
         .n_draft = m->draft.n_max,
+        .device_noted = device_noted,
+        .device_noted_user = m,
     };
     return server_engine_create(m->session.model, &params, &m->model.engine, err);
 }

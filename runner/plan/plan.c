@@ -382,7 +382,7 @@ static tdm_status turns_size(runner_session *session, const llm_context_params *
     const llm_placement wishes = runner_placement_wishes(p);
     const llm_turns turns = turns_of(session, devs, &wishes);
     const int32_t n_member = plan->n_member - plan->n_extra;
-    if (turns.n_dev < 2 || (p->n_dev < 2 && plan->members[0].at.crossing_size == 0)) return TDM_OK;
+    if (p->n_dev < 2) return TDM_OK;
     for (int32_t i = 0; i < turns.n_dev; i++)
         if (tdm_open_device_is_group(devs[i])) return TDM_OK;
     tdm_status status =

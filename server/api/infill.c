@@ -82,9 +82,10 @@ static tdm_status tokens_find(const api_context *c, llm_infill_tokens *tokens, t
                         tokens->middle != LLM_TOKEN_NONE};
     if (has[0] && has[1] && has[2]) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
-                    "'%s' cannot fill in text: its vocabulary has no token for%s%s%s (keys "
+                    "'%s' cannot fill in text: its vocabulary has no token for%s%s%s%s%s (keys "
                     "tokenizer.ggml.fim_*_token_id); take a model that was trained for it",
-                    c->model->name, has[0] ? "" : " the prefix", has[1] ? "" : " the suffix",
+                    c->model->name, has[0] ? "" : " the prefix", !has[0] && !has[1] ? "," : "",
+                    has[1] ? "" : " the suffix", (!has[0] || !has[1]) && !has[2] ? "," : "",
                     has[2] ? "" : " the middle");
 }
 

@@ -406,6 +406,9 @@ tdm_status api_inputs_add(const api_context *c, const json_t *input, api_setting
     const json_t *one;
     tdm_status status = TDM_OK;
     if (json_is_string(input)) return input_add(c, input, settings, err);
+    if (!json_is_array(input) || json_array_size(input) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'input' must be a text, an array of token ids, or an array of those");
     if (!json_is_string(json_array_get(input, 0)))
         return api_prompt_add(c, input, false, settings, err);
     json_array_foreach(input, i, one) {

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "core/stages/schedule_internal.h"
 #include "llm/context_internal.h"
 #include "llm/report.h"
 #include "plugins/meta/buffer.h"
@@ -280,6 +281,17 @@ static void test_readers(void **state) {
 
 /* ---- One device ---- */
 
+/* What the report says of device 0 is what the context has allocated there for its largest step. */
+static void compute_check(const llm_model *model, const llm_context *ctx,
+                          const llm_context_params *params) {
+    tdm_plan_info plans = {.struct_size = sizeof plans};
+    const tdm_split_member said = sheet_of(model, model->devs[0], params, 0).members[0];
+    assert_int_equal(ctx->n_plan, 1);
+    tdm_stages_add_plan_info(&ctx->plans[0].schedule->stages, 0, &plans, NULL);
+    assert_int_equal(said.compute_size, tdm_scratch_size(ctx->scratch, 0) + plans.device_size +
+                                            plans.host_size + plans.scratch_size);
+}
+
 /* A device with memory of its own, the CPU behind it: prompt, tokens, shift, tokens. */
 static float *single_run(const char *path, tdm_open_device *const *devs, int n_dev, bool is_in_host,
                          int *state_dev_out) {
@@ -294,6 +306,7 @@ static float *single_run(const char *path, tdm_open_device *const *devs, int n_d
     assert_non_null(rows);
     for (int i = 0; i < N_PROMPT; i++) tokens[i] = (i * 7919 + 13) % model->hparams.n_vocab;
     llm_context *ctx = rig_context(model, &params);
+    compute_check(model, ctx, &params);
     rig_decode(ctx, tokens, N_PROMPT, 1, rows);
     rig_decode(ctx, next, 1, 1, rows + n);
     RIG_OK(llm_context_shift(ctx, 0, 2, 5, &err));

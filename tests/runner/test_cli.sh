@@ -259,6 +259,9 @@ fi
 
 # --- devices: a plugin that fails is reported, and the others are listed
 expect 0 "cpu0" devices
+printf '[device near]\nplugin = cpu\nthreads = 3\n[device far]\nplugin = cpu\nindex = 9\n' >"$work/sections.ini"
+expect 0 "device 'far': plugin cpu has no device 9" devices --config "$work/sections.ini"
+grep -q "^near  *cpu  *0 .* 3 threads" "$work/out" && ok || fail "devices without the sections of a file"
 mkdir "$work/plugins"
 echo "no plugin" >"$work/plugins/broken.so"
 expect 0 "broken.so" devices --plugin-path "$work/plugins"

@@ -147,8 +147,10 @@ cp "$work/rotated" "$work/c"
 refused "c: saved without rotation; set kv-rotate = no, or remove the file" -ctk q8_0 -ctv q8_0
 { printf 'TDMSTAT9'; tail -c +9 "$work/first"; } >"$work/c"
 refused "c: a state file of version 9, this program reads versions 1 to 3" -n 1
-printf 'GGUF, or so it says' >"$work/c"
-refused "c: not a state file" -n 1
+for text in 'GGUF, or so it says' hi; do
+    printf %s "$text" >"$work/c"
+    refused "c: not a state file" -n 1
+done
 for size in 0 7 8 60 200 5000 $(($(wc -c <"$work/first") - 1)); do
     head -c "$size" "$work/first" >"$work/c"
     refused "c: the file is truncated; remove it" -n 1

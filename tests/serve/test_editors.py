@@ -267,6 +267,7 @@ def missing(names):
         check(status == 400, status, reply)
         for name in ("prefix", "suffix", "middle"):
             check((f"the {name}" in reply["error"]["message"]) == (name in names), reply)
+        check(", ".join(f"the {name}" for name in names) + " (" in reply["error"]["message"], reply)
     check(server.post("/completion", {"prompt": "a", "n_predict": 2})[0] == 200)
 
 

@@ -431,6 +431,9 @@ def test_embeddings():
                        ("/api/embeddings", {"prompt": ["x"]})]:
         status, reply = server.post(path, body)
         check(status == 400 and reply["error"], path, body, status, reply)
+    for wrong in ([], {}, 3):
+        status, reply = server.post("/v1/embeddings", {"input": wrong})
+        check(status == 400 and "'input'" in reply["error"]["message"], wrong, status, reply)
     many = server.post("/v1/embeddings", {"input": [texts[0]] * 40})[1]["data"]
     check(len(many) == 40 and [item["index"] for item in many] == list(range(40)))
 

@@ -215,13 +215,28 @@ static void state_wait(server_engine *engine, bool has_failed, uint64_t n_probe)
     }
 }
 
+/* What the engine says of its device; by its thread, read when it has ended. */
+typedef struct device_notes {
+    int n_failure, n_recovery;
+    char failure[64];
+} device_notes;
+
+static void device_noted(void *user, const char *failure) {
+    device_notes *notes = user;
+    if (failure != NULL) snprintf(notes->failure, sizeof notes->failure, "%s", failure);
+    *(failure != NULL ? &notes->n_failure : &notes->n_recovery) += 1;
+}
+
 /* After a failed step the state is ok again once the device works, without a request; until then
  * it is not. A probe leaves nothing behind: all pages are free, and answers are right. */
 static void test_recovery(void **state) {
     (void)state;
+    device_notes notes = {0};
     const server_engine_params params = {
         .context = {.n_ctx = 64, .n_ubatch = 32, .page_len = 8},
-        .limits = {.n_running = 1, .n_held = 1, .probe_ns = 100000}};
+        .limits = {.n_running = 1, .n_held = 1, .probe_ns = 100000},
+        .device_noted = device_noted,
+        .device_noted_user = &notes};
     const int32_t prompt[4] = {1, 2, 3, fake_next((const int32_t[]){1, 2, 3}, 3)};
     server_engine *engine = NULL;
     tdm_error err = {0};
@@ -252,6 +267,9 @@ static void test_recovery(void **state) {
         assert_int_equal(stats_get(engine).n_probe, stats.n_probe); /* no more of them */
     }
     server_engine_destroy(engine);
+    assert_int_equal(notes.n_failure, 2); /* once, not with each probe */
+    assert_int_equal(notes.n_recovery, 2);
+    assert_string_equal(notes.failure, "the device is gone");
 }
 
 /* The device is gone: every request fails, none hangs, and the totals say so. */

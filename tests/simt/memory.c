@@ -7,44 +7,50 @@
 
 #include "tests/simt/driver.h"
 
-static uint64_t memory_used; /* of all devices together; under simt_mutex */
+static uint64_t memory_used[SIMT_MAX_DEVICE]; /* bytes of each device; under simt_mutex */
 
-/* Device memory. The size lies before it. */
+/* Lies before device memory. */
+typedef struct memory_head {
+    size_t size;
+    int device;
+} memory_head;
 enum { MEMORY_HEAD = 256 };
 
 rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
     CALL(memory_info, true);
     pthread_mutex_lock(&simt_mutex);
     *total_out = (size_t)simt_settings.memory;
-    *free_out = (size_t)(simt_settings.memory - memory_used);
+    *free_out = (size_t)(simt_settings.memory - memory_used[simt_device_of(simt_current)]);
     pthread_mutex_unlock(&simt_mutex);
     return RT_SUCCESS;
 }
 
-static void memory_return(size_t size) {
+static void memory_return(const memory_head *head) {
     pthread_mutex_lock(&simt_mutex);
-    memory_used -= size;
+    memory_used[head->device] -= head->size;
     pthread_mutex_unlock(&simt_mutex);
 }
 
 /* Filled with a pattern: fresh memory of a device has any contents. */
 static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared) {
+    const memory_head head = {size, simt_device_of(simt_current)};
+    uint64_t *used = &memory_used[head.device];
     pthread_mutex_lock(&simt_mutex);
-    bool fits = size > 0 && size <= simt_settings.memory - memory_used;
-    if (fits) memory_used += size;
+    bool fits = size > 0 && size <= simt_settings.memory - *used;
+    if (fits) *used += size;
     pthread_mutex_unlock(&simt_mutex);
     if (!fits) return RT_OUT_OF_MEMORY;
     size_t whole = (size + 2 * MEMORY_HEAD - 1) / MEMORY_HEAD * MEMORY_HEAD;
     char *block = aligned_alloc(MEMORY_HEAD, whole);
     if (block == NULL) {
-        memory_return(size);
+        memory_return(&head);
         return RT_OUT_OF_MEMORY;
     }
-    memcpy(block, &size, sizeof size);
+    memcpy(block, &head, sizeof head);
     memset(block + MEMORY_HEAD, 0xcd, size);
-    if (!simt_peer_note(simt_device_of(simt_current), block + MEMORY_HEAD, size, is_shared)) {
+    if (!simt_peer_note(head.device, block + MEMORY_HEAD, size, is_shared)) {
         free(block);
-        memory_return(size);
+        memory_return(&head);
         return RT_OUT_OF_MEMORY;
     }
     *address_out = (uint64_t)(uintptr_t)(block + MEMORY_HEAD);
@@ -73,10 +79,10 @@ rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
 rt_result simt_memory_free(uint64_t address) {
     RELEASE();
     char *block = (char *)(uintptr_t)address - MEMORY_HEAD;
-    size_t size;
+    memory_head head;
     simt_peer_forget(block + MEMORY_HEAD);
-    memcpy(&size, block, sizeof size);
-    memory_return(size);
+    memcpy(&head, block, sizeof head);
+    memory_return(&head);
     free(block);
     simt_live_add(-1);
     return RT_SUCCESS;

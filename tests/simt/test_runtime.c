@@ -34,6 +34,7 @@ static void (*simt_hold)(bool hold);
 static void (*simt_fail)(const char *name, long in, int result);
 static bool (*simt_has_failed)(void);
 static long (*simt_live)(void);
+static uint64_t (*simt_submissions)(void);
 static char logged[512]; /* the last message of the plugin */
 
 static void host_log(void *context, int32_t level, const char *format, ...) {
@@ -77,6 +78,7 @@ typedef struct scene {
     tdm_queue *queue;
     tdm_plan *plan;
     tdm_buffer *x, *y;
+    int32_t x_value, y_value; /* of the graph */
     tdm_semaphore *done;
     int n_add;
     tdm_buffer *weight; /* of life_run */
@@ -110,23 +112,26 @@ static void bindings_set(const scene *s, int32_t x, int32_t y, tdm_binding *bind
     bindings[tdm_graph_value(s->graph, y)->slot] = (tdm_binding){s->y, 0, N * sizeof(float)};
 }
 
+static void scene_bind(const scene *s) {
+    /* The device holds temporaries itself: their slots stay empty. */
+    tdm_binding bindings[N_ADD + 1] = {{.buffer = NULL}};
+    assert_in_range(s->graph->n_slot, 2, N_ADD + 1);
+    bindings_set(s, s->x_value, s->y_value, bindings);
+    OK(plugin->queue->plan_bind(s->plan, bindings, s->graph->n_slot, &err));
+}
+
 static scene scene_open(const char *graphs, int n_add) {
     scene s = {.device = device_open(graphs), .n_add = n_add};
     const tdm_plan_params params = {.struct_size = sizeof params};
-    int32_t x, y;
-    s.graph = graph_make(n_add, &x, &y);
+    s.graph = graph_make(n_add, &s.x_value, &s.y_value);
     s.x = buffer_make(s.device, TDM_BUFFER_INPUT);
     s.y = buffer_make(s.device, TDM_BUFFER_OUTPUT);
     float *at = plugin->buffer->host_pointer(s.x, TDM_ACCESS_WRITE);
     assert_non_null(at);
     for (int i = 0; i < N; i++) at[i] = (float)i;
-    /* The device holds temporaries itself: their slots stay empty. */
-    tdm_binding bindings[N_ADD + 1] = {{.buffer = NULL}};
-    assert_in_range(s.graph->n_slot, 2, N_ADD + 1);
-    bindings_set(&s, x, y, bindings);
     OK(plugin->queue->create(s.device, &s.queue, &err));
     OK(plugin->queue->graph_prepare(s.queue, s.graph, &params, &s.plan, &err));
-    OK(plugin->queue->plan_bind(s.plan, bindings, s.graph->n_slot, &err));
+    scene_bind(&s);
     OK(tdm_semaphore_ops.create(0, &s.done, &err));
     return s;
 }
@@ -338,6 +343,30 @@ static void test_launched_early(void **state) {
     launch_early = "no";
 }
 
+/* A driver without memory for one graph: that plan is launched one by one, later ones are graphs. */
+static void test_graph_without_memory(void **state) {
+    (void)state;
+    enum { CU_OUT_OF_MEMORY = 2 };
+    logged[0] = '\0';
+    simt_fail("graph_instantiate", 1, CU_OUT_OF_MEMORY);
+    scene s = scene_open("yes", 3);
+    simt_fail("", 0, 0);
+    assert_non_null(strstr(logged, "cuGraphInstantiateWithFlags failed: "));
+    assert_non_null(strstr(logged, "one by one"));
+    uint64_t submitted = simt_submissions();
+    scene_submit(&s, 1);
+    OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+    assert_in_range(simt_submissions() - submitted, 3, 4);
+    scene_check(&s);
+    scene_bind(&s);
+    submitted = simt_submissions();
+    scene_submit(&s, 2);
+    OK(tdm_semaphore_ops.wait(s.done, 2, TDM_WAIT_FOREVER, &err));
+    assert_int_equal(simt_submissions() - submitted, 1);
+    scene_check(&s);
+    scene_close(&s);
+}
+
 /* A driver that takes none of the kernels: the device does not open. */
 static void test_no_kernels(void **state) {
     (void)state;
@@ -546,6 +575,7 @@ static bool driver_symbols_get(void *driver) {
            symbol_get(driver, "tandem_simt_fail", &simt_fail) &&
            symbol_get(driver, "tandem_simt_has_failed", &simt_has_failed) &&
            symbol_get(driver, "tandem_simt_live", &simt_live) &&
+           symbol_get(driver, "tandem_simt_submissions", &simt_submissions) &&
            symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
            symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
            symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
@@ -566,7 +596,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
         cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

@@ -303,6 +303,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->facts = &source->facts[p.index];
     device->index = p.index;
     atomic_init(&device->has_graphs, options.has_graphs);
+    atomic_init(&device->has_warned_graphs, false);
     device->max_buffer = options.max_buffer;
     snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
     pthread_mutex_init(&device->copy_mutex, NULL);

@@ -252,7 +252,8 @@ static rt_result rounds_launch(tdm_plan *plan, const char **symbol_out) {
     return result;
 }
 
-static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
+/* Captures a plan as a graph. *is_short = the capture ended, but no memory is left for the graph. */
+static tdm_status plan_capture(tdm_plan *plan, bool *is_short, tdm_error *err) {
     rt_device *device = plan->device;
     const rt_driver *fn = device->fn;
     void *stream = plan->workspace->branch_stream[0], *graph = NULL;
@@ -271,6 +272,7 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
         result = fn->graph_instantiate(&plan->exec, graph, 0);
         if (result != RT_SUCCESS) {
             plan->exec = NULL;
+            *is_short = result == RT_OUT_OF_MEMORY;
             status = rt_fail(device, err, result, RT_FN_graph_instantiate);
         }
     }
@@ -278,14 +280,25 @@ static tdm_status plan_capture(tdm_plan *plan, tdm_error *err) {
     return status;
 }
 
-/* A driver that does not capture a plan still launches its steps one by one. From the first failure on no
- * plan of the device is captured: the streams of a capture that did not end may not be usable. */
+/* A plan without a graph launches its steps one by one. A driver that has no memory for this graph
+ * may have some for others. After any other failure no plan of the device is captured: the streams
+ * of a capture that did not end may not be usable. */
 static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
     rt_device *device = plan->device;
     const tdm_host *host = device->instance->host;
     tdm_error failed = {0};
-    tdm_status status = plan_capture(plan, &failed);
+    bool is_short = false;
+    tdm_status status = plan_capture(plan, &is_short, &failed);
     if (status == TDM_OK) return TDM_OK;
+    if (is_short) {
+        if (!atomic_exchange(&device->has_warned_graphs, true))
+            host->log(
+                host->context, TDM_LOG_WARN,
+                "%s; computations whose graph has no room launch kernels one by one, which is "
+                "slower (a smaller ctx-size or ubatch-size leaves more memory)",
+                failed.message);
+        return TDM_OK;
+    }
     if (status != TDM_INTERNAL) return tdm_fail(err, status, "%s", failed.message);
     atomic_store(&device->has_graphs, false);
     host->log(host->context, TDM_LOG_WARN,

@@ -123,6 +123,7 @@ struct tdm_device {
     int32_t index;
     atomic_bool has_graphs; /* plans are captured when they are bound */
     bool launches_early;    /* early.h; constant once the device is open */
+    atomic_bool has_warned_graphs; /* that the driver has no memory for a graph */
     uint64_t max_buffer;    /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
