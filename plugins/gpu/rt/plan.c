@@ -159,9 +159,10 @@ static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {
                                     rt_shared_size(step), stream, params, NULL);
 }
 
-/* The same for a capture, where the step depends on step `before` of the same stream and on nothing else;
- * -1 = it depends on something else, or on nothing. symbol_out: of the call. What a capture makes of an early launch behind several
- * launches, or behind one of another stream, is in none of CUDA's documents. */
+/* The same for a capture, where the step depends on step `before` of the same stream and on nothing
+ * else; -1 = it depends on something else, or on nothing. symbol_out: of the call. What a capture
+ * makes of an early launch behind several launches, or behind one of another stream, is in none of
+ * CUDA's documents. */
 static rt_result step_capture(tdm_plan *plan, int32_t i, int32_t before, void *stream,
                               const char **symbol_out) {
     const gpu_step *step = &plan->bound.steps->steps[i];
