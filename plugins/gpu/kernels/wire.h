@@ -7,6 +7,7 @@
 #define TANDEM_GPU_WIRE_H
 
 #include "half.h"
+#include "vec.h"
 
 enum { WIRE_F32 = 0, WIRE_F16 = 1, WIRE_BF16 = 2 }; // gpu_wire
 
@@ -23,6 +24,18 @@ static inline float wire_add(float sum, float x) {
 static inline uint wire_result(float sum) {
     const uint bits = float_to_bits(sum);
     return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits;
+}
+
+/* Of four elements. */
+static inline vec4 wire_flushed(vec4 x) {
+    return vec4(wire_flushed(x.x), wire_flushed(x.y), wire_flushed(x.z), wire_flushed(x.w));
+}
+static inline vec4 wire_add(vec4 sum, vec4 x) {
+    return vec4(wire_add(sum.x, x.x), wire_add(sum.y, x.y), wire_add(sum.z, x.z),
+                wire_add(sum.w, x.w));
+}
+static inline uvec4 wire_result(vec4 sum) {
+    return uvec4(wire_result(sum.x), wire_result(sum.y), wire_result(sum.z), wire_result(sum.w));
 }
 
 #endif

@@ -18,22 +18,22 @@ struct WireReduce : Flags {
 
     inline bool is_sender(int m) { return (words_at(15) >> m & u64(1)) != u64(0); }
 
-    // Four elements as they cross; two words of 16 bits in each of the first two words.
-    inline uvec4 packed(uvec4 x) {
-        if (TYPE == WIRE_F32) return x;
-        for (int i = 0; i < 4; i++)
-            x[i] = TYPE == WIRE_F16 ? f16_of_f32_bits(x[i]) : bf16_of_f32_bits(x[i]) & 0xffffu;
-        return uvec4(x.x | x.y << 16, x.z | x.w << 16, 0u, 0u);
+    inline uint bits_of(uint x) {
+        return TYPE == WIRE_F16 ? f16_of_f32_bits(x) : bf16_of_f32_bits(x) & 0xffffu;
+    }
+    inline float number_of(uint bits) {
+        return bits_to_float(TYPE == WIRE_F16 ? f32_bits_of_f16(bits) : bits << 16);
     }
 
+    // Four elements as they cross; two elements of 16 bits in each of the first two words.
+    inline uvec4 packed(uvec4 x) {
+        if (TYPE == WIRE_F32) return x;
+        return uvec4(bits_of(x.x) | bits_of(x.y) << 16, bits_of(x.z) | bits_of(x.w) << 16, 0u, 0u);
+    }
     inline vec4 unpacked(uvec4 word) {
-        vec4 x;
         if (TYPE == WIRE_F32) return bits_to_float(word);
-        for (int i = 0; i < 4; i++) {
-            const uint bits = (i < 2 ? word.x : word.y) >> 16 * (i % 2) & 0xffffu;
-            x[i] = bits_to_float(TYPE == WIRE_F16 ? f32_bits_of_f16(bits) : bits << 16);
-        }
-        return x;
+        return vec4(number_of(word.x & 0xffffu), number_of(word.x >> 16),
+                    number_of(word.y & 0xffffu), number_of(word.y >> 16));
     }
 
     // Of element i of an addend that begins at `address`.
@@ -62,16 +62,15 @@ struct WireReduce : Flags {
             uvec4 word[BATCH];
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const int m = first + k;
-                word[k] = m < N_MEMBER && m != member && is_sender(m)
-                              ? addend_load(place(addends + u64(m) * stride, i))
-                              : own;
+                word[k] = own;
+                if (m < N_MEMBER && m != member && is_sender(m))
+                    word[k] = addend_load(place(addends + u64(m) * stride, i));
             }
             UNROLL for (int k = 0; k < BATCH; k++) {
                 const int m = first + k;
                 if (m >= N_MEMBER || !is_sender(m)) continue;
                 const vec4 x = unpacked(word[k]);
-                for (int e = 0; e < 4; e++)
-                    sum[e] = is_first ? wire_flushed(x[e]) : wire_add(sum[e], x[e]);
+                sum = is_first ? wire_flushed(x) : wire_add(sum, x);
                 is_first = false;
             }
         }
@@ -95,12 +94,9 @@ struct WireReduce : Flags {
         const bool passes = flags_pass(arena, data, step);
         for (uint i = first; i < n; i += pace) {
             vec4 sum = sum_of(addends, i, sends && passes ? own_at(i) : uvec4(0u));
-            uvec4 bits = uvec4(0u);
-            const uvec4 residual = HAS_RESIDUAL ? load_16(args.address[2] + u64(i) * 4) : uvec4(0u);
-            for (int e = 0; e < 4 && passes; e++) {
-                if (HAS_RESIDUAL) sum[e] = wire_add(sum[e], bits_to_float(residual[e]));
-                bits[e] = wire_result(sum[e]);
-            }
+            if (HAS_RESIDUAL)
+                sum = wire_add(sum, bits_to_float(load_16(args.address[2] + u64(i) * 4)));
+            const uvec4 bits = passes ? wire_result(sum) : uvec4(0u);
             store_16(args.address[0] + u64(i) * 4, bits);
         }
     }
