@@ -284,8 +284,13 @@ static void test_text(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         text_check(names[i], "random", rig_device(NULL, "fast", 1));
+#ifndef TANDEM_SANITIZED /* the groups below have perfect drafts too */
         assert_int_equal(text_check(names[i], "perfect", rig_device(NULL, "fast", 1)), 100);
+#endif
         for (int g = 0; g < 2; g++) {
+#ifdef TANDEM_SANITIZED /* each model in one group */
+            if (g != (int)(i % 2)) continue;
+#endif
             text_check(names[i], "own", group_device(&groups[g]));
             assert_int_equal(text_check(names[i], "perfect", group_device(&groups[g])), 100);
         }
