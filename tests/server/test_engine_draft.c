@@ -167,6 +167,17 @@ static void answers_alike(const char *what, const rig_answer *a, const rig_answe
     }
 }
 
+/* Under a sanitizer each kind runs with one draft of n, greedy answers with all: kinds differ in
+ * code that has nothing to do with drafts. */
+static bool kind_is_left_out(int k, int d, int n) {
+#ifdef TANDEM_SANITIZED
+    return k != GREEDY && k % n != d;
+#else
+    (void)k, (void)d, (void)n;
+    return false;
+#endif
+}
+
 static void test_alike(void **state) {
     (void)state;
     static const char *const names[] = {"the model itself", "4 bits", "another model"};
@@ -182,6 +193,7 @@ static void test_alike(void **state) {
         for (int k = 0; k < N_KIND; k++) {
             rig_answer expected[2], a[2];
             char what[64];
+            if (kind_is_left_out(k, d, 3)) continue;
             snprintf(what, sizeof what, "%s, kind %d", names[d], k);
             two_run(plain, (kind)k, expected);
             const uint64_t n_step = scene_stats(engine).n_step;
@@ -281,6 +293,7 @@ static void test_ngrams(void **state) {
         for (int k = 0; k < N_KIND; k++) {
             rig_answer expected[2], a[2];
             char what[64];
+            if (kind_is_left_out(k, n_gram - 1, 2)) continue;
             snprintf(what, sizeof what, "n-grams of %d, kind %d", n_gram, k);
             two_run(plain, (kind)k, expected);
             two_run(engine, (kind)k, a);
@@ -590,6 +603,9 @@ static void test_restricted(void **state) {
     (void)state;
     static const char *const names[] = {"mamba-dense", "qwen35-dense", "gpt-oss-moe"};
     for (int i = 0; i < 3; i++) {
+#ifdef TANDEM_SANITIZED /* the second has what the first has */
+        if (i == 0) continue;
+#endif
         char path[512];
         fixture_path(names[i], NULL, path, sizeof path);
         llm_model *m = rig_model(path, rig_device(NULL, "fast", 2));
