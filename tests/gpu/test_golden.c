@@ -80,7 +80,8 @@ static const gpu_target hopper = {
                 .has_wide_matrices = true,
                 .has_block_matrices = true,
                 .dot_one_k = 1,
-                .quantize_lanes = 8},
+                .quantize_lanes = 8,
+                .rows_quantize = true},
     .attention = {.has_matrices = true, .matrix_least_tok = 1, .part_teams = 4},
     .norm = {.share = 4, .long_share = 32}};
 static const gpu_target software = {.name = "software",

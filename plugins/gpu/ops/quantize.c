@@ -5,6 +5,8 @@
  */
 #include "plugins/gpu/ops/quantize.h"
 
+#include <string.h>
+
 enum {
     GROUP_LEN = 32,
     ROW_SIZE = 4, /* bytes of a row besides its groups */
@@ -88,6 +90,43 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
     return gpu_emit_step(e, &step, err);
 }
 
+/* ---- By the step that makes x ------------------------------------------------------------------ */
+
+/* Rows of x lie one after the other, in the order in which the product counts them. */
+static bool is_in_order(const gpu_product *p) {
+    const gpu_value *x = &p->form_of->src[p->form_x];
+    return gpu_value_is_contiguous(x) && x->ne[0] == p->w->ne[0] && x->ne[0] % GROUP_LEN == 0 &&
+           tdm_shape_rows(x->ne) == gpu_quantize_rows(p) &&
+           (p->mode == GPU_PRODUCT_PLAIN ? p->w->ne[2] == 1
+                                         : p->x_stride[0] == x->ne[0] || gpu_quantize_rows(p) == 1);
+}
+
+/* A norm of rows of k elements, with one row of weights. */
+static bool row_may_store(const gpu_step *step, int64_t k) {
+    return step->kernel == GPU_KERNEL_ROW && step->word[0] == k &&
+           (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
+           step->word[12] == 0 && step->word[13] == 0 && step->word[14] == 0 &&
+           step->operand[4].space == GPU_SPACE_NONE && step->operand[5].space == GPU_SPACE_NONE;
+}
+
+/* Lets the step that makes x store the bytes too: a round less. False where it cannot. */
+static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand bytes,
+                          tdm_error *err) {
+    int32_t role[2];
+    if (!e->target->product.rows_quantize || e->target->is_unfused || f != &bytes_form ||
+        p->form_of == NULL || !is_in_order(p))
+        return false;
+    gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
+    if (step == NULL || !row_may_store(step, p->w->ne[0]) ||
+        gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
+        gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK)
+        return false;
+    memcpy(&step->word[12], role, sizeof role);
+    step->operand[4] = p->role;
+    step->operand[5] = bytes;
+    return true;
+}
+
 tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err) {
     const form *f = is_f16 ? &f16_form : &bytes_form;
@@ -112,5 +151,6 @@ tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu
         *bytes_out = gpu_emit_scratch(e, size);
     }
     if (p->bytes != NULL) *p->bytes = *bytes_out;
-    return is_new ? step_emit(e, p, f, *bytes_out, err) : TDM_OK;
+    if (!is_new || writer_stores(e, p, f, *bytes_out, err)) return TDM_OK;
+    return step_emit(e, p, f, *bytes_out, err);
 }

@@ -122,6 +122,28 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
 }
 
+static bool writes(const gpu_step *step, const gpu_operand *o) {
+    for (int k = 0; k < GPU_MAX_OPERAND; k++)
+        if (gpu_kernel_writes(step->kernel, k) && gpu_operands_overlap(&step->operand[k], o))
+            return true;
+    return false;
+}
+
+gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with) {
+    if (e->maker == NULL) return NULL;
+    for (int32_t i = e->maker->plan->n_step - 1; i >= 0; i--) {
+        gpu_step *step = &e->maker->plan->steps[i];
+        const gpu_operand *dst = &step->operand[0];
+        if (writes(step, with)) return NULL;
+        if (writes(step, what))
+            return gpu_kernel_writes(step->kernel, 0) && gpu_operands_overlap(dst, what) &&
+                           dst->off == what->off && dst->size == what->size
+                       ? step
+                       : NULL;
+    }
+    return NULL;
+}
+
 /* ---- Scratch and forms ----------------------------------------------------------------------- */
 
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size) {

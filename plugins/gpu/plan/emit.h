@@ -57,6 +57,11 @@ tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error
  * its memory. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
+/* The step that wrote `what`, all of it as its operand 0, for an emitter that lets the step write more. NULL
+ * where there is no such step, where another has written bytes of it since, or where that step or a later one
+ * writes bytes of `with`, which the step would read. Valid until a step is appended. */
+gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with);
+
 /* Scratch of `size` bytes, 256-byte aligned, for steps of this node: bytes are undefined until a
  * step writes them. */
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);

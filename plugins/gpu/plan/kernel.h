@@ -170,8 +170,10 @@
      * sum (axes 1 to 3; RMS_NORM: of weight), stride of weight, stride of bias (RMS_NORM: what rows \
      * are multiplied by, as the bits of f32), eps and 1 / (elements of the whole row) as the bits of \
      * f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
-     * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. */ \
-    KERNEL(ROW, row, 5, 0x1, RT_SHARED(taken(256, 4))) \
+     * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. RMS_NORM and LAYER_NORM of CUDA and \
+     * HIP store dst in operand 5 too, where there is one, as QUANTIZE does: then operand 4 is the role, \
+     * and words 12 and 13 are its stride and the rows that share one. */ \
+    KERNEL(ROW, row, 6, 0x21, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
      * factor, mscale as the bits of f32, n_pair * n_tok, what is added to positions, 1 where angles \
