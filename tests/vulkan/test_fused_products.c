@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/kv_scene.h"
 #include "tests/kernels/made_weight.h"
 #include "tests/vulkan/fusion_case.h"
 
@@ -355,12 +356,110 @@ static void norm_bytes(void **state) {
     }
 }
 
+/* ---- The same of attention --------------------------------------------------------------------- */
+
+enum { ATTENTION_TOK = 4, ATTENTION_HEADS = 4, ATTENTION_OUT = 10, HISTORY = 70 };
+
+typedef struct attention_graph {
+    tdm_graph *graph;
+    int32_t step, state, q, w, role, y;
+} attention_graph;
+
+static attention_graph attention_graph_make(const kv_scene *scene, bool has_ml) {
+    const int32_t dim = scene->desc.head_dim_v;
+    const tdm_step_caps caps = kv_scene_caps(scene, ATTENTION_TOK, 0);
+    const tdm_attention_params attention = {
+        .heads_per_kv = 2, .n_head_all = ATTENTION_HEADS, .is_causal = 1};
+    const uint64_t page_size = op_rig_page_size(fusion_rigs.fused, &scene->desc);
+    attention_graph g;
+    tdm_error err = {0};
+    tdm_builder *b = NULL;
+    int32_t kv, ml = -1;
+    if (tdm_builder_create(&b, &err) != TDM_OK) fail_msg("%s", err.message);
+    g.step = tdm_build_step(b, &caps);
+    g.state = tdm_build_state(b, "cache", &scene->desc, page_size, scene->n_page, &kv);
+    g.q = tdm_build_input(b, "q", TDM_TYPE_F32, OP_SHAPE(dim, ATTENTION_HEADS, ATTENTION_TOK, 1));
+    g.role = tdm_build_input(b, "role", TDM_TYPE_I32, OP_SHAPE(ATTENTION_TOK, 1, 1, 1));
+    g.w = tdm_build_weight(b, "w", TDM_TYPE_Q8_0,
+                           OP_SHAPE((int64_t)dim * ATTENTION_HEADS, ATTENTION_OUT, 1, 1),
+                           TDM_USAGE_MATMUL);
+    tdm_build_set_role(b, g.role);
+    int32_t o = tdm_build_attention(b, g.q, g.step, g.state, -1, &attention, has_ml ? &ml : NULL);
+    if (has_ml) tdm_build_output(b, ml, "ml");
+    o = tdm_build_reshape(b, o, (int64_t)dim * ATTENTION_HEADS, ATTENTION_TOK, 1, 1);
+    g.y = tdm_build_matmul(b, g.w, o);
+    tdm_build_output(b, g.y, "y");
+    if (tdm_builder_finish(b, &g.graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return g;
+}
+
+/* The last tokens of the sequence; one is padding. */
+static void attention_run(const kv_scene *scene, const attention_graph *g, op_rig *rig, void *q,
+                          void *w, void *role, void *y) {
+    op_state *state = kv_scene_write(scene, rig, 5);
+    const tdm_step_caps caps = kv_scene_caps(scene, ATTENTION_TOK, 0);
+    int32_t *step = kv_step_create(scene, &caps);
+    for (int32_t t = 0; t < ATTENTION_TOK; t++)
+        if (t != 2) kv_step_set_token(step, t, HISTORY - ATTENTION_TOK + t, 0, -1);
+    const op_arg args[] = {{.value = g->step, .data = step}, {.value = g->state, .state = state},
+                           {.value = g->q, .data = q},       {.value = g->w, .data = w},
+                           {.value = g->role, .data = role}, {.value = g->y, .data = y}};
+    op_rig_run(rig, g->graph, args, OP_COUNT_OF(args));
+    op_state_destroy(state);
+    free(step);
+}
+
+static void attention_bytes(void **state) {
+    static const struct {
+        int32_t dim;
+        tdm_type type;
+        bool has_ml;
+        int32_t saved;
+    } cases[] = {{64, TDM_TYPE_F32, false, 1},
+                 {96, TDM_TYPE_F32, false, 1},
+                 {288, TDM_TYPE_Q8_0, false, 1},
+                 {80, TDM_TYPE_F32, false, 0}, /* heads are not whole groups */
+                 {64, TDM_TYPE_F32, true, 0}};
+    uint64_t seed = OP_SEED;
+    (void)state;
+    for (size_t i = 0; i < OP_COUNT_OF(cases) && getenv("OP_CASE_DRIVER") != NULL; i++) {
+        const int32_t dim = cases[i].dim, len = HISTORY;
+        const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                                  .type_k = cases[i].type,
+                                  .type_v = cases[i].type,
+                                  .head_dim_k = dim,
+                                  .head_dim_v = dim,
+                                  .n_head_kv = ATTENTION_HEADS / 2,
+                                  .page_len = 16,
+                                  .flags = TDM_KV_ROTATE_V};
+        const int64_t k = (int64_t)dim * ATTENTION_HEADS;
+        int32_t role[ATTENTION_TOK] = {TDM_ROLE_GENERATED, TDM_ROLE_PROMPT, TDM_ROLE_GENERATED,
+                                       TDM_ROLE_PROMPT};
+        float y[2][ATTENTION_TOK * ATTENTION_OUT];
+        kv_scene scene;
+        kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
+        float *q = op_random_floats(&seed, (size_t)k * ATTENTION_TOK, 1);
+        uint8_t *w = made_weight_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, k, ATTENTION_OUT);
+        attention_graph g = attention_graph_make(&scene, cases[i].has_ml);
+        assert_int_equal(byte_steps(g.graph, true) - byte_steps(g.graph, false), cases[i].saved);
+        attention_run(&scene, &g, fusion_rigs.single, q, w, role, y[0]);
+        attention_run(&scene, &g, fusion_rigs.fused, q, w, role, y[1]);
+        if (memcmp(y[0], y[1], sizeof y[0]) != 0) fail_msg("heads of %d: o differs", (int)dim);
+        tdm_graph_free(g.graph);
+        free(q);
+        free(w);
+        kv_scene_free(&scene);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_heads_add), cmocka_unit_test(experts),
         cmocka_unit_test(no_experts),       cmocka_unit_test(matmul_add),
         cmocka_unit_test(matmul_glu),       cmocka_unit_test(matmul_not_fused),
         cmocka_unit_test(matmul_ends),      cmocka_unit_test(norm_bytes),
+        cmocka_unit_test(attention_bytes),
     };
     return cmocka_run_group_tests(tests, fusion_rigs_open, fusion_rigs_close);
 }

@@ -101,29 +101,51 @@ static bool is_in_order(const gpu_product *p) {
                                          : p->x_stride[0] == x->ne[0] || gpu_quantize_rows(p) == 1);
 }
 
-/* A norm of rows of k elements, with one row of weights. */
-static bool row_may_store(const gpu_step *step, int64_t k) {
-    return step->kernel == GPU_KERNEL_ROW && step->word[0] == k &&
-           (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
-           step->word[12] == 0 && step->word[13] == 0 && step->word[14] == 0 &&
-           step->operand[4].space == GPU_SPACE_NONE && step->operand[5].space == GPU_SPACE_NONE;
+/* Operands and words that a step has for bytes. */
+typedef struct places {
+    int bytes, role; /* operands */
+    int word;        /* stride of the role; the next one has the rows that share one */
+    int spec;        /* that says so; -1 = none */
+} places;
+
+static bool is_absent(const gpu_step *step, int operand) {
+    return step->operand[operand].space == GPU_SPACE_NONE;
+}
+
+/* A norm of rows of k elements, with one row of weights; or attention whose heads are whole groups, without
+ * maxima and sums. Neither stores bytes yet. */
+static bool places_get(const gpu_step *step, int64_t k, places *out) {
+    switch ((int)step->kernel) {
+    case GPU_KERNEL_ROW:
+        *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = -1};
+        return (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
+               step->word[0] == k && step->word[12] == 0 && step->word[13] == 0 &&
+               step->word[14] == 0 && is_absent(step, 4) && is_absent(step, 5);
+    case GPU_KERNEL_ATTENTION_MERGE:
+        *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4};
+        return step->spec[1] % GROUP_LEN == 0 && (int64_t)step->spec[1] * step->word[1] == k &&
+               is_absent(step, 1);
+    default: return false;
+    }
 }
 
 /* Lets the step that makes x store the bytes too: a round less. False where it cannot. */
 static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand bytes,
                           tdm_error *err) {
+    places at;
     int32_t role[2];
     if (!e->target->product.rows_quantize || e->target->is_unfused || f != &bytes_form ||
         p->form_of == NULL || !is_in_order(p))
         return false;
     gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
-    if (step == NULL || !row_may_store(step, p->w->ne[0]) ||
+    if (step == NULL || !places_get(step, p->w->ne[0], &at) ||
         gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
         gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK)
         return false;
-    memcpy(&step->word[12], role, sizeof role);
-    step->operand[4] = p->role;
-    step->operand[5] = bytes;
+    memcpy(&step->word[at.word], role, sizeof role);
+    if (at.spec >= 0) step->spec[at.spec] = 1;
+    step->operand[at.role] = p->role;
+    step->operand[at.bytes] = bytes;
     return true;
 }
 

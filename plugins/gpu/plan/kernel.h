@@ -94,8 +94,10 @@
     KERNEL(ATTENTION_TILE_HALF, attention_tile_half, 5, 0x1, RT_ABSENT) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink, step. Words: n_tok, \
      * n_head, records, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
-     * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. */ \
-    KERNEL(ATTENTION_MERGE, attention_merge, 5, 0x3, RT_SHARED(attention_merge_size(spec))) \
+     * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. With spec 4 = 1, of \
+     * CUDA and HIP, operand 1 is not ml but o of a token as a row of bytes, as QUANTIZE stores them, 5 is the \
+     * role, and words 4 and 5 are its stride and the tokens that share one. */ \
+    KERNEL(ATTENTION_MERGE, attention_merge, 6, 0x3, RT_SHARED(attention_merge_size(spec))) \
     /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
      * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \
      * slots. Operands dst, list, step. Words: page[7], n_tok, -, stride[3] of list, words in all, \
