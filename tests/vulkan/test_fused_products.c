@@ -293,6 +293,19 @@ static void norm_products_build(op_case *c, uint64_t *seed, int kind, int64_t k,
         x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
         x = tdm_build_reshape(c->b, x, k, n_tok, 1, 1);
         break;
+    case 8: /* after a sum, which others read */
+    case 9: /* and two products have bytes of their own */
+        x = tdm_build_add(c->b, x, op_case_floats(c, seed, ne, 2));
+        y = kind == 8 ? x : -1;
+        x = tdm_build_rms_norm(c->b, x, op_case_floats(c, seed, one, 2), 1e-5f);
+        if (kind == 9) {
+            int32_t role = tdm_build_role(c->b);
+            tdm_build_set_role(c->b, -1);
+            y = tdm_build_matmul(c->b, w, x);
+            tdm_build_set_role(c->b, role);
+        }
+        op_case_output(c, y);
+        break;
     case 6: /* not: a softmax */ x = tdm_build_softmax(c->b, x); break;
     default: /* not: x is a part of what the norm gives */
         x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
@@ -343,8 +356,9 @@ static void norm_bytes(void **state) {
         int kind;
         int64_t k, n_tok;
         int32_t saved;
-    } cases[] = {{0, 96, 1, 1},  {1, 96, 1, 1},  {1, 4128, 5, 1}, {1, 256, 67, 1}, {2, 544, 5, 1},
-                 {3, 160, 3, 1}, {4, 160, 3, 1}, {5, 128, 3, 0},  {6, 96, 3, 0},   {7, 96, 3, 0}};
+    } cases[] = {{0, 96, 1, 1},  {1, 96, 1, 1},   {1, 4128, 5, 1}, {1, 256, 67, 1}, {2, 544, 5, 1},
+                 {3, 160, 3, 1}, {4, 160, 3, 1},  {5, 128, 3, 0},  {6, 96, 3, 0},   {7, 96, 3, 0},
+                 {8, 96, 1, 1},  {8, 4128, 5, 1}, {9, 256, 67, 1}};
     uint64_t seed = OP_SEED;
     (void)state;
     for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {

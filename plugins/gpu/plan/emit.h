@@ -90,6 +90,10 @@ typedef struct gpu_form_key {
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
                           bool *is_new_out);
 
+/* Moves a new form, which no step names yet, behind operand 0 of a step that writes it too: the operand has
+ * both from here on. False where it is not all of a temporary. */
+bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form);
+
 /* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four
  * words. Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the
  * kernel steps through v: an axis along which either has one element has stride 0, so v is repeated

@@ -270,8 +270,10 @@
      * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
      * 1 / (elements of a row) as the bits of f32, split of the rows (axes 1 to 3), stride[3] of \
      * weight. Spec: 0 = 1 where it has a weight, 1 = 1 where a row is no multiple of 4 elements, \
-     * 2 = gpu_lane of weight, 3 = of the others, 4 = 1 where the weight has several rows. */ \
-    KERNEL(ADD_NORM, add_norm, 5, 0x3, RT_SHARED(taken(256, 4))) \
+     * 2 = gpu_lane of weight, 3 = of the others, 4 = 1 where the weight has several rows. With spec 5 = 1, of CUDA \
+     * and HIP, dst is stored as bytes too, behind its f32, as QUANTIZE does: then operand 5 is the role, and \
+     * words 15 and 16 are its stride and the rows that share one. */ \
+    KERNEL(ADD_NORM, add_norm, 6, 0x3, RT_SHARED(taken(256, 4))) \
     /* dst = sum of values of one shape, from left to right, f32, rows dense; or dst = sum * scale + \
      * bias. Operands dst (contiguous), a, b, c, d. Words: split, stride[2] of each value along axes 1 \
      * and 2, n, scale and bias as the bits of f32. Spec: 0 = values, 2 to 4, 1 = axes, at most 3, \
