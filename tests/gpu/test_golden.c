@@ -62,7 +62,7 @@ static const gpu_target matrix = {.name = "matrix",
                                   .has_dot8 = true,
                                   .matrix_rows = 16,
                                   .matrix_columns = 16};
-/* Matrix hardware of all kinds that CUDA's kernels use. */
+/* Matrix hardware of all kinds that CUDA's kernels use, and what plugins/gpu/rt/device.c sets. */
 static const gpu_target hopper = {
     .name = "hopper",
     .subgroup_min = 32,
@@ -75,10 +75,15 @@ static const gpu_target hopper = {
     .has_f16 = true,
     .has_dot8 = true,
     .product = {.lane_max_subgroup = -1,
+                .row_group = 64,
                 .has_fixed_tiles = true,
                 .has_wide_matrices = true,
-                .has_block_matrices = true},
-    .attention = {.has_matrices = true, .matrix_least_tok = 1, .part_teams = 4}};
+                .has_block_matrices = true,
+                .dot_one_k = 1,
+                .quantize_lanes = 8,
+                .rows_quantize = true},
+    .attention = {.has_matrices = true, .matrix_least_tok = 1, .part_teams = 4},
+    .norm = {.share = 4, .long_share = 32}};
 static const gpu_target software = {.name = "software",
                                     .subgroup_min = 8,
                                     .subgroup_max = 8,

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "tests/kernels/kv_scene.h"
 #include "tests/kernels/made_weight.h"
 #include "tests/vulkan/fusion_case.h"
 
@@ -249,12 +250,230 @@ static void no_experts(void **state) {
     }
 }
 
+/* ---- x as bytes, by the step that makes x ------------------------------------------------------ */
+
+/* Roles of tokens, both kinds in turn. */
+static int32_t case_roles(op_case *c, int64_t n_tok) {
+    int32_t *roles = op_memory((size_t)n_tok * sizeof *roles);
+    for (int64_t i = 0; i < n_tok; i++)
+        roles[i] = i % 3 == 1 ? TDM_ROLE_PROMPT : TDM_ROLE_GENERATED;
+    return op_case_input(c, TDM_TYPE_I32, OP_SHAPE(n_tok, 1, 1, 1), roles);
+}
+
+/* A graph in which products read what a norm gives. */
+static void norm_products_build(op_case *c, uint64_t *seed, int kind, int64_t k, int64_t n_tok) {
+    const int64_t *one = OP_SHAPE(k, 1, 1, 1), *ne = OP_SHAPE(k, n_tok, 1, 1);
+    float *data = op_random_floats(seed, (size_t)(k * n_tok), 3);
+    if (n_tok > 2) data[k + 5] = INFINITY; /* a row of zeros and a NaN */
+    int32_t x = op_case_input(c, TDM_TYPE_F32, ne, data), y = -1;
+    int32_t w = case_weight(c, seed, TDM_TYPE_Q8_0, k, 10, 1, TDM_USAGE_MATMUL);
+    if (kind != 0) tdm_build_set_role(c->b, case_roles(c, n_tok));
+    switch (kind) {
+    case 0: /* without roles */
+    case 1: x = tdm_build_rms_norm(c->b, x, op_case_floats(c, seed, one, 2), 1e-5f); break;
+    case 2: /* others read x too */
+        y = op_case_floats(c, seed, one, 2);
+        x = tdm_build_layer_norm(c->b, x, y, op_case_floats(c, seed, one, 1), 1e-5f);
+        op_case_output(c, tdm_build_scale(c->b, x, 2, 0));
+        break;
+    case 3: /* another product has no roles, and bytes of its own */
+        x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
+        y = tdm_build_role(c->b);
+        tdm_build_set_role(c->b, -1);
+        op_case_output(c, tdm_build_matmul(c->b, w, x));
+        tdm_build_set_role(c->b, y);
+        break;
+    case 4: /* another product multiplies f32 */
+        x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
+        y = case_weight(c, seed, TDM_TYPE_F32, k, 7, 1, TDM_USAGE_MATMUL);
+        op_case_output(c, tdm_build_matmul(c->b, y, x));
+        break;
+    case 5: /* not: norms of parts of the product's rows */
+        x = tdm_build_reshape(c->b, x, k / 2, 2, n_tok, 1);
+        x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
+        x = tdm_build_reshape(c->b, x, k, n_tok, 1, 1);
+        break;
+    case 8: /* after a sum, which others read */
+    case 9: /* and two products have bytes of their own */
+        x = tdm_build_add(c->b, x, op_case_floats(c, seed, ne, 2));
+        y = kind == 8 ? x : -1;
+        x = tdm_build_rms_norm(c->b, x, op_case_floats(c, seed, one, 2), 1e-5f);
+        if (kind == 9) {
+            int32_t role = tdm_build_role(c->b);
+            tdm_build_set_role(c->b, -1);
+            y = tdm_build_matmul(c->b, w, x);
+            tdm_build_set_role(c->b, role);
+        }
+        op_case_output(c, y);
+        break;
+    case 6: /* not: a softmax */ x = tdm_build_softmax(c->b, x); break;
+    default: /* not: x is a part of what the norm gives */
+        x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
+        x = tdm_build_slice(c->b, x, OP_SHAPE(0, 1, 0, 0), OP_SHAPE(k, n_tok - 1, 1, 1));
+        tdm_build_set_role(c->b, -1);
+    }
+    op_case_output(c, tdm_build_matmul(c->b, w, x));
+}
+
+static int32_t byte_steps(const tdm_graph *graph, bool is_unfused) {
+    gpu_target target = fusion_target(is_unfused);
+    tdm_error err = {0};
+    gpu_plan *plan = NULL;
+    int32_t n = 0;
+    target.subgroup_min = target.subgroup_max = 32;
+    target.has_dot8 = target.product.rows_quantize = true;
+    target.product.dot_one_k = 1;
+    target.product.quantize_lanes = 8;
+    if (gpu_plan_create(&target, graph, &plan, &err) != TDM_OK) fail_msg("%s", err.message);
+    for (int32_t i = 0; i < plan->n_step; i++) n += plan->steps[i].kernel == GPU_KERNEL_QUANTIZE;
+    gpu_plan_destroy(plan);
+    return n;
+}
+
+/* The norm stores x as bytes, `saved` steps less, and products have the same bits. */
+static void bytes_check(op_case *c, int32_t saved) {
+    op_rig *rigs[] = {fusion_rigs.single, fusion_rigs.fused};
+    tdm_graph *graph = op_case_finish(c);
+    void *out[2][2] = {{NULL}};
+    if (byte_steps(graph, true) - byte_steps(graph, false) != saved)
+        fail_msg("%s: %d steps, %d without fusion", c->label, (int)byte_steps(graph, false),
+                 (int)byte_steps(graph, true));
+    for (int r = 0; r < 2 && getenv("OP_CASE_DRIVER") != NULL; r++) {
+        for (int i = 0; i < c->n_out; i++) out[r][i] = op_memory(c->out_count[i] * sizeof(float));
+        op_case_run(c, rigs[r], graph, out[r]);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (out[1][i] != NULL && memcmp(out[0][i], out[1][i], c->out_count[i] * sizeof(float)) != 0)
+            fail_msg("%s: output %d differs", c->label, i);
+        free(out[0][i]);
+        free(out[1][i]);
+    }
+    op_case_end(c, graph);
+}
+
+static void norm_bytes(void **state) {
+    static const struct {
+        int kind;
+        int64_t k, n_tok;
+        int32_t saved;
+    } cases[] = {{0, 96, 1, 1},  {1, 96, 1, 1},   {1, 4128, 5, 1}, {1, 256, 67, 1}, {2, 544, 5, 1},
+                 {3, 160, 3, 1}, {4, 160, 3, 1},  {5, 128, 3, 0},  {6, 96, 3, 0},   {7, 96, 3, 0},
+                 {8, 96, 1, 1},  {8, 4128, 5, 1}, {9, 256, 67, 1}};
+    uint64_t seed = OP_SEED;
+    (void)state;
+    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "norm and products of %d tokens, kind %d",
+                 (int)cases[i].n_tok, cases[i].kind);
+        norm_products_build(&c, &seed, cases[i].kind, cases[i].k, cases[i].n_tok);
+        bytes_check(&c, cases[i].saved);
+    }
+}
+
+/* ---- The same of attention --------------------------------------------------------------------- */
+
+enum { ATTENTION_TOK = 4, ATTENTION_HEADS = 4, ATTENTION_OUT = 10, HISTORY = 70 };
+
+typedef struct attention_graph {
+    tdm_graph *graph;
+    int32_t step, state, q, w, role, y;
+} attention_graph;
+
+static attention_graph attention_graph_make(const kv_scene *scene, bool has_ml) {
+    const int32_t dim = scene->desc.head_dim_v;
+    const tdm_step_caps caps = kv_scene_caps(scene, ATTENTION_TOK, 0);
+    const tdm_attention_params attention = {
+        .heads_per_kv = 2, .n_head_all = ATTENTION_HEADS, .is_causal = 1};
+    const uint64_t page_size = op_rig_page_size(fusion_rigs.fused, &scene->desc);
+    attention_graph g;
+    tdm_error err = {0};
+    tdm_builder *b = NULL;
+    int32_t kv, ml = -1;
+    if (tdm_builder_create(&b, &err) != TDM_OK) fail_msg("%s", err.message);
+    g.step = tdm_build_step(b, &caps);
+    g.state = tdm_build_state(b, "cache", &scene->desc, page_size, scene->n_page, &kv);
+    g.q = tdm_build_input(b, "q", TDM_TYPE_F32, OP_SHAPE(dim, ATTENTION_HEADS, ATTENTION_TOK, 1));
+    g.role = tdm_build_input(b, "role", TDM_TYPE_I32, OP_SHAPE(ATTENTION_TOK, 1, 1, 1));
+    g.w = tdm_build_weight(b, "w", TDM_TYPE_Q8_0,
+                           OP_SHAPE((int64_t)dim * ATTENTION_HEADS, ATTENTION_OUT, 1, 1),
+                           TDM_USAGE_MATMUL);
+    tdm_build_set_role(b, g.role);
+    int32_t o = tdm_build_attention(b, g.q, g.step, g.state, -1, &attention, has_ml ? &ml : NULL);
+    if (has_ml) tdm_build_output(b, ml, "ml");
+    o = tdm_build_reshape(b, o, (int64_t)dim * ATTENTION_HEADS, ATTENTION_TOK, 1, 1);
+    g.y = tdm_build_matmul(b, g.w, o);
+    tdm_build_output(b, g.y, "y");
+    if (tdm_builder_finish(b, &g.graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return g;
+}
+
+/* The last tokens of the sequence; one is padding. */
+static void attention_run(const kv_scene *scene, const attention_graph *g, op_rig *rig, void *q,
+                          void *w, void *role, void *y) {
+    op_state *state = kv_scene_write(scene, rig, 5);
+    const tdm_step_caps caps = kv_scene_caps(scene, ATTENTION_TOK, 0);
+    int32_t *step = kv_step_create(scene, &caps);
+    for (int32_t t = 0; t < ATTENTION_TOK; t++)
+        if (t != 2) kv_step_set_token(step, t, HISTORY - ATTENTION_TOK + t, 0, -1);
+    const op_arg args[] = {{.value = g->step, .data = step}, {.value = g->state, .state = state},
+                           {.value = g->q, .data = q},       {.value = g->w, .data = w},
+                           {.value = g->role, .data = role}, {.value = g->y, .data = y}};
+    op_rig_run(rig, g->graph, args, OP_COUNT_OF(args));
+    op_state_destroy(state);
+    free(step);
+}
+
+static void attention_bytes(void **state) {
+    static const struct {
+        int32_t dim;
+        tdm_type type;
+        bool has_ml;
+        int32_t saved;
+    } cases[] = {{64, TDM_TYPE_F32, false, 1},
+                 {96, TDM_TYPE_F32, false, 1},
+                 {288, TDM_TYPE_Q8_0, false, 1},
+                 {80, TDM_TYPE_F32, false, 0}, /* heads are not whole groups */
+                 {64, TDM_TYPE_F32, true, 0}};
+    uint64_t seed = OP_SEED;
+    (void)state;
+    for (size_t i = 0; i < OP_COUNT_OF(cases) && getenv("OP_CASE_DRIVER") != NULL; i++) {
+        const int32_t dim = cases[i].dim, len = HISTORY;
+        const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                                  .type_k = cases[i].type,
+                                  .type_v = cases[i].type,
+                                  .head_dim_k = dim,
+                                  .head_dim_v = dim,
+                                  .n_head_kv = ATTENTION_HEADS / 2,
+                                  .page_len = 16,
+                                  .flags = TDM_KV_ROTATE_V};
+        const int64_t k = (int64_t)dim * ATTENTION_HEADS;
+        int32_t role[ATTENTION_TOK] = {TDM_ROLE_GENERATED, TDM_ROLE_PROMPT, TDM_ROLE_GENERATED,
+                                       TDM_ROLE_PROMPT};
+        float y[2][ATTENTION_TOK * ATTENTION_OUT];
+        kv_scene scene;
+        kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
+        float *q = op_random_floats(&seed, (size_t)k * ATTENTION_TOK, 1);
+        uint8_t *w = made_weight_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, k, ATTENTION_OUT);
+        attention_graph g = attention_graph_make(&scene, cases[i].has_ml);
+        assert_int_equal(byte_steps(g.graph, true) - byte_steps(g.graph, false), cases[i].saved);
+        attention_run(&scene, &g, fusion_rigs.single, q, w, role, y[0]);
+        attention_run(&scene, &g, fusion_rigs.fused, q, w, role, y[1]);
+        if (memcmp(y[0], y[1], sizeof y[0]) != 0) fail_msg("heads of %d: o differs", (int)dim);
+        tdm_graph_free(g.graph);
+        free(q);
+        free(w);
+        kv_scene_free(&scene);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul_heads_add), cmocka_unit_test(experts),
         cmocka_unit_test(no_experts),       cmocka_unit_test(matmul_add),
         cmocka_unit_test(matmul_glu),       cmocka_unit_test(matmul_not_fused),
-        cmocka_unit_test(matmul_ends),
+        cmocka_unit_test(matmul_ends),      cmocka_unit_test(norm_bytes),
+        cmocka_unit_test(attention_bytes),
     };
     return cmocka_run_group_tests(tests, fusion_rigs_open, fusion_rigs_close);
 }

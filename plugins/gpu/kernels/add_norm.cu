@@ -3,6 +3,7 @@
  * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, a thread four
  * neighbours at a time; it reads back only what it has written itself. See GPU_KERNEL_ADD_NORM.
  */
+#include "bytes_store.h"
 #include "reduce.h"
 
 struct AddNorm : Reduce {
@@ -11,6 +12,7 @@ struct AddNorm : Reduce {
     const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
     const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
     const bool HAS_ROWS = SPEC4 != 0;            // a row of the weight for each row
+    const bool HAS_BYTES = SPEC5 != 0;           // then rows are whole groups of 32
 
     u64 weight; // of this row
 
@@ -54,11 +56,22 @@ struct AddNorm : Reduce {
         }
         float factor = 1.0f / sqrt(group_sum(sum_sq) * bits_to_float(args.word[4]) +
                                    bits_to_float(args.word[3]));
-        for (uint u = thread_id(); u < n_unit; u += group_size()) {
-            uint count = min(n - 4 * u, 4u);
-            vec4 v = load(args.address[1], at + 4 * u, count) * factor;
-            if (HAS_WEIGHT) v *= weight_load(u, count);
-            store(args.address[0], at + 4 * u, count, v);
+        bool prompt =
+            HAS_BYTES && args.address[5] != 0 && bytes_is_prompt(args, args.address[5], row, 15);
+        u64 n_all = u64(uint(args.word[1])) * n;
+        // The lanes of a wave make bytes together.
+        for (uint first = 0; first < n_unit; first += group_size()) {
+            uint u = first + thread_id();
+            vec4 v = vec4(0.0f);
+            if (u < n_unit) {
+                uint count = min(n - 4 * u, 4u);
+                v = load(args.address[1], at + 4 * u, count) * factor;
+                if (HAS_WEIGHT) v *= weight_load(u, count);
+                store(args.address[0], at + 4 * u, count, v);
+            }
+            if (HAS_BYTES)
+                bytes_store(args.address[0] + 4 * n_all, n_all / 32, at / 32 + u / 8, u % 8, v,
+                            prompt, u < n_unit, row, u < 8);
         }
     }
 };

@@ -4,6 +4,7 @@
  * sink, divides, and undoes the rotation of V. A workgroup for each token and head. See kernel.h.
  */
 #include "attention.h"
+#include "bytes_store.h"
 #include "math.h"
 
 struct AttentionMerge : Attention {
@@ -14,6 +15,7 @@ struct AttentionMerge : Attention {
     const int DIM_V = SPEC1;
     const int ROTATION = SPEC2;
     const int PARTS_EACH = SPEC3 > 1 ? SPEC3 : 1; // of a record
+    const bool HAS_BYTES = SPEC4 != 0; // then head_dim is a multiple of 32, and there is no ml
 
     // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
     // written), and the greatest m so far.
@@ -68,6 +70,21 @@ struct AttentionMerge : Attention {
         }
     }
 
+    // o of the head as bytes, which follow those of the token's other heads.
+    inline void bytes_add(uint row) {
+        uint n_head = uint(args.word[1]), token = row / n_head, n_group = uint(DIM_V) / 32;
+        bool prompt = args.address[5] != 0 && bytes_is_prompt(args, args.address[5], token, 4);
+        for (uint first = 0; first < 8 * n_group; first += group_size()) {
+            uint u = first + thread_id();
+            vec4 v = vec4(0.0f);
+            if (u < 8 * n_group && m != NEGATIVE_INFINITY)
+                v = vec4(row_x[4 * u], row_x[4 * u + 1], row_x[4 * u + 2], row_x[4 * u + 3]);
+            bytes_store(args.address[1], u64(uint(args.word[0]) * n_head) * n_group,
+                        row * n_group + u / 8, u % 8, v, prompt, u < 8 * n_group, token,
+                        row == token * n_head && u < 8);
+        }
+    }
+
     inline void run() {
         int n_head = args.word[1], n_record = args.word[2], row = int(group_number());
         if (row >= args.word[0] * n_head) return;
@@ -100,6 +117,10 @@ struct AttentionMerge : Attention {
         F32 to = F32(args.address[0] + u64(uint(row)) * u64(uint(DIM_V * 4)));
         for (int i = row_thread(); i < DIM_V; i += row_group())
             to.at[i] = m == NEGATIVE_INFINITY ? 0.0f : row_x[i];
+        if (HAS_BYTES) {
+            bytes_add(uint(row));
+            return;
+        }
         if (args.address[1] == 0 || row_thread() != 0) return;
         F32 ml = F32(args.address[1] + u64(uint(row)) * 8);
         ml.at[0] = m;

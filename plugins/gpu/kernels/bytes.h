@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bytes.h: what products with integer dot products share: rows of x as quantize.cu writes them, and
+ * bytes.h: what products with integer dot products share: rows of x as bytes_store.h writes them, and
  * the product of a group of them with a group of a weight's codes. Included for each WEIGHT_TYPE,
  * after dequant.h.
  *

@@ -3,6 +3,7 @@
  * row.cu: what reduces a row: softmax, norms and their halves. A workgroup computes a row, a
  * thread four neighbours at a time. See GPU_KERNEL_ROW.
  */
+#include "bytes_store.h"
 #include "math.h"
 #include "reduce.h"
 
@@ -12,6 +13,7 @@ struct Row : Reduce {
     const int OP = SPEC0, LANE = SPEC1;
     const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
     const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
+    const bool HAS_BYTES = args.address[5] != 0; // then rows are whole groups of 32
     enum { SOFTMAX = 0, RMS_NORM, LAYER_NORM, SUM_SQ, RMS_APPLY }; // gpu_row_op
 
     u64 dst, x;
@@ -59,13 +61,24 @@ struct Row : Reduce {
         return group_sum(sum);
     }
 
-    // Stores x * factor * weight + bias, x counted from `from` on.
-    inline void apply(float from, float factor) {
-        for (uint u = thread_id(); u < n_unit; u += group_size()) {
-            vec4 v = (x_load(u, 0.0f) - from) * factor;
-            if (HAS_WEIGHT) v *= weight_load(u);
-            if (HAS_BIAS) v += bias_load(u);
-            store(u, v);
+    // Stores (x - from - mean) * factor * weight + bias. The lanes of a wave make bytes together.
+    inline void apply(float from, float mean, float factor) {
+        uint row = group_number(), n_group = n / 32;
+        bool prompt =
+            HAS_BYTES && args.address[4] != 0 && bytes_is_prompt(args, args.address[4], row, 12);
+        for (uint first = 0; first < n_unit; first += group_size()) {
+            uint u = first + thread_id();
+            vec4 v = vec4(0.0f);
+            if (u < n_unit) {
+                v = x_load(u, from) - from;
+                v = (v - mean) * factor;
+                if (HAS_WEIGHT) v *= weight_load(u);
+                if (HAS_BIAS) v += bias_load(u);
+                store(u, v);
+            }
+            if (HAS_BYTES)
+                bytes_store(args.address[5], u64(uint(args.word[19])) * n_group,
+                            row * n_group + u / 8, u % 8, v, prompt, u < n_unit, row, u < 8);
         }
     }
 
@@ -101,14 +114,7 @@ struct Row : Reduce {
                     if (i >= count_of(u)) d[int(i)] = 0.0f;
             about += dot(d, d);
         }
-        float factor = norm_factor(group_sum(about));
-        for (uint u = thread_id(); u < n_unit; u += group_size()) {
-            vec4 d = x_load(u, first) - first;
-            d = (d - mean) * factor;
-            if (HAS_WEIGHT) d *= weight_load(u);
-            if (HAS_BIAS) d += bias_load(u);
-            store(u, d);
-        }
+        apply(first, mean, norm_factor(group_sum(about)));
     }
 
     inline float without_nan(float v) { return is_nan(v) ? bits_to_float(0xff800000) : v; }
@@ -164,11 +170,11 @@ struct Row : Reduce {
         switch (OP) {
         case SOFTMAX: softmax(); break;
         case RMS_NORM:
-            weight_at = row_at(at, 12);
-            apply(0.0f, rms_factor() * bits_to_float(args.word[16]));
+            if (!HAS_BYTES) weight_at = row_at(at, 12);
+            apply(0.0f, 0.0f, rms_factor() * bits_to_float(args.word[16]));
             break;
         case LAYER_NORM: layer_norm(); break;
-        case RMS_APPLY: apply(0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
+        case RMS_APPLY: apply(0.0f, 0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
         default:
             float sum = sum_sq(1.0f);
             if (thread_id() == 0) F32(dst).at[row] = sum;

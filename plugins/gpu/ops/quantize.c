@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.c: see quantize.h. The layout of the bytes: shaders/bytes.glsl; of f16:
+ * quantize.c: see quantize.h. The layout of the bytes: kernels/bytes.h, shaders/bytes.glsl; of f16:
  * shaders/product_matrix.glsl.
  */
 #include "plugins/gpu/ops/quantize.h"
+
+#include <string.h>
 
 enum {
     GROUP_LEN = 32,
@@ -88,6 +90,69 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
     return gpu_emit_step(e, &step, err);
 }
 
+/* ---- By the step that makes x ------------------------------------------------------------------ */
+
+/* Rows of x lie one after the other, in the order in which the product counts them. */
+static bool is_in_order(const gpu_product *p) {
+    const gpu_value *x = &p->form_of->src[p->form_x];
+    return gpu_value_is_contiguous(x) && x->ne[0] == p->w->ne[0] && x->ne[0] % GROUP_LEN == 0 &&
+           tdm_shape_rows(x->ne) == gpu_quantize_rows(p) &&
+           (p->mode == GPU_PRODUCT_PLAIN ? p->w->ne[2] == 1
+                                         : p->x_stride[0] == x->ne[0] || gpu_quantize_rows(p) == 1);
+}
+
+/* Operands and words that a step has for bytes. */
+typedef struct places {
+    int bytes, role; /* operands; bytes = 0: behind dst */
+    int word;        /* stride of the role; the next one has the rows that share one */
+    int spec;        /* that says so; -1 = none */
+} places;
+
+static bool is_absent(const gpu_step *step, int operand) {
+    return step->operand[operand].space == GPU_SPACE_NONE;
+}
+
+/* A norm of rows of k elements, that of ROW with one row of weights; or attention whose heads are whole
+ * groups, without maxima and sums. None stores bytes yet. */
+static bool places_get(const gpu_step *step, int64_t k, places *out) {
+    switch ((int)step->kernel) {
+    case GPU_KERNEL_ROW:
+        *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = -1};
+        return (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
+               step->word[0] == k && step->word[12] == 0 && step->word[13] == 0 &&
+               step->word[14] == 0 && is_absent(step, 4) && is_absent(step, 5);
+    case GPU_KERNEL_ADD_NORM:
+        *out = (places){.bytes = 0, .role = 5, .word = 15, .spec = 5};
+        return step->word[0] == k && step->spec[5] == 0;
+    case GPU_KERNEL_ATTENTION_MERGE:
+        *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4};
+        return step->spec[1] % GROUP_LEN == 0 && (int64_t)step->spec[1] * step->word[1] == k &&
+               is_absent(step, 1);
+    default: return false;
+    }
+}
+
+/* Lets the step that makes x store the bytes too: a round less. False where it cannot. */
+static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand *bytes,
+                          tdm_error *err) {
+    places at;
+    int32_t role[2];
+    if (!e->target->product.rows_quantize || e->target->is_unfused || f != &bytes_form ||
+        p->form_of == NULL || !is_in_order(p))
+        return false;
+    gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
+    if (step == NULL || !places_get(step, p->w->ne[0], &at) ||
+        gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
+        gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK ||
+        (at.bytes == 0 && !gpu_emit_form_behind(e, step, bytes)))
+        return false;
+    memcpy(&step->word[at.word], role, sizeof role);
+    if (at.spec >= 0) step->spec[at.spec] = 1;
+    step->operand[at.role] = p->role;
+    if (at.bytes != 0) step->operand[at.bytes] = *bytes;
+    return true;
+}
+
 tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err) {
     const form *f = is_f16 ? &f16_form : &bytes_form;
@@ -111,6 +176,9 @@ tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu
     } else {
         *bytes_out = gpu_emit_scratch(e, size);
     }
+    tdm_status status = TDM_OK;
+    if (is_new && !writer_stores(e, p, f, bytes_out, err))
+        status = step_emit(e, p, f, *bytes_out, err);
     if (p->bytes != NULL) *p->bytes = *bytes_out;
-    return is_new ? step_emit(e, p, f, *bytes_out, err) : TDM_OK;
+    return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize.h: the step that makes bytes of a product's x, for kernels with integer dot products, or
- * f16, for kernels on matrix hardware.
+ * f16, for kernels on matrix hardware. On CUDA and HIP the step that computes x stores the bytes too,
+ * where it can.
  * The rows of x follow each other as the product's columns do: first those of matrix 0.
  */
 #ifndef TANDEM_GPU_QUANTIZE_H
@@ -12,8 +13,9 @@
 /* Rows of x that a product reads. */
 int64_t gpu_quantize_rows(const gpu_product *p);
 
-/* p's x as bytes, or as f16; appends the step that makes them where no earlier product has them
- * (gpu_product.form_of, gpu_product.bytes). For bytes, x's rows are whole groups of 32 elements. */
+/* p's x as bytes, or as f16. Where no earlier product has them (gpu_product.form_of,
+ * gpu_product.bytes), appends the step that makes them, or changes the one that computes x. For bytes,
+ * x's rows are whole groups of 32 elements. */
 tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err);
 

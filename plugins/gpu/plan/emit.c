@@ -122,6 +122,28 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
 }
 
+static bool writes(const gpu_step *step, const gpu_operand *o) {
+    for (int k = 0; k < GPU_MAX_OPERAND; k++)
+        if (gpu_kernel_writes(step->kernel, k) && gpu_operands_overlap(&step->operand[k], o))
+            return true;
+    return false;
+}
+
+gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with) {
+    if (e->maker == NULL) return NULL;
+    for (int32_t i = e->maker->plan->n_step - 1; i >= 0; i--) {
+        gpu_step *step = &e->maker->plan->steps[i];
+        const gpu_operand *dst = &step->operand[0];
+        if (writes(step, with)) return NULL;
+        if (writes(step, what))
+            return gpu_kernel_writes(step->kernel, 0) && gpu_operands_overlap(dst, what) &&
+                           dst->off == what->off && dst->size == what->size
+                       ? step
+                       : NULL;
+    }
+    return NULL;
+}
+
 /* ---- Scratch and forms ----------------------------------------------------------------------- */
 
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size) {
@@ -157,16 +179,35 @@ gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *ke
     if (maker == NULL) return gpu_emit_scratch(e, size);
     for (int32_t i = 0; i < maker->n_form; i++) {
         const gpu_made_form *made = &maker->forms[i];
-        if (memcmp(&made->key, key, sizeof *key) == 0 && maker->areas[made->area].size == size &&
+        if (memcmp(&made->key, key, sizeof *key) == 0 && made->place.size == size &&
             is_same_view(&made->of, &form.of) && is_same_view(&made->with, &form.with)) {
             *is_new_out = false;
-            return (gpu_operand){.space = GPU_SPACE_AREA, .index = made->area, .size = size};
+            return made->place;
         }
     }
     gpu_operand operand = gpu_emit_scratch(e, size);
-    form.area = operand.index;
+    form.place = operand;
     if (operand.index >= 0) gpu_maker_form(maker, &form);
     return operand;
+}
+
+bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form) {
+    gpu_maker *maker = e->maker;
+    gpu_operand *dst = &step->operand[0];
+    if (maker == NULL || maker->is_out_of_memory || dst->space != GPU_SPACE_AREA || dst->off != 0 ||
+        dst->size != maker->areas[dst->index].size)
+        return false;
+    for (int32_t i = 0; i < maker->n_form; i++) {
+        gpu_operand *place = &maker->forms[i].place;
+        if (place->index != form->index) continue;
+        place->index = dst->index;
+        place->off = dst->size;
+        *form = *place;
+        dst->size += form->size;
+        maker->areas[dst->index].size = dst->size;
+        return true;
+    }
+    return false;
 }
 
 /* ---- Words ----------------------------------------------------------------------------------- */

@@ -57,6 +57,11 @@ tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error
  * its memory. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
+/* The step that wrote `what`, all of it as its operand 0, for an emitter that lets the step write more. NULL
+ * where there is no such step, where another has written bytes of it since, or where that step or a later one
+ * writes bytes of `with`, which the step would read. Valid until a step is appended. */
+gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with);
+
 /* Scratch of `size` bytes, 256-byte aligned, for steps of this node: bytes are undefined until a
  * step writes them. */
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
@@ -84,6 +89,10 @@ typedef struct gpu_form_key {
  * a STATE. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
                           bool *is_new_out);
+
+/* Moves a new form, which no step names yet, behind operand 0 of a step that writes it too: the operand has
+ * both from here on. False where it is not all of a temporary. */
+bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form);
 
 /* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four
  * words. Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the

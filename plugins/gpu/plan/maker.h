@@ -21,7 +21,7 @@ typedef struct gpu_area {
 /* A form of a view (gpu_emit_form) that a step has made. */
 typedef struct gpu_made_form {
     gpu_form_key key;
-    int32_t area;
+    gpu_operand place; /* in an area */
     gpu_value of;
     gpu_value with; /* not present where it is made of one view */
 } gpu_made_form;

@@ -32,6 +32,7 @@ typedef struct gpu_product_tuning {
     int32_t dot_one_k; /* k from which one column of quantised weights uses integer dot products,
                              where the device has them. Default 2048 */
     int32_t quantize_lanes; /* threads of QUANTIZE that share a group of 32 elements. Default 1 */
+    bool rows_quantize; /* norms and ATTENTION_MERGE store bytes of what they write: quantize.c */
 } gpu_product_tuning;
 
 /* How rows are reduced (ops/norm.c). */
