@@ -306,6 +306,10 @@ static void norm_products_build(op_case *c, uint64_t *seed, int kind, int64_t k,
         }
         op_case_output(c, y);
         break;
+    case 10: /* not: roles come later than x */
+        x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
+        tdm_build_set_role(c->b, tdm_build_copy(c->b, tdm_build_role(c->b), TDM_TYPE_I32));
+        break;
     case 6: /* not: a softmax */ x = tdm_build_softmax(c->b, x); break;
     default: /* not: x is a part of what the norm gives */
         x = tdm_build_rms_norm(c->b, x, -1, 1e-5f);
@@ -358,7 +362,7 @@ static void norm_bytes(void **state) {
         int32_t saved;
     } cases[] = {{0, 96, 1, 1},  {1, 96, 1, 1},   {1, 4128, 5, 1}, {1, 256, 67, 1}, {2, 544, 5, 1},
                  {3, 160, 3, 1}, {4, 160, 3, 1},  {5, 128, 3, 0},  {6, 96, 3, 0},   {7, 96, 3, 0},
-                 {8, 96, 1, 1},  {8, 4128, 5, 1}, {9, 256, 67, 1}};
+                 {8, 96, 1, 1},  {8, 4128, 5, 1}, {9, 256, 67, 1}, {10, 96, 3, 0}};
     uint64_t seed = OP_SEED;
     (void)state;
     for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
