@@ -279,7 +279,7 @@ expect 0 "" run --config "$work/group.ini" -p x -n 1 -c 64 --device b
 expect 0 "" run --config "$work/group.ini" -p x -n 1 -c 64 -sm none
 expect 2 "3 numbers for the 2 members" run --config "$work/group.ini" -p x -ts 1,2,3
 expect 2 "did you mean 'cpu0'?" run -m "$model" -p x --device cpu0,cup0
-expect 2 "none of them twice" run -m "$model" -p x --device a,a
+expect 2 "bad value 'a,a' for 'device': expected names separated by ',', none of them twice" run -m "$model" -p x --device a,a
 sed 's/a, b/a, bb/' "$work/group.ini" >"$work/member.ini"
 expect 1 "member.ini:8: members of [group ab]: no device 'bb'" run --config "$work/member.ini" \
     -p x

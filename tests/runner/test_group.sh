@@ -187,7 +187,7 @@ refused 1 "share = auto: the members have memory for 0 %" run --config "$work/x.
     --reserve 900G
 refused 1 "is not a [group NAME] of the" plan --quiet --config "$work/x.ini" --device a --write-share
 refused 1 "directly or through others" run --config "$work/self.ini" -p x
-refused 2 "1 numbers for the 2 members" plan --config "$work/x.ini" --device a,b -ts 1
+refused 2 "1 number for the 2 members" plan --config "$work/x.ini" --device a,b -ts 1
 refused 2 "no device 'd'; there are 'a', 'b', 'c', 'cpu0'" run --config "$work/x.ini" -p x --device a,d
 refused 2 "expected one of tensor, layer, none" run --config "$work/x.ini" -p x --device a,b -sm row
 refused 2 "expected a whole number from 1 to 86400" run --config "$work/x.ini" -p x --device a,b --timeout 0
