@@ -4,7 +4,8 @@
  * command is a file of runner/commands and a line of commands/list.h.
  *
  * A command writes its result to app->out and everything else through app->terminal. Failing, it
- * returns a status with a one-line message, which main.c prints; the process then exits with 1, or
+ * returns a status with a one-line message, which main.c prints (not where the result states it:
+ * is_reported); the process then exits with 1, or
  * with 2 where runner_usage said that the command line was wrong, or with 130 after Ctrl-C.
  */
 #ifndef TANDEM_RUNNER_APP_H
@@ -19,6 +20,7 @@ struct runner_app {
     runner_terminal *terminal; /* standard error */
     FILE *out;                 /* standard output */
     bool is_usage;             /* the failure is the command line's */
+    bool is_reported;          /* what app->out has states the failure; no message follows */
 };
 
 /* Fails with TDM_INVALID_ARGUMENT and makes the exit code 2. [setup] */

@@ -60,6 +60,12 @@ tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, td
         return runner_usage(app, err,
                             "draft: '%s' is neither mtp nor ngram nor a whole number from 1 to %d",
                             runner_config_get_string(app->config, "draft"), LLM_MAX_DRAFT);
+    const bool is_any = is_layer || is_ngram(app) || path[0] != '\0';
+    if (is_any && draft->n_min > draft->n_max)
+        return runner_usage(app, err,
+                            "draft-min = %d: no draft has more than draft-max = %d tokens, so that "
+                            "none would be checked",
+                            (int)draft->n_min, (int)draft->n_max);
     if ((is_layer || is_ngram(app)) && path[0] != '\0')
         return runner_usage(app, err,
                             "`draft = %s` drafts without a draft model: leave it out or "

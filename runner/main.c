@@ -76,7 +76,7 @@ static int command_run(runner_app *app, const runner_command *command) {
     int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
     if (status == TDM_CANCELLED && runner_interrupt_came())
         exit_code = runner_interrupt_exit_code();
-    else if (status != TDM_OK)
+    else if (status != TDM_OK && !app->is_reported)
         runner_terminal_print(app->terminal, RUNNER_MESSAGE_ERROR, "%s", err.message);
     runner_terminal_destroy(app->terminal);
     return exit_code;

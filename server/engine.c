@@ -217,6 +217,7 @@ static void publish(server_engine *e) {
     s->busy_ns += t->busy_ns;
     memset(t, 0, sizeof *t);
     s->has_failed = e->has_failed;
+    s->failure = e->failure;
     s->n_held = e->prefix != NULL ? server_prefix_held(e->prefix) : 0;
     if (e->ctx != NULL) s->n_page = llm_context_pages(e->ctx, &s->n_page_free);
     for (server_job *job = e->first; job != NULL; job = job->next) {

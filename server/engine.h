@@ -279,6 +279,7 @@ typedef struct server_stats {
     bool has_failed; /* the last step or probe. While that is so and nothing else is computed, the
                         engine probes: it computes one token; a success ends the state, as that of
                         a request's step does. /health is not ok meanwhile */
+    tdm_error failure; /* of that step or probe; all 0 = it has not failed */
     uint64_t n_submitted, n_refused;
     uint64_t n_ended[SERVER_END_COUNT_];
     uint64_t n_failed;

@@ -90,6 +90,7 @@ struct server_engine {
     server_job *over;     /* requests that have ended and are in no list; their event is due */
     server_stats tally;   /* what the thread has counted since it last added it to stats */
     bool has_failed;      /* the last step, or the probe after it */
+    tdm_error failure;    /* of that; all 0 = it has not failed */
     uint64_t probe_at;    /* when a probe is due; 0 = none */
     uint64_t probe_delay; /* before it */
 };

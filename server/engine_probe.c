@@ -13,6 +13,7 @@ void server_probe_note(server_engine *e, tdm_status status, const tdm_error *err
     if (e->device_noted != NULL && has_failed != e->has_failed)
         e->device_noted(e->device_noted_user, has_failed ? err->message : NULL);
     e->has_failed = has_failed;
+    e->failure = has_failed ? *err : (tdm_error){0};
     e->probe_delay = has_failed ? e->limits.probe_ns : 0;
     e->probe_at = has_failed ? server_clock() + e->probe_delay : 0;
 }

@@ -449,12 +449,25 @@ static tdm_type fitting_type(tdm_type type, int64_t n) {
     return is_whole(type, n) ? type : TDM_TYPE_F16;
 }
 
+/* Adapters and importance matrices are GGUF files, too; what reads them takes no other types. A file
+ * without general.type is a model. */
+static tdm_status model_check(const llm_gguf *g, tdm_error *err) {
+    llm_gguf_str type = {"", 0};
+    tdm_status status = llm_gguf_get_str(g, "general.type", LLM_GGUF_OPTIONAL, &type, err);
+    const bool is_adapter = llm_gguf_str_equals(type, "adapter");
+    if (status == TDM_OK && (is_adapter || llm_gguf_str_equals(type, "imatrix")))
+        status = tdm_fail(err, TDM_UNSUPPORTED, "%s: is %s; only models can be quantised",
+                          llm_gguf_name(g), is_adapter ? "an adapter" : "an importance matrix");
+    return status;
+}
+
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
                                bool has_importance, llm_quantize_choice *choices_out,
                                tdm_error *err) {
     facts f = {0};
     bool is_mixed = !is_pure && tdm_type_get_info(kind->type).is_quantized;
-    tdm_status status = facts_make(g, &f, err);
+    tdm_status status = model_check(g, err);
+    if (status == TDM_OK) status = facts_make(g, &f, err);
     f.has_importance = has_importance;
     for (uint32_t i = 0; i < f.n_tensor && status == TDM_OK; i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);

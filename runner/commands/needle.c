@@ -98,6 +98,9 @@ static tdm_status sentence_read(job *j, const llm_vocab *vocab, tdm_error *err) 
     char *whole = malloc(len);
     ids asked = {0};
     if (whole == NULL) return no_memory(err);
+    /* White space between them has tokens, too. */
+    const bool is_empty = question[strspn(question, " \t\n")] == '\0' ||
+                          answer[strspn(answer, " \t\n")] == '\0';
     snprintf(whole, len, "\n%s", question);
     tdm_status status = tokenize(vocab, whole, strlen(whole), 0, &asked, err);
     snprintf(whole, len, "\n%s %s", question, answer);
@@ -107,7 +110,7 @@ static tdm_status sentence_read(job *j, const llm_vocab *vocab, tdm_error *err) 
         j->n_question++;
     free(asked.at);
     free(whole);
-    if (status == TDM_OK && (j->n_question == 0 || j->n_question == j->hidden.n))
+    if (status == TDM_OK && (is_empty || j->n_question == 0 || j->n_question == j->hidden.n))
         status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                           "--question and --answer: both must have tokens of their own");
     return status;

@@ -48,7 +48,7 @@ static tdm_status plan_command(runner_app *app, tdm_error *err) {
     if (status == TDM_OK) status = runner_draft_open(&draft, &session, err);
     if (status == TDM_OK) status = runner_session_pick(&session, NULL, 0, err);
     if (status == TDM_OK) runner_draft_join(&draft, &session, &wish);
-    /* What does not fit is shown first, then refused. */
+    /* What does not fit is shown. A reason that the plan does not state is a message of its own. */
     tdm_error why = {0};
     bool fits = status == TDM_OK && runner_fit(&session, &wish, &why) == TDM_OK;
     if (status == TDM_OK) status = runner_plan_make(&session, &wish, true, &plan, err);
@@ -58,6 +58,7 @@ static tdm_status plan_command(runner_app *app, tdm_error *err) {
     }
     if (status == TDM_OK && fits && runner_config_get_bool(app->config, "write-share"))
         status = shares_write(&session, &plan, err);
+    app->is_reported = status == TDM_OK && !fits && runner_plan_check(&plan, NULL) != TDM_OK;
     if (status == TDM_OK && !fits) status = tdm_fail(err, why.status, "%s", why.message);
     runner_plan_clear(&plan);
     runner_draft_close(&draft);

@@ -118,8 +118,10 @@ static bool tick(void *user) {
         s->drain_end = server_clock() + limit + 1000000000u;
         server_api_drain(s->api);
         server_models_drain(s->models, limit);
+        const int n_active = server_api_n_active(s->api);
         runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE,
-                              "shutting down: %d requests may finish", server_api_n_active(s->api));
+                              "shutting down: %d request%s may finish", n_active,
+                              n_active == 1 ? "" : "s");
     }
     const bool is_busy = server_api_n_active(s->api) > 0 || !server_http_is_idle(s->http);
     return is_busy && server_clock() < s->drain_end;

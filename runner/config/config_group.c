@@ -80,10 +80,11 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
                 config->file, members->origin.line, group->name);
     if (share != NULL && !share->value.is_auto && share->value.n != members->value.n)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "%s:%d: 'share' has %zu numbers for the %zu members of [group %s]; give "
-                        "one for each, or auto",
-                        config->file, share->origin.line, share->value.n, members->value.n,
-                        group->name);
+                        "%s:%d: 'share' has %zu number%s for the %zu member%s of [group %s]; "
+                        "give one for each, or auto",
+                        config->file, share->origin.line, share->value.n,
+                        share->value.n == 1 ? "" : "s", members->value.n,
+                        members->value.n == 1 ? "" : "s", group->name);
     return group->height == 0 ? height_find(config, group, 0, err) : TDM_OK;
 }
 
@@ -110,8 +111,15 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
     for (char *at = text; *at != '\0'; at++)
         if (*at == '/') *at = ',';
     runner_origin origin = runner_config_get_origin(config, "device");
-    tdm_status status =
-        runner_setting_make(group_key(config, "members"), text, true, origin, &setting, err);
+    /* A message names the key that the user wrote. */
+    runner_key written = *group_key(config, "members");
+    written.name = "device";
+    runner_value checked = {0};
+    tdm_status status = runner_value_parse(&written, text, true, &checked, err);
+    runner_value_clear(&checked);
+    if (status == TDM_OK)
+        status =
+            runner_setting_make(group_key(config, "members"), text, true, origin, &setting, err);
     free(text);
     if (status != TDM_OK) return status;
     const runner_value *value = &setting->value;
@@ -189,9 +197,10 @@ static tdm_status share_write(runner_config *config, const runner_section *group
         option_print(w, "auto");
     } else if (share->value.n != n_member) {
         return runner_config_fail(config, "share", TDM_INVALID_ARGUMENT, err,
-                                  "%zu numbers for the %zu members of the group '%.64s'; give one "
-                                  "for each, or auto",
-                                  share->value.n, n_member, group->name);
+                                  "%zu number%s for the %zu member%s of the group '%.64s'; give "
+                                  "one for each, or auto",
+                                  share->value.n, share->value.n == 1 ? "" : "s", n_member,
+                                  n_member == 1 ? "" : "s", group->name);
     } else {
         for (size_t i = 0; i < n_member; i++)
             option_print(w, "%s%.9g", i > 0 ? "," : "", share->value.items[i].f);

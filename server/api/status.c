@@ -19,25 +19,27 @@ static server_stats stats_of(const server_model *model) {
 tdm_status api_health(api_context *c, tdm_error *err) {
     server_models *models = c->api->params.models;
     const char *failed = NULL;
+    tdm_error failure = {0};
     bool is_draining = __atomic_load_n(&c->api->is_draining, __ATOMIC_RELAXED);
     (void)err;
     for (int32_t i = 0; i < server_models_n(models); i++) {
         const server_model *model = server_models_peek(models, i);
         if (model == NULL) continue;
         const server_stats stats = stats_of(model);
-        if (stats.has_failed) failed = server_models_name(models, i);
+        if (stats.has_failed) {
+            failed = server_models_name(models, i);
+            failure = stats.failure;
+        }
         is_draining = is_draining || stats.is_draining;
         server_models_release(models, model);
     }
-    if (failed != NULL && server_models_n(models) > 1) {
-        char message[200];
-        snprintf(message, sizeof message,
-                 "the device of model '%.80s' has failed; it is probed until it works again",
-                 failed);
+    if (failed != NULL) {
+        char message[sizeof failure.message + 200], of[100] = "";
+        if (server_models_n(models) > 1) snprintf(of, sizeof of, " of model '%.80s'", failed);
+        /* The message of a lost device says what helps; a probe may not. */
+        snprintf(message, sizeof message, "the device%s has failed: %s%s", of, failure.message,
+                 failure.status == TDM_UNAVAILABLE ? "" : "; it is probed until it works again");
         api_error_reply(c->x, API_SHAPE_OPENAI, 503, message, 0);
-    } else if (failed != NULL) {
-        api_error_reply(c->x, API_SHAPE_OPENAI, 503,
-                        "the device has failed; it is probed until it works again", 0);
     } else if (is_draining) {
         api_error_reply(c->x, API_SHAPE_OPENAI, 503, "the server is shutting down", 0);
     } else {

@@ -235,7 +235,7 @@ static void test_bad_files(void **state) {
          "@:4: bad value 'a, a' for 'members': expected names separated by ',', none of them "
          "twice"},
         {"[device a]\nplugin = cpu\n[group g]\nmembers = a\nshare = 1, 2\n",
-         "@:5: 'share' has 2 numbers for the 1 members of [group g]; give one for each, or auto"},
+         "@:5: 'share' has 2 numbers for the 1 member of [group g]; give one for each, or auto"},
         {"[group g]\nshare = 0, 0\n", "@:2: bad value '0, 0' for 'share': expected numbers not "
                                       "below 0 separated by ',', not all 0, or auto"},
         {"[group g]\nshare = 1, -1\n", "@:2: bad value '1, -1' for 'share': expected numbers not "

@@ -168,7 +168,7 @@ static void test_config_command_odd(void **state) {
         tdm_error err = {0};
         assert_int_equal(runner_section_get_group_options(config, group, true, &options, &err),
                          TDM_INVALID_ARGUMENT);
-        assert_non_null(strstr(err.message, "2 numbers for the 1 members of the group 'odd'"));
+        assert_non_null(strstr(err.message, "2 numbers for the 1 member of the group 'odd'"));
         tdm_option told[8];
         const runner_section *device = runner_config_find_name(config, "x");
         assert_int_equal(runner_section_get_options(config, device, "other", false, told, 8), 0);
@@ -283,10 +283,10 @@ static void choice_fails(const char *line, const char *message) {
 static void test_mistakes(void **state) {
     (void)state;
     file_write("x.ini", duo_text);
-    choice_fails("run --device a,b,a", "--device a,b,a: bad value 'a,b,a' for 'members': expected "
+    choice_fails("run --device a,b,a", "--device a,b,a: bad value 'a,b,a' for 'device': expected "
                                        "names separated by ',', none of them twice");
     choice_fails("run --device ,", "--device ,: no names");
-    choice_fails("run --device a,,b", "--device a,,b: bad value 'a,,b' for 'members': expected "
+    choice_fails("run --device a,,b", "--device a,,b: bad value 'a,,b' for 'device': expected "
                                       "names separated by ',', none of them twice");
     choice_fails("run --device auto,b",
                  "--device auto,b: 'auto' stands alone, or names the devices itself");
@@ -294,7 +294,7 @@ static void test_mistakes(void **state) {
                                                "group 'a+b'; give one for each, or auto");
     choice_fails(
         "run @ -ts 1",
-        "-ts 1: 1 numbers for the 2 members of the group 'duo'; give one for each, or auto");
+        "-ts 1: 1 number for the 2 members of the group 'duo'; give one for each, or auto");
     file_write("x.ini", "[group g]\nmembers = a\n[group h]\nmembers = b\n");
     choice_fails("run @", "@/x.ini: several groups and none chosen: add `device = NAME` before the "
                           "first section or give --device NAME, one of 'g', 'h'");

@@ -165,6 +165,7 @@ refused() {
 }
 refused 2 "one sequence" -md "$model" -np 2
 refused 2 "from 1 to 64" -md "$model" --draft-max 0
+refused 2 "draft-min = 5: no draft has more than draft-max = 4 tokens" --draft ngram --draft-max 4 --draft-min 5
 refused 1 "has no layer that drafts tokens: there is no tensor 'blk." --draft mtp
 refused 2 "'mpt' is neither mtp nor ngram nor a whole number from 1 to 64" --draft mpt
 refused 2 "leave it out or model-draft" --draft ngram -md "$model"

@@ -47,6 +47,7 @@ grep -q 'at least 200000 are needed' "$work/err" && same "$work/a.gguf" "$work/b
     fail "a short text: $(cat "$work/err")"
 expect 2 'use -f FILE' imatrix -m "$model"
 expect 1 'is no importance matrix' quantize --imatrix "$model" "$work/f32.gguf" "$work/x.gguf" iq2_xs
+expect 1 'is an importance matrix; only models can be quantised' quantize "$work/a.gguf" "$work/x.gguf" q8_0
 expect 1 'none.gguf' quantize --imatrix "$work/none.gguf" "$work/f32.gguf" "$work/x.gguf" iq2_xs
 [ ! -e "$work/x.gguf" ] && ok || fail "a file after a failure"
 tally_end

@@ -39,5 +39,6 @@ expect 2 'use -f FILE' needle -m "$model"
 expect 2 'contexts' needle -m "$made" --contexts 63
 expect 1 'has no room for 40 needles; at least 124' needle -m "$made" --contexts 100
 expect 1 'to the 512 keys' needle -m "$made" --needles 400
+expect 1 'both must have tokens of their own' needle -m "$model" -f "$work/text" --contexts 64 --answer ' '
 expect 1 'too short for a sentence' needle -m "$model" -f "$work/text" --contexts 64
 tally_end

@@ -584,6 +584,7 @@ def test_shutdown():
         data += chunk
     check(b" 200 " in data and b'"finish_reason"' in data, data)
     check(status == 0, status, server.errors)
+    check("shutting down: 1 request may finish" in server.errors, server.errors)
 
 
 def keys(path):

@@ -251,11 +251,14 @@ static void test_recovery(void **state) {
         rig_answer_free(&a);
         const uint64_t n_before = stats_get(engine).n_probe;
         state_wait(engine, true, n_before + 3);
+        assert_int_equal(stats_get(engine).failure.status, TDM_UNAVAILABLE);
+        assert_string_equal(stats_get(engine).failure.message, "the device is gone");
         const int32_t n_free = stats_get(engine).n_page_free;
         fake_fail_every(0);
         state_wait(engine, false, n_before + 4);
         const server_stats stats = stats_get(engine);
         assert_int_equal(stats.n_page_free, n_free);
+        assert_int_equal(stats.failure.status, TDM_OK);
         rig_answer_init(&a);
         request = rig_request(&a, prompt, 3, 2);
         rig_submit(engine, &request);

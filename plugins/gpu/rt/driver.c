@@ -45,6 +45,18 @@ static void *library_open(const char *path, tdm_error *err) {
     return library;
 }
 
+/* `driver` may name any file. */
+static tdm_status library_check(void *library, tdm_error *err) {
+    const bool is_hip = rt_vendor_this.is_hip;
+    const char *other = is_hip ? symbols[RT_FN_init].cuda : symbols[RT_FN_init].hip;
+    if (dlsym(library, rt_symbol(RT_FN_init)) != NULL) return TDM_OK;
+    if (dlsym(library, other) != NULL)
+        return tdm_fail(err, TDM_UNAVAILABLE, "the library is a driver of %s, not of %s",
+                        is_hip ? "CUDA" : "HIP", rt_vendor_this.api);
+    return tdm_fail(err, TDM_UNAVAILABLE, "the library is not a driver of %s: it has no %s",
+                    rt_vendor_this.api, rt_symbol(RT_FN_init));
+}
+
 static tdm_status functions_get(rt_driver *d, tdm_error *err) {
     d->is_emulated = dlsym(d->library, "tandem_simt_version") != NULL;
 #define RT_FN_GET_(name, cuda, hip, params)                                                        \
@@ -71,7 +83,8 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
     rt_driver d = {.library = library_open(path, err)};
     char text[32];
     if (d.library == NULL) return TDM_UNAVAILABLE;
-    tdm_status status = functions_get(&d, err);
+    tdm_status status = library_check(d.library, err);
+    if (status == TDM_OK) status = functions_get(&d, err);
     if (status == TDM_OK) {
         /* HIP returns RT_INVALID_DEVICE where there is no device. */
         rt_result result = d.init(0);
