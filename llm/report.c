@@ -157,28 +157,28 @@ static int32_t part_of(tdm_open_device *dev, const tdm_graph *graph, int32_t i, 
     return PART_HERE;
 }
 
-/* The plans of the device's stages hold memory together, and share the largest need of scratch. */
+/* The plans of the device's stages hold memory together, and share the largest need of scratch. A
+ * plan that cannot be made, and those behind it, are left out: the context's says why. */
 static tdm_status part_plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64_t *size_out,
                                      tdm_error *err) {
     tdm_queue_adapter *queue = NULL;
     uint64_t scratch = 0;
+    bool is_made = true;
     *size_out = 0;
     tdm_status status = tdm_queue_adapter_create(dev, &queue, err);
-    for (int32_t i = 0; i < cut->n_stage && status == TDM_OK; i++) {
+    for (int32_t i = 0; i < cut->n_stage && status == TDM_OK && is_made; i++) {
         tdm_device_plan *plan = NULL;
         tdm_plan_info info;
         if (cut->stages[i].dev != PART_HERE) continue;
-        status = tdm_device_plan_create(queue, cut->stages[i].graph, &plan, err);
-        if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
-        if (status == TDM_OK) {
-            *size_out += info.device_size + info.host_size;
-            if (info.scratch_size > scratch) scratch = info.scratch_size;
-        }
+        is_made = tdm_device_plan_create(queue, cut->stages[i].graph, &plan, NULL) == TDM_OK &&
+                  tdm_device_plan_get_info(plan, &info, NULL) == TDM_OK;
+        if (is_made) *size_out += info.device_size + info.host_size;
+        if (is_made && info.scratch_size > scratch) scratch = info.scratch_size;
         tdm_device_plan_destroy(plan);
     }
     *size_out += scratch;
     tdm_queue_adapter_destroy(queue);
-    return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
+    return status;
 }
 
 /* compute_measure for a device that runs a part of the graph: what a schedule of its stages takes on
