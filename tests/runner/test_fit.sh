@@ -91,8 +91,11 @@ refused run -p x -c 4096 --reserve $reserve
 refused run -p x --reserve 1000000G
 refused run -p x --reserve 900G
 refused logits --tokens 1,2 -o "$work/x" -c 4096 --reserve $reserve
-refused plan -c 1900 --reserve $reserve -md "$work/wide.gguf"
 refused bench -p 4000 -n 0 --reserve $reserve
 [ ! -e "$work/x" ] && ok || fail "logits left a file"
+# A plan states it itself.
+"$tandem" plan -c 1900 --reserve $reserve -md "$work/wide.gguf" -m "$work/wide.gguf" >"$work/out" 2>"$work/err"
+[ $? = 1 ] && [ ! -s "$work/err" ] && grep -q "It does not fit: 'cpu0'" "$work/out" && ok ||
+    fail "plan of what does not fit: $(cat "$work/err" "$work/out")"
 
 tally_end
