@@ -43,7 +43,7 @@ tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
  * for what crosses and for temporaries, and what the plans and their queues hold. sizes_out[n_dev]
  * as the scratch's devices; weights and states are not counted. `fixed` as above. It makes the
  * plans and keeps nothing. A plan that cannot be made, and those behind it, are left out:
- * tdm_schedule_create says why. [queue-serial] */
+ * tdm_schedule_create gives the reason. [queue-serial] */
 tdm_status tdm_schedule_measure(tdm_scratch *scratch, const tdm_graph *graph,
                                 const tdm_slot_mem *fixed, uint64_t *sizes_out, tdm_error *err);
 

@@ -71,7 +71,7 @@
  *                          Nothing is ordered or made visible by it
  *   wait_previous()        returns when the kernels before this one have ended; what they wrote is visible
  *   prefetch(address)      may read the 128 bytes of device memory around the address into the device's
- *                          cache. It reads no value: whoever writes there meanwhile is still seen
+ *                          cache. It returns no value: loads behind it see later writes to that memory
  * Functions are declared `inline`, those of structs too (on_device.h). Kernels use no language library. Build
  * without contraction (-ffp-contract=off, -fmad=false): fma is written out where it is meant, and results are
  * the same on all devices.
