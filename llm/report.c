@@ -55,37 +55,6 @@ static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *grap
     return TDM_OK;
 }
 
-/* Bytes that cross between the device and its fallback in a run. Inputs, which come from the host,
- * do not count. */
-static tdm_status crossing_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
-                                   tdm_error *err) {
-    enum { HERE = 1, THERE = 2 };
-    size_t n_value = (size_t)graph->n_value + 1;
-    tdm_view_place *places = malloc(n_value * sizeof *places);
-    uint8_t *made_at =
-        calloc(n_value, 1); /* by base: the sides that have it; 0 = not written by a node */
-    bool is_whole = places != NULL && made_at != NULL;
-    if (is_whole) tdm_view_resolve_all(graph, places);
-    *size_out = 0;
-    for (int32_t i = 0; i < graph->n_node && is_whole; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
-        if (tdm_op_is_view(node->op)) continue;
-        uint8_t side = tdm_open_device_supports_op(dev, graph, i, NULL) == TDM_OK ? HERE : THERE;
-        for (int32_t s = 0; s < node->n_src; s++) {
-            int32_t base = node->src[s] < 0 ? -1 : places[node->src[s]].base;
-            if (base < 0 || made_at[base] == 0 || (made_at[base] & side) != 0) continue;
-            const tdm_value *v = tdm_graph_value(graph, base);
-            *size_out += tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
-            made_at[base] |= side;
-        }
-        for (int32_t s = 0; s < node->n_dst; s++)
-            if (node->dst[s] >= 0) made_at[node->dst[s]] = side;
-    }
-    free(places);
-    free(made_at);
-    return is_whole ? TDM_OK : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
-}
-
 /* Bytes of the weights in the device's layout. */
 static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, const kept *k,
                                   uint64_t *size_out, tdm_error *err) {
@@ -106,43 +75,7 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
     return TDM_OK;
 }
 
-/* Bytes that a plan and its queue's scratch hold. If the plan cannot be made for lack of memory,
- * the report still shows that the rest does not fit. */
-static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
-                               tdm_error *err) {
-    tdm_device_plan *plan = NULL;
-    tdm_queue_adapter *queue = NULL;
-    tdm_plan_info info;
-    *size_out = 0;
-    tdm_status status = tdm_queue_adapter_create(dev, &queue, err);
-    if (status == TDM_OK) status = tdm_device_plan_create(queue, graph, &plan, err);
-    if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
-    if (status == TDM_OK) *size_out = info.device_size + info.host_size + info.scratch_size;
-    tdm_device_plan_destroy(plan);
-    tdm_queue_adapter_destroy(queue);
-    return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
-}
-
-/* Bytes of inputs, outputs and temporaries in a schedule of one stage, and of the plan. */
-static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t align,
-                                  bool holds_temps, uint64_t *size_out, tdm_error *err) {
-    uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
-    uint64_t size = 0, plan_size = 0;
-    if (offsets == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
-    tdm_status status = tdm_graph_plan_memory(graph, align, offsets, &size, err);
-    free(offsets);
-    if (holds_temps) size = 0;
-    for (int32_t i = 0; i < graph->n_value; i++) {
-        const tdm_value *v = tdm_graph_value(graph, i);
-        if (v->slot < 0 || (v->kind != TDM_VALUE_INPUT && v->kind != TDM_VALUE_OUTPUT)) continue;
-        size += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + align - 1) / align * align;
-    }
-    if (status == TDM_OK) status = plan_measure(dev, graph, &plan_size, err);
-    *size_out = size + plan_size;
-    return status;
-}
-
-/* Devices of a graph that the device runs only a part of. */
+/* The device and its fallback, which runs the rest of the graph. */
 enum { PART_HERE, PART_FALLBACK, PART_DEVICES };
 
 /* Whether the device runs the node: it supports it, and keeps the weights and states it reads. */
@@ -158,33 +91,36 @@ static int32_t part_of(tdm_open_device *dev, const tdm_graph *graph, int32_t i, 
 }
 
 /* The plans of the device's stages hold memory together, and share the largest need of scratch. A
- * plan that cannot be made, and those behind it, are left out: the context's says why. */
-static tdm_status part_plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64_t *size_out,
-                                     tdm_error *err) {
+ * plan for which memory is lacking, and those behind it, are left out, so that the report still shows
+ * that the rest does not fit. */
+static tdm_status plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64_t *size_out,
+                                tdm_error *err) {
     tdm_queue_adapter *queue = NULL;
     uint64_t scratch = 0;
-    bool is_made = true;
     *size_out = 0;
     tdm_status status = tdm_queue_adapter_create(dev, &queue, err);
-    for (int32_t i = 0; i < cut->n_stage && status == TDM_OK && is_made; i++) {
+    for (int32_t i = 0; i < cut->n_stage && status == TDM_OK; i++) {
         tdm_device_plan *plan = NULL;
         tdm_plan_info info;
         if (cut->stages[i].dev != PART_HERE) continue;
-        is_made = tdm_device_plan_create(queue, cut->stages[i].graph, &plan, NULL) == TDM_OK &&
-                  tdm_device_plan_get_info(plan, &info, NULL) == TDM_OK;
-        if (is_made) *size_out += info.device_size + info.host_size;
-        if (is_made && info.scratch_size > scratch) scratch = info.scratch_size;
+        status = tdm_device_plan_create(queue, cut->stages[i].graph, &plan, err);
+        if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
+        if (status == TDM_OK) {
+            *size_out += info.device_size + info.host_size;
+            if (info.scratch_size > scratch) scratch = info.scratch_size;
+        }
         tdm_device_plan_destroy(plan);
     }
     *size_out += scratch;
     tdm_queue_adapter_destroy(queue);
-    return status;
+    return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
-/* compute_measure for a device that runs a part of the graph: what a schedule of its stages takes on
- * it. The fallback's part is laid out, but not counted. */
-static tdm_status part_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
-                               const tdm_device_info *info, uint64_t *size_out, tdm_error *err) {
+/* What a schedule of the device's stages takes on it: of all nodes, or of those that it runs. The
+ * fallback's stages are laid out, but not counted. */
+static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
+                                  const tdm_device_info *info, tdm_split_member *member,
+                                  tdm_error *err) {
     tdm_stage_device devs[PART_DEVICES];
     tdm_stages stages = {0};
     uint64_t plan_size = 0;
@@ -200,9 +136,12 @@ static tdm_status part_measure(tdm_open_device *dev, const tdm_graph *graph, con
     tdm_status status = tdm_stages_create(&params, devs, &stages, err);
     free(node_dev);
     if (status != TDM_OK) return status;
-    status = part_plans_measure(dev, &stages.cut, &plan_size, err);
-    *size_out =
+    status = plans_measure(dev, &stages.cut, &plan_size, err);
+    /* An op that its plan refuses goes to the fallback too when the model is loaded. */
+    if (status == TDM_UNSUPPORTED && !k->is_whole) status = TDM_OK;
+    member->compute_size =
         stages.need[PART_HERE] + stages.need_in[PART_HERE] + stages.need_out[PART_HERE] + plan_size;
+    member->crossing_size = stages.cut.copied_size;
     tdm_stages_free(&stages);
     return status;
 }
@@ -248,20 +187,13 @@ static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const
     member->memory_total = info.memory_total;
     member->memory_free = info.memory_free;
     status = weights_measure(m, dev, k, &member->weight_size, err);
-    uint64_t align = info.buffer_align > 64 ? info.buffer_align : 64;
     if (status == TDM_OK)
         status =
             states_measure(m, dev, ctx, k->is_cache_kept ? page_size : 0, &member->state_size, err);
     if ((ctx->cache.desc.flags & TDM_KV_IN_HOST) != 0 &&
         (info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) == 0)
         member->host_state_size = member->state_size;
-    if (status == TDM_OK && k->is_whole)
-        status = compute_measure(dev, graph, align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0,
-                                 &member->compute_size, err);
-    else if (status == TDM_OK)
-        status = part_measure(dev, graph, k, &info, &member->compute_size, err);
-    if (status == TDM_OK && !k->is_whole)
-        status = crossing_measure(dev, graph, &member->crossing_size, err);
+    if (status == TDM_OK) status = compute_measure(dev, graph, k, &info, member, err);
     return status;
 }
 
