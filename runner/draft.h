@@ -9,6 +9,11 @@
 #include "llm/draft.h"
 #include "runner/session.h"
 
+/* The keys that a command's list has for drafts. */
+#define RUNNER_KEYS_DRAFT                                                                          \
+    " model-draft draft draft-ngram draft-max draft-min draft-p-min cache-type-k-draft"            \
+    " cache-type-v-draft"
+
 typedef struct runner_draft {
     runner_session session; /* of a model or a layer; else cleared */
     llm_draft *draft;       /* of runner_draft_begin; NULL = none */

@@ -83,10 +83,7 @@ const runner_command runner_command_plan = {
     .name = "plan",
     .summary = "explain what a configuration takes, and how fast it will be",
     .run = plan_command,
-    .keys =
-        RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA " ctx-size parallel warmup"
-                                             " model-draft draft draft-ngram draft-max draft-min "
-                                             "draft-p-min cache-type-k-draft cache-type-v-draft",
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA RUNNER_KEYS_DRAFT " ctx-size parallel warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],
     .opens_devices = true,

@@ -401,11 +401,8 @@ const runner_command runner_command_run = {
     .name = "run",
     .summary = "generate text from a prompt, a file or standard input",
     .run = run_command,
-    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
-    " model-draft draft draft-ngram draft-max draft-min draft-p-min ctx-size parallel "
-    "cache-type-k-draft "
-    "cache-type-v-draft"
-    " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA RUNNER_KEYS_DRAFT
+    " ctx-size parallel context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special" RUNNER_KEYS_SAMPLING
     " grammar grammar-file json-schema json-schema-file mlock jinja prompt-cache-all"
     " conversation"

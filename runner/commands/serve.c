@@ -461,9 +461,7 @@ const runner_command runner_command_serve = {
     .name = "serve",
     .summary = "serve models over HTTP, with the APIs of OpenAI and others",
     .run = serve_main,
-    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA
-    " model-draft draft draft-ngram draft-max draft-min draft-p-min cache-type-k-draft "
-    "cache-type-v-draft"
+    .keys = RUNNER_KEYS_COMPUTE RUNNER_KEYS_LORA RUNNER_KEYS_DRAFT
     " models-max ctx-size parallel predict template" RUNNER_KEYS_SAMPLING " mlock jinja warmup",
     .own_keys = own_keys,
     .n_own_key = sizeof own_keys / sizeof own_keys[0],

@@ -39,7 +39,8 @@ tdm_status text_chunks_read(const runner_session *session, int32_t n_ctx, int64_
             err, TDM_OUT_OF_RANGE,
             "%s: has %zu token%s, at least %zu are needed for a context of %d; give more "
             "text or a smaller ctx-size",
-            runner_config_get_string(session->app->config, "file"), n, n == 1 ? "" : "s", 2 * (size_t)n_ctx, n_ctx);
+            runner_config_get_string(session->app->config, "file"), n, n == 1 ? "" : "s",
+            2 * (size_t)n_ctx, n_ctx);
     size_t n_chunk = n / (size_t)n_ctx;
     if (n_max > 0 && (size_t)n_max < n_chunk) n_chunk = (size_t)n_max;
     *n_chunk_out = (int32_t)n_chunk;

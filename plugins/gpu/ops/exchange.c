@@ -17,8 +17,8 @@ enum {
     GROUP_SIZE = 128,
     WAIT_GROUP_SIZE = 64, /* a thread for each member at least */
     Q8_LEN = 32,
-    /* Elements of a sum that one workgroup exchanges: twice four for each of its threads. It reads
-     * what others have sent at the speed of one processor of the device, which counts behind that. */
+    /* Elements of a sum that one workgroup exchanges: eight for each of its threads. Of longer sums
+     * it would read the others' addends more slowly than many workgroups do. */
     REDUCE_LEN = 8192
 };
 
@@ -47,6 +47,11 @@ static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) 
 static bool verdict_set(gpu_operand *operand, const gpu_operand *verdict) {
     if (verdict != NULL) *operand = *verdict;
     return verdict != NULL;
+}
+
+static bool is_sender(const gpu_emit *e) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    return (p->senders >> p->member & 1) != 0;
 }
 
 /* Elements of an addend along the axis of a SUM_PART. */
@@ -296,10 +301,9 @@ static bool is_short_sum(const gpu_emit *e) {
     const tdm_exchange_params *p = &e->node->params.exchange;
     const gpu_value *y = &e->dst[0];
     const int64_t n = p->kind == TDM_EXCHANGE_SUM ? tdm_shape_count(y->ne) : 0;
-    const bool sends = (p->senders >> p->member & 1) != 0;
     return n > 0 && n <= REDUCE_LEN && n % 4 == 0 && wire_of(p->wire_type) != GPU_WIRE_Q8_0 &&
            p->data_off <= INT32_MAX && (p->data_off | p->data_stride | p->area_stride) % 16 == 0 &&
-           gpu_value_lane(y) == GPU_LANE_ALIGNED && (!sends || is_aligned(e, X)) &&
+           gpu_value_lane(y) == GPU_LANE_ALIGNED && (!is_sender(e) || is_aligned(e, X)) &&
            is_aligned(e, RESIDUAL);
 }
 
@@ -310,8 +314,7 @@ static tdm_status reduce_emit(gpu_emit *e, tdm_error *err) {
     if (threads > e->target->max_group_size) threads = e->target->max_group_size;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_REDUCE, threads);
     tdm_status status = gpu_step_grid(e, &step, 1, err);
-    if (status == TDM_OK && (p->senders >> p->member & 1) != 0)
-        status = dense_source(e, X, &step.operand[1], err);
+    if (status == TDM_OK && is_sender(e)) status = dense_source(e, X, &step.operand[1], err);
     if (status == TDM_OK && e->src[RESIDUAL].is_present)
         status = dense_source(e, RESIDUAL, &step.operand[2], err);
     if (status == TDM_OK) status = wait_words_set(e, &step, err);
@@ -332,13 +335,12 @@ static tdm_status reduce_emit(gpu_emit *e, tdm_error *err) {
 }
 
 static tdm_status whole_emit(gpu_emit *e, tdm_error *err) {
-    const tdm_exchange_params *p = &e->node->params.exchange;
     gpu_operand verdict;
     if (!e->target->may_wait)
         return gpu_refuse(e, err, "its kernels do not wait for other members; phases 1 and 2 run");
     tdm_status status = TDM_OK;
     if (is_short_sum(e)) return reduce_emit(e, err);
-    if ((p->senders >> p->member & 1) != 0) status = publish_emit(e, err);
+    if (is_sender(e)) status = publish_emit(e, err);
     if (status == TDM_OK) status = wait_emit(e, &verdict, err);
     return status != TDM_OK ? status : collect_emit(e, &verdict, err);
 }
