@@ -360,7 +360,8 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->state_mem);
     free(ctx->state_off);
     free(ctx->row_io);
-    free(ctx->ngram);
+    free(ctx->file_rows);
+    free(ctx->file_row_ids);
     free(ctx->expert_ids);
     free(ctx->scales);
     free(ctx->lora_io);

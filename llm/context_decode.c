@@ -313,14 +313,16 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
  * states to those of the context. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io inputs[4 + LLM_MAX_ADAPTERS] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
+    tdm_io inputs[5 + LLM_MAX_ADAPTERS] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
     for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(ctx, batch, i);
     if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
-    if (plan->ngram >= 0 && status == TDM_OK)
-        status = llm_ngram_fill(ctx, plan, n, &inputs[n_in++], err);
+    if (plan->file_rows >= 0 && status == TDM_OK) {
+        status = llm_file_rows_fill(ctx, plan, n, &inputs[n_in], err);
+        n_in += 2;
+    }
     if (plan->expert_ids >= 0 && status == TDM_OK)
         status = llm_expert_ids_fill(ctx, plan, n, &inputs[n_in++], err);
     n_in += llm_lora_fill(ctx, plan, n, &inputs[n_in]);

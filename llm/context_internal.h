@@ -56,7 +56,8 @@ typedef struct llm_plan {
     int32_t candidates;             /* tokens of the logits; -1 = none */
     int32_t hidden;                 /* hidden states; -1 = none */
     int32_t hidden_in;              /* those that a layer reads that drafts; -1 = none */
-    int32_t ngram;                  /* rows for runs of tokens; -1 = none */
+    int32_t file_rows;              /* rows of a table of the file; -1 = none */
+    int32_t file_row_ids;           /* their numbers */
     int32_t expert_ids;             /* experts by token ids; -1 = none */
     int32_t lora[LLM_MAX_ADAPTERS]; /* scales of adapters; -1 = none */
     int32_t *rows; /* [LLM_IO_KINDS * n_layer] of EXPORT and IMPORT: K, V and keys of an index
@@ -121,8 +122,9 @@ struct llm_context {
     int32_t n_hidden; /* tokens of the last batch that have one; 0 for a layer that drafts */
     float *hidden_io; /* [hidden_io_room] rows of a step, out of a plan or into it */
     int64_t hidden_io_room;
-    float *ngram; /* [ngram_room] rows for runs of tokens, of a step */
-    int64_t ngram_room;
+    uint8_t *file_rows;    /* [file_row_room] rows of a table of the file, of a step */
+    int32_t *file_row_ids; /* [file_row_room] 0, 1, .. */
+    int64_t file_row_room;
     int32_t *expert_ids; /* [expert_room] experts by token ids, of a step */
     int64_t expert_room;
     float *scales;      /* [n_seq][n_adapter] of the model's adapters; NULL = it has none */
@@ -195,9 +197,10 @@ size_t llm_encode_tables_fill(llm_context *ctx, const llm_plan *plan, const bool
 tdm_status llm_encode_refuse(const llm_context *ctx, const char *what, const char *way,
                              tdm_error *err);
 
-/* The rows for runs of tokens of the n tokens of a filled step, whose tokens it notes. */
-tdm_status llm_ngram_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
-                          tdm_error *err);
+/* The rows that the n tokens of a filled step have in a table of the file (llm_hparams_file_table). Of
+ * rows for runs of tokens it notes the tokens. io[2]: the rows, and their numbers. */
+tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
+                              tdm_error *err);
 /* The experts that the model gives the tokens of a filled step by their ids. */
 tdm_status llm_expert_ids_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
                                tdm_error *err);

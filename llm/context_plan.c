@@ -134,14 +134,16 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;
-    plan->candidates = plan->hidden = plan->hidden_in = plan->ngram = plan->expert_ids = -1;
+    plan->candidates = plan->hidden = plan->hidden_in = plan->expert_ids = -1;
+    plan->file_rows = plan->file_row_ids = -1;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) plan->lora[a] = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = llm_layers_maker.build(g, s);
         plan->candidates = g->tokens;
         plan->hidden = g->hidden;
         plan->hidden_in = g->hidden_in;
-        plan->ngram = g->ngram;
+        plan->file_rows = g->file_rows;
+        plan->file_row_ids = g->file_row_ids;
         plan->expert_ids = g->expert_ids;
         memcpy(plan->lora, g->lora, sizeof plan->lora);
         status = llm_products_build(ctx, g, plan, err);

@@ -94,9 +94,12 @@ static bool is_foreign(const llm_hparams *h, const char *tensor) {
 /* Ignoring a tensor that has no role would give wrong results. */
 static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
+    int32_t n_row;
+    const llm_gguf_tensor *table = llm_hparams_file_table(&m->hparams, &n_row);
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        bool is_taken = llm_arch_is_harmless(m->arch, t->name) || is_foreign(&m->hparams, t->name);
+        bool is_taken = t == table || llm_arch_is_harmless(m->arch, t->name) ||
+                        is_foreign(&m->hparams, t->name);
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++)

@@ -314,7 +314,7 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         break;
     }
     /* Its rows are read, and no member's part of the head: as the model's own (llm_declare_ends). */
-    if (role == LLM_ROLE_NEXTN_EMBD || role == LLM_ROLE_PER_LAYER_EMBD) {
+    if (role == LLM_ROLE_NEXTN_EMBD) {
         w->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 2;
         w->partition.layer = layer < 0 ? 0 : layer;
     }
@@ -324,11 +324,13 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         m->layer[layer][role] = index;
 }
 
-void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
-    llm_model *m = d->model;
+/* The tensor of a role, of the right shape and type; NULL after a failure, and where the file has
+ * none. */
+static const llm_gguf_tensor *role_find(llm_declarer *d, llm_role role, bool is_required) {
+    const llm_model *m = d->model;
     const llm_role_info *info = llm_role_get(role);
     char name[LLM_TENSOR_NAME_SIZE];
-    if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
+    if (d->status != TDM_OK || role == LLM_ROLE_NONE) return NULL;
     llm_role_name_in(m->gguf, role, d->layer, name);
     const llm_gguf_tensor *t = llm_role_tensor(m->gguf, role, d->layer);
     if (t == NULL || (!is_required && llm_arch_is_harmless(m->arch, name))) {
@@ -337,17 +339,28 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
                 d->err, TDM_NOT_FOUND,
                 "%s: tensor '%s' is missing; the file is incomplete or of another architecture",
                 llm_gguf_name(m->gguf), name);
-        return;
+        return NULL;
     }
     int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
     for (int32_t i = 0; i < TDM_MAX_DIMS; i++) ne[i] = dim_size(m, info->dim[i], d->layer);
     d->status = type_check(m, t, info->usage == 0, d->err);
     if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
-    if (d->status != TDM_OK) return;
+    return d->status == TDM_OK ? t : NULL;
+}
+
+void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
+    llm_model *m = d->model;
+    const llm_gguf_tensor *t = role_find(d, role, is_required);
+    if (t == NULL) return;
     if ((uint32_t)m->n_weight >= 2 * llm_gguf_tensor_count(m->gguf))
-        d->status = tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, name);
+        d->status =
+            tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, t->name);
     else
         weight_add(m, role, d->layer, t);
+}
+
+const llm_gguf_tensor *llm_declare_in_file(llm_declarer *d, llm_role role) {
+    return role_find(d, role, true);
 }
 
 void llm_declare_shaped(llm_declarer *d, llm_role role) {
@@ -490,7 +503,7 @@ void llm_declare_ends(llm_declarer *d) {
     if (arch->has_position_embd || arch->has_optional_position_embd)
         llm_declare(d, LLM_ROLE_POSITION_EMBD, arch->has_position_embd);
     if (m->hparams.n_per_layer > 0) {
-        llm_declare(d, LLM_ROLE_PER_LAYER_EMBD, true);
+        m->hparams.per_layer_table = llm_declare_in_file(d, LLM_ROLE_PER_LAYER_EMBD);
         llm_declare(d, LLM_ROLE_PER_LAYER_MODEL_PROJ, true);
         llm_declare_norm(d, LLM_ROLE_PER_LAYER_PROJ_NORM);
     }

@@ -20,6 +20,9 @@ typedef struct llm_declarer {
  * checks that the ops can read its type. If there is no such tensor, this is an error if it is
  * required, else the role stays -1. LLM_ROLE_NONE is a no-op. */
 void llm_declare(llm_declarer *d, llm_role role, bool is_required);
+/* The tensor of a required role, checked as by llm_declare, which stays in the file and is no weight;
+ * NULL after a failure. */
+const llm_gguf_tensor *llm_declare_in_file(llm_declarer *d, llm_role role);
 /* Declares `first` and `second`, of the same shape, as the two halves of the rows of each matrix of
  * the tensor of `both`. False if there is no such tensor. */
 bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second);

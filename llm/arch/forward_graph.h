@@ -145,7 +145,10 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
-    int32_t ngram; /* input f32 [n_embd, n_tok]: the rows of llm_ngram of each token; -1 = none */
+    /* Inputs: rows of llm_hparams_file_table [len, n_row * n_tok], of the table's type, and
+     * 0, 1, .. i32 [n_row * n_tok]. From them: those of each token as f32 [n_row * len, n_tok]. -1 = the
+     * model has no such table. */
+    int32_t file_rows, file_row_ids, token_rows;
     int32_t expert_ids;  /* input i32 [n_expert_used, n_layer_given, n_tok]; -1 = none */
     int32_t select;      /* what the last index has selected; -1 = no layer had one */
     int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */

@@ -134,6 +134,8 @@ typedef struct llm_hparams {
     int32_t window_n_rot;    /* rotated elements of their heads; 0 = as in the others */
     int32_t n_layer_shared;  /* last layers, which read the caches of earlier ones */
     int32_t n_per_layer;     /* width of what each layer reads of a token; block/per_layer.c */
+    /* [n_per_layer * n_layer, n_vocab] of the file; contexts read its rows there. */
+    const llm_gguf_tensor *per_layer_table;
     int32_t n_laurel;        /* width of the low-rank residual of block/altup.c */
     int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
@@ -163,6 +165,13 @@ typedef struct llm_hparams {
 static inline int32_t llm_hparams_n_ctx(const llm_hparams *h) {
     const bool is_limited = h->n_select > 0 && h->n_index_head == 0;
     return is_limited && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
+}
+
+/* A table that stays in the file, where a context reads the rows of each token (context_rows.c); n_row
+ * of them for a token. NULL = the model has none. */
+static inline const llm_gguf_tensor *llm_hparams_file_table(const llm_hparams *h, int32_t *n_row) {
+    *n_row = h->ngram.n_gram > 0 ? llm_ngram_row_count(&h->ngram) : 1;
+    return h->ngram.n_gram > 0 ? h->ngram.table : h->per_layer_table;
 }
 
 /* Reads the keys "ARCH.*" that all architectures share, those that this one honours, and those that

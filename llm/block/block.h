@@ -137,11 +137,10 @@ bool llm_layer_is_needed(const llm_graph_builder *g, const llm_step_shape *shape
 bool llm_layer_is_short(const llm_graph_builder *g, const llm_step_shape *shape, int32_t layer);
 int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x);
 
-/* What each layer reads of a token beside the stream: of all layers, from rows of the model's table
+/* What each layer reads of a token beside the stream: of all layers, from rows of a table of the file
  * and the embeddings; and what a layer adds, from those rows and its stream x. */
 void llm_declare_per_layer(llm_declarer *d);
-int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t table_rows, int32_t embd,
-                                 int64_t n_tok);
+int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t embd, int64_t n_tok);
 int32_t llm_build_per_layer(llm_graph_builder *g, int32_t layer, int32_t rows, int32_t x);
 
 /* Layers of several streams, from embeddings to what the norm of the output reads. -1 as above. */

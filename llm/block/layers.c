@@ -383,21 +383,30 @@ static void build_encoder(llm_graph_builder *g, const llm_layer_input *in, int32
         llm_build_cross_write(g, layer, x, in->shape->n_tok);
 }
 
+/* Rows cross as they are in the file, which are fewer bytes than numbers, and the device decodes them. */
+static void file_rows_build(llm_graph_builder *g, const llm_gguf_tensor *table, int32_t n_row) {
+    const int64_t n = (int64_t)n_row * g->n_tok;
+    g->file_rows =
+        tdm_build_input(g->b, "file_rows", table->type, (const int64_t[]){table->ne[0], n, 1, 1});
+    g->file_row_ids =
+        tdm_build_input(g->b, "file_row_ids", TDM_TYPE_I32, (const int64_t[]){n, 1, 1, 1});
+    const int32_t rows = tdm_build_get_rows(g->b, g->file_rows, g->file_row_ids, 0);
+    g->token_rows = tdm_build_reshape(g->b, rows, n_row * table->ne[0], g->n_tok, 1, 1);
+}
+
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
+    int32_t n_row;
     const int32_t first = g->model->hparams.layer_first,
                   n_encoder = g->model->hparams.n_layer_encoder;
-    const llm_ngram *ngram = &g->model->hparams.ngram;
-    g->tokens = g->hidden = g->hidden_in = g->select = g->ngram = g->value_first = -1;
-    g->expert_ids = g->streams = -1;
+    const llm_gguf_tensor *table = llm_hparams_file_table(&g->model->hparams, &n_row);
+    g->tokens = g->hidden = g->hidden_in = g->select = g->file_rows = g->value_first = -1;
+    g->expert_ids = g->streams = g->file_row_ids = g->token_rows = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) g->lora[a] = g->lora_out[a] = -1;
-    if (ngram->n_gram > 0) {
-        const int64_t ne[] = {g->model->hparams.n_embd, shape->n_tok, 1, 1};
-        g->ngram = tdm_build_input(b, "ngram", TDM_TYPE_F32, ne);
-    }
+    if (table != NULL) file_rows_build(g, table, n_row);
     if (g->model->hparams.n_layer_given > 0) {
         const llm_hparams *h = &g->model->hparams;
         const int64_t ne[] = {h->n_expert_used, h->n_layer_given, shape->n_tok, 1};
@@ -405,12 +414,9 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     }
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
-    int32_t rows = -1;
-    if (g->model->hparams.n_per_layer > 0)
-        rows = tdm_build_get_rows(b, llm_graph_weight(g, g->model->global[LLM_ROLE_PER_LAYER_EMBD]),
-                                  tdm_build_step_field(b, TDM_STEP_TOKEN), 0);
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
-    if (rows >= 0) rows = llm_build_per_layer_rows(g, rows, embd, shape->n_tok);
+    int32_t rows = -1;
+    if (g->model->hparams.n_per_layer > 0) rows = llm_build_per_layer_rows(g, embd, shape->n_tok);
     const llm_layer_input in = {shape, pos, rows};
     if (n_encoder > 0 && shape->part != LLM_PART_DECODER) build_encoder(g, &in, embd);
     if (shape->part == LLM_PART_ENCODER) return -1;

@@ -91,9 +91,9 @@ int32_t llm_build_ngram(llm_graph_builder *g, int32_t layer, int32_t x, int64_t 
     const int64_t ne[TDM_MAX_DIMS] = {n_embd, n, n_tok, 1};
     tdm_conv_params p = {.n_segment = 1, .unit_len = {h->n_embd}}; /* a unit is a stream */
     int32_t k =
-        llm_build_project(g, layer, LLM_ROLE_NGRAM_KEY, LLM_ROLE_NONE, g->ngram, "ngram_key");
-    int32_t v =
-        llm_build_project(g, layer, LLM_ROLE_NGRAM_VALUE, LLM_ROLE_NONE, g->ngram, "ngram_value");
+        llm_build_project(g, layer, LLM_ROLE_NGRAM_KEY, LLM_ROLE_NONE, g->token_rows, "ngram_key");
+    int32_t v = llm_build_project(g, layer, LLM_ROLE_NGRAM_VALUE, LLM_ROLE_NONE, g->token_rows,
+                                  "ngram_value");
     k = tdm_build_reshape(g->b, k, n_embd, n, n_tok, 1);
     k = build_norm(g, layer, LLM_ROLE_NGRAM_KEY_NORM, k);
     k = tdm_build_mul(g->b, k, build_norm(g, layer, LLM_ROLE_NGRAM_QUERY_NORM, x));

@@ -5,7 +5,8 @@
  *   r = (norm(P x0 / sqrt(n_embd)) + sqrt(n) E[token]) / sqrt(2)      n elements for each layer
  *   x += norm(Wproj (gelu(Wgate x) * r_layer))                        behind the channel block
  *
- * x0 are the embeddings that the first layer reads. E has a row of all layers for each token.
+ * x0 are the embeddings that the first layer reads. E has a row of all layers for each token;
+ * it may be half of the file, and stays there (context_rows.c).
  */
 #include <math.h>
 
@@ -19,8 +20,7 @@ void llm_declare_per_layer(llm_declarer *d) {
     llm_declare_norm(d, LLM_ROLE_PER_LAYER_POST_NORM);
 }
 
-int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t table_rows, int32_t embd,
-                                 int64_t n_tok) {
+int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t embd, int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
     const int64_t n = h->n_per_layer, n_all = n * h->n_layer;
     int32_t p =
@@ -29,7 +29,7 @@ int32_t llm_build_per_layer_rows(llm_graph_builder *g, int32_t table_rows, int32
     p = tdm_build_reshape(g->b, p, n, h->n_layer, n_tok, 1);
     p = llm_build_norm(g, -1, LLM_ROLE_PER_LAYER_PROJ_NORM, h->norm, p);
     p = tdm_build_reshape(g->b, p, n_all, n_tok, 1, 1);
-    p = tdm_build_add(g->b, p, tdm_build_scale(g->b, table_rows, sqrtf((float)n), 0));
+    p = tdm_build_add(g->b, p, tdm_build_scale(g->b, g->token_rows, sqrtf((float)n), 0));
     return tdm_build_scale(g->b, p, sqrtf(0.5f), 0);
 }
 

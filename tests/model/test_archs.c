@@ -97,6 +97,15 @@ static result compare(const arch_fixture *f, int i, llm_model *model) {
 
 /* ---- One device ------------------------------------------------------------------------------ */
 
+/* A table whose rows are read in the file takes no memory of a device. */
+static void file_table_is_no_weight(const llm_model *model) {
+    int32_t n_row;
+    const llm_gguf_tensor *table = llm_hparams_file_table(&model->hparams, &n_row);
+    for (int32_t i = 0; table != NULL && i < model->n_weight; i++)
+        assert_ptr_not_equal(model->weights[i].source, table);
+    if (model->hparams.n_per_layer > 0) assert_non_null(table);
+}
+
 /* Whether the fixture gives llama.cpp's logits on one device. False with a message where it cannot
  * be opened. */
 static bool one_device_run(const arch_fixture *f, int i, const char *path) {
@@ -108,6 +117,7 @@ static bool one_device_run(const arch_fixture *f, int i, const char *path) {
     }
     llm_model_close(model);
     model = rig_model(path, rig_device(NULL, "reference", 2));
+    file_table_is_no_weight(model);
     result r = compare(f, i, model);
     bool is_good = worst(&r) <= BOUND;
     if (is_good != f->is_listed || chosen != NULL)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context_rows.c: the rows that the tokens of a step have in a table of the file: one for each token
+ * (block/per_layer.c), or some for each token and those before it (llm_ngram, hparams.h). Such a table may
+ * be half of the file, and a step needs a few of its rows, so it takes no memory of a device: the rows are
+ * read in the file and given to the step. A model with rows for runs of tokens has recurrent states, so the
+ * context has the tokens of its sequences (context_internal.h).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/context_internal.h"
+
+/* The rows of a token at position `pos` of a sequence with these tokens. */
+static void ngram_rows(const llm_ngram *g, const int32_t *tokens, int32_t pos, int32_t *rows_out) {
+    uint64_t mixed = (uint64_t)tokens[pos] * g->factor[0];
+    bool is_cut = false; /* a token before is an end of text, or there is none */
+    for (int32_t n = 1; n < g->n_gram; n++) {
+        is_cut = is_cut || n > pos || tokens[pos - n] == g->eos;
+        mixed ^= (uint64_t)(is_cut ? g->eos : tokens[pos - n]) * g->factor[n];
+        for (int32_t i = (n - 1) * g->n_head; i < n * g->n_head; i++)
+            rows_out[i] = (int32_t)(mixed % (uint64_t)g->size[i]) + g->first[i];
+    }
+}
+
+/* The rows of token i of a filled step. */
+static void rows_find(llm_context *ctx, const llm_plan *plan, int32_t i, int32_t *rows_out) {
+    const llm_ngram *g = &ctx->model->hparams.ngram;
+    const int32_t token = ctx->step[plan->header.token_off + i];
+    if (g->n_gram == 0) {
+        rows_out[0] = token;
+        return;
+    }
+    const int32_t pos = ctx->step[plan->header.pos_off + i];
+    const int32_t seq = ctx->step[plan->header.seq_off + i];
+    int32_t *tokens = ctx->tokens + (size_t)seq * (size_t)ctx->n_ctx;
+    tokens[pos] = token;
+    ngram_rows(g, tokens, pos, rows_out);
+}
+
+/* Room for n rows of the table. */
+static tdm_status room_reserve(llm_context *ctx, int64_t n, size_t row_size, tdm_error *err) {
+    if (n <= ctx->file_row_room) return TDM_OK;
+    uint8_t *rows = realloc(ctx->file_rows, (size_t)n * row_size);
+    if (rows != NULL) ctx->file_rows = rows;
+    int32_t *ids = realloc(ctx->file_row_ids, (size_t)n * sizeof *ids);
+    if (ids != NULL) ctx->file_row_ids = ids;
+    if (rows == NULL || ids == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %lld rows of a step",
+                        (long long)n);
+    for (int64_t i = ctx->file_row_room; i < n; i++) ids[i] = (int32_t)i;
+    ctx->file_row_room = n;
+    return TDM_OK;
+}
+
+tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
+                              tdm_error *err) {
+    int32_t n_row, rows[LLM_MAX_NGRAM_ROWS];
+    const llm_gguf_tensor *table = llm_hparams_file_table(&ctx->model->hparams, &n_row);
+    const size_t size = tdm_type_row_size(table->type, table->ne[0]);
+    const int64_t count = (int64_t)n_row * plan->shape.n_tok;
+    tdm_status status = room_reserve(ctx, count, size, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < n; i++) {
+        rows_find(ctx, plan, i, rows);
+        for (int32_t r = 0; r < n_row; r++)
+            memcpy(ctx->file_rows + (size_t)(i * n_row + r) * size,
+                   (const uint8_t *)table->data + (size_t)rows[r] * size, size);
+    }
+    /* Of a token that is not there: zeros, in every type. */
+    memset(ctx->file_rows + (size_t)(n * n_row) * size, 0, (size_t)(count - n * n_row) * size);
+    io[0] = (tdm_io){plan->file_rows, ctx->file_rows, (uint64_t)count * size};
+    io[1] = (tdm_io){plan->file_row_ids, ctx->file_row_ids, (uint64_t)count * sizeof(int32_t)};
+    return TDM_OK;
+}
