@@ -309,7 +309,9 @@ static tdm_status models_make(serve *s, tdm_error *err) {
     free(names);
     if (status == TDM_OK && (n == 1 || chosen != NULL)) {
         status = server_models_load(s->models, first, err);
-        s->app->is_usage = s->app->is_usage || s->items[first].app.is_usage;
+        const runner_app *item = &s->items[first].app;
+        s->app->is_usage = s->app->is_usage || item->is_usage ||
+                           (item->config != NULL && runner_config_is_usage(item->config));
     }
     return status;
 }
