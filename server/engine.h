@@ -219,7 +219,7 @@ void server_engine_destroy(server_engine *engine);
  * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is a guess, from what has
  *                        finished lately, of when there is room
  * TDM_UNAVAILABLE        the engine drains, or was stopped
- * TDM_UNSUPPORTED        the model gives embeddings only
+ * TDM_UNSUPPORTED        the model gives embeddings or scores only
  * Events may come before the call returns. [any-thread] */
 tdm_status server_engine_submit(server_engine *engine, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err);

@@ -403,7 +403,8 @@ static const runner_key own_keys[] = {
      .alias = "embedding",
      .type = RUNNER_KEY_BOOL,
      .default_value = "no",
-     .help = "give embeddings, too, which takes a second context; encoders always do"},
+     .help =
+         "give embeddings, too, which takes a second context; encoders and rerankers always do"},
     {.topic = "Only serve",
      .name = "queue-size",
      .type = RUNNER_KEY_INT,
