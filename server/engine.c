@@ -573,12 +573,13 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
     if (e->is_draining || e->is_stopping)
         return tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
     tdm_status status = server_schedule_add(e->schedule, &params, &job->entry, err);
+    const bool is_full = status == TDM_RESOURCE_EXHAUSTED;
     if (status == TDM_OK) {
         status = entry_room(e, job->entry, err);
         if (status != TDM_OK) server_schedule_remove(e->schedule, job->entry);
     }
     if (status != TDM_OK) {
-        *retry_ns = server_engine_retry(e);
+        if (is_full) *retry_ns = server_engine_retry(e);
         return status;
     }
     e->by_entry[job->entry] = job;
