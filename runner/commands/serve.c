@@ -47,6 +47,21 @@ static tdm_status texts_read(serve *s, const char *key, const char **texts, int3
     return TDM_OK;
 }
 
+/* An Origin header has a scheme and a host, and no path: any other text would never be one. */
+static tdm_status origins_check(serve *s, tdm_error *err) {
+    for (int32_t i = 0; i < s->n_origin; i++) {
+        const char *text = s->origins[i], *mark = strstr(text, "://");
+        const bool is_origin =
+            mark != NULL && mark > text && mark[3] != '\0' && strpbrk(mark + 3, "/?# ") == NULL;
+        if (is_origin || strcmp(text, "*") == 0 || strcmp(text, "null") == 0) continue;
+        return runner_config_fail(s->app->config, "allow-origin", TDM_INVALID_ARGUMENT, err,
+                                  "'%.64s' is no origin of pages: expected SCHEME://HOST or "
+                                  "SCHEME://HOST:PORT without anything behind, or *",
+                                  text);
+    }
+    return TDM_OK;
+}
+
 /* A key on each line; empty lines and those that begin with # are left out. */
 static tdm_status keys_read(serve *s, tdm_error *err) {
     const char *path = runner_config_get_string(s->app->config, "api-key-file");
@@ -82,6 +97,7 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     const char *ssl_key = runner_config_get_string(config, "ssl-key-file");
     tdm_status status = keys_read(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-origin", s->origins, &s->n_origin, err);
+    if (status == TDM_OK) status = origins_check(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
     /* the address that the command prints: another one of this machine's than 127.0.0.1 */
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;

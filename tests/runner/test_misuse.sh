@@ -59,7 +59,6 @@ expect 2 "expected bytes" plan -m "$model" --reserve 99999999T
 # wrong, are no mistake of the command line
 expect 2 "ctx-size" perplexity -m "$model" -f "$model" --ctx-size 1
 expect 2 "ctx-size" calibrate -m "$model" -f "$model" --ctx-size 3
-expect 2 "'topk' is no step" serve --quiet -m "$model" --port 0 --samplers topk
 expect 2 "'x=y' is not a token number" run -m "$model" -p x --logit-bias x=y
 printf 'ctx-size = 1\nsamplers = topk\n' >"$work/wrong.ini"
 expect 1 "wrong.ini:1: ctx-size = 1: too small" perplexity -m "$model" -f "$model" --config "$work/wrong.ini"

@@ -614,6 +614,13 @@ def keys(path):
     # without a template there are no chats
     error_of(*server.json("POST", "/v1/chat/completions", {"messages": [{"role": "user"}]}, bearer), 400)
     error_of(*server.json("POST", "/v1/embeddings", {"input": "x"}, bearer), 400)
+    # values that only this command reads
+    for flag, value, words in (("--samplers", "topk", "'topk' is no step"),
+                               ("--allow-origin", "page.example", "is no origin"),
+                               ("--allow-origin", "*,https://page.example/", "is no origin")):
+        ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", flag, value], timeout=60,
+                               capture_output=True, text=True, check=False)
+        check(ended.returncode == 2 and words in ended.stderr and not ended.stdout, ended)
     # a full queue: of eight requests at once, one runs, one waits, and others are refused
     body = {"prompt": ONCE, "max_tokens": 1500, "ignore_eos": True}
     replies = []
