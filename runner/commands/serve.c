@@ -62,6 +62,17 @@ static tdm_status origins_check(serve *s, tdm_error *err) {
     return TDM_OK;
 }
 
+/* A Host header has a name or an address, and no scheme and path. */
+static tdm_status hosts_check(serve *s, tdm_error *err) {
+    for (int32_t i = 0; i < s->n_host; i++)
+        if (strpbrk(s->hosts[i], "/?# ") != NULL)
+            return runner_config_fail(s->app->config, "allow-host", TDM_INVALID_ARGUMENT, err,
+                                      "'%.64s' is no name of a host: expected one such as "
+                                      "example.org, without http:// and path",
+                                      s->hosts[i]);
+    return TDM_OK;
+}
+
 /* A key on each line; empty lines and those that begin with # are left out. */
 static tdm_status keys_read(serve *s, tdm_error *err) {
     const char *path = runner_config_get_string(s->app->config, "api-key-file");
@@ -99,6 +110,7 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     if (status == TDM_OK) status = texts_read(s, "allow-origin", s->origins, &s->n_origin, err);
     if (status == TDM_OK) status = origins_check(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
+    if (status == TDM_OK) status = hosts_check(s, err);
     /* the address that the command prints: another one of this machine's than 127.0.0.1 */
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
