@@ -5,8 +5,8 @@
  *
  * A command writes its result to app->out and everything else through app->terminal. Failing, it
  * returns a status with a one-line message, which main.c prints (not where the result states it:
- * is_reported); the process then exits with 1, or
- * with 2 where runner_usage said that the command line was wrong, or with 130 after Ctrl-C.
+ * is_reported); the process then exits with 1, or with 2 where runner_usage or runner_config_fail
+ * said that the command line was wrong, or with 130 after Ctrl-C.
  */
 #ifndef TANDEM_RUNNER_APP_H
 #define TANDEM_RUNNER_APP_H

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "llm/arch/arch.h"
+#include "runner/llama_flags.h"
 #include "runner/plan/fit.h"
 
 bool runner_draft_is_layer(runner_app *app) {
@@ -47,6 +48,32 @@ static tdm_status ngram_check(const llm_model *model, tdm_error *err) {
                     model->path, model->hparams.arch);
 }
 
+/* Notes the keys that were given and that what drafts does not read. */
+static void useless_note(runner_app *app, bool is_any) {
+    static const struct {
+        const char *key;
+        bool is_of_ngrams, is_of_models;
+    } keys[] = {
+        {"draft-ngram", true, false},        {"draft-max", true, true},
+        {"draft-min", true, true},           {"draft-p-min", false, true},
+        {"cache-type-k-draft", false, true}, {"cache-type-v-draft", false, true},
+    };
+    const char *draft = runner_config_get_string(app->config, "draft");
+    const bool is_of_ngrams = is_ngram(app);
+    if (!is_any && draft[0] != '\0')
+        runner_key_note(app, "draft", "a number needs a draft model, with model-draft");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const bool is_read = is_any && (is_of_ngrams ? keys[i].is_of_ngrams : keys[i].is_of_models);
+        if (is_read ||
+            runner_config_get_origin(app->config, keys[i].key).level == RUNNER_LEVEL_BUILT_IN)
+            continue;
+        runner_key_note(app, keys[i].key,
+                        !is_any ? "nothing drafts; give model-draft, or mtp or ngram for draft"
+                        : is_of_ngrams ? "`draft = ngram` has no draft model"
+                                       : "it is of `draft = ngram`");
+    }
+}
+
 tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, tdm_error *err) {
     runner_app *app = host->app;
     const char *path = runner_config_get_string(app->config, "model-draft");
@@ -71,6 +98,7 @@ tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, td
                             "`draft = %s` drafts without a draft model: leave it out or "
                             "model-draft",
                             is_layer ? "mtp" : "ngram");
+    useless_note(app, is_any);
     if (is_ngram(app)) draft->n_gram = (int32_t)runner_config_get_int(app->config, "draft-ngram");
     /* An encoder continues no text; a model with one is not the text that n-grams are of. */
     if (is_ngram(app)) return ngram_check(host->model, err);

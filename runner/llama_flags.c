@@ -26,8 +26,7 @@ static bool is_given(runner_app *app, const char *key) {
     return runner_config_get_origin(app->config, key).level != RUNNER_LEVEL_BUILT_IN;
 }
 
-/* "--flash-attn", as the user wrote it, or the key and where it stands. */
-static void note_print(runner_app *app, const char *key, const char *instead) {
+void runner_key_note(runner_app *app, const char *key, const char *instead) {
     char where[320];
     runner_origin origin = runner_config_get_origin(app->config, key);
     runner_origin_format(origin, where, sizeof where);
@@ -46,13 +45,14 @@ void runner_llama_flags_note(runner_app *app) {
         const runner_key *key = runner_key_find(keys, notes[i].key, command);
         if (runner_command_takes(command, key) && (key->sections & RUNNER_IN_DEFAULTS) != 0 &&
             is_given(app, notes[i].key))
-            note_print(app, notes[i].key, notes[i].instead);
+            runner_key_note(app, notes[i].key, notes[i].instead);
     }
     const runner_key *layers = runner_key_find(keys, "gpu-layers", command);
     if (runner_command_takes(command, layers) && is_given(app, "gpu-layers") &&
         !runner_wants_cpu(app))
-        note_print(app, "gpu-layers",
-                   "all layers run on what --device names; -ot and -ncmoe keep tensors elsewhere");
+        runner_key_note(
+            app, "gpu-layers",
+            "all layers run on what --device names; -ot and -ncmoe keep tensors elsewhere");
 }
 
 bool runner_wants_cpu(runner_app *app) {

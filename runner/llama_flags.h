@@ -11,6 +11,10 @@
 /* Prints a line for each such key that was given: what Tandem does instead. [setup] */
 void runner_llama_flags_note(runner_app *app);
 
+/* Prints "--flash-attn has no effect: INSTEAD" of a key that was given, with the flag as the user
+ * wrote it, or the key and where it stands in the file. [setup] */
+void runner_key_note(runner_app *app, const char *key, const char *instead);
+
 /* `gpu-layers = 0`: whether the command is to run on the CPU. [setup] */
 bool runner_wants_cpu(runner_app *app);
 

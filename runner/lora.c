@@ -16,14 +16,11 @@ static tdm_status scaled_add(runner_app *app, llm_model *model, const char *text
     char *end = NULL;
     const double scale = colon != NULL ? strtod(colon + 1, &end) : 0;
     if (colon == NULL || colon == text || colon[1] == '\0' || *end != '\0' ||
-        !isfinite((float)scale)) {
-        app->is_usage =
-            runner_config_get_origin(app->config, "lora-scaled").level == RUNNER_LEVEL_FLAG;
+        !isfinite((float)scale))
         return runner_config_fail(app->config, "lora-scaled", TDM_INVALID_ARGUMENT, err,
                                   "'%.200s': expected FILE:X with a number X, as in "
                                   "adapter.gguf:0.5",
                                   text);
-    }
     char *path = strndup(text, (size_t)(colon - text));
     if (path == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "lora-scaled: no memory");
     tdm_status status = llm_model_add_adapter(model, path, (float)scale, err);

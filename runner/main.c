@@ -73,7 +73,8 @@ static int command_run(runner_app *app, const runner_command *command) {
     runner_llama_flags_note(app);
     status = command->run(app, &err);
     if (status == TDM_OK) status = runner_flush(app, &err);
-    int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
+    const bool is_usage = app->is_usage || runner_config_is_usage(app->config);
+    int exit_code = status == TDM_OK ? 0 : is_usage ? 2 : 1;
     if (status == TDM_CANCELLED && runner_interrupt_came())
         exit_code = runner_interrupt_exit_code();
     else if (status != TDM_OK && !app->is_reported)

@@ -246,7 +246,6 @@ tdm_status runner_roster_declare_for(runner_roster *roster, const char *key, con
     bool is_there = false;
     tdm_status status = found_declare(roster, name, &is_there, err);
     if (status != TDM_OK || is_there) return status;
-    roster->app->is_usage = runner_config_get_origin(config, key).level == RUNNER_LEVEL_FLAG;
     return runner_config_device_unknown(config, key, name, (const char *const *)roster->found,
                                         roster->n_found, err);
 }

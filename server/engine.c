@@ -573,12 +573,13 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
     if (e->is_draining || e->is_stopping)
         return tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
     tdm_status status = server_schedule_add(e->schedule, &params, &job->entry, err);
+    const bool is_full = status == TDM_RESOURCE_EXHAUSTED;
     if (status == TDM_OK) {
         status = entry_room(e, job->entry, err);
         if (status != TDM_OK) server_schedule_remove(e->schedule, job->entry);
     }
     if (status != TDM_OK) {
-        *retry_ns = server_engine_retry(e);
+        if (is_full) *retry_ns = server_engine_retry(e);
         return status;
     }
     e->by_entry[job->entry] = job;
@@ -592,6 +593,18 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
     e->n_open++;
     pthread_cond_signal(&e->work);
     return TDM_OK;
+}
+
+/* A model without a context for text. */
+static tdm_status text_refuse(const server_engine *e, tdm_error *err) {
+    if (e->score_head != NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "the model is a reranker ('%s'): it gives scores of texts, at /v1/rerank, "
+                        "and continues none",
+                        e->model->hparams.arch);
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "'%s' is an encoder: it gives embeddings only, at /v1/embeddings",
+                    e->model->hparams.arch);
 }
 
 tdm_status server_engine_submit(server_engine *e, const server_request *request,
@@ -611,10 +624,8 @@ tdm_status server_engine_submit(server_engine *e, const server_request *request,
     server_job *job = NULL;
     uint64_t retry_ns = 0;
     server_engine_get_scales(e, scales);
-    tdm_status status = e->ctx == NULL ? tdm_fail(err, TDM_UNSUPPORTED,
-                                                  "'%s' is an encoder: it gives embeddings only",
-                                                  e->model->hparams.arch)
-                                       : server_job_create(&bounds, request, &job, err);
+    tdm_status status =
+        e->ctx == NULL ? text_refuse(e, err) : server_job_create(&bounds, request, &job, err);
     pthread_mutex_lock(&e->lock);
     if (status == TDM_OK) status = job_queue(e, job, &retry_ns, err);
     if (status == TDM_OK) {

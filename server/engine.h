@@ -217,9 +217,9 @@ void server_engine_destroy(server_engine *engine);
  * TDM_INVALID_ARGUMENT   a field is out of its range; the message names it
  * TDM_OUT_OF_RANGE       the prompt does not fit the context
  * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is a guess, from what has
- *                        finished lately, of when there is room
+ *                        finished lately, of when there is room; where it is 0, host memory is short
  * TDM_UNAVAILABLE        the engine drains, or was stopped
- * TDM_UNSUPPORTED        the model gives embeddings only
+ * TDM_UNSUPPORTED        the model gives embeddings or scores only
  * Events may come before the call returns. [any-thread] */
 tdm_status server_engine_submit(server_engine *engine, const server_request *request,
                                 server_request_id *id_out, uint64_t *retry_ns_out, tdm_error *err);

@@ -165,8 +165,9 @@ uint64_t server_embed_deadline(const server_engine *e);
 
 /* ---- engine_probe.c ---- */
 
-/* Notes how a step has ended, so that probes begin or end; `err` is read where it failed. */
-void server_probe_note(server_engine *e, tdm_status status, const tdm_error *err);
+/* Notes how a step has ended, so that probes begin or end. `err` is read where it failed; where
+ * memory is short, it then names the device and what to do. */
+void server_probe_note(server_engine *e, tdm_status status, tdm_error *err);
 /* Whether a probe is due now. */
 bool server_probe_is_due(const server_engine *e, uint64_t now);
 /* Computes one token, for nothing else than to see whether the device works. No request runs. */

@@ -4,12 +4,27 @@
  * /health sends no requests to a server that is not well; so without probes it would never be well
  * again. By the engine's thread.
  */
+#include <stdio.h>
+
 #include "server/engine_internal.h"
 
 #define DELAY_MOST 32 /* times probe_ns */
 
-void server_probe_note(server_engine *e, tdm_status status, const tdm_error *err) {
+/* Adds to a failure of memory which device has too little, and what takes less. */
+static void memory_explain(const server_engine *e, tdm_error *err) {
+    char why[TDM_ERROR_MESSAGE_SIZE], where[96] = "";
+    if (e->model->n_dev == 1)
+        snprintf(where, sizeof where, "device '%.64s': ", tdm_open_device_name(e->model->devs[0]));
+    snprintf(why, sizeof why, "%.300s", err->message);
+    tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+             "%sno memory for a step: %s; start the server with a smaller ubatch-size, parallel or "
+             "ctx-size, or free memory of the device",
+             where, why);
+}
+
+void server_probe_note(server_engine *e, tdm_status status, tdm_error *err) {
     const bool has_failed = status != TDM_OK;
+    if (status == TDM_RESOURCE_EXHAUSTED) memory_explain(e, err);
     if (e->device_noted != NULL && has_failed != e->has_failed)
         e->device_noted(e->device_noted_user, has_failed ? err->message : NULL);
     e->has_failed = has_failed;

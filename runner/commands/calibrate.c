@@ -220,7 +220,7 @@ static tdm_status job_run(job *j, tdm_error *err) {
     const int64_t asked = runner_config_get_int(app->config, "ctx-size");
     j->n_ctx = asked > 0 ? (int32_t)asked : CTX_DEFAULT;
     if (j->n_ctx < 4)
-        return runner_config_fail(app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
+        return runner_config_fail(app->config, "ctx-size", TDM_INVALID_ARGUMENT, err,
                                   "too small: a chunk needs at least 4 tokens");
     status = text_chunks_read(session, j->n_ctx, runner_config_get_int(app->config, "chunks"),
                               &j->tokens, &j->n_chunk, err);

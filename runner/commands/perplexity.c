@@ -224,7 +224,7 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
                : e->base_is_read ? e->head.n_ctx
                                  : CTX_DEFAULT;
     if (e->n_ctx < 4)
-        return runner_config_fail(app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
+        return runner_config_fail(app->config, "ctx-size", TDM_INVALID_ARGUMENT, err,
                                   "too small: a chunk needs at least 4 tokens");
     runner_context_wish wish = {.n_ctx = e->n_ctx, .has_all_logits = true};
     status = text_cut(e, err);

@@ -47,6 +47,32 @@ static tdm_status texts_read(serve *s, const char *key, const char **texts, int3
     return TDM_OK;
 }
 
+/* An Origin header has a scheme and a host, and no path: any other text would never be one. */
+static tdm_status origins_check(serve *s, tdm_error *err) {
+    for (int32_t i = 0; i < s->n_origin; i++) {
+        const char *text = s->origins[i], *mark = strstr(text, "://");
+        const bool is_origin =
+            mark != NULL && mark > text && mark[3] != '\0' && strpbrk(mark + 3, "/?# ") == NULL;
+        if (is_origin || strcmp(text, "*") == 0 || strcmp(text, "null") == 0) continue;
+        return runner_config_fail(s->app->config, "allow-origin", TDM_INVALID_ARGUMENT, err,
+                                  "'%.64s' is no origin of pages: expected SCHEME://HOST or "
+                                  "SCHEME://HOST:PORT without anything behind, or *",
+                                  text);
+    }
+    return TDM_OK;
+}
+
+/* A Host header has a name or an address, and no scheme and path. */
+static tdm_status hosts_check(serve *s, tdm_error *err) {
+    for (int32_t i = 0; i < s->n_host; i++)
+        if (strpbrk(s->hosts[i], "/?# ") != NULL)
+            return runner_config_fail(s->app->config, "allow-host", TDM_INVALID_ARGUMENT, err,
+                                      "'%.64s' is no name of a host: expected one such as "
+                                      "example.org, without http:// and path",
+                                      s->hosts[i]);
+    return TDM_OK;
+}
+
 /* A key on each line; empty lines and those that begin with # are left out. */
 static tdm_status keys_read(serve *s, tdm_error *err) {
     const char *path = runner_config_get_string(s->app->config, "api-key-file");
@@ -82,7 +108,9 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     const char *ssl_key = runner_config_get_string(config, "ssl-key-file");
     tdm_status status = keys_read(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-origin", s->origins, &s->n_origin, err);
+    if (status == TDM_OK) status = origins_check(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
+    if (status == TDM_OK) status = hosts_check(s, err);
     /* the address that the command prints: another one of this machine's than 127.0.0.1 */
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
@@ -309,7 +337,9 @@ static tdm_status models_make(serve *s, tdm_error *err) {
     free(names);
     if (status == TDM_OK && (n == 1 || chosen != NULL)) {
         status = server_models_load(s->models, first, err);
-        s->app->is_usage = s->app->is_usage || s->items[first].app.is_usage;
+        const runner_app *item = &s->items[first].app;
+        s->app->is_usage = s->app->is_usage || item->is_usage ||
+                           (item->config != NULL && runner_config_is_usage(item->config));
     }
     return status;
 }
@@ -401,7 +431,8 @@ static const runner_key own_keys[] = {
      .alias = "embedding",
      .type = RUNNER_KEY_BOOL,
      .default_value = "no",
-     .help = "give embeddings, too, which takes a second context; encoders always do"},
+     .help =
+         "give embeddings, too, which takes a second context; encoders and rerankers always do"},
     {.topic = "Only serve",
      .name = "queue-size",
      .type = RUNNER_KEY_INT,

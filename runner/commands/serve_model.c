@@ -139,7 +139,9 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
                 .n_running = n_running(m),
                 .n_queued = (int32_t)runner_config_get_int(config, "queue-size"),
             },
-        .gives_embeddings = m->model.is_encoder || runner_config_get_bool(config, "embeddings"),
+        /* Scores of a reranker come from the context of embeddings, too. */
+        .gives_embeddings = m->model.is_encoder || m->model.pooling == LLM_POOLING_RANK ||
+                            runner_config_get_bool(config, "embeddings"),
         .embedding = request.params,
         .draft = m->draft.session.model,
         .draft_context = draft_request.params,

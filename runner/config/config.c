@@ -122,6 +122,10 @@ int runner_config_exit_code(const runner_config *config) {
     return config->is_usage ? 2 : 1;
 }
 
+bool runner_config_is_usage(const runner_config *config) {
+    return config->is_usage;
+}
+
 bool runner_config_wants_help(const runner_config *config) {
     return config->wants_help;
 }
@@ -563,6 +567,11 @@ tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     const runner_setting *setting = ask(config, NULL, key, TYPES_ANY);
+    /* The value is wrong, not what the command did with it or read from a file. */
+    if (setting != NULL && setting->origin.level == RUNNER_LEVEL_FLAG &&
+        setting->key->type != RUNNER_KEY_PATH &&
+        (status == TDM_INVALID_ARGUMENT || status == TDM_NOT_FOUND))
+        config->is_usage = true;
     const char *text = setting != NULL ? setting->text : "?";
     const char *more = strlen(text) > 64 ? "..." : "";
     if (setting != NULL && setting->origin.flag != NULL)

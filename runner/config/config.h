@@ -70,6 +70,10 @@ tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_
 /* 0 after success, 2 where the command line was wrong, 1 for anything else. [setup] */
 int runner_config_exit_code(const runner_config *config);
 
+/* Whether runner_config_fail was called for the value of a flag that is wrong; then a command that
+ * fails ends with 2. [setup] */
+bool runner_config_is_usage(const runner_config *config);
+
 bool runner_config_wants_help(const runner_config *config);
 
 /* Words of the command line that are neither flags nor their values; NULL past the last. */
@@ -197,7 +201,9 @@ const char *runner_config_plugin_failure(const runner_config *config, size_t i, 
 tdm_status runner_config_check(const runner_config *config, tdm_error *err);
 
 /* Fails with `status` and a message that begins with the value's origin: "conf/x.ini:4: ctx-size
- * = 99999999: " or "--ctx-size 99999999: "; a default has "ctx-size = 4096: ". [setup] */
+ * = 99999999: " or "--ctx-size 99999999: "; a default has "ctx-size = 4096: ". With
+ * TDM_INVALID_ARGUMENT or TDM_NOT_FOUND the value itself is wrong: where a flag gave it, and it is
+ * not the path of a file, runner_config_is_usage is true from then on. [setup] */
 TDM_PRINTF(5, 6)
 tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status status,
                               tdm_error *err, const char *format, ...);

@@ -216,7 +216,7 @@ static void choice_work(api_answer *a, api_choice *c) {
     const char *message = NULL;
     if (is_over && c->failure != TDM_OK) {
         message = c->message;
-        http_status = api_http_status(c->failure);
+        http_status = api_http_status(c->failure, a->retry_ns > 0);
     } else if (is_over) {
         message = end_message(c, &http_status);
     }

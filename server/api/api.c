@@ -205,6 +205,7 @@ static tdm_status request_read(preparation *p, tdm_error *err) {
 static bool work(preparation *p) {
     tdm_error reason = {0};
     tdm_status status = p->is_parsed ? TDM_OK : request_read(p, &reason);
+    bool is_queue_full = false;
     if (status == TDM_OK && p->status != TDM_OK) {
         model_fail_reply(p);
         return true;
@@ -214,17 +215,19 @@ static bool work(preparation *p) {
         status = server_models_take(p->api->params.models, p->index, &p->wait, &model, &reason);
         if (status == TDM_OK && model == NULL) return false;
         p->model = model;
+        is_queue_full = status == TDM_RESOURCE_EXHAUSTED;
     }
     if (status == TDM_OK)
         handler_run(p);
+    else if (is_queue_full)
+        api_error_reply(p->x, p->route->shape, api_http_status(status, true), reason.message, 1);
     else
         api_fail_reply(p->x, p->route->shape, status, reason.message);
     return true;
 }
 
 void api_fail_reply(server_exchange *x, api_shape shape, tdm_status status, const char *message) {
-    api_error_reply(x, shape, api_http_status(status), message,
-                    status == TDM_RESOURCE_EXHAUSTED ? 1 : 0);
+    api_error_reply(x, shape, api_http_status(status, false), message, 0);
 }
 
 void api_active_add(server_api *api, int n) {

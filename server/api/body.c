@@ -159,7 +159,7 @@ tdm_status api_content_text(const json_t *content, char **text_out, tdm_error *e
 
 /* ---- Errors ---- */
 
-int api_http_status(tdm_status status) {
+int api_http_status(tdm_status status, bool is_queue_full) {
     switch (status) {
     case TDM_OK: return 200;
     case TDM_INVALID_ARGUMENT:
@@ -167,7 +167,7 @@ int api_http_status(tdm_status status) {
     case TDM_UNSUPPORTED:
     case TDM_DATA_LOSS: return 400; /* a template that fails on the messages, too */
     case TDM_NOT_FOUND: return 404;
-    case TDM_RESOURCE_EXHAUSTED: return 429;
+    case TDM_RESOURCE_EXHAUSTED: return is_queue_full ? 429 : 500;
     case TDM_UNAVAILABLE: return 503;
     case TDM_DEADLINE_EXCEEDED: return 504;
     default: return 500;

@@ -41,8 +41,10 @@ tdm_status api_content_text(const json_t *content, char **text_out, tdm_error *e
 /* How an API writes errors. */
 typedef enum api_shape { API_SHAPE_OPENAI, API_SHAPE_ANTHROPIC, API_SHAPE_OLLAMA } api_shape;
 
-/* The HTTP status that fits. */
-int api_http_status(tdm_status status);
+/* The HTTP status that fits. is_queue_full: TDM_RESOURCE_EXHAUSTED is that the queue is full, which
+ * is 429, as the same request may be accepted later. Else memory is short, which is 500, as other
+ * failures of a device are. */
+int api_http_status(tdm_status status, bool is_queue_full);
 /* A message as a new string. It may hold text of a request that is no UTF-8, or that its limit has cut
  * within a character: then every byte that is no ASCII becomes '?'. */
 json_t *api_message_json(const char *message);

@@ -25,7 +25,7 @@ static void vectors_free(api_vectors *v) {
 
 static void vectors_reply(api_vectors *v) {
     if (v->status != TDM_OK) {
-        const int http_status = api_http_status(v->status);
+        const int http_status = api_http_status(v->status, v->retry_ns > 0);
         api_error_reply(v->x, v->shape, http_status, v->message,
                         http_status == 429 || http_status == 503 ? v->retry_ns + 1 : 0);
         return;

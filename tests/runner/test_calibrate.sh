@@ -18,7 +18,7 @@ expect 1 'there is no such file' plan -m "$model" --kv-rotate auto -ctk q8_0
 expect 0 'K f16, V bf16' plan -m "$model" --kv-rotate auto -ctv bf16
 expect 2 'use -f FILE' calibrate -m "$model"
 expect 2 '--chunks 0' calibrate -m "$model" -f "$corpus" --chunks 0
-expect 1 "'f16' is no quantised cache type" calibrate -m "$model" -f "$corpus" --types q8_0,f16
+expect 2 "'f16' is no quantised cache type" calibrate -m "$model" -f "$corpus" --types q8_0,f16
 [ ! -e "$file" ] && ok || fail 'a file after a failure'
 
 set -- -c 64 --chunks 2 --types iq4_nl,q8_0
@@ -63,7 +63,7 @@ printf 'model = %s\ncache-budget = 5.5\n' "$model" >"$work/c.ini"
 "$tandem" plan --config "$work/c.ini" >"$work/out" && grep -q '^layer 0' "$work/out" && ok || fail 'a key of the file'
 "$tandem" plan --config "$work/c.ini" -ctk q8_0 >"$work/out" && grep -q '; K q8_0, V f16$' "$work/out" && ok ||
     fail "a flag against the file: $(cat "$work/out")"
-expect 1 'ctk q8_0: cache-budget chooses the types' plan -m "$model" --cache-budget 5.5 -ctk q8_0
+expect 2 'ctk q8_0: cache-budget chooses the types' plan -m "$model" --cache-budget 5.5 -ctk q8_0
 expect 1 'cache-budget 4: the smallest measured types take 4.5 bits' plan -m "$model" --cache-budget 4
 expect 1 'kv-rotate = auto: K of layer 0 was not measured in q4_1' plan -m "$model" --kv-rotate auto -ctk q4_1
 

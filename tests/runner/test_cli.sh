@@ -68,7 +68,7 @@ greedy -p "Once upon a time" -n 40 --no-display-prompt -np 2 --grammar 'root ::=
 printf 'root ::= [0-9]{5} "\\n"\n' >"$work/five.gbnf"
 greedy -p "Once" --no-display-prompt --temp 2 --grammar-file "$work/five.gbnf" >"$work/b"
 grep -qxE '[0-9]{5}' "$work/b" && ok || fail "grammar-file: $(cat "$work/b")"
-expect 1 "grammar, line 1, column 10: the literal has no closing" run -m "$model" -p x --grammar 'root ::= "a'
+expect 2 "grammar, line 1, column 10: the literal has no closing" run -m "$model" -p x --grammar 'root ::= "a'
 expect 1 "cannot be read" run -m "$model" -p x --grammar-file "$work/none.gbnf"
 expect 2 "exclude each other" run -m "$model" -p x --grammar 'root ::= "a"' -j '{}'
 expect 2 "leave out ignore-eos" run -m "$model" -p x --grammar 'root ::= "a"' --ignore-eos
@@ -87,8 +87,8 @@ greedy -p "Once upon a time" -n 24 --mirostat 2 --dry-multiplier 0.8 >"$work/b";
 greedy -p "Once upon a time" -n 60 >"$work/b"
 greedy -p "Once upon a time" -n 60 --dry-multiplier 5 --dry-allowed-length 1 --presence-penalty 2 >"$work/c"
 cmp -s "$work/b" "$work/c" && fail "penalties change nothing" || ok
-expect 1 "'12' is not a token number" run -m "$model" -p x -l 12
-expect 1 "'topk' is no step" run -m "$model" -p x --samplers topk
+expect 2 "'12' is not a token number" run -m "$model" -p x -l 12
+expect 2 "'topk' is no step" run -m "$model" -p x --samplers topk
 
 # --- A context that is full or shifted; prompts that do not fit
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"

@@ -28,6 +28,18 @@ for flag in -fa '-fa on' '-fa off' '--flash-attn auto' --no-mmap '-mg 0' '--main
     [ "$(wc -l <"$work/notes")" = 1 ] && grep -q -e "^${flag%% *} has no effect: " "$work/notes" && ok ||
         fail "$flag: $(cat "$work/notes")"
 done
+# Drafts: keys that what drafts does not read
+for flag in '--draft-ngram 4' '--draft-max 4' '--draft-min 1' '--draft-p-min 0.5' '-ctkd f32' '-ctvd f32' '--draft 4' \
+    '--draft-p-min 0.5 --draft ngram' '-ctkd f32 --draft ngram' "--draft-ngram 4 -md $model"; do
+    # shellcheck disable=SC2086
+    run $flag || fail "$flag: $(cat "$work/err")"
+    [ "$(grep -c 'no effect' "$work/err")" = 1 ] && grep -q -e "^${flag%% *} has no effect: " "$work/err" && ok ||
+        fail "$flag: $(cat "$work/err")"
+done
+for flag in '--draft-ngram 4 --draft-max 4 --draft-min 1 --draft ngram' "--draft-p-min 0.1 -ctkd f32 --draft 4 -md $model"; do
+    # shellcheck disable=SC2086
+    run $flag && ! grep -q 'no effect' "$work/err" && ok || fail "$flag: $(cat "$work/err")"
+done
 run -fa -mg 1 --quiet && [ ! -s "$work/err" ] && ok || fail "--quiet: $(cat "$work/err")"
 printf 'flash-attn = on\nwarmup = no\n' >"$work/x.ini"
 run --config "$work/x.ini" && [ "$(wc -l <"$work/notes")" = 2 ] &&

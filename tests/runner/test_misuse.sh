@@ -55,4 +55,14 @@ expect 1 "it does not fit" bench -m "$model" -p 268435456 -n 0
 expect 2 "expected a whole number" run -m "$model" -p x -n 99999999999999999999
 expect 2 "expected bytes" plan -m "$model" --reserve 99999999T
 
+# --- The value of a flag that only its command finds wrong; the same in a file, and a file that is
+# wrong, are no mistake of the command line
+expect 2 "ctx-size" perplexity -m "$model" -f "$model" --ctx-size 1
+expect 2 "ctx-size" calibrate -m "$model" -f "$model" --ctx-size 3
+expect 2 "'x=y' is not a token number" run -m "$model" -p x --logit-bias x=y
+printf 'ctx-size = 1\nsamplers = topk\n' >"$work/wrong.ini"
+expect 1 "wrong.ini:1: ctx-size = 1: too small" perplexity -m "$model" -f "$model" --config "$work/wrong.ini"
+expect 1 "wrong.ini:2: samplers = topk: " run -m "$model" -p x -c 64 --config "$work/wrong.ini"
+expect 1 "blank: " run -m "$model" -p x --grammar-file "$work/blank"
+
 tally_end

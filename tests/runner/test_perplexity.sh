@@ -71,7 +71,7 @@ fails 2 "no text given" -m "$model"
 fails 2 "nothing to measure" "$@" --chunks 0
 fails 1 "cannot be read" -m "$model" -f "$work/none"
 fails 1 "give more text or a smaller ctx-size" -m "$model" -f "$text" -c 1048576
-fails 1 "too small" -m "$model" -f "$text" -c 3
+fails 2 "too small" -m "$model" -f "$text" -c 3
 fails 1 "change --chunks" "$@" --chunks 2 --kl-base "$work/base"
 fails 1 "change ctx-size" -m "$model" -f "$text" -c 64 --kl-base "$work/base"
 { echo "Another beginning."; cat "$text"; } >"$work/other"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_reply.c: stop strings, and the parts of answers by family. Every text is passed whole, byte by
+ * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text is passed whole, byte by
  * byte and in random pieces; the parts must be the same.
  */
 #include <setjmp.h>
@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "server/api/body.h"
 #include "server/reply/parse.h"
 #include "server/reply/stop.h"
 
@@ -273,6 +274,38 @@ static void test_stop(void **state) {
     assert_false(reply_stop_add(&stop, ""));
 }
 
+/* ---- Errors ---- */
+
+/* The words of both APIs. Only of a full queue a client is told that it sends too much. */
+static void test_errors(void **state) {
+    static const struct {
+        tdm_status status;
+        bool is_queue_full;
+        int http_status;
+        const char *openai, *anthropic;
+    } cases[] = {
+        {TDM_RESOURCE_EXHAUSTED, true, 429, "rate_limit_error", "rate_limit_error"},
+        {TDM_RESOURCE_EXHAUSTED, false, 500, "server_error", "api_error"},
+        {TDM_UNAVAILABLE, false, 503, "unavailable_error", "overloaded_error"},
+        {TDM_INVALID_ARGUMENT, true, 400, "invalid_request_error", "invalid_request_error"},
+        {TDM_INTERNAL, false, 500, "server_error", "api_error"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int http_status = api_http_status(cases[i].status, cases[i].is_queue_full);
+        assert_int_equal(http_status, cases[i].http_status);
+        for (int k = 0; k < 2; k++) {
+            json_t *reply =
+                api_error_json(k == 0 ? API_SHAPE_OPENAI : API_SHAPE_ANTHROPIC, http_status, "why");
+            const json_t *error = json_object_get(reply, "error");
+            assert_string_equal(json_string_value(json_object_get(error, "type")),
+                                k == 0 ? cases[i].openai : cases[i].anthropic);
+            assert_string_equal(json_string_value(json_object_get(error, "message")), "why");
+            json_decref(reply);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),   cmocka_unit_test(test_hermes),
@@ -280,6 +313,7 @@ int main(void) {
         cmocka_unit_test(test_mistral), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_families),
         cmocka_unit_test(test_random),  cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -614,6 +614,14 @@ def keys(path):
     # without a template there are no chats
     error_of(*server.json("POST", "/v1/chat/completions", {"messages": [{"role": "user"}]}, bearer), 400)
     error_of(*server.json("POST", "/v1/embeddings", {"input": "x"}, bearer), 400)
+    # values that only this command reads
+    for flag, value, words in (("--samplers", "topk", "'topk' is no step"),
+                               ("--allow-origin", "page.example", "is no origin"),
+                               ("--allow-origin", "*,https://page.example/", "is no origin"),
+                               ("--allow-host", "http://page.example", "is no name of a host")):
+        ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", flag, value], timeout=60,
+                               capture_output=True, text=True, check=False)
+        check(ended.returncode == 2 and words in ended.stderr and not ended.stdout, ended)
     # a full queue: of eight requests at once, one runs, one waits, and others are refused
     body = {"prompt": ONCE, "max_tokens": 1500, "ignore_eos": True}
     replies = []
@@ -704,6 +712,23 @@ def rerank(folder):
         error_of(*server.post("/v1/rerank", body), 400)
     check("/v1/rerank" in error_of(*server.post("/v1/embeddings", {"input": "x"}), 400))
     check("/v1/rerank" in server.post("/api/embed", {"input": "x"})[1]["error"])
+    refusal = error_of(*server.post("/v1/completions", {"prompt": "x"}), 400)
+    check("is a reranker" in refusal and "/v1/rerank" in refusal, refusal)
+    check(server.stop() == 0, server.errors)
+    # A decoder whose file has pooling rank has the context that scores need without --embeddings, and
+    # continues texts. This one has no head: its refusal comes from behind that context.
+    with open(model, "rb") as file:
+        data = file.read()
+    n_pair, key = int.from_bytes(data[16:24], "little"), b"llama.pooling_type"
+    pairs = struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, 4)
+    pairs += struct.pack("<Q", 5) + b"x.pad" + struct.pack("<IQ", 8, -(len(pairs) + 25) % 32)
+    pairs += b" " * (-len(pairs) % 32)  # data stays aligned
+    with open(path, "wb") as file:
+        file.write(data[:16] + struct.pack("<Q", n_pair + 2) + pairs + data[24:])
+    server = client.Server(tandem, path)
+    refusal = error_of(*server.post("/v1/rerank", {"query": query, "documents": texts}), 400)
+    check("no head that scores texts" in refusal, refusal)
+    check(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200)
     check(server.stop() == 0, server.errors)
 
 

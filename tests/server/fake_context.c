@@ -24,9 +24,14 @@ struct llm_context {
 };
 
 static atomic_int fail_every, n_step, lose_every, n_truncate;
+static atomic_int fail_status = TDM_UNAVAILABLE;
 
 void fake_fail_every(int n) {
     atomic_store(&fail_every, n);
+}
+
+void fake_fail_with(tdm_status status) {
+    atomic_store(&fail_status, (int)status);
 }
 
 void fake_lose_every(int n) {
@@ -179,7 +184,9 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
     int32_t before[LLM_MAX_SEQ];
     const int fails = atomic_load(&fail_every);
     const bool is_failed = fails > 0 && atomic_fetch_add(&n_step, 1) % fails == fails - 1;
-    tdm_status status = is_failed ? tdm_fail(err, TDM_UNAVAILABLE, "the device is gone") : TDM_OK;
+    tdm_status status =
+        is_failed ? tdm_fail(err, (tdm_status)atomic_load(&fail_status), "the device is gone")
+                  : TDM_OK;
     for (int32_t s = 0; s < ctx->n_seq; s++) before[s] = llm_kv_length(ctx->kv, s);
     ctx->n_row = 0;
     if (batch->n_tok > ctx->n_ubatch)

@@ -21,6 +21,8 @@ llm_model *fake_draft_model(void);
 int32_t fake_next(const int32_t *tokens, int32_t n);
 /* Of later steps, every n-th fails with TDM_UNAVAILABLE; 0 = none. [any-thread] */
 void fake_fail_every(int n);
+/* The status of these failures; TDM_UNAVAILABLE at first. */
+void fake_fail_with(tdm_status status);
 /* Of later calls of llm_context_truncate to a length above 0, every n-th fails and loses half of the
  * tokens that it was to keep, as where a recurrent state cannot be computed again; 0 = none.
  * [any-thread] */

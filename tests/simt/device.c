@@ -119,15 +119,22 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     return RT_SUCCESS;
 }
 
+/* Each emulated device is a card of its own, with an address and a UUID that no other has. */
+#ifdef SIMT_HIP
+#define SIMT_BUS 0xa0
+#else
+#define SIMT_BUS 0xc0
+#endif
+
 rt_result simt_device_pci(char *text_out, int size, int device) {
     CALL(device_pci, false);
-    (void)text_out, (void)size, (void)device;
-    return RT_INVALID_VALUE; /* it is in no slot */
+    snprintf(text_out, (size_t)size, "0000:%02x:00.0", SIMT_BUS + device);
+    return RT_SUCCESS;
 }
 
 rt_result simt_device_uuid(void *bytes_out, int device) {
     CALL(device_uuid, false);
-    memset(bytes_out, 0x5a + device, 16);
+    memset(bytes_out, SIMT_BUS + device, 16);
     return RT_SUCCESS;
 }
 

@@ -202,6 +202,28 @@ static void test_lost(void **state) {
     llm_model_close(model);
 }
 
+/* Two members that open one card are refused, unless allow-duplicate says that this is meant. */
+static void test_duplicates(void **state) {
+    (void)state;
+    static const char *const names[] = {"twice", "twice-meant"};
+    device_declare("n-plan", "cuda", vendor_cuda_driver, "plan");
+    device_declare("n-phases", "cuda", vendor_cuda_driver, "phases");
+    for (size_t i = 0; i < 2; i++) {
+        tdm_error err = {0};
+        tdm_open_device *dev = NULL;
+        const tdm_option options[] = {{"members", "n-plan, n-phases"},
+                                      {"share", "1, 1"},
+                                      {"allow-duplicate", i == 0 ? "no" : "yes"}};
+        const tdm_device_spec spec = {names[i], "meta", 0, options, 3};
+        RIG_OK(tdm_runtime_declare(rig_runtime(), &spec, &err));
+        const tdm_status status = tdm_runtime_open(rig_runtime(), names[i], &dev, &err);
+        assert_int_equal(status, i == 0 ? TDM_INVALID_ARGUMENT : TDM_OK);
+        if (i == 0 && strstr(err.message, "'n-plan' (cuda) and 'n-phases' (cuda) are the same card "
+                                          "at 0000:c0:00.0; leave one of them out") == NULL)
+            fail_msg("%s", err.message);
+    }
+}
+
 static int exchange_begin(void **state) {
     nvidia = emulated_open(vendor_cuda_driver);
     amd = emulated_open(vendor_hip_driver);
@@ -213,7 +235,7 @@ static int exchange_begin(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_submissions),
-        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_late),      cmocka_unit_test(test_duplicates),
         cmocka_unit_test(test_lost), /* last: the emulated HIP device stays lost */
     };
     if (argc != 3) return 2;

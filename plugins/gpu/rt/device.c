@@ -157,8 +157,8 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
     if (rt_vendor_this.block_target(facts->attribute[RT_MAJOR], facts->attribute[RT_MINOR]) != NULL)
         info.prompt_step = rt_vendor_this.block_step;
-    /* The UUID tells that devices of two plugins are one card. An emulated device is no card. */
-    info.has_uuid = facts->has_uuid && !source->driver.is_emulated;
+    /* The UUID tells that devices of two plugins are one card. */
+    info.has_uuid = facts->has_uuid;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     tdm_struct_write(info_out, &info, sizeof info);
 }

@@ -333,6 +333,10 @@ tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err) {
         rt_result result = steps_launch(plan, stream);
         return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_launch);
     }
+    /* A failed launch ends the step, also where memory was short. The documents of cuGraphLaunch and
+     * hipGraphLaunch list no error of memory, and CUDA's says that the error may be that of earlier
+     * work. So it is not known that no kernel of the graph has run. To launch the kernels one by one
+     * could run some twice, which is wrong for those that add to the state. */
     rt_result result = device->fn->graph_launch(plan->exec, stream);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_graph_launch);
 }
