@@ -74,9 +74,10 @@ static tdm_status operands_check(const gpu_emit *e, const gpu_step *step, tdm_er
         const gpu_operand *o = &step->operand[i];
         uint64_t size;
         if (o->space == GPU_SPACE_NONE || o->index < 0) continue;
-        size = o->space == GPU_SPACE_SLOT   ? e->maker->plan->slot_sizes[o->index]
-               : o->space == GPU_SPACE_AREA ? e->maker->areas[o->index].size
-                                            : e->maker->plan->constants_size;
+        size = o->space == GPU_SPACE_SLOT      ? e->maker->plan->slot_sizes[o->index]
+               : o->space == GPU_SPACE_AREA    ? e->maker->areas[o->index].size
+               : o->space == GPU_SPACE_COUNTER ? e->maker->plan->counters_size
+                                               : e->maker->plan->constants_size;
         if (o->off > size || o->size > size - o->off)
             return tdm_fail(err, TDM_INTERNAL,
                             "%s: kernel %s (node %d): operand %d ends at byte %llu of %llu",
@@ -158,6 +159,14 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size) {
     return operand;
 }
 
+gpu_operand gpu_emit_counters(gpu_emit *e, int64_t n) {
+    gpu_operand operand = {.space = GPU_SPACE_COUNTER, .size = (uint64_t)n * sizeof(uint32_t)};
+    if (e->maker == NULL) return operand;
+    operand.off = e->maker->plan->counters_size;
+    e->maker->plan->counters_size += operand.size;
+    return operand;
+}
+
 /* The same elements at the same addresses, in the same order. */
 static bool is_same_view(const gpu_value *a, const gpu_value *b) {
     if (!a->is_present || !b->is_present) return a->is_present == b->is_present;
@@ -189,6 +198,16 @@ gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *ke
     form.place = operand;
     if (operand.index >= 0) gpu_maker_form(maker, &form);
     return operand;
+}
+
+bool gpu_emit_form_is_with(const gpu_emit *e, const gpu_operand *place, const gpu_value *with) {
+    const gpu_maker *maker = e->maker;
+    for (int32_t i = 0; maker != NULL && i < maker->n_form; i++) {
+        const gpu_made_form *made = &maker->forms[i];
+        if (made->place.index == place->index && made->place.off == place->off)
+            return is_same_view(&made->with, with);
+    }
+    return false;
 }
 
 bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form) {

@@ -70,6 +70,10 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
  * are copied into the plan, 16-byte aligned; equal bytes are kept once. */
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 
+/* n counters of 32 bits for one step, by which the last of some workgroups finds out that it is the last
+ * (kernels/last.h). They are 0 when the step begins, and its kernel must leave zeros. */
+gpu_operand gpu_emit_counters(gpu_emit *e, int64_t n);
+
 typedef enum gpu_form {
     GPU_FORM_Q8 = 1, /* rows as bytes: number = matrices that divide them (ops/quantize.c) */
     GPU_FORM_F16,    /* rows as f16: number likewise */
@@ -89,6 +93,9 @@ typedef struct gpu_form_key {
  * a STATE. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
                           bool *is_new_out);
+
+/* Whether a form of the plan lies at `place` and is made with the same view as `with`, or both with none. */
+bool gpu_emit_form_is_with(const gpu_emit *e, const gpu_operand *place, const gpu_value *with);
 
 /* Moves a new form, which no step names yet, behind operand 0 of a step that writes it too: the operand has
  * both from here on. False where it is not all of a temporary. */

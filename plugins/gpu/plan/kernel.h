@@ -321,7 +321,10 @@
      * are roles, 1 = 1 where rows are dense and begin at multiples of 16 bytes. */ \
     KERNEL(QUANTIZE, quantize, 3, 0x1, RT_SHARED(0)) \
     /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 \
-     * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
+     * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. With spec 5 = 1, of CUDA \
+     * and HIP, PRODUCT_ROW_DOT stores dst, dense rows of one matrix, as bytes too, behind its f32, as QUANTIZE \
+     * does with the roles of x: then operand 4 are counters (kernels/last.h), one for each 32 rows and tile of \
+     * columns. */ \
     KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_SHARED(product_row_size(spec))) \
     KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_SHARED(tile_dot_size(or_one(spec[3])))) \
     /* x of products as f16 (shaders/halves.comp); a workgroup for each row. Operands dst, x. Words: as of \

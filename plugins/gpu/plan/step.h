@@ -18,7 +18,8 @@ typedef enum gpu_space {
     GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
     GPU_SPACE_SCRATCH, /* the queue's scratch, in a finished plan. index is still the area's number:
                            addresses do not depend on it, checks of plans do */
-    GPU_SPACE_CONSTANT /* the plan's constants (gpu_plan.constants); index is 0 */
+    GPU_SPACE_CONSTANT, /* the plan's constants (gpu_plan.constants); index is 0 */
+    GPU_SPACE_COUNTER /* the plan's counters (gpu_plan.counters_size); index is 0. One step has each */
 } gpu_space;
 
 /* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
