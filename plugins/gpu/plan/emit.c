@@ -138,7 +138,7 @@ gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operan
         if (writes(step, with)) return NULL;
         if (writes(step, what))
             return gpu_kernel_writes(step->kernel, 0) && gpu_operands_overlap(dst, what) &&
-                           dst->off == what->off && dst->size == what->size
+                           dst->off == what->off && dst->size == what->size + step->inner
                        ? step
                        : NULL;
     }
@@ -210,20 +210,27 @@ bool gpu_emit_form_is_with(const gpu_emit *e, const gpu_operand *place, const gp
     return false;
 }
 
+bool gpu_emit_grow(gpu_emit *e, gpu_operand *operand, uint64_t size) {
+    gpu_maker *maker = e->maker;
+    if (maker == NULL || maker->is_out_of_memory || operand->space != GPU_SPACE_AREA ||
+        operand->off != 0 || operand->size != maker->areas[operand->index].size)
+        return false;
+    operand->size += size;
+    maker->areas[operand->index].size = operand->size;
+    return true;
+}
+
 bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form) {
     gpu_maker *maker = e->maker;
     gpu_operand *dst = &step->operand[0];
-    if (maker == NULL || maker->is_out_of_memory || dst->space != GPU_SPACE_AREA || dst->off != 0 ||
-        dst->size != maker->areas[dst->index].size)
-        return false;
+    const uint64_t at = dst->size;
+    if (!gpu_emit_grow(e, dst, form->size)) return false;
     for (int32_t i = 0; i < maker->n_form; i++) {
         gpu_operand *place = &maker->forms[i].place;
         if (place->index != form->index) continue;
         place->index = dst->index;
-        place->off = dst->size;
+        place->off = at;
         *form = *place;
-        dst->size += form->size;
-        maker->areas[dst->index].size = dst->size;
         return true;
     }
     return false;

@@ -57,7 +57,7 @@ tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error
  * its memory. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
-/* The step that wrote `what`, all of it as its operand 0, for an emitter that lets the step write more. NULL
+/* The step that wrote `what`, all of it as its operand 0 but for gpu_step.inner, for an emitter that lets the step write more. NULL
  * where there is no such step, where another has written bytes of it since, or where that step or a later one
  * writes bytes of `with`, which the step would read. Valid until a step is appended. */
 gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with);
@@ -69,6 +69,9 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
 /* Bytes that steps of this plan read and that never change, such as a table of frequencies. They
  * are copied into the plan, 16-byte aligned; equal bytes are kept once. */
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
+
+/* Makes an operand larger that is all of a temporary, and the temporary with it. False where it is not. */
+bool gpu_emit_grow(gpu_emit *e, gpu_operand *operand, uint64_t size);
 
 /* n counters of 32 bits for one step, by which the last of some workgroups finds out that it is the last
  * (kernels/last.h). They are 0 when the step begins, and its kernel must leave zeros. */

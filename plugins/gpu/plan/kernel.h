@@ -88,6 +88,10 @@
      * 4 threads; in ATTENTION_LATENT_MATRIX, for V that is part of K and without slopes, 8. With \
      * gpu_target.matrix_rows ATTENTION_TILE_MATRIX has 32 rows and V of its own, and a workgroup is four \
      * subgroups; spec 4 has rows of a matrix of sums from bit 8 on and columns from bit 16 on. \
+     * With GPU_ATTENTION_MERGES, of ATTENTION_TILE_MATRIX of CUDA and HIP, the last workgroup with parts of some rows \
+     * does what ATTENTION_MERGE does: operand 0 is o [elements, n_head, n_tok], behind it records, and behind them, \
+     * with GPU_ATTENTION_BYTES, o of each token as bytes; operand 4 is the role of each token, and 5 are \
+     * counters (kernels/last.h), one for each workgroup of a part. Elements of o are head_dim then. \
      * ATTENTION_TILE_HALF is that one without matrix hardware, for tests. */ \
     KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(step, 4))) \
     KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(step, 8))) \
@@ -437,11 +441,14 @@ typedef enum gpu_attention_flag {
     GPU_ATTENTION_SYMMETRIC = 32, /* windows are symmetric */
     GPU_ATTENTION_BIAS = 64,      /* there is a bias for each distance */
     GPU_ATTENTION_LIST = 128,     /* there are lists */
-    GPU_ATTENTION_LISTS = 256     /* and each KV head has its own */
+    GPU_ATTENTION_LISTS = 256,    /* and each KV head has its own */
+    GPU_ATTENTION_MERGES = 512,   /* there are no records for another step */
+    GPU_ATTENTION_BYTES = 1024    /* and o is stored as bytes too */
 } gpu_attention_flag;
 
 enum {
     GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST,
+    GPU_ATTENTION_ROTATION_SHIFT = 11, /* with MERGES, logarithm of V's rotation block: 4 bits */
     GPU_ATTENTION_STRIDE_SHIFT = 16
 };
 

@@ -42,6 +42,7 @@ typedef struct gpu_step {
     int32_t spec[GPU_MAX_SPEC];
     gpu_operand operand[GPU_MAX_OPERAND];
     int32_t word[GPU_MAX_WORD];
+    uint64_t inner; /* bytes at the end of operand 0 that only the step itself uses; 0 = none */
     int64_t trips; /* upper bound of the iterations of all loops that one invocation runs, added up;
                       loops that are unrolled when the kernel is compiled do not count. 0 = none.
                       Checked against gpu_target.max_trips */
