@@ -47,6 +47,17 @@ static inline void ptx_st_release_sys(u64 address, u64 word) {
 static inline void ptx_fence_acq_rel_sys() {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
+static inline uint ptx_atom_add_release_gpu(u64 address, uint n) {
+    uint before;
+    asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(address), "r"(n)
+                 : "memory");
+    return before;
+}
+static inline void ptx_fence_acq_rel_gpu() {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
 static inline u64 ptx_globaltimer() {
     u64 now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));

@@ -182,6 +182,15 @@ static inline void store_system(u64 address, u64 word) {
 static inline void fence_system() {
     ptx_fence_acq_rel_sys();
 }
+/* The release of device_add() covers what the workgroup has stored before its barrier: causality order of the PTX
+ * ISA. A fence would also empty the first-level cache, which holds what neighbouring workgroups read. */
+static inline void device_release() {}
+static inline uint device_add(u64 address, uint n) {
+    return ptx_atom_add_release_gpu(address, n);
+}
+static inline void device_acquire() {
+    ptx_fence_acq_rel_gpu();
+}
 /* Nanoseconds. */
 static inline u64 ticks() {
     return ptx_globaltimer();

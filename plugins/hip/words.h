@@ -242,6 +242,17 @@ static inline void store_system(u64 address, u64 word) {
 static inline void fence_system() {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
 }
+/* Each wave waits for its own stores alone. */
+static inline void device_release() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+}
+static inline uint device_add(u64 address, uint n) {
+    return __hip_atomic_fetch_add((uint *)pointer(address), n, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_AGENT);
+}
+static inline void device_acquire() {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+}
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
     return __builtin_readsteadycounter();

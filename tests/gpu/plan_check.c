@@ -18,6 +18,7 @@ static bool memory_size(const gpu_plan *plan, const gpu_operand *o, uint64_t *si
         return o->index >= 0 && o->index < plan->n_slot;
     case GPU_SPACE_SCRATCH: *size_out = plan->scratch_size; return o->index >= 0;
     case GPU_SPACE_CONSTANT: *size_out = plan->constants_size; return true;
+    case GPU_SPACE_COUNTER: *size_out = plan->counters_size; return true;
     default: return false;
     }
 }
@@ -54,6 +55,16 @@ static bool steps_conflict(const gpu_step *a, const gpu_step *b, bool of_one_are
     return false;
 }
 
+/* Steps of a round may run at the same time, and each counts by itself. */
+static bool counters_are_shared(const gpu_step *a, const gpu_step *b) {
+    for (int i = 0; i < GPU_MAX_OPERAND; i++)
+        for (int k = 0; k < GPU_MAX_OPERAND; k++)
+            if (a->operand[i].space == GPU_SPACE_COUNTER &&
+                gpu_operands_overlap(&a->operand[i], &b->operand[k]))
+                return true;
+    return false;
+}
+
 /* Step i against every earlier step; `first` is the first step since the last barrier. */
 static tdm_status order_check(const gpu_plan *plan, int32_t i, int32_t first, tdm_error *err) {
     const gpu_step *step = &plan->steps[i];
@@ -62,6 +73,10 @@ static tdm_status order_check(const gpu_plan *plan, int32_t i, int32_t first, td
         if (k >= first && steps_conflict(before, step, false))
             return tdm_fail(err, TDM_INTERNAL,
                             "steps %d (%s) and %d (%s) conflict, and no barrier is between them",
+                            (int)k, gpu_kernel_name(before->kernel), (int)i,
+                            gpu_kernel_name(step->kernel));
+        if (counters_are_shared(before, step))
+            return tdm_fail(err, TDM_INTERNAL, "steps %d (%s) and %d (%s) have the same counters",
                             (int)k, gpu_kernel_name(before->kernel), (int)i,
                             gpu_kernel_name(step->kernel));
         if (before->order >= step->order && steps_conflict(before, step, true))

@@ -30,6 +30,7 @@ static void operand_print(FILE *out, const gpu_operand *o, const tdm_graph *grap
             fprintf(out, " %s", name);
         break;
     case GPU_SPACE_CONSTANT: fputs(" constant", out); break;
+    case GPU_SPACE_COUNTER: fputs(" counters", out); break;
     default: fprintf(out, " t%d", (int)o->index);
     }
     if (o->off != 0) fprintf(out, "@%llu", (unsigned long long)o->off);
@@ -63,9 +64,12 @@ char *gpu_plan_text(const gpu_plan *plan, const tdm_graph *graph, bool has_words
     FILE *out = values == NULL ? NULL : open_memstream(&text, &size);
     if (out != NULL) {
         for (int32_t i = 0; i < plan->n_step; i++) n_barrier += plan->steps[i].has_barrier;
-        fprintf(out, "%d steps, %d barriers, %llu bytes of scratch, %llu of constants\n",
+        fprintf(out, "%d steps, %d barriers, %llu bytes of scratch, %llu of constants",
                 (int)plan->n_step, n_barrier, (unsigned long long)plan->scratch_size,
                 (unsigned long long)plan->constants_size);
+        if (plan->counters_size > 0)
+            fprintf(out, ", %llu of counters", (unsigned long long)plan->counters_size);
+        fputc('\n', out);
         for (int32_t i = 0; i < plan->n_step; i++) {
             if (plan->steps[i].has_barrier) fputs("----\n", out);
             step_print(out, &plan->steps[i], graph, values, has_words);

@@ -69,6 +69,7 @@ static void bound_make(gpu_bound *bound, gpu_scratch_pool *pool, uint64_t scratc
     steps->scratch_size = scratch_size;
     assert_int_equal(gpu_bound_init(bound, steps, pool, NULL), TDM_OK);
     bound->constants = 0x700;
+    bound->counters = 0x900;
     for (int i = 0; i < 2; i++) buffers[i].place = (gpu_place){device, 0x100000u << i, 4096};
 }
 
@@ -137,14 +138,16 @@ static void test_addresses(void **state) {
                                  {GPU_SPACE_SCRATCH, 7, 16, 4},
                                  {GPU_SPACE_CONSTANT, 0, 32, 4},
                                  {GPU_SPACE_NONE, 0, 64, 4},
-                                 {GPU_SPACE_SLOT, 2, 0, 4}},
+                                 {GPU_SPACE_SLOT, 2, 0, 4},
+                                 {GPU_SPACE_COUNTER, 0, 12, 4}},
                      .word = {5, -6}};
     gpu_scratch_pool_init(&pool, &driver, &n_alive, "card");
     bound_make(&bound, &pool, 1000);
     assert_int_equal(bind(&bound, good, N_SLOT, NULL), TDM_OK);
     gpu_bound_args(&bound, &step, &args);
     const uint64_t expected[GPU_MAX_OPERAND] = {
-        0x100000 + 256 + 8, bound.scratch->address + 16, 0x700 + 32, 0, 0x200000 + 4096 - 256, 0};
+        0x100000 + 256 + 8, bound.scratch->address + 16, 0x700 + 32, 0, 0x200000 + 4096 - 256,
+        0x900 + 12};
     assert_memory_equal(args.address, expected, sizeof expected);
     assert_memory_equal(args.word, step.word, sizeof args.word);
     gpu_bound_free(&bound);

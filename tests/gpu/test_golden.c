@@ -74,6 +74,7 @@ static const gpu_target hopper = {
     .n_unit = 132,
     .has_f16 = true,
     .has_dot8 = true,
+    .counts_groups = true,
     .product = {.lane_max_subgroup = -1,
                 .row_group = 64,
                 .has_fixed_tiles = true,

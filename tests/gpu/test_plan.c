@@ -153,6 +153,22 @@ static void test_checker_sees_ranges(void **state) {
     gpu_plan_destroy(plan);
 }
 
+static void test_checker_sees_counters(void **state) {
+    (void)state;
+    gpu_plan *plan = plan_of(chains());
+    plan->counters_size = 12;
+    plan->steps[0].operand[4] = (gpu_operand){GPU_SPACE_COUNTER, 0, 0, 8};
+    plan->steps[3].operand[5] = (gpu_operand){GPU_SPACE_COUNTER, 0, 8, 4};
+    assert_int_equal(gpu_plan_check(plan, err), TDM_OK);
+    plan->steps[0].operand[4].size = 12;
+    assert_int_equal(gpu_plan_check(plan, err), TDM_INTERNAL);
+    assert_non_null(strstr(error.message, "have the same counters"));
+    plan->counters_size = 8;
+    assert_int_equal(gpu_plan_check(plan, err), TDM_INTERNAL);
+    assert_non_null(strstr(error.message, "of memory of 8 bytes"));
+    gpu_plan_destroy(plan);
+}
+
 /* A temporary that takes another's bytes while that is still read. */
 static void test_checker_sees_owners(void **state) {
     (void)state;
@@ -592,6 +608,7 @@ int main(void) {
         cmocka_unit_test(test_each_barrier_is_needed),
         cmocka_unit_test(test_checker_sees_order),
         cmocka_unit_test(test_checker_sees_ranges),
+        cmocka_unit_test(test_checker_sees_counters),
         cmocka_unit_test(test_checker_sees_owners),
         cmocka_unit_test(test_state_order),
         cmocka_unit_test(test_late_sources),

@@ -548,6 +548,22 @@ void simt_work_end(void) {
     me = NULL;
 }
 
+/* Makes the turn-th of the workgroups the present one; false behind the last. In any order: the last one that runs
+ * is not always that of the highest number. */
+static bool group_set(simt_block *block, simt_order order, uint64_t turn) {
+    const uint64_t n = (uint64_t)block->grid[0] * block->grid[1] * block->grid[2];
+    const uint64_t prime = 2654435761u; /* so each number comes once, of n below it */
+    if (turn >= n) return false;
+    uint64_t number = turn;
+    if (order == SIMT_REVERSE) number = n - 1 - turn;
+    if (order == SIMT_RANDOM && n < prime) number = (turn * prime + n / 3) % n;
+    for (int axis = 0; axis < 3; axis++) {
+        block->group[axis] = (uint32_t)(number % block->grid[axis]);
+        number /= block->grid[axis];
+    }
+    return true;
+}
+
 /* Makes the first workgroup ready to run. */
 static bool launch_begin(const simt_work *launch, bool is_early, char *why, size_t why_size) {
     if (!runner_get(launch, why, why_size) || !launch_check(launch, why, why_size)) return false;
@@ -556,6 +572,7 @@ static bool launch_begin(const simt_work *launch, bool is_early, char *why, size
                              .shared = me->shared_memory,
                              .is_early = is_early};
     memcpy(me->block.grid, launch->grid, sizeof me->block.grid);
+    group_set(&me->block, launch->order, 0);
     me->running = launch;
     me->random_state = 0x9e3779b9u;
     block_begin(&me->block, launch);
@@ -571,23 +588,15 @@ bool simt_work_start(const simt_work *launch, char *why, size_t why_size) {
     return block_advance(launch, why, why_size);
 }
 
-/* The next workgroup of the grid; false behind the last. */
-static bool group_next(simt_block *block) {
-    for (int axis = 0; axis < 3; axis++) {
-        if (++block->group[axis] < block->grid[axis]) return true;
-        block->group[axis] = 0;
-    }
-    return false;
-}
-
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
     if (!runner_get(launch, why, why_size)) return false;
     if (!me->is_started && !launch_begin(launch, false, why, why_size)) return false;
     simt_block *block = &me->block;
     if (me->is_started) block_go_on(block, launch->n_thread);
     me->is_started = false;
+    uint64_t turn = 0;
     while (block_advance(launch, why, why_size) && block_check(block, launch, why, why_size)) {
-        if (!group_next(block)) return true;
+        if (!group_set(block, launch->order, ++turn)) return true;
         block_begin(block, launch);
     }
     return false;

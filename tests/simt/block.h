@@ -6,7 +6,7 @@
  * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
  * its wave (an instruction of the whole wave is one too). It continues when every other thread of
  * the workgroup, or of the wave, has reached it. simt_work.order is the order in which threads are
- * resumed. A kernel that depends on the order gives different results in different orders. Shared
+ * resumed, and workgroups run. A kernel that depends on the order gives different results in different orders. Shared
  * memory is filled with a pattern before each workgroup. Guard bytes follow it.
  *
  * Refused, since a device would hang or give wrong results: a barrier or an exchange that not all
@@ -33,9 +33,9 @@ enum {
 };
 
 typedef enum simt_order {
-    SIMT_FORWARD = 0, /* thread 0 first */
+    SIMT_FORWARD = 0, /* thread 0 first, and workgroup 0 */
     SIMT_REVERSE,
-    SIMT_RANDOM /* another order after each barrier; the seed is fixed */
+    SIMT_RANDOM /* another order of threads after each barrier; the seed is fixed */
 } simt_order;
 
 typedef struct simt_block simt_block;

@@ -58,6 +58,13 @@ static rt_result addresses_reach(const simt_context *c, simt_work *launch, size_
     return RT_SUCCESS;
 }
 
+EXPORT void tandem_simt_order(int order);
+
+void tandem_simt_order(int order) {
+    simt_settings_read();
+    simt_settings.order = (simt_order)order;
+}
+
 static rt_result kernel_launch(const rt_launch_config *config, const simt_kernel *kernel,
                                void **params, void **extra, bool is_early) {
     simt_stream *s = config->stream;

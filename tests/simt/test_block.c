@@ -145,6 +145,43 @@ static void lanes_exchange_in_every_order(void **state) {
     }
 }
 
+/* The turn in which each workgroup runs. */
+static uint32_t n_turn;
+static void turn_run(const void *args) {
+    const words *w = args;
+    const simt_block *b = simt_lane->block;
+    if (simt_lane->thread == 0)
+        w->out[b->group[0] + b->grid[0] * (b->group[1] + b->grid[1] * b->group[2])] = n_turn++;
+}
+
+static void groups_run_in_every_order(void **state) {
+    enum { N_TURN = 5 * 4 * 3 };
+    const words args = {.out = out};
+    const simt_kernel kernel = {.name = "turn", .entry = turn_run, .args_size = sizeof args};
+    uint32_t last[3];
+    char why[200];
+    (void)state;
+    for (int order = SIMT_FORWARD; order <= SIMT_RANDOM; order++) {
+        simt_work work = {.kernel = &kernel,
+                          .grid = {5, 4, 3},
+                          .n_thread = 32,
+                          .wave_size = 32,
+                          .order = (simt_order)order};
+        bool has_run[N_TURN] = {false};
+        memcpy(work.args, &args, sizeof args);
+        n_turn = 0;
+        assert_true(simt_work_run(&work, why, sizeof why));
+        for (uint32_t i = 0; i < N_TURN; i++) {
+            assert_true(out[i] < N_TURN && !has_run[out[i]]);
+            has_run[out[i]] = true;
+            if (out[i] == N_TURN - 1) last[order] = i;
+        }
+    }
+    assert_int_equal(last[SIMT_FORWARD], N_TURN - 1);
+    assert_int_equal(last[SIMT_REVERSE], 0);
+    assert_true(last[SIMT_RANDOM] > 0 && last[SIMT_RANDOM] < N_TURN - 1);
+}
+
 static void orders_uncover_a_race(void **state) {
     uint32_t forward[N_THREAD];
     char why[200];
@@ -306,6 +343,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barriers_hold_in_every_order),
         cmocka_unit_test(lanes_exchange_in_every_order),
+        cmocka_unit_test(groups_run_in_every_order),
         cmocka_unit_test(orders_uncover_a_race),
         cmocka_unit_test(broken_rules_are_reported),
         cmocka_unit_test(misaligned_bytes_are_reported),

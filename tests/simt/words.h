@@ -73,6 +73,15 @@ static inline void store_system(u64 address, u64 word) {
 static inline void fence_system() {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
+static inline void device_release() {
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+static inline uint device_add(u64 address, uint n) {
+    return __atomic_fetch_add((uint *)address, n, __ATOMIC_RELAXED);
+}
+static inline void device_acquire() {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+}
 static inline u64 ticks() {
     return simt_clock_ns();
 }

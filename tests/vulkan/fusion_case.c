@@ -2,9 +2,11 @@
  *
  * fusion_case.c: see fusion_case.h.
  */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -43,6 +45,18 @@ int fusion_rigs_close(void **state) {
     op_rig_close(fusion_rigs.fused);
     op_rig_close(fusion_rigs.reference);
     return 0;
+}
+
+void fusion_order_set(int order) {
+    const char *path = getenv("OP_CASE_DRIVER");
+    if (path == NULL) return;
+    void *driver = dlopen(path, RTLD_NOW);
+    void (*set)(int order) = NULL;
+    void *symbol = driver != NULL ? dlsym(driver, "tandem_simt_order") : NULL;
+    if (symbol == NULL) fail_msg("%s has no order: %s", path, dlerror());
+    memcpy(&set, &symbol, sizeof set);
+    set(order);
+    dlclose(driver);
 }
 
 /* ---- What is fused --------------------------------------------------------------------------- */

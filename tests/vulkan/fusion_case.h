@@ -26,6 +26,11 @@ gpu_target fusion_target(bool is_unfused);
 /* Steps of the graph's plan for it. */
 int32_t fusion_n_step(const tdm_graph *graph, bool is_unfused);
 
+/* Sets the order in which the emulated driver runs threads and workgroups: one of FUSION_N_ORDER. Nothing with
+ * other drivers. */
+enum { FUSION_N_ORDER = 3 };
+void fusion_order_set(int order);
+
 /* Fused nodes save exactly n steps. */
 void fusion_check_saved(const char *label, const tdm_graph *graph, int32_t n);
 void fusion_check_near(const char *label, const char *what, const float *got, const float *want,

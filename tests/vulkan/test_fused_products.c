@@ -319,39 +319,59 @@ static void norm_products_build(op_case *c, uint64_t *seed, int kind, int64_t k,
     op_case_output(c, tdm_build_matmul(c->b, w, x));
 }
 
-static int32_t byte_steps(const tdm_graph *graph, bool is_unfused) {
+/* Steps that make bytes or merge records. */
+static int32_t byte_steps_of(const tdm_graph *graph, bool is_unfused, bool has_matrices) {
     gpu_target target = fusion_target(is_unfused);
     tdm_error err = {0};
     gpu_plan *plan = NULL;
     int32_t n = 0;
     target.subgroup_min = target.subgroup_max = 32;
-    target.has_dot8 = target.product.rows_quantize = true;
+    target.has_dot8 = target.product.rows_quantize = target.counts_groups = true;
+    target.product.has_fixed_tiles = true;
+    target.attention.has_matrices = has_matrices;
+    target.attention.matrix_least_tok = 1;
+    target.shared_most = 200000;
     target.product.dot_one_k = 1;
     target.product.quantize_lanes = 8;
     if (gpu_plan_create(&target, graph, &plan, &err) != TDM_OK) fail_msg("%s", err.message);
-    for (int32_t i = 0; i < plan->n_step; i++) n += plan->steps[i].kernel == GPU_KERNEL_QUANTIZE;
+    for (int32_t i = 0; i < plan->n_step; i++)
+        n += plan->steps[i].kernel == GPU_KERNEL_QUANTIZE ||
+             plan->steps[i].kernel == GPU_KERNEL_ATTENTION_MERGE;
     gpu_plan_destroy(plan);
     return n;
 }
 
-/* The norm stores x as bytes, `saved` steps less, and products have the same bits. */
-static void bytes_check(op_case *c, int32_t saved) {
-    op_rig *rigs[] = {fusion_rigs.single, fusion_rigs.fused};
+static int32_t byte_steps(const tdm_graph *graph, bool is_unfused) {
+    return byte_steps_of(graph, is_unfused, false);
+}
+
+static void bytes_run(const op_case *c, op_rig *rig, const tdm_graph *graph, void *out[2]) {
+    for (int i = 0; i < c->n_out; i++) out[i] = op_memory(c->out_count[i] * sizeof(float));
+    op_case_run(c, rig, graph, out);
+}
+
+/* The step that gives x stores the bytes too, `saved` steps less, and products have the same bits, in the first order
+ * of workgroups, or in all others. */
+static void bytes_check(op_case *c, int32_t saved, bool in_others) {
+    int n_order = in_others ? FUSION_N_ORDER : 1;
     tdm_graph *graph = op_case_finish(c);
-    void *out[2][2] = {{NULL}};
+    void *want[2] = {NULL}, *got[2] = {NULL};
     if (byte_steps(graph, true) - byte_steps(graph, false) != saved)
         fail_msg("%s: %d steps, %d without fusion", c->label, (int)byte_steps(graph, false),
                  (int)byte_steps(graph, true));
-    for (int r = 0; r < 2 && getenv("OP_CASE_DRIVER") != NULL; r++) {
-        for (int i = 0; i < c->n_out; i++) out[r][i] = op_memory(c->out_count[i] * sizeof(float));
-        op_case_run(c, rigs[r], graph, out[r]);
+    if (getenv("OP_CASE_DRIVER") == NULL) n_order = 0;
+    if (n_order > 0) bytes_run(c, fusion_rigs.single, graph, want);
+    for (int order = in_others ? 1 : 0; order < n_order; order++) {
+        fusion_order_set(order);
+        bytes_run(c, fusion_rigs.fused, graph, got);
+        for (int i = 0; i < c->n_out; i++) {
+            if (memcmp(want[i], got[i], c->out_count[i] * sizeof(float)) != 0)
+                fail_msg("%s: output %d differs in order %d", c->label, i, order);
+            free(got[i]);
+        }
     }
-    for (int i = 0; i < 2; i++) {
-        if (out[1][i] != NULL && memcmp(out[0][i], out[1][i], c->out_count[i] * sizeof(float)) != 0)
-            fail_msg("%s: output %d differs", c->label, i);
-        free(out[0][i]);
-        free(out[1][i]);
-    }
+    fusion_order_set(0);
+    for (int i = 0; i < c->n_out; i++) free(want[i]);
     op_case_end(c, graph);
 }
 
@@ -370,13 +390,66 @@ static void norm_bytes(void **state) {
         snprintf(c.label, sizeof c.label, "norm and products of %d tokens, kind %d",
                  (int)cases[i].n_tok, cases[i].kind);
         norm_products_build(&c, &seed, cases[i].kind, cases[i].k, cases[i].n_tok);
-        bytes_check(&c, cases[i].saved);
+        bytes_check(&c, cases[i].saved, false);
+    }
+}
+
+/* A graph in which a product reads what products give, of which workgroups have parts of a group. */
+static void product_products_build(op_case *c, uint64_t *seed, int kind, int64_t n_ff,
+                                   int64_t n_tok) {
+    const int64_t k = 64, *ne = OP_SHAPE(k, n_tok, 1, 1);
+    float *data = op_random_floats(seed, (size_t)(k * n_tok), 3);
+    if (n_tok > 2 && kind != 6) data[k + 5] = INFINITY; /* GLU by itself has NaNs of other signs */
+    int32_t x = op_case_input(c, TDM_TYPE_F32, ne, data), y = -1, role = -1;
+    int32_t gate = case_weight(c, seed, TDM_TYPE_Q4_0, k, n_ff, 1, TDM_USAGE_MATMUL);
+    int32_t down = case_weight(c, seed, TDM_TYPE_Q8_0, n_ff, 10, 1, TDM_USAGE_MATMUL);
+    if (kind != 0) role = case_roles(c, n_tok);
+    if (kind != 4) tdm_build_set_role(c->b, role);
+    gate = tdm_build_matmul(c->b, gate, x);
+    switch (kind) {
+    case 2: /* one product, which is done something with */
+        y = tdm_build_add(c->b, gate, op_case_floats(c, seed, OP_SHAPE(n_ff, 1, 1, 1), 1));
+        y = tdm_build_act(c->b, y, TDM_ACT_GELU);
+        break;
+    case 3: /* one product as it is, of which there are two readers */
+        y = gate;
+        op_case_output(c, tdm_build_scale(c->b, y, 2, 0));
+        break;
+    case 5: /* not: a factor has the operand */
+        y = tdm_build_glu(c->b, gate, op_case_floats(c, seed, OP_SHAPE(n_ff, n_tok, 1, 1), 1),
+                          TDM_ACT_SILU);
+        break;
+    default:
+        y = case_weight(c, seed, TDM_TYPE_Q4_0, k, n_ff, 1, TDM_USAGE_MATMUL);
+        y = tdm_build_glu(c->b, gate, tdm_build_matmul(c->b, y, x), TDM_ACT_SILU);
+    }
+    if (kind == 4) tdm_build_set_role(c->b, role); /* not: rows of x have other roles */
+    if (kind == 6) op_case_output(c, y);           /* not: it is no temporary */
+    op_case_output(c, tdm_build_matmul(c->b, down, y));
+}
+
+static void product_bytes(void **state) {
+    static const struct {
+        int kind;
+        int64_t n_ff, n_tok;
+        int32_t saved;
+    } cases[] = {{0, 96, 1, 1},  {1, 2112, 1, 1}, {1, 96, 2, 1},  {1, 96, 3, 1},
+                 {1, 160, 7, 1}, {2, 96, 1, 1},   {2, 160, 7, 1}, {3, 96, 3, 1},
+                 {4, 96, 3, 0},  {5, 96, 3, 0},   {6, 96, 3, 0},  {1, 96, 35, 0}};
+    uint64_t seed = OP_SEED;
+    (void)state;
+    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) {
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "product of products of %d tokens, kind %d",
+                 (int)cases[i].n_tok, cases[i].kind);
+        product_products_build(&c, &seed, cases[i].kind, cases[i].n_ff, cases[i].n_tok);
+        bytes_check(&c, cases[i].saved, cases[i].saved > 0);
     }
 }
 
 /* ---- The same of attention --------------------------------------------------------------------- */
 
-enum { ATTENTION_TOK = 4, ATTENTION_HEADS = 4, ATTENTION_OUT = 10, HISTORY = 70 };
+enum { ATTENTION_TOK = 4, ATTENTION_HEADS = 4, ATTENTION_OUT = 10, HISTORY = 300 };
 
 typedef struct attention_graph {
     tdm_graph *graph;
@@ -428,20 +501,19 @@ static void attention_run(const kv_scene *scene, const attention_graph *g, op_ri
     free(step);
 }
 
-static void attention_bytes(void **state) {
-    static const struct {
-        int32_t dim;
-        tdm_type type;
-        bool has_ml;
-        int32_t saved;
-    } cases[] = {{64, TDM_TYPE_F32, false, 1},
-                 {96, TDM_TYPE_F32, false, 1},
-                 {288, TDM_TYPE_Q8_0, false, 1},
-                 {80, TDM_TYPE_F32, false, 0}, /* heads are not whole groups */
-                 {64, TDM_TYPE_F32, true, 0}};
+typedef struct attention_case {
+    int32_t dim;
+    tdm_type type;
+    bool has_ml;
+    int32_t saved;
+} attention_case;
+
+/* The merge stores bytes, or the kernel of parts does both, `saved` steps less. In orders of workgroups in
+ * which the last one is not always that of the last part. */
+static void attention_bytes_check(const attention_case *cases, size_t n_case, bool has_matrices,
+                                  op_rig *single, op_rig *fused) {
     uint64_t seed = OP_SEED;
-    (void)state;
-    for (size_t i = 0; i < OP_COUNT_OF(cases) && getenv("OP_CASE_DRIVER") != NULL; i++) {
+    for (size_t i = 0; i < n_case && getenv("OP_CASE_DRIVER") != NULL; i++) {
         const int32_t dim = cases[i].dim, len = HISTORY;
         const tdm_kv_desc desc = {.struct_size = sizeof desc,
                                   .type_k = cases[i].type,
@@ -460,10 +532,17 @@ static void attention_bytes(void **state) {
         float *q = op_random_floats(&seed, (size_t)k * ATTENTION_TOK, 1);
         uint8_t *w = made_weight_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, k, ATTENTION_OUT);
         attention_graph g = attention_graph_make(&scene, cases[i].has_ml);
-        assert_int_equal(byte_steps(g.graph, true) - byte_steps(g.graph, false), cases[i].saved);
-        attention_run(&scene, &g, fusion_rigs.single, q, w, role, y[0]);
-        attention_run(&scene, &g, fusion_rigs.fused, q, w, role, y[1]);
-        if (memcmp(y[0], y[1], sizeof y[0]) != 0) fail_msg("heads of %d: o differs", (int)dim);
+        assert_int_equal(byte_steps_of(g.graph, true, has_matrices) -
+                             byte_steps_of(g.graph, false, has_matrices),
+                         cases[i].saved);
+        attention_run(&scene, &g, single, q, w, role, y[0]);
+        for (int order = 1; order < (cases[i].saved > 0 ? FUSION_N_ORDER : 2); order++) {
+            fusion_order_set(order);
+            attention_run(&scene, &g, fused, q, w, role, y[1]);
+            if (memcmp(y[0], y[1], sizeof y[0]) != 0)
+                fail_msg("heads of %d: o differs in order %d", (int)dim, order);
+        }
+        fusion_order_set(0);
         tdm_graph_free(g.graph);
         free(q);
         free(w);
@@ -471,13 +550,44 @@ static void attention_bytes(void **state) {
     }
 }
 
+static void attention_bytes(void **state) {
+    static const attention_case cases[] = {
+        {64, TDM_TYPE_F32, false, 1},
+        {288, TDM_TYPE_Q8_0, false, 1},
+        {80, TDM_TYPE_F32, false, 0}, /* heads are not whole groups */
+        {64, TDM_TYPE_F32, true, 0}};
+    (void)state;
+    attention_bytes_check(cases, OP_COUNT_OF(cases), false, fusion_rigs.single, fusion_rigs.fused);
+}
+
+/* With the kernels of matrix hardware. */
+static void attention_bytes_matrix(void **state) {
+    static const attention_case cases[] = {{64, TDM_TYPE_F16, false, 2},
+                                           {128, TDM_TYPE_Q8_0, false, 2}};
+    const char *plugin = getenv("OP_CASE_PLUGIN"), *driver = getenv("OP_CASE_DRIVER");
+    (void)state;
+    if (driver == NULL) return;
+    const tdm_option options[] = {{"driver", driver}, {"fusion", "no"}};
+    op_rig *fused = op_rig_open_plugin(plugin, options, 1);
+    op_rig *single = op_rig_open_plugin(plugin, options, 2);
+    attention_bytes_check(cases, OP_COUNT_OF(cases), true, single, fused);
+    op_rig_close(single);
+    op_rig_close(fused);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul_heads_add), cmocka_unit_test(experts),
-        cmocka_unit_test(no_experts),       cmocka_unit_test(matmul_add),
-        cmocka_unit_test(matmul_glu),       cmocka_unit_test(matmul_not_fused),
-        cmocka_unit_test(matmul_ends),      cmocka_unit_test(norm_bytes),
+        cmocka_unit_test(matmul_heads_add),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(no_experts),
+        cmocka_unit_test(matmul_add),
+        cmocka_unit_test(matmul_glu),
+        cmocka_unit_test(matmul_not_fused),
+        cmocka_unit_test(matmul_ends),
+        cmocka_unit_test(norm_bytes),
+        cmocka_unit_test(product_bytes),
         cmocka_unit_test(attention_bytes),
+        cmocka_unit_test(attention_bytes_matrix),
     };
     return cmocka_run_group_tests(tests, fusion_rigs_open, fusion_rigs_close);
 }

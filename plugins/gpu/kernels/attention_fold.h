@@ -27,6 +27,15 @@ struct AttentionFold : Attention {
     const bool HAS_BIAS = (SPEC5 & 64) != 0;
     const bool HAS_LIST = (SPEC5 & 128) != 0;
 
+    // The last workgroup that has parts of a row merges its records: attention_merge.h.
+    inline bool merges() { return (recomputed(uint(SPEC5)) & 512u) != 0; }
+
+    // Where records of `dim` elements begin.
+    inline u64 records_begin(int dim) {
+        const uint n_all = merges() ? recomputed(uint(args.word[7])) * uint(args.word[8]) : 0u;
+        return args.address[0] + u64(n_all) * u64(uint(dim * 4));
+    }
+
     // The bias of a query head for a slot `distance` positions before its token. SPEC7 is n_far.
     inline float bias_of(int head, int distance) {
         int n_far = SPEC7, at = n_far + min(max(-distance, -n_far), n_far);

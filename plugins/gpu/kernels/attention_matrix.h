@@ -21,6 +21,7 @@
 #define TANDEM_GPU_ATTENTION_MATRIX_H
 
 #include "attention_halves.h"
+#include "attention_merge.h"
 #include "half_scale.h"
 
 #ifdef HAS_HALF_MATS
@@ -574,6 +575,19 @@ struct AttentionMatrix : AttentionHalves {
                 if (element < DIM_V) to.at[PART_HEAD + element] = o[r][p][i];
             }
         }
+        // Of taller tiles there are never few rows.
+        if (!IS_LATENT && N_ROW == 32 && merges()) rows_merge(count, n_record);
+    }
+
+    inline void rows_merge(int count, int n_record) {
+        const int n_tile_token = (args.word[7] + TOKENS - 1) / TOKENS;
+        const int n_tile =
+            n_tile_token * (args.word[19] & 0x1ffff) * ((args.word[11] + HEADS - 1) / HEADS);
+        const int n_used = (parts_used(args.address[3], args.word[9] & 0xffff) + count - 1) / count;
+        parts_merge(
+            args, group_number() % uint(n_tile), uint(n_used), n_record, n_used,
+            min(TOKENS, args.word[7] - first_token) * HEADS,
+            [&](int row) { return row_number(row); }, [&](int row) { return row_exists(row); });
     }
 
     inline void run() { walk(*this); }

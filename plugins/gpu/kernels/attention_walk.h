@@ -52,8 +52,8 @@ struct AttentionWalk : AttentionFold {
     }
 
     inline u64 record_address(int row, int part, int n_record) {
-        return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
-                                     u64(uint((PART_HEAD + DIM_V) * 4));
+        return records_begin(DIM_V) + u64(row_number(row) * uint(n_record) + uint(part)) *
+                                          u64(uint((PART_HEAD + DIM_V) * 4));
     }
 
     // ---- Scores ----

@@ -11,11 +11,16 @@
 
 #include "lang.h"
 
+/* Whether role `at` is that of a prompt. */
+static inline bool role_is_prompt(u64 role, uint at) {
+    constexpr int ROLE_PROMPT = 1;
+    return I32(role).at[at] == ROLE_PROMPT;
+}
+
 /* Whether a row of x is one of a prompt. Words `at` and at + 1: stride of the roles, and rows that
  * share one. */
 static inline bool bytes_is_prompt(const Args &args, u64 role, uint row, int at) {
-    constexpr int ROLE_PROMPT = 1;
-    return I32(role).at[row / uint(args.word[at + 1]) * uint(args.word[at])] == ROLE_PROMPT;
+    return role_is_prompt(role, row / uint(args.word[at + 1]) * uint(args.word[at]));
 }
 
 /* Part `part` of group `number` of n_group, of x that is stored at `to`: elements 4 * part .. + 3. Eight

@@ -64,6 +64,11 @@
  *   store_system(address, word)   release at system scope, of what the stream did before, too
  *   fence_system()         other devices and the host see what this thread has stored before what a
  *                          thread stores behind the next barrier
+ *   device_release()       threads that see what device_add() adds behind the next barrier of this workgroup see
+ *                          what this thread has stored before
+ *   device_add(address, n)   on a 32-bit word of the device's memory, atomically; returns what was there
+ *   device_acquire()       behind a barrier that follows device_add(): this thread sees what is visible by the
+ *                          sum that was there
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
  *   spin_pause()           between two loads of a thread that waits for another device
  *   launch_next()          the next kernel of the stream may start as soon as every workgroup of this grid

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * product_row_dot.cu: products for up to 8 columns of bytes (bytes.h). The threads of a workgroup
- * divide k; each has the same ROWS rows and COLUMNS columns: product_sum.h. Weights have planes.
+ * divide k; each has the same ROWS rows and COLUMNS columns: product_sum.h. Weights have planes. The last of
+ * the workgroups that have elements of a group of 32 of y may make bytes of it.
  * Entries for each WEIGHT_TYPE with blocks. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE  "product_row_dot.cu"
 #define WEIGHT_TYPES WEIGHT_TYPES_BLOCKS
 #define WEIGHT_ALWAYS_PLANAR
+#include "bytes_store.h"
+#include "last.h"
 #include "each_type.h"
 #else
 #include "product_sum.h"
@@ -24,6 +27,8 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
     // arithmetic to wait by.
     static constexpr uint AHEAD = COLUMNS == 1 ? 2 : 1;
 
+    const bool HAS_BYTES = SPEC5 != 0;
+
     float sum[N_SUM];
 
     inline void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
@@ -36,6 +41,24 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
                 dot_16(w.high, x.low[1], dot_16(w.high, x.high[1], 0) * 128),
             };
             sum[r * COLUMNS + c] += x.scale * group_product(w.scale, w.offset, dots, x_sums);
+        }
+    }
+
+    // y as bytes, behind it. Rows of x and of y have the same roles: x has them as bytes.
+    inline void bytes_make(typename Sum::Tile t) {
+        const uint n = uint(args.word[0]), n_column = uint(args.word[2]), n_group = n / 32;
+        const uint g = t.row / 32, of_group = 32 / (uint(ROWS) / uint(N_PART));
+        const u64 y = args.address[0], y_bytes = y + 4 * u64(n_column) * n;
+        if (!group_is_last(args.address[4] + 4 * u64(t.column / COLUMNS * n_group + g), of_group,
+                           (uint *)this->sums))
+            return;
+        const Bytes x(args.address[2], u64(n_column) * (uint(args.word[1]) / 32));
+        DONT_UNROLL for (uint first = 0; first < t.n_column; first += group_size() / 8) {
+            const uint c = first + thread_id() / 8, part = thread_id() % 8;
+            const uint column = t.column + min(c, t.n_column - 1);
+            bytes_store(y_bytes, u64(n_column) * n_group, column * n_group + g, part,
+                        bits_to_float(load_16(y + 4 * (u64(column) * n + 32 * g + 4 * part))),
+                        U32(x.has_low).at[column] == 0, c < t.n_column, column, g == 0);
         }
     }
 
@@ -69,6 +92,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
             group_add(groups, bytes_group(x, first[0] + g, true), 0);
         }
         this->sums_store(t, sum);
+        if (HAS_BYTES) bytes_make(t);
     }
 };
 

@@ -39,6 +39,8 @@ enum {
     MATRIX_TILES_OF_UNIT = 2, /* workgroups of a compute unit, where all tokens give fewer */
     MATRIX_PARTS_OF_UNIT =
         4,             /* the same where there are few tokens: what its shared memory holds */
+    MERGE_ROWS = 8,    /* of a workgroup, in up to two turns */
+    MERGE_UNIT = 32,   /* elements of o are whole groups of bytes */
     TILE_LEAST_TOK = 9 /* with fewer tokens, parts of a token are more work for more threads */
 };
 
@@ -65,6 +67,7 @@ typedef struct shape {
     gpu_operand records;
     int32_t n_record;     /* of each query row */
     int32_t record_parts; /* that a record is of; 0 = one */
+    bool merges;          /* the kernel of parts merges the records too */
 } shape;
 
 static int32_t round_up(int32_t n, int32_t unit) {
@@ -325,6 +328,28 @@ static tdm_status records_take(gpu_emit *e, shape *s, int32_t n, tdm_error *err)
     return TDM_OK;
 }
 
+/* The last workgroup that has parts of some rows merges their records, instead of a step of its own. It has
+ * as many threads for a row as a wave, so only for few of them; and records lie behind o. n_tile workgroups have the
+ * same parts. */
+static bool merge_take(gpu_emit *e, const shape *s, int32_t n_row, int64_t n_tile, gpu_step *step) {
+    const gpu_page *page = &s->cache.page;
+    const uint64_t n_all = (uint64_t)s->n_tok * (uint64_t)s->n_head;
+    const uint64_t size = n_all * (uint64_t)s->n_record * record_size(s);
+    gpu_operand o = e->dst[0].place;
+    int32_t shift = 0;
+    while (1 << shift < page->v.rotation) shift++;
+    if (!e->target->counts_groups || e->target->is_unfused || n_row > MERGE_ROWS ||
+        e->src[SRC_SINK].is_present || e->dst[1].is_present || page->v_from_k || s->has_bias ||
+        s->n_list > 0 || s->params->alibi_max_bias > 0 || s->n_dim != page->v.head_dim ||
+        s->n_dim % MERGE_UNIT != 0 || shift > 15 || !gpu_emit_grow(e, &o, size))
+        return false;
+    step->operand[0] = o;
+    step->operand[5] = gpu_emit_counters(e, n_tile);
+    step->spec[5] |= GPU_ATTENTION_MERGES | shift << GPU_ATTENTION_ROTATION_SHIFT;
+    step->inner = size;
+    return true;
+}
+
 /* Teams of CHUNK threads, which share out the heads of a workgroup. */
 static int32_t teams_choose(const shape *s, const gpu_target *target) {
     int32_t n = 1;
@@ -489,6 +514,9 @@ static tdm_status shared_tiles_emit(gpu_emit *e, shape *s, gpu_kernel kernel, in
     step.word[9] = s->n_part;
     step.word[19] = s->n_kv | count << 17;
     s->record_parts = count;
+    const int32_t n_token = s->n_tok < t->n_token ? s->n_tok : t->n_token;
+    s->merges = kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX &&
+                merge_take(e, s, n_token * t->heads, t->n_tile, &step);
     return gpu_emit_step(e, &step, err);
 }
 
@@ -599,7 +627,7 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
                  : uses_subgroup_matrices(&s, e->target) ? subgroup_matrix_emit(e, &s, err)
                  : is_tiled                              ? tile_emit(e, &s, err)
                                                          : part_emit(e, &s, err);
-    if (status == TDM_OK) status = merge_emit(e, &s, err);
+    if (status == TDM_OK && !s.merges) status = merge_emit(e, &s, err);
     return status;
 }
 

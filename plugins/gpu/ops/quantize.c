@@ -103,31 +103,60 @@ static bool is_in_order(const gpu_product *p) {
 
 /* Operands and words that a step has for bytes. */
 typedef struct places {
-    int bytes, role; /* operands; bytes = 0: behind dst */
-    int word;        /* stride of the role; the next one has the rows that share one */
+    int bytes, role; /* operands; bytes = 0: behind dst; role = 0: it reads none */
+    int word;        /* stride of the role; the next one has the rows that share one; 0 = none */
     int spec;        /* that says so; -1 = none */
+    int32_t flag;    /* in it */
+    int counters;    /* operand; 0 = it needs none */
+    int64_t n_counter;
 } places;
 
 static bool is_absent(const gpu_step *step, int operand) {
     return step->operand[operand].space == GPU_SPACE_NONE;
 }
 
+/* A product with rows of k elements, of which workgroups have parts: for each group of 32 and tile of columns a
+ * counter (kernels/product_row_dot.cu). Its own x tells the kernel the roles. */
+static bool product_places_get(const gpu_emit *e, const gpu_step *step, const gpu_product *p,
+                               places *out) {
+    const int64_t n_column = step->word[2], n_tile = (n_column + step->spec[3] - 1) / step->spec[3];
+    const gpu_value *role = &p->form_of->src[p->form_role];
+    *out = (places){.bytes = 0,
+                    .spec = 5,
+                    .flag = 1,
+                    .counters = 4,
+                    .n_counter = step->word[0] / GROUP_LEN * n_tile};
+    return e->target->counts_groups && step->spec[4] == GPU_PRODUCT_PLAIN &&
+           step->word[0] == p->w->ne[0] && step->word[10] == step->word[0] && step->word[16] == 1 &&
+           n_column == gpu_quantize_rows(p) && is_absent(step, 4) &&
+           gpu_emit_form_is_with(e, &step->operand[2], role);
+}
+
 /* A norm of rows of k elements, that of ROW with one row of weights; or attention whose heads are whole
  * groups, without maxima and sums. None stores bytes yet. */
-static bool places_get(const gpu_step *step, int64_t k, places *out) {
+static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_product *p, places *out) {
+    const int64_t k = p->w->ne[0];
     switch ((int)step->kernel) {
+    case GPU_KERNEL_PRODUCT_ROW_DOT: return product_places_get(e, step, p, out);
     case GPU_KERNEL_ROW:
         *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = -1};
         return (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
                step->word[0] == k && step->word[12] == 0 && step->word[13] == 0 &&
                step->word[14] == 0 && is_absent(step, 4) && is_absent(step, 5);
     case GPU_KERNEL_ADD_NORM:
-        *out = (places){.bytes = 0, .role = 5, .word = 15, .spec = 5};
+        *out = (places){.bytes = 0, .role = 5, .word = 15, .spec = 5, .flag = 1};
         return step->word[0] == k && step->spec[5] == 0;
     case GPU_KERNEL_ATTENTION_MERGE:
-        *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4};
+        *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4, .flag = 1};
         return step->spec[1] % GROUP_LEN == 0 && (int64_t)step->spec[1] * step->word[1] == k &&
                is_absent(step, 1);
+    case GPU_KERNEL_ATTENTION_TILE_MATRIX: /* a role for each token */
+        *out = (places){.bytes = 0, .role = 4, .spec = 5, .flag = GPU_ATTENTION_BYTES};
+        return (step->spec[5] & GPU_ATTENTION_MERGES) != 0 &&
+               (step->spec[5] & GPU_ATTENTION_BYTES) == 0 &&
+               (int64_t)step->spec[3] * step->word[8] == k &&
+               (step->word[7] == 1 || p->role.space == GPU_SPACE_NONE ||
+                (p->role_stride == 1 && p->rows_per_role == 1));
     default: return false;
     }
 }
@@ -141,14 +170,15 @@ static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_
         p->form_of == NULL || !is_in_order(p))
         return false;
     gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
-    if (step == NULL || !places_get(step, p->w->ne[0], &at) ||
+    if (step == NULL || !places_get(e, step, p, &at) ||
         gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
         gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK ||
         (at.bytes == 0 && !gpu_emit_form_behind(e, step, bytes)))
         return false;
-    memcpy(&step->word[at.word], role, sizeof role);
-    if (at.spec >= 0) step->spec[at.spec] = 1;
-    step->operand[at.role] = p->role;
+    if (at.spec >= 0) step->spec[at.spec] |= at.flag;
+    if (at.word > 0) memcpy(&step->word[at.word], role, sizeof role);
+    if (at.role != 0) step->operand[at.role] = p->role;
+    if (at.counters != 0) step->operand[at.counters] = gpu_emit_counters(e, at.n_counter);
     if (at.bytes != 0) step->operand[at.bytes] = *bytes;
     return true;
 }

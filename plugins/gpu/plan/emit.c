@@ -74,9 +74,10 @@ static tdm_status operands_check(const gpu_emit *e, const gpu_step *step, tdm_er
         const gpu_operand *o = &step->operand[i];
         uint64_t size;
         if (o->space == GPU_SPACE_NONE || o->index < 0) continue;
-        size = o->space == GPU_SPACE_SLOT   ? e->maker->plan->slot_sizes[o->index]
-               : o->space == GPU_SPACE_AREA ? e->maker->areas[o->index].size
-                                            : e->maker->plan->constants_size;
+        size = o->space == GPU_SPACE_SLOT      ? e->maker->plan->slot_sizes[o->index]
+               : o->space == GPU_SPACE_AREA    ? e->maker->areas[o->index].size
+               : o->space == GPU_SPACE_COUNTER ? e->maker->plan->counters_size
+                                               : e->maker->plan->constants_size;
         if (o->off > size || o->size > size - o->off)
             return tdm_fail(err, TDM_INTERNAL,
                             "%s: kernel %s (node %d): operand %d ends at byte %llu of %llu",
@@ -137,7 +138,7 @@ gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operan
         if (writes(step, with)) return NULL;
         if (writes(step, what))
             return gpu_kernel_writes(step->kernel, 0) && gpu_operands_overlap(dst, what) &&
-                           dst->off == what->off && dst->size == what->size
+                           dst->off == what->off && dst->size == what->size + step->inner
                        ? step
                        : NULL;
     }
@@ -155,6 +156,14 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size) {
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size) {
     gpu_operand operand = {.space = GPU_SPACE_CONSTANT, .size = size};
     if (e->maker != NULL) operand.off = gpu_maker_constant(e->maker, bytes, size);
+    return operand;
+}
+
+gpu_operand gpu_emit_counters(gpu_emit *e, int64_t n) {
+    gpu_operand operand = {.space = GPU_SPACE_COUNTER, .size = (uint64_t)n * sizeof(uint32_t)};
+    if (e->maker == NULL) return operand;
+    operand.off = e->maker->plan->counters_size;
+    e->maker->plan->counters_size += operand.size;
     return operand;
 }
 
@@ -191,20 +200,37 @@ gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *ke
     return operand;
 }
 
+bool gpu_emit_form_is_with(const gpu_emit *e, const gpu_operand *place, const gpu_value *with) {
+    const gpu_maker *maker = e->maker;
+    for (int32_t i = 0; maker != NULL && i < maker->n_form; i++) {
+        const gpu_made_form *made = &maker->forms[i];
+        if (made->place.index == place->index && made->place.off == place->off)
+            return is_same_view(&made->with, with);
+    }
+    return false;
+}
+
+bool gpu_emit_grow(gpu_emit *e, gpu_operand *operand, uint64_t size) {
+    gpu_maker *maker = e->maker;
+    if (maker == NULL || maker->is_out_of_memory || operand->space != GPU_SPACE_AREA ||
+        operand->off != 0 || operand->size != maker->areas[operand->index].size)
+        return false;
+    operand->size += size;
+    maker->areas[operand->index].size = operand->size;
+    return true;
+}
+
 bool gpu_emit_form_behind(gpu_emit *e, gpu_step *step, gpu_operand *form) {
     gpu_maker *maker = e->maker;
     gpu_operand *dst = &step->operand[0];
-    if (maker == NULL || maker->is_out_of_memory || dst->space != GPU_SPACE_AREA || dst->off != 0 ||
-        dst->size != maker->areas[dst->index].size)
-        return false;
+    const uint64_t at = dst->size;
+    if (!gpu_emit_grow(e, dst, form->size)) return false;
     for (int32_t i = 0; i < maker->n_form; i++) {
         gpu_operand *place = &maker->forms[i].place;
         if (place->index != form->index) continue;
         place->index = dst->index;
-        place->off = dst->size;
+        place->off = at;
         *form = *place;
-        dst->size += form->size;
-        maker->areas[dst->index].size = dst->size;
         return true;
     }
     return false;

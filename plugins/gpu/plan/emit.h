@@ -57,7 +57,7 @@ tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error
  * its memory. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
-/* The step that wrote `what`, all of it as its operand 0, for an emitter that lets the step write more. NULL
+/* The step that wrote `what`, all of it as its operand 0 but for gpu_step.inner, for an emitter that lets the step write more. NULL
  * where there is no such step, where another has written bytes of it since, or where that step or a later one
  * writes bytes of `with`, which the step would read. Valid until a step is appended. */
 gpu_step *gpu_emit_writer(gpu_emit *e, const gpu_operand *what, const gpu_operand *with);
@@ -69,6 +69,13 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
 /* Bytes that steps of this plan read and that never change, such as a table of frequencies. They
  * are copied into the plan, 16-byte aligned; equal bytes are kept once. */
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
+
+/* Makes an operand larger that is all of a temporary, and the temporary with it. False where it is not. */
+bool gpu_emit_grow(gpu_emit *e, gpu_operand *operand, uint64_t size);
+
+/* n counters of 32 bits for one step, by which the last of some workgroups finds out that it is the last
+ * (kernels/last.h). They are 0 when the step begins, and its kernel must leave zeros. */
+gpu_operand gpu_emit_counters(gpu_emit *e, int64_t n);
 
 typedef enum gpu_form {
     GPU_FORM_Q8 = 1, /* rows as bytes: number = matrices that divide them (ops/quantize.c) */
@@ -89,6 +96,9 @@ typedef struct gpu_form_key {
  * a STATE. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
                           bool *is_new_out);
+
+/* Whether a form of the plan lies at `place` and is made with the same view as `with`, or both with none. */
+bool gpu_emit_form_is_with(const gpu_emit *e, const gpu_operand *place, const gpu_value *with);
 
 /* Moves a new form, which no step names yet, behind operand 0 of a step that writes it too: the operand has
  * both from here on. False where it is not all of a temporary. */

@@ -88,6 +88,10 @@
      * 4 threads; in ATTENTION_LATENT_MATRIX, for V that is part of K and without slopes, 8. With \
      * gpu_target.matrix_rows ATTENTION_TILE_MATRIX has 32 rows and V of its own, and a workgroup is four \
      * subgroups; spec 4 has rows of a matrix of sums from bit 8 on and columns from bit 16 on. \
+     * With GPU_ATTENTION_MERGES, of ATTENTION_TILE_MATRIX of CUDA and HIP, the last workgroup with parts of some rows \
+     * does what ATTENTION_MERGE does: operand 0 is o [elements, n_head, n_tok], behind it records, and behind them, \
+     * with GPU_ATTENTION_BYTES, o of each token as bytes; operand 4 is the role of each token, and 5 are \
+     * counters (kernels/last.h), one for each workgroup of a part. Elements of o are head_dim then. \
      * ATTENTION_TILE_HALF is that one without matrix hardware, for tests. */ \
     KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(step, 4))) \
     KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 5, 0x1, RT_ONLY(attention_matrix_size(step, 8))) \
@@ -321,7 +325,10 @@
      * are roles, 1 = 1 where rows are dense and begin at multiples of 16 bytes. */ \
     KERNEL(QUANTIZE, quantize, 3, 0x1, RT_SHARED(0)) \
     /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 \
-     * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
+     * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. With spec 5 = 1, of CUDA \
+     * and HIP, PRODUCT_ROW_DOT stores dst, dense rows of one matrix, as bytes too, behind its f32, as QUANTIZE \
+     * does with the roles of x: then operand 4 are counters (kernels/last.h), one for each 32 rows and tile of \
+     * columns. */ \
     KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_SHARED(product_row_size(spec))) \
     KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_SHARED(tile_dot_size(or_one(spec[3])))) \
     /* x of products as f16 (shaders/halves.comp); a workgroup for each row. Operands dst, x. Words: as of \
@@ -434,11 +441,14 @@ typedef enum gpu_attention_flag {
     GPU_ATTENTION_SYMMETRIC = 32, /* windows are symmetric */
     GPU_ATTENTION_BIAS = 64,      /* there is a bias for each distance */
     GPU_ATTENTION_LIST = 128,     /* there are lists */
-    GPU_ATTENTION_LISTS = 256     /* and each KV head has its own */
+    GPU_ATTENTION_LISTS = 256,    /* and each KV head has its own */
+    GPU_ATTENTION_MERGES = 512,   /* there are no records for another step */
+    GPU_ATTENTION_BYTES = 1024    /* and o is stored as bytes too */
 } gpu_attention_flag;
 
 enum {
     GPU_ATTENTION_EXTRAS = GPU_ATTENTION_BIAS | GPU_ATTENTION_LIST,
+    GPU_ATTENTION_ROTATION_SHIFT = 11, /* with MERGES, logarithm of V's rotation block: 4 bits */
     GPU_ATTENTION_STRIDE_SHIFT = 16
 };
 

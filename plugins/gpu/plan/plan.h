@@ -22,6 +22,9 @@ typedef struct gpu_plan {
                               copies them to device memory, at a multiple of 16, before the plan
                               runs first */
     uint64_t constants_size; /* 0 = the plan has none */
+    /* Bytes of counters of 32 bits, 0 = none. The plugin provides them in device memory, at a multiple of 4. They
+     * are 0 before the plan runs first, and each kernel leaves zeros. */
+    uint64_t counters_size;
 } gpu_plan;
 
 /* Makes the list for a verified graph. The graph need not outlive the plan. TDM_UNSUPPORTED with

@@ -18,7 +18,8 @@ typedef enum gpu_space {
     GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
     GPU_SPACE_SCRATCH, /* the queue's scratch, in a finished plan. index is still the area's number:
                            addresses do not depend on it, checks of plans do */
-    GPU_SPACE_CONSTANT /* the plan's constants (gpu_plan.constants); index is 0 */
+    GPU_SPACE_CONSTANT, /* the plan's constants (gpu_plan.constants); index is 0 */
+    GPU_SPACE_COUNTER /* the plan's counters (gpu_plan.counters_size); index is 0. One step has each */
 } gpu_space;
 
 /* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
@@ -41,6 +42,7 @@ typedef struct gpu_step {
     int32_t spec[GPU_MAX_SPEC];
     gpu_operand operand[GPU_MAX_OPERAND];
     int32_t word[GPU_MAX_WORD];
+    uint64_t inner; /* bytes at the end of operand 0 that only the step itself uses; 0 = none */
     int64_t trips; /* upper bound of the iterations of all loops that one invocation runs, added up;
                       loops that are unrolled when the kernel is compiled do not count. 0 = none.
                       Checked against gpu_target.max_trips */

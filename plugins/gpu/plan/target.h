@@ -77,6 +77,9 @@ typedef struct gpu_target {
      * sums that PRODUCT_TILE_MATRIX and ATTENTION_TILE_MATRIX take, of 16 products each. 0 = none */
     int32_t matrix_rows, matrix_columns;
     bool is_matrix_plain; /* PRODUCT_TILE_HALF and ATTENTION_TILE_HALF instead, for tests */
+    bool
+        counts_groups; /* the last of some workgroups of a step may go on with what all have stored:
+                             gpu_emit_counters */
     bool may_wait;        /* kernels may wait for other members of a group (WIRE_WAIT) */
     gpu_product_tuning product;
     gpu_attention_tuning attention;

@@ -96,6 +96,7 @@ static uint64_t operand_address(const gpu_bound *bound, const gpu_operand *opera
     case GPU_SPACE_SLOT: return bound->slots[operand->index] + operand->off;
     case GPU_SPACE_SCRATCH: return bound->scratch->address + operand->off;
     case GPU_SPACE_CONSTANT: return bound->constants + operand->off;
+    case GPU_SPACE_COUNTER: return bound->counters + operand->off;
     default: return 0;
     }
 }

@@ -27,6 +27,7 @@ typedef struct gpu_bound {
     gpu_scratch *scratch;   /* of the pool; NULL = not bound, or it needs none */
     uint64_t *slots;        /* [steps->n_slot] addresses; 0 where the plan does not use the slot */
     uint64_t constants;     /* address of the steps' constants; the plugin fills it */
+    uint64_t counters;      /* and of their counters */
     bool is_bound;
 } gpu_bound;
 

@@ -12,7 +12,7 @@
 #include "plugins/gpu/rt/early.h"
 #include "plugins/gpu/rt/wait.h"
 
-enum { FETCH_THREADS = 128 };
+enum { FETCH_THREADS = 128, COUNTERS_ALIGN = 128 /* a line of the cache */ };
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
@@ -52,12 +52,26 @@ static tdm_status functions_get(tdm_plan *plan, tdm_error *err) {
     return status;
 }
 
+/* Constants, and counters behind them: 0 from here on, whenever no kernel of the plan runs. Each kernel that counts
+ * runs to its end, unless the device is lost. */
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
-    const uint64_t size = plan->bound.steps->constants_size;
+    const gpu_plan *steps = plan->bound.steps;
+    const uint64_t at =
+        (steps->constants_size + COUNTERS_ALIGN - 1) / COUNTERS_ALIGN * COUNTERS_ALIGN;
+    const uint64_t size =
+        steps->counters_size > 0 ? at + steps->counters_size : steps->constants_size;
     tdm_status status = rt_memory_alloc(plan->device, size, false, &plan->constants, err);
     if (status != TDM_OK || size == 0) return status;
     plan->bound.constants = plan->constants.address;
-    return rt_upload(plan->device, &plan->constants, 0, plan->bound.steps->constants, size, err);
+    plan->bound.counters = plan->constants.address + at;
+    uint8_t *bytes = calloc(1, size);
+    if (bytes == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan",
+                        plan->device->name);
+    if (steps->constants_size > 0) memcpy(bytes, steps->constants, steps->constants_size);
+    status = rt_upload(plan->device, &plan->constants, 0, bytes, size, err);
+    free(bytes);
+    return status;
 }
 
 tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_graph *graph,

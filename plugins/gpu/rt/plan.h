@@ -40,7 +40,7 @@ struct tdm_plan {
     gpu_bound bound;         /* the steps, and the memory that they are bound to */
     rt_function *functions;  /* [n_step] */
     rt_args *args;           /* [n_step] of the present binding */
-    rt_memory constants;     /* of the steps; no memory where they have none */
+    rt_memory constants; /* constants and counters of the steps; no memory where they have none */
     rt_workspace *workspace; /* of its queue */
     rt_function fetch;       /* of FETCH */
     rt_fetch *fetches;       /* [n_fetch] what is copied before the steps */

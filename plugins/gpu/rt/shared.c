@@ -36,6 +36,17 @@ static uint32_t attention_dot_size(const int32_t *spec) {
     return fold_size(rows) + taken(rows * stored / 4, 16);
 }
 
+/* parts_merge of attention_merge.h, for waves of 32 threads or more. */
+static uint32_t parts_merge_size(const gpu_step *step) {
+    const int32_t most = 4, n_wave = step->group_size / 32, n = n_wave < most ? n_wave : most;
+    if ((step->spec[5] & GPU_ATTENTION_MERGES) == 0) return 0;
+    return taken(n * step->spec[3], 4) + taken(n * 5 * 64, 4);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
 static uint32_t attention_part_size(const int32_t *spec) {
     return attention_dot_size(spec) + taken(2 * or_one(spec[4]) * 64, 4);
 }
@@ -62,10 +73,11 @@ static uint32_t attention_matrix_size(const gpu_step *step, int32_t threads) {
     const int32_t n_v = is_latent ? 0 : 2 * 4 * ((spec[3] + 15) / 16 * 16);
     const uint32_t raw_k = attention_raw_size(spec[0], spec[2]);
     const uint32_t raw_v = is_latent ? 0 : attention_raw_size(spec[1], spec[3]);
-    return fold_size(rows) + taken(rows, 8) + taken(n_group * 4 * rows, 16) +
-           taken(n_group * 4 * 64, 16) + taken(n_v, 16) + taken(2 * 4 * rows, 16) +
-           taken(rows * (64 + 4), 4) + taken(rows, 4) + taken(2, 4) +
-           (raw_k > raw_v ? raw_k : raw_v);
+    const uint32_t own = fold_size(rows) + taken(rows, 8) + taken(n_group * 4 * rows, 16) +
+                         taken(n_group * 4 * 64, 16) + taken(n_v, 16) + taken(2 * 4 * rows, 16) +
+                         taken(rows * (64 + 4), 4) + taken(rows, 4) + taken(2, 4) +
+                         larger(raw_k, raw_v);
+    return larger(own, parts_merge_size(step));
 }
 
 /* struct SelectScore */

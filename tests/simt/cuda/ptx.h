@@ -39,6 +39,12 @@ static inline void ptx_st_release_sys(u64 address, u64 word) {
 static inline void ptx_fence_acq_rel_sys() {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
+static inline uint ptx_atom_add_release_gpu(u64 address, uint n) {
+    return __atomic_fetch_add((uint *)address, n, __ATOMIC_RELEASE);
+}
+static inline void ptx_fence_acq_rel_gpu() {
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+}
 static inline u64 ptx_globaltimer() {
     return simt_clock_ns();
 }
