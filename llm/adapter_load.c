@@ -89,23 +89,29 @@ static bool is_embedding(const llm_weight *w) {
     return w->layer < 0 && w->role == LLM_ROLE_TOKEN_EMBD;
 }
 
+#define IS_TABLE "a table of rows other than the token embedding"
+
+static tdm_status base_refuse(const llm_adapter *a, const char *name, const char *what,
+                              tdm_error *err) {
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s: the adapter changes '%s', which is %s; that is not supported: merge the "
+                    "adapter into the model, or train one without it",
+                    llm_gguf_name(a->gguf), name, what);
+}
+
 static tdm_status base_check(const llm_adapter *a, const llm_weight *base, tdm_error *err) {
     const bool is_expert = (base->usage & TDM_USAGE_EXPERT) != 0;
     const char *what = NULL;
     if (is_embedding(base)) return TDM_OK;
     if ((base->usage & TDM_USAGE_ROWS) != 0)
-        what = "a table of rows other than the token embedding";
+        what = IS_TABLE;
     else if (base->source != base->file && !is_expert)
         what = "a matrix in parts";
     else if (base->usage != TDM_USAGE_MATMUL && !is_expert)
         what = "no matrix";
     else if ((base->file->ne[2] != 1 && !is_expert) || base->file->ne[3] != 1)
         what = "a matrix for each head";
-    if (what == NULL) return TDM_OK;
-    return tdm_fail(err, TDM_UNSUPPORTED,
-                    "%s: the adapter changes '%s', which is %s; that is not supported: merge the "
-                    "adapter into the model, or train one without it",
-                    llm_gguf_name(a->gguf), base->source->name, what);
+    return what == NULL ? TDM_OK : base_refuse(a, base->source->name, what, err);
 }
 
 /* Whether a tensor has the shape of A or B, of n_matrix matrices. */
@@ -217,8 +223,11 @@ static tdm_status pair_add(llm_model *m, llm_adapter *a, int32_t base, const llm
 /* Adds the pair of the weights of the model that are the tensor of that name, or parts of it. */
 static tdm_status pairs_of_tensor(llm_model *m, llm_adapter *a, const llm_gguf_tensor *ta,
                                   const llm_gguf_tensor *tb, size_t n, tdm_error *err) {
-    int32_t base = base_find(m, 0, ta->name, n), shared = -1;
+    int32_t base = base_find(m, 0, ta->name, n), shared = -1, n_row;
     tdm_status status = TDM_OK;
+    const llm_gguf_tensor *table = llm_hparams_file_table(&m->hparams, &n_row);
+    if (table != NULL && strlen(table->name) == n && strncmp(table->name, ta->name, n) == 0)
+        return base_refuse(a, table->name, IS_TABLE, err);
     if (base < 0)
         return tdm_fail(err, TDM_NOT_FOUND,
                         "%s: tensor '%s' belongs to '%.*s', which %s does not have; use the model "
