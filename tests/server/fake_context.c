@@ -5,6 +5,7 @@
  */
 #include "tests/server/fake_context.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,25 @@ struct llm_context {
 
 static atomic_int fail_every, n_step, lose_every, n_truncate;
 static atomic_int fail_status = TDM_UNAVAILABLE;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    bool is_held; /* by lock */
+} hold = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+
+void fake_hold(bool is_held) {
+    pthread_mutex_lock(&hold.lock);
+    hold.is_held = is_held;
+    if (!is_held) pthread_cond_broadcast(&hold.over);
+    pthread_mutex_unlock(&hold.lock);
+}
+
+static void hold_wait(void) {
+    pthread_mutex_lock(&hold.lock);
+    while (hold.is_held) pthread_cond_wait(&hold.over, &hold.lock);
+    pthread_mutex_unlock(&hold.lock);
+}
 
 void fake_fail_every(int n) {
     atomic_store(&fail_every, n);
@@ -182,6 +202,7 @@ static int32_t seq_next(llm_context *ctx, int32_t seq) {
 
 tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int32_t before[LLM_MAX_SEQ];
+    hold_wait();
     const int fails = atomic_load(&fail_every);
     const bool is_failed = fails > 0 && atomic_fetch_add(&n_step, 1) % fails == fails - 1;
     tdm_status status =

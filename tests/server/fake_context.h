@@ -27,5 +27,7 @@ void fake_fail_with(tdm_status status);
  * tokens that it was to keep, as where a recurrent state cannot be computed again; 0 = none.
  * [any-thread] */
 void fake_lose_every(int n);
+/* While held, a step does not end. [any-thread] */
+void fake_hold(bool is_held);
 
 #endif
