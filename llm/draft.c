@@ -16,6 +16,14 @@
 
 #include "llm/arch/arch.h"
 
+/* The tokens that may follow by the constraint of an item. */
+typedef struct allowed {
+    uint64_t *mask;  /* [(n_vocab + 63) / 64] */
+    bool is_failed;  /* none is known */
+    bool is_limited; /* those of mask alone */
+    int32_t forced;  /* the only one; -1 = there are more */
+} allowed;
+
 /* Of a layer. */
 typedef struct states {
     float *rows; /* [n, hidden_len] */
@@ -36,7 +44,8 @@ struct llm_draft {
     int32_t hidden_room;
     int32_t n_vocab;
     float *logits;   /* [n_vocab] a row with biases, without barred tokens */
-    uint64_t *mask;  /* [(n_vocab + 63) / 64] of tokens that a constraint allows */
+    uint64_t *masks; /* [n_seq] masks of the next */
+    allowed *may;    /* [n_seq] after the last proposal of each item */
     int32_t *tokens; /* [n_room] a batch */
     int32_t *seqs;
     bool *wanted;
@@ -156,10 +165,14 @@ tdm_status llm_draft_create(const llm_draft_params *p, llm_draft **draft_out, td
     draft->n_max = p->n_max;
     if (p->ctx == NULL) draft->ngrams = calloc((size_t)draft->n_seq, sizeof *draft->ngrams);
     draft->logits = malloc((size_t)draft->n_vocab * sizeof *draft->logits);
-    draft->mask = malloc(((size_t)draft->n_vocab + 63) / 64 * sizeof *draft->mask);
-    const bool has_memory =
-        draft->logits != NULL && draft->mask != NULL && (p->ctx != NULL || draft->ngrams != NULL);
+    const size_t n_word = ((size_t)draft->n_vocab + 63) / 64;
+    draft->masks = malloc((size_t)draft->n_seq * n_word * sizeof *draft->masks);
+    draft->may = calloc((size_t)draft->n_seq, sizeof *draft->may);
+    const bool has_memory = draft->logits != NULL && draft->masks != NULL && draft->may != NULL &&
+                            (p->ctx != NULL || draft->ngrams != NULL);
     tdm_status status = has_memory ? TDM_OK : no_memory(err);
+    for (int32_t s = 0; s < draft->n_seq && status == TDM_OK; s++)
+        draft->may[s].mask = draft->masks + (size_t)s * n_word;
     if (status == TDM_OK && draft->is_layer) {
         draft->states = calloc((size_t)draft->n_seq, sizeof *draft->states);
         if (draft->states == NULL) status = no_memory(err);
@@ -185,7 +198,8 @@ void llm_draft_destroy(llm_draft *draft) {
     free(draft->ngrams);
     free(draft->hidden);
     free(draft->logits);
-    free(draft->mask);
+    free(draft->masks);
+    free(draft->may);
     free(draft->tokens);
     free(draft->seqs);
     free(draft->wanted);
@@ -301,27 +315,19 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
-/* The tokens that may follow by the constraint of an item. */
-typedef struct allowed {
-    bool is_failed;  /* none is known */
-    bool is_limited; /* those of draft->mask alone */
-    int32_t forced;  /* the only one; -1 = there are more */
-} allowed;
-
-static allowed allowed_find(llm_draft *draft, const llm_draft_item *item) {
+static void allowed_find(const llm_draft *draft, const llm_draft_item *item, allowed *a) {
     const llm_constraint *c = item->constraint;
-    allowed a = {.forced = -1};
     int32_t n = 0;
-    if (c == NULL) return a;
-    a.is_failed = c->mask(c->state, draft->mask, &a.is_limited, NULL) != TDM_OK;
-    if (a.is_failed || !a.is_limited) return a;
+    *a = (allowed){.mask = a->mask, .forced = -1};
+    if (c == NULL) return;
+    a->is_failed = c->mask(c->state, a->mask, &a->is_limited, NULL) != TDM_OK;
+    if (a->is_failed || !a->is_limited) return;
     for (int32_t w = 0; w < (draft->n_vocab + 63) / 64 && n < 2; w++) {
-        if (draft->mask[w] == 0) continue;
-        n += __builtin_popcountll(draft->mask[w]);
-        a.forced = 64 * w + __builtin_ctzll(draft->mask[w]);
+        if (a->mask[w] == 0) continue;
+        n += __builtin_popcountll(a->mask[w]);
+        a->forced = 64 * w + __builtin_ctzll(a->mask[w]);
     }
-    if (n != 1) a.forced = -1;
-    return a;
+    if (n != 1) a->forced = -1;
 }
 
 /* Appends a proposal to those of an item; *goes_on_out = another may follow. */
@@ -334,10 +340,23 @@ static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out)
         item->n_out < item->n && (c == NULL || c->is_done == NULL || !c->is_done(c->state));
 }
 
+/* Finds what may follow, and appends tokens that alone may: they need no logits. A layer decodes each
+ * with the state that it gave for the one before. True: another proposal may follow. */
+static bool forced_add(const llm_draft *draft, llm_draft_item *item, allowed *may) {
+    bool goes_on = true;
+    allowed_find(draft, item, may);
+    while (goes_on && !draft->is_layer && !may->is_failed && may->forced >= 0) {
+        llm_sampler_accept(item->sampler, may->forced);
+        proposal_add(item, may->forced, &goes_on);
+        if (goes_on) allowed_find(draft, item, may);
+    }
+    return goes_on && !may->is_failed;
+}
+
 /* Samples the next proposal of an item from row i; *goes_on_out = it was kept, and another may
  * follow. */
-static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *goes_on_out,
-                       tdm_error *err) {
+static tdm_status pick(llm_draft *draft, llm_draft_item *item, const allowed *may, int32_t i,
+                       bool *goes_on_out, tdm_error *err) {
     llm_row row = llm_context_row(draft->ctx, i);
     int32_t token = -1;
     *goes_on_out = false;
@@ -346,16 +365,14 @@ static tdm_status pick(llm_draft *draft, llm_draft_item *item, int32_t i, bool *
         row = llm_row_without(&row, item->bars, item->n_bar, draft->logits);
     for (int32_t b = 0; b < item->n_bias && row.tokens == NULL; b++)
         draft->logits[item->bias[b].token] += item->bias[b].bias;
-    const allowed may = allowed_find(draft, item);
-    if (may.is_failed) return TDM_OK;
-    if (may.is_limited) row = llm_row_masked(&row, draft->mask, draft->logits);
-    token = may.forced;
+    if (may->is_limited) row = llm_row_masked(&row, may->mask, draft->logits);
+    token = may->forced;
     const tdm_status status =
         token < 0 ? llm_sampler_pick(item->sampler, &row, &token, err) : TDM_OK;
     /* No allowed token has a probability. */
-    if (status == TDM_DATA_LOSS && may.is_limited) return TDM_OK;
+    if (status == TDM_DATA_LOSS && may->is_limited) return TDM_OK;
     if (status != TDM_OK) return status;
-    if (item->p_min > 0 && may.forced < 0 && probability(&row, token) < (double)item->p_min)
+    if (item->p_min > 0 && may->forced < 0 && probability(&row, token) < (double)item->p_min)
         return TDM_OK;
     llm_sampler_accept(item->sampler, token);
     proposal_add(item, token, goes_on_out);
@@ -382,12 +399,13 @@ static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_err
     if (status == TDM_OK) status = llm_ngrams_append(g, n, item->next, err);
     int32_t at = status == TDM_OK ? llm_ngrams_find(g, n) : -1;
     while (goes_on && status == TDM_OK) {
-        const allowed may = allowed_find(draft, item);
-        int32_t token = may.forced;
-        if (may.is_failed) break;
+        allowed *may = &draft->may[0];
+        allowed_find(draft, item, may);
+        int32_t token = may->forced;
+        if (may->is_failed) break;
         if (token < 0 && at >= 0) token = g->tokens[at];
         if (token < 0 || is_barred(item, token) ||
-            (may.is_limited && (draft->mask[token / 64] >> (token % 64) & 1) == 0))
+            (may->is_limited && (may->mask[token / 64] >> (token % 64) & 1) == 0))
             break;
         proposal_add(item, token, &goes_on);
         if (!goes_on) break;
@@ -399,15 +417,41 @@ static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_err
     return status;
 }
 
+/* Items to which proposals may be added; a bit each. */
+typedef struct going {
+    uint64_t bits[(LLM_MAX_SEQ + 63) / 64];
+} going;
+
+static bool is_going(const going *g, int32_t i) {
+    return (g->bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+static void going_set(going *g, int32_t i, bool goes_on) {
+    g->bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
+    g->bits[i / 64] |= (uint64_t)goes_on << (i % 64);
+}
+
+/* Puts the proposals of an item from the k-th on into places *n .. of the batch. goes_on: the last one
+ * gives the logits of another; else it is left out, as the draft holds all but the last token of what
+ * the model accepts (llm_draft_accept). */
+static tdm_status proposals_put(llm_draft *draft, const llm_draft_item *item, int32_t k,
+                                bool goes_on, const float *hidden, int32_t *n, tdm_error *err) {
+    const int32_t end = goes_on ? item->n_out : item->n_out - 1;
+    const tdm_status status = k < end ? batch_reserve(draft, *n + end - k, err) : TDM_OK;
+    for (; k < end && status == TDM_OK; k++)
+        batch_put(draft, (*n)++, item->seq, item->tokens_out[k], hidden, goes_on && k == end - 1);
+    return status;
+}
+
 /* Decodes what the drafts lack, and the tokens behind it. All numbers of tokens that a step can
  * accept share a plan of a layer. */
 static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_t n_item,
-                                 tdm_error *err) {
+                                 const going *g, tdm_error *err) {
     int32_t n = 0;
     for (int32_t i = 0; i < n_item; i++) {
+        const bool goes_on = is_going(g, i);
         const int32_t n_held = llm_draft_length(draft, items[i].seq);
         const int32_t n_new = items[i].n_history - n_held;
-        items[i].n_out = 0;
         if (n_new < 0 || items[i].n_history + items[i].n > llm_context_n_ctx(draft->ctx))
             return tdm_fail(err, TDM_INTERNAL, "the draft holds %d tokens of %d", n_held,
                             items[i].n_history);
@@ -415,10 +459,11 @@ static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_
         if (status == TDM_OK) status = batch_reserve(draft, n + n_new + 1, err);
         if (status != TDM_OK) return status;
         for (int32_t k = 0; k <= n_new; k++)
-            batch_put(draft, n++, items[i].seq,
-                      k < n_new ? items[i].history[n_held + k] : items[i].next,
-                      state_at(draft, items[i].seq, k), k == n_new);
-        llm_sampler_copy(items[i].sampler, items[i].model);
+            batch_put(
+                draft, n++, items[i].seq, k < n_new ? items[i].history[n_held + k] : items[i].next,
+                state_at(draft, items[i].seq, k), goes_on && k == n_new && items[i].n_out == 0);
+        status = proposals_put(draft, &items[i], 0, goes_on, NULL, &n, err);
+        if (status != TDM_OK) return status;
     }
     const tdm_status status = batch_decode(
         draft, n, draft->is_layer ? n_item * (draft->n_max + 1) : 0, TDM_ROLE_GENERATED, err);
@@ -433,22 +478,27 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
     for (int32_t i = 0; i < n_item && status == TDM_OK && draft->ngrams != NULL; i++)
         status = ngrams_propose(draft, &items[i], err);
     if (draft->ngrams != NULL || n_item == 0) return status;
-    status = missing_decode(draft, items, n_item, err);
-    uint64_t going[(LLM_MAX_SEQ + 63) / 64];
-    memset(going, 0xff, sizeof going);
+    going g = {0};
+    for (int32_t i = 0; i < n_item; i++) {
+        items[i].n_out = 0;
+        llm_sampler_copy(items[i].sampler, items[i].model);
+        going_set(&g, i, forced_add(draft, &items[i], &draft->may[i]));
+    }
+    status = missing_decode(draft, items, n_item, &g, err);
     for (int32_t n = n_item; n > 0 && status == TDM_OK;) {
         int32_t row = 0;
         n = 0;
         for (int32_t i = 0; i < n_item && status == TDM_OK; i++) {
-            const uint64_t bit = UINT64_C(1) << (i % 64);
+            const int32_t n_held = items[i].n_out;
             bool goes_on;
-            if ((going[i / 64] & bit) == 0) continue;
-            status = pick(draft, &items[i], row++, &goes_on, err);
-            if (!goes_on) going[i / 64] &= ~bit;
-            if (status != TDM_OK || !goes_on) continue;
+            if (!is_going(&g, i)) continue;
+            status = pick(draft, &items[i], &draft->may[i], row++, &goes_on, err);
+            goes_on = goes_on && forced_add(draft, &items[i], &draft->may[i]);
+            going_set(&g, i, goes_on);
             /* The layer's own hidden state stands for that of the model. */
-            batch_put(draft, n++, items[i].seq, items[i].tokens_out[items[i].n_out - 1],
-                      llm_context_hidden(draft->ctx, row - 1), true);
+            if (status == TDM_OK)
+                status = proposals_put(draft, &items[i], n_held, goes_on,
+                                       llm_context_hidden(draft->ctx, row - 1), &n, err);
         }
         /* The logits after the last proposal are not needed. */
         if (n > 0 && status == TDM_OK) status = batch_decode(draft, n, 0, TDM_ROLE_GENERATED, err);

@@ -9,6 +9,7 @@
  */
 #include <math.h>
 
+#include "core/counters.h"
 #include "llm/draft.h"
 #include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
@@ -64,13 +65,23 @@ static server_engine *engine_ngrams(llm_model *m, const llm_context_params *cont
     return engine;
 }
 
-/* ---- Constraint: every third token ---- */
+/* ---- Constraints: every third token, or two of three forced ---- */
 
 static tdm_status thirds_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
     (void)state, (void)err;
     *is_limited_out = true;
     memset(words, 0, 384 / 8);
     for (int t = 3; t < 384; t += 3) words[t / 64] |= UINT64_C(1) << (t % 64);
+    return TDM_OK;
+}
+
+/* Only each third of these places leaves a choice. */
+static tdm_status forced_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
+    const int n = *(const int *)state;
+    if (n % 3 == 2) return thirds_mask(state, words, is_limited_out, err);
+    *is_limited_out = true;
+    memset(words, 0, 384 / 8);
+    words[(3 + 3 * n) / 64] = UINT64_C(1) << (3 + 3 * n) % 64;
     return TDM_OK;
 }
 
@@ -97,17 +108,31 @@ static void thirds_assign(void *state, const void *other) {
 }
 
 /* The engine frees its state. */
-static llm_constraint thirds_make(void) {
-    const llm_constraint thirds = {
-        calloc(1, sizeof(int)), thirds_mask,  thirds_accept, thirds_done, free,
-        thirds_clone,           thirds_assign};
+static llm_constraint thirds_make(bool is_forced) {
+    const llm_constraint thirds = {calloc(1, sizeof(int)),
+                                   is_forced ? forced_mask : thirds_mask,
+                                   thirds_accept,
+                                   thirds_done,
+                                   free,
+                                   thirds_clone,
+                                   thirds_assign};
     assert_non_null(thirds.state);
     return thirds;
 }
 
 /* ---- The same answers ---- */
 
-typedef enum kind { GREEDY, SEEDED, CHAIN, MIROSTAT, CONSTRAINED, BIASED, PROBABLE, N_KIND } kind;
+typedef enum kind {
+    GREEDY,
+    SEEDED,
+    CHAIN,
+    MIROSTAT,
+    CONSTRAINED,
+    BIASED,
+    PROBABLE,
+    FORCED,
+    N_KIND
+} kind;
 
 static void request_set(server_request *r, kind k, llm_constraint *constraint,
                         const llm_logit_bias *bias) {
@@ -130,7 +155,7 @@ static void request_set(server_request *r, kind k, llm_constraint *constraint,
         r->sampler.temp = 0.9f;
         r->sampler.mirostat = 2;
     }
-    if (k == CONSTRAINED) r->constraint = constraint;
+    if (k == CONSTRAINED || k == FORCED) r->constraint = constraint;
     if (k == BIASED) {
         r->bias = bias;
         r->n_bias = 2;
@@ -145,7 +170,7 @@ static void two_run(server_engine *engine, kind k, rig_answer *answers) {
     uint64_t random = 3 + (uint64_t)k;
     for (int i = 0; i < 2; i++) {
         llm_constraint constraint = {0};
-        if (k == CONSTRAINED) constraint = thirds_make();
+        if (k == CONSTRAINED || k == FORCED) constraint = thirds_make(k == FORCED);
         const int32_t n = N_PROMPT - 30 * i;
         scene_prompt(&random, prompts[i], n);
         rig_answer_init(&answers[i]);
@@ -250,6 +275,7 @@ static void repeats_check(server_engine *engine, bool is_free, int32_t n_request
     static const llm_logit_bias bias = {17, 1000};
     rig_answer a[3];
     const uint64_t n_step = scene_stats(engine).n_step;
+    const uint64_t n_before = tdm_counter_get(TDM_COUNTER_SUBMISSIONS);
     for (int32_t i = 0; i < n_request; i++) {
         llm_constraint single = {NULL, single_mask,  single_accept, NULL,
                                  free, thirds_clone, thirds_assign};
@@ -277,9 +303,12 @@ static void repeats_check(server_engine *engine, bool is_free, int32_t n_request
         rig_answer_free(&a[i]);
     }
     const int32_t n = (int32_t)(scene_stats(engine).n_step - n_step);
-    print_message("%d requests, %s: %d steps for %d tokens\n", n_request,
-                  is_free ? "repeats" : "forced", n, N_ANSWER);
+    const int32_t n_decode = (int32_t)(tdm_counter_get(TDM_COUNTER_SUBMISSIONS) - n_before);
+    print_message("%d requests, %s: %d steps for %d tokens, %d submissions\n", n_request,
+                  is_free ? "repeats" : "forced", n, N_ANSWER, n_decode);
     if (n_request < 3) assert_true(n <= N_ANSWER / (N_DRAFT + 1) + 6);
+    /* A draft model decodes forced tokens together, and n-grams decode nothing. */
+    assert_true(n_decode <= 2 * n + 2 * n_request);
 }
 
 static void test_ngrams(void **state) {
@@ -314,6 +343,17 @@ static void test_ngrams(void **state) {
     const server_engine_params bad = {
         .context = params, .n_gram = LLM_MAX_DRAFT_NGRAM + 1, .n_draft = N_DRAFT};
     assert_int_equal(server_engine_create(model, &bad, &engine, &err), TDM_INVALID_ARGUMENT);
+}
+
+/* A draft model proposes what is forced as n-grams do. */
+static void test_forced(void **state) {
+    (void)state;
+    const llm_context_params params = scene_context(1024);
+    llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed + 1);
+    server_engine *engine = engine_open(model, draft, &params, NULL);
+    for (int32_t n = 1; n <= 3; n++) repeats_check(engine, false, n);
+    server_engine_destroy(engine);
+    llm_model_close(draft);
 }
 
 /* ---- Ends ---- */
@@ -653,10 +693,11 @@ static int all_end(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),       cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_ngrams),     cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_restricted), cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_ngrams), cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_ends),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_crowd),  cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_layers),
     };
     if (argc < 2) return 2;
     make_mtp = argv[1];
