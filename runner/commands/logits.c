@@ -56,15 +56,14 @@ static tdm_status logits_write(runner_session *session, const int32_t *tokens, i
     return status;
 }
 
-static tdm_status tokens_check(const llm_model *model, const int32_t *tokens, int32_t n_tok,
-                               tdm_error *err) {
+static tdm_status tokens_check(runner_config *config, const llm_model *model, const int32_t *tokens,
+                               int32_t n_tok, tdm_error *err) {
     for (int32_t i = 0; i < n_tok; i++)
         if (tokens[i] >= model->hparams.n_vocab)
-            return tdm_fail(
-                err, TDM_INVALID_ARGUMENT,
-                "--tokens: entry %d, id %d, is not in the vocabulary of %s, whose ids are "
-                "0 to %d",
-                i + 1, tokens[i], model->path, model->hparams.n_vocab - 1);
+            return runner_config_fail(
+                config, "tokens", TDM_INVALID_ARGUMENT, err,
+                "entry %d, id %d, is not in the vocabulary of %s, whose ids are 0 to %d", i + 1,
+                tokens[i], model->path, model->hparams.n_vocab - 1);
     return TDM_OK;
 }
 
@@ -74,7 +73,8 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     bool is_auto = runner_config_is_auto(session->app->config, "ctx-size");
     runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0, .has_all_logits = true};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
-    if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
+    if (status == TDM_OK)
+        status = tokens_check(session->app->config, session->model, tokens, n_tok, err);
     if (status == TDM_OK) status = runner_output_open(&file, path, err); /* before the long work */
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);

@@ -14,14 +14,14 @@
 /* Writes the shares of the plan into the group's section of the file. */
 static tdm_status shares_write(const runner_session *session, const runner_plan *plan,
                                tdm_error *err) {
-    const runner_app *app = session->app;
+    runner_app *app = session->app;
     const char *path = runner_config_get_string(app->config, "config");
     if (!runner_section_is_group(session->section) || path[0] == '\0' ||
         runner_section_line(session->section) == 0)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "--write-share: '%s' is not a [group NAME] of the --config file; give "
-                        "one with --device",
-                        tdm_open_device_name(session->dev));
+        return runner_usage(app, err,
+                            "--write-share: '%s' is not a [group NAME] of the --config file; give "
+                            "one with --device",
+                            tdm_open_device_name(session->dev));
     size_t n = (size_t)(plan->n_member - plan->n_extra);
     double *shares = calloc(n + 1, sizeof *shares);
     if (shares == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");

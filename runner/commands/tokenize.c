@@ -78,6 +78,11 @@ static tdm_status decode(runner_app *app, const llm_vocab *vocab, size_t n, tdm_
         ids[i] = (int32_t)runner_config_get_int_at(app->config, "decode", i);
     tdm_status status = runner_config_check(app->config, err);
     if (status == TDM_OK) status = llm_detokenize(vocab, ids, n, flags, &text, &len, err);
+    if (status == TDM_OUT_OF_RANGE) {
+        const tdm_error why = *err;
+        status =
+            runner_config_fail(app->config, "decode", TDM_INVALID_ARGUMENT, err, "%s", why.message);
+    }
     if (status == TDM_OK) {
         fwrite(text, 1, len, app->out);
         if (len == 0 || text[len - 1] != '\n') fputc('\n', app->out);

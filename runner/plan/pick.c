@@ -91,6 +91,18 @@ static void fallback_open(runner_session *session) {
                               tdm_open_device_name(session->dev), why.message);
 }
 
+/* Notes keys of groups that were given where one device was opened. `split = none` asks for one. */
+static void group_keys_note(const runner_session *session) {
+    static const char *const keys[] = {"share", "split"};
+    runner_app *app = session->app;
+    const bool is_undivided = strcmp(runner_config_get_string(app->config, "split"), "none") == 0;
+    if (tdm_open_device_is_group(session->dev)) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (runner_config_get_origin(app->config, keys[i]).level != RUNNER_LEVEL_BUILT_IN &&
+            !(i == 1 && is_undivided))
+            runner_key_note(app, keys[i], "one device is used, not a group");
+}
+
 tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err) {
     uint64_t start = runner_clock();
@@ -107,6 +119,7 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
                                        session->model, err);
     if (status == TDM_OK && (status = runner_config_check_taken(app->config, err)) != TDM_OK)
         app->is_usage = true;
+    if (status == TDM_OK) group_keys_note(session);
     if (status == TDM_OK) fallback_open(session);
     session->load_ns += runner_clock() - start;
     return status;

@@ -157,7 +157,7 @@ expect 2 "entry 1 is ''; expected whole numbers" logits -m "$model" --tokens @"$
 printf '1 2\0003' >"$work/bad"
 expect 2 "not a list of numbers for 'tokens'" logits -m "$model" --tokens @"$work/bad" -o "$work/m.f32"
 printf '1 2 3 99999' >"$work/bad"
-expect 1 "entry 4, id 99999, is not in the vocabulary" logits -m "$model" --tokens @"$work/bad" -o "$work/m.f32"
+expect 2 "entry 4, id 99999, is not in the vocabulary" logits -m "$model" --tokens @"$work/bad" -o "$work/m.f32"
 expect 2 "entry 2 is 'x'; expected whole numbers" tokenize -m "$model" --decode 1,x
 echo older >"$work/far.f32"; ln -s far.f32 "$work/near.f32"
 "$tandem" logits -m "$model" --tokens 1,2,3 -o "$work/near.f32" >"$work/out"
@@ -165,7 +165,7 @@ echo older >"$work/far.f32"; ln -s far.f32 "$work/near.f32"
 same "$work/l.f32" "$work/far.f32" "where a link leads"
 expect 2 "bad value '1,x' for 'tokens': entry 2 is 'x'" logits -m "$model" --tokens 1,x -o "$work/m.f32"
 expect 1 "cannot be read" logits -m "$model" --tokens @"$work/none" -o "$work/m.f32"
-expect 1 "is not in the vocabulary" logits -m "$model" --tokens 1,$n_vocab -o "$work/m.f32"
+expect 2 "is not in the vocabulary" logits -m "$model" --tokens 1,$n_vocab -o "$work/m.f32"
 expect 1 "cannot be written" logits -m "$model" --tokens 1 -o "$work/no/folder"
 echo "somebody's" >"$work/m.f32.tmp"; cp "$work/m.f32.tmp" "$work/kept"
 expect 1 "too small for 3 tokens" logits -m "$model" --tokens 1,2,3 -c 2 -o "$work/m.f32"
@@ -190,7 +190,7 @@ text='The cat said: "Hello, 123 wörld!" '
 [ "$(cat "$work/out")" = "$text" ] && ok || fail "tokenize: $(cat "$work/ids" "$work/out")"
 n=$(tr ',' '\n' <"$work/ids" | wc -l)
 expect 0 "$n tokens" tokenize -m "$model" -p "$text" --show-count
-expect 1 "999999" tokenize -m "$model" --decode 999999
+expect 2 "999999" tokenize -m "$model" --decode 999999
 expect 2 "give one of them" tokenize -m "$model" --decode 5 -p x
 expect 2 "give one of them" tokenize -m "$model" --decode 5 -f "$work/ids"
 

@@ -186,7 +186,7 @@ refused() {
 }
 refused 1 "share = auto: the members have memory for 0 %" run --config "$work/x.ini" -p x --device a,b \
     --reserve 900G
-refused 1 "is not a [group NAME] of the" plan --quiet --config "$work/x.ini" --device a --write-share
+refused 2 "is not a [group NAME] of the" plan --quiet --config "$work/x.ini" --device a --write-share
 refused 1 "directly or through others" run --config "$work/self.ini" -p x
 refused 2 "1 number for the 2 members" plan --config "$work/x.ini" --device a,b -ts 1
 refused 2 "no device 'd'; there are 'a', 'b', 'c', 'cpu0'" run --config "$work/x.ini" -p x --device a,d

@@ -21,7 +21,7 @@ run && cp "$work/text" "$work/plain" || fail "$(cat "$work/err")"
 
 # --- Without effect: one line, and the same text
 for flag in -fa '-fa on' '-fa off' '--flash-attn auto' --no-mmap '-mg 0' '--main-gpu 1' --jinja -no-cnv --prompt-cache-all \
-    --no-conversation -cnv --no-warmup '-ngl 99' '--gpu-layers all' '--n-gpu-layers -1'; do
+    --no-conversation -cnv --no-warmup '-ngl 99' '--gpu-layers all' '--n-gpu-layers -1' '-ts 1,2' '--tensor-split 1' '-sm layer'; do
     # shellcheck disable=SC2086 # a flag and its value
     run $flag || fail "$flag: $(cat "$work/err")"
     same "$work/text" "$work/plain" "$flag"
