@@ -188,9 +188,12 @@ static inline void device_release() {}
 static inline uint device_add(u64 address, uint n) {
     return ptx_atom_add_release_gpu(address, n);
 }
+/* A fence acquires for the thread that has read the sum, and for no other ("Release and Acquire Patterns" of the PTX
+ * ISA). The barrier behind it orders what the others read. */
 static inline void device_acquire() {
     ptx_fence_acq_rel_gpu();
 }
+static inline void group_acquire() {}
 /* Nanoseconds. */
 static inline u64 ticks() {
     return ptx_globaltimer();

@@ -253,6 +253,9 @@ static inline uint device_add(u64 address, uint n) {
 static inline void device_acquire() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
 }
+static inline void group_acquire() {
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+}
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
     return __builtin_readsteadycounter();

@@ -16,7 +16,8 @@
 #include "tests/model/preset.h"
 #include "tests/simt/vendors.h"
 
-enum { N_DEVICE = 3, N_PROMPT = 19, N_TOKEN = 4, OUT_OF_MEMORY = 2, LAUNCH_FAILED = 719 };
+enum { N_DEVICE = 3, N_PROMPT = 19, N_TOKEN = 4 };
+enum { OUT_OF_MEMORY = 2, TOO_MANY_PEERS = 711, LAUNCH_FAILED = 719 };
 
 /* An emulated driver, and what its library offers beside the driver's functions. */
 typedef struct driver {
@@ -254,6 +255,9 @@ static void test_calls_fail(void **state) {
         d->fail_call(calls[i], 1, OUT_OF_MEMORY);
         assert_int_equal(home_of(group_open(d, 2, "peer", nothing_more)), 1);
     }
+    /* A card that reaches no more others is not lost. */
+    d->fail_call("peer_enable", 1, TOO_MANY_PEERS);
+    assert_int_equal(home_of(group_open(d, 2, "peer", nothing_more)), 1);
     /* HIP's card has no memory that others see while kernels run. */
     drivers[1].fail_call("shared_alloc", 1, OUT_OF_MEMORY);
     assert_int_equal(home_of(group_open(&drivers[1], 2, "peer", nothing_more)), 1);

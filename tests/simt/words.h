@@ -82,6 +82,9 @@ static inline uint device_add(u64 address, uint n) {
 static inline void device_acquire() {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
 }
+static inline void group_acquire() {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+}
 static inline u64 ticks() {
     return simt_clock_ns();
 }

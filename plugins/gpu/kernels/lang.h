@@ -67,8 +67,9 @@
  *   device_release()       threads that see what device_add() adds behind the next barrier of this workgroup see
  *                          what this thread has stored before
  *   device_add(address, n)   on a 32-bit word of the device's memory, atomically; returns what was there
- *   device_acquire()       behind a barrier that follows device_add(): this thread sees what is visible by the
- *                          sum that was there
+ *   device_acquire()       behind device_add(), of the thread that called it: it sees what is visible by the sum
+ *                          that was there
+ *   group_acquire()        behind the next barrier, of all threads of that workgroup: they see it too
  *   ticks()                a clock of the device that runs at one rate; always 0 where there is none
  *   spin_pause()           between two loads of a thread that waits for another device
  *   launch_next()          the next kernel of the stream may start as soon as every workgroup of this grid

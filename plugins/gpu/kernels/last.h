@@ -17,12 +17,15 @@ static inline bool group_is_last(u64 counter, uint n, uint *word) {
     barrier();
     if (thread_id() == 0) {
         const bool is_last = device_add(counter, 1) == n - 1;
-        if (is_last) U32(counter).at[0] = 0;
+        if (is_last) {
+            device_acquire();
+            U32(counter).at[0] = 0;
+        }
         *word = is_last ? 1 : 0;
     }
     barrier();
     const bool is_last = *word != 0;
-    if (is_last) device_acquire();
+    if (is_last) group_acquire();
     return is_last;
 }
 

@@ -125,9 +125,11 @@ const char *rt_result_name(const rt_driver *driver, rt_result result, char text[
 }
 
 bool rt_result_is_loss(rt_result result) {
-    return result == RT_ECC || result == RT_ILLEGAL_ADDRESS || result == RT_LAUNCH_TIMEOUT ||
+    return result == RT_ECC || result == RT_CONTAINED || result == RT_ILLEGAL_ADDRESS ||
+           result == RT_LAUNCH_TIMEOUT ||
            (result >= RT_FIRST_STICKY && result <= RT_LAUNCH_FAILED &&
-            result != RT_ALREADY_REGISTERED && result != RT_NOT_REGISTERED) ||
+            result != RT_TOO_MANY_PEERS && result != RT_ALREADY_REGISTERED &&
+            result != RT_NOT_REGISTERED) ||
            result == RT_UNKNOWN;
 }
 

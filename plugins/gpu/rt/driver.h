@@ -18,7 +18,7 @@
 
 typedef int rt_result; /* CUresult, hipError_t */
 
-/* Results that both have, with the same numbers. */
+/* Results that both have, with the same numbers, and two of CUDA alone. */
 enum {
     RT_SUCCESS = 0,
     RT_INVALID_VALUE = 1,
@@ -27,12 +27,14 @@ enum {
     RT_INVALID_DEVICE = 101,
     RT_NO_BINARY = 209,
     RT_ECC = 214,
+    RT_CONTAINED = 226, /* CUDA: some wrong accesses of another device's memory */
     RT_NOT_FOUND = 500,
     RT_NOT_READY = 600,
     RT_ILLEGAL_ADDRESS = 700,
     RT_LAUNCH_TIMEOUT = 702,
     RT_PEER_IS_ENABLED = 704,
-    RT_FIRST_STICKY = 709, /* 709 .. 719 are failures of kernels that end the context */
+    RT_FIRST_STICKY = 709,   /* 709 .. 719 are failures of kernels that end the context, except */
+    RT_TOO_MANY_PEERS = 711, /* CUDA: a device reaches memory of a bounded number of others */
     RT_ALREADY_REGISTERED = 712,
     RT_NOT_REGISTERED = 713,
     RT_LAUNCH_FAILED = 719,
