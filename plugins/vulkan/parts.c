@@ -7,10 +7,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_SLICE = 32 /* of a step, also where an estimate is far too high */ };
+/* Slices of a step, also where an estimate is far too high. */
+enum { MAX_SLICE = 32, MAX_SLICE_INTEGRATED = 64 };
 
-/* A quarter of what the strictest driver allows, so that an estimate may be wrong by four. */
+/* A quarter of what the strictest driver of cards allows, so that an estimate may be wrong by four. */
 static const double part_seconds = 0.5;
+/* An integrated GPU draws the desktop too. i915 resets it where that has to wait more than 640 ms for
+ * the end of a dispatch: up to Gen11 it does not interrupt one. */
+static const double part_seconds_integrated = 0.1;
 /* Below that, the time of a submission counts more than its work. */
 static const double least_seconds = 0.002;
 
@@ -46,10 +50,10 @@ bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32
     return count_out[axis] > 0;
 }
 
-/* Slices of a step that takes so long; 1 = it stays whole. */
-static int32_t slices_of(const gpu_step *step, double seconds, double limit) {
+/* Slices of a step that takes so long, at most max_slice; 1 = it stays whole. */
+static int32_t slices_of(const gpu_step *step, double seconds, double limit, int32_t max_slice) {
     double n = ceil(seconds / limit), most = step->grid[slice_axis(step)];
-    if (most > MAX_SLICE) most = MAX_SLICE;
+    if (most > max_slice) most = max_slice;
     return n <= 1 ? 1 : n < most ? (int32_t)n : (int32_t)most;
 }
 
@@ -82,8 +86,11 @@ static void slices_add(tdm_plan *plan, int32_t step, int32_t n) {
 tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
     const vk_device *device = plan->device;
     const int32_t n_step = plan->bound.steps->n_step;
-    const double limit =
-        device->options.part_us > 0 ? device->options.part_us * 1e-6 : part_seconds;
+    const bool is_integrated = device->facts->is_integrated;
+    const int32_t max_slice = is_integrated ? MAX_SLICE_INTEGRATED : MAX_SLICE;
+    const double limit = device->options.part_us > 0 ? device->options.part_us * 1e-6
+                         : is_integrated             ? part_seconds_integrated
+                                                     : part_seconds;
     double seconds = 0;
     int32_t first = 0;
     bool has_memory = parts_reserve(plan, n_step + 1);
@@ -93,7 +100,7 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
         const gpu_step *step = &plan->bound.steps->steps[i];
         const gpu_work work = gpu_step_work(step);
         const double more = seconds_of(device, &work);
-        const int32_t n_slice = slices_of(step, more, limit);
+        const int32_t n_slice = slices_of(step, more, limit, max_slice);
         /* The steps before, the slices, and the steps behind. */
         has_memory = parts_reserve(plan, plan->n_part + n_slice + 2);
         if (!has_memory) break;

@@ -594,11 +594,34 @@ static void test_work(void **state) {
         assert_true(gpu_step_work(&step).ops == 0);
         assert_false(gpu_step_work(&step).is_upper);
     }
-    const gpu_step attention = {.kernel = GPU_KERNEL_ATTENTION_TILE,
-                                .word = {[7] = 100, [8] = 8, [19] = 2},
-                                .operand = {[2] = {.size = 1000}}};
-    assert_true(gpu_step_work(&attention).ops == 100.0 * 8 / 2 * 1000);
-    assert_true(gpu_step_work(&attention).is_upper);
+    /* Both matrices of GLU are read to the same extent, and multiplied. */
+    const gpu_step glu = {.kernel = GPU_KERNEL_PRODUCT_ROW,
+                          .word = {[0] = 64, [1] = 256, [2] = 512},
+                          .operand = {[1] = {.size = 1000}, [3] = {.size = 1000}},
+                          .spec = {[7] = GPU_PRODUCT_END_GLU},
+                          .weight_size = 10};
+    assert_true(gpu_step_work(&glu).bytes == 20);
+    assert_true(gpu_step_work(&glu).ops == 2.0 * 64 * 256 * 512);
+    /* A cache of two KV heads of 64 and 32 elements, 100 slots. */
+    const struct {
+        tdm_type type;
+        int32_t flags;
+        uint64_t size; /* of the slot's rows of a head */
+    } caches[] = {{TDM_TYPE_F16, 0, 192},
+                  {TDM_TYPE_Q4_0, 0, 54},
+                  {TDM_TYPE_F16, GPU_ATTENTION_V_FROM_K, 128}};
+    for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
+        gpu_step attention = {
+            .kernel = GPU_KERNEL_ATTENTION_TILE,
+            .word = {[7] = 100, [8] = 8, [19] = 2},
+            .spec = {caches[i].type, caches[i].type, 64, 32, [5] = caches[i].flags},
+            .operand = {[2] = {.size = 2 * 100 * caches[i].size}}};
+        const double once = 8 * 100.0 * (64 + 32);
+        assert_true(gpu_step_work(&attention).ops == 4 * 100 * once);
+        assert_true(gpu_step_work(&attention).is_upper);
+        attention.word[7] = 8;
+        assert_true(gpu_step_work(&attention).ops == 8 * once);
+    }
 }
 
 int main(void) {

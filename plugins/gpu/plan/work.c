@@ -4,21 +4,63 @@
  */
 #include "plugins/gpu/plan/work.h"
 
-enum { FEW = 8 /* tokens up to which memory decides, not arithmetic */ };
+#include "tandem/type.h"
 
-/* Rows times columns times k. Sorted tiles have up to spec 3 columns each. */
+enum {
+    FEW = 8, /* tokens up to which memory decides in products, not arithmetic */
+    /* Attention of more tokens reaches a fraction of the rate of products, which may have matrix hardware
+     * of their own. The estimate must rather be high. */
+    ATTENTION_COST = 4
+};
+
+static bool is_glu(const gpu_step *step) {
+    return (step->spec[7] & GPU_PRODUCT_END_GLU) != 0;
+}
+
+/* Rows times columns times k; of GLU there are two matrices. Sorted tiles have up to spec 3 columns
+ * each. */
 static double product_ops(const gpu_step *step) {
-    double columns = step->word[2];
+    double columns = (is_glu(step) ? 2.0 : 1.0) * step->word[2];
     if (step->spec[4] == GPU_PRODUCT_SORTED) columns *= step->spec[3];
     double matrices = step->spec[4] == GPU_PRODUCT_PLAIN && step->word[16] > 0 ? step->word[16] : 1;
     return (double)step->word[0] * step->word[1] * columns * matrices;
 }
 
-/* Each query head of each token meets every element of its KV head: about a byte each. */
+/* Multiply-adds for a query head and all slots of its KV head, from the bytes of all KV heads. n_k, n_v:
+ * elements of a row of K and of V. V may be part of K. */
+static double cache_ops(uint64_t size, tdm_type k, int32_t n_k, tdm_type v, int32_t n_v,
+                        bool v_from_k) {
+    const uint64_t row = tdm_type_row_size(k, n_k) + (v_from_k ? 0 : tdm_type_row_size(v, n_v));
+    return row > 0 ? (double)size / (double)row * (n_k + n_v) : 0;
+}
+
+static double attention_cost(double tokens, double ops) {
+    return tokens * ops * (tokens > FEW ? ATTENTION_COST : 1);
+}
+
+/* Each query head of each token meets every element of its KV head. */
 static double attention_ops(const gpu_step *step) {
-    double tokens = step->word[7], heads = step->word[8], kv_heads = step->word[19] & 0x1ffff;
+    const bool v_from_k = (step->spec[5] & GPU_ATTENTION_V_FROM_K) != 0;
+    double heads = step->word[8], kv_heads = step->word[19] & 0x1ffff;
     if (kv_heads < 1) kv_heads = 1;
-    return tokens * heads / kv_heads * (double)step->operand[2].size;
+    return attention_cost(
+        step->word[7], heads / kv_heads *
+                           cache_ops(step->operand[2].size, (tdm_type)step->spec[0], step->spec[2],
+                                     (tdm_type)step->spec[1], step->spec[3], v_from_k));
+}
+
+/* The same of keys alone, which have one head. */
+static double score_ops(const gpu_step *step) {
+    return attention_cost(step->word[10],
+                          step->word[8] * cache_ops(step->operand[2].size, (tdm_type)step->spec[0],
+                                                    step->spec[2], (tdm_type)0, 0, true));
+}
+
+/* Of GLU operand 3 is a weight too, of which as much is read. */
+static double weights_unread(const gpu_step *step) {
+    double size = (double)step->operand[1].size - (double)step->weight_size;
+    if (step->weight_size == 0) return 0;
+    return is_glu(step) ? 2 * size : size;
 }
 
 /* Each sequence reads a slot and writes one. Each token multiplies each element of the matrices three
@@ -43,8 +85,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_PRODUCT_TILE_MATRIX:
     case GPU_KERNEL_PRODUCT_TILE_HALF:
     case GPU_KERNEL_PRODUCT_TILE_BLOCK:
-        if (step->weight_size != 0)
-            work.bytes += (double)step->weight_size - (double)step->operand[1].size;
+        work.bytes -= weights_unread(step);
         if (step->word[2] > FEW) work.ops = product_ops(step);
         break;
     case GPU_KERNEL_ATTENTION_PART:
@@ -53,12 +94,11 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_ATTENTION_TILE_MATRIX:
     case GPU_KERNEL_ATTENTION_TILE_HALF:
     case GPU_KERNEL_ATTENTION_LATENT_MATRIX:
-        if (step->word[7] > FEW) work.ops = attention_ops(step);
+        work.ops = attention_ops(step);
         work.is_upper = true;
         break;
     case GPU_KERNEL_SELECT_SCORE: /* its words are not those of the kernels above */
-        if (step->word[10] > FEW)
-            work.ops = (double)step->word[10] * step->word[8] * (double)step->operand[2].size;
+        work.ops = score_ops(step);
         work.is_upper = true;
         break;
     case GPU_KERNEL_LINEAR_SCAN: return scan_work(step, work.bytes);

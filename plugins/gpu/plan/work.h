@@ -9,8 +9,9 @@
 
 typedef struct gpu_work {
     double bytes;  /* of its operands, each once; a cache counts in full */
-    double ops;    /* multiply-adds of products and of attention over a full cache, of more than
-                     8 tokens; 0 elsewhere */
+    double ops;    /* multiply-adds of products of more than 8 tokens, and of attention over a full
+                     cache, which count several times where there are more than 8 tokens; 0
+                     elsewhere */
     bool is_upper; /* the step works on a cache, of which it may use less than all */
 } gpu_work;
 

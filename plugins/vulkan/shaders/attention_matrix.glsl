@@ -46,9 +46,12 @@ shared float q_factor[TILE_ROWS];      // of what Q was divided by
 shared float row_m[TILE_ROWS];
 shared float row_l[TILE_ROWS];
 shared float row_keep[TILE_ROWS]; // what o of before the chunk is multiplied by
-shared uint is_scaled;            // 1 where not all of row_keep are 1
-shared uint odd_slots[CHUNK / 32]; // bits: an element of the present slice of V is not finite
-shared uint row_odd[TILE_ROWS];    // bits: in the slice of V the row has seen such an element
+shared uint row_odd[TILE_ROWS];   // bits: in the slice of V the row has seen an element that is not finite
+// Matrices must begin at multiples of 16 bytes. Drivers may order shared memory as they like and align it
+// to 4: so each array here has whole units of 16 bytes.
+shared uint flags[4];
+#define is_scaled    flags[0]       // 1 where not all of row_keep are 1
+#define odd_slots(i) flags[2 + (i)] // bits of 32 slots: an element of the present slice of V is not finite
 
 #define THREADS int(gl_WorkGroupSize.x)
 int thread() {
@@ -276,7 +279,7 @@ uint halves_of(uint bits) {
 void value_store(int element, int quad, vec4 v, uint seen) {
     uvec2 words = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
     uint odd = (odd_halves(words.x) | odd_halves(words.y) << 2) & seen;
-    if (odd != 0) atomicOr(odd_slots[quad / 8], odd << 4 * (quad % 8));
+    if (odd != 0) atomicOr(odd_slots(quad / 8), odd << 4 * (quad % 8));
     uint kept = seen & ~odd;
     kv_tile[element * PITCH + 2 * quad] = words.x & halves_of(kept);
     kv_tile[element * PITCH + 2 * quad + 1] = words.y & halves_of(kept >> 2);
@@ -316,13 +319,13 @@ void values_add(uint slice) {
 void odd_note(uint slice) {
     for (int i = thread(); i < TILE_ROWS * CHUNK / 2; i += THREADS) {
         int row = i / (CHUNK / 2), pair = i % (CHUNK / 2);
-        uint p = p_tile[row * PITCH + pair], odd = odd_slots[pair / 16] >> pair % 16 * 2;
+        uint p = p_tile[row * PITCH + pair], odd = odd_slots(pair / 16) >> pair % 16 * 2;
         bool is_seen = ((odd & 1u) != 0 && (p & 0x7fffu) != 0) ||
                        ((odd & 2u) != 0 && (p & 0x7fff0000u) != 0);
         if (is_seen) atomicOr(row_odd[row], 1u << slice);
     }
     barrier();
-    if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
+    if (thread() < CHUNK / 32) odd_slots(thread()) = 0;
 }
 
 // ---- A tile ----
@@ -333,7 +336,7 @@ void tile_begin(ivec3 parts) {
         row_l[row] = 0.0;
         row_odd[row] = 0;
     }
-    if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
+    if (thread() < CHUNK / 32) odd_slots(thread()) = 0;
     [[unroll]] for (uint i = 0; i < N_SLICE_V * STRIPS; i++) MATRIX_ZERO(o[i]);
     queries_store();
 }
@@ -346,7 +349,7 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
         barrier();
         values_load(region, start, first, last, int(slice));
         barrier();
-        if ((odd_slots[0] | odd_slots[1]) != 0) odd_note(slice);
+        if ((odd_slots(0) | odd_slots(1)) != 0) odd_note(slice);
         values_add(slice);
     }
 }

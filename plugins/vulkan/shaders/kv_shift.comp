@@ -114,6 +114,10 @@ void main() {
         int other;
         if (!job_names(k, page, slot, other)) continue;
         left--;
+        // The row is read by other threads than those that wrote it. Of GPUs where two caches serve a
+        // workgroup (RDNA), each thread's has to be emptied after all have written.
+        memoryBarrierBuffer();
+        barrier();
         memoryBarrierBuffer();
         if (other != 0) slot_shift(region, slot, other);
     }
