@@ -38,11 +38,13 @@ int fusion_rigs_open(void **state) {
     fusion_rigs.single_rows = rig_open("lanes=no fuse=no");
     fusion_rigs.fused_bytes = rig_open("dot=any");
     fusion_rigs.single_bytes = rig_open("dot=any fuse=no");
+    fusion_rigs.wrong_bytes = rig_open("dot=any wrong=bytes");
     return fusion_rigs.reference == NULL;
 }
 
 int fusion_rigs_close(void **state) {
     (void)state;
+    op_rig_close(fusion_rigs.wrong_bytes);
     if (fusion_rigs.single_bytes != fusion_rigs.single) op_rig_close(fusion_rigs.single_bytes);
     if (fusion_rigs.fused_bytes != fusion_rigs.fused) op_rig_close(fusion_rigs.fused_bytes);
     op_rig_close(fusion_rigs.single_rows);
