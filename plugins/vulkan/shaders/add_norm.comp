@@ -13,7 +13,7 @@ const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
 const bool HAS_ROWS = SPEC4 != 0;            // a row of the weight for each row
 const bool HAS_BYTES = SPEC5 != 0;           // then rows are whole groups of 32
 
-const uint BYTES_ROOM = HAS_BYTES ? 2 * gl_WorkGroupSize.x : 1;
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
 #include "bytes_store.glsl"
 
 uint64_t weight; // of this row

@@ -17,7 +17,7 @@ const bool HAS_BYTES = SPEC4 != 0; // then DIM_V is a multiple of 32, and there 
 const int ROW_LEN = SPEC0 > 0 ? SPEC0 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
-const uint BYTES_ROOM = HAS_BYTES ? 2 * gl_WorkGroupSize.x : 1;
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
 #include "bytes_store.glsl"
 
 // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not

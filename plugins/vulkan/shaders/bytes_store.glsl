@@ -4,10 +4,12 @@
 // compute x. For each group of 32 elements:
 //   x = scale * (128 * high + low)     scale = max |x| / 16256, high = -127 .. 127, low = -64 .. 63
 // A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
-// Include args.glsl first. The includer defines BYTES_ROOM: twice the size of the workgroup where it calls
-// bytes_store, else 1.
+// Include args.glsl first. The includer defines BYTES_ROOM: 2 * BYTES_THREADS where it calls bytes_store,
+// else 1.
 
 const int ROLE_PROMPT = 1;
+
+layout(constant_id = 0) const uint BYTES_THREADS = 8; // of the workgroup: args.glsl
 
 // test-limits wrong=bytes: the last elements of each group become 0.
 layout(constant_id = 9) const bool BYTES_ARE_WRONG = false;
@@ -60,7 +62,7 @@ shared uint bytes_sizes[BYTES_ROOM];
 void bytes_store(uint64_t to, uint64_t n_group, uint number, vec4 v, bool is_prompt, bool is_group,
                  uint row, bool is_first, uint trip) {
     uint thread = gl_LocalInvocationID.x, part = thread % 8, greatest = 0;
-    uint from = trip % 2 * gl_WorkGroupSize.x;
+    uint from = trip % 2 * BYTES_THREADS;
     bytes_sizes[from + thread] = bytes_size(v);
     barrier();
     if (!is_group) return;

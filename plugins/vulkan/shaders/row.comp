@@ -15,7 +15,7 @@ const bool HAS_BYTES = SPEC4 == 2; // then rows are whole groups of 32
 const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
 const int SOFTMAX = 0, RMS_NORM = 1, LAYER_NORM = 2, SUM_SQ = 3, RMS_APPLY = 4; // gpu_row_op
 
-const uint BYTES_ROOM = HAS_BYTES ? 2 * gl_WorkGroupSize.x : 1;
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
 #include "bytes_store.glsl"
 
 uint64_t dst, x;
