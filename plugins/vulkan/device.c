@@ -230,6 +230,8 @@ static void target_fill(vk_device *device) {
         t->matrix_columns = facts->matrix_columns;
     }
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
+    /* Shared memory that every driver has: bytes_store.glsl takes up to 8 KiB of it. */
+    t->product.rows_quantize = t->has_dot8 && t->shared_size >= 16384;
 }
 
 /* The size of subgroups where a driver offers several. A size of 32 suits GPUs whose subgroups may be

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/hash.h"
+#include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/shaders.h"
 
 enum { N_BUCKET = 256, MAX_COMPILER = 16, CACHE_HEADER_SIZE = 32 /* of the driver's bytes */ };
@@ -165,13 +166,19 @@ bool vk_shader_hash_is_known(uint64_t hash) {
     return false;
 }
 
-bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel) {
-    return strcmp(device->options.wrong, gpu_kernel_name(kernel)) == 0;
+bool vk_step_is_spoilt(const vk_device *device, const gpu_step *step) {
+    return strcmp(device->options.wrong, gpu_kernel_name(step->kernel)) == 0;
+}
+
+/* test-limits wrong=bytes: the kernel computes bytes wrongly, and the values right. */
+static bool has_wrong_bytes(const vk_device *device, const gpu_step *step) {
+    return strcmp(device->options.wrong, "bytes") == 0 && gpu_step_stores_bytes(step);
 }
 
 uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
+    const bool is_wrong = vk_step_is_spoilt(device, step) || has_wrong_bytes(device, step);
     const int32_t rest[] = {step->group_size, device->required_subgroup,
-                            device->target.subgroup_max, vk_kernel_is_spoilt(device, step->kernel)};
+                            device->target.subgroup_max, is_wrong};
     uint64_t hash = tdm_hash_add(vk_shader_hash(step), rest, sizeof rest);
     return tdm_hash_add(hash, step->spec, sizeof step->spec);
 }
@@ -202,20 +209,23 @@ static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShade
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateShaderModule");
 }
 
-/* Constant 0 is the group size, constants 1 to 8 the specialisation numbers (args.glsl). */
+/* Constant 0 is the group size, constants 1 to 8 the specialisation numbers (args.glsl), 9 whether bytes are
+ * wrong (bytes_store.glsl). */
 static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
                                 VkPipeline *pipeline_out, tdm_error *err) {
-    int32_t constants[1 + GPU_MAX_SPEC];
-    VkSpecializationMapEntry entries[1 + GPU_MAX_SPEC];
+    enum { N_CONSTANT = 1 + GPU_MAX_SPEC + 1 };
+    int32_t constants[N_CONSTANT];
+    VkSpecializationMapEntry entries[N_CONSTANT];
+    gpu_step step = {.kernel = key->kernel};
     VkShaderModule module = VK_NULL_HANDLE;
     tdm_status status = module_get(device, key, &module, err);
     if (status != TDM_OK) return status;
     constants[0] = key->group_size;
     memcpy(&constants[1], key->spec, sizeof key->spec);
-    for (uint32_t i = 0; i < 1 + GPU_MAX_SPEC; i++)
-        entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
-    const VkSpecializationInfo specialization = {1 + GPU_MAX_SPEC, entries, sizeof constants,
-                                                 constants};
+    memcpy(step.spec, key->spec, sizeof key->spec);
+    constants[1 + GPU_MAX_SPEC] = has_wrong_bytes(device, &step);
+    for (uint32_t i = 0; i < N_CONSTANT; i++) entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
+    const VkSpecializationInfo specialization = {N_CONSTANT, entries, sizeof constants, constants};
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo required = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
         .requiredSubgroupSize = (uint32_t)device->required_subgroup};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/plan.h"
 #include "plugins/vulkan/trial.h"
@@ -206,20 +207,79 @@ static bool has_oracle(vk_trial *trial) {
     return !trial->has_no_oracle;
 }
 
+/* ---- Steps that store bytes ------------------------------------------------------------------ */
+
+static bool reads_bytes(const gpu_step *step) {
+    return step->kernel == GPU_KERNEL_PRODUCT_ROW_DOT ||
+           step->kernel == GPU_KERNEL_PRODUCT_TILE_DOT;
+}
+
+int32_t vk_trial_product(const gpu_plan *plan, const gpu_step *step) {
+    if (!gpu_step_stores_bytes(step)) return -1;
+    for (const gpu_step *s = step + 1; s < plan->steps + plan->n_step; s++)
+        for (int i = 0; i < GPU_MAX_OPERAND && reads_bytes(s); i++)
+            if (gpu_kernel_writes(step->kernel, i) &&
+                gpu_operands_overlap(&step->operand[i], &s->operand[2]))
+                return s->spec[0];
+    return TDM_TYPE_Q8_0;
+}
+
+void vk_trial_bytes_target(gpu_target *target) {
+    target->product.dot_one_k = 1;
+}
+
+gpu_plan *vk_trial_bytes_suspects(const gpu_step *step, const gpu_plan *tried, vk_verdict apart) {
+    for (int32_t i = 0; i < tried->n_step && apart == VK_VERDICT_WRONG; i++)
+        if (reads_bytes(&tried->steps[i])) return vk_trial_steps(&tried->steps[i], 1);
+    return vk_trial_steps(step, 1);
+}
+
+/* Whether an excerpt is right where a step of its own makes the bytes. */
+static vk_verdict apart_try(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x) {
+    gpu_target apart = *target;
+    gpu_plan *steps = NULL;
+    apart.product.rows_quantize = false;
+    if (gpu_plan_create(&apart, &x->graph, &steps, NULL) != TDM_OK) return VK_VERDICT_NONE;
+    return excerpt_try(trial, x, steps);
+}
+
+/* ---- Steps of values ------------------------------------------------------------------------- */
+
+/* The nodes of a step, and a product by a weight of type `product` where that is not -1. */
+static gpu_excerpt *values_excerpt(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
+                                   int32_t node, int32_t product, bool is_small) {
+    gpu_excerpt *x = gpu_excerpt_make(graph, has_step, node, is_small, &trial->lacks_memory);
+    if (x == NULL || product < 0) return x;
+    const tdm_node *last = &x->nodes[x->graph.n_node - 1];
+    gpu_excerpt_multiply(x, x->values[last->dst[0]].ne[0], (tdm_type)product);
+    return x;
+}
+
 /* Of a step whose node computes with values alone. */
 static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
-                                    const uint8_t *has_step, const gpu_step *step) {
+                                    const uint8_t *has_step, const gpu_plan *plan,
+                                    const gpu_step *step) {
     vk_trial_result result = {.verdict = VK_VERDICT_UNTRIED};
+    const int32_t product = vk_trial_product(plan, step);
     gpu_target target;
     vk_verdicts_target(trial->device, &target);
+    if (product >= 0) {
+        vk_trial_bytes_target(&target);
+        target.matrix_rows = 0; /* where products of many rows read f16 */
+    }
     for (int small = 1; small >= 0; small--) {
-        gpu_excerpt *x = gpu_excerpt_make(graph, has_step, step->node, small, &trial->lacks_memory);
+        gpu_excerpt *x = values_excerpt(trial, graph, has_step, step->node, product, small);
         gpu_plan *steps = NULL;
         if (x != NULL && gpu_excerpt_count(x) <= MAX_COUNT && gpu_excerpt_work(x) <= MAX_WORK)
             steps = vk_trial_plan(trial, &target, x, step);
         if (steps != NULL) {
-            result.tried = vk_trial_steps(steps->steps, steps->n_step);
+            gpu_plan *tried = vk_trial_steps(steps->steps, steps->n_step);
+            result.tried = tried;
             result.verdict = excerpt_try(trial, x, steps);
+            if (result.verdict == VK_VERDICT_WRONG && product >= 0 && tried != NULL) {
+                result.tried = vk_trial_bytes_suspects(step, tried, apart_try(trial, &target, x));
+                gpu_plan_destroy(tried);
+            }
         }
         gpu_excerpt_free(x);
         if (steps != NULL) return result;
@@ -252,7 +312,7 @@ vk_trial_result vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint
     else if (is_of_cache(step->kernel))
         result = vk_trial_cache(trial, graph, plan, step);
     else
-        result = values_trial(trial, graph, has_step, step);
+        result = values_trial(trial, graph, has_step, plan, step);
     /* "No graph uses the pipeline" holds for good. With more memory there may be one. */
     if (result.verdict == VK_VERDICT_UNTRIED && trial->lacks_memory)
         result.verdict = VK_VERDICT_NONE;

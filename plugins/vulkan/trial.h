@@ -47,6 +47,19 @@ gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_exc
 /* n of the steps as a list, for vk_trial_result.tried. NULL without memory. */
 gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n);
 
+/* Steps that store bytes (gpu_step_stores_bytes) are tried with a product that reads them. */
+
+/* The tdm_type of the weight of the first product that reads bytes of a step of a plan; -1 where the step
+ * stores none. */
+int32_t vk_trial_product(const gpu_plan *plan, const gpu_step *step);
+
+/* Sets a target so that a product of any length reads bytes. */
+void vk_trial_bytes_target(gpu_target *target);
+
+/* Who may be wrong where the steps `tried` gave a wrong result, for vk_trial_result.tried: the product where
+ * that is so too with bytes of a step of their own (`apart`), else `step`. */
+gpu_plan *vk_trial_bytes_suspects(const gpu_step *step, const gpu_plan *tried, vk_verdict apart);
+
 /* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE or GPU_KERNEL_LIST_RECURRENT. */
 vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
                                const gpu_step *step);

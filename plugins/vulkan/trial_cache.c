@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/ops/quantize.h"
 #include "plugins/gpu/plan/scene.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/trial.h"
@@ -20,7 +21,8 @@ typedef struct cache_case {
     vk_trial *trial;
     const tdm_graph *graph;
     int32_t node;
-    int32_t rope; /* the ROPE node that is fused into it; -1 = none */
+    int32_t rope;    /* the ROPE node that is fused into it; -1 = none */
+    int32_t product; /* tdm_type of the weight of a product of what it gives; -1 = none */
     gpu_scene_size size;
     gpu_scene scene;
     gpu_page page;
@@ -57,9 +59,14 @@ static int32_t rope_find(const tdm_graph *graph, const gpu_plan *plan, int32_t n
     return -1;
 }
 
-static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, int32_t node,
-                       gpu_scene_size size, cache_case *c) {
-    *c = (cache_case){.trial = trial, .graph = graph, .node = node, .rope = rope, .size = size};
+static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, int32_t product,
+                       int32_t node, gpu_scene_size size, cache_case *c) {
+    *c = (cache_case){.trial = trial,
+                      .graph = graph,
+                      .node = node,
+                      .rope = rope,
+                      .product = product,
+                      .size = size};
     if (!gpu_scene_plan(graph, node, size, &c->scene) ||
         gpu_page_get(&trial->device->target, &c->scene.desc, &c->page, NULL) != TDM_OK)
         return false;
@@ -70,7 +77,8 @@ static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, in
     c->row_size[K] = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k));
     if (!c->page.v_from_k)
         c->row_size[V] = tdm_type_row_size(d->type_v, tdm_kv_padded(d->type_v, d->head_dim_v));
-    c->excerpt = gpu_scene_node(&c->scene, graph, node, c->rope, (uint64_t)c->page.page_size);
+    c->excerpt =
+        gpu_scene_node(&c->scene, graph, node, c->rope, c->product, (uint64_t)c->page.page_size);
     if (c->excerpt == NULL) trial->lacks_memory = true;
     return c->excerpt != NULL;
 }
@@ -106,7 +114,7 @@ static tdm_status cpu_run(cache_case *c, void *const *in, void **out, tdm_error 
     tdm_status status =
         oracle->plugin->buffer->kv_page_size(oracle->device, &c->scene.desc, &page_size, err);
     if (status != TDM_OK) return status;
-    gpu_excerpt *x = gpu_scene_node(&c->scene, c->graph, c->node, c->rope, page_size);
+    gpu_excerpt *x = gpu_scene_node(&c->scene, c->graph, c->node, c->rope, c->product, page_size);
     if (x == NULL) return TDM_RESOURCE_EXHAUSTED;
     params.size = page_size * (uint64_t)c->scene.n_page;
     status = oracle->plugin->buffer->alloc(oracle->device, &params, &state, err);
@@ -273,12 +281,13 @@ static int32_t pipelines_new(const vk_device *device, const gpu_plan *list, cons
  * Returns its steps, or NULL where there is none. */
 static gpu_plan *case_choose(vk_trial *trial, const gpu_target *target, const tdm_graph *graph,
                              const gpu_plan *plan, const gpu_step *step, cache_case *best) {
+    const int32_t product = vk_trial_product(plan, step);
     gpu_plan *chosen = NULL;
     int32_t n_chosen = 0;
     for (int size = 0; size < GPU_SCENE_SIZES_; size++) {
         cache_case c;
         gpu_plan *steps = NULL;
-        if (case_begin(trial, graph, rope_find(graph, plan, step->node), step->node,
+        if (case_begin(trial, graph, rope_find(graph, plan, step->node), product, step->node,
                        (gpu_scene_size)size, &c))
             steps = vk_trial_plan(trial, target, c.excerpt, step);
         int32_t n = steps != NULL ? pipelines_new(trial->device, steps, plan) : 0;
@@ -320,7 +329,7 @@ static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_s
     cache_case c;
     gpu_plan *steps = NULL;
     vk_verdict verdict = VK_VERDICT_NONE;
-    if (case_begin(of->trial, of->graph, rope, of->node, size, &c) &&
+    if (case_begin(of->trial, of->graph, rope, of->product, of->node, size, &c) &&
         gpu_plan_create(target, &c.excerpt->graph, &steps, NULL) == TDM_OK) {
         const gpu_step *other = walk_of(steps);
         if (walk == NULL || (other != NULL && other->kernel != walk->kernel))
@@ -362,18 +371,35 @@ static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
     return vk_trial_steps((const gpu_step[]){*query, *merge}, 2);
 }
 
+/* Of a case with a product: vk_trial_bytes_suspects. */
+static gpu_plan *bytes_suspects(cache_case *c, const gpu_target *target, const gpu_step *step,
+                                const gpu_plan *tried) {
+    gpu_target apart = *target;
+    gpu_plan *steps = NULL;
+    vk_verdict verdict = VK_VERDICT_NONE;
+    cache_case again;
+    apart.product.rows_quantize = false;
+    if (case_begin(c->trial, c->graph, c->rope, c->product, c->node, c->size, &again) &&
+        gpu_plan_create(&apart, &again.excerpt->graph, &steps, NULL) == TDM_OK)
+        verdict = case_try(&again, steps);
+    case_free(&again);
+    return vk_trial_bytes_suspects(step, tried, verdict);
+}
+
 vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
                                const gpu_step *step) {
     vk_trial_result result = {.verdict = VK_VERDICT_UNTRIED, .blames_all = true};
     gpu_target target;
     cache_case c;
     vk_verdicts_target(trial->device, &target);
+    if (gpu_step_stores_bytes(step)) vk_trial_bytes_target(&target);
     gpu_plan *steps = case_choose(trial, &target, graph, plan, step, &c);
     if (steps == NULL) return result;
     gpu_plan *tried = vk_trial_steps(steps->steps, steps->n_step);
     result.verdict = case_try(&c, steps);
     if (result.verdict == VK_VERDICT_WRONG && tried != NULL) {
-        result.tried = suspects_find(&c, tried);
+        result.tried =
+            c.product >= 0 ? bytes_suspects(&c, &target, step, tried) : suspects_find(&c, tried);
         gpu_plan_destroy(tried);
     } else {
         result.tried = tried;

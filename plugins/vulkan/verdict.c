@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/pipeline.h"
 
 /* Counts up where trials find more than before, or modules ask drivers for more (float_mode.h), so
@@ -212,10 +213,10 @@ typedef struct round_count {
 static void wrong_log(const vk_device *device, const gpu_step *step) {
     const tdm_host *host = device->instance->host;
     host->log(host->context, TDM_LOG_WARN,
-              "%s (%s, %s): kernel %s gives wrong results with this driver: it is not used. "
+              "%s (%s, %s): kernel %s%s gives wrong results with this driver: it is not used. "
               "Where its op is refused, start again: the CPU then computes it",
               device->name, device->facts->properties.deviceName, device->facts->driver,
-              gpu_kernel_name(step->kernel));
+              gpu_kernel_name(step->kernel), gpu_step_stores_bytes(step) ? " with bytes" : "");
 }
 
 /* Adds a verdict on a step that has none. */

@@ -75,7 +75,8 @@ typedef struct vk_options {
     uint64_t allocation;  /* bytes of one allocation; 0 = the device's */
     int32_t trips;        /* loop iterations of an invocation; 0 = the device's */
     int32_t part_us;      /* estimated microseconds of a part of a plan; 0 = default */
-    char wrong[32];       /* kernel that leaves out its last workgroups, as a wrong one would */
+    char wrong[32]; /* kernel that leaves out its last workgroups, as a wrong one would; or "bytes":
+                             of kernels that store bytes of what they compute */
 } vk_options;
 
 /* How fast a device is taken to be (parts.h). */

@@ -50,7 +50,8 @@ static const gpu_target card = {.name = "card",
                                 .shared_size = 49152,
                                 .n_unit = 60,
                                 .has_f16 = true,
-                                .has_dot8 = true};
+                                .has_dot8 = true,
+                                .product = {.rows_quantize = true}};
 static const gpu_target matrix = {.name = "matrix",
                                   .subgroup_min = 32,
                                   .subgroup_max = 32,
@@ -61,7 +62,8 @@ static const gpu_target matrix = {.name = "matrix",
                                   .has_f16 = true,
                                   .has_dot8 = true,
                                   .matrix_rows = 16,
-                                  .matrix_columns = 16};
+                                  .matrix_columns = 16,
+                                  .product = {.rows_quantize = true}};
 /* Matrix hardware of all kinds that CUDA's kernels use, and what plugins/gpu/rt/device.c sets. */
 static const gpu_target hopper = {
     .name = "hopper",

@@ -27,6 +27,8 @@ int fusion_rigs_open(void **state) {
         const tdm_option options[] = {{"driver", driver}, {"matrix", "no"}, {"fusion", "no"}};
         fusion_rigs.fused = op_rig_open_plugin(plugin, options, 2);
         fusion_rigs.single = op_rig_open_plugin(plugin, options, 3);
+        fusion_rigs.fused_bytes = fusion_rigs.fused;
+        fusion_rigs.single_bytes = fusion_rigs.single;
         return fusion_rigs.reference == NULL || fusion_rigs.fused == NULL ||
                fusion_rigs.single == NULL;
     }
@@ -34,11 +36,17 @@ int fusion_rigs_open(void **state) {
     fusion_rigs.single = rig_open("fuse=no");
     fusion_rigs.fused_rows = rig_open("lanes=no");
     fusion_rigs.single_rows = rig_open("lanes=no fuse=no");
+    fusion_rigs.fused_bytes = rig_open("dot=any");
+    fusion_rigs.single_bytes = rig_open("dot=any fuse=no");
+    fusion_rigs.wrong_bytes = rig_open("dot=any wrong=bytes");
     return fusion_rigs.reference == NULL;
 }
 
 int fusion_rigs_close(void **state) {
     (void)state;
+    op_rig_close(fusion_rigs.wrong_bytes);
+    if (fusion_rigs.single_bytes != fusion_rigs.single) op_rig_close(fusion_rigs.single_bytes);
+    if (fusion_rigs.fused_bytes != fusion_rigs.fused) op_rig_close(fusion_rigs.fused_bytes);
     op_rig_close(fusion_rigs.single_rows);
     op_rig_close(fusion_rigs.fused_rows);
     op_rig_close(fusion_rigs.single);

@@ -15,6 +15,8 @@ extern struct fusion_rigs {
     op_rig *reference;                /* the CPU's */
     op_rig *fused, *single;           /* nodes are fused; each node by itself */
     op_rig *fused_rows, *single_rows; /* with the kernels of devices with large subgroups */
+    op_rig *fused_bytes, *single_bytes; /* with integer dot products */
+    op_rig *wrong_bytes; /* kernels that store bytes of what they compute do it wrong */
 } fusion_rigs;
 
 /* Set-up and tear-down of a group of tests. */

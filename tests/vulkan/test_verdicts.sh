@@ -4,9 +4,9 @@
 # test_verdicts.sh: pipelines are checked against the CPU once for each driver. A kernel that leaves
 # out its last workgroups (test-limits wrong=KERNEL) is found. A plainer kernel replaces it, or its
 # op is refused by name and runs on the CPU from the next start on.
-#   test_verdicts.sh TANDEM MODEL.gguf
+#   test_verdicts.sh TANDEM MODEL.gguf [MAKE_MODEL]
 set -u
-tandem=$1 model=$2
+tandem=$1 model=$2 make=${3-}
 . "$(dirname "$0")/../tally.sh"
 . "$(dirname "$0")/driver.sh"
 driver_need
@@ -18,6 +18,8 @@ config plain
 config lanes 'test-limits = wrong=product_lane'
 config rows 'test-limits = wrong=row'
 config dots 'test-limits = dot=any wrong=product_row_dot'
+config bytes 'test-limits = dot=any wrong=bytes'
+config alldots 'test-limits = dot=any'
 config walk 'test-limits = wrong=attention_lane'
 config tiles 'test-limits = matrix=plain wrong=attention_tile_half'
 config write 'test-limits = wrong=kv_write'
@@ -53,6 +55,25 @@ same "$work/text.cpu" "$work/text.lanes" "text with plainer products"
 text dots v text.dots || fail "a wrong product of bytes: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.dots" "text without products of bytes"
 says "a wrong product of bytes" ', [1-9][0-9]* wrong'
+
+# Kernels that store bytes of what they compute: where these are wrong, a step of its own makes them. No
+# other pipeline is blamed, nor one of a wrong product that reads the bytes (above).
+silent "a wrong product of bytes" 'with bytes gives'
+if [ -n "$make" ]; then
+    of_stories=$model model=$work/mixtral.gguf
+    "$make" --preset tiny-mixtral --type q8_0 --quiet "$model" || fail "no model"
+    text plain cpu text.cpu.bytes || fail "cpu, experts: $(cat "$work/err")"
+    text alldots v text.alldots || fail "products of bytes: $(cat "$work/err")"
+    silent "products of bytes" ' [1-9][0-9]* wrong\| [1-9][0-9]* without a check'
+    same "$work/text.cpu.bytes" "$work/text.alldots" "text with products of bytes"
+    text bytes v text.bytes || fail "wrong bytes: $(cat "$work/err")"
+    for name in row add_norm attention_merge; do
+        says "wrong bytes" "kernel $name with bytes gives wrong results with this driver"
+    done
+    silent "wrong bytes" 'kernel [a-z_]* gives\| [1-9][0-9]* without a check'
+    same "$work/text.cpu.bytes" "$work/text.bytes" "text with wrong bytes"
+    model=$of_stories
+fi
 
 # A wrong kernel of attention: the others are right, so that it alone is not used.
 text plain cpu text.cpu.q -ctk q8_0 -ctv q4_0 || fail "cpu, quantised cache: $(cat "$work/err")"

@@ -11,9 +11,9 @@ struct Row : Reduce {
     inline explicit Row(const Args &args_) : Reduce(args_) {}
 
     const int OP = SPEC0, LANE = SPEC1;
-    const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
+    const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 == 1;
     const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
-    const bool HAS_BYTES = args.address[5] != 0; // then rows are whole groups of 32
+    const bool HAS_BYTES = SPEC4 == 2; // then rows are whole groups of 32
     enum { SOFTMAX = 0, RMS_NORM, LAYER_NORM, SUM_SQ, RMS_APPLY }; // gpu_row_op
 
     u64 dst, x;

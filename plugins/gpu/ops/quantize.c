@@ -9,7 +9,8 @@
 
 enum {
     GROUP_LEN = 32,
-    ROW_SIZE = 4, /* bytes of a row besides its groups */
+    GROUP_THREADS = 8, /* of a group, where norms and ATTENTION_MERGE store it */
+    ROW_SIZE = 4,      /* bytes of a row besides its groups */
     HALVES_THREADS = 256,
     QUANTIZE_THREADS = 256 /* where a group has several */
 };
@@ -105,7 +106,7 @@ static bool is_in_order(const gpu_product *p) {
 typedef struct places {
     int bytes, role; /* operands; bytes = 0: behind dst; role = 0: it reads none */
     int word;        /* stride of the role; the next one has the rows that share one; 0 = none */
-    int spec;        /* that says so; -1 = none */
+    int spec;        /* that says so */
     int32_t flag;    /* in it */
     int counters;    /* operand; 0 = it needs none */
     int64_t n_counter;
@@ -132,6 +133,11 @@ static bool product_places_get(const gpu_emit *e, const gpu_step *step, const gp
            gpu_emit_form_is_with(e, &step->operand[2], role);
 }
 
+/* Whether the threads of a workgroup have whole groups. */
+static bool has_whole_groups(const gpu_step *step) {
+    return step->group_size % GROUP_THREADS == 0;
+}
+
 /* A norm of rows of k elements, that of ROW with one row of weights; or attention whose heads are whole
  * groups, without maxima and sums. None stores bytes yet. */
 static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_product *p, places *out) {
@@ -139,17 +145,18 @@ static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_produc
     switch ((int)step->kernel) {
     case GPU_KERNEL_PRODUCT_ROW_DOT: return product_places_get(e, step, p, out);
     case GPU_KERNEL_ROW:
-        *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = -1};
-        return (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
+        *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = 4, .flag = 2};
+        return has_whole_groups(step) &&
+               (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
                step->word[0] == k && step->word[12] == 0 && step->word[13] == 0 &&
                step->word[14] == 0 && is_absent(step, 4) && is_absent(step, 5);
     case GPU_KERNEL_ADD_NORM:
         *out = (places){.bytes = 0, .role = 5, .word = 15, .spec = 5, .flag = 1};
-        return step->word[0] == k && step->spec[5] == 0;
+        return has_whole_groups(step) && step->word[0] == k && step->spec[5] == 0;
     case GPU_KERNEL_ATTENTION_MERGE:
         *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4, .flag = 1};
-        return step->spec[1] % GROUP_LEN == 0 && (int64_t)step->spec[1] * step->word[1] == k &&
-               is_absent(step, 1);
+        return has_whole_groups(step) && step->spec[1] % GROUP_LEN == 0 &&
+               (int64_t)step->spec[1] * step->word[1] == k && is_absent(step, 1);
     case GPU_KERNEL_ATTENTION_TILE_MATRIX: /* a role for each token */
         *out = (places){.bytes = 0, .role = 4, .spec = 5, .flag = GPU_ATTENTION_BYTES};
         return (step->spec[5] & GPU_ATTENTION_MERGES) != 0 &&
@@ -161,6 +168,24 @@ static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_produc
     }
 }
 
+bool gpu_step_stores_bytes(const gpu_step *step) {
+    switch ((int)step->kernel) {
+    case GPU_KERNEL_ROW: return step->spec[4] == 2;
+    case GPU_KERNEL_ADD_NORM:
+    case GPU_KERNEL_PRODUCT_ROW_DOT: return step->spec[5] == 1;
+    case GPU_KERNEL_ATTENTION_MERGE: return step->spec[4] == 1;
+    case GPU_KERNEL_ATTENTION_TILE_MATRIX: return (step->spec[5] & GPU_ATTENTION_BYTES) != 0;
+    default: return false;
+    }
+}
+
+/* Whether a check has found the step wrong where it stores bytes. */
+static bool is_wrong_with(const gpu_emit *e, const gpu_step *step, const places *at) {
+    gpu_step with = *step;
+    with.spec[at->spec] |= at->flag;
+    return e->target->is_wrong != NULL && e->target->is_wrong(e->target->is_wrong_context, &with);
+}
+
 /* Lets the step that makes x store the bytes too: a round less. False where it cannot. */
 static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand *bytes,
                           tdm_error *err) {
@@ -170,12 +195,12 @@ static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_
         p->form_of == NULL || !is_in_order(p))
         return false;
     gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
-    if (step == NULL || !places_get(e, step, p, &at) ||
+    if (step == NULL || !places_get(e, step, p, &at) || is_wrong_with(e, step, &at) ||
         gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
         gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK ||
         (at.bytes == 0 && !gpu_emit_form_behind(e, step, bytes)))
         return false;
-    if (at.spec >= 0) step->spec[at.spec] |= at.flag;
+    step->spec[at.spec] |= at.flag;
     if (at.word > 0) memcpy(&step->word[at.word], role, sizeof role);
     if (at.role != 0) step->operand[at.role] = p->role;
     if (at.counters != 0) step->operand[at.counters] = gpu_emit_counters(e, at.n_counter);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize.h: the step that makes bytes of a product's x, for kernels with integer dot products, or
- * f16, for kernels on matrix hardware. On CUDA and HIP the step that computes x stores the bytes too,
- * where it can.
+ * f16, for kernels on matrix hardware. With gpu_product_tuning.rows_quantize the step that computes x
+ * stores the bytes too, where it can.
  * The rows of x follow each other as the product's columns do: first those of matrix 0.
  */
 #ifndef TANDEM_GPU_QUANTIZE_H
@@ -18,5 +18,9 @@ int64_t gpu_quantize_rows(const gpu_product *p);
  * x's rows are whole groups of 32 elements. */
 tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu_operand *bytes_out,
                              tdm_error *err);
+
+/* Whether a step that computes values stores them as bytes too. It depends on the step's kernel and its
+ * specialisation alone. [any-thread] */
+bool gpu_step_stores_bytes(const gpu_step *step);
 
 #endif

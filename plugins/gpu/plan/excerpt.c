@@ -11,8 +11,11 @@
 #include "tandem/step.h"
 
 enum {
-    SMALL = 256,      /* a multiple of every type's block length */
-    MAX_MEMBER = 128, /* nodes of an excerpt: those of a fusion and the views that they read */
+    SMALL = 256,       /* a multiple of every type's block length */
+    MAX_MEMBER = 128,  /* nodes of an excerpt: those of a fusion and the views that they read */
+    PRODUCT_VALUE = 5, /* room for gpu_excerpt_multiply */
+    PRODUCT_NODE = 3,
+    PRODUCT_ROWS = 16, /* of its weight */
     N_ROW_MADE =
         13 /* different rows of a weight: a prime, so that rows next to each other differ */
 };
@@ -154,8 +157,8 @@ gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node) {
     static const tdm_partition none;
     gpu_excerpt *x = calloc(1, sizeof *x);
     if (x == NULL) return NULL;
-    x->values = calloc(n_value, sizeof *x->values);
-    x->nodes = calloc(n_node, sizeof *x->nodes);
+    x->values = calloc(n_value + PRODUCT_VALUE, sizeof *x->values);
+    x->nodes = calloc(n_node + PRODUCT_NODE, sizeof *x->nodes);
     if (x->values == NULL || x->nodes == NULL) {
         gpu_excerpt_free(x);
         return NULL;
@@ -193,6 +196,39 @@ gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, i
     nodes_copy(x, graph, &list, map, is_small);
     free(map);
     return x;
+}
+
+static int32_t value_add(gpu_excerpt *x, int32_t kind, int32_t type, int64_t n0, int64_t n1) {
+    x->values[x->graph.n_value] =
+        (tdm_value){.kind = kind, .type = type, .ne = {n0, n1, 1, 1}, .slot = x->graph.n_slot++};
+    return x->graph.n_value++;
+}
+
+static void node_add(gpu_excerpt *x, tdm_op op, int32_t n_src, const int32_t *src, int32_t dst) {
+    tdm_node *node = &x->nodes[x->graph.n_node++];
+    *node = (tdm_node){.op = (int32_t)op, .n_src = n_src, .n_dst = 1};
+    for (int k = 0; k < TDM_MAX_SRC; k++) node->src[k] = k < n_src ? src[k] : -1;
+    for (int k = 0; k < TDM_MAX_DST; k++) node->dst[k] = k == 0 ? dst : -1;
+}
+
+void gpu_excerpt_multiply(gpu_excerpt *x, int64_t k, tdm_type type) {
+    enum { F32 = TDM_TYPE_F32 };
+    const int32_t of = x->nodes[x->graph.n_node - 1].dst[0];
+    const int64_t n_row = tdm_shape_count(x->values[of].ne) / k;
+    if (k % tdm_type_get_info(type).block_len != 0) type = TDM_TYPE_Q8_0;
+    x->values[of].kind = TDM_VALUE_TEMP;
+    int32_t w = value_add(x, TDM_VALUE_WEIGHT, (int32_t)type, k, PRODUCT_ROWS);
+    x->values[w].usage = TDM_USAGE_MATMUL;
+    int32_t role = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_I32, n_row, 1);
+    int32_t rows = value_add(x, TDM_VALUE_TEMP, F32, k, n_row);
+    x->values[rows].slot = -1; /* a view */
+    x->graph.n_slot--;
+    node_add(x, TDM_OP_RESHAPE, 1, &of, rows);
+    int32_t y = value_add(x, TDM_VALUE_OUTPUT, F32, PRODUCT_ROWS, n_row);
+    node_add(x, TDM_OP_MATMUL, 3, (const int32_t[]){w, rows, role}, y);
+    int32_t copy = value_add(x, TDM_VALUE_OUTPUT, F32, k, n_row);
+    node_add(x, TDM_OP_SCALE, 1, &rows, copy);
+    x->nodes[x->graph.n_node - 1].params.scale.scale = 1;
 }
 
 void gpu_excerpt_free(gpu_excerpt *excerpt) {
@@ -272,9 +308,9 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->count = src == 3 ? table->ne[2] : 1;
         break;
     case TDM_OP_MOE_ROUTE: rule->count = table->ne[0]; break;
-    case TDM_OP_MATMUL:
+    case TDM_OP_MATMUL: /* both roles */
         rule->first = TDM_ROLE_GENERATED;
-        rule->count = 1;
+        rule->count = 2;
         break;
     default: break;
     }

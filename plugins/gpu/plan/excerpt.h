@@ -29,9 +29,15 @@ typedef struct gpu_excerpt {
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small, bool *lacks_memory);
 
-/* An excerpt with room for n_value values and n_node nodes, of which its graph has none yet; it has
- * no cache and no step block. NULL without memory. For those that fill excerpts. [any-thread] */
+/* An excerpt with room for n_value values and n_node nodes, and for a product (gpu_excerpt_multiply). Its
+ * graph has none yet; it has no cache and no step block. NULL without memory. For those that fill
+ * excerpts. [any-thread] */
 gpu_excerpt *gpu_excerpt_alloc(size_t n_value, size_t n_node);
+
+/* Has a product multiply what the last node gives as rows of k elements, by a weight of `type` or, where
+ * rows are not whole blocks of it, of q8_0. Tokens have roles of both kinds. The outputs are the product
+ * and a copy of what the node gives, which is a temporary now. At most once. [any-thread] */
+void gpu_excerpt_multiply(gpu_excerpt *excerpt, int64_t k, tdm_type type);
 
 /* NULL is a no-op. [any-thread] */
 void gpu_excerpt_free(gpu_excerpt *excerpt);

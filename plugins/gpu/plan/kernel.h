@@ -98,9 +98,9 @@
     KERNEL(ATTENTION_TILE_HALF, attention_tile_half, 5, 0x1, RT_ABSENT) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink, step. Words: n_tok, \
      * n_head, records, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
-     * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. With spec 4 = 1, of \
-     * CUDA and HIP, operand 1 is not ml but o of a token as a row of bytes, as QUANTIZE stores them, 5 is the \
-     * role, and words 4 and 5 are its stride and the tokens that share one. */ \
+     * 2 = rotation block, 3 = parts of a record (0 = 1), 5 = stride as of ATTENTION_PART. With spec 4 = 1 \
+     * operand 1 is not ml but o of a token as a row of bytes, as QUANTIZE stores them, 5 is the role, and words \
+     * 4 and 5 are its stride and the tokens that share one. */ \
     KERNEL(ATTENTION_MERGE, attention_merge, 6, 0x3, RT_SHARED(attention_merge_size(spec))) \
     /* Lists of positions as a bit for each slot of a token's pages: [words of an entry, n_entry, n_tok, \
      * n_list], from the first entry of the token's sequence on; an invocation for each word of 32 \
@@ -176,9 +176,9 @@
      * sum (axes 1 to 3; RMS_NORM: of weight), stride of weight, stride of bias (RMS_NORM: what rows \
      * are multiplied by, as the bits of f32), eps and 1 / (elements of the whole row) as the bits of \
      * f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
-     * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. RMS_NORM and LAYER_NORM of CUDA and \
-     * HIP store dst in operand 5 too, where there is one, as QUANTIZE does: then operand 4 is the role, \
-     * and words 12 and 13 are its stride and the rows that share one. */ \
+     * ne[0] is no multiple of 4, or 2: RMS_NORM and LAYER_NORM store dst in operand 5 too, as QUANTIZE does, and \
+     * operand 4 is the role, and words 12 and 13 are its stride and the rows that share one. 5, 6, 7 = gpu_lane \
+     * of dst, weight, bias. */ \
     KERNEL(ROW, row, 6, 0x21, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
@@ -274,9 +274,9 @@
      * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
      * 1 / (elements of a row) as the bits of f32, split of the rows (axes 1 to 3), stride[3] of \
      * weight. Spec: 0 = 1 where it has a weight, 1 = 1 where a row is no multiple of 4 elements, \
-     * 2 = gpu_lane of weight, 3 = of the others, 4 = 1 where the weight has several rows. With spec 5 = 1, of CUDA \
-     * and HIP, dst is stored as bytes too, behind its f32, as QUANTIZE does: then operand 5 is the role, and \
-     * words 15 and 16 are its stride and the rows that share one. */ \
+     * 2 = gpu_lane of weight, 3 = of the others, 4 = 1 where the weight has several rows. With spec 5 = 1 \
+     * dst is stored as bytes too, behind its f32, as QUANTIZE does: then operand 5 is the role, and words 15 \
+     * and 16 are its stride and the rows that share one. */ \
     KERNEL(ADD_NORM, add_norm, 6, 0x3, RT_SHARED(taken(256, 4))) \
     /* dst = sum of values of one shape, from left to right, f32, rows dense; or dst = sum * scale + \
      * bias. Operands dst (contiguous), a, b, c, d. Words: split, stride[2] of each value along axes 1 \

@@ -336,9 +336,10 @@ static int32_t list_add(gpu_excerpt *x, const gpu_scene *s, const tdm_value *the
                      theirs->ne[2] > 1 ? s->desc.n_head_kv : 1);
 }
 
-/* It always has sinks and both results: kernels that have them are the same. */
+/* It always has sinks, and both results unless a product multiplies the first: kernels that have them are
+ * the same. */
 static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
-                          const tdm_node *theirs, int32_t rope) {
+                          const tdm_node *theirs, int32_t rope, bool has_ml) {
     int32_t q = floats_add(x, s, graph, rope, s->desc.head_dim_k, s->n_head);
     int32_t sink = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, s->n_head, 1, 1);
     int32_t list = -1, bias = -1;
@@ -358,7 +359,7 @@ static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *g
     node->src[5] = bias;
     node->dst[0] =
         value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_F32, s->desc.head_dim_v, s->n_head, s->n_tok);
-    node->dst[1] = value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_F32, 2, s->n_head, s->n_tok);
+    if (has_ml) node->dst[1] = value_add(x, TDM_VALUE_OUTPUT, TDM_TYPE_F32, 2, s->n_head, s->n_tok);
 }
 
 static void select_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
@@ -434,13 +435,13 @@ static void copy_add(gpu_excerpt *x) {
 }
 
 gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int32_t node,
-                            int32_t rope, uint64_t page_size) {
+                            int32_t rope, int32_t product, uint64_t page_size) {
     const tdm_node *theirs = tdm_graph_node(graph, node);
     gpu_excerpt *x = excerpt_begin(scene, theirs->op, page_size);
     if (x == NULL) return NULL;
     switch (theirs->op) {
     case TDM_OP_KV_WRITE: write_add(x, scene, graph, rope); break;
-    case TDM_OP_ATTENTION: attention_add(x, scene, graph, theirs, rope); break;
+    case TDM_OP_ATTENTION: attention_add(x, scene, graph, theirs, rope, product < 0); break;
     case TDM_OP_KV_SHIFT: shift_add(x, theirs); break;
     case TDM_OP_KV_SELECT: select_add(x, scene, graph, theirs); break;
     case TDM_OP_CONV1D:
@@ -452,5 +453,7 @@ gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int3
     }
     /* The excerpt has one cache. */
     x->nodes[x->graph.n_node - 1].params.kv.kv = 0;
+    if (product >= 0)
+        gpu_excerpt_multiply(x, (int64_t)scene->desc.head_dim_v * scene->n_head, (tdm_type)product);
     return x;
 }

@@ -45,10 +45,12 @@ typedef struct gpu_scene {
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out);
 
 /* The node on the scene's cache, whose pages have page_size bytes. Where `rope` is not -1, it is the
- * ROPE node that is fused into the node, and is part of the excerpt. The STATE is value
- * GPU_SCENE_STATE. NULL where there is no memory. Released with gpu_excerpt_free. [any-thread] */
+ * ROPE node that is fused into the node, and is part of the excerpt. Where `product` is not -1, the node is
+ * an ATTENTION without maxima and sums, and a product by a weight of that tdm_type multiplies what it
+ * gives (gpu_excerpt_multiply). The STATE is value GPU_SCENE_STATE. NULL where there is no memory.
+ * Released with gpu_excerpt_free. [any-thread] */
 gpu_excerpt *gpu_scene_node(const gpu_scene *scene, const tdm_graph *graph, int32_t node,
-                            int32_t rope, uint64_t page_size);
+                            int32_t rope, int32_t product, uint64_t page_size);
 
 /* KV_IMPORT into all cells, or KV_EXPORT of all: row page * pitch + pitch - page_len + slot, so that
  * a run of positions ends with each page. Rows are values

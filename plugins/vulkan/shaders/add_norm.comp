@@ -11,6 +11,10 @@
 const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
 const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
 const bool HAS_ROWS = SPEC4 != 0;            // a row of the weight for each row
+const bool HAS_BYTES = SPEC5 != 0;           // then rows are whole groups of 32
+
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
+#include "bytes_store.glsl"
 
 uint64_t weight; // of this row
 
@@ -52,10 +56,21 @@ void main() {
     }
     float factor = 1.0 / sqrt(group_sum(sum_sq) * intBitsToFloat(args.word[4]) +
                               intBitsToFloat(args.word[3]));
-    for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
-        uint count = min(n - 4 * u, 4u);
-        vec4 v = load(args.address[1], at + 4 * u, count) * factor;
-        if (HAS_WEIGHT) v *= weight_load(u, count);
-        store(args.address[0], at + 4 * u, count, v);
+    bool is_prompt =
+        HAS_BYTES && args.address[5] != 0 && bytes_is_prompt(args.address[5], row, 15);
+    uint64_t n_all = uint64_t(uint(args.word[1])) * n;
+    uint trip = 0;
+    for (uint first = 0; first < n_unit; first += gl_WorkGroupSize.x) {
+        uint u = first + gl_LocalInvocationID.x;
+        vec4 v = vec4(0.0);
+        if (u < n_unit) {
+            uint count = min(n - 4 * u, 4u);
+            v = load(args.address[1], at + 4 * u, count) * factor;
+            if (HAS_WEIGHT) v *= weight_load(u, count);
+            store(args.address[0], at + 4 * u, count, v);
+        }
+        if (HAS_BYTES)
+            bytes_store(args.address[0] + 4 * n_all, n_all / 32, at / 32 + u / 8, v, is_prompt,
+                        u < n_unit, row, u < 8, trip++);
     }
 }

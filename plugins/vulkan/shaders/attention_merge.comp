@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // attention_merge.comp: the last part of ATTENTION: folds the records of a token and head, adds the
-// sink, divides, and undoes the rotation of V. A workgroup for each token and head. See kernel.h.
+// sink, divides, undoes the rotation of V, and stores o, and as bytes too. A workgroup for each token and
+// head. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -12,9 +13,12 @@ const int STORED = SPEC0; // elements of o in a record
 const int DIM_V = SPEC1;
 const int ROTATION = SPEC2;
 const int PARTS_EACH = SPEC3 > 1 ? SPEC3 : 1; // of a record
+const bool HAS_BYTES = SPEC4 != 0; // then DIM_V is a multiple of 32, and there is no ml
 const int ROW_LEN = SPEC0 > 0 ? SPEC0 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
+#include "bytes_store.glsl"
 
 // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
 // written), and the greatest m so far.
@@ -69,6 +73,21 @@ void parts_add(F32 parts, int record, int count) {
     }
 }
 
+// o of the head as bytes, which follow those of the token's other heads.
+void bytes_add(uint row) {
+    uint n_head = uint(args.word[1]), token = row / n_head, n_group = uint(DIM_V) / 32, trip = 0;
+    bool is_prompt = args.address[5] != 0 && bytes_is_prompt(args.address[5], token, 4);
+    for (uint first = 0; first < 8 * n_group; first += gl_WorkGroupSize.x) {
+        uint u = first + gl_LocalInvocationID.x;
+        vec4 v = vec4(0.0);
+        if (u < 8 * n_group && m != NEGATIVE_INFINITY)
+            v = vec4(row_x[4 * u], row_x[4 * u + 1], row_x[4 * u + 2], row_x[4 * u + 3]);
+        bytes_store(args.address[1], uint64_t(uint(args.word[0]) * n_head) * n_group,
+                    row * n_group + u / 8, v, is_prompt, u < 8 * n_group, token,
+                    row == token * n_head && u < 8, trip++);
+    }
+}
+
 void main() {
     int n_head = args.word[1], n_record = args.word[2], row = int(group_number());
     if (row >= args.word[0] * n_head) return;
@@ -103,7 +122,8 @@ void main() {
     F32 to = F32(args.address[0] + uint64_t(uint(row)) * uint64_t(uint(DIM_V * 4)));
     for (int i = row_thread(); i < DIM_V; i += ROW_GROUP)
         to.at[i] = m == NEGATIVE_INFINITY ? 0.0 : row_x[i];
-    if (args.address[1] == 0 || row_thread() != 0) return;
+    if (HAS_BYTES) bytes_add(uint(row));
+    if (HAS_BYTES || args.address[1] == 0 || row_thread() != 0) return;
     F32 ml = F32(args.address[1] + uint64_t(uint(row)) * 8);
     ml.at[0] = m;
     ml.at[1] = total;

@@ -10,9 +10,13 @@
 #include "reduce.glsl"
 
 const int OP = SPEC0, LANE = SPEC1;
-const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
+const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 == 1;
+const bool HAS_BYTES = SPEC4 == 2; // then rows are whole groups of 32
 const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
 const int SOFTMAX = 0, RMS_NORM = 1, LAYER_NORM = 2, SUM_SQ = 3, RMS_APPLY = 4; // gpu_row_op
+
+#define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
+#include "bytes_store.glsl"
 
 uint64_t dst, x;
 uint n, n_unit, dst_at, x_at, weight_at;
@@ -59,13 +63,24 @@ float sum_sq(float scale) {
     return group_sum(sum);
 }
 
-// Stores x * factor * weight + bias, x counted from `from` on.
-void apply(float from, float factor) {
-    for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
-        vec4 v = (x_load(u, 0.0) - from) * factor;
-        if (HAS_WEIGHT) v *= weight_load(u);
-        if (HAS_BIAS) v += bias_load(u);
-        store(u, v);
+// Stores (x - from - mean) * factor * weight + bias.
+void apply(float from, float mean, float factor) {
+    uint row = group_number(), n_group = n / 32, trip = 0;
+    bool is_prompt =
+        HAS_BYTES && args.address[4] != 0 && bytes_is_prompt(args.address[4], row, 12);
+    for (uint first = 0; first < n_unit; first += gl_WorkGroupSize.x) {
+        uint u = first + gl_LocalInvocationID.x;
+        precise vec4 v = vec4(0.0);
+        if (u < n_unit) {
+            v = x_load(u, from) - from;
+            v = (v - mean) * factor;
+            if (HAS_WEIGHT) v *= weight_load(u);
+            if (HAS_BIAS) v += bias_load(u);
+            store(u, v);
+        }
+        if (HAS_BYTES)
+            bytes_store(args.address[5], uint64_t(uint(args.word[19])) * n_group,
+                        row * n_group + u / 8, v, is_prompt, u < n_unit, row, u < 8, trip++);
     }
 }
 
@@ -98,14 +113,7 @@ void layer_norm() {
             d = mix(d, vec4(0.0), greaterThanEqual(uvec4(0, 1, 2, 3), uvec4(count_of(u))));
         about += dot(d, d);
     }
-    float factor = norm_factor(group_sum(about));
-    for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
-        precise vec4 d = x_load(u, first) - first;
-        d = (d - mean) * factor;
-        if (HAS_WEIGHT) d *= weight_load(u);
-        if (HAS_BIAS) d += bias_load(u);
-        store(u, d);
-    }
+    apply(first, mean, norm_factor(group_sum(about)));
 }
 
 float without_nan(float v) {
@@ -164,11 +172,11 @@ void main() {
     switch (OP) {
     case SOFTMAX: softmax(); break;
     case RMS_NORM:
-        weight_at = row_at(at, 12);
-        apply(0.0, rms_factor() * intBitsToFloat(args.word[16]));
+        if (!HAS_BYTES) weight_at = row_at(at, 12);
+        apply(0.0, 0.0, rms_factor() * intBitsToFloat(args.word[16]));
         break;
     case LAYER_NORM: layer_norm(); break;
-    case RMS_APPLY: apply(0.0, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
+    case RMS_APPLY: apply(0.0, 0.0, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
     default:
         float sum = sum_sq(1.0);
         if (gl_LocalInvocationID.x == 0) F32(dst).at[row] = sum;
