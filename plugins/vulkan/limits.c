@@ -20,12 +20,11 @@ static const tdm_option_desc descs[] = {
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
-     .help =
-         "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-         "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
-         "lanes=no denormals=no wrong=KERNEL wrong=bytes, with blanks between them; dot=any uses "
-         "integer dot products even where they are slow, matrix=plain the kernel of matrix "
-         "hardware without the hardware",
+     .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
+             "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
+             "lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL, with blanks between "
+             "them; dot=any uses integer dot products even where they are slow, matrix=plain the "
+             "kernel of matrix hardware without the hardware",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -54,6 +53,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
         *value++ = '\0';
         if (strcmp(text, "wrong") == 0 && (is_kernel(value) || strcmp(value, "bytes") == 0))
             return snprintf(o->wrong, sizeof o->wrong, "%s", value), TDM_OK;
+        if (strcmp(text, "lost") == 0 && is_kernel(value))
+            return snprintf(o->lost, sizeof o->lost, "%s", value), TDM_OK;
         if (strcmp(value, "no") == 0) {
             bool *flag = strcmp(text, "f16") == 0         ? &o->has_f16
                          : strcmp(text, "dot") == 0       ? &o->has_dot8
@@ -86,11 +87,12 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
             if (strcmp(text, "part") == 0) return o->part_us = (int32_t)n, TDM_OK;
         }
     }
-    return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
-                    "grid=N alloc=N trips=N part=N f16=no dot=no dot=any matrix=no matrix=plain "
-                    "import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL wrong=bytes",
-                    (int)len, word);
+    return tdm_fail(
+        err, TDM_INVALID_ARGUMENT,
+        "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
+        "grid=N alloc=N trips=N part=N f16=no dot=no dot=any matrix=no matrix=plain "
+        "import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL",
+        (int)len, word);
 }
 
 static tdm_status limits_parse(const char *value, vk_options *o, tdm_error *err) {

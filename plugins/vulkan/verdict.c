@@ -212,11 +212,22 @@ typedef struct round_count {
 
 static void wrong_log(const vk_device *device, const gpu_step *step) {
     const tdm_host *host = device->instance->host;
-    host->log(host->context, TDM_LOG_WARN,
-              "%s (%s, %s): kernel %s%s gives wrong results with this driver: it is not used. "
-              "Where its op is refused, start again: the CPU then computes it",
-              device->name, device->facts->properties.deviceName, device->facts->driver,
-              gpu_kernel_name(step->kernel), gpu_step_stores_bytes(step) ? " with bytes" : "");
+    const bool is_lost = atomic_load(&device->is_lost);
+    host->log(host->context, TDM_LOG_WARN, "%s (%s, %s): kernel %s%s %s", device->name,
+              device->facts->properties.deviceName, device->facts->driver,
+              gpu_kernel_name(step->kernel), gpu_step_stores_bytes(step) ? " with bytes" : "",
+              is_lost ? "was checked when the driver reset the device: it is not used from the "
+                        "next start on"
+                      : "gives wrong results with this driver: it is not used. Where its op is "
+                        "refused, start again: the CPU then computes it");
+}
+
+/* Whether the device was lost in a trial that gave nothing, so that one of its pipelines is the cause. */
+static bool has_lost(vk_device *device, const gpu_step *step, const vk_trial_result *result) {
+    if (strcmp(device->options.lost, gpu_kernel_name(step->kernel)) == 0)
+        (void)vk_fail(device, NULL, VK_ERROR_DEVICE_LOST, "test-limits");
+    return atomic_load(&device->is_lost) &&
+           (result->verdict == VK_VERDICT_NONE || device->options.lost[0] != '\0');
 }
 
 /* Adds a verdict on a step that has none. */
@@ -315,14 +326,18 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
     if (v->trial == NULL) v->trial = vk_trial_create(device);
     for (int32_t i = 0; i < steps->n_step && v->trial != NULL; i++) {
         const gpu_step *step = &steps->steps[i];
+        if (atomic_load(&device->is_lost)) break;
         if (is_known(v, vk_pipeline_hash(device, step))) continue;
         vk_trial_result result = vk_trial_run(v->trial, graph, has_step, steps, step);
+        if (has_lost(device, step, &result)) {
+            result.verdict = VK_VERDICT_WRONG;
+            result.blames_all = true;
+        }
         if (result.verdict != VK_VERDICT_NONE) verdicts_add(device, step, &result, &count);
         gpu_plan_destroy(result.tried);
-        if (atomic_load(&device->is_lost)) break;
     }
     round_end(device, &count, start_ms, clock_ms());
     pthread_mutex_unlock(&v->round);
     free(has_step);
-    return atomic_load(&v->n_wrong) > n_wrong;
+    return !atomic_load(&device->is_lost) && atomic_load(&v->n_wrong) > n_wrong;
 }

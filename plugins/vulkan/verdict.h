@@ -4,7 +4,8 @@
  * first met: its nodes run on little data on the device and on the CPU's reference path. What was
  * found is kept beside the pipeline cache, for this driver and this kernel's code, so that a known
  * driver is not checked again. A wrong pipeline is replaced by a plainer one where the planner has
- * one; else its op is refused.
+ * one; else its op is refused. A pipeline at whose check the driver reset the device counts as wrong, so
+ * that the next start gets further.
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H

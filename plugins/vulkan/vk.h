@@ -77,6 +77,7 @@ typedef struct vk_options {
     int32_t part_us;      /* estimated microseconds of a part of a plan; 0 = default */
     char wrong[32]; /* kernel that leaves out its last workgroups, as a wrong one would; or "bytes":
                              of kernels that store bytes of what they compute */
+    char lost[32];  /* kernel at whose check the device counts as lost */
 } vk_options;
 
 /* How fast a device is taken to be (parts.h). */

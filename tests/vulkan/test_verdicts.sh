@@ -24,6 +24,7 @@ config walk 'test-limits = wrong=attention_lane'
 config tiles 'test-limits = matrix=plain wrong=attention_tile_half'
 config write 'test-limits = wrong=kv_write'
 config wire 'test-limits = wrong=wire_sum'
+config lost 'test-limits = lost=product_lane'
 
 # text NAME DEVICE OUT [OPTION...]: writes a greedy text; messages are in $work/err.
 text() {
@@ -110,4 +111,13 @@ text rows v text.rows || fail "a refused norm: $(cat "$work/err")"
 says "a refused norm" 'v does not run rms_norm .* it runs on cpu'
 says "a refused norm, in the device's description" '^model .*, wrong: row,'
 same "$work/text.cpu" "$work/text.rows" "text with a refused norm"
+
+# A kernel with which the driver resets the device: the start fails, and the next one does without it.
+rm -r "$work/cache"
+text lost v text.lost && fail "the device was lost: $(cat "$work/text.lost")"
+says "a reset" 'kernel product_lane was checked when the driver reset the device'
+says "a reset" 'error: .*the device is lost'
+text plain v text.after || fail "after a reset: $(cat "$work/err")"
+says "after a reset, in the device's description" '^model .*, wrong: product_lane,'
+same "$work/text.cpu" "$work/text.after" "text after a reset"
 tally_end
