@@ -6,6 +6,14 @@
 #ifndef TANDEM_HIP_WORDS_H
 #define TANDEM_HIP_WORDS_H
 
+/* gfx940 to gfx950. */
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__) ||    \
+    defined(__gfx9_4_generic__)
+#define IS_CDNA_3 1
+#else
+#define IS_CDNA_3 0
+#endif
+
 /* Compilers ignore launch_bounds for these targets; the attribute has the same meaning. */
 #define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
@@ -57,10 +65,10 @@ static inline uint shared_or(uint *word, uint bits) {
 static inline int dot_4(uint a, uint b, int sum) {
     return __builtin_amdgcn_sudot4(true, int(a), true, int(b), sum, false);
 }
-#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) ||  \
-    defined(__gfx941__) || defined(__gfx942__) || defined(__gfx1011__) || defined(__gfx1012__) ||  \
-    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) ||                        \
-    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || IS_CDNA_3 ||            \
+    defined(__gfx1011__) || defined(__gfx1012__) || defined(__gfx1030__) ||                        \
+    defined(__gfx1031__) || defined(__gfx1032__) || defined(__gfx1033__) ||                        \
+    defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
 static inline int dot_4(uint a, uint b, int sum) {
     return __builtin_amdgcn_sdot4(int(a), int(b), sum, false);
 }
@@ -118,8 +126,7 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
     for (int i = 0; i < 8; i++) sum[i] = c[i];
 }
 #define MAT_IS_DEFINED
-#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||  \
-    defined(__gfx942__)
+#elif defined(__gfx908__) || defined(__gfx90a__) || IS_CDNA_3
 #if defined(__gfx908__) || defined(__gfx90a__)
 /* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
 typedef int Mat;
