@@ -60,6 +60,7 @@ const rt_vendor rt_vendor_this = {
     .has_matrices = has_matrices,
     .block_target = block_target,
     .target_print = target_print,
+    .uuid_make = hip_uuid_make,
     /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
      * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
      * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */

@@ -70,7 +70,9 @@ static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
     if (fn->device_pci(facts->pci_address, sizeof facts->pci_address, facts->device) != RT_SUCCESS)
         facts->pci_address[0] = '\0';
     for (char *c = facts->pci_address; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
-    facts->has_uuid = fn->device_uuid(facts->uuid, facts->device) == RT_SUCCESS;
+    facts->has_uuid = rt_vendor_this.uuid_make != NULL
+                          ? rt_vendor_this.uuid_make(facts->pci_address, facts->uuid)
+                          : fn->device_uuid(facts->uuid, facts->device) == RT_SUCCESS;
     return true;
 }
 

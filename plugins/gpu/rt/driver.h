@@ -208,6 +208,9 @@ typedef struct rt_vendor {
     /* The target, for messages, that the plugin is built for to run on a device at that PCI
      * address, with RT_MAJOR and RT_MINOR: "sm_86". */
     void (*target_print)(const char *pci_address, int32_t major, int32_t minor, char text[16]);
+    /* Makes the UUID of the device at that PCI address; false where there is none. NULL = device_uuid's is
+     * used. */
+    bool (*uuid_make)(const char *pci_address, uint8_t uuid_out[16]);
     int32_t block_step; /* prompt_step (device.h) of devices that can */
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
