@@ -225,7 +225,8 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->norm.long_share = 32;
     t->product.quantize_lanes = 8;
     t->product.rows_quantize = true;
-    t->counts_groups = true;
+    t->counts_groups = rt_vendor_this.has_split_cache == NULL ||
+                       !rt_vendor_this.has_split_cache(a[RT_MAJOR], a[RT_MINOR]);
     t->product.has_wide_matrices =
         options->has_matrix && rt_vendor_this.has_matrices(a[RT_MAJOR], a[RT_MINOR]);
     t->product.has_block_matrices = t->product.has_wide_matrices && has_block_matrices(device);

@@ -202,6 +202,9 @@ typedef struct rt_vendor {
     int32_t version_minor;
     /* Devices of RT_MAJOR and RT_MINOR multiply matrices of f16 (PRODUCT_TILE_MATRIX). */
     bool (*has_matrices)(int32_t major, int32_t minor);
+    /* Devices of RT_MAJOR and RT_MINOR have several second-level caches, so that device_release() of
+     * kernels/lang.h writes one back. NULL = none has. */
+    bool (*has_split_cache)(int32_t major, int32_t minor);
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
