@@ -294,6 +294,13 @@ static inline void launch_next() {}
 static inline void wait_previous() {}
 static inline void prefetch(u64) {}
 /* No asynchronous copy lets each lane choose its address in shared memory. */
+#define COPIES_WAIT true
+/* Compilers put each load before its own store, to save registers. */
+static inline void loads_begun() {
+#ifdef __AMDGCN__
+    asm volatile("" ::: "memory");
+#endif
+}
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
 }
