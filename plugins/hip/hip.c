@@ -24,9 +24,9 @@ static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
 
-/* gfx940 to gfx950: each die has a second-level cache, and stores that other workgroups shall see are written
- * back to memory. That takes nearly a microsecond, and the waves of a die do it one after the other: of MI300X
- * others report 30 us of 304 workgroups. A kernel of generated tokens has thousands. */
+/* gfx940 to gfx950: each die has a second-level cache, and stores that other workgroups shall see are
+ * written back to memory. That takes nearly a microsecond, and the waves of a die do it one after the
+ * other: of MI300X others report 30 us of 304 workgroups. A kernel of generated tokens has thousands. */
 static bool has_split_cache(int32_t major, int32_t minor) {
     return major == 9 && minor >= 4;
 }

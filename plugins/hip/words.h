@@ -240,10 +240,11 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 static inline void *pointer_16(u64 address) {
     return __builtin_assume_aligned(pointer(address), 16);
 }
-/* Caches have done what fences of this wave began. LLVM 19 leaves out its own wait where it knows of no load
- * or store of the wave under way, and does not count what caches do (llvm/llvm-project#178316, #220694). So a
- * flag would overtake stores of earlier kernels, which gfx12 keeps in its caches also where they are for the
- * host's memory, and another wave would load what the invalidation has not reached. */
+/* Caches have done what fences of this wave began. LLVM 19 leaves out its own wait where it knows of no
+ * load or store of the wave under way, and does not count what caches do (llvm/llvm-project#178316,
+ * #220694). So a flag would overtake stores of earlier kernels, which gfx12 keeps in its caches also
+ * where they are for the host's memory, and another wave would load what the invalidation has not
+ * reached. */
 static inline void caches_wait() {
 #ifdef __AMDGCN__ /* else a test compiles this for a CPU */
 #ifdef __GFX12__

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_fences.sh: what clang makes of fences at system scope for AMD's processors: each write-back or
-# invalidation of caches is waited for before the next store, barrier or branch (plugins/hip/words.h).
+# test_fences.sh: what clang makes of fences at system scope for AMD's processors: each write-back
+# or invalidation of caches is waited for before the next store, barrier or branch
+# (plugins/hip/words.h).
 #   test_fences.sh SOURCE_ROOT; skipped where there is no clang-19
 set -u
 source=$1
