@@ -24,6 +24,13 @@ static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
 
+/* gfx940 to gfx950: each die has a second-level cache, and stores that other workgroups shall see are
+ * written back to memory. That takes nearly a microsecond, and the waves of a die do it one after the
+ * other: of MI300X others report 30 us of 304 workgroups. A kernel of generated tokens has thousands. */
+static bool has_split_cache(int32_t major, int32_t minor) {
+    return major == 9 && minor >= 4;
+}
+
 static const char *block_target(int32_t major, int32_t minor) {
     (void)major;
     (void)minor;
@@ -58,8 +65,10 @@ const rt_vendor rt_vendor_this = {
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,
     .has_matrices = has_matrices,
+    .has_split_cache = has_split_cache,
     .block_target = block_target,
     .target_print = target_print,
+    .uuid_make = hip_uuid_make,
     /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
      * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
      * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */

@@ -5,6 +5,7 @@
 #include "plugins/hip/processor.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_NODE = 256 };
 
@@ -29,17 +30,34 @@ static bool node_read(const char *nodes, int index, node *node_out) {
     return true;
 }
 
+/* Domain, bus, slot, function. */
+static bool pci_parse(const char *pci_address, unsigned part_out[4]) {
+    return sscanf(pci_address, "%x:%x:%x.%x", &part_out[0], &part_out[1], &part_out[2],
+                  &part_out[3]) == 4;
+}
+
 bool hip_processor_find(const char *nodes, const char *pci_address, char name_out[16]) {
-    unsigned domain, bus, slot, function;
+    unsigned pci[4];
     node n;
-    if (sscanf(pci_address, "%x:%x:%x.%x", &domain, &bus, &slot, &function) != 4) return false;
+    if (!pci_parse(pci_address, pci)) return false;
     /* kfd_topology.c: location_id is pci_dev_id() of the device. */
-    const unsigned location = bus << 8 | slot << 3 | function;
+    const unsigned location = pci[1] << 8 | pci[2] << 3 | pci[3];
     for (int i = 0; i < MAX_NODE && node_read(nodes, i, &n); i++) {
-        if (n.version < 10000 || n.domain != domain || n.location != location) continue;
+        if (n.version < 10000 || n.domain != pci[0] || n.location != location) continue;
         snprintf(name_out, 16, "gfx%u%x%x", n.version / 10000 % 1000, n.version / 100 % 100,
                  n.version % 100);
         return true;
     }
     return false;
+}
+
+bool hip_uuid_make(const char *pci_address, uint8_t uuid_out[16]) {
+    unsigned pci[4];
+    if (!pci_parse(pci_address, pci)) return false;
+    /* Four words of 32 bits, as the processor stores them. */
+    for (int i = 0; i < 4; i++) {
+        const uint32_t word = pci[i];
+        memcpy(uuid_out + 4 * i, &word, sizeof word);
+    }
+    return true;
 }

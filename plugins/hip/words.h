@@ -6,6 +6,14 @@
 #ifndef TANDEM_HIP_WORDS_H
 #define TANDEM_HIP_WORDS_H
 
+/* gfx940 to gfx950. */
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__) ||    \
+    defined(__gfx9_4_generic__)
+#define IS_CDNA_3 1
+#else
+#define IS_CDNA_3 0
+#endif
+
 /* Compilers ignore launch_bounds for these targets; the attribute has the same meaning. */
 #define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
@@ -57,10 +65,10 @@ static inline uint shared_or(uint *word, uint bits) {
 static inline int dot_4(uint a, uint b, int sum) {
     return __builtin_amdgcn_sudot4(true, int(a), true, int(b), sum, false);
 }
-#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) ||  \
-    defined(__gfx941__) || defined(__gfx942__) || defined(__gfx1011__) || defined(__gfx1012__) ||  \
-    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) ||                        \
-    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || IS_CDNA_3 ||            \
+    defined(__gfx1011__) || defined(__gfx1012__) || defined(__gfx1030__) ||                        \
+    defined(__gfx1031__) || defined(__gfx1032__) || defined(__gfx1033__) ||                        \
+    defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
 static inline int dot_4(uint a, uint b, int sum) {
     return __builtin_amdgcn_sdot4(int(a), int(b), sum, false);
 }
@@ -118,8 +126,7 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
     for (int i = 0; i < 8; i++) sum[i] = c[i];
 }
 #define MAT_IS_DEFINED
-#elif defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) ||  \
-    defined(__gfx942__)
+#elif defined(__gfx908__) || defined(__gfx90a__) || IS_CDNA_3
 #if defined(__gfx908__) || defined(__gfx90a__)
 /* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
 typedef int Mat;
@@ -233,18 +240,38 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 static inline void *pointer_16(u64 address) {
     return __builtin_assume_aligned(pointer(address), 16);
 }
-static inline u64 load_system(u64 address) {
-    return __hip_atomic_load((u64 *)address, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+/* Caches have done what fences of this wave began. LLVM 19 leaves out its own wait where it knows of no
+ * load or store of the wave under way, and does not count what caches do (llvm/llvm-project#178316,
+ * #220694). So a flag would overtake stores of earlier kernels, which gfx12 keeps in its caches also
+ * where they are for the host's memory, and another wave would load what the invalidation has not
+ * reached. */
+static inline void caches_wait() {
+#ifdef __AMDGCN__ /* else a test compiles this for a CPU */
+#ifdef __GFX12__
+    asm volatile("s_wait_storecnt 0x0\n\ts_wait_loadcnt 0x0" ::: "memory");
+#else
+    asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#endif
+#endif
 }
-static inline void store_system(u64 address, u64 word) {
-    __hip_atomic_store((u64 *)address, word, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+static inline u64 load_system(u64 address) {
+    u64 word = __hip_atomic_load((u64 *)address, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+    caches_wait();
+    return word;
 }
 static inline void fence_system() {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
+    caches_wait();
+}
+static inline void store_system(u64 address, u64 word) {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    caches_wait();
+    __hip_atomic_store((u64 *)address, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 /* Each wave waits for its own stores alone. */
 static inline void device_release() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    caches_wait();
 }
 static inline uint device_add(u64 address, uint n) {
     return __hip_atomic_fetch_add((uint *)pointer(address), n, __ATOMIC_RELAXED,
@@ -252,9 +279,11 @@ static inline uint device_add(u64 address, uint n) {
 }
 static inline void device_acquire() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    caches_wait();
 }
 static inline void group_acquire() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    caches_wait();
 }
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
@@ -271,6 +300,13 @@ static inline void launch_next() {}
 static inline void wait_previous() {}
 static inline void prefetch(u64) {}
 /* No asynchronous copy lets each lane choose its address in shared memory. */
+#define COPIES_WAIT true
+/* Compilers put each load before its own store, to save registers. */
+static inline void loads_begun() {
+#ifdef __AMDGCN__
+    asm volatile("" ::: "memory");
+#endif
+}
 static inline void copy_16(uvec4 *to, u64 from) {
     *(uvec4 *)__builtin_assume_aligned(to, 16) = *(const uvec4 *)pointer_16(from);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_processor.c: the name of an AMD processor (plugins/hip/processor.h), in made folders of the
- * kernel's description: CPUs, equal cards, damaged files, none.
+ * kernel's description: CPUs, equal cards, damaged files, none; and its UUID.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,10 +94,24 @@ static void test_bad(void **state) {
     assert_false(hip_processor_find("/nonexistent", "0000:03:00.0", (char[16]){0}));
 }
 
+/* As Mesa's ac_compute_device_uuid: words of domain, bus, slot and function. */
+static void test_uuid(void **state) {
+    const uint32_t expected[] = {1, 0xc4, 0x1f, 7};
+    uint8_t uuid[16] = {0}, other[16] = {0};
+    (void)state;
+    assert_true(hip_uuid_make("0001:c4:1f.7", uuid));
+    assert_memory_equal(uuid, expected, sizeof uuid);
+    assert_true(hip_uuid_make("0001:c5:1f.7", other));
+    assert_memory_not_equal(uuid, other, sizeof uuid);
+    assert_false(hip_uuid_make("", other));
+    assert_false(hip_uuid_make("0001:c4", other));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_named, nodes_begin, nodes_end),
         cmocka_unit_test_setup_teardown(test_bad, nodes_begin, nodes_end),
+        cmocka_unit_test(test_uuid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

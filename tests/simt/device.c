@@ -23,6 +23,9 @@ enum { VERSION = 12040 /* 12.4 */ };
 #define SIMT_MAJOR 9
 #endif
 #endif
+#ifndef SIMT_MINOR
+#define SIMT_MINOR 0
+#endif
 
 rt_result simt_init(unsigned flags) {
     CALL(init, false);
@@ -111,7 +114,7 @@ rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     case HOST: *value_out = 1; break;
     case INTEGRATED: *value_out = 0; break;
     case MAJOR: *value_out = SIMT_MAJOR; break;
-    case MINOR: *value_out = 0; break;
+    case MINOR: *value_out = SIMT_MINOR; break;
     case TIMEOUT: *value_out = simt_settings.ends_kernels; break;
     case CLOCK: *value_out = 1000000; break; /* kHz */
     default: return RT_INVALID_VALUE;

@@ -65,9 +65,10 @@ struct AttentionHalves : AttentionWalk {
         const Raw raw = raw_at(to, type, dim);
         const int own = phase_thread(), n_unit = raw_columns(type, dim) / 16;
         const int slot = min(own % CHUNK, last - 1);
-        DONT_UNROLL for (int u = own / CHUNK; u < n_unit; u += THREADS / CHUNK)
-            copy_16(raw.codes + u * CHUNK + own % CHUNK,
-                    region + u64(uint(u * page_slots() + start + slot)) * 16);
+        copies_16(
+            own / CHUNK, n_unit, THREADS / CHUNK,
+            [&](int u) { return raw.codes + u * CHUNK + own % CHUNK; },
+            [&](int u) { return region + u64(uint(u * page_slots() + start + slot)) * 16; });
         raw_copy_scales(raw, type, dim, region + page_k_scale(), start, last);
     }
 
@@ -77,8 +78,9 @@ struct AttentionHalves : AttentionWalk {
         const Raw raw = raw_at(to, type, dim);
         const int n_column = raw_columns(type, dim), n = (last + 3) / 4 * (n_column / 4);
         const u64 from = region + page_v_code() + u64(uint(start * n_column));
-        DONT_UNROLL for (int i = phase_thread(); i < n; i += THREADS)
-            copy_16(raw.codes + i, from + u64(uint(i)) * 16);
+        copies_16(
+            phase_thread(), n, THREADS, [&](int i) { return raw.codes + i; },
+            [&](int i) { return from + u64(uint(i)) * 16; });
         raw_copy_scales(raw, type, dim, region + page_v_scale(), start, last);
     }
 

@@ -133,9 +133,10 @@ struct AttentionMatrix : AttentionHalves {
     inline void keys_copy(u64 region, int start, int first, int last) {
         const KeyPlace own = key_place();
         const int slot = start + min(max(own.slot, first), last - 1);
-        DONT_UNROLL for (int u = own.unit; u < STORED_K / 8; u += own.unit_step)
-            copy_16(key_at(own.tiles, uint(own.slot), uint(u)),
-                    region + u64(uint(u * page_slots() + slot)) * 16);
+        copies_16(
+            own.unit, STORED_K / 8, own.unit_step,
+            [&](int u) { return key_at(own.tiles, uint(own.slot), uint(u)); },
+            [&](int u) { return region + u64(uint(u * page_slots() + slot)) * 16; });
         // The last tile is filled up.
         DONT_UNROLL for (int u = STORED_K / 8 + own.unit; u < 4 * int(N_GROUP); u += own.unit_step)
             shared_store_16(key_at(own.tiles, uint(own.slot), uint(u)), uvec4(0u));
@@ -297,13 +298,32 @@ struct AttentionMatrix : AttentionHalves {
         const int last_quad = (last - 1) / 4 * 4;
         const u64 codes = region + page_v_code();
         uvec4 *tiles = phase_at(v_tiles);
-        values_walk(DIM_V, [&](int column, int octet) {
+        const auto from = [&](int column, int octet, int k) {
+            int quad = (start + min(8 * octet + 4 * k, last_quad)) / 4;
+            return codes + u64(uint(quad * DIM_V + column)) * 8;
+        };
+        const auto copy = [&](int column, int octet) {
             uvec2 *to = (uvec2 *)value_at(tiles, octet, column);
-            UNROLL for (int k = 0; k < 2; k++) {
-                int quad = (start + min(8 * octet + 4 * k, last_quad)) / 4;
-                copy_8(to + k, codes + u64(uint(quad * DIM_V + column)) * 8);
+            UNROLL for (int k = 0; k < 2; k++) copy_8(to + k, from(column, octet, k));
+        };
+        if (!COPIES_WAIT) return values_walk(DIM_V, copy);
+        // As values_walk; of a column several octets are loaded before the first is stored.
+        constexpr int AT_ONCE = 4;
+        const int own = phase_thread(), shift = DIM_V <= 64 ? 6 : 7, n_team = THREADS >> shift;
+        DONT_UNROLL for (int column = own & (1 << shift) - 1; column < DIM_V;
+                         column += 1 << shift) {
+            int octet = own >> shift;
+            DONT_UNROLL for (; octet + (AT_ONCE - 1) * n_team < CHUNK / 8;
+                             octet += AT_ONCE * n_team) {
+                uvec2 x[AT_ONCE][2];
+                UNROLL for (int i = 0; i < AT_ONCE; i++) UNROLL for (int k = 0; k < 2; k++)
+                    x[i][k] = U32x2(from(column, octet + i * n_team, k)).at[0];
+                loads_begun();
+                UNROLL for (int i = 0; i < AT_ONCE; i++) shared_store_16(
+                    value_at(tiles, octet + i * n_team, column), uvec4(x[i][0], x[i][1]));
             }
-        });
+            DONT_UNROLL for (; octet < CHUNK / 8; octet += n_team) copy(column, octet);
+        }
     }
 
     // When the copies have ended.

@@ -50,6 +50,9 @@
  *   copy_16(to, from)      begins to copy sixteen bytes from an address to shared memory, both at a
  *                          multiple of 16. Neither may be changed, nor `to` read, before the copy ends
  *   copy_8(to, from)       the same of eight bytes, at multiples of 8
+ *   COPIES_WAIT            true where these two wait for what they load, so that a thread has no second copy
+ *                          under way; where it is not defined, false
+ *   loads_begun()          where COPIES_WAIT is defined: no load before this call is delayed beyond it
  *   copies_mark()          what this thread has begun since the last call is a batch
  *   copies_wait<N>()       all batches of this thread have ended but the latest N. Other threads see
  *                          them behind a barrier
@@ -104,6 +107,11 @@ static inline uint half_tile_at(uint row, uint chunk) {
 
 #include "words.h"
 
+#ifndef COPIES_WAIT
+#define COPIES_WAIT false
+static inline void loads_begun() {}
+#endif
+
 /* Sixteen bytes of shared memory at a multiple of 16. */
 static inline void shared_store_16(uvec4 *at, uvec4 x) {
     *(uvec4 *)__builtin_assume_aligned(at, 16) = x;
@@ -151,6 +159,21 @@ static inline uvec4 load_16(u64 address) {
 }
 static inline void store_16(u64 address, uvec4 x) {
     *(uvec4 *)pointer_16(address) = x;
+}
+
+/* copy_16(to(i), from(i)) for i from `first` on in steps below `end`. Where copies wait, four are loaded before
+ * the first is stored. */
+template <class To, class From>
+static inline void copies_16(int first, int end, int step, To to, From from) {
+    constexpr int AT_ONCE = 4;
+    int i = first;
+    if (COPIES_WAIT) DONT_UNROLL for (; i + (AT_ONCE - 1) * step < end; i += AT_ONCE * step) {
+            uvec4 x[AT_ONCE];
+            UNROLL for (int k = 0; k < AT_ONCE; k++) x[k] = load_16(from(i + k * step));
+            loads_begun();
+            UNROLL for (int k = 0; k < AT_ONCE; k++) shared_store_16(to(i + k * step), x[k]);
+        }
+    DONT_UNROLL for (; i < end; i += step) copy_16(to(i), from(i));
 }
 
 /* ---- Waves ----------------------------------------------------------------------------------- */

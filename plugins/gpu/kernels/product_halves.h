@@ -106,7 +106,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     }
 
     inline void x_copy(u64 off, uint tile) {
-        if (X_TILE < THREADS && thread_id() >= X_TILE) return;
+        if (!has_x()) return;
         UNROLL for (uint i = 0; i < N_X; i++) copy_16(
             x_tiles + tile * X_TILE + half_tile_at(thread_id() / 4 + 64 * i, thread_id() % 4),
             x_from[i] + off);
@@ -118,6 +118,28 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
         x_copy(off, tile);
 #if WEIGHT_IS_PLAIN
         w_copy(off, tile);
+#endif
+    }
+
+    // What copies_begin() copies, by way of registers: where copies wait, products are computed meanwhile.
+    uvec4 x_held[N_X], w_held[WEIGHT_IS_PLAIN ? 2 : 1];
+    inline bool has_x() {
+        return X_TILE >= THREADS || thread_id() < X_TILE;
+    }
+    inline void held_load(u64 off) {
+        if (has_x()) UNROLL for (uint i = 0; i < N_X; i++) x_held[i] = load_16(x_from[i] + off);
+#if WEIGHT_IS_PLAIN
+        UNROLL for (uint i = 0; i < 2; i++) w_held[i] = load_16(w_from[i] + off);
+#endif
+    }
+    inline void held_store(uint tile) {
+        const uint row = thread_id() / 4, chunk = thread_id() % 4;
+        if (has_x())
+            UNROLL for (uint i = 0; i < N_X; i++) shared_store_16(
+                x_tiles + tile * X_TILE + half_tile_at(row + 64 * i, chunk), x_held[i]);
+#if WEIGHT_IS_PLAIN
+        UNROLL for (uint i = 0; i < 2; i++)
+            shared_store_16(w_tiles + tile * W_TILE + half_tile_at(row + 64 * i, chunk), w_held[i]);
 #endif
     }
 

@@ -110,12 +110,18 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
             if (g < n_group) this->copies_begin(64 * g, g);
             copies_mark();
         }
+        if (COPIES_WAIT) this->held_load(64 * min(2u, n_group - 1));
     }
 
     // Fills the tiles of group g, which this thread may have to decode.
     inline void tiles_fill(uint g, uint stage, uint n_group) {
         if (g < n_group) {
-            this->copies_begin(u64(64) * g, stage);
+            if (COPIES_WAIT) {
+                this->held_store(stage);
+                this->held_load(u64(64) * min(g + 1, n_group - 1));
+            } else {
+                this->copies_begin(u64(64) * g, stage);
+            }
 #if !WEIGHT_IS_PLAIN
             if (g / RUN % 2 == this->parity()) {
                 this->w_store(w_raw, g, stage);

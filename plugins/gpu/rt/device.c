@@ -70,7 +70,9 @@ static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
     if (fn->device_pci(facts->pci_address, sizeof facts->pci_address, facts->device) != RT_SUCCESS)
         facts->pci_address[0] = '\0';
     for (char *c = facts->pci_address; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
-    facts->has_uuid = fn->device_uuid(facts->uuid, facts->device) == RT_SUCCESS;
+    facts->has_uuid = rt_vendor_this.uuid_make != NULL
+                          ? rt_vendor_this.uuid_make(facts->pci_address, facts->uuid)
+                          : fn->device_uuid(facts->uuid, facts->device) == RT_SUCCESS;
     return true;
 }
 
@@ -223,7 +225,8 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->norm.long_share = 32;
     t->product.quantize_lanes = 8;
     t->product.rows_quantize = true;
-    t->counts_groups = true;
+    t->counts_groups = rt_vendor_this.has_split_cache == NULL ||
+                       !rt_vendor_this.has_split_cache(a[RT_MAJOR], a[RT_MINOR]);
     t->product.has_wide_matrices =
         options->has_matrix && rt_vendor_this.has_matrices(a[RT_MAJOR], a[RT_MINOR]);
     t->product.has_block_matrices = t->product.has_wide_matrices && has_block_matrices(device);

@@ -204,12 +204,18 @@ typedef struct rt_vendor {
     int32_t version_minor;
     /* Devices of RT_MAJOR and RT_MINOR multiply matrices of f16 (PRODUCT_TILE_MATRIX). */
     bool (*has_matrices)(int32_t major, int32_t minor);
+    /* Devices of RT_MAJOR and RT_MINOR have several second-level caches, so that device_release() of
+     * kernels/lang.h writes one back. NULL = none has. */
+    bool (*has_split_cache)(int32_t major, int32_t minor);
     /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
      * device cannot run it. */
     const char *(*block_target)(int32_t major, int32_t minor);
     /* The target, for messages, that the plugin is built for to run on a device at that PCI
      * address, with RT_MAJOR and RT_MINOR: "sm_86". */
     void (*target_print)(const char *pci_address, int32_t major, int32_t minor, char text[16]);
+    /* Makes the UUID of the device at that PCI address; false where there is none. NULL = device_uuid's is
+     * used. */
+    bool (*uuid_make)(const char *pci_address, uint8_t uuid_out[16]);
     int32_t block_step; /* prompt_step (device.h) of devices that can */
     /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
      * (copy_16 of kernels/lang.h); 0 = none does. */
