@@ -255,7 +255,8 @@ static void batch_put(llm_draft *draft, int32_t at, int32_t seq, int32_t token, 
     draft->tokens[at] = token;
     draft->seqs[at] = seq;
     draft->wanted[at] = is_wanted;
-    if (draft->is_layer) memcpy(draft->hidden + (size_t)at * len, hidden, len * sizeof *hidden);
+    if (draft->is_layer && hidden != NULL)
+        memcpy(draft->hidden + (size_t)at * len, hidden, len * sizeof *hidden);
 }
 
 /* n_room: llm_batch.n_room. */
