@@ -44,9 +44,6 @@ static inline u64 ptx_ld_acquire_sys(u64 address) {
 static inline void ptx_st_release_sys(u64 address, u64 word) {
     asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(address), "l"(word) : "memory");
 }
-static inline void ptx_fence_acq_rel_sys() {
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
 static inline uint ptx_atom_add_release_gpu(u64 address, uint n) {
     uint before;
     asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"

@@ -179,11 +179,10 @@ static inline u64 load_system(u64 address) {
 static inline void store_system(u64 address, u64 word) {
     ptx_st_release_sys(address, word);
 }
-static inline void fence_system() {
-    ptx_fence_acq_rel_sys();
-}
-/* The release of device_add() covers what the workgroup has stored before its barrier: causality order of the PTX
- * ISA. A fence would also empty the first-level cache, which holds what neighbouring workgroups read. */
+/* The releases of store_system() and device_add() cover what the workgroup has stored before its barrier: causality order
+ * of the PTX ISA. A fence of each wave would take as long as another release, and would also empty the first-level
+ * cache, which holds what neighbouring workgroups read. */
+static inline void system_release() {}
 static inline void device_release() {}
 static inline uint device_add(u64 address, uint n) {
     return ptx_atom_add_release_gpu(address, n);

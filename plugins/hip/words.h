@@ -259,16 +259,15 @@ static inline u64 load_system(u64 address) {
     caches_wait();
     return word;
 }
-static inline void fence_system() {
-    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "");
+/* Each wave waits for its own stores alone. */
+static inline void system_release() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     caches_wait();
 }
 static inline void store_system(u64 address, u64 word) {
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
-    caches_wait();
+    system_release();
     __hip_atomic_store((u64 *)address, word, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-/* Each wave waits for its own stores alone. */
 static inline void device_release() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     caches_wait();

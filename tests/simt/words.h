@@ -70,8 +70,8 @@ static inline u64 load_system(u64 address) {
 static inline void store_system(u64 address, u64 word) {
     __atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE);
 }
-static inline void fence_system() {
-    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+static inline void system_release() {
+    __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 static inline void device_release() {
     __atomic_thread_fence(__ATOMIC_RELEASE);

@@ -65,8 +65,8 @@
  *   pointer_16(address)    of sixteen bytes, at a multiple of 16
  *   load_system(address)   a 64-bit word that other devices and the host write: acquire at system scope
  *   store_system(address, word)   release at system scope, of what the stream did before, too
- *   fence_system()         other devices and the host see what this thread has stored before what a
- *                          thread stores behind the next barrier
+ *   system_release()       other devices and the host that see what store_system() stores behind the next barrier
+ *                          of this workgroup see what this thread has stored before
  *   device_release()       threads that see what device_add() adds behind the next barrier of this workgroup see
  *                          what this thread has stored before
  *   device_add(address, n)   on a 32-bit word of the device's memory, atomically; returns what was there

@@ -88,7 +88,7 @@ struct WireReduce : Flags {
         const uint n = uint(args.word[14]), first = 4 * thread_id(), pace = 4 * group_size();
         if (sends) {
             for (uint i = first; i < n; i += pace) addend_store(place(own, i), own_at(i));
-            fence_system();
+            system_release();
         }
         barrier();
         const bool passes = flags_pass(arena, data, step);

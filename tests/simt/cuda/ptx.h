@@ -36,9 +36,6 @@ static inline u64 ptx_ld_acquire_sys(u64 address) {
 static inline void ptx_st_release_sys(u64 address, u64 word) {
     __atomic_store_n((u64 *)address, word, __ATOMIC_RELEASE);
 }
-static inline void ptx_fence_acq_rel_sys() {
-    __atomic_thread_fence(__ATOMIC_ACQ_REL);
-}
 static inline uint ptx_atom_add_release_gpu(u64 address, uint n) {
     return __atomic_fetch_add((uint *)address, n, __ATOMIC_RELEASE);
 }
