@@ -323,12 +323,23 @@ static void test_info(void **context) {
     OK(tdm_runtime_open(rt, "b", &b, err));
     OK(tdm_open_device_get_info(b, &info, err));
     assert_string_not_equal(info.description, one.description);
-    /* Names that do not fit are counted. */
-    dev = OPEN(rt, "members", "a,b,c,d,e,f", "share", "1,1,1,1,1,1");
+    /* Names that do not fit are counted, also those of a processor whose name is short. */
+    enum { N_MANY = 24 };
+    char names[N_MANY][8], members[N_MANY * 8] = "", shares[N_MANY * 2 + 1] = "";
+    for (int i = 0; i < N_MANY; i++) {
+        snprintf(names[i], sizeof names[i], "cpu%d", i);
+        cpu_declare(rt, names[i], "fast");
+        strcat(strcat(members, i > 0 ? "," : ""), names[i]);
+        strcat(shares, i > 0 ? ",1" : "1");
+    }
+    dev = OPEN(rt, "members", members, "share", shares);
     OK(tdm_open_device_get_info(dev, &info, err));
     size_t length = strlen(info.description);
     assert_true(length > 7 && length < sizeof info.description);
     assert_string_equal(info.description + length - 5, " more");
+    length = strlen(info.name);
+    assert_true(length > 7 && length < sizeof info.name);
+    assert_string_equal(info.name + length - 5, " more");
     tdm_runtime_destroy(rt);
 }
 
