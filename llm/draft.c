@@ -16,8 +16,9 @@
 
 #include "llm/arch/arch.h"
 
-/* The tokens that may follow by the constraint of an item. */
+/* What may follow the last proposal of an item, by its constraint. */
 typedef struct allowed {
+    bool goes_on;    /* another proposal may follow */
     uint64_t *mask;  /* [(n_vocab + 63) / 64] */
     bool is_failed;  /* none is known */
     bool is_limited; /* those of mask alone */
@@ -45,7 +46,7 @@ struct llm_draft {
     int32_t n_vocab;
     float *logits;   /* [n_vocab] a row with biases, without barred tokens */
     uint64_t *masks; /* [n_seq] masks of the next */
-    allowed *may;    /* [n_seq] after the last proposal of each item */
+    allowed *may;    /* [n_seq] of each item */
     int32_t *tokens; /* [n_room] a batch */
     int32_t *seqs;
     bool *wanted;
@@ -342,8 +343,8 @@ static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out)
 }
 
 /* Finds what may follow, and appends tokens that alone may: they need no logits. A layer decodes each
- * with the state that it gave for the one before. True: another proposal may follow. */
-static bool forced_add(const llm_draft *draft, llm_draft_item *item, allowed *may) {
+ * with the state that it gave for the one before. */
+static void forced_add(const llm_draft *draft, llm_draft_item *item, allowed *may) {
     bool goes_on = true;
     allowed_find(draft, item, may);
     while (goes_on && !draft->is_layer && !may->is_failed && may->forced >= 0) {
@@ -351,7 +352,7 @@ static bool forced_add(const llm_draft *draft, llm_draft_item *item, allowed *ma
         proposal_add(item, may->forced, &goes_on);
         if (goes_on) allowed_find(draft, item, may);
     }
-    return goes_on && !may->is_failed;
+    may->goes_on = goes_on && !may->is_failed;
 }
 
 /* Samples the next proposal of an item from row i; *goes_on_out = it was kept, and another may
@@ -418,20 +419,6 @@ static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_err
     return status;
 }
 
-/* Items to which proposals may be added; a bit each. */
-typedef struct going {
-    uint64_t bits[(LLM_MAX_SEQ + 63) / 64];
-} going;
-
-static bool is_going(const going *g, int32_t i) {
-    return (g->bits[i / 64] >> (i % 64) & 1) != 0;
-}
-
-static void going_set(going *g, int32_t i, bool goes_on) {
-    g->bits[i / 64] &= ~(UINT64_C(1) << (i % 64));
-    g->bits[i / 64] |= (uint64_t)goes_on << (i % 64);
-}
-
 /* Puts the proposals of an item from the k-th on into places *n .. of the batch. goes_on: the last one
  * gives the logits of another; else it is left out, as the draft holds all but the last token of what
  * the model accepts (llm_draft_accept). */
@@ -447,10 +434,10 @@ static tdm_status proposals_put(llm_draft *draft, const llm_draft_item *item, in
 /* Decodes what the drafts lack, and the tokens behind it. All numbers of tokens that a step can
  * accept share a plan of a layer. */
 static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_t n_item,
-                                 const going *g, tdm_error *err) {
+                                 tdm_error *err) {
     int32_t n = 0;
     for (int32_t i = 0; i < n_item; i++) {
-        const bool goes_on = is_going(g, i);
+        const bool goes_on = draft->may[i].goes_on;
         const int32_t n_held = llm_draft_length(draft, items[i].seq);
         const int32_t n_new = items[i].n_history - n_held;
         if (n_new < 0 || items[i].n_history + items[i].n > llm_context_n_ctx(draft->ctx))
@@ -479,26 +466,24 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
     for (int32_t i = 0; i < n_item && status == TDM_OK && draft->ngrams != NULL; i++)
         status = ngrams_propose(draft, &items[i], err);
     if (draft->ngrams != NULL || n_item == 0) return status;
-    going g = {0};
     for (int32_t i = 0; i < n_item; i++) {
         items[i].n_out = 0;
         llm_sampler_copy(items[i].sampler, items[i].model);
-        going_set(&g, i, forced_add(draft, &items[i], &draft->may[i]));
+        forced_add(draft, &items[i], &draft->may[i]);
     }
-    status = missing_decode(draft, items, n_item, &g, err);
+    status = missing_decode(draft, items, n_item, err);
     for (int32_t n = n_item; n > 0 && status == TDM_OK;) {
         int32_t row = 0;
         n = 0;
         for (int32_t i = 0; i < n_item && status == TDM_OK; i++) {
             const int32_t n_held = items[i].n_out;
-            bool goes_on;
-            if (!is_going(&g, i)) continue;
-            status = pick(draft, &items[i], &draft->may[i], row++, &goes_on, err);
-            goes_on = goes_on && forced_add(draft, &items[i], &draft->may[i]);
-            going_set(&g, i, goes_on);
+            allowed *may = &draft->may[i];
+            if (!may->goes_on) continue;
+            status = pick(draft, &items[i], may, row++, &may->goes_on, err);
+            if (may->goes_on) forced_add(draft, &items[i], may);
             /* The layer's own hidden state stands for that of the model. */
             if (status == TDM_OK)
-                status = proposals_put(draft, &items[i], n_held, goes_on,
+                status = proposals_put(draft, &items[i], n_held, may->goes_on,
                                        llm_context_hidden(draft->ctx, row - 1), &n, err);
         }
         /* The logits after the last proposal are not needed. */

@@ -13,7 +13,7 @@ enum { MAX_SLICE = 32, MAX_SLICE_INTEGRATED = 64 };
 /* A quarter of what the strictest driver of cards allows, so that an estimate may be wrong by four. */
 static const double part_seconds = 0.5;
 /* An integrated GPU draws the desktop too. i915 resets it where that has to wait more than 640 ms for
- * the end of a dispatch: up to Gen11 it does not interrupt one. */
+ * the end of a dispatch, which it does not interrupt on Gen9. */
 static const double part_seconds_integrated = 0.1;
 /* Below that, the time of a submission counts more than its work. */
 static const double least_seconds = 0.002;

@@ -166,8 +166,8 @@ bool vk_shader_hash_is_known(uint64_t hash) {
     return false;
 }
 
-bool vk_step_is_spoilt(const vk_device *device, const gpu_step *step) {
-    return strcmp(device->options.wrong, gpu_kernel_name(step->kernel)) == 0;
+bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel) {
+    return strcmp(device->options.wrong, gpu_kernel_name(kernel)) == 0;
 }
 
 /* test-limits wrong=bytes: the kernel computes bytes wrongly, and the values right. */
@@ -176,7 +176,8 @@ static bool has_wrong_bytes(const vk_device *device, const gpu_step *step) {
 }
 
 uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
-    const bool is_wrong = vk_step_is_spoilt(device, step) || has_wrong_bytes(device, step);
+    const bool is_wrong =
+        vk_kernel_is_spoilt(device, step->kernel) || has_wrong_bytes(device, step);
     const int32_t rest[] = {step->group_size, device->required_subgroup,
                             device->target.subgroup_max, is_wrong};
     uint64_t hash = tdm_hash_add(vk_shader_hash(step), rest, sizeof rest);

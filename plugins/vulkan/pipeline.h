@@ -34,8 +34,8 @@ uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step);
 uint64_t vk_shader_hash(const gpu_step *step);
 bool vk_shader_hash_is_known(uint64_t hash);
 
-/* True for a step of the kernel that the option test-limits makes wrong, of which the last workgroup is left
- * out. [any-thread] */
-bool vk_step_is_spoilt(const vk_device *device, const gpu_step *step);
+/* True for the kernel that the option test-limits makes wrong: its last workgroup is left out.
+ * [any-thread] */
+bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel);
 
 #endif

@@ -147,7 +147,7 @@ static void slice_record(const tdm_plan *plan, VkCommandBuffer commands, const g
     const vk_device_fn *fn = &plan->device->fn;
     uint32_t begin[3], count[3];
     if (!vk_slice_get(step, slice, n_slice, begin, count)) return;
-    if (vk_step_is_spoilt(plan->device, step) && slice == n_slice - 1) count[0]--;
+    if (vk_kernel_is_spoilt(plan->device, step->kernel) && slice == n_slice - 1) count[0]--;
     if (begin[0] + begin[1] == 0)
         fn->CmdDispatch(commands, count[0], count[1], count[2]);
     else

@@ -222,14 +222,6 @@ static void wrong_log(const vk_device *device, const gpu_step *step) {
                         "refused, start again: the CPU then computes it");
 }
 
-/* Whether the device was lost in a trial that gave nothing, so that one of its pipelines is the cause. */
-static bool has_lost(vk_device *device, const gpu_step *step, const vk_trial_result *result) {
-    if (strcmp(device->options.lost, gpu_kernel_name(step->kernel)) == 0)
-        (void)vk_fail(device, NULL, VK_ERROR_DEVICE_LOST, "test-limits");
-    return atomic_load(&device->is_lost) &&
-           (result->verdict == VK_VERDICT_NONE || device->options.lost[0] != '\0');
-}
-
 /* Adds a verdict on a step that has none. */
 static void verdict_add(vk_device *device, const gpu_step *step, vk_verdict verdict,
                         round_count *count) {
@@ -329,7 +321,12 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
         if (atomic_load(&device->is_lost)) break;
         if (is_known(v, vk_pipeline_hash(device, step))) continue;
         vk_trial_result result = vk_trial_run(v->trial, graph, has_step, steps, step);
-        if (has_lost(device, step, &result)) {
+        if (strcmp(device->options.lost, gpu_kernel_name(step->kernel)) == 0) {
+            (void)vk_fail(device, NULL, VK_ERROR_DEVICE_LOST, "test-limits");
+            result.verdict = VK_VERDICT_NONE;
+        }
+        /* One of the pipelines of a trial that gave nothing is the cause. */
+        if (atomic_load(&device->is_lost) && result.verdict == VK_VERDICT_NONE) {
             result.verdict = VK_VERDICT_WRONG;
             result.blames_all = true;
         }

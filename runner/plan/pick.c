@@ -93,13 +93,13 @@ static void fallback_open(runner_session *session) {
 
 /* Notes keys of groups that were given where one device was opened. `split = none` asks for one. */
 static void group_keys_note(const runner_session *session) {
-    static const char *const keys[] = {"share", "split"};
     runner_app *app = session->app;
     const bool is_undivided = strcmp(runner_config_get_string(app->config, "split"), "none") == 0;
+    const char *const keys[] = {"share", is_undivided ? NULL : "split"};
     if (tdm_open_device_is_group(session->dev)) return;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (runner_config_get_origin(app->config, keys[i]).level != RUNNER_LEVEL_BUILT_IN &&
-            !(i == 1 && is_undivided))
+        if (keys[i] != NULL &&
+            runner_config_get_origin(app->config, keys[i]).level != RUNNER_LEVEL_BUILT_IN)
             runner_key_note(app, keys[i], "one device is used, not a group");
 }
 

@@ -102,12 +102,33 @@ static bool is_in_order(const gpu_product *p) {
                                          : p->x_stride[0] == x->ne[0] || gpu_quantize_rows(p) == 1);
 }
 
+/* The specialisation number, and the bits in it, by which a kernel stores bytes. */
+typedef struct flag {
+    int spec;
+    int32_t bits;
+} flag;
+
+/* False: the kernel never does. */
+static bool flag_get(int32_t kernel, flag *out) {
+    switch ((int)kernel) {
+    case GPU_KERNEL_ROW: *out = (flag){4, 2}; return true;
+    case GPU_KERNEL_ATTENTION_MERGE: *out = (flag){4, 1}; return true;
+    case GPU_KERNEL_ADD_NORM:
+    case GPU_KERNEL_PRODUCT_ROW_DOT: *out = (flag){5, 1}; return true;
+    case GPU_KERNEL_ATTENTION_TILE_MATRIX: *out = (flag){5, GPU_ATTENTION_BYTES}; return true;
+    default: return false;
+    }
+}
+
+bool gpu_step_stores_bytes(const gpu_step *step) {
+    flag says;
+    return flag_get((int32_t)step->kernel, &says) && (step->spec[says.spec] & says.bits) != 0;
+}
+
 /* Operands and words that a step has for bytes. */
 typedef struct places {
     int bytes, role; /* operands; bytes = 0: behind dst; role = 0: it reads none */
     int word;        /* stride of the role; the next one has the rows that share one; 0 = none */
-    int spec;        /* that says so */
-    int32_t flag;    /* in it */
     int counters;    /* operand; 0 = it needs none */
     int64_t n_counter;
 } places;
@@ -122,11 +143,7 @@ static bool product_places_get(const gpu_emit *e, const gpu_step *step, const gp
                                places *out) {
     const int64_t n_column = step->word[2], n_tile = (n_column + step->spec[3] - 1) / step->spec[3];
     const gpu_value *role = &p->form_of->src[p->form_role];
-    *out = (places){.bytes = 0,
-                    .spec = 5,
-                    .flag = 1,
-                    .counters = 4,
-                    .n_counter = step->word[0] / GROUP_LEN * n_tile};
+    *out = (places){.bytes = 0, .counters = 4, .n_counter = step->word[0] / GROUP_LEN * n_tile};
     return e->target->counts_groups && step->spec[4] == GPU_PRODUCT_PLAIN &&
            step->word[0] == p->w->ne[0] && step->word[10] == step->word[0] && step->word[16] == 1 &&
            n_column == gpu_quantize_rows(p) && is_absent(step, 4) &&
@@ -145,22 +162,21 @@ static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_produc
     switch ((int)step->kernel) {
     case GPU_KERNEL_PRODUCT_ROW_DOT: return product_places_get(e, step, p, out);
     case GPU_KERNEL_ROW:
-        *out = (places){.bytes = 5, .role = 4, .word = 12, .spec = 4, .flag = 2};
+        *out = (places){.bytes = 5, .role = 4, .word = 12};
         return has_whole_groups(step) &&
                (step->spec[0] == GPU_ROW_RMS_NORM || step->spec[0] == GPU_ROW_LAYER_NORM) &&
                step->word[0] == k && step->word[12] == 0 && step->word[13] == 0 &&
                step->word[14] == 0 && is_absent(step, 4) && is_absent(step, 5);
     case GPU_KERNEL_ADD_NORM:
-        *out = (places){.bytes = 0, .role = 5, .word = 15, .spec = 5, .flag = 1};
-        return has_whole_groups(step) && step->word[0] == k && step->spec[5] == 0;
+        *out = (places){.bytes = 0, .role = 5, .word = 15};
+        return has_whole_groups(step) && step->word[0] == k && !gpu_step_stores_bytes(step);
     case GPU_KERNEL_ATTENTION_MERGE:
-        *out = (places){.bytes = 1, .role = 5, .word = 4, .spec = 4, .flag = 1};
+        *out = (places){.bytes = 1, .role = 5, .word = 4};
         return has_whole_groups(step) && step->spec[1] % GROUP_LEN == 0 &&
                (int64_t)step->spec[1] * step->word[1] == k && is_absent(step, 1);
     case GPU_KERNEL_ATTENTION_TILE_MATRIX: /* a role for each token */
-        *out = (places){.bytes = 0, .role = 4, .spec = 5, .flag = GPU_ATTENTION_BYTES};
-        return (step->spec[5] & GPU_ATTENTION_MERGES) != 0 &&
-               (step->spec[5] & GPU_ATTENTION_BYTES) == 0 &&
+        *out = (places){.bytes = 0, .role = 4};
+        return (step->spec[5] & GPU_ATTENTION_MERGES) != 0 && !gpu_step_stores_bytes(step) &&
                (int64_t)step->spec[3] * step->word[8] == k &&
                (step->word[7] == 1 || p->role.space == GPU_SPACE_NONE ||
                 (p->role_stride == 1 && p->rows_per_role == 1));
@@ -168,21 +184,10 @@ static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_produc
     }
 }
 
-bool gpu_step_stores_bytes(const gpu_step *step) {
-    switch ((int)step->kernel) {
-    case GPU_KERNEL_ROW: return step->spec[4] == 2;
-    case GPU_KERNEL_ADD_NORM:
-    case GPU_KERNEL_PRODUCT_ROW_DOT: return step->spec[5] == 1;
-    case GPU_KERNEL_ATTENTION_MERGE: return step->spec[4] == 1;
-    case GPU_KERNEL_ATTENTION_TILE_MATRIX: return (step->spec[5] & GPU_ATTENTION_BYTES) != 0;
-    default: return false;
-    }
-}
-
 /* Whether a check has found the step wrong where it stores bytes. */
-static bool is_wrong_with(const gpu_emit *e, const gpu_step *step, const places *at) {
+static bool is_wrong_with(const gpu_emit *e, const gpu_step *step, const flag *says) {
     gpu_step with = *step;
-    with.spec[at->spec] |= at->flag;
+    with.spec[says->spec] |= says->bits;
     return e->target->is_wrong != NULL && e->target->is_wrong(e->target->is_wrong_context, &with);
 }
 
@@ -190,17 +195,18 @@ static bool is_wrong_with(const gpu_emit *e, const gpu_step *step, const places 
 static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand *bytes,
                           tdm_error *err) {
     places at;
+    flag says;
     int32_t role[2];
     if (!e->target->product.rows_quantize || e->target->is_unfused || f != &bytes_form ||
         p->form_of == NULL || !is_in_order(p))
         return false;
     gpu_step *step = gpu_emit_writer(e, &p->x, &p->role);
-    if (step == NULL || !places_get(e, step, p, &at) || is_wrong_with(e, step, &at) ||
-        gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
+    if (step == NULL || !places_get(e, step, p, &at) || !flag_get((int32_t)step->kernel, &says) ||
+        is_wrong_with(e, step, &says) || gpu_word(e, &role[0], p->role_stride, err) != TDM_OK ||
         gpu_word(e, &role[1], p->rows_per_role, err) != TDM_OK ||
         (at.bytes == 0 && !gpu_emit_form_behind(e, step, bytes)))
         return false;
-    step->spec[at.spec] |= at.flag;
+    step->spec[says.spec] |= says.bits;
     if (at.word > 0) memcpy(&step->word[at.word], role, sizeof role);
     if (at.role != 0) step->operand[at.role] = p->role;
     if (at.counters != 0) step->operand[at.counters] = gpu_emit_counters(e, at.n_counter);
