@@ -254,8 +254,9 @@ typedef struct tdm_block_iq1_s {
 } tdm_block_iq1_s;
 
 /* iq1_m, 56 bytes: as iq1_s, but a nibble of qh for each group holds the index's three high bits
- * and the sign of o, and 16 elements share a 3-bit scale; what the four words of 16 bits with the
- * scales (tdm_iq1_m_scale) have left is d (tdm_iq1_m_d).
+ * and, on top, the sign of o; and 16 elements share a 3-bit scale. `scales` is four words of 16
+ * bits: the low 12 bits of a word are four scales (tdm_iq1_m_scale), its top 4 bits are a quarter
+ * of d (tdm_iq1_m_d).
  *   x[i] = (d * (2 * scale(i / 16) + 1)) * (v[qs[g] | (qh nibble g & 7) << 8][i % 8] + o) */
 typedef struct tdm_block_iq1_m {
     uint8_t qs[32];
@@ -265,11 +266,12 @@ typedef struct tdm_block_iq1_m {
 
 /* ---- superblocks of trits ------------------------------------------------------------------- */
 
-/* tq1_0, 54 bytes: codes 0, 1 and 2, five to a byte as a fraction of 3^5: the first is what a
- * multiplication by 3 carries out of the byte, the next what multiplying the rest carries out, and
- * so on: tdm_tq1_0_trit. The 32 bytes from qs[0] hold elements 0 .. 159, element i at byte i % 32
- * as number i / 32; the 16 from qs[32] elements 160 .. 239 in runs of 16 likewise; and qh, with
- * four trits to a byte, elements 240 .. 255 in runs of 4.
+/* tq1_0, 54 bytes: codes 0, 1 and 2 (trits), five to a byte. A byte B, divided by 256, is a
+ * fraction whose digits to the base 3 are the codes: the first is B * 3 / 256, rounded down; the
+ * second is (B * 3 mod 256) * 3 / 256; and so on (tdm_tq1_0_trit). The 32 bytes from qs[0] hold
+ * elements 0 .. 159, element i at byte i % 32 as trit i / 32. The 16 bytes from qs[32] hold
+ * elements 160 .. 239 in runs of 16 in the same way. qh, with four trits to a byte, holds elements
+ * 240 .. 255 in runs of 4.
  *   x[i] = (code - 1) * d */
 typedef struct tdm_block_tq1_0 {
     uint8_t qs[48];
@@ -336,7 +338,8 @@ static inline uint8_t tdm_iq1_m_scale(const uint8_t scales[8], int s) {
     return (uint8_t)(word >> 3 * (s % 4) & 7);
 }
 
-/* d of iq1_m: the top nibbles of the words, that of the first the lowest. [any-thread] */
+/* d of iq1_m: the top nibbles of the four words; that of the first word is the lowest nibble of d.
+ * [any-thread] */
 static inline tdm_f16 tdm_iq1_m_d(const uint8_t scales[8]) {
     return (tdm_f16)(scales[1] >> 4 | (scales[3] & 0xf0) | (scales[5] & 0xf0) << 4 |
                      (scales[7] & 0xf0) << 8);

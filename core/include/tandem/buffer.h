@@ -7,13 +7,15 @@
  * synchronous: on return the bytes are there. They may be called from any thread for ranges that no
  * queue is using.
  *
- * A buffer has a purpose, by which the device chooses its memory. INPUT and OUTPUT are what host
- * and device hand to each other in every step. A device that gives a host pointer for them needs no
- * upload and no download in a step: the host writes the inputs, submits, waits, reads the outputs.
+ * A buffer has a purpose, by which the device chooses its memory. INPUT and OUTPUT hold what the
+ * host passes to the device in every step and what it gets back. A device that gives a host pointer
+ * for them needs no upload and no download in a step: the host writes the inputs, submits, waits,
+ * reads the outputs.
  *
  * Rationale for tensor_upload: a device multiplies fastest from its own arrangement of a matrix.
- * With canonical bytes uploaded range by range, it converts them while the file is read and with
- * bounded staging, and the caller can drop the pages behind it.
+ * The caller uploads canonical bytes range by range. So the device converts them while the file is
+ * read, with staging memory of bounded size, and the caller can drop the pages of the file that it
+ * has uploaded.
  */
 #ifndef TANDEM_BUFFER_H
 #define TANDEM_BUFFER_H
@@ -43,8 +45,8 @@ typedef enum tdm_buffer_purpose {
 /* What the host may do at an address: a set of flags. */
 enum {
     TDM_ACCESS_READ = 1u << 0,
-    TDM_ACCESS_WRITE = 1u << 1 /* in order of address, without reading back: memory that combines
-                                  writes serves that well and reads very badly */
+    TDM_ACCESS_WRITE = 1u << 1 /* in order of address, without reading back: write-combining memory
+                                  is fast for this, and very slow to read */
 };
 
 /* One thing that will lie in a buffer. A weight (`tensor` set), the cache of a layer (`kv` set), or
@@ -177,8 +179,9 @@ typedef struct tdm_buffer_ops {
      * device sees what one of the other writes with a release at system scope. The imported buffer
      * is released with free, before the home's; both devices stay open as long as it exists.
      * *buffer_out is set on TDM_OK only. TDM_UNSUPPORTED with the reason where `device` cannot
-     * reach the home's memory. The caller tests what it was given (a group does, bit by bit).
-     * Absent: no device of the plugin reaches another's memory. [any-thread] */
+     * reach the home's memory. The caller tests that what one device writes arrives at the other
+     * before it relies on it. Absent: no device of the plugin reaches another's memory.
+     * [any-thread] */
     tdm_status (*import_peer)(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
                               tdm_error *err);
 } tdm_buffer_ops;

@@ -34,8 +34,8 @@ enum {
                                            The usual way for a device with queues; one that fuses
                                            nodes across temporaries must have it */
     TDM_DEVICE_HAS_HOST_KV = 1u << 6,   /* keeps caches with TDM_KV_IN_HOST in the host's memory and
-                                           works on them there: they take nothing of its own; without
-                                           meaning where its own is the host's */
+                                           works on them there: they take none of the device's
+                                           memory. No effect where that is the host's */
     /* All devices of the plugin with this description and these flags compute equal bits from equal
      * bits: for a node of equal parameters, types and shapes, whatever graph it is in, in every
      * run. */
@@ -61,7 +61,7 @@ typedef struct tdm_device_info {
     uint64_t exchange_wait_max_ns; /* how long a kernel of an EXCHANGE may wait for other members:
                                       less than the time after which the driver resets the device; 0
                                       = not at all; TDM_WAIT_FOREVER = without limit */
-    uint64_t upload_piece; /* bytes of a tensor_upload at which loading is fastest; 0 = no matter */
+    uint64_t upload_piece; /* bytes of a tensor_upload at which loading is fastest; 0 = any serve */
     uint8_t uuid[16];      /* of the physical device, the same in every plugin and process (as in
                               VkPhysicalDeviceIDProperties.deviceUUID); meaningful where has_uuid */
     int32_t has_uuid;      /* 0 or 1 */
@@ -95,7 +95,7 @@ typedef struct tdm_device_ops {
 
     /* Stores the number of devices that exist with the options of `params` (NULL = none); where it
      * is 0, *err (nullable) receives the reason while the call still returns TDM_OK. Options that
-     * enumeration does not depend on are ignored, also bad ones. Required. [any-thread] */
+     * enumeration does not depend on are ignored, even invalid ones. Required. [any-thread] */
     tdm_status (*count)(tdm_instance *instance, const tdm_device_params *params, int32_t *n_out,
                         tdm_error *err);
 
@@ -137,12 +137,12 @@ typedef struct tdm_device_ops {
                                      tdm_error *err);
 
     /* Measures the device's present limits, and fills *limits_out as far as its struct_size goes.
-     * It takes some tenths of a second, so that it can be repeated beside what is compared with it;
-     * the first call may take longer, and memory that it needs may be kept until close. It uses the
-     * whole device and is right only if nothing else does: the host calls it only when the user
+     * A call takes some tenths of a second, so that a benchmark can repeat it between its own runs;
+     * the first call may take longer. Memory that it needs may be kept until close. It uses the
+     * whole device and is right only if nothing else uses it: the host calls it only when the user
      * requests the numbers. A limit that cannot be measured (too little memory, or a machine so
-     * busy that the whole device never works at once) is 0 and no failure. Optional: none is known.
-     * [setup] */
+     * busy that the whole device never works at once) is 0 and no failure. Optional: without it all
+     * limits are unknown. [setup] */
     tdm_status (*measure_limits)(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 } tdm_device_ops;
 

@@ -3,21 +3,24 @@
  * grid.h: the codebooks of iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s and of iq1_s with iq1_m: what the
  * indices in their blocks (block.h) stand for.
  *
- * A grid is a set of points, each with `dim` coordinates that can take `n_level` values. All points
- * of that kind have a number, whose digits to the base n_level are the coordinates' levels, the
- * first coordinate's the least significant; the grid's points have the indices 0, 1, ... in the
- * order of their numbers. So a set of bits says it all: bit b of the set belongs to the point
- * numbered b * stride. (The stride of 2 is how much iq2's grids owe to the lattice E8: the sum of
- * a point's levels is even in all of them, and to an odd base an even number is one with an even
- * sum of digits. Which of those points are in was found by clustering trained weights and follows
- * no rule.) The values of the levels:
+ * A point has `dim` coordinates, each of one of `n_level` levels. Its number has the levels as
+ * digits to the base n_level, that of the first coordinate the least significant. A grid is a set
+ * of points, stored as a set of bits: bit b is set where the point with the number b * stride
+ * belongs to the grid. The points of the grid have the indices 0, 1, ... in the order of their
+ * numbers.
+ *
+ * The stride is 2 for iq2. Its grids are taken from the lattice E8, where the sum of a point's
+ * levels is even, and to an odd base exactly the even numbers have an even sum of digits. Which of
+ * those points belong to a grid was found by clustering trained weights; no formula gives them.
+ *
+ * The values of the levels:
  *   iq2_xxs, iq2_xs, iq2_s   8  25  43
  *   iq1                      0   8  16       8 * (1 + v) for v = -1, 0, 1
  *   iq3_xxs                  4  12  20  28  36  44  52  62
  *   iq3_s                    1   3   5   7   9  11  13  15
  *
- * Source of the facts: ggml (ggml-org/ggml, src/ggml-common.h: iq2xxs_grid and so on); read off
- * here in this form, and held against ggml's own dequantisation by tests/unit/test_block_layout.c.
+ * Source: ggml (ggml-org/ggml, src/ggml-common.h: iq2xxs_grid and so on), converted to this form.
+ * tests/unit/test_block_layout.c compares it with ggml's own dequantisation.
  */
 #ifndef TANDEM_GRID_H
 #define TANDEM_GRID_H
@@ -139,18 +142,18 @@ extern "C" {
       0x2000004, 0x1 }
 /* clang-format on */
 
-/* One grid: what is said above, and where its set is. */
+/* One grid, in the terms of the file's head. */
 typedef struct tdm_grid {
-    const uint64_t *bits;
-    int32_t n_point; /* as many bits are set */
-    int32_t dim;     /* 8 or 4 */
-    int32_t n_level; /* 3 or 8 */
-    int32_t stride;
-    const uint8_t *levels; /* [n_level] */
+    const uint64_t *bits;  /* the set: one of the lists above */
+    int32_t n_point;       /* bits that are set */
+    int32_t dim;           /* coordinates of a point: 8 or 4 */
+    int32_t n_level;       /* 3 or 8 */
+    int32_t stride;        /* 2 for iq2, else 1 */
+    const uint8_t *levels; /* [n_level] the values of the levels */
 } tdm_grid;
 
-/* Writes the coordinates of all points, dim bytes for each, in the order of their indices.
- * [any-thread] */
+/* Writes points[n_point * dim]: the values of the coordinates of all points, in the order of their
+ * indices. [any-thread] */
 static inline void tdm_grid_expand(const tdm_grid *grid, uint8_t *points) {
     int32_t i = 0;
     for (int32_t bit = 0; i < grid->n_point; bit++) {

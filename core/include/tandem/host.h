@@ -26,18 +26,22 @@ typedef enum tdm_log_level {
     TDM_LOG_DEBUG
 } tdm_log_level;
 
-/* A device of another plugin, which the core gives under the name it has in the configuration. The
- * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit
- * have every slot; only host_pointer may return NULL, and import_host and import_peer may be NULL or
- * refuse. A buffer is passed to import_peer of another device only where both have the same table
- * of buffers. Where
- * the device refuses a node, the CPU runs it inside the same plan, with one line in the log.
- * supports_op refuses what neither runs. Of the device table, get_info, supports_op and
- * graph_supports are present, and measure_limits where the plugin or the core has it; opening and
- * closing are the core's. split_report returns TDM_UNSUPPORTED unless the device is a group.
+/* A device of another plugin, under the name that it has in the configuration. The core supplies
+ * slots that the plugin lacks (an adapter):
+ *   device  get_info, supports_op and graph_supports are present, measure_limits may be NULL; the
+ *           core opens and closes the device
+ *   buffer  every slot is present, except that import_host, import_peer, host_alloc, host_free and
+ *           upload_finish may be NULL; host_pointer may return NULL
+ *   queue   every slot is present, except that progress may be NULL
+ *   split   split_unit is present; split_report, where present, returns TDM_UNSUPPORTED unless the
+ *           device is a group
+ * A buffer is passed to import_peer of another device only where both have the same table of
+ * buffers.
  *
- * Buffers of weights and caches are allocated with items (buffer.h), so that what only refused
- * nodes read is placed on the CPU; plain bytes have no known purpose. An EXCHANGE runs on the
+ * Where the device refuses a node, the CPU (the fallback) runs it inside the same plan, and the
+ * core logs one line for each op. supports_op refuses only what neither of them runs. Buffers of
+ * weights and caches are allocated with items (buffer.h): by these the core places on the CPU what
+ * only refused nodes read; a buffer without items lies on the device. An EXCHANGE runs on the
  * device itself or not at all: the fallback never takes part instead of a member. */
 typedef struct tdm_acquired_device {
     size_t struct_size;

@@ -9,13 +9,13 @@
  * kernels read.
  * Fresh pages are never read before they are written: their contents need no initialising.
  *
- * Storage. Each head is padded with zeros to a whole number of quantisation blocks
- * (tdm_kv_padded). With TDM_KV_ROTATE_K and a quantised type_k, K heads (at KV_WRITE) and Q heads
- * (at ATTENTION, KV_SELECT) are multiplied by a normalised Walsh-Hadamard matrix, its rows in natural
- * (Sylvester) order, in blocks of tdm_kv_rotation_block elements, which leaves their dot products
- * as they are and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the
- * same happens to V, and ATTENTION undoes it on its output. The rotation is a property of the
- * storage: other ops do not depend on it.
+ * Storage. Each head is padded with zeros to a whole number of quantisation blocks (tdm_kv_padded).
+ * With TDM_KV_ROTATE_K and a quantised type_k, K heads (at KV_WRITE) and Q heads (at ATTENTION,
+ * KV_SELECT) are multiplied by a normalised Walsh-Hadamard matrix, its rows in natural (Sylvester)
+ * order, in blocks of tdm_kv_rotation_block elements, which leaves their dot products as they are
+ * and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the same happens
+ * to V, and ATTENTION undoes it on its output. The rotation is a property of the storage: other ops
+ * do not depend on it.
  *
  * Place. With TDM_KV_IN_HOST the pages lie in the host's memory, whichever device runs the rest of
  * the graph. A device whose memory is the host's (TDM_DEVICE_IS_HOST, TDM_DEVICE_IS_INTEGRATED)
@@ -41,11 +41,11 @@
  * token: row b is that of the token at position b * stride + stride - 1, the last of its run.
  * KV_WRITE skips all other tokens. ATTENTION and KV_SELECT compute as if the rows were tokens at
  * positions 0, 1, .., and a token at position p were at (p + 1) / stride - 1, rounded down; lists
- * hold numbers of rows, but for those of tokens (op.h: KV_SELECT). Page tables, cells and jobs count
- * tokens as ever: the row of slot i of a page is the page's row i / stride. KV_EXPORT and KV_IMPORT
- * take arg + i as a position: where it is not the last of its run, the row of the tensor is zeros, or
- * not read. KV_SHIFT does not take such a STATE, and a group never cuts it by sequence. Again a
- * device without that refuses the description.
+ * hold numbers of rows, but for those of tokens (op.h: KV_SELECT). Page tables, cells and jobs
+ * count tokens as ever: the row of slot i of a page is the page's row i / stride. KV_EXPORT and
+ * KV_IMPORT take arg + i as a position: where it is not the last of its run, the row of the tensor
+ * is zeros, or not read. KV_SHIFT does not take such a STATE, and a group never cuts it by
+ * sequence. Again a device without that refuses the description.
  *
  * Erasing. With TDM_KV_ERASED, LINEAR_SCAN changes the state with vectors erase and write of each
  * token. With TDM_KV_POOLED the state is that of a BLOCK_POOL. Again a device without that refuses
@@ -118,8 +118,9 @@ typedef struct tdm_kv_desc {
     int32_t reserved;    /* 0 */
 } tdm_kv_desc;
 
-/* The row that a strided cache has for position `pos` or, where that is not the last of its run, the
- * one before it: how far a token there sees. -1 = none. [any-thread] */
+/* The last row of a strided cache that a token at position `pos` sees: the row of its own run where
+ * `pos` is the last of that run, else the row before. -1 = none. Without a stride: `pos`.
+ * [any-thread] */
 static inline int32_t tdm_kv_row_of(int32_t stride, int32_t pos) {
     if (stride < 2 || pos < 0) return pos;
     return pos % stride == stride - 1 ? pos / stride : pos / stride - 1;

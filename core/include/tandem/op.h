@@ -50,7 +50,7 @@ extern "C" {
  *              of each token (one for each head). A slice of w along axis 2 with the same slice of
  *              x along axis 1 gives that slice of y along axis 1: so a group cuts it by heads.
  *              role gives the tdm_role (step.h) of each token: m is the product of x's last axes,
- *              without axis 1 where w has several matrices, and row r of x has role[r / (rows / m)];
+ *              without axis 1 where w has several matrices; row r of x has role[r / (rows / m)];
  *              -1 is padding. Absent: every row is TDM_ROLE_GENERATED
  *   ADD        a, b -> a + b; each ne of b equals a's or is 1 (repeated)
  *   MUL        a, b -> a * b; shapes as in ADD
@@ -96,7 +96,7 @@ extern "C" {
  *   MOE_MATMUL w [k, n, n_expert], x [k, 1 or n_used, n_tok], [role i32 [n_tok], as in MATMUL],
  *              id i32 [n_used, n_tok] -> y [n, n_used, n_tok]: row u of a token is w_e x,
  *              e = id[u], of x's row u, or of its only one. Of the parameters first_expert and
- *              n_expert_all count. Experts outside first_expert .. + n_expert give zeros
+ *              n_expert_all are used. Experts outside first_expert .. + n_expert give zeros
  *
  * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
  * state has no destination; it runs after every earlier node that touches the same state and before
@@ -120,9 +120,9 @@ extern "C" {
  *              m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
  *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
  *              or without: o = 0, m = -inf, l = 0.
- *              With select, only cached tokens at the positions that it lists for t count: positions
- *              in rising order, then -1. n_list is 1, or n_head_kv: each KV head of the state then
- *              has a list of its own. The cache is TDM_KV_SPARSE then, and softcap is 0
+ *              With select, only cached tokens at the positions that it lists for t count:
+ *              positions in rising order, then -1. n_list is 1, or n_head_kv: each KV head of the
+ *              state then has a list of its own. The cache is TDM_KV_SPARSE then, and softcap is 0
  *              With bias the cache is TDM_KV_BIASED, and softcap is 0
  *   KV_SELECT  q [head_dim_k, n_head, n_tok], [w [n_head or 1, n_tok or 1]], step, state
  *              -> select i32 [n_top, n_tok, n_list]
@@ -137,9 +137,9 @@ extern "C" {
  *              at positions up to p of the n_top / block_len blocks with the highest scores, of
  *              which the n_local last ones up to the block of p are always among them. Of equal
  *              scores the lower position or block counts as the higher one
- *              With is_of_tokens the n_top / stride rows with the highest scores are chosen, and the
- *              list has positions of tokens: the `stride` positions of each chosen row's run, then
- *              those behind the last row that the token sees, up to p
+ *              With is_of_tokens the n_top / stride rows with the highest scores are chosen, and
+ *              the list has positions of tokens: the `stride` positions of each chosen row's run,
+ *              then those behind the last row that the token sees, up to p
  *   KV_SHIFT   step, state, [factor]: for each job, the n_rot elements of each K row are turned on
  *              by `arg` positions, without mscale (V untouched), and stored as type_k again
  *   KV_COPY    step, state: for each job, slots first .. + count of page `arg` -> `page`
@@ -175,8 +175,8 @@ extern "C" {
  *              erase and write are there exactly when the state is TDM_KV_ERASED; beta is absent
  *              then. A head of v reads the head of them that it reads of q and k
  *              Which head of q and k a head of v reads: tdm_scan_params. A unit of the state holds
- *              n_v / n_head_kv matrices as [dk, dv, n_v / n_head_kv]: head h of v is matrix h % m of
- *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
+ *              m = n_v / n_head_kv matrices as [dk, dv, m]: head h of v is matrix h % m of unit
+ *              h / m; where is_tiled, matrix h / n_k of unit h % n_k
  *
  *   BLOCK_POOL x [n_part * n, n_tok], score [n_part * n or 1, n_tok or 1],
  *              bias [n_part * n or 1, block_len], step, state -> y [n, n_tok]:
@@ -185,10 +185,11 @@ extern "C" {
  *              their sum. One row of score or bias counts for all, and one token of score. The last
  *              n of x's rows count for the block of their token; with n_part = 2 the first n count
  *              for the block behind it, so that blocks overlap. y of a token is the mean over its
- *              block so far: complete at the last position of the block. n_part is 1 or 2. The state
- *              has one unit of n_part * 3 * n floats: of the present block the highest exponent, the
- *              sum of weights and the weighted sum of each channel, weights by that exponent; then,
- *              with n_part = 2, those of the block behind. A sum of weights of 0 = nothing yet
+ *              block so far: complete at the last position of the block. n_part is 1 or 2. The
+ *              state has one unit of n_part * 3 * n floats: of the present block the highest
+ *              exponent, the sum of weights and the weighted sum of each channel, with weights
+ *              relative to the highest exponent; then, with n_part = 2, those of the block behind.
+ *              A sum of weights of 0 = nothing yet
  *
  *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2], [peer] -> [y], [y2]: inside a
  *              group's plan; see tdm_exchange_params and collective.h
@@ -309,6 +310,9 @@ typedef enum tdm_rope_mode {
     TDM_ROPE_HALVES = 1    /* pairs (i, i + n_rot / 2): "neox" */
 } tdm_rope_mode;
 
+/* Limit of tdm_rope_params.pos_add, positions. */
+#define TDM_MAX_POS_ADD 65536
+
 /* The angle of pair i at position p, after Su et al. (arXiv:2104.09864) and YaRN
  * (arXiv:2309.00071):
  *   theta = p * freq_base^(-2i / n_rot) / factor[i]           factor = 1 where absent
@@ -321,8 +325,6 @@ typedef enum tdm_rope_mode {
  *         d(beta) = n_rot * ln(n_ctx_orig / (beta * 2 * pi)) / (2 * ln(freq_base))
  * cos and sin are multiplied by mscale (attn_factor itself where ext_factor is 0). p is the token's
  * position + pos_add; where is_inverse, the angle is turned back instead: its sign changes. */
-#define TDM_MAX_POS_ADD 65536
-
 typedef struct tdm_rope_params {
     int32_t n_rot;       /* even; 0 = nothing is turned */
     int32_t rope_offset; /* first turned element of a head */
@@ -413,8 +415,8 @@ typedef struct tdm_select_params {
     int32_t n_top;     /* positions in a list, >= 1; a multiple of block_len */
     int32_t block_len; /* positions that are chosen together; 0 = 1 */
     int32_t n_local;   /* last blocks that are always chosen, 0 .. n_top / block_len */
-    /* 0 or 1. 1: the cache is TDM_KV_STRIDED, block_len and n_local are 0, and n_top is a multiple of
-     * the stride, plus stride - 1. */
+    /* 0 or 1. 1: the cache is TDM_KV_STRIDED, block_len and n_local are 0, and n_top is a multiple
+     * of the stride, plus stride - 1. */
     int32_t is_of_tokens;
 } tdm_select_params;
 
@@ -437,7 +439,7 @@ typedef struct tdm_scan_params {
     float scale;          /* of the result; 0 = 1 */
 } tdm_scan_params;
 
-/* Of SINKHORN. */
+/* Most rows of a matrix of SINKHORN. */
 #define TDM_MAX_SINKHORN 16
 
 typedef struct tdm_sinkhorn_params {
@@ -451,10 +453,10 @@ typedef struct tdm_pool_params {
     int32_t n_part; /* 1 or 2 */
 } tdm_pool_params;
 
-/* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
- * shape is the node's to say: a member that sends nothing has no x to infer it from. x and residual
- * may be any views. The step source is the step block, or any INPUT of i32 that begins with a
- * tdm_step_header: epoch and exchange_base are all that is read of it.
+/* What an EXCHANGE gives; `senders` are the members that have something to send. The node states
+ * the destination's shape, because a member that sends nothing has no x to infer it from. x and
+ * residual may be any views. The step source is the step block, or any INPUT of i32 that begins
+ * with a tdm_step_header: epoch and exchange_base are all that is read of it.
  *
  * A GATHER may carry a second payload, x2 -> y2, of a type and shape of its own and with the same
  * senders: both cross at once, with one flag. */

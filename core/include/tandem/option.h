@@ -31,13 +31,14 @@ typedef struct tdm_option {
 typedef enum tdm_option_kind {
     TDM_OPTION_TEXT = 0, /* any text, received as it is */
     TDM_OPTION_INT,      /* a whole number from min to max, received in decimal */
-    TDM_OPTION_REAL,     /* a finite number from min to max, received as written */
+    TDM_OPTION_REAL,     /* a finite number from min to max, received as the user wrote it */
     TDM_OPTION_BOOL,     /* yes no on off true false 1 0; received as "yes" or "no" */
-    TDM_OPTION_SIZE,     /* bytes from min to max, K, M, G and T allowed; received as a number */
+    TDM_OPTION_SIZE,     /* bytes from min to max, K, M, G and T allowed; received in decimal */
     TDM_OPTION_WORD,     /* one of `words` */
-    TDM_OPTION_PATH,     /* a path; in a file, relative to that file's folder; received with it */
-    TDM_OPTION_INTS,     /* whole numbers from min to max, none twice, such as "0-3,5"; received as
-                            written */
+    TDM_OPTION_PATH,     /* a path. In a configuration file it is relative to the file's folder,
+                            and is received with that folder in front */
+    TDM_OPTION_INTS,     /* whole numbers from min to max, each at most once, such as "0-3,5";
+                            received as the user wrote them */
     TDM_OPTION_KIND_COUNT_
 } tdm_option_kind;
 

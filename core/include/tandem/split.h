@@ -88,7 +88,7 @@ typedef struct tdm_split_report {
     int32_t capacity;
     int32_t n_member;
     int32_t n_exchange;      /* in one run */
-    int32_t n_relayout;      /* of them, those that a rule could not do without (gathers) */
+    int32_t n_relayout;      /* of them, gathers of split values that an op needs whole */
     uint64_t exchange_size;  /* bytes that cross between members in one run, all of them together */
     double exchange_seconds; /* expected for the exchanges of one run */
     double seconds;          /* expected for one run as the group would run it; 0 = unknown */

@@ -24,15 +24,16 @@ extern "C" {
 #define TDM_ABI_VERSION 0
 
 /* True when `table` (a pointer to a struct that begins with `size_t struct_size`, or NULL) is
- * large enough to hold `slot` and the slot is set. The one way to ask for an optional slot. */
+ * large enough to hold `slot` and the slot is set. Optional slots are tested only with this. */
 #define TDM_HAS(table, slot)                                                                       \
     ((table) != NULL &&                                                                            \
      (table)->struct_size >=                                                                       \
          (size_t)((const char *)&(table)->slot - (const char *)(table)) + sizeof((table)->slot) && \
      (table)->slot != NULL)
 
-/* The same question for a parameter struct's field, whose value may rightly be 0. A caller that
- * left struct_size 0 means the struct as version 0 has it. */
+/* True when `params` (a pointer to a parameter struct that begins with `size_t struct_size`, or
+ * NULL) is large enough to hold `field`. The value of the field is not tested: 0 is a valid one. A
+ * struct_size of 0 means the struct as version 0 has it. */
 #define TDM_FIELD(params, field)                                                                   \
     ((params) != NULL &&                                                                           \
      ((params)->struct_size == 0 ||                                                                \
@@ -42,7 +43,7 @@ extern "C" {
 typedef enum tdm_status {
     TDM_OK = 0,
     TDM_CANCELLED,          /* the caller, or an earlier failure, asked for the work to stop */
-    TDM_INVALID_ARGUMENT,   /* the call itself is wrong, whatever the state of the world */
+    TDM_INVALID_ARGUMENT,   /* the call itself is wrong, in every state of its objects */
     TDM_NOT_FOUND,          /* a file, device, key, tensor or symbol does not exist */
     TDM_UNSUPPORTED,        /* a well-formed request that this build, device or model does not do */
     TDM_OUT_OF_RANGE,       /* past the end of something: a buffer, a context, a cache */

@@ -50,8 +50,8 @@ typedef enum tdm_role {
     TDM_ROLE_PROMPT = 1     /* a token of a prompt */
 } tdm_role;
 
-/* Of a page table: slots first .. first+count-1 of `page` hold positions base_pos .. +count-1 of the
- * sequence. base_pos rises from entry to entry; positions between two may be missing (a gap). */
+/* Of a page table: slots first .. first+count-1 of `page` hold positions base_pos .. +count-1 of
+ * the sequence. base_pos rises from entry to entry; positions between may be missing (a gap). */
 typedef struct tdm_page_entry {
     int32_t page;
     int32_t first;
@@ -104,8 +104,8 @@ typedef struct tdm_step_header {
                               from zeros. Empty without caps.has_rs, as rs_write */
     int32_t rs_write_off; /* [n_tok] slot for the states as they are after the token; -1 = not kept.
                               No slot is both read and written in a step */
-    int32_t longest;      /* at most so many tokens does any sequence of the step have in the cache,
-                              those of the step included; 0 = not known */
+    int32_t longest;      /* no sequence of the step has more tokens in the cache than this, those
+                              of the step included; 0 = not known */
 } tdm_step_header;
 
 /* Fills the offsets and the size of *header for `caps` and zeroes the counts. Sizes that do not

@@ -40,26 +40,27 @@ enum {
 
 /* Values that must be cut alike over a group name partitions of the same id: all of one attention
  * block (unit: a KV-head group), all of one feed-forward block (unit: a column), the vocabulary.
- * Devices that are not groups ignore it. The cut axis is n_segment runs one after the other, run s
- * of n_unit * unit_len[s] elements (a fused QKV has three), and has no other elements; partitions
- * of one id have the same n_unit, n_sub and layer and may differ in the rest. A STATE is cut by KV
- * heads, whatever its axis is.
+ * Devices that are not groups ignore it. The cut axis consists of n_segment segments, one after the
+ * other (a fused QKV has three); segment s has n_unit * unit_len[s] elements. Partitions of one id
+ * have the same n_unit, n_sub and layer and may differ in the rest. A STATE is cut by KV heads,
+ * whatever its axis is.
  *
  * Rationale for n_sub: with fewer KV heads than members a group may cut inside a unit. The query
- * heads of a KV-head group can be held apart (n_sub of them), its key and value cannot: those
- * segments are whole, and every member that holds a part of the unit holds all of it. In a fused
- * QKV the segments of K and V are whole and that of Q is not.
+ * heads of a KV-head group can be on different members, in n_sub equal parts. Its key and value are
+ * not cut: those segments are whole, and every member that holds a part of the unit holds all of
+ * its key and value. In a fused QKV the segments of K and V are whole and that of Q is not.
  *
  * The struct lies inside others (tdm_tensor_desc, tdm_buffer_item), so its size is frozen: what it
  * may still need goes into `reserved`. */
 typedef struct tdm_partition {
-    int32_t id;        /* equal ids are apportioned once; unique in a process, the same in every
-                          graph of a loaded model; 0 = none */
-    int32_t layer;     /* which layer; lets rounding rotate. -1 = none */
+    int32_t id;        /* the units of an id are assigned once; unique in a process, the same in
+                          every graph of a loaded model; 0 = none */
+    int32_t layer;     /* which layer; -1 = none. What rounding gives a member too much or too
+                          little in one layer, a group makes up for in the next */
     int32_t n_unit;    /* units to assign */
     int32_t n_segment; /* 1 .. TDM_MAX_SEGMENTS */
     int32_t unit_len[TDM_MAX_SEGMENTS]; /* elements of the cut axis that one unit takes in each */
-    int32_t n_sub;          /* equal parts that a unit may be cut into where need be; 0 = 1: none */
+    int32_t n_sub;          /* equal parts into which a unit may be cut; 0 and 1: it is not cut */
     int32_t whole_segments; /* bit s: units of segment s are never cut, only held by several
                                members; bits from n_segment on are 0 */
     int32_t reserved[4];    /* 0 */

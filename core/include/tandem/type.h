@@ -61,18 +61,18 @@ typedef enum tdm_type {
 #define TDM_TYPE_ENUM_(ID, name, number, ...) TDM_TYPE_##ID = number,
     TDM_TYPE_LIST(TDM_TYPE_ENUM_)
 #undef TDM_TYPE_ENUM_
-    TDM_TYPE_LIMIT_ = 64 /* every type's number is below this; holes are not types */
+    TDM_TYPE_LIMIT_ = 64 /* every type's number is below this; not every such number is a type */
     /* clang-format on */
 } tdm_type;
 
 typedef struct tdm_type_info {
-    const char *name; /* as llama.cpp's users write it ("q4_K"); NULL where the number is no type */
+    const char *name;   /* as llama.cpp's users write it ("q4_K"); NULL = no type has the number */
     int32_t block_len;  /* elements in a block; 1 for a plain type */
     int32_t block_size; /* bytes in a block */
     bool is_quantized;
 } tdm_type_info;
 
-/* Facts about a type; name == NULL for a number that is not one. [any-thread] */
+/* What a type is. For a number that no type has, name is NULL and block_size 0. [any-thread] */
 static inline tdm_type_info tdm_type_get_info(tdm_type type) {
     tdm_type_info info = {NULL, 1, 0, false};
 #define TDM_TYPE_INTEGER_ false
