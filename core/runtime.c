@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime.c: the only place that knows both core/device and core/stages: see runtime.h.
+ * runtime.c: see runtime.h. core/stages includes core/device and not the other way round; this file
+ * passes the functions of core/stages to core/device.
  */
 #include "core/runtime.h"
 

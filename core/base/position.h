@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * position.h: how ATTENTION's scores depend on positions (op.h, tdm_attention_params): which
- * positions a token sees, the slopes of ALiBi, the temperature. For plugins' emitters and plain
- * code; certify has its own.
+ * positions a token sees, the slopes of ALiBi, the temperature. Parameters were verified. For the
+ * plain code and the emitters of plugins; certify has formulas of its own. All [any-thread].
  */
 #ifndef TANDEM_BASE_POSITION_H
 #define TANDEM_BASE_POSITION_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * tensor_part.h: the checks of tensors and of their parts that every device makes before it
- * converts one (tensor_size, tensor_upload and tensor_download of tandem/buffer.h). Whether the
- * tensor lies inside its buffer, and what its layout is, is the device's to say.
+ * converts one (tensor_size, tensor_upload and tensor_download of tandem/buffer.h). The device
+ * itself checks that the tensor lies inside its buffer: that depends on the device's layout.
  */
 #ifndef TANDEM_BASE_TENSOR_PART_H
 #define TANDEM_BASE_TENSOR_PART_H

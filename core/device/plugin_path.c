@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin_path.c: the folders that are searched for plugins. Loading them is runtime.c's.
+ * plugin_path.c: the folders that are searched for plugins. runtime.c loads them.
  *
  * The installed folder is found from the running program (BINDIR/../lib/tandem/plugins), so that
  * an installation may be moved, then at the prefix given when it was built. A program run from its

@@ -8,10 +8,10 @@
 #include "tandem/status.h"
 
 typedef struct tdm_plugin_path {
-    char **folders; /* absolute */
+    char **folders; /* [n_folder] absolute, in the order of the search */
     int32_t n_folder;
-    int32_t n_configured; /* the first n_configured come from `configured` */
-    int32_t n_asked;      /* the same plus those of TANDEM_PLUGIN_PATH, which follow */
+    int32_t n_configured; /* folders 0 .. n_configured - 1 come from `configured` */
+    int32_t n_asked;      /* folders n_configured .. n_asked - 1 come from TANDEM_PLUGIN_PATH */
 } tdm_plugin_path;
 
 /* Collects the folders of `configured` (nullable), of TANDEM_PLUGIN_PATH and of the installation.

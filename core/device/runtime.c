@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime.c: loads plugins, declares, opens and closes devices. Where plugins are looked for is
- * plugin_path.c's, what an open device can do device.c's.
+ * runtime.c: loads plugins, declares, opens and closes devices. plugin_path.c finds the files of
+ * plugins; device.c has the functions on open devices.
  */
 #include "core/device/runtime.h"
 

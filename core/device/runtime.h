@@ -36,12 +36,13 @@ typedef struct tdm_runtime_params {
      * nanoseconds; 0 = TDM_WAIT_LIMIT_DEFAULT_NS, TDM_WAIT_FOREVER = no limit. Time during which
      * the process was stopped does not count. */
     uint64_t wait_limit_ns;
-    bool reads_only; /* plugins are loaded for their tables alone: entry is called, init is not;
-                          no devices can be listed or opened */
+    bool reads_only; /* plugins are loaded for their tables alone: entry is called, init is not; the
+                        caller must not count, describe or open devices */
 } tdm_runtime_params;
 
-/* A runtime is created with tdm_runtime_create (core/runtime.h). */
-/* Closes every device, groups before their members, then deinits and unloads every plugin. NULL is
+/* A runtime is created with tdm_runtime_create (core/runtime.h).
+ *
+ * Closes every device, groups before their members, then deinits and unloads every plugin. NULL is
  * a no-op. [setup] */
 void tdm_runtime_destroy(tdm_runtime *rt);
 
@@ -92,8 +93,8 @@ typedef struct tdm_device_spec {
 /* Declares a device; copies all strings. A second device of the same name is an error, and so is an
  * address that is none. [setup] */
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
-/* Describes a declared device without opening it; loads its plugin where necessary. *index_out is its
- * place among the plugin's devices. Fails as tdm_runtime_open does. [setup] */
+/* Describes a declared device without opening it; loads its plugin where necessary. *index_out is
+ * its place among the plugin's devices. Fails as tdm_runtime_open does. [setup] */
 tdm_status tdm_runtime_describe(tdm_runtime *rt, const char *name, int32_t *index_out,
                                 tdm_device_info *info_out, tdm_error *err);
 /* A UUID as text: 8-4-4-4-12 hexadecimal digits. [any-thread] */
@@ -125,9 +126,10 @@ tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limit
  * tdm_open_device_has_host_kv is false; tdm_open_device_kv_page_size does the same. [any-thread] */
 tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
                                        tdm_error *err);
-/* Whether the device was given up: a computation did not end within wait_limit_ns. Every call for
- * it then gives TDM_UNAVAILABLE. What it still uses is neither freed nor closed: the plugin may be
- * inside a driver that never returns. [any-thread] */
+/* Whether the device was given up (is stuck): a computation did not end within wait_limit_ns. From
+ * then on allocations, transfers, plans and computations for it return TDM_UNAVAILABLE. What it may
+ * still use is neither freed nor closed: the plugin may be inside a driver that never returns.
+ * [any-thread] */
 bool tdm_open_device_is_stuck(const tdm_open_device *dev);
 /* Whether the device works on caches with TDM_KV_IN_HOST: its memory is the host's, it has
  * TDM_DEVICE_HAS_HOST_KV, or it is a group, whose members decide. [any-thread] */
@@ -142,11 +144,14 @@ typedef struct tdm_mem {
 
 /* Where a value lies inside such a buffer. */
 typedef struct tdm_slot_mem {
-    tdm_mem mem; /* mem.dev NULL: not placed */
-    uint64_t off;
+    tdm_mem mem;   /* mem.dev NULL: not placed */
+    uint64_t off;  /* bytes */
     uint64_t size; /* bytes */
 } tdm_slot_mem;
 
+/* The functions of tdm_mem and those on tensors and pages behind them have the contracts and thread
+ * rules of the slots of tdm_buffer_ops that they are named after; what the plugin lacks is done
+ * here. mem->dev is not NULL, but for tdm_mem_free. */
 tdm_status tdm_mem_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
                          tdm_mem *mem_out, tdm_error *err);
 /* The same with items: params->items says what will lie in the buffer. */

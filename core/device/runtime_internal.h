@@ -15,7 +15,7 @@
 #define TDM_MAX_PLUGINS 32
 
 /* How plugins acquire devices. core/stages/adapter.h has the functions and their contract; a
- * runtime receives them at creation, since core/device does not know core/stages. */
+ * runtime receives them at creation, since core/device does not include core/stages. */
 typedef struct tdm_adapter_ops {
     tdm_status (*acquire)(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
                           tdm_error *err);

@@ -5,9 +5,9 @@
  *
  * A waiting thread polls the word for a moment. Then it either calls the driver's wait that is
  * attached for its value, in slices, so that it sees poison; or it sleeps until something changes.
- * Callbacks run on the thread that signals or fails. Where only a driver knows when a point is
- * reached, a thread of the semaphore waits for the callbacks in the driver; it is started with the
- * first callback that meets an attached wait.
+ * Callbacks run on the thread that signals or fails. Where a point that a callback is due for is
+ * signalled by an attached wait, no thread may be waiting: then a thread of the semaphore, the
+ * watcher, calls the driver's wait. It is started when the first such callback exists.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -95,11 +95,12 @@ static tdm_status semaphore_failure(tdm_semaphore *s, tdm_error *err) {
 
 /* ---- Settling ---- */
 
-/* Takes what a change of word or status has settled from the lists, with the mutex held, and runs
- * it without. */
+/* What a change of the word or the status has settled. settled_take removes it from the lists, with
+ * the mutex held. settled_run then calls the callbacks and releases the attached waits, without the
+ * mutex, because both are foreign code that may use semaphores. */
 typedef struct settled {
-    callback *callbacks;
-    attached *natives;
+    callback *callbacks; /* due */
+    attached *natives;   /* no thread is inside; to be released */
 } settled;
 
 static void settled_take(tdm_semaphore *s, settled *out) {
@@ -191,15 +192,16 @@ static uint64_t clock_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The attached wait that a waiter for `value` may use: that of the lowest value which is not below.
- * Under the mutex. */
+/* The attached wait that a waiter for `value` may use: of those whose value is not less, the one
+ * with the lowest. NULL = none. Under the mutex. */
 static attached *native_find(const tdm_semaphore *s, uint64_t value) {
     for (attached *n = s->natives; n != NULL; n = n->next)
         if (!n->is_retired && n->value >= value) return n;
     return NULL;
 }
 
-/* Calls an attached wait; the mutex is held before and after, and not meanwhile. */
+/* Calls an attached wait, for one slice at most. The mutex is held before and after the call, but
+ * not during the wait. */
 static void native_wait(tdm_semaphore *s, attached *n, uint64_t timeout_ns) {
     tdm_error err = {0};
     settled done = {NULL, NULL};
@@ -278,7 +280,7 @@ static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t time
 static tdm_status semaphore_query(tdm_semaphore *s, uint64_t *value_out, tdm_error *err) {
     if (atomic_load_explicit(&s->n_attached, memory_order_relaxed) > 0) {
         pthread_mutex_lock(&s->mutex);
-        uint64_t asked = 0; /* value of the last one asked about */
+        uint64_t asked = 0; /* value of the attached wait that was polled last */
         for (attached *n; (n = native_find(s, 0)) != NULL && n->value != asked;) {
             asked = n->value;
             native_wait(s, n, 0);
@@ -297,7 +299,7 @@ static uint64_t *semaphore_word(tdm_semaphore *s) {
     return (uint64_t *)(void *)&s->value;
 }
 
-/* Waits in the driver for the callbacks. */
+/* Calls the attached wait for the first callback, until the semaphore is destroyed. */
 static void *watcher_main(void *arg) {
     tdm_semaphore *s = arg;
     pthread_mutex_lock(&s->mutex);
