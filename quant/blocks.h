@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocks.h: the row functions behind convert.h's table, one pair for each type of numbers. Internal
- * to quant/; other files call convert.h, where the contract is.
+ * blocks.h: the row functions behind convert.h's table, a pair for each type of TDM_TYPE_LIST that
+ * is not INTEGER. Internal to quant/; other folders use convert.h, which has the contract.
  */
 #ifndef TANDEM_BASE_BLOCKS_H
 #define TANDEM_BASE_BLOCKS_H

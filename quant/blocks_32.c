@@ -42,8 +42,9 @@ static void find_range(const float *x, float *min_out, float *max_out) {
     *min_out = min, *max_out = max;
 }
 
-/* codes[i] = x[i] / d + offset, rounded half up and limited to hi. But for rounding, x / d lies
- * between -offset and hi + 1, so that the conversion to an integer is always defined. */
+/* codes[i] = (x[i] - base) * inverse + offset, rounded half up and limited to hi. Apart from
+ * rounding errors the product lies between -offset and hi + 1 - offset, so that the conversion to
+ * an integer is always defined. */
 static void round_codes(const float *x, float base, float inverse, float offset, int hi,
                         uint8_t *codes) {
     for (int i = 0; i < LEN; i++) {

@@ -109,9 +109,9 @@ static int weighed_compare(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* x[i] ~ d * (code[i] - 1). For any d the best codes are those beyond d / 2, so that the numbers
- * that are not 0 are the largest m; their weighted mean is the best d for them, and (sum w |x|)^2 /
- * sum w is what they take off the error. */
+/* x[i] ~ d * (code[i] - 1). For any d the best code is 0 or 2 where |x[i]| > d / 2, else 1. So the
+ * elements with codes 0 and 2 are the m largest, for some m. The best d for them is their weighted
+ * mean, and the error is then less by (sum w |x|)^2 / sum w; all m are tried. */
 static tdm_f16 trits_fit(const float *x, const float *weights, uint8_t *code) {
     weighed sorted[SUPER];
     float sum = 0, weight = 0, best_gain = 0, best = 0;

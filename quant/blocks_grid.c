@@ -5,13 +5,13 @@
  *
  * The search. For a given scale each eight (iq3: four) elements take the nearest of all points; the
  * scale that is best for these points follows by least squares. A few scales are tried for each
- * sub-block, the best ones rounded to the type's integers times one d, and the points sought again.
- * That is a plain nearest-point quantiser: it weighs errors, but without the importance of
- * activations these types lose more than they need to.
+ * sub-block, the best ones are rounded to the type's integers times one d, and then the nearest
+ * points are searched again. It weighs errors (fit.h); without `importance` these types lose more
+ * accuracy than necessary.
  *
- * The nearest point. Costs of the levels of one coordinate are added up for all patterns of half a
- * point (81 or 64) first; a point then costs one addition, and most second halves cost too much
- * with any first half.
+ * The nearest point. The costs (weighted squared errors) of all patterns of half a point, 81 or 64,
+ * are added up first from the costs of the levels of each coordinate. The cost of a point is then
+ * one addition, and most second halves can be skipped: they cost too much with any first half.
  */
 #include <math.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static float patterns_least(float costs[][LEVELS_SIZE], int half, int n_level) {
     return sum;
 }
 
-/* Which point is nearest to t * 1 / scale, weighted; its cost is added to *cost. */
+/* The index of the point that is nearest to t / scale, errors weighted by w; its cost is added to
+ * *cost. With offsets, is_minus gives the sign of the offset. */
 static int nearest_find(const form *f, const float *t, const float *w, float scale, bool is_minus,
                         float *cost) {
     const tdm_grid *g = f->grid;
@@ -151,8 +152,9 @@ static int nearest_find(const form *f, const float *t, const float *w, float sca
     return found.index;
 }
 
-/* Signs of eight elements, and the magnitudes to be approached: where the signs do not fit, the
- * element that it costs least to turn gets a negative one. */
+/* Returns the signs of eight elements and stores in t[8] the magnitudes that the point is to
+ * approximate. SIGNS_7 can express an even number of minus signs only: where it is odd, the sign of
+ * the element for which that costs least is inverted, and its t is negative. */
 static uint8_t signs_take(const form *f, const float *x, const float *w, float *t) {
     int signs = 0, n_minus = 0, cheapest = 0;
     for (int i = 0; i < 8; i++) {
@@ -169,8 +171,8 @@ static uint8_t signs_take(const form *f, const float *x, const float *w, float *
     return (uint8_t)signs;
 }
 
-/* Points and signs of n elements from `at` on for a scale, offsets all of one sign if `o` is not 0.
- * Returns the error. */
+/* Finds points and signs of n elements from `at` on, for a given scale. `o`: the sign of all
+ * offsets, 0 = each group of eight has the better one. Returns the error. */
 static float points_choose(const form *f, const float *x, const float *w, int at, int n,
                            float scale, int o, fitted *out) {
     int dim = f->grid->dim;
@@ -213,8 +215,9 @@ static float value_get(const form *f, const fitted *out, int i) {
     return out->signs[i / 8] >> i % 8 & 1 ? -value : value;
 }
 
-/* The scale of a sub-block: that of the tried ones whose points, with the scale that is best for
- * them, leave the least error, that is, take off the most. */
+/* The scale of a sub-block. For each tried scale the nearest points are found, then the scale that
+ * is best for these points by least squares. Returns that which leaves the least error, that is,
+ * has the largest gain. */
 static float scale_find(const form *f, const float *x, const float *w, int at, fitted *out) {
     static const float tries[N_TRY] = {1.0f, 0.85f, 0.7f, 1.2f};
     float peak = 0, best_gain = 0, best = 0;

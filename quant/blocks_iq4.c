@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * blocks_iq4.c: iq4_nl and iq4_xs, 4-bit indices into a fixed non-linear codebook. Layout and
- * formulas: tandem/block.h. The search for scales is in fit.h; here they are packed.
+ * formulas: tandem/block.h. fit.h searches for scales and codes; this file packs them.
  */
 #include <string.h>
 

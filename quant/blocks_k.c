@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * blocks_k.c: q2_K, q3_K, q4_K, q5_K and q6_K, superblocks of 256 elements with quantised scales.
- * Layout and formulas: tandem/block.h. The search for scales is in fit.h; here they are packed.
+ * Layout and formulas: tandem/block.h. fit.h searches for scales and codes; this file packs them.
  */
 #include <string.h>
 
@@ -52,7 +52,7 @@ static void q4_K_pack_scales(const int16_t *scales, const int16_t *mins, uint8_t
     }
 }
 
-/* `scales` still signed, -32 … 31. */
+/* `scales` are -32 … 31; the bytes hold them with an offset of 32. */
 static void q3_K_pack_scales(const int16_t *scales, uint8_t *bytes) {
     memset(bytes, 0, 12);
     for (int s = 0; s < 16; s++) {

@@ -15,13 +15,13 @@ static uint32_t word_get(const uint8_t *p) {
     return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* n coordinates with the signs of as many bits. */
+/* n coordinates of a point, negative where the bit of `signs` is set. */
 static void point_put(const void *point, int n, uint32_t signs, int8_t *code) {
     const uint8_t *p = point;
     for (int i = 0; i < n; i++) code[i] = (int8_t)(signs >> i & 1 ? -p[i] : p[i]);
 }
 
-/* The nibbles of `scales` are for 16 elements each. */
+/* scale[h] of iq2_xs and iq2_s from nibble h of `scales`, for elements 16 * h .. + 15. */
 static void iq2_scales_get(tdm_f16 d_bits, const uint8_t scales[8], float *scale) {
     float d = tdm_f16_to_f32(d_bits);
     for (int h = 0; h < SUPER / 16; h++) {

@@ -2,8 +2,9 @@
  *
  * codes.h: reads blocks of the types whose elements are a scale times a small integer:
  *   x[i] = scale[i / 16] * (float)code[i]      the formula of tandem/block.h, to the bit
- * (iq1's thirds of a step are integers of an eighth of the scale). The dequantisers of
- * these types and the kernels that compute with codes call this.
+ * (of iq1, where v + o is a multiple of an eighth, the code is 8 * (v + o) and the scale an eighth
+ * of the type's). The dequantisers of these types and the kernels that compute with codes call
+ * this.
  */
 #ifndef TANDEM_BASE_CODES_H
 #define TANDEM_BASE_CODES_H
@@ -12,8 +13,8 @@
 
 #include "tandem/block.h"
 
-/* |code| <= 62, so that the codes and their products with signed bytes are safe anywhere; `scale`
- * is for each 16 elements. [any-thread] */
+/* Reads one block. |code| <= 62, so that the sum of two products of codes with signed bytes fits
+ * into 16 bits. `scale` has one number for each 16 elements. [any-thread] */
 typedef void (*tdm_codes_fn)(const void *block, int8_t code[TDM_SUPERBLOCK_LEN],
                              float scale[TDM_SUPERBLOCK_LEN / 16]);
 

@@ -43,8 +43,8 @@ tdm_row_codec tdm_row_codec_get(tdm_type type);
 tdm_status tdm_row_dequantize(tdm_type type, const void *src, float *dst, int64_t n);
 
 /* Writes tdm_type_row_size(type, n) bytes to dst. `importance` is NULL or holds, for each of the n
- * elements, how much its squared error matters against its neighbours' (positive, finite, same for
- * all rows of a matrix as a rule); plain types ignore it. Fails like tdm_row_dequantize.
+ * elements, how much its squared error counts relative to the others' (positive and finite; usually
+ * the same for all rows of a matrix); plain types ignore it. Fails like tdm_row_dequantize.
  * [any-thread] */
 tdm_status tdm_row_quantize(tdm_type type, const float *src, void *dst, int64_t n,
                             const float *importance);

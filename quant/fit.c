@@ -59,7 +59,7 @@ static inline float sum_lanes(const vector *lanes) {
     return sum;
 }
 
-/* Below this a scale's reciprocal is not usable, and f16 holds 0 for it anyway. */
+/* 1 / scale. 0 for a scale so small that its reciprocal may overflow: as an f16 it is 0 anyway. */
 static float reciprocal(float scale) {
     return fabsf(scale) > 1e-30f ? 1 / scale : 0;
 }
@@ -131,7 +131,7 @@ typedef struct scale_sums {
     float xv, vv; /* sum w x v, sum w v^2 */
 } scale_sums;
 
-/* The sums for the levels nearest to x * inverse. Always inlined so that is_iq4 is a constant. */
+/* The sums for the levels nearest to x * inverse. Inlined, so that is_iq4 is a constant. */
 static inline scale_sums sum_scale_(const float *restrict x, const float *restrict w, int n,
                                     float inverse, float lo, float hi, bool is_iq4) {
     vector xv[N_VECTOR] = {{0}}, vv[N_VECTOR] = {{0}};
@@ -297,7 +297,7 @@ typedef struct line_sums {
     float w, x, v, xv, vv; /* sums of w times 1, x, v, x v, v^2 */
 } line_sums;
 
-/* For the codes nearest to (x - offset) * inverse. */
+/* The sums for the codes 0 … hi nearest to (x - offset) * inverse. */
 static line_sums sum_line(const float *restrict x, const float *restrict w, int n, float inverse,
                           float offset, float hi) {
     vector s1[N_VECTOR] = {{0}}, sx[N_VECTOR] = {{0}}, sv[N_VECTOR] = {{0}};

@@ -17,8 +17,9 @@ enum { TDM_FIT_MAX = 256, TDM_FIT_MAX_SUB = 16 };
 /* dst[i] = src[i], NaN replaced by 0 and everything limited to -limit … limit. */
 void tdm_fit_load(const float *src, float *dst, int n, float limit);
 
-/* How much each squared error counts: importance (NULL: all the same; negative or not finite: 0)
- * relative to its largest, times a factor that grows with |x|, see fit.c. All 0 where x is. */
+/* weights[i]: how much the squared error of x[i] counts: importance (NULL: all the same; negative
+ * or not finite: 0) relative to its largest, times a factor that grows with |x[i]|, see fit.c.
+ * Where all of x are 0, so are all weights. */
 void tdm_fit_weigh(const float *x, const float *importance, float *weights, int n);
 
 /* The levels that a code stands for: the integers lo … hi or, if `is_iq4`, the codebook of
@@ -41,16 +42,18 @@ void tdm_fit_scale_offset(const float *x, const float *weights, int n, int hi, i
 typedef struct tdm_fit_super {
     uint16_t d, dmin; /* f16 bits; dmin is not used without minimums */
     int16_t scales[TDM_FIT_MAX_SUB];
-    int16_t mins[TDM_FIT_MAX_SUB]; /* likewise */
-    int8_t codes[TDM_FIT_MAX];     /* codes as above, levels around 0 where integers */
+    int16_t mins[TDM_FIT_MAX_SUB]; /* not used without minimums */
+    int8_t codes[TDM_FIT_MAX];     /* integer levels themselves, which may be negative; of iq4
+                                      indices into the codebook */
 } tdm_fit_super;
 
-/* x[i] ~ (d * scales[s]) * level(codes[i]), scales scale_lo … scale_hi, scale_lo negative. */
+/* x[i] ~ (d * scales[s]) * level(codes[i]) for 256 elements, s = i / sub_len; scales scale_lo …
+ * scale_hi, scale_lo negative. */
 void tdm_fit_super_scale(const float *x, const float *weights, int sub_len, tdm_fit_levels levels,
                          int scale_lo, int scale_hi, tdm_fit_super *out);
 
-/* x[i] ~ (d * scales[s]) * codes[i] - (dmin * mins[s]), codes 0 … hi, scales and mins
- * 0 … scale_hi. */
+/* x[i] ~ (d * scales[s]) * codes[i] - (dmin * mins[s]) for 256 elements, s = i / sub_len; codes
+ * 0 … hi, scales and mins 0 … scale_hi. */
 void tdm_fit_super_scale_min(const float *x, const float *weights, int sub_len, int hi,
                              int scale_hi, tdm_fit_super *out);
 

@@ -33,7 +33,7 @@ typedef struct tdm_grid_search {
     int32_t n_half;        /* n_level^(dim / 2) */
 } tdm_grid_search;
 
-/* For one of the grids below. [any-thread] */
+/* `grid` is one of the grids below. Its tables live as long as the process. [any-thread] */
 tdm_grid_search tdm_grid_search_get(const tdm_grid *grid);
 
 /* The grids of tandem/grid.h. */

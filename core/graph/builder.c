@@ -281,7 +281,8 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {
     return i;
 }
 
-/* True for a value that exists. Otherwise records a failure that says what was requested. */
+/* A value, to be changed. For an index without a value it returns NULL and records a failure, in
+ * which `what` says what was requested. */
 static tdm_value *value_get(tdm_builder *b, int32_t value, const char *what) {
     if (!builder_is_ok(b)) return NULL;
     if (value >= 0 && value < b->graph.n_value) return tdm_graph_own_value(&b->graph, value);

@@ -4,8 +4,9 @@
  * (op_rules.h) and keeps the first error, so that callers need not check every call: after a
  * failure every call returns -1 and has no effect, and tdm_builder_finish returns the error.
  *
- * A builder belongs to one thread. Values are named by int32 index; -1 is "absent" as in graph.h.
- * Names are copied; `layer` < 0 means none, otherwise the name becomes "blk.LAYER.NAME".
+ * A builder belongs to one thread. Functions that make a value return its index; -1 is "absent" as
+ * in graph.h, and the result after a failure. Names are copied; `layer` < 0 means none, otherwise
+ * the name becomes "blk.LAYER.NAME".
  */
 #ifndef TANDEM_CORE_BUILDER_H
 #define TANDEM_CORE_BUILDER_H
@@ -19,7 +20,7 @@ tdm_status tdm_builder_create(tdm_builder **builder_out, tdm_error *err);
 /* NULL is a no-op. [any-thread] */
 void tdm_builder_destroy(tdm_builder *b);
 
-/* Values that no node produces. */
+/* Values that no node produces. A `name` of NULL gives an automatic one. */
 int32_t tdm_build_weight(tdm_builder *b, const char *name, tdm_type type,
                          const int64_t ne[TDM_MAX_DIMS], uint32_t usage);
 int32_t tdm_build_input(tdm_builder *b, const char *name, tdm_type type,
@@ -39,23 +40,24 @@ typedef enum tdm_step_field {
     TDM_STEP_OUT_ROLE,
     TDM_STEP_FIELD_COUNT_
 } tdm_step_field;
-/* A SLICE of the step block: i32 [n_out] for the OUT fields, else [n_tok]. Made once for each
- * field. */
+/* A SLICE of the step block: i32 [n_out] for the OUT fields, else [n_tok]. The first call for a
+ * field adds the node, later calls return the same value. */
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field);
 /* MATMUL, MOE_FFN and MOE_MATMUL nodes added from here on have `role` as their source of roles; -1,
- * as at first: they have none. */
+ * the initial value: they have none. */
 void tdm_build_set_role(tdm_builder *b, int32_t role);
+/* The value that tdm_build_set_role was given last. */
 int32_t tdm_build_role(const tdm_builder *b);
 
-/* Adds a partition (graph.h) and returns its index; an equal one returns the same index. Values
+/* Adds a partition (tensor.h) and returns its index; an equal one returns the same index. Values
  * that are cut together but have units of other lengths have a partition each, with the same id,
- * layer and count of units. */
+ * layer, n_unit and n_sub. */
 int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition);
 /* Cuts `axis` of a value by `partition`. */
 void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, int32_t axis);
 
-/* A destination: on entry of a rule (op_rules.h) what the node leaves open, on exit what it must
- * be. */
+/* A destination of a node. The caller of a rule (op_rules.h) sets is_present and, where the op
+ * leaves them open, type or shape; the rule sets type and shape to what they must be. */
 typedef struct tdm_op_result {
     bool is_present; /* an optional one may be absent */
     int32_t type;
@@ -66,9 +68,8 @@ typedef struct tdm_op_result {
 typedef struct tdm_node_spec {
     tdm_op op;
     int32_t src[TDM_MAX_SRC]; /* -1 = absent; as many as the op has */
-    tdm_op_params params;     /* zero behind what the op uses */
-    /* presence, and type or shape where the rule leaves them open */
-    tdm_op_result dst[TDM_MAX_DST];
+    tdm_op_params params;     /* bytes that the op does not use are zero */
+    tdm_op_result dst[TDM_MAX_DST]; /* as the caller of a rule sets them */
 } tdm_node_spec;
 /* Adds the node and its destinations; second_out (nullable) receives the second, -1 where there is
  * none. Returns the first, or -1 where there is none or something failed. */

@@ -18,8 +18,8 @@ typedef struct crossing {
     int32_t base;     /* the value whose memory it lies in */
     int32_t producer; /* node; -1 = none */
     int32_t index;    /* in the new graph; -1 = not part of it */
-    bool is_used;     /* by the nodes taken */
-    bool is_read_later;
+    bool is_used;     /* by the nodes taken, or by a view node that is copied for them */
+    bool is_read_later; /* of a base: by node `last` or a later one */
 } crossing;
 
 typedef struct extraction {

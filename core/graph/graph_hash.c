@@ -97,8 +97,8 @@ static void parts_of(const tdm_graph *g, part parts[4]) {
     parts[3] = (part){words_of_kv, 0, g->n_kv};
 }
 
-/* One step of a multiply-and-rotate chain, finished by hash_end. The constants are odd
- * and arbitrary: the first digits of the golden ratio and of sqrt(2). */
+/* Continues a multiply-and-rotate chain with some words; hash_end finishes it. The constants are
+ * odd and arbitrary: digits of the golden ratio and of sqrt(2). */
 static uint64_t hash_words(uint64_t h, const words *w) {
     int i;
     for (i = 0; i < w->n; i++) {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses lie
- * in the arena, or in the peer memory. The shape of its destination is given, not inferred: a member
- * that sends nothing has no x to infer it from.
+ * in the arena, or in the peer memory. The shape of its destination is given, not inferred: a
+ * member that sends nothing has no x to infer it from.
  */
 #include "core/graph/op_infer.h"
 
 enum { X, ARENA, STEP, RESIDUAL, X2, PEER };
 
-/* What crosses: of a GATHER one or two of them. */
+/* What one exchange carries between members. A GATHER may have two. */
 typedef struct payload {
     const tdm_value *x; /* NULL where the member sends nothing */
     int32_t x_index;    /* its source */
     const char *word;
     tdm_op_result *dst;
-    int64_t axis, first, whole;
+    int64_t axis, first, whole; /* as in tdm_exchange_params */
     uint64_t data_off;
 } payload;
 
@@ -74,7 +74,8 @@ static tdm_status params_check(const tdm_op_args *a, const tdm_exchange_params *
     return TDM_OK;
 }
 
-/* The source and the result of a payload are present exactly where sender and phase say so. */
+/* The source and the result of a payload are present exactly where this member is a sender and the
+ * phase has them. `is_there`: the exchange has this payload. */
 static tdm_status presence_check(const tdm_op_args *a, const tdm_exchange_params *p,
                                  const payload *l, bool is_there, tdm_error *err) {
     bool is_sender = (p->senders >> p->member & 1) != 0;

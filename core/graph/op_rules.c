@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_rules.c: the table of ops and the checks that are the same for all of them: counts, presence
- * and kinds of sources, zero bytes behind the parameters. Types and shapes are inferred in
- * op_view.c, op_arith.c, op_select.c, op_cache.c and op_exchange.c.
+ * and kinds of sources, zero bytes behind the parameters. The other op_*.c files infer types and
+ * shapes.
  */
 #include "core/graph/op_rules.h"
 

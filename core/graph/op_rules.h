@@ -3,10 +3,10 @@
  * op_rules.h: the rules of ops, which builder and verifier share.
  *
  * A rule says how many sources and destinations an op has, which may be absent, which are the step
- * block, a STATE or a weight in private layout, how many bytes of parameters it uses, and it infers
- * type and shape of the destinations from the sources. Any field of a
- * node or value may hold any number: a violation gives a message that names node and value.
- * graph_verify.c checks the order of nodes and the slots.
+ * block, a STATE or a weight in private layout, and how many bytes of parameters it uses. Its
+ * function infers type and shape of the destinations from the sources. Any field of a node or value
+ * may hold any number: a violation gives a message that names node and value. graph_verify.c checks
+ * the order of nodes and the slots.
  */
 #ifndef TANDEM_CORE_OP_RULES_H
 #define TANDEM_CORE_OP_RULES_H

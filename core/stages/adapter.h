@@ -9,9 +9,9 @@
  * which these are. A device that needs none of this has no adapter: the caller gets the plugin's
  * own table.
  *
- * Files: adapter.c acquires and answers questions about the device; adapter_place.c finds the side
- * of weights, caches and nodes; adapter_buffer.c, adapter_plan.c and adapter_queue.c have the
- * handles. They share adapter_internal.h and, for plans, adapter_plan.h.
+ * Files: adapter.c acquires devices and has the device table; adapter_place.c finds the side of
+ * weights, caches and nodes; adapter_buffer.c has buffers, adapter_plan.c plans, adapter_queue.c
+ * queues. They share adapter_internal.h and, for plans, adapter_plan.h.
  */
 #ifndef TANDEM_CORE_ADAPTER_H
 #define TANDEM_CORE_ADAPTER_H

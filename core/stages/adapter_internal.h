@@ -59,7 +59,8 @@ typedef struct adapter_place {
 extern const tdm_buffer_ops adapter_buffer_ops;
 extern const tdm_queue_ops adapter_queue_ops;
 
-/* The CPU, opened on first use. NULL where there is none; *why is the reason. [any-thread] */
+/* The CPU, opened on first use. NULL where there is none or it cannot be opened; *why (nullable)
+ * receives the reason. [any-thread] */
 tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why);
 
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
@@ -69,9 +70,10 @@ adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc);
  * where that is neither a WEIGHT nor a STATE. [any-thread] */
 adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                                  int32_t base);
-/* The side that runs a node, given the sides of its data: needs_fallback when some of it lives
- * there, is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives
- * main's refusal where help runs it. [any-thread] */
+/* The side that runs a node. needs_fallback: some of the weights and caches that it uses live on
+ * the fallback; is_state: it uses a cache. TDM_UNSUPPORTED, with the reasons of both sides in *why,
+ * where neither runs it. Where the fallback runs it, *why receives the reason of main.
+ * [any-thread] */
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                              bool needs_fallback, bool is_state, adapter_side *side_out,
                              tdm_error *why);

@@ -12,7 +12,7 @@
 
 enum { PROBE_MAX_VALUE = 10 };
 
-/* A verified graph of one node; values have a slot each. */
+/* A valid graph of one node, never passed to the verifier; each value has a slot. */
 typedef struct probe {
     tdm_graph graph;
     tdm_value values[PROBE_MAX_VALUE];
@@ -204,8 +204,8 @@ static bool probe_scan(probe *p, const tdm_kv_desc *d, uint64_t page_size) {
     src_add(p, input_add(p, dk, n, 1));
     src_add(p, input_add(p, dv, n, 1));
     src_add(p, input_add(p, 1, n, 1));
-    src_add(p, -1); /* no a, no beta */
-    src_add(p, -1);
+    src_add(p, -1); /* no a */
+    src_add(p, -1); /* no beta */
     step_add(p, page_size);
     for (int i = 0; i < 2; i++) /* erase and write */
         src_add(p, (d->flags & TDM_KV_ERASED) != 0 ? input_add(p, dk, n, 1) : -1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * adapter_plan.c: makes plans for an adapted device: finds the side of every node, and has the
- * graph cut where the side changes. Running plans is adapter_queue.c's.
+ * graph cut where the side changes. adapter_queue.c runs plans.
  */
 #include "core/stages/adapter_plan.h"
 

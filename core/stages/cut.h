@@ -75,9 +75,9 @@ tdm_status tdm_cut_make(const tdm_cut_params *params, tdm_cut *cut_out, tdm_erro
 /* Frees and clears *cut; a cleared one is a no-op. [any-thread] */
 void tdm_cut_free(tdm_cut *cut);
 
-/* Name of the value that has the slot, for messages. */
+/* Name of the value that has the slot, for messages. Lives as long as the graph. [any-thread] */
 const char *tdm_cut_slot_name(const tdm_cut *cut, int32_t slot);
-/* A weight of a graph as a description. */
+/* The description of a weight of a graph, without its partition. [any-thread] */
 tdm_tensor_desc tdm_weight_desc(const tdm_value *value);
 
 #endif

@@ -3,6 +3,10 @@
  * queue_adapter.h: plans and queues for every device: the plugin's own where it has them. For a
  * plugin that has only graph_compute_sync, a thread of the core waits, runs the graph and signals.
  * Contracts are those of tandem/queue.h.
+ *
+ * Once a device was given up (tdm_open_device_is_stuck), the destroy functions keep its queues and
+ * plans, since its plugin may still use them; making plans, binding and computing give
+ * TDM_UNAVAILABLE.
  */
 #ifndef TANDEM_CORE_QUEUE_ADAPTER_H
 #define TANDEM_CORE_QUEUE_ADAPTER_H
@@ -32,9 +36,6 @@ tdm_open_device *tdm_device_plan_device(const tdm_device_plan *plan);
 /* All zero where the plugin has no plan_get_info. [any-thread] */
 tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
                                     tdm_error *err);
-/* Objects of a device that was given up (tdm_open_device_is_stuck) are kept by the destroy
- * functions, since its plugin may still use them; all other calls give TDM_UNAVAILABLE. */
-
 /* As tdm_queue_ops.plan_bind. Counted in TDM_COUNTER_BINDS. [queue-serial] */
 tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindings,
                                 int32_t n_binding, tdm_error *err);

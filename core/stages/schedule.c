@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * schedule.c: runs the stages of a graph in memory that all schedules of a scratch share. Placing
- * nodes is schedule_place.c's, stages are stages.c's.
+ * schedule.c: runs the stages of a graph in memory that all schedules of a scratch share.
+ * schedule_place.c places nodes; stages.c makes and runs stages.
  */
 #include "core/stages/schedule.h"
 

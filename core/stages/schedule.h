@@ -61,14 +61,15 @@ void tdm_schedule_destroy(tdm_schedule *schedule);
  * the scratch of the queues: schedules of one tdm_scratch together take the most. */
 uint64_t tdm_schedule_plan_size(const tdm_schedule *schedule, uint64_t *scratch_out);
 
-/* Uploads inputs (host bytes for each INPUT value named), runs every stage, downloads outputs.
- * Blocks until done. On failure nothing is left running and the schedule may be run again.
- * [queue-serial] for all schedules of one scratch */
 typedef struct tdm_io {
     int32_t value; /* index of an INPUT or OUTPUT value of the graph */
     void *data;    /* read for an INPUT, written for an OUTPUT */
     uint64_t size; /* bytes; at most the value's; a prefix where smaller */
 } tdm_io;
+/* Uploads inputs (host bytes for each INPUT value named), runs every stage, downloads outputs.
+ * Blocks until done. On failure nothing is left running and the schedule may be run again, unless a
+ * device was given up (tdm_open_device_is_stuck). [queue-serial] for all schedules of one scratch
+ */
 tdm_status tdm_schedule_run(tdm_schedule *schedule, const tdm_io *inputs, int32_t n_input,
                             const tdm_io *outputs, int32_t n_output, tdm_error *err);
 

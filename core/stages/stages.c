@@ -17,7 +17,8 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* ---- Queues ---- */
 
-/* A poisoned semaphore stays poisoned: the next run gets a new one. */
+/* Replaces the semaphore where it is poisoned, since it stays so. Without memory it is kept, and
+ * the next run fails. */
 static void semaphore_renew(tdm_stage_queues *q) {
     tdm_semaphore *fresh = NULL;
     uint64_t value;
@@ -51,7 +52,8 @@ static tdm_status done_await(const tdm_device_plan *plan, tdm_point done, tdm_er
         tdm_open_device_name(dev), (double)limit * 1e-9);
 }
 
-/* Its device may still signal the semaphore, so that it is kept. */
+/* Replaces the semaphore and never destroys the old one: a device that was given up may still
+ * signal it. */
 static void semaphore_abandon(tdm_stage_queues *q) {
     tdm_semaphore *fresh = NULL;
     if (tdm_semaphore_ops.create(q->semaphore_value, &fresh, NULL) == TDM_OK) q->semaphore = fresh;
@@ -101,7 +103,7 @@ static uint64_t room(uint64_t size, uint64_t align) {
     return size > 0 ? (size + align - 1) / align * align : align;
 }
 
-/* What of the stages' memory a slot lies in. */
+/* Which part of tdm_stage_memory a slot lies in: mem, in or out. */
 typedef enum stage_area { AREA_BORDER, AREA_IN, AREA_OUT, AREA_COUNT_ } stage_area;
 
 bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *info) {

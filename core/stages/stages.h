@@ -11,14 +11,15 @@
  * may reallocate them, and then calls tdm_stages_bind again. Everything else (weights, caches, what
  * the caller provides) lies where the owner's tdm_stage_locate_fn says.
  *
- * A value that crosses lies in OUTPUT memory of the device that makes it, and in INPUT memory of the
- * device that reads it, so that the host copies it without a call of a plugin. It does so only where
- * the device need not read that memory again and again over its bus: no node of the device that
- * makes it reads it, and where it arrives one node reads each element once.
+ * A value that crosses lies in OUTPUT memory of the device that makes it, and in INPUT memory of
+ * the device that reads it, so that the host copies it without a call of a plugin. It does so only
+ * where the device need not read that memory again and again over its bus: no node of the device
+ * that makes it reads it, and where it arrives one node reads each element once.
  *
- * The host waits between two stages, because it copies what crosses between them. It submits a stage
- * behind that copy, not before with a semaphore to wait for: a plugin's queue keeps waiting work to
- * itself and gives it to the driver when the semaphore is reached, so nothing would begin earlier.
+ * The host waits between two stages, because it copies what crosses between them. It submits a
+ * stage behind that copy, not before with a semaphore to wait for: a plugin's queue keeps waiting
+ * work to itself and gives it to the driver when the semaphore is reached, so nothing would begin
+ * earlier.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
  * has moved, and tdm_stages_run any number of times. Running allocates, builds, plans and binds
@@ -94,7 +95,8 @@ typedef struct tdm_bound_copy {
 typedef struct tdm_stage_exec {
     tdm_device_plan *plan;
     tdm_binding *bindings;  /* [graph->n_slot] */
-    uint64_t *temp_off;     /* [graph->n_slot] behind the border of its device, or TDM_NO_PLACE */
+    uint64_t *temp_off;     /* [graph->n_slot] bytes behind border_size of the stage's device, of
+                               temporaries that the stages place; else TDM_NO_PLACE */
     tdm_bound_copy *copies; /* as tdm_stage.copies */
 } tdm_stage_exec;
 
@@ -112,7 +114,8 @@ typedef struct tdm_stages {
     tdm_stage_weight *weights;            /* [cut.n_weight] */
     uint64_t *off[TDM_MAX_STAGE_DEVICES]; /* [n_slot] in the memory of the stages, TDM_NO_PLACE */
     uint8_t *area[TDM_MAX_STAGE_DEVICES]; /* [n_slot] which memory that is (stages.c) */
-    uint64_t border_size[TDM_MAX_STAGE_DEVICES]; /* bytes in front of the temporaries */
+    uint64_t border_size[TDM_MAX_STAGE_DEVICES]; /* bytes in front of the temporaries: values that
+                                                    cross and copies of weights */
     uint64_t need[TDM_MAX_STAGE_DEVICES], need_in[TDM_MAX_STAGE_DEVICES],
         need_out[TDM_MAX_STAGE_DEVICES];
     uint64_t staging_size; /* bytes that copies need; 0 = there are none */
@@ -132,8 +135,8 @@ void tdm_stages_place(const tdm_stages *stages, const tdm_stage_memory *memory, 
  * stages, before the queues. [queue-serial] */
 tdm_status tdm_stages_plan(tdm_stages *stages, const tdm_stage_queues *queues, tdm_error *err);
 /* Adds to *sum what the plans of device `dev` hold, -1 = of all devices; of the scratch, what the
- * largest plan of each device needs. A plan that was not made, or fails to answer, counts as nothing;
- * the last such failure is returned. [any-thread] */
+ * largest plan of each device needs. A plan that was not made, or fails to answer, counts as
+ * nothing; the last such failure is returned. [any-thread] */
 tdm_status tdm_stages_add_plan_info(const tdm_stages *stages, int32_t dev, tdm_plan_info *sum,
                                     tdm_error *err);
 /* Computes every address that a run uses and binds the plans. None of them is running.

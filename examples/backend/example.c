@@ -31,9 +31,9 @@ struct tdm_buffer {
 
 static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
                                int32_t *n_out, tdm_error *err) {
-    (void)params; /* the options of the section: none of ours decides which devices exist */
+    (void)params; /* has the device's options: none of ours decides which devices exist */
     (void)instance;
-    (void)err; /* with no device: *n_out = 0, the reason in *err, and TDM_OK all the same */
+    (void)err; /* without a device: *n_out = 0, the reason in *err, and still TDM_OK */
     *n_out = 1;
     return TDM_OK;
 }
@@ -55,7 +55,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     return TDM_OK;
 }
 
-/* The host has checked the value against the table below; other callers may not have. */
+/* Our host has checked the value against the table below; other hosts may not have. */
 static tdm_status option_read(const tdm_option *option, tdm_device *device, tdm_error *err) {
     char *end;
     if (strcmp(option->key, "memory") != 0)
@@ -154,9 +154,10 @@ static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, u
 
 /* ---- Graphs ---- */
 
-/* Yes to ADD and MUL of two f32 values of one shape that are no views and have no private layout,
- * and to views, which by themselves are nothing to do. To everything else no, and why: the host
- * then runs the node elsewhere, and says so once. */
+/* TDM_OK for ADD and MUL of two values of equal shapes that are not views (a verified graph has f32
+ * without a private layout there), and for view nodes, which need no work. Everything else is
+ * refused with the reason: the host then runs the node on another device, and logs that once for
+ * each op. */
 static tdm_status supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
                               tdm_error *err) {
     const tdm_node *n = tdm_graph_node(graph, node);
