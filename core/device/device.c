@@ -141,12 +141,13 @@ void *tdm_mem_host_pointer(const tdm_mem *mem, uint32_t access) {
 tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t byte,
                         tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(mem->dev);
+    tdm_status status = tdm_open_device_check(mem->dev, err);
+    if (status != TDM_OK) return status;
     if (TDM_HAS(ops, fill)) return ops->fill(mem->buffer, off, size, byte, err);
     uint64_t chunk = size < TDM_STAGING_SIZE ? size : TDM_STAGING_SIZE;
     void *staging = malloc(chunk > 0 ? chunk : 1);
     if (staging == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "fill: out of memory");
     memset(staging, byte, chunk);
-    tdm_status status = TDM_OK;
     for (uint64_t at = 0; at < size && status == TDM_OK; at += chunk)
         status =
             ops->upload(mem->buffer, off + at, staging, size - at < chunk ? size - at : chunk, err);
@@ -161,11 +162,15 @@ static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size, uint
     return host != NULL && off <= mem->size && size <= mem->size - off ? host + off : NULL;
 }
 
-/* Copies without staging memory where that is possible: returns true, *status is the result. */
+/* Copies without staging memory where that is possible, and refuses devices that were given up.
+ * True: *status is the result. */
 static bool copy_direct(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
                         uint64_t size, tdm_status *status, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dst->dev);
     uint8_t *host, *to;
+    *status = tdm_open_device_check(dst->dev, err);
+    if (*status == TDM_OK) *status = tdm_open_device_check(src->dev, err);
+    if (*status != TDM_OK) return true;
     if (dst->dev == src->dev && TDM_HAS(ops, copy))
         *status = ops->copy(dst->buffer, dst_off, src->buffer, src_off, size, err);
     else if ((host = host_range(src, src_off, size, TDM_ACCESS_READ)) != NULL &&
@@ -231,6 +236,8 @@ tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_ten
                                  const void *src, uint64_t row_pitch, int64_t row_first,
                                  int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(mem->dev);
+    tdm_status status = tdm_open_device_check(mem->dev, err);
+    if (status != TDM_OK) return status;
     if (TDM_HAS(ops, tensor_upload))
         return ops->tensor_upload(mem->buffer, off, desc, src, row_pitch, row_first, n_row,
                                   col_first, n_col, err);
@@ -241,19 +248,18 @@ tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_ten
     if (part_size == row_size && row_pitch == row_size)
         return ops->upload(mem->buffer, off + (uint64_t)row_first * row_size, src,
                            (uint64_t)n_row * row_size, err);
-    for (int64_t r = 0; r < n_row; r++) {
-        tdm_status status =
-            ops->upload(mem->buffer, off + (uint64_t)(row_first + r) * row_size + col_off,
-                        (const uint8_t *)src + (uint64_t)r * row_pitch, part_size, err);
-        if (status != TDM_OK) return status;
-    }
-    return TDM_OK;
+    for (int64_t r = 0; r < n_row && status == TDM_OK; r++)
+        status = ops->upload(mem->buffer, off + (uint64_t)(row_first + r) * row_size + col_off,
+                             (const uint8_t *)src + (uint64_t)r * row_pitch, part_size, err);
+    return status;
 }
 
 tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
                                    void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
                                    int64_t col_first, int64_t n_col, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(mem->dev);
+    tdm_status status = tdm_open_device_check(mem->dev, err);
+    if (status != TDM_OK) return status;
     if (TDM_HAS(ops, tensor_download))
         return ops->tensor_download(mem->buffer, off, desc, dst, row_pitch, row_first, n_row,
                                     col_first, n_col, err);
@@ -261,13 +267,10 @@ tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_t
     size_t row_size, part_size;
     if (!canonical_range(desc, row_first, n_row, col_first, n_col, &col_off, &row_size, &part_size))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "tensor download: rows or columns out of range");
-    for (int64_t r = 0; r < n_row; r++) {
-        tdm_status status =
-            ops->download(mem->buffer, off + (uint64_t)(row_first + r) * row_size + col_off,
-                          (uint8_t *)dst + (uint64_t)r * row_pitch, part_size, err);
-        if (status != TDM_OK) return status;
-    }
-    return TDM_OK;
+    for (int64_t r = 0; r < n_row && status == TDM_OK; r++)
+        status = ops->download(mem->buffer, off + (uint64_t)(row_first + r) * row_size + col_off,
+                               (uint8_t *)dst + (uint64_t)r * row_pitch, part_size, err);
+    return status;
 }
 
 tdm_status tdm_open_device_kv_page_size(tdm_open_device *dev, const tdm_kv_desc *desc,
