@@ -429,14 +429,21 @@ static void devices_close(tdm_runtime *rt) {
     tdm_open_device_free(rt->pending_fallback);
 }
 
+/* A device that was given up, the fallback included; NULL = none. */
+static const tdm_open_device *stuck_find(const tdm_runtime *rt) {
+    for (int32_t i = 0; i < rt->n_dev; i++)
+        if (tdm_open_device_is_stuck(rt->devs[i])) return rt->devs[i];
+    return rt->fallback != NULL && tdm_open_device_is_stuck(rt->fallback) ? rt->fallback : NULL;
+}
+
 void tdm_runtime_destroy(tdm_runtime *rt) {
     if (rt == NULL) return;
-    for (int32_t i = 0; i < rt->n_dev; i++) {
-        if (!tdm_open_device_is_stuck(rt->devs[i])) continue;
+    const tdm_open_device *stuck = stuck_find(rt);
+    if (stuck != NULL) {
         /* Its work may use any device, and threads of its plugin run in the shared object. */
         tdm_runtime_log(rt, TDM_LOG_WARN,
                         "device '%s' does not answer: devices and plugins are not closed",
-                        rt->devs[i]->name);
+                        stuck->name);
         return;
     }
     devices_close(rt);
