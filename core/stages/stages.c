@@ -38,11 +38,16 @@ static tdm_status done_await(const tdm_device_plan *plan, tdm_point done, tdm_er
         return tdm_semaphore_ops.wait(done.semaphore, done.value, limit, err);
     for (uint64_t spent = 0; spent < limit; spent += slice) {
         uint64_t value = 0, n = limit - spent < slice ? limit - spent : slice;
-        tdm_status status = tdm_semaphore_ops.wait(done.semaphore, done.value, n, err);
-        if (status != TDM_DEADLINE_EXCEEDED) return status;
-        /* The wait's own timeout, or the status of work that failed with it? */
-        status = tdm_semaphore_ops.query(done.semaphore, &value, err);
-        if (status != TDM_OK || value >= done.value) return status;
+        /* Not *err: a later slice may succeed. */
+        tdm_error why = {0};
+        tdm_status status = tdm_semaphore_ops.wait(done.semaphore, done.value, n, &why);
+        bool is_over = status != TDM_DEADLINE_EXCEEDED;
+        if (!is_over) {
+            /* The wait's own timeout, or the status of work that failed with it. */
+            status = tdm_semaphore_ops.query(done.semaphore, &value, &why);
+            is_over = status != TDM_OK || value >= done.value;
+        }
+        if (is_over) return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
     }
     tdm_open_device_set_stuck(dev);
     return tdm_fail(
