@@ -67,10 +67,15 @@ static void semaphore_abandon(tdm_stage_queues *q) {
 tdm_status tdm_stage_queues_run(tdm_stage_queues *q, tdm_device_plan *plan, tdm_error *err) {
     tdm_point done = {q->semaphore, ++q->semaphore_value};
     tdm_status status = tdm_device_plan_compute(plan, NULL, 0, &done, 1, err);
-    if (status == TDM_OK) status = done_await(plan, done, err);
+    if (status != TDM_OK) {
+        semaphore_renew(q);
+        return status;
+    }
+    status = done_await(plan, done, err);
+    if (status == TDM_OK) return TDM_OK;
     if (tdm_open_device_is_stuck(tdm_device_plan_device(plan)))
         semaphore_abandon(q);
-    else if (status != TDM_OK)
+    else
         semaphore_renew(q);
     return status;
 }
