@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/params.h"
 #include "core/base/view.h"
 #include "core/stages/adapter_internal.h"
 #include "core/stages/cut.h"
@@ -69,12 +70,10 @@ tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why) {
 
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     tdm_device_info info;
-    size_t known = info_out->struct_size;
     tdm_status status = tdm_open_device_get_info(device->main, &info, err);
     if (status != TDM_OK) return status;
     info.buffer_align = device->align;
-    info.struct_size = known;
-    memcpy(info_out, &info, known > 0 && known < sizeof info ? known : sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 
@@ -109,12 +108,9 @@ static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *gra
 static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *limits_out,
                                         tdm_error *err) {
     tdm_device_limits limits;
-    size_t known = limits_out->struct_size;
     tdm_status status = tdm_open_device_measure_limits(device->main, &limits, err);
-    if (status != TDM_OK) return status;
-    limits.struct_size = known;
-    memcpy(limits_out, &limits, known > 0 && known < sizeof limits ? known : sizeof limits);
-    return TDM_OK;
+    if (status == TDM_OK) tdm_struct_write(limits_out, &limits, sizeof limits);
+    return status;
 }
 
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,

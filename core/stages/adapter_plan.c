@@ -6,8 +6,8 @@
 #include "core/stages/adapter_plan.h"
 
 #include <stdlib.h>
-#include <string.h>
 
+#include "core/base/params.h"
 #include "core/base/view.h"
 #include "core/graph/builder.h"
 #include "core/stages/refusal.h"
@@ -195,7 +195,6 @@ void adapter_plan_destroy(tdm_plan *plan) {
 }
 
 tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
-    size_t known = info_out->struct_size;
     tdm_plan_info sum = {0}, fallback = {0};
     tdm_status status = plan->whole != NULL
                             ? tdm_device_plan_get_info(plan->whole, &sum, err)
@@ -203,11 +202,10 @@ tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, 
     if (status == TDM_OK)
         status = tdm_stages_add_plan_info(&plan->stages, ADAPTER_FALLBACK, &fallback, err);
     if (status != TDM_OK) return status;
-    sum.struct_size = known;
     sum.device_size += side_size(plan, ADAPTER_MAIN);
     sum.host_size += fallback.host_size + fallback.device_size + fallback.scratch_size +
                      side_size(plan, ADAPTER_FALLBACK) + plan->memory.staging_size;
     sum.crossing_size += fallback.crossing_size + plan->stages.cut.copied_size;
-    memcpy(info_out, &sum, known > 0 && known < sizeof sum ? known : sizeof sum);
+    tdm_struct_write(info_out, &sum, sizeof sum);
     return TDM_OK;
 }
