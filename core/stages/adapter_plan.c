@@ -156,13 +156,13 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
 
 tdm_status adapter_plan_create(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
-    (void)params; /* has no flags yet */
     tdm_device *device = queue->device;
+    tdm_status status = tdm_plan_flags_check(tdm_open_device_name(device->main), params, err);
+    if (status != TDM_OK) return status;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return out_of_memory(err);
     sides s = {.device = device, .graph = graph};
     bool is_whole = false;
-    tdm_status status = TDM_OK;
     plan->device = device;
     plan->queue = queue;
     plan->graph = graph;
