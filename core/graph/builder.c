@@ -263,9 +263,10 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {
         if (p->n_unit != partition->n_unit || p->layer != partition->layer ||
             p->n_sub != partition->n_sub) {
             tdm_build_fail(b, TDM_INVALID_ARGUMENT,
-                           "partition id %d: %d units of layer %d, and elsewhere %d of layer %d",
-                           (int)p->id, (int)p->n_unit, (int)p->layer, (int)partition->n_unit,
-                           (int)partition->layer);
+                           "partition id %d: %d units of layer %d, n_sub %d, and elsewhere %d of "
+                           "layer %d, n_sub %d",
+                           (int)p->id, (int)p->n_unit, (int)p->layer, (int)p->n_sub,
+                           (int)partition->n_unit, (int)partition->layer, (int)partition->n_sub);
             return -1;
         }
     }
