@@ -328,20 +328,7 @@ typedef struct tdm_scan_sources {
     int32_t q, k, v, g, a, beta;
 } tdm_scan_sources;
 
-static inline int32_t tdm_build_linear_scan(tdm_builder *b, const tdm_scan_sources *src,
-                                            int32_t step, int32_t state,
-                                            const tdm_scan_params *params) {
-    tdm_node_spec r = tdm_node_spec_of(TDM_OP_LINEAR_SCAN, src->q, src->k, src->v, src->g);
-    r.src[4] = src->a;
-    r.src[5] = src->beta;
-    r.src[6] = step;
-    r.src[7] = state;
-    r.src[8] = r.src[9] = -1;
-    r.params.scan = *params;
-    return tdm_build_node(b, &r, NULL);
-}
-
-/* The same with erase and write: the state is TDM_KV_ERASED. */
+/* With erase and write, -1 = absent; both are there exactly when the state is TDM_KV_ERASED. */
 static inline int32_t tdm_build_linear_scan_erased(tdm_builder *b, const tdm_scan_sources *src,
                                                    int32_t erase, int32_t write, int32_t step,
                                                    int32_t state, const tdm_scan_params *params) {
@@ -354,6 +341,12 @@ static inline int32_t tdm_build_linear_scan_erased(tdm_builder *b, const tdm_sca
     r.src[9] = write;
     r.params.scan = *params;
     return tdm_build_node(b, &r, NULL);
+}
+
+static inline int32_t tdm_build_linear_scan(tdm_builder *b, const tdm_scan_sources *src,
+                                            int32_t step, int32_t state,
+                                            const tdm_scan_params *params) {
+    return tdm_build_linear_scan_erased(b, src, -1, -1, step, state, params);
 }
 
 /* x is -1 where the member sends nothing, residual and peer where there are none; the result has
