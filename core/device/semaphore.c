@@ -163,8 +163,11 @@ static void settled_run(tdm_semaphore *s, const settled *done) {
 static void semaphore_signal(tdm_semaphore *s, uint64_t value) {
     settled done = {NULL, NULL};
     pthread_mutex_lock(&s->mutex);
-    if (atomic_load_explicit(&s->value, memory_order_relaxed) < value)
-        atomic_store_explicit(&s->value, value, memory_order_release);
+    /* A device may store a larger value at the same time: the word never falls below it. */
+    uint64_t now = atomic_load_explicit(&s->value, memory_order_relaxed);
+    while (now < value && !atomic_compare_exchange_weak_explicit(
+                              &s->value, &now, value, memory_order_release, memory_order_relaxed))
+        continue;
     settled_take(s, &done);
     pthread_mutex_unlock(&s->mutex);
     settled_run(s, &done);
