@@ -131,8 +131,8 @@ static tdm_f16 trits_fit(const float *x, const float *weights, uint8_t *code) {
     return d;
 }
 
-/* n codes that lie `step` apart, as a fraction of 3^5 in a byte: rounded up, so that the carries
- * come out again. */
+/* Packs n codes, `step` apart, into a byte: their number to the base 3 times 256 / 3^5, rounded up,
+ * so that tdm_tq1_0_trit gives the codes again. */
 static uint8_t trits_pack(const uint8_t *code, int step, int n) {
     int number = 0;
     for (int k = 0; k < 5; k++) number = number * 3 + (k < n ? code[k * step] : 0);

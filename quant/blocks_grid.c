@@ -85,9 +85,10 @@ static void half_search(const tdm_grid_search *q, int h, float pattern[2][PATTER
     }
 }
 
-/* The costs of all patterns of half a point, its first coordinate the least significant digit and
- * added last. Levels are added four at a time; what a vector has beyond them is overwritten by the
- * next, and behind the last. `sums` has place for PATTERNS_SIZE. */
+/* sums[p]: the cost of pattern p of half a point. The first coordinate is the least significant
+ * digit of p and is added last. A vector stores sums for four levels; where a coordinate has fewer,
+ * the sums of the next pattern overwrite the excess, and infinities do behind the last pattern.
+ * `sums` has room for PATTERNS_SIZE. */
 static void patterns_sum(float costs[][LEVELS_SIZE], int half, int n_level, float *sums) {
     float before[PATTERNS_SIZE];
     int n = 1;

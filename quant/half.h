@@ -4,8 +4,8 @@
  * extension. Rows are in convert.h.
  *
  * Widening is exact. Narrowing rounds to nearest, ties to even; what is too large becomes infinity,
- * what is small becomes a subnormal. A NaN stays a NaN of the same sign, made quiet (widened from
- * bf16: as it is), with the payload bits that fit: the bits that x86's instructions give.
+ * what is small becomes a subnormal. A NaN stays a NaN of the same sign with the payload bits that
+ * fit, as x86's instructions give it: quiet, except that widening a bf16 keeps a signalling NaN.
  * [any-thread]
  */
 #ifndef TANDEM_BASE_HALF_H
@@ -34,7 +34,7 @@ static inline float tdm_f16_to_f32(uint16_t half) {
         if (bits & 0x007fffff) bits |= 0x00400000;
     } else if (bits >= 0x00800000) {
         bits += (127 - 15) << 23;
-    } else { /* zero or subnormal: m * 2^-24, as 2^-14 * (1 + m/1024) less 2^-14, both normal */
+    } else { /* zero or subnormal, m * 2^-24 = 2^-14 * (1 + m/1024) - 2^-14, both terms normal */
         bits = tdm_f32_to_bits(tdm_f32_from_bits(bits + ((127 - 14) << 23)) - 0x1p-14f);
     }
     return tdm_f32_from_bits(sign | bits);

@@ -2,7 +2,7 @@
  *
  * wire.h: the arithmetic of an EXCHANGE (tandem/collective.h), in plain C: how an addend is
  * converted for the wire, and what a sum of addends is, bit for bit. Faster variants give the same
- * bits. Waiting, and the places of addends, are not its concern.
+ * bits. The caller waits for addends and passes their addresses.
  */
 #ifndef TANDEM_BASE_WIRE_H
 #define TANDEM_BASE_WIRE_H

@@ -4,7 +4,7 @@
  *
  * A runtime loads plugins from its folders, lists their devices, and opens devices under the names
  * that the configuration gives them. It closes groups before their members and unloads plugins
- * last. Several runtimes may live in one process. Models are not its concern.
+ * last. Several runtimes may live in one process. Models are in llm/.
  *
  * core/stages is built on this folder. core/runtime.c creates a runtime and gives it what
  * core/stages adds to devices.

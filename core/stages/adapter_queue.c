@@ -23,8 +23,8 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     return TDM_OK;
 }
 
-/* Waits for all work that went straight to the device. A failure of that work poisons the signals
- * that it was submitted with, so none is reported here. */
+/* Waits for all work that went straight to the device. It reports no failure: a failure of that
+ * work poisons the signals with which it was submitted. */
 static void direct_drain(const tdm_queue *q) {
     for (int32_t i = 0; i < q->n_direct; i++)
         tdm_semaphore_ops.wait(q->direct[i].semaphore, q->direct[i].value, TDM_WAIT_FOREVER, NULL);

@@ -65,7 +65,7 @@ typedef struct tdm_cut {
     tdm_stage_copy *weights; /* [n_weight] WEIGHTs that a stage reads on another device than the one
                                 they live on; one entry for each slot and reading device */
     int32_t n_weight;
-    uint64_t copied_size; /* bytes of all copies of one run, weights apart */
+    uint64_t copied_size; /* bytes of all copies of one run, without those of weights */
     uint64_t max_copy;    /* bytes of the largest of them */
 } tdm_cut;
 

@@ -28,7 +28,7 @@ typedef struct tdm_scratch tdm_scratch;
 tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int32_t n_dev,
                               tdm_scratch **scratch_out, tdm_error *err);
 void tdm_scratch_destroy(tdm_scratch *scratch);
-/* Bytes held now on device i of devs (compute buffer; plans apart). */
+/* Bytes of the buffers that are held now on device i of devs; plans are not counted. */
 uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
 
 /* Decides which device each node would run on, without preparing anything; dev_out[n_node] gets an

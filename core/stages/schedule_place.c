@@ -13,9 +13,9 @@
 typedef struct placement {
     tdm_scratch *scratch;
     const tdm_graph *graph;
-    int32_t *data_slot; /* [n_value] the slot of the WEIGHT or STATE behind a value, or -1 */
-    bool *is_plain;     /* [n_value] a WEIGHT is behind it that every device keeps as it is */
-    int32_t *slot_dev;  /* [n_slot] */
+    int32_t *data_slot; /* [n_value] slot of the WEIGHT or STATE that the value lies in, or -1 */
+    bool *is_plain;     /* [n_value] that is a WEIGHT without usage flags: canonical everywhere */
+    int32_t *slot_dev;  /* [n_slot] device of a WEIGHT or STATE; -1 = none yet */
 } placement;
 
 static tdm_status placement_begin(placement *p, tdm_error *err) {

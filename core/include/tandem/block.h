@@ -4,7 +4,7 @@
  *
  * Source of the facts: ggml (ggml-org/ggml: docs/gguf.md for the type numbers, src/ggml-common.h
  * for the layouts). This header owns layout and meaning; how many elements and bytes a block has
- * is in type.h, conversions are the business of whoever computes.
+ * is in type.h; there are no conversions here (see type.h).
  *
  * How to read it. A block holds consecutive elements of one row, element 0 first. All integers
  * are little-endian; `tdm_f16` is the bit pattern of an IEEE 754 binary16. Every struct is a

@@ -9,7 +9,7 @@
  *
  * A small backend is a whole backend. Ten slots make one: the entry; init (with deinit);
  * count and describe; open (with close); alloc (with free); upload; download; supports_op;
- * graph_compute_sync. All else is optional and asked for with TDM_HAS or by a flag. The example
+ * graph_compute_sync. All else is optional: callers test with TDM_HAS, or a flag. The example
  * in docs/writing-a-backend.md is complete.
  *
  * Rules for both sides:

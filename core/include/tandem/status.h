@@ -42,7 +42,7 @@ extern "C" {
 
 typedef enum tdm_status {
     TDM_OK = 0,
-    TDM_CANCELLED,          /* the caller, or an earlier failure, asked for the work to stop */
+    TDM_CANCELLED,          /* the caller, or an earlier failure, stopped the work */
     TDM_INVALID_ARGUMENT,   /* the call itself is wrong, in every state of its objects */
     TDM_NOT_FOUND,          /* a file, device, key, tensor or symbol does not exist */
     TDM_UNSUPPORTED,        /* a well-formed request that this build, device or model does not do */
