@@ -56,6 +56,7 @@ typedef struct tdm_plan_info {
                                a queue together take the largest, not the sum */
 } tdm_plan_info;
 
+/* A plugin with this table has all slots but plan_get_info and progress, which are optional. */
 typedef struct tdm_queue_ops {
     size_t struct_size;
 
@@ -75,7 +76,8 @@ typedef struct tdm_queue_ops {
      * [any-thread] */
     void (*plan_destroy)(tdm_plan *plan);
 
-    /* Sizes of a plan; fills *info_out as far as its struct_size goes. [any-thread] */
+    /* Sizes of a plan; fills *info_out as far as its struct_size goes. Absent: they count as 0.
+     * [any-thread] */
     tdm_status (*plan_get_info)(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err);
 
     /* Binds the plan to bindings[n_binding], one for each slot of the graph, for all computations
