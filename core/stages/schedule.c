@@ -59,9 +59,10 @@ static tdm_status mem_grow(tdm_scratch *s, int32_t d, tdm_buffer_purpose purpose
     tdm_mem grown = {0};
     if (size == 0 || (mem->dev != NULL && mem->size >= size)) return TDM_OK;
     tdm_status status = tdm_mem_alloc(s->devs[d].dev, size, purpose, &grown, err);
-    if (status != TDM_OK)
+    if (status == TDM_RESOURCE_EXHAUSTED)
         return tdm_fail(err, status, "%s; a smaller ubatch-size needs less",
                         err != NULL ? err->message : "out of memory");
+    if (status != TDM_OK) return status;
     tdm_mem_free(mem);
     *mem = grown;
     s->generation[d]++;
