@@ -245,7 +245,16 @@ static tdm_status gather_check(const tdm_op_args *a, const tdm_exchange_params *
     if (status == TDM_OK && begin[0] < end[1] && begin[1] < end[0])
         status = tdm_op_fail(a, err, "the payloads at %llu and %llu overlap",
                              (unsigned long long)begin[0], (unsigned long long)begin[1]);
-    return status;
+    if (status != TDM_OK || p->area_stride == 0) return status;
+    /* Both payloads fit into an area: otherwise one of this exchange, in area 0, would overwrite
+     * the other of the exchange before, in area 1. */
+    uint64_t extent =
+        (end[0] > end[1] ? end[0] : end[1]) - (begin[0] < begin[1] ? begin[0] : begin[1]);
+    if (p->area_stride < extent)
+        return tdm_op_fail(a, err,
+                           "area_stride = %llu is less than the %llu bytes of both payloads",
+                           (unsigned long long)p->area_stride, (unsigned long long)extent);
+    return TDM_OK;
 }
 
 tdm_status tdm_infer_exchange(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
