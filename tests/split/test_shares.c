@@ -133,6 +133,11 @@ static void test_divide(void **state) {
                      TDM_OK);
     must_be(share[0], 2.0 / 3);
     must_be(share[2], 0);
+    /* Also where the others' shares add up to a little less than 1, by rounding. */
+    const double rounding[3] = {0.004487609649013512, 0.8524030477516402, 0.14310934259934632};
+    assert_int_equal(meta_share_divide(3, rounding, (const double[]){1, 1, 1}, 0.02, share, &err),
+                     TDM_OK);
+    assert_false(share[0] > 0);
     assert_int_equal(meta_share_divide(3, rate, (const double[]){0.2, 0.3, 0.4}, 0, share, &err),
                      TDM_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(err.message, "90 %"));

@@ -19,6 +19,8 @@
 #define PROMPT_WEIGHT 4.0
 /* A member with a smaller share would cost more in exchanges than it contributes. */
 #define LEAST_SHARE 0.02
+/* Shares whose sum differs from 1 by less are complete: the difference is rounding. */
+#define SHARE_NOISE 1e-9
 
 /* The STATE that a node writes. */
 static int32_t state_of(const tdm_node *node) {
@@ -197,10 +199,11 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
         if (others < 1) break;
         is_out[weakest] = true;
     }
-    /* Where memory limits all fast members, the rest goes to members with room. */
+    /* Where memory limits all fast members, the rest goes to members with room. A rest that is only
+     * rounding must not: it would make a member active that was dropped or cannot work. */
     double sum = 0;
     for (int32_t d = 0; d < n; d++) sum += share_out[d];
-    for (int32_t d = 0; d < n && sum < 1; d++) {
+    for (int32_t d = 0; d < n && sum < 1 - SHARE_NOISE; d++) {
         double more = cap[d] - share_out[d] < 1 - sum ? cap[d] - share_out[d] : 1 - sum;
         if (more <= 0) continue;
         share_out[d] += more;
