@@ -88,8 +88,8 @@ static tdm_status slice_bind(const meta_plan *plan, int32_t d, const meta_slot *
 }
 
 /* Binds an input in place where the member can read the caller's memory, else to input memory. Sets
- * *has_grown where that needs more than the plan had: the memory must then grow and the
- * bindings be derived again. */
+ * *has_grown where the plan needs more input memory than the member has: the memory must then grow
+ * and the bindings be derived again. */
 static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_binding *out,
                              bool *has_grown, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
@@ -111,8 +111,10 @@ static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_bind
             __builtin_add_overflow(off & ~(member->align - 1), slot->size, end))
             return tdm_fail(err, TDM_OUT_OF_RANGE, "group: more than 2^64 bytes of inputs");
         m->temp_off[index] = *end - slot->size;
-        *has_grown = true;
     }
+    /* True also where an earlier call placed the input but failed before the memory grew. */
+    if (m->memory_size[META_MEMORY_INPUT] > member->memory_size[META_MEMORY_INPUT])
+        *has_grown = true;
     *out = (tdm_binding){member->memory[META_MEMORY_INPUT], m->temp_off[index], slot->size};
     return TDM_OK;
 }
