@@ -172,18 +172,15 @@ static bool has_failed(const tdm_queue *queue) {
 /* Waits for all members. TDM_DEADLINE_EXCEEDED, naming the late members, where the run timed out;
  * else TDM_OK, and each member's status is in its member_queue. */
 static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
-    uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
+    uint64_t slice = SLICE_MIN_NS, grace_ns = 0; /* of the grace period, once status is set */
     meta_stall_timer grace;
     tdm_status status = TDM_OK;
     meta_watchdog_begin(&queue->watchdog);
     while (!member_queues_poll(queue)) {
         member_queues_wait(queue, slice);
         if (slice < SLICE_MAX_NS) slice *= 2;
-        if (grace_ns != 0) {
+        if (status != TDM_OK) {
             if (meta_stall_timer_update(&grace, meta_clock_ns()) < grace_ns) continue;
-            if (status == TDM_OK)
-                status = meta_watchdog_report(queue->plan, queue->epoch, queue->member_queues,
-                                              queue->n_member_queue, err);
             break;
         }
         bool is_late = meta_watchdog_is_late(&queue->watchdog, queue->device, queue->member_queues,
