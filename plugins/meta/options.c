@@ -149,7 +149,6 @@ static tdm_status word_read(const char *key, const char *value, const char *cons
 
 typedef struct option_counts {
     int32_t n_share, n_reserve;
-    bool has_share;
 } option_counts;
 
 static tdm_status option_read(const char *key, const char *value, meta_options *o,
@@ -169,10 +168,7 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
     int32_t word = 0;
     tdm_status status = TDM_OK;
     if (strcmp(key, "members") == 0) return members_read(value, o, err);
-    if (strcmp(key, "share") == 0) {
-        counts->has_share = true;
-        return share_read(value, o, &counts->n_share, err);
-    }
+    if (strcmp(key, "share") == 0) return share_read(value, o, &counts->n_share, err);
     if (strcmp(key, "reserve") == 0) return reserve_read(value, o, &counts->n_reserve, err);
     if (strcmp(key, "split") == 0) {
         status = word_read(key, value, splits, &word, err);
