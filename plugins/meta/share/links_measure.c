@@ -320,10 +320,6 @@ static tdm_status test_time(meta_device *device, const link_members *members, in
 
 /* ---- All members ----------------------------------------------------------------------------- */
 
-static void raise(double *slowest, double seconds) {
-    if (seconds > *slowest) *slowest = seconds;
-}
-
 /* Each member keeps the slowest of its pairs. */
 static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_error *err) {
     meta_member *pair[2] = {&device->members[a], &device->members[b]};
@@ -339,7 +335,7 @@ static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_er
     double bytes = 4.0 * MANY * sizeof(float) * CHAIN;
     double rate = many > few ? bytes / (many - few) : 0;
     for (int i = 0; i < 2; i++) {
-        raise(&pair[i]->crossing_seconds, crossing);
+        if (crossing > pair[i]->crossing_seconds) pair[i]->crossing_seconds = crossing;
         if (rate > 0 && (pair[i]->link_rate == 0 || rate < pair[i]->link_rate))
             pair[i]->link_rate = rate;
     }
@@ -410,7 +406,7 @@ tdm_status meta_links_compare(meta_device *device, int32_t home, double *arena_o
     for (int32_t d = 0; d < device->n_member; d++)
         if (meta_is_active(device, d)) all.d[all.n++] = d;
     for (int i = 0; i < 4 && status == TDM_OK; i++) {
-        double seconds;
+        double seconds = 0;
         all.home = i % 2 == 0 ? -1 : home;
         status = test_time(device, &all, counts[i / 2], &seconds, err);
         *(i % 2 == 0 ? arena_out : peer_out) += seconds;
