@@ -57,6 +57,10 @@ static tdm_status layout_read(const tdm_device *device, const tdm_graph *graph, 
     memcpy(out, theirs, size > 0 && size < sizeof *out ? size : sizeof *out);
     out->struct_size = sizeof *out;
     if (out->kind == TDM_LAYOUT_REPLICATED) {
+        if (out->replica != TDM_REPLICA_EQUIVALENT && out->replica != TDM_REPLICA_EXACT)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "split_set: '%s': %d is no way of being replicated", name,
+                            (int)out->replica);
         meta_layout_replicated(device->n_member, (tdm_replica)out->replica, out);
         return TDM_OK;
     }
