@@ -7,15 +7,17 @@
 
 #include "plugins/meta/rules/compile.h"
 
-/* A linear op of one source on an addend: applied to the terms and to the residual. */
-static bool partial_map(meta_compiler *c, int32_t variant, const tdm_op_params *params) {
-    int32_t mapped, rest = meta_variant_at(c, variant)->residual, layout = c->partial;
-    meta_emission e = {.src = &variant, .dst_layout = &layout, .params = params};
+/* An op that is linear in its first source, an addend: applied to the terms and to the residual.
+ * `id` is a second source, -1 = none. */
+static bool partial_map(meta_compiler *c, int32_t addend, int32_t id) {
+    int32_t mapped, rest = meta_variant_at(c, addend)->residual, layout = c->partial;
+    int32_t src[2] = {addend, id};
+    const meta_emission e = {.src = src, .dst_layout = &layout};
     if (!meta_emit(c, &e, &mapped)) return false;
     if (rest >= 0) {
         int32_t kept;
+        src[0] = rest;
         layout = meta_variant_at(c, rest)->layout;
-        e.src = &rest;
         if (!meta_emit(c, &e, &kept)) return false;
         meta_variant_at(c, mapped)->residual = kept;
     }
@@ -32,7 +34,7 @@ static bool reshape_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
-    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, -1);
     /* The layout is kept where the new shape has an axis along which it is a cut. */
     if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT && meta_variant_cut(c, f, node->dst[0], &cut))
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
@@ -45,7 +47,7 @@ static bool permute_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
-    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, -1);
     if (!meta_variant_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
     cut.axis = node->params.permute.axis[cut.axis];
     return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
@@ -60,7 +62,7 @@ static bool slice_rule(meta_compiler *c, const tdm_node *node) {
     int64_t local_off[TDM_MAX_MEMBERS];
     meta_cut cut, window;
     if (f < 0) return false;
-    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, -1);
     if (!meta_variant_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
     int64_t off = node->params.slice.offset[cut.axis];
     if (off == 0 && to[cut.axis] == ne[cut.axis])
@@ -82,7 +84,7 @@ static bool copy_rule(meta_compiler *c, const tdm_node *node) {
     if (f < 0) return false;
     bool is_linear = meta_value(c, node->dst[0])->type == TDM_TYPE_F32;
     if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM && is_linear)
-        return partial_map(c, f, NULL);
+        return partial_map(c, f, -1);
     if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT)
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
@@ -199,20 +201,7 @@ static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     if (table < 0 || id < 0) return false;
     int32_t src[2] = {table, id};
-    if (meta_variant_kind(c, table) == TDM_LAYOUT_PARTIAL_SUM) {
-        int32_t mapped, rest = meta_variant_at(c, table)->residual, layout = c->partial;
-        const meta_emission e = {.src = src, .dst_layout = &layout};
-        if (!meta_emit(c, &e, &mapped)) return false;
-        if (rest >= 0) {
-            int32_t kept;
-            src[0] = rest;
-            layout = meta_variant_at(c, rest)->layout;
-            if (!meta_emit(c, &e, &kept)) return false;
-            meta_variant_at(c, mapped)->residual = kept;
-        }
-        meta_variant_link(c, mapped);
-        return true;
-    }
+    if (meta_variant_kind(c, table) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, table, id);
     if (meta_variant_cut(c, table, node->src[0], &cut)) {
         /* A row held by two members would be added twice. */
         if (cut.axis == 1 && cut.repeat == 1 && cut.n_segment == 1 &&
