@@ -7,41 +7,42 @@
 #include <signal.h>
 #include <string.h>
 
-typedef struct question {
+typedef struct measurement {
     const meta_member *member; /* NULL: not measured */
     tdm_device_limits limits;
     tdm_status status;
     tdm_error err;
     pthread_t thread;
     bool is_started;
-} question;
+} measurement;
 
-static void *question_ask(void *arg) {
-    question *q = arg;
-    const tdm_device_ops *ops = q->member->acquired.plugin->device;
-    q->limits.struct_size = sizeof q->limits;
-    q->status = TDM_OK;
+static void *member_measure(void *arg) {
+    measurement *m = arg;
+    const tdm_device_ops *ops = m->member->acquired.plugin->device;
+    m->limits.struct_size = sizeof m->limits;
+    m->status = TDM_OK;
     if (TDM_HAS(ops, measure_limits))
-        q->status = ops->measure_limits(q->member->acquired.device, &q->limits, &q->err);
+        m->status = ops->measure_limits(m->member->acquired.device, &m->limits, &m->err);
     return NULL;
 }
 
-static void questions_ask(meta_device *device, question *questions) {
+static void members_measure(meta_device *device, measurement *measurements) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int32_t d = 0; d < device->n_member; d++) {
-        question *q = &questions[d];
+        measurement *m = &measurements[d];
         if (!meta_is_active(device, d)) continue;
-        q->member = &device->members[d];
-        q->is_started = pthread_create(&q->thread, NULL, question_ask, q) == 0;
+        m->member = &device->members[d];
+        m->is_started = pthread_create(&m->thread, NULL, member_measure, m) == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     for (int32_t d = 0; d < device->n_member; d++)
-        if (questions[d].is_started) pthread_join(questions[d].thread, NULL);
+        if (measurements[d].is_started) pthread_join(measurements[d].thread, NULL);
     /* Members for which no thread could be made are measured one after another. */
     for (int32_t d = 0; d < device->n_member; d++)
-        if (questions[d].member != NULL && !questions[d].is_started) question_ask(&questions[d]);
+        if (measurements[d].member != NULL && !measurements[d].is_started)
+            member_measure(&measurements[d]);
 }
 
 static void limit_add(double *sum, double part, bool *is_known) {
@@ -49,22 +50,22 @@ static void limit_add(double *sum, double part, bool *is_known) {
     *sum = *is_known ? *sum + part : 0;
 }
 
-static tdm_status questions_add(const meta_device *device, question *questions,
-                                tdm_device_limits *sum, tdm_error *err) {
+static tdm_status limits_add(const meta_device *device, measurement *measurements,
+                             tdm_device_limits *sum, tdm_error *err) {
     bool knows_read = true, knows_int8 = true, knows_f32 = true, is_first = true;
     for (int32_t d = 0; d < device->n_member; d++) {
-        question *q = &questions[d];
-        if (q->member == NULL) continue;
-        if (q->status != TDM_OK)
-            return tdm_fail(err, q->status, "member '%s': measuring its limits: %.300s",
-                            q->member->name, q->err.message);
-        q->limits.arithmetic[sizeof q->limits.arithmetic - 1] = 0;
-        limit_add(&sum->read_bandwidth, q->limits.read_bandwidth, &knows_read);
-        limit_add(&sum->int8_peak, q->limits.int8_peak, &knows_int8);
-        limit_add(&sum->f32_peak, q->limits.f32_peak, &knows_f32);
+        measurement *m = &measurements[d];
+        if (m->member == NULL) continue;
+        if (m->status != TDM_OK)
+            return tdm_fail(err, m->status, "member '%s': measuring its limits: %.300s",
+                            m->member->name, m->err.message);
+        m->limits.arithmetic[sizeof m->limits.arithmetic - 1] = 0;
+        limit_add(&sum->read_bandwidth, m->limits.read_bandwidth, &knows_read);
+        limit_add(&sum->int8_peak, m->limits.int8_peak, &knows_int8);
+        limit_add(&sum->f32_peak, m->limits.f32_peak, &knows_f32);
         if (is_first)
-            memcpy(sum->arithmetic, q->limits.arithmetic, sizeof sum->arithmetic);
-        else if (strcmp(sum->arithmetic, q->limits.arithmetic) != 0)
+            memcpy(sum->arithmetic, m->limits.arithmetic, sizeof sum->arithmetic);
+        else if (strcmp(sum->arithmetic, m->limits.arithmetic) != 0)
             snprintf(sum->arithmetic, sizeof sum->arithmetic, "mixed");
         is_first = false;
     }
@@ -73,17 +74,17 @@ static tdm_status questions_add(const meta_device *device, question *questions,
 
 tdm_status meta_limits_measure(meta_device *device, tdm_device_limits *limits_out, tdm_error *err) {
     tdm_device_limits sum = {.struct_size = sizeof sum};
-    const size_t size = TDM_MAX_MEMBERS * sizeof(question);
-    question *questions = meta_alloc(device->host, size);
-    if (questions == NULL) return meta_no_memory("to measure limits", err);
+    const size_t size = TDM_MAX_MEMBERS * sizeof(measurement);
+    measurement *measurements = meta_alloc(device->host, size);
+    if (measurements == NULL) return meta_no_memory("to measure limits", err);
     pthread_mutex_lock(&device->mutex);
     tdm_status status = device->is_broken
                             ? tdm_fail(err, device->broken.status, "%.400s", device->broken.message)
                             : TDM_OK;
-    if (status == TDM_OK) questions_ask(device, questions);
+    if (status == TDM_OK) members_measure(device, measurements);
     pthread_mutex_unlock(&device->mutex);
-    if (status == TDM_OK) status = questions_add(device, questions, &sum, err);
+    if (status == TDM_OK) status = limits_add(device, measurements, &sum, err);
     if (status == TDM_OK) tdm_struct_write(limits_out, &sum, sizeof sum);
-    meta_free(device->host, questions, size);
+    meta_free(device->host, measurements, size);
     return status;
 }
