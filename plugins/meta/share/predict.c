@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * predict.c: a simple model of a run. A node takes the time of its bytes or of its multiply-adds at
- * the member's measured rates, whichever is longer. Members wait for each other at every exchange,
- * so each stretch between two exchanges takes as long as the slowest member needs for it.
+ * the member's measured rates, whichever is longer. Members wait for each other at every exchange.
+ * So the nodes between two exchanges, an interval, take as long as the slowest member needs for
+ * them.
  */
 #include "plugins/meta/share/predict.h"
 
 #include "plugins/meta/share/links.h"
 
-/* Seconds that each node takes besides: starting it, preparing its input for its kernel, joining
- * the threads after it. Measured on small models. */
+/* Seconds that each node takes besides the time of its bytes or multiply-adds: starting it,
+ * preparing its input for its kernel, joining the threads after it. Measured on small models. */
 #define NODE_SECONDS 3e-6
 
 typedef struct cost {
@@ -89,24 +90,25 @@ static double alone_seconds(const meta_plan *plan, int32_t d, bool cut_only) {
     return seconds;
 }
 
-/* Seconds of the member's nodes. slowest[n_exchange + 1], the seconds of each stretch between
- * exchanges, are raised to the member's: with the submission at its beginning, where it has one. */
-static double stretches_raise(const meta_plan *plan, int32_t d, double *slowest) {
+/* Returns the seconds of the member's nodes. slowest[n_exchange + 1] has the seconds of the slowest
+ * member so far in each interval, and is raised to this member's: its nodes, and the submission that
+ * begins the interval. A member that exchanges in its plan has one submission, in the first. */
+static double intervals_raise(const meta_plan *plan, int32_t d, double *slowest) {
     const tdm_graph *graph = &plan->members[d].part.graph;
     const meta_member *member = &plan->device->members[d];
-    double seconds = 0, stretch = 0, submit = member->submit_seconds;
+    double seconds = 0, interval = 0, submit = member->submit_seconds;
     int32_t at = 0;
     for (int32_t i = 0; i <= graph->n_node; i++) {
         const tdm_node *node = i < graph->n_node ? tdm_graph_node(graph, i) : NULL;
         bool is_exchange = node != NULL && node->op == TDM_OP_EXCHANGE;
         if (node == NULL || (is_exchange && node->params.exchange.phase != TDM_EXCHANGE_PUBLISH)) {
-            if (submit + stretch > slowest[at]) slowest[at] = submit + stretch;
-            seconds += stretch;
-            stretch = 0;
+            if (submit + interval > slowest[at]) slowest[at] = submit + interval;
+            seconds += interval;
+            interval = 0;
             if (member->exchange == META_EXCHANGE_IN_PLAN) submit = 0;
             if (is_exchange) at = node->params.exchange.stage + 1;
         } else if (!is_exchange && !tdm_op_is_view(node->op)) {
-            stretch += node_seconds(member, graph, node, false) + NODE_SECONDS;
+            interval += node_seconds(member, graph, node, false) + NODE_SECONDS;
         }
     }
     return seconds;
@@ -121,7 +123,7 @@ static bool is_measured(const meta_device *device) {
     return true;
 }
 
-/* Of an exchange, besides its bytes and submissions. */
+/* Seconds of an exchange besides its bytes and submissions, of the slowest active member. */
 static double slowest_crossing(const meta_device *device) {
     double slowest = 0;
     for (int32_t d = 0; d < device->n_member; d++) {
@@ -154,7 +156,7 @@ tdm_status meta_predict(const meta_plan *plan, tdm_split_report *r, double *memb
     for (int32_t d = 0; d < device->n_member; d++) {
         member_seconds[d] = 0;
         if (!meta_is_active(device, d)) continue;
-        member_seconds[d] = stretches_raise(plan, d, slowest);
+        member_seconds[d] = intervals_raise(plan, d, slowest);
         layers += alone_seconds(plan, d, d != device->owner) + device->members[d].submit_seconds;
     }
     r->exchange_seconds = exchanges_seconds(plan);

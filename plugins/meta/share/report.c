@@ -204,9 +204,9 @@ static bool is_part(const meta_plan *plan, const meta_variant *variant, int32_t 
  * results of conversions between layouts. */
 static void whole_mark(const meta_plan *plan, int32_t d, whole_life *lives) {
     const meta_part *part = &plan->members[d].part;
-    const whole_life never = {-1, -1, false}, asked = {part->graph.n_node, -1, false};
+    const whole_life never = {-1, -1, false}, counted = {part->graph.n_node, -1, false};
     for (int32_t i = 0; i < part->graph.n_slot; i++)
-        lives[i] = is_written(&part->slots[i]) ? asked : never;
+        lives[i] = is_written(&part->slots[i]) ? counted : never;
     for (int32_t f = 0; f < plan->n_variant; f++) {
         int32_t slot = base_slot(part, plan->variants[f].local[d]);
         if (slot >= 0 && is_part(plan, &plan->variants[f], d, slot)) lives[slot] = never;
