@@ -16,10 +16,10 @@
 typedef struct meta_item {
     uint64_t off, size; /* in the group's buffer */
     bool is_state;
-    tdm_tensor_desc tensor; /* of a weight, with its partition */
-    tdm_kv_desc kv;         /* of a state, whole */
+    tdm_tensor_desc tensor; /* of a weight, with its partition; struct_size 0 = not a weight */
+    tdm_kv_desc kv;         /* of a state: the whole cache, as are n_page and partition */
     int64_t n_page;
-    tdm_partition partition; /* of a state */
+    tdm_partition partition; /* id 0 = the cache is not cut by heads or units */
     /* [n_member] offset and bytes of each member's slice in its buffer; size 0 = no slice */
     uint64_t *member_off, *member_size;
 } meta_item;

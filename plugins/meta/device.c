@@ -16,7 +16,7 @@
 #include "plugins/meta/share/limits.h"
 #include "plugins/meta/share/share.h"
 
-enum { GROUP_ALIGN = 64 };
+enum { GROUP_ALIGN = 64 }; /* bytes: the least alignment of buffer offsets */
 
 /* ---- Enumeration: none, since groups are made by a configuration ---- */
 
@@ -148,7 +148,8 @@ static tdm_status queues_create(meta_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A thread that sits in a member's driver may still use the group and all that belongs to it. */
+/* Whether an abandoned thread is still inside a member's driver. Until it leaves, it may use the
+ * group and all that belongs to it. */
 static bool has_lost_thread(const meta_device *device) {
     for (int32_t d = 0; d < device->n_member; d++)
         if (atomic_load(&device->members[d].n_lost) > 0) return true;
@@ -159,9 +160,9 @@ static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
     (void)meta_stuck_members_check(device);
-    if (has_lost_thread(device)) return; /* leaked */
+    if (has_lost_thread(device)) return; /* the group is leaked */
     /* Queues first: what they still run may use everything that is freed after them. What a stuck
-     * member may still use is released later. */
+     * member may still use is leaked, because nothing waits for the member after this call. */
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
         if (member->probe_queue != NULL && !meta_member_is_kept(device, d))
@@ -331,6 +332,7 @@ static tdm_status resized_supports(const meta_member *member, const tdm_graph *g
     return status;
 }
 
+/* Whether params.kv of the op names the description of a cache or of recurrent states. */
 static bool uses_cache(int32_t op) {
     return (op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT) || op == TDM_OP_CONV1D ||
            op == TDM_OP_LINEAR_SCAN || op == TDM_OP_KV_SELECT || op == TDM_OP_BLOCK_POOL;

@@ -14,8 +14,10 @@ void meta_free(const tdm_host *host, void *ptr, size_t size);
 /* The failure for an allocation that returned NULL: TDM_RESOURCE_EXHAUSTED, "group: no memory" and
  * the purpose ("for a plan"). [any-thread] */
 tdm_status meta_no_memory(const char *purpose, tdm_error *err);
-/* Makes room for `need` elements in an array that grows by doubling: *array and *capacity are
- * changed together. The new part is zeroed. [any-thread] */
+/* Makes room for `need` elements in an array that grows by doubling. `array` is the address of the
+ * pointer to it (NULL = empty); that pointer and *capacity (elements) are changed together. The new
+ * part is zeroed. After a failure (TDM_RESOURCE_EXHAUSTED) nothing has changed. The owner frees it
+ * with meta_free and the size *capacity * element_size. [any-thread] */
 tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,
                      size_t element_size, tdm_error *err);
 

@@ -66,7 +66,8 @@ typedef enum meta_exchange_memory {
 } meta_exchange_memory;
 
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
-/* An exchange takes 10 to 60 us, in which a bus of 10 GB/s moves this much. */
+/* Bytes: the default of tdm_device.scatter_min. An exchange takes 10 to 60 us, in which a bus of
+ * 10 GB/s moves 100 to 600 kB. */
 enum { META_SCATTER_MIN = 524288 };
 
 /* The options of a group. What depends on the members is not checked yet. */
@@ -74,7 +75,8 @@ typedef struct meta_options {
     int32_t n_member; /* 1 .. TDM_MAX_MEMBERS */
     char names[TDM_MAX_MEMBERS][64];
     bool is_share_auto;
-    double shares[TDM_MAX_MEMBERS];    /* as given, >= 0, not all 0; not yet normalised */
+    /* As given, >= 0, not all 0, not normalised. Not read where is_share_auto. */
+    double shares[TDM_MAX_MEMBERS];
     uint64_t reserve[TDM_MAX_MEMBERS]; /* bytes to leave free; 0 = none */
     meta_split split;
     meta_attention attention;
@@ -122,8 +124,8 @@ typedef struct meta_member {
      * allocated (meta_member_is_stuck). Under stuck_mutex. */
     tdm_semaphore *stuck;
     uint64_t stuck_value;
-    /* Threads of queues that sit in this member's driver and were abandoned (exec/queue.c). They
-     * use the same things until they leave. */
+    /* Threads that were abandoned inside a call of this member's driver and have not left it yet
+     * (exec/queue.c). While there are any, the same things must stay allocated. */
     _Atomic int32_t n_lost;
 } meta_member;
 
@@ -157,12 +159,12 @@ struct tdm_device {
     const meta_member *home;
     meta_override *overrides;
     int32_t n_override, cap_override;
-    bool is_measured;
+    bool is_measured; /* the members' rates were measured, for measured_type */
     tdm_type measured_type;
     meta_attention attention; /* options.attention, or what was chosen for auto */
-    bool is_attention_solved;
+    bool is_attention_solved; /* of attention = auto: `attention` was chosen, which happens once */
     bool is_share_solved; /* of share = auto: by measuring, when the first model was shown */
-    meta_claims claims;   /* the devices of all members, claimed by a run before the mutex */
+    meta_claims claims;   /* the devices of all members; a run claims them, then locks the mutex */
     /* Held by a run from start to end, and while scratch, zeros, arena or partitions change: a
      * group does one of these at a time. */
     pthread_mutex_t mutex;
@@ -175,11 +177,11 @@ struct tdm_device {
     uint32_t exchange_base;
     uint64_t area_size;   /* bytes of an area, the largest of any plan so far */
     uint64_t scatter_min; /* bytes that a sum in two exchanges must save (rules/relayout.c) */
-    _Atomic uint64_t n_run;
-    bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
+    _Atomic uint64_t n_run; /* since open, failed ones included */
+    bool is_broken; /* a member is stuck: until it has ended, every run fails with `broken` */
     tdm_error broken;
-    /* Over the members' stuck and stuck_value, and what follows. Taken last: while it is held,
-     * semaphores are queried or destroyed, and nothing else is locked. */
+    /* Protects the members' stuck and stuck_value, and the two fields below. Taken last: while it
+     * is held, semaphores are queried or destroyed, and no other mutex of the group is locked. */
     pthread_mutex_t stuck_mutex;
     struct meta_pending_release *pending_releases; /* what stuck members use (exec/stuck.h) */
     bool is_releasing; /* one was taken out of pending_releases, and is not released yet */

@@ -16,7 +16,8 @@
 
 enum { DEFAULT_TIMEOUT = 60 };
 
-/* The next element of a list at *at, without the blanks around it; false at the end. */
+/* The next element of the list at *at, without the blanks around it. *at moves behind it, to NULL
+ * after the last. An empty list has one empty element. False where *at is NULL. */
 static bool piece_next(const char **at, char sep, const char **piece, size_t *len) {
     if (*at == NULL) return false;
     const char *end = strchr(*at, sep);
@@ -59,8 +60,8 @@ static tdm_status members_read(const char *value, meta_options *o, tdm_error *er
     return TDM_OK;
 }
 
-/* A decimal number without sign, optionally with an exponent. Other forms that strtod accepts (hex,
- * inf, nan) are refused. */
+/* A finite decimal number >= 0, optionally with '+' and an exponent. Other forms that strtod accepts
+ * (hex, inf, nan) are refused. */
 static bool number_read(const char *piece, size_t len, double *out) {
     char text[64], *end;
     if (len == 0 || len >= sizeof text || strspn(piece, "0123456789.eE+-") < len) return false;

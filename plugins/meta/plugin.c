@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin.c: the entry of the meta plugin and its instances. An instance holds only the host's
- * table; the state of a group is in its device (device.c).
+ * plugin.c: the entry of the meta plugin, its instances, and the table of its options. An instance
+ * holds the host's table and the registry of the devices that are members of groups
+ * (exec/claims.h). The state of a group is in its device (device.c).
  */
 #include "plugins/meta/buffer.h"
 #include "plugins/meta/device.h"
@@ -28,8 +29,9 @@ static void plugin_deinit(tdm_instance *instance) {
 }
 
 /* ---- Options ----
- * A host works with `members`, `share`, `split` and `reserve` itself, because it opens the members;
- * so they are not in the table. options.c reads all values. */
+ * A host reads `members`, `share`, `split` and `reserve` itself, because it opens the members; so
+ * they are not in the table. options.c reads the values that open receives; its lists of words must
+ * be the same as these. */
 
 static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
 static const char *const attention_words[] = {"heads", "replicate", "sequence", "auto", NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * split.c: the split hooks of a group (tandem/split.h): assign partitions, declare and show
- * layouts. split_report is implemented in report.c.
+ * layouts. share/report.c makes the report of split_report.
  */
 #include <string.h>
 

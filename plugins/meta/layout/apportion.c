@@ -36,6 +36,8 @@ int32_t meta_apportion_next(int32_t n_member, const double *share, double *carry
         best = d;
         best_wait = wait;
     }
+    /* No member is owed `least`, which can happen where the carries of these members add up to less
+     * than 0: the one that is owed most. */
     if (best < 0) best = richest;
     if (best >= 0) carry[best] -= 1;
     return best;

@@ -13,9 +13,8 @@
  *     own, a second range in it;
  *   - an empty range is 0, 0; unused segments and members are zero bytes; struct_size is set.
  * So equal layouts are equal bytes. A value that the same members hold everywhere has the period 1.
- * Of an empty value (count 0) the pattern is kept: outer 0 keeps it unchanged, so that n_ff columns
- * of no tokens are still cut. A pattern without elements is outer 0, inner 1, one segment of no
- * units.
+ * An empty value (count 0) keeps its pattern and has outer 0: a value [n_ff, 0] is still cut along
+ * n_ff. A pattern without elements becomes outer 0, inner 1 and one segment of 0 units.
  */
 #ifndef TANDEM_META_LAYOUT_H
 #define TANDEM_META_LAYOUT_H
@@ -39,14 +38,16 @@ void meta_layout_partial(int32_t n_member, tdm_layout_kind kind, tdm_layout *out
 
 /* Brings a layout to its normal form. TDM_INVALID_ARGUMENT, with no change, for an invalid layout:
  * ranges outside their segment, units without a holder, negative counts, products that overflow, or
- * ranges in an order of members by which one member would own several pieces of a segment.
- * [any-thread] */
+ * a normal form of more than TDM_MAX_SEGMENTS segments. The last can happen where ranges are not in
+ * ascending order of members: a member may then own several pieces of a segment. [any-thread] */
 tdm_status meta_layout_normalize(tdm_layout *layout, tdm_error *err);
 
-/* Elements that the pattern describes in all: outer * sum of n_unit * inner. */
+/* Elements of a value with this SPLIT layout: outer * sum of n_unit * inner. */
 int64_t meta_layout_count(const tdm_layout *layout);
 
-/* The layout, in normal form, that cuts a value of shape `ne` by `cut`, which is valid for `ne`. */
+/* The layout, in normal form, that cuts a value of shape `ne` by `cut`, which is valid for `ne`. The
+ * normal form must not need more than TDM_MAX_SEGMENTS segments, which holds for ranges in ascending
+ * order of members. */
 void meta_layout_from_cut(const meta_cut *cut, const int64_t ne[TDM_MAX_DIMS], int32_t n_member,
                           tdm_layout *out);
 

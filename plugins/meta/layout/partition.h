@@ -27,10 +27,11 @@ typedef struct meta_assignment {
 
 /* Divides n_part parts into a run of whole granules for each member; the last run may end inside a
  * granule. Each member gets the integer part of share * n_part, and the rest is assigned as by
- * meta_apportion_next. carry[d] receives the parts that member d is owed (below 0: had too much).
- * It stays below one granule, or two where n_part is not a multiple of the granule. The sizes add
- * up to n_part. Members with share 0 get nothing; if all shares are 0, nothing is assigned. Near
- * ties go to the lower member. apportion.c. [any-thread] */
+ * meta_apportion_next. carry[d], in and out, has the parts that member d is owed from earlier calls
+ * (below 0: it had too many); it begins as 0. Its magnitude stays below one granule, or two where
+ * n_part is not a multiple of the granule. The sizes add up to n_part. Members with share 0 get
+ * nothing; if all shares are 0, nothing is assigned. Near ties go to the lower member. apportion.c.
+ * [any-thread] */
 void meta_apportion(int64_t n_part, int64_t granule, int32_t n_member, const double *share,
                     double *carry, int64_t *lo_out, int64_t *hi_out);
 /* The member that gets the next item of an endless sequence. carry[n_member], in items, begins as 0
@@ -65,9 +66,11 @@ tdm_status meta_partition_units(const meta_device *device, const tdm_partition *
                                 int64_t *lo_out, int64_t *hi_out, tdm_error *err);
 /* Whether a STATE of the graph has slots of recurrent states. */
 bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value);
-/* The KV heads of a cache, or the units of a recurrent state, that each member holds. A unit of the
- * partition is one of them, or several. Those of a recurrent state whose segment is not whole are
- * cut with the parts of a unit. */
+/* The KV heads of a cache, or the units of a recurrent state, that each member holds:
+ * lo_out[n_member], hi_out[n_member]; 0, 0 = none. A unit of the partition is one or several of them.
+ * A cache is cut between units of the partition: a member that has parts of a unit holds all its
+ * heads. A recurrent state is cut between parts, unless bit 0 of whole_segments is set.
+ * TDM_UNSUPPORTED where their number is not a multiple of the partition's. */
 tdm_status meta_partition_heads(const meta_device *device, const tdm_partition *partition,
                                 const tdm_kv_desc *desc, int64_t *lo_out, int64_t *hi_out,
                                 tdm_error *err);
@@ -79,7 +82,7 @@ tdm_status meta_partition_layout(const meta_device *device, const tdm_tensor_des
 
 /* The holder of a page of a cache that is cut by sequence, and the page's number there. Pages are
  * assigned one at a time by the shares, so the holder of a page does not depend on n_page.
- * page_table_out[n_page]. */
+ * page_table_out[n_page]; n_local_out: the pages of each member. */
 typedef struct meta_page {
     int32_t owner; /* member */
     int32_t local; /* number of the page on this member */

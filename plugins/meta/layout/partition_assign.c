@@ -16,8 +16,8 @@ typedef struct draft {
     tdm_partition partition; /* the first of the graph with this id */
     int64_t n_part, granule;
     int64_t n_expert; /* 0 = experts are not assigned whole */
-    bool is_cache;    /* a STATE names it */
-    bool cuts_units;
+    bool is_cache;    /* the STATE of a cache names it */
+    bool cuts_units;  /* members may get parts of a unit, else whole units only */
 } draft;
 
 /* All new ids of a call, sorted. */
@@ -121,8 +121,8 @@ static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, i
 }
 
 /* Makes the granule coarse enough for one value. A cut after q parts is q * unit_len / n_sub
- * elements into a segment. Values that keep units whole limit the cuts only where all values of the
- * id do. */
+ * elements into a segment. A segment that keeps units whole is cut at the ends of the unit in which
+ * the cut falls, so only these ends must be allowed in it. */
 static tdm_status draft_add_value(const meta_device *device, const tdm_graph *graph, int32_t index,
                                   draft *d, tdm_error *err) {
     const tdm_value *value = tdm_graph_value(graph, index);
@@ -148,7 +148,6 @@ static tdm_status draft_add_value(const meta_device *device, const tdm_graph *gr
     if (__builtin_mul_overflow(unit, n_sub, &fine)) fine = INT64_MAX;
     for (int32_t s = 0; s < p->n_segment; s++) {
         int64_t parts = fine / meta_gcd(fine, p->unit_len[s]);
-        /* The segment keeps units whole, so parts of units do not concern it. */
         if ((p->whole_segments >> s & 1) != 0 && d->cuts_units)
             parts = p->unit_len[s] % unit == 0 ? 1 : unit / meta_gcd(unit, p->unit_len[s]) * n_sub;
         if (begin % unit != 0) parts = d->n_part;

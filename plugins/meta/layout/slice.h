@@ -19,7 +19,8 @@ typedef struct meta_slice {
     int64_t pad_lo, pad_hi; /* elements of axis 0 beyond the range, masked */
 } meta_slice;
 
-/* The slice of `desc` that member d holds. [any-thread] */
+/* The slice of `desc` that member d holds. TDM_UNSUPPORTED where its type or shape cannot be cut in
+ * that way, else the failures of meta_partition_find. [any-thread] */
 tdm_status meta_slice_find(const meta_device *device, const tdm_tensor_desc *desc, int32_t d,
                            meta_slice *out, tdm_error *err);
 
