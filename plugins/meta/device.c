@@ -259,8 +259,8 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
 
 /* ---- Description ---- */
 
-/* "a + b", or "a + 2 more" where `size` has no room for all. The first name is cut off where even it
- * has none. */
+/* "a + b", or "a + 2 more" where `size` has no room for all. The first name is cut off where even
+ * it has none. */
 static void names_join(const meta_device *device, bool is_description, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;

@@ -52,9 +52,10 @@ typedef enum meta_memory {
 /* Who performs a member's exchanges. */
 typedef enum meta_exchange {
     META_EXCHANGE_BY_HOST,   /* the host, which copies sources and results */
-    META_EXCHANGE_IN_PHASES, /* the member, without waiting: its plan is cut at each exchange. PUBLISH
-                                ends a stage, COLLECT begins the next, and the host passes the flags
-                                in between. It copies nothing */
+    META_EXCHANGE_IN_PHASES, /* the member, without waiting: its plan is cut at each exchange.
+                                PUBLISH ends a stage, COLLECT begins the next, and in between the
+                                host raises the member's flag and waits for the others. The host
+                                copies nothing */
     META_EXCHANGE_IN_PLAN    /* the member, which waits for the others inside its plan */
 } meta_exchange;
 

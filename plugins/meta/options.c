@@ -60,8 +60,8 @@ static tdm_status members_read(const char *value, meta_options *o, tdm_error *er
     return TDM_OK;
 }
 
-/* A finite decimal number >= 0, optionally with '+' and an exponent. Other forms that strtod accepts
- * (hex, inf, nan) are refused. */
+/* A finite decimal number >= 0, optionally with '+' and an exponent. Other forms that strtod
+ * accepts (hex, inf, nan) are refused. */
 static bool number_read(const char *piece, size_t len, double *out) {
     char text[64], *end;
     if (len == 0 || len >= sizeof text || strspn(piece, "0123456789.eE+-") < len) return false;

@@ -45,9 +45,9 @@ tdm_status meta_layout_normalize(tdm_layout *layout, tdm_error *err);
 /* Elements of a value with this SPLIT layout: outer * sum of n_unit * inner. */
 int64_t meta_layout_count(const tdm_layout *layout);
 
-/* The layout, in normal form, that cuts a value of shape `ne` by `cut`, which is valid for `ne`. The
- * normal form must not need more than TDM_MAX_SEGMENTS segments, which holds for ranges in ascending
- * order of members. */
+/* The layout, in normal form, that cuts a value of shape `ne` by `cut`, which is valid for `ne`.
+ * The normal form must not need more than TDM_MAX_SEGMENTS segments, which holds for ranges in
+ * ascending order of members. */
 void meta_layout_from_cut(const meta_cut *cut, const int64_t ne[TDM_MAX_DIMS], int32_t n_member,
                           tdm_layout *out);
 

@@ -67,9 +67,9 @@ tdm_status meta_partition_units(const meta_device *device, const tdm_partition *
 /* Whether a STATE of the graph has slots of recurrent states. */
 bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value);
 /* The KV heads of a cache, or the units of a recurrent state, that each member holds:
- * lo_out[n_member], hi_out[n_member]; 0, 0 = none. A unit of the partition is one or several of them.
- * A cache is cut between units of the partition: a member that has parts of a unit holds all its
- * heads. A recurrent state is cut between parts, unless bit 0 of whole_segments is set.
+ * lo_out[n_member], hi_out[n_member]; 0, 0 = none. A unit of the partition is one or several of
+ * them. A cache is cut between units of the partition: a member that has parts of a unit holds all
+ * its heads. A recurrent state is cut between parts, unless bit 0 of whole_segments is set.
  * TDM_UNSUPPORTED where their number is not a multiple of the partition's. */
 tdm_status meta_partition_heads(const meta_device *device, const tdm_partition *partition,
                                 const tdm_kv_desc *desc, int64_t *lo_out, int64_t *hi_out,

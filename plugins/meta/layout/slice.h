@@ -25,11 +25,11 @@ tdm_status meta_slice_find(const meta_device *device, const tdm_tensor_desc *des
                            meta_slice *out, tdm_error *err);
 
 /* Moves the elements of the slice that lie in rows row_first .. +n_row and columns col_first ..
- * +n_col of the canonical tensor (buffer.h: tensor_upload) between the host and member d's buffer at
- * off: from src or, where src is NULL, to dst. To dst it writes the elements that member d owns. Of
- * a superblock that is cut between two members each writes its own sub-blocks with their scales, so
- * that dst receives the canonical bytes. The staging memory is bounded. [any-thread] for parts that
- * do not overlap */
+ * +n_col of the canonical tensor (buffer.h: tensor_upload) between the host and member d's buffer
+ * at off: from src or, where src is NULL, to dst. To dst it writes the elements that member d owns.
+ * Of a superblock that is cut between two members each writes its own sub-blocks with their scales,
+ * so that dst receives the canonical bytes. The staging memory is bounded. [any-thread] for parts
+ * that do not overlap */
 tdm_status meta_slice_move(const meta_device *device, int32_t d, tdm_buffer *buffer, uint64_t off,
                            const tdm_tensor_desc *desc, const meta_slice *slice, const void *src,
                            void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,

@@ -27,7 +27,8 @@ static bool variant_keep(meta_compiler *c, int32_t variant) {
     return true;
 }
 
-/* Rows that KV_EXPORT gives. Rows without a job are undefined, so they are not compared. */
+/* Whether KV_EXPORT computes the value. Its rows without a job are undefined, so it is not
+ * compared. */
 static bool is_exported(const meta_compiler *c, int32_t value) {
     for (int32_t i = 0; i < c->graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(c->graph, i);

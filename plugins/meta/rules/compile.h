@@ -13,13 +13,16 @@
 
 #include "plugins/meta/exec/plan.h"
 
-/* How the members hold a STATE of the graph. */
+/* How the members hold a STATE of the graph: by page, else cut by heads or units, else each member
+ * holds all of it. */
 typedef struct meta_state {
-    bool is_known;
-    bool is_cut; /* by heads or by sequence; else every member holds all of it */
-    bool is_by_page;
-    int64_t head_lo[TDM_MAX_MEMBERS], head_hi[TDM_MAX_MEMBERS]; /* KV heads, where cut by heads */
-    int64_t part_lo[TDM_MAX_MEMBERS], part_hi[TDM_MAX_MEMBERS]; /* parts of the partition */
+    bool is_known;   /* the fields below are set */
+    bool is_cut;     /* it has a partition; decides only where is_by_page is false */
+    bool is_by_page; /* a cache cut by sequence: each member holds all heads of some pages */
+    /* By member, where is_cut: KV heads or units of recurrent states, and parts of the
+     * partition. */
+    int64_t head_lo[TDM_MAX_MEMBERS], head_hi[TDM_MAX_MEMBERS];
+    int64_t part_lo[TDM_MAX_MEMBERS], part_hi[TDM_MAX_MEMBERS];
     int64_t n_part;
     int32_t local[TDM_MAX_MEMBERS]; /* value in each part; -1 = none */
     int32_t kv[TDM_MAX_MEMBERS];    /* index of the description in each part */
@@ -64,7 +67,8 @@ static inline const tdm_value *meta_value(const meta_compiler *c, int32_t v) {
 }
 /* A weight's description with its partition. */
 tdm_tensor_desc meta_value_desc(const tdm_graph *graph, int32_t v);
-/* How the members hold a STATE. The first call adds it to the parts. NULL after a failure. */
+/* How the members hold STATE v, which description kv of the graph describes. The first call adds it
+ * to the parts. NULL after a failure. */
 const meta_state *meta_state_get(meta_compiler *c, int32_t v, int32_t kv);
 
 /* ---- Variants (variants.c) ----
@@ -135,7 +139,9 @@ typedef struct meta_emission {
      * becomes each member's own description. NULL: none. */
     const meta_state *state;
     int32_t state_src;
-    uint32_t single_src; /* mask: optional sources that some members may lack, though present */
+    /* Bit i: although source i is present, some members may have no local value of it, and then
+     * execute the node without it. */
+    uint32_t single_src;
 } meta_emission;
 
 /* Emits the node on every active member that holds all sources that are present and something of
@@ -151,10 +157,11 @@ int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t
 /* meta_emit for a node with one destination; links the new variant. */
 bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
                     const tdm_op_params *params);
-/* Emits one exchange on all active members. x[d]: the local value that member d sends, -1 = none.
- * first[d]: where its part begins in the result (GATHER), or where the part that it receives begins
- * in the sum (SUM_PART); NULL for SUM. residual[d]: local values to be added; NULL = none.
- * results[d]: type and shape of the result on member d. out[d] receives the local results. */
+/* Emits one exchange on all active members; all arrays are [n_member]. x[d]: the local value that
+ * member d sends, -1 = none. first[d]: where its part begins in the result (GATHER), or where the
+ * part that it receives begins in the sum (SUM_PART), in elements of `axis`; NULL for SUM.
+ * residual[d]: local values to be added; NULL = none. results[d]: type and shape of the result on
+ * member d. out[TDM_MAX_MEMBERS] receives the local results, -1 for inactive members. */
 bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
                         const int64_t *first, const int32_t *residual, const meta_result *results,
                         int32_t *out);
@@ -163,7 +170,8 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
 
 /* Finds the holder of every node where split = layer; else does nothing. */
 bool meta_holders_find(meta_compiler *c);
-/* Emits the node on its holder. *is_emitted_out false: it has none, and its rule applies. */
+/* Emits the node on its holder. *is_emitted_out false: the rule must be applied, because the node
+ * has no holder, or the holder does not hold all of a weight. False after a failure. */
 bool meta_holder_emit(meta_compiler *c, const tdm_node *node, bool *is_emitted_out);
 
 /* One value that crosses in a GATHER; arrays as in meta_emit_exchange. */

@@ -62,7 +62,8 @@ static bool results_local(const meta_compiler *c, const tdm_node *node, const in
 static bool node_emit(meta_compiler *c, const tdm_node *node, const meta_emission *e, int32_t d,
                       const int32_t *local, const meta_result *results, int32_t *out) {
     tdm_op_params params = e->params != NULL ? e->params[d] : node->params;
-    if (e->state != NULL) params.kv.kv = e->state->kv[d]; /* first in every op on a cache */
+    /* The parameters of every op on a cache begin with the index of its description. */
+    if (e->state != NULL) params.kv.kv = e->state->kv[d];
     if (node->op != TDM_OP_RESHAPE)
         return meta_emit_on(c, d, node->op, &params, local, node->n_src, results, node->n_dst, out);
     out[0] = meta_part_reshape(&c->plan->members[d].part, local[0], results[0].ne);
@@ -166,9 +167,9 @@ static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) 
 }
 
 /* The type in which addends are sent. A value with one number per token (a sum of squares) is sent
- * as f32: a smaller type would save nothing, and the number may exceed the range of f16 or dwarf
- * the other numbers of its block. For the same reason a block may not reach over the end of a
- * row. */
+ * as f32: a smaller type would save nothing, and the number may exceed the range of f16, or be so
+ * large that the other numbers of its block are rounded to 0. For the same reason a block may not
+ * reach over the end of a row. */
 static tdm_type wire_of(const meta_compiler *c, const int32_t *x) {
     tdm_type wire = c->device->options.reduce_type;
     for (int32_t d = 0; d < c->n_member; d++) {

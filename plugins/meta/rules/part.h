@@ -18,7 +18,7 @@ typedef enum meta_slot_source {
     META_SLOT_STEP,   /* the step block, rewritten for this member (caches cut by sequence) */
     META_SLOT_OUTPUT, /* in the scratch; delivered to the caller after the run */
     META_SLOT_ARENA,  /* the group's arena */
-    META_SLOT_PEER,   /* the peer memory of its exchanges */
+    META_SLOT_PEER,   /* the peer memory of the group's exchanges (exchange/peer.h) */
     META_SLOT_EPOCH,  /* a step header with the group's epoch, for EXCHANGE */
     META_SLOT_ZEROS   /* bytes of 0 */
 } meta_slot_source;
@@ -51,7 +51,8 @@ void meta_part_end(meta_part *part);
 int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_t ne[TDM_MAX_DIMS],
                             meta_slot_source source, int32_t value);
 int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc);
-/* Makes a temporary that is no view outlive the run, as a piece of `value` of the group's graph. */
+/* Makes a temporary with its own slot (not a view) outlive the run: it becomes an OUTPUT of the
+ * part, for a piece of `value` of the group's graph. */
 void meta_part_keep(meta_part *part, int32_t v, int32_t value);
 /* True for a value with its own memory that a node computes; false for -1. The base of a view is
  * another value. */

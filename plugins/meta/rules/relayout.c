@@ -297,7 +297,8 @@ static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, i
     return out;
 }
 
-/* The tokens of a sum in equal parts, one for each active member. */
+/* The tokens of a sum in equal parts, one for each active member. False where there are fewer
+ * tokens than members. */
 static bool scatter_cut(const meta_compiler *c, const tdm_value *v, meta_cut *out) {
     int32_t axis = TDM_MAX_DIMS - 1;
     const int64_t n = c->device->n_active;
@@ -363,7 +364,7 @@ static int32_t sum_scattered(meta_compiler *c, int32_t variant) {
     int32_t part = sum_part(c, variant, &cut, meta_cut_id(c, f.value, &cut));
     if (part < 0 || (f.residual >= 0 && !part_residual_add(c, part, f.residual, &cut))) return -1;
     if (!gather(c, &part, 1, &out)) return -1;
-    if (c->holders == NULL) c->plan->facts.n_relayout--; /* it belongs to the sum */
+    if (c->holders == NULL) c->plan->facts.n_relayout--; /* this gather is a part of the sum */
     return out;
 }
 

@@ -15,6 +15,8 @@
 
 #include "plugins/meta/rules/compile.h"
 
+/* The cut of an axis of n elements by which member d holds elements lo[d] * times up to, but not
+ * including, hi[d] * times. */
 static meta_cut heads_cut(int32_t axis, int64_t n, const int64_t *lo, const int64_t *hi,
                           int64_t times) {
     meta_cut cut = {.axis = axis, .n_segment = 1, .repeat = 1};
@@ -97,8 +99,9 @@ const meta_rule meta_rule_kv_export = {kv_export_rule,
 
 /* ---- Attention ---- */
 
-/* The lists of positions of a sparse attention; -1 = there are none. A list that all KV heads share is
- * on every member; lists of KV heads are cut as a cache that is cut by heads. */
+/* The lists of positions of a sparse attention; *out is -1 where the node has none. A list that all
+ * KV heads share is on every member. Where each KV head has a list and the cache is cut by heads,
+ * the lists are cut alike. */
 static bool list_convert(meta_compiler *c, const tdm_node *node, const meta_state *s,
                          int32_t *out) {
     *out = -1;

@@ -90,16 +90,17 @@ static int32_t columns_convert(meta_compiler *c, const tdm_node *node, const met
     return c->status == TDM_OK ? padded : -1;
 }
 
-/* The roles of x's tokens where x is cut by `cut`, NULL = not along an axis of rows: cut as the
- * tokens are, else whole. *variant_out is -1 where there are no roles. False where roles cannot
- * follow the cut, or on failure. */
+/* Converts the roles of x's tokens (value `role`, [tokens]; < 0 = the node has none) for a product
+ * whose x is cut by `cut`; NULL: no axis of tokens is cut. Where `cut` is along an axis of tokens,
+ * the roles are cut alike, else every member gets all of them. *variant_out is -1 where the node
+ * has no roles. False where roles cannot follow the cut, or after a failure. */
 static bool roles_convert(meta_compiler *c, int32_t x, int32_t role, const meta_cut *cut,
                           int32_t *variant_out) {
     *variant_out = -1;
     if (role < 0) return true;
     const int64_t *ne = meta_value(c, x)->ne;
     int64_t n = meta_value(c, role)->ne[0], count = 1;
-    int first = TDM_MAX_DIMS; /* of the axes that tokens are */
+    int first = TDM_MAX_DIMS; /* axes first .. 3 count the tokens */
     while (count != n && first > 1) count *= ne[--first];
     if (cut == NULL || cut->axis < first) {
         *variant_out = meta_convert_exact(c, role);
@@ -134,9 +135,9 @@ static bool is_same_shape(const meta_compiler *c, int32_t a, int32_t b) {
     return memcmp(meta_value(c, a)->ne, meta_value(c, b)->ne, sizeof meta_value(c, a)->ne) == 0;
 }
 
-/* Whether only sums read the product, each with an addend that has been computed: as an addend it
- * joins them, and costs no exchange of its own. So the second matrix of an adapter whose weight is
- * cut by columns. */
+/* Whether all readers of the product are sums, and the other operand of each is an addend that has
+ * been computed and not merged. Then the product may stay an addend: the exchange of the sum merges
+ * it, too. Example: the second matrix of a LoRA adapter of a weight that is cut by columns. */
 static bool joins_sums(const meta_compiler *c, const tdm_node *node) {
     const int32_t product = node->dst[0];
     bool is_read = false;
@@ -220,9 +221,9 @@ static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut)
     return true;
 }
 
-/* The biases of MOE_FFN, sources 7 to 9: those of gate and up cut as their matrices. The bias of
- * down is cut with whole experts; where columns are cut, the first member that has any adds it. `cut`
- * NULL: the matrices are whole. */
+/* The biases of MOE_FFN, sources 7 to 9. Those of gate and up are cut as their matrices. The bias
+ * of down is cut where whole experts are assigned; where columns are cut, only the first member
+ * that has any gets it. `cut` NULL: the matrices are whole. */
 static bool expert_biases_convert(meta_compiler *c, const tdm_node *node, const meta_cut *cut,
                                   int32_t src[10]) {
     for (int32_t i = 7; i < 10; i++) {
@@ -248,8 +249,8 @@ static bool expert_biases_convert(meta_compiler *c, const tdm_node *node, const 
     return true;
 }
 
-/* The cut of experts' matrices: along the hidden dimension, or of whole experts. *is_cut_out is false
- * where members hold all of them. */
+/* The cut of experts' matrices: along the hidden dimension, or of whole experts. *is_cut_out is
+ * false where members hold all of them. */
 static bool experts_cut(meta_compiler *c, int32_t variant, int32_t value, meta_cut *cut_out,
                         bool *is_cut_out) {
     *is_cut_out = meta_variant_kind(c, variant) == TDM_LAYOUT_SPLIT;
@@ -261,8 +262,8 @@ static bool experts_cut(meta_compiler *c, int32_t variant, int32_t value, meta_c
     return true;
 }
 
-/* Each member's parameters of MOE_FFN or MOE_MATMUL for matrices of n_expert experts; cut NULL: they
- * are whole. */
+/* Each member's parameters of MOE_FFN or MOE_MATMUL for matrices of n_expert experts; cut NULL:
+ * they are whole. */
 static void experts_params(const meta_compiler *c, const tdm_node *node, int64_t n_expert,
                            const meta_cut *cut, tdm_op_params params_out[TDM_MAX_MEMBERS]) {
     for (int32_t d = 0; d < c->n_member; d++) {

@@ -76,7 +76,8 @@ static bool block_pool_rule(meta_compiler *c, const tdm_node *node) {
 const meta_rule meta_rule_block_pool = {block_pool_rule,
                                         "every member that keeps the state computes all of it"};
 
-/* The heads of v of each member's units: one run, or where heads are tiled a run in each tile. */
+/* The heads of v of each member's units: one run of heads, or one in each tile where heads are
+ * tiled (is_tiled in op.h). */
 static bool values_cut(meta_compiler *c, const meta_state *s, const tdm_scan_params *p, int64_t n_v,
                        int64_t n_unit, meta_cut *cut) {
     int32_t n_run = p->is_tiled ? p->heads_per_k : 1;

@@ -180,7 +180,7 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
     return c->status == TDM_OK;
 }
 
-/* A cut axis that is repeated has the same pattern as often: each member repeats its part. */
+/* Where the cut axis is repeated, its pattern repeats too: each member repeats its own part. */
 static bool repeat_rule(meta_compiler *c, const tdm_node *node) {
     const int64_t *ne = meta_value(c, node->src[0])->ne, *to = meta_value(c, node->dst[0])->ne;
     int32_t f = meta_variant_best(c, node->src[0]);

@@ -90,9 +90,10 @@ static double alone_seconds(const meta_plan *plan, int32_t d, bool cut_only) {
     return seconds;
 }
 
-/* Returns the seconds of the member's nodes. slowest[n_exchange + 1] has the seconds of the slowest
- * member so far in each interval, and is raised to this member's: its nodes, and the submission that
- * begins the interval. A member that exchanges in its plan has one submission, in the first. */
+/* Returns the seconds of the member's nodes. slowest[n_exchange + 1] has the seconds of the
+ * slowest member so far in each interval, and is raised to this member's: its nodes, and the
+ * submission that begins the interval. A member that exchanges in its plan has one submission,
+ * in the first. */
 static double intervals_raise(const meta_plan *plan, int32_t d, double *slowest) {
     const tdm_graph *graph = &plan->members[d].part.graph;
     const meta_member *member = &plan->device->members[d];

@@ -92,8 +92,8 @@ void meta_share_balance(int32_t n, const double *seconds, const double *extra, d
     }
 }
 
-/* The parts that members can do of both kinds of work, where an answer may take `answer` seconds and
- * its prompt `prompt`. Returns their sum. */
+/* The parts that members can do of both kinds of work, where an answer may take `answer` seconds
+ * and its prompt `prompt`. Returns their sum. */
 static double parts_within(int32_t n, const meta_pace *pace, double answer, double prompt,
                            double *part_out) {
     double sum = 0;
@@ -133,7 +133,8 @@ void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out) {
         rates += pace[d].prompt > 0 ? 1 / pace[d].prompt : 0;
         if (all == 0 || extra[d] + seconds[d] > all) all = extra[d] + seconds[d];
     }
-    /* Without regard to prompts; then the prompt takes `most`, and never needs less than `least`. */
+    /* Without regard to prompts; then the prompt takes `most`, and never needs less than
+     * `least`. */
     meta_share_balance(n, seconds, extra, part_out);
     for (int32_t d = 0; d < n; d++)
         if (part_out[d] * pace[d].prompt > most) most = part_out[d] * pace[d].prompt;

@@ -47,9 +47,9 @@ typedef struct meta_pace {
     double answer, extra, prompt;
 } meta_pace;
 
-/* The parts, together 1, with which a prompt and its answer take the shortest time together. Each of
- * the two takes as long as the slowest member needs for it, and a member has the same part in both:
- * weights are cut once. [any-thread] */
+/* The parts, together 1, with which a prompt and its answer take the shortest time together. Each
+ * of the two takes as long as the slowest member needs for it, and a member has the same part in
+ * both: weights are cut once. [any-thread] */
 void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out);
 
 /* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
