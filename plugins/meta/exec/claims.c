@@ -113,8 +113,8 @@ void meta_claims_clear(meta_claims *claims) {
     *claims = (meta_claims){0};
 }
 
-/* A mutex per device would do the same. But a group may have as many members as thread sanitizer
- * lets a thread hold locks, and it would stop there. */
+/* A mutex for each device would do the same. But thread sanitizer stops where a thread holds more
+ * locks than it supports, and a large group has as many members. */
 void meta_claims_lock(const meta_claims *claims) {
     if (claims->is_off) return;
     meta_registry *registry = claims->registry;

@@ -6,9 +6,10 @@
  * Therefore a run claims all devices of its group before it starts, in one order for all groups of
  * a host, and releases them when it has ended.
  *
- * A member that is a group has its devices claimed by the outer group; its own runs then claim
- * nothing. The core puts no adapter before a group. Where another plugin stands before it, its
- * devices are not known: the outer group then claims nothing, and the inner one claims its own.
+ * The devices of a member that is a group are claimed by the outer group; the inner group's own
+ * runs then claim nothing. The core puts no adapter before a group. Where another plugin wraps the
+ * inner group, the outer group cannot find its devices: it then claims nothing (is_off), and the
+ * inner group claims its own.
  */
 #ifndef TANDEM_META_CLAIMS_H
 #define TANDEM_META_CLAIMS_H
@@ -47,12 +48,12 @@ tdm_status meta_claims_add_group(meta_claims *claims, const meta_claims *group, 
 bool meta_claims_have(const meta_claims *claims, const char *name);
 /* The name of a device that both groups claim; NULL = none. [setup] */
 const char *meta_claims_common(const meta_claims *claims, const meta_claims *other);
-/* Gives up all devices; none may be locked. [setup] */
+/* Removes all devices; the group must not hold their claims (meta_claims_lock). [setup] */
 void meta_claims_clear(meta_claims *claims);
 
-/* Waits until the group has all its devices for itself. The group's mutex is locked after it. Every
- * computation in which members wait for each other needs it: runs, the probe, and measuring.
- * [any-thread] */
+/* Waits until no other group holds one of the group's devices, and claims them all. Must be called
+ * before device->mutex is locked, not while it is held. Every computation in which members wait for
+ * each other needs it: runs, the probe, and measuring. [any-thread] */
 void meta_claims_lock(const meta_claims *claims);
 void meta_claims_unlock(const meta_claims *claims);
 

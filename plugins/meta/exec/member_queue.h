@@ -2,6 +2,10 @@
  *
  * member_queue.h: a member's side of a group's queue. It owns the member's own queue and semaphore,
  * and runs the member's part of a plan. queue.c decides in which order and handles failures.
+ *
+ * The functions without a thread tag are for one thread at a time: the member's thread while it
+ * runs or submits the part, else the coordinator. The coordinator holds device->mutex during the
+ * whole run.
  */
 #ifndef TANDEM_META_MEMBER_QUEUE_H
 #define TANDEM_META_MEMBER_QUEUE_H
@@ -19,7 +23,7 @@ typedef struct meta_member_queue {
     /* Of the current run. A thread that prepares and submits the part raises is_submitted, and the
      * coordinator then waits for the semaphore. A thread that runs all stages raises is_done. */
     _Atomic bool is_submitted, is_done;
-    _Atomic bool is_abandoned; /* the thread leaves as soon as the driver lets it */
+    _Atomic bool is_abandoned; /* the thread must leave the run as soon as the driver returns */
     tdm_status status;         /* of the run, once is_done */
     tdm_error err;
 } meta_member_queue;

@@ -502,7 +502,8 @@ void meta_plan_destroy(meta_plan *plan) {
         plan->n_slot = plan->graph->n_slot;
     }
     int32_t stuck = -1;
-    /* A member's plans are destroyed before its queue, which is kept for a stuck member only. */
+    /* A plan must be destroyed before its queue. Only a stuck member is sure to keep its queue, so
+     * the plans of the others are destroyed now. */
     for (int32_t d = 0; d < device->n_member; d++) {
         if (plan->members[d].n_stage > 0 && meta_member_is_stuck(device, d))
             stuck = d;

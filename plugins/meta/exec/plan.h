@@ -16,8 +16,8 @@
 typedef struct meta_variant {
     int32_t value;  /* of the group's graph */
     int32_t layout; /* id in the plan's layouts */
-    /* PARTIAL_SUM: the variant (replicated) to be added when it is merged; _LSE: the variant of
-     * (m, l); -1 = none */
+    /* Of a PARTIAL_SUM: the variant (replicated) to be added when the addends are merged. Of a
+     * PARTIAL_LSE: the variant of (m, l). -1 = none */
     int32_t residual;
     int32_t next;                   /* next variant of the same value; -1 = last */
     int32_t local[TDM_MAX_MEMBERS]; /* value in each member's part; -1 = holds nothing */
@@ -27,10 +27,11 @@ typedef struct meta_variant {
 /* An OUTPUT: where its pieces are after a run. */
 typedef struct meta_output {
     int32_t value; /* OUTPUT of the group's graph */
-    int32_t variant;
+    int32_t variant; /* its pieces */
     bool is_by_page; /* rows of a cache cut by sequence; each member holds the rows of its pages */
-    /* Of candidates, whose values and ids are delivered together: the output with the ids, where
-     * this one has the values; -1 = none. And whether this one has the ids. */
+    /* The two outputs of a TOP_K with candidates are delivered together. In the output of the
+     * values `ids` is the index of the output of the ids, which has is_ids. In every other output:
+     * -1. */
     int32_t ids;
     bool is_ids;
 } meta_output;
@@ -99,10 +100,11 @@ struct tdm_plan {
     meta_member_plan members[TDM_MAX_MEMBERS]; /* inactive ones are empty */
     tdm_binding *bindings; /* [graph->n_slot] as last bound; slot_bindings follow from them */
     bool has_bindings;     /* `bindings` were accepted */
-    bool is_bound;
-    uint32_t generation; /* of the device when bound */
+    bool is_bound;         /* the members' plans are bound to them, as of `generation` */
+    uint32_t generation;   /* of the device when bound */
     size_t host_size;    /* bytes of host memory held */
-    /* Copied from the graph: it may be gone when a plan that a stuck member kept is destroyed. */
+    /* Copied from the graph when the plan is destroyed (`names` only where a stuck member keeps the
+     * plan): the graph may be freed before what is kept. names_size: bytes allocated */
     int32_t n_value, n_slot;
     char *names;
     size_t names_size;

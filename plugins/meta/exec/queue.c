@@ -18,9 +18,9 @@
  * with TDM_CANCELLED, and members that compute finish. The run fails with the first status that is
  * not TDM_CANCELLED. When no member makes progress for `timeout` (watchdog.c), the abort word is
  * set as well. A member that has not ended when the grace period is over is abandoned: the group is
- * then broken and refuses runs until the member has ended after all. A thread that sits in a driver
- * is not joined: it is lost, and whatever it may use stays allocated until it leaves. The next run
- * starts a new thread.
+ * then broken and refuses runs until the member has ended after all. A thread that does not return
+ * from a driver's function is not joined: it is lost, and whatever it may use stays allocated until
+ * it leaves. The next run starts a new thread.
  */
 #include "plugins/meta/exec/queue.h"
 
@@ -45,9 +45,11 @@ enum {
  * this. */
 #define GRACE_MAX_NS 2e9
 
-/* Whose turn it is to write the state of a member's run: the coordinator's but while RUNNING. The
- * coordinator may take it away from a thread that sits in a driver (LOST). Such a thread writes
- * GONE when it leaves, and nothing else. */
+/* Which thread may write the fields of a member's run (meta_member_queue). The coordinator sets
+ * RUNNING; from then on it is the member's thread, until that has set is_submitted or is_done.
+ * Right before, the thread changes RUNNING to IDLE. Where it does not return from its driver, the
+ * coordinator changes RUNNING to LOST instead: the run then ends without it. Such a thread reports
+ * no result, sets GONE when it leaves, and no run begins before (n_lost). */
 typedef enum thread_state { IDLE, RUNNING, LOST, GONE } thread_state;
 
 /* A thread of the queue: the coordinator, or that of a member. */
@@ -82,7 +84,8 @@ static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
     return queue->device->host->semaphore;
 }
 
-/* The member's plan performs all exchanges, so the part is one submission. */
+/* True where the member's part is one submission: it has no exchanges, or its plan performs
+ * them. */
 static bool is_direct(const tdm_queue *queue, const meta_member_queue *member_queue) {
     return queue->plan->members[member_queue->d].is_direct;
 }
@@ -202,8 +205,9 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
     return status;
 }
 
-/* Waits until a member's thread has left the run, at most LEAVE_NS: it polls is_abandoned wherever
- * it waits. False where it sits in the driver; it is then lost. */
+/* Waits until a member's thread has left the run, at most LEAVE_NS: it polls is_abandoned
+ * wherever it waits. False where it has not, because a driver's function does not return: it is
+ * then LOST. */
 static bool thread_leaves(tdm_queue *queue, meta_member_queue *member_queue) {
     queue_thread *thread = thread_of(queue, member_queue);
     int32_t running;
@@ -235,7 +239,8 @@ static void late_members_abandon(tdm_queue *queue, const tdm_error *err) {
         uint64_t value = 0;
         if (is_idle(queue, member_queue)) continue;
         if (!thread_leaves(queue, member_queue)) {
-            /* The thread waits for what it submitted, so that its semaphore is not needed here. */
+            /* The semaphore is not taken over: the thread itself waits for what it submitted before
+             * it leaves (thread_lost_end), and n_lost counts it as stuck until then. */
             is_broken = true;
             continue;
         }
@@ -314,6 +319,8 @@ static void times_note(tdm_queue *queue, uint64_t all) {
     atomic_fetch_add_explicit(&queue->device->n_run, 1, memory_order_relaxed);
 }
 
+/* Fails with `broken` while a member is stuck. After the last has ended, makes the group usable
+ * again. Under device->mutex. */
 static tdm_status broken_check(meta_device *device, tdm_error *err) {
     if (!device->is_broken) return TDM_OK;
     if (!meta_stuck_members_check(device))
@@ -423,8 +430,8 @@ static tdm_status plan_run(tdm_queue *queue, const tdm_job *job, uint64_t *spent
         if (is_idle(queue, &queue->member_queues[i]))
             atomic_store(&queue->member_queues[i].is_done, true);
     }
-    /* The threads of a broken group may still read the plan and the areas of the run that broke
-     * it. */
+    /* A broken group returns here with the queue unchanged: its threads may still read the plan and
+     * the areas of the run that broke it. */
     if (status != TDM_OK) return status;
     queue->plan = job->plan;
     status = threads_provide(queue, err);
@@ -465,8 +472,9 @@ static void job_run(tdm_queue *queue, tdm_job *job) {
     if (!queue->is_inner) meta_claims_lock(&queue->device->claims);
     pthread_mutex_lock(&queue->device->mutex);
     status = plan_run(queue, job, &spent_ns, &err);
-    /* Reading the times of all exchanges takes long, so that the signals come first. Who reads the
-     * members' times under the mutex finds this run in them. */
+    /* Reading the times of all exchanges takes long, so the signals come first. The mutex is
+     * held until the times are added: a reader that locks it after the signals finds this run in
+     * them. */
     tdm_job_settle(&queue->jobs, job, status, &err);
     if (spent_ns > 0) times_note(queue, spent_ns);
     pthread_mutex_unlock(&queue->device->mutex);

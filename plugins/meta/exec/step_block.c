@@ -54,8 +54,8 @@ static tdm_status cells_rewrite(const rewrite *r, int32_t cls, int32_t page_len,
     return TDM_OK;
 }
 
-/* Each sequence keeps the entries of the member's pages, without gaps. Unused sequences have
- * none. */
+/* Each sequence keeps the entries of the member's pages, moved together to the front. Unused
+ * sequences have none. */
 static tdm_status entries_rewrite(const rewrite *r, int32_t cls, tdm_error *err) {
     const tdm_step_class *at = &r->layout.cls[cls];
     const int32_t *first = &r->in[at->first_entry_off];

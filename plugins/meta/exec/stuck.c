@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * stuck.c: whatever a stuck member may still use stays allocated: its queue, the semaphore that it
- * will signal, group plans with their member plans and graphs, its memory, the arena. It is
- * released once the member has ended. If the member never ends, it is leaked: to free it would let
- * the member write to memory that something else uses.
+ * will signal, group plans with their member plans and graphs, its memory, the arena. Freeing it
+ * would let the member write to memory that something else uses. What was handed to
+ * meta_release_later is released once the member has ended; if it never ends, it is leaked. The
+ * member's memory and the arena stay the group's; those that a stuck member may use when the group
+ * replaces them or closes are leaked.
  */
 #include "plugins/meta/exec/stuck.h"
 
@@ -74,9 +76,9 @@ bool meta_member_is_kept(meta_device *device, int32_t d) {
     return is_kept;
 }
 
-/* Takes the oldest out, in the order in which they were pushed: plans are destroyed before their
- * queues. NULL where it is kept, or there is none, or another thread is releasing one: that thread
- * then takes the next. */
+/* Takes the oldest pending release out of the list. The order is that of meta_release_later, so
+ * that plans are destroyed before their queues. NULL where the list is empty, where the oldest must
+ * still be kept, or where another thread is releasing one: that thread then takes the next. */
 static meta_pending_release *pending_take(meta_device *device) {
     pthread_mutex_lock(&device->stuck_mutex);
     meta_pending_release *node = device->pending_releases;
