@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * arena.c: allocates the arena and imports it into the members, and keeps the peer memory (peer.c)
- * that flags and data may lie in. exchange_host.c and the devices
- * read and write its words; compile.c computes the offsets and the size.
+ * that flags and data may lie in. exchange_host.c and the devices read and write its words;
+ * compile.c computes the offsets and the size.
  *
  * The pages come from the system, not from the host's allocator: most flag lines are never used,
  * and unused pages of such a mapping are zero and take no memory.
@@ -25,7 +25,7 @@ uint64_t meta_arena_align(const meta_device *device) {
     return align;
 }
 
-/* Maps `size` bytes at a multiple of `align`: maps more and gives back what is around. */
+/* Maps `size` bytes at a multiple of `align`: maps more and unmaps what is before and after. */
 static uint8_t *pages_map(uint64_t size, uint64_t align) {
     if (size > SIZE_MAX / 2) return NULL;
     uint8_t *data = mmap(NULL, (size_t)(size + align - PAGE), PROT_READ | PROT_WRITE,

@@ -29,15 +29,16 @@ typedef struct meta_arena {
     uint8_t *data; /* page-aligned, zeroed when it is made */
     uint64_t size;
     int32_t n_exchange; /* most exchanges of any plan so far, each with a line per member */
-    /* Where flags and data are instead, with the same offsets, while meta_uses_peer. Then the flags
-     * in `data` only follow, for the host. */
+    /* While meta_uses_peer: the memory that has flags and data, at the same offsets. Each member
+     * then also copies its flag to `data`, where the host's watchdog reads it. */
     meta_peer peer;
-    /* By rank: how much of the times in the flag lines is accounted for already. */
+    /* By rank: the sum of the member's times in the flag lines when queue.c last read them. */
     uint64_t seen_ns[TDM_MAX_MEMBERS];
 } meta_arena;
 
-/* What every member demands of address and size of host memory that it imports, a power of two: at
- * least a page. A demand above 2 MiB is not met; the member then exchanges through the host. */
+/* The alignment in bytes, a power of two of at least a page, that address and size of host memory
+ * need so that every active member can import it. A member that needs more than 2 MiB is left out:
+ * it exchanges through the host. [any-thread] */
 uint64_t meta_arena_align(const meta_device *device);
 
 /* Grows the arena to at least `size` bytes and imports it into every member whose plans perform its
@@ -46,28 +47,29 @@ uint64_t meta_arena_align(const meta_device *device);
 tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err);
 /* The same for the peer memory. Where meta_uses_peer only. */
 tdm_status meta_arena_reserve_peer(meta_device *device, uint64_t size, tdm_error *err);
-/* Zeroes the flags of both. No run may be in progress. */
+/* Zeroes the flags of arena and peer memory, and the times behind them. Under device->mutex; no run
+ * may be in progress. */
 tdm_status meta_arena_clear(meta_device *device, tdm_error *err);
-/* Frees arena, peer memory and imports. */
+/* Frees arena, peer memory and imports, but leaks what a stuck member may still use. */
 void meta_arena_release(meta_device *device);
 
 /* Sets and clears the abort word. While it is set, every member that waits in an exchange returns
- * with TDM_CANCELLED. */
+ * with TDM_CANCELLED. Abort: [any-thread]. Calm: under device->mutex, while no member runs. */
 void meta_arena_abort(meta_device *device);
 void meta_arena_calm(meta_device *device);
 
 /* One payload of an EXCHANGE: contiguous host memory. */
 typedef struct meta_payload {
-    const void *x; /* NULL: the member sends nothing */
-    int64_t x_ne[TDM_MAX_DIMS];
+    const void *x;              /* NULL: the member sends nothing */
+    int64_t x_ne[TDM_MAX_DIMS]; /* shape of x */
     void *result;
     int64_t ne[TDM_MAX_DIMS]; /* of the result */
     int32_t type;             /* of the result */
 } meta_payload;
 
-/* One EXCHANGE of member params->member on the calling thread. The result has the same bits as that
- * of a device. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the member whose flag is
- * missing. exchange_host.c. [any-thread] */
+/* One EXCHANGE of the member with rank params->member on the calling thread. The result has the
+ * same bits as that of a device. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the
+ * member whose flag is missing. exchange_host.c. [any-thread] */
 typedef struct meta_exchange_args {
     const tdm_exchange_params *params;
     uint32_t epoch, base; /* epoch and exchange_base of the step header */

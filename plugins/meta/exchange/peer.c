@@ -2,9 +2,9 @@
  *
  * peer.c: see peer.h.
  *
- * The code does not depend on the kind of device. It calls the slot, and uses the memory only after
- * the probe has passed: a driver may say that a device reaches another's memory where the machine's
- * bus loses what it writes there.
+ * The code does not depend on the kind of device. It calls import_peer, and uses the memory only
+ * after the probe has passed: a driver may report that a device reaches another's memory where the
+ * machine's bus loses what it writes there.
  */
 #include "plugins/meta/exchange/peer.h"
 
@@ -14,7 +14,8 @@
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/share/links.h"
 
-/* Bytes of the memory with which it is tried who can import what: it is freed at once. */
+/* Bytes of the memory that is allocated, imported and freed to test which member can be the
+ * home. */
 enum { TRIAL_SIZE = 65536 };
 
 /* ---- The memory ------------------------------------------------------------------------------ */
@@ -83,11 +84,12 @@ bool meta_uses_peer(const meta_device *device) {
 
 typedef struct choice {
     int32_t home;
-    bool is_tested;    /* the reason is a failed test, not what the devices lack */
+    bool is_tested;    /* the devices have what is needed: a failure is that of a test */
     double host, peer; /* seconds of the exchanges that are timed; 0 = not measured */
 } choice;
 
-/* A member without which no peer memory can be used. */
+/* Fails where a member rules out peer memory: its plugin has no import_peer, or it does not
+ * exchange in its plan. */
 static tdm_status members_check(const meta_device *device, tdm_error *err) {
     for (int32_t d = 0; d < device->n_member; d++) {
         const meta_member *member = &device->members[d];
@@ -104,7 +106,8 @@ static tdm_status members_check(const meta_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The first member whose memory all others import. The failure is that of the first member. */
+/* The first member whose memory all others import. Where there is none, the failure is that of the
+ * group's owner, or of the device that was lost. */
 static tdm_status home_find(meta_device *device, int32_t *home_out, tdm_error *err) {
     tdm_status first = TDM_UNSUPPORTED;
     for (int32_t d = 0; d < device->n_member; d++) {

@@ -36,8 +36,8 @@ bool meta_uses_peer(const meta_device *device);
  * used, or a device is lost. After meta_probe; part of opening the group. [setup]
  *
  * For tests: the environment variable TANDEM_TEST_EXCHANGE gives the times, HOST,PEER in seconds.
- * With TANDEM_TEST_RATES or TANDEM_TEST_LINKS and without it, nothing is measured and the arena is
- * used, unless TANDEM_TEST_LINKS is "measure". */
+ * Where it is not set, but TANDEM_TEST_RATES or TANDEM_TEST_LINKS is, nothing is measured and the
+ * arena is used, unless TANDEM_TEST_LINKS is "measure". */
 tdm_status meta_home_choose(meta_device *device, tdm_error *err);
 
 #endif

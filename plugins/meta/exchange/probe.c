@@ -7,12 +7,12 @@
  *
  * A member that may not wait is tested alone, with the phases PUBLISH and COLLECT: what it
  * publishes must be the host's bytes, and what it collects must have the bits that the host
- * collects from the same arena. A q8_0 code may be one apart, since some devices round a quotient
- * otherwise: all members sum the bytes that crossed.
+ * collects from the same arena. A code of q8_0 may differ by one, since some devices round
+ * quotients differently. That is harmless, because all members sum the bytes that crossed.
  *
- * Peer memory is tested by all members together, with flags and data there. A test without kernels
- * comes before: a mapping of other memory is found by a pattern that does not arrive, and not by
- * kernels that wait.
+ * Peer memory is tested by all members together, with flags and data there. Before that, patterns
+ * are copied through it without kernels: where a member's import leads to other memory, the pattern
+ * does not arrive, while kernels would wait for flags until the timeout.
  *
  * The probe has an arena of its own, because a member that does not end in time may write to it
  * later. In that case arena, graph, buffer and queue of the test are kept until the member ends,
@@ -389,13 +389,14 @@ static void part_compare(probe *p, meta_arena *arena, probe_part *t, const probe
         part_refuse(t, TDM_DATA_LOSS, "its results differ from the host's");
 }
 
-/* The data in peer memory: set to the pattern, and copied to where the host reads them. */
+/* Fills the data in peer memory with POISON. */
 static tdm_status peer_poison(const probe *p, tdm_error *err) {
     const meta_peer *peer = &p->words->peer;
     return meta_member_buffers(&p->device->members[peer->home])
         ->fill(peer->buffers[peer->home], DATA_AT, p->size - DATA_AT, POISON, err);
 }
 
+/* Copies the data in peer memory to p->arena, where the host reads them. */
 static tdm_status peer_fetch(const probe *p, tdm_error *err) {
     const meta_peer *peer = &p->words->peer;
     return meta_member_buffers(&p->device->members[peer->home])
@@ -419,7 +420,8 @@ static void case_begin(probe *p, const probe_case *c) {
     pattern_fill(p, p->residual, MAX_COUNT, TDM_TYPE_F32);
 }
 
-/* Whether all data in the arena are the host's, but codes of q8_0, which may be one apart. */
+/* Whether all data in the arena are the bytes that the host publishes (`truth`). Bytes of q8_0 may
+ * differ by one: codes that were rounded differently. */
 static bool has_published(const probe *p, const tdm_exchange_params *params) {
     const bool is_q8_0 = params->wire_type == TDM_TYPE_Q8_0 && params->data_stride != 0;
     for (uint64_t i = DATA_AT; i < p->size; i++) {
@@ -687,7 +689,8 @@ tdm_status meta_probe(meta_device *device, tdm_error *err) {
 
 /* ---- Peer memory ----------------------------------------------------------------------------- */
 
-/* Writes a pattern through one buffer and reads it through another. False: it did not arrive. */
+/* Writes a pattern through one member's buffer and reads it through another's. *arrives_out is
+ * false where what was read differs. */
 static tdm_status pattern_pass(probe *p, int32_t from, int32_t to, bool *arrives_out,
                                tdm_error *err) {
     enum { LEN = MAX_COUNT * sizeof(float) };

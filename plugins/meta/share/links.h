@@ -20,14 +20,14 @@
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
 /* The measuring itself. links_measure.c. */
 tdm_status meta_links_measure(meta_device *device, tdm_error *err);
-/* Times the same exchanges between all members with a share, some of few elements and some of many:
- * with flags and data in the arena, and in memory of `home`. Seconds. Every member exchanges in its
- * plan. links_measure.c. [setup] */
+/* Measures the same exchanges between all members with a share, a chain of few elements and one of
+ * many, with flags and data in the arena, then in memory of `home`. The outputs are the seconds of
+ * both chains together. Every member must exchange in its plan. links_measure.c. [setup] */
 tdm_status meta_links_compare(meta_device *device, int32_t home, double *arena_out,
                               double *peer_out, tdm_error *err);
 
-/* Seconds that an exchange takes a member besides its bytes and the wait for others.
- * [any-thread] */
+/* Seconds that an exchange takes a member besides its bytes and the wait for others; a default
+ * where they were not measured. [any-thread] */
 double meta_crossing_seconds(const meta_member *member);
 /* The same with the submission that follows where the member's plan is cut. [any-thread] */
 double meta_exchange_seconds(const meta_member *member);

@@ -20,8 +20,9 @@ enum {
     CHAIN = 8,      /* exchanges of a computation; even, so that areas alternate */
     FEW = 64,       /* elements, where latency counts */
     MANY = 65536,   /* where bytes count */
-    N_RUN = 6,      /* the best counts */
-    MAX_PAIRED = 8, /* members of which every pair is measured; of more, pairs with the first */
+    N_RUN = 6,      /* after a warm-up; the best counts */
+    MAX_PAIRED = 8, /* up to so many active members, all pairs are measured, else those with the
+                       group's owner */
     V_X = 0,
     V_ARENA,
     V_STEP,
@@ -180,6 +181,7 @@ static tdm_status part_open(link_test *t, int32_t rank, tdm_error *err) {
 
 /* ---- Ending it ------------------------------------------------------------------------------- */
 
+/* Whether what a part submitted has not ended. */
 static bool is_busy(const link_test *t, int32_t rank) {
     const link_part *p = &t->parts[rank];
     uint64_t value = 0;
@@ -331,7 +333,7 @@ static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_er
     if (status == TDM_OK) status = test_time(device, &both, MANY, &many, err);
     if (status != TDM_OK) return status;
     double crossing = few > submit ? (few - submit) / CHAIN : few / CHAIN;
-    /* Two addends are read, one is written, and the sum. */
+    /* In an exchange each of the two members writes its addend, reads both, and writes the sum. */
     double bytes = 4.0 * MANY * sizeof(float) * CHAIN;
     double rate = many > few ? bytes / (many - few) : 0;
     for (int i = 0; i < 2; i++) {
@@ -342,8 +344,9 @@ static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_er
     return TDM_OK;
 }
 
-/* Warns that the costs of members a and b (b < 0: none) are assumed. A lost device is an error:
- * nothing that follows would work on it. */
+/* Logs that a default is used for the costs of members a and b (b < 0: of a alone), because
+ * measuring failed. A lost device (TDM_UNAVAILABLE) is an error: nothing that follows would work on
+ * it. */
 static tdm_status failure_note(meta_device *device, int32_t a, int32_t b, tdm_status status,
                                const tdm_error *why, tdm_error *err) {
     const char *name = device->members[a].name;

@@ -37,7 +37,7 @@ typedef struct product {
     meta_member *member;
     meta_part *part; /* allocated by itself, because the plan refers to its graph by address */
     tdm_plan *plan;
-    tdm_buffer *weight, *values; /* x, then y, then roles */
+    tdm_buffer *weight, *values; /* of values: x, then y, then roles */
     tdm_binding bindings[4];     /* w, x, roles where m > 1, y */
     int32_t n_binding;
     tdm_semaphore *semaphore;
@@ -243,8 +243,9 @@ static tdm_status product_begin_long(product *p, tdm_type type, int64_t n, int64
     return status;
 }
 
-/* The first run is a warm-up; then come spans of at least SPAN_NS. Where one run takes as long as
- * all spans together should, two runs are enough: short disturbances matter little to long runs. */
+/* Measures p->seconds, the time of a run in the fastest span. The first run is a warm-up; then come
+ * N_SPAN spans of at least SPAN_NS. Where two spans have taken as long as all should together, they
+ * are enough: short disturbances matter little to long runs. */
 static void *product_time(void *arg) {
     product *p = arg;
     p->status = product_run(p, &p->err);

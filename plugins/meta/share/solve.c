@@ -133,15 +133,17 @@ void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out) {
         rates += pace[d].prompt > 0 ? 1 / pace[d].prompt : 0;
         if (all == 0 || extra[d] + seconds[d] > all) all = extra[d] + seconds[d];
     }
-    /* Without regard to prompts; then the prompt takes `most`, and never needs less than
-     * `least`. */
+    /* Begins with the parts that are best for the answer alone, with which the prompt takes `most`
+     * seconds. No parts give the prompt less than `least`: these are proportional to the members'
+     * rates in it. */
     meta_share_balance(n, seconds, extra, part_out);
     for (int32_t d = 0; d < n; d++)
         if (part_out[d] * pace[d].prompt > most) most = part_out[d] * pace[d].prompt;
     if (!(rates > 0) || !(most > 0)) return;
     least = 1 / rates;
     for (int round = 0; round < ROUNDS && most > least; round++) {
-        /* A slightly longer prompt than the least lets rounding leave parts of 1 together. */
+        /* With exactly `least` seconds for the prompt, the parts may add up to less than 1 by
+         * rounding, so it gets slightly more. */
         double step = (most - least) / STEPS, best = 0, at = most, parts[TDM_MAX_MEMBERS];
         for (int i = 0; i <= STEPS; i++) {
             double prompt = i == STEPS ? most : least + i * step;
@@ -232,8 +234,8 @@ static void idle_caps(int32_t n, const meta_room *room, const double *rate, doub
 
 /* The limits without regard to members in RAM with the rate 0. */
 static void rated_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out) {
-    bool is_full[TDM_MAX_MEMBERS] = {
-        false}; /* its own limit is less than what it gets of the RAM */
+    /* The member's own limit is at most its part of the RAM. */
+    bool is_full[TDM_MAX_MEMBERS] = {false};
     double shared = -1, whole = 0;
     for (int32_t d = 0; d < n; d++) {
         double free = room[d].free - room[d].whole;
@@ -295,7 +297,7 @@ static meta_room member_room(const meta_device *device, int32_t d, const meta_lo
         if (is_in_ram(&device->members[i]) && device->options.reserve[i] > reserve)
             reserve = device->options.reserve[i];
     double memory = (double)info.memory_free - (double)reserve;
-    if (is_host) memory -= (double)load->host_size; /* of all members */
+    if (is_host) memory -= (double)load->host_size; /* caches of all members lie in this memory */
     room.free = memory > 0 ? memory * 0.95 : 0;     /* the rest is for plans and temporaries */
     return room;
 }

@@ -41,8 +41,9 @@ void meta_share_caps(int32_t n, const meta_room *room, const double *rate, doubl
  * work). [any-thread] */
 void meta_share_balance(int32_t n, const double *seconds, const double *extra, double *part_out);
 
-/* Seconds of a member for the whole work: of the tokens of an answer, and of those of its prompt;
- * and what an answer takes it besides, whatever its part. answer 0: it cannot work. */
+/* Seconds of a member. `answer`, `prompt`: for all of the work of an answer, and of its prompt;
+ * answer 0: the member cannot work. `extra`: what an answer takes besides, whatever the member's
+ * part: submissions and exchanges. */
 typedef struct meta_pace {
     double answer, extra, prompt;
 } meta_pace;
