@@ -89,6 +89,14 @@ typedef struct meta_options {
     double timeout;        /* seconds until the watchdog gives up on a member */
 } meta_options;
 
+/* The words that options take; each list ends with NULL. A value of meta_attention, meta_experts or
+ * meta_exchange_memory is the index of its word. options.c. */
+extern const char *const meta_attention_words[];
+extern const char *const meta_experts_words[];
+extern const char *const meta_exchange_memory_words[];
+extern const char *const meta_reduce_words[];
+extern const char *const meta_check_words[];
+
 /* Reads options (tdm_option of plugin.h). A failure names the unknown key or value and lists the
  * valid ones. options.c. [any-thread] */
 tdm_status meta_options_read(const tdm_option *options, int32_t n_option, meta_options *out,

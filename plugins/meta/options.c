@@ -14,7 +14,22 @@
     "members, share, split, reduce-type, attention, experts, check, "                              \
     "allow-duplicate, exchange-memory, timeout and reserve"
 
-enum { DEFAULT_TIMEOUT = 60 };
+enum { DEFAULT_TIMEOUT = 60 }; /* seconds; also in the table of options (plugin.c) */
+
+const char *const meta_attention_words[] = {[META_ATTENTION_HEADS] = "heads",
+                                            [META_ATTENTION_REPLICATE] = "replicate",
+                                            [META_ATTENTION_SEQUENCE] = "sequence",
+                                            [META_ATTENTION_AUTO] = "auto",
+                                            NULL};
+const char *const meta_experts_words[] = {
+    [META_EXPERTS_HIDDEN] = "hidden", [META_EXPERTS_WHOLE] = "whole", NULL};
+const char *const meta_exchange_memory_words[] = {[META_EXCHANGE_MEMORY_AUTO] = "auto",
+                                                  [META_EXCHANGE_MEMORY_HOST] = "host",
+                                                  [META_EXCHANGE_MEMORY_PEER] = "peer",
+                                                  NULL};
+const char *const meta_reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
+static const tdm_type reduce_types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16, TDM_TYPE_Q8_0};
+const char *const meta_check_words[] = {"off", "replicas", NULL};
 
 /* The next element of the list at *at, without the blanks around it. *at moves behind it, to NULL
  * after the last. An empty list has one empty element. False where *at is NULL. */
@@ -155,17 +170,7 @@ typedef struct option_counts {
 static tdm_status option_read(const char *key, const char *value, meta_options *o,
                               option_counts *counts, tdm_error *err) {
     static const char *const splits[] = {"tensor", "layer", NULL};
-    static const char *const attentions[] = {"heads", "replicate", "sequence", "auto", NULL};
-    static const char *const experts[] = {"hidden", "whole", NULL};
-    static const char *const reduces[] = {"f32", "f16", "bf16", "q8_0", NULL};
-    static const tdm_type reduce_types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16,
-                                            TDM_TYPE_Q8_0};
-    static const char *const checks[] = {"off", "replicas", NULL};
     static const char *const no_yes[] = {"no", "yes", NULL};
-    static const char *const memories[] = {[META_EXCHANGE_MEMORY_AUTO] = "auto",
-                                           [META_EXCHANGE_MEMORY_HOST] = "host",
-                                           [META_EXCHANGE_MEMORY_PEER] = "peer",
-                                           NULL};
     int32_t word = 0;
     tdm_status status = TDM_OK;
     if (strcmp(key, "members") == 0) return members_read(value, o, err);
@@ -175,22 +180,22 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
         status = word_read(key, value, splits, &word, err);
         o->split = (meta_split)word;
     } else if (strcmp(key, "attention") == 0) {
-        status = word_read(key, value, attentions, &word, err);
+        status = word_read(key, value, meta_attention_words, &word, err);
         o->attention = (meta_attention)word;
     } else if (strcmp(key, "experts") == 0) {
-        status = word_read(key, value, experts, &word, err);
+        status = word_read(key, value, meta_experts_words, &word, err);
         o->experts = (meta_experts)word;
     } else if (strcmp(key, "reduce-type") == 0) {
-        status = word_read(key, value, reduces, &word, err);
+        status = word_read(key, value, meta_reduce_words, &word, err);
         o->reduce_type = reduce_types[word];
     } else if (strcmp(key, "check") == 0) {
-        status = word_read(key, value, checks, &word, err);
+        status = word_read(key, value, meta_check_words, &word, err);
         o->checks_replicas = word == 1;
     } else if (strcmp(key, "allow-duplicate") == 0) {
         status = word_read(key, value, no_yes, &word, err);
         o->allows_duplicate = word == 1;
     } else if (strcmp(key, "exchange-memory") == 0) {
-        status = word_read(key, value, memories, &word, err);
+        status = word_read(key, value, meta_exchange_memory_words, &word, err);
         o->exchange_memory = (meta_exchange_memory)word;
     } else if (strcmp(key, "timeout") == 0) {
         if (!number_read(value, strlen(value), &o->timeout) || o->timeout <= 0 ||

@@ -30,37 +30,30 @@ static void plugin_deinit(tdm_instance *instance) {
 
 /* ---- Options ----
  * A host reads `members`, `share`, `split` and `reserve` itself, because it opens the members; so
- * they are not in the table. options.c reads the values that open receives; its lists of words must
- * be the same as these. */
-
-static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
-static const char *const attention_words[] = {"heads", "replicate", "sequence", "auto", NULL};
-static const char *const expert_words[] = {"hidden", "whole", NULL};
-static const char *const memory_words[] = {"auto", "host", "peer", NULL};
-static const char *const check_words[] = {"off", "replicas", NULL};
+ * they are not in the table. options.c reads the values that open receives. */
 
 static const tdm_option_desc options[] = {
     {.name = "reduce-type",
      .help = "type in which partial sums travel between members",
      .default_value = "f32",
-     .words = reduce_words,
+     .words = meta_reduce_words,
      .kind = TDM_OPTION_WORD},
     {.name = "attention",
      .help = "how the cache and attention are cut: by KV heads (heads; members beyond their number "
              "get none), with heads held by all that need a part of them (replicate), or by tokens "
              "(sequence); auto = chosen by the number of heads and the size of the cache",
      .default_value = "heads",
-     .words = attention_words,
+     .words = meta_attention_words,
      .kind = TDM_OPTION_WORD},
     {.name = "experts",
      .help = "cut every expert along its hidden dimension, or assign whole experts to members",
      .default_value = "hidden",
-     .words = expert_words,
+     .words = meta_experts_words,
      .kind = TDM_OPTION_WORD},
     {.name = "check",
      .help = "replicas = compare the copies that members hold while running; slow",
      .default_value = "off",
-     .words = check_words,
+     .words = meta_check_words,
      .kind = TDM_OPTION_WORD},
     {.name = "allow-duplicate",
      .help = "yes = one card may be two members, seen by two plugins or opened twice; its plans "
@@ -71,7 +64,7 @@ static const tdm_option_desc options[] = {
      .help = "where members exchange: in host memory, or in memory of one of them that all others "
              "reach (peer); auto = peer where a test at open shows that it works and is faster",
      .default_value = "auto",
-     .words = memory_words,
+     .words = meta_exchange_memory_words,
      .kind = TDM_OPTION_WORD},
     {.name = "timeout",
      .help = "seconds after which a member that does not respond counts as failed",
