@@ -111,7 +111,7 @@ tdm_status meta_member_queue_upload(meta_member_queue *member_queue, meta_plan *
         const meta_slot *slot = &m->part.slots[i];
         const tdm_binding *to = &m->slot_bindings[i];
         tdm_status status = TDM_OK;
-        if (m->temp_off[i] == UINT64_MAX || slot->size == 0) continue;
+        if (m->temp_off[i] == META_NOWHERE || slot->size == 0) continue;
         if (slot->source == META_SLOT_EPOCH) {
             tdm_step_header header = {.version = TDM_STEP_VERSION,
                                       .size = sizeof header / sizeof(int32_t),

@@ -20,8 +20,6 @@
 #include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/exchange/arena.h"
 
-#define NOWHERE UINT64_MAX
-
 /* Host memory of a plan; host_size counts it. */
 static void *plan_alloc(meta_plan *plan, size_t n, size_t size) {
     size_t bytes;
@@ -125,7 +123,7 @@ static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
     for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
         const meta_slot *slot = &m->part.slots[i];
-        m->temp_off[i] = NOWHERE;
+        m->temp_off[i] = META_NOWHERE;
         if (!is_copied(member, slot->source)) continue;
         if (!bytes_take(&m->memory_size[meta_slot_memory(slot->source)], slot->size, member->align,
                         &m->temp_off[i]))
@@ -207,7 +205,7 @@ static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm
         if (size > need) need = size;
         for (int32_t i = 0; i < stage->graph->n_slot; i++) {
             int32_t slot = stage->slot_map != NULL ? stage->slot_map[i] : i;
-            if (offsets[i] == NOWHERE || m->part.slots[slot].source != META_SLOT_TEMP) continue;
+            if (offsets[i] == UINT64_MAX || m->part.slots[slot].source != META_SLOT_TEMP) continue;
             m->temp_off[slot] = from + offsets[i];
         }
     }

@@ -11,6 +11,8 @@
 #include "plugins/meta/layout/layout.h"
 #include "plugins/meta/rules/part.h"
 
+#define META_NOWHERE UINT64_MAX /* the offset of a slot without a place in the plan's memory */
+
 /* One way in which the members hold a value. A value may have several: as it was computed, merged,
  * sliced. */
 typedef struct meta_variant {
@@ -55,7 +57,7 @@ typedef struct meta_member_plan {
     meta_part part;
     tdm_queue *queue; /* the member's, of the group's queue that the plan belongs to */
     /* [n_slot] offset in the memory of the slot's source (meta_slot_memory); of INPUT slots only
-     * where the member does not read the caller's memory; UINT64_MAX for other slots */
+     * where the member does not read the caller's memory; META_NOWHERE for other slots */
     uint64_t *temp_off;
     uint64_t memory_size[META_N_MEMORY]; /* bytes that the plan needs of each */
     meta_stage *stages;

@@ -8,8 +8,6 @@
 #include "plugins/meta/exec/plan.h"
 #include "plugins/meta/exchange/arena.h"
 
-#define NOWHERE UINT64_MAX
-
 static const char *value_name(const meta_plan *plan, int32_t value) {
     return tdm_graph_value_name(plan->graph, value);
 }
@@ -104,7 +102,7 @@ static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_bind
         *out = (tdm_binding){b->buffer->members[d], b->off, slot->size};
         return TDM_OK;
     }
-    if (m->temp_off[index] == NOWHERE) {
+    if (m->temp_off[index] == META_NOWHERE) {
         uint64_t off;
         uint64_t *end = &m->memory_size[META_MEMORY_INPUT];
         if (__builtin_add_overflow(*end, member->align - 1, &off) ||
@@ -157,7 +155,7 @@ static tdm_status slot_bind(meta_plan *plan, int32_t d, int32_t index, bool *has
         *out = (tdm_binding){member->memory[META_MEMORY_ZEROS], 0, slot->size};
         return TDM_OK;
     default:
-        if (m->temp_off[index] != NOWHERE)
+        if (m->temp_off[index] != META_NOWHERE)
             *out = (tdm_binding){member->memory[meta_slot_memory(slot->source)], m->temp_off[index],
                                  slot->size};
         return TDM_OK;

@@ -267,7 +267,7 @@ static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_o
     *size_out = whole_peak(plan, d, lives, false) + whole_peak(plan, d, lives, true);
     for (int32_t i = 0; i < m->part.graph.n_slot; i++)
         if (m->part.slots[i].source != META_SLOT_TEMP && lives[i].first >= 0 &&
-            m->temp_off[i] != UINT64_MAX)
+            m->temp_off[i] != META_NOWHERE)
             *size_out += round_up(m->part.slots[i].size, plan->device->members[d].align);
     meta_free(host, lives, size);
     return TDM_OK;
