@@ -67,9 +67,7 @@ typedef struct meta_payload {
     int32_t type;             /* of the result */
 } meta_payload;
 
-/* One EXCHANGE of the member with rank params->member on the calling thread. The result has the
- * same bits as that of a device. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the
- * member whose flag is missing. exchange_host.c. [any-thread] */
+/* One EXCHANGE of the member with rank params->member. */
 typedef struct meta_exchange_args {
     const tdm_exchange_params *params;
     uint32_t epoch, base; /* epoch and exchange_base of the step header */
@@ -77,6 +75,9 @@ typedef struct meta_exchange_args {
     const float *residual;    /* like first.result; NULL = none */
     const char *const *names; /* [n_member] by rank, for messages; NULL: numbers */
 } meta_exchange_args;
+/* Performs it on the calling thread. The result has the same bits as that of a device.
+ * TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the member whose flag is missing.
+ * exchange_host.c. [any-thread], as the functions below */
 tdm_status meta_exchange_host(meta_arena *arena, const meta_exchange_args *args, tdm_error *err);
 /* The two halves of the protocol: steps 1 and 2 for every chunk, which never wait; then steps 3 and
  * 4. */

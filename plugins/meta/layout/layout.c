@@ -93,8 +93,8 @@ static void pattern_from_cut(const meta_cut *cut, int32_t n_member, pattern *p) 
         pattern_append_segment(p, &cut->segments[s], n_member, 1);
 }
 
-/* The position of change i of the holders. `first` is the run that begins with change 0. It is 1
- * where the last run continues in the first run of the next repetition, else 0. */
+/* The position of change i of the holders. `first` is the index of the run that begins with change
+ * 0: 1 where the last run continues in the first run of the next repetition, else 0. */
 static int64_t change_at(const pattern *p, int32_t first, int32_t i) {
     int32_t k = first + i;
     return k == 0 ? 0 : p->runs[k - 1].end;

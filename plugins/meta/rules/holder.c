@@ -19,7 +19,8 @@ static int32_t holders_join(int32_t a, int32_t b) {
     return a == NONE || a == b ? b : b == NONE ? a : SEVERAL;
 }
 
-/* The member that holds all of a value that its partition assigns. NONE: the value is not cut. */
+/* The member that holds all of a weight or STATE. NONE: a value without a partition, which every
+ * member holds. SEVERAL: no member holds all, or a STATE that every member holds. */
 static int32_t value_holder(const meta_compiler *c, int32_t v) {
     const tdm_value *value = meta_value(c, v);
     const meta_assignment *assigned = NULL;

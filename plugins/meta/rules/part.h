@@ -43,13 +43,16 @@ typedef struct meta_part {
     uint64_t zeros_size;        /* bytes of the largest ZEROS value */
 } meta_part;
 
+/* Makes an empty part of the graph `whole`, whose names must live as long as the part. */
 void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *part);
+/* Frees what the part owns. Does nothing on a zeroed struct. */
 void meta_part_end(meta_part *part);
 
 /* Adds a value that no node produces; returns its index, -1 without memory. `like` gives kind,
- * type, usage and name; ne the local shape. */
+ * type, usage and name; ne the local shape; `value` is that of the group's graph, -1 = none. */
 int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_t ne[TDM_MAX_DIMS],
                             meta_slot_source source, int32_t value);
+/* Adds a copy of a description; returns its index, -1 without memory. */
 int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc);
 /* Makes a temporary with its own slot (not a view) outlive the run: it becomes an OUTPUT of the
  * part, for a piece of `value` of the group's graph. */
@@ -57,13 +60,15 @@ void meta_part_keep(meta_part *part, int32_t v, int32_t value);
 /* True for a value with its own memory that a node computes; false for -1. The base of a view is
  * another value. */
 bool meta_part_is_keepable(const meta_part *part, int32_t v);
-/* Adds a node; its destinations are new TEMP values of the given types and shapes (or views), their
- * indices in dst_out. `name` is an offset into the whole graph's names. False without memory. */
+/* A destination of a node of a part. */
 typedef struct meta_result {
-    int32_t type;
-    int32_t name;
+    int32_t type; /* tdm_type; < 0 = an optional destination that is absent */
+    int32_t name; /* offset in the names of the group's graph */
     int64_t ne[TDM_MAX_DIMS];
 } meta_result;
+/* Adds a node. params NULL: all 0. src[n_src]: values of the part, -1 = absent. The destinations
+ * are new TEMP values, or views where the op is one; dst_out[n_dst] receives their indices, -1 =
+ * absent. False without memory. */
 bool meta_part_add_node(meta_part *part, int32_t op, const tdm_op_params *params,
                         const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
                         int32_t *dst_out);

@@ -581,8 +581,8 @@ bool meta_convert_cuts_exact(meta_compiler *c, const int32_t values[2], const me
         if (best < 0) return false;
         if (!is_shared[i]) continue;
         /* A gather takes every element from the one member that owns it, so its result is exact.
-         * What members have computed is not, and needs the owner's bits. Where a declared layout has
-         * split a replicated value, the replicated variant is used and nothing is gathered. */
+         * What members have computed is not, and needs the owner's bits. Where a declared layout
+         * has split a replicated value, the replicated variant is used and nothing is gathered. */
         if (meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT && replicated_find(c, values[i]) < 0)
             split[i] = values[i];
         else
