@@ -602,6 +602,8 @@ static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&device->mutex);
     status = broken_check(device, err);
+    /* Releases what was kept for members that did not end a test or a measurement in time. */
+    if (status == TDM_OK) (void)meta_stuck_members_check(device);
     if (status == TDM_OK) status = meta_compile(device, graph, &plan, err);
     if (status == TDM_OK) {
         plan->queue = queue;
