@@ -271,6 +271,9 @@ static void test_refusals(void **state) {
     bad = good;
     bad.kind = TDM_LAYOUT_PARTIAL_SUM;
     assert_int_equal(declare(&h, graph, Y, &bad, &err), TDM_UNSUPPORTED);
+    bad.kind = TDM_LAYOUT_REPLICATED;
+    bad.replica = 7;
+    assert_int_equal(declare(&h, graph, Y, &bad, &err), TDM_INVALID_ARGUMENT);
     assert_int_equal(declare(&h, graph, -1, &good, &err), TDM_INVALID_ARGUMENT);
     assert_int_equal(declare(&h, graph, 3, &good, &err), TDM_INVALID_ARGUMENT);
     tdm_layout after = layout_of(&h, graph, Y);
