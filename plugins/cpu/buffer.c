@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer.c: the device's memory, which is the host's, and the way of tensors in and out of it. What
- * a private layout looks like is weight.c's and kv_page.c's.
+ * buffer.c: buffers in the device's memory, which is the host's: allocating, copying, importing, and
+ * converting tensors when they are uploaded and downloaded. weight.c and kv_page.c define the
+ * private layouts.
  */
 #include "core/base/params.h"
 #include "core/base/tensor_part.h"
@@ -12,9 +13,9 @@
 #include "plugins/cpu/kv/kv_page.h"
 
 enum {
-    UPLOAD_UNIT = 64,          /* rows of a worker: whole groups of any layout, mostly */
-    UPLOAD_TOGETHER = 1 << 20, /* bytes for which waking the threads is worth it */
-    UPLOAD_VISIT = 1 << 17     /* bytes for which going to the device's processors is */
+    UPLOAD_UNIT = 64,          /* rows assigned together: a multiple of every n_lane (weight.h) */
+    UPLOAD_TOGETHER = 1 << 20, /* bytes from which waking the threads of the pool is worth it */
+    UPLOAD_VISIT = 1 << 17     /* bytes from which moving to the device's processors is */
 };
 
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
@@ -24,7 +25,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     uint64_t total, available;
     tdm_struct_read(&p, sizeof p, params);
     cpu_memory_query(&total, &available);
-    /* Asked before allocating, since the system hands out addresses for memory that it lacks. */
+    /* Checked before allocating, since the system also grants addresses that it lacks memory for. */
     bool is_too_large = p.size > SIZE_MAX / 2 || (available != 0 && p.size > available);
     tdm_buffer *buffer = is_too_large ? NULL : host->alloc(host->context, sizeof *buffer, 0);
     uint8_t *data = NULL;
@@ -150,7 +151,7 @@ static tdm_status part_check(const tdm_buffer *buffer, uint64_t off, const tdm_t
                             : status;
 }
 
-/* A part of a tensor on its way in, checked. */
+/* A checked part of a tensor that is being uploaded. */
 typedef struct upload {
     const cpu_device *device;
     const tdm_tensor_desc *desc;
@@ -159,7 +160,8 @@ typedef struct upload {
     uint64_t row_pitch;
     int64_t row_first, n_row, col_first, n_col;
     tdm_error *err;
-    tdm_status status; /* worker 0's: what a layout may refuse does not depend on the rows */
+    /* Worker 0's; TDM_OK where its share is empty. part_check has made the same checks before. */
+    tdm_status status;
 } upload;
 
 static void upload_work(void *arg, cpu_worker *w) {
@@ -183,9 +185,11 @@ static void upload_work(void *arg, cpu_worker *w) {
         memcpy(dst, src, size);
 }
 
-/* Large parts by all threads: a page of the buffer that is touched for the first time costs more
- * than what is written to it. Others by the caller, who may have several threads for that, and who
- * goes where this device's are meanwhile: such a page then lies near them. */
+/* Large parts are converted by all threads of the pool: the first touch of a page of the buffer
+ * costs more time than what is written to it. Smaller parts, and all parts while the pool has
+ * another job, are converted by the calling thread; a caller may use several threads for that. The
+ * calling thread moves to the device's processors meanwhile, so that pages that it touches first
+ * lie near the workers. */
 static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
                                        const tdm_tensor_desc *desc, const void *src,
                                        uint64_t row_pitch, int64_t row_first, int64_t n_row,

@@ -5,12 +5,12 @@
  *
  * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
  * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
- * Running a plan adds the bound addresses to the views and sends every worker of the pool through
- * the same list of nodes; a worker does its share (ith of nth) of each. Workers meet at a barrier
- * where one needs what another wrote, and nowhere else: ops state how they divide what they touch
- * among the workers, and a worker goes from node to node without a barrier as long as the shares
- * are the same. Kernels are chosen per device through ordered tables of {needed ISA, function}: the
- * first row that the device may use wins.
+ * Binding a plan adds the addresses to the views. Running it sends every worker of the pool through
+ * the same list of nodes; a worker computes its share (ith of nth) of each. Ops state how they
+ * divide their sources and destinations among the workers. Where one node writes a value and the
+ * next reads it in the same shares, there is no barrier between them; barriers stand only where a
+ * worker depends on another one (exec/plan_assign.c). Kernels are chosen per device through ordered
+ * tables of {needed ISA, function}: the first row that the device may use wins.
  *
  * What lies where:
  *   plugin.c, device.c, buffer.c   the entry; a device and its options; memory
@@ -18,10 +18,10 @@
  *             choose kernels. weight.c: the private layout of weights
  *   kv/       pages of the KV cache: layout, reading, writing, shifting, copying
  *   exec/     running: plans, the queue, the pool of threads, barriers and waits
- *   machine/  what the machine is: instruction sets, processors, memory, measured limits
+ *   machine/  facts of the machine: instruction sets, processors, memory, measured limits
  *   vector/   kernels in vector words (vector.h), compiled once for each instruction set
- *   x86/      those words for AVX2 and AVX-512, and kernels that are written for one of them.
- *             NEON's go to arm/
+ *   x86/      those words for AVX2 and AVX-512, and kernels written with intrinsics for one of
+ *             them. Those for NEON, of which there are none yet, belong in arm/
  */
 #ifndef TANDEM_CPU_H
 #define TANDEM_CPU_H
@@ -48,12 +48,12 @@ struct tdm_device {
     uint32_t isa;       /* CPU_ISA_*: what this machine has and the options allow */
     bool is_reference;  /* path = reference: plain C, f32 activations, canonical weights */
     bool prefetch_each; /* cpu_isa_prefetch_each(): kernels prefetch each line of weights */
-    /* By role of a token (tandem/step.h): its activations have 8 bits in integer kernels, else 15.
-     * Option activation-bits: auto = those of prompts alone, 8 = all, 15 = none. */
+    /* By role of a token (tandem/step.h): integer kernels round its activations to 8 bits (true) or
+     * to 15. Option activation-bits: auto = 8 for prompts only, 8 = for all tokens, 15 = for none. */
     bool has_q8[CPU_N_ROLE];
     uint64_t exchange_timeout_ns; /* how long an exchange waits for another member */
-    /* By role of a token and type of the weights, chosen when the device is opened; NULL for what
-     * is no number. The kernels of a type take the same layout of weights. */
+    /* By role of a token and type of the weights, chosen when the device is opened; NULL for types
+     * of integers. The kernels of a type take the same layout of weights, whatever the role. */
     const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
     /* Memory that limits.c reads, kept between measurements; NULL before the first one. */
     uint8_t *limit_memory;
@@ -68,8 +68,9 @@ typedef struct cpu_worker {
     cpu_pool *pool;
 } cpu_worker;
 
-/* The share of `n` items that worker w does: items first .. last-1, in multiples of `unit` (>= 1)
- * but for the end. Shares may be empty. */
+/* Worker w's share of `n` items: items first .. last-1. The shares of all workers cover the items
+ * and do not overlap. They begin at multiples of `unit` (>= 1). A share may be empty, also that of
+ * worker 0. */
 static inline void cpu_worker_share(const cpu_worker *w, int64_t n, int64_t unit, int64_t *first,
                                     int64_t *last) {
     int64_t n_unit = (n + unit - 1) / unit;
@@ -99,9 +100,10 @@ typedef struct cpu_node {
     const struct cpu_op_impl *impl;
     cpu_view src[TDM_MAX_SRC];
     cpu_view dst[TDM_MAX_DST];
-    uint8_t *scratch;  /* scratch_size bytes, 64-byte aligned, shared by the workers; nothing
-                               survives in it */
-    uint8_t *prepared; /* of an op with prepared sources and of what prepares them; else NULL */
+    uint8_t *scratch;  /* scratch_size bytes, 64-byte aligned, shared by the workers; undefined
+                               when the node begins */
+    uint8_t *prepared; /* prepared sources (cpu_prepared): of the op that reads them and of their
+                               maker; else NULL */
     int64_t unit;      /* elements of the destination that its readers assign to one worker
                                together, a multiple of CPU_SHARE_UNIT or whole rows; 0 = any */
     const void *facts; /* of an op with facts (cpu_op_impl); else NULL */
@@ -109,9 +111,10 @@ typedef struct cpu_node {
     cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
 
-/* Elements of a row are assigned in multiples of this, unless a reader needs another unit: it holds
- * whole vectors of every kernel, blocks of activations and groups of weights, and no cache line is
- * shared by two workers. Every worker computes an element in the same way. */
+/* Elements of a row are assigned in multiples of this, unless a reader needs another unit. It is a
+ * whole number of vectors of every kernel, of blocks of activations, of groups of weights and of
+ * cache lines of floats: no cache line is written by two workers. An element's value does not depend
+ * on the worker that computes it. */
 enum { CPU_SHARE_UNIT = 32 };
 
 /* Sources in the format that an op's kernels take, such as quantised activations. All ops of a plan
@@ -140,17 +143,20 @@ typedef struct cpu_op_impl {
     void (*facts_make)(const cpu_node *n, void *facts_out);
     /* Which sources the op takes prepared, and how. NULL: none. */
     cpu_prepared (*prepared)(const cpu_node *n);
-    /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
-     * but its cpu_worker_share of all elements, in units of the returned value. 0: no statement,
-     * any worker may touch all. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
-     * where the op can; called before addresses are bound. */
+    /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC. A result u > 0 is a
+     * promise: the value is contiguous f32, and worker w touches nothing of it but its
+     * cpu_worker_share of all elements, in units of u. The plan leaves out barriers because of this
+     * promise (exec/plan_assign.c), so an op that breaks it has a data race. 0: no promise, any
+     * worker may touch all. NULL: 0 for all. The result for the destination is n->unit where the op
+     * can follow it. Called before addresses are bound. */
     int64_t (*share_unit)(const cpu_node *n, int32_t arg);
-    /* Shall workers claim pieces of each other's shares (n->claims)? Then share_unit is 0 of the
-     * result, and there is a barrier more behind the node: for work that takes long beside one.
-     * NULL: no. */
+    /* True: workers claim pieces of each other's shares (n->claims, exec/claims.h). share_unit of
+     * the result is then 0, which adds a barrier after the node: only for nodes that take much
+     * longer than a barrier. NULL: false. */
     bool (*claims)(const cpu_node *n);
-    /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
-     * workers alike); the caller ensures that no worker starts before the others have finished. */
+    /* Computes worker w's share; every worker calls it. May call cpu_worker_barrier between phases,
+     * every worker equally often. The caller places a barrier before the node where it depends on
+     * other workers' shares of earlier nodes. */
     void (*run)(const cpu_node *n, cpu_worker *w);
     /* The same on the reference path. NULL: `run` is plain C already. */
     void (*run_reference)(const cpu_node *n, cpu_worker *w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.c: describing the processor, opening devices on it, their options, and what slices their
- * kernels take. One device is enumerated; opened several times with different threads and cores it
- * gives the members of a group.
+ * device.c: describes the processor, parses the options of devices, opens and closes devices, and
+ * says where a group may cut their tensors. One device is enumerated; a group may open it several
+ * times, with different threads and cores, as its members.
  */
 #include "plugins/cpu/device.h"
 
@@ -60,7 +60,7 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     tdm_struct_write(info_out, &info, sizeof info);
 }
 
-/* Options as parsed; threads 0 = not given. */
+/* Options as parsed; n_thread 0 = not given. */
 typedef struct device_options {
     int32_t n_thread;
     bool has_cores;
@@ -157,7 +157,8 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     return status;
 }
 
-/* Far more threads than processors take turns, and wait for each other in every op. */
+/* Warns if there are far more threads than processors: threads that take turns on a processor are
+ * waited for at every barrier. */
 static void threads_check(const tdm_host *host, const device_options *o) {
     int32_t n_cpu = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_default();
     char line[160];
@@ -211,8 +212,9 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     tdm_device_info info = {.struct_size = sizeof info};
     size_t used;
     info_fill(device->n_thread, &info);
-    /* Kernels of other sets round in other places: devices that may differ in a bit say so, which
-     * is what a group goes by. */
+    /* A group compares descriptions to find members that compute equal bits
+     * (TDM_DEVICE_IS_REPRODUCIBLE). So the description names every option that changes bits, where
+     * it is not the default: kernels of another instruction set round in other places. */
     used = strlen(info.description);
     if (!device->is_reference && device->has_q8[0] == device->has_q8[1])
         used += (size_t)snprintf(info.description + used, sizeof info.description - used,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.h: the tables of devices and of what slices their kernels take (device.c).
+ * device.h: an instance of the plugin, and the tables of device.c: devices, and where a group may
+ * cut their tensors.
  */
 #ifndef TANDEM_CPU_DEVICE_H
 #define TANDEM_CPU_DEVICE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin.c: the entry of the CPU plugin, its instances, and the table of its options. Everything
- * that has state hangs on an instance or a device, so that several hosts may load the plugin at
- * once and unload it for real.
+ * plugin.c: the entry of the CPU plugin, its instances, and the table of its options. All state
+ * belongs to an instance or a device, never to the plugin: several hosts may load the plugin at the
+ * same time, and nothing remains when it is unloaded.
  */
 #include <sched.h>
 
@@ -24,7 +24,7 @@ static void plugin_deinit(tdm_instance *instance) {
     host->free(host->context, instance, sizeof *instance);
 }
 
-/* ---- Options; device.c reads their values ---- */
+/* ---- Options; device.c reads their values. It also accepts exchange-timeout, for tests ---- */
 
 static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
 static const char *const path_words[] = {"fast", "reference", NULL};

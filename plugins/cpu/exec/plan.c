@@ -51,8 +51,8 @@ static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
 }
 
-/* Copies the node just filled to `user`, the place behind, and turns it into the node that prepares
- * its sources. */
+/* Copies the node just filled to `user`, the place behind it, and turns the original into the node
+ * that prepares the copy's sources. */
 static void maker_insert(plan_node *maker, plan_node *user) {
     *user = *maker;
     maker->node.impl = maker->prepared.maker;
@@ -91,6 +91,7 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     }
     if (impl->scratch_size != NULL)
         out->scratch_size = impl->scratch_size(plan->device, plan->graph, n);
+    /* The ops that change their STATE in place (op.h); a missing one would lack barriers. */
     out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
                         n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
                         n->op == TDM_OP_CONV1D || n->op == TDM_OP_LINEAR_SCAN ||
@@ -114,7 +115,7 @@ static void exchanges_reset(tdm_plan *plan) {
 tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_graph *graph,
                            tdm_plan **plan_out, tdm_error *err) {
     const tdm_host *host = device->host;
-    int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
+    int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* n_node, n_claims: at most */
     size_t facts_size = 0;
     for (int32_t i = 0; i < graph->n_node; i++) {
         const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);

@@ -9,8 +9,8 @@
 #include "plugins/cpu/exec/scratch.h"
 
 /* Resolves every node, and allocates what running needs of the scratch that the plans of a queue
- * share. The graph and the scratch outlive the plan. Released with cpu_plan_destroy.
- * [any-thread] */
+ * share. The graph and the scratch must outlive the plan. Fails with the status of supports_op, or
+ * TDM_RESOURCE_EXHAUSTED. Released with cpu_plan_destroy. [any-thread] */
 tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_graph *graph,
                            tdm_plan **plan_out, tdm_error *err);
 /* NULL is a no-op. [any-thread] */

@@ -6,7 +6,8 @@
  * writes a value and the next reads it in the same units, each worker reads only what it wrote
  * itself, and no barrier is needed between them. Many ops accept any unit. They take the unit of
  * the readers of their result: for example, a product computes whole heads in one worker where the
- * rotation after it needs whole heads. Products whose pieces are claimed do not.
+ * rotation after it needs whole heads. Products whose pieces are claimed (claims.h) take no unit: a
+ * barrier follows them.
  *
  * Addresses decide the rest, since the caller may bind two temporaries to the same bytes. A node
  * needs a barrier before it if it reads or writes bytes that a node since the last barrier wrote,
@@ -28,7 +29,8 @@ static void units_get(plan_node *p) {
 tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err) {
     const tdm_host *host = plan->device->host;
     size_t size = (size_t)(plan->n_slot + 1) * sizeof(int64_t);
-    int64_t *wanted = host->alloc(host->context, size, 0); /* of the readers of each slot */
+    /* [n_slot] the unit of the last reader that has one; 0 = none */
+    int64_t *wanted = host->alloc(host->context, size, 0);
     if (wanted == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to assign the work of a plan");
     memset(wanted, 0, size);

@@ -24,15 +24,16 @@ typedef struct plan_node {
     int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is divided: cpu_op_impl.share_unit */
     cpu_prepared prepared;                    /* size 0: none */
     size_t scratch_size;                      /* bytes; 0 = none */
-    int32_t scratch_area;                     /* while the plan is made: see plan_memory.c */
+    /* Areas of plan_memory.c, used only while the plan is made; -1 = none. */
+    int32_t scratch_area;
     int32_t prepared_area;
     size_t scratch_off, prepared_off; /* bytes in the plan's scratch, where the node has them */
-    int32_t prepared_before; /* of a node that prepares sources: the one before that prepares the
-                                        same, -1 = none */
-    bool makes_prepared;     /* else it reads the prepared ones */
-    bool writes_state;
-    bool needs_barrier; /* before it; as last bound */
-    bool is_idle;       /* its sources are prepared already; as last bound */
+    int32_t prepared_before; /* of a node that prepares sources: index of the last node before it
+                                        that prepares the same ones; -1 = none */
+    bool makes_prepared;     /* true: prepares sources; false: the op, which may read them */
+    bool writes_state;       /* changes its STATE sources in place */
+    bool needs_barrier;      /* before it; as last bound */
+    bool is_idle;            /* prepares what is prepared already, and is skipped; as last bound */
 } plan_node;
 
 struct tdm_plan {
@@ -40,15 +41,15 @@ struct tdm_plan {
     const tdm_graph *graph;
     uint8_t *facts; /* of all nodes */
     size_t facts_used;
-    cpu_exchange *exchange_of; /* n_exchange */
+    cpu_exchange *exchange_of; /* [n_exchange] */
     cpu_exchanges exchanges;
-    cpu_claims *claims_of; /* n_claims */
+    cpu_claims *claims_of; /* [n_claims] */
     uint32_t round;        /* counts runs */
-    plan_node *nodes; /* n_node: those that are no views, and those that prepare their sources */
-    uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
-    uint8_t **bases;      /* as last bound */
+    plan_node *nodes;     /* [n_node] the graph's nodes but views, and those that prepare sources */
+    uint64_t *slot_sizes; /* [n_slot] bytes that a slot needs; 0 = no node uses it */
+    uint8_t **bases;      /* [n_slot] addresses, as last bound; NULL = no node uses the slot */
     cpu_scratch *scratch; /* of the queue */
-    cpu_chunk *chunk;     /* of it, as last bound; NULL where scratch_size is 0 */
+    cpu_chunk *chunk;     /* chunk of the scratch, as last bound; NULL where scratch_size is 0 */
     size_t scratch_size;  /* bytes for scratch and prepared sources of all nodes */
     size_t plan_size;     /* of this allocation, arrays included */
     int32_t n_node;

@@ -23,7 +23,7 @@ typedef struct pool_worker {
     pthread_t thread; /* of all but worker 0 */
     int32_t ith;
     _Atomic clockid_t clock;    /* its processor time; of worker 0 in the current job */
-    _Atomic uint32_t n_arrival; /* at barriers, counted as `meeting` counts them */
+    _Atomic uint32_t n_arrival; /* barriers reached; as `meeting`, which counts those passed */
 } pool_worker;
 
 /* A word that threads wait on, on a cache line of its own. */
@@ -50,6 +50,7 @@ struct cpu_pool {
     pool_worker workers[]; /* n_thread */
 };
 
+/* Waits until the word's value is not `seen`. `check` as in cpu_spin_continue. */
 static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen, cpu_spin_check_fn check,
                       void *arg) {
     cpu_spin spin = {0};
@@ -66,6 +67,7 @@ static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen, cpu_spin_c
     pthread_mutex_unlock(&pool->sleep_mutex);
 }
 
+/* Increments the word and wakes the threads that sleep on it. */
 static void word_raise(cpu_pool *pool, pool_word *word) {
     atomic_fetch_add(&word->value, 1);
     if (atomic_load(&word->n_sleeper) == 0) return;
@@ -105,14 +107,14 @@ void cpu_worker_barrier(cpu_worker *w) {
 static void affinity_apply(const cpu_pool *pool, int32_t ith) {
     if (!pool->is_pinned) return;
     cpu_set_t set = pool->cores;
-    /* A processor each where they suffice; otherwise all threads share them all. */
+    /* One processor for each worker where there are enough; else all workers share all of them. */
     if (pool->n_thread <= CPU_COUNT(&pool->cores)) {
         int32_t rank = 0;
         CPU_ZERO(&set);
         for (int i = 0; i < CPU_SETSIZE; i++)
             if (CPU_ISSET(i, &pool->cores) && rank++ == ith) CPU_SET(i, &set);
     }
-    /* A processor that went away since the list was checked leaves the thread where it is. */
+    /* If the processor was taken away since the list was checked, the thread stays where it is. */
     (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
@@ -160,7 +162,7 @@ static void *thread_main(void *arg) {
     }
 }
 
-/* With run_mutex held, which it gives back. */
+/* The caller holds run_mutex; this unlocks it. */
 static void job_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
     cpu_worker w = {.ith = 0, .nth = pool->n_thread, .pool = pool};
     if (pool->n_thread > 1) {

@@ -28,7 +28,7 @@ void cpu_scratch_destroy(cpu_scratch *scratch) {
     pthread_mutex_destroy(&scratch->mutex);
 }
 
-/* Under the mutex. */
+/* The caller holds the mutex. */
 static tdm_status grow(cpu_scratch *scratch, size_t size, tdm_error *err) {
     const tdm_host *host = scratch->host;
     if (size == 0 || (scratch->largest != NULL && scratch->largest->size >= size)) return TDM_OK;

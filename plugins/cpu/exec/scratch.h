@@ -19,13 +19,13 @@ typedef struct cpu_chunk {
 
 typedef struct cpu_scratch {
     const tdm_host *host;
-    pthread_mutex_t mutex; /* of all that follows, and of the chunks' n_user */
-    cpu_chunk *largest;    /* new users get it; NULL: none was needed yet */
+    pthread_mutex_t mutex; /* protects `largest` and the chunks' n_user */
+    cpu_chunk *largest;    /* the chunk that new users get; NULL: none was needed yet */
 } cpu_scratch;
 
 /* [setup] */
 tdm_status cpu_scratch_create(const tdm_host *host, cpu_scratch *scratch_out, tdm_error *err);
-/* No chunk has a user. [setup] */
+/* No chunk may have a user. [setup] */
 void cpu_scratch_destroy(cpu_scratch *scratch);
 
 /* Makes the largest chunk hold `size` bytes or more. A chunk that is replaced lives on while it has
@@ -35,7 +35,8 @@ tdm_status cpu_scratch_reserve(cpu_scratch *scratch, size_t size, tdm_error *err
  * size is 0. [any-thread] */
 tdm_status cpu_scratch_take(cpu_scratch *scratch, size_t size, cpu_chunk **chunk_out,
                             tdm_error *err);
-/* Takes it back; NULL is a no-op. [any-thread] */
+/* Ends one use of a chunk, and frees a replaced chunk with its last use; NULL is a no-op.
+ * [any-thread] */
 void cpu_scratch_drop(cpu_scratch *scratch, cpu_chunk *chunk);
 
 #endif
