@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer.c: buffers in the device's memory, which is the host's: allocating, copying, importing, and
- * converting tensors when they are uploaded and downloaded. weight.c and kv_page.c define the
+ * buffer.c: buffers in the device's memory, which is the host's: allocating, copying, importing,
+ * and converting tensors when they are uploaded and downloaded. weight.c and kv_page.c define the
  * private layouts.
  */
 #include "core/base/params.h"
@@ -25,7 +25,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     uint64_t total, available;
     tdm_struct_read(&p, sizeof p, params);
     cpu_memory_query(&total, &available);
-    /* Checked before allocating, since the system also grants addresses that it lacks memory for. */
+    /* Checked before allocating: the system also grants addresses without memory behind them. */
     bool is_too_large = p.size > SIZE_MAX / 2 || (available != 0 && p.size > available);
     tdm_buffer *buffer = is_too_large ? NULL : host->alloc(host->context, sizeof *buffer, 0);
     uint8_t *data = NULL;

@@ -14,8 +14,8 @@
  *
  * What lies where:
  *   plugin.c, device.c, buffer.c   the entry; a device and its options; memory
- *   ops/      one file for each family of ops, and the op table (ops.c); plain C and the tables that
- *             choose kernels. weight.c: the private layout of weights
+ *   ops/      one file for each family of ops, and the op table (ops.c); plain C, and the tables
+ *             that choose kernels. weight.c: the private layout of weights
  *   kv/       pages of the KV cache: layout, reading, writing, shifting, copying
  *   exec/     running: plans, the queue, the pool of threads, barriers and waits
  *   machine/  facts of the machine: instruction sets, processors, memory, measured limits
@@ -49,7 +49,7 @@ struct tdm_device {
     bool is_reference;  /* path = reference: plain C, f32 activations, canonical weights */
     bool prefetch_each; /* cpu_isa_prefetch_each(): kernels prefetch each line of weights */
     /* By role of a token (tandem/step.h): integer kernels round its activations to 8 bits (true) or
-     * to 15. Option activation-bits: auto = 8 for prompts only, 8 = for all tokens, 15 = for none. */
+     * to 15. Option activation-bits: auto = 8 for prompts only, 8 for all tokens, 15 for none. */
     bool has_q8[CPU_N_ROLE];
     uint64_t exchange_timeout_ns; /* how long an exchange waits for another member */
     /* By role of a token and type of the weights, chosen when the device is opened; NULL for types
@@ -113,8 +113,8 @@ typedef struct cpu_node {
 
 /* Elements of a row are assigned in multiples of this, unless a reader needs another unit. It is a
  * whole number of vectors of every kernel, of blocks of activations, of groups of weights and of
- * cache lines of floats: no cache line is written by two workers. An element's value does not depend
- * on the worker that computes it. */
+ * cache lines of floats: no cache line is written by two workers. An element's value does not
+ * depend on the worker that computes it. */
 enum { CPU_SHARE_UNIT = 32 };
 
 /* Sources in the format that an op's kernels take, such as quantised activations. All ops of a plan

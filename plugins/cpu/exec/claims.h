@@ -31,7 +31,7 @@ struct cpu_claims {
 typedef struct cpu_claim_walk {
     const cpu_claims *claims; /* NULL: the worker's own share, as one piece */
     cpu_worker worker;        /* whose share is being claimed */
-    int32_t n_left;           /* shares not yet used up, this one included */
+    int32_t n_left;           /* shares in which pieces may be left, this one included */
     int64_t n, unit, piece;
     int64_t first, last, n_piece; /* of that share */
 } cpu_claim_walk;

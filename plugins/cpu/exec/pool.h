@@ -15,8 +15,8 @@
 typedef void (*cpu_pool_fn)(void *arg, cpu_worker *w);
 
 /* A pool of n_thread workers (>= 1): n_thread - 1 threads of its own, and the caller of
- * cpu_pool_run. `cores` (copied; NULL: any) are the processors that the threads stay on, each on its
- * own one where there are enough of them. TDM_RESOURCE_EXHAUSTED without memory or threads.
+ * cpu_pool_run. `cores` (copied; NULL: any) are the processors that the threads stay on, each on
+ * its own one where there are enough of them. TDM_RESOURCE_EXHAUSTED without memory or threads.
  * Destroyed with cpu_pool_destroy. [setup] */
 tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set_t *cores,
                            cpu_pool **pool_out, tdm_error *err);

@@ -96,8 +96,8 @@ static tdm_status import_supports(const cpu_device *device, const tdm_graph *gra
                            err);
 }
 
-/* Rows of one head's K or V between slots and a tensor [padded, n_head_kv, n_row], whose nb[0] is
- * a block apart when its rows are contiguous; a view may have any other distance. */
+/* Copies rows of one head's K or V between slots and a tensor [padded, n_head_kv, n_row]. The
+ * tensor may be a view with any strides; rows that are not contiguous go through `row`. */
 static void move_rows(const cpu_kv_layout *layout, const cpu_kv_side *side, uint8_t *region,
                       const cpu_view *tensor, int32_t head, const tdm_page_job *job, bool is_import,
                       uint8_t *row) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_page.c: the arrangement of cache pages described in kv_page.h: sizes, and the way of one
- * canonical row in and out. Also the bounds checks on what a step block says.
+ * kv_page.c: the arrangement of cache pages described in kv_page.h: sizes, and storing and loading
+ * a canonical row. Also reading the step block, with bounds checks on its contents.
  */
 #include "plugins/cpu/kv/kv_page.h"
 
@@ -95,8 +95,8 @@ tdm_status cpu_kv_page_size(const cpu_device *device, const tdm_kv_desc *desc, u
 }
 
 /* ---- fifth bits ------------------------------------------------------------------------------
- * Kernels widen codes to pairs of 16 bits, one pair per 32-bit lane, and want the two fifth bits
- * of pair i at bits i and i + 16 of a word: a rotation and a mask then put them in place. */
+ * Kernels widen codes to pairs of 16 bits, one pair per 32-bit lane. The two fifth bits of pair i
+ * are stored at bits i and i + 16 of a word, so that a shift and a mask put them in place. */
 
 /* K: a word of codes, bytes 4c .. 4c+3, gives pair 4c of elements (4c, 4c+2) from low nibbles,
  * 4c+1 of (4c+16, 4c+18) from high ones, 4c+2 of (4c+1, 4c+3) and 4c+3 of (4c+17, 4c+19). The
@@ -249,7 +249,7 @@ static int32_t limit_count(int32_t count, int32_t cap) {
 cpu_step cpu_step_get(const tdm_graph *graph, const cpu_view *step, int32_t cls) {
     const int32_t *words = (const int32_t *)(const void *)step->data;
     const tdm_step_header *header = (const tdm_step_header *)(const void *)step->data;
-    tdm_step_header at; /* where things are: never taken from the block itself */
+    tdm_step_header at; /* offsets from the capacities: those in the block are not trusted */
     cpu_step out = {0};
     if (tdm_step_layout(&graph->step_caps, &at, NULL) != TDM_OK || step->ne[0] < at.size ||
         cls < 0 || cls >= at.n_class || header->version != TDM_STEP_VERSION)

@@ -6,8 +6,9 @@
  *
  * Mental model. A page holds one region for each KV head, a head's K and V tokens in tiles of 16.
  * Quantised codes are kept apart from their scales, so that codes stay aligned to cache lines and
- * the scales of 16 tokens load as one vector. Two neighbouring tiles of K, four of V take turns
- * block by block: kernels read them in that order, and memory comes fastest in one rising run.
+ * the scales of 16 tokens load as one vector. Two neighbouring tiles of K, or four of V, are
+ * interleaved: block 0 of each, then block 1 of each, and so on. Kernels read them in that order,
+ * and memory is fastest when it is read at rising addresses.
  *
  *   K, quantised: a tile is [block][word][token]: 32-bit words of a block's codes, transposed, so
  *     that a vector lane belongs to a token and a dot product needs no horizontal sum. The fifth
@@ -15,13 +16,14 @@
  *   V, quantised: a tile is [block][token quad][byte of the block][token]: a 32-bit word holds the
  *     same code byte of four tokens, in the order 0 2 1 3, so that its 16-bit halves are pairs of
  *     neighbouring tokens. Fifth bits: one word for each of 16 elements (cpu_kv_fifth_v). Nibbles
- *     of q4_0 are stored less 8, in two's complement: no sum of weights has to be taken off.
+ *     of q4_0 are stored less 8, in two's complement, so that the kernel has no offset to subtract.
  *   K, plain: a tile is [element][token]. V, plain: [token][element], rows padded to 16 elements.
  *   Slots of recurrent states: the floats of a unit one after the other, padded to 16.
  *   Scales: a tile is [block][d, then m where the type has it][token], f16.
  *
- * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words: an op
- * that writes V gives all slots of a tile to one thread.
+ * No two slots share a byte, except in the fifth bits of V, where the tokens of a tile share words.
+ * So an op that writes V must give all slots of a tile to one worker: two workers would overwrite
+ * each other's bits.
  */
 #ifndef TANDEM_CPU_KV_PAGE_H
 #define TANDEM_CPU_KV_PAGE_H
@@ -48,14 +50,14 @@ typedef struct cpu_kv_side {
     size_t data_off;   /* of the first tile in a head's region */
     size_t data_size;  /* of a tile */
     size_t codes_size; /* of a block in a tile, fifth bits included */
-    int32_t group;     /* tiles that take turns block by block */
+    int32_t group;     /* tiles that are interleaved block by block; 1 = none */
     size_t scale_off;  /* of the first tile's scales in a head's region */
     size_t scale_size; /* of a tile's scales */
 } cpu_kv_side;
 
 typedef struct cpu_kv_layout {
     cpu_kv_side k;
-    cpu_kv_side v; /* not stored where v_from_k: then K's, with V's head_dim */
+    cpu_kv_side v; /* where v_from_k nothing is stored for it: a copy of k with V's head_dim */
     bool v_from_k;
     int32_t n_head_kv;
     int32_t page_len; /* tokens */
@@ -73,15 +75,15 @@ tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out,
 tdm_status cpu_kv_page_size(const cpu_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
                             tdm_error *err);
 
-/* Where block b of a tile begins, from the first tile on. */
+/* Bytes from the first tile of the side (data_off) to the codes of block b of a tile. */
 static inline size_t cpu_kv_codes_off(const cpu_kv_side *side, int32_t tile, int32_t b) {
     int32_t in_group = tile % side->group;
     return (size_t)(tile - in_group) * side->data_size +
            (size_t)(b * side->group + in_group) * side->codes_size;
 }
 
-/* Units first .. first+n-1 (blocks; of a plain type elements) of a canonical row to the slot of a
- * head's region, and back. `row` points at unit `first`. */
+/* Copy units first .. first+n-1 (blocks; of a plain type elements) of a canonical row to the slot
+ * of a head's region, and back. `row` points at unit `first`. */
 void cpu_kv_store(const cpu_kv_side *side, uint8_t *head, int32_t slot, const uint8_t *row,
                   int32_t first, int32_t n);
 void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uint8_t *row,
@@ -103,8 +105,8 @@ typedef struct cpu_step {
 /* Reads the block bound to `step` for class `cls`. */
 cpu_step cpu_step_get(const tdm_graph *graph, const cpu_view *step, int32_t cls);
 
-/* The last row that token t sees, in the cache's own count: its position, but for a strided cache;
- * -1 = none. */
+/* The last row of the cache that token t sees when attention is causal: its position; in a strided
+ * cache, which has fewer rows, the number that tdm_kv_row_of gives. -1 = none. */
 static inline int32_t cpu_step_row(const cpu_step *step, const cpu_kv_layout *layout, int32_t t) {
     return tdm_kv_row_of(layout->stride, step->pos[t]);
 }
@@ -127,12 +129,14 @@ tdm_status cpu_kv_supports(const tdm_graph *graph, const tdm_node *node, int32_t
 /* Copies row [ne0] of an f32 view (any strides) to floats. */
 void cpu_kv_read_row(const cpu_view *view, int64_t i1, int64_t i2, float *out);
 
+/* The region of a head in a page of the state. Neither is checked. */
 static inline uint8_t *cpu_kv_head(const cpu_kv_layout *layout, uint8_t *state, int64_t page,
                                    int32_t head) {
     return state + (size_t)page * layout->page_size + (size_t)head * layout->head_size;
 }
 
-/* Rows of floats and bytes that a worker converts in. */
+/* Rounds up to a multiple of 64 bytes, a cache line: for parts of a page, and of a worker's
+ * scratch. */
 static inline size_t cpu_kv_round(size_t size) {
     return (size + 63) / 64 * 64;
 }

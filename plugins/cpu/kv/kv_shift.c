@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_shift.c: KV_SHIFT: moves cached K rows on by some positions, in place. What K a position
- * would have had is turned from what is stored: dequantised, the rotation undone, turned, redone,
- * quantised again. V carries no positions.
+ * kv_shift.c: KV_SHIFT: moves cached K rows on by some positions, in place. A row is dequantised,
+ * its Walsh-Hadamard rotation undone, its elements turned by RoPE, then rotated and quantised
+ * again. V carries no positions.
  */
 #include "plugins/cpu/kv/hadamard.h"
 #include "plugins/cpu/kv/kv_page.h"
@@ -71,7 +71,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
         if (!cpu_kv_job_clip(&layout, state->ne[1], -1, &job) || job.arg == 0) continue;
         cpu_rope_angles(rope, factor, job.arg, false, cosines, sines);
         for (int32_t head = 0; head < layout.n_head_kv; head++) {
-            /* The same for all jobs on a page, so that these run in order. */
+            /* All jobs on a page and head have the same worker, which runs them in order. */
             if ((head + job.page) % w->nth != w->ith) continue;
             uint8_t *region = cpu_kv_head(&layout, state->data, job.page, head);
             for (int32_t slot = job.first; slot < job.first + job.count; slot++) {

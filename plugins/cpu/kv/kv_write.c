@@ -18,8 +18,8 @@ typedef struct quantizer_row {
     const char *name;
 } quantizer_row;
 
-/* First match wins; what is not here is converted by core/base. But for the search of iq4_nl
- * AVX-512 has nothing to add: a block is 32 elements. */
+/* First match wins; types without a match are converted by quant/convert.h. AVX-512 is faster only
+ * for the search of iq4_nl: a block has just 32 elements. */
 static const quantizer_row quantizers[] = {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, TDM_TYPE_IQ4_NL, cpu_quantize_iq4_nl_avx512, "quantize_iq4_nl_avx512"},
@@ -53,7 +53,7 @@ static tdm_status supports(const cpu_device *device, const tdm_graph *graph, con
 static size_t worker_size(const cpu_kv_layout *layout) {
     size_t floats =
         (size_t)(layout->k.padded > layout->v.padded ? layout->k.padded : layout->v.padded);
-    return cpu_kv_round(floats * sizeof(float)) * 2; /* the floats, and never more bytes */
+    return cpu_kv_round(floats * sizeof(float)) * 2; /* floats, then their canonical bytes */
 }
 
 static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
@@ -86,7 +86,7 @@ typedef struct writer {
     tdm_row_quantize_fn quantize;
     cpu_hadamard_fn rotate;
     float *x;     /* [padded] */
-    uint8_t *row; /* canonical */
+    uint8_t *row; /* the same, canonical */
 } writer;
 
 static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *region, int32_t slot) {
@@ -98,7 +98,8 @@ static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *reg
     cpu_kv_store(side, region, slot, w->row, 0, side->n_block > 0 ? side->n_block : side->padded);
 }
 
-/* Of one token each worker writes the heads that it computed, if work was divided by heads. */
+/* With one token the heads are divided: a worker writes those that it computed itself, where the
+ * nodes before divided their work by heads too. */
 static int64_t share_unit(const cpu_node *n, int32_t arg) {
     bool is_row = arg == SRC_K || arg == SRC_V;
     return is_row && n->src[SRC_K].ne[2] == 1 && cpu_view_is_dense(&n->src[arg]) ? n->src[arg].ne[0]

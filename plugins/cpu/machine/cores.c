@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * cores.c: affinity masks, the topology that the kernel shows in sysfs, and the quota of the
- * control group. Machines with more processors than a cpu_set_t holds (1024) use the first ones.
+ * control group. Linux does not give the mask of a machine with more processors than a cpu_set_t
+ * holds (1024): there processor 0 alone counts.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "plugins/cpu/machine/cores.h"
 #include "plugins/cpu/machine/sysfile.h"
 
+/* The affinity mask of the process; processor 0 where it cannot be read. */
 static void affinity_read(cpu_set_t *set) {
     CPU_ZERO(set);
     if (sched_getaffinity(0, sizeof *set, set) != 0 || CPU_COUNT(set) == 0) {
@@ -39,7 +41,8 @@ static bool list_read(const char *text, cpu_set_t *set) {
     }
 }
 
-/* Whole processors' worth of time per period; INT32_MAX without a quota. */
+/* Processors whose whole time the quota of the topmost control group that is visible (in a
+ * container its own) grants, rounded, at least 1; INT32_MAX without a quota. */
 static int32_t quota_read(void) {
     char text[64];
     if (!cpu_sysfile_read("/sys/fs/cgroup/cpu.max", text, sizeof text)) return INT32_MAX;

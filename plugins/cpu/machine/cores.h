@@ -9,8 +9,8 @@
 
 #include "tandem/status.h"
 
-/* Threads that run without sharing a core: the physical cores of the affinity mask, at most the
- * processor time that the control group grants. At least 1. [any-thread] */
+/* How many threads can run without sharing a core: the physical cores of the affinity mask, but no
+ * more than the processor time that the control group grants. At least 1. [any-thread] */
 int32_t cpu_cores_default(void);
 
 /* Logical processors of the affinity mask. At least 1. [any-thread] */

@@ -12,8 +12,9 @@
 uint32_t cpu_isa_detect(void);
 
 /* True for processors whose cores read weights fastest when kernels prefetch each cache line: those
- * that can wait for many lines at once. Measured, not detected: true for AMD's family 1Ah (Zen 5),
- * false for 19h (Zen 4) and for all others, which were not measured. [any-thread] */
+ * that can wait for many lines at once. No flag of the processor says so; measurements do: AMD's
+ * family 1Ah (Zen 5) is faster with it, 19h (Zen 4) is not. True for AMD from family 1Ah on, false
+ * for all others, most of which were not measured. [any-thread] */
 bool cpu_isa_prefetch_each(void);
 
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,

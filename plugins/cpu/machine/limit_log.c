@@ -4,7 +4,8 @@
  */
 #include "plugins/cpu/machine/limit_log.h"
 
-enum { WINDOW_PIECES = 40 }; /* of a thread, at least: those that a window cuts off matter little */
+/* Pieces of a thread in a window, at least: one that the window's end cuts off matters little. */
+enum { WINDOW_PIECES = 40 };
 
 /* ---- Stretches ---- */
 
@@ -32,7 +33,7 @@ double cpu_limit_stretch_rate(cpu_limit_log *logs, int32_t n_thread, uint64_t st
         for (int32_t t = 0; t < n_thread; t++) {
             cpu_limit_log *log = &logs[t];
             while (log->to < log->n && log->notes[log->to].at_ns <= now) log->to++;
-            if (log->to >= log->n) { /* the first that is done */
+            if (log->to >= log->n) { /* the first thread whose log ends */
                 if (best == 0 && had_ns >= least_ns) best = n_piece / (double)had_ns;
                 return best * 1e9;
             }
@@ -64,7 +65,7 @@ static uint64_t shortest_piece(const cpu_limit_log *log) {
     return shortest;
 }
 
-/* What the pieces between the places at hand take a thread that nothing keeps from them. */
+/* How long the pieces in the present window take if nothing interrupts the thread. */
 static uint64_t worked_ns(const cpu_limit_log *log) {
     return log->to > log->from ? (uint64_t)(log->to - log->from) * log->shortest_ns : 0;
 }

@@ -16,7 +16,8 @@ typedef struct cpu_limit_note {
     uint64_t work_ns; /* processor time of the thread by then; used by stretch rates only */
 } cpu_limit_note;
 
-/* A thread's: the beginning, then each piece. Times rise from note to note. */
+/* The notes of one thread: the first when it begins, then one after each piece. Times rise from
+ * note to note. */
 typedef struct cpu_limit_log {
     cpu_limit_note *notes; /* [n] */
     int32_t n;
@@ -24,20 +25,20 @@ typedef struct cpu_limit_log {
     uint64_t shortest_ns; /* piece, likewise */
 } cpu_limit_log;
 
-/* Pieces a second that all threads together did in the best stretch of time in which every one of
- * them had its processor. A piece that took its thread clearly longer than that worked is left out,
- * with what the others did meanwhile; what is left on both sides of it counts as one piece of time.
- * It is cut into stretches of stretch_ns; where it makes not even one, it is one as a whole if it
- * is least_ns long. 0 where there is less: with more threads than processors, or on a busy
- * machine. */
+/* The highest rate in a stretch of stretch_ns, in pieces per second of all threads together. Only
+ * time in which every thread had its processor counts: if a thread worked for clearly less time
+ * than its piece took, that piece is left out, with what the others did meanwhile. The time that
+ * remains is joined and cut into stretches. If it does not fill one, it counts as a stretch if it
+ * has least_ns; else the result is 0: with more threads than processors, or on a busy machine. */
 double cpu_limit_stretch_rate(cpu_limit_log *logs, int32_t n_thread, uint64_t stretch_ns,
                               uint64_t least_ns);
 
-/* Pieces a second that all threads together did in the best window of that length: those that began
- * and ended in it. It is longer where it would hold few pieces, and no longer than the log. With
- * is_together only windows count in which each thread worked for three quarters of the time at
- * least, as its shortest piece tells: two that take turns on a processor cannot. 0 where there is
- * none. */
+/* The highest rate in a window of window_ns, in pieces per second of all threads together; pieces
+ * count that began and ended in the window. The window is shortened to the length of the log, then
+ * lengthened to hold at least 40 of the first thread's shortest pieces. With is_together a window
+ * counts only if each thread worked for at least three quarters of it, estimated as its pieces
+ * times its shortest one: two threads that take turns on a processor do not. 0 if no window
+ * counts. */
 double cpu_limit_window_rate(cpu_limit_log *logs, int32_t n_thread, uint64_t window_ns,
                              bool is_together);
 

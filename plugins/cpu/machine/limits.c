@@ -6,9 +6,9 @@
  *
  * - multiplications: the highest rate in any one or two milliseconds, which is short enough to fit
  *   between interruptions; a core's rate of multiplications does not change over time.
- * - reading: the rate of a long stream. For some milliseconds memory can be read up to twice as fast,
- *   while other virtual machines on the host pause. So a tenth of a second is averaged, of the time in
- *   which every thread had its processor. The processor time of each thread shows that.
+ * - reading: the rate of a long stream. For some milliseconds memory can be read up to twice as
+ *   fast, while other virtual machines on the host pause. So a tenth of a second is averaged, of the
+ *   time in which every thread had its processor. The processor time of each thread shows that.
  *
  * limit_log.c selects that time from the notes. One measurement takes a quarter of a second. The
  * speed of memory varies, so measure again close to each comparison. The loops in plain C are here
@@ -34,12 +34,12 @@
 #endif
 
 enum {
-    LOG_LEN = 16384,
-    N_PIECE_MIN = 80, /* however long they take */
+    LOG_LEN = 16384,  /* notes of a thread */
+    N_PIECE_MIN = 80, /* pieces that a thread does at least, however long they take */
     N_TRY = 4
 };
-/* Of a measurement: the time for which threads work, and how long it may last where they do not get
- * their processors. */
+/* How long a measurement lasts: until a thread has had work_ns of processor time, or until max_ns
+ * have passed, where threads do not get their processors. */
 typedef struct time_budget {
     uint64_t work_ns, max_ns;
 } time_budget;
@@ -49,12 +49,13 @@ static const time_budget budget_read = {110000000, 200000000}; /* in each of two
 #define STRETCH_NS  UINT64_C(100000000)                        /* of reading, all threads at once */
 #define STRETCH_MIN (STRETCH_NS / 4)                           /* less is too short to measure */
 #define MEMORY_MIN  ((uint64_t)256 << 20)
-#define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between readings of the clock */
+#define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads in a piece */
 #define PART_UNIT   ((uint64_t)4 << 20) /* two fronts, each of whole pieces, on huge pages */
 #define HUGE_PAGE   ((size_t)2 << 20)
-/* Of what is read in turn, a cache a quarter as large keeps next to nothing. Caches of servers have
- * hundreds of MiB, and each device of a group has memory of its own: above MEMORY_MAX twice the
- * caches must do. */
+/* The memory that is read again and again is CACHE_TIMES as large as all caches together, so that
+ * almost nothing of it is still in a cache. Caches of servers have hundreds of MiB, and each device
+ * of a group has memory of its own: where that would be more than MEMORY_MAX, CACHE_TIMES_MIN is
+ * enough. */
 #define CACHE_TIMES     4
 #define CACHE_TIMES_MIN 2
 #define MEMORY_MAX      ((uint64_t)1 << 30)
@@ -84,7 +85,7 @@ static uint64_t limit_int8_plain(uint32_t seed, double *n_op_out) {
     }
     for (int n = 0; n < N_STEP; n++) {
         int32_t dot = 0;
-        x[n % N] ^= 1; /* another row each time: none is left out for being known */
+        x[n % N] ^= 1; /* another row each time: the compiler cannot reuse a product */
         for (int i = 0; i < N; i++) dot += x[i] * w[i];
         sum ^= dot;
     }
@@ -116,8 +117,8 @@ static const cpu_limit_loops *loops_choose(const cpu_device *device) {
 #if defined(__x86_64__)
     if (device->isa & CPU_ISA_AVX512) return &cpu_limit_loops_avx512;
 #ifdef CPU_HAS_AVX_VNNI
-    /* No kernel has been written for it, hence no flag; but a limit of the machine it is, where the
-     * options do not forbid what the machine has. */
+    /* AVX-VNNI has no CPU_ISA flag, since no kernel uses it. It is a limit of the machine all the
+     * same, unless the option isa leaves out something that the machine has. */
     uint32_t a = 0, b, c, d;
     if ((device->isa & CPU_ISA_AVX2) && device->isa == cpu_isa_detect() &&
         __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0) /* SDM volume 2, CPUID */
@@ -137,7 +138,7 @@ typedef enum limit_kind { LIMIT_READ, LIMIT_INT8, LIMIT_F32 } limit_kind;
 typedef struct measurement {
     const cpu_limit_loops *loops;
     limit_kind kind;
-    int n_front; /* places in its part that a thread reads by turns: 1 or 2 */
+    int n_front; /* streams that a thread reads in its part, alternating: 1 or 2 */
     uint8_t *memory;
     uint64_t part_size;  /* of each thread, a multiple of PART_UNIT */
     cpu_limit_log *logs; /* [n_thread], each of at most LOG_LEN notes */
@@ -167,8 +168,8 @@ static cpu_limit_note note_take(const measurement *m) {
     return taken;
 }
 
-/* Enough is a time that the thread really had, so that a busy machine is looked at for longer.
- * Asked at every 16th piece only, since the system has to be called for it. */
+/* True when the thread has worked long enough. Its processor time counts, so that a measurement
+ * takes longer on a busy machine. Read at every 16th piece only, since it takes a system call. */
 static bool is_enough(const time_budget *budget, const cpu_limit_note *log, int32_t n,
                       uint64_t begin_ns) {
     if (n <= N_PIECE_MIN || n % 16 != 0) return false;
@@ -176,7 +177,7 @@ static bool is_enough(const time_budget *budget, const cpu_limit_note *log, int3
            log[n - 1].at_ns - log[0].at_ns >= budget->max_ns;
 }
 
-/* Threads do not wait for each other on the way: on a busy machine that would make them take
+/* Threads do not wait for each other between pieces: on a busy machine that would make them take
  * turns. */
 static void pieces_run(void *arg, cpu_worker *w) {
     measurement *m = arg;
@@ -205,7 +206,7 @@ static double rate_find(const measurement *m, int32_t n_thread) {
     if (m->kind != LIMIT_READ)
         return cpu_limit_window_rate(m->logs, n_thread, WINDOW_NS, m->has_core_each);
     double rate = cpu_limit_stretch_rate(m->logs, n_thread, STRETCH_NS, STRETCH_MIN);
-    /* Threads that share processors never have one each; what they get by turns is all there is. */
+    /* Threads that share processors never all run at once: their rate with turns is the limit. */
     if (rate == 0 && !m->has_core_each)
         rate = cpu_limit_window_rate(m->logs, n_thread, STRETCH_NS, false);
     return rate;
@@ -249,7 +250,7 @@ static uint64_t last_caches_size(void) {
                 continue;
             snprintf(path, sizeof path,
                      "/sys/devices/system/cpu/cpu%ld/cache/index%d/shared_cpu_list", i, level);
-            /* Counted with the first of those that share it. */
+            /* A shared cache is counted with the first processor that shares it. */
             if (cpu_sysfile_read(path, text, sizeof text) && sscanf(text, "%lu", &first) == 1 &&
                 first != (unsigned long)i)
                 break;
@@ -260,7 +261,8 @@ static uint64_t last_caches_size(void) {
     return total;
 }
 
-/* Bytes that a thread reads in turn; 0 if there is too little memory to exceed the caches. */
+/* Bytes that each thread reads again and again; 0 if there is too little memory to exceed the
+ * caches. */
 static uint64_t part_size_choose(int32_t n_thread) {
     uint64_t total, available;
     uint64_t caches = last_caches_size(), wanted = caches * CACHE_TIMES;
@@ -275,7 +277,8 @@ static uint64_t part_size_choose(int32_t n_thread) {
     return part;
 }
 
-/* The memory stays with the device: to find and touch it anew would take longer than to read it. */
+/* Sets m->memory and m->part_size; false without memory. The memory stays with the device: to
+ * allocate and touch it again would take longer than to read it. */
 static bool memory_get(cpu_device *device, measurement *m) {
     const tdm_host *host = device->host;
     const size_t n = (size_t)device->n_thread;
@@ -305,14 +308,15 @@ void cpu_limits_release(cpu_device *device) {
 static double read_bandwidth_measure(cpu_device *device, measurement *m) {
     double rate = 0;
     if (!memory_get(device, m)) return 0;
-    for (m->n_front = 1; m->n_front <= 2; m->n_front++) { /* machines differ in what suits them */
+    for (m->n_front = 1; m->n_front <= 2; m->n_front++) { /* the faster one differs by machine */
         double found = rate_measure(device, m, LIMIT_READ);
         if (found > rate) rate = found;
     }
     return rate;
 }
 
-/* Looks again where threads never ran together: a try is short beside what may have kept them. */
+/* Tries again if the threads never ran at the same time: what prevents that often lasts longer than
+ * one try. */
 static double peak_measure(cpu_device *device, measurement *m, limit_kind kind) {
     double rate = 0;
     for (int i = 0; i < N_TRY && rate == 0; i++) rate = rate_measure(device, m, kind);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * limits.h: the upper limits of this machine's memory reads and multiplications, whatever the
- * kernels reach: the loops that measure them, one set for each way of multiplying. What they
- * measure is tdm_device_limits (tandem/device.h).
+ * limits.h: the upper limits of this machine's memory reads and multiplications, whether or not a
+ * kernel reaches them (tdm_device_limits in tandem/device.h), and the loops that measure them, one
+ * set for each way of multiplying.
  */
 #ifndef TANDEM_CPU_LIMITS_H
 #define TANDEM_CPU_LIMITS_H
@@ -13,8 +13,9 @@
 
 enum {
     CPU_LIMIT_GRAIN = 256, /* bytes that a reading loop takes from each of its two fronts */
-    CPU_LIMIT_N_ACC = 16   /* sums at once: more than latency times units of any known core, and
-                              no more than there are registers */
+    CPU_LIMIT_N_ACC = 16   /* sums that do not depend on each other: more than any known core has
+                              in flight (latency times units), and no more than there are
+                              registers */
 };
 
 /* Loops in which only the measured work takes time. Results depend on all of that work, so that a
@@ -38,10 +39,11 @@ extern const cpu_limit_loops cpu_limit_loops_avx_vnni;
 #endif
 #endif
 
-/* tdm_device_ops.measure_limits, with the instruction sets that the device may use. [setup] */
+/* tdm_device_ops.measure_limits, with the instruction sets that the device may use. What could not
+ * be measured is 0. [setup] */
 tdm_status cpu_limits_measure(cpu_device *device, tdm_device_limits *limits_out, tdm_error *err);
 
-/* Frees what measuring keeps from one call to the next. [setup] */
+/* Frees the memory that cpu_limits_measure keeps from one call to the next. [setup] */
 void cpu_limits_release(cpu_device *device);
 
 #endif

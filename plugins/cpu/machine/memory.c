@@ -16,15 +16,15 @@ enum {
     CACHE_LINE = 64,
     SMALL_PAGE = 4096,
     HUGE_PAGE = 2 << 20,
-    /* Below this a huge page's rounding is worth more than the misses it saves. */
+    /* For smaller pieces the alignment of huge pages wastes more than the saved misses are worth. */
     HUGE_FROM = 8 << 20
 };
 
 uint8_t *cpu_pages_alloc(const tdm_host *host, size_t size) {
     size_t align = size >= HUGE_FROM ? HUGE_PAGE : size >= SMALL_PAGE ? SMALL_PAGE : CACHE_LINE;
     uint8_t *data = host->alloc(host->context, size, align);
-    /* Only whole huge pages: what follows the piece belongs to others. A kernel without huge pages
-     * refuses, and nothing is lost. */
+    /* Only whole huge pages: the memory behind the piece belongs to others. A kernel without huge
+     * pages refuses, which does no harm. */
     if (data != NULL && size >= HUGE_FROM)
         (void)madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     return data;
@@ -45,8 +45,8 @@ static uint64_t field_find(const char *text, const char *key) {
     return UINT64_MAX;
 }
 
-/* The tightest limit of the groups above the process, and what is in use there. A group that
- * cannot be read does not limit. */
+/* Lowers *total and *available to what the control groups of the process, from its own up to the
+ * root, leave it. A group that cannot be read does not limit. */
 static void cgroup_limit(uint64_t *total, uint64_t *available) {
     char path[512], text[4096];
     if (!cpu_sysfile_read("/proc/self/cgroup", text, sizeof text)) return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.h: how much memory the machine has for this process, and large pieces of it.
+ * memory.h: how much memory the machine has for this process, and allocating large pieces of it.
  */
 #ifndef TANDEM_CPU_MEMORY_H
 #define TANDEM_CPU_MEMORY_H
@@ -16,7 +16,7 @@ void cpu_memory_query(uint64_t *total_out, uint64_t *free_out);
 /* Memory at an address that suits its size, large pieces in huge pages where the system has them.
  * NULL where there is none. [any-thread] */
 uint8_t *cpu_pages_alloc(const tdm_host *host, size_t size);
-/* [any-thread] */
+/* `size` as allocated. NULL is a no-op. [any-thread] */
 void cpu_pages_free(const tdm_host *host, uint8_t *data, size_t size);
 
 #endif
