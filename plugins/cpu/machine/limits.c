@@ -7,8 +7,8 @@
  * - multiplications: the highest rate in any one or two milliseconds, which is short enough to fit
  *   between interruptions; a core's rate of multiplications does not change over time.
  * - reading: the rate of a long stream. For some milliseconds memory can be read up to twice as
- *   fast, while other virtual machines on the host pause. So a tenth of a second is averaged, of the
- *   time in which every thread had its processor. The processor time of each thread shows that.
+ *   fast, while other virtual machines on the host pause. So a tenth of a second is averaged, of
+ *   the time in which every thread had its processor. The processor time of each thread shows that.
  *
  * limit_log.c selects that time from the notes. One measurement takes a quarter of a second. The
  * speed of memory varies, so measure again close to each comparison. The loops in plain C are here

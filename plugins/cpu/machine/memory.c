@@ -16,7 +16,7 @@ enum {
     CACHE_LINE = 64,
     SMALL_PAGE = 4096,
     HUGE_PAGE = 2 << 20,
-    /* For smaller pieces the alignment of huge pages wastes more than the saved misses are worth. */
+    /* For smaller pieces aligning to huge pages wastes more than the saved misses are worth. */
     HUGE_FROM = 8 << 20
 };
 

@@ -99,7 +99,7 @@ static const cpu_arith_kernels *arith_pick(uint32_t isa) {
     return *row;
 }
 
-/* ---- Dealing out ----------------------------------------------------------------------------- */
+/* ---- Shares ---------------------------------------------------------------------------------- */
 
 /* Where all is contiguous and of one shape, rows do not matter: the units in which elements are
  * divided in that case; else 0. */
@@ -208,7 +208,7 @@ const cpu_op_impl cpu_op_scale = {
     .share_unit = share_unit, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_clamp = {.share_unit = share_unit, .run = map_run};
 const cpu_op_impl cpu_op_sqrt = {.share_unit = share_unit,
-                                 .run = map_run}; /* rounded correctly, as CLAMP */
+                                 .run = map_run}; /* correctly rounded by all kernels, as CLAMP */
 const cpu_op_impl cpu_op_act = {
     .share_unit = share_unit, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_glu = {

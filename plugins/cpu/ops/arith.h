@@ -26,7 +26,7 @@ extern const cpu_arith_kernels cpu_arith_avx2, cpu_arith_avx512; /* vector/arith
 /* The formulas of op.h with every operation in double, rounded once: the oracle. */
 float cpu_act_reference(tdm_act act, float x);
 
-/* act(x) in f32, for kernels whose vectors do not know `act`. */
+/* act(x) in f32, for kernels that have no vectors for `act`. */
 float cpu_act_plain(tdm_act act, float x);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: EXCHANGE: members of a group meet inside their plans, in memory that they share
- * (tandem/collective.h). The arithmetic is core/base/wire.h's; which exchange goes where in the
- * arena is the group's.
+ * exchange.c: EXCHANGE: members of a group exchange values inside their plans, through memory that
+ * they share (tandem/collective.h). The arithmetic is in core/base/wire.h; the group decides where
+ * in the arena each exchange lies.
  *
  * No barrier: each worker writes its share of this member's addend and counts itself, and the last
  * of them to do so releases the flag; every worker waits for the flags of all members by itself and
@@ -23,10 +23,10 @@ enum {
     WORTH_LEN = 2048,   /* elements for which it is worth another worker */
     TILE_LEN = 1024,    /* elements of a strided view made dense at a time */
     YIELD_NS = 2000000, /* how long a wait only yields before it sleeps */
-    NAP_MIN_NS = 50000, /* about what a timer's slack makes of less */
+    NAP_MIN_NS = 50000, /* a shorter sleep takes about as long, because of the timer's slack */
     NAP_MAX_NS = 500000,
-    AHEAD_MOST = 512 * 1024, /* bytes prefetched: what a second-level cache has room for */
-    AHEAD_STEP = 1024        /* and between two polls of the flags */
+    AHEAD_MOST = 512 * 1024, /* bytes that a worker prefetches: they fit a second-level cache */
+    AHEAD_STEP = 1024        /* bytes that it prefetches between two polls of the flags */
 };
 
 typedef _Atomic uint64_t word;
@@ -97,6 +97,7 @@ tdm_status cpu_exchanges_status(const cpu_exchanges *all, tdm_error *err) {
                     (int)all->member, (long long)all->chunk, all->waited_ms);
 }
 
+/* Records a failure of the plan, unless there is one already. */
 static void fail(const job *j, tdm_status status, int64_t chunk, int32_t member, uint64_t ns) {
     cpu_exchanges *all = j->n->exchange->all;
     int32_t none = CPU_NO_FAILURE;
@@ -141,7 +142,7 @@ static bool prefetch_next(job *j) {
     return true;
 }
 
-/* True when every member has published the chunk; false fails the plan. */
+/* Waits until every member has published the chunk. False: the plan has failed. */
 static bool flags_wait(job *j, int64_t chunk) {
     cpu_exchanges *all = j->n->exchange->all;
     const word *abort_word = (const word *)(const void *)arena_at(j, 0);
@@ -164,7 +165,7 @@ static bool flags_wait(job *j, int64_t chunk) {
             if (!is_spinning) start = clock_ns();
             continue;
         }
-        /* Another worker gave up: what this one waits for may be that one's share. */
+        /* Another worker has failed: the flag that is missing may wait for that worker's share. */
         if (atomic_load_explicit(&all->failed_at, memory_order_relaxed) != CPU_NO_FAILURE)
             return false;
         waited = clock_ns() - start;
@@ -291,7 +292,8 @@ static void publish(const job *j, int64_t chunk) {
     const uint64_t value = j->epoch + (uint64_t)chunk + 1;
     data_write(j, chunk);
     if (j->worker.nth > 1) {
-        /* Reset before the flag is raised: the next worker that counts here has seen the flag. */
+        /* Reset before the flag is raised: this counter is used again for chunk + 2, which a worker
+         * publishes only after it has seen the flag. */
         _Atomic int32_t *n_published = &j->n->exchange->n_published[chunk % 2];
         if (atomic_fetch_add_explicit(n_published, 1, memory_order_acq_rel) + 1 != j->worker.nth)
             return;
@@ -362,7 +364,8 @@ static void result_write(const job *j, int64_t chunk) {
 
 /* ---- The op ---------------------------------------------------------------------------------- */
 
-/* Elements for which workers are worth having: those of the result, or of what is published. */
+/* The elements by which the number of workers is chosen: those of the result, or of what is
+ * published. */
 static int64_t work_of(const job *j) {
     int64_t size = 0;
     if (j->p->kind != TDM_EXCHANGE_GATHER) return least(j->count, TDM_EXCHANGE_CHUNK);

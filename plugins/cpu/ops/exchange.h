@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.h: what the EXCHANGE nodes of a plan keep, how they fail it, and their kernels. The
- * protocol is tandem/collective.h's.
+ * exchange.h: what a plan keeps for its EXCHANGE nodes, how a failed exchange ends the plan, and
+ * the kernels. tandem/collective.h defines the protocol.
  */
 #ifndef TANDEM_CPU_EXCHANGE_H
 #define TANDEM_CPU_EXCHANGE_H
@@ -15,13 +15,13 @@
 /* What all exchanges of a plan share. */
 typedef struct cpu_exchanges {
     cpu_spin_time spin_time; /* how long a wait polls before it yields, as learned */
-    uint64_t timeout_ns;     /* how long it waits in all */
-    /* The first failure: written by the worker that swapped its place in, read when all workers
-     * have met. */
+    uint64_t timeout_ns;     /* of a wait, from when it stops polling */
+    /* The first failure. The one worker that sets failed_at also writes the fields behind it; they
+     * are read after a barrier. */
     _Atomic int32_t failed_at; /* place in the plan, or CPU_NO_FAILURE */
     tdm_status status;
     int32_t stage;
-    /* the first whose flag was missing; -1 = none was, it was aborted all the same */
+    /* the first whose flag was missing; -1 = all flags were there, but the abort word was set */
     int32_t member;
     int64_t chunk;
     double waited_ms;
@@ -29,8 +29,8 @@ typedef struct cpu_exchanges {
 
 /* What one EXCHANGE node keeps. */
 struct cpu_exchange {
-    /* How many workers have published chunk c, by c % 2: they publish one chunk ahead of the one
-     * they wait for, so that there is no third. */
+    /* [c % 2] workers that have published chunk c. A worker publishes at most one chunk ahead of
+     * the one that it waits for, so two counters are enough. */
     _Alignas(64) _Atomic int32_t n_published[2];
     int32_t place; /* in the plan */
     cpu_exchanges *all;

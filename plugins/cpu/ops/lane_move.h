@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * lane_move.h: pieces of neighbouring rows to neighbouring lanes: unit u of row r goes to to + u *
- * pitch + r * unit. A square of units is transposed in registers, so that whole lines of the
- * destination are written with a few stores; what is left over goes unit by unit. Vectors are the
- * compiler's, 16 bytes, which every 64-bit machine has. Which pieces a layout has is weight.c's.
+ * lane_move.h: moves `size` bytes of each of n_row neighbouring rows, row_pitch apart, to
+ * neighbouring lanes: unit u of row r goes to address to + u * pitch + r * (bytes of a unit).
+ * A square of units is transposed in registers, so that whole lines of the destination are written
+ * with a few stores; what is left over is moved unit by unit. Vectors are the compiler's, 16 bytes,
+ * which every 64-bit machine has. weight.c decides which pieces a layout has.
  */
 #ifndef TANDEM_CPU_LANE_MOVE_H
 #define TANDEM_CPU_LANE_MOVE_H
@@ -40,7 +41,7 @@ static inline void lane_store(uint8_t *to, lane_u32 v) {
 #define LANE_ZIP64_(a, b, lo)                                                                      \
     ((lane_u32)__builtin_shufflevector((lane_u64)(a), (lane_u64)(b), (lo) + 0, (lo) + 2))
 
-/* Words of four vectors: v[i] becomes word i of each. */
+/* Transposes 4 x 4 words: v[i] becomes word i of each vector. */
 static inline void lane_words_turn(lane_u32 v[4]) {
     lane_u32 a = LANE_ZIP32_(v[0], v[1], 0), b = LANE_ZIP32_(v[0], v[1], 2);
     lane_u32 c = LANE_ZIP32_(v[2], v[3], 0), d = LANE_ZIP32_(v[2], v[3], 2);

@@ -13,9 +13,8 @@
  * multiply and sum the codes of 16 or 32 elements exactly; only those sums are scaled and added in
  * f32.
  *
- * The role of a token chooses between 15 and 8 bits (cpu_device.has_q8). A row of either is a token
- * of a tile; a tile has one role, so that a step of both roles takes more tiles and nothing else
- * changes.
+ * The role of a token chooses between 15 and 8 bits (cpu_device.has_q8). All tokens of a tile have
+ * the same role: a step with tokens of both roles takes more tiles, and the results are the same.
  */
 #ifndef TANDEM_CPU_MATMUL_H
 #define TANDEM_CPU_MATMUL_H
@@ -30,9 +29,9 @@ enum {
 
 /* How a kernel prefetches weights. */
 typedef enum cpu_ahead {
-    CPU_AHEAD_NONE, /* not: a cache has them */
-    CPU_AHEAD_SOME, /* one line in four, and the processor finds the others by itself */
-    CPU_AHEAD_EACH  /* each line; for processors that wait for many lines at once */
+    CPU_AHEAD_NONE, /* not at all: they are in a cache */
+    CPU_AHEAD_SOME, /* one line in four; the hardware prefetches the others */
+    CPU_AHEAD_EACH  /* each line; for processors that can wait for many lines at once */
 } cpu_ahead;
 
 typedef struct cpu_matmul_tile {
@@ -56,12 +55,13 @@ typedef struct cpu_matmul_kernel {
     void (*run)(const cpu_matmul_tile *tile);
 } cpu_matmul_kernel;
 
-/* Chooses device->matmul_kernels by what the device may use: isa, is_reference, has_q8. */
+/* Fills device->matmul_kernels, which is zeroed before, by what the device may use: isa,
+ * is_reference, has_q8. */
 void cpu_matmul_kernels_choose(cpu_device *device);
 
 /* The kernel that `device` uses for weights of that type kept for matmul and tokens of that role,
- * NULL for a type that is no number. The layout of private weights follows from it, and is the same
- * for every role. [any-thread] */
+ * NULL for a type of integers. The layout of private weights follows from it, and is the same for
+ * every role. [any-thread] */
 static inline const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device,
                                                              tdm_type type, tdm_role role) {
     return (unsigned)type < TDM_TYPE_LIMIT_ ? device->matmul_kernels[role][type] : NULL;
@@ -81,7 +81,7 @@ static inline cpu_matmul_kernels cpu_matmul_kernels_get(const cpu_device *device
 typedef struct cpu_roles {
     const uint8_t *data; /* NULL: every row is TDM_ROLE_GENERATED */
     int64_t pitch;       /* bytes */
-    int64_t n_row;       /* of each token */
+    int64_t n_row;       /* rows of x that each token has */
 } cpu_roles;
 
 /* The roles in `source`, of n_row rows in all; none where the kernels do not differ by role. */
@@ -92,7 +92,8 @@ static inline cpu_roles cpu_roles_get(const cpu_view *source, int64_t n_row,
     return (cpu_roles){source->data, source->nb[0], n_row / source->ne[0]};
 }
 
-/* Of a row. Padding, whose results mean nothing, goes with the first token. */
+/* The role of the token of row `row` of x. Padding, whose results are not used, has that of the
+ * first token. */
 static inline tdm_role cpu_role_of(const cpu_roles *r, int64_t row) {
     int32_t role;
     if (r->data == NULL) return TDM_ROLE_GENERATED;
@@ -129,17 +130,19 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k);
 /* Whether both take the same bytes for the same activations, in every role. */
 bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b);
 
-/* Elements first .. last-1 of one token (row `token` of x) in the kernel's format, to their place
- * in `out`, which is where the token begins: floats are copied. `first` is a multiple of
- * CPU_SHARE_UNIT, as is `last` but at the row's end. x may be strided. */
+/* Converts elements first .. last-1 of one token (row `token` of x) to the kernel's format, or
+ * copies them where it takes floats. `out` is where the token begins: they are written to their
+ * place in it. `first` is a multiple of CPU_SHARE_UNIT, and so is `last`, except at the row's end.
+ * x may be strided. */
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 
-/* Multiplies groups first .. last-1 with tokens of one role: tile->x, n_tok and y are set, y[t]
- * pointing at the output of the first group's first row; afterwards it points behind that of the
- * last group's. `is_first`: no tile before had these groups, so they come from memory. The tile is
- * changed where it lies: copied for each group, it was read before what had just been written of it
- * had left the store buffer, behind outputs that wait for memory. */
+/* Multiplies groups first .. last-1 with the tokens of a tile, which all have that role. The caller
+ * has set n_tok, x and y of the tile: y[t] is where token t's output for the first row of the first
+ * group goes, and points behind the last output afterwards. is_first: true for the first tile that
+ * is multiplied with these groups, which are not in a cache yet. The tile is changed in place
+ * instead of being copied for each group: a kernel that read a fresh copy waited until the copy had
+ * left the store buffer, behind outputs that wait for memory. */
 void cpu_matmul_groups(const cpu_matmul_matrix *m, tdm_role role, int64_t first, int64_t last,
                        bool is_first, cpu_matmul_tile *tile);
 

@@ -12,8 +12,9 @@
         "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, format, code_offset,     \
             cpu_matmul_run_##name##_##isa                                                          \
     }
-/* What a kernel's unsigned codes of a type are too large by (cpu_quantize_row_fn); signed_offset
- * where the instruction set says. A type without one does not compile. */
+/* By how much a kernel's codes of a type are too large (cpu_quantize_row_fn). Signed codes have the
+ * offset signed_offset, which the instruction set decides. A type without an offset here does not
+ * compile. */
 #define CODE_Q4_0(signed_offset)    8
 #define CODE_Q4_1(signed_offset)    0
 #define CODE_Q5_0(signed_offset)    16

@@ -168,7 +168,7 @@ static void iq4_xs_unpack(const void *block, unpacked *u) {
     }
 }
 
-/* Of the types that quant/codes.h knows. */
+/* Of the types whose codes quant/codes.h gives. */
 static void codes_unpack(tdm_codes_fn codes_get, int n, const void *block, unpacked *u) {
     int8_t code[TDM_SUPERBLOCK_LEN];
     codes_get(block, code, u->scale);
@@ -211,7 +211,7 @@ static const int16_t *words_get(cpu_x_format format, const void *x, int64_t ix, 
 
 static void tile_run(cpu_x_format format, const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
-    unpack_fn unpack = unpackers[tile->type]; /* or, where NULL: */
+    unpack_fn unpack = unpackers[tile->type]; /* NULL: codes_get instead */
     tdm_codes_fn codes_get = tdm_codes_get(tile->type);
     int n_x = info.block_len / CPU_X_LEN;
     float y[CPU_MATMUL_TOK] = {0};

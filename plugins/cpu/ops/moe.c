@@ -103,7 +103,7 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     return p;
 }
 
-/* Whether the matrices `name` of the op are those of experts. */
+/* Refuses matrices that hold no numbers, or were not uploaded as those of experts. */
 static tdm_status matrices_check(const tdm_value *w, const char *op, const char *name,
                                  tdm_error *err) {
     if (tdm_row_codec_get((tdm_type)w->type).dequantize == NULL)
@@ -152,7 +152,8 @@ typedef struct pairs {
     int32_t *first, *pair, *slot; /* of plan: first_off, pair_off, slot_off */
 } pairs;
 
-/* NULL if the kernels of both roles are the same. */
+/* The roles of the tokens; no data where all three products have the same kernels for both
+ * roles. */
 static cpu_roles roles_get(const cpu_node *n, const plan *p) {
     cpu_roles roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->gate);
     if (roles.data == NULL) roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->up);

@@ -129,7 +129,8 @@ static void row_apply(const cpu_norm_kernels *kernels, const uint8_t *x, int64_t
 }
 
 /* With fewer rows than workers each of them sums the whole row, which takes less time than a
- * meeting, and applies the factor to its columns: the result is the same for any number. */
+ * barrier, and applies the factor to its columns: the result is the same for any number of
+ * workers. */
 static void rms_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *kernels) {
     bool has_sum = n->node->op == TDM_OP_RMS_APPLY;
     const cpu_view *x = &n->src[0], *weight = has_sum ? &n->src[2] : &n->src[1], *y = &n->dst[0];
@@ -146,7 +147,7 @@ static void rms_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *k
     }
 }
 
-/* Of fewer rows than workers each is read by all of them. */
+/* With fewer rows than workers every worker reads every row, so the source has no shares. */
 static int64_t rms_share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *x = &n->src[0];
     int64_t n_row = tdm_shape_rows(x->ne);

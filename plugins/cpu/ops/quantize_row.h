@@ -26,7 +26,7 @@ typedef enum cpu_x_format {
     CPU_X_FORM_LIMIT_
 } cpu_x_format;
 
-/* What kernels need of the sum of 16 or 32 codes. */
+/* What kernels need of the sum of 16 or 32 codes: `sum` where code_offset is 0, else `bias`. */
 typedef union cpu_x_sum {
     int32_t bias; /* minus the kernel's code_offset times the sum of q */
     float sum;    /* d times the sum of q: what a minimum multiplies (code_offset 0) */
@@ -79,7 +79,7 @@ cpu_x_scale cpu_x_scale_empty(bool is_bad, int32_t code_offset);
 size_t cpu_x_block_size(cpu_x_format format);
 
 /* Quantises n (a multiple of 32) contiguous elements into n / 32 blocks. code_offset is what the
- * kernel's unsigned weight codes are too large by; 0: fill `sum` instead of `bias`. */
+ * kernel's unsigned weight codes are too large by, 0 for none; see cpu_x_sum. */
 typedef void (*cpu_quantize_row_fn)(const float *x, int64_t n, int32_t code_offset, void *blocks);
 
 /* The fastest function that a device with these CPU_ISA_ flags may use for that format, which is

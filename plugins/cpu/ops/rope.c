@@ -10,7 +10,7 @@
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
-/* What a node's parameters come to; the same for all positions. */
+/* What follows from a node's parameters, for all positions. */
 typedef struct rope_plan {
     double freq_step; /* frequency of pair i + 1 by that of pair i */
     double freq_scale;
@@ -119,8 +119,8 @@ void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const fl
 
 /* ---- Angles ---------------------------------------------------------------------------------- */
 
-/* Positions and factors prepared, a row for each position: 1, or 0 for one that is not turned
- * (-1); then cos, then sin of the angle of each pair. */
+/* Prepared positions and factors: for each position a row of a flag (1; 0 for position -1, which is
+ * not turned), then the cosines, then the sines of the angles of all pairs, times mscale. */
 enum { FLAG_LEN = 16 /* floats: what follows is aligned */ };
 
 static int64_t row_len(const tdm_rope_params *p) {
@@ -171,6 +171,7 @@ static cpu_prepared rope_prepared(const cpu_node *n) {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
+/* Turns the elements of one head. kernels NULL: in double. */
 static void head_turn(const cpu_node *n, const cpu_rope_kernels *kernels, const float *cos_row,
                       const uint8_t *x, float *y) {
     const tdm_rope_params *p = &n->node->params.rope;

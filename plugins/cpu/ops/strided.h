@@ -31,7 +31,7 @@ static inline bool cpu_view_has_dense_rows(const cpu_view *v) {
     return v->nb[0] == tdm_type_get_info(v->type).block_size;
 }
 
-/* All elements lie one after the other, so that the rows are one long one. */
+/* All elements lie one after the other, so that the rows form one long row. */
 static inline bool cpu_view_is_dense(const cpu_view *v) {
     int64_t size = (int64_t)tdm_type_row_size(v->type, v->ne[0]);
     if (!cpu_view_has_dense_rows(v)) return false;

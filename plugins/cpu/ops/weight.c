@@ -21,8 +21,9 @@ typedef struct field {
 
 enum { FRONT, BODY, N_PART };
 
-/* A 32-bit word of fifth bits, element i at bit i, is kept with element 4 * c + j at bit c of byte
- * j: the bytes then line up with the nibbles of elements 4 * c .. + 3, for every c alike. */
+/* A unit of BITS is a 32-bit word of fifth bits. In a canonical block element i is bit i. It is
+ * stored with element 4 * c + j at bit c of byte j: for every c the fifth bit of a code is then in
+ * the same byte of a lane as its nibble. */
 enum { BITS = 5 };
 enum { MAX_FIELDS = 6, MAX_BLOCK_SIZE = 256 };
 

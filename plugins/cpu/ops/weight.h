@@ -13,16 +13,17 @@
  *   field    = unit 0 of lane 0, unit 0 of lane 1, ..., unit 1 of lane 0, ...
  *
  * Codes have units of 4 bytes (what one 32-bit lane of a dot-product instruction takes), scales
- * units of 1 or 2. The front holds what would push the codes of the next block off a 64-byte
- * boundary, for as many blocks as make it whole cache lines.
+ * units of 1 or 2. The front holds the fields that would push the codes of the next block off a
+ * 64-byte boundary, mostly d. A chunk joins the fronts of so many blocks that together they fill
+ * whole cache lines.
  *
- * Rationale. A kernel that decodes one token should meet the bytes in the order of their addresses:
- * hardware prefetchers then bring memory's full speed. With all fronts of a row behind its bodies,
- * a core got 13 of 30 GB/s (docs/notebook.md).
+ * Rationale. A kernel that multiplies one token should read the bytes in the order of their
+ * addresses: with hardware prefetchers it then reaches the full speed of memory. With all fronts of
+ * a row behind its bodies, a core reached 13 of 30 GB/s (docs/notebook.md).
  *
  * Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last, partly
- * filled group of a matrix is padded, with rows that no code reads. Every canonical bit is kept, so
- * that a download gives the file's bytes back.
+ * filled group of a matrix is padded, with rows whose contents are never used. Every canonical bit
+ * is kept, so that a download gives the file's bytes back.
  *
  * n_lane 1 means canonical rows: tables that are only looked up, and devices whose kernels (plain
  * C, the reference) read canonical blocks. [k, n, n_expert] is n_expert matrices, each padded.
@@ -48,8 +49,8 @@ typedef struct cpu_weight_layout {
 } cpu_weight_layout;
 
 /* The layout in which `device` keeps a tensor of that type, usage and shape. TDM_UNSUPPORTED for a
- * type that is no number, TDM_INVALID_ARGUMENT for rows that are not whole blocks or a size beyond
- * 2^62 bytes. [any-thread] */
+ * type of integers with usage flags, TDM_INVALID_ARGUMENT for rows that are not whole blocks or a
+ * size beyond 2^62 bytes. [any-thread] */
 tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32_t usage,
                                  const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
                                  tdm_error *err);
