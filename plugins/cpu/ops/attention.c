@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention.c: ATTENTION on the fast path: walks the pages of a sequence, chunk by chunk, with an
- * online softmax. Knows pages, positions, heads and threads; types and instruction sets are behind
- * attention_kernel.h, how a sequence falls into parts is in attention_part.h.
+ * online softmax. Pages, positions, heads and threads are handled here; attention_kernel.h hides
+ * types and instruction sets, and attention_part.h says how a sequence is cut into parts.
  *
  * Mental model. A run of tokens of one sequence attends to that sequence's cached tokens in parts.
  * For each part its query rows (those of its tokens and of the heads that share a KV head) keep
  * (m, l, o) and fold one chunk of up to 64 slots after the other into it:
  *     s = q K, m' = max s, p = exp(s - m'), l' = sum p, then with M = max(m, m'):
  *     o = exp(m - M) o + exp(m' - M) p V, l = exp(m - M) l + exp(m' - M) l', m = M
- * and parts are folded into one another in the same way. Few rows over a long cache are divided by
- * parts, whose (m, l, o) wait in the scratch for all of them; else a worker has a block of tokens
- * and folds part after part itself. What parts are follows from positions alone, so that a row's
- * bits depend neither on the number of threads nor on the tokens that are computed beside it.
+ * and parts are folded into one another in the same way. With few rows over a long cache the
+ * workers divide the parts, keep each part's (m, l, o) in the scratch, and merge them behind a
+ * barrier; else a worker has a block of tokens and folds part after part itself. Where a part ends
+ * follows from positions alone, so that a row's bits depend neither on the number of threads nor on
+ * the tokens that are computed beside it.
  */
 #include <math.h>
 #include <string.h>
@@ -44,7 +45,7 @@ typedef struct shape {
     int32_t max_rows;       /* query rows of an item */
     int32_t block_len;      /* tokens of an item */
     int32_t n_part;         /* most parts that a run has */
-    bool is_split;          /* are parts assigned to workers? */
+    bool is_split;          /* workers divide the parts; else blocks of tokens */
     int32_t n_dim;          /* elements of o inside, a multiple of 16 */
     size_t query_size;      /* bytes of a prepared query row */
     size_t part_size;       /* bytes of a part's (m, l, o) */
@@ -58,7 +59,7 @@ typedef struct row_state {
     int64_t pos;
     float slope;              /* of ALiBi */
     const uint8_t *bias;      /* the head's numbers for each distance; NULL = none */
-    cpu_position_list select; /* the positions that count; of no sparse attention: `at` is NULL */
+    cpu_position_list select; /* the positions that count; `at` NULL = no sparse attention */
 } row_state;
 
 static size_t align_up(size_t n, size_t unit) {
@@ -163,15 +164,15 @@ typedef struct walk {
     float *scores;                             /* [max_rows, CPU_CHUNK] */
     float *outs;   /* [max_rows] of out_stride floats: o of the present part, */
     float *totals; /* and of all before it */
-    float *saved;  /* [max_rows] outs before a chunk; with lists of positions alone */
+    float *saved;  /* [max_rows] outs before a chunk; only with lists of positions */
     size_t out_stride;
     int32_t n_row;
     row_state *rows;                   /* [max_rows], like all from here on */
     float *m, *l;                      /* running maximum and sum of the present part, */
     float *total_m, *total_l;          /* and of all before it */
     int64_t common_first, common_last; /* positions that every row sees */
-    /* Where all rows see the same slots of a chunk, those; the arrays below then stay as they are
-     * from chunk to chunk. uniform_last 0: not so. */
+    /* The valid slots of the last chunk, if every row sees all of them; else uniform_last is 0. If
+     * every row sees the same slots of the next chunk too, the arrays below stay as they are. */
     int32_t uniform_first, uniform_last;
     /* Of the rows that see some of the present chunk: which ones, and what the kernels take. */
     int32_t *active;
@@ -505,7 +506,8 @@ static token_run run_get(const cpu_step *step, const shape *s, int32_t first, in
     return run;
 }
 
-/* The end of part number `part`, which begins with entry `at` of the run. */
+/* The end of part number `part`, which begins with entry `at` of the run. The last of the n_part
+ * parts that there is room for takes all that is left. */
 static int32_t part_end(const shape *s, const token_run *run, int32_t part, int32_t at) {
     if (part + 1 >= s->n_part || at >= run->n_entry) return run->n_entry;
     return cpu_attention_part_end(run->entries, at, run->n_entry);
@@ -548,7 +550,8 @@ static chunk cursor_next(cursor *c, const walk *k) {
                    .entry = c->at - 1};
 }
 
-/* o / l, with the sink's share, out of the rotation, to the destinations. `o` is changed. */
+/* Writes a row to the destinations: o / l, with the sink in l, turned back from the rotation, and
+ * (m, l). `o` is changed. */
 static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, int32_t token,
                        int32_t head, float m, float l, float *o) {
     const cpu_view *out = &n->dst[0], *ml = &n->dst[1], *sink = &n->src[SRC_SINK];
@@ -579,7 +582,7 @@ static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate
     *(float *)(void *)(at + ml->nb[0]) = total;
 }
 
-/* m, l, then from PART_HEAD on n_dim elements. */
+/* A row's part in the scratch: m, l, then from PART_HEAD on n_dim elements of o. */
 static float *part_at(const cpu_node *n, const shape *s, int32_t token, int32_t head,
                       int32_t part) {
     size_t row = (size_t)token * (size_t)s->n_head + (size_t)head;
@@ -608,7 +611,7 @@ typedef struct row_block {
     int32_t n_row; /* n_head for each token */
 } row_block;
 
-/* Puts a part's rows where the parts of other workers will be merged with it. */
+/* Copies a part's rows to the scratch, where they are merged with the parts of other workers. */
 static void keep_part(const walk *k, const row_block *b, int32_t part) {
     const shape *s = k->s;
     for (int32_t r = 0; r < b->n_row; r++) {
@@ -638,8 +641,9 @@ static void finish_part(walk *k, const row_block *b, bool is_first, bool is_last
     }
 }
 
-/* A run's tokens and the heads of one KV head, over n_part parts of which number `part` begins with
- * entry `at`; on part 0 alone where the run sees nothing. Queries are prepared once for all. */
+/* Computes a run's tokens and the heads of one KV head over n_part parts: from number `part` on,
+ * which begins with entry `at`, to the run's last one at most. A run that sees nothing has one
+ * empty part. Queries are prepared once for all parts. */
 static void attend(walk *k, const token_run *run, int32_t kv, int32_t part, int32_t at,
                    int32_t n_part) {
     const shape *s = k->s;
@@ -691,7 +695,8 @@ static void attend_block(walk *k, int32_t first, int32_t last, int32_t kv) {
 }
 
 /* Worker w's share of the parts of all runs and KV heads: neighbours, so that few queries are
- * prepared more than once. A part is the worker's in whose share of all entries its middle lies. */
+ * prepared more than once. A part belongs to the worker whose share of all entries contains the
+ * part's middle. */
 static void attend_parts(walk *k, const cpu_worker *w) {
     const shape *s = k->s;
     int64_t n_all = 0, done = 0;

@@ -16,10 +16,10 @@
 
 enum { CPU_CHUNK = 64 };
 
-/* A query row, prepared once. Of a plain K type, and for kernels that want floats: float[padded].
- * Otherwise codes, padded to as many as 16-bit ones are and to 64 bytes, then one cpu_query_block
- * for each block: 16-bit codes in the order in which K's pairs come out of a tile, or of 8 bits in
- * the order of the elements. */
+/* A query row, prepared once. For a plain K type, and for kernels that take floats: float[padded].
+ * Otherwise cpu_query_codes_size bytes of codes, then one cpu_query_block for each block. Codes
+ * have 16 bits, in the order in which kernels unpack pairs of K from a tile, or 8 bits, in the
+ * order of the elements; those fill only half of the bytes. */
 typedef struct cpu_query_block {
     float step;   /* the value of code 1 */
     float sum;    /* of the block's elements */
@@ -46,8 +46,8 @@ typedef struct cpu_kv_span {
 typedef void (*cpu_attention_score_fn)(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                                        float *const *score);
 
-/* What rows take from a chunk, all of them from the same slots, which are the span's: p[slot] in
- * 0 .. 1 for these, 0 for the other slots of its tiles. */
+/* Rows that add values of the same slots of a chunk, which are the span's. p[r][slot] is a row's
+ * weight: in 0 .. 1 for these slots, 0 for the other slots of the span's tiles. */
 typedef struct cpu_attention_rows {
     int32_t n;
     const float *const *p;
@@ -72,11 +72,11 @@ typedef struct cpu_softmax_rows {
     float *keep, *gain; /* factors of the earlier chunks' sums, and of this chunk's */
 } cpu_softmax_rows;
 
-/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots that
- * the row counts: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum. The other slots of begin
- * .. end-1 (whole tiles) become 0. Over -inf alone m' = -inf and l' = 0; a NaN is never the maximum
- * and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M), l = keep l + gain
- * l', m = M. */
+/* Softmax of a chunk, row by row, which is then added to the running one. In place over the slots
+ * that the row counts: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum. The other slots of
+ * begin .. end-1 (whole tiles) become 0. Over -inf alone m' = -inf and l' = 0; a NaN is never the
+ * maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M), l = keep l
+ * + gain l', m = M. */
 typedef void (*cpu_attention_softmax_fn)(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
                                          float softcap);
 

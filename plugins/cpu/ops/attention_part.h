@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_part.h: the parts in which ATTENTION sums over a sequence. Owns where one ends and the
- * next begins; what is done with them is attention.c's.
+ * attention_part.h: the parts in which ATTENTION sums over a sequence: where one ends and the next
+ * begins. attention.c computes and merges them.
  *
  * A sum of floats depends on its order. For a token to get the same bits in a prompt, in an answer
  * and in a batch that verifies a draft, parts must be the same for every reader: they follow from
@@ -17,7 +17,7 @@
 #include "plugins/cpu/cpu.h"
 
 enum {
-    CPU_ATTENTION_LEN = 512, /* positions: with fewer, preparing queries and merging shows */
+    CPU_ATTENTION_LEN = 512, /* positions; with fewer, queries and merging cost too much */
     CPU_ATTENTION_PARTS = 32
 };
 

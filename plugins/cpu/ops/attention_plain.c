@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_plain.c: attention's inner loops in plain C, for every type at once: rows are taken
- * out of the page, dequantised by core/base, and used as floats. Also the tables that prefer
+ * attention_plain.c: attention's inner loops in plain C, for every type at once: rows are loaded
+ * from the page, dequantised by quant/convert.h, and used as floats. Also the tables that prefer
  * faster kernels where the machine has them.
  */
 #include <math.h>

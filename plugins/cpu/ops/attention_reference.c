@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_reference.c: ATTENTION as the textbook has it, in plain C: all scores of a token, their
- * maximum, softmax, the weighted sum of V, in double precision, from rows dequantised by core/base.
- * The oracle of the fast path; only the bookkeeping of pages is shared with it.
+ * maximum, softmax, the weighted sum of V, in double precision, from rows dequantised by
+ * quant/convert.h. The reference of the fast path, which shares only the reading of pages with it.
  */
 #include <math.h>
 #include <string.h>
@@ -65,8 +65,8 @@ static bool is_visible(const tdm_attention_params *params, const cpu_position_li
     return cached >= tdm_window_first(params, pos) && cached <= tdm_window_last(params, pos);
 }
 
-/* What `bias` adds to the score of a head for a cached token so far behind the token; 0 without
- * a bias. */
+/* What `bias` adds to the score of a head for a cached token `distance` positions after the token
+ * (< 0: before it); 0 without a bias. */
 static double bias_of(const cpu_view *bias, int64_t distance, int32_t head) {
     if (bias->data == NULL) return 0;
     const int64_t n_far = bias->ne[0] / 2;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_pool.c: BLOCK_POOL: for each channel a mean of x over the tokens of a block, weighted by the
- * softmax of their scores, in one pass: weights count by the highest exponent so far.
+ * block_pool.c: BLOCK_POOL: for each channel a mean of x over the tokens of a block, weighted by
+ * the softmax of their scores, in one pass: the weights are relative to the highest exponent so
+ * far, and are scaled down when a higher one comes.
  *
  * Workers divide the channels. A worker goes through its channels in blocks, and for each sequence
  * through its tokens.
@@ -22,7 +23,8 @@ static tdm_status supports(const cpu_device *device, const tdm_graph *graph, con
     return cpu_recurrent_supports(graph, node, SRC_STEP, SRC_STATE, err);
 }
 
-/* Of some channels: the highest exponent, the sum of weights and the weighted sum. */
+/* A mean under way, for some channels: the highest exponent so far, the sum of weights and the
+ * weighted sum. A sum of weights of 0 = no token yet. */
 typedef struct mean {
     float max[BLOCK], weight[BLOCK], sum[BLOCK];
 } mean;
@@ -37,7 +39,8 @@ typedef struct channels {
     mean present, behind; /* of the present block and of the one behind it */
 } channels;
 
-/* Between a slot and a mean, `part` 0 for the present block; a slot of -1 gives nothing yet. */
+/* Copies a mean to its part of a slot or back: part 0 is the present block, 1 the one behind it. A
+ * slot of -1 gives an empty mean. */
 static void mean_move(const channels *c, int32_t slot, int part, mean *m, bool is_store) {
     float *at = cpu_recurrence_unit(c->r, slot, 0);
     float *const rows[] = {m->max, m->weight, m->sum};
@@ -52,11 +55,12 @@ static void mean_move(const channels *c, int32_t slot, int part, mean *m, bool i
     }
 }
 
-/* A token of which rows `row` .. + len - 1 count. */
+/* Adds a token to a mean: rows `row` .. + len - 1 of x, with the bias of place `at` in the
+ * block. */
 static void mean_add(const channels *c, mean *m, int32_t token, int32_t at, int64_t row) {
     const cpu_view *x = &c->n->src[SRC_X], *score = &c->n->src[SRC_SCORE],
                    *bias = &c->n->src[SRC_BIAS];
-    /* A row or token that counts for all. */
+    /* A single row or token of score or bias counts for all. */
     const int64_t of_token = score->ne[1] > 1 ? token : 0;
     const int64_t nb_score = score->ne[0] > 1 ? score->nb[0] : 0;
     const int64_t nb_bias = bias->ne[0] > 1 ? bias->nb[0] : 0;

@@ -28,8 +28,8 @@ static size_t floats_round(size_t n) {
     return (n + 15) / 16 * 16;
 }
 
-/* What a worker has for a block: pointers to k rows, then k rows of weights, k - 1 of the state, k
- * of inputs that do not lie one after the other, and the bias. */
+/* A worker's scratch for a block: pointers to k rows, then k rows of weights, k - 1 of the state, k
+ * for inputs whose channels are not adjacent in memory, and one of the bias. */
 static size_t worker_size(int64_t k) {
     return (floats_round((size_t)k * sizeof(float *) / sizeof(float)) + (size_t)(3 * k) * BLOCK) *
            sizeof(float);
@@ -99,7 +99,7 @@ static void history_move(const block *b, int32_t slot, float *rows, bool is_stor
     }
 }
 
-/* The block's channels of a token; `spare` receives them where they are no neighbours. */
+/* The block's channels of a token; they are copied to `spare` where they are not adjacent. */
 static const float *input_get(const block *b, int32_t token, float *spare) {
     const cpu_view *x = &b->n->src[SRC_X];
     const uint8_t *at = x->data + token * x->nb[1] + b->first * x->nb[0];

@@ -2,11 +2,11 @@
  *
  * kv_select.c: KV_SELECT: the cached tokens that matter most to a token, by the keys of an index.
  *
- * Tokens are taken in batches of as many as there are threads. All threads score a batch, entry of
- * the page table by entry; then each chooses for a list of a token. A score depends on its token and
- * its row alone, and equal scores go to the lower position or block, so the result depends neither
- * on the number of threads nor on the tokens beside it. The scores come from ATTENTION's kernels
- * (attention_kernel.h), with queries in full precision whatever the role of the token.
+ * Tokens are taken in batches of as many as there are threads. All threads score a batch, divided
+ * by entries of the page table; then each makes lists of some tokens. A score depends on its token
+ * and its row alone, and equal scores go to the lower position or block, so the result depends
+ * neither on the number of threads nor on the tokens beside it. The scores come from ATTENTION's
+ * kernels (attention_kernel.h), with queries in full precision whatever the role of the token.
  */
 #include <math.h>
 #include <string.h>
@@ -134,7 +134,7 @@ static float weight_at(const walk *k, int32_t head, int32_t token) {
     return *(const float *)(const void *)(w->data + at_head * w->nb[0] + at_token * w->nb[1]);
 }
 
-/* The scores of list `i` of a token, by those of its first list. */
+/* The scores of list `i` of a token; `row` are those of its first list. */
 static float *list_at(const walk *k, float *row, int32_t i) {
     return row + (size_t)i * (k->s.row_size / sizeof *row);
 }

@@ -6,8 +6,8 @@
  *
  *   e = erase S,  S *= exp(g a),  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
  *
- * Rows of S (an element of v each) do not depend on one another. Workers share out pieces: some
- * rows of one head of one sequence, which stay in scratch while the tokens pass.
+ * Rows of S (an element of v each) do not depend on one another. Workers divide the work into
+ * pieces: some rows of one head of one sequence, which stay in the scratch for all its tokens.
  */
 #include <string.h>
 
@@ -24,7 +24,8 @@ static tdm_status supports(const cpu_device *device, const tdm_graph *graph, con
     return cpu_recurrent_supports(graph, node, SRC_STEP, SRC_STATE, err);
 }
 
-/* A worker has the rows of a piece, then q, k, g, a, erase, write and the decay, then v and o. */
+/* A worker's scratch: the rows of a piece, then q, k, g, a, erase, write and the decay, then v and
+ * o. */
 enum { N_SPARE = 6 };
 
 static size_t worker_size(int64_t dk) {
@@ -48,7 +49,7 @@ typedef struct piece {
     float *v, *o;          /* [PIECE] */
 } piece;
 
-/* n elements of a row, from `first` on; `spare` receives them where they are no neighbours. */
+/* n elements of a row, from `first` on; they are copied to `spare` where they are not adjacent. */
 static const float *row_get(const cpu_view *x, int64_t first, int64_t n, int64_t i1, int64_t i2,
                             float *spare) {
     const uint8_t *at = x->data + first * x->nb[0] + i1 * x->nb[1] + i2 * x->nb[2];

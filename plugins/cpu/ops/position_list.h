@@ -18,7 +18,7 @@ static inline int64_t cpu_position_at(const cpu_position_list *list, int32_t i) 
     return *(const int32_t *)(const void *)(list->at + i * list->stride);
 }
 
-/* The first of n that is not below `pos`, or negative; n where none is. */
+/* Number of the first position in the list that is >= pos or negative; n where there is none. */
 static inline int32_t cpu_position_list_find(const cpu_position_list *list, int64_t pos) {
     int32_t lo = 0, hi = list->n;
     while (lo < hi) {

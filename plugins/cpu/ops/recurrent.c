@@ -77,7 +77,7 @@ tdm_status cpu_recurrent_supports(const tdm_graph *graph, const tdm_node *node, 
 void cpu_recurrence_get(const cpu_node *n, int step, int state, cpu_recurrence *out) {
     const int32_t *words = (const int32_t *)(const void *)n->src[step].data;
     const tdm_step_header *header = (const tdm_step_header *)(const void *)words;
-    tdm_step_header at; /* where things are: never taken from the block itself */
+    tdm_step_header at; /* offsets from the capacities: those in the block are not trusted */
     memset(out, 0, sizeof *out);
     if (cpu_kv_layout_get(tdm_graph_kv(n->graph, n->node->params.kv.kv), &out->layout, NULL) !=
             TDM_OK ||

@@ -19,9 +19,11 @@ typedef struct cpu_recurrence {
     int32_t n_tok, n_seq;     /* in use; n_seq is 0 where the tokens are not sorted */
 } cpu_recurrence;
 
+/* The checks of `supports`; `step` and `state` are the sources' places. TDM_UNSUPPORTED with the
+ * reason. */
 tdm_status cpu_recurrent_supports(const tdm_graph *graph, const tdm_node *node, int step, int state,
                                   tdm_error *err);
-/* `step` and `state` are the sources' places. */
+/* Reads the step block. n_seq is 0 where there is nothing that the op can use. */
 void cpu_recurrence_get(const cpu_node *n, int step, int state, cpu_recurrence *out);
 /* Tokens first .. last-1 of sequence seq; false where it has none. */
 bool cpu_recurrence_tokens(const cpu_recurrence *r, int32_t seq, int32_t *first, int32_t *last);
@@ -36,7 +38,7 @@ typedef struct cpu_scan_token {
     const float *v;     /* [n_row] */
     const float *decay; /* [dk]; NULL = decay_all for all */
     float decay_all;
-    bool has_beta; /* without erase */
+    bool has_beta; /* false where erase is there */
     float beta, scale;
     const float *erase, *write; /* [dk]; NULL = absent */
     float *o;                   /* [n_row] */

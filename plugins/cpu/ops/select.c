@@ -49,7 +49,7 @@ static void row_top_k(const uint8_t *x, int64_t nb, int64_t n, float *value, int
     for (int64_t i = k / 2 - 1; i >= 0; i--) heap_sink(value, id, k, i);
     for (int64_t i = k; i < n; i++) {
         float v = cpu_f32_at(x, i, nb);
-        /* Whoever comes later loses ties, so it must be larger, or the first after NaN. */
+        /* The later of two equal values ranks lower. So v must be larger, or replace a NaN. */
         if (!(v > value[0]) && !(value[0] != value[0] && v == v)) continue;
         value[0] = v;
         id[0] = (int32_t)i;
@@ -80,7 +80,8 @@ static void top_k_run(const cpu_node *n, cpu_worker *w) {
 
 /* ---- Expert routing -------------------------------------------------------------------------- */
 
-/* A worker's room: score and choice of each expert, rank of each group, and who is still in. */
+/* A worker's scratch: score and choice of each expert, rank of each group, and whether an expert
+ * may still be chosen. */
 typedef struct route_room {
     float *score;
     float *choice;
@@ -98,14 +99,14 @@ static size_t route_scratch_size(const cpu_device *device, const tdm_graph *grap
     return route_room_size(n_expert) * (size_t)device->n_thread;
 }
 
-/* Softmax over n numbers in place; the maximum is NaN's if there is one. */
+/* Softmax over n numbers in place; a NaN makes all of them NaN. */
 static void softmax_in_place(float *x, int64_t n) {
     float max = -INFINITY;
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         if (x[i] > max) max = x[i];
     for (int64_t i = 0; i < n; i++) {
-        /* Over only -inf all are alike; weights of zero let the layer add nothing. */
+        /* If all are -inf the weights are 0, so that the layer adds nothing. */
         x[i] = max == -INFINITY && x[i] == x[i] ? 0.0f : expf(x[i] - max);
         sum += (double)x[i];
     }
@@ -180,7 +181,7 @@ static void given_take(const cpu_node *n, int64_t tok, const route_room *room, i
         int32_t e = cpu_i32_at(cpu_view_row(given, tok), u, given->nb[0]);
         bool is_there = e >= 0 && e < n_expert;
         id[u] = is_there ? e : -1;
-        /* softmax over those that are there alone */
+        /* the softmax that follows counts only experts that exist */
         float none = n->node->params.route.score == TDM_ROUTE_TOP_SOFTMAX ? -INFINITY : 0.0f;
         weight[u] = is_there ? room->score[e] : none;
     }

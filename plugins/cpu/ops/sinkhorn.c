@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * sinkhorn.c: SINKHORN: matrices whose rows and columns are divided by their sums in turns, after
- * Sinkhorn and Knopp (doi:10.2140/pjm.1967.21.343). A matrix has a few rows; tokens are shared out
- * over workers.
+ * Sinkhorn and Knopp (doi:10.2140/pjm.1967.21.343). A matrix has a few rows; workers divide the
+ * tokens.
  */
 #include <math.h>
 

@@ -19,8 +19,9 @@ typedef struct chunk16 {
 
 enum { WIDE = 2 * N_LANE }; /* tokens of a vector of 16-bit numbers */
 
-/* What a group of rows shares: weights p as 16-bit numbers, and which tiles count. Then, for a few
- * blocks at once so that none waits for the other's maximum, what add_codes needs. */
+/* The intermediate results for a group of rows: the weights p as 16-bit numbers, and the tiles that
+ * count; then what add_codes needs, for a few blocks at once, so that no block waits for another
+ * one's maximum. */
 typedef struct add_frame {
     int32_t tile_first, tile_last;
     chunk16 p16[ADD_ROWS];

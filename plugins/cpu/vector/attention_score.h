@@ -49,15 +49,16 @@ INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-/* How many vectors of query codes meet words of K: pairs, or with CPU_IS_Q8 bytes of four
- * elements. */
+/* In how many steps the words of K in a vector are multiplied: one for each pair of codes, or with
+ * CPU_IS_Q8 one for each four codes. */
 INLINE int score_steps(int type) {
     return CPU_IS_Q8 ? word_pairs(type) / 2 : word_pairs(type);
 }
 
-/* Step i of words `x`: of bytes elements 4c .. 4c+3 of the block, of nibbles those for i = 0, and
- * 16 further on. The fifth bits of its first and third code are pair 4c + i's, of the others pair
- * 4c + i + 2's (kv_page.c). */
+/* The codes of words c, which are `x`, for step i. Without CPU_IS_Q8 that is pair i. With it, bytes
+ * are elements 4c .. 4c+3 of the block; nibbles are the same elements in step 0, and those 16
+ * further on in step 1. The fifth bits of the first and third code are those of pair 4c + i, of the
+ * second and fourth those of pair 4c + i + 2 (kv_page.c). */
 INLINE ints score_codes_get(ints x, ints fifth, ints table, int c, int i, int type) {
     if (!CPU_IS_Q8) return widen(x, fifth, table, c, i, type);
     if (type == TDM_TYPE_Q8_0) return ints_xor(x, ints_set((int32_t)0x80808080));
@@ -73,12 +74,13 @@ INLINE size_t score_query_at(int c, int i, int type) {
     return CPU_IS_Q8 ? (size_t)(4 * c + 16 * i) : 4 * (size_t)(word_pairs(type) * c + i);
 }
 
-/* Whether 16-bit sums end behind words c: 16 products of 5-bit codes or 32 of nibbles fit them. */
+/* True if the 16-bit sums are widened after words c. A word adds 4 products to each: 8 products of
+ * 5-bit codes fit (8 * 31 * 127 < 2^15), or 16 of nibbles (16 * 15 * 127). */
 INLINE bool score_sums_end(int c, int type) {
     return c == 3 || (c == 1 && type_has_fifth(type));
 }
 
-/* What scores are computed of and where they go: one or two runs of N_LANE tokens with n_row rows
+/* Input and output of one computation of scores: one or two runs of N_LANE tokens with n_row rows
  * of queries. */
 typedef struct score_part {
     const uint8_t *data, *scale;  /* of the first run, in its first block */

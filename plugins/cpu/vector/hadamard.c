@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vector/hadamard.c: hadamard.c's sums in vectors, for blocks of two vectors and more.
+ * vector/hadamard.c: the transform of kv/hadamard.c in vectors, with the same sums, for blocks of
+ * two vectors and more.
  */
 #include "plugins/cpu/kv/hadamard.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words
- * of tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
+ * of vector.h and compiled once for each instruction set. Reference: matmul_reference.c.
  *
  * It is also compiled for each format of activations that an instruction set has kernels for;
- * CPU_IS_Q8 says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a
+ * CPU_IS_Q8 says which (LANES_MATMUL_H). A row of the group is a vector lane. For 32 elements at a
  * time a kernel unpacks the codes of all rows (eight vectors of four codes a row) and their scales;
  * every token of the tile then takes
  *   acc[t] += d[t] * (scale * dot(code, q[t]))  -  min * (d[t] * sum q[t])

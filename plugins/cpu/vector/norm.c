@@ -9,7 +9,7 @@
 #include "plugins/cpu/vector/exp.h"
 
 static double sum_sq_lanes(const float *x, int64_t n) {
-    /* Two chains, since an addition takes as long as four can be begun. */
+    /* Two chains of sums: within one, each addition waits for the one before it. */
     lanes_wide even = lanes_wide_zero(), odd = lanes_wide_zero();
     int64_t i = 0;
     for (; i + 2 * N_LANE <= n; i += 2 * N_LANE) {

@@ -103,7 +103,7 @@ static void wire_read(tdm_type type, const uint8_t *wire, float *out, int64_t n)
         q8_0_read((const void *)wire, out, n);
 }
 
-/* The tile's addends, read one after the other, then summed as f32. */
+/* Most addends that are summed here: a tile of each is converted to f32, then they are added. */
 enum { MAX_TILES = 8 };
 
 void cpu_wire_sum_avx2(tdm_type type, const void *const *addends, int32_t n_addend, int64_t first,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * x86/kv_block.h: a block of 32 floats in vectors, for the quantisers of cache rows. All of them
- * give the bytes of core/base: each operation is rounded on its own and in its order.
+ * give the bytes of tdm_row_quantize (quant/convert.h): they make the same operations in the same
+ * order, each rounded on its own.
  */
 #ifndef TANDEM_CPU_X86_KV_BLOCK_H
 #define TANDEM_CPU_X86_KV_BLOCK_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * x86/kv_iq4.h: the search for the scale of an iq4_nl block: search_scale of quant/fit.c for the
- * codebook, with the same additions in the same order. The
- * including file chooses its vectors and how many candidates are summed at once.
+ * codebook, with the same additions in the same order. The including file chooses its vectors and
+ * how many candidates are summed at once.
  *
  * Candidates do not depend on each other, so all of them are summed first, then their partial sums
  * are added up for eight candidates at a time, then they are compared in their order.

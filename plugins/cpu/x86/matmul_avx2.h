@@ -30,8 +30,8 @@ INLINE ints codes_from_signed(ints x) {
  * `n_bit` is how wide the codes are, 8 = signed. */
 #if CPU_IS_Q8
 /* maddubs gives sums of pairs in 16 bits; how many of them may be added there: 2 * 15 * 127 fits 8
- * times into 2^15 - 1, 2 * 31 * 127 4 times, 2 * 63 * 127 twice. Signed codes hand their sign to
- * the other factor: 2 * 128 * 127 fits once. */
+ * times into 2^15 - 1, 2 * 31 * 127 4 times, 2 * 63 * 127 twice. The sign of a signed code is moved
+ * to the other factor: 2 * 128 * 127 fits once. */
 INLINE void dots_add(ints *sum, const ints *codes, int first, int n, const x_block **x, int n_tok,
                      int n_bit) {
     const __m256i ones = _mm256_set1_epi16(1);
