@@ -54,7 +54,6 @@ static void run(const cpu_node *n, cpu_worker *w) {
     float *x = (float *)(void *)scratch;
     float *cosines = (float *)(void *)(scratch + part), *sines = cosines + part / sizeof *sines;
     uint8_t *row = scratch + 3 * part;
-    const float *factor = (const float *)(const void *)n->src[SRC_FACTOR].data;
     tdm_row_dequantize_fn dequantize = tdm_row_codec_get(side->type).dequantize;
     tdm_row_quantize_fn quantize = cpu_kv_quantizer(n->device, side->type);
     cpu_hadamard_fn rotate = cpu_hadamard_choose(n->device->isa);
@@ -69,7 +68,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     for (int32_t j = 0; j < step.n_job; j++) {
         tdm_page_job job = step.jobs[j];
         if (!cpu_kv_job_clip(&layout, state->ne[1], -1, &job) || job.arg == 0) continue;
-        cpu_rope_angles(rope, factor, job.arg, false, cosines, sines);
+        cpu_rope_angles(rope, &n->src[SRC_FACTOR], job.arg, false, cosines, sines);
         for (int32_t head = 0; head < layout.n_head_kv; head++) {
             /* All jobs on a page and head have the same worker, which runs them in order. */
             if ((head + job.page) % w->nth != w->ith) continue;

@@ -48,10 +48,9 @@ static rope_plan rope_plan_make(const tdm_rope_params *p) {
 }
 
 /* Radians per position of pair i, given freq_step^i. */
-static double pair_speed(const rope_plan *plan, const float *factor, int64_t factor_nb, int64_t i,
-                         double freq) {
+static double pair_speed(const rope_plan *plan, const cpu_view *factor, int64_t i, double freq) {
     double theta = freq;
-    if (factor != NULL) theta /= (double)cpu_f32_at((const uint8_t *)factor, i, factor_nb);
+    if (factor->data != NULL) theta /= (double)cpu_f32_at(factor->data, i, factor->nb[0]);
     double turned = theta * plan->freq_scale;
     if (plan->ext_factor == 0.0) return turned;
     double r = fmin(fmax(((double)i - plan->low) / plan->width, 0.0), 1.0);
@@ -59,13 +58,13 @@ static double pair_speed(const rope_plan *plan, const float *factor, int64_t fac
     return turned * (1.0 - ramp) + theta * ramp;
 }
 
-void cpu_rope_angles(const tdm_rope_params *params, const float *factor, int32_t pos,
+void cpu_rope_angles(const tdm_rope_params *params, const cpu_view *factor, int32_t pos,
                      bool with_mscale, float *cos_out, float *sin_out) {
     if (params->n_rot == 0) return;
     rope_plan plan = rope_plan_make(params);
     double freq = 1.0, mscale = with_mscale ? plan.mscale : 1.0;
     for (int64_t i = 0; i < params->n_rot / 2; i++, freq *= plan.freq_step) {
-        double angle = pos * pair_speed(&plan, factor, sizeof(float), i, freq);
+        double angle = pos * pair_speed(&plan, factor, i, freq);
         cos_out[i] = (float)(cos(angle) * mscale);
         sin_out[i] = (float)(sin(angle) * mscale);
     }
@@ -141,8 +140,7 @@ static void angles_run(const cpu_node *n, cpu_worker *w) {
         if (t.col_first == 0) row[0] = pos != -1;
         for (int64_t i = 0; i < t.col_last; i++, freq *= plan.freq_step) {
             if (i < t.col_first) continue;
-            double angle =
-                at * pair_speed(&plan, (const void *)factor->data, factor->nb[0], i, freq);
+            double angle = at * pair_speed(&plan, factor, i, freq);
             row[FLAG_LEN + i] = (float)(cos(angle) * plan.mscale);
             row[FLAG_LEN + n_pair + i] = (float)(sin(angle) * plan.mscale);
         }

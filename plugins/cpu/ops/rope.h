@@ -9,8 +9,8 @@
 #include "plugins/cpu/cpu.h"
 
 /* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
- * NULL or [n_rot / 2]. with_mscale false: mscale counts as 1 (KV_SHIFT). */
-void cpu_rope_angles(const tdm_rope_params *params, const float *factor, int32_t pos,
+ * f32 [n_rot / 2] with any stride, or absent. with_mscale false: mscale counts as 1 (KV_SHIFT). */
+void cpu_rope_angles(const tdm_rope_params *params, const cpu_view *factor, int32_t pos,
                      bool with_mscale, float *cos_out, float *sin_out);
 /* Turns the params->n_rot elements at x + rope_offset in place by such angles. */
 void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const float *sin_row,
