@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * cores.c: affinity masks, the topology that the kernel shows in sysfs, and the quota of the
- * control group. Linux does not give the mask of a machine with more processors than a cpu_set_t
- * holds (1024): there processor 0 alone counts.
+ * control group. Of machines with more processors than a cpu_set_t holds (1024) the first ones are
+ * used.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,13 +11,15 @@
 #include "plugins/cpu/machine/cores.h"
 #include "plugins/cpu/machine/sysfile.h"
 
+/* Room for the mask of any machine: Linux returns nothing where a mask does not fit. */
+enum { N_SET = 8 };
+
 /* The affinity mask of the process; processor 0 where it cannot be read. */
 static void affinity_read(cpu_set_t *set) {
+    cpu_set_t sets[N_SET];
     CPU_ZERO(set);
-    if (sched_getaffinity(0, sizeof *set, set) != 0 || CPU_COUNT(set) == 0) {
-        CPU_ZERO(set);
-        CPU_SET(0, set);
-    }
+    if (sched_getaffinity(0, sizeof sets, sets) == 0) *set = sets[0];
+    if (CPU_COUNT(set) == 0) CPU_SET(0, set);
 }
 
 /* Reads "a", "a-b" or a comma list of them; false where the text is anything else. */
