@@ -97,6 +97,8 @@ void cpu_attention_softmax_plain(const cpu_softmax_rows *rows, int32_t begin, in
 /* ---- choice ----------------------------------------------------------------------------------
  * The first row that fits wins; rows for CPU_ISA_NEON belong before the plain ones. */
 
+#define ROWS_(rows) rows, sizeof(rows) / sizeof *(rows) /* a table and how many rows it has */
+
 static const cpu_score_row score_plain[1] = {{0, -1, cpu_score_plain, NULL, "score_plain"}};
 
 static const struct {
@@ -105,10 +107,10 @@ static const struct {
     bool is_q8;
 } score_tables[] = {
 #if defined(__x86_64__)
-    {cpu_score_q8_avx512, 6, true}, {cpu_score_avx512, 9, false},
-    {cpu_score_q8_avx2, 4, true},   {cpu_score_avx2, 9, false},
+    {ROWS_(cpu_score_q8_avx512), true}, {ROWS_(cpu_score_avx512), false},
+    {ROWS_(cpu_score_q8_avx2), true},   {ROWS_(cpu_score_avx2), false},
 #endif
-    {score_plain, 1, false},
+    {ROWS_(score_plain), false},
 };
 
 static const cpu_add_row add_plain[2] = {{0, -1, false, cpu_add_plain, "add_plain"},
@@ -119,10 +121,10 @@ static const struct {
     size_t n;
 } add_tables[] = {
 #if defined(__x86_64__)
-    {cpu_add_avx512, 18},
-    {cpu_add_avx2, 18},
+    {ROWS_(cpu_add_avx512)},
+    {ROWS_(cpu_add_avx2)},
 #endif
-    {add_plain, 2},
+    {ROWS_(add_plain)},
 };
 
 static const struct {
