@@ -22,8 +22,7 @@ typedef enum cpu_x_format {
     CPU_X_F32,       /* floats, where they are */
     CPU_X_Q15,       /* cpu_q15_block with q */
     CPU_X_Q15_BYTES, /* cpu_q15_block with hi and lo, which are multiplied apart */
-    CPU_X_Q8,        /* cpu_q8_block */
-    CPU_X_FORM_LIMIT_
+    CPU_X_Q8         /* cpu_q8_block */
 } cpu_x_format;
 
 /* What kernels need of the sum of 16 or 32 codes: `sum` where code_offset is 0, else `bias`. */
