@@ -18,7 +18,7 @@ enum { PIECE = 256 };
 static void load_piece(const cpu_kv_span *span, int32_t slot, int32_t first, int32_t n, float *x) {
     const cpu_kv_side *side = span->side;
     cpu_kv_side piece = *side; /* the region begins with the span's tiles */
-    uint8_t row[PIECE * sizeof(float)];
+    _Alignas(float) uint8_t row[PIECE * sizeof(float)];
     int32_t unit = side->n_block > 0 ? CPU_KV_BLOCK : 1;
     piece.data_off = 0;
     piece.scale_off = side->n_block > 0 ? (size_t)(span->scale - span->data) : 0;
