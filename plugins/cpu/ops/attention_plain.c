@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_plain.c: attention's inner loops in plain C, for every type at once: rows are loaded
- * from the page, dequantised by quant/convert.h, and used as floats. Also the tables that prefer
- * faster kernels where the machine has them.
+ * from the page, dequantised by quant/convert.h, and used as floats. Also the tables from which a
+ * device chooses the fastest kernels that it may use.
  */
 #include <math.h>
 #include <string.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * copy.c: COPY and CONCAT: elements from any view to a contiguous value, converted on the way.
+ * copy.c: COPY, CONCAT and REPEAT: elements from any view to a contiguous value. COPY also converts
+ * floats from one type to another.
  */
 #include "quant/half.h"
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
-/* Floats of any type as f32. */
+/* An element of a type of floats as f32. */
 static float element_get(tdm_type type, const uint8_t *at) {
     uint16_t half;
     float x;
@@ -112,7 +113,8 @@ static void concat_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-/* Row r of y is a row of x, as often as it fits. */
+/* y[i] = x[i mod x.ne] along each axis: row r of y is a row of x, repeated until y's row is
+ * full. */
 static void repeat_run(const cpu_node *n, cpu_worker *w) {
     const cpu_view *x = &n->src[0], *y = &n->dst[0];
     int64_t first, last;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * matmul.h: the matmul kernels as their callers (matmul.c, moe.c) see them. Kernels are in
- * matmul_*.c, the layouts they read in weight.h, the activations in quantize_row.h.
+ * vector/matmul_tile.h and matmul_grid.h, and in plain C in matmul_plain.c and matmul_reference.c;
+ * the layouts they read are in weight.h, the activations in quantize_row.h.
  *
  * A kernel computes a tile: the rows of one group of weights times up to CPU_MATMUL_TOK tokens. A
  * caller walks over groups and tiles; each output is the work of one call, so results do not depend

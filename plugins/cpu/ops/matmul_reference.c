@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_reference.c: the oracle of every other matmul kernel. Canonical rows, f32 activations:
+ * matmul_reference.c: the reference of every other matmul kernel. Canonical rows, f32 activations:
  *   y[t] = sum_i w[i] * x[t][i], w dequantised to f32 (block.h), products and sums in f64.
  * It also multiplies plain weights on every device.
  */
@@ -12,8 +12,8 @@
 enum { PIECE = 256, N_SUM = 8 };
 
 /* The sum of n products; N_SUM partial sums, in an order that does not depend on the machine. The
- * address sanitizer does not check each element: that took four fifths of the time of the tests of
- * models. The caller checks the last one. */
+ * address sanitizer does not check each element, since that took four fifths of the time of the
+ * tests of models. Instead the caller reads the last one, which the sanitizer checks. */
 UNCHECKED static double dot(const float *w, const float *x, int64_t n) {
     double sum[N_SUM] = {0};
     int64_t i = 0;

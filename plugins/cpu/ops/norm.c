@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * norm.c: what reduces a row (ne[0]): RMS_NORM and its two halves SUM_SQ and RMS_APPLY (Zhang and
- * Sennrich, arXiv:1910.07467), LAYER_NORM (Ba et al., arXiv:1607.06450), and SOFTMAX.
+ * norm.c: the ops that reduce a row (ne[0]): RMS_NORM and its two halves SUM_SQ and RMS_APPLY
+ * (Zhang and Sennrich, arXiv:1910.07467), LAYER_NORM (Ba et al., arXiv:1607.06450), and SOFTMAX.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ops.c: the one table of ops. What an op computes is in its family's file.
+ * ops.c: the one table of ops. Each family of ops is in a file of its own, in ops/ or kv/.
  */
 #include "plugins/cpu/ops/ops.h"
 

@@ -4,11 +4,11 @@
  * elements, in one of the formats below. Each format has one function per instruction set, and all
  * give the same bits.
  *
- * Rationale. Codes of 8 bits halve the multiplications, and cost up to 4e-4 of the probabilities'
- * energy in models where each layer changes the residual stream much (tied random models, text
- * unlike the training data). Prompts are limited by multiplications: their tokens have 8 bits by
- * default. Decoding is limited by reading weights: generated tokens have 15. The option
- * activation-bits gives all tokens the same.
+ * Rationale. Codes of 8 bits halve the multiplications, but the NMSE of next-token probabilities
+ * reaches 6.3e-4 (docs/accuracy.md) in models where each layer changes the residual stream much
+ * (tied random models, text unlike the training data). Prompts are limited by multiplications:
+ * their tokens have 8 bits by default. Decoding is limited by reading weights: generated tokens
+ * have 15. The option activation-bits gives all tokens the same.
  */
 #ifndef TANDEM_CPU_QUANTIZE_ROW_H
 #define TANDEM_CPU_QUANTIZE_ROW_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.c: GET_ROWS: y[:, i] = table[:, id[i] - first_row] as f32, zeros for a foreign id. Tables
- * in private layout are read through weight.c.
+ * rows.c: GET_ROWS: y[:, i] = table[:, id[i] - first_row] as f32, or zeros where the table does not
+ * have that row. Tables in private layout are read through weight.c.
  */
 #include "quant/convert.h"
 #include "plugins/cpu/ops/strided.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * weight.c: converts canonical rows (block.h) to the interleaved groups of weight.h and back, in
- * pieces of any size. The kernels in matmul_*.c read the groups.
+ * pieces of any size. The kernels in vector/matmul_*.h read the groups.
  */
 #include <string.h>
 

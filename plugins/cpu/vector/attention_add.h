@@ -11,8 +11,8 @@
 
 #include "plugins/cpu/vector/attention_codes.h"
 
-/* 16-bit numbers, two to a word: tokens 2i and 2i + 1. Stored as whole vectors, since what is
- * loaded soon after must not be pieced together from several stores. */
+/* 16-bit numbers, two to a word: tokens 2i and 2i + 1. Stored as whole vectors: a load that needs
+ * the bytes of several recent stores would wait for them. */
 typedef struct chunk16 {
     _Alignas(64) int32_t x[CPU_CHUNK / 2];
 } chunk16;
@@ -50,7 +50,7 @@ INLINE void add_begin(const cpu_kv_span *v, int n_row, const cpu_attention_rows 
     }
 }
 
-/* Weights of block b, as the frame's block `at`. */
+/* Computes the weights of block b, as block `at` of the frame. */
 INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t at, int n_row,
                         const cpu_attention_rows *rows, int type) {
     const cpu_kv_side *side = v->side;
@@ -97,9 +97,9 @@ INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t a
     }
 }
 
-/* Two vectors of a block of 32 elements: of nibbles those at pass * N_LANE and 16 further on, which
- * share bytes, else the pass-th pair. With mid the middle of the codes (their offset, where the
- * type has one),
+/* Adds two vectors of block b, which has 32 elements: of nibbles those at pass * N_LANE and 16
+ * further on, which share bytes; of bytes the pass-th pair. With mid the middle of the codes (their
+ * offset, where the type has one),
  *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
 INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32_t at, int pass,
                       int n_row, const cpu_attention_rows *rows, int type) {
@@ -166,7 +166,7 @@ INLINE void add_finish(const cpu_attention_rows *rows, int n_row, int32_t first,
     }
 }
 
-/* n_vec vectors of elements from `first` on. */
+/* Adds n_vec vectors of elements of a plain type, from `first` on. */
 INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row,
                        const cpu_attention_rows *rows, int type) {
     lanes acc[ADD_ROWS][4];

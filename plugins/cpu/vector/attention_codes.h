@@ -24,7 +24,7 @@ INLINE void prefetch_ahead(const uint8_t *at, ptrdiff_t ahead) {
     prefetch_l2(at + ahead);
 }
 
-/* What a code stands for is the code less this. */
+/* What is subtracted from a code to get the number that it stands for. */
 INLINE int32_t code_offset(int type) {
     return type == TDM_TYPE_Q4_0 ? 8 : type == TDM_TYPE_Q5_0 ? 16 : 0;
 }
@@ -32,8 +32,7 @@ INLINE int32_t code_offset(int type) {
 INLINE int32_t code_middle(int type) {
     return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 || type == TDM_TYPE_Q5_0 ? 16 : 0;
 }
-/* How far the codes that K's dot products see lie above what they stand for: bytes are multiplied
- * unsigned. */
+/* The same for the codes in dot products with K, where bytes are multiplied as unsigned numbers. */
 INLINE int32_t score_offset(int type) {
     return CPU_IS_Q8 && (type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL) ? 128
                                                                            : code_offset(type);
@@ -71,7 +70,7 @@ INLINE ints fifth_bits(ints fifth, int k) {
     }
 }
 
-/* The codes of a 4- or 5-bit word as pairs; pair i of the word. */
+/* Pair i of a word of 4- or 5-bit codes. */
 INLINE ints nibble_pair(ints x, ints fifth, int c, int i, int type) {
     ints low = ints_set(0x000f000f), pair;
     switch (i) {

@@ -3,8 +3,8 @@
  * vector/attention_latent.h: attention's weighted sums where V is the first part of K: from K's
  * tiles, in which a vector lane belongs to a token.
  *
- * Many query rows share the one row that is cached of a token, so a few elements of a chunk's
- * tokens are widened to floats and turned round once, on the stack, and then taken by all rows.
+ * Only one row is cached of a token, which many query rows share. So a few elements of all tokens
+ * of a chunk are widened to floats and transposed once, on the stack, and then used for all rows.
  * Products and sums are in f32.
  */
 #ifndef TANDEM_CPU_VECTOR_ATTENTION_LATENT_H
@@ -18,8 +18,8 @@ typedef struct latent_part {
     _Alignas(64) float x[CPU_CHUNK][LATENT_LEN];
 } latent_part;
 
-/* Vectors of N_LANE tokens from `slot` on, one for each element, into the part: tokens that do not
- * count become 0, whatever their bytes say. */
+/* Transposes n vectors of N_LANE tokens from `slot` on, one for each element, into the part. Tokens
+ * outside the span become 0, whatever their bytes are. */
 INLINE void latent_turn(const cpu_kv_span *v, int32_t slot, int n, lanes *x, latent_part *part) {
     bool is_whole = v->first <= slot && v->last >= slot + N_LANE;
     for (int k = 0; k < n; k += N_LANE) {
@@ -32,7 +32,8 @@ INLINE void latent_turn(const cpu_kv_span *v, int32_t slot, int n, lanes *x, lat
     }
 }
 
-/* n elements from `first` on, a multiple of N_LANE; those behind the stored ones are 0. */
+/* Fills the part with n elements (a multiple of N_LANE) from `first` on; those behind the stored
+ * ones are 0. */
 INLINE void latent_floats(const cpu_kv_span *v, int32_t first, int n, latent_part *part, int type) {
     const size_t size = plain_size(type);
     int32_t begin = v->first / N_LANE * N_LANE, left = v->side->padded - first;
@@ -53,7 +54,7 @@ INLINE void latent_pair(ints pair, lanes d, lanes base, lanes *low, lanes *high)
     *high = lanes_fma(lanes_from_ints(ints_sra32(pair, 16)), d, base);
 }
 
-/* Block b. */
+/* Fills the part with block b. */
 INLINE void latent_codes(const cpu_kv_span *v, int32_t b, latent_part *part, int type) {
     const cpu_kv_side *side = v->side;
     const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4, n_pair = word_pairs(type);
