@@ -326,33 +326,11 @@ tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc
     return TDM_OK;
 }
 
-/* Checks a part of a tensor and turns columns into blocks. */
-static tdm_status part_check(const cpu_device *device, const tdm_tensor_desc *desc,
-                             int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
-                             cpu_weight_layout *l, tdm_error *err) {
-    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, l, err);
-    if (status != TDM_OK) return status;
-    int64_t row_end, col_end, n_row_all = l->n_row * l->n_matrix;
-    if (row_first < 0 || n_row < 0 || col_first < 0 || n_col < 0 ||
-        __builtin_add_overflow(row_first, n_row, &row_end) || row_end > n_row_all ||
-        __builtin_add_overflow(col_first, n_col, &col_end) || col_end > desc->ne[0]) {
-        return tdm_fail(err, TDM_OUT_OF_RANGE,
-                        "rows %lld + %lld, columns %lld + %lld lie outside a tensor of %lld x %lld",
-                        (long long)row_first, (long long)n_row, (long long)col_first,
-                        (long long)n_col, (long long)n_row_all, (long long)desc->ne[0]);
-    }
-    if (col_first % l->block_len != 0 || n_col % l->block_len != 0) {
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "columns %lld + %lld are not whole blocks of %s",
-                        (long long)col_first, (long long)n_col, tdm_type_name(desc->type));
-    }
-    return TDM_OK;
-}
-
 tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
                              const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
                              int64_t col_first, int64_t n_col, tdm_error *err) {
     cpu_weight_layout l;
-    tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
+    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, &l, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
     const uint8_t *from = src;
     int64_t end = row_first + n_row;
@@ -376,7 +354,7 @@ tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
                                int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
                                tdm_error *err) {
     cpu_weight_layout l;
-    tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
+    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, &l, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
     uint8_t *row_dst = dst;
     for (int64_t row = row_first; row < row_first + n_row; row++, row_dst += row_pitch) {

@@ -55,7 +55,8 @@ tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32
                                  const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
                                  tdm_error *err);
 
-/* tdm_buffer_ops.tensor_size, tensor_upload and tensor_download for the address of a tensor.
+/* tdm_buffer_ops.tensor_size, tensor_upload and tensor_download for the address of a tensor. The
+ * caller has checked the part (tdm_tensor_part_check); they fail as cpu_weight_layout_get.
  * [any-thread] for parts that do not overlap */
 tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
                            uint64_t *size_out, tdm_error *err);
