@@ -20,10 +20,6 @@ static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, con
     return worker_size(&layout) * (size_t)device->n_thread;
 }
 
-static int32_t side_units(const cpu_kv_side *side) {
-    return side->n_block > 0 ? side->n_block : side->padded;
-}
-
 /* ---- copy ------------------------------------------------------------------------------------ */
 
 enum { COPY_STEP, COPY_STATE };
@@ -38,8 +34,8 @@ static tdm_status copy_supports(const cpu_device *device, const tdm_graph *graph
 static void copy_rows(const cpu_kv_side *side, uint8_t *to, const uint8_t *from, int32_t first,
                       int32_t count, uint8_t *row) {
     for (int32_t slot = first; slot < first + count; slot++) {
-        cpu_kv_load(side, from, slot, row, 0, side_units(side));
-        cpu_kv_store(side, to, slot, row, 0, side_units(side));
+        cpu_kv_load(side, from, slot, row, 0, cpu_kv_units(side));
+        cpu_kv_store(side, to, slot, row, 0, cpu_kv_units(side));
     }
 }
 
@@ -102,7 +98,7 @@ static void move_rows(const cpu_kv_layout *layout, const cpu_kv_side *side, uint
                       const cpu_view *tensor, int32_t head, const tdm_page_job *job, bool is_import,
                       uint8_t *row) {
     bool is_packed = tensor->nb[0] == (int64_t)side->block_size;
-    int32_t n = side_units(side);
+    int32_t n = cpu_kv_units(side);
     for (int32_t i = 0; i < job->count; i++) {
         uint8_t *at = tensor->data + head * tensor->nb[1] + (job->arg + i) * tensor->nb[2];
         uint8_t *packed = is_packed ? at : row;

@@ -82,8 +82,13 @@ static inline size_t cpu_kv_codes_off(const cpu_kv_side *side, int32_t tile, int
            (size_t)(b * side->group + in_group) * side->codes_size;
 }
 
-/* Copy units first .. first+n-1 (blocks; of a plain type elements) of a canonical row to the slot
- * of a head's region, and back. `row` points at unit `first`. */
+/* Units of a row: its blocks, or of a plain type its elements. */
+static inline int32_t cpu_kv_units(const cpu_kv_side *side) {
+    return side->n_block > 0 ? side->n_block : side->padded;
+}
+
+/* Copy units first .. first+n-1 of a canonical row to the slot of a head's region, and back. `row`
+ * points at unit `first`. */
 void cpu_kv_store(const cpu_kv_side *side, uint8_t *head, int32_t slot, const uint8_t *row,
                   int32_t first, int32_t n);
 void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uint8_t *row,

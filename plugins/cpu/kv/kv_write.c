@@ -95,7 +95,7 @@ static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *reg
     memset(w->x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *w->x);
     w->rotate(w->x, side->padded, side->rotation);
     w->quantize(w->x, w->row, side->padded, NULL);
-    cpu_kv_store(side, region, slot, w->row, 0, side->n_block > 0 ? side->n_block : side->padded);
+    cpu_kv_store(side, region, slot, w->row, 0, cpu_kv_units(side));
 }
 
 /* With one token the heads are divided: a worker writes those that it computed itself, where the

@@ -54,7 +54,7 @@ size_t cpu_attention_reference_scratch(const cpu_device *device, const tdm_graph
 }
 
 static void read_row(const cpu_kv_side *side, const uint8_t *region, int32_t slot, frame *f) {
-    cpu_kv_load(side, region, slot, f->row, 0, side->n_block > 0 ? side->n_block : side->padded);
+    cpu_kv_load(side, region, slot, f->row, 0, cpu_kv_units(side));
     tdm_row_codec_get(side->type).dequantize(f->row, f->x, side->padded);
     cpu_hadamard_plain(f->x, side->padded, side->rotation);
 }

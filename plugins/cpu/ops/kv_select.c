@@ -164,7 +164,7 @@ static void slot_score_reference(const walk *k, int32_t token, const uint8_t *re
                                  float *out) {
     const cpu_kv_side *side = &k->s.layout.k;
     double sum = 0;
-    cpu_kv_load(side, region, slot, k->stored, 0, side->n_block > 0 ? side->n_block : side->padded);
+    cpu_kv_load(side, region, slot, k->stored, 0, cpu_kv_units(side));
     tdm_row_codec_get(side->type).dequantize(k->stored, k->x, side->padded);
     cpu_hadamard_plain(k->x, side->padded, side->rotation);
     for (int32_t h = 0; h < k->s.n_head; h++) {
