@@ -27,7 +27,7 @@ struct cpu_claims {
     cpu_claim *of;         /* [n_thread] */
 };
 
-/* One worker's way through the pieces of a node. */
+/* The state of one worker that goes through the pieces of a node. */
 typedef struct cpu_claim_walk {
     const cpu_claims *claims; /* NULL: the worker's own share, as one piece */
     cpu_worker worker;        /* whose share is being claimed */

@@ -10,7 +10,7 @@
 #include "core/base/kv_check.h"
 #include "tandem/block.h"
 
-/* Far above any model. All sizes fit in 64 bits. */
+/* Elements of a head: far above any model, and all sizes fit in 64 bits. */
 enum { MAX_HEAD_DIM = 1 << 16 };
 
 static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool is_value) {
@@ -277,7 +277,8 @@ const tdm_page_entry *cpu_step_entries(const cpu_step *step, int32_t seq, int32_
     return step->entries + first;
 }
 
-/* The rows of the runs that end at one of the entry's positions. */
+/* Turns an entry of tokens into one of rows of a strided cache: those of the runs that end at one
+ * of the entry's positions. */
 static void entry_to_rows(int32_t stride, tdm_page_entry *entry) {
     const int32_t row = entry->base_pos / stride, to_end = stride - 1 - entry->base_pos % stride;
     entry->count = (entry->base_pos + entry->count) / stride - row;

@@ -61,7 +61,8 @@ typedef struct cpu_tile {
 } cpu_tile;
 
 /* The units in which cpu_tile_share assigns a contiguous value of n_row rows and n_col columns to
- * workers; 0 where a worker's columns of several rows are not one piece. */
+ * workers, for cpu_op_impl.share_unit; 0 where a worker has columns of several rows, which are not
+ * one piece. */
 static inline int64_t cpu_tile_unit(const cpu_node *n, int64_t n_row, int64_t n_col) {
     if (n_row >= n->device->n_thread) return n_col;
     if (n_row > 1) return 0;

@@ -153,7 +153,7 @@ static void glu_lanes(tdm_act act, const float *x, const float *up, float *y, in
     case TDM_ACT_SIGMOID: sigmoid_lanes(x, up, y, n); break;
     case TDM_ACT_TANH: tanh_lanes(x, up, y, n); break;
     case TDM_ACT_SOFTPLUS: softplus_lanes(x, up, y, n); break;
-    default: /* GELU_ERF: no model's hot path */
+    default: /* GELU_ERF: no model spends much time in it */
         for (int64_t i = 0; i < n; i++) {
             float value = cpu_act_plain(act, x[i]);
             y[i] = up != NULL ? value * up[i] : value;

@@ -120,7 +120,7 @@ void cpu_quantize_f16_avx2(const float *src, void *blocks, int64_t n, const floa
 /* ---- iq4_nl ---------------------------------------------------------------------------------- */
 
 /* The number of the nearest level: how many of the 15 midpoints between levels lie below, found by
- * halving. *v_out is the level. */
+ * bisection. *v_out is the level. */
 static inline __m256i nearest_level(__m256 x, __m256 *v_out) {
     const __m256 mid_1_5 = _mm256_setr_ps(-93.5f, -28.5f, 19, 79, -93.5f, -28.5f, 19, 79);
     const __m256 mid_even = _mm256_setr_ps(-115.5f, -74, -42, -16, 7, 31.5f, 61, 101);

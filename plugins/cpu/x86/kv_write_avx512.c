@@ -7,9 +7,10 @@
 #include "plugins/cpu/x86/kv_iq4.h"
 
 /* The number of the nearest level: how many of the 15 midpoints between levels lie below, found by
- * halving. */
+ * bisection. */
 static inline __m512i nearest_code(__m512 x) {
-    /* The midpoint to compare with behind a prefix of the number, at that prefix with zeros. */
+    /* The midpoints that decide the last two bits of the number: each at the index that the bits
+     * found before it give, with zeros for the others. */
     const __m512 second =
         _mm512_setr_ps(-93.5f, 0, 0, 0, -28.5f, 0, 0, 0, 19, 0, 0, 0, 79, 0, 0, 0);
     const __m512 last =

@@ -32,8 +32,9 @@ INLINE ints codes_from_signed(ints x) {
 
 /* sum[t] += the dot products of each row's 4 * n codes codes[first ..] with those elements of x[t].
  * dpbusd sums in 32 bits without saturation: 32 * 255 * 16256 stays below 2^28. `n_bit` is how wide
- * the codes are. A dot product waits four cycles for the one before it, so four tokens take turns
- * (eight chains of 15 bits: step_add passes no more); one or two have several chains each. */
+ * the codes are. A dot product waits four cycles for the one before it in its chain, so four chains
+ * or more take turns: one for each token of 8 bits, two (hi and lo) for each token of 15. Where
+ * these are too few, each token has twice as many. */
 #if CPU_IS_Q8
 INLINE void dots_add(ints *sum, const ints *codes, int first, int n, const x_block **x, int n_tok,
                      int n_bit) {

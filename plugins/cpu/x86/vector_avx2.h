@@ -68,7 +68,7 @@ INLINE lanes lanes_max(lanes a, lanes b) {
 INLINE lanes lanes_floor(lanes x) {
     return _mm256_floor_ps(x);
 }
-/* Limited before it is cut, since -inf has no fraction. */
+/* Clamped first, since -inf - floor(-inf) would be NaN. */
 INLINE lanes lanes_fraction(lanes x) {
     x = _mm256_max_ps(_mm256_set1_ps(-127), x);
     return _mm256_sub_ps(x, _mm256_floor_ps(x));
