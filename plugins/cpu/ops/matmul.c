@@ -125,7 +125,7 @@ static size_t row_pitch(tdm_type type, int64_t k) {
     return round_up_64(tdm_type_row_size(type, k));
 }
 
-/* Views have no strides yet: counts every value that may need copying. */
+/* The strides of views are not known yet, so every value that may need copying counts. */
 static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
                                   const tdm_node *node) {
     const tdm_value *w = tdm_graph_value(graph, node->src[0]);
@@ -231,8 +231,8 @@ static cpu_prepared matmul_prepared(const cpu_node *n) {
 
 /* ---- Multiplying ----------------------------------------------------------------------------- */
 
-/* The next tokens of that role, from number *t on, into a tile that is to multiply row `column` of
- * the matrix and those behind; false where there are none left. */
+/* Fills a tile with the next tokens of that role, from number *t on; their outputs begin at row
+ * `column` of the matrix. False where no token is left. */
 static bool tile_fill(const cpu_node *n, const cpu_roles *roles, tdm_role role, int64_t head,
                       size_t pitch, int64_t column, int64_t *t, cpu_matmul_tile *tile) {
     int64_t n_matrix = n->src[SRC_W].ne[2], n_row = tdm_shape_rows(n->src[SRC_X].ne);

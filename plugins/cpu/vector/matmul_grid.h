@@ -3,9 +3,9 @@
  * matmul_grid.h: the kernels of matmul_tile.h for the types whose codes are points of a grid
  * (tandem/grid.h): iq2, iq3 and iq1. Reference: matmul_reference.c.
  *
- * Weights stay as small as they are in the file; a point is looked up when it is needed, that of
- * each row in its lane, with one gather for every four codes. Offsets below are in units of N_LANE
- * bytes, as there, and d is in front but for iq1_m's, which is in bits of its scales.
+ * Weights stay as small as they are in the file. A point is looked up when it is needed: one gather
+ * loads four codes of each row into the row's lane. Offsets below are in units of N_LANE bytes, as
+ * in matmul_tile.h. d is in front, except that of iq1_m, which is in bits of its scales.
  */
 #ifndef TANDEM_CPU_VECTOR_MATMUL_GRID_H
 #define TANDEM_CPU_VECTOR_MATMUL_GRID_H
@@ -26,7 +26,7 @@ INLINE void point4_load(const uint32_t *grid, ints first, ints second, ints sign
     codes[1] = codes_from_signed(bytes_negate(ints_gather4(grid, second), signs, 4));
 }
 
-/* The eighth bit makes the number of bits that are set even. */
+/* Adds the eighth sign bit to seven: it makes the number of set bits even. */
 INLINE ints signs_of_7(ints signs) {
     ints parity = ints_xor(signs, ints_bits(signs, 4, 7));
     parity = ints_xor(parity, ints_bits(parity, 2, 3));
@@ -130,7 +130,7 @@ INLINE void iq3_s_step(const tdm_grids *grids, const uint8_t *p, int s, lanes d,
 }
 
 /* iq1's codes are eight times v + o, plus 9 so that they are not negative: 8 * (v + 1) as the grid
- * has them, and 2 where o is positive. `minus` is 1 in lanes where it is not. */
+ * has them, plus 2 where o is positive. `minus` is 1 in lanes where o is negative. */
 INLINE void iq1_point_load(const uint64_t *grid, ints index, ints minus, ints *codes) {
     const uint8_t *table = (const uint8_t *)grid;
     ints offset = ints_bits(ints_sub(minus, ints_set(1)), 0, 0x02020202);

@@ -556,9 +556,10 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
         else                                                                                       \
             name##_cuts(tile, false);                                                              \
     }
-/* The same with one body for both, and the test in its steps. Where four steps take apart the same
- * bytes it keeps compilers from doing so for all of them at once, for which registers are too few:
- * with a body for each, prompts had 60 to 90 % of the speed. */
+/* The same with one body for both cases, and the test in its steps. For types of which four steps
+ * unpack the same bytes: the test keeps compilers from unpacking for all four steps at once, for
+ * which there are too few registers. With a body for each case prompts had 60 to 90 % of the
+ * speed. */
 #define KERNEL_TESTING_(name, body)                                                                \
     CUTS_(name, body, TILE_TOK)                                                                    \
     void KERNEL_NAME(name)(const cpu_matmul_tile *tile) {                                          \
