@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * cores.c: affinity masks, the topology that the kernel shows in sysfs, and the quota of the
- * control group. Of machines with more processors than a cpu_set_t holds (1024) the first ones are
+ * cores.c: affinity masks, the topology that the kernel shows in sysfs, and the quotas of
+ * control groups. Of machines with more processors than a cpu_set_t holds (1024) the first ones are
  * used.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/cpu/machine/cgroup.h"
 #include "plugins/cpu/machine/cores.h"
 #include "plugins/cpu/machine/sysfile.h"
 
@@ -43,16 +44,28 @@ static bool list_read(const char *text, cpu_set_t *set) {
     }
 }
 
-/* Processors whose whole time the quota of the topmost control group that is visible (in a
- * container its own) grants, rounded, at least 1; INT32_MAX without a quota. */
-static int32_t quota_read(void) {
-    char text[64];
-    if (!cpu_sysfile_read("/sys/fs/cgroup/cpu.max", text, sizeof text)) return INT32_MAX;
+/* How many processors a quota "<time> <period>" (cpu.max) stands for, rounded, at least 1;
+ * INT32_MAX for "max", which is none. */
+static int32_t quota_parse(const char *text) {
     char *end;
     double quota = strtod(text, &end), period = strtod(end, NULL);
     if (end == text || period <= 0 || quota <= 0) return INT32_MAX;
     double n = quota / period;
     return n >= INT32_MAX ? INT32_MAX : n <= 1 ? 1 : (int32_t)(n + 0.5);
+}
+
+/* The smallest quota of the control groups of the process; INT32_MAX without one. */
+static int32_t quota_read(void) {
+    int32_t least = INT32_MAX;
+    cpu_cgroup group;
+    if (!cpu_cgroup_own(&group)) return least;
+    do {
+        char text[64];
+        int32_t n = INT32_MAX;
+        if (cpu_cgroup_read(&group, "cpu.max", text, sizeof text)) n = quota_parse(text);
+        if (n < least) least = n;
+    } while (cpu_cgroup_up(&group));
+    return least;
 }
 
 int32_t cpu_cores_available(void) {

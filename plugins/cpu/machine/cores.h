@@ -10,7 +10,7 @@
 #include "tandem/status.h"
 
 /* How many threads can run without sharing a core: the physical cores of the affinity mask, but no
- * more than the processor time that the control group grants. At least 1. [any-thread] */
+ * more than the processor time that its control groups grant. At least 1. [any-thread] */
 int32_t cpu_cores_default(void);
 
 /* Logical processors of the affinity mask. At least 1. [any-thread] */

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: /proc/meminfo and the limits of control groups (kernel documentation,
- * admin-guide/cgroup-v2.rst). Page cache counts as free: the kernel frees it on demand.
+ * memory.c: /proc/meminfo and the limits of control groups. Page cache counts as free: the kernel
+ * frees it on demand.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include "plugins/cpu/machine/cgroup.h"
 #include "plugins/cpu/machine/memory.h"
 #include "plugins/cpu/machine/sysfile.h"
 
@@ -45,42 +44,29 @@ static uint64_t field_find(const char *text, const char *key) {
     return UINT64_MAX;
 }
 
-/* Lowers *total and *available to what the control groups of the process, from its own up to the
- * root, leave it. A group that cannot be read does not limit. */
+/* Lowers *total and *available to what the control groups of the process leave it. A group that
+ * cannot be read does not limit. */
 static void cgroup_limit(uint64_t *total, uint64_t *available) {
-    char path[512], text[4096];
-    if (!cpu_sysfile_read("/proc/self/cgroup", text, sizeof text)) return;
-    const char *own = strstr(text, "0::");
-    if (own == NULL) return;
-    own += 3;
-    size_t own_size = strcspn(own, "\n");
-    if (own_size >= sizeof path / 2) return;
-    char group[sizeof path / 2];
-    memcpy(group, own, own_size);
-    group[own_size] = 0;
-    for (;;) {
-        const char *slash = strcmp(group, "/") == 0 ? "" : group;
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", slash);
-        if (cpu_sysfile_read(path, text, sizeof text) && strncmp(text, "max", 3) != 0) {
-            uint64_t limit = strtoull(text, NULL, 10), used = 0, cache = 0;
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", slash);
-            if (cpu_sysfile_read(path, text, sizeof text)) used = strtoull(text, NULL, 10);
-            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", slash);
-            if (cpu_sysfile_read(path, text, sizeof text)) {
-                uint64_t inactive = field_find(text, "inactive_file ");
-                uint64_t active = field_find(text, "active_file ");
-                cache =
-                    (inactive != UINT64_MAX ? inactive : 0) + (active != UINT64_MAX ? active : 0);
-            }
-            used = used > cache ? used - cache : 0;
-            uint64_t left = limit > used ? limit - used : 0;
-            if (limit < *total) *total = limit;
-            if (left < *available) *available = left;
+    cpu_cgroup group;
+    if (!cpu_cgroup_own(&group)) return;
+    do {
+        char text[4096];
+        if (!cpu_cgroup_read(&group, "memory.max", text, sizeof text) ||
+            strncmp(text, "max", 3) == 0)
+            continue;
+        uint64_t limit = strtoull(text, NULL, 10), used = 0, cache = 0;
+        if (cpu_cgroup_read(&group, "memory.current", text, sizeof text))
+            used = strtoull(text, NULL, 10);
+        if (cpu_cgroup_read(&group, "memory.stat", text, sizeof text)) {
+            uint64_t inactive = field_find(text, "inactive_file ");
+            uint64_t active = field_find(text, "active_file ");
+            cache = (inactive != UINT64_MAX ? inactive : 0) + (active != UINT64_MAX ? active : 0);
         }
-        char *last = strrchr(group, '/');
-        if (last == NULL || group[1] == 0) return;
-        last[last == group ? 1 : 0] = 0;
-    }
+        used = used > cache ? used - cache : 0;
+        uint64_t left = limit > used ? limit - used : 0;
+        if (limit < *total) *total = limit;
+        if (left < *available) *available = left;
+    } while (cpu_cgroup_up(&group));
 }
 
 void cpu_memory_query(uint64_t *total_out, uint64_t *free_out) {
