@@ -160,7 +160,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
 /* Warns if there are far more threads than processors: threads that take turns on a processor are
  * waited for at every barrier. */
 static void threads_check(const tdm_host *host, const device_options *o) {
-    int32_t n_cpu = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_default();
+    int32_t n_cpu = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_available();
     char line[160];
     if (o->n_thread <= 4 * n_cpu || !TDM_HAS(host, log)) return;
     snprintf(line, sizeof line,
