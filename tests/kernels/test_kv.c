@@ -165,10 +165,21 @@ static void test_write(void **state) {
 
 typedef enum job_kind { JOB_COPY, JOB_SHIFT, JOB_IMPORT } job_kind;
 
-/* Runs one graph of a single op with these jobs on a state of the scene. */
+enum { MAX_FACTOR = 16 };
+
+/* A view [n] of every second element of an input of 2 n floats. */
+static int32_t build_spaced(tdm_builder *b, int64_t n, int32_t *input_out) {
+    const int64_t all[4] = {2, n, 1, 1}, one[4] = {1, n, 1, 1}, first[4] = {0};
+    *input_out = tdm_build_input(b, "factor", TDM_TYPE_F32, all);
+    return tdm_build_permute(b, tdm_build_slice(b, *input_out, first, one), 1, 0, 2, 3);
+}
+
+/* Runs one graph of a single op with these jobs on a state of the scene. is_spaced: the factors are
+ * a view whose elements are not adjacent. */
 static void run_jobs(const kv_scene *s, op_rig *rig, op_state *state, job_kind kind,
                      const tdm_page_job *jobs, int n_job, const tdm_rope_params *rope,
-                     const float *factor, uint8_t *k, uint8_t *v, int64_t n_row) {
+                     const float *factor, bool is_spaced, uint8_t *k, uint8_t *v, int64_t n_row) {
+    float spaced[2 * MAX_FACTOR];
     uint64_t page_size = op_rig_page_size(rig, &s->desc);
     tdm_step_caps caps = kv_scene_caps(s, 0, n_job);
     tdm_builder *b;
@@ -181,8 +192,13 @@ static void run_jobs(const kv_scene *s, op_rig *rig, op_state *state, job_kind k
     if (kind == JOB_COPY) tdm_build_kv_copy(b, step_value, state_value, kv);
     if (kind == JOB_SHIFT) {
         int64_t ne[4] = {rope->n_rot / 2, 1, 1, 1};
-        if (factor != NULL) factor_value = tdm_build_input(b, "factor", TDM_TYPE_F32, ne);
-        tdm_build_kv_shift(b, step_value, state_value, factor_value, kv, rope);
+        int32_t view = -1;
+        for (int64_t i = 0; is_spaced && i < ne[0]; i++)
+            spaced[2 * i] = factor[i], spaced[2 * i + 1] = NAN;
+        if (factor != NULL && !is_spaced)
+            view = factor_value = tdm_build_input(b, "factor", TDM_TYPE_F32, ne);
+        if (is_spaced) view = build_spaced(b, ne[0], &factor_value);
+        tdm_build_kv_shift(b, step_value, state_value, view, kv, rope);
     }
     if (kind == JOB_IMPORT) {
         const tdm_kv_desc *d = &s->desc;
@@ -201,7 +217,8 @@ static void run_jobs(const kv_scene *s, op_rig *rig, op_state *state, job_kind k
     if (k_value >= 0) args[n_arg++] = (op_arg){.value = k_value, .data = k};
     if (v_value >= 0) args[n_arg++] = (op_arg){.value = v_value, .data = v};
     if (factor_value >= 0)
-        args[n_arg++] = (op_arg){.value = factor_value, .data = (void *)(uintptr_t)factor};
+        args[n_arg++] =
+            (op_arg){.value = factor_value, .data = is_spaced ? spaced : (void *)(uintptr_t)factor};
     op_rig_run(rig, graph, args, n_arg);
     free(step);
     tdm_graph_free(graph);
@@ -243,7 +260,7 @@ static void test_copy(void **state) {
             if (rigs[i] == NULL) continue;
             op_state *cache = kv_scene_write(&scene, rigs[i], 32);
             kv_scene_export(&scene, rigs[i], cache, &k, &v);
-            run_jobs(&scene, rigs[i], cache, JOB_COPY, jobs, 12, NULL, NULL, NULL, NULL, 0);
+            run_jobs(&scene, rigs[i], cache, JOB_COPY, jobs, 12, NULL, NULL, false, NULL, NULL, 0);
             kv_scene_export(&scene, rigs[i], cache, &k_got, &v_got);
             size_t size_k = row_size(desc.type_k, desc.head_dim_k);
             size_t size_v = row_size(desc.type_v, desc.head_dim_v);
@@ -292,7 +309,7 @@ static void test_import(void **state) {
                     scene.n_cell - at < other.page_len ? scene.n_cell - at : other.page_len, at};
             jobs[n_job++] = (tdm_page_job){0, 0, 8, -3};
             jobs[n_job++] = (tdm_page_job){0, 0, 8, scene.n_cell};
-            run_jobs(&target, rigs[i], copy, JOB_IMPORT, jobs, n_job, NULL, NULL, k, v,
+            run_jobs(&target, rigs[i], copy, JOB_IMPORT, jobs, n_job, NULL, NULL, false, k, v,
                      scene.n_cell);
             kv_scene_export(&target, rigs[i], copy, &k_got, &v_got);
             assert_true(target.n_cell >= scene.n_cell);
@@ -352,9 +369,9 @@ static double shift_bound(tdm_type type) {
 
 static void test_shift(void **state) {
     uint64_t seed = 17;
-    float factor[16];
+    float factor[MAX_FACTOR];
     (void)state;
-    for (int i = 0; i < 16; i++) factor[i] = 1 + (float)i / 8;
+    for (int i = 0; i < MAX_FACTOR; i++) factor[i] = 1 + (float)i / 8;
     for (int t = 0; t < 2 * TDM_KV_TYPE_COUNT; t++) {
         /* On a GPU every type with a rotation, and two of them without. */
         if (t >= TDM_KV_TYPE_COUNT && t % 5 != 0 && op_n_case(2, 1) == 1) continue;
@@ -392,7 +409,7 @@ static void test_shift(void **state) {
             double *want = malloc(n * sizeof *want);
             memcpy(want, scene.k_row, n * sizeof *want);
             run_jobs(&scene, rigs[i], cache, JOB_SHIFT, jobs, 6, &rope, t % 4 == 0 ? factor : NULL,
-                     NULL, NULL, 0);
+                     t % 8 == 4, NULL, NULL, 0);
             for (int j = 0; j < 3; j++) {
                 for (int32_t s = jobs[j].first; s < jobs[j].first + jobs[j].count; s++) {
                     size_t cell = (size_t)(jobs[j].page * scene.page_len + s);
@@ -455,7 +472,8 @@ static void test_shift_drift(void **state) {
         assert_non_null(want);
         memcpy(want, scene.k_row, n * sizeof *want);
         for (size_t row = 0; row < n; row += 64) turn(&rope, NULL, total, want + row);
-        run_jobs(&scene, rigs[0], cache, JOB_SHIFT, jobs, N_SHIFT, &rope, NULL, NULL, NULL, 0);
+        run_jobs(&scene, rigs[0], cache, JOB_SHIFT, jobs, N_SHIFT, &rope, NULL, false, NULL, NULL,
+                 0);
         kv_scene_export(&scene, rigs[0], cache, &k, &v);
         kv_scene_decode(&scene, k, v);
         double drift = page_nmse(&scene, scene.k_row, want, page);
