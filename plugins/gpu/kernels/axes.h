@@ -57,7 +57,7 @@ struct Axes : Kernel {
                     x.at[first + 3 * stride]);
     }
 
-    // The first `count` of them; the rest is `fill`.
+    // The first `count` of the four; the others are `fill`. Loads nothing beyond the first `count`.
     inline vec4 lanes_load_part(u64 base, uint first, int lane, uint stride, uint count,
                                 float fill) {
         F32 x = F32(base);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * bytes.h: what products with integer dot products share: rows of x as bytes_store.h writes them, and
- * the product of a group of them with a group of a weight's codes. Included for each WEIGHT_TYPE,
- * after dequant.h.
+ * bytes.h: what products with integer dot products share: rows of x as bytes_store.h writes them,
+ * and the product of a group of them with a group of a weight's codes. Included for each
+ * WEIGHT_TYPE, after dequant.h.
  *
- * Of n_row rows of n_group groups of 32 elements lie one after the other: 32 bytes `high` of each
- * group, 32 bytes `low` of each, an f32 scale of each, and for each row a word that is 0 where all
- * of its `low` are 0. A group's number is n_group * row + its number in the row, below 2^32.
+ * x has n_row rows of n_group groups of 32 elements. It lies in four arrays, one after the other:
+ *   high      [n_group * n_row][32] bytes
+ *   low       [n_group * n_row][32] bytes
+ *   scale     [n_group * n_row] f32
+ *   has_low   [n_row] words: 0 where all `low` of the row are 0
+ * A group's number is n_group * row + its number in the row, below 2^32.
  */
 
 static inline int dot_16(uvec4 a, uvec4 b, int sum) {
@@ -21,7 +24,7 @@ struct Bytes {
         : high(at), low(at + 32 * n_group), scale(at + 64 * n_group), has_low(at + 68 * n_group) {}
 };
 
-// Both halves of a group.
+// A group in halves of 16 elements.
 struct BytesGroup {
     uvec4 high[2], low[2];
     float scale;
@@ -44,7 +47,8 @@ static inline int bytes_sum(const BytesGroup &x, int half) {
     return dot_16(x.high[half], ones, 0) * 128 + dot_16(x.low[half], ones, 0);
 }
 
-// The product of a group, divided by the scale of x. dots: of the two halves, up to 2^25; sums:
+// The product of a group of a weight and one of x, divided by the scale of x. scale, offset: of the
+// weight's two halves. dots: integer products of the two halves, below 2^25 in magnitude; sums:
 // bytes_sum of both.
 static inline float group_product(vec2 scale, vec2 offset, const int *dots, const int *sums) {
     float y = WEIGHT_HAS_HALF_SCALES ? scale.x * float(dots[0]) + scale.y * float(dots[1])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bytes_store.h: stores x as bytes (the layout: bytes.h), for QUANTIZE and for kernels that compute x. For
- * each group of 32 elements:
+ * bytes_store.h: stores x as bytes (the layout: bytes.h), for QUANTIZE and for kernels that compute
+ * x. For each group of 32 elements:
  *   x = scale * (128 * high + low)     scale = max |x| / 16256, high = -127 .. 127,
  *                                      low = -64 .. 63
  * A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
@@ -11,7 +11,7 @@
 
 #include "lang.h"
 
-/* Whether role `at` is that of a prompt. */
+/* Whether element `at` of the roles is that of a prompt. */
 static inline bool role_is_prompt(u64 role, uint at) {
     constexpr int ROLE_PROMPT = 1;
     return I32(role).at[at] == ROLE_PROMPT;
@@ -23,9 +23,10 @@ static inline bool bytes_is_prompt(const Args &args, u64 role, uint row, int at)
     return role_is_prompt(role, row / uint(args.word[at + 1]) * uint(args.word[at]));
 }
 
-/* Part `part` of group `number` of n_group, of x that is stored at `to`: elements 4 * part .. + 3. Eight
- * neighbouring lanes have the parts of a group. All lanes of the wave call it together, those without a
- * group too. The first group of each row stores the row's word. */
+/* Stores elements 4 * part .. + 3, v, of group `number` of the n_group groups that x at `to` has in
+ * all rows. Eight neighbouring lanes have parts 0 to 7 of one group. All lanes of the wave call it
+ * together; those with is_group false store nothing. prompt: 8 bits instead of 15. is_first: the
+ * group is the first of its row; it stores has_low of the row too. */
 static inline void bytes_store(u64 to, u64 n_group, uint number, uint part, vec4 v, bool prompt,
                                bool is_group, uint row, bool is_first) {
     uint greatest = 0; // as bits without sign, of which a NaN has the greatest
@@ -47,7 +48,7 @@ static inline void bytes_store(u64 to, u64 n_group, uint number, uint part, vec4
     }
     uint high = 0, low = 0;
     UNROLL for (int e = 0; e < 4; e++) {
-        // What is not finite, and what its inverse made of it, must not reach the conversion.
+        // An infinity or a NaN must not reach the conversion to int. With scale NaN, codes are 0.
         float scaled = inverse == 0 ? 0 : round_even(v[e] * inverse);
         int code = int(clamp(scaled, -16256.0f, 16256.0f));
         int upper = prompt ? code : (code + 64) >> 7;

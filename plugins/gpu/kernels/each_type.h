@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * each_type.h: includes WEIGHT_FILE once for each type of weights, in a namespace of its own, with
- * WEIGHT_TYPE the number of the tdm_type; only for types with blocks, or only for the others, where
- * WEIGHT_TYPES says so, and only for one where WEIGHT_ONLY is its number. Entries are named <kernel>_<type>, or <kernel>_<type>_<columns> where there
- * is one for each number of columns of a tile: symbol_print of plugins/gpu/rt/module.c.
+ * each_type.h: includes WEIGHT_FILE once for each type of weights, each time in a namespace of its
+ * own and with WEIGHT_TYPE the number of the tdm_type. A source that defines WEIGHT_TYPES before
+ * gets the types of that value only; a build that defines WEIGHT_ONLY gets the type of that number
+ * only (names.py reads the conditions below). Entries are named <kernel>_<type>, or
+ * <kernel>_<type>_<columns> where there is one for each number of columns of a tile: symbol_print
+ * of plugins/gpu/rt/module.c.
  */
 #include "lang.h"
 #include "math.h"
@@ -36,10 +38,11 @@
 
 #define GPU_TYPED_NAME_(name, type) name##_##type
 #define GPU_TYPED_NAME(name, type)  GPU_TYPED_NAME_(name, type)
-/* As GPU_KERNEL, for the present type. */
+/* As GPU_KERNEL, for the type WEIGHT_TYPE. */
 #define GPU_TYPED_ENTRY_(name, type) GPU_KERNEL(name, type)
 #define GPU_TYPED_KERNEL(name, type) GPU_TYPED_ENTRY_(GPU_TYPED_NAME(name, WEIGHT_TYPE), type)
-/* The struct follows `columns`; it may have commas. */
+/* As GPU_KERNEL_OF, for the type WEIGHT_TYPE and tiles of so many columns. The struct is the last
+ * argument, since its name may have commas. */
 #define GPU_SIZED_NAME_(name, type, columns) name##_##type##_##columns
 #define GPU_SIZED_NAME(name, type, columns)  GPU_SIZED_NAME_(name, type, columns)
 #define GPU_SIZED_ENTRY_(name, max_threads, registers, ...)                                        \

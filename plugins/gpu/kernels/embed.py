@@ -5,8 +5,8 @@
 usage: embed.py OUT.c [IMAGE ...]
 
 An image is named MODULE.TARGET.EXTENSION. Images of one module are tried in the order of the
-command line. A 0 is put behind each, as PTX is a text. The assembler reads the images: they are
-megabytes, which as numbers would take a C compiler long.
+command line. Each ends with an additional byte 0, since PTX is a text. The assembler reads the
+images (.incbin): they are megabytes, and a C compiler would take long for an array of numbers.
 """
 
 import os

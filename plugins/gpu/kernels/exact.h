@@ -44,7 +44,7 @@ static inline float exact_sqrt(float x) {
     uint bits = float_to_bits(x);
     int exponent = int(bits >> 23) - 127;
     if (exponent == -127) return 0.0f;
-    // The square root of a number of 47 or 48 bits is one of 24.
+    // The integer square root of a number of 47 or 48 bits has 24 bits.
     u64 square = u64(bits & 0x7fffffu | 0x800000u) << ((exponent & 1) != 0 ? 24 : 23);
     u64 root = u64(sqrt(float(square)));
     for (int i = 0; i < 8 && root * root > square; i++) root--;

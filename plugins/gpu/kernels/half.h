@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * half.h: f16 and bf16 to and from the bits of an f32, in integers: rounding to nearest, ties to
- * even, denormals kept and NaN quiet, which a driver's own conversions do not promise.
+ * half.h: conversions of f16 and bf16 to and from the bits of an f32, in integers. They round to
+ * nearest, ties to even, keep denormals, and make NaN quiet. A driver's own conversions do not
+ * guarantee this.
  */
 #ifndef TANDEM_GPU_HALF_H
 #define TANDEM_GPU_HALF_H
@@ -32,7 +33,8 @@ static inline uint f16_of_f32_bits(uint x) {
     return sign | kept;
 }
 
-// Of the two f16 of two words. A sum or product of f32 that is rounded again is that of f16.
+// The sums, and the products, of the two f16 of each word. The f32 result, rounded to f16, has the
+// same bits as one rounding of the exact result.
 static inline uint halves_add_plain(uint a, uint b) {
     uint sum = 0u;
     for (int i = 0; i < 32; i += 16) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * half_scale.h: the power of two by which the numbers of a row fit into f16: that of x in halves.cu, and
- * that of queries in attention_tile_matrix.cu.
+ * half_scale.h: the power of two with which the numbers of a row fit into f16: of rows of x
+ * (halves.cu) and of queries (attention_matrix.h).
  */
 #ifndef TANDEM_GPU_HALF_SCALE_H
 #define TANDEM_GPU_HALF_SCALE_H
@@ -15,9 +15,9 @@ struct HalfScale {
     float factor; // 1 / times; NaN where not all are finite
 };
 
-// exponent: the largest of the bits of the row's exponents, 255 where a number is not finite.
-// max |x| < 2^(exponent - 126): times 2^(141 - exponent) it is below 2^15. Of a row below 2^-111 neither
-// that factor nor its inverse would be a normal f32.
+// exponent: the largest exponent field (bits 23 to 30) of the row's numbers, 255 where one is not
+// finite. max |x| < 2^(exponent - 126), so times 2^(141 - exponent) it is below 2^15. Exponents
+// below 15, of rows below 2^-112, count as 15: otherwise 1 / times would be no normal f32.
 static inline HalfScale half_scale_of(uint exponent) {
     if (exponent >= 255u) return {false, 0.0f, bits_to_float(0x7fc00000u)};
     exponent = exponent < 15u ? 15u : exponent;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * halves.cu: rows of x as f16, for products on matrix hardware (product_tile_matrix.cu, kernel.h). A
- * workgroup for each row:
+ * halves.cu: rows of x as f16, for products on matrix hardware (product_tile_matrix.cu, kernel.h).
+ * A workgroup for each row:
  *   x = factor * half     factor = a power of two, |half| below 2^15
- * Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the
- * factor NaN.
+ * A row of dst has k elements and then zeros up to the next multiple of 32. A row with a NaN or an
+ * infinity has zeros and the factor NaN.
  */
 #include "lang.h"
 #include "half_scale.h"
@@ -31,7 +31,7 @@ struct Halves : Reduce {
         uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
         if (row >= n_row) return;
         u64 x = x_row_address(args, row);
-        uint most = 0; // as bits without sign, of which a NaN has the greatest
+        uint most = 0; // largest |x| as bits; those of a NaN are the largest of all
         for (uint q = thread_id(); q < n_quad; q += group_size()) {
             uvec4 size = float_to_bits(quad_load(x, 4 * q)) & 0x7fffffffu;
             UNROLL for (int i = 0; i < 4; i++) most = size[i] > most ? size[i] : most;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * last.h: of workgroups that compute parts of a result, the last to end goes on with what all have stored. So a
- * later step need not do it.
+ * last.h: finds the last of several workgroups that compute parts of a result. That workgroup reads
+ * what all of them have stored and finishes the result, so no other kernel has to be launched for
+ * it.
  */
 #ifndef TANDEM_GPU_LAST_H
 #define TANDEM_GPU_LAST_H
 
 #include "lang.h"
 
-/* True in the last of n workgroups that call it with the same counter: it sees what the others have stored before.
- * The counter is a word of the device's memory that is 0 before the first and behind the last of them, so that the
- * next launch counts again. `word` is in shared memory; nothing else uses it before the next barrier. All
- * threads call it together. */
+/* True in the last of the n workgroups that call it with the same counter: its threads see what the
+ * others have stored before their calls. The counter is a 32-bit word of device memory. It must be
+ * 0 before the first of these calls; the last one sets it to 0 again, for the next launch. `word`
+ * is in shared memory: the call overwrites it, and nothing else may use it before the next barrier.
+ * All threads of the workgroup call it together. */
 static inline bool group_is_last(u64 counter, uint n, uint *word) {
     device_release();
     barrier();

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.h: functions of one f32, to a few units in the last place on every device: there
- * is no library of them, and the instructions differ. Tests for NaN and infinity read the
- * bits, because compilers may assume that arithmetic gives neither. Polynomials are minimax fits.
+ * math.h: functions of one f32, exact to a few units in the last place. They are written out in
+ * arithmetic because kernels have no library, and because the devices' own instructions differ.
+ * Tests for NaN and infinity read the bits, because compilers may assume that arithmetic gives
+ * neither. Polynomials are minimax fits.
  */
 #ifndef TANDEM_GPU_MATH_H
 #define TANDEM_GPU_MATH_H
@@ -47,7 +48,7 @@ static inline float log1p_of(float y) {
     return 2.0f * (s + s * t * p);
 }
 
-// log(n) of a number from 1 on: of 2^k m with m in 1 .. 2.
+// log(n) for n >= 1: n = 2^k m with m in 1 .. 2.
 static inline float log_of_number(uint n) {
     int k = 0;
     while (n >> k > 1u) k++;

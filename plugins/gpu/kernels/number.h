@@ -27,7 +27,7 @@ static inline u64 min(u64 a, u64 b) {
 static inline u64 max(u64 a, u64 b) {
     return a > b ? a : b;
 }
-/* The other one where one is NaN. */
+/* Where one argument is NaN, the other one. */
 static inline float max(float a, float b) {
     return __builtin_fmaxf(a, b);
 }
@@ -73,7 +73,8 @@ static inline int dot_4_plain(uint a, uint b, int sum) {
     for (int i = 0; i < 32; i += 8) sum += (int(a << (24 - i)) >> 24) * (int(b << (24 - i)) >> 24);
     return sum;
 }
-/* Byte i is that of the eight bytes low, high whose number, 0 .. 7, is byte i of index. */
+/* A word whose byte i is byte number (byte i of index, 0 .. 7) of the eight bytes of low and
+ * high. */
 static inline uint bytes_pick_plain(uint low, uint high, uint index) {
     uint picked = 0;
     for (int i = 0; i < 32; i += 8) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * reduce.h: sums and maxima over a workgroup. Every thread calls them, and gets the result.
- * A workgroup has up to 256 waves.
+ * reduce.h: sums and maxima over a workgroup of up to 256 waves. Every thread calls the functions,
+ * and all get the same bits.
  */
 #ifndef TANDEM_GPU_REDUCE_H
 #define TANDEM_GPU_REDUCE_H

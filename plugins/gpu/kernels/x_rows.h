@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * x_rows.h: where the rows of x lie that quantize.cu and halves.cu store in another form. Words 3 to 9
- * of QUANTIZE: kernel.h.
+ * x_rows.h: the addresses of the rows of x that quantize.cu and halves.cu convert. Words 3 to 9 are
+ * those of QUANTIZE (kernel.h).
  */
 #ifndef TANDEM_GPU_X_ROWS_H
 #define TANDEM_GPU_X_ROWS_H
