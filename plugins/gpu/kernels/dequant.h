@@ -18,7 +18,8 @@
 
 // ---- Fields: the table of layout/weight.c -------------------------------------------------------
 
-// {bytes of field f of a block, where they are in it}; planes are in the order of f.
+// For each field f of a block: {its bytes, its offset in a canonical block}. A planar weight has a
+// plane for each field, in the order of f.
 #if WEIGHT_TYPE == TYPE_F32 || WEIGHT_TYPE == TYPE_F16 || WEIGHT_TYPE == TYPE_BF16
 #define WEIGHT_IS_PLAIN 1
 #define BLOCK_SIZE      (WEIGHT_TYPE == TYPE_F32 ? 4 : 2)
@@ -121,10 +122,10 @@
 #define WEIGHT_HAS_HALF_SCALES                                                                     \
     (WEIGHT_TYPE == TYPE_Q2_K || WEIGHT_TYPE == TYPE_Q3_K || WEIGHT_TYPE == TYPE_Q6_K ||           \
      WEIGHT_TYPE == TYPE_IQ2_XS || WEIGHT_TYPE == TYPE_IQ2_S || WEIGHT_TYPE == TYPE_IQ1_M)
-// Codes of others are -64 .. 63.
+// Codes of the other types are -64 .. 63.
 #define WEIGHT_HAS_LARGE_CODES                                                                     \
     (WEIGHT_TYPE == TYPE_Q8_0 || WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS)
-// Neighbouring groups that are decoded from the same bytes (weight_load).
+// How many neighbouring groups are decoded from what one weight_load() reads.
 #define WEIGHT_RAW_GROUPS (WEIGHT_TYPE == TYPE_Q4_K || WEIGHT_TYPE == TYPE_Q5_K ? 2 : 1)
 #define WEIGHT_HAS_SMALL_BLOCKS                                                                    \
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
@@ -141,15 +142,15 @@ struct Weight : Kernel {
     // Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
     const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 
-    // Where the fields of a row's first block lie, and the bytes from block to block of a canonical
-    // row.
+    // Addresses of the fields of a row's first block, and the bytes from block to block of a
+    // canonical row.
     struct WeightRow {
         u64 at_0, at_1, at_2, at_3, at_4;
         uint step;
     };
 
-    // The row whose first block has the number `block` in a tensor of n_block blocks at `base`. s0
-    // is the distance of neighbouring blocks of a row, in blocks; planes have 1.
+    // The row whose first block is block number `block` of a tensor of n_block blocks at `base`. s0
+    // is the distance of neighbouring blocks of a row, in blocks; planar weights have 1.
     inline WeightRow weight_row(u64 base, u64 n_block, u64 block, uint s0) {
         const uvec2 fields[5] = FIELDS;
         WeightRow row;
@@ -177,7 +178,8 @@ struct Weight : Kernel {
 
     // ---- Prefetching ----------------------------------------------------------------------------
 
-    // Line `line` of 128 bytes of each field of a row of k elements.
+    // Prefetches line `line`, 128 bytes, of each field of a row of k elements; of a canonical row,
+    // of the row. Nothing where the row is shorter.
     inline void row_prefetch(WeightRow row, uint k, uint line) {
         const uvec2 fields[5] = FIELDS;
         const uint block_len = WEIGHT_IS_PLAIN ? 1 : WEIGHT_HAS_SMALL_BLOCKS ? 32 : 256;
@@ -203,7 +205,8 @@ struct Weight : Kernel {
         return uint(U16(at).at[0]);
     }
 
-    // Aligned as the plane is; canonical blocks begin at multiples of 2, of mxfp4 at any byte.
+    // A word of a field. In a plane it is aligned to 4 bytes. Canonical blocks begin at multiples
+    // of 2, those of mxfp4 at any byte.
     inline uint block_32(u64 at) {
         if (WEIGHT_IS_PLANAR) return U32(at).at[0];
 #if WEIGHT_TYPE == TYPE_MXFP4
@@ -229,7 +232,7 @@ struct Weight : Kernel {
 
     // ---- Bytes in words -------------------------------------------------------------------------
 
-    // Each byte minus c; bytes and c are 0 .. 127.
+    // Subtracts c from each byte, giving signed bytes; bytes and c are 0 .. 127.
     inline uvec4 bytes_minus(uvec4 bytes, uint c) {
         return ((bytes | 0x80808080u) - c * 0x01010101u) ^ 0x80808080u;
     }
@@ -245,7 +248,7 @@ struct Weight : Kernel {
         return (bytes ^ ones * 255u) + ones;
     }
 
-    // Eight sign bits from seven: their number is even.
+    // Eight sign bits from seven stored ones: the eighth makes the count of set bits even.
     inline uint signs_of_7(uint bits) {
         bits &= 127u;
         return bits | (uint(bit_count(bits)) & 1u) << 7;
@@ -259,7 +262,7 @@ struct Weight : Kernel {
         return int(word << (24u - 8u * i)) >> 24;
     }
 
-    // The codebook entries of indices 0 .. 15 in bytes; `book` is 16 bytes.
+    // Replaces each byte, an index 0 .. 15, by that byte of the codebook `book` of 16 bytes.
     inline uvec4 book_get(uvec4 indices, uvec4 book) {
         uvec4 entries;
         UNROLL for (int i = 0; i < 4; i++) {
@@ -270,7 +273,7 @@ struct Weight : Kernel {
         return entries;
     }
 
-    // Trit number n of each byte: tdm_tq1_0_trit.
+    // Trit (digit of base 3) number n of each byte, as tdm_tq1_0_trit gives it.
     inline uvec4 trits_get(uvec4 bytes, uvec4 n) {
         uvec4 power;
         for (int i = 0; i < 4; i++)
@@ -289,7 +292,7 @@ struct Weight : Kernel {
         vec2 offset;
     };
 
-    // Point `index` of the grid: 8 coordinates, or 4.
+    // Point `index` of the iq type's grid: 8 coordinates of a byte each, or 4.
     inline uvec2 grid_8(uint index) {
         return unpack32(U64(args.address[5]).at[index]);
     }
@@ -380,19 +383,19 @@ struct Weight : Kernel {
     }
 #elif !WEIGHT_IS_PLAIN
 
-    // 32 bytes.
     inline void bytes_load(u64 at, uvec4 *parts) {
         parts[0] = block_128(at);
         parts[1] = block_128(at + 16);
     }
 
-    // Two-bit codes of q2_K, q3_K, tq2_0: quarter s % 4 of 32 bytes.
+    // Two-bit codes of q2_K, q3_K, tq2_0: of each of 32 bytes the bits 2 * (s % 4) and the next.
     inline void pairs_get(const WeightRaw &raw, uint s, WeightGroup &g) {
         g.low = raw.part[0] >> 2 * (s % 4) & 0x03030303u;
         g.high = raw.part[1] >> 2 * (s % 4) & 0x03030303u;
     }
 
-    // Four-bit codes of q4_K, q5_K: half s % 2 of 32 bytes.
+    // Four-bit codes of q4_K, q5_K: of each of 32 bytes the low nibble, or, with odd s, the high
+    // one.
     inline void nibbles_get(const WeightRaw &raw, uint s, WeightGroup &g) {
         g.low = raw.part[0] >> 4 * (s & 1u) & 0x0f0f0f0fu;
         g.high = raw.part[1] >> 4 * (s & 1u) & 0x0f0f0f0fu;
@@ -408,7 +411,7 @@ struct Weight : Kernel {
         vec2 d = unpack_half2(head.x);
         uint t = s & 3u, a = byte_get(head.y, t), c = byte_get(head.z, t),
              both = byte_get(head.w, t);
-        // Without a branch, which would wait for this row's head before the next row's is loaded.
+        // No branch: it would wait for this row's head before the next row's head is loaded.
         uint late = 0u - (s >> 2);
         uint scale = (a & 63u & ~late) | (((both & 15u) | a >> 6 << 4) & late);
         uint low = (c & 63u & ~late) | ((both >> 4 | c >> 6 << 4) & late);
@@ -416,12 +419,13 @@ struct Weight : Kernel {
         g.offset = vec2(-(d.y * float(low)));
     }
 
-    // Two points of 8 coordinates, with signs.
+    // Two points of 8 coordinates; a coordinate is negated where its sign bit is set.
     inline uvec4 points_sign(uvec2 a, uvec2 b, uint signs_a, uint signs_b) {
         return bytes_sign(uvec4(a, b), uvec4(signs_a, signs_a >> 4, signs_b, signs_b >> 4));
     }
 
-    // iq1: eight times (v + o), of points 8 * (1 + v); o is -1/8 where the bit is set.
+    // iq1: 8 * (v + o) as signed bytes, of grid points that hold 8 * (1 + v); o is -1/8 where the
+    // point is minus, else 1/8.
     inline uvec4 points_iq1(uvec2 a, uvec2 b, bool a_is_minus, bool b_is_minus) {
         uvec4 bytes = uvec4(a, b) | 0x80808080u;
         uint c = (a_is_minus ? 9 : 7) * 0x01010101u, d = (b_is_minus ? 9 : 7) * 0x01010101u;
@@ -638,8 +642,8 @@ struct Weight : Kernel {
         g.scale = vec2(d * float(2 * (word & 7u) + 1) * 0.125f,
                        d * float(2 * (word >> 3 & 7u) + 1) * 0.125f);
 #elif WEIGHT_TYPE == TYPE_TQ1_0
-        // Elements 0 .. 159 are trit s of 32 bytes; 160 .. 239 two trits of 16; 240 .. 255 four of
-        // 4.
+        // Elements 0 .. 159 are trits 0 to 4 of 32 bytes, 160 .. 239 trits 0 to 4 of 16 bytes, and
+        // 240 .. 255 trits 0 to 3 of 4 bytes.
         uvec4 low = raw.part[0], high = raw.part[1];
         uint rest = raw.word[0];
         g.low = trits_get(low, uvec4(s < 5 ? s : 2 * (s - 5)));
@@ -717,8 +721,8 @@ struct Weight : Kernel {
     }
 #endif
 
-    // Elements 4 * q .. 4 * q + 3 of group `index`: codes as floats, or a plain type's elements;
-    // beyond the k elements of the row 0.
+    // Elements 4 * q .. 4 * q + 3 of group `index`: codes as floats, or a plain type's elements, 0
+    // beyond the k elements of the row.
     inline vec4 weight_quad(WeightRow row, WeightGroup g, uint index, uint q, uint k) {
 #if WEIGHT_IS_PLAIN
         (void)g;

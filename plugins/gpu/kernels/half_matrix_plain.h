@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * half_matrix_plain.h: the words for products of small matrices of f16 (lang.h) in plain arithmetic: a
- * lane computes the sums of one column from shared memory, in the order of k. A words.h that includes
- * matrix_plain.h may include it behind that; it needs half_to_float.
+ * half_matrix_plain.h: the words for products of f16 matrices (HalfMat and HalfBlocks of lang.h) in
+ * plain arithmetic: a lane computes the sums of one column from shared memory, in the order of k.
+ * For the emulated driver. A words.h may include it after matrix_plain.h and half_to_float().
  */
 #ifndef TANDEM_GPU_HALF_MATRIX_PLAIN_H
 #define TANDEM_GPU_HALF_MATRIX_PLAIN_H
@@ -34,7 +34,8 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 }
 
 #define HAS_HALF_BLOCKS 1
-/* Products are computed when they are waited for: a tile that is changed before gives wrong sums. */
+/* wait() computes the products, so a kernel that changes a tile before wait() gets wrong sums: a
+ * test finds the error. */
 template <uint PARTS> struct HalfBlocks {
     enum { MAX_PENDING = 8 };
     struct {

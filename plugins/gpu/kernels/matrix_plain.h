@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix_plain.h: the words for products of small matrices (lang.h) where a device has none: a lane
- * computes the sums of one column from shared memory. A words.h includes it.
+ * matrix_plain.h: the words for products of small matrices (Mat of lang.h) for devices without
+ * matrix hardware: a lane computes the sums of one column from shared memory. A words.h includes
+ * it.
  */
 #ifndef TANDEM_GPU_MATRIX_PLAIN_H
 #define TANDEM_GPU_MATRIX_PLAIN_H

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * product.h: what the kernels of products share: which matrix, rows and columns a workgroup has,
- * where the x and y of a column lie, and loads of x. Words and specialisation: kernel.h, PRODUCT.
+ * where the x and y of a column lie, loads of x, and what is done with a sum before it is stored.
+ * Words and specialisation: kernel.h, PRODUCT.
  *
- * A column is a row of x: y of a column is the matrix times it.
+ * A column is a vector of k elements, stored as a row of x. Its y is the matrix times the vector.
  */
 #include "dequant.h"
 
-// 0: the kernel does nothing with a sum but adding to it, or GLU.
+// A kernel defines these before it includes the file. Fewer ends take fewer registers.
+// 0: of gpu_product_end, the kernel knows an addend, a bias and GLU without scales only.
 #ifndef PRODUCT_HAS_ENDS
 #define PRODUCT_HAS_ENDS 1
 #endif
-// 0: the kernel multiplies no sum by a factor that it loads.
+// 0: the kernel knows no factor that is loaded (END_EACH, END_ROWS, END_COLUMNS) and no OTHER_ACT.
 #ifndef PRODUCT_HAS_FACTOR
 #define PRODUCT_HAS_FACTOR 1
 #endif
@@ -38,7 +40,7 @@ struct Product : Weight {
     const bool HAS_OTHER_ACT = PRODUCT_HAS_FACTOR && (SPEC7 & 32) != 0;
     const bool IS_SCALED = PRODUCT_HAS_ENDS && (SPEC7 & 64) != 0;
     const int ACT = SPEC7 >> 8;
-    // Matrices whose rows a tile has in turn: of GLU the second is `up`.
+    // Matrices of which a tile has rows. A tile of GLU has as many rows of `gate` as of `up`.
     const int N_PART = IS_GLU ? 2 : 1;
 
     struct Tile {
@@ -67,7 +69,8 @@ struct Product : Weight {
             uint n_used = uint(args.word[3]), token = rest / n_used;
             int id = I32(args.address[4])
                          .at[(rest - token * n_used) * args.word[17] + token * args.word[18]];
-            // A foreign expert has no work. Without overflow, whatever the id is.
+            // There is no work for an expert that this device does not hold. In 64 bits, so that no
+            // id overflows.
             i64 matrix = i64(id) - args.word[15];
             t.matrix = uint(matrix);
             t.column = rest;
@@ -81,7 +84,7 @@ struct Product : Weight {
         return t;
     }
 
-    // Column i of a tile as the number of a column, or pair.
+    // Column i of a tile as a column of its matrix, or as a pair.
     inline uint column_number(Tile t, uint i) {
         if (MODE != MODE_SORTED) return t.column + i;
         // The list of pairs follows the tiles.
@@ -101,20 +104,20 @@ struct Product : Weight {
         return args.address[2] + 4 * u64(at);
     }
 
-    // The row of bytes of a column.
+    // The row that a column has in x as QUANTIZE or HALVES writes it.
     inline uint x_row(Tile t, uint column) {
         if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
         return column / uint(args.word[4]);
     }
 
-    // The elements of y before those of a column.
+    // Where a column of y begins, in elements of dst.
     inline uint y_at(Tile t, uint column) {
         uint at = column * uint(args.word[10]);
         if (MODE == MODE_PLAIN) at += t.matrix * uint(args.word[9]);
         return at;
     }
 
-    // What is added to the sum of a row of the column at `at`.
+    // What is added to a row's sum, or to its y; at: y_at() of the column. 0 where nothing is.
     inline float y_addend(uint at, uint row) {
         if (ADDEND == 0 || row >= uint(args.word[0])) return 0.0f;
         return F32(args.address[3] + 4 * u64(ADDEND == 1 ? at : 0)).at[row * args.word[15]];
@@ -126,7 +129,7 @@ struct Product : Weight {
         return F32(args.address[4]).at[FACTOR == 1 ? at + row : FACTOR == 2 ? row : column];
     }
 
-    // y of a sum, without what is added.
+    // y of a sum, before y_addend() is added.
     inline float y_end(uint at, uint column, uint row, float sum, float up) {
         if (SPEC7 <= 3) return sum;
         float factor = y_factor(at, column, row, up), x = HAS_OTHER_ACT ? factor : sum;
@@ -135,7 +138,8 @@ struct Product : Weight {
         return IS_SCALED ? y * bits_to_float(args.word[18]) : y;
     }
 
-    // Stores y of a row of a column, which lies at `at`. Nothing where there is no such row.
+    // Stores y of a row of a column whose y_at() is `at`; does nothing where there is no such row.
+    // y_put is given what y_addend() returned, y_store calls it.
     inline void y_put(uint at, uint column, uint row, float sum, float up, float addend) {
         if (row >= uint(args.word[0])) return;
         float y = y_end(at, column, row, ADDEND == 2 ? sum + addend : sum, up);
@@ -149,7 +153,8 @@ struct Product : Weight {
         F32(args.address[0] + 4 * u64(at)).at[row] = y;
     }
 
-    // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.
+    // Row `row` of the tile's matrix, of `up` where part is 1. Beyond the last row it is the last
+    // one, so that every load is inside the weight.
     inline WeightRow product_row(Tile t, uint row, int part) {
         row = min(row, uint(args.word[0]) - 1);
         u64 block = u64(t.matrix) * uint(args.word[13]) + u64(row) * uint(args.word[12]);

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * product_halves.h: what the products of prompts on matrix hardware share: tiles of 128 rows of the
- * weight, and of COLUMNS rows of x, in shared memory, all f16: elements of the weight, times W_UNIT, and
- * rows of x that halves.cu wrote. A tile has a group of k.
+ * product_halves.h: what the products of prompts on matrix hardware share: filling tiles of f16 in
+ * shared memory. A tile of the weight has 128 rows, whose elements are multiplied by W_UNIT; a tile
+ * of x has COLUMNS rows, as halves.cu wrote them. Both have one group of k, 32 elements of each
+ * row.
  *
- * x, and a weight of f16, is copied. A weight with blocks is decoded: half of the threads have the even
- * groups of k, or the even pairs of groups where two share their bytes, a row each, and the other half
- * the odd ones.
+ * x, and a weight of f16, is copied. A weight with blocks is decoded. Each of 256 threads decodes
+ * for one of the 128 rows: the first 128 threads the groups of k with even numbers, the others
+ * those with odd numbers; or, where two groups share their bytes, the even and the odd pairs of
+ * groups.
  *
- * f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which
- * keeps small ones above 2^-14; halves.cu scales x.
+ * f16 holds 11 bits of numbers between 2^-14 and 65504. W_UNIT, 16, keeps small elements of weights
+ * above 2^-14; elements below 4094 still fit. halves.cu scales x.
  *
- * A file that includes it has entries for each type of weights (each_type.h), which have planes, or are
- * f16 in wide rows.
+ * A file that includes it has entries for each type of weights (each_type.h). Weights with blocks
+ * are planar, those of f16 have wide rows.
  */
 // A thread has no registers left for a factor.
 #define PRODUCT_HAS_FACTOR 0
 #include "product.h"
 
-// TILES: of each operand. PART_ROWS: rows of gate, or of up, of a GLU that follow each other in a tile.
+// TILES: how many there are of each operand. PART_ROWS: in a tile of a GLU, so many rows of `gate`
+// and so many of `up` follow each other in turn.
 template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Product {
     inline explicit ProductHalves(const Args &args_) : Product(args_) {}
 
@@ -28,14 +31,16 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     uvec4 *w_tiles = shared_take<uvec4>(TILES * W_TILE);
     uvec4 *x_tiles = shared_take<uvec4>(TILES * X_TILE);
 
-    // Row i of the tile, as a row of y, and whether of gate (0) or of up.
+    // Which row of y row i of the tile is for, from the tile's first on; and its matrix: 0, or 1
+    // for `up` of a GLU.
     inline uint row_of(uint i) {
         return N_PART == 1 ? i : i % PART_ROWS + i / (2 * PART_ROWS) * PART_ROWS;
     }
     inline int part_of(uint i) { return N_PART == 1 ? 0 : int(i / PART_ROWS % 2); }
 
 #if WEIGHT_IS_PLAIN
-    // Two chunks of a tile of the weight are copied by a thread: of a row, and of that 64 further on.
+    // A thread copies two chunks of each tile of the weight: of a row, and of the row 64 further
+    // on.
     u64 w_from[2];
     inline void w_begin(Tile t) {
         UNROLL for (uint i = 0; i < 2; i++) {
@@ -53,7 +58,8 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
         WEIGHT_RAW_GROUPS; // groups that a thread decodes one after the other
     WeightRow w_row;
 
-    // A thread decodes a row, in groups or runs of groups by turns with another thread.
+    // A thread decodes every second run of RUN groups of its row: those whose number has this
+    // parity.
     inline uint parity() {
         return thread_id() / ROWS;
     }
@@ -62,8 +68,8 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
         w_row = product_row(t, t.row + row_of(i), part_of(i));
     }
 
-    // Four codes, times the scale and with the offset, as f16. A byte becomes a float without a
-    // conversion: it is put among the bits of a power of two.
+    // scale * code + offset of four codes, as f16. A byte becomes a float without a conversion: it
+    // is inserted into the mantissa of a power of two, which is subtracted.
     inline uvec2 codes_pack(uint codes, float scale, float offset) {
         float w[4];
         UNROLL for (uint i = 0; i < 4; i++) {
@@ -93,7 +99,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
     }
 #endif
 
-    // Chunks of a tile of x that a thread copies: 64 columns from one to the next.
+    // Chunks of a tile of x that a thread copies: of every 64th column.
     static constexpr uint N_X = X_TILE < THREADS ? 1 : X_TILE / THREADS;
     u64 x_from[N_X];
 
@@ -112,8 +118,8 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
             x_from[i] + off);
     }
 
-    // Begins to copy what is copied of a group of k, 64 bytes of a row, which begins `off` bytes behind the
-    // row's first.
+    // Starts to copy one group of k, 64 bytes of each row, into tile `tile` of x, and of the weight
+    // where it is f16. off: bytes from the start of a row to the group.
     inline void copies_begin(u64 off, uint tile) {
         x_copy(off, tile);
 #if WEIGHT_IS_PLAIN
@@ -121,7 +127,8 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
 #endif
     }
 
-    // What copies_begin() copies, by way of registers: where copies wait, products are computed meanwhile.
+    // The same as copies_begin() in two steps, by way of registers. Where COPIES_WAIT is true,
+    // products are computed between held_load() and held_store().
     uvec4 x_held[N_X], w_held[WEIGHT_IS_PLAIN ? 2 : 1];
     inline bool has_x() {
         return X_TILE >= THREADS || thread_id() < X_TILE;
@@ -143,6 +150,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
 #endif
     }
 
+    // The f32 factors of the rows of x, which lie after them.
     inline u64 factors_address(uint n_group) {
         return args.address[2] + u64(64) * n_group * uint(args.word[5]);
     }

@@ -41,7 +41,7 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
     inline void wide_add(const WeightRow *rows, const u64 *x) {
         uint i = 8 * thread_id(), step = 8 * group_size(), k = uint(args.word[1]);
         Eights e;
-        // One column has little arithmetic: two turns are loaded at once.
+        // One column has little arithmetic: two iterations' loads are started together.
         if (COLUMNS == 1) {
             DONT_UNROLL for (; i + step < k; i += 2 * step) {
                 Eights next;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * product_row_dot.cu: products for up to 8 columns of bytes (bytes.h). The threads of a workgroup
- * divide k; each has the same ROWS rows and COLUMNS columns: product_sum.h. Weights have planes. The last of
- * the workgroups that have elements of a group of 32 of y may make bytes of it.
+ * divide k; each has the same ROWS rows and COLUMNS columns: product_sum.h. Weights are planar.
+ * With spec 5, y is stored as bytes too: the last of the workgroups that compute rows of the same
+ * group of 32 does it (last.h).
  * Entries for each WEIGHT_TYPE with blocks. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
@@ -23,8 +24,8 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
     using Sum::args, Sum::N_SUM, Sum::N_PART;
     inline explicit ProductRowDot(const Args &args_) : Sum(args_) {}
 
-    // Groups of each row that are loaded before the first is used. With more columns there is
-    // arithmetic to wait by.
+    // Groups of each row that are loaded before the first is used. With several columns the
+    // arithmetic of one group covers the loads of the next.
     static constexpr uint AHEAD = COLUMNS == 1 ? 2 : 1;
 
     const bool HAS_BYTES = SPEC5 != 0;
@@ -44,7 +45,8 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
         }
     }
 
-    // y as bytes, behind it. Rows of x and of y have the same roles: x has them as bytes.
+    // Stores 32 rows of y of the tile's columns as bytes, behind y. A row of y has the role of the
+    // row of x: it is a prompt's where the row of x has no `low`.
     inline void bytes_make(typename Sum::Tile t) {
         const uint n = uint(args.word[0]), n_column = uint(args.word[2]), n_group = n / 32;
         const uint g = t.row / 32, of_group = 32 / (uint(ROWS) / uint(N_PART));

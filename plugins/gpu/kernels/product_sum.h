@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * product_sum.h: what the kernels share whose workgroups divide k: every thread has a sum for each
- * row and column of the tile, and those of all threads are added up and stored. ROWS and COLUMNS are
- * constants, so that sums lie in registers.
+ * product_sum.h: what product_row.cu and product_row_dot.cu share. The threads of a workgroup
+ * divide k: each has a sum over its part of k for each row and column of the tile. The sums of all
+ * threads are added and stored. ROWS and COLUMNS are constants, so that sums lie in registers.
  */
 #include "product.h"
 
@@ -10,13 +10,15 @@ template <int ROWS, int COLUMNS> struct ProductSum : Product {
     inline explicit ProductSum(const Args &args_) : Product(args_) {}
 
     static constexpr int N_SUM = ROWS * COLUMNS;
-    // At most 32 waves in a workgroup: the emitter sees to that.
+    // For at most 32 waves: the emitter gives no larger workgroup.
     float *sums = shared_take<float>(32 * N_SUM);
 
-    // A line of each field for each thread: of q4_K the rows of 4096 elements. More of longer rows would not
-    // arrive before the wait ends, and the lines of all workgroups must fit into the cache.
+    // Each thread prefetches one line of 128 bytes of each field of one row. With 128 threads and 4
+    // rows that is 4 KiB of each field: all of a q4_K row of up to 8192 elements. More would not
+    // arrive before wait_previous() returns, and the lines of all workgroups must fit into the
+    // cache.
     inline void begin() {
-        if (MODE != MODE_PLAIN) return; // an earlier step says which matrix it is
+        if (MODE != MODE_PLAIN) return; // which matrix it is, an earlier kernel still computes
         Tile t = tile_get(ROWS / N_PART, COLUMNS);
         uint r = thread_id() % ROWS;
         if (t.n_column != 0)
@@ -24,7 +26,8 @@ template <int ROWS, int COLUMNS> struct ProductSum : Product {
                          thread_id() / ROWS);
     }
 
-    // sum[r * COLUMNS + c] of this thread, row r of the tile and column c. Every thread calls it.
+    // sum: [ROWS][COLUMNS] of this thread. Adds the sums of all threads and stores y. Every thread
+    // calls it.
     inline void sums_store(Tile t, float *sum) {
         UNROLL for (int i = 0; i < N_SUM; i++) {
             float total = wave_sum(sum[i]);

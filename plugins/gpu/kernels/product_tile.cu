@@ -19,8 +19,8 @@ struct ProductTile : Product {
     float *w_tile = shared_take<float>(DEPTH * ROWS);
     float *x_tile = shared_take<float>(DEPTH * COLUMNS);
 
-    // Rows by half of the threads, a group of each; columns by the other half, half a group of
-    // each.
+    // Loads group g of k. The first 64 threads load a group of a row each, the other 64 half a
+    // group of a column each.
     inline void tiles_load(WeightRow row, u64 x, uint g, uint k, uint thread) {
         if (thread < ROWS) {
             WeightGroup group = weight_group(row, g);

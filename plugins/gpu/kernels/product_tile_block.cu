@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * product_tile_block.cu: products for prompts on matrix hardware that four waves use together, and that
- * reads its operands in shared memory. A workgroup of eight waves of 32 threads computes 128 rows for
- * COLUMNS columns from the tiles of product_halves.h: a wave has 16 rows and all columns. Sums are f32.
+ * product_tile_block.cu: products for prompts on matrix hardware that four waves use together and
+ * that reads its operands from shared memory (HalfBlocks of lang.h). A workgroup of eight waves of
+ * 32 threads computes 128 rows for COLUMNS columns from the tiles of product_halves.h: a wave has
+ * 16 rows and all columns. Sums are f32.
  *
- * A step has four groups of k. While the hardware works on the tiles of one step, those of the next are
- * filled: each thread decodes its row of two groups, which it has loaded a step before.
+ * A step has four groups of k. While the hardware works on the tiles of one step, the threads fill
+ * those of the next: of weights with blocks, each thread decodes two groups of its row, whose bytes
+ * it loaded a step earlier.
  *
- * Entries for each type. See kernel.h.
+ * Entries for f16 and each type with blocks. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE  "product_tile_block.cu"
@@ -16,7 +18,7 @@
 #include "each_type.h"
 #else
 #ifdef HAS_HALF_BLOCKS
-// A thread has no registers left for ends of products but an addend and GLU.
+// A thread has registers left for an addend, a bias or GLU, and for no other end of products.
 #define PRODUCT_HAS_ENDS 0
 #include "product_halves.h"
 
@@ -26,16 +28,17 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     using Halves::args, Halves::N_PART, Halves::ROWS, Halves::W_TILE, Halves::X_TILE;
     inline explicit ProductTileBlock(const Args &args_) : Halves(args_) {}
 
-    static constexpr uint GROUPS = 4, PARTS = COLUMNS / 16; // of a step, of a tile
-    // Parts that are stored at a time, and floats of a column of them, so that lanes write different
-    // banks.
+    static constexpr uint GROUPS = 4, PARTS = COLUMNS / 16; // of a step; of a tile, 16 columns each
+    // PASS: parts that go through shared memory together. PITCH: floats from column to column
+    // there, so that lanes write to different banks. BATCH: columns of a wave that are loaded
+    // together.
     static constexpr uint PASS = 8, PITCH = ROWS + 4, BATCH = 2;
 
     float sum[PARTS][8];
     HalfBlocks<PARTS> blocks = HalfBlocks<PARTS>(this->w_tiles, this->x_tiles);
 
-    // Through the shared memory of the tiles, some columns at a time, so that neighbouring lanes store
-    // neighbouring rows.
+    // Stores y. Sums go through the shared memory of the tiles, PASS parts at a time, so that
+    // neighbouring lanes store neighbouring rows. factors: factors_address().
     inline void sums_store(Tile t, u64 factors) {
         const uint n_row = ROWS / uint(N_PART);
         float *shared = (float *)shared_memory(); // [column][row]
@@ -45,7 +48,7 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
                 shared[PITCH * (16 * p + mat_column(i)) + 16 * wave_id() + mat_row(i)] =
                     sum[first + p][i];
             barrier();
-            // A wave has BATCH columns at a time, of which it loads first what is added.
+            // A wave stores BATCH columns at a time. It first loads the addends of all of them.
             DONT_UNROLL for (uint c = BATCH * wave_id(); c < 16 * PASS; c += 8 * BATCH) {
                 uint at[BATCH], numbers[BATCH];
                 float factor[BATCH], addend[BATCH][4]; // a lane has up to four rows
@@ -74,9 +77,10 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
 
 #if !WEIGHT_IS_PLAIN
     static constexpr uint RUN = Halves::RUN, N_RAW = 2 / RUN;
-    // With 128 columns even and odd steps have registers of their own, and what is decoded in the next step
-    // is loaded before this one decodes. Registers that a load writes are not moved, which would wait for it.
-    // With 256 columns the products of a step take longer than a load, and sums need the registers.
+    // With 128 columns, even and odd steps have registers of their own. So a step can load what the
+    // next step decodes before it decodes itself, and no register that a load still writes is
+    // moved, which would wait for the load. With 256 columns the products of a step take longer
+    // than a load, and the sums need the registers.
     static constexpr bool LOADS_EARLY = COLUMNS == 128;
     typename Halves::WeightRaw raw[LOADS_EARLY ? 2 : 1][N_RAW];
 
@@ -91,7 +95,8 @@ template <uint COLUMNS> struct ProductTileBlock : ProductHalves<COLUMNS, 8, 8> {
     }
 #endif
 
-    // Fills the tiles of the step that begins with group g.
+    // Fills the tiles of the step that begins with group g. ODD: 1 where the step has an odd
+    // number; even and odd steps have different tiles.
     template <uint ODD> inline void step_fill(uint g, uint n_group) {
         constexpr uint TILE = ODD * GROUPS;
         UNROLL for (uint j = 0; j < GROUPS; j++) {

@@ -2,9 +2,9 @@
  *
  * product_tile_dot.cu: products of bytes for prompts (bytes.h). A workgroup of 128 threads computes
  * 64 rows for COLUMNS columns from tiles of two groups of k in shared memory: codes of the weight
- * and bytes of x. A wave has 32 rows, which are two bands of 16, and some of the columns: it
- * multiplies bands and 16 columns by mat_mul, and scales the sums of each group. `low` of x is left
- * out where no column of the tile has any. Weights have planes.
+ * and bytes of x. A wave has 32 rows, two bands of 16, and some of the columns in parts of 16. It
+ * multiplies a band by a part with mat_mul, and scales the sums of each group. `low` of x is left
+ * out where no column of the tile has any. Weights are planar.
  * Entries for each WEIGHT_TYPE with blocks. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
@@ -20,10 +20,10 @@ template <uint COLUMNS> struct ProductTileDot : Product {
     inline explicit ProductTileDot(const Args &args_) : Product(args_) {}
 
     static constexpr uint ROWS = 64, GROUPS = 2, THREADS = 128, BANDS = 2;
-    static constexpr uint MAX_PART = COLUMNS / 16; // of the columns, 16 each, that a wave has
+    static constexpr uint MAX_PART = COLUMNS / 16; // parts of a wave, at most
     static constexpr uint N_W = GROUPS * ROWS, N_X = GROUPS * COLUMNS;
-    // A sum of a group's products without `low` is below 2^19. Added to the bits of 1.5 * 2^23 it is
-    // the float of 1.5 * 2^23 plus the sum: an addition instead of a conversion.
+    // A sum of a group's products without `low` is below 2^19. Added to the bits of 1.5 * 2^23 it
+    // is the float of 1.5 * 2^23 plus the sum: an addition instead of a conversion.
     static constexpr int BIAS_BITS = 0x4b400000;
 
     // [half][group][row], [group][row]: two scales, two offsets
@@ -38,12 +38,12 @@ template <uint COLUMNS> struct ProductTileDot : Product {
     float sum[BANDS][MAX_PART][8];
     bool with_low;
 
-    // Row i of the tile, a band after the other: of a GLU, bands are of gate and of up in turn, so that a lane has both of a
-    // row.
+    // As of product_halves.h. Bands of a GLU are of `gate` and of `up` in turn, so that a lane has
+    // the sums of both for its rows.
     inline uint row_of(uint i) { return N_PART == 1 ? i : i % 16 + i / 32 * 16; }
     inline int part_of(uint i) { return N_PART == 1 ? 0 : int(i / 16 % 2); }
 
-    // Parts of the columns that a wave has, and its first.
+    // How many parts of the columns this wave has, and the first of them.
     inline uint part_count() { return MAX_PART * wave_size() * BANDS / THREADS; }
     inline uint part_first() { return wave_id() / 2 * part_count(); }
 
@@ -54,8 +54,8 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         w_scale[at] = vec4(group.scale, group.offset);
     }
 
-    // Without `low` products are of `high` alone, and the factor 128 is in the scale: powers of two
-    // change no rounding.
+    // Where no column has `low`, products are of `high` alone, and the scale contains the factor
+    // 128. A power of two changes no rounding: the bits of y are the same.
     inline void x_load(const Bytes &x, uint g, uint at) {
         BytesGroup group = bytes_group(x, g, with_low);
         const float unit = with_low ? 1.0f : 128.0f;
@@ -68,8 +68,8 @@ template <uint COLUMNS> struct ProductTileDot : Product {
             x_sums[at] = vec2(float(bytes_sum(group, 0)), float(bytes_sum(group, 1))) * (1 / unit);
     }
 
-    // dots[h][i] of one band and part: sums of both halves of a group; where a group has one scale,
-    // dots[0] is of all of it.
+    // The integer sums of one band and part: dots[h][i] of half h of a group, or, where a group has
+    // one scale, dots[0][i] of the whole group. Without low, BIAS_BITS is added.
     template <bool WITH_LOW> inline void dots_get(const Mat *w, uint x_at, int (*dots)[8]) {
         UNROLL for (int h = 0; h < 2; h++) {
             int to = WEIGHT_HAS_HALF_SCALES ? h : 0;
@@ -115,7 +115,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         }
     }
 
-    // By way of shared memory, so that neighbouring lanes store neighbouring rows.
+    // Stores y. Sums go through shared memory, so that neighbouring lanes store neighbouring rows.
     inline void sums_store(Tile t) {
         const uint n_row = 2 * 16 / uint(N_PART);
         float *own = (float *)shared_memory() + wave_id() * 2 * 16 * 16; // [column][band][row]

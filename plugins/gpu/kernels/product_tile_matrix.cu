@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * product_tile_matrix.cu: products for prompts on matrix hardware that multiplies small matrices of a
- * wave. A workgroup of 256 threads computes 128 rows for COLUMNS columns from the tiles of
+ * product_tile_matrix.cu: products for prompts on matrix hardware that multiplies small matrices of
+ * a wave. A workgroup of 256 threads computes 128 rows for COLUMNS columns from the tiles of
  * product_halves.h. Sums are f32.
  *
  * There are three tiles of each operand: one is multiplied, one is ready, and one is filled.
  *
- * Entries for each type. See kernel.h.
+ * Entries for f16 and each type with blocks. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE  "product_tile_matrix.cu"
@@ -26,11 +26,13 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     inline explicit ProductTileMatrix(const Args &args_) : Halves(args_) {}
 
     static constexpr uint STAGES = 3;
-    // Waves side by side along the rows. Bands are 16 rows, parts are 16 columns, of a wave's sums.
+    // ROW_WAVES waves divide the tile's rows; the others have other columns. A wave's sums are
+    // bands of 16 rows and parts of 16 columns.
     static constexpr uint ROW_WAVES = COLUMNS == 128 ? 2 : 4;
     static constexpr uint WAVE_ROWS = ROWS / ROW_WAVES, BANDS = WAVE_ROWS / 16;
     static constexpr uint MAX_PART = COLUMNS / 16 / (THREADS / 64 / ROW_WAVES); // of waves of 64
-    // Floats of a column of the sums of a wave, so that lanes write different banks.
+    // Floats from column to column of a wave's sums in shared memory, so that lanes write to
+    // different banks.
     static constexpr uint PITCH = WAVE_ROWS + 4;
 
     float sum[BANDS][MAX_PART][8];
@@ -39,6 +41,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
     typename Halves::WeightRaw w_raw;
 #endif
 
+    // How many parts this wave has, the first of them, and its first row of the tile.
     inline uint part_count() {
         return COLUMNS / 16 * ROW_WAVES * wave_size() / THREADS;
     }
@@ -49,6 +52,7 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
         return wave_id() % ROW_WAVES * WAVE_ROWS;
     }
 
+    // Adds the products of the tiles number `stage`, one group of k.
     inline void group_add(uint stage) {
         const uvec4 *w = w_tiles + stage * W_TILE, *x = x_tiles + stage * X_TILE;
         UNROLL for (uint step = 0; step < 2; step++) {
@@ -67,7 +71,8 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
         }
     }
 
-    // By way of shared memory, so that neighbouring lanes store neighbouring rows.
+    // Stores y. Sums go through shared memory, so that neighbouring lanes store neighbouring rows.
+    // factors: factors_address().
     inline void sums_store(Tile t, u64 factors) {
         const uint n_row = WAVE_ROWS / uint(N_PART);
         float *own = (float *)shared_memory() + wave_id() * 16 * PITCH; // [column][row]
@@ -90,9 +95,9 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
         }
     }
 
-    // Fills the first two tiles of each operand, and loads what is decoded next. From then on, in each step
-    // one half of the threads decodes, what it loaded two steps before, while the other begins with the
-    // products.
+    // Fills the first two tiles of each operand, and loads what is decoded next. From then on, one
+    // half of the threads decodes in each step, from what it loaded two steps earlier, while the
+    // other half starts with the products.
     inline void tiles_begin(Tile t, uint n_group) {
         this->x_begin(t, n_group);
         this->w_begin(t);
@@ -113,7 +118,8 @@ template <uint COLUMNS> struct ProductTileMatrix : ProductHalves<COLUMNS, 3, 16>
         if (COPIES_WAIT) this->held_load(64 * min(2u, n_group - 1));
     }
 
-    // Fills the tiles of group g, which this thread may have to decode.
+    // Fills the tiles number `stage` with group g, where there is one. Of a weight with blocks,
+    // only the threads whose turn it is decode (parity()).
     inline void tiles_fill(uint g, uint stage, uint n_group) {
         if (g < n_group) {
             if (COPIES_WAIT) {
