@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention.h: what the kernels of ATTENTION share: parts and entries of a sequence, visibility,
- * and rows of K and V as floats. What a token computes must not depend on what else is in its step,
- * so that attention_part.cu and attention_tile.cu give the same bits. Hence this order of sums,
- * which both keep:
+ * and rows of K and V as floats. The bits of a token's result must not depend on which other tokens
+ * are in its step. One step uses attention_part.cu, another attention_tile.cu: both must give the
+ * same bits. So both keep this order of sums:
  *   - a sequence falls into parts by positions (part_number); parts are folded one after the other
  *   - a part is folded entry by entry, an entry in chunks of CHUNK slots of its page
  *   - a dot product adds element after element, o slot after slot, both by fma
  *   - l adds 8 sums of 8 slots each
- * A slot that a row does not see has p = 0 and is left out, whatever it holds.
+ * A slot that a row does not see has p = 0 and is left out of o: its contents, even NaN, have no
+ * effect.
  */
 #ifndef TANDEM_GPU_ATTENTION_H
 #define TANDEM_GPU_ATTENTION_H
@@ -32,7 +33,7 @@ struct Attention : PageRotate {
         return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
     }
 
-    // exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
+    // exp(x) for x <= 0, to 2 units in the last place; 0 for x below -87. A NaN stays a NaN.
     inline float exp_of_negative(float x) {
         float at = max(x, -87.0f);
         float n = round_even(at * 1.44269504f);
@@ -73,13 +74,13 @@ struct Attention : PageRotate {
         return sees;
     }
 
-    // ALiBi.
+    // A score with ALiBi. distance: position of the token minus that of the slot.
     inline float score_biased(float a, float slope, int distance) {
         return fma(-slope, float(distance < 0 ? -distance : distance), a);
     }
 
-    // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes
-    // inf, which takes part in the maximum and gives p = NaN.
+    // The final score: softcap applied (0 = none), and -inf where the slot is not seen. A NaN
+    // becomes inf: it takes part in the maximum m, and p = exp(inf - inf) is NaN again.
     inline float score_of(float a, float softcap, bool is_visible) {
         if (softcap > 0.0f) a = softcap * tanh_of_score(a / softcap);
         if (is_nan(a)) a = bits_to_float(0x7f800000u);
@@ -88,13 +89,15 @@ struct Attention : PageRotate {
 
     // ---- Parts ----
 
+    // The part that a position (of a cache with a stride: a row) belongs to. Parts PARTS * level to
+    // PARTS * (level + 1) - 1 have PART_LEN << level positions each.
     inline int part_number(int pos) {
         int level = top_bit(uint(pos) / uint(PARTS * PART_LEN) + 1u);
         int first = PARTS * PART_LEN * ((1 << level) - 1);
         return PARTS * level + int(uint(pos - first) / uint(PART_LEN << level));
     }
 
-    // The first position of a part; MAX_POS where there is none so far.
+    // The first position of a part; MAX_POS where it would be beyond all positions.
     inline int part_begin(int number) {
         int level = number / PARTS;
         if (level > 17) return MAX_POS;
@@ -106,21 +109,23 @@ struct Attention : PageRotate {
 
     const int STRIDE = SPEC5 >> 16 > 1 ? SPEC5 >> 16 : 1;
 
-    // The parts that the longest sequence of the step may fall into, of at most n_part: a plan has
-    // room for more (ops/attention.c). One more than from position 0 on, since a window may begin
-    // inside a part. The last one goes on to the end of the sequence, should there be gaps between
-    // its positions.
+    // How many parts the longest sequence of the step may fall into, at most n_part: a plan has
+    // room for more (ops/attention.c). It is one more than for a sequence that begins at position
+    // 0, since a window may begin inside a part. The last part reaches to the end of the sequence,
+    // so that positions with gaps between them are covered too.
     inline int parts_used(u64 step, int n_part) {
         int longest = I32(step).at[STEP_LONGEST];
         return longest > 0 ? min(n_part, part_number((longest - 1) / STRIDE) + 2) : n_part;
     }
 
-    // The last row that a token at `pos` sees, -1 = none: its position, but for a cache with a stride.
+    // The last row that a token at `pos` sees; -1 = none. Without a stride that is `pos`. With one,
+    // a row stands for STRIDE positions and exists when the last of them does.
     inline int pos_row(int pos) {
         return STRIDE > 1 && pos >= 0 ? int((uint(pos) + 1u) / uint(STRIDE)) - 1 : pos;
     }
 
-    // The rows of the runs that end at one of an entry's positions.
+    // An entry (page, first slot, count, base position) of tokens, as an entry of rows: those rows
+    // whose last position is one of the entry's. Base and slots count rows then.
     inline ivec4 entry_rows(ivec4 entry) {
         int row = entry.w / STRIDE, to_end = STRIDE - 1 - entry.w % STRIDE;
         int count = entry.z > 0 ? (entry.w + entry.z) / STRIDE - row : 0;
@@ -130,12 +135,13 @@ struct Attention : PageRotate {
     // ---- Entries of a sequence ----
 
     struct step_entries {
-        I32 words;       // of the entries: page, first, count, base position
+        I32 words;       // [n_entry][4] page, first slot, count, base position
         int first, last; // entries first .. last - 1
     };
 
-    // Words of the step block: where pos, seq, first_entry and entries begin, then the capacities
-    // n_seq and n_entry. No content of the block leads outside it.
+    // The entries of a sequence, none where the step block is wrong: whatever the block contains,
+    // nothing outside it is read. off: words at which first_entry and the entries begin; cap: the
+    // capacities n_seq and n_entry.
     inline step_entries entries_of(u64 step, int seq, ivec2 off, ivec2 cap) {
         step_entries e = {I32(step + u64(uint(off.y)) * 4), 0, 0};
         if (seq < 0 || seq >= min(cap.x, I32(step).at[STEP_N_SEQ])) return e;
@@ -152,7 +158,7 @@ struct Attention : PageRotate {
     }
 
     // The first entry whose base position is not below pos. Most sequences have whole pages without
-    // gaps: where it is then is looked at first.
+    // gaps. So the place that it has then is tested first, before a binary search.
     inline int entry_find(step_entries e, int pos) {
         int low = e.first, high = e.last;
         if (low >= high) return low;
@@ -171,8 +177,8 @@ struct Attention : PageRotate {
         return low;
     }
 
-    // An entry limited to what the state holds: page, first, count, base; count 0 where nothing is
-    // left.
+    // Entry `at`, limited to slots that the state holds: page, first slot, count, base position.
+    // Count is 0 or less where nothing is left.
     inline ivec4 entry_read(step_entries e, int at) {
         ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
                             e.words.at[4 * at + 3]);
@@ -185,7 +191,8 @@ struct Attention : PageRotate {
 
     // ---- Rows of the cache ----
 
-    // d and m of a slot's block, of its bits.
+    // d and m of a block, from the bits of its f16 scale or scales; m is 0 for types without a
+    // minimum.
     inline vec2 scale_decode(int type, uint bits) {
         vec2 scale = unpack_half2(bits);
         if (!type_has_min(type)) scale.y = 0.0f;
@@ -196,21 +203,22 @@ struct Attention : PageRotate {
         return scale_decode(type, type_has_min(type) ? U32(plane).at[at] : uint(U16(plane).at[at]));
     }
 
+    // Elements of a unit of K: 16 bytes of codes or elements of one slot.
     inline int unit_len(int type) {
         return type == TYPE_F32 ? 4 : type == TYPE_Q8_0 ? 16 : type_is_plain(type) ? 8 : 32;
     }
 
-    // How the elements of a type are stored. Kernels have a loop for each, which loads what it needs
-    // of several units before it decodes the first.
+    // How the elements of a type are stored. Kernels have a loop for each, which loads what it
+    // needs of several units before it decodes the first.
     static constexpr int KIND_PLAIN = 0, KIND_BYTES = 1, KIND_NIBBLES = 2;
     inline int kind_of(int type) {
         return type_is_plain(type) ? KIND_PLAIN : type == TYPE_Q8_0 ? KIND_BYTES : KIND_NIBBLES;
     }
 
-    // What the cache has of a unit of 16 bytes of a slot.
+    // A unit of K of a slot as the cache stores it.
     struct Unit {
-        uvec4 words;
-        uint scale, bits; // of kinds and types that have them
+        uvec4 words;      // codes or elements
+        uint scale, bits; // f16 scale (and minimum), fifth bits; undefined for types without them
     };
 
     // Unit u of a slot in K's arrangement.
@@ -231,7 +239,7 @@ struct Attention : PageRotate {
         return unit;
     }
 
-    // Its elements: unit_len / 4 vectors.
+    // The elements of a unit: unit_len / 4 vectors.
     template <int KIND> inline void unit_decode(int type, const Unit &unit, vec4 x[8]) {
         const uvec4 &words = unit.words;
         if (KIND == KIND_BYTES) {
@@ -255,8 +263,9 @@ struct Attention : PageRotate {
         }
     }
 
-    // The eight codes of a word: those of elements i and i + 16, whose fifth bits are so in `bits`;
-    // types without fifth bits have zeros there. One branch for all, not one for each.
+    // The eight codes of a word as numbers: a[i] of the low nibble of byte i, b[i], 16 elements
+    // further on, of the high one. Their fifth bits are bits i and i + 16 of `bits`, 0 for types
+    // without. There is one branch on the type for all eight.
     inline void nibbles_load(int type, uint word, uint bits, vec2 scale, vec4 &a, vec4 &b) {
         if (type == TYPE_IQ4_NL) {
             UNROLL for (int i = 0; i < 4; i++) {
@@ -274,15 +283,19 @@ struct Attention : PageRotate {
         }
     }
 
-    // Whether a column of V has two elements, i and i + 16 of its block.
+    // Whether a column of V, a byte of each slot, has two codes: of elements i and i + 16 of a
+    // block.
     inline bool column_is_pair(int type) {
         return !type_is_plain(type) && type != TYPE_Q8_0;
     }
+    // The (first) element of a column.
     inline int column_element(int type, int column) {
         return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
     }
 
-    // The codes of a column in four slots, a byte each, as numbers; of a pair, b has the second ones.
+    // The codes of a column in four slots, a byte each, as numbers: a, and of a pair b the second
+    // ones. fifths: words of fifth bits, of which bits `bit` and, for b, bit + 16 are the column's.
+    // scale: d and m of each slot.
     inline void codes_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4],
                             vec4 &a, vec4 &b) {
         b = vec4(0.0f);
@@ -306,12 +319,12 @@ struct Attention : PageRotate {
         }
     }
 
-    // What the cache has of a column of four slots.
+    // A column of V of four slots as the cache stores it.
     struct Quad {
         uvec4 words, scales, fifths; // as many words of them as kind and type have
     };
 
-    // A column of the four slots from `slot` on.
+    // A column of the four slots from `slot` on, a multiple of 4.
     template <int KIND>
     inline Quad column_fetch(int type, int n_column, int n_block, u64 region, int slot,
                              int column) {
@@ -345,7 +358,7 @@ struct Attention : PageRotate {
         return quad;
     }
 
-    // Its element in each slot, and its second one where it is a pair.
+    // The column's element in each of the four slots, and the second one in b where it is a pair.
     template <int KIND>
     inline void column_decode(int type, const Quad &quad, int column, vec4 &a, vec4 &b) {
         const uvec4 &words = quad.words;
@@ -373,7 +386,7 @@ struct Attention : PageRotate {
                     a, b);
     }
 
-    // A column of four slots from K's arrangement.
+    // The same for V that is part of K: a column of four slots in K's arrangement, at once.
     inline void column_load_from_k(int type, int n_block, u64 region, int slot, int column, vec4 &a,
                                    vec4 &b) {
         int n_slot = page_slots(), size = type_is_plain(type) ? type_size(type) : 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_dot.h: products of queries with the rows of slots, one slot for each of CHUNK threads, for
- * the kernels that have a workgroup for one token. CHUNK threads share some of the ROWS queries (spec 4):
- * row i is that of the threads from i % TEAMS * CHUNK on. Spec 0 is the tdm_type of K, spec 2 the elements
- * of a query.
+ * attention_dot.h: products of queries with rows of K, for the kernels whose workgroup computes for
+ * one token. A workgroup is TEAMS teams of CHUNK threads. A thread of a team has one slot of the
+ * chunk, and the team has every TEAMS-th of the ROWS queries (spec 4): row i belongs to team i %
+ * TEAMS. Spec 0 is the tdm_type of K, spec 2 the elements of a query.
  */
 #ifndef TANDEM_GPU_ATTENTION_DOT_H
 #define TANDEM_GPU_ATTENTION_DOT_H
@@ -21,12 +21,12 @@ struct AttentionDot : AttentionFold {
 
     const int TEAMS = int(group_size()) / CHUNK;
     inline int lane() { return thread() % CHUNK; }
-    // Row that is this thread's j-th.
+    // The j-th row of this thread's team.
     inline int own_row(int j) { return thread() / CHUNK + j * TEAMS; }
 
-    // s[j] += the product of own row j and a slot's row of K. Units are decoded in their
-    // order, of which N_AHEAD are loaded before the first is used: a workgroup has few threads, which
-    // would wait for each load by itself.
+    // s[j] += the product of own row j and a slot's row of K. Units are decoded in their order.
+    // N_AHEAD of them are loaded before the first is used: a workgroup has few threads, which would
+    // otherwise wait for every single load.
     template <int KIND, int N_AHEAD, int MAX_ROWS>
     inline void score_add(u64 region, int slot, float (&s)[MAX_ROWS]) {
         const int len = unit_len(TYPE_K), n_unit = STORED_K / len, n_block = STORED_K / 32;
@@ -43,7 +43,8 @@ struct AttentionDot : AttentionFold {
         }
     }
 
-    // The same with one unit after the other in a loop: little code for long units.
+    // The same for units of nibbles. The loop has one unit in its body, since units are long, and
+    // loads three units ahead.
     template <int MAX_ROWS>
     inline void score_add_nibbles(u64 region, int slot, float (&s)[MAX_ROWS]) {
         const int n_unit = STORED_K / 32;
@@ -62,7 +63,7 @@ struct AttentionDot : AttentionFold {
         }
     }
 
-    // Vectors `at` .. at + n - 1 of each row.
+    // Adds the products of the n vectors x and the queries' vectors at .. at + n - 1.
     template <int MAX_ROWS>
     inline void unit_add(int at, int n, const vec4 x[8], float (&s)[MAX_ROWS]) {
         UNROLL for (int i = 0; i < 8; i++) {
@@ -78,6 +79,7 @@ struct AttentionDot : AttentionFold {
         }
     }
 
+    // s[j] += the product of own row j and the row of K in a slot of a page's region.
     template <int MAX_ROWS>
     inline __attribute__((always_inline)) void slot_dot(u64 region, int slot,
                                                         float (&s)[MAX_ROWS]) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_fold.h: m and l of the query rows of a workgroup, and how a chunk's scores become p.
- * Every function must be reached by all threads.
+ * attention_fold.h: the online softmax: m, the maximum, and l, the sum of p, of the query rows of a
+ * workgroup, and how a chunk's scores become p. All threads call rows_clear() and soften()
+ * together.
  */
 #ifndef TANDEM_GPU_ATTENTION_FOLD_H
 #define TANDEM_GPU_ATTENTION_FOLD_H
@@ -15,10 +16,10 @@ struct AttentionFold : Attention {
           row_keep(shared_take<float>(rows)) {}
 
     const int ROWS, THREADS;
-    float *eighth; // a maximum, then a sum, of 8 slots
-    float *row_m;
-    float *row_l;
-    float *row_keep; // what o of before the chunk is multiplied by
+    float *eighth;   // [rows][8] maxima, then sums, of 8 slots each
+    float *row_m;    // [rows]
+    float *row_l;    // [rows]
+    float *row_keep; // [rows] the factor for o of the chunks before, since m has changed
 
     inline int thread() { return int(thread_id()); }
 
@@ -27,10 +28,10 @@ struct AttentionFold : Attention {
     const bool HAS_BIAS = (SPEC5 & 64) != 0;
     const bool HAS_LIST = (SPEC5 & 128) != 0;
 
-    // The last workgroup that has parts of a row merges its records: attention_merge.h.
+    // Whether the last workgroup that has parts of a row merges its records: attention_merge.h.
     inline bool merges() { return (recomputed(uint(SPEC5)) & 512u) != 0; }
 
-    // Where records of `dim` elements begin.
+    // The address of the records. With merges(), o [n_tok * n_head][dim] f32 lies before them.
     inline u64 records_begin(int dim) {
         const uint n_all = merges() ? recomputed(uint(args.word[7])) * uint(args.word[8]) : 0u;
         return args.address[0] + u64(n_all) * u64(uint(dim * 4));
@@ -42,18 +43,19 @@ struct AttentionFold : Attention {
         return F32(args.address[4]).at[head * (2 * n_far + 1) + at];
     }
 
-    // Words of a list that an entry has: a bit for each slot of its page.
+    // Words of a list for each entry: a bit for each slot of the entry's page.
     inline int list_words() { return (page_len() + 31) / 32; }
 
-    // The list of a token (select_slots.cu), from the first entry of its sequence on. There is one for
-    // each KV head of the state, or one for all.
+    // The list of a token (select_slots.cu): bits of the slots of its sequence's entries, from the
+    // first entry on. There is one list for each KV head of the state, or one for all.
     inline U32 list_of(int token, int kv) {
         int list = (SPEC5 & 256) != 0 ? kv : 0;
         return U32(args.address[5] + u64(uint(list * args.word[7] + token)) *
                                          u64(uint(args.word[17] * list_words() * 4)));
     }
 
-    // Those of the CHUNK slots from `start` on, a multiple of it, of an entry: bits.
+    // The bits of the CHUNK slots of an entry from `start` on, a multiple of CHUNK. page_len() is a
+    // power of two, so a list of more than one word has two for each chunk.
     inline u64 list_chunk(U32 list, int entry, int start) {
         int at = entry * list_words() + start / 32;
         return u64(list.at[at]) | (page_len() > 32 ? u64(list.at[at + 1]) << 32 : u64(0));
@@ -66,8 +68,9 @@ struct AttentionFold : Attention {
         }
     }
 
-    // Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one
-    // is needed before row_l is read.
+    // The softmax of a chunk: turns the scores of all rows, SCORE(row, slot), into p = exp(score -
+    // m), and updates row_m, row_l and row_keep. It begins with a barrier. Another barrier is
+    // needed before another thread's row_l is read.
     template <class Score> inline void soften(Score SCORE) {
         barrier();
         for (int i = thread(); i < ROWS * 8; i += THREADS) {

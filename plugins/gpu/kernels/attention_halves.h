@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_halves.h: rows of K and V of types with blocks as f16, for attention_matrix.h: what the cache
- * has of a unit of K, or of a column of four slots of V (attention.h), in words of two f16. What a chunk
- * has of one of them is copied to shared memory as it lies in the page, and decoded from there: threads
- * wait neither for memory nor in registers, and neighbouring ones copy sixteen bytes each.
+ * attention_halves.h: rows of K and V of types with blocks as f16, for attention_matrix.h. The
+ * codes and scales of a chunk are copied to shared memory as they lie in the page, and decoded from
+ * there into words of two f16: a unit of K, or a column of four slots of V at a time (attention.h).
+ * So no thread waits for memory, no register holds what is loaded, and neighbouring threads copy
+ * sixteen bytes each.
  *
- * Four codes are the bytes of a word. A code becomes f16 without a conversion: it is put among the bits
- * of 1024, of which 1024 and the type's offset are taken away; that is exact. Its product with the scale
- * is rounded; so is the sum with the least element, of types that have one.
+ * Four codes are the bytes of a word. A code becomes f16 without a conversion: it is inserted into
+ * the mantissa of 1024, and 1024 and the type's offset are subtracted; that is exact. Its product
+ * with the scale is rounded to f16; so is the sum with the minimum, of types that have one.
  */
 #ifndef TANDEM_GPU_ATTENTION_HALVES_H
 #define TANDEM_GPU_ATTENTION_HALVES_H
@@ -19,24 +20,28 @@ struct AttentionHalves : AttentionWalk {
     inline AttentionHalves(const Args &args_, int rows, int threads)
         : AttentionWalk(args_, rows, threads) {}
 
-    // What a phase of a chunk computes of it is not kept for the next chunk: there are many phases.
+    // thread_id(), opaque to the compiler. A chunk has several phases; addresses that a phase
+    // computes from this are computed again for each chunk, so that no register holds them
+    // meanwhile.
     inline int phase_thread() { return int(recomputed(thread_id())); }
 
-    // The same of addresses in shared memory.
+    // An address in shared memory, opaque in the same way.
     template <class T> static inline T *phase_at(T *at) {
         return (T *)(shared_memory() + recomputed(uint((char *)at - shared_memory())));
     }
 
     // ---- Copies of a chunk ----
 
-    // Of a side in shared memory: codes, then scales [block][slot], then fifth bits [block][slot].
+    // The codes, scales [block][slot] and fifth bits [block][slot] of a chunk of K or V in shared
+    // memory, one after the other.
     struct Raw {
         uvec4 *codes, *scales, *fifths;
     };
 
+    // Bytes of the codes of a row of dim elements.
     static inline int raw_columns(int type, int dim) { return type == TYPE_Q8_0 ? dim : dim / 2; }
 
-    // Of a row of dim elements, whole blocks.
+    // The parts of what lies at `raw`, for rows of dim elements, whole blocks.
     inline Raw raw_at(uvec4 *raw, int type, int dim) {
         raw = phase_at(raw);
         dim = int(recomputed(uint(dim)));
@@ -44,7 +49,10 @@ struct AttentionHalves : AttentionWalk {
         return {raw, scales, scales + dim / 32 * (type_has_min(type) ? CHUNK / 4 : CHUNK / 8)};
     }
 
-    // What is copied of quads of slots behind the last one is some slot's.
+    // Starts to copy the scales and fifth bits of the chunk's slots. plane: address of the scales
+    // of the page; start: the chunk's first slot; last: the end of its slots that exist. Four slots
+    // are copied at a time. In place of those beyond `last`, other slots' are copied: they are not
+    // used.
     inline void raw_copy_scales(const Raw &raw, int type, int dim, u64 plane, int start, int last) {
         const int n_block = dim / 32, last_quad = (last - 1) / 4 * 4;
         const u64 fifths = plane + page_fifth(type, n_block);
@@ -59,7 +67,8 @@ struct AttentionHalves : AttentionWalk {
         }
     }
 
-    // Units of K: [unit][slot].
+    // Starts to copy a chunk of K; codes become [unit][slot]. Arguments as of raw_copy_scales;
+    // region: of the page and head.
     inline void raw_copy_keys(uvec4 *to, int type, int dim, u64 region, int start, int last) {
         type = int(recomputed(uint(type)));
         const Raw raw = raw_at(to, type, dim);
@@ -72,7 +81,7 @@ struct AttentionHalves : AttentionWalk {
         raw_copy_scales(raw, type, dim, region + page_k_scale(), start, last);
     }
 
-    // Columns of V: [slot / 4][column], which follow each other in a page too.
+    // Starts to copy a chunk of V; codes are [slot / 4][column] of four bytes, as in the page.
     inline void raw_copy_values(uvec4 *to, int type, int dim, u64 region, int start, int last) {
         type = int(recomputed(uint(type)));
         const Raw raw = raw_at(to, type, dim);
@@ -84,6 +93,7 @@ struct AttentionHalves : AttentionWalk {
         raw_copy_scales(raw, type, dim, region + page_v_scale(), start, last);
     }
 
+    // Unit u of K of a slot of the chunk.
     template <int KIND> inline Unit raw_unit(const Raw &raw, int type, int slot, int u) {
         const int at = (KIND == KIND_BYTES ? u / 2 : u) * CHUNK + slot;
         Unit unit;
@@ -94,7 +104,8 @@ struct AttentionHalves : AttentionWalk {
         return unit;
     }
 
-    // A column of slots 8 * octet .. + 7, of types with a scale alone.
+    // A column of V of slots 8 * octet .. + 7, of types with a scale and neither minimum nor fifth
+    // bits.
     template <int KIND>
     inline void raw_octet(const Raw &raw, int n_column, int column, int octet, Quad quads[2]) {
         const int block = column / (KIND == KIND_BYTES ? 32 : 16);
@@ -107,7 +118,7 @@ struct AttentionHalves : AttentionWalk {
         quads[1].scales.x = scales.z, quads[1].scales.y = scales.w;
     }
 
-    // A column of slots 4 * quad .. + 3, of types with two elements in a column.
+    // A column of V of slots 4 * quad .. + 3, of types with two elements in a column.
     inline Quad raw_quad(const Raw &raw, int type, int n_column, int column, int quad) {
         const int at = column / 16 * (CHUNK / 4) + quad;
         Quad q;
@@ -125,7 +136,7 @@ struct AttentionHalves : AttentionWalk {
 
     // ---- Decoding ----
 
-    // Minus (1024 + the offset), twice.
+    // Two f16 with the value -(1024 + the type's offset).
     inline uint code_bias(int type) {
         return type == TYPE_Q8_0 || type == TYPE_IQ4_NL ? 0xe480e480u
                : type == TYPE_Q5_0                      ? 0xe410e410u
@@ -133,7 +144,8 @@ struct AttentionHalves : AttentionWalk {
                                                         : 0xe400e400u;
     }
 
-    // Four codes times scales, and plus least elements: two words of each. `scales` are the same twice for K.
+    // Four codes as f16: code * scale, plus the minimum (`least`) of types that have one. scales
+    // and least: an f16 for each code. For K all four are the same.
     inline uvec2 codes_decode(int type, uint codes, uvec2 scales, uvec2 least) {
         const uint bias = code_bias(type);
         uint low = halves_add(bytes_pick(codes, 0x64646464u, 0x04010400u), bias);
@@ -143,8 +155,8 @@ struct AttentionHalves : AttentionWalk {
         return x;
     }
 
-    // Four codes of four bits each as codes_decode takes them: with their fifth bits, which lie where they
-    // belong, or as levels of iq4_nl, of which 128 is taken away.
+    // Four codes of four bits each, a byte each, as codes_decode takes them: with their fifth bits,
+    // which are bit 4 of each byte of `fifths`; or, of iq4_nl, the levels plus 128.
     inline uint nibbles_complete(int type, uint nibbles, uint fifths) {
         if (type != TYPE_IQ4_NL) return nibbles | fifths;
         uint index = nibbles & 0x07070707u, is_high = (nibbles >> 3 & 0x01010101u) * 255u;
@@ -153,7 +165,8 @@ struct AttentionHalves : AttentionWalk {
         return low & ~is_high | high & is_high;
     }
 
-    // The elements of a unit of K, eight at a time.
+    // The elements of a unit of K as f16, eight in each of eights[i]: two of them for KIND_BYTES,
+    // else four.
     template <int KIND> inline void key_halves(int type, const Unit &unit, uvec4 eights[4]) {
         const uint d = bytes_pick(unit.scale, 0u, 0x01000100u);
         const uint m = bytes_pick(unit.scale, 0u, 0x03020302u);
@@ -175,7 +188,8 @@ struct AttentionHalves : AttentionWalk {
         }
     }
 
-    // A column of four slots of V: its element in each, and its second one where it is a pair.
+    // A column of four slots of V as f16: its element in each slot, and in b the second one of a
+    // pair.
     template <int KIND>
     inline void value_halves(int type, const Quad &quad, int column, uvec2 &a, uvec2 &b) {
         const uvec4 &s = quad.scales;

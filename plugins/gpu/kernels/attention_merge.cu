@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_merge.cu: the last part of ATTENTION, where no earlier kernel does it: attention_merge.h with a
- * workgroup for each token and head. See kernel.h.
+ * attention_merge.cu: the last step of ATTENTION, where the kernel before does not do it itself
+ * (GPU_ATTENTION_MERGES): attention_merge.h with a workgroup for each token and head. See kernel.h.
  */
 #include "attention_merge.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_merge.h: folds the records of query rows, adds the sink, divides, undoes the rotation of V, and
- * stores o, and as bytes too. For attention_merge.cu, and for the last workgroup that has parts of some rows
- * (last.h). A row, a token and a head, is a team's; the order of sums does not depend on its size.
+ * attention_merge.h: folds the records of query rows, adds the sink, divides by l, undoes the
+ * rotation of V, and stores o, where asked as bytes too. For attention_merge.cu, and for the last
+ * workgroup that has parts of some rows (last.h). A team of threads computes one row (a token and a
+ * head). The order of sums does not depend on the size of a team.
  */
 #ifndef TANDEM_GPU_ATTENTION_MERGE_H
 #define TANDEM_GPU_ATTENTION_MERGE_H
@@ -23,15 +24,16 @@ struct MergeTask {
     int role_stride, role_rows; // rows that share a role
 };
 
-// A struct of its own: its shared memory begins where the workgroup's does, so what the kernel has had there
-// is gone.
+// Its shared memory begins where the workgroup's does: it overwrites what the kernel had there.
+// AHEAD: parts that are loaded before the first is added. A workgroup has n_team teams of team_size
+// threads; threads beyond them take part only in barriers and in the rotation.
 template <int AHEAD> struct AttentionMerging : Attention {
     const MergeTask &task;
     const uint team_size, n_team;
 
     static constexpr int PARTS_AT_ONCE = 64;
-    // Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
-    // written), and the greatest m so far.
+    // Of each part, for this team: m and l, the factor for o of the parts before, the factor for
+    // its own o (-1: it has no o), and the greatest m so far.
     float *part_m, *part_l, *keep, *gain, *most;
 
     inline AttentionMerging(const Args &args_, const MergeTask &task_, uint team_size_,
@@ -46,13 +48,15 @@ template <int AHEAD> struct AttentionMerging : Attention {
         most = gain + PARTS_AT_ONCE;
     }
 
-    // Not kept while a kernel computes its part.
+    // Computed anew by each call (recomputed), so that no register holds them while the kernel
+    // computes its part.
     inline uint team() { return recomputed(thread_id()) / team_size; }
     inline uint lane() { return recomputed(thread_id()) % team_size; }
 
-    float m, l;
+    float m, l; // of the row, over the parts so far
 
-    // Factors of `count` parts, a part of each thread, and l.
+    // Computes the factors of `count` parts, and updates m and l. record: floats of a record;
+    // is_row: as of row_merge.
     inline void parts_begin(F32 parts, int record, int count, bool is_row) {
         barrier();
         for (int i = int(lane()); is_row && i < count; i += int(team_size)) {
@@ -79,7 +83,7 @@ template <int AHEAD> struct AttentionMerging : Attention {
         m = most[count - 1];
     }
 
-    // Elements of o, four of a thread, of which AHEAD parts are loaded before the first is added.
+    // Adds o of `count` parts to row; a thread has four elements at a time.
     inline void parts_add(u64 parts, int record, int count, float *row) {
         DONT_UNROLL for (int i = 4 * int(lane()); i < task.stored; i += 4 * int(team_size)) {
             vec4 sum = vec4(row[i], row[i + 1], row[i + 2], row[i + 3]);
@@ -100,7 +104,7 @@ template <int AHEAD> struct AttentionMerging : Attention {
         }
     }
 
-    // o of the head as bytes, which follow those of the token's other heads.
+    // Stores o of row `number` as bytes. The heads of a token together are one row of bytes.
     inline void bytes_add(uint number, const float *row) {
         uint n_head = uint(task.n_head), token = number / n_head, n_group = uint(task.dim) / 32;
         const uint of_token = token / uint(task.role_rows) * uint(task.role_stride);
@@ -116,7 +120,8 @@ template <int AHEAD> struct AttentionMerging : Attention {
         }
     }
 
-    // Row `number` of all tokens and heads; is_row: this thread's team has one. All threads call it.
+    // Merges row `number` (head + n_head * token) where is_row says that this thread's team has
+    // one. All threads of the workgroup call it together, each team with its own row.
     inline void row_merge(uint number, bool is_row) {
         const int record = PART_HEAD + task.stored;
         float *row = row_x + min(team(), n_team - 1) * uint(task.stored);
@@ -139,7 +144,7 @@ template <int AHEAD> struct AttentionMerging : Attention {
                 float sink =
                     F32(task.sink + i64(task.sink_stride) * int(number % uint(task.n_head)) * 4)
                         .at[0];
-                // Relative to the larger of the two nothing overflows.
+                // Both are taken relative to the larger of sink and m, so that nothing overflows.
                 float extra = sink - m, by = exp_of_negative(-abs(extra));
                 total = l + exp_of(extra);
                 factor = extra > 0.0f ? by / (l * by + 1.0f) : 1.0f / (l + by);
@@ -161,10 +166,11 @@ template <int AHEAD> struct AttentionMerging : Attention {
     }
 };
 
-/* Merges rows where this workgroup is the last of n_group with parts of them, for kernels of parts with
- * GPU_ATTENTION_MERGES. n_used of n_record records of a row are written; o lies before the records, and
- * bytes behind them. row(i) is the number of row i, exists(i) whether there is one. All threads call it, at
- * their end. */
+/* For kernels with GPU_ATTENTION_MERGES: merges the rows of a tile where this workgroup is the last
+ * of the n_group workgroups that have parts of them. tile: number of the tile, which has a counter
+ * of its own at operand 5. n_record: records of a row in memory, of which n_used are written. o
+ * lies before the records, and its bytes after them (kernel.h). row(i): number of row i of the
+ * tile; exists(i): whether there is one. All threads call it, as the last thing they do. */
 template <class Row, class Exists>
 static inline void parts_merge(const Args &args, uint tile, uint n_group, int n_record, int n_used,
                                int n_row, Row row, Exists exists) {

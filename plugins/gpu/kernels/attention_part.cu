@@ -4,15 +4,14 @@
  * sequence: m, l and o of each go to the part's record, and attention_merge.cu folds the records. A
  * workgroup for each token, KV head, block of ROWS heads and part. See kernel.h.
  *
- * CHUNK threads share some of the heads: head i of the block is that of the threads from
- * i % TEAMS * CHUNK on. For each chunk, a thread computes the scores of one slot, then folds the
- * chunk into the elements of o that it owns: those of every CHUNK-th column of V.
+ * Teams of CHUNK threads divide the heads of the block (attention_dot.h). For each chunk, a thread
+ * computes the scores of one slot, then folds the chunk into the elements of o that it owns: those
+ * of every CHUNK-th column of V.
  *
- * An entry is for up to MAX_ROWS heads and, of each, MAX_OWN elements of o of a thread: constants, so
- * that scores and sums lie in registers. Of longer rows it computes a slice after the other, with the
- * same scores. EXTRAS: it takes bias and lists.
- * Few entries, since a driver translates all of them. part_sizes of plugins/gpu/rt/module.c has the
- * same list.
+ * An entry is for up to MAX_ROWS heads and, of each, MAX_OWN elements of o of a thread: constants,
+ * so that scores and sums lie in registers. Of longer rows it computes one slice of o after the
+ * other, and the scores again for each. EXTRAS: it takes bias and lists.
+ * There are few entries (entries.h), since a driver translates all of them.
  */
 #include "attention_dot.h"
 #include "entries.h"
@@ -36,8 +35,8 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
 
     u64 listed; // bits: slots of the present chunk, where there are lists
 
-    // Of each own row the elements of columns lane(), lane() + CHUNK, ... of the slice; of pairs the
-    // first ones, then the second ones.
+    // [own row][MAX_OWN] sums of o: of columns lane(), lane() + CHUNK, ... of the slice. Where
+    // columns have two elements, the first ones, then from HALF on the second ones.
     float acc[MAX_ROWS * MAX_OWN];
     static constexpr int HALF = MAX_OWN / 2;
     const int OWN_COLUMNS = IS_PAIR ? HALF : MAX_OWN;
@@ -50,7 +49,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         UNROLL for (int j = 0; j < MAX_ROWS; j++) {
             int r = own_row(j);
             if (r >= ROWS) break;
-            // Rows behind the last head are not stored.
+            // A row beyond the last head uses that head's slope; its result is not stored.
             int row_head = min(head + r, args.word[8] - 1);
             if (HAS_SLOPES) s[j] = score_biased(s[j], F32(args.address[4]).at[row_head], distance);
             if (EXTRAS && HAS_BIAS) s[j] += bias_of(row_head, distance);
@@ -58,8 +57,8 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         }
     }
 
-    // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
-    // column_first: of the slice.
+    // o = keep o + p V over slots first .. last - 1 of the chunk, which begins at slot `start` of
+    // the page. column_first: the slice's first column.
     inline void fold(u64 region, int start, int first, int last, int column_first) {
         UNROLL for (int j = 0; j < MAX_ROWS; j++) {
             float keep = own_row(j) < ROWS ? row_keep[own_row(j)] : 0.0f;
@@ -75,7 +74,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
             fold_add<KIND_NIBBLES, 2>(region, start, first, last, column_first);
     }
 
-    // The first of the quads quad .. end - 1 of slots of which one is listed; `end` = none.
+    // The first of the quads quad .. end - 1 that has a listed slot; `end` where none has.
     inline int quad_next(int quad, int end) {
         if (EXTRAS && HAS_LIST)
             while (quad < end && (listed >> 4 * quad & 15u) == 0) quad++;
@@ -94,8 +93,8 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         }
     }
 
-    // Quads of slots in their order, without those of which no slot is listed. MAX_AHEAD of them are
-    // loaded before the first is used; one where a thread has many columns.
+    // Adds p V of quads of slots in their order; quads without a listed slot are skipped. MAX_AHEAD
+    // of them are loaded before the first is used, or one where a thread has many columns.
     template <int KIND, int MAX_AHEAD>
     inline void fold_add(u64 region, int start, int first, int last, int column_first) {
         constexpr int N_AHEAD = MAX_OWN <= 2 ? MAX_AHEAD : 1;
@@ -146,15 +145,17 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         }
     }
 
-    // What a workgroup walks over.
+    // What a workgroup computes.
     struct Walk {
         step_entries e;
-        int at, end; // of its entries
-        int token, pos, first_pos, last_pos;
+        int at, end;                         // the part's entries at .. end - 1
+        int token, pos, first_pos, last_pos; // its position; positions that it sees
+        // n_part: records of a row; kv: KV head, from 0; query heads head_first .. head_last - 1
         int part, n_part, kv, head_first, head_last;
     };
 
-    // Columns column_first .. + OWN_COLUMNS * CHUNK - 1 of o, and m and l.
+    // Computes and stores columns column_first .. + OWN_COLUMNS * CHUNK - 1 of o, and m and l, of
+    // the part's record. The records of a part without visible slots have m = -inf and no o.
     inline void slice_run(const Walk &w, int column_first) {
         int n_head = args.word[8], n_part = w.n_part, part = w.part, token = w.token, pos = w.pos;
         int head_first = w.head_first, head_last = w.head_last, first_pos = w.first_pos,
@@ -233,7 +234,8 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
         int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
         int heads_per_kv = args.word[11], n_kv = args.word[19];
         int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
-        // Parts that no sequence reaches are the last workgroups. They have no records.
+        // The workgroups of parts that no sequence reaches are the last of the grid. They write
+        // nothing.
         u64 step = args.address[3];
         uint number = group_number(), n_of_part = uint(n_tok * n_kv * n_block);
         int part = int(number / n_of_part), n_used = parts_used(step, n_part);

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_walk.h: what the kernels of ATTENTION of many tokens share: a workgroup has ROWS query rows
- * (neighbouring tokens, and the heads of each that share a KV head) and walks over their sequences in
- * chunks of CHUNK slots, from part to part.
+ * attention_walk.h: what the kernels of ATTENTION for many tokens share. A workgroup has a tile of
+ * ROWS query rows: neighbouring tokens, and HEADS query heads of each that share a KV head. It
+ * walks over the tokens' sequences in chunks of CHUNK slots, from part to part. Neighbouring tokens
+ * of one sequence are a run; a tile may have several runs, which are walked over one after the
+ * other.
  *
  * A kernel calls walk(*this) and has
- *   tile_begin(parts)   before the first sequence; parts: the first, the end, and how many there are
- *   chunk_fold(region, start, first, last, pos, is_whole)   folds slots start + first .. start + last - 1
- *                       of a page's region of a KV head into the rows that see them; slot `start` would be
- *                       at position pos. is_whole: every row of the tile sees all of them
- *   part_end(part, n_part)   behind the last chunk of a part, in each sequence
- *   tile_end(parts)     behind the last sequence
- *   READS_AHEAD         whether an entry is loaded before the one before it is folded, into four registers
+ *   tile_begin(parts)   before the first sequence; parts: the first, the end, and how many there
+ *                       are
+ *   chunk_fold(region, start, first, last, pos, is_whole)
+ *                       folds slots start + first .. start + last - 1 of a page's region of a KV
+ *                       head into the rows that see them. pos: the position that slot `start` has,
+ *                       or would have. is_whole: every row of the tile sees all of these slots
+ *   part_end(part, n_part)
+ *                       after the last chunk of a part, for each run. n_part: records of a row
+ *   tile_end(parts)     after the last sequence
+ *   READS_AHEAD         whether the next entry is loaded, into four registers, before one is folded
+ * All threads of a workgroup call all of these together.
  */
 #ifndef TANDEM_GPU_ATTENTION_WALK_H
 #define TANDEM_GPU_ATTENTION_WALK_H
@@ -34,8 +40,8 @@ struct AttentionWalk : AttentionFold {
 
     const int TOKENS = ROWS / HEADS;
 
-    // Beyond all positions, and less the first slot of a chunk, which may be up to CHUNK - 1 slots before
-    // position 0, still an int.
+    // A position beyond all. The difference from the position of a chunk's first slot, which may be
+    // as low as -(CHUNK - 1), still fits an int.
     static constexpr int FAR = MAX_POS - CHUNK;
     ivec2 *row_sees = shared_take<ivec2>(ROWS); // first and last position; none where last < first
 
@@ -61,8 +67,9 @@ struct AttentionWalk : AttentionFold {
     int chunk_kv, chunk_entry,
         chunk_start; // KV head of the state, entry of the sequence, first slot
 
-    // What is kept of a score of a slot of the chunk, whose slots first .. last - 1 are there and whose slot
-    // 0 would be at position pos. EXTRAS: with bias and lists, SLOPES: with ALiBi, where the step has them.
+    // The final score (score_of) of a row and a slot of the chunk. first, last, pos: as of
+    // chunk_fold. EXTRAS: the kernel takes bias and lists; SLOPES: it takes ALiBi. Each applies
+    // where the step has it.
     template <bool EXTRAS, bool SLOPES = true>
     inline float score_place(float score, int row, int slot, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
@@ -86,9 +93,8 @@ struct AttentionWalk : AttentionFold {
 
     // ---- Walking ----
 
-    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
-    // part_first .. part_last - 1, counted from the sequence's first; parts.z are all. n_part is
-    // what the records have room for.
+    // Walks a run: tokens first .. last - 1 of the tile, all of sequence seq, over the parts
+    // parts.x .. parts.y - 1 of parts.z, counted from the sequence's first. kv: KV head, from 0.
     template <class Self>
     inline void run_attend(Self &self, int seq, int first, int last, int kv, ivec3 parts) {
         int part_first = parts.x, part_last = parts.y, n_part = args.word[9] & 0xffff;
@@ -96,7 +102,8 @@ struct AttentionWalk : AttentionFold {
         step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
                                     ivec2(args.word[16], args.word[17]));
         if (e.first >= e.last) return;
-        // Positions that any row sees, and that all see: none where there are rows of other runs.
+        // Positions that some row of the tile sees, and those that all rows see: none where the
+        // tile has rows of other runs too.
         ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
         if (first > first_token || last < min(first_token + TOKENS, args.word[7])) all.y = -1;
         barrier();
@@ -122,7 +129,7 @@ struct AttentionWalk : AttentionFold {
         int present = -1;
         ivec4 ahead;
         if (Self::READS_AHEAD) ahead = entry_read(e, min(at, e.last - 1));
-        for (;; at++) { // part_end is called in one place, so that it is inlined
+        for (;; at++) { // one place calls part_end, so that it is inlined
             bool is_end = at >= e.last;
             const ivec4 entry = Self::READS_AHEAD ? ahead : entry_read(e, min(at, e.last - 1));
             int part = part_last;
