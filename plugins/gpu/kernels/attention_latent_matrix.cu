@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_latent_matrix.cu: attention_matrix.h for caches in which V is the first part of K's row, of up
- * to 512 elements. A workgroup has 32 or 64 rows. See kernel.h.
+ * attention_latent_matrix.cu: attention_matrix.h for caches in which V is the first part of K's
+ * row, of up to 512 elements. A workgroup has 32 or 64 query rows. See kernel.h.
  */
 #include "attention_matrix.h"
 #include "entries.h"

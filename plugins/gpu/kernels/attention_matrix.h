@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_matrix.h: ATTENTION on matrix hardware, for the rows of attention_walk.h. Queries, K, p and V
- * are f16; scores, m, l and o are f32. The queries of a row are scaled by a power of two so that they
- * fit. Parts are not folded one by one: a row has one record of all the parts that its workgroup walks
- * over. For caches of f16 or of types with blocks. See kernel.h.
+ * attention_matrix.h: ATTENTION on matrix hardware, for the rows of attention_walk.h. Queries, K, p
+ * and V are f16; scores, m, l and o are f32. Each query is scaled by a power of two so that it fits
+ * f16. Parts are not folded one by one: a row has one record for all the parts that its workgroup
+ * walks over. For caches of f16 or of types with blocks. See kernel.h.
  *
- * A team of TEAM threads has 32 rows. The teams of a workgroup share K and V of a chunk, which are decoded
- * once for all of them.
+ * A team of TEAM threads has 32 rows. The teams of a workgroup share K and V of a chunk, which are
+ * decoded once for all of them.
  *
- * A chunk of slots is folded in two halves, so that memory is waited for less: K is copied while the scores
- * of the chunk before become p and its V is added; V while the scores are computed. What has blocks is
- * copied as it is and decoded where it is used next (attention_halves.h). Where V is part of K, the tiles of
- * K serve as V too: nothing is copied for V, and K of f16 is copied when V of the chunk before has been
- * added.
+ * A chunk is folded in two halves, so that threads wait less for memory. K of a chunk is copied
+ * while the scores of the chunk before become p and its V is added; V is copied while the scores
+ * are computed. Types with blocks are copied as they are, and decoded before they are used
+ * (attention_halves.h). Where V is part of K, the tiles of K serve as V too: nothing is copied for
+ * V, and K of f16 is copied only after V of the chunk before has been added.
  *
- * It is for workgroups of N_ROW rows and up to MAX_DIM elements of o; where IS_PLAIN, for K and V of f16;
- * where IS_LATENT, for V that is part of K.
+ * Slots with an element that is not finite are "odd" (odd_slots): the element is replaced by 0 in
+ * the tile, and p, or where V is part of K the score, of the slot by NaN. So rows that see the slot
+ * get NaN, and rows that do not see it are not affected.
+ *
+ * N_ROW: rows of a workgroup. MAX_DIM: elements of o, at most. IS_PLAIN: K and V are f16.
+ * IS_LATENT: V is part of K.
  */
 #ifndef TANDEM_GPU_ATTENTION_MATRIX_H
 #define TANDEM_GPU_ATTENTION_MATRIX_H
@@ -35,46 +39,50 @@ struct AttentionMatrix : AttentionHalves {
     const int KIND_K = IS_PLAIN ? KIND_PLAIN : kind_of(TYPE_K);
     const int KIND_V = IS_PLAIN || IS_LATENT ? KIND_PLAIN : kind_of(TYPE_V);
     static constexpr uint BANDS = TEAM_ROWS / 16;  // of 16 rows
-    const uint N_GROUP = uint(STORED_K + 31) / 32; // of K, whose last is filled up with zeros
+    const uint N_GROUP = uint(STORED_K + 31) / 32; // of 32 elements of K; the last ends with zeros
     const uint V_ROWS = uint(DIM_V + 15) / 16 * 16;
 
-    // Tiles of half_mat_load, one for each 32 elements: of Q, of K or of V with slots for elements, of p.
+    // Tiles of half_mat_load. Those of Q and K: one for each 32 elements, [query row] and [slot].
+    // Those of V and p: one for each 32 slots, [element of o] and [query row].
     uvec4 *q_tiles = shared_take<uvec4>(int(N_GROUP) * 4 * ROWS);
     uvec4 *k_tiles = shared_take<uvec4>(int(N_GROUP) * 4 * CHUNK);
     uvec4 *v_tiles = shared_take<uvec4>(IS_LATENT ? 0 : CHUNK / 32 * 4 * int(V_ROWS));
     uvec4 *p_tiles = shared_take<uvec4>(CHUNK / 32 * 4 * ROWS);
     static constexpr int S_PITCH = CHUNK + 4;
     float *scores = shared_take<float>(ROWS * S_PITCH);
-    float *q_factor = shared_take<float>(ROWS);      // of what Q was divided by
-    uint *odd_slots = shared_take<uint>(CHUNK / 32); // bits: V has an element that is not finite
-    // What is copied as it is, of K or of V; nothing takes shared memory behind it.
+    float *q_factor = shared_take<float>(ROWS);      // scores are multiplied by it: HalfScale
+    uint *odd_slots = shared_take<uint>(CHUNK / 32); // a bit for each slot of the chunk
+    // K or V of types with blocks as copied from the page. It is the last part of shared memory,
+    // since its size is not stated here (shared.c).
     uvec4 *raw = shared_take<uvec4>(0);
 
-    // Waves of a team, the number of this one, and that of the team.
+    // Waves of a team, the number of this wave in its team, and the number of the team.
     inline uint n_wave() { return uint(TEAM) / wave_size(); }
     inline uint own_wave() { return recomputed(thread_id()) / wave_size() % n_wave(); }
     inline uint team() { return recomputed(thread_id()) / uint(TEAM); }
 
-    // The band and strip of 16 slots of the scores that a wave has as the r-th and p-th.
+    // Scores of a team are bands of 16 rows and strips of 16 slots. A wave has score_bands() bands
+    // and score_strips() strips; its r-th band and p-th strip are number score_band() and
+    // score_strip().
     static constexpr uint MAX_SCORE_STRIP = TEAM == 128 ? 2 : 1; // of 64 lanes
     inline uint score_bands() { return n_wave() > 4 ? BANDS / 2 : BANDS; }
     inline uint score_strips() { return n_wave() > 4 ? 1 : CHUNK / 16 / n_wave(); }
     inline uint score_band(uint wave, uint r) { return n_wave() > 4 ? wave / 4 : r; }
     inline uint score_strip(uint wave, uint p) { return wave % 4 + n_wave() * p; }
 
-    // Strips are 16 elements of o. A wave has every n_wave-th, of all bands.
+    // o of a team is strips of 16 elements. A wave has every n_wave-th strip, of all bands.
     static constexpr uint MAX_STRIP = MAX_DIM / 16 * 64 / TEAM; // of 64 lanes
     float o[BANDS][MAX_STRIP][8];
 
     inline uint strip_number(uint wave, uint p) { return wave + n_wave() * p; }
     inline uint strip_count() {
         return MAX_DIM / 16 / n_wave();
-    } // a constant, unlike what is used of them
+    } // of registers, a constant; strip_is_used() says which are used
     inline bool strip_is_used(uint wave, uint p) {
         return p < strip_count() && 16 * strip_number(wave, p) < V_ROWS;
     }
 
-    // The first row of the team; of a band's sums that this thread has, the i-th row.
+    // The first row of the team in the tile, and the row of this thread's i-th sum of a band.
     inline uint team_row() { return TEAM_ROWS * team(); }
     static inline int sum_row(uint team_row, uint band, uint i) {
         return int(team_row + 16 * band + mat_row(i));
@@ -87,7 +95,7 @@ struct AttentionMatrix : AttentionHalves {
         return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[quad];
     }
 
-    // OF_ROW threads have a row.
+    // Stores the tiles of Q and q_factor. OF_ROW threads have a row.
     inline void queries_store() {
         int row = thread() / OF_ROW, own = thread() % OF_ROW;
         uint most = 0;
@@ -113,7 +121,7 @@ struct AttentionMatrix : AttentionHalves {
 
     // ---- Keys ----
 
-    // Eight elements of K, the chunk-th of a slot.
+    // The place of eight elements of K of a slot: elements 8 * chunk .. + 7.
     static inline uvec4 *key_at(uvec4 *k_tiles, uint slot, uint chunk) {
         return k_tiles + chunk / 4 * (4 * CHUNK) + half_tile_at(slot, chunk % 4);
     }
@@ -128,8 +136,8 @@ struct AttentionMatrix : AttentionHalves {
         return {phase_at(k_tiles), own % CHUNK, own / CHUNK, THREADS / CHUNK};
     }
 
-    // Begins to copy K of f16. Of slots that are not among first .. last - 1, some slot's: their scores are
-    // not used.
+    // Starts to copy K of f16. Slots that are not among first .. last - 1 get the K of another
+    // slot: their scores are not used.
     inline void keys_copy(u64 region, int start, int first, int last) {
         const KeyPlace own = key_place();
         const int slot = start + min(max(own.slot, first), last - 1);
@@ -137,12 +145,12 @@ struct AttentionMatrix : AttentionHalves {
             own.unit, STORED_K / 8, own.unit_step,
             [&](int u) { return key_at(own.tiles, uint(own.slot), uint(u)); },
             [&](int u) { return region + u64(uint(u * page_slots() + slot)) * 16; });
-        // The last tile is filled up.
+        // Zeros up to the end of the last tile.
         DONT_UNROLL for (int u = STORED_K / 8 + own.unit; u < 4 * int(N_GROUP); u += own.unit_step)
             shared_store_16(key_at(own.tiles, uint(own.slot), uint(u)), uvec4(0u));
     }
 
-    // What this thread has copied, where V is part of it.
+    // Where V is part of K: clears odd elements of the K of f16 that this thread has copied.
     inline void keys_check() {
         const KeyPlace own = key_place();
         DONT_UNROLL for (int u = own.unit; u < STORED_K / 8; u += own.unit_step) {
@@ -151,7 +159,8 @@ struct AttentionMatrix : AttentionHalves {
         }
     }
 
-    // Makes those zeros that are not finite. True where there are any: then no score of the slot is a number.
+    // Replaces elements that are not finite by 0, and notes the slot in odd_slots. True where there
+    // were any.
     inline bool key_clear(int slot, uvec4 &words) {
         if (!has_odd(words)) return false;
         UNROLL for (int k = 0; k < 4; k++) {
@@ -163,7 +172,7 @@ struct AttentionMatrix : AttentionHalves {
         return true;
     }
 
-    // K of a type with blocks, when the copies have ended.
+    // Decodes K of a type with blocks from `raw`, after the copies of all threads have ended.
     template <int KIND> inline void keys_decode(int type) {
         constexpr int N_EIGHT = KIND == KIND_BYTES ? 2 : 4;
         const KeyPlace own = key_place();
@@ -181,7 +190,8 @@ struct AttentionMatrix : AttentionHalves {
 
     typedef float Scores[BANDS][MAX_SCORE_STRIP][8];
 
-    // Stores place(score, row, slot) for the scores of this thread. Factors are loaded before the first store.
+    // Stores place(score, row, slot) for the scores of this thread, s times q_factor. All factors
+    // are loaded before the first store, so that loads do not wait for stores.
     template <class Place> inline void scores_each(Scores &s, Place place) {
         const uint wave = own_wave(), first_row = team_row();
         const float *factors = phase_at(q_factor);
@@ -202,7 +212,7 @@ struct AttentionMatrix : AttentionHalves {
         }
     }
 
-    // is_whole: every row sees all slots first .. last - 1 of the chunk.
+    // Computes and stores the scores of a chunk. Arguments as of chunk_fold (attention_walk.h).
     inline void scores_store(int first, int last, int pos, bool is_whole) {
         Scores s;
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_SCORE_STRIP; p++)
@@ -236,7 +246,8 @@ struct AttentionMatrix : AttentionHalves {
             });
         }
         if (is_simple) return;
-        // Each thread goes on with the scores that it has stored, one at a time: few registers.
+        // Each thread finishes the scores that it has stored, one at a time, which takes few
+        // registers.
         DONT_UNROLL for (uint j = 0; j < BANDS * 8 * MAX_SCORE_STRIP; j++) {
             uint r = j / 8 % BANDS, p = j / 8 / BANDS, i = j % 8;
             if (r >= score_bands() || i >= mat_count() || p >= score_strips()) continue;
@@ -251,26 +262,27 @@ struct AttentionMatrix : AttentionHalves {
 
     // ---- Values ----
 
-    // Of two f16, those of which the exponent has all bits: 1 and 2.
+    // Bits 1 and 2: the low and the high f16 of a word is not finite.
     inline uint odd_halves(uint word) {
         uint odd = (word & 0x7c007c00u) + 0x04000400u & 0x80008000u;
         return odd >> 15 & 1u | odd >> 30;
     }
 
-    // Whether there are any among eight.
+    // Whether one of eight f16 is not finite.
     inline bool has_odd(const uvec4 &words) {
         uint odd = 0;
         UNROLL for (int k = 0; k < 4; k++) odd |= (words[k] & 0x7c007c00u) + 0x04000400u;
         return (odd & 0x80008000u) != 0;
     }
 
-    // Slots 8 * octet .. + 7 of the chunk, of an element of V.
+    // The place of an element of V in slots 8 * octet .. + 7 of the chunk.
     inline uvec4 *value_at(uvec4 *v_tiles, int octet, int element) {
         return v_tiles + octet / 4 * int(4 * V_ROWS) + half_tile_at(uint(element), uint(octet % 4));
     }
 
-    // Of slots from `slot` on, makes those zeros that are not finite. True where there are any. What else a
-    // slot holds that no row sees does not matter: its p is 0.
+    // words: an element of V in slots slot .. slot + 7. Replaces those that are not finite by 0,
+    // and notes their slots in odd_slots. True where there were any. Finite contents of a slot that
+    // no row sees do not matter: its p is 0.
     inline bool value_clear(int slot, uvec4 &words) {
         if (!has_odd(words)) return false;
         uint odd = 0;
@@ -283,8 +295,9 @@ struct AttentionMatrix : AttentionHalves {
         return true;
     }
 
-    // Calls each(column, octet) for those of this thread. 64 or 128 threads have neighbouring columns, the
-    // others other octets of the same columns.
+    // Calls each(column, octet) for this thread's columns and octets of slots. 64 or 128
+    // neighbouring threads have neighbouring columns; other threads have other octets of the same
+    // columns.
     template <class Each> inline void values_walk(int n_column, Each each) {
         const int own = phase_thread(), n_lane = n_column <= 64 ? 64 : 128;
         const int shift = n_column <= 64 ? 6 : 7, first = own >> shift, n_team = THREADS >> shift;
@@ -293,7 +306,7 @@ struct AttentionMatrix : AttentionHalves {
                 each(column, octet);
     }
 
-    // Begins to copy V of f16. What lies behind the last slot is some slot's.
+    // Starts to copy V of f16. Slots beyond the last one get the V of other slots: their p is 0.
     inline void values_copy(u64 region, int start, int last) {
         const int last_quad = (last - 1) / 4 * 4;
         const u64 codes = region + page_v_code();
@@ -307,7 +320,7 @@ struct AttentionMatrix : AttentionHalves {
             UNROLL for (int k = 0; k < 2; k++) copy_8(to + k, from(column, octet, k));
         };
         if (!COPIES_WAIT) return values_walk(DIM_V, copy);
-        // As values_walk; of a column several octets are loaded before the first is stored.
+        // As values_walk, but several octets of a column are loaded before the first is stored.
         constexpr int AT_ONCE = 4;
         const int own = phase_thread(), shift = DIM_V <= 64 ? 6 : 7, n_team = THREADS >> shift;
         DONT_UNROLL for (int column = own & (1 << shift) - 1; column < DIM_V;
@@ -326,7 +339,7 @@ struct AttentionMatrix : AttentionHalves {
         }
     }
 
-    // When the copies have ended.
+    // Clears odd elements of the V of f16 that this thread has copied, after its copies have ended.
     inline void values_check() {
         uvec4 *tiles = phase_at(v_tiles);
         values_walk(DIM_V, [&](int column, int octet) {
@@ -335,7 +348,7 @@ struct AttentionMatrix : AttentionHalves {
         });
     }
 
-    // V of q8_0 or q4_0, when the copies have ended.
+    // Decodes V of q8_0 or q4_0 from `raw`, after the copies of all threads have ended.
     template <int KIND> inline void values_decode(int type) {
         constexpr bool IS_PAIR = KIND == KIND_NIBBLES;
         const int n_column = IS_PAIR ? DIM_V / 2 : DIM_V;
@@ -357,7 +370,7 @@ struct AttentionMatrix : AttentionHalves {
         });
     }
 
-    // The same of other types than q8_0 and q4_0, four slots at a time: few registers.
+    // The same for the other types, four slots at a time, which takes few registers.
     inline void values_decode_quads(int type) {
         const int n_column = DIM_V / 2;
         const Raw from = raw_at(raw, type, DIM_V);
@@ -383,9 +396,9 @@ struct AttentionMatrix : AttentionHalves {
                      pack_half2(b.z, b.w));
     }
 
-    // Turns scores into p = exp(score - m) as f16, and updates m and l. p is NaN where the slot's V is not
-    // finite, so that o of a row that sees it is NaN, and that of others is not. OF_ROW threads have a row,
-    // all of one wave.
+    // The softmax of a chunk: turns scores into p = exp(score - m) as f16, and updates row_m, row_l
+    // and row_keep. p is NaN where the slot's V is odd and the row sees the slot. OF_ROW threads of
+    // one wave have a row.
     inline void scores_soften() {
         constexpr int N_QUAD = CHUNK / OF_ROW / 4;
         const int thread = phase_thread();
@@ -400,7 +413,7 @@ struct AttentionMatrix : AttentionHalves {
             max(m, s[i][k]);
         UNROLL for (uint mask = 1; mask < OF_ROW; mask *= 2) m =
             max(m, bits_to_float(wave_xchg(float_to_bits(m), mask)));
-        // Of a row that has seen nothing, p is to be 0.
+        // -inf - -inf would be NaN: for a row that has seen no slot yet, p is 0.
         float shift = m == NEGATIVE_INFINITY ? 0.0f : m;
         float keep = old == m ? 1.0f : exp_of(old - shift);
         float sum = 0.0f;
@@ -408,7 +421,7 @@ struct AttentionMatrix : AttentionHalves {
             s[i][k] = exp_of(s[i][k] - shift);
             sum += s[i][k];
         }
-        uint odd = 0; // of latent rows it is in the scores
+        uint odd = 0; // where V is part of K, scores_store() has made the score NaN
         if (!IS_LATENT) odd = odd_slots[slot / 32] >> slot % 32 & (1u << 4 * N_QUAD) - 1u;
         if (odd != 0) UNROLL for (int i = 0; i < N_QUAD; i++) UNROLL for (int k = 0; k < 4; k++) {
                 if ((odd >> 4 * i + k & 1u) == 0 || s[i][k] == 0.0f) continue;
@@ -425,16 +438,17 @@ struct AttentionMatrix : AttentionHalves {
         row_l[row] = fma(row_l[row], keep, sum);
     }
 
-    // p is rounded to f16: the hardware's exp2 is precise enough.
+    // p is rounded to f16, so the hardware's exp2 is precise enough.
     inline float exp_of(float x) { return exp2_roughly(x * 1.44269504f); }
 
-    // A strip of V of slots 32 * g + 16 * step .. + 15.
+    // A strip of V, of slots 32 * g + 16 * step .. + 15.
     inline HalfMat value_load(const uvec4 *tiles, uint g, uint step, uint strip) {
         if (!IS_LATENT) return half_mat_load(tiles + g * (4 * V_ROWS), 16 * strip, step);
         return half_mat_load_transposed(tiles + strip / 2 * (4 * CHUNK), 32 * g + 16 * step,
                                         strip % 2);
     }
 
+    // o = keep o + p V for the chunk whose p and V are in shared memory.
     inline void values_add() {
         const uint wave = own_wave(), first_row = team_row();
         const float *row_keep = phase_at(this->row_keep);
@@ -458,12 +472,13 @@ struct AttentionMatrix : AttentionHalves {
 
     // ---- Walking ----
 
-    bool is_held = false; // there are scores of a chunk whose V is not added yet
+    bool is_held = false; // a chunk is half folded: its scores are stored, its V is not yet added
 
     inline void tile_begin(ivec3 parts) {
         if (thread() < CHUNK / 32) odd_slots[thread()] = 0;
         queries_store();
-        if (thread() == 0) eighth[0] = bits_to_float(uint(parts.x)); // for tile_end
+        // For tile_end, where no register holds it. `eighth` is not used in between.
+        if (thread() == 0) eighth[0] = bits_to_float(uint(parts.x));
         UNROLL for (uint r = 0; r < BANDS; r++) UNROLL for (uint p = 0; p < MAX_STRIP; p++)
             UNROLL for (uint i = 0; i < 8; i++) o[r][p][i] = 0.0f;
     }
@@ -486,8 +501,9 @@ struct AttentionMatrix : AttentionHalves {
             values_decode_quads(int(recomputed(uint(TYPE_V))));
     }
 
-    // Adds V of the chunk that is held, whose copies of this thread have ended. Begins and ends before
-    // barriers of its own, and calls copy() between the first and the second.
+    // Adds V of the chunk that is held; this thread's copies for it must have ended. Calls copy()
+    // after the barrier that ends the use of `raw`, so that copy() may start copies to it. After
+    // the call, the caller needs a barrier before it changes V, p or, where V is part of K, K.
     template <class Copy> inline void chunk_end(Copy copy) {
         if (!is_held) return copy();
         if (!IS_LATENT && KIND_V == KIND_PLAIN) values_check();
@@ -504,7 +520,7 @@ struct AttentionMatrix : AttentionHalves {
         values_add();
     }
 
-    // V is part of K.
+    // chunk_fold where V is part of K.
     inline void chunk_fold_latent(u64 region, int start, int first, int last, int pos,
                                   bool is_whole) {
         chunk_end([&]() {
@@ -527,6 +543,7 @@ struct AttentionMatrix : AttentionHalves {
         is_held = true;
     }
 
+    // chunk_fold where K and V are apart.
     inline void chunk_fold_two(u64 region, int start, int first, int last, int pos, bool is_whole) {
         if (KIND_K == KIND_PLAIN) {
             if (KIND_V != KIND_PLAIN) copies_wait<0>();
@@ -595,7 +612,8 @@ struct AttentionMatrix : AttentionHalves {
                 if (element < DIM_V) to.at[PART_HEAD + element] = o[r][p][i];
             }
         }
-        // Of taller tiles there are never few rows.
+        // Only tiles with few rows merge (MERGE_ROWS of ops/attention.c), never taller ones than
+        // these.
         if (!IS_LATENT && N_ROW == 32 && merges()) rows_merge(count, n_record);
     }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_tile.cu: ATTENTION of many tokens, for the rows of attention_walk.h. Rows of K and V become
- * floats once, in shared memory. It computes the bits of attention_part.cu. See kernel.h.
+ * attention_tile.cu: ATTENTION of many tokens, for the rows of attention_walk.h. Rows of K and V
+ * become floats once, in shared memory. It computes the bits of attention_part.cu. See kernel.h.
  *
- * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers. EXTRAS: it
- * takes bias and lists.
+ * An entry is for up to MAX_SLICE_V slices of o: a constant, so that sums lie in registers. EXTRAS:
+ * it takes bias and lists.
  *
- * Either it folds all parts into one record for each row, over several dispatches where a driver
- * bounds loops; or it is given some parts and writes a record for each.
+ * Without GPU_ATTENTION_SPLIT it folds all parts into one record for each row; where a driver
+ * bounds loops, in several launches, of which a later one goes on with the record. With
+ * GPU_ATTENTION_SPLIT a workgroup has some parts and writes a record for each.
  */
 #include "attention_walk.h"
 #include "entries.h"
@@ -27,9 +28,9 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
     const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
-    // Vectors, with one unused behind each row so that banks do not collide. First Q
-    // [TILE_ROWS][8], then K [CHUNK][8]; or scores [TILE_ROWS][16], then V
-    // [SLOTS_V][16 MAX_SLICE_V].
+    // The tile, in vectors of four floats. While scores are computed it is Q [TILE_ROWS][8], then K
+    // [CHUNK][8]; afterwards scores [TILE_ROWS][16], then V [SLOTS_V][16 * MAX_SLICE_V]. One unused
+    // vector ends each row, so that rows begin in different banks.
     enum {
         Q_PITCH = SLICE_K / 4 + 1,
         S_PITCH = CHUNK / 4 + 1,
@@ -54,7 +55,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // ---- Scores ----
 
-    // A vector of the queries' slice from element `first` on, of which a thread has N_QUERY.
+    // Vector i of the queries' slice from element `first` on; a thread loads N_QUERY of them.
     static constexpr int N_QUERY = TILE_ROWS * SLICE_K / 4 / 128;
     inline vec4 query_fetch(int first, int i) {
         int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
@@ -62,7 +63,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         return F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4)).at[first / 4 + at];
     }
 
-    // Unit i of the slice of K from `element` on: of slot i % CHUNK. Some unit where there is none.
+    // Unit i of the slice of K from `element` on: of slot i % CHUNK. Where there is no such unit,
+    // another one: key_store() does not use it.
     template <int KIND>
     inline Unit key_fetch(u64 region, int start, int first, int last, int element, int i) {
         int len = unit_len(TYPE_K), slot = min(max(i % CHUNK, first), last - 1);
@@ -80,8 +82,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         UNROLL for (int k = 0; k < 8; k++) if (k < len / 4) to[k] = x[k];
     }
 
-    // The slice of Q and K. What a thread loads first waits for none of each other, nor for the
-    // threads that still use what is in shared memory.
+    // Loads the slice of Q and K from `element` on into the tile. A thread starts its first loads
+    // together, before the barrier behind which the tile may be overwritten.
     template <int KIND>
     inline void slice_load(u64 region, int start, int first, int last, int element) {
         constexpr int N_KEY = KIND == KIND_PLAIN ? 2 : 1;
@@ -107,7 +109,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
+    // Computes the scores of all rows and the chunk's slots. Arguments as of chunk_fold.
     inline void score_tile(u64 region, int start, int first, int last, int pos) {
         vec4 s[4]; // of row i: slots column_group() + 16 k
         UNROLL for (int i = 0; i < 4; i++) s[i] = vec4(0.0f);
@@ -136,7 +138,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
         UNROLL for (int i = 0; i < 4; i++) UNROLL for (int c = 0; c < 4; c++)
             SCORE(row_base() + i, column_group() + 16 * c) = s[i][c];
-        // Each thread goes on with the scores that it has stored, one at a time: few registers.
+        // Each thread finishes the scores that it has stored, one at a time, which takes few
+        // registers.
         DONT_UNROLL for (int i = 0; i < 16; i++) {
             int row = row_base() + i / 4, slot = column_group() + 16 * (i % 4);
             SCORE(row, slot) = score_place<EXTRAS>(SCORE(row, slot), row, slot, first, last, pos);
@@ -145,10 +148,11 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // ---- Values ----
 
-    // Columns of V in shared memory; of a pair, both elements are in one.
+    // Columns of V in shared memory. A pair's two elements count as one column.
     const int N_SHARED = N_SLICE_V * SLICE_V / (IS_PAIR ? 2 : 1);
 
-    // Column i % N_SHARED of four slots of SLOTS_V from slot_first on; some column where there is none.
+    // Column i % N_SHARED of four of the SLOTS_V slots from slot_first on. Where there is no such
+    // column or slot, another one: value_store() does not use it.
     template <int KIND>
     inline Quad value_fetch(u64 region, int start, int slot_first, int last, int i) {
         int column = min(i % N_SHARED, N_COLUMN - 1), slot = slot_first + 4 * (i / N_SHARED);
@@ -173,7 +177,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         value_store(slot_first, first, last, i, a, b);
     }
 
-    // Slots slot_first .. + SLOTS_V - 1; those before `first` and from `last` on are zeros.
+    // Loads V of slots slot_first .. + SLOTS_V - 1 into the tile; those before `first` and from
+    // `last` on become zeros.
     template <int KIND>
     inline void values_load_of(u64 region, int start, int slot_first, int first, int last) {
         constexpr int N_VALUE = KIND == KIND_NIBBLES ? 1 : 2;
@@ -210,7 +215,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    // acc += p V of slots first .. last - 1. is_whole: every row sees all of them.
+    // acc = keep acc + p V of slots first .. last - 1. is_whole: every row sees all of them; else
+    // slots with p = 0 are left out, whatever they hold.
     inline void fold_tile(u64 region, int start, int first, int last, bool is_whole) {
         UNROLL for (int i = 0; i < 4; i++) {
             float keep = row_keep[row_base() + i];
@@ -243,7 +249,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     // ---- Parts ----
 
-    // m, l and o of the present part, with an empty one's m alone.
+    // Writes m, l and o of the part to its record. A row that saw no slot keeps the empty record of
+    // records_clear().
     inline void part_write(int part, int n_part) {
         barrier();
         UNROLL for (int i = 0; i < 4; i++) {
@@ -264,9 +271,11 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    // Folds the present part into the row's record: the sums of attention_merge.cu.
+    // Folds the part into the row's record, with the same sums in the same order as
+    // attention_merge.h.
     inline void part_fold() {
-        float *keeps = eighth, *gains = eighth + TILE_ROWS; // of o before, -1 = none; of the part
+        // Factors for o of the record, -1 = there is none yet, and for o of the part.
+        float *keeps = eighth, *gains = eighth + TILE_ROWS;
         barrier();
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             float m = total_m[row], part_m = row_m[row], larger = max(m, part_m);
@@ -307,7 +316,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
-    // Where there is a record for each part, those that stay empty have m = -inf.
+    // Makes the records of these parts empty, m = -inf and l = 0, before the parts that have slots
+    // write theirs.
     inline void records_clear(int part_first, int part_last, int n_part) {
         int n = part_last - part_first;
         for (int i = thread(); i < TILE_ROWS * n; i += THREADS) {
@@ -320,6 +330,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
         barrier();
     }
 
+    // m and l of the row's record: empty in the first launch, else those of the launch before.
     inline void totals_begin(bool is_first) {
         for (int row = thread(); row < TILE_ROWS; row += THREADS) {
             total_m[row] = NEGATIVE_INFINITY;
@@ -352,7 +363,8 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     inline void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
         score_tile(region, start, first, last, pos);
         soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
-        // Rows of other runs have m = -inf: their sums are not used.
+        // is_whole says nothing of rows of other runs. They have m = -inf, and their sums are not
+        // used.
         fold_tile(region, start, first, last, is_whole && !(EXTRAS && HAS_LIST));
     }
 

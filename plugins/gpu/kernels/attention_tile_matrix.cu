@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_tile_matrix.cu: attention_matrix.h for caches that hold K and V. A workgroup has 32 rows, or 64
- * of up to 128 elements. See kernel.h.
+ * attention_tile_matrix.cu: attention_matrix.h for caches that hold V apart from K. A workgroup has
+ * 32 query rows; for up to 128 elements there are entries with 64 rows too. See kernel.h.
  */
 #include "attention_matrix.h"
 #include "entries.h"

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * page.h: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
- * cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
- * plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len (of a cache with a stride
- * the slots of a page, a power of two from 4 on), then the offsets of K's
- * scales, V's codes and V's scales in a head's region. To page_len 1 << 16 is added where a page has
- * page_len slots even if they are fewer than 4: recurrent states.
+ * cache ops. Their words begin with the GPU_PAGE_WORDS words that gpu_cache_words
+ * (plugins/gpu/ops/cache.c) fills:
+ *   0  n_page
+ *   1  page_size, bytes of a page
+ *   2  head_size, bytes of a head's region of a page
+ *   3  page_len, slots that a page uses, a power of two; 1 << 16 is added where a page has fewer
+ *      than 4 slots (else it has at least 4, whatever page_len is)
+ *   4 to 6  offsets in a head's region: K's scales, V's codes, V's scales
+ * A slot holds the row of a token, or, of a cache with a stride, of `stride` tokens.
  */
 #ifndef TANDEM_GPU_PAGE_H
 #define TANDEM_GPU_PAGE_H
@@ -76,14 +80,15 @@ struct Page : Kernel {
     inline uint page_v_code() { return uint(args.word[5]); }
     inline uint page_v_scale() { return uint(args.word[6]); }
 
-    // Offset, in a plane of scales of n_block blocks, of the fifth bits behind it.
+    // Where the fifth bits begin that follow a plane of scales, in bytes from the plane's start;
+    // n_block: blocks of a row.
     inline uint page_fifth(int type, int n_block) {
         uint n = uint(n_block * page_slots());
         return (n * (type_has_min(type) ? 4u : 2u) + 15u) / 16u * 16u;
     }
 
-    // Limits a job's slots to its page of `len` tokens; false where nothing is left. job: page,
-    // first, count, arg.
+    // Limits a job to its page of `len` tokens; false where nothing is left of it. job: page, first
+    // token, count, argument.
     inline bool job_clip(ivec4 &job, int len) {
         if (job.x < 0 || job.x >= page_count() || job.y < 0 || job.z <= 0 || job.y >= len)
             return false;

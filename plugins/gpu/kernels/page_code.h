@@ -8,8 +8,8 @@
 
 #include "page.h"
 
-// code - offset for 0 <= code < 2^23, exactly. The code becomes the low bits of 2^23: an addition
-// instead of a conversion, of which processors do fewer.
+// code - offset for 0 <= code < 2^23, exactly. The code is inserted into the mantissa of 2^23: that
+// takes a subtraction instead of a conversion, of which processors do fewer at a time.
 static inline float code_minus(uint code, float offset) {
     return bits_to_float(0x4b000000u | code) - (8388608.0f + offset);
 }
@@ -21,12 +21,12 @@ static inline float iq4_value(uint code) {
     return code_minus((word >> 8u * (code & 3u) & 255u) ^ 128u, 128.0f);
 }
 
-// What is subtracted from a code of the types without a table.
+// The offset that the types without a codebook subtract from a code.
 static inline float code_offset(int type) {
     return type == TYPE_Q4_0 ? 8.0f : type == TYPE_Q5_0 ? 16.0f : 0.0f;
 }
 
-// A value of a code as a number. scale: d, m
+// The element of a code from which the offset is subtracted already. scale: d and m.
 static inline float value_scaled(int type, float value, vec2 scale) {
     float x = value * scale.x, moved = x + scale.y;
     return type_has_min(type) ? moved : x;
@@ -36,7 +36,7 @@ static inline float byte_scaled(uint code, vec2 scale) {
     return code_minus(code ^ 128u, 128.0f) * scale.x;
 }
 
-// A code as a number.
+// The element of a code.
 static inline float code_scaled(int type, uint code, vec2 scale) {
     if (type == TYPE_Q8_0) return byte_scaled(code, scale);
     if (type == TYPE_IQ4_NL) return iq4_value(code) * scale.x;

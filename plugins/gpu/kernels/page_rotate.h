@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * page_rotate.h: a row in shared memory, and its Walsh-Hadamard rotation. Every function must be
- * reached by all threads.
+ * page_rotate.h: a row in shared memory, its Walsh-Hadamard rotation and its ROPE. All threads of
+ * the workgroup call row_rotate() and row_rope() together.
  */
 #ifndef TANDEM_GPU_PAGE_ROTATE_H
 #define TANDEM_GPU_PAGE_ROTATE_H
@@ -17,9 +17,10 @@ struct PageRotate : Page {
     inline int row_thread() { return int(thread_id()); }
     inline int row_group() { return int(group_size()); }
 
-    // Multiplies each run of `block` elements by the normalised Walsh-Hadamard matrix: one rounded
-    // addition for each element and pass. Elements first .. first + n - 1; block divides n and
-    // first.
+    // Multiplies each run of `block` elements of first .. first + n - 1 by the normalised
+    // Walsh-Hadamard matrix, with one rounded addition for each element and pass. block is a power
+    // of two that divides n and first. It begins and ends with a barrier. block <= 1: does nothing,
+    // and has no barrier.
     inline void row_rotate(int first, int n, int block) {
         if (block <= 1) return;
         for (int half_len = 1; half_len < block; half_len *= 2) {
@@ -41,8 +42,9 @@ struct PageRotate : Page {
         barrier();
     }
 
-    // Turns the pairs of a token's row; barriers before and after. Words from `word` on: pairs (0 =
-    // none), first element, tdm_rope_mode, stride of pos. A token at position -1 stays as it is.
+    // ROPE: turns the pairs of a token's row. It begins and ends with a barrier. Words from `word`
+    // on: pairs (0 = none: no barrier either), first element, tdm_rope_mode, stride of pos. The row
+    // of a token at position -1 stays as it is.
     inline void row_rope(int token, int word, u64 angles, u64 pos) {
         int n_pair = args.word[word], first = args.word[word + 1];
         bool is_adjacent = args.word[word + 2] == 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * page_row.h: a row of K or V in shared memory (page_rotate.h): its quantisation to the codes
- * that quant/ chooses, bit for bit, and its way into a page. Every function must be reached by all
- * threads.
+ * page_row.h: a row of K or V in shared memory (page_rotate.h): its quantisation, to the bits that
+ * quant/ gives, and storing it in a page. All threads of the workgroup call the functions that
+ * begin with row_ together, except row_byte().
  */
 #ifndef TANDEM_GPU_PAGE_ROW_H
 #define TANDEM_GPU_PAGE_ROW_H
@@ -16,13 +16,14 @@ struct PageRow : PageRotate {
           row_scale(shared_take<uint>((row_len + 31) / 32)), fit_xv(shared_take<float>(64)),
           fit_vv(shared_take<float>(64)) {}
 
-    uint *row_code;  // of plain types the element's bits
-    uint *row_scale; // f16 d, in the high half f16 m
+    uint *row_code;  // [row_len] codes; of plain types the bits of the elements
+    uint *row_scale; // [blocks] f16 d, in the high half f16 m
     float *fit_xv;
     float *fit_vv;
 
     // ---- Scales and codes ----
 
+    // Elements are limited to this magnitude, so that scale and minimum are finite f16.
     inline float fit_limit(int type) {
         return type == TYPE_Q8_0   ? 65504.0f * 127.0f
                : type == TYPE_Q5_0 ? 65504.0f * 16.0f
@@ -30,6 +31,7 @@ struct PageRow : PageRotate {
                                    : 65504.0f;
     }
 
+    // 1 / d; 0 where d is 0 or a denormal.
     inline float block_reciprocal(float d) {
         return abs(d) >= bits_to_float(0x00800000u) ? exact_div(1.0f, d) : 0.0f;
     }
@@ -53,7 +55,8 @@ struct PageRow : PageRotate {
         return uint(min(int(shifted), hi));
     }
 
-    // Elements first .. first + n - 1 of the types whose scale follows from the block's range.
+    // row_code and row_scale of elements first .. first + n - 1, for the types whose scale follows
+    // from the block's range.
     inline void row_codes_by_range(int type, int first, int n) {
         for (int i = first + row_thread(); i < first + n; i += row_group()) {
             int start = i / 32 * 32;
@@ -90,6 +93,7 @@ struct PageRow : PageRotate {
 
     // ---- iq4_nl: the search of quant/fit.c ----
 
+    // Level k is nearest up to iq4_mid(k); level k + 1 is iq4_step(k) above it.
     inline float iq4_mid(int k) {
         const float mids[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
                                 7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
@@ -118,7 +122,8 @@ struct PageRow : PageRotate {
         return abs(scale) > 1e-30f ? exact_div(1.0f, scale) : 0.0f;
     }
 
-    // sum w x v and sum w v^2 for the levels v nearest to x * inverse, in eight partial sums.
+    // The sums of w x v and of w v^2 over a block, with the levels v nearest to x * inverse. In
+    // eight partial sums, in the order of quant/fit.c.
     inline vec2 fit_sums(int start, float rms, float inverse) {
         float xv[8], vv[8];
         UNROLL for (int k = 0; k < 8; k++) xv[k] = vv[k] = 0.0f;
@@ -142,7 +147,8 @@ struct PageRow : PageRotate {
         return vec2(sum_xv, sum_vv);
     }
 
-    // Takes the sums of one candidate: gain and scale become its own where they are better.
+    // Compares a candidate, given its sums, with the best so far. Where it is better, gain and
+    // scale become its own, and the result is true.
     inline bool fit_take(vec2 sums, float &gain, float &scale) {
         float square = sums.x * sums.x, least = gain * sums.y;
         if (sums.y <= 0.0f || square <= least) return false;
@@ -151,7 +157,8 @@ struct PageRow : PageRotate {
         return true;
     }
 
-    // The 34 first candidates of a block are summed by a thread each, the choice is made by one.
+    // The first 34 candidates of a block are summed in parallel, one by each thread; one thread
+    // chooses.
     inline void row_codes_by_search(int first, int n) {
         const int N_STEP = 17;
         for (int start = first; start < first + n; start += 32) {
@@ -188,8 +195,9 @@ struct PageRow : PageRotate {
         }
     }
 
-    // row_code and row_scale of elements first .. first + n - 1, whole blocks, from row_x, which is
-    // limited to what the type can express.
+    // row_code and row_scale of elements first .. first + n - 1, whole blocks, from row_x. It
+    // changes row_x: elements become what the type can express, NaN becomes 0. It begins and ends
+    // with a barrier.
     inline void row_quantize(int type, int first, int n) {
         barrier();
         if (type_is_plain(type)) {
@@ -214,6 +222,7 @@ struct PageRow : PageRotate {
 
     // ---- Into a page ----
 
+    // The byte of codes of a column.
     inline uint row_byte(int type, int column) {
         if (type == TYPE_Q8_0) return row_code[column];
         int i = column / 16 * 32 + column % 16;
@@ -236,8 +245,8 @@ struct PageRow : PageRotate {
         }
     }
 
-    // Elements first .. first + n - 1 of a K row of dim elements to a slot: whole units of 16
-    // bytes.
+    // Stores elements first .. first + n - 1 of a K row of dim elements in a slot: whole units of
+    // 16 bytes.
     inline void row_store_k(int type, int dim, u64 region, int slot, int first, int n) {
         int n_slot = page_slots(), per_word = type == TYPE_F32 ? 1 : type_is_plain(type) ? 2 : 4;
         bool is_halved = !type_is_plain(type) && type != TYPE_Q8_0; // two elements in a column
@@ -256,7 +265,7 @@ struct PageRow : PageRotate {
             row_store_scales(type, region + page_k_scale(), slot, row_blocks(type, dim), first, n);
     }
 
-    // A whole V row of dim elements to a slot.
+    // Stores a whole V row of dim elements in a slot.
     inline void row_store_v(int type, int dim, u64 region, int slot) {
         int n_column = row_columns(type, dim);
         u64 codes = region + page_v_code();
