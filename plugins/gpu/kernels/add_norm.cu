@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, a thread four
- * neighbours at a time; it reads back only what it has written itself. See GPU_KERNEL_ADD_NORM.
+ * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, a thread four neighbouring
+ * elements at a time. A thread reads of sum only what it has stored itself. See
+ * GPU_KERNEL_ADD_NORM.
  */
 #include "bytes_store.h"
 #include "reduce.h"
@@ -59,7 +60,7 @@ struct AddNorm : Reduce {
         bool prompt =
             HAS_BYTES && args.address[5] != 0 && bytes_is_prompt(args, args.address[5], row, 15);
         u64 n_all = u64(uint(args.word[1])) * n;
-        // The lanes of a wave make bytes together.
+        // All lanes of a wave call bytes_store() together, so the loop is the same for all.
         for (uint first = 0; first < n_unit; first += group_size()) {
             uint u = first + thread_id();
             vec4 v = vec4(0.0f);

@@ -7,12 +7,12 @@
 #define TANDEM_GPU_ANGLE_H
 #include "lang.h"
 
-// The fraction divided by a frequency factor, m * 2^k with m of 24 bits. is_bad_out: a factor of 0
-// or NaN, which has no angle.
+// The fraction divided by a frequency factor, which is m * 2^-shift with m of 24 bits. is_bad_out:
+// the factor is 0 (or denormal) or NaN, and there is no angle; the result is 0 then.
 static inline u64 turn_divided(u64 turn, float factor, bool &is_bad_out) {
     uint bits = float_to_bits(factor), exponent = bits >> 23 & 255u;
     is_bad_out = (bits & 0x7fffffffu) > 0x7f800000u || exponent == 0u;
-    if (exponent == 255u || exponent == 0u) return u64(0); // infinite: does not turn
+    if (exponent == 255u || exponent == 0u) return u64(0); // an infinite factor: no rotation
     u64 m = u64(bits & 0x7fffffu | 0x800000u), quotient, rest;
     int shift = 150 - int(exponent); // turn * 2^shift / m
     u64 result = u64(0);
@@ -27,7 +27,7 @@ static inline u64 turn_divided(u64 turn, float factor, bool &is_bad_out) {
     return (bits >> 31) != 0u ? u64(0) - result : result;
 }
 
-// (cos, sin) of the angle at a position.
+// (cos, sin) of pos times the fraction `turn` of a turn.
 static inline vec2 turn_cos_sin(u64 turn, i64 pos) {
     uint phase = uint(turn * u64(pos) >> 32);
     uint quarter = phase + 0x20000000u >> 30;                          // the nearest

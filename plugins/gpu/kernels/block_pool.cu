@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_pool.cu: BLOCK_POOL: a thread for each channel and some neighbouring tokens. It begins where
- * the block of its first token begins, or the one before where blocks overlap, and computes their
- * means anew: so a prompt has many threads, and a token's mean is the same wherever a thread begins.
- * See GPU_KERNEL_BLOCK_POOL.
+ * block_pool.cu: BLOCK_POOL: a thread for each channel and chunk of neighbouring tokens. The thread
+ * begins with the block of its first token, or, where blocks overlap, with the block before, and
+ * computes their means again from their first tokens on. So a prompt has many threads, and the bits
+ * of a token's mean do not depend on where a thread begins. See GPU_KERNEL_BLOCK_POOL.
  */
 #include "math.h"
 #include "recurrent.h"
@@ -13,14 +13,16 @@ struct BlockPool : Recurrent {
 
     const bool OVERLAPS = SPEC0 > 1;
 
-    // Of a block: the highest exponent, the sum of weights and the weighted sum.
+    // Weighted mean of a block so far: the greatest score, the sum of the weights exp(score -
+    // greatest), and the weighted sum. weight 0: no token yet.
     struct Mean {
         float greatest, weight, sum;
     };
 
     uint channel, n_ch;
 
-    // Number i of the mean of the present block (part 0) or of the one behind it, in a slot.
+    // Number i, 0 .. 2, of a Mean in a slot: of the present block (part 0) or of the next one (part
+    // 1).
     inline F32 kept(int slot, int part, int i) {
         return F32(args.address[5] + u64(uint(slot)) * u64(uint(args.word[17])) +
                    u64(uint(3 * part + i) * n_ch + channel) * 4);
@@ -41,7 +43,7 @@ struct BlockPool : Recurrent {
         return pos > 0 ? pos % args.word[14] : 0;
     }
 
-    // Adds row `row` of a token at place `at` of its block.
+    // Adds element `row` of a token, which is at place `at` of its block.
     inline void mean_add(Mean &m, int token, int at, uint row) {
         float x =
             F32(args.address[1]).at[row * uint(args.word[4]) + uint(token) * uint(args.word[5])];
@@ -61,7 +63,7 @@ struct BlockPool : Recurrent {
         }
     }
 
-    // Tokens first .. last - 1 of a sequence that has the tokens `range`.
+    // Computes tokens first .. last - 1 of a sequence that has the tokens range.x .. range.y - 1.
     inline void tokens_run(const Block &block, int seq, ivec2 range, int first, int last) {
         const Mean none = {0.0f, 0.0f, 0.0f};
         Mean present = none, behind = none;

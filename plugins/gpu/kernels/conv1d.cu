@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * conv1d.cu: CONV1D: y[c, t] = act(bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i]), a thread for
- * each channel and token. Inputs before the sequence's first token come from its slot; the inputs that a
- * later step reads go to the slot of the token. A slot is read once and written once:
+ * each channel and token. Inputs before the sequence's first token come from its slot; the inputs
+ * that a later step reads go to the slot of the token. A slot is read once and written once:
  * 4 * (k - 1) bytes for each channel and sequence. See GPU_KERNEL_CONV1D.
  */
 #include "math.h"
@@ -33,7 +33,7 @@ struct Conv1d : Recurrent {
         }
     }
 
-    // Input i of the k - 1 that a slot keeps.
+    // Where a slot keeps input i of the last k - 1.
     inline F32 slot_input(int slot, int i) {
         uint unit_size = (uint(unit_channels * (K - 1)) * 4u + 15u) / 16u * 16u;
         u64 n_unit = u64(uint(args.word[0] / unit_channels));
@@ -41,7 +41,8 @@ struct Conv1d : Recurrent {
                    u64(uint(i * unit_channels + at)) * 4);
     }
 
-    // The input at a token, which may lie before the sequence's first one.
+    // The input at a token, which may be up to k - 1 before the sequence's first token: then it is
+    // the slot's, or 0 where slot < 0.
     inline float input(int channel, int token, int first, int slot) {
         if (token >= first)
             return F32(args.address[1])

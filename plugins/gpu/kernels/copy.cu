@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * copy.cu: elements of any strides to any strides, f32, f16 and bf16 converted, or an x that
- * repeats. See GPU_KERNEL_COPY.
+ * copy.cu: dst = x, with any strides on both sides; converts between f32, f16 and bf16, or repeats
+ * x. See GPU_KERNEL_COPY.
  */
 #include "axes.h"
 #include "half.h"
@@ -13,7 +13,7 @@ struct Copy : Axes {
     const bool WRAPS = SPEC4 != 0, FROM_IS_ALIGNED = SPEC5 != 0, TO_IS_ALIGNED = SPEC6 != 0;
     enum { WORD32 = 0, F16 = 1, BF16 = 2 }; // gpu_copy_type
 
-    // Bits of an element, as those of an f32 where types differ.
+    // The bits of an element; where dst has another type, converted to those of an f32.
     inline uint widen(uint x) {
         if (FROM == TO || FROM == WORD32) return x;
         return FROM == F16 ? f32_bits_of_f16(x) : x << 16;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fetch.cu: what the host has written for a step, into memory of the device: a thread for each 16
- * bytes. See GPU_KERNEL_FETCH.
+ * fetch.cu: copies what the host has written for a step from host memory into device memory. A
+ * thread copies 16 bytes. See GPU_KERNEL_FETCH.
  */
 #include "lang.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * flags.h: raises this member's flag of an exchange and waits for those of all members, steps 2 and 3
- * of collective.h. A workgroup of at least as many threads as members does it. What crosses is the
- * kernels'.
+ * flags.h: raises this member's flag of an exchange and waits for those of all members, steps 2 and
+ * 3 of collective.h. One workgroup does it, with at least as many threads as the group has members.
+ * The data of the exchange is the business of the kernels that include this file.
  *
- * Reading memory of the host takes one to several microseconds, so a thread reads it only where it
- * waits: the number of the run, and whether the run has failed before, lie in memory of the device
- * (rt_wait_state of rt/wait.h), and one lane reads the abort word while the others read flags.
+ * A read of host memory takes one to several microseconds, so a thread reads it only where it
+ * waits. The number of the run, and whether a wait of the run has failed before, lie in device
+ * memory (rt_wait_state of rt/wait.h). This member's lane reads the abort word while the other
+ * lanes read flags.
  */
 #ifndef TANDEM_GPU_FLAGS_H
 #define TANDEM_GPU_FLAGS_H
@@ -21,15 +22,17 @@ struct Flags : Arena {
     enum { RUN, FAILED_RUN, CODE, UNUSED, REPORT_LOW, REPORT_HIGH }; // rt_wait_state
     enum { FLAG_STEP = 64, SLOW_POLLS = 8 }; // bytes between flags; flag reads between other reads
 
+    // The 64-bit number in words i and i + 1.
     inline u64 words_at(int i) { return pack64(uvec2(args.word[i], args.word[i + 1])); }
 
-    // Returns 0 once the flag has at least the value `wanted`.
+    // Polls a flag. Returns 0 once it has at least the value `wanted`, ABORTED once the abort word
+    // of the arena is set, or LATE after the timeout or the most polls.
     inline uint flag_await(u64 arena, u64 flag, u64 wanted) {
         const u64 timeout = words_at(6);
         const uint most_polls = uint(args.word[8]);
         u64 begin = 0;
         for (uint n = 1;; n++) {
-            // By the signed difference, since epochs wrap.
+            // Epochs wrap around, so the signed difference is compared.
             if (i64(load_system(flag) - wanted) >= 0) return 0;
             if (n % SLOW_POLLS == 0) {
                 if (load_system(arena) != u64(0)) return ABORTED;
@@ -46,7 +49,7 @@ struct Flags : Arena {
         return pack64(uvec2(state.at[REPORT_LOW], state.at[REPORT_HIGH]));
     }
 
-    // For the host: the first failure of a run.
+    // Writes the first failed wait of a run to the rt_wait_report, for the host.
     inline void failure_report(U32 state, uint run, uint why, const uint *missing) {
         if (state.at[FAILED_RUN] == run) return;
         const U32 slot(report_of(state) + SLOTS_AT + u64(run % N_SLOT) * SLOT_SIZE);
@@ -59,8 +62,11 @@ struct Flags : Arena {
         slot.at[0] = run;
     }
 
-    // Whether every member has published. Flags lie in `data`, the arena or peer memory; this
-    // member's is raised in the arena too. Behind it, what the members have published may be read.
+    // Raises this member's flag and waits for the others. True: every member has published, and all
+    // threads of this workgroup may read what the members have published. False: an abort or a
+    // timeout, now or in an earlier wait of the run; the failure has been reported. Flags lie in
+    // `data`, which is the arena or peer memory; this member's flag is raised in the arena too. All
+    // threads call it.
     inline bool flags_pass(u64 arena, u64 data, u64 step) {
         uint *shared = shared_take<uint>(4); // members that are missing (2), why, the run's number
         const uint lane = thread_id(), n_member = uint(args.word[0]), member = uint(args.word[1]);
@@ -78,18 +84,19 @@ struct Flags : Arena {
             shared[2] = why;
             shared[3] = run;
         }
-        // Behind the barrier the flag is raised, so that no two members wait for each other.
+        // Every flag is raised before its member waits, so that no two members wait for each other.
         barrier();
         uint why = 0;
         if (shared[2] == 0 && lane < n_member && lane != member) {
             why = flag_await(arena, flags + u64(lane) * FLAG_STEP, wanted);
             if (why != 0) shared_or(&shared[lane / 32], 1u << lane % 32);
         } else if (shared[2] == 0 && lane == member) {
-            // For the host. A release takes time: the lane that waits for no flag does it.
+            // The flag in the arena is for the host. A release takes time, so the lane that waits
+            // for no flag does it.
             if (data != arena) store_system(arena + flag_off + u64(member) * FLAG_STEP, wanted);
             if (load_system(arena) != u64(0)) why = ABORTED;
         }
-        // Written behind the barrier: other lanes may not have read the word yet.
+        // shared[2] is changed after the barrier only: before it, other lanes may still read it.
         barrier();
         if (why != 0) shared_or(&shared[2], why);
         barrier();

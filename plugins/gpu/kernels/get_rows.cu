@@ -19,7 +19,7 @@ struct GetRows : Weight {
         if (i >= uint(args.word[1])) return;
         F32 y = F32(args.address[0] + (u64(i) * k + 32 * index) * 4);
         uint n = min(k - 32 * index, 32u);
-        // Without overflow, whatever the id is.
+        // In 64 bits, so that no id overflows.
         i64 r = i64(I32(args.address[2]).at[i * args.word[2]]) -
                 i64(pack64(uvec2(uint(args.word[3]), uint(args.word[4]))));
         if (r < 0 || r >= i64(args.word[5])) {

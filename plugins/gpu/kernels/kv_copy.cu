@@ -15,7 +15,8 @@ struct KvCopy : Page {
     const int V_FROM_K = SPEC4;
     const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
-    // The slots whose bytes a word of a plane has: the first, and how many (1, 2 or 4).
+    // The slots whose bytes the word at offset `off` of a plane has: the first, and how many (1, 2
+    // or 4).
     inline ivec2 k_code_slots(uint off) { return ivec2(int(off / 16u) % page_slots(), 1); }
     inline ivec2 v_code_slots(int type, int dim, uint off) {
         int size = type_is_plain(type) ? type_size(type) : 1, n = 4 / size;

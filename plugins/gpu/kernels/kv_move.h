@@ -20,7 +20,7 @@ struct KvMove : Page {
     const int N_SIDE = SPEC4;
     const int STRIDE = SPEC5 > 1 ? SPEC5 : 1; // of the cache
 
-    // Address of code byte or plain element `at` of a row.
+    // Address in a page of code byte or plain element `at` of the row in a slot.
     inline u64 code_address(int type, int dim, bool is_v, u64 region, int slot, int at) {
         uint size = type_is_plain(type) ? uint(type_size(type)) : 1u;
         if (is_v)
@@ -30,7 +30,8 @@ struct KvMove : Page {
         return region + uint(off / 16u * uint(page_slots()) + uint(slot)) * 16u + off % 16u;
     }
 
-    // Moves the bits of a u16 between a place in a page and one in a canonical row.
+    // Moves 16 bits between a place in a page and one in a canonical row, in the direction of
+    // IS_IMPORT.
     inline void half_move(u64 page, u64 row) {
         if (IS_IMPORT)
             U16(page).at[0] = U16(row).at[0];
@@ -64,7 +65,7 @@ struct KvMove : Page {
 
     inline void element_move(int type, int dim, bool is_v, u64 region, int slot, int at, u64 row) {
         u64 page = code_address(type, dim, is_v, region, slot, at);
-        if (at >= dim) { // padding to a whole unit, which rows do not have
+        if (at >= dim) { // padding to a whole unit, which only pages have
             if (!IS_IMPORT) return;
             if (type == TYPE_F32)
                 U32(page).at[0] = 0u;
@@ -86,14 +87,14 @@ struct KvMove : Page {
         return type_is_plain(type) ? row_stored(type, dim) : row_blocks(type, dim);
     }
 
-    // Zeros for a token that has no row in a cache with a stride.
+    // Zeros in the canonical row of a token that has no row in a cache with a stride.
     inline void piece_clear(int type, int dim, int piece, u64 row) {
         if (type_is_plain(type) && piece >= dim) return;
         for (int i = 0; i < block_size(type); i += 2) U16(row + u64(i)).at[0] = u16(0);
     }
 
     inline void piece_move(int type, int dim, bool is_v, u64 region, ivec3 at, int piece) {
-        // at: slot, head, row; slot -1 where the row is cleared
+        // at: slot, head, canonical row; slot -1: the canonical row is cleared
         int first = is_v ? 14 : 11;
         u64 row = (is_v ? args.address[2] : args.address[1]) +
                   (i64(args.word[first]) * piece + i64(args.word[first + 1]) * at.y +
@@ -122,7 +123,7 @@ struct KvMove : Page {
         if (!job_clip(job, len) || slot < job.y || slot >= job.y + job.z) return;
         int row = job.w + slot - job.y;
         if (job.w < 0 || row >= n_row) return;
-        if (STRIDE > 1) { // rows are those of the last positions of runs
+        if (STRIDE > 1) { // the row of a run of STRIDE tokens is exported as that of its last token
             bool is_row = (uint(row) + 1u) % uint(STRIDE) == 0u;
             if (IS_IMPORT && !is_row) return;
             slot = is_row ? slot / STRIDE : -1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_shift.cu: KV_SHIFT: a workgroup for each job, head and slot turns a K row on, in place. Where
- * several jobs name a slot, the workgroup of the first runs all of them in order. See kernel.h.
+ * kv_shift.cu: KV_SHIFT: a workgroup for each job, head and slot turns a K row by the job's
+ * positions, in place. Where several jobs name a slot, the workgroup of the first job runs all of
+ * them in order. See kernel.h.
  */
 #include "angle.h"
 #include "page_code.h"
@@ -19,9 +20,10 @@ struct KvShift : PageRow {
     const int ROPE_OFFSET = SPEC5;
     const int N_PAIR = SPEC6;
 
-    uint &n_earlier = *shared_take<uint>(1); // jobs that name the slot
-    uint &n_later = *shared_take<uint>(1);
+    uint &n_earlier = *shared_take<uint>(1); // earlier jobs that name the slot too
+    uint &n_later = *shared_take<uint>(1);   // later ones
 
+    // Element i of the K row in a slot.
     inline float element_read(u64 region, int slot, int i) {
         bool is_pair = !type_is_plain(TYPE) && TYPE != TYPE_Q8_0;
         int size = type_is_plain(TYPE) ? type_size(TYPE) : 1, block = i / 32;
@@ -48,6 +50,7 @@ struct KvShift : PageRow {
         return code_scaled(TYPE, code, scale);
     }
 
+    // Turns a pair of row_x by `by` positions.
     inline void pair_turn(int pair, int by) {
         int a = ROPE_OFFSET + (IS_ADJACENT ? 2 * pair : pair), b = a + (IS_ADJACENT ? 1 : N_PAIR);
         u64 turn = U64(args.address[2]).at[pair];
@@ -63,7 +66,8 @@ struct KvShift : PageRow {
         row_x[b] = turned_y;
     }
 
-    // Only whole blocks of the type and of the rotation with turned elements are written again.
+    // Turns the K row in a slot by `by` positions. It reads and writes only elements of words 10
+    // and 11: the whole blocks, of the type and of the rotation, that have turned elements.
     inline void slot_shift(u64 region, int slot, int by) {
         int first = args.word[10], n = args.word[11];
         barrier();
@@ -77,6 +81,7 @@ struct KvShift : PageRow {
         row_store_k(TYPE, DIM, region, slot, first, n);
     }
 
+    // Whether job j names a slot of a page; by: how many positions it turns by.
     inline bool job_names(int j, int page, int slot, int &by) {
         ivec4 job = job_read(args.address[1], args.word[8], j);
         by = job.w;

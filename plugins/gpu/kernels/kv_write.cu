@@ -17,6 +17,8 @@ struct KvWrite : PageRow {
     const int N_SIDE = SPEC6 & 3;
     const bool IS_STRIDED = (SPEC6 & 4) != 0;
 
+    // row_x = the row of a token and head in operand `from`, whose strides begin at word
+    // first_word; zeros from dim to `stored`. Ends with a barrier.
     inline void row_read(u64 from, int first_word, int head, int token, int dim, int stored) {
         u64 at =
             from +

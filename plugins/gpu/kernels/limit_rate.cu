@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * limit_rate.cu: what a device can compute at most: products of matrices of bytes, or multiply-adds
- * of f32, in registers. Nothing is stored in fact, but a compiler cannot know it. See
- * GPU_KERNEL_LIMIT_RATE.
+ * limit_rate.cu: measures a device's peak rate of products of byte matrices, or of multiply-adds of
+ * f32, in registers. The results never have the value for which they are stored, which no compiler
+ * can prove: so it does not remove the arithmetic. See GPU_KERNEL_LIMIT_RATE.
  */
 #include "lang.h"
 

@@ -4,11 +4,11 @@
  *
  *   e = erase S,  S *= decay,  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
  *
- * LANES threads of a wave divide the dk elements of ROWS rows, which stay in registers while the
- * tokens pass: k and q of a token are loaded once for ROWS rows. A token alone is bound by the
- * state, which is read and written once: 8 * dk * dv bytes for each head of v. A prompt reads the
- * state once too, and (2 * dk / ROWS + 1) * 4 bytes of k, q and v for each row and token, which
- * neighbouring rows find in the cache. See GPU_KERNEL_LINEAR_SCAN.
+ * LANES threads of a wave divide the dk elements of ROWS rows. The rows stay in registers from
+ * token to token; k and q of a token are loaded once for ROWS rows. The time of a single token is
+ * that of reading and writing the state once: 8 * dk * dv bytes for each head of v. A prompt reads
+ * the state once too, and (2 * dk / ROWS + 1) * 4 bytes of k, q and v for each row and token,
+ * mostly from the device's cache. See GPU_KERNEL_LINEAR_SCAN.
  */
 #include "entries.h"
 #include "math.h"
@@ -27,7 +27,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     const bool HAS_ERASE = (SPEC5 & 64) != 0; // without beta
 
     uint lane; // of the threads that share rows
-    int head, head_k, row, n_live;
+    int head, head_k, row, n_live; // row: the first; n_live: rows of this thread, up to ROWS
     u64 state; // of the first row, in slot 0
     u64 rates; // of the table
     vec4 s[ROWS * STEPS];
@@ -35,7 +35,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
     // The first of the four elements of step e.
     inline int element(int e) { return 4 * (int(lane) + int(LANES) * e); }
 
-    // Four elements from element i on of dk; those behind dk are 0.
+    // Elements i to i + 3 of dk; those from dk on are 0. first: element 0 of the dk, in elements.
     inline vec4 load(u64 base, uint first, uint stride, bool is_aligned, int i) {
         if (is_aligned)
             return i < DK ? bits_to_float(load_16(base + u64(first + uint(i)) * 4)) : vec4(0.0f);
@@ -75,6 +75,7 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         return x;
     }
 
+    // The decay of the four elements of step e.
     inline vec4 decay_get(float rate, u64 row_rates, const vec4 *factor, int e) {
         if (DECAY == ONE) return vec4(rate);
         if (DECAY == EACH) return load(row_rates, 0, 1, false, element(e));
@@ -143,14 +144,15 @@ template <int STEPS, int ROWS> struct LinearScan : Kernel {
         }
     }
 
-    // Finds the rows of this thread; number: of the threads that share them.
+    // Finds the rows of this thread; number: which LANES threads these are, counted over the
+    // sequence's workgroups.
     inline void rows_find(int number) {
         int n_v = args.word[2], dv = args.word[3], per_k = args.word[4], m = args.word[6];
         int n_part = (dv + ROWS - 1) / ROWS;
         head = number / n_part;
         row = number % n_part * ROWS;
         n_live = head < n_v ? min(dv - row, ROWS) : 0;
-        if (head >= n_v) head = row = 0; // its waves still sum together
+        if (head >= n_v) head = row = 0; // no rows, but lanes_sum() needs all lanes of the wave
         int n_k = IS_TILED ? n_v / per_k : 1;
         head_k = IS_TILED ? head % n_k : (head + args.word[5]) / per_k;
         int unit = IS_TILED ? head % n_k : head / m, matrix = IS_TILED ? head / n_k : head % m;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_scan_table.cu: what all rows of a scan's matrices read: slots and tokens of the sequences,
- * beta or erase and write, and the decay of each head and token, computed once. See
- * GPU_KERNEL_LINEAR_SCAN_TABLE.
+ * linear_scan_table.cu: computes once what all rows of a scan's matrices read: slots and tokens of
+ * the sequences, beta or erase and write, and the decay of each head and token. A thread writes one
+ * entry of each part of the table. See GPU_KERNEL_LINEAR_SCAN_TABLE.
  */
 #include "math.h"
 #include "recurrent.h"
@@ -50,7 +50,7 @@ struct LinearScanTable : Recurrent {
         to.at[block.n_tok + token] = seq >= 0 ? 1 : 0;
     }
 
-    // Number i of the f32.
+    // Writes number i of the table's f32: beta or erase and write, then rates, then factors.
     inline void number_write(uint i) {
         F32 to = F32(args.address[0] + u64(uint(args.word[17]) + i) * 4);
         uint n_v = uint(args.word[2]), n_tok = uint(args.word[1]);

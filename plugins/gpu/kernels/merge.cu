@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * merge.cu: LSE_MERGE: M = max m_p, w_p = l_p exp(m_p - M), o = sum w_p o_p / sum w_p. A part
- * over nothing (l = 0) has no weight, and a union over nothing gives 0. A thread computes an
- * element. See GPU_KERNEL_MERGE.
+ * merge.cu: LSE_MERGE: M = max m_p, w_p = l_p exp(m_p - M), o = sum w_p o_p / sum w_p. An empty
+ * part (l = 0) has no weight; where all parts are empty, o is 0. A thread computes an element. See
+ * GPU_KERNEL_MERGE.
  */
 #include "lang.h"
 #include "math.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * moe_form.cu: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the
- * products of gate and up with their biases, times the pair's weight where weights come first, and
- * limited, or with soft limits (tdm_moe_params); pairs of foreign experts are left out. A thread
- * per element. See kernel.h.
+ * moe_form.cu: h[i, pair] = act(alpha * g) / alpha * (u + up_offset). g and u are the products of
+ * gate and up, times the pair's weight where weights come first, plus their biases, and limited or
+ * softly limited (tdm_moe_params). Pairs of experts that this device does not hold are left out. A
+ * thread per element. See kernel.h.
  */
 #include "lang.h"
 #include "math.h"

@@ -12,10 +12,10 @@ struct MoeSort : Kernel {
     const uint TILE = uint(SPEC1 < 1 ? 1 : SPEC1);
 
     uint *n_pair_of = shared_take<uint>(N_EXPERT);
-    uint *first_of = shared_take<uint>(
-        N_EXPERT); // slot of the expert's first pair; then of the next one to be put
+    // Slot of the expert's first pair; while pairs are stored, of the expert's next pair.
+    uint *first_of = shared_take<uint>(N_EXPERT);
 
-    // The expert of a pair, from 0; N_EXPERT for a foreign one.
+    // The expert of a pair, from 0; N_EXPERT for one that this device does not hold.
     inline uint expert_of(uint pair) {
         uint token = pair / uint(args.word[2]);
         int id = I32(args.address[1])

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * moe_sum.cu: y[i, t] = sum_u weight[u, t] * (x[i, pair] + bias), pair = u + n_used * t, in the order of u;
- * pairs of foreign experts add nothing. A thread per element. See kernel.h.
+ * moe_sum.cu: y[i, t] = sum_u weight[u, t] * (x[i, pair] + bias), pair = u + n_used * t, in the
+ * order of u. Pairs of experts that this device does not hold add nothing. A thread per element.
+ * See kernel.h.
  */
 #include "lang.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pair.cu: dst = a op b, each repeated along axes where it has one element; or act(a) * b, a * act(b). See
- * GPU_KERNEL_PAIR.
+ * pair.cu: dst = a op b, act(a) * b or a * act(b). a and b are repeated along axes on which they
+ * have one element. See GPU_KERNEL_PAIR.
  */
 #include "axes.h"
 #include "math.h"
