@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * rank.h: the order of TOP_K and MOE_ROUTE as numbers, and sorting in shared memory. An entry is
- * 64 bits: the greater entry ranks first. Its upper half orders values (NaN lowest, -0 equal to
- * +0), its lower half puts lower indices first. 0 is below all entries.
+ * rank.h: the order of TOP_K and MOE_ROUTE, and sorting in shared memory. An entry is a value and
+ * its index as one number of 64 bits: the greater entry ranks first. The upper half orders values
+ * (NaN lowest, -0 equal to +0), the lower half puts lower indices first. 0 is below all entries and
+ * means none; its index reads as 2^32 - 1.
  */
 #ifndef TANDEM_GPU_RANK_H
 #define TANDEM_GPU_RANK_H
@@ -26,10 +27,10 @@ struct Rank : Reduce {
     static constexpr uint LIST_LEN = 1024;
     u64 *list = shared_take<u64>(LIST_LEN);
 
-    // Sorts list[0 .. n), n a power of two, as a part of a longer bitonic network that begins at
-    // element `base` of a sequence: the steps for runs of `from` to `to` elements. With from = 2,
-    // to = n and base = 0 the list is sorted, greatest first. All threads of the workgroup call it;
-    // what they wrote to the list before is read, and they may read it afterwards.
+    // The steps of a bitonic network on list[0 .. n), n a power of two, which is the part of a
+    // longer sequence that begins at element `base`: the steps that merge runs of `from` to `to`
+    // elements. With from = 2, to = n and base = 0 the list is sorted, greatest first. All threads
+    // of the workgroup call it. It begins and ends with a barrier.
     inline void list_sort_steps(uint n, uint from, uint to, uint base) {
         for (uint size = from; size <= to; size *= 2) {
             for (uint stride = min(size, n) / 2; stride > 0; stride /= 2) {
@@ -49,7 +50,7 @@ struct Rank : Reduce {
 
     inline void list_sort(uint n) { list_sort_steps(n, 2, n, 0); }
 
-    // The least power of two that is at least n, n >= 1.
+    // The smallest power of two >= n, for n >= 1.
     inline uint power_above(uint n) { return n <= 1u ? 1u : 2u << top_bit(n - 1u); }
 };
 

@@ -11,7 +11,7 @@
 struct Recurrent : Kernel {
     inline explicit Recurrent(const Args &args_) : Kernel(args_) {}
 
-    // Where the parts of the step block are, and the capacities.
+    // The step block's address, its capacities, and the words at which its parts begin.
     struct Block {
         u64 at;
         int n_tok, n_seq, first_tok_off, rs_write_off;
@@ -22,7 +22,7 @@ struct Recurrent : Kernel {
         if (b.n_seq == 0 || I32(b.at).at[b.first_tok_off] < 0) return 0;
         return min(max(I32(b.at).at[4], 0), b.n_seq); // tdm_step_header.n_seq
     }
-    // Tokens x .. y-1 of a sequence in use.
+    // The tokens of a sequence in use: from x to y - 1; none where the step block is wrong.
     inline ivec2 block_tokens(const Block &b, int seq) {
         int n_tok = min(I32(b.at).at[3], b.n_tok); // tdm_step_header.n_tok
         ivec2 range = ivec2(I32(b.at).at[b.first_tok_off + seq],
@@ -39,8 +39,9 @@ struct Recurrent : Kernel {
         }
         return found;
     }
-    // The slot in which the state is stored after a token of a sequence. -1 where it is not kept,
-    // or where a later token of the same sequence, which ends at token `end`, has the same slot.
+    // The slot in which the state is stored after a token of a sequence whose tokens end before
+    // `end`. -1 where the state is not kept, or where a later token of the sequence has the same
+    // slot: only the last state for a slot is stored.
     inline int block_written_slot(const Block &b, int token, int end, int n_slot) {
         I32 slots = I32(b.at + u64(uint(b.rs_write_off)) * 4);
         int slot = slots.at[token];

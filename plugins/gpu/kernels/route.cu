@@ -26,7 +26,7 @@ struct Route : Rank {
 
     inline bool is_lowest(float x) { return float_to_bits(x) == 0xff800000u; }
 
-    // exp(x - greatest); over nothing but -inf zeros. A NaN stays one.
+    // exp(x - greatest); 0 where greatest is -inf. A NaN stays a NaN.
     inline float part_of(float x, float greatest) {
         return is_lowest(greatest) && !is_nan(x) ? 0.0f : exp_of(x - greatest);
     }
@@ -55,8 +55,8 @@ struct Route : Rank {
             if (sum != 0.0f) score[e] = score[e] / sum;
     }
 
-    // Keeps the best groups: those whose best choice, or sum of the two best where scores are
-    // no softmax, is greatest.
+    // Sets is_kept for the n_group_used best groups. A group's rank is its best choice; with scores
+    // of SIGMOID and SQRT_SOFTPLUS it is the sum of its two best choices.
     inline void groups_choose() {
         uint len = n_expert / N_GROUP, padded = power_above(N_GROUP);
         for (uint g = lid; g < padded; g += size) {
@@ -82,14 +82,15 @@ struct Route : Rank {
         barrier();
     }
 
-    // The expert of place u; 0xffffffff where one is given that does not exist.
+    // The expert with rank u. 0xffffffff: the given one does not exist.
     inline uint expert_at(uint u) {
         if (!IS_GIVEN) return entry_index(list[u]);
         uint e = uint(I32(args.address[4]).at[u * uint(args.word[9]) + tok * uint(args.word[10])]);
         return e < n_expert ? e : 0xffffffffu;
     }
 
-    // Its score. One that does not exist has weight 0, and a softmax is over the others.
+    // The score of what expert_at() returns. An expert that does not exist gets a score that gives
+    // the weight 0 and does not change a softmax over the others.
     inline float expert_score(uint e) {
         if (!IS_GIVEN || e < n_expert) return score[e];
         return SCORE == TOP_SOFTMAX ? bits_to_float(0xff800000u) : 0.0f;
@@ -131,7 +132,8 @@ struct Route : Rank {
                 all += part_of(expert_score(expert_at(u)), greatest);
             all = group_sum(all);
         }
-        // A weight before it is normalised is computed twice, alike: it is not kept.
+        // Where weights are normalised, pass 0 sums them and pass 1 computes them again, with the
+        // same bits: they are not kept in between.
         for (uint pass = NORMALIZES ? 0 : 1; pass < 2; pass++) {
             float factor = bits_to_float(args.word[7]);
             if (NORMALIZES && pass == 1) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * row.cu: what reduces a row: softmax, norms and their halves. A workgroup computes a row, a
- * thread four neighbours at a time. See GPU_KERNEL_ROW.
+ * row.cu: ops that reduce a row: softmax, the norms, and RMS_NORM in two steps (SUM_SQ, RMS_APPLY).
+ * A workgroup computes a row, a thread four neighbouring elements at a time. See GPU_KERNEL_ROW.
  */
 #include "bytes_store.h"
 #include "math.h"
@@ -21,6 +21,7 @@ struct Row : Reduce {
 
     inline uint count_of(uint unit) { return min(n - 4 * unit, 4u); }
 
+    // Elements 4 * unit .. + 3 of the row; those beyond its end are `fill`.
     inline vec4 x_load(uint unit, float fill) {
         uint stride = uint(args.word[8]),
              at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
@@ -61,7 +62,8 @@ struct Row : Reduce {
         return group_sum(sum);
     }
 
-    // Stores (x - from - mean) * factor * weight + bias. The lanes of a wave make bytes together.
+    // Stores (x - from - mean) * factor * weight + bias. All lanes of a wave call bytes_store()
+    // together, so the loop is the same for all.
     inline void apply(float from, float mean, float factor) {
         uint row = group_number(), n_group = n / 32;
         bool prompt =
@@ -86,8 +88,8 @@ struct Row : Reduce {
         return 1.0f / sqrt(sum * bits_to_float(args.word[18]) + bits_to_float(args.word[17]));
     }
 
-    // 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide
-    // them, are summed again of scaled numbers.
+    // 1 / sqrt(mean of x^2 + eps). Where the squares overflow, or are so small that they may lose
+    // digits and eps is as small, they are summed again, of numbers scaled by 2^-80 or 2^80.
     inline float rms_factor() {
         float eps = bits_to_float(args.word[17]), sum = sum_sq(1.0f), scale = 1.0f;
         if (float_to_bits(sum) == 0x7f800000u) scale = 8.271806125530277e-25f; // 2^-80
@@ -97,8 +99,8 @@ struct Row : Reduce {
         return scale / sqrt(sum * bits_to_float(args.word[18]) + eps * scale * scale);
     }
 
-    // Sums are of differences from the row's first element, so that a row far from 0 keeps its
-    // digits.
+    // The row's first element is subtracted from all before they are summed, so that a row far from
+    // 0 loses no digits.
     inline void layer_norm() {
         float first = n > 0 ? F32(x).at[x_at] : 0.0f, sum = 0.0f, about = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
@@ -121,7 +123,7 @@ struct Row : Reduce {
 
     inline vec4 exp4(vec4 v) { return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w)); }
 
-    // A row of only -inf gives zeros. A NaN makes the whole row NaN.
+    // A row of -inf alone gives zeros. A NaN or +inf makes the whole row NaN.
     inline void softmax() {
         const float lowest = bits_to_float(0xff800000);
         float greatest = lowest, sum = 0.0f, nan_count = 0.0f;
@@ -133,7 +135,7 @@ struct Row : Reduce {
         }
         greatest = group_max(greatest);
         bool has_nan = group_max(nan_count) != 0.0f;
-        // +inf - +inf is NaN on the CPU too.
+        // As on the CPU: +inf - +inf is NaN.
         if (float_to_bits(greatest) == 0x7f800000u) has_nan = true;
         bool is_nothing = float_to_bits(greatest) == 0xff800000u;
         float factor = has_nan ? nan_make() : 0.0f;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * select.h: keys of scores, for the kernels of KV_SELECT. A token and list have a key for each slot of the
- * pages of the token's sequence, from its first entry on; a slot whose position the token does not see has
- * key 0.
+ * select.h: keys of scores, for the kernels of KV_SELECT. A token and list have a key for each slot
+ * of the pages of the token's sequence, from its first entry on; a slot whose position the token
+ * does not see has key 0.
  */
 #ifndef TANDEM_GPU_SELECT_H
 #define TANDEM_GPU_SELECT_H
@@ -11,10 +11,11 @@
 
 static constexpr uint KEY_NONE = 0u;
 static constexpr uint KEY_LEAST = 1u; // of a NaN
-static constexpr uint KEY_LOCAL =
-    0xffffffffu; // of what is chosen whatever its score; no score has it
+// Of slots that are chosen whatever their score is. key_of() gives it for no score.
+static constexpr uint KEY_LOCAL = 0xffffffffu;
 
-/* Greater scores have greater keys; -0 is 0. */
+/* The key of a score. Greater scores have greater keys; -0 and 0 have the same; a NaN has the
+ * least. */
 static inline uint key_of(float x) {
     uint bits = float_to_bits(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return KEY_LEAST;

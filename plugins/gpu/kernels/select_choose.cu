@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * select_choose.cu: KV_SELECT: the list of a token, of keys of select_score.cu. A workgroup for each token and
- * list. The least key that is chosen is found a byte at a time, from the highest, by counting. Then each
- * thread writes the positions of its share of the slots, in their order. See kernel.h.
+ * select_choose.cu: KV_SELECT: makes the list of a token from the keys of select_score.cu. A
+ * workgroup for each token and list. It finds the least key that is chosen, a byte at a time from
+ * the highest, by counting keys. Then each thread writes the positions of the chosen slots of its
+ * share, in their order. See kernel.h.
  *
- * With blocks, a block's first slot takes the greatest key of the block and stands for it; its other slots
- * have none.
+ * With blocks (spec 1), the first slot of a block gets the greatest key of the block and stands for
+ * it; the keys of its other slots become KEY_NONE.
  *
- * With lists of tokens a chosen row of a strided cache gives the tokens of its run; the tokens behind the last
- * row follow.
+ * With spec 3 the list of a strided cache has tokens: a chosen row gives the tokens of its run, and
+ * the tokens after the last complete run are added.
  */
 #include "select.h"
 
@@ -53,7 +54,7 @@ struct SelectChoose : Attention {
         return entry.w + of_entry;
     }
 
-    // Whether slot i, whose position is p, is the first of its block that there is.
+    // Whether slot i, whose position is p, is the first slot of its block that the sequence has.
     inline bool is_first(int i, int p) {
         if (p % BLOCK_LEN == 0) return true;
         if ((i & page_len() - 1) > entry.y) return false;
@@ -64,7 +65,7 @@ struct SelectChoose : Attention {
         return true;
     }
 
-    // The slots of a block from one on.
+    // Walks over the slots of a block, in the order of their positions.
     struct Block {
         int number;   // of the entry
         int at, last; // the present position, and the last one of the entry
@@ -78,6 +79,8 @@ struct SelectChoose : Attention {
         b.to_slot = (b.number << page_shift) + entry.y - entry.w;
     }
 
+    // A walk that begins at slot i, whose position is p, and ends at the end of the block or at
+    // `pos`.
     inline Block block_begin(int i, int p) {
         Block b;
         int rest = BLOCK_LEN - 1 - p % BLOCK_LEN;
@@ -89,7 +92,7 @@ struct SelectChoose : Attention {
         return b;
     }
 
-    // Moves on; false behind the last.
+    // Goes to the next slot; false after the last one.
     inline bool block_next(Block &b) {
         b.at++;
         while (b.at > b.last) {
@@ -109,7 +112,8 @@ struct SelectChoose : Attention {
 
     // ---- Counting ----
 
-    // Turns bins into sums of a bin and those above it. Returns which half of `bins` has them.
+    // Replaces each bin by the sum of it and all bins above it. Returns which half of `bins`, 0 or
+    // 1, has the sums.
     inline int bins_sum() {
         int half_at = 0;
         for (int step = 1; step < N_BIN; step *= 2) {
@@ -161,7 +165,9 @@ struct SelectChoose : Attention {
         barrier();
     }
 
-    // The least key that is chosen of `want` or more; *tied_out: how many with that key are.
+    // The least key among the `want` greatest keys; *tied_out: how many slots with that key are
+    // chosen, since more may have it. Where there are at most `want` keys, all are chosen:
+    // KEY_LEAST.
     inline uint key_find(U32 keys, uint want, uint *tied_out) {
         uint key = 0u, known = 0u;
         for (int shift = 24; shift >= 0; shift -= 8) {
@@ -194,6 +200,7 @@ struct SelectChoose : Attention {
         return key;
     }
 
+    // Writes the chosen positions to the list; returns how many.
     inline int list_write(U32 keys, I32 list) {
         uint tied, total;
         uint least = key_find(keys, uint(N_TOP / RUN_LEN / BLOCK_LEN), &tied);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * select_score.cu: KV_SELECT: a key for each score of a token. A workgroup for each token, entry of the page
- * table and chunk of CHUNK slots of its page; it computes with ROWS heads of the queries at a time. See
- * kernel.h.
+ * select_score.cu: KV_SELECT: computes the scores of a token's slots and stores them as keys
+ * (select.h). A workgroup for each token, entry of the page table and chunk of CHUNK slots of its
+ * page; it computes with ROWS heads of the queries at a time. See kernel.h.
  */
 #include "select.h"
 
@@ -15,7 +15,7 @@ struct SelectScore : AttentionDot {
 
     float *sums = shared_take<float>(int(group_size()));
 
-    // Queries of heads first .. + ROWS - 1.
+    // Loads the queries of heads first .. + ROWS - 1 into `query`; zeros beyond the last head.
     inline void queries_load(int token, int first) {
         int n_head = args.word[8];
         F32x4 from =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * select_slots.cu: lists of positions, which ATTENTION is given, as a bit for each slot of the pages of a
- * token's sequence. An invocation for each word. See kernel.h.
+ * select_slots.cu: turns the lists of positions that ATTENTION is given into a bit for each slot of
+ * the pages of a token's sequence. A thread writes a word. See kernel.h.
  */
 #include "attention.h"
 
@@ -12,7 +12,8 @@ struct SelectSlots : Attention {
 
     inline int position(I32 list, int i) { return list.at[i * args.word[9]]; }
 
-    // The first element of a list that is not below pos: positions rise, and -1 follows them.
+    // The first place of a list whose position is not below pos. Positions increase; -1 fills the
+    // rest.
     inline int find(I32 list, int pos) {
         int low = 0, high = N_TOP;
         while (low < high) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sinkhorn.cu: SINKHORN: a workgroup computes the matrices of several tokens; a thread has a row of
- * one, and a column of it. See GPU_KERNEL_SINKHORN.
+ * sinkhorn.cu: SINKHORN: a workgroup computes the matrices of several tokens. A thread has row
+ * `line` of one matrix in the steps on rows, and column `line` in those on columns. See
+ * GPU_KERNEL_SINKHORN.
  */
 #include "lang.h"
 #include "math.h"
@@ -23,7 +24,8 @@ struct Sinkhorn : Kernel {
 
     inline float &at(int row, int column) { return matrix[row * PITCH + column]; }
 
-    // A row of only -inf gives zeros, a NaN a row of NaN.
+    // The softmax of this thread's row, plus eps. A row of -inf alone gives zeros, a NaN a row of
+    // NaN.
     inline void softmax(u64 x, int stride) {
         const float lowest = bits_to_float(0xff800000u);
         float greatest = lowest, sum = 0.0f;

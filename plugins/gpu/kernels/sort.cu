@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sort.cu: rows sorted whole, for a TOP_K of many: the steps of a bitonic network. Strides within
- * a block of LIST_LEN entries are done in shared memory. See GPU_KERNEL_SORT.
+ * sort.cu: sorts whole rows, for a TOP_K of many elements, by a bitonic network. A launch does the
+ * steps of one stride, or, in shared memory, all steps whose strides lie within a block of LIST_LEN
+ * entries. See GPU_KERNEL_SORT.
  */
 #include "rank.h"
 

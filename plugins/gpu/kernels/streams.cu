@@ -2,9 +2,9 @@
  *
  * streams.cu: weighted sums of streams and their RMS norm:
  *   sum[e, s] = sum over j of c[j, s] * x[e, j] + f[s] * y[e]     c absent: x[e, s] + f[s] * y[e]
- * of a token. A workgroup computes what is normed together, or without a norm a part of a stream, a
- * thread four neighbours at a time; it reads back only what it has written itself. See
- * GPU_KERNEL_STREAMS.
+ * of a token. A workgroup computes the elements that are normed together, or without a norm a part
+ * of a stream; a thread computes four neighbouring elements at a time. A thread reads of sum only
+ * what it has stored itself. See GPU_KERNEL_STREAMS.
  */
 #include "reduce.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * top_k.cu: the k best entries of each chunk of a row, best first. Each thread takes a share
- * of the chunk. The k-th best of their best entries is at most the chunk's k-th best entry; what is
- * at least that great, at most k shares, is sorted. See GPU_KERNEL_TOP_K.
+ * top_k.cu: the k best entries of each chunk of a row, best first. Each thread has a share of the
+ * chunk and finds its best entry. `least` is the k-th best of these entries. All entries >= least
+ * lie in the shares of at most k threads, so they fit into `list`, and the k best entries of the
+ * chunk are among them: they are ranked there. See GPU_KERNEL_TOP_K.
  */
 #include "rank.h"
 

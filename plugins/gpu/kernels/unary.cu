@@ -11,8 +11,9 @@ struct Unary : Axes {
     const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
     const int DST_LANE = SPEC5, A_LANE = SPEC6, B_LANE = SPEC7;
 
-    // A number in the order of f32s, in which 0 and -0 are equal: compilers may turn comparisons of
-    // floats into min and max, which treat zeros and NaN in their own way. x is not NaN.
+    // An int in the order of the f32s, with 0 and -0 equal. Compilers may turn comparisons of
+    // floats into min and max instructions, which treat zeros and NaN differently on each device. x
+    // is not NaN.
     inline int order_of(float x) {
         int bits = (int)float_to_bits(x);
         return uint(bits) == 0x80000000u ? 0 : bits ^ (bits >> 31 & 0x7fffffff);
@@ -37,11 +38,12 @@ struct Unary : Axes {
         }
     }
 
-    // act(x * a + b), scaled: a and b are values of up to two axes.
+    // act(x * a + b), scaled (words 14 and 15).
     inline float affine_of(float x, float a, float b) {
         return act_of(ACT, x * a + b) * bits_to_float(args.word[14]) + bits_to_float(args.word[15]);
     }
 
+    // AFFINE_ACT: a and b are operands, with strides along axes 0 and 1.
     inline void affine_store(uint first, uint x_at, uvec4 at) {
         uint a_at = at.x * uint(args.word[16]) + at.y * uint(args.word[17]);
         uint b_at = at.x * uint(args.word[18]) + at.y * uint(args.word[19]);

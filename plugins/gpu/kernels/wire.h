@@ -21,12 +21,13 @@ static inline float wire_add(float sum, float x) {
     return wire_flushed(next);
 }
 
+// The bits of a sum; every NaN becomes the same one.
 static inline uint wire_result(float sum) {
     const uint bits = float_to_bits(sum);
     return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits;
 }
 
-/* Of four elements. */
+/* The same of four elements. */
 static inline vec4 wire_flushed(vec4 x) {
     return vec4(wire_flushed(x.x), wire_flushed(x.y), wire_flushed(x.z), wire_flushed(x.w));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire_copy.cu: a part into the whole that lies in the arena, or the whole out of it. A
- * thread copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
+ * wire_copy.cu: copies this member's part into the whole value in the arena, or a value out of the
+ * arena. A thread copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
  */
 #include "arena.h"
 
@@ -21,7 +21,8 @@ struct WireCopy : Arena {
         u64 to = args.address[0], from = args.address[1];
         to += PUBLISHES ? area + in_whole * UNIT : u64(i) * UNIT;
         from += PUBLISHES ? u64(i) * UNIT : area + in_whole * UNIT;
-        // Kernels use some results as indices, so that these must not be bytes of another exchange.
+        // Later kernels use some results as indices. So after a failed wait the results are zeros,
+        // not bytes of another exchange.
         const bool is_there = !HAS_VERDICT || U32(args.address[3]).at[0] == 1u;
         if (UNIT == 16)
             store_16(to, is_there ? load_16(from) : uvec4(0));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire_reduce.cu: the exchange of a short sum in one kernel: this member's addend is published, the
- * flags are waited for, and the sum is computed by the same threads, with the bits of WIRE_STORE,
- * WIRE_WAIT and WIRE_SUM one after the other. Between those kernels the device would be idle twice.
- * One workgroup; a thread has four elements at a time. See GPU_KERNEL_WIRE_REDUCE.
+ * wire_reduce.cu: the exchange of a short sum in one kernel: the same threads publish this member's
+ * addend, wait for the flags, and compute the sum. The bits are those of WIRE_STORE, WIRE_WAIT and
+ * WIRE_SUM one after the other; between those three kernels the device would be idle twice. One
+ * workgroup; a thread has four elements at a time. See GPU_KERNEL_WIRE_REDUCE.
  */
 #include "flags.h"
 #include "wire.h"
@@ -25,7 +25,7 @@ struct WireReduce : Flags {
         return bits_to_float(TYPE == WIRE_F16 ? f32_bits_of_f16(bits) : bits << 16);
     }
 
-    // Four elements as they cross; two elements of 16 bits in each of the first two words.
+    // Four elements as they cross; those of 16 bits lie in the first two words, two in each.
     inline uvec4 packed(uvec4 x) {
         if (TYPE == WIRE_F32) return x;
         return uvec4(bits_of(x.x) | bits_of(x.y) << 16, bits_of(x.z) | bits_of(x.w) << 16, 0u, 0u);
@@ -36,7 +36,7 @@ struct WireReduce : Flags {
                     number_of(word.y & 0xffffu), number_of(word.y >> 16));
     }
 
-    // Of element i of an addend that begins at `address`.
+    // Address of element i of an addend that begins at `address`.
     inline u64 place(u64 address, uint i) { return address + u64(i) * (TYPE == WIRE_F32 ? 4 : 2); }
 
     inline void addend_store(u64 at, uvec4 word) {
@@ -52,7 +52,8 @@ struct WireReduce : Flags {
         return uvec4(word.x, word.y, 0u, 0u);
     }
 
-    // In the order of members; this member's own is not read again.
+    // The sum of elements i to i + 3 over the senders, in the order of members. own: this member's
+    // addend as it crosses, which is not read from memory again.
     inline vec4 sum_of(u64 addends, uint i, uvec4 own) {
         const int member = args.word[1];
         const u64 stride = words_at(17);
@@ -77,6 +78,7 @@ struct WireReduce : Flags {
         return sum;
     }
 
+    // Elements i to i + 3 of this member's addend, as they cross.
     inline uvec4 own_at(uint i) { return packed(load_16(args.address[1] + u64(i) * 4)); }
 
     inline void run() {

@@ -12,8 +12,8 @@ struct WireStore : Arena {
 
     const int TYPE = SPEC0;
 
-    // As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that
-    // it reaches.
+    // As the CPU quantises: a NaN counts as 0, and magnitudes above what the largest f16 scale
+    // expresses are limited to it.
     inline float element_at(uint i, uint n) {
         const float limit = 65504.0f * 127.0f;
         float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0f;
@@ -21,6 +21,7 @@ struct WireStore : Arena {
         return is_nan ? 0.0f : clamp(x, -limit, limit);
     }
 
+    // x to the nearest integer.
     inline int code_of(float x) {
         float whole = truncate(x), rest = x - whole; // ties away from 0
         return int(whole) + (rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0);

@@ -14,6 +14,7 @@ struct WireSum : Arena {
     const int N_MEMBER = SPEC1;
     const bool HAS_RESIDUAL = SPEC2 != 0, HAS_VERDICT = SPEC3 != 0;
 
+    // Element i of an addend.
     inline float addend_at(u64 addend, uint i) {
         if (TYPE == WIRE_F32) return F32(addend).at[i];
         if (TYPE == WIRE_F16) return bits_to_float(f32_bits_of_f16(uint(U16(addend).at[i])));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire_wait.cu: raises this member's flag and waits for those of all members (flags.h). Steps
- * before it have written this member's part to the arena, or to the peer memory, which then has the
- * flags; the abort word is in the arena always. One workgroup. See GPU_KERNEL_WIRE_WAIT.
+ * wire_wait.cu: raises this member's flag and waits for those of all members (flags.h), then writes
+ * the verdict. Earlier steps have written this member's part to the arena, or to the peer memory,
+ * which then has the flags too; the abort word is always in the arena. One workgroup. See
+ * GPU_KERNEL_WIRE_WAIT.
  */
 #include "flags.h"
 
