@@ -9,12 +9,13 @@
 
 static const char *const libraries[] = {"libcuda.so.1", NULL};
 
-/* words.h uses mma of PTX for sm_75. */
+/* words.h multiplies matrices by PTX's mma, of shapes that devices have from sm_75 on. */
 static bool has_matrices(int32_t major, int32_t minor) {
     return 10 * major + minor >= 75;
 }
 
-/* wgmma, which no later device has. */
+/* The target of product_tile_block: wgmma is an instruction of sm_90a alone; no later device has
+ * it. */
 static const char *block_target(int32_t major, int32_t minor) {
     return major == 9 && minor == 0 ? "sm_90a" : NULL;
 }
@@ -34,7 +35,7 @@ const rt_vendor rt_vendor_this = {
     .error_name = "cuGetErrorName",
     .peer_by_context = "cuCtxEnablePeerAccess",
     .launch_ex = "cuLaunchKernelEx",
-    .early_version = 12030, /* CUgraphEdgeData came with it */
+    .early_version = 12030, /* CUDA 12.3, the first with CUgraphEdgeData */
     .least_early = 90,
     .version_major = 1000, /* CUDA_VERSION */
     .version_minor = 10,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * ptx.h: instructions of PTX as functions, one each, with the operands in PTX's order. What they
- * are used for, and which lane holds what, is in words.h. tests/simt/cuda/ptx.h has the same
- * functions, with the same include guard, for the emulated driver.
+ * ptx.h: instructions of PTX as functions, one each, with the operands in PTX's order. words.h uses
+ * them, and says which lane holds what. tests/simt/cuda/ptx.h has the same functions, with the same
+ * include guard, for the emulated driver.
  */
 #ifndef TANDEM_CUDA_PTX_H
 #define TANDEM_CUDA_PTX_H
@@ -35,7 +35,8 @@ static inline uint ptx_shfl_bfly(uint word, uint mask) {
 static inline void ptx_bar_sync() {
     asm volatile("bar.sync 0;" ::: "memory");
 }
-/* clang 19 translates no acquire or release for this target. */
+/* In assembly, since clang 19 does not translate atomics with acquire or release for this
+ * target. */
 static inline u64 ptx_ld_acquire_sys(u64 address) {
     u64 word;
     asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
@@ -128,8 +129,9 @@ static inline uint ptx_mul_f16x2(uint a, uint b) {
     return product;
 }
 
-/* The address in shared memory of a pointer, and a pointer to an address in global memory. nvcc has no attribute
- * of address spaces. Given __nv_cvta_global_to_generic_impl, nvcc 13.0 does not end on some kernels. */
+/* The address in shared memory of a pointer, and a pointer to an address in global memory. nvcc has
+ * no attribute of address spaces. With __nv_cvta_global_to_generic_impl, the compilation of some
+ * kernels by nvcc 13.0 does not end; so the address space is an assumption there. */
 #if defined(__clang__)
 static inline uint ptx_cvta_shared(const void *at) {
     return uint(u64((__attribute__((address_space(3))) const void *)at));
@@ -147,8 +149,8 @@ static inline void *ptx_cvta_global(u64 address) {
     return at;
 }
 #endif
-/* Four 8 x 8 matrices of 16-bit elements; lanes 8 * i .. + 7 give the addresses of the rows of matrix i,
- * at multiples of 16. From sm_75 on. All 32 lanes call it together. */
+/* Four 8 x 8 matrices of 16-bit elements; lanes 8 * i .. + 7 give the addresses of the rows of
+ * matrix i, at multiples of 16. From sm_75 on. All 32 lanes call it together. */
 static inline void ptx_ldmatrix_x4(uint d[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
@@ -162,17 +164,17 @@ static inline void ptx_ldmatrix_x4_trans(uint d[4], const void *row) {
                  : "r"(ptx_cvta_shared(row))
                  : "memory");
 }
-/* No instruction: x, of which a compiler knows nothing. */
+/* No instruction. Returns x; the compiler must take it for an unknown value. */
 static inline uint ptx_opaque(uint x) {
     asm volatile("" : "+r"(x));
     return x;
 }
-/* Sixteen bytes from global to shared memory, past the first cache; from sm_80 on. */
+/* Sixteen bytes from global to shared memory, not through the first-level cache; from sm_80 on. */
 static inline void ptx_cp_async_16(void *to, u64 from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx_cvta_shared(to)), "l"(from)
                  : "memory");
 }
-/* Eight bytes. */
+/* Eight bytes, through the first-level cache. */
 static inline void ptx_cp_async_8(void *to, u64 from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(ptx_cvta_shared(to)), "l"(from)
                  : "memory");
@@ -184,8 +186,8 @@ template <int N> static inline void ptx_cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* d += a * b of f16 with f32 sums: a of 16 rows and 16 columns, b of 16 rows and 8 columns; from sm_80
- * on. All 32 lanes call it together. */
+/* d += a * b of f16 with f32 sums: a of 16 rows and 16 columns, b of 16 rows and 8 columns; from
+ * sm_80 on. All 32 lanes call it together. */
 static inline void ptx_mma_m16n8k16_f16(float d[4], const uint a[4], uint b0, uint b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
@@ -219,7 +221,7 @@ static inline void ptx_mma_m8n8k16(int d[2], uint a, uint b) {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PTX_HAS_WGMMA 1
-/* The order of this thread's stores in shared memory and what wgmma reads there. */
+/* Makes this thread's stores to shared memory visible to wgmma. */
 static inline void ptx_fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -232,13 +234,14 @@ static inline void ptx_wgmma_commit() {
 template <uint N> static inline void ptx_wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* "Matrix Descriptor Format" of a matrix in shared memory whose rows have 64 bytes, with 64-byte swizzling:
- * eight rows have 512 bytes, at a multiple of them. Sixteen bytes are the unit. */
+/* The descriptor ("Matrix Descriptor Format" of the PTX ISA) of a matrix in shared memory, at a
+ * multiple of 512 bytes, whose rows have 64 bytes, with 64-byte swizzling. Addresses and distances
+ * in it count sixteen bytes; eight rows, 512 bytes, are its stride. */
 static inline u64 ptx_wgmma_matrix(const void *at) {
     const u64 swizzle_64 = u64(2) << 62, stride = u64(512 / 16) << 32, leading = u64(1) << 16;
     return swizzle_64 | stride | leading | (ptx_cvta_shared(at) & 0x3ffffu) >> 4;
 }
-/* The matrix so many times sixteen bytes further on. */
+/* The descriptor of the matrix n times sixteen bytes further on. */
 static inline u64 ptx_wgmma_offset(u64 matrix, uint n) {
     return (matrix & ~u64(0xffffffffu)) | (uint(matrix) + n);
 }
@@ -247,8 +250,9 @@ static inline u64 ptx_wgmma_offset(u64 matrix, uint n) {
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define PTX_SUM_32(d, i)                                                                           \
     PTX_SUM_8(d, i), PTX_SUM_8(d, i + 8), PTX_SUM_8(d, i + 16), PTX_SUM_8(d, i + 24)
-/* d += a * b of f16 with f32 sums: a of 64 rows and 16 columns, b of 128 or 256 columns and 16 elements of
- * each. All lanes of four warps call it together, of which the first is a multiple of four. */
+/* d += a * b of f16 with f32 sums: a of 64 rows and 16 columns, b of 16 rows and 128 or 256
+ * columns, given by descriptors. The instruction runs asynchronously. All lanes of four consecutive
+ * warps call it together; the number of the first warp is a multiple of four. */
 static inline void ptx_wgmma_m64n128k16_f16(float *d, u64 a, u64 b) {
     asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"

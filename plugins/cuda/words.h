@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, on the instructions of ptx.h, for
- * clang in CUDA mode, which uses no header of a toolkit, and for nvcc (nvcc/cuda_runtime.h). The build includes
- * plugins/gpu/kernels/on_device.h first.
+ * words.h: the words of plugins/gpu/kernels/lang.h for NVIDIA's devices, on the instructions of
+ * ptx.h, for clang in CUDA mode, which uses no header of a toolkit, and for nvcc
+ * (nvcc/cuda_runtime.h). The build includes plugins/gpu/kernels/on_device.h first.
  */
 #ifndef TANDEM_CUDA_WORDS_H
 #define TANDEM_CUDA_WORDS_H
 
 #include "plugins/cuda/ptx.h"
 
-/* Without a number of workgroups that a processor has room for, ptxas saves registers: it puts each
- * load before its use, and a thread waits for one after the other. A processor has 65536 registers. */
+/* The second number of launch_bounds is how many workgroups a multiprocessor shall have room for,
+ * which has 65536 registers. Without it, ptxas saves registers: it moves each load directly before
+ * its use, and a thread waits for one load after the other. */
 #define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((                                                                     \
         global, launch_bounds(max_threads, 65536 / ((max_threads) * (registers))))) void           \
@@ -62,8 +63,8 @@ static inline uint bytes_pick(uint low, uint high, uint index) {
     return ptx_prmt(low, high, nibbles | nibbles >> 8);
 }
 
-/* PTX ISA, "Matrix Fragments for mma.m16n8k16" and "mma.m8n8k16" with .s8: lane l holds bytes 4 *
- * (l % 4) .. + 3 of row l / 4 of eight rows, which is word l of them. */
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16" and "mma.m8n8k16" with .s8: of each eight rows, lane
+ * l holds bytes 4 * (l % 4) .. + 3 of row l / 4. That is word l of the eight rows in memory. */
 struct Mat {
     uint word[2];
 };
@@ -92,9 +93,9 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
 #endif
 }
 
-/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix": the four 8 x 8
- * matrices are rows 0 .. 7 and 8 .. 15 of elements 0 .. 7, then of elements 8 .. 15. Sums lie as those of
- * bytes. */
+/* PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and "ldmatrix": the four 8
+ * x 8 matrices are rows 0 .. 7 and 8 .. 15 of elements 0 .. 7, then of elements 8 .. 15. Sums lie
+ * where those of Mat lie (mat_row, mat_column). */
 #define HAS_HALF_MATS 1
 struct HalfMat {
     uint word[4];
@@ -120,12 +121,13 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
             ptx_mma_m16n8k8_f16(sum + 4 * n, a.word[k], a.word[k + 1], b.word[n + k]);
 #endif
 }
-/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": sums lie as those of half_mat_mul. The 64-byte
- * swizzle is what half_tile_at does. */
+/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": sums lie where those of half_mat_mul
+ * lie. The 64-byte swizzle is the arrangement of half_tile_at. */
 #if PTX_HAS_WGMMA
 #define HAS_HALF_BLOCKS 1
 template <uint PARTS> struct HalfBlocks {
-    const u64 w_tiles, x_tiles; /* of which the low bits count sixteen bytes */
+    const u64 w_tiles,
+        x_tiles; /* descriptors of the first tiles; w_tiles of this warpgroup's rows */
     inline HalfBlocks(const uvec4 *w, const uvec4 *x)
         : w_tiles(ptx_wgmma_matrix(w + 256 * (thread_id() / 128))), x_tiles(ptx_wgmma_matrix(x)) {}
     static inline void fence() { ptx_fence_proxy_async(); }
@@ -179,16 +181,18 @@ static inline u64 load_system(u64 address) {
 static inline void store_system(u64 address, u64 word) {
     ptx_st_release_sys(address, word);
 }
-/* The releases of store_system() and device_add() cover what the workgroup has stored before its barrier: causality order
- * of the PTX ISA. A fence of each wave would take as long as another release, and would also empty the first-level
- * cache, which holds what neighbouring workgroups read. */
+/* Nothing: the releases of store_system() and device_add() cover what the whole workgroup has
+ * stored before its barrier ("Causality Order" of the PTX ISA). A fence in each wave would take as
+ * long as another release, and would also empty the first-level cache, which holds what
+ * neighbouring workgroups read. */
 static inline void system_release() {}
 static inline void device_release() {}
 static inline uint device_add(u64 address, uint n) {
     return ptx_atom_add_release_gpu(address, n);
 }
-/* A fence acquires for the thread that has read the sum, and for no other ("Release and Acquire Patterns" of the PTX
- * ISA). The barrier behind it orders what the others read. */
+/* A fence acquires for the thread that has read the sum, and for no other ("Release and Acquire
+ * Patterns" of the PTX ISA). The barrier after it orders what the other threads read:
+ * group_acquire() does nothing. */
 static inline void device_acquire() {
     ptx_fence_acq_rel_gpu();
 }
@@ -200,7 +204,7 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     ptx_nanosleep(64);
 }
-/* Earlier devices have none of these, and start a kernel when the one before has ended. */
+/* Devices before sm_90 have none of these. They start a kernel when the one before has ended. */
 #if PTX_HAS_GRIDDEPCONTROL
 static inline void launch_next() {
     ptx_griddepcontrol_launch_dependents();

@@ -8,8 +8,8 @@
 #include "plugins/gpu/rt/rt.h"
 #include "plugins/hip/processor.h"
 
-/* AMD's own packages install to /opt/rocm, and leave the loader's list to the user (Post-installation
- * instructions of ROCm's documentation). */
+/* The newest first. AMD's own packages install to /opt/rocm and do not tell the loader of it; the
+ * user has to (ROCm's documentation, "Post-installation instructions"). */
 static const char *const libraries[] = {"libamdhip64.so.7",
                                         "libamdhip64.so.6",
                                         "libamdhip64.so.5",
@@ -17,16 +17,18 @@ static const char *const libraries[] = {"libamdhip64.so.7",
                                         "/opt/rocm/lib/libamdhip64.so",
                                         NULL};
 
-/* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrices too, but the driver gives them
- * the numbers of gfx906, which has none. Besides, gfx90a takes denormals of f16 for 0 there (MIOpen's
- * documentation, "MI200 MFMA Behavior Specifics"). */
+/* gfx940 to gfx950, and RDNA 3 and later. gfx90a and gfx908 have matrix instructions too, but the
+ * driver reports for them the same major and minor numbers as for gfx906, which has none. Besides,
+ * those of gfx90a take denormals of f16 for 0 (MIOpen's documentation, "MI200 MFMA Behavior
+ * Specifics"). */
 static bool has_matrices(int32_t major, int32_t minor) {
     return major >= 11 || (major == 9 && minor >= 4);
 }
 
-/* gfx940 to gfx950: each die has a second-level cache, and stores that other workgroups shall see are
- * written back to memory. That takes nearly a microsecond, and the waves of a die do it one after the
- * other: of MI300X others report 30 us of 304 workgroups. A kernel of generated tokens has thousands. */
+/* gfx940 to gfx950: each die has a second-level cache of its own. So a release at device scope
+ * writes the stores back to memory. That takes nearly a microsecond, and the waves of a die do it
+ * one after the other: 30 us for 304 workgroups have been reported for MI300X. A kernel for
+ * generated tokens has thousands of workgroups. */
 static bool has_split_cache(int32_t major, int32_t minor) {
     return major == 9 && minor >= 4;
 }
@@ -37,7 +39,8 @@ static const char *block_target(int32_t major, int32_t minor) {
     return NULL;
 }
 
-/* Without the kernel's description, the last digit is not known. */
+/* Where the operating system's kernel does not describe the device, the last digit is unknown:
+ * '*'. */
 static void target_print(const char *pci_address, int32_t major, int32_t minor, char text[16]) {
     if (!hip_processor_find(HIP_NODES, pci_address, text))
         snprintf(text, 16, "gfx%d%x*", (int)(major % 1000), (unsigned)(minor % 16));
@@ -52,14 +55,14 @@ const rt_vendor rt_vendor_this = {
         "there is no card, HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES hides it, or this user "
         "may not open /dev/kfd and /dev/dri/renderD* (groups render and video)",
     .targets_option = "-Damdgpu_targets",
-    .error_text = "hipGetErrorName", /* hipDrvGetErrorName came with 5.3 */
+    .error_text = "hipGetErrorName", /* hipDrvGetErrorName is there from HIP 5.3 on only */
     .peer_by_device = "hipDeviceEnablePeerAccess",
     .shared_alloc = "hipExtMallocWithFlags",
     .shared_flags = 1, /* hipDeviceMallocFinegrained: other memory may stay in a device's caches */
     .is_hip = true,
     .host_flags = 0x40000000, /* hipHostMallocCoherent: without it kernels may keep it in caches */
-    /* hipEventReleaseToSystem: caches of gfx1201 keep stores to the host's memory after the end of a
-     * kernel (ROCm/rocm-systems#8057). */
+    /* hipEventReleaseToSystem: caches of gfx1201 keep stores to the host's memory after the end of
+     * a kernel (ROCm/rocm-systems#8057). */
     .event_flags = 0x80000000,
     .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */
     .version_major = 10000000, /* HIP_VERSION */
@@ -69,9 +72,10 @@ const rt_vendor rt_vendor_this = {
     .block_target = block_target,
     .target_print = target_print,
     .uuid_make = hip_uuid_make,
-    /* Of several streams, HIP 5.2 ends no capture whose last launches are not in a row
-     * (hipErrorStreamCaptureUnjoined), also where the streams have been joined. HIP 6 prepares the packets of
-     * a graph in advance only where its nodes are in a row (GraphExec::CaptureAQLPackets). */
+    /* One stream alone. HIP 5.2 fails at the end of a capture of several streams whose last
+     * launches are not in a row, even where the streams have been joined
+     * (hipErrorStreamCaptureUnjoined). HIP 6 prepares the packets of a graph in advance only where
+     * its nodes are in a row (GraphExec::CaptureAQLPackets). */
     .n_branch = 1,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,

@@ -9,7 +9,7 @@
 
 enum { MAX_NODE = 256 };
 
-/* Of one processor. Lines that are missing are 0: older kernels have no domain, and a CPU has no
+/* Properties of one processor. A missing one is 0: older kernels state no domain, and a CPU has no
  * version. */
 typedef struct node {
     unsigned domain, location, version;
@@ -30,7 +30,7 @@ static bool node_read(const char *nodes, int index, node *node_out) {
     return true;
 }
 
-/* Domain, bus, slot, function. */
+/* part_out: domain, bus, slot, function. False: the text is no address. */
 static bool pci_parse(const char *pci_address, unsigned part_out[4]) {
     return sscanf(pci_address, "%x:%x:%x.%x", &part_out[0], &part_out[1], &part_out[2],
                   &part_out[3]) == 4;

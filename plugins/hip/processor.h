@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * processor.h: what HIP does not say of an AMD processor: the name that compilers have for it, by the
- * kernel's description of the device, of which HIP's attributes have the first two numbers only; and the
- * UUID that Vulkan has.
+ * processor.h: what HIP does not say of an AMD processor: the name that compilers have for it, and
+ * the UUID that Vulkan has for it. The name comes from the operating system's description of the
+ * device, since HIP's attributes have the first two of its three numbers only.
  */
 #ifndef TANDEM_HIP_PROCESSOR_H
 #define TANDEM_HIP_PROCESSOR_H
@@ -17,9 +17,10 @@
  * describes no such device. [any-thread] */
 bool hip_processor_find(const char *nodes, const char *pci_address, char name_out[16]);
 
-/* The UUID of the device at that PCI address, as Mesa and AMDVLK make it (VkPhysicalDeviceIDProperties).
- * hipDeviceGetUuid has another, of the card's serial number, and the same one for all cards without.
- * False: the address is not one. [any-thread] */
+/* Writes the UUID of the device at that PCI address, as Mesa and AMDVLK make it
+ * (VkPhysicalDeviceIDProperties). That of hipDeviceGetUuid is another: it is made from the card's
+ * serial number, and all cards without a serial number have the same. False: the text is no
+ * address. [any-thread] */
 bool hip_uuid_make(const char *pci_address, uint8_t uuid_out[16]);
 
 #endif

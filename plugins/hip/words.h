@@ -89,7 +89,7 @@ static inline uint mat_lane() {
     return thread_id() % __AMDGCN_WAVEFRONT_SIZE;
 }
 #if defined(__GFX11__) && __AMDGCN_WAVEFRONT_SIZE == 32
-/* RDNA 3: a lane has all 16 bytes of row l % 16; the halves of a wave have the same. */
+/* RDNA 3: lane l has all 16 bytes of row l % 16; both halves of a wave have the same rows. */
 typedef mat_int4 Mat;
 static inline Mat mat_load(const uvec4 *rows) {
     uvec4 row = rows[mat_lane() % 16];
@@ -108,7 +108,7 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
 }
 #define MAT_IS_DEFINED
 #elif defined(__GFX12__) && __AMDGCN_WAVEFRONT_SIZE == 32
-/* RDNA 4: a lane has bytes 8 * (l / 16) .. + 7 of row l % 16. */
+/* RDNA 4: lane l has bytes 8 * (l / 16) .. + 7 of row l % 16. */
 typedef mat_int2 Mat;
 static inline Mat mat_load(const uvec4 *rows) {
     const uint *words = (const uint *)(rows + mat_lane() % 16) + 2 * (mat_lane() / 16);
@@ -128,7 +128,7 @@ static inline void mat_mul(int *sum, Mat a, Mat b) {
 #define MAT_IS_DEFINED
 #elif defined(__gfx908__) || defined(__gfx90a__) || IS_CDNA_3
 #if defined(__gfx908__) || defined(__gfx90a__)
-/* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
+/* CDNA 1 and 2: lane l has bytes 4 * (l / 16) .. + 3 of row l % 16. */
 typedef int Mat;
 static inline Mat mat_load(const uvec4 *rows) {
     return int(((const uint *)(rows + mat_lane() % 16))[mat_lane() / 16]);
@@ -137,8 +137,8 @@ static inline mat_int4 mat_product(Mat a, Mat b, mat_int4 c) {
     return __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
 }
 #else
-/* CDNA 3 multiplies 32 bytes of a row at a time: a lane has bytes 8 * (l / 16) .. + 7 of row l % 16,
- * and those from 16 on are 0. */
+/* CDNA 3 multiplies 32 bytes of a row at a time: lane l has bytes 8 * (l / 16) .. + 7 of row l %
+ * 16. Rows of Mat have 16 bytes; bytes from 16 on are 0. */
 typedef long Mat;
 static inline Mat mat_load(const uvec4 *rows) {
     const uint *words = (const uint *)(rows + mat_lane() % 16) + 2 * (mat_lane() / 16 % 2);
@@ -149,7 +149,7 @@ static inline mat_int4 mat_product(Mat a, Mat b, mat_int4 c) {
     return __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
 }
 #endif
-/* Both: a lane has rows 4 * (l / 16) .. + 3 of the sum. */
+/* CDNA 1 to 3: lane l has rows 4 * (l / 16) .. + 3 of the sums. */
 static inline uint mat_count() {
     return 4;
 }
@@ -167,22 +167,22 @@ static inline uint mat_column(uint i) {
     (void)i;
     return mat_lane() % 16;
 }
-/* f16: a lane has the row that it has of bytes, and its sums have the same places. */
+/* f16: a lane has part of the same row as of bytes, and its sums have the same places. */
 #define HAS_HALF_MATS 1
 #if defined(__GFX11__)
-/* All 16 elements of row l % 16. */
+/* A lane has all 16 elements of row l % 16. */
 enum { HALF_MAT_WORDS = 8 };
 static inline uint half_mat_chunk() {
     return 0;
 }
 #elif defined(__GFX12__)
-/* Elements 8 * (l / 16) .. + 7. */
+/* Lane l has elements 8 * (l / 16) .. + 7 of row l % 16. */
 enum { HALF_MAT_WORDS = 4 };
 static inline uint half_mat_chunk() {
     return mat_lane() / 16;
 }
 #else
-/* Elements 4 * (l / 16) .. + 3. */
+/* Lane l has elements 4 * (l / 16) .. + 3 of row l % 16. */
 enum { HALF_MAT_WORDS = 2 };
 static inline uint half_mat_chunk() {
     return mat_lane() / 32;
@@ -204,7 +204,7 @@ static inline HalfMat half_mat_load(const uvec4 *tile, uint row, uint step) {
     __builtin_memcpy(&m.row, words, sizeof words);
     return m;
 }
-/* A lane's elements lie in as many rows, at the same place of each. */
+/* A lane's elements lie in different rows of the tile, at the same place of each row. */
 static inline HalfMat half_mat_load_transposed(const uvec4 *tile, uint row, uint step) {
     const uint element = mat_lane() % 16;
     u16 halves[2 * HALF_MAT_WORDS];
@@ -240,13 +240,14 @@ static inline void half_mat_mul(float *sum, const HalfMat &a, const HalfMat &b) 
 static inline void *pointer_16(u64 address) {
     return __builtin_assume_aligned(pointer(address), 16);
 }
-/* Caches have done what fences of this wave began. LLVM 19 leaves out its own wait where it knows of no
- * load or store of the wave under way, and does not count what caches do (llvm/llvm-project#178316,
- * #220694). So a flag would overtake stores of earlier kernels, which gfx12 keeps in its caches also
- * where they are for the host's memory, and another wave would load what the invalidation has not
- * reached. */
+/* Returns when the write-backs and invalidations of caches that this wave's fences have started are
+ * done. LLVM 19 does not wait for them: it leaves the wait of a fence out where it knows of no load
+ * or store of the wave under way (llvm/llvm-project#178316, #220694). Without this wait, a flag
+ * could become visible before stores of earlier kernels, which gfx12 keeps in its caches even where
+ * they go to host memory; and a load after an acquire could return old data that is not yet
+ * invalidated. */
 static inline void caches_wait() {
-#ifdef __AMDGCN__ /* else a test compiles this for a CPU */
+#ifdef __AMDGCN__ /* else a test compiles this for the CPU */
 #ifdef __GFX12__
     asm volatile("s_wait_storecnt 0x0\n\ts_wait_loadcnt 0x0" ::: "memory");
 #else
@@ -259,7 +260,7 @@ static inline u64 load_system(u64 address) {
     caches_wait();
     return word;
 }
-/* Each wave waits for its own stores alone. */
+/* In each wave, since a wave's wait covers its own stores alone. */
 static inline void system_release() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     caches_wait();
@@ -294,13 +295,13 @@ static inline u64 ticks() {
 static inline void spin_pause() {
     __builtin_amdgcn_s_sleep(1);
 }
-/* A kernel starts when the one before has ended. */
+/* A kernel starts when the one before has ended, so there is nothing to do. */
 static inline void launch_next() {}
 static inline void wait_previous() {}
 static inline void prefetch(u64) {}
-/* No asynchronous copy lets each lane choose its address in shared memory. */
+/* AMD's asynchronous copies do not let each lane choose its address in shared memory. */
 #define COPIES_WAIT true
-/* Compilers put each load before its own store, to save registers. */
+/* Without this, compilers move each load directly before its store, to save registers. */
 static inline void loads_begun() {
 #ifdef __AMDGCN__
     asm volatile("" ::: "memory");

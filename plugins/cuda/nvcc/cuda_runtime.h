@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * cuda_runtime.h: what plugins/cuda/ptx.h needs of nvcc, under the names that clang has for it. nvcc includes a
- * header of this name before each source. The build's include path has this one before the toolkit's, which
- * defines functions of the names of plugins/gpu/kernels/number.h.
+ * cuda_runtime.h: what plugins/cuda/ptx.h needs from nvcc, under the names that clang has for it.
+ * nvcc includes a header of this name before each source. The build's include path has this one
+ * before the toolkit's, because the toolkit's defines functions with the names of
+ * plugins/gpu/kernels/number.h.
  */
 #ifndef TANDEM_CUDA_NVCC_RUNTIME_H
 #define TANDEM_CUDA_NVCC_RUNTIME_H
