@@ -30,12 +30,13 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/* For functions that a fiber enters and does not leave. The thread sanitizer keeps a stack of the functions
- * that each fiber has entered; it would grow with every launch. */
+/* For functions that a fiber enters and never leaves. The thread sanitizer keeps a stack of the
+ * functions that each fiber has entered; with these it would grow at every launch. */
 #define NOT_COUNTED __attribute__((no_sanitize("thread")))
 
-/* Fibers begin at N_SHIFT different distances from the ends of their stacks. With equal ones, what all
- * fibers use would lie in the same few sets of the processor's caches, and each switch would miss them. */
+/* Fibers begin at N_SHIFT different distances from the ends of their stacks. With equal distances,
+ * the used parts of all stacks would lie in the same few sets of the processor's caches, and each
+ * switch would miss the cache. */
 enum { SHIFT = 448, N_SHIFT = 32, STACK_SIZE = (128 + 16) << 10, GUARD_SIZE = 4096 };
 
 static const uint8_t poison = 0xcd;
@@ -74,19 +75,19 @@ typedef struct copy {
     uint32_t batch, size;
 } copy;
 
-/* What a thread needs to run a launch. */
+/* What a thread of the operating system needs to run a launch. */
 typedef struct runner {
     fiber fibers[SIMT_MAX_THREAD];
-    fiber_state state_of[SIMT_MAX_THREAD]; /* apart from the fibers, since all are read often */
+    fiber_state state_of[SIMT_MAX_THREAD]; /* not in the fibers, since all are read often */
     copy copies_of[SIMT_MAX_THREAD][SIMT_MAX_COPY]; /* that have not ended, the oldest first */
-    uint32_t words[2][SIMT_MAX_THREAD];
+    uint32_t words[2][SIMT_MAX_THREAD];             /* of simt_wave_xchg */
     uint32_t registers_of[SIMT_MAX_THREAD][SIMT_REGISTERS];
     uint32_t order_of[SIMT_MAX_THREAD];
     uint32_t turn; /* place in order_of of the running fiber */
     _Alignas(512) char shared_memory[SIMT_MORE_SHARED + GUARD_SIZE];
     const simt_work *running;
     simt_block block;
-    bool is_started; /* `running` by simt_work_start: its first workgroup goes on from there */
+    bool is_started; /* simt_work_start has started `running`; simt_work_run goes on with it */
     uint32_t random_state;
 #ifdef __x86_64__
     void *scheduler_sp;
@@ -103,10 +104,12 @@ typedef struct runner {
 #endif
 } runner;
 
-/* Of a thread: for what is started, and for what runs meanwhile. NULL = not used yet. */
+/* Runners for the launches that are started, and for one that runs meanwhile. NULL = not used
+ * yet. */
 static __thread runner *runners[1 + SIMT_MAX_EARLY];
-/* The one that runs; NULL = this thread has run nothing. Every switch reads it: a call for its address would take half of
- * the time of kernels with the address sanitizer. */
+/* The runner in use; NULL = this thread has run nothing. Every switch reads it: with another
+ * tls_model, a call that finds its address would take half of the time of kernels with the address
+ * sanitizer. */
 static __thread runner *me __attribute__((tls_model("initial-exec")));
 
 /* ---- Kernels by name ------------------------------------------------------------------------- */
@@ -178,7 +181,7 @@ static void fiber_prepare(fiber *f) {
 #endif
 }
 
-/* The next fiber of the order, from place `turn` on, that can run; NULL where there is none. */
+/* The next fiber that can run, from place `turn` of the order on; NULL where there is none. */
 static fiber *fiber_next(uint32_t turn) {
     for (const uint32_t n = me->running->n_thread; turn < n; turn++) {
         const uint32_t i = me->order_of[turn];
@@ -189,7 +192,7 @@ static fiber *fiber_next(uint32_t turn) {
     return NULL;
 }
 
-/* Runs the fibers that can run, one after another, until each has stopped. */
+/* Runs the fibers that can run, one after another, until each of them has stopped. */
 static void fibers_resume(void) {
     fiber *f = fiber_next(0);
     if (f == NULL) return;
@@ -218,7 +221,8 @@ static fiber *fiber_now(void) {
     return (fiber *)simt_lane;
 }
 
-/* What a fiber does first when it runs: `fake` is its own, NULL at its begin. */
+/* What a fiber does first whenever it runs. For the address sanitizer; fake: the fiber's own, NULL
+ * when it runs for the first time. */
 static void fiber_arrive(void *fake) {
 #ifdef __SANITIZE_ADDRESS__
     const void *stack = NULL;
@@ -275,8 +279,8 @@ void simt_wait_previous(void) {
     if (simt_lane->block->is_early) fiber_stop(FIBER_AT_PREVIOUS);
 }
 
-/* All lanes have read the words of an exchange before any lane reaches the second exchange after
- * it, so that two sets of words are enough. */
+/* Two sets of words are enough: all lanes have read the words of an exchange before any lane stores
+ * those of the second exchange after it. */
 uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
     simt_thread *lane = simt_lane;
     uint32_t turn = lane->n_xchg++ & 1;
@@ -288,7 +292,7 @@ uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
 
 static void copy_begin(void *to, const void *from, uint32_t size) {
     simt_thread *lane = simt_lane;
-    if (lane->n_copy == SIMT_MAX_COPY) abort(); /* a kernel that marks or waits too rarely */
+    if (lane->n_copy == SIMT_MAX_COPY) abort(); /* the kernel waits too rarely */
     me->copies_of[lane->thread][lane->n_copy++] = (copy){to, from, lane->batch, size};
 }
 
@@ -329,7 +333,8 @@ void simt_spin_pause(void) {
     nanosleep(&pause, NULL);
 }
 
-/* A lane reads and writes its own registers only; wave_release runs the instruction between. */
+/* A lane reads and writes its own registers only. While it is stopped, wave_release runs the
+ * instruction. */
 void simt_wave_execute(const simt_collective *what, uint32_t *registers, uint32_t n) {
     uint32_t *own = me->registers_of[simt_lane->thread];
     memcpy(own, registers, n * sizeof *own);
@@ -432,7 +437,8 @@ static void block_begin(simt_block *block, const simt_work *launch) {
     order_set(launch->order, n);
 }
 
-/* Until all threads have ended, or, of a launch that is started, until none can go on. */
+/* Runs the workgroup until all threads have ended; where the launch is only started, until none can
+ * run. */
 static bool block_advance(const simt_work *launch, char *why, size_t why_size) {
     const uint32_t n = launch->n_thread;
     while (any_is(FIBER_READY, n)) {
@@ -443,12 +449,14 @@ static bool block_advance(const simt_work *launch, char *why, size_t why_size) {
     return true;
 }
 
+/* Lets the threads that simt_wait_previous has stopped run. */
 static void block_go_on(simt_block *block, uint32_t n) {
     block->is_early = false;
     for (uint32_t i = 0; i < n; i++)
         if (me->state_of[i] == FIBER_AT_PREVIOUS) me->state_of[i] = FIBER_READY;
 }
 
+/* After all threads have ended: whether the workgroup has kept the rules. */
 static bool block_check(const simt_block *block, const simt_work *launch, char *why,
                         size_t why_size) {
     const uint32_t n = launch->n_thread;
@@ -496,7 +504,7 @@ static bool launch_check(const simt_work *launch, char *why, size_t why_size) {
     return false;
 }
 
-/* Makes `me` the runner that the launch is started in, or else a free one. */
+/* Sets `me` to the runner in which the launch is started, or else to a free one. */
 static bool runner_get(const simt_work *launch, char *why, size_t why_size) {
     int at = -1;
     for (int i = 0; i <= SIMT_MAX_EARLY; i++) {
@@ -548,8 +556,9 @@ void simt_work_end(void) {
     me = NULL;
 }
 
-/* Makes the turn-th of the workgroups the present one; false behind the last. In any order: the last one that runs
- * is not always that of the highest number. */
+/* Sets the block's place in the grid to that of the turn-th workgroup in the given order; false
+ * where all have run. In the random order, the workgroup that runs last is usually not the one with
+ * the highest number: kernels/last.h must not depend on it. */
 static bool group_set(simt_block *block, simt_order order, uint64_t turn) {
     const uint64_t n = (uint64_t)block->grid[0] * block->grid[1] * block->grid[2];
     const uint64_t prime = 2654435761u; /* so each number comes once, of n below it */

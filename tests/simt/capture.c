@@ -69,8 +69,8 @@ simt_work *simt_graph_sort(const simt_graph *graph, int *n_out) {
     *n_out = graph->n;
     for (int n = 0; sorted != NULL && is_done != NULL && n < graph->n; n++) {
         int next = -1;
-        /* Dependencies lead backwards: behind the first launch that is not done, those that may
-         * come next are few. */
+        /* A launch depends on earlier ones only, so the first one that is not done may come next.
+         * Few others may; they are searched among the 64 after it. */
         for (int i = 0, first = -1; i < graph->n && (first < 0 || i < first + 64); i++) {
             const simt_front *before = &graph->nodes[i].before;
             bool is_ready = !is_done[i];

@@ -4,6 +4,7 @@
  */
 #include "tests/simt/stream.h"
 
+/* What the stream's device reaches at an address; NULL = a fault (simt_peer_address). */
 static void *reach(const simt_stream *s, const void *at) {
     uint64_t address = (uint64_t)(uintptr_t)at;
     if (s != NULL) address = simt_peer_address(simt_device_of(s->context), address, false);

@@ -15,7 +15,8 @@ enum { VERSION = 60240000 /* 6.2 */ };
 #define DEVICE_NAME "NVIDIA device of tests/simt"
 enum { VERSION = 12040 /* 12.4 */ };
 #endif
-/* Compute capability, or the processor's generation: which matrices of f16 there are, or none. */
+/* Compute capability, or the processor's generation. The plugins decide by it whether there is
+ * matrix hardware (has_matrices); HIP's 8 has none. */
 #ifndef SIMT_MAJOR
 #ifdef SIMT_HIP
 #define SIMT_MAJOR 8
@@ -65,8 +66,8 @@ rt_result simt_device_memory(size_t *size_out, int device) {
     return RT_SUCCESS;
 }
 
-/* The numbers of the vendors, written here a second time so that a wrong one in a plugin is
- * found. */
+/* The vendors' numbers of attributes, written here independently of the plugins, so that a wrong
+ * one in a plugin is found. */
 rt_result simt_device_attribute(int *value_out, int attribute, int device) {
     CALL(device_attribute, false);
     (void)device;

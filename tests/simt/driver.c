@@ -65,7 +65,7 @@ rt_result simt_loss_of(const simt_context *c) {
     return c->sticky;
 }
 
-static long n_call; /* of simt_settings.fail_name; under simt_mutex */
+static long n_call; /* counts the calls that simt_settings.fail_name means; under simt_mutex */
 
 rt_result simt_call_begin(const char *name, bool needs_context) {
     rt_result result = RT_SUCCESS;
@@ -88,7 +88,7 @@ rt_result simt_call_begin(const char *name, bool needs_context) {
     return result;
 }
 
-/* What is made and not released, of all kinds together. */
+/* How many objects were made and not released, of all kinds together (simt_live_add). */
 EXPORT long tandem_simt_live(void);
 static long n_live; /* under simt_mutex */
 
@@ -105,7 +105,8 @@ long tandem_simt_live(void) {
     return n;
 }
 
-/* Call number `in` of the function from now on gives this result, as TANDEM_SIMT_FAIL says. */
+/* Chooses the call that fails: call number `in`, counted from now on, of the function `name`
+ * returns `result`. As TANDEM_SIMT_FAIL; "" = none. */
 EXPORT void tandem_simt_fail(const char *name, long in, int result);
 
 void tandem_simt_fail(const char *name, long in, int result) {
@@ -117,7 +118,7 @@ void tandem_simt_fail(const char *name, long in, int result) {
     pthread_mutex_unlock(&simt_mutex);
 }
 
-/* Whether the call that was chosen last has come. */
+/* Whether the call that was chosen last has been made. */
 EXPORT bool tandem_simt_has_failed(void);
 
 bool tandem_simt_has_failed(void) {

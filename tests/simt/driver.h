@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * driver.h: what the files of the emulated driver share: its settings, the contexts of its devices,
- * and what each of its functions begins with.
+ * and the checks that each of its functions begins with.
  */
 #ifndef TANDEM_SIMT_DRIVER_H
 #define TANDEM_SIMT_DRIVER_H
@@ -27,18 +27,18 @@ enum { MAX_GRID_Y = 65535 };
 
 /* ---- Settings -------------------------------------------------------------------------------- */
 
-/* What the environment says (README.md). */
+/* Read from the environment (README.md) once; some change later by the library's own functions. */
 extern struct simt_settings {
     int n_device;
     uint32_t wave_size;
     simt_order order;
     uint64_t memory;
     uint32_t grid_x;
-    int ends_kernels; /* what the driver says; it ends none */
-    /* The call that fails; under simt_mutex. */
+    int ends_kernels; /* 1: the driver says that it ends kernels that run long; it ends none */
+    /* The call that is to fail; under simt_mutex. */
     char fail_name[32]; /* "" = none */
-    long fail_at;
-    int fail_result;
+    long fail_at;       /* the value of n_call (driver.c) at that call */
+    int fail_result;    /* what it returns */
 } simt_settings;
 
 /* Reads the environment at the first call. simt_call_begin does so too. */
@@ -46,14 +46,14 @@ void simt_settings_read(void);
 
 /* ---- State ----------------------------------------------------------------------------------- */
 
-/* Guards the state of all files but peer.c. simt_changed: a command was given or done, or
- * streams are held no longer. */
+/* simt_mutex guards the state of all files but peer.c. simt_changed is signalled when a command was
+ * given or done, and when streams are held or no longer held. */
 extern pthread_mutex_t simt_mutex;
 extern pthread_cond_t simt_changed;
 
-/* Of a device. Under simt_mutex. */
+/* The primary context of a device. Under simt_mutex. */
 typedef struct simt_context {
-    int n_retain;
+    int n_retain;       /* retained so often; 0 = there is no context */
     rt_result sticky;   /* the failure of a lost device; RT_SUCCESS = it is not lost */
     uint64_t n_pending; /* commands given to streams and not done */
 } simt_context;
@@ -63,11 +63,12 @@ static inline int simt_device_of(const simt_context *c) {
     return (int)(c - simt_contexts);
 }
 
-/* The failure of a lost device, when nothing runs on it any more. With simt_mutex held. */
+/* RT_SUCCESS where the device is not lost. Else its failure, after all commands of the device have
+ * ended: the function waits for that. The caller holds simt_mutex. */
 rt_result simt_loss_of(const simt_context *c);
 
-/* The calling thread's context, and its captures (cuThreadExchangeStreamCaptureMode: a thread-local
- * one). */
+/* The calling thread's current context, and how many captures it has begun and not ended (captures
+ * are thread-local: cuThreadExchangeStreamCaptureMode). */
 extern __thread simt_context *simt_current;
 extern __thread int simt_n_capture;
 extern __thread bool simt_is_capture_broken; /* by a call that is not allowed meanwhile */
@@ -77,7 +78,9 @@ void simt_live_add(int n);
 
 /* ---- How a function begins ------------------------------------------------------------------- */
 
-/* The result that the test injects at this call, or the failure of the lost device. */
+/* RT_SUCCESS where the function `name` may go on. Else what it returns: the result that the test
+ * injects at this call, the failure of a lost device, or INVALID_CONTEXT where it needs a context
+ * and the thread has none. */
 rt_result simt_call_begin(const char *name, bool needs_context);
 
 #define CALL(name, needs_context)                                                                  \
@@ -86,8 +89,9 @@ rt_result simt_call_begin(const char *name, bool needs_context);
         if (begun_ != RT_SUCCESS) return begun_;                                                   \
     } while (0)
 
-/* As CALL, for what the documentation calls potentially unsafe while this thread captures: it may
- * wait for what the device runs. */
+/* As CALL, for functions that CUDA's documentation calls potentially unsafe during a capture, since
+ * they may wait for the device: while this thread captures, the call fails and breaks the
+ * capture. */
 #define CALL_UNSAFE(name)                                                                          \
     do {                                                                                           \
         CALL(name, true);                                                                          \
@@ -96,7 +100,8 @@ rt_result simt_call_begin(const char *name, bool needs_context);
         return STREAM_CAPTURE_UNSUPPORTED;                                                         \
     } while (0)
 
-/* Calls that release something work on a lost device too, but not without a context. */
+/* For functions that release something: they work on a lost device too, but not without a context.
+ * During a capture they are as unsafe as those of CALL_UNSAFE. */
 #define RELEASE()                                                                                  \
     do {                                                                                           \
         if (simt_current == NULL) return INVALID_CONTEXT;                                          \

@@ -15,6 +15,7 @@
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
+/* CUDA's numbers; HIP has the same. */
 enum {
     INVALID_CONTEXT = 201,
     PEER_UNSUPPORTED = 217,

@@ -42,7 +42,7 @@ rt_result simt_event_record(void *handle, void *stream_handle) {
     return simt_command_give(stream_handle, &c);
 }
 
-/* For events that were captured only: the stream joins their capture. */
+/* Emulated only for events that were recorded in a capture: the stream joins the capture. */
 rt_result simt_stream_wait(void *stream_handle, void *handle, unsigned flags) {
     simt_stream *s = stream_handle;
     const simt_event *e = handle;

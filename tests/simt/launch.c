@@ -8,7 +8,7 @@
 
 rt_result simt_module_load(void **module_out, const void *image, unsigned n_option, int *options,
                            void **values) {
-    for (unsigned i = 0; i < n_option; i++) /* read where the call fails */
+    for (unsigned i = 0; i < n_option; i++) /* the caller reads the log where the call fails */
         if (options[i] == RT_JIT_ERROR_LOG) strcpy(values[i], "emulated: nothing is compiled\n-");
     CALL_UNSAFE(module_load);
     if (image == NULL) return RT_INVALID_VALUE;
@@ -31,7 +31,7 @@ rt_result simt_module_function(void **function_out, void *module, const char *na
     return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
 }
 
-/* Only the size of shared memory can be set. */
+/* Only the largest size of shared memory can be set. */
 rt_result simt_function_set(void *function, int attribute, int value) {
     simt_kernel *kernel = function;
     CALL(function_set, true);
@@ -44,7 +44,8 @@ rt_result simt_function_set(void *function, int attribute, int value) {
     return RT_SUCCESS;
 }
 
-/* The addresses at the beginning of the arguments (struct Args of kernels/lang.h). */
+/* Replaces the addresses at the beginning of the arguments (struct Args of kernels/lang.h) by what
+ * the device reaches there (simt_peer_address). */
 static rt_result addresses_reach(const simt_context *c, simt_work *launch, size_t size) {
     uint64_t at[6];
     if (size < sizeof at) return RT_SUCCESS;
@@ -79,7 +80,8 @@ static rt_result kernel_launch(const rt_launch_config *config, const simt_kernel
     /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */
     if ((uint64_t)config->grid_x * config->block_x > UINT32_MAX) return RT_INVALID_VALUE;
 #endif
-    /* CUDA's documents do not say what a capture makes of it behind other than one launch. */
+    /* CUDA's documents do not say what a capture makes of an early launch that depends on none or
+     * on several launches. */
     if (is_early && s->capture != NULL && s->front.n != 1) return RT_INVALID_VALUE;
     simt_command c = {.kind = COMMAND_LAUNCH,
                       .launch = {.kernel = kernel,
@@ -113,7 +115,8 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
 }
 
 #ifndef SIMT_HIP
-/* Beside the list: driver.h. Launches that are not captured start in their turn, which a driver may do. */
+/* Not in RT_DRIVER_LIST (driver.h). Launches that are not captured start in their turn, as a driver
+ * may do. */
 EXPORT rt_result simt_launch_ex(const rt_launch_config *config, void *function, void **params,
                                 void **extra) __asm__("cuLaunchKernelEx");
 

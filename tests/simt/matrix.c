@@ -33,8 +33,8 @@ static simt_place m16n8k16_c(uint32_t lane, uint32_t i) {
     return (simt_place){i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1)};
 }
 
-/* "Matrix Fragments for mma.m16n8k8" and "mma.m16n8k16 with floating point type", .f16; c of both as
- * above. */
+/* "Matrix Fragments for mma.m16n8k8" and "mma.m16n8k16 with floating point type", .f16; c of both
+ * as above. */
 static simt_place m16n8k8_f16_a(uint32_t lane, uint32_t i) {
     return (simt_place){i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1)};
 }
@@ -77,8 +77,9 @@ static simt_place wmma_gfx12_c(uint32_t lane, uint32_t i) {
     return (simt_place){lane < 16 ? i : 8 + i, lane % 16};
 }
 
-/* V_MFMA_I32_16X16X16I8 of gfx908 and gfx90a. A[i][k]: byte k % 4 of lane 16 * (k / 4) + i; B[k][j]:
- * byte k % 4 of lane 16 * (k / 4) + j. D[i][j]: register i % 4 of lane 16 * (i / 4) + j. */
+/* V_MFMA_I32_16X16X16I8 of gfx908 and gfx90a. A[i][k]: byte k % 4 of lane 16 * (k / 4) + i;
+ * B[k][j]: byte k % 4 of lane 16 * (k / 4) + j. D[i][j]: register i % 4 of lane 16 * (i / 4) +
+ * j. */
 static simt_place mfma_16x16x16_a(uint32_t lane, uint32_t i) {
     return (simt_place){lane % 16, lane / 16 * 4 + i};
 }
@@ -97,18 +98,18 @@ static simt_place mfma_16x16x32_b(uint32_t lane, uint32_t i) {
     return (simt_place){lane / 16 * 8 + i, lane % 16};
 }
 
-/* V_WMMA_F32_16X16X16_F16 of gfx11 and gfx12, and V_MFMA_F32_16X16X16F16 of gfx908 to gfx942: elements
- * lie as those of bytes, with halves for bytes. */
+/* V_WMMA_F32_16X16X16_F16 of gfx11 and gfx12, and V_MFMA_F32_16X16X16F16 of gfx908 to gfx942:
+ * elements lie as those of bytes, with halves for bytes. */
 
 /* ---- Execution ------------------------------------------------------------------------------- */
 
-/* An element; `has` where a lane has given it. */
+/* An element of a matrix; has: a lane has given it. */
 typedef struct element {
     int32_t value;
     bool has;
 } element;
 
-/* False where lanes hold different bits of one element. */
+/* Sets an element; false where another lane has given other bits for it. */
 static bool element_put(element *e, int32_t value) {
     bool is_same = !e->has || e->value == value;
     *e = (element){value, true};

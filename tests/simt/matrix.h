@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix.h: the vendors' instructions for products of small matrices of signed bytes, and of f16 with
- * f32 sums, executed by an emulated wave. Which register of which lane has an element is what the vendors' documents say,
- * and is written here from them alone: a kernel that places an element otherwise gives wrong
- * results.
+ * matrix.h: the vendors' instructions for products of small matrices of signed bytes, and of f16
+ * with f32 sums, executed by an emulated wave. Which register of which lane has an element is
+ * written here from the vendors' documents alone, not from the kernels: a kernel that places an
+ * element elsewhere gives wrong results.
  */
 #ifndef TANDEM_SIMT_MATRIX_H
 #define TANDEM_SIMT_MATRIX_H
@@ -14,13 +14,15 @@
 extern "C" {
 #endif
 
-/* A lane's registers are numbered in bytes or halves for a and b, in words for c. */
+/* The element of a matrix that lies in place i of a lane's registers. For a and b, i counts bytes
+ * or halves; for c it counts words. */
 typedef struct simt_place {
     uint32_t row, column;
 } simt_place;
 
-/* d = a * b + c; a is [n_row, n_depth], b is [n_depth, n_column]; d lies where c lies. Sums of f16 are
- * rounded for each element of the depth, in order; devices say nothing of theirs. */
+/* d = a * b + c; a is [n_row, n_depth], b is [n_depth, n_column]; d lies where c lies. Sums of f16
+ * are rounded after each element of the depth, in order; the vendors do not say how devices round
+ * theirs. */
 typedef struct simt_matrix {
     simt_collective base;
     uint32_t n_row, n_column, n_depth;
@@ -38,8 +40,8 @@ extern const simt_matrix simt_mma_m8n8k16, simt_mma_m16n8k16, simt_wmma_gfx11, s
 extern const simt_matrix *const simt_matrices[];
 
 /* Executes the instruction on this lane's registers; c becomes d. The wave's lanes call it
- * together. Lanes that hold the same element must have the same bits there: otherwise all of d is
- * undefined, and has a pattern. */
+ * together. Where several lanes hold the same element, they must have the same bits there;
+ * otherwise all of d becomes a pattern. */
 void simt_matrix_execute(const simt_matrix *what, const uint32_t *a, const uint32_t *b, int32_t *c);
 
 #ifdef __cplusplus

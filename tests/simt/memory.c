@@ -9,7 +9,7 @@
 
 static uint64_t memory_used[SIMT_MAX_DEVICE]; /* bytes of each device; under simt_mutex */
 
-/* Lies before device memory. */
+/* Lies MEMORY_HEAD bytes before each piece of device memory. */
 typedef struct memory_head {
     size_t size;
     int device;
@@ -31,7 +31,8 @@ static void memory_return(const memory_head *head) {
     pthread_mutex_unlock(&simt_mutex);
 }
 
-/* Filled with a pattern: fresh memory of a device has any contents. */
+/* Allocates memory of the current device. It is filled with a pattern, since new memory of a real
+ * device has any contents. */
 static rt_result memory_take(uint64_t *address_out, size_t size, bool is_shared) {
     const memory_head head = {size, simt_device_of(simt_current)};
     uint64_t *used = &memory_used[head.device];
@@ -96,7 +97,7 @@ rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
     flags &= ~0x40000000u;
 #endif
     if (flags != (RT_HOST_PORTABLE | RT_HOST_MAPPED)) return RT_INVALID_VALUE;
-    /* Sanitizers end the program at such sizes. */
+    /* Sanitizers end the program at an allocation of such a size. */
     if (size > (size_t)1 << 40) return RT_OUT_OF_MEMORY;
     *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     if (*pointer_out == NULL) return RT_OUT_OF_MEMORY;
@@ -119,7 +120,7 @@ typedef struct locked {
 } locked;
 static locked *all_locked; /* under simt_mutex */
 
-/* The same memory is locked once only, by any device. */
+/* Memory can be locked only once, by whatever device: ranges must not overlap. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
     CALL_UNSAFE(host_register);
     if (pointer == NULL || size == 0 || (flags & RT_HOST_PORTABLE) == 0) return RT_INVALID_VALUE;

@@ -76,7 +76,7 @@ void simt_peer_end(int device) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* With mutex held. */
+/* What the device reaches at m->at; NULL = nothing. The caller holds the mutex. */
 static char *reached(memory *m, int device, bool is_kernel) {
     if (m->device == device) return m->at;
     if (!m->is_shared || !is_enabled[device][m->device]) return NULL;

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* While is_held, streams accept commands and run none. For tests of calls that must not wait. */
+/* While a device is held, its streams accept commands and run none. For tests of calls that must
+ * not wait. */
 EXPORT void tandem_simt_hold(bool hold);
 EXPORT void tandem_simt_hold_device(int device, bool hold);
 static bool is_held[SIMT_MAX_DEVICE]; /* under simt_mutex */
@@ -26,7 +27,8 @@ void tandem_simt_hold(bool hold) {
 
 typedef bool work_function(const simt_work *launch, char *why, size_t why_size);
 
-/* Runs or starts a launch. */
+/* Runs or starts a launch; a kernel that breaks a rule loses the device. Nothing on a lost
+ * device. */
 static void kernel_do(simt_stream *s, const simt_work *launch, work_function *work) {
     char why[200];
     pthread_mutex_lock(&simt_mutex);
@@ -39,8 +41,8 @@ static void kernel_do(simt_stream *s, const simt_work *launch, work_function *wo
     pthread_mutex_unlock(&simt_mutex);
 }
 
-/* Launches that may start early start as early as a device may start them: a chain of them when the
- * launch before the chain does. */
+/* An early launch is started as early as a device may start it: before the launch before it runs,
+ * and a chain of them together. */
 static void graph_run(simt_stream *s, const simt_exec *exec) {
     for (int i = 0; i < exec->n; i++) {
         for (int k = i + 1; k <= i + SIMT_MAX_EARLY && k < exec->n && exec->launches[k].is_early;
@@ -48,7 +50,7 @@ static void graph_run(simt_stream *s, const simt_exec *exec) {
             kernel_do(s, &exec->launches[k], simt_work_start);
         kernel_do(s, &exec->launches[i], simt_work_run);
     }
-    simt_works_forget(); /* of a lost device */
+    simt_works_forget(); /* launches that were started before the device was lost */
 }
 
 static void command_run(simt_stream *s, const simt_command *c) {
@@ -83,7 +85,7 @@ static void *stream_main(void *arg) {
     return NULL;
 }
 
-/* Submissions of kernels since the library was loaded: launches, and launches of graphs. */
+/* How many launches, and launches of graphs, were given to streams since the library was loaded. */
 EXPORT uint64_t tandem_simt_submissions(void);
 static uint64_t n_submission; /* under simt_mutex */
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * stream.h: a stream is a thread that runs commands in order. It accepts up to MAX_COMMAND
- * commands, then the caller waits, as with real drivers. What events and captures need of it is
- * here, too.
+ * stream.h: streams, events and captures. A stream is a thread that runs commands in order. It
+ * holds up to MAX_COMMAND commands; a caller that gives one more waits, as with real drivers.
  */
 #ifndef TANDEM_SIMT_STREAM_H
 #define TANDEM_SIMT_STREAM_H
@@ -28,7 +27,7 @@ typedef struct simt_exec {
 
 struct simt_stream;
 
-/* What a stream captures, with all streams that have joined it. */
+/* A capture that a stream has begun, with all streams that have joined it. */
 typedef struct simt_stream_capture {
     simt_graph *graph;
     struct simt_stream *streams[MAX_CAPTURE_STREAM]; /* the first began it */
@@ -36,9 +35,9 @@ typedef struct simt_stream_capture {
 } simt_stream_capture;
 
 typedef struct simt_event {
-    uint64_t n_recorded, n_done;  /* under simt_mutex */
-    simt_stream_capture *capture; /* that it was recorded in last; NULL = in none */
-    simt_front front;
+    uint64_t n_recorded, n_done;  /* records given, and executed; under simt_mutex */
+    simt_stream_capture *capture; /* in which it was recorded last; NULL = in none */
+    simt_front front;             /* in a capture: the stream's front when it was recorded */
 } simt_event;
 
 typedef struct simt_command {
@@ -56,8 +55,8 @@ typedef struct simt_command {
 typedef struct simt_stream {
     simt_context *context;
     pthread_t thread;
-    simt_command commands[MAX_COMMAND];
-    uint64_t n_given, n_done; /* under simt_mutex, as is_ending */
+    simt_command commands[MAX_COMMAND]; /* a ring: number i is at i % MAX_COMMAND */
+    uint64_t n_given, n_done;           /* commands; under simt_mutex, as is_ending */
     bool is_ending;
     simt_stream_capture *capture; /* NULL = it does not capture */
     simt_front front;
@@ -66,7 +65,8 @@ typedef struct simt_stream {
 /* Appends a copy of the command; waits while the stream has MAX_COMMAND of them. */
 rt_result simt_command_give(simt_stream *s, const simt_command *c);
 
-/* Takes the stream out of its capture, or all streams where it began the capture. */
+/* Takes the stream out of its capture. Where it has begun the capture, takes all streams out and
+ * frees the capture, but not its graph. */
 void simt_capture_leave(simt_stream *s);
 
 #endif

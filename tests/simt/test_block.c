@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_block.c: the emulated workgroup: barriers and exchanges, every order of threads, and that it
- * reports the kernels that a device would hang on or compute garbage with; that launches of two
- * threads can wait for each other; that a launch which is started early and does not wait computes with
- * what was there before.
+ * test_block.c: the emulated workgroup (block.h): barriers and exchanges in every order of threads;
+ * reports of kernels with which a device would hang or compute garbage; launches of two threads
+ * that wait for each other; a launch that is started early and does not wait, which must compute
+ * with old data.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_exchange.c: exchanges inside the plans of emulated CUDA and HIP devices: kernels that wait for
- * other members. A token is one submission for each member; the bits are those of exchanges in
+ * test_exchange.c: exchanges inside the plans of emulated CUDA and HIP devices: kernels that wait
+ * for other members. A token is one submission for each member; the bits are those of exchanges in
  * phases; a lost member, and one that does not go on, end the waits of the others.
  *
  *     test_exchange CUDA_DRIVER HIP_DRIVER
@@ -157,8 +157,8 @@ static void test_submissions(void **state) {
     }
 }
 
-/* HIP's streams stand still, while CUDA's kernel waits for it: the group gives up by its timeout and
- * names the member, the kernel ends, and the next run is right. */
+/* HIP's streams are held while CUDA's kernel waits for that member: the group fails after its
+ * timeout and names the member, the kernel ends, and the next run is right. */
 static void test_late(void **state) {
     (void)state;
     const random_model_spec spec = preset_find("tiny-llama");

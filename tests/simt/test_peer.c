@@ -2,9 +2,9 @@
  *
  * test_peer.c: groups of devices of one emulated driver, CUDA's and HIP's, whose exchanges have
  * flags and data in memory of one member. The bits are those of the arena in host memory. Where a
- * device does not reach the memory, or reaches other memory, the group uses the arena, or fails with
- * the reason where peer memory is demanded. A member that stands still, and one that is lost, end
- * the waits of the others.
+ * device does not reach the memory, or reaches other memory, the group uses the arena, or fails
+ * with the reason where peer memory is demanded. A member that stands still, and one that is lost,
+ * end the waits of the others.
  *
  *     test_peer CUDA_DRIVER HIP_DRIVER
  */
@@ -28,8 +28,8 @@ typedef struct driver {
 } driver;
 static driver drivers[2] = {{.plugin = "cuda"}, {.plugin = "hip"}};
 
-/* Both plugins have the same code, of which a sanitizer sees enough in CUDA's. Types on the wire and
- * the number of members change numbers only. */
+/* Both plugins have the same code: under a sanitizer, that of CUDA is enough. Other types on the
+ * wire and more members change numbers only. */
 #ifdef TANDEM_SANITIZED
 enum { N_DRIVER_ALL = 1, IS_SANITIZED = 1 };
 #else
@@ -92,7 +92,8 @@ static int home_of(tdm_open_device *group) {
     return device->home != NULL ? (int)(device->home - device->members) : -1;
 }
 
-/* Logits of a token, a prompt, for which the memory of exchanges grows, and more tokens. */
+/* Logits of one token, of a prompt (for which the memory of exchanges grows), and of more
+ * tokens. */
 static float *logits_of(const char *path, tdm_open_device *dev, size_t *size_out) {
     tdm_error err = {0};
     llm_model *model = vendor_model(path, dev);
@@ -144,7 +145,8 @@ static void same_bits(const driver *d, int n_member, const char *preset, tdm_typ
     free(want);
 }
 
-/* Sums on the wire in f32, f16 and q8_0, in parts, gathers, routes of experts, partial attention. */
+/* Sums on the wire in f32, f16 and q8_0, in parts, gathers, routes of experts, partial
+ * attention. */
 static void test_same_bits(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -263,9 +265,9 @@ static void test_calls_fail(void **state) {
     assert_int_equal(home_of(group_open(&drivers[1], 2, "peer", nothing_more)), 1);
 }
 
-/* One device stands still while the kernel of the other waits for it, once the home and once the
- * other: the group gives up by its timeout and names the member, the kernel ends, and the next run
- * is right. */
+/* One device is held while the kernel of the other waits for it: first the one whose memory has the
+ * flags, then the other. The group fails after its timeout and names the member, the kernel ends,
+ * and the next run is right. */
 static void test_late(void **state) {
     (void)state;
     const driver *d = &drivers[0];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_runtime.c: the runtime of CUDA (plugins/gpu/rt) on the emulated driver, without the core:
- * what submits never waits for execution, waits end in time, weights that several threads upload,
- * refusals of the driver.
+ * submitting never waits for execution, waits end in time, several threads upload weights, and
+ * calls of the driver fail.
  *
  *     test_runtime CUDA.so DRIVER
  */
@@ -277,7 +277,8 @@ static void test_host_memory(void **state) {
     plugin->device->close(device);
 }
 
-/* Limits are those that a processor may have; no memory for the measurement is no failure. */
+/* The measured limits lie in the range of real processors. Where there is no memory for the
+ * measurement of bandwidth, that limit is 0 and the call succeeds. */
 static void test_limits(void **state) {
     (void)state;
     tdm_device *device = device_open("yes");
@@ -316,8 +317,9 @@ static void test_not_captured(void **state) {
     scene_close(&s);
 }
 
-/* Each sum but the first starts before the one that it reads has been computed. A failed launch is one of
- * the call that allows this; launches one by one are ordinary. */
+/* launch-early: each addition but the first starts before the one whose result it reads has ended.
+ * Where the call for early launches fails, the plan is launched one by one, with ordinary
+ * launches. */
 static void test_launched_early(void **state) {
     enum { CU_INVALID_VALUE = 1 };
     (void)state;
@@ -343,7 +345,8 @@ static void test_launched_early(void **state) {
     launch_early = "no";
 }
 
-/* A driver without memory for one graph: that plan is launched one by one, later ones are graphs. */
+/* A driver without memory for one graph: that plan is launched one by one, later ones are
+ * graphs. */
 static void test_graph_without_memory(void **state) {
     (void)state;
     enum { CU_OUT_OF_MEMORY = 2 };
@@ -459,7 +462,8 @@ static tdm_status life_run(tdm_instance *own, const tdm_option *options, scene *
     return status == TDM_OK ? tdm_semaphore_ops.wait(s->done, 1, TDM_WAIT_FOREVER, err) : status;
 }
 
-/* True where the driver has so many calls. */
+/* One life of a device in which call number n of the function fails with `result`: nothing may be
+ * left. False where there were fewer calls. */
 static bool call_fails(const char *name, long n, int result, const tdm_option *options) {
     scene s = {.n_add = 2};
     tdm_instance *own = NULL;

@@ -30,8 +30,8 @@ enum {
     SKIP_CODE = 77
 };
 
-/* HIP has CUDA's kernels, and Vulkan's have tests of their own. Fewer members alone make the bound
- * smaller, not larger. */
+/* HIP has the same kernels as CUDA, and Vulkan's have tests of their own. Measuring fewer members
+ * alone can only make the bound smaller. */
 static const bool is_measured_alone[N_VENDOR] = {true, false, false, true};
 
 /* The group of all members, made at the first call. `share` NULL = auto, by given rates. */

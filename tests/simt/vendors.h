@@ -21,11 +21,11 @@ tdm_status vendor_open(int vendor, tdm_open_device **dev_out, tdm_error *err);
 /* The same; fails the running test where it cannot be opened. */
 tdm_open_device *vendor_device(int vendor);
 
-/* A loaded model, with the CPU behind the device, as in the program: a cache in the host's memory is
- * with it. Closed with llm_model_close. */
+/* Loads a model on the device, with the CPU as its second device, as the program does: the CPU
+ * holds a cache in host memory. Closed with llm_model_close. */
 llm_model *vendor_model(const char *path, tdm_open_device *dev);
 
-/* The i-th token of what all devices are given. */
+/* The i-th token of the sequence that all devices get. */
 int32_t vendor_token(int i, int n_vocab);
 
 /* A context of 64 tokens with a cache of q8_0. Destroyed with llm_context_destroy. */
@@ -33,7 +33,7 @@ tdm_status vendor_context_create(llm_model *model, llm_context **ctx_out, tdm_er
 /* The same; fails the running test where it cannot be created. */
 llm_context *vendor_context(llm_model *model);
 
-/* Decodes vendor_token(i) behind what the context has. */
+/* Appends vendor_token(i) to the context's sequence and decodes it. */
 tdm_status vendor_token_decode(llm_context *ctx, int i, tdm_error *err);
 
 /* Waits until a group computes again after a member was late: it refuses runs until the member's

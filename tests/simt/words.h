@@ -43,7 +43,8 @@ static inline void barrier() {
 static inline char *shared_memory() {
     return simt_lane->block->shared;
 }
-/* One fiber runs at a time, and is not stopped inside. */
+/* Plain arithmetic is atomic here: one fiber runs at a time, and none stops inside these
+ * functions. */
 static inline uint shared_add(uint *word, uint n) {
     uint before = *word;
     *word += n;

@@ -58,7 +58,8 @@ static inline void ptx_prefetch_l2(u64 address) {
     simt_prefetch((const void *)address);
 }
 #endif
-/* One fiber runs at a time, and is not stopped inside. */
+/* Plain arithmetic is atomic here: one fiber runs at a time, and none stops inside these
+ * functions. */
 static inline uint ptx_atom_add(uint *word, uint n) {
     uint before = *word;
     *word += n;
@@ -180,8 +181,9 @@ static inline void ptx_mma_m8n8k16(int *d, uint a, uint b) {
     simt_matrix_execute(&simt_mma_m8n8k16, &a, &b, d);
 }
 
-/* What the build says of sm_90a. wgmma here computes at once: the emulated driver's own words (../words.h)
- * find tiles that are changed too early. A lane reads shared memory itself. */
+/* Warpgroups, where the build is for sm_90a. wgmma computes at once here, and each lane reads
+ * shared memory itself. So these words do not find a tile that is changed too early; HalfBlocks of
+ * the emulated driver's own words (../words.h) does. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PTX_HAS_WGMMA 1
 static inline void ptx_fence_proxy_async() {}
@@ -194,8 +196,8 @@ static inline u64 ptx_wgmma_matrix(const void *at) {
 static inline u64 ptx_wgmma_offset(u64 matrix, uint n) {
     return matrix + 16 * n;
 }
-/* "Shared Memory Matrix Layout", 64-byte swizzling: bits 4 and 5 of an address, counted from the matrix's,
- * are changed by its bits 7 and 8. */
+/* "Shared Memory Matrix Layout", 64-byte swizzling: bits 4 and 5 of an address, counted from the
+ * matrix's, are changed by its bits 7 and 8. */
 static inline float simt_wgmma_element(u64 matrix, uint row, uint k) {
     u64 first = matrix & ~u64(511), at = matrix - first + 64 * row + 2 * k;
     at ^= (at >> 7 & 3) << 4;

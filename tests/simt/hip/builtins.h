@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * builtins.h: clang's names for instructions of AMD's processors, on the emulated driver, by the
- * text of the instruction sets' manuals. Macros, since a compiler may keep such names to itself.
- * The build defines what clang defines for a processor.
+ * builtins.h: clang's names for instructions of AMD's processors, on the emulated driver, as the
+ * manuals of the instruction sets describe them. They are macros, since a compiler may not let a
+ * program define functions of such names. The build defines the macros that clang defines for a
+ * processor.
  */
 #ifndef TANDEM_SIMT_HIP_BUILTINS_H
 #define TANDEM_SIMT_HIP_BUILTINS_H
@@ -33,7 +34,8 @@ static inline uint simt_fetch_or(uint *word, uint bits) {
     *word |= bits;
     return before;
 }
-/* One fiber runs at a time, and is not stopped inside. */
+/* Plain arithmetic is atomic here: one fiber runs at a time, and none stops inside these
+ * functions. */
 #define __hip_atomic_fetch_add(at, n, order, scope) simt_fetch_add(at, n)
 #define __hip_atomic_fetch_or(at, n, order, scope)  simt_fetch_or(at, n)
 
@@ -71,8 +73,9 @@ static inline int simt_ds_bpermute(int address, int word) {
 
 /* ---- Bytes ---- */
 
-/* v_perm_b32: bytes 0 to 3 are of src1, 4 to 7 of src0. A selector's byte below 8 is the number of
- * one, 8 to 11 the sign of byte 1, 3, 5 or 7, 12 is 0, and more is 255. */
+/* v_perm_b32: bytes 0 to 3 are those of src1, 4 to 7 those of src0. Each byte of the selector gives
+ * a byte of the result: 0 to 7 that byte; 8 to 11 the sign of byte 1, 3, 5 or 7 as 0 or 255; 12
+ * gives 0; more gives 255. */
 static inline uint simt_perm(uint src0, uint src1, uint selector) {
     u64 bytes = u64(src0) << 32 | src1;
     uint picked = 0;
@@ -108,8 +111,9 @@ static inline int simt_dot4(bool a_signed, int a, bool b_signed, int b, int c, b
 
 /* ---- Matrices ---- */
 
-/* Vectors or integers A and C as registers. Only signed sources without clamp, and without
- * broadcasts, are emulated: anything else stops the compiler. */
+/* Executes a matrix instruction on vectors or integers of types A and C as registers. Only signed
+ * sources without clamp and without broadcasts are emulated: anything else does not compile
+ * (SimtWmma, SimtMfma). */
 template <class A, class C> static inline C simt_matrix_of(const simt_matrix *what, A a, A b, C c) {
     uint of_a[sizeof(A) / 4], of_b[sizeof(A) / 4];
     int of_c[sizeof(C) / 4];
