@@ -8,7 +8,8 @@
  *
  *     test_words PLUGINS NAME WAVE DRIVER [NAME WAVE DRIVER ...]
  *
- * PLUGINS is the folder of the plugins' folders. The first driver has the emulated driver's own words.
+ * PLUGINS is the folder of the plugins' folders. The first driver has the emulated driver's own
+ * words.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -171,8 +172,8 @@ static void every_tile(void **state) {
         }
 }
 
-/* Matrices of f16: every type, with a group of k or several, a number that three tiles in turn do not
- * divide. */
+/* Matrices of f16: every type, with a group of k or several, a number that three tiles in turn do
+ * not divide. */
 static void every_matrix_type(void **state) {
     (void)state;
     uint64_t seed = SEED;
@@ -184,8 +185,8 @@ static void every_matrix_type(void **state) {
     }
 }
 
-/* Tiles of 32, 64, 128 and 256 columns, the last with one column; rows of one tile, and of the next. The
- * emulated device has 4 compute units, which choose the columns. */
+/* Tiles of 32, 64, 128 and 256 columns, the last with one column; rows of one tile, and of the
+ * next. The emulated device has 4 compute units, which choose the columns. */
 static void every_matrix_tile(void **state) {
     (void)state;
     uint64_t seed = SEED;

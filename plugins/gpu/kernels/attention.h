@@ -21,11 +21,11 @@ struct Attention : PageRotate {
     inline Attention(const Args &args_, int row_len) : PageRotate(args_, row_len) {}
 
     static constexpr int CHUNK = 64;
-    static constexpr int PART_LEN =
-        128; // positions of each of the first PARTS parts; of the next PARTS twice as many
+    // Positions of each of the first PARTS parts; each of the next PARTS parts has twice as many.
+    static constexpr int PART_LEN = 128;
     static constexpr int PARTS = 64;
-    static constexpr int PART_HEAD =
-        4; // floats of a part's record before o: m, l and two that are not used
+    // Floats of a part's record before o: m, l and two that are not used.
+    static constexpr int PART_HEAD = 4;
 #define NEGATIVE_INFINITY bits_to_float(0xff800000u)
     static constexpr int MAX_POS = 0x7fffffff;
 

@@ -64,8 +64,8 @@ struct AttentionWalk : AttentionFold {
 
     // ---- Scores ----
 
-    int chunk_kv, chunk_entry,
-        chunk_start; // KV head of the state, entry of the sequence, first slot
+    // Of the chunk: KV head of the state, entry of the sequence from its first on, first slot.
+    int chunk_kv, chunk_entry, chunk_start;
 
     // The final score (score_of) of a row and a slot of the chunk. first, last, pos: as of
     // chunk_fold. EXTRAS: the kernel takes bias and lists; SLOPES: it takes ALiBi. Each applies

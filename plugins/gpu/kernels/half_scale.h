@@ -10,9 +10,8 @@
 
 struct HalfScale {
     bool is_finite;
-    float
-        times; // what a number is multiplied by, so that it is below 2^15; 0 where not all are finite
-    float factor; // 1 / times; NaN where not all are finite
+    float times;  // times a number is below 2^15; 0 where a number is not finite
+    float factor; // 1 / times; NaN where a number is not finite
 };
 
 // exponent: the largest exponent field (bits 23 to 30) of the row's numbers, 255 where one is not

@@ -15,8 +15,8 @@
 struct Halves : Reduce {
     inline explicit Halves(const Args &args_) : Reduce(args_) {}
 
-    const bool X_IS_WIDE =
-        SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
+    // x is dense and aligned to 16 bytes in every row, k a multiple of 32.
+    const bool X_IS_WIDE = SPEC1 != 0;
 
     inline float one_load(u64 x, uint i) {
         return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0f;

@@ -3,11 +3,11 @@
 """names.py: prints the kernels of CUDA and HIP, one on a line.
 
 usage: names.py KERNEL.h           the names
-       names.py KERNEL.h FOLDER    the modules: NAME, or NAME:TYPE for each type of weights of a kernel
+       names.py KERNEL.h FOLDER    the modules: NAME, or NAME:TYPE for each type of weights
 
-Kernels are the rows of GPU_KERNEL_LIST that say RT_SHARED or RT_ONLY. FOLDER has their sources: those that include
-each_type.h are compiled to a module for each tdm_type, so that a driver translates only those that a
-model has.
+Kernels are the rows of GPU_KERNEL_LIST that say RT_SHARED or RT_ONLY. FOLDER has their sources.
+Those that include each_type.h are compiled to a module for each tdm_type, so that a driver
+translates only the modules for the types that a model has.
 """
 
 import os
@@ -21,7 +21,7 @@ def read(path):
 
 
 def types_of(folder, name):
-    """Numbers of the types of weights that a kernel is compiled for; none where it reads no weights."""
+    """Numbers of the types of weights that a kernel is compiled for; [] where it reads none."""
     source = read(os.path.join(folder, name + '.cu'))
     if 'each_type.h' not in source:
         return []

@@ -21,11 +21,12 @@
 struct Product : Weight {
     inline explicit Product(const Args &args_) : Weight(args_) {}
 
-    static constexpr int MODE_PLAIN = 0; // columns of a matrix by number
-    static constexpr int MODE_PAIRS =
-        1; // a column is a pair of a token and one of its experts, in their order
-    static constexpr int MODE_SORTED =
-        2; // pairs sorted by expert: operand 4 is the table of moe_sort.cu
+    // gpu_product_mode: columns of each matrix by number; columns are pairs of a token and one of
+    // its experts, in the order of tokens; pairs sorted by expert, where operand 4 is the table of
+    // moe_sort.cu.
+    static constexpr int MODE_PLAIN = 0;
+    static constexpr int MODE_PAIRS = 1;
+    static constexpr int MODE_SORTED = 2;
 
     // x is dense and begins at multiples of 16 bytes in every column; k is a multiple of 32.
     const bool X_IS_WIDE = (SPEC1 & 4) != 0;

@@ -54,8 +54,7 @@ template <uint COLUMNS, uint TILES, uint PART_ROWS> struct ProductHalves : Produ
             w_from[i] + off);
     }
 #else
-    static constexpr uint RUN =
-        WEIGHT_RAW_GROUPS; // groups that a thread decodes one after the other
+    static constexpr uint RUN = WEIGHT_RAW_GROUPS; // groups that are decoded from one load
     WeightRow w_row;
 
     // A thread decodes every second run of RUN groups of its row: those whose number has this

@@ -2,8 +2,8 @@
  *
  * product_row.cu: products for up to 8 columns with x as f32. The threads of a workgroup divide k;
  * each has the same ROWS rows and COLUMNS columns: product_sum.h. Plain types have tiles of 1, 2, 4
- * and 8 columns; types with blocks have two rows and one column, for weights whose blocks are
- * canonical.
+ * and 8 columns. Types with blocks have one tile, of two rows and one column: it is for weights in
+ * canonical blocks, since planar ones use product_row_dot.cu.
  * Entries for each WEIGHT_TYPE. See kernel.h.
  */
 #ifndef WEIGHT_TYPE

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.cu: rows of x as bytes (bytes_store.h), for products with integer dot products. See kernel.h.
+ * quantize.cu: stores rows of x as bytes (bytes_store.h), for products with integer dot products.
+ * See kernel.h.
  */
 #include "bytes_store.h"
 #include "x_rows.h"

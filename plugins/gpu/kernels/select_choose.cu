@@ -147,9 +147,10 @@ struct SelectChoose : Attention {
 
     // ---- Choosing ----
 
+    // Gives each block's first slot the block's key, and the others KEY_NONE. Ends with a barrier.
     inline void blocks_gather(U32 keys) {
-        int local =
-            (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN; // the first position of local blocks
+        // The first position of the local blocks, which are chosen always.
+        int local = (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN;
         for (int i = share_first(); i < share_end(); i++) {
             int p = position(i);
             if (p < 0 || !is_first(i, p)) continue;
