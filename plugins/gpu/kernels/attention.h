@@ -29,10 +29,6 @@ struct Attention : PageRotate {
 #define NEGATIVE_INFINITY bits_to_float(0xff800000u)
     static constexpr int MAX_POS = 0x7fffffff;
 
-    inline bool is_nan(float x) {
-        return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
-    }
-
     // exp(x) for x <= 0, to 2 units in the last place; 0 for x below -87. A NaN stays a NaN.
     inline float exp_of_negative(float x) {
         float at = max(x, -87.0f);

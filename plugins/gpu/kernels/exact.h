@@ -6,11 +6,7 @@
  */
 #ifndef TANDEM_GPU_EXACT_H
 #define TANDEM_GPU_EXACT_H
-#include "number.h"
-
-static inline bool exact_is_nan(float x) {
-    return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
-}
+#include "half.h"
 
 // a / b. Both are finite and b is normal. A quotient below 2^-126 gives 0 of its sign.
 static inline float exact_div(float a, float b) {
@@ -55,40 +51,15 @@ static inline float exact_sqrt(float x) {
     return bits_to_float((uint(exponent + 127) << 23) + (mantissa - 0x800000u));
 }
 
-// To the nearest f16, ties to even; a NaN stays one.
+// To the nearest f16 or bf16, ties to even; a NaN stays one.
 static inline uint exact_to_f16(float x) {
-    uint bits = float_to_bits(x), sign = bits >> 16 & 0x8000u;
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) return sign | 0x7e00u | bits >> 13 & 0x3ffu;
-    if (bits >= 0x477ff000u) return sign | 0x7c00u;
-    if (bits >= 0x38800000u) {
-        bits += 0x0fffu + (bits >> 13 & 1u);
-        return sign | (bits >> 13) - (112u << 10);
-    }
-    uint shift = 126u - (bits >> 23); // a subnormal f16 counts 2^-24
-    if (shift > 24u) return sign;
-    uint mantissa = bits & 0x7fffffu | 0x800000u, result = mantissa >> shift;
-    uint rest = mantissa & ((1u << shift) - 1u), middle = 1u << (shift - 1u);
-    if (rest > middle || rest == middle && (result & 1u) != 0u) result++;
-    return sign | result;
+    return f16_of_f32_bits(float_to_bits(x));
 }
-
-static inline float exact_from_f16(uint half_bits) {
-    uint sign = (half_bits & 0x8000u) << 16, bits = half_bits & 0x7fffu;
-    if (bits >= 0x7c00u) {
-        uint payload = (bits & 0x3ffu) << 13;
-        return bits_to_float(sign | 0x7f800000u | payload | (payload != 0u ? 0x400000u : 0u));
-    }
-    if (bits >= 0x400u) return bits_to_float(sign | (bits << 13) + (112u << 23));
-    if (bits == 0u) return bits_to_float(sign);
-    int top = top_bit(bits);
-    return bits_to_float(sign | uint(top + 103) << 23 | bits << (23 - top) & 0x7fffffu);
-}
-
 static inline uint exact_to_bf16(float x) {
-    uint bits = float_to_bits(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
-    return bits + 0x7fffu + (bits >> 16 & 1u) >> 16;
+    return bf16_of_f32_bits(float_to_bits(x));
+}
+static inline float exact_from_f16(uint half_bits) {
+    return bits_to_float(f32_bits_of_f16(half_bits));
 }
 
 #endif

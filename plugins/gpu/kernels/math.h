@@ -9,10 +9,6 @@
 #define TANDEM_GPU_MATH_H
 #include "number.h"
 
-static inline bool is_nan(float x) {
-    return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
-}
-
 static inline float nan_make() {
     return bits_to_float(0x7fc00000u);
 }

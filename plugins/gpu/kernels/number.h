@@ -61,6 +61,10 @@ static inline float bits_to_float(uint bits) {
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
+/* By the bits, because compilers may assume that arithmetic gives no NaN. */
+static inline bool is_nan(float x) {
+    return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
+}
 /* The number of the highest bit that is set; -1 where none is. */
 static inline int top_bit(uint x) {
     return x == 0 ? -1 : 31 - __builtin_clz(x);

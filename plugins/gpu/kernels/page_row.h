@@ -209,7 +209,7 @@ struct PageRow : PageRotate {
             float limit = fit_limit(type);
             for (int i = first + row_thread(); i < first + n; i += row_group()) {
                 float x = row_x[i];
-                row_x[i] = exact_is_nan(x) ? 0.0f : x > limit ? limit : x < -limit ? -limit : x;
+                row_x[i] = is_nan(x) ? 0.0f : x > limit ? limit : x < -limit ? -limit : x;
             }
             barrier();
             if (type == TYPE_IQ4_NL)

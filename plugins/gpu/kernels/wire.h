@@ -23,8 +23,7 @@ static inline float wire_add(float sum, float x) {
 
 // The bits of a sum; every NaN becomes the same one.
 static inline uint wire_result(float sum) {
-    const uint bits = float_to_bits(sum);
-    return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc00000u : bits;
+    return is_nan(sum) ? 0x7fc00000u : float_to_bits(sum);
 }
 
 /* The same of four elements. */

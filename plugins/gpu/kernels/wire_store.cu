@@ -17,8 +17,7 @@ struct WireStore : Arena {
     inline float element_at(uint i, uint n) {
         const float limit = 65504.0f * 127.0f;
         float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0f;
-        bool is_nan = (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
-        return is_nan ? 0.0f : clamp(x, -limit, limit);
+        return is_nan(x) ? 0.0f : clamp(x, -limit, limit);
     }
 
     // x to the nearest integer.
