@@ -32,9 +32,7 @@ struct Unary : Axes {
         case 1: return clamp_of(x, a, b);
         case 2: return sqrt_of(x);
         case 3: return act_of(ACT, x);
-        default:
-            return act_of(ACT, x * a + b) * bits_to_float(args.word[14]) +
-                   bits_to_float(args.word[15]);
+        default: return affine_of(x, a, b);
         }
     }
 
