@@ -100,7 +100,9 @@ struct Flags : Arena {
         barrier();
         if (why != 0) shared_or(&shared[2], why);
         barrier();
-        why = shared[2];
+        // Some lanes may have found the abort, others the timeout: the host expects one
+        // rt_wait_code.
+        why = (shared[2] & ABORTED) != 0 ? uint(ABORTED) : shared[2];
         if (lane == 0 && why != 0) failure_report(state, shared[3], why, shared);
         return why == 0;
     }
