@@ -176,7 +176,9 @@ struct Row : Reduce {
             apply(0.0f, 0.0f, rms_factor() * bits_to_float(args.word[16]));
             break;
         case LAYER_NORM: layer_norm(); break;
-        case RMS_APPLY: apply(0.0f, 0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
+        case RMS_APPLY:
+            apply(0.0f, 0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)]));
+            break;
         default:
             float sum = sum_sq(1.0f);
             if (thread_id() == 0) F32(dst).at[row] = sum;
