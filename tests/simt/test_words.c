@@ -38,7 +38,7 @@ static struct {
 } rigs[2 * MAX_RIG]; /* the first n_rig without matrices of f16, then n_matrix with them */
 static int n_rig, n_matrix;
 static op_rig *reference;
-static char **given; /* main's arguments behind PLUGINS */
+static char **given; /* main's arguments after PLUGINS */
 static const char *plugins;
 
 static int setup(void **state) {

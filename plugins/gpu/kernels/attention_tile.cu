@@ -83,7 +83,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
     }
 
     // Loads the slice of Q and K from `element` on into the tile. A thread starts its first loads
-    // together, before the barrier behind which the tile may be overwritten.
+    // together, before the barrier after which the tile may be overwritten.
     template <int KIND>
     inline void slice_load(u64 region, int start, int first, int last, int element) {
         constexpr int N_KEY = KIND == KIND_PLAIN ? 2 : 1;

@@ -45,8 +45,8 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
         }
     }
 
-    // Stores 32 rows of y of the tile's columns as bytes, behind y. A row of y has the role of the
-    // row of x: it is a prompt's where the row of x has no `low`.
+    // Stores 32 rows of y of the tile's columns as bytes, after all of y. A row of y has the role
+    // of the row of x: it is a prompt's where the row of x has no `low`.
     inline void bytes_make(typename Sum::Tile t) {
         const uint n = uint(args.word[0]), n_column = uint(args.word[2]), n_group = n / 32;
         const uint g = t.row / 32, of_group = 32 / (uint(ROWS) / uint(N_PART));
