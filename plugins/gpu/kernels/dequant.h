@@ -178,8 +178,8 @@ struct Weight : Kernel {
 
     // ---- Prefetching ----------------------------------------------------------------------------
 
-    // Prefetches line `line`, 128 bytes, of each field of a row of k elements; of a canonical row,
-    // of the row. Nothing where the row is shorter.
+    // Prefetches line `line`, 128 bytes, of each field of a row of k elements, or of the row itself
+    // where its blocks are canonical. Does nothing where there is no such line.
     inline void row_prefetch(WeightRow row, uint k, uint line) {
         const uvec2 fields[5] = FIELDS;
         const uint block_len = WEIGHT_IS_PLAIN ? 1 : WEIGHT_HAS_SMALL_BLOCKS ? 32 : 256;
