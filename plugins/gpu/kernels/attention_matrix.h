@@ -14,9 +14,9 @@
  * (attention_halves.h). Where V is part of K, the tiles of K serve as V too: nothing is copied for
  * V, and K of f16 is copied only after V of the chunk before has been added.
  *
- * Slots with an element that is not finite are "odd" (odd_slots): the element is replaced by 0 in
- * the tile, and p, or where V is part of K the score, of the slot by NaN. So rows that see the slot
- * get NaN, and rows that do not see it are not affected.
+ * A slot is "odd" (odd_slots) where its V, or its K where V is part of K, has an element that is
+ * not finite. The element becomes 0 in the tile, and the slot's p, or its score where V is part of
+ * K, becomes NaN. So rows that see the slot get NaN, and rows that do not see it are not affected.
  *
  * N_ROW: rows of a workgroup. MAX_DIM: elements of o, at most. IS_PLAIN: K and V are f16.
  * IS_LATENT: V is part of K.
@@ -262,7 +262,7 @@ struct AttentionMatrix : AttentionHalves {
 
     // ---- Values ----
 
-    // Bits 1 and 2: the low and the high f16 of a word is not finite.
+    // 1 where the low f16 of a word is not finite, plus 2 where the high one is not.
     inline uint odd_halves(uint word) {
         uint odd = (word & 0x7c007c00u) + 0x04000400u & 0x80008000u;
         return odd >> 15 & 1u | odd >> 30;

@@ -196,8 +196,8 @@ struct PageRow : PageRotate {
     }
 
     // row_code and row_scale of elements first .. first + n - 1, whole blocks, from row_x. It
-    // changes row_x: elements become what the type can express, NaN becomes 0. It begins and ends
-    // with a barrier.
+    // changes row_x for types with blocks: elements are limited to what the type can express, NaN
+    // becomes 0. It begins and ends with a barrier.
     inline void row_quantize(int type, int first, int n) {
         barrier();
         if (type_is_plain(type)) {
