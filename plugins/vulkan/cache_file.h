@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the bytes are for: they are read by exactly the driver that wrote them. */
+/* Which driver and device a file is for. A file with another key counts as absent. */
 typedef struct vk_cache_key {
     uint32_t vendor_id;
     uint32_t device_id;
@@ -21,19 +21,22 @@ typedef struct vk_cache_key {
     uint8_t cache_uuid[16];
 } vk_cache_key;
 
-/* The file's path in the user's cache folder: $XDG_CACHE_HOME/tandem, else $HOME/.cache/tandem.
- * False where neither variable names a folder. */
+/* The path of the file of compiled pipelines in the user's cache folder: $XDG_CACHE_HOME/tandem,
+ * else $HOME/.cache/tandem. False where neither variable is an absolute path, or where `path` is
+ * too short. [any-thread] */
 bool vk_cache_path(const vk_cache_key *key, char *path, size_t path_size);
 
-/* Makes the last two folders of a file's path where they are missing. False where that fails. */
+/* Makes the last two folders of a file's path where they are missing. False where that fails.
+ * [any-thread] */
 bool vk_cache_folder_make(const char *path);
 
-/* The bytes of a file for this key, for the caller to free; NULL where there are none, or not for
- * this key, or where they are damaged. */
+/* The bytes of a file for this key, for the caller to free. NULL where the file is absent, has
+ * another key or is damaged, or without memory. [any-thread] */
 void *vk_cache_read(const char *path, const vk_cache_key *key, size_t *size_out);
 
-/* Makes the folders, writes beside the file, then takes its place, so that a reader never sees half
- * of it. False where it cannot be written; an older file stays. */
+/* Makes the folders, writes a temporary file beside `path` and renames it to `path`, so that a
+ * reader never sees half of it. False where it cannot be written; an older file stays. size > 0.
+ * [any-thread] */
 bool vk_cache_write(const char *path, const vk_cache_key *key, const void *data, size_t size);
 
 #endif

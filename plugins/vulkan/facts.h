@@ -23,7 +23,7 @@ typedef struct vk_facts {
     int32_t subgroup_max;
     int32_t group_subgroups; /* most subgroups of a group whose pipeline names their size */
     int32_t matrix_rows, matrix_columns; /* of sums of cooperative matrices (matrix.h); 0 = none */
-    vk_float_mode float_mode;            /* that shaders ask for */
+    vk_float_mode float_mode;            /* that modules of shaders request from this driver */
     bool can_require_subgroup;           /* a pipeline may name its subgroup size */
     bool has_full_subgroups;             /* a pipeline may demand that all subgroups are full */
     bool has_subgroup_control;           /* VK_EXT_subgroup_size_control or Vulkan 1.3 */
@@ -31,7 +31,7 @@ typedef struct vk_facts {
     bool is_integrated;
     bool has_f16;              /* shaderFloat16 */
     bool has_dot8;             /* integer dot products, accelerated for signed 4 x 8 bits */
-    bool has_dot8_instruction; /* integer dot products, in any speed */
+    bool has_dot8_instruction; /* integer dot products, fast or slow */
     bool has_matrix;           /* VK_KHR_cooperative_matrix, in compute shaders, with f16 */
     bool has_budget;           /* VK_EXT_memory_budget */
     bool has_maintenance_4;    /* VK_KHR_maintenance4 or Vulkan 1.3 */
@@ -43,13 +43,14 @@ typedef struct vk_facts {
 /* Reads the facts of one physical device. [any-thread] */
 void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts *facts_out);
 
-/* Bytes that the driver's account leaves in a heap. False where the driver keeps none.
- * [any-thread] */
+/* Bytes of a heap that this process may still allocate, by VK_EXT_memory_budget. False where the
+ * driver lacks the extension. [any-thread] */
 bool vk_facts_heap_free(const vk_driver *driver, const vk_facts *facts, uint32_t heap,
                         uint64_t *free_out);
 
-/* Bytes free and in all of the memory that the device computes in. `allocated` is what the caller
- * has, which counts where the driver keeps no account. [any-thread] */
+/* Sizes of the memory that the device computes in: *free_out bytes are free of *total_out. Without
+ * VK_EXT_memory_budget, free is the total less `allocated`, the bytes that the caller has.
+ * [any-thread] */
 void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t allocated,
                      uint64_t *free_out, uint64_t *total_out);
 

@@ -23,8 +23,9 @@ typedef struct vk_float_mode {
     uint32_t keeps_infinities; /* and signed zeros, and NaN */
 } vk_float_mode;
 
-/* The modes that modules ask a driver with these properties for: of f16, of f32's rounding and
- * infinities, and of other widths where the driver has one mode for several. [any-thread] */
+/* The modes that modules request from a driver with these properties: all three for f16, rounding
+ * and infinities for f32, and denormals and rounding of other widths where the driver has one
+ * mode for several. [any-thread] */
 vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *properties);
 
 /* The module of `size` bytes, with instructions that ask for the modes, to be freed by the caller.

@@ -29,8 +29,8 @@ typedef struct vk_matrix_stages {
 #define VK_MATRIX_SHAPE_TYPE    ((VkStructureType)1000506001)
 #define VK_MATRIX_STAGES_TYPE   ((VkStructureType)1000506002)
 
-/* Sets facts->matrix_rows and matrix_columns to the shape of sums that suits PRODUCT_TILE_MATRIX best,
- * with f16 operands and f32 sums. They stay 0 where the driver has none. The device has the
+/* Sets facts->matrix_rows and matrix_columns to the shape of sums that suits PRODUCT_TILE_MATRIX
+ * best, with f16 operands and f32 sums. They stay 0 where the driver has none. The device has the
  * extension. [any-thread] */
 void vk_matrix_shape_read(const vk_driver *driver, vk_facts *facts);
 

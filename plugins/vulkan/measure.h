@@ -7,7 +7,8 @@
 
 #include "plugins/vulkan/vk.h"
 
-/* tdm_device_ops.measure_limits. A read bandwidth of 0: there is no memory to read from. */
+/* tdm_device_ops.measure_limits. Where no buffer to read from can be allocated, all limits are 0.
+ * */
 tdm_status vk_limits_measure(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * oracle.h: the CPU plugin's reference path, which says what a small graph must give. The plugin
- * lies in a file beside this one and is used through the ABI alone.
+ * oracle.h: the CPU plugin's reference path, which computes the expected results of a small graph.
+ * The CPU plugin is a shared object beside this one, and is used through the ABI alone.
  */
 #ifndef TANDEM_VULKAN_ORACLE_H
 #define TANDEM_VULKAN_ORACLE_H
@@ -38,7 +38,7 @@ tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu
                          tdm_buffer *state, void *const *bytes, vk_slots *slots, tdm_error *err);
 void vk_slots_free(vk_slots *slots);
 
-/* Downloads the bytes of a value that is no weight and has a slot. */
+/* Downloads a value that is no weight and has a slot, as canonical bytes. */
 tdm_status vk_slots_read(const vk_slots *slots, const gpu_excerpt *excerpt, int32_t value,
                          void *bytes, tdm_error *err);
 

@@ -13,8 +13,8 @@
 /* Cautious rates for the kind of device, until something was measured. */
 void vk_rates_init(vk_rates *rates, const vk_facts *facts);
 
-/* Workgroups of slice `slice` of n_slice of a step: from begin_out[3] on, count_out[3] of them.
- * False where the slice has none. */
+/* The workgroups of slice `slice`, 0 .. n_slice - 1, of a step: from begin_out[3] on,
+ * count_out[3] of them along each axis. False where the slice has none. */
 bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32_t begin_out[3],
                   uint32_t count_out[3]);
 
@@ -24,8 +24,8 @@ bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32
  * [any-thread] */
 tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err);
 
-/* A computation of at least this much work (plan->work) took `seconds`, with nothing before it on
- * the device. [any-thread] */
+/* Adapts the rates to a computation of at least this much work (plan->work) that took `seconds`. It
+ * began when the device had nothing else to do. [any-thread] */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds);
 
 #endif

@@ -8,14 +8,16 @@
 #include "plugins/vulkan/cache_file.h"
 #include "plugins/vulkan/vk.h"
 
-/* Reads what an earlier run has left on disk. */
+/* Sets device->pipelines, and reads what earlier runs have left on disk. Released with
+ * vk_pipelines_destroy. [setup] */
 tdm_status vk_pipelines_create(vk_device *device, tdm_error *err);
 
-/* Leaves on disk what this run has compiled. */
+/* Destroys all pipelines, and writes what this run has compiled to disk. [setup] */
 void vk_pipelines_destroy(vk_device *device);
 
 /* The pipelines of n_step steps, into pipelines_out[n_step]. Those that do not exist yet are
- * compiled by several threads; all are kept until the device is closed. [any-thread] */
+ * compiled by several threads; one that failed before is tried again. All are kept until the device
+ * is closed. [any-thread] */
 tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
                             VkPipeline *pipelines_out, tdm_error *err);
 

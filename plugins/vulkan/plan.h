@@ -18,7 +18,8 @@ typedef struct vk_part {
     uint32_t slice;     /* of the only step, where n_slice is not 0 */
     uint32_t n_slice;   /* equal shares of its workgroups; 0 = steps are whole */
     VkCommandBuffer commands;
-    uint64_t value; /* that the queue's timeline has when it is done; of the last submission */
+    /* Of its last submission: the value of the queue's timeline that says that it is done */
+    uint64_t value;
     VkTimelineSemaphoreSubmitInfo timeline;
 } vk_part;
 
@@ -26,7 +27,7 @@ struct tdm_plan {
     vk_device *device;
     gpu_bound bound;       /* the steps, and the memory that they are bound to */
     VkPipeline *pipelines; /* n_step */
-    /* of this plan alone, so that plans are recorded at the same time */
+    /* Of this plan alone, so that several threads can record plans at the same time */
     VkCommandPool command_pool;
     vk_part *parts;        /* n_part of max_part */
     VkSubmitInfo *submits; /* likewise: one for each part */
@@ -35,7 +36,7 @@ struct tdm_plan {
     /* Each step is launched in two shares, so that a trial covers slices. No rate is learned, since
      * drivers compile at the first launch. */
     bool is_trial;
-    gpu_work work;       /* of all steps but those on caches */
+    gpu_work work;       /* of all steps whose work is known: gpu_work.is_upper is false */
     vk_memory constants; /* of the steps; no memory where they have none */
     int32_t n_record;    /* how often commands were recorded */
 };
@@ -46,13 +47,14 @@ tdm_status vk_plan_create(vk_device *device, gpu_scratch_pool *pool, const tdm_g
                           tdm_plan **plan_out, tdm_error *err);
 void vk_plan_destroy(tdm_plan *plan);
 
-/* The same of steps that are made already; they belong to the plan, also where the call fails. */
+/* A plan of steps that exist already, without a check of their pipelines. Takes over the steps,
+ * also where it fails. */
 tdm_status vk_plan_of_steps(vk_device *device, gpu_scratch_pool *pool, gpu_plan *steps,
                             tdm_plan **plan_out, tdm_error *err);
-/* … for a queue. */
+/* The same for a queue. */
 tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err);
 
-/* Binds a plan, computes it once as a trial and waits for its end. */
+/* Binds a plan, computes it once as a trial (tdm_plan.is_trial) and waits for its end. */
 tdm_status vk_queue_run(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
                         int32_t n_binding, tdm_error *err);
 

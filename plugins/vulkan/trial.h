@@ -13,20 +13,21 @@
 struct vk_trial {
     vk_device *device;
     vk_oracle oracle;
-    bool has_no_oracle;
-    bool lacks_memory; /* the trial that runs had too little memory to find a graph to run */
+    bool has_no_oracle; /* opening the CPU plugin failed; it is not tried again */
+    bool lacks_memory;  /* the present trial had too little memory to make its graph */
 };
 
 /* The tables of this plugin, as vk_slots_make takes them. */
 extern const tdm_plugin vk_trial_tables;
 
-/* Bytes of each value: of inputs and weights, filled; or of outputs. n_value of the graph pointers,
- * NULL for other values. NULL without memory. Released with vk_trial_bytes_free. */
+/* An array [n_value of the graph] of canonical bytes: of INPUTs and WEIGHTs, filled; or, where
+ * is_output, of OUTPUTs, zeros. NULL for other values. Returns NULL without memory. Released with
+ * vk_trial_bytes_free. */
 void **vk_trial_bytes(const gpu_excerpt *x, bool is_output);
 void vk_trial_bytes_free(void **bytes, int32_t n_value);
 
 /* Runs an excerpt, with `state` bound to its STATE where it has one, and reads its outputs into
- * out[n_value]. The device takes the steps, also where it fails. */
+ * out[n_value]. vk_trial_on_device takes over the steps, also where it fails. */
 tdm_status vk_trial_on_cpu(vk_trial *trial, const gpu_excerpt *x, tdm_buffer *state,
                            void *const *in, void **out, tdm_error *err);
 tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps,
@@ -39,32 +40,35 @@ bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *wan
 /* Whether n ids agree, but for a few whose values are nearly equal. */
 bool vk_trial_ids_agree(const int32_t *got, const int32_t *want, int64_t n);
 
-/* The steps of an excerpt on a target where they use the pipeline of `step`; else NULL. Sets
- * trial->lacks_memory where there was no memory to make them. */
+/* The steps of an excerpt on a target, for the caller to destroy. NULL where none of them uses the
+ * pipeline of `step`. NULL without memory too: then trial->lacks_memory is set. */
 gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,
                         const gpu_step *step);
 
-/* n of the steps as a list, for vk_trial_result.tried. NULL without memory. */
+/* A plan with copies of n steps, for vk_trial_result.tried. NULL without memory. */
 gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n);
 
-/* Steps that store bytes (gpu_step_stores_bytes) are tried with a product that reads them. */
+/* The following are for steps that store bytes beside their values (gpu_step_stores_bytes). Such a
+ * step is tried together with a product that reads the bytes. */
 
-/* The tdm_type of the weight of the first product that reads bytes of a step of a plan; -1 where the step
- * stores none. */
+/* The tdm_type of the weight of the first product that reads the bytes of `step`, a step of `plan`;
+ * q8_0 where no product does. -1 where the step stores none. */
 int32_t vk_trial_product(const gpu_plan *plan, const gpu_step *step);
 
-/* Sets a target so that a product of any length reads bytes. */
+/* Changes a target so that products of every length read bytes. */
 void vk_trial_bytes_target(gpu_target *target);
 
-/* Who may be wrong where the steps `tried` gave a wrong result, for vk_trial_result.tried: the product where
- * that is so too with bytes of a step of their own (`apart`), else `step`. */
+/* The step that may be wrong where the steps `tried` gave a wrong result, for
+ * vk_trial_result.tried: the product where it is wrong too with bytes that a separate step stores
+ * (verdict `apart`); else `step`. */
 gpu_plan *vk_trial_bytes_suspects(const gpu_step *step, const gpu_plan *tried, vk_verdict apart);
 
-/* trial_cache.c: of a step of a kernel of GPU_KERNEL_LIST_CACHE or GPU_KERNEL_LIST_RECURRENT. */
+/* trial_cache.c: tries a step whose kernel is of GPU_KERNEL_LIST_CACHE or
+ * GPU_KERNEL_LIST_RECURRENT. */
 vk_trial_result vk_trial_cache(vk_trial *trial, const tdm_graph *graph, const gpu_plan *plan,
                                const gpu_step *step);
 
-/* trial_arena.c: of a step of a kernel of GPU_KERNEL_LIST_WIRE. */
+/* trial_arena.c: tries a step whose kernel is of GPU_KERNEL_LIST_WIRE. */
 vk_trial_result vk_trial_arena(vk_trial *trial, const tdm_graph *graph, const gpu_step *step);
 
 #endif

@@ -12,7 +12,7 @@ typedef enum vk_verdict {
     VK_VERDICT_NONE = 0,  /* could not be tried now */
     VK_VERDICT_RIGHT = 1, /* the results agree */
     VK_VERDICT_WRONG = 2,
-    VK_VERDICT_UNTRIED = 3 /* there is no small graph that has it: its shape is its own */
+    VK_VERDICT_UNTRIED = 3 /* no small graph uses the pipeline, only the shapes of its node do */
 } vk_verdict;
 
 typedef struct vk_verdict_row {
@@ -22,7 +22,7 @@ typedef struct vk_verdict_row {
     char kernel[28];
 } vk_verdict_row;
 
-/* A list of rows, each of another pipeline. It begins as zeros; `rows` is freed with free(). */
+/* A list with one row for each pipeline. It begins as zeros; the owner frees `rows` with free(). */
 typedef struct vk_verdict_list {
     vk_verdict_row *rows;
     int32_t n, room;
@@ -40,10 +40,11 @@ void vk_verdict_list_add(vk_verdict_list *list, const vk_verdict_row *row);
 bool vk_verdict_file_read(const char *path, const vk_cache_key *key,
                           bool (*is_known)(uint64_t code), vk_verdict_list *list);
 
-/* Adds the rows that other processes have put into the file, then writes the whole list. A lock
- * (`path`.lock) is held from reading to writing, so that processes that do so at the same time lose
- * nothing. Where another process has it for 10 s, the file is written without it, and the last
- * writer's rows stay. False where nothing was written; an older file stays. [any-thread] */
+/* Adds the rows that other processes have put into the file to `list`, then writes the whole
+ * list. A lock (`path`.lock) is held from reading to writing, so that processes that do so at the
+ * same time lose no rows. Where the lock is not free within 10 s, the file is written without it;
+ * then rows that another process writes at the same time may be lost. False where nothing was
+ * written; an older file stays. One thread at a time uses the list. */
 bool vk_verdict_file_merge(const char *path, const vk_cache_key *key,
                            bool (*is_known)(uint64_t code), vk_verdict_list *list);
 

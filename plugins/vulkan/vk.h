@@ -10,10 +10,11 @@
  *   plugin.c     the entry, the table of options
  *   driver.c     the loader and the functions
  *   facts.c      what a driver says of a device
- *   float_mode.c what shaders ask for of denormals and rounding
+ *   float_mode.c the float modes that shaders request: denormals, rounding, infinities
  *   device.c     enumeration, opening, closing
  *   denormal.c   whether denormal f16 numbers are read as what they are
  *   limits.c     options, and limits lowered for tests
+ *   measure.c    bandwidth and arithmetic of a device, measured
  *   memory.c     device memory: types, blocks, pieces
  *   transfer.c   copies between host and device
  *   buffer.c     buffers as the ABI has them
@@ -23,12 +24,12 @@
  *   matrix.c     shapes of cooperative matrices
  *   pipeline.c   pipelines, made when a plan first needs them
  *   cache_file.c compiled pipelines on disk
- *   verdict.c    which pipelines are right
- *   verdict_file.c  the same on disk, of several processes
- *   trial.c      how that is found
- *   trial_cache.c  the same of kernels that work on a cache
- *   trial_arena.c  the same of exchanges
- *   oracle.c     the CPU plugin, for trials
+ *   verdict.c    which pipelines compute what the CPU computes
+ *   verdict_file.c  these verdicts on disk, merged from several processes
+ *   trial.c      finds a verdict: runs a small graph on the device and on the CPU
+ *   trial_cache.c  trials of kernels that work on a cache
+ *   trial_arena.c  trials of the kernels of exchanges
+ *   oracle.c     the CPU plugin, which computes the expected results of trials
  *   plan.c       plans
  *   parts.c      how a long plan is cut
  *   queue.c      submission
@@ -50,7 +51,7 @@ enum { VK_MAX_DEVICE = 16 };
 struct tdm_instance {
     const tdm_host *host;
     pthread_mutex_t mutex; /* over what follows */
-    bool has_looked;       /* the driver was opened, or could not be */
+    bool has_looked;       /* opening the driver was tried; it is tried once */
     vk_driver driver;
     vk_facts *facts; /* n_facts: GPUs in the driver's order, then software drivers */
     int32_t n_facts;
@@ -66,7 +67,7 @@ typedef struct vk_options {
     bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
     bool is_matrix_plain; /* the kernel of matrix hardware is used without such hardware */
     bool has_fusion;      /* false: every node is planned by itself */
-    bool has_denormals;   /* false: as of a device that takes denormal f16 numbers for 0 */
+    bool has_denormals;   /* false: denormal.c finds that denormal f16 numbers are taken for 0 */
     bool has_lanes;       /* false: products and attention as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */
     int32_t group_size;   /* 0 = the device's */
@@ -75,15 +76,16 @@ typedef struct vk_options {
     uint64_t allocation;  /* bytes of one allocation; 0 = the device's */
     int32_t trips;        /* loop iterations of an invocation; 0 = the device's */
     int32_t part_us;      /* estimated microseconds of a part of a plan; 0 = default */
-    char wrong[32]; /* kernel that leaves out its last workgroups, as a wrong one would; or "bytes":
-                             of kernels that store bytes of what they compute */
-    char lost[32];  /* kernel at whose check the device counts as lost */
+    /* Name of a kernel whose last workgroups are not launched, so that its results are wrong; or
+     * "bytes": the bytes that steps store beside their values are wrong. Empty = none */
+    char wrong[32];
+    char lost[32]; /* name of a kernel: at its check the device counts as lost; empty = none */
 } vk_options;
 
-/* How fast a device is taken to be (parts.h). */
+/* The speed with which the time of a step is estimated (parts.h). */
 typedef struct vk_rates {
-    _Atomic double bytes; /* of a second */
-    _Atomic double ops;   /* multiply-adds of a second */
+    _Atomic double bytes; /* read and written per second */
+    _Atomic double ops;   /* multiply-adds per second */
 } vk_rates;
 
 struct tdm_device {
@@ -92,7 +94,7 @@ struct tdm_device {
     int32_t index; /* as enumerated with its options */
     vk_options options;
     char name[32];
-    gpu_target target;
+    gpu_target target; /* as opened; a plan is made for vk_verdicts_target */
     VkDevice device;
     vk_device_fn fn;
     VkQueue queue;
@@ -120,20 +122,21 @@ typedef struct vk_memory {
     uint64_t address;       /* the device's */
     uint64_t size;          /* bytes */
     uint8_t *mapped;        /* the host's address; NULL where the host does not write it directly */
-    bool is_coherent;       /* the two see each other's writes without a call */
+    bool is_coherent;       /* vk_memory_flush and vk_memory_invalidate are not needed */
     bool is_cached;         /* the host reads it at full speed */
 } vk_memory;
 
 struct tdm_buffer {
     vk_device *device;
     vk_memory memory;
-    uint64_t size;
-    uint64_t uploads; /* of plugins/gpu/mem/upload.h */
+    uint64_t size;    /* bytes */
+    uint64_t uploads; /* number of the last copies into it (gpu_upload); 0 = none */
     bool is_imported;
 };
 
-/* Fails with a message that names the device, the call and the driver's reason; remembers a lost
- * device. */
+/* The failure of a driver's call `what`: fills the message with the device, the call and
+ * `result`, and returns the status. VK_ERROR_DEVICE_LOST also sets device->is_lost. [any-thread]
+ * */
 tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what);
 
 /* ---- tensor.c, import.c: slots of the table of buffers ---- */
