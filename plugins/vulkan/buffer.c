@@ -75,7 +75,8 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
                             : vk_fill(buffer->device, &buffer->memory, off, size, byte, err);
 }
 
-/* Only memory that needs no flush, and for reading only what the host's caches hold. */
+/* NULL for memory that the caller would have to flush, and where it reads, for memory that the host
+ * does not cache. */
 static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
     const vk_memory *memory = &buffer->memory;
     bool is_fast = memory->is_cached || (access & TDM_ACCESS_READ) == 0;

@@ -13,7 +13,8 @@
 
 #include "core/base/hash.h"
 
-/* More than any driver keeps of our kernels; a size beyond it is damage. */
+/* Bytes behind the header, at most: more than any driver stores for our kernels. A larger file
+ * counts as damaged. */
 #define MAX_SIZE ((size_t)256 << 20)
 
 typedef struct file_header {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * denormal.c: see denormal.h. The row has one block of q8_0, whose scale is the least denormal number.
+ * denormal.c: see denormal.h. The row is one block of q8_0 whose scale is the least denormal
+ * number.
  */
 #include "plugins/vulkan/denormal.h"
 
@@ -40,12 +41,12 @@ static gpu_plan *steps_make(int32_t group_size) {
     return plan;
 }
 
-/* The first element of the row as the device computes it. Without a queue, whose semaphores the host
- * would have to offer already when a device is opened. */
+/* The first element of the row as the device computes it. Uses no queue, since that would need the
+ * host's semaphores while a device is opened. */
 static tdm_status row_compute(vk_device *device, tdm_buffer *buffer, float *element_out,
                               tdm_error *err) {
     const tdm_binding binding = {buffer, 0, SIZE};
-    /* With a scale of 0 a test has the device that takes denormal numbers for 0. */
+    /* Tests use a scale of 0: the result is that of a device that takes denormal numbers for 0. */
     tdm_block_q8_0 block = {.d = device->options.has_denormals ? 1 : 0};
     uint8_t bytes[SIZE];
     tdm_plan *plan = NULL;

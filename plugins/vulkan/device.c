@@ -14,7 +14,7 @@
 #include "plugins/vulkan/upload.h"
 #include "plugins/vulkan/verdict.h"
 
-/* ---- Structs and failures -------------------------------------------------------------------- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what) {
     char text[32];
@@ -101,7 +101,8 @@ static const vk_facts *facts_at(tdm_instance *instance, int32_t index, bool allo
     return NULL;
 }
 
-/* Why there is no device: of each that the drivers showed, or of the drivers. */
+/* Writes why there is no device: a reason for each physical device, or why the drivers show none.
+ * */
 static void reason_give(const tdm_instance *instance, tdm_error *err) {
     if (instance->n_facts == 0 && instance->reason.message[0] != '\0') {
         tdm_fail(err, TDM_UNAVAILABLE, "%s", instance->reason.message);
@@ -136,8 +137,8 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
     return TDM_OK;
 }
 
-/* The optional features that are used: ", f16, int8 dots"; kernels that are not, since they are
- * wrong. */
+/* Writes the optional features of a device, ", f16, int8 dots", behind the names of kernels that
+ * are not used because they were found wrong. options: NULL = none. */
 static void features_format(const vk_facts *facts, const vk_options *options, char *text,
                             size_t size) {
     char wrong[48];
@@ -168,7 +169,8 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
         info.max_buffer = options->allocation;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
     info.import_align = facts->import_align;
-    /* A software driver has no card that another plugin could show too. */
+    /* The uuid is that of a card, which another plugin may show too. A software driver has no card.
+     * */
     info.has_uuid = !facts->is_cpu;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     if (facts->is_integrated) info.flags |= TDM_DEVICE_IS_INTEGRATED;
@@ -194,7 +196,7 @@ static uint32_t least(uint32_t limit, uint32_t option) {
     return option != 0 && option < limit ? option : limit;
 }
 
-/* Fills the facts that the planner reads. device->required_subgroup is set. */
+/* Fills device->target, which the planner reads. device->required_subgroup is set before. */
 static void target_fill(vk_device *device) {
     const vk_facts *facts = device->facts;
     const VkPhysicalDeviceLimits *limits = &facts->properties.limits;
@@ -215,7 +217,7 @@ static void target_fill(vk_device *device) {
     for (int i = 0; i < 3; i++)
         t->max_grid[i] = least(limits->maxComputeWorkGroupCount[i], o->grid);
     t->shared_size = least(limits->maxComputeSharedMemorySize, o->shared_size);
-    /* Software drivers end a shader's loops after 65,535 iterations, without a word. */
+    /* Software drivers end a shader's loops after 65,535 iterations, and report no error. */
     t->max_trips = facts->is_cpu ? 65535 : 0;
     if (o->trips != 0 && (t->max_trips == 0 || o->trips < t->max_trips)) t->max_trips = o->trips;
     t->is_host = facts->is_integrated || facts->is_cpu;
@@ -230,21 +232,23 @@ static void target_fill(vk_device *device) {
         t->matrix_columns = facts->matrix_columns;
     }
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
-    /* Shared memory that every driver has: bytes_store.glsl takes up to 8 KiB of it. */
+    /* bytes_store.glsl takes up to 8 KiB of shared memory. Every driver has 16 KiB, but test-limits
+     * can lower that. */
     t->product.rows_quantize = t->has_dot8 && t->shared_size >= 16384;
 }
 
-/* The size of subgroups where a driver offers several. A size of 32 suits GPUs whose subgroups may be
- * larger. Where 32 is the largest and there are smaller ones, the registers of a subgroup are as many
- * in all sizes (Intel: 4 KiB up to Xe, 8 KiB from Xe2 on). Of 32 invocations each has 32 or 64
- * numbers, too few for most kernels here; of 16 each has twice as many. */
+/* The size of subgroups where a driver offers several. A size of 32 suits GPUs whose subgroups may
+ * be larger. Where 32 is the largest and there are smaller ones, a subgroup of every size has the
+ * same registers (Intel: 4 KiB up to Xe, 8 KiB from Xe2 on). Each of 32 invocations then has 32 or
+ * 64 registers, too few for most kernels here; each of 16 has twice as many. */
 static int32_t subgroup_suitable(const vk_facts *facts) {
     int32_t size = facts->subgroup_max <= 32 ? 16 : 32;
     if (size < facts->subgroup_min) size = facts->subgroup_min;
     return size < facts->subgroup_max ? size : facts->subgroup_max;
 }
 
-/* The subgroup size that pipelines name. Where the driver's own is the only one, none is named. */
+/* Sets device->required_subgroup, the subgroup size that pipelines name: 0 where the driver has
+ * only one, or where pipelines cannot name one. */
 static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
     const vk_facts *facts = device->facts;
     int32_t size = device->options.subgroup;
@@ -255,7 +259,8 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
         return tdm_fail(err, TDM_UNSUPPORTED, "%s: no subgroups of %d; the driver has %d to %d",
                         device->name, (int)size, (int)facts->subgroup_min,
                         (int)facts->subgroup_max);
-    /* Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says where none is named. */
+    /* Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says where none is named.
+     * */
     if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
     device->required_subgroup = size != 0 ? size : subgroup_suitable(facts);
     return TDM_OK;

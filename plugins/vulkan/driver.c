@@ -100,8 +100,8 @@ static int path_collect(struct dl_phdr_info *info, size_t size, void *arg) {
     return 0;
 }
 
-/* Drivers keep memory for the process in their own variables. Once they are unloaded, a leak
- * checker takes that for leaks, and cannot name whose; so they stay loaded. */
+/* Keeps drivers loaded until the process ends. They have memory that only their own variables refer
+ * to; once they are unloaded, a leak checker reports it, and cannot name the driver. */
 static void drivers_keep(void) {
     static kept_list list;
     list.n = 0;

@@ -53,7 +53,7 @@ static bool has_extension(const extension_list *list, const char *name) {
 
 /* ---- Features -------------------------------------------------------------------------------- */
 
-/* Sets the reason, once. */
+/* Sets facts->refusal; the first reason stays. */
 static void refuse(vk_facts *facts, const char *what) {
     if (facts->refusal[0] == '\0')
         snprintf(facts->refusal, sizeof facts->refusal, "the driver lacks %s", what);
@@ -242,7 +242,8 @@ static void budget_read(const vk_driver *driver, const vk_facts *facts,
     driver->fn.GetPhysicalDeviceMemoryProperties2(facts->physical, &memory);
 }
 
-/* A budget above the heap's size, or a usage above the budget, is a driver's mistake. */
+/* Budget less usage. Drivers report budgets above the heap's size and usages above the budget:
+ * these count as the whole heap, and as nothing free. */
 static uint64_t heap_free(const vk_facts *facts, uint32_t heap,
                           const VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget) {
     uint64_t size = facts->memory.memoryHeaps[heap].size;
@@ -259,7 +260,8 @@ bool vk_facts_heap_free(const vk_driver *driver, const vk_facts *facts, uint32_t
     return true;
 }
 
-/* An integrated GPU computes in all heaps, which drivers divide as they like. */
+/* A card computes in its device-local heaps, an integrated GPU in all: drivers differ in which of
+ * its heaps are device-local. */
 void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t allocated,
                      uint64_t *free_out, uint64_t *total_out) {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget;

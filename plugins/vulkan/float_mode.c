@@ -22,7 +22,8 @@ enum {
     MODE_ROUNDING_RTE = 4462
 };
 
-/* A driver may demand that widths have the same mode, of those that a module uses
+/* The widths that must get a mode so that 16 bits have it; 0 = 16 bits cannot have it. A driver may
+ * demand that all widths that a module uses have the same mode
  * (VUID-RuntimeSpirv-denormBehaviorIndependence-06289 and those behind it). No module uses 64 bits,
  * which are left out where they have no such mode. */
 static uint32_t widths_of(VkShaderFloatControlsIndependence independence, bool has_16, bool has_32,
@@ -34,8 +35,8 @@ static uint32_t widths_of(VkShaderFloatControlsIndependence independence, bool h
     return has_32 ? all | 32 : 0;
 }
 
-/* f32 is rounded to nearest too where that can be asked for: sums of exchanges must be the same bits on
- * all members (wire_sum.comp). */
+/* f32 is rounded to nearest too where a module can request it: sums of exchanges must be the same
+ * bits on all members (wire_sum.comp). */
 vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *p) {
     vk_float_mode mode;
     mode.keeps_denormals =
@@ -46,7 +47,7 @@ vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *p)
                   p->shaderRoundingModeRTEFloat32, p->shaderRoundingModeRTEFloat64);
     if (mode.rounds_to_nearest != 0 && p->shaderRoundingModeRTEFloat32)
         mode.rounds_to_nearest |= 32;
-    /* Each width by itself: there is no rule like those above. */
+    /* The specification has no rule here that joins widths. */
     mode.keeps_infinities = (p->shaderSignedZeroInfNanPreserveFloat16 ? 16u : 0u) |
                             (p->shaderSignedZeroInfNanPreserveFloat32 ? 32u : 0u);
     return mode;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * import.c: host memory as a buffer of the device. Before the first import the driver is tried on a
- * page of our own: some accept memory that the device then does not reach.
+ * import.c: host memory as a buffer of the device. Before the first import a page of our own is
+ * imported and copied from and to: some drivers import memory that the device then does not reach.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugins/vulkan/transfer.h"
 
-enum { UNKNOWN = 0, WORKS, FAILS };
+enum { UNKNOWN = 0, WORKS, FAILS }; /* vk_device.import_state */
 
 enum { PROBE_SIZE = 4096 };
 
-/* A pattern crosses both ways: host to device memory, and device memory to host. */
+/* Copies a pattern from imported memory to memory of the device, and another one back. */
 static tdm_status pattern_cross(vk_device *device, uint8_t *page, const vk_memory *imported,
                                 tdm_error *err) {
     vk_memory other;
@@ -99,8 +99,8 @@ tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_impo
         return status;
     }
     if (info_out != NULL) {
-        /* Device-scope atomics across the bus are outside the specification, and kernels do not
-         * wait for the host. */
+        /* Only coherence is promised: the specification has no atomics between device and host, and
+         * kernels do not wait for the host. */
         const tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
         tdm_struct_write(info_out, &info, sizeof info);
     }

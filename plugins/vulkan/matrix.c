@@ -24,9 +24,10 @@ typedef struct shape {
 
 typedef VkResult(VKAPI_PTR *shapes_fn)(VkPhysicalDevice device, uint32_t *n, shape *shapes);
 
-/* Tiles of 32 rows and 16 or 32 columns are whole matrices of these. Matrices of 8 rows and 8 columns
- * are left out: the sums of a tile take 4 KiB of a subgroup's registers, and the devices whose largest
- * matrices are so small (Intel before Xe2) have no more. */
+/* Whether the kernels can use matrices of this shape: tiles of 32 rows and 16 or 32 columns must be
+ * whole matrices. Matrices of 8 rows and 8 columns are left out: the sums of a tile take 4 KiB of a
+ * subgroup's registers, and devices whose largest matrices are so small (Intel before Xe2) have no
+ * more than that. */
 static bool is_usable(const shape *s) {
     bool has_rows = s->MSize == 8 || s->MSize == 16 || s->MSize == 32;
     bool has_columns = s->NSize == 8 || s->NSize == 16;
@@ -36,7 +37,7 @@ static bool is_usable(const shape *s) {
            s->ResultType == COMPONENT_F32 && s->scope == SCOPE_SUBGROUP;
 }
 
-/* The largest shape: it reads each operand for the most products. */
+/* Chooses the largest shape: an operand that is read once is used in the most products. */
 void vk_matrix_shape_read(const vk_driver *driver, vk_facts *facts) {
     shape shapes[MAX_SHAPE];
     uint32_t n = MAX_SHAPE;

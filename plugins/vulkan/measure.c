@@ -28,7 +28,8 @@ enum {
 #define READ_SIZE_MAX ((uint64_t)512 << 20) /* more than the caches of a fast device hold */
 #define RUN_NS        30000000.0
 
-/* One buffer, to read from and (never) to write to. */
+/* The queue and the one buffer of all runs. Kernels read it; they contain stores to it that never
+ * run. */
 typedef struct bench {
     vk_device *device;
     tdm_queue *queue;
@@ -42,7 +43,7 @@ static double clock_ns(void) {
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* n_step times the same step, with nothing between them. */
+/* n_step times the same step, with no barrier between them. */
 static gpu_plan *steps_make(const bench *b, bool reads, int32_t n_thread, int32_t trips,
                             int32_t n_step) {
     gpu_plan *plan = calloc(1, sizeof *plan);
@@ -117,7 +118,8 @@ static tdm_status read_time(const bench *b, int32_t n_step, int n_run, double *n
     return run_time(b, true, n_thread, READ_TRIPS, n_step, n_run, ns_out, err);
 }
 
-/* Bytes per second: as often as fills the time; `once_ns` is the time of one reading. */
+/* Bytes per second. The buffer is read as often as takes about RUN_NS; `once_ns` is the time of
+ * once. */
 static tdm_status read_measure(const bench *b, double once_ns, double *rate_out, tdm_error *err) {
     int32_t n_step = (int32_t)fmin(fmax(RUN_NS / once_ns, 1), MAX_STEP);
     double ns = 0;
@@ -126,7 +128,7 @@ static tdm_status read_measure(const bench *b, double once_ns, double *rate_out,
     return status;
 }
 
-/* Operations per second: trips grow until they fill the time. */
+/* Operations per second. Trips grow until a run takes at least a quarter of RUN_NS. */
 static tdm_status f32_measure(const bench *b, double *rate_out, tdm_error *err) {
     int32_t trips = 8;
     double ns = 0;
@@ -155,7 +157,7 @@ static tdm_status buffer_grow(bench *b, uint64_t size, bool *has_grown_out, tdm_
     return vk_buffer_ops.fill(buffer, 0, size, 0x5a, err);
 }
 
-/* A buffer that is read in little time may lie in a cache: a larger one is taken. */
+/* A buffer that is read in little time may lie in a cache: then a larger one is read. */
 static tdm_status all_measure(bench *b, tdm_device_limits *limits, tdm_error *err) {
     double once_ns = 0;
     bool has_grown = true;

@@ -13,7 +13,8 @@ enum {
     BLOCK_SIZE = 32 << 20,
     /* Larger pieces have a block of their own, so that freeing them gives memory back. */
     SHARED_MAX = BLOCK_SIZE / 8,
-    /* Of pieces: at least any driver's nonCoherentAtomSize, which is at most 256. */
+    /* Offsets and sizes of pieces are multiples of this. It is a multiple of any driver's
+     * nonCoherentAtomSize, a power of two up to 256: so a flush of one piece touches no other. */
     PIECE_UNIT = 256
 };
 
@@ -27,14 +28,14 @@ struct vk_block {
     uint8_t *mapped;
     VkMemoryPropertyFlags flags;
     uint32_t type;
-    bool is_shared;
+    bool is_shared;    /* it has pieces, and is in vk_blocks.shared */
     gpu_ranges ranges; /* where shared */
 };
 
 struct vk_blocks {
-    pthread_mutex_t mutex;
-    struct vk_block *shared; /* those with pieces */
-    _Atomic uint64_t allocated;
+    pthread_mutex_t mutex;      /* over `shared` and the ranges of its blocks */
+    struct vk_block *shared;    /* those with pieces */
+    _Atomic uint64_t allocated; /* vk_memory_allocated */
 };
 
 tdm_status vk_blocks_create(vk_device *device, tdm_error *err) {
@@ -71,7 +72,7 @@ static int type_score(const vk_device *device, VkMemoryPropertyFlags flags, vk_u
     bool is_host = device->target.is_host;
     if ((flags & never) != 0) return -1;
     switch (use) {
-    case VK_USE_INPUT: /* the device's own memory where the host may write it: one crossing */
+    case VK_USE_INPUT: /* device-local memory if the host can write it: bytes cross the bus once */
         if (!is_visible) return -1;
         return (is_coherent ? 8 : 0) + (is_local ? 4 : 0) + (is_cached == is_host ? 1 : 0);
     case VK_USE_OUTPUT:
@@ -79,9 +80,10 @@ static int type_score(const vk_device *device, VkMemoryPropertyFlags flags, vk_u
         if (!is_visible) return -1;
         return (is_cached ? 8 : 0) + (is_coherent ? 4 : 0) + (is_local == is_host ? 1 : 0);
     default:
-        /* A card's weights never lie behind the bus without a word: then there is no memory. The
-         * window of a card's memory that the host sees may be small; it is left to inputs. A device
-         * that shares the host's memory is written directly. */
+        /* Memory of a card's kernels is never placed in host memory, where it would be slow without
+         * an error: the allocation fails instead. The part of a card's memory that the host sees
+         * may be small; it is left to inputs. A device that shares the host's memory is written
+         * directly. */
         if (!is_local && !is_host) return -1;
         return (is_local ? 8 : 0) + (is_visible == is_host ? 4 : 0) + (is_coherent ? 2 : 0) +
                (is_cached == is_host ? 1 : 0);
@@ -137,7 +139,8 @@ static VkResult buffer_create(vk_device *device, uint64_t size, bool is_import,
     return device->fn.CreateBuffer(device->device, &info, NULL, buffer_out);
 }
 
-/* Takes memory of a type, of the driver's or of the host's at `ptr`, for the block's buffer. */
+/* Allocates memory of block->type for the block's buffer or, where ptr is not NULL, imports the
+ * host's memory at `ptr`; binds and maps it. */
 static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t size, void *ptr) {
     const VkImportMemoryHostPointerInfoEXT import = {
         .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
@@ -172,7 +175,7 @@ static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t s
     return VK_SUCCESS;
 }
 
-/* Whether the heap of a type has room by the driver's account. True where it keeps none. */
+/* Whether the heap of a type has room, by VK_EXT_memory_budget. True without that extension. */
 static bool has_room(const vk_device *device, uint32_t type, uint64_t size) {
     uint32_t heap = device->facts->memory.memoryTypes[type].heapIndex;
     uint64_t n_free;
@@ -180,7 +183,8 @@ static bool has_room(const vk_device *device, uint32_t type, uint64_t size) {
     return size <= n_free;
 }
 
-/* A block of at least `size` bytes in memory of a type. */
+/* Makes a block of at least `size` bytes in memory of a type, or an import of the host's memory at
+ * `ptr`, where that is not NULL. Freed with block_free. */
 static VkResult block_make(vk_device *device, uint32_t type, uint64_t size, void *ptr,
                            struct vk_block **block_out) {
     struct vk_block *block = calloc(1, sizeof *block);
@@ -316,7 +320,7 @@ tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memo
     if (result == VK_SUCCESS) n = types_order(device, pointer.memoryTypeBits, VK_USE_OUTPUT, order);
     if (result == VK_SUCCESS && n == 0) result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
     for (uint32_t i = 0; i < n; i++) {
-        /* Memory that is not coherent is flushed where it is mapped, which this is not. */
+        /* Imported memory is not mapped, so that it cannot be flushed: it must be coherent. */
         const VkMemoryType *type = &device->facts->memory.memoryTypes[order[i]];
         result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
         if ((type->propertyFlags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0)

@@ -11,7 +11,8 @@
 
 /* ---- The CPU plugin -------------------------------------------------------------------------- */
 
-/* Beside this plugin; in the build folder each plugin has a folder of its own. */
+/* The CPU plugin is installed in the folder of this one. In the build folder each plugin has a
+ * folder of its own. */
 static void *library_open(void) {
     static const char *const places[] = {"cpu.so", "../cpu/cpu.so"};
     char path[4200];

@@ -7,15 +7,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Slices of a step, also where an estimate is far too high. */
+/* Most slices of a step: a bound on the submissions where an estimate is far too high. */
 enum { MAX_SLICE = 32, MAX_SLICE_INTEGRATED = 64 };
 
-/* A quarter of what the strictest driver of cards allows, so that an estimate may be wrong by four. */
+/* Estimated seconds of a part, at most: a quarter of what the strictest driver of cards allows, so
+ * that a part may take four times its estimate. */
 static const double part_seconds = 0.5;
-/* An integrated GPU draws the desktop too. i915 resets it where that has to wait more than 640 ms for
- * the end of a dispatch, which it does not interrupt on Gen9. */
+/* An integrated GPU draws the desktop too. i915 resets it where the desktop has to wait more than
+ * 640 ms for the end of a dispatch, which it does not interrupt on Gen9. */
 static const double part_seconds_integrated = 0.1;
-/* Below that, the time of a submission counts more than its work. */
+/* No rate is learned from shorter computations: they take most of their time to submit. */
 static const double least_seconds = 0.002;
 
 void vk_rates_init(vk_rates *rates, const vk_facts *facts) {
@@ -31,8 +32,9 @@ static double seconds_of(const vk_device *device, const gpu_work *work) {
 
 /* ---- Slices ---------------------------------------------------------------------------------- */
 
-/* The axis along which a step is sliced. Kernels number their workgroup x + y * (workgroups along x),
- * so that all of x stays together where there is more than one y. The planner uses no z. */
+/* The axis along which a step is sliced. Kernels compute their workgroup's number as x + y *
+ * (workgroups along x), and of a slice the driver gives them only the slice's workgroups along x:
+ * so a slice must have all of x where there is more than one y. The planner uses no z. */
 static int slice_axis(const gpu_step *step) {
     return step->grid[1] > 1 ? 1 : 0;
 }
@@ -50,7 +52,8 @@ bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32
     return count_out[axis] > 0;
 }
 
-/* Slices of a step that takes so long, at most max_slice; 1 = it stays whole. */
+/* Into how many slices of at most `limit` seconds a step of `seconds` is cut, at most max_slice; 1
+ * = it stays whole. */
 static int32_t slices_of(const gpu_step *step, double seconds, double limit, int32_t max_slice) {
     double n = ceil(seconds / limit), most = step->grid[slice_axis(step)];
     if (most > max_slice) most = max_slice;
@@ -71,7 +74,7 @@ static bool parts_reserve(tdm_plan *plan, int32_t n) {
     return true;
 }
 
-/* Nothing where there are no steps. */
+/* Adds a part of steps first .. end - 1; nothing where these are none. There is room for it. */
 static void part_add(tdm_plan *plan, int32_t first, int32_t end) {
     if (first < end) plan->parts[plan->n_part++] = (vk_part){.first = first, .end = end};
 }
@@ -130,9 +133,9 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
 
 /* ---- Rates ----------------------------------------------------------------------------------- */
 
-/* The rate of what takes most of the estimate moves half of the way to what was seen. The work is
- * what was certainly done, so that the rate seen is one that the device really reaches: a higher one
- * would make parts too long. */
+/* Of bytes and ops, the one that takes more of the estimate gets a new rate: the mean of the old rate
+ * and of the old rate times estimate / seconds. The work is the least that was done, so that the
+ * device really reaches that rate: a higher one would make parts too long. */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds) {
     double by_bytes = work->bytes / atomic_load(&device->rates.bytes);
     double by_ops = work->ops / atomic_load(&device->rates.ops);

@@ -33,9 +33,9 @@ typedef struct pipeline_entry {
 
 struct vk_pipelines {
     pthread_mutex_t mutex; /* over modules and entries; not held while a pipeline is compiled */
-    pthread_cond_t changed;
+    pthread_cond_t changed; /* an entry has become READY or FAILED */
     VkPipelineCache cache;
-    size_t cache_size;       /* of the bytes read from disk */
+    size_t cache_size;       /* of the bytes read from disk; 0 = none */
     char cache_path[3400];   /* empty = none */
     VkShaderModule *modules; /* vk_n_shader, as in vk_shaders */
     pipeline_entry *buckets[N_BUCKET];
@@ -184,7 +184,7 @@ uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
     return tdm_hash_add(hash, step->spec, sizeof step->spec);
 }
 
-/* With the mutex taken here. */
+/* The module of a key's shader, made at the first call. Takes the mutex. */
 static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShaderModule *module_out,
                              tdm_error *err) {
     int32_t number = shader_find(key);
@@ -210,8 +210,8 @@ static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShade
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateShaderModule");
 }
 
-/* Constant 0 is the group size, constants 1 to 8 the specialisation numbers (args.glsl), 9 whether bytes are
- * wrong (bytes_store.glsl). */
+/* Specialisation: constant 0 is the group size, constants 1 to 8 are the step's numbers
+ * (args.glsl), constant 9 is 1 where bytes are to be wrong, for tests (bytes_store.glsl). */
 static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
                                 VkPipeline *pipeline_out, tdm_error *err) {
     enum { N_CONSTANT = 1 + GPU_MAX_SPEC + 1 };
@@ -302,8 +302,8 @@ static void work_run(pipeline_work *work, int32_t n) {
     for (int32_t i = 0; i < n_thread; i++) pthread_join(threads[i], NULL);
 }
 
-/* The entry of a step, with the mutex held. *is_new_out: this call compiles it. NULL without
- * memory. */
+/* The entry of a step. *is_new_out: the caller must compile it, since it does not exist or failed
+ * before. NULL without memory. With the mutex held. */
 static pipeline_entry *entry_get(struct vk_pipelines *p, const gpu_step *step, bool *is_new_out) {
     const pipeline_key key = key_of(step);
     pipeline_entry **bucket = &p->buckets[key_hash(&key)], *entry = *bucket;

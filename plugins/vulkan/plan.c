@@ -50,7 +50,7 @@ static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     return vk_upload(plan->device, &plan->constants, 0, plan->bound.steps->constants, size, err);
 }
 
-/* Compiles all at the same time; those of trials are some of them. */
+/* Compiles the pipelines of all steps in parallel, before trials need them one by one. */
 static tdm_status pipelines_fetch(vk_device *device, const gpu_plan *steps, tdm_error *err) {
     VkPipeline *pipelines = calloc((size_t)steps->n_step + 1, sizeof *pipelines);
     if (pipelines == NULL)
@@ -131,8 +131,7 @@ void vk_plan_destroy(tdm_plan *plan) {
 
 /* ---- Binding --------------------------------------------------------------------------------- */
 
-/* What earlier computations and copies wrote is visible to the first step; what the last one wrote
- * is visible to copies and to the host. */
+/* What stages `from` wrote with accesses `wrote` is visible to accesses `next` of stages `to`. */
 static void barrier_record(const tdm_plan *plan, VkCommandBuffer commands,
                            VkPipelineStageFlags from, VkPipelineStageFlags to, VkAccessFlags wrote,
                            VkAccessFlags next) {
@@ -177,7 +176,9 @@ static void step_record(const tdm_plan *plan, const vk_part *part, int32_t i) {
         slice_record(plan, commands, step, share, n_share);
 }
 
-/* The steps of a part. */
+/* Records the steps of a part. What earlier computations and copies wrote is visible to its first
+ * step. What it writes is visible to the host; later copies and parts begin with a barrier of their
+ * own. */
 static tdm_status part_record(const tdm_plan *plan, vk_part *part, tdm_error *err) {
     vk_device *device = plan->device;
     const VkCommandBufferAllocateInfo allocate = {
@@ -207,7 +208,7 @@ static tdm_status part_record(const tdm_plan *plan, vk_part *part, tdm_error *er
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkEndCommandBuffer");
 }
 
-/* New command buffers take the place of the old ones. */
+/* Frees the command buffers of an earlier binding, cuts the plan into parts and records them. */
 static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
     vk_device *device = plan->device;
     const tdm_host *host = device->instance->host;

@@ -27,8 +27,8 @@ static double clock_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* How long a computation took that was waited for from before its end is what rates are learned
- * from. */
+/* Rates are learned from a computation if the wait for it began before it ended: else its end is
+ * not known. */
 static tdm_status work_wait(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
                             tdm_error *err) {
     const tdm_queue *queue = context;
@@ -44,8 +44,9 @@ static tdm_status work_wait(void *context, const gpu_ticket *ticket, uint64_t ti
     return status;
 }
 
-/* A part signals the next value of the timeline, so that drivers do not join it with the next one.
- * The plan's arrays are written by the one thread that submits. */
+/* Each part signals a value of its own, so that drivers do not join it with the next part. The
+ * plan's arrays are written only here, by the one thread that submits; the driver reads them during
+ * vkQueueSubmit only. */
 static void submits_fill(tdm_queue *queue, tdm_plan *plan) {
     for (int32_t i = 0; i < plan->n_part; i++) {
         vk_part *part = &plan->parts[i];

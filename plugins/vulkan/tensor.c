@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.c: weights and cache pages on their way in and out. Their layouts are
- * plugins/gpu/layout's, their conversion plugins/gpu/mem's; here is the way of the bytes.
+ * tensor.c: upload and download of weights, and the size of cache pages. Owns how the bytes reach
+ * the device: directly where the host sees its memory, else by plugins/gpu/mem. Layouts are those
+ * of plugins/gpu/layout.
  */
 #include "plugins/gpu/mem/tensor.h"
 

@@ -17,7 +17,7 @@ enum {
 
 typedef struct slot {
     VkCommandBuffer commands;
-    uint64_t value; /* of `done` when the slot's last copy is done; 0 = none yet */
+    uint64_t value; /* vk_transfer.done has it when the slot's last copy is done; 0 = no copy yet */
     VkBufferCopy regions[MAX_REGION];
     uint32_t n_region;
     uint64_t size; /* bytes of all regions, which lie one behind the other in the staging memory */
@@ -27,8 +27,8 @@ struct vk_transfer {
     pthread_mutex_t mutex; /* over all of it: one transfer at a time */
     vk_memory staging;     /* N_SLOT * SLOT_SIZE, allocated at first use */
     VkCommandPool pool;
-    VkSemaphore done; /* timeline */
-    uint64_t n_submitted;
+    VkSemaphore done;     /* timeline: how many submissions of this file are done */
+    uint64_t n_submitted; /* under the mutex */
     slot slots[N_SLOT];
 };
 
@@ -142,7 +142,8 @@ tdm_status vk_copies_begin(vk_device *device, VkCommandBuffer commands, tdm_erro
     return TDM_OK;
 }
 
-/* *value_out: of `done` when they are done. */
+/* Submits behind all earlier submissions. vk_transfer.done has *value_out when the commands are
+ * done. With the mutex held. */
 static tdm_status commands_submit(vk_device *device, VkCommandBuffer commands, uint64_t *value_out,
                                   tdm_error *err) {
     struct vk_transfer *t = device->transfer;
@@ -197,14 +198,14 @@ tdm_status vk_commands_run(vk_device *device, VkCommandBuffer commands, tdm_erro
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
-/* Where a transfer is: byte `at` of run `run`. */
+/* How far a transfer is: the next byte is byte `at` of run `run`. */
 typedef struct cursor {
     int64_t run;
     uint64_t at;
 } cursor;
 
-/* Gives the slot as many bytes as it takes, from the cursor on. `to_device`: from staging
- * memory. */
+/* Fills the slot's regions with as many bytes as it can take, from the cursor on, and moves the
+ * cursor. to_device: from staging memory to `memory`, else from it. */
 static void slot_fill(const struct vk_transfer *t, slot *s, const vk_memory *memory,
                       const vk_runs *runs, cursor *c, bool to_device) {
     uint64_t staging = t->staging.off + slot_off(t, s);
@@ -344,7 +345,7 @@ tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, co
     return status;
 }
 
-/* Whole words; the range is aligned to them. */
+/* Fills a range whose offset and size are multiples of 4. */
 static tdm_status words_fill(vk_device *device, const vk_memory *memory, uint64_t off,
                              uint64_t size, uint8_t byte, tdm_error *err) {
     slot *s = &device->transfer->slots[0];

@@ -14,10 +14,11 @@
 
 enum { MAX_COUNT = 1 << 25 /* elements of a trial */, MAX_WORK = 1 << 27 /* multiply-adds */ };
 
-/* Far above what rounding makes of any type, quantised activations included (1e-4), and below what
- * one wrong row among some hundreds gives. */
+/* Normalised mean squared error up to which results agree: far above that of rounding in any type,
+ * quantised activations included (1e-4), and below that of one wrong row among some hundreds. */
 static const double max_nmse = 1e-3;
-/* Of ids: where two scores nearly tie, the two may choose differently. */
+/* Share of ids that may differ: where two scores are nearly equal, device and CPU may choose
+ * differently. */
 static const double max_other_ids = 0.02;
 
 const tdm_plugin vk_trial_tables = {
@@ -146,7 +147,8 @@ static bool outputs_agree(const gpu_excerpt *x, void *const *got, void *const *w
 
 /* ---- A trial --------------------------------------------------------------------------------- */
 
-/* Takes the steps. */
+/* Runs an excerpt on both and compares. Takes over the steps. VK_VERDICT_NONE where it could not
+ * run. */
 static vk_verdict excerpt_try(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps) {
     int32_t n = x->graph.n_value;
     void **in = vk_trial_bytes(x, false), **got = vk_trial_bytes(x, true),
@@ -234,7 +236,7 @@ gpu_plan *vk_trial_bytes_suspects(const gpu_step *step, const gpu_plan *tried, v
     return vk_trial_steps(step, 1);
 }
 
-/* Whether an excerpt is right where a step of its own makes the bytes. */
+/* The verdict on an excerpt in which a separate step stores the bytes. */
 static vk_verdict apart_try(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x) {
     gpu_target apart = *target;
     gpu_plan *steps = NULL;
@@ -245,7 +247,8 @@ static vk_verdict apart_try(vk_trial *trial, const gpu_target *target, const gpu
 
 /* ---- Steps of values ------------------------------------------------------------------------- */
 
-/* The nodes of a step, and a product by a weight of type `product` where that is not -1. */
+/* An excerpt of the nodes of a step, with a product by a weight of type `product` where that is not
+ * -1. NULL as of gpu_excerpt_make. */
 static gpu_excerpt *values_excerpt(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
                                    int32_t node, int32_t product, bool is_small) {
     gpu_excerpt *x = gpu_excerpt_make(graph, has_step, node, is_small, &trial->lacks_memory);
@@ -255,7 +258,8 @@ static gpu_excerpt *values_excerpt(vk_trial *trial, const tdm_graph *graph, cons
     return x;
 }
 
-/* Of a step whose node computes with values alone. */
+/* The trial of a step whose node uses neither a cache nor an arena: on small shapes or, where these
+ * give another pipeline, on those of the node. */
 static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
                                     const uint8_t *has_step, const gpu_plan *plan,
                                     const gpu_step *step) {
@@ -265,7 +269,7 @@ static vk_trial_result values_trial(vk_trial *trial, const tdm_graph *graph,
     vk_verdicts_target(trial->device, &target);
     if (product >= 0) {
         vk_trial_bytes_target(&target);
-        target.matrix_rows = 0; /* where products of many rows read f16 */
+        target.matrix_rows = 0; /* on matrix hardware, products read f16 instead of bytes */
     }
     for (int small = 1; small >= 0; small--) {
         gpu_excerpt *x = values_excerpt(trial, graph, has_step, step->node, product, small);

@@ -9,10 +9,10 @@
 #include "plugins/gpu/plan/arena_scene.h"
 #include "plugins/vulkan/trial.h"
 
-/* What a device leaves in the arena, and its results. */
+/* The arena before an exchange, and after it; its results. */
 typedef struct arena_result {
-    uint8_t *arena;
-    void **out;
+    uint8_t *arena; /* [arena_size] */
+    void **out;     /* vk_trial_bytes of the outputs */
 } arena_result;
 
 static uint64_t arena_size(const gpu_excerpt *x) {
@@ -30,7 +30,7 @@ static void result_free(const gpu_excerpt *x, arena_result *r) {
     vk_trial_bytes_free(r->out, x->graph.n_value);
 }
 
-/* Runs it on the device, which takes the steps, or on the CPU where they are NULL. */
+/* Runs an excerpt on the device and takes over the steps; on the CPU where they are NULL. */
 static tdm_status arena_run(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps, void *const *in,
                             arena_result *r, tdm_error *err) {
     const bool is_cpu = steps == NULL;
@@ -63,7 +63,7 @@ static bool results_agree(const gpu_excerpt *x, const arena_result *got, const a
     return true;
 }
 
-/* Takes the steps. */
+/* Runs an excerpt on both and compares. Takes over the steps. */
 static vk_verdict arena_try(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps) {
     arena_result got = {NULL, NULL}, want = {NULL, NULL};
     tdm_error err = {0};

@@ -15,8 +15,7 @@
 
 enum { N_SIDE = 2, K = 0, V = 1 };
 
-/* One node on one scene. Rows are [n_cell * n_head_kv], canonical; those of V are NULL where V is
- * part of K. */
+/* One node on one scene. */
 typedef struct cache_case {
     vk_trial *trial;
     const tdm_graph *graph;
@@ -28,8 +27,10 @@ typedef struct cache_case {
     gpu_page page;
     gpu_excerpt *excerpt; /* of the device */
     tdm_type type[N_SIDE];
-    size_t row_size[N_SIDE];
-    int64_t n_row;
+    size_t row_size[N_SIDE]; /* bytes of a canonical row; 0 where V is part of K */
+    int64_t n_row;           /* n_cell * n_head_kv */
+    /* Canonical rows [n_row], owned: of the cache before the node ran, and after it on the device
+     * and on the CPU. NULL = not there yet, or V is part of K */
     uint8_t *before[N_SIDE], *device[N_SIDE], *cpu[N_SIDE];
 } cache_case;
 
@@ -45,7 +46,7 @@ static void case_free(cache_case *c) {
 
 /* ---- A case ---------------------------------------------------------------------------------- */
 
-/* The ROPE node that is fused into a node: it has no step of its own. -1 = none. */
+/* The ROPE node that is fused into a node, so that it has no step of its own. -1 = none. */
 static int32_t rope_find(const tdm_graph *graph, const gpu_plan *plan, int32_t node) {
     const tdm_node *reader = tdm_graph_node(graph, node);
     if (reader->op != TDM_OP_ATTENTION && reader->op != TDM_OP_KV_WRITE) return -1;
@@ -59,6 +60,8 @@ static int32_t rope_find(const tdm_graph *graph, const gpu_plan *plan, int32_t n
     return -1;
 }
 
+/* Makes the scene and the device's excerpt. False where there are none, or without memory. The
+ * caller frees the case with case_free, also then. */
 static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, int32_t product,
                        int32_t node, gpu_scene_size size, cache_case *c) {
     *c = (cache_case){.trial = trial,
@@ -85,8 +88,8 @@ static bool case_begin(vk_trial *trial, const tdm_graph *graph, int32_t rope, in
 
 /* ---- On the CPU ------------------------------------------------------------------------------ */
 
-/* Runs an excerpt; where `rows` is given, its values GPU_SCENE_K and GPU_SCENE_V go there: what an
- * import reads or an export gives. */
+/* Runs an import into all pages of `state`, or an export of them. rows[N_SIDE] get the rows that
+ * the import read or the export wrote, for the caller to free. */
 static tdm_status rows_run(cache_case *c, bool is_import, uint64_t page_size, tdm_buffer *state,
                            uint8_t **rows, tdm_error *err) {
     gpu_excerpt *x = gpu_scene_rows(&c->scene, is_import, page_size);
@@ -105,7 +108,8 @@ static tdm_status rows_run(cache_case *c, bool is_import, uint64_t page_size, td
     return status;
 }
 
-/* Import, node, export. */
+/* Runs the node on the CPU: imports rows into a cache, runs the node on it, exports the rows. Fills
+ * c->before and c->cpu. */
 static tdm_status cpu_run(cache_case *c, void *const *in, void **out, tdm_error *err) {
     const vk_oracle *oracle = &c->trial->oracle;
     tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_STATE};
@@ -128,7 +132,8 @@ static tdm_status cpu_run(cache_case *c, void *const *in, void **out, tdm_error 
 
 /* ---- On the device --------------------------------------------------------------------------- */
 
-/* The slot of the token that row `row` is of; -1 where its page has none. */
+/* The slot, in tokens, of a page that row `row` belongs to; -1 for a row before the page's first
+ * token (gpu_scene_rows). */
 static int32_t token_slot(const cache_case *c, int64_t row) {
     const int64_t cell = row / c->page.n_head_kv;
     const int32_t before = c->scene.pitch - c->page.page_len;
@@ -136,7 +141,7 @@ static int32_t token_slot(const cache_case *c, int64_t row) {
     return at < before ? -1 : at - before;
 }
 
-/* All rows into pages, or out of them. */
+/* Moves all rows into pages (is_put), or out of them. */
 static void pages_move(const cache_case *c, uint8_t *pages, uint8_t *const *rows, bool is_put) {
     const gpu_page *p = &c->page;
     for (int side = 0; side < N_SIDE && rows[side] != NULL; side++)
@@ -156,7 +161,8 @@ static void pages_move(const cache_case *c, uint8_t *pages, uint8_t *const *rows
         }
 }
 
-/* Takes the steps. */
+/* Runs the node on the device, on a cache that holds the rows c->before. Fills c->device. Takes
+ * over the steps. */
 static tdm_status device_run(cache_case *c, gpu_plan *steps, void *const *in, void **out,
                              tdm_error *err) {
     const tdm_buffer_ops *ops = vk_trial_tables.buffer;
@@ -189,9 +195,9 @@ static tdm_status device_run(cache_case *c, gpu_plan *steps, void *const *in, vo
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* Rows that the node leaves alone are equal by bits; those that it moves, too. Those that it computes
- * agree as a whole, since a number between two codes may become either. VK_VERDICT_NONE without
- * memory. */
+/* Compares the rows of K or of V after the node ran. Rows that the node does not change or only
+ * moves must have equal bits. Rows that it computes must agree together, since a number between two
+ * codes may become either. VK_VERDICT_NONE without memory. */
 static vk_verdict side_judge(const cache_case *c, int side) {
     const int32_t op = tdm_graph_node(c->graph, c->node)->op;
     const size_t size = c->row_size[side];
@@ -240,7 +246,7 @@ static bool outputs_agree(const cache_case *c, void *const *got, void *const *wa
     return true;
 }
 
-/* Takes the steps. */
+/* Runs a case on both and compares. Takes over the steps. */
 static vk_verdict case_try(cache_case *c, gpu_plan *steps) {
     const int32_t n = c->excerpt->graph.n_value;
     void **in = vk_trial_bytes(c->excerpt, false), **got = vk_trial_bytes(c->excerpt, true);
@@ -264,7 +270,7 @@ static vk_verdict case_try(cache_case *c, gpu_plan *steps) {
 
 /* ---- A trial --------------------------------------------------------------------------------- */
 
-/* How many pipelines of a list a plan does not have: each must be compiled for the trial. */
+/* How many pipelines of `list` are not in `plan`: each must be compiled for the trial. */
 static int32_t pipelines_new(const vk_device *device, const gpu_plan *list, const gpu_plan *plan) {
     int32_t n = 0;
     for (int32_t i = 0; i < list->n_step; i++) {
@@ -277,8 +283,8 @@ static int32_t pipelines_new(const vk_device *device, const gpu_plan *list, cons
     return n;
 }
 
-/* The case that uses the pipeline of `step` and needs the fewest others that the plan does not have.
- * Returns its steps, or NULL where there is none. */
+/* Chooses the case that uses the pipeline of `step` and needs the fewest pipelines that the plan
+ * does not have. Returns its steps; NULL where there is none, and *best is then not set. */
 static gpu_plan *case_choose(vk_trial *trial, const gpu_target *target, const tdm_graph *graph,
                              const gpu_plan *plan, const gpu_step *step, cache_case *best) {
     const int32_t product = vk_trial_product(plan, step);
@@ -322,8 +328,9 @@ static const gpu_step *walk_of(const gpu_plan *steps) {
     return found;
 }
 
-/* Whether the node of a case is right in another case: planned for `target`, of `size`, with `rope`.
- * Where `walk` is given, with another kernel than it that walks over the cache. */
+/* Whether the node of a case is right in another case: planned for `target`, of `size`, with
+ * `rope`. Where `walk` is given: only if another kernel than that of `walk` walks over the cache;
+ * else false. */
 static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_size size,
                      int32_t rope, const gpu_step *walk) {
     cache_case c;
@@ -341,11 +348,14 @@ static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_s
     return verdict == VK_VERDICT_RIGHT;
 }
 
-/* The steps that may be wrong, where the steps `tried` of a case gave a wrong result. Without RoPE
- * the result is right: the table of angles. With another kernel that walks over the cache an
- * ATTENTION is right: that kernel. Else those before and behind it, or the only one. Of KV_SELECT the
- * two kernels that it alone has. NULL = the step that was tried. Other steps are compiled for these
- * questions alone. */
+/* The steps that may be wrong, where the steps `tried` of a case gave a wrong result:
+ *   - ANGLE, the table of angles, where the result without RoPE is right
+ *   - all steps of a LINEAR_SCAN
+ *   - SELECT_SCORE and SELECT_CHOOSE of a KV_SELECT
+ *   - of an ATTENTION the step that walks over the cache, where the result with another kernel for
+ *     that is right; else the steps before and behind it
+ * NULL = the step that was tried. The other results need pipelines that are compiled for them
+ * alone. */
 static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
     const gpu_step *angle = step_of(tried, GPU_KERNEL_ANGLE), *walk = walk_of(tried);
     const gpu_step *query = step_of(tried, GPU_KERNEL_ATTENTION_QUERY);
@@ -371,7 +381,7 @@ static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
     return vk_trial_steps((const gpu_step[]){*query, *merge}, 2);
 }
 
-/* Of a case with a product: vk_trial_bytes_suspects. */
+/* The same for a case with a product: vk_trial_bytes_suspects. */
 static gpu_plan *bytes_suspects(cache_case *c, const gpu_target *target, const gpu_step *step,
                                 const gpu_plan *tried) {
     gpu_target apart = *target;

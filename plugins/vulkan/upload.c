@@ -13,7 +13,7 @@
 
 #include "plugins/vulkan/transfer.h"
 
-/* What a device has for its copies. */
+/* The command buffers of a device's copies, one for each piece of the ring. */
 struct vk_upload_commands {
     VkCommandPool pool;
     VkCommandBuffer pieces[GPU_N_PIECE];
@@ -89,7 +89,8 @@ void vk_uploads_destroy(vk_device *device) {
     device->upload_commands = NULL;
 }
 
-/* A device that has the host's memory gets weights written there by the host. */
+/* Where the device computes in the host's memory, the host writes weights there directly, and needs
+ * no page-locked memory. */
 tdm_status vk_host_alloc(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err) {
     return gpu_host_alloc(device->uploads, size, device->target.is_host && device->options.has_map,
                           ptr_out, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * verdict.c: see verdict.h. Owns the list of verdicts and the use of it. trial.c finds each verdict,
- * verdict_file.c keeps them.
+ * verdict.c: see verdict.h. Owns the list of verdicts and what plans do with it. trial.c finds each
+ * verdict, verdict_file.c stores them.
  */
 #include "plugins/vulkan/verdict.h"
 
@@ -12,16 +12,17 @@
 #include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/pipeline.h"
 
-/* Counts up where trials find more than before, or modules ask drivers for more (float_mode.h), so
- * that drivers are checked again. */
+/* Must be raised where trials find more errors than before, or where modules request more of
+ * drivers (float_mode.h): files of older versions then count for nothing, and all is tried again.
+ * */
 enum { TRIAL_VERSION = 5 };
 
 struct vk_verdicts {
     pthread_mutex_t mutex; /* over the list */
     vk_verdict_list list;
-    _Atomic int32_t n_wrong;
-    pthread_mutex_t round; /* one plan is checked at a time */
-    vk_trial *trial;       /* under it */
+    _Atomic int32_t n_wrong; /* rows of the list with VK_VERDICT_WRONG */
+    pthread_mutex_t round;   /* held while a plan is checked; only its holder adds rows */
+    vk_trial *trial;         /* under `round`; NULL until the first check */
     vk_cache_key key;
     char path[3400]; /* empty = none */
 };
@@ -42,7 +43,7 @@ static void file_find(const vk_facts *facts, const char *spoilt, vk_cache_key *k
         path[0] = '\0';
 }
 
-/* With the mutex held, or before others know of it. */
+/* With the mutex held, or before another thread can have the struct. */
 static void wrong_count(struct vk_verdicts *v) {
     int32_t n = 0;
     for (int32_t i = 0; i < v->list.n; i++) n += v->list.rows[i].verdict == VK_VERDICT_WRONG;
@@ -163,9 +164,10 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
     return is_wrong;
 }
 
-/* A refused fusion is planned as single nodes by itself. Products have several kernels: without
- * integer dot products, matrices, lanes and tiles, all are done by PRODUCT_ROW. ATTENTION has three
- * kernels that each can do all, and one on matrices that they replace. */
+/* The planner plans the nodes of a fusion singly where is_wrong refuses a step of it; nothing is
+ * set here for that. A kernel with alternatives is switched off where one of its pipelines is
+ * wrong: PRODUCT_ROW can compute all products. ATTENTION_PART and ATTENTION_TILE can replace the
+ * other kernels of ATTENTION that walk over a cache, and mostly each other. */
 int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     /* Before the list is read: what is added meanwhile counts as new. */
@@ -222,7 +224,7 @@ static void wrong_log(const vk_device *device, const gpu_step *step) {
                         "refused, start again: the CPU then computes it");
 }
 
-/* Adds a verdict on a step that has none. */
+/* Adds a verdict on a step; nothing where it has one. Room for the row was made. */
 static void verdict_add(vk_device *device, const gpu_step *step, vk_verdict verdict,
                         round_count *count) {
     if (is_known(device->verdicts, vk_pipeline_hash(device, step))) return;
@@ -234,10 +236,10 @@ static void verdict_add(vk_device *device, const gpu_step *step, vk_verdict verd
     wrong_log(device, step);
 }
 
-/* The trial ran several steps. A result that is right makes all of them right. One that is wrong is
- * the fault of the last one that is not known to be right, or of all that are not, as the trial
- * says. Without memory for the rows nothing was found: a plan that is made again would use and try
- * the same pipeline without end. */
+/* Adds the verdicts of a trial that ran several steps. A right result makes all of them right. A
+ * wrong one makes the last step without a verdict wrong, or all of them (result->blames_all).
+ * Without memory for the rows, nothing is added or counted: steps_make (plan.c) would make the plan
+ * again, with the same pipeline, without end. */
 static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial_result *result,
                          round_count *count) {
     const gpu_plan *tried = result->tried;
@@ -325,7 +327,7 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
             (void)vk_fail(device, NULL, VK_ERROR_DEVICE_LOST, "test-limits");
             result.verdict = VK_VERDICT_NONE;
         }
-        /* One of the pipelines of a trial that gave nothing is the cause. */
+        /* The device was lost in this trial: one of its pipelines counts as the cause. */
         if (atomic_load(&device->is_lost) && result.verdict == VK_VERDICT_NONE) {
             result.verdict = VK_VERDICT_WRONG;
             result.blames_all = true;

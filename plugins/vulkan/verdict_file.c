@@ -52,8 +52,8 @@ bool vk_verdict_file_read(const char *path, const vk_cache_key *key,
     return has_room;
 }
 
-/* A locked file beside `path`; -1 where there is none. Closing it gives the lock back. Waiting ends,
- * since a process may be stopped while it has the lock. */
+/* Locks a file beside `path` and returns its descriptor; closing it releases the lock. -1 where it
+ * cannot be locked within 10 s: a process may be stopped while it holds the lock. */
 static int lock_take(const char *path) {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
     char name[4200];
