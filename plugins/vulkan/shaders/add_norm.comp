@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // add_norm.comp: sum = a + b and its RMS norm. A workgroup computes a row, an invocation four
-// neighbours at a time; it reads back only what it has written itself. See GPU_KERNEL_ADD_NORM.
+// neighbours at a time. An invocation reads back only elements that it has written itself. See
+// GPU_KERNEL_ADD_NORM.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -5,12 +5,12 @@
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Turns { uint64_t at[]; };
 
-// The fraction divided by a frequency factor, m * 2^k with m of 24 bits. is_bad_out: a factor of 0
-// or NaN, which has no angle.
+// The fraction divided by a frequency factor, m * 2^k with m of 24 bits. is_bad_out: the factor is
+// 0, denormal or NaN, so that there is no angle.
 uint64_t turn_divided(uint64_t turn, float factor, out bool is_bad_out) {
     uint bits = floatBitsToUint(factor), exponent = bits >> 23 & 255u;
     is_bad_out = (bits & 0x7fffffffu) > 0x7f800000u || exponent == 0u;
-    if (exponent == 255u || exponent == 0u) return 0ul; // infinite: does not turn
+    if (exponent == 255u || exponent == 0u) return 0ul; // an infinite factor: the angle is 0
     uint64_t m = uint64_t(bits & 0x7fffffu | 0x800000u), quotient, rest;
     int shift = 150 - int(exponent); // turn * 2^shift / m
     uint64_t result = 0ul;

@@ -14,7 +14,9 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #extension GL_EXT_control_flow_attributes : require
 
-// Numbers that a module is valid with before it is specialised.
+// Values before specialisation. A module must be valid with them too, so a shader whose types
+// depend on such a number defines another value: SPEC4_DEFAULT, or SPEC5_DEFAULT and SPEC6_DEFAULT
+// together.
 #ifndef SPEC4_DEFAULT
 #define SPEC4_DEFAULT 0
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // attention.glsl: what the kernels of ATTENTION share: parts and entries of a sequence, visibility,
-// and rows of K and V as floats. What a token computes must not depend on what else is in its step, so
-// that attention_part.comp, attention_lane.comp and attention_tile.comp give the same bits. Hence
-// this order of sums, which all keep:
+// and rows of K and V as floats. What a token computes must not depend on what else is in its step,
+// so that attention_part.comp, attention_lane.comp and attention_tile.comp give the same bits.
+// Hence this order of sums, which all keep:
 //   - a sequence falls into parts by positions (part_number); parts are folded one after the other
 //   - a part is folded entry by entry, an entry in chunks of CHUNK slots of its page
 //   - a dot product adds element after element, o slot after slot, both by fma
@@ -69,19 +69,20 @@ ivec2 window_sees(int pos, int window, int flags) {
     return sees;
 }
 
-// attention_walk.glsl sets them: the head of the first row, the distance in positions from the chunk's
-// first slot to the token, and the slots of the chunk that its list has.
+// Set by attention_walk.glsl before each chunk: the query head of the first row, the distance in
+// positions from the chunk's first slot to the token, and the bits of the chunk's slots that are in
+// the token's list.
 int walk_head = 0, walk_distance = 0;
 uvec2 walk_listed = uvec2(0u);
 
-// ALiBi.
+// A score with ALiBi: less slope times distance.
 float score_biased(float a, float slope, int distance) {
     precise float y = fma(-slope, float(abs(distance)), a);
     return y;
 }
 
-// What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes inf, which
-// takes part in the maximum and gives p = NaN.
+// The score that enters the softmax: with softcap (0 = none); -inf where the slot is not seen. A
+// NaN becomes inf: max() might drop a NaN, while an infinite maximum gives p = NaN.
 float score_of(float a, float softcap, bool is_visible) {
     if (softcap > 0.0) a = softcap * tanh_of_score(a / softcap);
     if (is_nan(a)) a = uintBitsToFloat(0x7f800000u);
@@ -113,16 +114,19 @@ int pos_row(int pos) {
     return STRIDE > 1 && pos >= 0 ? int((uint(pos) + 1u) / uint(STRIDE)) - 1 : pos;
 }
 
-// The rows of the runs that end at one of an entry's positions.
+// An entry whose slots and positions count tokens, as one that counts rows: a row belongs to the
+// run of STRIDE positions that ends at one of the entry's positions.
 ivec4 entry_rows(ivec4 entry) {
     int row = entry.w / STRIDE, to_end = STRIDE - 1 - entry.w % STRIDE;
     int count = entry.z > 0 ? (entry.w + entry.z) / STRIDE - row : 0;
     return ivec4(entry.x, (entry.y + to_end) / STRIDE, count, row);
 }
 
-// The parts that the longest sequence of the step may fall into, of at most n_part: a plan has room for more
-// (attention.c). One more than from position 0 on, since a window may begin inside a part. The last one goes
-// on to the end of the sequence, should there be gaps between its positions.
+// How many parts the longest sequence of the step may have; a plan has room for n_part
+// (attention.c). Parts are counted from that of the sequence's first entry, which may begin inside
+// a part where a window has dropped earlier pages: hence one more than for a sequence from position
+// 0 on. The last part goes on to the end of the sequence, in case there are gaps between its
+// positions.
 int parts_used(uint64_t step, int n_part) {
     int longest = I32(step).at[STEP_LONGEST];
     return longest > 0 ? min(n_part, part_number((longest - 1) / STRIDE) + 2) : n_part;
@@ -135,8 +139,8 @@ struct step_entries {
     int first, last; // entries first .. last - 1
 };
 
-// Words of the step block: where pos, seq, first_entry and entries begin, then the capacities n_seq and
-// n_entry. No content of the block leads outside it.
+// Words of the step block: where pos, seq, first_entry and entries begin, then the capacities n_seq
+// and n_entry. No content of the block leads outside it.
 step_entries entries_of(uint64_t step, int seq, ivec2 off, ivec2 cap) {
     step_entries e = step_entries(I32(step + uint64_t(uint(off.y)) * 4), 0, 0);
     if (seq < 0 || seq >= min(cap.x, I32(step).at[STEP_N_SEQ])) return e;
@@ -165,7 +169,8 @@ int entry_find(step_entries e, int pos) {
     return low;
 }
 
-// An entry limited to what the state holds: page, first, count, base; count 0 where nothing is left.
+// An entry limited to what the state holds: page, first, count, base; count 0 where nothing is
+// left.
 ivec4 entry_read(step_entries e, int at) {
     ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
                         e.words.at[4 * at + 3]);
@@ -179,22 +184,24 @@ ivec4 entry_read(step_entries e, int at) {
 
 // ---- Lists of slots, and a bias for each distance: SPEC5 of kernels of parts and tiles ----
 
-// The bias of a query head for a slot `distance` positions before its token, of a table [2 * n_far + 1,
-// n_head].
+// The bias of a query head for a slot `distance` positions before its token.
+// table: [2 * n_far + 1, n_head]
 float bias_of(uint64_t table, int n_far, int head, int distance) {
     int at = n_far + clamp(-distance, -n_far, n_far);
     return F32(table).at[head * (2 * n_far + 1) + at];
 }
 
-// The list of a token (select_slots.comp), from the first entry of its sequence on: a bit for each slot of
-// an entry's page. There is one for each KV head of the state, or one for all.
+// The list of a token (select_slots.comp): for each entry of its sequence, from the first on, a bit
+// for each slot of the entry's page. There is one list for each KV head of the state, or one for
+// all.
 U32 list_of(uint64_t lists, int token, int kv) {
     int list = (SPEC5 & 256) != 0 ? kv : 0, n_word = (page_len() + 31) / 32;
     return U32(lists + uint64_t(uint(list * args.word[7] + token)) *
                            uint64_t(uint(args.word[17] * n_word * 4)));
 }
 
-// Those of the CHUNK slots from `start` on, a multiple of it, of an entry.
+// The bits of the CHUNK slots from `start` on, a multiple of CHUNK, of entry number `entry` of the
+// sequence.
 uvec2 list_chunk(U32 list, int entry, int start) {
     int at = entry * ((page_len() + 31) / 32) + start / 32;
     return uvec2(list.at[at], page_len() > 32 ? list.at[at + 1] : 0u);
@@ -210,7 +217,7 @@ bool chunk_has_quad(uvec2 chunk, int quad) {
 
 // ---- Rows of the cache ----
 
-// d and m of a slot's block.
+// d and m of block `at` of a plane of scales; m is 0 for types without it.
 vec2 scale_load(int type, uint64_t plane, uint at) {
     if (type_has_min(type)) return unpackHalf2x16(U32(plane).at[at]);
     return vec2(unpackHalf2x16(uint(U16(plane).at[at])).x, 0.0);
@@ -259,10 +266,13 @@ void unit_load(int type, uint64_t region, int n_block, int slot, int u, out vec4
 bool column_is_pair(int type) {
     return !type_is_plain(type) && type != TYPE_Q8_0;
 }
+// The first element of a column.
 int column_element(int type, int column) {
     return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
 }
 
+// Codes of four slots as numbers: the first elements of a column, and the second ones (0 where it
+// is no pair). bit: of the first element in `fifths`.
 void pair_scale(int type, uvec4 codes, uvec4 fifths, int bit, vec2 scale[4], out vec4 a, out vec4 b) {
     [[unroll]] for (int i = 0; i < 4; i++) {
         uint low = codes[i] & 15u, high = codes[i] >> 4;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_fold.glsl: m and l of the query rows of a workgroup, and how a chunk's scores become p. The
-// includer defines ROWS, THREADS and SCORE(row, slot), a float in shared memory. Every function must be
-// reached by all threads.
+// attention_fold.glsl: the softmax of a chunk, step by step over the chunks of a part: m, the
+// greatest score so far, and l, the sum of p = exp(score - m), of each query row of a workgroup.
+// The includer defines ROWS, THREADS and SCORE(row, slot), a float in shared memory. Every function
+// must be reached by all threads.
 
-shared float eighth[ROWS * 8]; // a maximum, then a sum, of 8 slots
+shared float eighth[ROWS * 8]; // of each 8 slots of a row: the maximum, then the sum of p
 shared float row_m[ROWS];
 shared float row_l[ROWS];
-shared float row_keep[ROWS]; // what o of before the chunk is multiplied by
+shared float row_keep[ROWS]; // factor for o of the chunks before: exp(m before - m)
 
 int thread() {
     return int(gl_LocalInvocationID.x);
@@ -20,8 +21,9 @@ void rows_clear() {
     }
 }
 
-// Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one is needed
-// before row_l is read.
+// The softmax of the present chunk: replaces each score by p and updates m, l and row_keep. Begins
+// with a barrier, so that the caller needs none behind its scores. The caller needs one before
+// another thread reads row_l.
 void soften() {
     barrier();
     for (int i = thread(); i < ROWS * 8; i += THREADS) {

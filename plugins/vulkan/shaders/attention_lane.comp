@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // attention_lane.comp: ATTENTION on devices with small subgroups. It gives the bits of
-// attention_part.comp. A workgroup is 8 threads of one subgroup, and needs no barrier. A thread has 8
-// neighbouring slots of a chunk, with the scores of up to 4 query heads in registers, and then 4
+// attention_part.comp. A workgroup is 8 threads of one subgroup, and needs no barrier. A thread has
+// 8 neighbouring slots of a chunk, with the scores of up to 4 query heads in registers, and then 4
 // elements of o at a time. Numbers that all threads need go from thread to thread by shuffles. See
 // kernel.h.
 //
@@ -62,7 +62,7 @@ vec4 floats_four(uint64_t low, uint64_t high) {
     return vec4(uintBitsToFloat(unpackUint2x32(low)), uintBitsToFloat(unpackUint2x32(high)));
 }
 
-// d, and m of types that have it, of 8 slots.
+// The scales d of 8 slots, and their minima m where the type has them, else 0.
 void scales_eight(int type, uint64_t plane, uint at, out float d[8], out float low[8]) {
     if (type_has_min(type)) {
         [[unroll]] for (int i = 0; i < 4; i++) {
@@ -82,6 +82,7 @@ void scales_eight(int type, uint64_t plane, uint at, out float d[8], out float l
         }
     }
 }
+// The fifth bits of 8 slots.
 void fifths_eight(uint64_t plane, uint at, out uint bits[8]) {
     [[unroll]] for (int i = 0; i < 4; i++) {
         uvec2 two = unpackUint2x32(U64(plane + uint64_t(at) * 4).at[i]);
@@ -102,8 +103,8 @@ void rows_begin(uint64_t queries, int n_row) {
     [[dont_unroll]] for (int i = 0; i < ROWS * N_GROUP; i++) sums[i * LANES + lane()] = vec4(0.0);
 }
 
-// Elements 8 e .. 8 e + 7 of a block (plain types: e = 0) and slot c of the thread. `at` is where they
-// are for slot 0, `next` the distance of units.
+// Elements 8 e .. 8 e + 7 of a block (plain types: e = 0) of slot c of the thread. at: their
+// address for slot 0; next: bytes from a unit to the next.
 void key_eight(uint64_t at, uint64_t next, int c, int e, float d, float low, uint fifth, out vec4 a,
                out vec4 b) {
     if (TYPE_K == TYPE_F32) {
@@ -191,7 +192,8 @@ void score_slots(uint64_t region, int start) {
     }
 }
 
-// Scores become p; returns what o of before is multiplied by.
+// The softmax of a chunk for row r: scores become p, m and l are updated (soften of
+// attention_fold.glsl). Returns the factor for o of the chunks before.
 float row_soften(int r, int first, int last) {
     float largest = NEGATIVE_INFINITY;
     [[unroll]] for (int i = 0; i < 4; i++) {
@@ -225,8 +227,9 @@ float row_soften(int r, int first, int last) {
 
 // ---- o ----
 
-// Slots slot .. slot + 7 of this thread's columns of the group. Of pairs, x and y are two columns, z and
-// w their second elements.
+// The elements of slots slot .. slot + 7 in this thread's columns of the group: v[slot] has four
+// columns, or, of pairs, the first elements of two columns in x and y and their second ones in z
+// and w.
 void value_load(uint64_t region, int slot, int group, out vec4 v[8]) {
     uint64_t codes = region + page_v_code();
     int n_slot = page_slots(), quad = slot / 4 * N_COLUMN;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
 // attention_matrix.glsl: ATTENTION of many tokens on matrix.glsl, for the rows of
-// attention_tile_walk.glsl. A workgroup is four subgroups. Queries, K, p and V are f16; scores, m, l
-// and o are f32. The queries of a row are scaled by a power of two so that they fit. Parts are not
-// folded one by one: a row has one record of all the parts that its workgroup walks over. For caches
-// of f16 or of types with blocks whose V is not part of K. See kernel.h.
+// attention_tile_walk.glsl. A workgroup is four subgroups. Queries, K, p and V are f16; scores, m,
+// l and o are f32. The queries of a row are scaled by a power of two so that they fit. Parts are
+// not folded one by one: a row has one record of all the parts that its workgroup walks over. For
+// caches of f16 or of types with blocks whose V is not part of K. See kernel.h.
 //
 // A subgroup computes the scores of 16 slots of a chunk for all rows. Of o it has one band of
 // MATRIX_ROWS rows, and every 4 / BANDS-th strip of MATRIX_COLUMNS elements.
@@ -41,17 +41,18 @@ const uint Q_PITCH = N_SLICE_K * SLICE / 2 + 4;
 shared uint q_tile[TILE_ROWS * Q_PITCH];
 shared uint kv_tile[SLICE * PITCH]; // K: slots of 64 elements; V: elements of 64 slots
 shared uint p_tile[TILE_ROWS * PITCH];
-shared float stage[TILE_ROWS * CHUNK]; // whole matrices: scores; factors of rows; o of each subgroup
-shared float q_factor[TILE_ROWS];      // of what Q was divided by
-shared float row_m[TILE_ROWS];
+// Whole matrices, in turn: scores; row_keep of the rows; o of each subgroup
+shared float stage[TILE_ROWS * CHUNK];
+shared float q_factor[TILE_ROWS]; // times a row of q_tile: the query; NaN where it is not finite
+shared float row_m[TILE_ROWS];    // m, l and keep as in attention_fold.glsl
 shared float row_l[TILE_ROWS];
-shared float row_keep[TILE_ROWS]; // what o of before the chunk is multiplied by
-shared uint row_odd[TILE_ROWS];   // bits: in the slice of V the row has seen an element that is not finite
-// Matrices must begin at multiples of 16 bytes. Drivers may order shared memory as they like and align it
-// to 4: so each array here has whole units of 16 bytes.
+shared float row_keep[TILE_ROWS];
+shared uint row_odd[TILE_ROWS]; // bit i: the row sees a slot where slice i of V is not finite
+// Matrices must begin at multiples of 16 bytes. Drivers may order shared memory as they like and
+// align it to 4: so each array here has whole units of 16 bytes.
 shared uint flags[4];
 #define is_scaled    flags[0]       // 1 where not all of row_keep are 1
-#define odd_slots(i) flags[2 + (i)] // bits of 32 slots: an element of the present slice of V is not finite
+#define odd_slots(i) flags[2 + (i)] // of 32 slots: a bit where the present slice of V is not finite
 
 #define THREADS int(gl_WorkGroupSize.x)
 int thread() {
@@ -66,8 +67,9 @@ vec4 query_load(int row, int quad) {
     return F32x4(args.address[1] + uint64_t(row_number(row)) * uint64_t(STORED_K * 4)).at[quad];
 }
 
-// The scale of halves.comp for each row, then the rows. stage has the greatest exponents of a row's
-// parts.
+// Stores the queries of all rows as f16, each row times a power of two, and that factor's inverse
+// in q_factor; both as in halves.comp. First `stage` has the greatest exponent of each thread's
+// elements.
 void queries_store() {
     const int n_share = THREADS / TILE_ROWS; // threads of a row
     int row = thread() % TILE_ROWS, share = thread() / TILE_ROWS;
@@ -92,7 +94,8 @@ void queries_store() {
 
 // ---- Scores ----
 
-// A slice of K. Of slots that are not among first .. last - 1, some slot's: their scores are not used.
+// Loads a slice of K to kv_tile. Slots outside first .. last - 1 get the elements of another slot:
+// their scores are not used.
 void keys_load(uint64_t region, int start, int first, int last, int slice) {
     int len = unit_len(TYPE_K), n_unit = SLICE / len;
     for (int i = thread(); i < n_unit * CHUNK; i += THREADS) {
@@ -110,7 +113,7 @@ void keys_load(uint64_t region, int start, int first, int last, int slice) {
     }
 }
 
-// The scores of all rows and slots, without their scale, to stage.
+// Computes the scores of all rows and slots, not yet times q_factor, into `stage`.
 void scores_store(uint64_t region, int start, int first, int last) {
     uint sub = gl_SubgroupID;
     MatrixSum s[BANDS * SCORE_STRIPS];
@@ -138,14 +141,14 @@ void scores_store(uint64_t region, int start, int first, int last) {
                      ((sub * SCORE_STRIPS + j) * BANDS + r) * (MATRIX_ROWS * MATRIX_COLUMNS));
 }
 
-// Where the scores of a row and a slot are in stage.
+// Where the score of a row and a slot is in `stage`.
 uint score_at(uint row, uint slot) {
     uint matrix = slot / MATRIX_COLUMNS * BANDS + row / MATRIX_ROWS;
     return matrix * (MATRIX_ROWS * MATRIX_COLUMNS) + slot % MATRIX_COLUMNS * MATRIX_ROWS +
            row % MATRIX_ROWS;
 }
 
-// Eight slots of a row are an octet. A thread has some of them.
+// An octet is eight neighbouring slots of a row. Thread t has octets t, t + THREADS, ...
 const int N_OCTET = TILE_ROWS * CHUNK / 8;
 int octet_row(int i) {
     return i % TILE_ROWS;
@@ -154,11 +157,11 @@ int octet_slot(int i) {
     return i / TILE_ROWS * 8;
 }
 
-// The positions that a row sees, as slots of the chunk, and with ALiBi its slope and its token's slot.
+// What a row sees of a chunk.
 struct RowView {
-    ivec2 sees;
-    float slope;
-    int slot;
+    ivec2 sees;  // first and last slot of the chunk
+    float slope; // of ALiBi
+    int slot;    // of the row's token, counted from the chunk's slot 0; it may be outside the chunk
 };
 
 RowView row_view(int row, int first, int last, int pos) {
@@ -171,18 +174,18 @@ RowView row_view(int row, int first, int last, int pos) {
     return view;
 }
 
-// The score of a slot as it counts.
+// The score of a slot that enters the softmax: score_of.
 float score_placed(int row, int slot, RowView view) {
     float score = stage[score_at(row, slot)] * q_factor[row];
     if (HAS_SLOPES) score = score_biased(score, view.slope, view.slot - slot);
     return score_of(score, SOFTCAP, slot >= view.sees.x && slot <= view.sees.y);
 }
 
-// kv_tile is free here: the maximum and the sum of each octet.
+// The maximum and the sum of p of each octet, in kv_tile, which is not in use during the softmax.
 #define OCTET_MOST(i) kv_tile[i]
 #define OCTET_SUM(i)  kv_tile[N_OCTET + (i)]
 
-// m of a row with the present chunk.
+// The greatest score of a row so far, the present chunk included.
 float row_most(int row) {
     float m = row_m[row];
     [[unroll]] for (int k = 0; k < CHUNK / 8; k++)
@@ -190,8 +193,8 @@ float row_most(int row) {
     return m;
 }
 
-// Turns scores into p = exp(score - m) as f16, and updates m and l: the sum of p as rounded. The
-// hardware's exp2 is precise enough for f16.
+// The softmax of the present chunk: stores p = exp(score - m) as f16 in p_tile, and updates m and
+// l, the sum of the rounded p. The hardware's exp2 is precise enough for f16.
 void soften(int first, int last, int pos) {
     barrier();
     for (int i = thread(); i < N_OCTET; i += THREADS) {
@@ -209,7 +212,7 @@ void soften(int first, int last, int pos) {
     for (int i = thread(); i < N_OCTET; i += THREADS) {
         int row = octet_row(i);
         float m = row_most(row), sum = 0.0;
-        // Of a row that has seen nothing, p is to be 0.
+        // A row that has seen no slot has m = -inf; its p must be 0, not NaN.
         float shift = m == NEGATIVE_INFINITY ? 0.0 : m;
         [[unroll]] for (int k = 0; k < 4; k++) {
             uint at = score_at(row, octet_slot(i) + 2 * k);
@@ -264,18 +267,20 @@ void sums_scale() {
     [[unroll]] for (uint i = 0; i < N_SLICE_V * STRIPS; i++) MATRIX_SCALE(o[i], keep);
 }
 
-// Of two f16, those of which the exponent has all bits: 1 and 2.
+// Which of two f16 are infinite or NaN: bit 0 for the lower half of the word, bit 1 for the upper.
 uint odd_halves(uint word) {
     uint odd = (word & 0x7c007c00u) + 0x04000400u & 0x80008000u;
     return odd >> 15 & 1u | odd >> 30;
 }
 
-// Of two f16, those whose bits are given.
+// A mask of the f16 of a word whose bits (0 lower, 1 upper) are set.
 uint halves_of(uint bits) {
     return (bits & 1u) * 0xffffu | (bits >> 1 & 1u) * 0xffff0000u;
 }
 
-// An element of four slots, seen: bits of them. What is not seen, or not finite, becomes 0.
+// Stores an element of four slots to kv_tile. seen: bits of the slots that some row sees. What is
+// not seen, or not finite, becomes 0, since 0 times an infinity would be NaN; odd_slots notes the
+// latter.
 void value_store(int element, int quad, vec4 v, uint seen) {
     uvec2 words = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
     uint odd = (odd_halves(words.x) | odd_halves(words.y) << 2) & seen;
@@ -314,8 +319,8 @@ void values_add(uint slice) {
     }
 }
 
-// Where slots have elements of the slice that are not finite, which values_load has made 0: o of a row
-// that sees such a slot is to be NaN there.
+// Notes in row_odd the rows with p != 0 for a slot of odd_slots: values_load has made its elements
+// 0, but o of such a row must be NaN in this slice (tile_end).
 void odd_note(uint slice) {
     for (int i = thread(); i < TILE_ROWS * CHUNK / 2; i += THREADS) {
         int row = i / (CHUNK / 2), pair = i % (CHUNK / 2);
@@ -356,7 +361,7 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
 
 void part_end(int part, int n_part) {}
 
-// A record of each row, for the parts of this workgroup.
+// Writes a record for each row, of all parts of this workgroup.
 void tile_end(ivec3 parts) {
     int count = args.word[19] >> 17;
     int number = parts.x / count, n_record = ((args.word[9] & 0xffff) + count - 1) / count;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_merge.comp: the last part of ATTENTION: folds the records of a token and head, adds the
-// sink, divides, undoes the rotation of V, and stores o, and as bytes too. A workgroup for each token and
-// head. See kernel.h.
+// attention_merge.comp: the last step of ATTENTION: folds the records of a token and head, adds the
+// sink, divides, undoes the rotation of V, and stores o; with HAS_BYTES as bytes too. A workgroup
+// for each token and head. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -20,15 +20,18 @@ const int ROW_LEN = SPEC0 > 0 ? SPEC0 : 1;
 #define BYTES_ROOM (HAS_BYTES ? 2 * BYTES_THREADS : 1)
 #include "bytes_store.glsl"
 
-// Of a part: m and l, what o of the parts before is multiplied by, and its own o (-1: it was not
-// written), and the greatest m so far.
+// Of each of PARTS_AT_ONCE parts:
+//   part_m, part_l   m and l of its record
+//   keep             factor for o and l of the parts before it
+//   gain             factor for its own o and l; -1 where it saw no slot, so that it has no o
+//   most             the greatest m of the parts up to it
 const int PARTS_AT_ONCE = 64, N_AHEAD = 16;
 shared float part_m[PARTS_AT_ONCE], part_l[PARTS_AT_ONCE], keep[PARTS_AT_ONCE], gain[PARTS_AT_ONCE],
     most[PARTS_AT_ONCE];
 
 float m, l; // of the parts so far
 
-// Factors of `count` parts, a part of each thread, and l.
+// Fills these arrays for `count` parts, and adds the parts to l and m.
 void parts_begin(F32 parts, int record, int count) {
     barrier();
     for (int i = row_thread(); i < count; i += ROW_GROUP) {
@@ -55,7 +58,7 @@ void parts_begin(F32 parts, int record, int count) {
     m = most[count - 1];
 }
 
-// Elements of o, of which N_AHEAD parts are loaded before the first is added.
+// Adds `count` parts to o, which is in row_x. N_AHEAD parts are loaded before the first is added.
 void parts_add(F32 parts, int record, int count) {
     for (int i = row_thread(); i < STORED; i += ROW_GROUP) {
         float sum = row_x[i];

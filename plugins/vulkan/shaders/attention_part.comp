@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_part.comp: ATTENTION of a token's query heads that share a KV head, over one part of its
-// sequence: m, l and o of each go to the part's record, and attention_merge.comp folds the records. A
-// workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See kernel.h.
+// attention_part.comp: ATTENTION of a token's query heads that share a KV head, over one part of
+// its sequence: m, l and o of each go to the part's record, and attention_merge.comp folds the
+// records. A workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See
+// kernel.h.
 //
-// For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements of
-// o that it owns: those of every CHUNK-th column of V.
+// For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements
+// of o that it owns: those of every CHUNK-th column of V.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -30,7 +31,7 @@ const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CH
 
 shared vec4 query[ROWS * STORED_K / 4];
 shared float scores[2 * ROWS * CHUNK];
-int turn = 0; // which half of `scores` the present chunk has
+int turn = 0; // the half of `scores` that the present chunk uses; the one before uses the other
 #define SCORE(row, slot) scores[(turn * ROWS + (row)) * CHUNK + (slot)]
 #define THREADS CHUNK
 #include "attention_fold.glsl"
@@ -38,7 +39,7 @@ int turn = 0; // which half of `scores` the present chunk has
 float acc[ROWS * OWN];   // first elements of columns thread(), thread() + CHUNK, ...
 float acc_b[ROWS * OWN]; // second ones, of pairs
 
-// scores of the slot that this thread owns
+// The scores of this thread's slot, for all rows.
 void score_slot(uint64_t region, int slot, bool is_visible) {
     float s[ROWS];
     [[unroll]] for (int r = 0; r < ROWS; r++) s[r] = 0.0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // attention_query.comp: query rows as the kernels of ATTENTION read them: turned by ROPE where the
-// emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head. See kernel.h.
+// emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head.
+// See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

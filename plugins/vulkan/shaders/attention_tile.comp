@@ -34,8 +34,8 @@ const int N_SLICE_V = (SPEC3 + SLICE_V - 1) / SLICE_V > 0 ? (SPEC3 + SLICE_V - 1
 const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
 const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
-// Vectors, with one unused behind each row so that banks do not collide. First Q [TILE_ROWS][8], then K
-// [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
+// Vectors, with one unused behind each row so that banks do not collide. First Q [TILE_ROWS][8],
+// then K [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
 const int Q_PITCH = SLICE_K / 4 + 1;
 const int S_PITCH = CHUNK / 4 + 1;
 const int V_PITCH = SLICE_V / 4 + 1;
@@ -201,7 +201,8 @@ void fold_tile(uint64_t region, int start, int first, int last, bool is_whole) {
 
 // ---- Parts ----
 
-// m, l and o of the present part, with an empty one's m alone.
+// Writes m, l and o of the present part to its records. Rows that saw none of its slots keep what
+// records_clear wrote: m = -inf.
 void part_write(int part, int n_part) {
     barrier();
     [[unroll]] for (int i = 0; i < 4; i++) {
@@ -274,7 +275,8 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
     fold_tile(region, start, first, last, is_whole);
 }
 
-// Where there is a record for each part, those that stay empty have m = -inf.
+// Sets the records of parts part_first .. part_last - 1 to m = -inf, which parts that see no slot
+// keep.
 void records_clear(int part_first, int part_last, int n_part) {
     int n = part_last - part_first;
     for (int i = thread(); i < TILE_ROWS * n; i += THREADS) {
@@ -288,6 +290,7 @@ void records_clear(int part_first, int part_last, int n_part) {
     barrier();
 }
 
+// Begins the sums over parts; or goes on with the row's record, which an earlier dispatch wrote.
 void totals_begin(bool is_first) {
     for (int row = thread(); row < TILE_ROWS; row += THREADS) {
         total_m[row] = NEGATIVE_INFINITY;
@@ -299,6 +302,7 @@ void totals_begin(bool is_first) {
     }
 }
 
+// Writes the sums over parts to the row's record.
 void totals_end() {
     barrier();
     for (int row = thread(); row < TILE_ROWS; row += THREADS) {

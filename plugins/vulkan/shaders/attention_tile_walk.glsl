@@ -10,14 +10,14 @@
 //                                is_whole: every row sees all of them; a row sees row_sees
 //   part_end(part, n_part)       behind the last chunk of a part of a run of tokens
 //   tile_end(parts)              behind the last chunk
-// parts: the first of the workgroup, their end, and those that the longest sequence has.
+// parts: x .. y - 1 are those of the workgroup; z is how many the longest sequence has.
 
 const int TOKENS = TILE_ROWS / HEADS;
 
 shared ivec2 row_sees[TILE_ROWS]; // first and last position; none where last < first
 
-// Beyond all positions, and less the first slot of a chunk, which may be up to CHUNK - 1 slots before
-// position 0, still an int.
+// Stands for a position behind all others. It is less than MAX_POS, so that FAR less the position
+// of a chunk's slot 0, which may be down to -(CHUNK - 1), does not overflow an int.
 const int FAR = MAX_POS - CHUNK;
 
 int first_token, head_first, n_head_tile;
@@ -44,9 +44,9 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
 void part_end(int part, int n_part);
 void tile_end(ivec3 parts);
 
-// The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts part_first
-// .. part_last - 1, counted from the sequence's first; parts.z are all. n_part is what the records have
-// room for.
+// Computes the rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
+// parts.x .. parts.y - 1, counted from the sequence's first. n_part: parts that there are records
+// for.
 void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
     int part_first = parts.x, part_last = parts.y, n_part = args.word[9] & 0xffff;
     uint64_t step = args.address[3];
@@ -60,7 +60,7 @@ void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
         int pos = pos_row(I32(step).at[args.word[12] + t]);
         ivec2 sees = window_sees(pos, WINDOW, SPEC5);
         if (pos < 0) sees = ivec2(MAX_POS, -1);
-        for (int h = thread(); h < HEADS; h += THREADS) 
+        for (int h = thread(); h < HEADS; h += THREADS)
             row_sees[(t - first_token) * HEADS + h] = min(sees, ivec2(FAR));
         if (pos < 0) continue;
         any = ivec2(min(any.x, sees.x), max(any.y, sees.y));

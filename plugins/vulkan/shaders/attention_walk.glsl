@@ -6,8 +6,8 @@
 //   rows_begin(queries, n_row)   before the first chunk; queries: where the first row's query is
 //   chunk_attend(region, start, first, last)   slots first .. last - 1 behind slot `start` of the
 //                                page; walk_head, walk_distance and walk_listed are set
-//   rows_store(record, n_part, n_row, is_begun)   the rows' records, n_part records apart; where
-//                                is_begun is false no slot is seen
+//   rows_store(record, n_part, n_row, is_begun)   writes the rows' records, n_part records apart;
+//                                is_begun false: no slot was seen, and rows_begin was not called
 
 void main() {
     int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// block_pool.comp: BLOCK_POOL: an invocation for each channel and some neighbouring tokens. It begins
-// where the block of its first token begins, or the one before where blocks overlap, and computes
-// their means anew: so a prompt has many invocations, and a token's mean is the same wherever one
-// begins. See GPU_KERNEL_BLOCK_POOL.
+// block_pool.comp: BLOCK_POOL: an invocation for each channel and some neighbouring tokens. An
+// invocation begins where the block of its first token begins, or where the block before begins if
+// blocks overlap, and computes their means again: so many invocations can share a prompt, and a
+// token's mean does not depend on where one begins. See GPU_KERNEL_BLOCK_POOL.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -19,7 +19,8 @@ struct Mean {
 
 uint channel, n_ch;
 
-// Number i of the mean of the present block (part 0) or of the one behind it, in a slot.
+// Number i (greatest, weight, sum) of the mean of the present block (part 0), or of the next one
+// (part 1), in a slot.
 F32 kept(int slot, int part, int i) {
     return F32(args.address[5] + uint64_t(uint(slot)) * uint64_t(uint(args.word[17])) +
                uint64_t(uint(3 * part + i) * n_ch + channel) * 4);

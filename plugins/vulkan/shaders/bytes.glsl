@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// bytes.glsl: what products with integer dot products share: rows of x as quantize.comp writes them,
-// and the product of a group of them with a group of a weight's codes. Include product.glsl first.
+// bytes.glsl: what products with integer dot products share: rows of x as quantize.comp writes
+// them, and the product of a group of them with a group of a weight's codes. Include product.glsl
+// first.
 //
-// Of n_row rows of n_group groups of 32 elements lie one after the other: 32 bytes `high` of each
-// group, 32 bytes `low` of each, an f32 scale of each, and for each row a word that is 0 where all of
-// its `low` are 0.
+// Layout of n_row rows of n_group groups of 32 elements: first 32 bytes `high` of each group, then
+// 32 bytes `low` of each group, then an f32 scale of each group, then for each row a word that is 0
+// where all `low` of the row are 0.
 #extension GL_EXT_spirv_intrinsics : require
 
 // OpSDot of two words of four signed bytes. Capabilities DotProduct and
@@ -43,7 +44,7 @@ bool x_has_low(uint row) {
     return U32(args.address[2] + 68 * x_groups()).at[row] != 0u;
 }
 
-// Sums of half a group's elements, divided by its scale.
+// The sum of half a group's elements, divided by the group's scale.
 int half_sum(uvec4 high, uvec4 low) {
     const uvec4 ones = uvec4(0x01010101u);
     return (dot_16(high, ones) << 7) + dot_16(low, ones);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
 // conv1d.comp: CONV1D: y[c, t] = act(bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i]), an invocation
-// for each channel and token. Inputs before the sequence's first token come from its slot; the inputs
-// that a later step reads go to the slot of the token. A slot is read once and written once:
-// 4 * (k - 1) bytes for each channel and sequence. See GPU_KERNEL_CONV1D.
+// for each channel and token. Inputs before the sequence's first token come from its slot; the
+// inputs that a later step reads go to the slot of the token. No slot is both read and written in a
+// step (step.h), so that invocations may run in any order. State read and written: 4 * (k - 1)
+// bytes each for each channel and sequence. See GPU_KERNEL_CONV1D.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // dequant.glsl: reads 32 consecutive elements of a row of a weight, in the planes of
-// plugins/gpu/layout/weight.h (WEIGHT_IS_PLANAR) or as canonical blocks. The build compiles a shader
-// that includes this once for each WEIGHT_TYPE, the number of a tdm_type: drivers would take a
-// second to throw the other types away. Formulas and layouts: tandem/block.h.
+// plugins/gpu/layout/weight.h (WEIGHT_IS_PLANAR) or as canonical blocks. The build compiles a
+// shader that includes this once for each WEIGHT_TYPE, the number of a tdm_type: drivers would take
+// a second to throw the other types away. Formulas and layouts: tandem/block.h.
 //
 // A group is 32 elements: a whole small block, or an eighth of a superblock. A block type gives
 //   x[i] = scale[i / 16] * code[i] + offset[i / 16]         code: int8
@@ -46,7 +46,7 @@ const bool WEIGHT_IS_PLANAR = (SPEC1 & 1) != 0;
 // Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
 const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 
-// ---- Fields: the table of layout/weight.c --------------------------------------------------------
+// ---- Fields: the table of layout/weight.c -------------------------------------------------------
 
 // {bytes of field f of a block, where they are in it}; planes are in the order of f.
 #if WEIGHT_TYPE == TYPE_F32 || WEIGHT_TYPE == TYPE_F16 || WEIGHT_TYPE == TYPE_BF16
@@ -133,7 +133,8 @@ const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
     ((WEIGHT_TYPE >= TYPE_Q4_0 && WEIGHT_TYPE <= TYPE_Q8_0) || WEIGHT_TYPE == TYPE_IQ4_NL ||       \
      WEIGHT_TYPE == TYPE_MXFP4)
 
-// Where the fields of a row's first block lie, and the bytes from block to block of a canonical row.
+// Where the fields of a row's first block lie, and the bytes from block to block of a canonical
+// row.
 struct WeightRow {
     uint64_t at_0, at_1, at_2, at_3, at_4;
     uint step;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// exact.glsl: arithmetic whose results are the same bits on every device: quotients and square roots
-// rounded to nearest even, and conversions between f32, f16 and bf16. GLSL's own division, sqrt and
-// packHalf2x16 may be off by some units in the last place. Additions and products are exact by the
-// specification, where `precise` forbids the compiler to fuse them.
+// exact.glsl: arithmetic whose results are the same bits on every device: quotients and square
+// roots rounded to nearest even, and conversions between f32, f16 and bf16. GLSL's own division,
+// sqrt and packHalf2x16 may be off by some units in the last place. Additions and products are
+// exact by the specification, where `precise` forbids the compiler to fuse them.
 
 bool exact_is_nan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
-// a / b. Both are finite and b is normal. A quotient below 2^-126 gives 0 of its sign.
+// a / b. Both are finite and b is normal; a denormal a counts as 0. A quotient below 2^-126 gives 0
+// of its sign.
 float exact_div(float a, float b) {
     uint ua = floatBitsToUint(a), ub = floatBitsToUint(b);
     uint sign = (ua ^ ub) & 0x80000000u;

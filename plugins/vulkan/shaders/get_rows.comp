@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// get_rows.comp: y[:, i] = table[:, id[i] - first_row] as f32, zeros for a foreign id. An invocation
-// writes 32 elements. One module for each WEIGHT_TYPE. See kernel.h.
+// get_rows.comp: y[:, i] = table[:, id[i] - first_row] as f32, zeros for a foreign id. An
+// invocation writes 32 elements. One module for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -3,8 +3,8 @@
 // halves.comp: rows of x as f16, for products on matrix hardware (product_matrix.glsl, kernel.h). A
 // workgroup for each row:
 //   x = factor * half     factor = a power of two, |half| below 2^15, rounded to nearest
-// Behind k elements, up to a multiple of 32, are zeros. A row with a NaN or an infinity has the
-// factor NaN.
+// Each row is filled with zeros from k elements to a multiple of 32. A row with a NaN or an
+// infinity has the factor NaN.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -35,7 +35,8 @@ vec4 quad_load(uint64_t x, uint i) {
     return vec4(one_load(x, i), one_load(x, i + 1), one_load(x, i + 2), one_load(x, i + 3));
 }
 
-// packHalf2x16 may round towards 0, as Mesa's driver of AMD cards does: all of x would shrink a little.
+// packHalf2x16 may round towards 0, as Mesa's driver of AMD cards does: all of x would shrink a
+// little.
 uint halves_pack(vec2 v) {
     uvec2 bits = floatBitsToUint(v);
     return f16_of_f32_bits(bits.x) | f16_of_f32_bits(bits.y) << 16;

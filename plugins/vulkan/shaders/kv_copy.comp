@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// kv_copy.comp: KV_COPY: an invocation for each 4-byte word of a page runs the jobs in order, since a
-// job may read what an earlier one wrote. See kernel.h.
+// kv_copy.comp: KV_COPY: an invocation for each 4-byte word of a page runs the jobs in order, since
+// a job may read what an earlier one wrote. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

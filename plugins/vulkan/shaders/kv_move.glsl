@@ -83,8 +83,8 @@ void piece_clear(int type, int dim, int piece, uint64_t row) {
     for (int i = 0; i < block_size(type); i += 2) U16(row + uint64_t(i)).at[0] = uint16_t(0);
 }
 
+// at: slot, head, row; slot -1 where the row is cleared
 void piece_move(int type, int dim, bool is_v, uint64_t region, ivec3 at, int piece) {
-    // at: slot, head, row; slot -1 where the row is cleared
     int first = is_v ? 14 : 11;
     uint64_t row = (is_v ? args.address[2] : args.address[1]) +
                    (int64_t(args.word[first]) * piece + int64_t(args.word[first + 1]) * at.y +

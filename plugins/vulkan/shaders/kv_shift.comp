@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// kv_shift.comp: KV_SHIFT: a workgroup for each job, head and slot turns a K row on, in place. Where
-// several jobs name a slot, the workgroup of the first runs all of them in order. See kernel.h.
+// kv_shift.comp: KV_SHIFT: a workgroup for each job, head and slot rotates a K row further, in
+// place. Where several jobs name a slot, the workgroup of the first job runs all of them in order,
+// and the others do nothing. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -65,7 +66,8 @@ void pair_turn(int pair, int by) {
     row_x[b] = turned_y;
 }
 
-// Only whole blocks of the type and of the rotation with turned elements are written again.
+// Rotates a row by `by` positions. Only blocks, of the type and of the Walsh-Hadamard rotation,
+// with rotated elements are written again: elements first .. first + n - 1.
 void slot_shift(uint64_t region, int slot, int by) {
     int first = args.word[10], n = args.word[11];
     barrier();
@@ -114,8 +116,8 @@ void main() {
         int other;
         if (!job_names(k, page, slot, other)) continue;
         left--;
-        // The row is read by other threads than those that wrote it. Of GPUs where two caches serve a
-        // workgroup (RDNA), each thread's has to be emptied after all have written.
+        // The row is read by other threads than those that wrote it. On GPUs where two caches serve
+        // a workgroup (RDNA), each thread must empty its cache after all threads have written.
         memoryBarrierBuffer();
         barrier();
         memoryBarrierBuffer();

@@ -4,11 +4,11 @@
 //
 //   e = erase S,  S *= decay,  u = v or beta (v - k S),  S += k u + write e,  o = scale q S
 //
-// LANES invocations of a subgroup divide the dk elements of ROWS rows, which stay in registers while
-// the tokens pass: k and q of a token are loaded once for ROWS rows. A token alone is bound by the
-// state, which is read and written once: 8 * dk * dv bytes for each head of v. A prompt reads the
-// state once too, and (2 * dk / ROWS + 1) * 4 bytes of k, q and v for each row and token, which
-// neighbouring rows find in the cache. The only loop that counts is over the tokens. See
+// LANES invocations of a subgroup divide the dk elements of ROWS rows, which stay in registers
+// while the tokens pass: k and q of a token are loaded once for ROWS rows. A token alone is bound
+// by the state, which is read and written once: 8 * dk * dv bytes for each head of v. A prompt
+// reads the state once too, and (2 * dk / ROWS + 1) * 4 bytes of k, q and v for each row and token,
+// which neighbouring rows find in the cache. The only loop that counts is over the tokens. See
 // GPU_KERNEL_LINEAR_SCAN.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -28,6 +28,7 @@ const bool Q_ALIGNED = (SPEC5 & 16) != 0, K_ALIGNED = (SPEC5 & 32) != 0;
 const bool HAS_ERASE = (SPEC5 & 64) != 0; // without beta
 
 uint lane; // of the invocations that share rows
+// head: of v; head_k: of q and k; row: the first of ROWS rows, of which n_live exist
 int head, head_k, row, n_live;
 uint64_t state; // of the first row, in slot 0
 uint64_t rates; // of the table
@@ -164,14 +165,15 @@ void unused_clear(I32 is_used) {
     }
 }
 
-// Finds the rows of this invocation; number: of the invocations that share them.
+// Finds the rows of this invocation. number: of the LANES invocations that share rows, in the
+// sequence.
 void rows_find(int number) {
     int n_v = args.word[2], dv = args.word[3], per_k = args.word[4], m = args.word[6];
     int n_part = (dv + ROWS - 1) / ROWS;
     head = number / n_part;
     row = number % n_part * ROWS;
     n_live = head < n_v ? min(dv - row, ROWS) : 0;
-    if (head >= n_v) { // its subgroups still sum together
+    if (head >= n_v) { // no rows, but it takes part in its subgroup's shuffles
         head = 0;
         row = 0;
     }

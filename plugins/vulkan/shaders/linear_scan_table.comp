@@ -53,7 +53,8 @@ void token_write(Block block, int token) {
     to.at[block.n_tok + token] = seq >= 0 ? 1 : 0;
 }
 
-// Number i of the f32.
+// Writes number i of the f32 numbers of the table: beta, or erase and write; then rates; then
+// factors.
 void number_write(uint i) {
     F32 to = F32(args.address[0] + uint64_t(uint(args.word[17]) + i) * 4);
     uint n_v = uint(args.word[2]), n_tok = uint(args.word[1]);

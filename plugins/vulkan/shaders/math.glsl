@@ -44,7 +44,7 @@ float log1p_of(float y) {
     return 2.0 * (s + s * t * p);
 }
 
-// log(n) of a number from 1 on: of 2^k m with m in 1 .. 2.
+// log(n), n >= 1, as k log 2 + log m, n = 2^k m with m in 1 .. 2.
 float log_of_number(uint n) {
     int k = findMSB(n);
     precise float m = float(n) * uintBitsToFloat(uint(127 - k) << 23);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// moe_form.comp: h[i, pair] = act(alpha * g) / alpha * (u + up_offset), where g and u are the
-// products of gate and up with their biases, times the pair's weight where weights come first, and
-// limited, or with soft limits (tdm_moe_params); pairs of foreign experts are left out. An
-// invocation per element. See kernel.h.
+// moe_form.comp: h[i, pair] = act(alpha * g) / alpha * (u + up_offset). g and u are the products of
+// gate and up, times the pair's weight where weights come first, plus their biases, and limited,
+// hard or softly (tdm_moe_params). Pairs of foreign experts are left out. An invocation for each
+// element. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

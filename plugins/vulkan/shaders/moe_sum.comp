@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// moe_sum.comp: y[i, t] = sum_u weight[u, t] * (x[i, pair] + bias), pair = u + n_used * t, in the order of u;
-// pairs of foreign experts add nothing. An invocation per element. See kernel.h.
+// moe_sum.comp: y[i, t] = sum_u weight[u, t] * (x[i, pair] + bias), pair = u + n_used * t, in the
+// order of u; pairs of foreign experts add nothing. An invocation per element. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

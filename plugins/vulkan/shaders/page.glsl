@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// page.glsl: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
-// cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
-// plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len (of a cache with a stride the
-// slots of a page, a power of two from 4 on), then the offsets of K's
-// scales, V's codes and V's scales in a head's region. To page_len 1 << 16 is added where a page has
-// page_len slots even if they are fewer than 4: recurrent states.
+// page.glsl: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of
+// the cache ops. Their words begin with PAGE_WORDS words, which gpu_cache_words
+// (plugins/gpu/ops/cache.c) fills: n_page, page_size, head_size, page_len, then the offsets of K's
+// scales, V's codes and V's scales in a head's region. page_len is the tokens of a page; of a cache
+// with a stride the slots of a page; both are powers of two. A page has at least 4 slots, except
+// that page_len has 1 << 16 added where it has page_len slots even if these are fewer: recurrent
+// states.
 
 // tdm_type
 const int TYPE_F32 = 0;
@@ -41,7 +42,8 @@ int type_size(int type) {
     return type == TYPE_F32 ? 4 : 2;
 }
 
-// Of a row of dim elements: the blocks, the elements as stored, the columns of V, the 16-byte units.
+// Of a row of dim elements: the blocks, the elements as stored, the columns of V, the 16-byte
+// units.
 int row_blocks(int type, int dim) {
     return type_is_plain(type) ? 0 : (dim + 31) / 32;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// page_code.glsl: codes of quantised cache types as numbers: the formulas of core/include/tandem/block.h,
-// one rounded operation after the other.
+// page_code.glsl: codes of quantised cache types as numbers: the formulas of
+// core/include/tandem/block.h, one rounded operation after the other.
 
 float iq4_value(uint code) {
     uint low = (code & 4u) != 0u ? 0xf6eaddcfu : 0xbfad9881u;

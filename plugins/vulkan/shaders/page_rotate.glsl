@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// page_rotate.glsl: a row of up to ROW_LEN elements in shared memory, and its Walsh-Hadamard rotation.
-// The includer defines ROW_LEN and ROW_GROUP, the number of threads. Every function must be reached
-// by all threads.
+// page_rotate.glsl: a row of up to ROW_LEN elements in shared memory, and its Walsh-Hadamard
+// rotation. The includer defines ROW_LEN and ROW_GROUP, the number of threads. Every function must
+// be reached by all threads.
 
 shared float row_x[ROW_LEN];
 

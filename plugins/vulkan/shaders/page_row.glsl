@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// page_row.glsl: a row of K or V in shared memory (page_rotate.glsl): its quantisation to the codes
-// that quant/ chooses, bit for bit, and its way into a page. Every function must be reached by all
-// threads.
+// page_row.glsl: a row of K or V in shared memory (page_rotate.glsl): quantises it to the codes
+// that quant/ chooses, bit for bit, and stores it to a page. Every function of the row must be
+// reached by all threads.
 #include "page_rotate.glsl"
 
 shared uint row_code[ROW_LEN];              // of plain types the element's bits
 shared uint row_scale[(ROW_LEN + 31) / 32]; // f16 d, in the high half f16 m
-shared float fit_xv[64];
+shared float fit_xv[64]; // fit_sums of each candidate
 shared float fit_vv[64];
 
 // ---- Scales and codes ----
@@ -134,7 +134,8 @@ bool fit_take(vec2 sums, inout float gain, inout float scale) {
     return true;
 }
 
-// The 34 first candidates of a block are summed by a thread each, the choice is made by one.
+// Codes and scales of elements first .. first + n - 1 of iq4_nl. A thread each sums the first 34
+// candidates of a block; then one thread chooses the scale.
 void row_codes_by_search(int first, int n) {
     const int N_STEP = 17;
     for (int start = first; start < first + n; start += 32) {

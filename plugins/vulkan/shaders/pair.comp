@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// pair.comp: dst = a op b, each repeated along axes where it has one element; or act(a) * b, a * act(b). See
-// GPU_KERNEL_PAIR.
+// pair.comp: dst = a op b, act(a) * b or a * act(b); a and b are repeated along axes where they
+// have one element. See GPU_KERNEL_PAIR.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// product_lane.comp: products on devices with small subgroups. Each thread has 8 rows of its own and
-// all of k, for up to 8 columns. All threads load the same x, so that a thread needs nothing of
-// another and no shared memory is used. One module for each WEIGHT_TYPE. See kernel.h. Loops are
-// written out: drivers of such devices may not unroll them. A load is what costs there, of however
-// many bytes: 8 rows share one of x, 8 columns one of weights.
+// product_lane.comp: products on devices with small subgroups. Each thread has 8 rows of its own
+// and all of k, for up to 8 columns. Each thread loads x itself, so that threads exchange nothing
+// and no shared memory is used. One module for each WEIGHT_TYPE. See kernel.h. Loops are written
+// out: drivers of such devices may not unroll them. There, the number of loads decides, not their
+// size: 8 rows share a load of x, 8 columns share a load of weights.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -16,8 +16,9 @@ const int MATRIX_ROWS = SPEC5, MATRIX_COLUMNS = SPEC6;
 #include "matrix.glsl"
 
 const uint ROWS = 64, SUB_ROWS = 32, SUB_COLUMNS = TILE_COLUMNS / 2;
-const int N_ROW = TILE_ROWS; // rows of which an invocation loads half a group: 128 / invocations,
-                             // which the planner sees to: there are no more than 128
+// Rows of which an invocation loads half a group. The planner makes it 128 / invocations, which are
+// at most 128, so that all 64 rows are loaded.
+const int N_ROW = TILE_ROWS;
 // Words of two f16 from a row of a tile to the next. Rows of 32 elements begin in different banks.
 const uint PITCH = 16 + 4;
 const float W_UNIT = 16;

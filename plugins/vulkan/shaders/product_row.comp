@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // product_row.comp: products for up to 8 columns. The threads of a workgroup divide k; each has the
-// same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. Of plain types whose rows and x
-// are wide, neighbouring threads load neighbouring eights of elements; else a thread has groups of 32. One
-// module for each WEIGHT_TYPE. See kernel.h.
+// same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. Of plain types whose
+// rows and x are wide, neighbouring threads load neighbouring eights of elements; else a thread has
+// groups of 32. One module for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -11,7 +11,7 @@
 #include "product.glsl"
 
 const int N_SUM = TILE_ROWS * TILE_COLUMNS;
-// At most 32 subgroups in a workgroup: the emitter sees to that.
+// The emitter makes workgroups of at most 32 subgroups.
 shared float sums[32 * N_SUM];
 
 void main() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// product_row_dot.comp: products for up to 8 columns of bytes. As in product_row.comp, the threads of
-// a workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
+// product_row_dot.comp: products for up to 8 columns of bytes. As in product_row.comp, the threads
+// of a workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
 // WEIGHT_TYPE with blocks (WEIGHT_HAS_BLOCKS). See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -11,7 +11,7 @@
 #include "bytes.glsl"
 
 const int N_SUM = TILE_ROWS * TILE_COLUMNS;
-// At most 32 subgroups in a workgroup: the emitter sees to that.
+// The emitter makes workgroups of at most 32 subgroups.
 shared float sums[32 * N_SUM];
 
 void main() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // product_tile.comp: products for prompts. A workgroup computes 64 rows for 32 columns from tiles
-// of 32 elements of k in shared memory; each of its 128 threads 4 rows for 4 columns. One module for each WEIGHT_TYPE. See kernel.h.
+// of 32 elements of k in shared memory; each of its 128 threads 4 rows for 4 columns. One module
+// for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

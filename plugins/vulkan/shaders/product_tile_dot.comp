@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // product_tile_dot.comp: products of bytes for prompts. A workgroup computes 64 rows for SPEC3
-// columns, 32 or 64, from tiles of two groups of k in shared memory: codes of the weight and bytes of
-// x. Each of its 128 threads has 4 rows, 16 apart, and every eighth column. `low` of x is left out
-// where no column of the tile has any. One module for each WEIGHT_TYPE with blocks
+// columns, 32 or 64, from tiles of two groups of k in shared memory: codes of the weight and bytes
+// of x. Each of its 128 threads has 4 rows, 16 apart, and every eighth column. `low` of x is left
+// out where no column of the tile has any. One module for each WEIGHT_TYPE with blocks
 // (WEIGHT_HAS_BLOCKS). See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -22,8 +22,8 @@ shared float x_scales[GROUPS * TILE_COLUMNS];
 shared vec2 x_sums[WEIGHT_HAS_OFFSET ? GROUPS * TILE_COLUMNS : 1];
 shared uint has_low;
 
-// Row i of the tile: of a GLU, blocks of 16 rows are of gate and of up in turn, so that a thread has
-// both of a row.
+// Row i of the tile: of a GLU, blocks of 16 rows are of gate and of up in turn, so that a thread
+// has both of a row.
 uint row_of(uint i) {
     return N_PART == 1 ? i : i % 16 + i / 32 * 16;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// quantize.comp: rows of x as bytes, for products with integer dot products (bytes_store.glsl, kernel.h).
-// An invocation for each group of 32 elements.
+// quantize.comp: rows of x as bytes, for products with integer dot products (bytes_store.glsl,
+// kernel.h). An invocation for each group of 32 elements.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// recurrent.glsl: the step block as the ops on recurrent states read it (step.h): the tokens of each
-// sequence, and the slots of the recurrent states.
+// recurrent.glsl: the step block as the ops on recurrent states read it (step.h): the tokens of
+// each sequence, and the slots of the recurrent states.
 
 // Where the parts of the step block are, and the capacities.
 struct Block {
@@ -31,8 +31,8 @@ int block_sequence_of(Block b, int token) {
     }
     return found;
 }
-// The slot in which the state is stored after a token of a sequence. -1 where it is not kept, or
-// where a later token of the same sequence, which ends at token `end`, has the same slot.
+// The slot to which the state after a token is stored. -1 where it is not kept, or where a later
+// token of the same sequence, whose tokens end at `end`, is stored to the same slot.
 int block_written_slot(Block b, int token, int end, int n_slot) {
     I32 slots = I32(b.at + uint64_t(uint(b.rs_write_off)) * 4);
     int slot = slots.at[token];

@@ -18,7 +18,7 @@ float group_sum(float x) {
     return sum;
 }
 
-// x is not NaN.
+// The maximum; x is not NaN.
 float group_max(float x) {
     x = subgroupMax(x);
     if (gl_NumSubgroups == 1) return x;

@@ -89,7 +89,8 @@ uint expert_at(uint u) {
     return e < n_expert ? e : 0xffffffffu;
 }
 
-// Its score. One that does not exist has weight 0, and a softmax is over the others.
+// The score of an expert of expert_at. One that does not exist gets weight 0: a softmax is over the
+// others.
 float expert_score(uint e) {
     if (!IS_GIVEN || e < n_expert) return score[e];
     return SCORE == TOP_SOFTMAX ? uintBitsToFloat(0xff800000u) : 0.0;
@@ -131,7 +132,8 @@ void main() {
             all += part_of(expert_score(expert_at(u)), greatest);
         all = group_sum(all);
     }
-    // A weight before it is normalised is computed twice, alike: it is not kept.
+    // The first pass sums the weights that the second one normalises. It does not store them: both
+    // passes compute the same bits.
     for (uint pass = NORMALIZES ? 0 : 1; pass < 2; pass++) {
         float factor = intBitsToFloat(args.word[7]);
         if (NORMALIZES && pass == 1) {

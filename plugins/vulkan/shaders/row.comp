@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// row.comp: what reduces a row: softmax, norms and their halves. A workgroup computes a row, an
-// invocation four neighbours at a time. See GPU_KERNEL_ROW.
+// row.comp: ops that reduce a row: softmax, norms, and the two halves of a norm of a split row
+// (SUM_SQ and RMS_APPLY). A workgroup computes a row, an invocation four neighbours at a time. See
+// GPU_KERNEL_ROW.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -88,8 +89,8 @@ float norm_factor(float sum) {
     return 1.0 / sqrt(sum * intBitsToFloat(args.word[18]) + intBitsToFloat(args.word[17]));
 }
 
-// 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them,
-// are summed again of scaled numbers.
+// 1 / sqrt(mean of x^2 + eps). Where the sum of squares overflows, or where it and eps are so small
+// that squares are lost to underflow, it is computed again from scaled numbers.
 float rms_factor() {
     float eps = intBitsToFloat(args.word[17]), sum = sum_sq(1.0), scale = 1.0;
     if (floatBitsToUint(sum) == 0x7f800000u) scale = 8.271806125530277e-25; // 2^-80

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// select.glsl: keys of scores, for the kernels of KV_SELECT. A token and list have a key for each slot of the
-// pages of the token's sequence, from its first entry on; a slot whose position the token does not see has
-// key 0.
+// select.glsl: keys of scores, for the kernels of KV_SELECT. A token and list have a key for each
+// slot of the pages of the token's sequence, from its first entry on; a slot whose position the
+// token does not see has key 0.
 
 const uint KEY_NONE = 0u;
 const uint KEY_LEAST = 1u;          // of a NaN
-const uint KEY_LOCAL = 0xffffffffu; // of what is chosen whatever its score; no score has it
+const uint KEY_LOCAL = 0xffffffffu; // of slots chosen whatever their score; no score has it
 
 // A workgroup reads keys that other threads of it have changed.
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Keys { uint at[]; };

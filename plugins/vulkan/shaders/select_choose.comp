@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// select_choose.comp: KV_SELECT: the list of a token, of keys of select_score.comp. A workgroup for each token
-// and list. The least key that is chosen is found a byte at a time, from the highest, by counting. Then
-// each thread writes the positions of its share of the slots, in their order. See kernel.h.
+// select_choose.comp: KV_SELECT: the list of a token, of keys of select_score.comp. A workgroup for
+// each token and list. The least key that is chosen is found a byte at a time, from the highest, by
+// counting. Then each thread writes the positions of its share of the slots, in their order. See
+// kernel.h.
 //
-// With blocks, a block's first slot takes the greatest key of the block and stands for it; its other slots
-// have none.
+// With blocks, a block's first slot takes the greatest key of the block and stands for it; its
+// other slots have none.
 //
-// With lists of tokens a chosen row of a strided cache gives the tokens of its run; the tokens behind the last
-// row follow.
+// With lists of tokens a chosen row of a strided cache gives the tokens of its run; the tokens
+// behind the last row follow.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -63,7 +64,7 @@ int position(int i) {
     return entry.w + of_entry;
 }
 
-// Whether slot i, whose position is p, is the first of its block that there is.
+// Whether slot i, whose position is p, is the first slot of its block; earlier ones may be missing.
 bool is_first(int i, int p) {
     if (p % BLOCK_LEN == 0) return true;
     if ((i & page_len() - 1) > entry.y) return false;
@@ -74,12 +75,12 @@ bool is_first(int i, int p) {
     return true;
 }
 
-// The slots of a block from one on.
+// Walks over the positions of a block, entry by entry.
 struct Block {
-    int number;   // of the entry
-    int at, last; // the present position, and the last one of the entry
-    int end;      // the last one of the block
-    int to_slot;  // from positions of the entry
+    int number;   // of the present entry
+    int at, last; // present position, and the last one in the entry
+    int end;      // last position of the block that the token sees
+    int to_slot;  // a position of the present entry plus this is its slot
 };
 
 void block_enter(inout Block b) {
@@ -99,7 +100,7 @@ Block block_begin(int i, int p) {
     return b;
 }
 
-// Moves on; false behind the last.
+// Moves to the next position; false where there is none.
 bool block_next(inout Block b) {
     b.at++;
     while (b.at > b.last) {
@@ -157,6 +158,7 @@ uint threads_before(uint x, out uint total) {
 
 // ---- Choosing ----
 
+// Moves the greatest key of each block to its first slot; KEY_LOCAL for the N_LOCAL last blocks.
 void blocks_gather(Keys keys) {
     int local = (pos / BLOCK_LEN - N_LOCAL + 1) * BLOCK_LEN; // the first position of local blocks
     for (int i = share_first(); i < share_end(); i++) {
@@ -174,7 +176,8 @@ void blocks_gather(Keys keys) {
     keys_barrier();
 }
 
-// The least key that is chosen of `want` or more; tied: how many with that key are.
+// The least key among the `want` greatest keys; KEY_LEAST where there are no more than `want`.
+// tied: how many slots with that key are chosen.
 uint key_find(Keys keys, uint want, out uint tied) {
     uint key = 0u, known = 0u;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -206,6 +209,7 @@ uint key_find(Keys keys, uint want, out uint tied) {
     return key;
 }
 
+// Writes the chosen positions in order; returns how many.
 int list_write(Keys keys, I32 list) {
     uint tied, total;
     uint least = key_find(keys, uint(N_TOP / RUN_LEN / BLOCK_LEN), tied);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// select_score.comp: KV_SELECT: a key for each score of a token. A workgroup of CHUNK threads for each token,
-// entry of the page table and chunk of CHUNK slots of its page; it computes with ROWS heads of the queries
-// at a time. See kernel.h.
+// select_score.comp: KV_SELECT: a key for each score of a token. A workgroup of CHUNK threads for
+// each token, entry of the page table and chunk of CHUNK slots of its page; it computes with ROWS
+// heads of the queries at a time. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

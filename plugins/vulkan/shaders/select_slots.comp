@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// select_slots.comp: lists of positions, which ATTENTION is given, as a bit for each slot of the pages of a
-// token's sequence. An invocation for each word. See kernel.h.
+// select_slots.comp: lists of positions, which ATTENTION is given, as a bit for each slot of the
+// pages of a token's sequence. An invocation for each word. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

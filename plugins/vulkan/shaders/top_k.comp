@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// top_k.comp: the k best entries of each chunk of a row, best first. Each invocation takes a share
-// of the chunk. The k-th best of their best entries is at most the chunk's k-th best entry; what is
-// at least that great, at most k shares, is sorted. See GPU_KERNEL_TOP_K.
+// top_k.comp: the k best entries of each chunk of a row, best first. Each invocation has a share of
+// the chunk and finds its best entry. The k-th best of these entries is a lower bound of the k best
+// of the chunk. Only entries from it on are ranked: they lie in k shares at most. See
+// GPU_KERNEL_TOP_K.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

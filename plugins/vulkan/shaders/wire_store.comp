@@ -12,8 +12,8 @@
 
 const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
 
-// As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that it
-// reaches.
+// An element as the CPU quantises it: NaN counts as 0, and numbers are limited to what the largest
+// scale can express. 0 from n on.
 float element_at(uint i, uint n) {
     const float limit = 65504.0 * 127.0;
     float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0;
@@ -27,8 +27,9 @@ int code_of(float x) {
     return int(whole) + (rest >= 0.5 ? 1 : rest <= -0.5 ? -1 : 0);
 }
 
-// scale = largest magnitude / 127, codes rounded to the nearest: the CPU's bits, which the trial of this
-// kernel compares. GLSL's own division may be off, and a product may be fused with what follows.
+// scale = largest magnitude / 127, codes rounded to the nearest: the CPU's bits, which the trial of
+// this kernel compares. GLSL's own division may be off, and a product may be fused with what
+// follows.
 void block_store(uint64_t to, uint first, uint n) {
     float most = 0.0;
     for (uint i = 0; i < 32; i++) most = max(most, abs(element_at(first + i, n)));
