@@ -5,16 +5,17 @@
 usage: cooperative.py INPUT.spv OUTPUT.spv
        cooperative.py --check FILE.spv
 
-The shader compilers of Debian 12 have the first extension alone, drivers the second. Their
-instructions differ in number and operands:
+The shader compilers of Debian 12 have the first extension alone, drivers the second. The numbers of
+their instructions differ, and these operands. In the second extension
 
-  OpTypeCooperativeMatrix   a sixth operand: what the matrix is used as
-  OpCooperativeMatrixLoad, Store   the layout, a number, comes before the stride, and replaces the bool
-                            behind it
+  OpTypeCooperativeMatrix          has a sixth operand: what the matrix is used as
+  OpCooperativeMatrixLoad, Store   have the layout as a number before the stride, instead of a bool
+                                   behind it
 
-A matrix is used as A, B or the accumulator of OpCooperativeMatrixMulAdd, which must be clear from its
-type: one type may have one use only. --check holds a module to the rules of SPV_KHR_cooperative_matrix
-that concern its types and operands, since the validators of Debian 12 do not know it.
+A matrix is used as A, B or the accumulator of OpCooperativeMatrixMulAdd. The second extension has
+the use in the type, the first does not: so each type of the input must have one use only. --check
+checks a module by the rules of SPV_KHR_cooperative_matrix for types and operands, which the
+validators of Debian 12 do not know.
 """
 
 import array
@@ -86,7 +87,7 @@ def types_of_results(instructions):
 
 
 def uses_find(instructions, names):
-    """The use of each type of matrices, from the products."""
+    """The use of each type of matrices, found from the products that have it. names: NV or KHR."""
     kinds = {operands[0] for op, operands in instructions if op == names['type']}
     types, uses = types_of_results(instructions), {}
     for op, operands in instructions:
@@ -109,7 +110,7 @@ def convert(header, instructions):
     false = {operands[1] for op, operands in instructions if op == CONSTANT_FALSE}
     unsigned = next(operands[0] for op, operands in instructions
                     if op == TYPE_INT and operands[1:] == [32, 0])
-    number = {n: header[3] + n for n in USES} # of new constants
+    number = {n: header[3] + n for n in USES}  # ids of new constants of value n: uses and layouts
     header[3] += len(USES)
     result, has_numbers = [], False
 

@@ -4,9 +4,9 @@
 
 usage: embed.py OUTPUT.c NAME.spv... NAME.TYPE.spv...
 
-NAME is the kernel's name in GPU_KERNEL_LIST (plugins/gpu/plan/kernel.h), TYPE the number of a type of
-weights (kernels.py). The assembler reads the shaders: they are megabytes, which as numbers would take a C
-compiler long.
+NAME is the kernel's name in GPU_KERNEL_LIST (plugins/gpu/plan/kernel.h), TYPE the number of a type
+of weights (kernels.py). The C file makes the assembler include the shaders: they are megabytes, and
+as arrays of numbers they would take the C compiler long.
 """
 
 import os

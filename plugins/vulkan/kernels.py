@@ -4,10 +4,11 @@
 
 usage: kernels.py KERNEL.h TYPE.h SHADERS
 
-A row of GPU_KERNEL_LIST, unless it says RT_ONLY, has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
-type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number. A shader that says
-WEIGHT_HAS_BLOCKS has none for types without blocks, one that says WEIGHT_HAS_HALVES none of them but
-f16.
+A row of GPU_KERNEL_LIST without RT_ONLY has one module, NAME. If its shader contains the word
+WEIGHT_TYPE, it has one for each type of weights in TDM_TYPE_LIST instead: NAME.TYPE, where TYPE is
+the type's number. With the word WEIGHT_HAS_BLOCKS there is none for types without blocks; with
+WEIGHT_HAS_HALVES there is none for these but f16. The words count in comments too: shaders name
+them there.
 """
 
 import os
