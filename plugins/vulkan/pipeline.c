@@ -27,7 +27,8 @@ typedef struct pipeline_entry {
     struct pipeline_entry *next;      /* in its bucket */
     struct pipeline_entry *next_work; /* of the call that compiles it */
     pipeline_key key;
-    int32_t state; /* pipeline_state */
+    int32_t state;     /* pipeline_state */
+    tdm_status status; /* of the last attempt; TDM_OK unless it failed */
     VkPipeline pipeline;
 } pipeline_entry;
 
@@ -278,6 +279,7 @@ static void *compiler_main(void *arg) {
         tdm_status status = pipeline_make(work->device, &entry->key, &pipeline, &err);
         pthread_mutex_lock(&p->mutex);
         entry->pipeline = pipeline;
+        entry->status = status;
         entry->state = status == TDM_OK ? PIPELINE_READY : PIPELINE_FAILED;
         pthread_cond_broadcast(&p->changed);
         pthread_mutex_unlock(&p->mutex);
@@ -321,15 +323,16 @@ static pipeline_entry *entry_get(struct vk_pipelines *p, const gpu_step *step, b
     return entry;
 }
 
-bool vk_pipeline_has_failed(vk_device *device, const gpu_step *step) {
+bool vk_pipeline_is_refused(vk_device *device, const gpu_step *step) {
     struct vk_pipelines *p = device->pipelines;
     const pipeline_key key = key_of(step);
     pthread_mutex_lock(&p->mutex);
     const pipeline_entry *entry = p->buckets[key_hash(&key)];
     while (entry != NULL && memcmp(&entry->key, &key, sizeof key) != 0) entry = entry->next;
-    bool has_failed = entry != NULL && entry->state == PIPELINE_FAILED;
+    bool is_refused =
+        entry != NULL && entry->state == PIPELINE_FAILED && entry->status != TDM_RESOURCE_EXHAUSTED;
     pthread_mutex_unlock(&p->mutex);
-    return has_failed;
+    return is_refused;
 }
 
 tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
@@ -365,7 +368,7 @@ tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_
         while (entries[i]->state == PIPELINE_WANTED) pthread_cond_wait(&p->changed, &p->mutex);
         pipelines_out[i] = entries[i]->pipeline;
         if (entries[i]->state == PIPELINE_FAILED)
-            status = tdm_fail(err, TDM_INTERNAL, "%s: kernel %s could not be compiled",
+            status = tdm_fail(err, entries[i]->status, "%s: kernel %s could not be compiled",
                               device->name, gpu_kernel_name(steps[i].kernel));
     }
     pthread_mutex_unlock(&p->mutex);

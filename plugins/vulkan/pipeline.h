@@ -21,8 +21,9 @@ void vk_pipelines_destroy(vk_device *device);
 tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
                             VkPipeline *pipelines_out, tdm_error *err);
 
-/* Whether the last attempt to compile a step's pipeline failed. [any-thread] */
-bool vk_pipeline_has_failed(vk_device *device, const gpu_step *step);
+/* Whether the driver failed to compile a step's pipeline at the last attempt, for another reason
+ * than too little memory. [any-thread] */
+bool vk_pipeline_is_refused(vk_device *device, const gpu_step *step);
 
 /* What a file of compiled pipelines, or of verdicts on them, is for. [any-thread] */
 void vk_cache_key_get(const vk_facts *facts, vk_cache_key *key_out);

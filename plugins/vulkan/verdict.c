@@ -264,7 +264,7 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
         const gpu_step *step = &steps->steps[i];
         const bool has_matrices = step->kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX ||
                                   step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX;
-        if (!has_matrices || !vk_pipeline_has_failed(device, step)) continue;
+        if (!has_matrices || !vk_pipeline_is_refused(device, step)) continue;
         if (!step_is_wrong(device, step)) { /* else another plan has found it meanwhile */
             if (is_known(device->verdicts, vk_pipeline_hash(device, step)) ||
                 !rows_reserve(device->verdicts, 1))
