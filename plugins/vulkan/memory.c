@@ -28,6 +28,7 @@ struct vk_block {
     uint8_t *mapped;
     VkMemoryPropertyFlags flags;
     uint32_t type;
+    bool is_imported;  /* the memory is the host's; it does not count in vk_blocks.allocated */
     bool is_shared;    /* it has pieces, and is in vk_blocks.shared */
     gpu_ranges ranges; /* where shared */
 };
@@ -118,7 +119,7 @@ static void block_free(vk_device *device, struct vk_block *block) {
         device->fn.DestroyBuffer(device->device, block->buffer, NULL);
     if (block->memory != VK_NULL_HANDLE) {
         device->fn.FreeMemory(device->device, block->memory, NULL); /* unmaps */
-        atomic_fetch_sub(&device->blocks->allocated, block->size);
+        if (!block->is_imported) atomic_fetch_sub(&device->blocks->allocated, block->size);
     }
     gpu_ranges_free(&block->ranges);
     free(block);
@@ -161,8 +162,9 @@ static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t s
         return result;
     }
     block->size = size;
+    block->is_imported = ptr != NULL;
     block->flags = device->facts->memory.memoryTypes[block->type].propertyFlags;
-    atomic_fetch_add(&device->blocks->allocated, size);
+    if (!block->is_imported) atomic_fetch_add(&device->blocks->allocated, size);
     result = device->fn.BindBufferMemory(device->device, block->buffer, block->memory, 0);
     if (result == VK_SUCCESS && ptr == NULL &&
         (block->flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)

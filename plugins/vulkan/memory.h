@@ -36,7 +36,8 @@ tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memo
 /* Frees; does nothing on empty memory. [any-thread] */
 void vk_memory_free(vk_device *device, vk_memory *memory);
 
-/* Bytes of memory that the driver has allocated for this device. [any-thread] */
+/* Bytes that the driver has allocated for this device. Imported memory is the host's and does not
+ * count. [any-thread] */
 uint64_t vk_memory_allocated(const vk_device *device);
 
 /* For mapped memory that is not coherent: makes what the host wrote visible to the device, or what
