@@ -7,8 +7,8 @@
 
 #include "plugins/vulkan/vk.h"
 
-/* tdm_device_ops.measure_limits. Where no buffer to read from can be allocated, all limits are 0.
- * */
+/* tdm_device_ops.measure_limits. All limits are 0 where no buffer to read from can be allocated, or
+ * where a workgroup has fewer threads than a subgroup. */
 tdm_status vk_limits_measure(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 
 #endif
