@@ -194,10 +194,12 @@ gpu_plan *vk_trial_steps(const gpu_step *steps, int32_t n) {
     gpu_plan *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return NULL;
     copy->steps = malloc(((size_t)n + 1) * sizeof *copy->steps);
-    if (copy->steps != NULL) {
-        memcpy(copy->steps, steps, (size_t)n * sizeof *copy->steps);
-        copy->n_step = n;
+    if (copy->steps == NULL) {
+        gpu_plan_destroy(copy);
+        return NULL;
     }
+    memcpy(copy->steps, steps, (size_t)n * sizeof *copy->steps);
+    copy->n_step = n;
     return copy;
 }
 
