@@ -215,6 +215,7 @@ typedef struct round_count {
 static void wrong_log(const vk_device *device, const gpu_step *step) {
     const tdm_host *host = device->instance->host;
     const bool is_lost = atomic_load(&device->is_lost);
+    if (!TDM_HAS(host, log)) return;
     host->log(host->context, TDM_LOG_WARN, "%s (%s, %s): kernel %s%s %s", device->name,
               device->facts->properties.deviceName, device->facts->driver,
               gpu_kernel_name(step->kernel), gpu_step_stores_bytes(step) ? " with bytes" : "",
@@ -289,11 +290,13 @@ static void round_end(vk_device *device, const round_count *count, int64_t start
     struct vk_verdicts *v = device->verdicts;
     const tdm_host *host = device->instance->host;
     if (count->n_right + count->n_wrong + count->n_untried == 0) return;
-    host->log(host->context, TDM_LOG_DEBUG,
-              "%s: pipelines checked against the CPU in %lld ms: %d right, %d wrong, %d without a "
-              "check",
-              device->name, (long long)(end_ms - start_ms), (int)count->n_right,
-              (int)count->n_wrong, (int)count->n_untried);
+    if (TDM_HAS(host, log))
+        host->log(
+            host->context, TDM_LOG_DEBUG,
+            "%s: pipelines checked against the CPU in %lld ms: %d right, %d wrong, %d without a "
+            "check",
+            device->name, (long long)(end_ms - start_ms), (int)count->n_right, (int)count->n_wrong,
+            (int)count->n_untried);
     pthread_mutex_lock(&v->mutex);
     if (v->path[0] != '\0')
         vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &v->list);
