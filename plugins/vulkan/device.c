@@ -101,8 +101,7 @@ static const vk_facts *facts_at(tdm_instance *instance, int32_t index, bool allo
     return NULL;
 }
 
-/* Writes why there is no device: a reason for each physical device, or why the drivers show none.
- * */
+/* Writes why there is no device: a reason for each physical device, or for there being none. */
 static void reason_give(const tdm_instance *instance, tdm_error *err) {
     if (instance->n_facts == 0 && instance->reason.message[0] != '\0') {
         tdm_fail(err, TDM_UNAVAILABLE, "%s", instance->reason.message);
@@ -169,8 +168,7 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
         info.max_buffer = options->allocation;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
     info.import_align = facts->import_align;
-    /* The uuid is that of a card, which another plugin may show too. A software driver has no card.
-     * */
+    /* The uuid is that of a card, which another plugin may show too. Software drivers have none. */
     info.has_uuid = !facts->is_cpu;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     if (facts->is_integrated) info.flags |= TDM_DEVICE_IS_INTEGRATED;
@@ -259,8 +257,7 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
         return tdm_fail(err, TDM_UNSUPPORTED, "%s: no subgroups of %d; the driver has %d to %d",
                         device->name, (int)size, (int)facts->subgroup_min,
                         (int)facts->subgroup_max);
-    /* Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says where none is named.
-     * */
+    /* Where none is named, Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says. */
     if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
     device->required_subgroup = size != 0 ? size : subgroup_suitable(facts);
     return TDM_OK;

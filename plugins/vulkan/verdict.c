@@ -12,9 +12,8 @@
 #include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/pipeline.h"
 
-/* Must be raised where trials find more errors than before, or where modules request more of
- * drivers (float_mode.h): files of older versions then count for nothing, and all is tried again.
- * */
+/* Must be raised where trials find more errors than before, or where modules request more of drivers
+ * (float_mode.h): verdicts of older versions are then ignored, and all pipelines tried again. */
 enum { TRIAL_VERSION = 5 };
 
 struct vk_verdicts {

@@ -134,9 +134,8 @@ struct tdm_buffer {
     bool is_imported;
 };
 
-/* The failure of a driver's call `what`: fills the message with the device, the call and
- * `result`, and returns the status. VK_ERROR_DEVICE_LOST also sets device->is_lost. [any-thread]
- * */
+/* Fails for a driver's call `what`: fills the message with the device, the call and `result`, and
+ * returns the status. VK_ERROR_DEVICE_LOST also sets device->is_lost. [any-thread] */
 tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what);
 
 /* ---- tensor.c, import.c: slots of the table of buffers ---- */
