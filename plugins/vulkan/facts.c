@@ -221,7 +221,6 @@ void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts 
     facts->has_budget = has_extension(&list, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     facts->has_pci = has_extension(&list, VK_EXT_PCI_BUS_INFO_EXTENSION_NAME);
     facts->has_maintenance_4 = has_1_3 || has_extension(&list, VK_KHR_MAINTENANCE_4_EXTENSION_NAME);
-    facts->has_memory_priority = has_extension(&list, VK_EXT_MEMORY_PRIORITY_EXTENSION_NAME);
     facts->has_matrix = has_extension(&list, VK_MATRIX_EXTENSION);
     free(list.all);
     features_read(driver, facts, has_1_3);

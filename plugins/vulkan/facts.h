@@ -36,7 +36,6 @@ typedef struct vk_facts {
     bool has_budget;           /* VK_EXT_memory_budget */
     bool has_maintenance_4;    /* VK_KHR_maintenance4 or Vulkan 1.3 */
     bool has_pci;              /* VK_EXT_pci_bus_info */
-    bool has_memory_priority;  /* VK_EXT_memory_priority */
     char refusal[192];         /* why it cannot be a device; empty = it can */
 } vk_facts;
 

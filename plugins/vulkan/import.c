@@ -92,7 +92,6 @@ tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_impo
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: import: no memory", device->name);
     buffer->device = device;
     buffer->size = size;
-    buffer->is_imported = true;
     status = vk_memory_import(device, ptr, size, &buffer->memory, err);
     if (status != TDM_OK) {
         free(buffer);

@@ -221,7 +221,6 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
     for (int32_t i = 0; i < plan->n_part && status == TDM_OK; i++)
         status = part_record(plan, &plan->parts[i], err);
     if (status != TDM_OK) return status;
-    plan->n_record++;
     if (plan->n_part > 1 && TDM_HAS(host, log))
         host->log(host->context, TDM_LOG_DEBUG, "%s: a plan of %d steps is submitted in %d parts",
                   device->name, (int)plan->bound.steps->n_step, (int)plan->n_part);

@@ -38,7 +38,6 @@ struct tdm_plan {
     bool is_trial;
     gpu_work work;       /* of all steps whose work is known: gpu_work.is_upper is false */
     vk_memory constants; /* of the steps; no memory where they have none */
-    int32_t n_record;    /* how often commands were recorded */
 };
 
 /* Makes steps and pipelines for the queue that the pool belongs to. Released with

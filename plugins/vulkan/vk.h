@@ -131,7 +131,6 @@ struct tdm_buffer {
     vk_memory memory;
     uint64_t size;    /* bytes */
     uint64_t uploads; /* number of the last copies into it (gpu_upload); 0 = none */
-    bool is_imported;
 };
 
 /* Fails for a driver's call `what`: fills the message with the device, the call and `result`, and
