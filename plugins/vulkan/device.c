@@ -257,7 +257,8 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
         return tdm_fail(err, TDM_UNSUPPORTED, "%s: no subgroups of %d; the driver has %d to %d",
                         device->name, (int)size, (int)facts->subgroup_min,
                         (int)facts->subgroup_max);
-    /* Where none is named, Mesa's driver of Intel cards runs other sizes than gl_SubgroupSize says. */
+    /* Where none is named, Mesa's driver of Intel cards runs subgroups of another size than
+     * gl_SubgroupSize says. */
     if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
     device->required_subgroup = size != 0 ? size : subgroup_suitable(facts);
     return TDM_OK;

@@ -133,9 +133,9 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
 
 /* ---- Rates ----------------------------------------------------------------------------------- */
 
-/* Of bytes and ops, the one that takes more of the estimate gets a new rate: the mean of the old rate
- * and of the old rate times estimate / seconds. The work is the least that was done, so that the
- * device really reaches that rate: a higher one would make parts too long. */
+/* Of bytes and ops, the one that takes more of the estimate gets a new rate: the mean of the old
+ * rate and of the old rate times estimate / seconds. The work is the least that was done, so that
+ * the device really reaches that rate: a higher one would make parts too long. */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds) {
     double by_bytes = work->bytes / atomic_load(&device->rates.bytes);
     double by_ops = work->ops / atomic_load(&device->rates.ops);

@@ -12,8 +12,9 @@
 #include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/pipeline.h"
 
-/* Must be raised where trials find more errors than before, or where modules request more of drivers
- * (float_mode.h): verdicts of older versions are then ignored, and all pipelines tried again. */
+/* Must be raised where trials find more errors than before, or where modules request more of
+ * drivers (float_mode.h): verdicts of older versions are then ignored, and all pipelines are
+ * tried again. */
 enum { TRIAL_VERSION = 5 };
 
 struct vk_verdicts {
