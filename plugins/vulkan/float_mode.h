@@ -9,7 +9,7 @@
  *     begin with -inf, and compare floats with it for what is masked or empty. The other kernels
  *     have no infinities of their own. But a NaN or an infinity among the operands of any kernel
  *     must be in its result as in the CPU's, and the scale of a group with a NaN is NaN
- *     (quantize.comp, halves.comp). So all modules ask for these to be kept.
+ *     (quantize.comp, halves.comp). So all modules request that these are kept.
  */
 #ifndef TANDEM_VULKAN_FLOAT_MODE_H
 #define TANDEM_VULKAN_FLOAT_MODE_H
@@ -28,7 +28,7 @@ typedef struct vk_float_mode {
  * mode for several. [any-thread] */
 vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *properties);
 
-/* The module of `size` bytes, with instructions that ask for the modes, to be freed by the caller.
+/* The module of `size` bytes with instructions that request the modes, to be freed by the caller.
  * *size_out: its bytes. NULL where the module stays as it is, or without memory. [any-thread] */
 uint32_t *vk_float_mode_add(const uint32_t *code, size_t size, const vk_float_mode *mode,
                             size_t *size_out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * limits.c: the options of Vulkan devices. `test-limits` lowers what a device offers, so that tests
- * meet on any driver what other drivers offer.
+ * on one driver cover the limits of others.
  */
 #include <errno.h>
 #include <stdlib.h>

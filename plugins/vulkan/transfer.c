@@ -234,7 +234,8 @@ static tdm_status slot_copy(vk_device *device, slot *s, VkBuffer src, VkBuffer d
     return copies_submit(device, s->commands, &s->value, err);
 }
 
-/* Waits for all slots, also after a failure, so that none is in use. */
+/* Waits for all slots, also after a failure, so that the device uses none of them. Returns `status`
+ * or, where that is TDM_OK, the first failure of a wait. */
 static tdm_status slots_drain(vk_device *device, tdm_status status, tdm_error *err) {
     for (int i = 0; i < N_SLOT; i++) {
         tdm_status waited =
@@ -262,7 +263,7 @@ static tdm_status staged_upload(vk_device *device, const vk_memory *memory, cons
     return slots_drain(device, status, err);
 }
 
-/* Slots in turn: each is emptied before it is filled again, and the last ones at the end. */
+/* Uses the slots in turn. Each is emptied before it is filled again, the last ones at the end. */
 static tdm_status staged_download(vk_device *device, const vk_memory *memory, const vk_runs *runs,
                                   uint8_t *dst, tdm_error *err) {
     struct vk_transfer *t = device->transfer;

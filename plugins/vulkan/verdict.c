@@ -84,7 +84,8 @@ static bool is_named(const vk_verdict_list *list, int32_t i) {
     return false;
 }
 
-/* Whole names, as many as fit with room for the number of the others. */
+/* Writes the names of the kernels with wrong pipelines: as many as fit whole, and how many others
+ * there are. Returns the number of wrong pipelines. */
 static int32_t names_format(const vk_verdict_list *list, char *text, size_t size) {
     int32_t n_wrong = 0, n_more = 0;
     size_t used = 0;

@@ -11,7 +11,9 @@
 // A slot that a row does not see has p = 0 and is left out, whatever it holds.
 
 const int CHUNK = 64;
-const int PART_LEN = 128; // positions of each of the first PARTS parts; of the next PARTS twice as many
+// The first PARTS parts of a sequence have PART_LEN positions each, the next PARTS parts twice as
+// many, and so on.
+const int PART_LEN = 128;
 const int PARTS = 64;
 const int PART_HEAD = 4; // floats of a part's record before o: m, l and two that are not used
 #define NEGATIVE_INFINITY uintBitsToFloat(0xff800000u)

@@ -177,7 +177,8 @@ uint load_16(uint64_t at) {
     return uint(U16(at).at[0]);
 }
 
-// Aligned as the plane is; canonical blocks begin at multiples of 2, of mxfp4 at any byte.
+// In a plane, `at` is a multiple of what is loaded. Canonical blocks begin at multiples of 2 bytes,
+// those of mxfp4 at any byte.
 uint load_32(uint64_t at) {
     if (WEIGHT_IS_PLANAR) return U32(at).at[0];
 #if WEIGHT_TYPE == TYPE_MXFP4

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// limit.comp: what a device can do at most: streams of loads, or multiply-adds. Nothing is stored
-// in fact, but a compiler cannot know it. See GPU_KERNEL_LIMIT.
+// limit.comp: what a device can do at most: streams of loads, or multiply-adds. A store depends on
+// the result, so that the compiler keeps the loads and the arithmetic; its condition is never true.
+// See GPU_KERNEL_LIMIT.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // math.glsl: functions of one f32, to a few units in the last place on every driver. GLSL allows
-// exp an error of 3 + 2|x| units and says nothing about NaN. Tests for NaN and infinity look at the
+// exp an error of 3 + 2|x| units and says nothing about NaN. Tests for NaN and infinity compare
 // bits, because drivers may assume that arithmetic gives neither. Polynomials are minimax fits.
 
 bool is_nan(float x) {

@@ -22,10 +22,10 @@ uint entry_index(uint64_t entry) {
 const uint LIST_LEN = 1024;
 shared uint64_t list[LIST_LEN];
 
-// Sorts list[0 .. n), n a power of two, as a part of a longer bitonic network that begins at
-// element `base` of a sequence: the steps for runs of `from` to `to` elements. With from = 2, to =
-// n and base = 0 the list is sorted, greatest first. All invocations of the workgroup call it; what
-// they wrote to the list before is read, and they may read it afterwards.
+// Runs steps of a bitonic network on list[0 .. n), n a power of two: those for runs of `from` to
+// `to` elements. The list is elements base .. base + n - 1 of the sequence that the network sorts.
+// With from = 2, to = n and base = 0 the list is sorted, greatest first. All invocations of the
+// workgroup call it. It begins and ends with barriers: callers need none around it.
 void list_sort_steps(uint n, uint from, uint to, uint base) {
     for (uint size = from; size <= to; size *= 2) {
         for (uint stride = min(size, n) / 2; stride > 0; stride /= 2) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// wire_copy.comp: a part into the whole that lies in the arena, or the whole out of it. An
-// invocation copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
+// wire_copy.comp: copies a member's part of a value into the whole value, which is in the arena, or
+// copies out of the arena. An invocation copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
