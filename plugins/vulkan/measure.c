@@ -73,8 +73,10 @@ static gpu_plan *steps_make(const bench *b, bool reads, int32_t n_thread, int32_
         step->spec[0] = !reads;
         step->word[0] = n_thread;
         step->word[1] = trips;
-        step->operand[0] = step->operand[1] =
-            (gpu_operand){.space = GPU_SPACE_SLOT, .size = b->size};
+        /* Sizes are the bytes that the step really moves: rates are learned from them (parts.h).
+         * The stores never run, and only one kernel reads. */
+        step->operand[0] = (gpu_operand){.space = GPU_SPACE_SLOT};
+        step->operand[1] = (gpu_operand){.space = GPU_SPACE_SLOT, .size = reads ? b->size : 0};
     }
     return plan;
 }
