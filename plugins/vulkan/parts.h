@@ -25,7 +25,7 @@ bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32
 tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err);
 
 /* Adapts the rates to a computation of at least this much work (plan->work) that took `seconds`. It
- * began when the device had nothing else to do. [any-thread] */
+ * began when its queue had no other work. [any-thread] */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds);
 
 #endif
