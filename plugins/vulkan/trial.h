@@ -40,9 +40,9 @@ bool vk_trial_floats_agree(tdm_type type, const uint8_t *got, const uint8_t *wan
 /* Whether n ids agree, but for a few whose values are nearly equal. */
 bool vk_trial_ids_agree(const int32_t *got, const int32_t *want, int64_t n);
 
-/* The steps of an excerpt on a target, for the caller to destroy. NULL where the excerpt is not valid
- * or not supported, or where no step uses the pipeline of `step`. NULL without memory too: then
- * trial->lacks_memory is set. */
+/* The steps of an excerpt on a target, for the caller to destroy. NULL where the excerpt is not
+ * valid or not supported, or where no step uses the pipeline of `step`. NULL without memory too:
+ * then trial->lacks_memory is set. */
 gpu_plan *vk_trial_plan(vk_trial *trial, const gpu_target *target, const gpu_excerpt *x,
                         const gpu_step *step);
 

@@ -354,7 +354,7 @@ static bool is_right(const cache_case *of, const gpu_target *target, gpu_scene_s
  *   - SELECT_SCORE and SELECT_CHOOSE of a KV_SELECT
  *   - of an ATTENTION the step that walks over the cache, where the result with another kernel for
  *     that is right; else the steps before and behind it
- * NULL = the step that was tried. The other results need pipelines that are compiled for them
+ * NULL = the step that was tried. These comparisons need pipelines that are compiled for them
  * alone. */
 static gpu_plan *suspects_find(const cache_case *c, const gpu_plan *tried) {
     const gpu_step *angle = step_of(tried, GPU_KERNEL_ANGLE), *walk = walk_of(tried);

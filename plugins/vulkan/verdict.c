@@ -240,8 +240,8 @@ static void verdict_add(vk_device *device, const gpu_step *step, vk_verdict verd
 
 /* Adds the verdicts of a trial that ran several steps. A right result makes all of them right. A
  * wrong one makes the last step without a verdict wrong, or all of them (result->blames_all).
- * Without memory for the rows, nothing is added or counted: steps_make (plan.c) would make the plan
- * again, with the same pipeline, without end. */
+ * Without memory for the rows, nothing is counted either: else steps_make (plan.c) would make the
+ * plan again, with the same pipeline, without end. */
 static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial_result *result,
                          round_count *count) {
     const gpu_plan *tried = result->tried;
