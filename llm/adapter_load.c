@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_load.c: reads adapters and makes their tensors weights of the model. What a product with
- * them is: block/project.c. Their scales: context_lora.c.
+ * adapter_load.c: reads the files of adapters and makes their tensors weights of the model. The
+ * products with them: block/project.c. The scales of sequences: context_lora.c.
  */
 #include "llm/adapter.h"
 
@@ -15,12 +15,15 @@
 /* Bytes of each tensor in the fingerprint. */
 #define FINGERPRINT_SIZE 64
 
-/* The tokens and rows of logits of the graph that adapters are tried in: numbers for which several
- * products of a token have other numbers of rows. */
+/* Tokens and rows of logits of the trial graph (pairs_try). block/project.c refuses a product whose
+ * rows are neither as many as the tokens nor as many as the rows of logits. With these numbers, a
+ * product that has several rows for each token is neither by chance. */
 enum { TRIAL_TOKENS = 7, TRIAL_ROWS = 3 };
 
 /* ---- Keys ---- */
 
+/* Refuses a file where the key is missing or has another text than `expected`; `way_out` says what
+ * to do then. */
 static tdm_status word_check(const llm_gguf *g, const char *key, const char *expected,
                              const char *way_out, tdm_error *err) {
     llm_gguf_str text = {"", 0};
@@ -54,7 +57,8 @@ static tdm_status keys_read(const llm_model *m, llm_adapter *a, tdm_error *err) 
                         "%s: adapter.lora.alpha is not a number; convert the "
                         "adapter again",
                         llm_gguf_name(g));
-    /* It would have an effect from certain tokens on only. */
+    /* Such an adapter takes effect only behind its invocation tokens; here a scale holds for a
+     * whole sequence. */
     if (llm_gguf_key_find(g, "adapter.alora.invocation_tokens") != NULL)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: an activated adapter (adapter.alora.invocation_tokens) is not "
@@ -163,7 +167,8 @@ static tdm_status pair_check(const llm_adapter *a, const llm_weight *w, const ll
     return status;
 }
 
-/* The tensor of B for a weight that has a part of the rows of its source, in each matrix. */
+/* Makes the part of B for a weight that is a part of its source: of each matrix the same rows that
+ * the weight has of its source. The adapter owns it. */
 static const llm_gguf_tensor *half_make(llm_adapter *a, const llm_weight *w,
                                         const llm_gguf_tensor *tb) {
     llm_gguf_tensor *half = &a->halves[a->n_half++];
@@ -175,8 +180,9 @@ static const llm_gguf_tensor *half_make(llm_adapter *a, const llm_weight *w,
     return half;
 }
 
-/* Adds a matrix of a pair as the next weight, for which there is room. With is_cut a group cuts its
- * `axis` as it cuts w. */
+/* Appends a matrix of a pair of weight w to the model's weights, which have room for it
+ * (pairs_add); returns its number. is_cut: a group cuts its `axis` by the partition of w. file,
+ * source: those of llm_weight. */
 static int32_t weight_add(llm_model *m, const llm_weight *w, uint32_t usage, bool is_cut,
                           int32_t axis, const llm_gguf_tensor *file,
                           const llm_gguf_tensor *source) {
@@ -194,8 +200,8 @@ static int32_t weight_add(llm_model *m, const llm_weight *w, uint32_t usage, boo
     return m->n_weight++;
 }
 
-/* Adds A and B of a weight of the model. `shared`: the number of an A that is a weight already; -1 =
- * there is none. */
+/* Adds A and B of the weight `base` of the model. `shared`: the number of the weight of this A,
+ * where another half of the same matrix has added it; -1 = A is added, too. */
 static tdm_status pair_add(llm_model *m, llm_adapter *a, int32_t base, const llm_gguf_tensor *ta,
                            const llm_gguf_tensor *tb, int32_t shared, tdm_error *err) {
     const llm_weight w = m->weights[base];
@@ -299,7 +305,8 @@ static tdm_status pairs_add(llm_model *m, llm_adapter *a, tdm_error *err) {
     return status;
 }
 
-/* Builds the forward graph once: every pair must be read by it. */
+/* Builds the forward graph once and refuses the adapter if the graph does not read one of its
+ * pairs: such a pair would have no effect. */
 static tdm_status pairs_try(const llm_model *m, const llm_adapter *a, tdm_error *err) {
     static const llm_step_shape shape = {TRIAL_TOKENS, TRIAL_ROWS, 1, 1};
     llm_cache_shape cache = {.n_page = 1};

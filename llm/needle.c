@@ -10,7 +10,9 @@
 
 #include "llm/random.h"
 
-/* As bench/random_model.h and bench/retrieval.h say. */
+/* The key and the ids of bench/random_model.h and bench/retrieval.h: the keys are ids from
+ * FIRST_KEY on, then come the values, then the fillers, class_size of each. GAP: least distance of
+ * two needles in tokens, which is the length of one. */
 #define CLASS_KEY "tandem.retrieval.class_size"
 enum { FIRST_KEY = 3, BOS = 1, GAP = 2 };
 
@@ -31,7 +33,8 @@ static int32_t random_below(uint64_t *state, int32_t n) {
     return (int32_t)((llm_random_next(state) >> 32) % (uint64_t)n);
 }
 
-/* Positions near the depths, each pair of tokens apart from the next. */
+/* Sets the positions of the needles: near their depths, ascending, at least GAP apart, so that no
+ * two overlap. llm_haystack_make has checked that there is room. */
 static void needles_place(llm_haystack *h, const int32_t *depths, int32_t n_each) {
     const int32_t first = 2, last = h->n_hay - GAP;
     const int32_t step = 2 * GAP;
@@ -47,6 +50,8 @@ static void needles_place(llm_haystack *h, const int32_t *depths, int32_t n_each
         if (h->needles[i].at > most) h->needles[i].at = most;
 }
 
+/* Draws the needles' keys and values and writes them into the tokens, then shuffles the needles and
+ * appends their keys. keys[class_size]: scratch. */
 static void needles_fill(llm_haystack *h, int32_t class_size, int32_t *keys, uint64_t *state) {
     for (int32_t i = 0; i < class_size; i++) keys[i] = FIRST_KEY + i;
     for (int32_t i = 0; i < h->n_needle; i++) {
