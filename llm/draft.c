@@ -2,11 +2,12 @@
  *
  * draft.c: see draft.h.
  *
- * The hidden states of a sequence are those from that of the last token that the layer holds up to
- * that of the large model's last token, since each is decoded with the token behind its own. So
- * there is one more than the tokens that the layer lacks. The state before the first token is
- * zeros. Zeros stand also for one state that was not kept, behind a fork: that changes proposals at
- * most.
+ * A layer that drafts decodes each token together with the large model's hidden state of the token
+ * before it. So `states` of a sequence begin with that of the last token that the layer holds and
+ * end with that of the last token that the large model holds: one state more than the tokens that
+ * the layer has still to decode. The state before the first token of a sequence is zeros. After a
+ * fork or a truncation the state of the last kept token may be missing; zeros are used instead of
+ * this one state. Wrong states make worse proposals, but never another text.
  */
 #include "llm/draft.h"
 
@@ -16,41 +17,41 @@
 
 #include "llm/arch/arch.h"
 
-/* What may follow the last proposal of an item, by its constraint. */
+/* The tokens that may follow the last proposal of an item, by its constraint. */
 typedef struct allowed {
     bool goes_on;    /* another proposal may follow */
-    uint64_t *mask;  /* [(n_vocab + 63) / 64] */
-    bool is_failed;  /* none is known */
-    bool is_limited; /* those of mask alone */
-    int32_t forced;  /* the only one; -1 = there are more */
+    uint64_t *mask;  /* [(n_vocab + 63) / 64] set of tokens, as of llm_constraint.mask */
+    bool is_failed;  /* the constraint failed: no more tokens are proposed */
+    bool is_limited; /* only the tokens of `mask` may follow; false = all may */
+    int32_t forced;  /* the only token that may follow; -1 = there is not exactly one */
 } allowed;
 
-/* Of a layer. */
+/* The large model's hidden states of a sequence, for a layer. */
 typedef struct states {
-    float *rows; /* [n, hidden_len] */
-    int32_t n, room;
-    bool is_lost; /* some are missing */
+    float *rows;     /* [n][hidden_len] */
+    int32_t n, room; /* states; states allocated */
+    bool is_lost;    /* more than the first of them is missing: nothing can be decoded */
 } states;
 
 struct llm_draft {
-    llm_context *ctx;   /* NULL = n-grams, which have the next two */
-    llm_ngrams *ngrams; /* [n_seq] */
-    int32_t n_gram;
-    int32_t n_max; /* proposals at a time */
+    llm_context *ctx;   /* NULL = n-grams */
+    llm_ngrams *ngrams; /* [n_seq] of n-grams; else NULL */
+    int32_t n_gram;     /* of n-grams */
+    int32_t n_max;      /* proposals at a time */
     int32_t n_seq;
-    bool is_layer;      /* of the large model; it has what follows */
+    bool is_layer;      /* a layer of the large model; only then states and hidden are used */
     int32_t hidden_len; /* floats of a hidden state */
-    states *states;     /* [n_seq] */
-    float *hidden;      /* [n_room, hidden_len] of a batch */
+    states *states;     /* [n_seq]; NULL without a layer */
+    float *hidden;      /* [n_room][hidden_len] of a batch */
     int32_t hidden_room;
     int32_t n_vocab;
-    float *logits;   /* [n_vocab] a row with biases, without barred tokens */
-    uint64_t *masks; /* [n_seq] masks of the next */
+    float *logits;   /* [n_vocab] scratch: a row with biases, without barred tokens */
+    uint64_t *masks; /* [n_seq][(n_vocab + 63) / 64] memory of the masks of `may` */
     allowed *may;    /* [n_seq] of each item */
     int32_t *tokens; /* [n_room] a batch */
-    int32_t *seqs;
-    bool *wanted;
-    int32_t n_room;
+    int32_t *seqs;   /* [n_room] */
+    bool *wanted;    /* [n_room] */
+    int32_t n_room;  /* tokens allocated */
 };
 
 /* ---- Vocabulary ---- */
@@ -122,7 +123,7 @@ static tdm_status states_reserve(const llm_draft *draft, states *s, int32_t n, t
     return TDM_OK;
 }
 
-/* Appends the states of n tokens of the large model's last batch. */
+/* Appends the states of tokens first .. first+n-1 of the large model's last batch. */
 static tdm_status states_append(const llm_draft *draft, states *s, const llm_context *target,
                                 int32_t first, int32_t n, tdm_error *err) {
     const size_t len = (size_t)draft->hidden_len;
@@ -143,7 +144,7 @@ static void states_drop(const llm_draft *draft, states *s, int32_t n) {
     memmove(s->rows, s->rows + (size_t)n * len, (size_t)s->n * len * sizeof *s->rows);
 }
 
-/* One state, of zeros. */
+/* Sets one state, of zeros: that before the first token that is decoded next. */
 static void states_begin(const llm_draft *draft, states *s) {
     memset(s->rows, 0, (size_t)draft->hidden_len * sizeof *s->rows);
     s->n = 1;
@@ -249,7 +250,8 @@ static tdm_status batch_reserve(llm_draft *draft, int32_t n, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Puts a token into place `at` of the batch. hidden: a state; NULL for a draft model. */
+/* Puts a token into place `at` of the batch. hidden: the state of the token before it; NULL for a
+ * draft model. */
 static void batch_put(llm_draft *draft, int32_t at, int32_t seq, int32_t token, const float *hidden,
                       bool is_wanted) {
     const size_t len = (size_t)draft->hidden_len;
@@ -260,7 +262,7 @@ static void batch_put(llm_draft *draft, int32_t at, int32_t seq, int32_t token, 
         memcpy(draft->hidden + (size_t)at * len, hidden, len * sizeof *hidden);
 }
 
-/* n_room: llm_batch.n_room. */
+/* Decodes the batch of n tokens. n_room: llm_batch.n_room. */
 static tdm_status batch_decode(llm_draft *draft, int32_t n, int32_t n_room, tdm_role role,
                                tdm_error *err) {
     const llm_batch batch = {.tokens = draft->tokens,
@@ -273,7 +275,8 @@ static tdm_status batch_decode(llm_draft *draft, int32_t n, int32_t n_room, tdm_
     return llm_context_decode(draft->ctx, &batch, err);
 }
 
-/* The state that goes with the i-th token that a sequence lacks. */
+/* The state with which a layer decodes the i-th token that it does not hold yet; NULL for a draft
+ * model. */
 static const float *state_at(const llm_draft *draft, int32_t seq, int32_t i) {
     return draft->is_layer ? draft->states[seq].rows + (size_t)i * (size_t)draft->hidden_len : NULL;
 }
@@ -317,6 +320,7 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
+/* Finds which tokens may follow the last proposal. */
 static void allowed_find(const llm_draft *draft, const llm_draft_item *item, allowed *a) {
     const llm_constraint *c = item->constraint;
     int32_t n = 0;
@@ -342,8 +346,8 @@ static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out)
         item->n_out < item->n && (c == NULL || c->is_done == NULL || !c->is_done(c->state));
 }
 
-/* Finds what may follow, and appends tokens that alone may: they need no logits. A layer decodes each
- * with the state that it gave for the one before. */
+/* Finds which tokens may follow. While only one may, it is appended at once, without logits. Not
+ * for a layer: it must decode each token before the next, to have the hidden state for that one. */
 static void forced_add(const llm_draft *draft, llm_draft_item *item, allowed *may) {
     bool goes_on = true;
     allowed_find(draft, item, may);
@@ -387,8 +391,9 @@ static bool is_barred(const llm_draft_item *item, int32_t token) {
     return false;
 }
 
-/* Proposals from n-grams: what followed the last tokens before, and tokens that alone are allowed.
- * Proposals are part of the sequence until it is shortened again, so that they can repeat. */
+/* Proposals from n-grams: the tokens that followed an earlier occurrence of the last tokens, and
+ * tokens that are the only allowed ones. Each proposal is appended to the n-grams' sequence, so
+ * that the search for the next one sees it; at the end they are removed again. */
 static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_error *err) {
     llm_ngrams *g = &draft->ngrams[item->seq];
     const int32_t n = draft->n_gram;
@@ -419,9 +424,10 @@ static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_err
     return status;
 }
 
-/* Puts the proposals of an item from the k-th on into places *n .. of the batch. goes_on: the last one
- * gives the logits of another; else it is left out, as the draft holds all but the last token of what
- * the model accepts (llm_draft_accept). */
+/* Puts the proposals of an item from the k-th on into the batch, from place *n on. goes_on: another
+ * proposal follows, from the logits of the last one. Otherwise the last one is left out: nothing
+ * needs its logits, and a draft model never holds the last token that the large model accepts
+ * (llm_draft_accept). */
 static tdm_status proposals_put(llm_draft *draft, const llm_draft_item *item, int32_t k,
                                 bool goes_on, const float *hidden, int32_t *n, tdm_error *err) {
     const int32_t end = goes_on ? item->n_out : item->n_out - 1;
@@ -431,8 +437,9 @@ static tdm_status proposals_put(llm_draft *draft, const llm_draft_item *item, in
     return status;
 }
 
-/* Decodes what the drafts lack, and the tokens behind it. All numbers of tokens that a step can
- * accept share a plan of a layer. */
+/* Decodes the tokens that the draft does not hold yet, then `next`, then the forced proposals. For
+ * a layer, steps of every size up to n_max + 1 tokens per item use one plan (llm_batch.n_room): how
+ * many tokens are missing depends on how many proposals were accepted. */
 static tdm_status missing_decode(llm_draft *draft, llm_draft_item *items, int32_t n_item,
                                  tdm_error *err) {
     int32_t n = 0;
@@ -481,12 +488,12 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
             if (!may->goes_on) continue;
             status = pick(draft, &items[i], may, row++, &may->goes_on, err);
             if (may->goes_on) forced_add(draft, &items[i], may);
-            /* The layer's own hidden state stands for that of the model. */
+            /* The large model has no hidden state of a proposal yet: the layer's own is used. */
             if (status == TDM_OK)
                 status = proposals_put(draft, &items[i], n_held, may->goes_on,
                                        llm_context_hidden(draft->ctx, row - 1), &n, err);
         }
-        /* The logits after the last proposal are not needed. */
+        /* n = 0: no item needs more logits. */
         if (n > 0 && status == TDM_OK) status = batch_decode(draft, n, 0, TDM_ROLE_GENERATED, err);
     }
     return status;
@@ -494,6 +501,7 @@ tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_
 
 /* ---- Sequences ---- */
 
+/* Keeps at most the first n_tok tokens of a sequence; leaves its states unchanged. */
 static tdm_status shorten(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err) {
     if (n_tok >= llm_draft_length(draft, seq)) return TDM_OK;
     if (draft->ngrams != NULL) {
@@ -508,12 +516,12 @@ static tdm_status shorten(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_erro
 
 tdm_status llm_draft_accept(llm_draft *draft, int32_t seq, const llm_context *target, int32_t first,
                             int32_t length, int32_t n_kept, tdm_error *err) {
-    /* One token less than the model holds: then the draft's next step has the same shape whether
-     * all proposals were accepted or not. */
+    /* A draft model keeps one token less than the large model holds: then its next step has the
+     * same shape whether all proposals were accepted or not. */
     if (!draft->is_layer) return shorten(draft, seq, length + n_kept - 1, err);
     if (draft->states[seq].is_lost) return TDM_OK;
-    /* Tokens behind the first were decoded with states of the layer; those of the model are
-     * better. */
+    /* The layer decoded the tokens after the first one with its own states. It decodes them again
+     * with those of the large model, which give better proposals. */
     tdm_status status = shorten(draft, seq, length + 1, err);
     return status == TDM_OK ? states_append(draft, &draft->states[seq], target, first, n_kept, err)
                             : status;
@@ -535,7 +543,7 @@ tdm_status llm_draft_fork(llm_draft *draft, int32_t dst, int32_t src, int32_t n_
                           tdm_error *err) {
     const size_t len = (size_t)draft->hidden_len;
     const int32_t n_held = llm_draft_length(draft, src);
-    /* N-grams read the tokens again: no more work than to copy what is known of them. */
+    /* N-grams read the tokens again when they propose: that is no more work than a copy. */
     if (draft->ngrams != NULL) return TDM_OK;
     const int32_t n = llm_context_reach(draft->ctx, src, n_tok < n_held ? n_tok : n_held);
     tdm_status status = n > 0 ? llm_context_fork(draft->ctx, dst, src, n, err) : TDM_OK;

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * draft.h: a draft proposes the next tokens of a large model (speculative decoding). The large model
- * computes all proposals in one step, and the caller keeps those that the large model samples too.
- * So the text is the same as without the draft. There are three kinds of drafts, with the same calls:
+ * draft.h: a draft proposes the next tokens of a large model (speculative decoding). The large
+ * model computes all proposals in one step, and the caller keeps those that the large model samples
+ * too. So the text is the same as without the draft. There are three kinds of drafts, with the same
+ * calls:
  *
- *   a model   a small one with the same vocabulary
- *   a layer   of the large model, which only drafts (MTP)
- *   n-grams   where the last tokens stand earlier in the sequence, what followed them there
- *             (draft_ngram.h)
+ *   a model   a small model with the same vocabulary
+ *   a layer   a layer of the large model that only drafts (MTP)
+ *   n-grams   the last tokens are searched for earlier in the sequence; proposals are the tokens
+ *             that followed them there (draft_ngram.h)
  *
- * The draft's context has a sequence for each one of the large model. It holds a prefix of that
- * one's tokens. The missing ones are decoded by llm_draft_follow, or, where they are few, by
- * llm_draft_propose. A layer that drafts reads the large model's hidden states: llm_draft_accept
- * keeps those of each batch of the large model until the layer decodes its tokens. N-grams decode
- * nothing: they read the tokens that they lack when they propose.
+ * The draft has a sequence for each sequence of the large model. It holds a prefix of the tokens
+ * that the large model holds. A draft model or a layer decodes the missing tokens in
+ * llm_draft_follow, or, where they are few, in llm_draft_propose. A layer also reads the large
+ * model's hidden states: llm_draft_accept copies those of each batch of the large model, and the
+ * draft keeps them until the layer has decoded the tokens. N-grams decode nothing: they read the
+ * missing tokens in llm_draft_propose.
  *
- * A call that fails leaves the draft of its sequences undefined: empty them by llm_draft_truncate.
+ * After a call that fails, the draft's state of the sequences concerned is undefined. The caller
+ * then empties them with llm_draft_truncate.
  *
  * One thread at a time.
  */
@@ -38,84 +41,92 @@ typedef struct llm_draft llm_draft;
 tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err);
 
 typedef struct llm_draft_params {
-    llm_context *ctx;          /* of the draft model or the layer: empty, and outlives the draft. NULL =
-                                  n-grams */
-    const llm_context *target; /* the large model's, which has as many sequences */
+    llm_context *ctx;          /* of the draft model or the layer: empty, and outlives the draft.
+                                  NULL = n-grams */
+    const llm_context *target; /* the large model's, with as many sequences. Read in the call */
     int32_t n_max;             /* proposals at a time, 1 .. LLM_MAX_DRAFT */
-    int32_t n_gram;            /* of n-grams: tokens that must be alike, 1 .. LLM_MAX_DRAFT_NGRAM */
+    int32_t n_gram;            /* of n-grams: last tokens that must be equal to earlier ones,
+                                  1 .. LLM_MAX_DRAFT_NGRAM. Not read for other drafts */
 } llm_draft_params;
 
-/* Makes a draft that holds nothing. [setup] */
+/* Makes a draft that holds no tokens. *draft_out is NULL on failure. [setup] */
 tdm_status llm_draft_create(const llm_draft_params *params, llm_draft **draft_out, tdm_error *err);
 /* NULL is a no-op. [setup] */
 void llm_draft_destroy(llm_draft *draft);
 
-/* Whether it is a layer of the large model, whose context then gives hidden states. */
+/* Whether the draft is a layer of the large model. The large model's context must give hidden
+ * states then (llm_context_params.gives_hidden). */
 bool llm_draft_is_layer(const llm_draft *draft);
-/* Whether it decodes tokens: n-grams do not. Their proposals cost nothing, and are of any number. */
+/* Whether the draft decodes tokens. N-grams do not: their proposals cost almost no time, and each
+ * step may have another number of them. */
 bool llm_draft_decodes(const llm_draft *draft);
 /* Tokens that the draft of a sequence holds. */
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq);
-/* How many of a sequence's n_tok tokens the draft has to decode; -1 = it lacks hidden states, too,
- * and gives no proposals until it is emptied. */
+/* The large model's sequence holds n_tok tokens: how many of them the draft has still to decode; 0
+ * for n-grams. -1 = it cannot, since it holds more than n_tok tokens or since hidden states are
+ * missing. Such a sequence gets no proposals until llm_draft_truncate has emptied it. */
 int32_t llm_draft_missing(const llm_draft *draft, int32_t seq, int32_t n_tok);
 
 /* Proposals for one sequence. */
 typedef struct llm_draft_item {
     int32_t seq;
-    llm_sampler *sampler;     /* samples proposals, not those of n-grams; made with the parameters of
-                                 `model` */
-    const llm_sampler *model; /* the large model's, after accepting `next`; not changed */
+    llm_sampler *sampler;     /* samples proposals; its state is overwritten. Made with the same
+                                 parameters as `model`. Not used by n-grams */
+    const llm_sampler *model; /* the large model's, which has accepted `next`; not changed */
     const int32_t *history;   /* [n_history] tokens that the large model holds */
-    int32_t n_history;        /* the draft holds the first of them */
-    int32_t next;             /* the token behind them */
-    int32_t n;                /* proposals, 1 .. n_max */
-    float p_min;              /* ends before one that the draft gives a smaller probability; n-grams
-                                 give none */
+    int32_t n_history;        /* the draft holds the first of them, at most all */
+    int32_t next;             /* the token after them, which the large model has not decoded yet */
+    int32_t n;                /* most proposals, 1 .. n_max */
+    float p_min;              /* proposals end before a token to which the draft gives a smaller
+                                 probability; 0 = no limit. Not read by n-grams */
     const int32_t *bars;      /* [n_bar] tokens that are never proposed */
     int32_t n_bar;
-    const llm_logit_bias *bias; /* [n_bias] added to the draft's logits; the context then gives
-                                    whole rows */
+    const llm_logit_bias *bias; /* [n_bias] added to the draft's logits. With biases the draft's
+                                    context must give whole rows of logits */
     int32_t n_bias;
-    /* At the place behind `next`. The draft proposes tokens that it allows, and moves it over them. A
-     * single token that may follow is proposed whatever the draft's logits are. The context then
-     * gives whole rows. NULL = none. */
+    /* A constraint whose state is at the place after `next`. The draft proposes only tokens that it
+     * allows, and moves its state over them. Where it allows a single token, that one is proposed
+     * without reading the draft's logits. The draft's context must give whole rows of logits. NULL
+     * = every token may follow. */
     const llm_constraint *constraint;
     int32_t *tokens_out; /* [n] */
-    /* How many were proposed: less than n by p_min, where the constraint is complete or fails, and
-     * where n-grams find nothing. */
+    /* How many were proposed. Less than n where p_min ends them, where the constraint is complete
+     * or fails, and where n-grams find nothing. */
     int32_t n_out;
 } llm_draft_item;
 
-/* Proposes tokens for n_item sequences, all of them unlike, whose tokens are decoded together. */
+/* Proposes tokens for n_item different sequences, whose tokens are decoded together. */
 tdm_status llm_draft_propose(llm_draft *draft, llm_draft_item *items, int32_t n_item,
                              tdm_error *err);
 
-/* After the large model has decoded a batch of which n_kept tokens of a sequence stay, behind
- * `length` tokens: keeps what the draft holds of them. `target` is the large model's context, as
- * after that batch, and `first` the index in it of the first of these tokens; the others follow. */
+/* Call it after each batch of the large model: the sequence had `length` tokens before, and n_kept
+ * tokens of the batch stay in it. Removes all other tokens from the draft; for a layer, copies the
+ * hidden states of the n_kept tokens. `target` is the large model's context, whose last batch this
+ * still is; `first` is the index in that batch of the first of the n_kept tokens, which follow one
+ * another there. */
 tdm_status llm_draft_accept(llm_draft *draft, int32_t seq, const llm_context *target, int32_t first,
                             int32_t length, int32_t n_kept, tdm_error *err);
 
-/* A part of what a draft lacks. */
+/* Tokens of a sequence that the draft does not hold yet. */
 typedef struct llm_draft_part {
     int32_t seq;
     const int32_t *tokens; /* [n_tok] the sequence's tokens from llm_draft_length on */
-    int32_t n_tok;         /* of a layer, at most as many as it has hidden states for */
+    int32_t n_tok;         /* of a layer, at most as many as llm_draft_accept has kept states for */
 } llm_draft_part;
 
-/* Decodes parts of n_part unlike sequences together. Not of n-grams. */
+/* Decodes parts of n_part different sequences together. Not for n-grams. */
 tdm_status llm_draft_follow(llm_draft *draft, const llm_draft_part *parts, int32_t n_part,
                             tdm_error *err);
 
-/* Keeps the first n_tok tokens of a sequence at most. To 0 it cannot fail. */
+/* Keeps at most the first n_tok tokens of a sequence. n_tok = 0 cannot fail. */
 tdm_status llm_draft_truncate(llm_draft *draft, int32_t seq, int32_t n_tok, tdm_error *err);
-/* The large model's empty sequence dst shares the first n_tok tokens of src: the draft shares as
- * many of them as it can. */
+/* Call it where llm_context_fork shares the first n_tok tokens of the large model's sequence src
+ * with dst. The draft's sequence dst is empty; it gets as many of these tokens as can be shared. */
 tdm_status llm_draft_fork(llm_draft *draft, int32_t dst, int32_t src, int32_t n_tok,
                           tdm_error *err);
-/* Before the large model's sequence, which holds the n_history tokens of `history`, is shifted: the
- * draft follows, or drops the tokens that move and decodes them again later. */
+/* Call it before llm_context_shift with the same n_keep and n_discard on the large model's
+ * sequence, which holds the n_history tokens of `history`. A layer shifts its cache, too; other
+ * drafts drop the tokens from n_keep on and read them again later. */
 tdm_status llm_draft_shift(llm_draft *draft, int32_t seq, const int32_t *history, int32_t n_history,
                            int32_t n_keep, int32_t n_discard, tdm_error *err);
 

@@ -19,7 +19,7 @@ void llm_ngrams_free(llm_ngrams *g) {
     *g = (llm_ngrams){0};
 }
 
-/* The chain of the place behind the first n_tok tokens, by the last n of them. */
+/* The chain of place n_tok: the hash of the n tokens before it. */
 static uint32_t chain_of(const llm_ngrams *g, int32_t n, int32_t n_tok) {
     uint64_t hash = 0;
     for (int32_t i = n_tok - n; i < n_tok; i++)
@@ -27,7 +27,7 @@ static uint32_t chain_of(const llm_ngrams *g, int32_t n, int32_t n_tok) {
     return (uint32_t)(hash >> (64 - g->bits));
 }
 
-/* Puts the place behind the first n_tok tokens in front of its chain. */
+/* Puts place n_tok in front of its chain. Places with fewer than n tokens are in no chain. */
 static void place_add(llm_ngrams *g, int32_t n, int32_t n_tok) {
     if (n_tok < n) return;
     int32_t *head = &g->heads[chain_of(g, n, n_tok)];
@@ -35,7 +35,7 @@ static void place_add(llm_ngrams *g, int32_t n, int32_t n_tok) {
     *head = n_tok;
 }
 
-/* Doubles the room and makes the chains again: at most two places for each chain on average. */
+/* Doubles the room and builds the chains again, with at least as many chains as places. */
 static tdm_status room_double(llm_ngrams *g, int32_t n, tdm_error *err) {
     const int32_t room = g->n_room > 0 ? 2 * g->n_room : ROOM_LEAST;
     llm_ngrams grown = {.n_tok = g->n_tok, .n_room = room, .bits = 7};
@@ -69,7 +69,7 @@ void llm_ngrams_truncate(llm_ngrams *g, int32_t n, int32_t n_tok) {
         if (g->n_tok >= n) g->heads[chain_of(g, n, g->n_tok)] = g->before[g->n_tok];
 }
 
-/* How many tokens in front of place `at` are those at the end of the sequence. */
+/* How many tokens before place `at` are equal to those at the end of the sequence. */
 static int32_t match_length(const llm_ngrams *g, int32_t at) {
     int32_t n = 0;
     while (n < MATCH_MOST && n < at && g->tokens[at - 1 - n] == g->tokens[g->n_tok - 1 - n]) n++;
@@ -79,7 +79,7 @@ static int32_t match_length(const llm_ngrams *g, int32_t at) {
 int32_t llm_ngrams_find(const llm_ngrams *g, int32_t n) {
     int32_t best = -1, longest = n - 1;
     if (g->n_tok < n) return -1;
-    int32_t at = g->before[g->n_tok]; /* the sequence's end is the first of its chain */
+    int32_t at = g->before[g->n_tok]; /* the end of the sequence is the first place of its chain */
     for (int32_t i = 0; i < PLACES_MOST && at >= 0; i++, at = g->before[at]) {
         const int32_t length = match_length(g, at);
         if (length <= longest) continue;

@@ -4,7 +4,7 @@
  */
 #include "llm/draft_pace.h"
 
-#define PAUSE_MOST 16 /* steps without drafts, where they are of no use */
+#define PAUSE_MOST 16 /* steps of the longest pause */
 
 int32_t llm_draft_pace_next(llm_draft_pace *pace, int32_t most) {
     if (pace->wait > 0) {
