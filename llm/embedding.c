@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What llama-embedding scales the largest value to, so that vectors fit 16 bits. */
+/* llama-embedding scales the largest value to this one, so that vectors fit 16 bits. */
 #define LARGEST_16_BIT 32760.0
 
 tdm_status llm_pooling_read(const llm_model *m, llm_pooling *pooling_out, bool *is_given_out,
@@ -48,7 +48,7 @@ void llm_embedding_normalize(float *vector, int32_t n, int32_t p) {
     if (p < 0) return;
     for (int32_t i = 0; i < n; i++) most = fmax(most, fabs((double)vector[i]));
     if (!(most > 0)) return;
-    /* Of the vector divided by its largest value, whose powers do not overflow. */
+    /* The length of the vector divided by its largest value: its powers do not overflow. */
     for (int32_t i = 0; i < n && p > 0; i++) length += pow(fabs((double)vector[i]) / most, p);
     const double factor = p == 0 ? LARGEST_16_BIT / most : 1 / (pow(length, 1.0 / p) * most);
     for (int32_t i = 0; i < n; i++) vector[i] = (float)((double)vector[i] * factor);

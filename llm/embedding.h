@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * embedding.h: one vector for a text from the hidden states of its tokens: pooling and
- * normalisation, on the host. Matrices between these: projection.h. The states: llm_context_hidden
- * of a context that gives embeddings.
+ * embedding.h: makes one vector of the hidden states of a text's tokens: pooling and normalisation,
+ * on the host. Matrices that some models have between the two: projection.h. The states come from
+ * llm_context_hidden of a context that gives embeddings.
  */
 #ifndef LLM_EMBEDDING_H
 #define LLM_EMBEDDING_H
@@ -23,16 +23,16 @@ typedef enum llm_pooling {
 tdm_status llm_pooling_read(const llm_model *model, llm_pooling *pooling_out, bool *is_given_out,
                             tdm_error *err);
 
-/* The vector [n_embd] of n_tok >= 1 rows [n_tok][n_embd]; not for LLM_POOLING_NONE and _RANK. The
- * mean is added in double precision. [any-thread] */
+/* Writes the vector vector_out[n_embd] of rows[n_tok][n_embd], n_tok >= 1. `pooling` is MEAN, CLS
+ * or LAST. The mean is computed in double precision. [any-thread] */
 void llm_pool(llm_pooling pooling, const float *rows, int32_t n_tok, int32_t n_embd,
               float *vector_out);
 
 /* Scales a vector in place:
- *   -1  not at all
- *    0  so that the largest absolute value is 32760
- *    p  so that (sum |x|^p)^(1/p) = 1: 2 = Euclidean
- * A vector of zeros stays one. [any-thread] */
+ *   p < 0  not at all
+ *   p = 0  so that the largest absolute value is 32760
+ *   p > 0  so that (sum |x|^p)^(1/p) = 1; p = 2 is the Euclidean norm
+ * A vector of zeros is not changed. [any-thread] */
 void llm_embedding_normalize(float *vector, int32_t n, int32_t p);
 
 #endif

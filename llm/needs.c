@@ -53,13 +53,13 @@ static void line_copy(char *out, size_t size, const char *text, size_t len) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
 }
 
-/* So many names of one kind are listed. A file may have a million: those behind them are counted
- * together, as OTHERS. */
+/* Names of one kind that are listed one by one. A file may have a million: all further ones are
+ * counted together, under the name OTHERS. */
 #define NAMES_MAX 100
 #define OTHERS    "others"
 
-/* The need of this kind and name, a new one if there is none; NULL without memory. Needs of a kind
- * are added one after the other. */
+/* The need of this kind and name, a new one if there is none yet; NULL without memory. All needs of
+ * one kind must be added before those of the next: OTHERS is found as the last entry. */
 static llm_need *need_add(llm_needs *all, llm_need_kind kind, const char *name, size_t len,
                           tdm_error *err) {
     char line[sizeof all->needs->name];
@@ -92,7 +92,8 @@ static tdm_status message_add(llm_needs *all, llm_need_kind kind, const char *na
     return TDM_OK;
 }
 
-/* The name without "blk.N.", and the one that its role has elsewhere where T5 has another. */
+/* The name without "blk.N.". For a tensor that T5 files name differently, the name of its role in
+ * llm/arch/role.c. */
 static const char *tensor_suffix(const char *name) {
     const bool is_t5 = strncmp(name, "enc.blk.", 8) == 0 || strncmp(name, "dec.blk.", 8) == 0;
     const char *first = is_t5 ? name + 4 : name;
@@ -104,7 +105,7 @@ static const char *tensor_suffix(const char *name) {
     return is_out ? llm_role_get(LLM_ROLE_ATTN_OUT)->suffix : end + 1;
 }
 
-/* Converters of a few architectures leave out ".weight". */
+/* Whether a role has this suffix. A few converters leave out ".weight": then without it. */
 static bool has_role(const char *suffix) {
     const size_t len = strlen(suffix);
     for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++) {
@@ -161,7 +162,8 @@ static tdm_status tensors_check(const llm_gguf *gguf, const llm_arch *arch, llm_
     return TDM_OK;
 }
 
-/* What no table shows: keys, shapes, missing tensors. Its message names the first. */
+/* Opens the model, which checks what no table shows: keys, shapes, missing tensors. The need's
+ * reason is the first failure. */
 static tdm_status model_check(const char *path, llm_needs *all, tdm_error *err) {
     llm_model *model = NULL;
     tdm_error inner = {0};
@@ -207,7 +209,7 @@ tdm_status llm_needs_find(const llm_gguf *gguf, const char *path, llm_needs *out
     tdm_status status = arch_check(gguf, out, &arch, err);
     if (status == TDM_OK) status = types_check(gguf, out, err);
     if (status == TDM_OK) status = tensors_check(gguf, arch, out, err);
-    /* With one of these, opening reports the same. */
+    /* If something is missing already, opening would only report it again. */
     if (status == TDM_OK && out->n == 0) status = model_check(path, out, err);
     out->can_run = out->n == 0;
     if (status == TDM_OK) status = tokenizer_check(gguf, out, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * needs.h: what a model file needs that this build lacks: its architecture, tensors, types,
- * tokenizer, chat template. Found with the tables and checks that opening a model uses.
+ * needs.h: lists what a model file needs and this build does not support: its architecture,
+ * tensors, types, tokenizer, chat template. It uses the tables and checks with which a model is
+ * opened.
  */
 #ifndef LLM_NEEDS_H
 #define LLM_NEEDS_H
@@ -19,9 +20,10 @@ typedef enum llm_need_kind {
 
 typedef struct llm_need {
     llm_need_kind kind;
-    char name[96]; /* of the architecture, the tensors without "blk.N."; of a type, its number in
-                    * the file; "others" = all behind the first 100 names of the kind; else "" */
-    uint32_t n_tensor;                   /* with this type or name; else 0 */
+    /* ARCH: the architecture; TENSOR: the tensors' name without "blk.N."; TYPE: the type's number
+     * in the file; other kinds: "". After 100 names of a kind, "others" counts all further ones. */
+    char name[96];
+    uint32_t n_tensor;                   /* tensors with this type or name; 0 for other kinds */
     char reason[TDM_ERROR_MESSAGE_SIZE]; /* one line: what fails */
 } llm_need;
 
@@ -32,7 +34,8 @@ typedef struct llm_needs {
 } llm_needs;
 
 /* Finds what is missing for the model in the file at `path`, which is open as `gguf`. Fails only
- * for lack of memory; *out is empty then. The caller frees it with llm_needs_free. [setup] */
+ * with TDM_RESOURCE_EXHAUSTED; *out is empty then. The caller frees it with llm_needs_free.
+ * [setup] */
 tdm_status llm_needs_find(const llm_gguf *gguf, const char *path, llm_needs *out, tdm_error *err);
 
 /* Frees the list and leaves an empty one. */
@@ -41,7 +44,7 @@ void llm_needs_free(llm_needs *needs);
 /* "architecture", "type", "tensor", "model", "tokenizer", "template". [any-thread] */
 const char *llm_need_kind_name(llm_need_kind kind);
 
-/* What would supply it, in a sentence. [any-thread] */
+/* What would mend a need of this kind, as a phrase for messages. [any-thread] */
 const char *llm_need_remedy(llm_need_kind kind);
 
 #endif

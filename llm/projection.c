@@ -15,7 +15,7 @@ enum { MAX_DENSE = 2 };
 struct llm_projection {
     llm_dense dense[MAX_DENSE]; /* in their order */
     int32_t n_dense;
-    float *rooms[2]; /* [the widest] in and out of a matrix */
+    float *rooms[2]; /* scratch, as long as the widest vector: input and output of a matrix */
 };
 
 static tdm_status chain_check(const llm_model *m, const llm_projection *p, tdm_error *err) {

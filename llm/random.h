@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random.h: random numbers that depend on a seed alone. Those of sampling are the sampler's.
+ * random.h: a sequence of random numbers that depends on its seed alone. Sampling has its own
+ * (sampler.c).
  */
 #ifndef LLM_RANDOM_H
 #define LLM_RANDOM_H

@@ -19,10 +19,11 @@ struct llm_score_head {
     const llm_model *model;
     llm_dense cls, cls_bias, norm, out, out_bias; /* vectors are matrices of one row */
     int32_t n_score;
-    float *rooms[2]; /* [the widest] in and out of a matrix */
+    float *rooms[2]; /* scratch, as long as the widest vector: input and output of a matrix */
 };
 
-/* A tensor of the head, where the architecture has such heads and the file has the tensor. */
+/* Reads a tensor of the head. *out is cleared if the file has no such tensor, or the architecture
+ * no such head. */
 static tdm_status part_read(const llm_model *m, const char *name, llm_dense *out, tdm_error *err) {
     const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
     *out = (llm_dense){0};
@@ -30,11 +31,12 @@ static tdm_status part_read(const llm_model *m, const char *name, llm_dense *out
     return llm_dense_read(m, t, out, err);
 }
 
-/* A vector is absent, or has n numbers. */
+/* Whether a vector is absent or has n numbers. */
 static bool is_vector(const llm_dense *d, int32_t n) {
     return d->rows == NULL || (d->n_in == n && d->n_out == 1);
 }
 
+/* Sets n_score; TDM_DATA_LOSS if the shapes of the parts do not fit each other. */
 static tdm_status parts_check(llm_score_head *h, tdm_error *err) {
     const int32_t n_embd = h->model->hparams.n_embd;
     const bool has_cls = h->cls.rows != NULL, has_out = h->out.rows != NULL;
@@ -167,7 +169,8 @@ static void join(joined *j, const char *bytes, size_t n) {
     j->len += n;
 }
 
-/* The template with {query} and {document} replaced. Texts that are put in are not searched. */
+/* Appends the template with {query} and {document} replaced. Such words inside the query or the
+ * text are not replaced. */
 static void template_fill(joined *j, llm_gguf_str tpl, const char *query, size_t query_len,
                           const char *text, size_t text_len) {
     static const char query_word[] = "{query}", text_word[] = "{document}";
@@ -202,7 +205,7 @@ static tdm_status template_tokenize(const llm_vocab *vocab, llm_gguf_str tpl, co
     return status;
 }
 
-/* bos query last [sep] text last, each where the vocabulary has it. */
+/* bos query last sep text last; bos, sep and last where the vocabulary adds them. */
 static tdm_status pair_tokenize(const llm_vocab *vocab, const char *const texts[2],
                                 const size_t lens[2], int32_t **ids_out, size_t *n_out,
                                 tdm_error *err) {

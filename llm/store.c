@@ -46,8 +46,8 @@ static tdm_status device_place(llm_store *store, tdm_open_device *const *devs, i
         what->off = mem->size;
         if (__builtin_add_overflow(mem->size, size, &mem->size))
             return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
-        if (mem->size > most && what->off + what->size <= most) /* the padding behind the last */
-            mem->size = most;
+        /* Only the padding after the last item exceeds the limit. */
+        if (mem->size > most && what->off + what->size <= most) mem->size = most;
     }
     return TDM_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * store.h: device memory for many things: the weights of a model, the caches of a context. Each
- * device has as many buffers as its largest buffer makes necessary; a thing lies in one of them.
+ * store.h: device memory for many items: the weights of a model, the caches of a context. The items
+ * of a device lie in its buffers one after the other; a new buffer begins where the next item would
+ * exceed the size of the device's largest buffer. An item is never split between two buffers.
  */
 #ifndef TANDEM_LLM_STORE_H
 #define TANDEM_LLM_STORE_H
@@ -9,10 +10,9 @@
 #include "core/device/runtime.h"
 
 typedef struct llm_store_item {
-    int32_t dev;          /* of the caller's devices; the caller's to fill, with what.size, .tensor,
-                             .kv, .n_page and .partition */
-    int32_t mem;          /* buffer of the store that it lies in, set by llm_store_place */
-    tdm_buffer_item what; /* what.off is set by llm_store_place */
+    int32_t dev;          /* index into the caller's devices; set by the caller */
+    int32_t mem;          /* buffer of the store that it lies in; set by llm_store_place */
+    tdm_buffer_item what; /* what.off is set by llm_store_place, the other fields by the caller */
 } llm_store_item;
 
 typedef struct llm_store {
@@ -21,15 +21,16 @@ typedef struct llm_store {
 } llm_store;
 
 /* Gives every item a buffer and an offset, a multiple of `align`; mems[i].dev and .size are set,
- * and nothing is allocated. A device's items keep their order. Where an item is larger than its
+ * and nothing is allocated. A device's items keep their order. If an item is larger than its
  * device's largest buffer, *bad_out is its index and the status TDM_RESOURCE_EXHAUSTED with both
- * sizes; else *bad_out is -1. A group gets such an item in a buffer of its own, since it divides
- * it. TDM_OUT_OF_RANGE where sizes add up to more than 2^64. Released with llm_store_free.
- * [any-thread] */
+ * sizes; else *bad_out is -1. Exception: a group divides each buffer between its members, so such
+ * an item gets a buffer of its own there. TDM_OUT_OF_RANGE if sizes add up to more than 2^64.
+ * Released with llm_store_free; on failure there is nothing to release. [any-thread] */
 tdm_status llm_store_place(tdm_open_device *const *devs, int32_t n_dev, uint64_t align,
                            llm_store_item *items, int32_t n_item, llm_store *store_out,
                            int32_t *bad_out, tdm_error *err);
-/* Allocates the buffers. After a failure the store is still to be freed. [setup] */
+/* Allocates the buffers of a placed store; `items` are those that were placed. After a failure the
+ * caller still calls llm_store_free. [setup] */
 tdm_status llm_store_allocate(llm_store *store, tdm_buffer_purpose purpose,
                               const llm_store_item *items, int32_t n_item, tdm_error *err);
 /* Bytes of all buffers. */

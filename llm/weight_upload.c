@@ -9,20 +9,21 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* Bytes read at a time. A piece and its converted form fit a core's cache together. */
+/* Bytes read at a time, where the device states no other size (tdm_device_info.upload_piece). A
+ * piece and its converted form fit a core's cache together. */
 #define PIECE_SIZE ((size_t)512 << 10)
-/* The largest piece, whatever a device states. */
+/* The largest piece, even if a device states a larger one. */
 #define PIECE_MOST ((size_t)64 << 20)
-/* Bytes that a thread takes at a time. More than a huge page (2 MiB): two threads that write to the
- * same fresh page first would both clear it. */
+/* Bytes that a thread takes at a time. Larger than a huge page (2 MiB), so that threads seldom
+ * write to the same fresh page: both would clear it. */
 #define RANGE_SIZE ((size_t)4 << 20)
-/* One more thread is started for each so many bytes. */
+/* A model gets at most one thread for each so many bytes. */
 #define SIZE_PER_THREAD ((uint64_t)8 << 20)
 #define THREADS_MAX     16
-/* Threads where no device computes on the host. They read and convert what a device copies. */
+/* Threads if no device has threads on the host. They read and convert; the device copies. */
 #define THREADS_CARD    8
 #define PAGE_SIZE       ((size_t)4096)
-/* Layouts of devices interleave at most this many rows. Pieces end between such groups if
+/* Devices' layouts interleave at most this many rows. Pieces end between such groups of rows if
  * possible. */
 #define GROUP_ROWS 64
 
@@ -36,23 +37,23 @@ typedef struct part {
 
 typedef struct uploader {
     const llm_model *model;
-    int32_t *order; /* weights in file order */
-    size_t piece_size;
-    tdm_open_device *pinning; /* gives the memory of pieces (host_alloc); NULL = malloc does */
+    int32_t *order;           /* [n_own] weights in file order */
+    size_t piece_size;        /* bytes, a multiple of PAGE_SIZE */
+    tdm_open_device *pinning; /* its host_alloc gives memory for pieces; NULL = ordinary memory */
     pthread_mutex_t lock;
     /* Guarded by `lock`: */
-    int32_t next; /* index into order; the next range begins at this row and column */
-    int64_t row, col;
-    uint64_t n_done; /* bytes */
-    tdm_error error; /* the first; no range is taken after it */
+    int32_t next;     /* index into order: the next range is of this weight, */
+    int64_t row, col; /* and begins here */
+    uint64_t n_done;  /* bytes uploaded */
+    tdm_error error;  /* the first failure; no range is taken after it */
 } uploader;
 
 typedef struct upload_thread {
     uploader *u;
-    /* Of piece_size bytes each. A device that reads pinned memory by itself still reads one while
-     * the other is filled. */
+    /* Of piece_size bytes each. A device that copies from pinned memory may still read one while
+     * the other is filled. Only the first is there without pinning. */
     uint8_t *memory[2];
-    int turn; /* which is filled next */
+    int turn; /* index of the one that is filled next */
     pthread_t thread;
 } upload_thread;
 
@@ -66,8 +67,8 @@ static size_t part_size(const uploader *u, const part *p) {
     return (size_t)p->n_row * tdm_type_row_size(part_tensor(u, p)->type, p->n_col);
 }
 
-/* The part of `whole` that begins at `row` and `col` and has at most `size` bytes. A block of any
- * type has fewer bytes than `size`. */
+/* The part of `whole` that begins at `row` and `col` and has at most `size` bytes: whole rows, or,
+ * where a row is longer, a part of one. `size` must be larger than a block of any type. */
 static part part_cut(const uploader *u, const part *whole, int64_t row, int64_t col, size_t size) {
     const tdm_type type = part_tensor(u, whole)->type;
     const tdm_type_info info = tdm_type_get_info(type);
@@ -131,7 +132,8 @@ static const tdm_buffer_ops *buffer_ops(const tdm_open_device *dev) {
     return tdm_open_device_plugin(dev)->buffer;
 }
 
-/* Waits until the device has read a piece of memory, src NULL: has everything. */
+/* Waits until the device has read the piece of memory at `src`; NULL = until all uploads to it have
+ * finished. */
 static tdm_status upload_finish(const uploader *u, tdm_open_device *dev, const void *src,
                                 tdm_error *err) {
     tdm_error inner = {0};
@@ -222,8 +224,8 @@ static void *upload_main(void *arg) {
 
 /* ---- Threads ---- */
 
-/* As many threads as the devices have, at most one per processor of the process. A group does not
- * report a number: it counts as THREADS_MAX. */
+/* As many threads as the devices have on the host, at most one for each processor that this process
+ * may use. A group does not report a number: it counts as THREADS_MAX. */
 static int32_t threads_count(const llm_model *m) {
     int64_t n = 0;
     cpu_set_t cores;
@@ -265,7 +267,7 @@ static void pieces_free(upload_thread *h) {
     }
 }
 
-/* False without memory. */
+/* Allocates the memory of a thread's pieces; false without memory, then nothing is allocated. */
 static bool pieces_allocate(upload_thread *h) {
     const uploader *u = h->u;
     bool is_whole = true;
@@ -284,7 +286,9 @@ static bool pieces_allocate(upload_thread *h) {
     return is_whole;
 }
 
-/* Pinned memory where the only device gives it, and the size of piece that it states. */
+/* Decides the size of pieces and whether they are in pinned memory: a model on one device uses what
+ * the device states; on several devices pieces are in ordinary memory. `largest`: bytes of the
+ * largest weight. */
 static void device_ask(uploader *u, size_t largest) {
     const llm_model *m = u->model;
     tdm_device_info info;
@@ -343,7 +347,7 @@ static tdm_status threads_upload(uploader *u, llm_progress_fn progress, void *co
     }
     ranges_upload(&threads[0], progress, context);
     for (int32_t i = 1; i < n; i++) pthread_join(threads[i].thread, NULL);
-    /* Also after a failure, since a device may still read the pieces. */
+    /* After a failure, too: a device may still read the pieces, which are freed next. */
     for (int32_t d = 0; d < u->model->n_dev; d++) {
         tdm_error own = {0};
         if (upload_finish(u, u->model->devs[d], NULL, &own) != TDM_OK) failure_keep(u, &own);

@@ -3,9 +3,9 @@
  * weight_upload.h: uploads a model's weights from its files to their devices.
  *
  * Several threads, the caller among them, take ranges of the files in file order. A thread reads
- * its range in pieces small enough for a core's cache, and gives each piece to the device, which
- * converts it to its own layout. So reading from storage, converting, and the system's clearing of
- * fresh pages overlap, and memory use besides the weights does not depend on the model's size.
+ * its range in pieces that fit a core's cache, and gives each piece to the device, which converts
+ * it to its own layout. So three things overlap: reading from storage, converting, and the clearing
+ * of fresh pages by the system. Memory use besides the weights does not depend on the model's size.
  */
 #ifndef LLM_WEIGHT_UPLOAD_H
 #define LLM_WEIGHT_UPLOAD_H

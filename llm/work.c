@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * work.c: counts on the forward graph of a step, so that work that an architecture omits (rows
- * without logits after the last attention) is not counted.
+ * work.c: counts the work of a step (work.h) on its forward graph, so that only nodes which the
+ * step has are counted: after the last attention, for example, the graph has only the rows with
+ * logits.
  */
 #include "llm/work.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * work.h: the least work of a step on any device: bytes to read and operations to compute. With the
- * limits of a machine (tandem/device.h) they give the shortest time of a step.
+ * work.h: the least work that any device must do for a step: bytes to read and operations to
+ * compute. Divided by a machine's bandwidth and speed (tandem/device.h), they give the shortest
+ * possible time of the step.
  */
 #ifndef LLM_WORK_H
 #define LLM_WORK_H
