@@ -49,11 +49,12 @@ tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row,
     return TDM_OK;
 }
 
-/* Bytes of each tensor in the fingerprint: they differ between models of the same shapes. */
+/* First bytes of each tensor that are hashed: they differ between models of the same shapes. */
 #define FINGERPRINT_SIZE 64
 
+/* Sets fingerprint, n_param and file_size. */
 static tdm_status model_measure(llm_model *m, tdm_error *err) {
-    /* Prefetch all of them before the first read waits. */
+    /* Prefetch all of the bytes first, so that the reads below wait for storage together. */
     for (int32_t i = 0; i < m->n_own; i++)
         if (!m->weights[i].is_made)
             llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
@@ -62,7 +63,7 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
         const llm_gguf_tensor *t = m->weights[i].file;
         uint8_t first[FINGERPRINT_SIZE];
         const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
-        /* A part counts from the first byte of its own. */
+        /* A part of a tensor is hashed from its own first byte. */
         const size_t off = (size_t)m->weights[i].source_row * tdm_type_row_size(t->type, t->ne[0]);
         tdm_status status = TDM_OK;
         if (m->weights[i].is_made)
@@ -77,7 +78,7 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
         m->n_param += (uint64_t)tdm_shape_count(t->ne);
         m->file_size += t->size;
     }
-    /* The system has read more than was asked for around each page; let it drop all of it. */
+    /* The system has read ahead around each page. Release these pages: nothing reads them soon. */
     llm_gguf_release_all(m->gguf);
     return TDM_OK;
 }
@@ -114,13 +115,16 @@ static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Ids are assigned once. After 2^30 they start again at 0; models from that long ago are closed. */
+/* Takes ids that no other model of the process uses: a group compares partitions by id. After 2^30
+ * ids they start again at 0; models that used those are closed by then. */
 static int32_t partition_base_take(const llm_hparams *h) {
     static _Atomic uint32_t next;
     uint32_t base = atomic_fetch_add(&next, (uint32_t)llm_partition_limit(h));
     return (int32_t)(base & ((1u << 30) - 1));
 }
 
+/* Reads the layers' specs and finds the model's weights in the file; checks that no tensor is
+ * missing, of a wrong shape, or unused. */
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
     m->weights = calloc(2 * (size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
@@ -223,8 +227,9 @@ tdm_status llm_model_open_draft(const llm_model *model, llm_model **draft_out, t
     m->hparams.ngram.n_gram = 0; /* no such layer reads rows for runs of tokens */
     tdm_status status = model_declare(m, err);
     if (status == TDM_OK) status = model_measure(m, err);
-    /* To truncate a sequence with recurrent states, tokens are computed again. A context does not
-     * keep the hidden states that this layer would read for them. */
+    /* Why not recurrent states: to truncate a sequence with such states, tokens are computed again
+     * (context_cache.c). This layer would read their hidden states, which a context does not
+     * keep. */
     const bool has_cache = status == TDM_OK && llm_layer_has_cache(&m->specs[first]);
     if (status == TDM_OK && (!has_cache || m->specs[first].recurrent.kind != LLM_MIXER_ATTENTION))
         status = tdm_fail(err, TDM_UNSUPPORTED,
@@ -270,6 +275,7 @@ tdm_status llm_model_vocab(const llm_model *m, const llm_vocab **vocab_out, tdm_
     return TDM_OK;
 }
 
+/* The type with the most bytes among the weights. */
 static tdm_type main_type(const llm_model *m) {
     size_t size[TDM_TYPE_LIMIT_] = {0};
     tdm_type best = TDM_TYPE_F32;

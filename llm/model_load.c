@@ -8,8 +8,8 @@
 #include "llm/arch/forward_graph.h"
 #include "llm/weight_upload.h"
 
-/* The forward graph of one token over an f16 cache; it has every node that reads a weight.
- * page_size 0 gives pages their canonical size, for a group that has not been prepared yet. */
+/* The forward graph of one token over an f16 cache: it has every node that reads a weight.
+ * page_size: bytes of a page; 0 = their canonical size, for a group that has not been prepared. */
 static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t *weight_value,
                                 tdm_graph **graph_out, tdm_error *err) {
     static const llm_step_shape shape = {1, 1, 1, 1};
@@ -42,7 +42,7 @@ void llm_model_place(llm_model *m, const llm_placement *placement) {
                 : 0;
 }
 
-/* Weights of the lender are where it has them. */
+/* Copies the places of the lender's weights, and pins them: nodes that read them run there. */
 static void lent_find(llm_model *m) {
     for (int32_t i = m->n_own; i < m->n_weight; i++) {
         llm_weight *w = &m->weights[i];
@@ -55,7 +55,8 @@ static void lent_find(llm_model *m) {
     }
 }
 
-/* The slots of pinned weights, for the schedule. The caller frees *slots_out with free(). */
+/* The graph's slots with the devices of pinned weights, for tdm_schedule_place. The caller frees
+ * *slots_out with free(). */
 static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
                                     const int32_t *weight_value, tdm_slot_mem **slots_out,
                                     tdm_error *err) {
@@ -70,8 +71,9 @@ static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
     return TDM_OK;
 }
 
-/* Places each weight on the device of the first node that reads it. The schedule runs nodes that
- * read a pinned weight on its device. */
+/* Sets `dev` of each own weight: the device of the first node that reads it. For a pinned weight
+ * that is its device, since the schedule runs the nodes that read it there. A weight that no node
+ * reads is on device 0. */
 static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *err) {
     tdm_graph *graph = NULL;
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);
