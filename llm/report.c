@@ -17,10 +17,10 @@
 /* The values of a graph that the device keeps: all except those read by nodes that it does not
  * support. */
 typedef struct kept {
-    bool *is_kept;   /* [n_value] */
-    int32_t *weight; /* [n_weight] value of each weight in the graph, -1 = none */
-    bool is_whole;   /* the device supports all nodes */
-    bool is_cache_kept;
+    bool *is_kept;      /* [n_value] */
+    int32_t *weight;    /* [n_weight] value of each weight in the graph; -1 = the graph lacks it */
+    bool is_whole;      /* the device supports all nodes, and such a cache */
+    bool is_cache_kept; /* the device keeps the states of all layers */
 } kept;
 
 static tdm_status kept_begin(kept *k, const llm_model *m, tdm_error *err) {
@@ -34,7 +34,8 @@ static void kept_end(kept *k) {
     free(k->weight);
 }
 
-/* As in the schedule, which places the sources of an unsupported node on another device. */
+/* Fills in is_kept by the rule of the schedule: it places the sources of an unsupported node on
+ * another device. The caller has set is_cache_kept: whether the device has such a cache. */
 static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *graph, tdm_error *err) {
     k->is_kept = malloc((size_t)graph->n_value + 1);
     if (k->is_kept == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
@@ -55,7 +56,7 @@ static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *grap
     return TDM_OK;
 }
 
-/* Bytes of the weights in the device's layout. */
+/* Bytes of the weights that the device keeps, in its layout. */
 static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, const kept *k,
                                   uint64_t *size_out, tdm_error *err) {
     uint64_t total = 0;
@@ -78,7 +79,8 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
 /* The device and its fallback, which runs the rest of the graph. */
 enum { PART_HERE, PART_FALLBACK, PART_DEVICES };
 
-/* Whether the device runs the node: it supports it, and keeps the weights and states it reads. */
+/* PART_HERE if the device supports the node and keeps the weights and states that it reads, else
+ * PART_FALLBACK. */
 static int32_t part_of(tdm_open_device *dev, const tdm_graph *graph, int32_t i, const kept *k) {
     const tdm_node *node = tdm_graph_node(graph, i);
     if (tdm_open_device_supports_op(dev, graph, i, NULL) != TDM_OK) return PART_FALLBACK;
@@ -90,9 +92,9 @@ static int32_t part_of(tdm_open_device *dev, const tdm_graph *graph, int32_t i, 
     return PART_HERE;
 }
 
-/* The plans of the device's stages hold memory together, and share the largest need of scratch. A
- * plan for which memory is lacking, and those behind it, are left out, so that the report still shows
- * that the rest does not fit. */
+/* Bytes of the plans of the device's stages: the sum of what each holds, and the largest scratch,
+ * which they share. If there is no memory for a plan, this one and the following ones are left out:
+ * the report then shows from the other sizes that the model does not fit. */
 static tdm_status plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64_t *size_out,
                                 tdm_error *err) {
     tdm_queue_adapter *queue = NULL;
@@ -116,8 +118,9 @@ static tdm_status plans_measure(tdm_open_device *dev, const tdm_cut *cut, uint64
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
-/* What a schedule of the device's stages takes on it: of all nodes, or of those that it runs. The
- * fallback's stages are laid out, but not counted. */
+/* Sets compute_size and crossing_size: the memory that a schedule of the device's stages takes on
+ * it. The fallback's stages are laid out, too, since values cross to them, but their memory is not
+ * counted. */
 static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
                                   const tdm_device_info *info, tdm_split_member *member,
                                   tdm_error *err) {
@@ -137,7 +140,7 @@ static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, 
     free(node_dev);
     if (status != TDM_OK) return status;
     status = plans_measure(dev, &stages.cut, &plan_size, err);
-    /* An op that its plan refuses goes to the fallback too when the model is loaded. */
+    /* When the model is loaded, the nodes of a refused plan run on the fallback, too. */
     if (status == TDM_UNSUPPORTED && !k->is_whole) status = TDM_OK;
     member->compute_size =
         stages.need[PART_HERE] + stages.need_in[PART_HERE] + stages.need_out[PART_HERE] + plan_size;
@@ -211,9 +214,10 @@ static void report_fill(tdm_split_report *report, const tdm_split_member *member
     if (known > first) memcpy((char *)report + first, (char *)&filled + first, known - first);
 }
 
-/* The forward graph of the step. *page_size_out: of the device, 0 if it keeps no such cache.
- * weight_value as in llm_forward_graph. A group weighs and cuts the weights of this graph, so that it
- * has those that the step does not read, too: the index of sparse attention in a small context. */
+/* The forward graph of the step. *page_size_out: bytes of a page on the device; 0 = it keeps no
+ * such cache. weight_value as in llm_forward_graph. A group measures and cuts the weights of this
+ * graph. So for a group the graph also has the weights that the step does not read: those of the
+ * index of sparse attention in a small context. */
 static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                              const llm_step_shape *shape, uint64_t *page_size_out,
                              int32_t *weight_value, tdm_graph **graph_out, tdm_error *err) {
@@ -237,7 +241,7 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
     return status;
 }
 
-/* n_tok 0, or too large = the largest ubatch; n_out 0 = 1. */
+/* The shape of a step; n_tok and n_out as in llm_model_report. */
 static llm_step_shape step_shape(const llm_context *ctx, int32_t n_tok, int32_t n_out) {
     if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
     if (n_out == 0) n_out = 1;
@@ -299,8 +303,8 @@ tdm_status llm_model_window_report(const llm_model *m, const llm_context_params 
 
 /* ---- Devices in turn ---- */
 
-/* Time of a stage besides its nodes and copies: submitting it, waking the thread that runs it,
- * waiting for its end. Measured on the CPU. */
+/* Seconds of a stage besides its nodes and copies: submitting it, waking the thread that runs it,
+ * waiting for its end. Measured with CPU devices. */
 #define STAGE_SECONDS 2e-5
 
 /* A step on devices in turn. */
@@ -312,6 +316,7 @@ typedef struct turns_step {
     tdm_scratch *scratch;
 } turns_step;
 
+/* Fills in s->pinned from the placement. */
 static tdm_status pinned_find(turns_step *s, const llm_model *m, const int32_t *weight_value,
                               tdm_error *err) {
     const llm_placement *p = s->turns->placement;
@@ -326,7 +331,7 @@ static tdm_status pinned_find(turns_step *s, const llm_model *m, const int32_t *
     return TDM_OK;
 }
 
-/* turns_step_end releases it, also after a failure. */
+/* Builds the step's graph. The caller calls turns_step_end, after a failure, too. */
 static tdm_status turns_step_begin(turns_step *s, const llm_model *m, const llm_turns *turns,
                                    const llm_context_params *params, int32_t n_tok, int32_t n_out,
                                    tdm_error *err) {
@@ -363,7 +368,8 @@ static tdm_status stage_add(const llm_turns *turns, const tdm_cut *cut, const td
         tdm_open_device_split_report(turns->estimators[stage->dev], stage->graph, &report, err);
     for (int32_t i = 0; i < stage->n_before; i++)
         copied += (double)cut->slots[stage->copies[i].slot].size;
-    /* A copy passes through the host: it is read and written twice. */
+    /* A copy goes through the host: each byte is read and written twice, on the way to the host and
+     * on the way from it. */
     if (copied > 0 && bandwidth > 0) *seconds += 4 * copied / bandwidth;
     *seconds += report.seconds + STAGE_SECONDS;
     *is_known = *is_known && report.seconds > 0;
