@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.c: creates contexts and says what they are. Batches: context_decode.c. Plans:
- * context_plan.c. Cached tokens: context_cache.c.
+ * context.c: creates and destroys contexts, and returns their properties. Batches:
+ * context_decode.c. Plans: context_plan.c. Cached tokens: context_cache.c.
  */
 #include "llm/context.h"
 
@@ -27,8 +27,9 @@ int32_t llm_context_n_ctx_default(const llm_model *model) {
     return most < LLM_N_CTX_DEFAULT ? most : LLM_N_CTX_DEFAULT;
 }
 
-/* Takes over the types of layers. Where all layers have the same they become those of the shared
- * description, so that such a context is the same as one without a table. */
+/* Checks the types of layers (NULL = no table) and takes them over. If all layers have the same
+ * types, they go into the shared description instead, so that such a context is equal to one
+ * without a table. */
 static tdm_status layer_types_take(llm_context *ctx, const llm_model *m,
                                    const llm_layer_types *layers, tdm_error *err) {
     tdm_kv_desc *d = &ctx->cache.desc;
@@ -54,11 +55,13 @@ static tdm_status layer_types_take(llm_context *ctx, const llm_model *m,
     }
     if (first == NULL) return TDM_OK;
     llm_layer_types_apply(first, d);
-    /* A state file has one bit for the rotation of all layers, K and V. */
+    /* The table also stays if K and V differ in rotation: a state file without a table has one bit
+     * for both. */
     if (!is_uniform || first->rotates_k != first->rotates_v) ctx->cache.layers = layers;
     return TDM_OK;
 }
 
+/* The most tokens that a row of the cache stands for in any layer; 0 = rows stand for one each. */
 static int32_t longest_run(const llm_model *m) {
     int32_t longest = 0;
     for (int32_t l = 0; l < m->hparams.n_layer; l++) {
@@ -119,16 +122,17 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
     tdm_status status = layer_types_take(ctx, m, p->layer_types, err);
     if (status != TDM_OK) return status;
-    /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
-     * copies a shared page first. */
     ctx->cache.n_ctx = ctx->n_ctx;
     ctx->longest_run = longest_run(m);
     if (ctx->longest_run > LLM_MAX_STATE_CHUNK)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: a row of the cache stands for %d tokens; at most %d are supported",
                         m->path, ctx->longest_run, (int)LLM_MAX_STATE_CHUNK);
-    /* A sequence reads one slot and writes another, and keeps the one from before the batch. */
+    /* Three slots for each sequence: a step reads one and writes another, and the one from before
+     * the batch is kept until the batch has succeeded. */
     if (llm_model_is_recurrent(m)) ctx->cache.n_slot = 3 * (int64_t)ctx->n_seq + LLM_N_SNAPSHOT;
+    /* Two more pages for each sequence: a shift leaves up to two pages partly empty (kv_cache.h),
+     * and copies a shared page first. */
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
     llm_window_measure(ctx, m, p);
     ctx->n_entry = LLM_MIN_ENTRIES;
@@ -136,7 +140,8 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     return TDM_OK;
 }
 
-/* Fills in the items of all states that layers have; returns how many. descs[n_state]. */
+/* Fills in the items of all states that layers have, and their descriptions; *n_out = how many.
+ * items[n_state], descs[n_state]. */
 static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_kv_desc *descs,
                              int32_t *n_out, tdm_error *err) {
     const int32_t n_layer = ctx->model->hparams.n_layer;
@@ -148,7 +153,8 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
         if (!llm_state_desc(ctx->model, &ctx->cache, kind, i % n_layer, &descs[n], &partition))
             continue;
         if (kind == LLM_STATE_ROWS) {
-            /* Layers share the description but for heads and types. */
+            /* Layers with heads of the usual length share one description, except for the number of
+             * heads and the types: the layer's own RoPE is left out. */
             const tdm_kv_desc own = descs[n];
             if (own.head_dim_k == ctx->cache.desc.head_dim_k) {
                 const llm_layer_types types = llm_layer_types_of(&own);
@@ -172,13 +178,15 @@ static tdm_status items_make(const llm_context *ctx, llm_store_item *items, tdm_
     return TDM_OK;
 }
 
-/* The layer of item `index` of items_make. */
+/* The layer of item number `index` that items_make has filled in. */
 static int32_t item_layer(const llm_context *ctx, int32_t index) {
     for (int32_t i = 0; i < ctx->n_state; i++)
         if (ctx->page_size[i] > 0 && index-- == 0) return i % ctx->model->hparams.n_layer;
     return -1;
 }
 
+/* Places and allocates the buffers of the cache, and fills in state_mem and state_off. items,
+ * descs: scratch as for items_make. */
 static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_kv_desc *descs,
                                    tdm_error *err) {
     const llm_model *m = ctx->model;
@@ -224,7 +232,8 @@ static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
     return status;
 }
 
-/* What a model with recurrent states needs besides them, and one with a class of windows. */
+/* Allocates what models with recurrent states or with a window class need besides the cache: the
+ * sequences' tokens and roles, and the slots. */
 static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
     if (ctx->cache.n_slot == 0 && ctx->window == NULL) return TDM_OK;
     const size_t n = (size_t)ctx->n_seq * (size_t)ctx->n_ctx;
@@ -237,14 +246,14 @@ static tdm_status slots_make(llm_context *ctx, tdm_error *err) {
     return llm_slots_create((int32_t)ctx->cache.n_slot, ctx->n_seq, &ctx->slots, err);
 }
 
-/* What a model with an encoder needs besides: for each sequence how much of it the encoder reads. */
+/* Allocates ctx->encoded for a model with an encoder. */
 static tdm_status encoded_make(llm_context *ctx, tdm_error *err) {
     if (ctx->model->hparams.n_layer_encoder == 0) return TDM_OK;
     ctx->encoded = calloc((size_t)ctx->n_seq, sizeof *ctx->encoded);
     return ctx->encoded != NULL ? TDM_OK : llm_context_no_memory(err);
 }
 
-/* Plans the largest step when the context is created. So a lack of memory is found before any work,
+/* Plans the largest step when the context is created. So missing memory is found before any work,
  * and compute memory does not grow later, except for logits of many rows without has_all_logits. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
     const int32_t n_out = ctx->has_all_logits ? ctx->n_ubatch : 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * context_cache.c: operations of a context on cached tokens: truncate, fork, shift, export, import.
- * kv_cache.c determines the pages; this file runs the jobs on the devices.
+ * kv_cache.c decides which pages are copied and shifted; this file runs these jobs on the devices.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static tdm_status seq_check(const llm_context *ctx, int32_t seq, tdm_error *err)
                     ctx->n_seq);
 }
 
-/* Appends tokens from .. to-1 of the notes of sequence `of` to sequence seq, to bring its recurrent
- * states there. */
+/* Computes tokens from .. to-1 again: takes them from ctx->tokens of sequence `of` and appends them
+ * to sequence seq, which has `from` tokens. */
 static tdm_status tokens_redo(llm_context *ctx, int32_t seq, int32_t of, int32_t from, int32_t to,
                               tdm_error *err) {
     const size_t at = (size_t)of * (size_t)ctx->n_ctx + (size_t)from;
@@ -42,7 +42,8 @@ static tdm_status tokens_redo(llm_context *ctx, int32_t seq, int32_t of, int32_t
     return status;
 }
 
-/* Goes back to the nearest snapshot and computes the tokens behind it again. */
+/* Truncates a sequence with recurrent states to n_tok tokens: goes back to the last snapshot before
+ * that, and computes the tokens from there again. */
 static tdm_status states_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     int32_t slot;
     const int32_t from = llm_slots_find(ctx->slots, seq, n_tok, &slot);
@@ -50,7 +51,7 @@ static tdm_status states_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, 
     llm_slots_hold(ctx->slots, slot);
     llm_slots_set(ctx->slots, seq, slot);
     llm_slots_drop(ctx->slots, seq, from);
-    ctx->last_added[seq] = 2; /* the state there may be wanted once more */
+    ctx->last_added[seq] = 2; /* keeps this state as a snapshot in the next batch (slots_commit) */
     return tokens_redo(ctx, seq, seq, from, n_tok, err);
 }
 
@@ -91,7 +92,8 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
     int32_t slot;
     if (n_tok >= length) n_tok = length;
     if (n_tok <= 0 || llm_is_encoded(ctx, seq, n_tok)) return 0;
-    /* Another token behind the same ones may still be the encoder's. */
+    /* The token that follows there begins the decoder. Another token instead of it would be the
+     * encoder's, and the encoder's tokens are only computed as a whole. */
     if (ctx->encoded != NULL && n_tok == ctx->encoded[seq]) return 0;
     if (ctx->slots != NULL && n_tok < length) return llm_slots_find(ctx->slots, seq, n_tok, &slot);
     return ctx->window != NULL ? llm_window_return(ctx, seq, n_tok) : n_tok;
@@ -100,7 +102,8 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
 static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
                              tdm_error *err);
 
-/* Behind a fork: pages of its own for the last tokens of a sequence. */
+/* After a fork: gives a sequence pages of its own for its last tokens (llm_kv_own_tail), and copies
+ * the shared pages into them. */
 static tdm_status tails_own(llm_context *ctx, int32_t seq, tdm_error *err) {
     int32_t n = llm_kv_own_tail(ctx->kv, seq, ctx->jobs);
     tdm_status status = n > 0 ? copies_run(ctx, LLM_CLASS_ALL, ctx->jobs, n, err) : TDM_OK;
@@ -111,8 +114,8 @@ static tdm_status tails_own(llm_context *ctx, int32_t seq, tdm_error *err) {
     return n > 0 ? copies_run(ctx, LLM_CLASS_WINDOW, ctx->window_jobs, n, err) : TDM_OK;
 }
 
-/* Shares the first n_tok tokens of src: of those, the ones that its windows reach; the others are
- * computed again. */
+/* Makes dst hold the first n_tok tokens of src in a model with a window class: shares the tokens up
+ * to a length for which src has the windows (llm_window_return), and computes the others again. */
 static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                               tdm_error *err) {
     const bool is_part = n_tok >= 0 && n_tok <= llm_kv_length(ctx->kv, src);
@@ -134,7 +137,8 @@ static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_
     return status;
 }
 
-/* Shares the first n_tok tokens of src, in a model whose state is in pages of one class. */
+/* Makes dst hold the first n_tok tokens of src in a model without recurrent states and without a
+ * window class. */
 static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                              tdm_error *err) {
     if (n_tok > 0 && llm_is_encoded(ctx, src, n_tok))
@@ -193,7 +197,7 @@ static tdm_io step_input(const llm_context *ctx, const llm_plan *plan) {
     return (tdm_io){plan->step, ctx->step, (uint64_t)plan->header.size * sizeof(int32_t)};
 }
 
-/* Whether plans of this kind have anything to do for a class of caches. */
+/* Whether a layer of the class has rows that a plan of this kind changes or moves. */
 static bool class_has_work(const llm_context *ctx, llm_plan_kind kind, int32_t cls) {
     const llm_model *m = ctx->model;
     for (int32_t l = 0; l < m->hparams.n_layer; l++)
@@ -212,6 +216,7 @@ static tdm_status class_plan_get(llm_context *ctx, llm_plan_kind kind, int32_t c
     return llm_plan_get(ctx, kind, &shape, plan_out, err);
 }
 
+/* Runs jobs of a kind on the caches of a class, a chunk of them at a time. */
 static tdm_status jobs_run(llm_context *ctx, llm_plan_kind kind, int32_t cls,
                            const tdm_page_job *jobs, int32_t n_job, tdm_error *err) {
     const int32_t chunk = llm_context_chunk(ctx);
@@ -233,7 +238,8 @@ static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
     return tdm_type_row_size(type, tdm_kv_padded(type, head_dim)) * (size_t)n_head_kv;
 }
 
-/* Bytes of row number i of a token, 0 where there is none: LLM_ROW_KINDS for each layer. */
+/* Bytes of row i of a token, where i = LLM_ROW_KINDS * layer + LLM_ROW_*; 0 = the layer has no such
+ * row. */
 static size_t layer_row_size(const llm_context *ctx, int32_t i) {
     static const llm_state_kind kinds[LLM_ROW_KINDS] = {[LLM_ROW_K] = LLM_STATE_ROWS,
                                                         [LLM_ROW_V] = LLM_STATE_ROWS,
@@ -248,8 +254,8 @@ static size_t layer_row_size(const llm_context *ctx, int32_t i) {
     return (d.flags & TDM_KV_V_FROM_K) != 0 ? 0 : row_size(d.type_v, d.head_dim_v, d.n_head_kv);
 }
 
-/* Whether rows of tokens that end at `end` have a part of this layer, where windows begin at
- * window_first. */
+/* Whether exported rows of tokens up to `end` - 1 contain rows of this layer (context.h,
+ * window_first). */
 static bool layer_has_rows(const llm_context *ctx, int32_t layer, int32_t end,
                            int32_t window_first) {
     return llm_layer_has_cache(&ctx->model->specs[layer]) &&
@@ -299,13 +305,13 @@ void llm_context_rows_shorten(const llm_context *ctx, void *rows, int32_t first,
     }
 }
 
-/* The tokens that `rows` belong to. */
+/* The tokens to which exported or imported rows belong. */
 typedef struct row_range {
     int32_t first, n_row;
     int32_t window_first; /* of their sequence */
 } row_range;
 
-/* Zeros the rows before the windows in layers that have one. */
+/* Zeros the rows of tokens before window_first in layers with a window. */
 static void rows_clear(const llm_context *ctx, const row_range *r, void *rows) {
     uint8_t *at = rows;
     const int32_t end = r->first + r->n_row;
@@ -319,8 +325,7 @@ static void rows_clear(const llm_context *ctx, const row_range *r, void *rows) {
     }
 }
 
-/* Maps the K values of the plan's layers, and the V values if there are any, to their parts of
- * `rows`; returns the number of values. */
+/* Fills ctx->row_io: for each value of the plan its part of `rows`. Returns how many. */
 static int32_t rows_map(llm_context *ctx, const llm_plan *plan, const row_range *r, void *rows) {
     uint8_t *at = rows;
     int32_t n_io = 0;
@@ -333,7 +338,8 @@ static int32_t rows_map(llm_context *ctx, const llm_plan *plan, const row_range 
     return n_io;
 }
 
-/* Exports or imports rows of the tokens of a range, which the jobs name. */
+/* Exports or imports the rows of a range in the layers of one class. The jobs say in which pages
+ * the range's tokens are; `rows` has the rows of all classes. */
 static tdm_status rows_move(llm_context *ctx, llm_plan_kind kind, int32_t cls, const row_range *r,
                             const tdm_page_job *jobs, int32_t n_job, void *rows, tdm_error *err) {
     llm_plan *plan = NULL;
@@ -349,15 +355,15 @@ static tdm_status rows_move(llm_context *ctx, llm_plan_kind kind, int32_t cls, c
     return tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
 }
 
-/* Copies pages. A device may not support it: a group whose pages belong to different members
- * refuses before it changes any. Then the rows are copied through the host. */
+/* Copies pages. A device may refuse this with TDM_UNSUPPORTED, before it has changed anything: a
+ * group whose pages belong to different members does. Then the rows are copied through the host. */
 static tdm_status copies_run(llm_context *ctx, int32_t cls, const tdm_page_job *jobs, int32_t n_job,
                              tdm_error *err) {
     const int32_t chunk = llm_context_chunk(ctx);
     tdm_error why = {0};
     tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, cls, jobs, n_job, &why);
-    /* Models with an encoder have no rows to move. Rows of runs are moved by the place of their
-     * tokens in the sequence, which a job does not say. */
+    /* Rows of models with an encoder cannot be exported. Rows of runs are exported by the positions
+     * of their tokens in the sequence, which a job does not contain. */
     const bool can_move = ctx->encoded == NULL && ctx->longest_run == 0;
     if (status != TDM_UNSUPPORTED || !can_move)
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
@@ -385,7 +391,8 @@ bool llm_context_can_shift(const llm_context *ctx) {
     return ctx->slots == NULL && ctx->encoded == NULL;
 }
 
-/* Removes tokens from the notes of a sequence. */
+/* Removes the discarded tokens of a shift from ctx->tokens and ctx->roles. n_tok: the length of the
+ * sequence before the shift. */
 static void notes_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                         int32_t n_tok) {
     const size_t at = (size_t)seq * (size_t)ctx->n_ctx + (size_t)n_keep;
@@ -394,7 +401,7 @@ static void notes_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n
     memmove(ctx->roles + at, ctx->roles + from, n);
 }
 
-/* The jobs of a shift in a class of caches. */
+/* Runs the jobs of a shift on the caches of a class. */
 static tdm_status class_shift(llm_context *ctx, int32_t cls, const llm_kv_shift_jobs *jobs,
                               tdm_error *err) {
     tdm_status status = copies_run(ctx, cls, jobs->copies, jobs->n_copy, err);
@@ -403,7 +410,8 @@ static tdm_status class_shift(llm_context *ctx, int32_t cls, const llm_kv_shift_
     return status;
 }
 
-/* Whether the page table of all tokens and the plans of all classes allow a shift. */
+/* Checks that a shift will not be refused: by the page table of all tokens, or because a plan that
+ * it needs cannot be made. */
 static tdm_status shift_check(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                               tdm_error *err) {
     llm_plan *plan = NULL;
@@ -433,7 +441,7 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     if (status != TDM_OK || n_discard == 0) return status;
     const int32_t n_tok = llm_kv_length(ctx->kv, seq);
     if (ctx->window != NULL) notes_shift(ctx, seq, n_keep, n_discard, n_tok);
-    if (!llm_window_survives(ctx, seq, n_keep, n_discard)) { /* compute all again */
+    if (!llm_window_survives(ctx, seq, n_keep, n_discard)) { /* compute all tokens again */
         llm_tables_truncate(ctx, seq, 0);
         return tokens_redo(ctx, seq, seq, 0, n_tok - n_discard, err);
     }
@@ -447,8 +455,8 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     if (status == TDM_OK) status = class_shift(ctx, LLM_CLASS_ALL, &jobs, err);
     if (status == TDM_OK && ctx->window != NULL)
         status = class_shift(ctx, LLM_CLASS_WINDOW, &window_jobs, err);
-    /* After a failure of a device the contents of the pages are unknown. Empty the sequence instead
-     * of continuing with wrong data. */
+    /* After a failure of a device the contents of the pages are unknown. The sequence is emptied,
+     * so that nothing is computed from wrong data. */
     if (status != TDM_OK) llm_tables_truncate(ctx, seq, 0);
     return status;
 }
@@ -459,14 +467,16 @@ int32_t llm_context_chunk(const llm_context *ctx) {
     return ctx->longest_run > LLM_STATE_CHUNK ? ctx->longest_run : LLM_STATE_CHUNK;
 }
 
-/* Whether rows of tokens from `first` on can be moved: rows of runs only in whole chunks. */
+/* Whether `first` may begin a chunk (llm_context_chunk). */
 static bool chunk_is_whole(const llm_context *ctx, int32_t first) {
     return ctx->longest_run == 0 || first % llm_context_chunk(ctx) == 0;
 }
 
+/* What to do instead, for llm_encode_refuse. */
 static const char no_files[] = "leave out the file and compute the prompt again";
 
-/* The jobs for tokens first .. first+n_row-1 of a sequence; at most one per token. */
+/* Fills in the jobs that name the cells of tokens first .. first+n_row-1 of a sequence: one for
+ * each page table entry that has some of them, so at most n_row. Returns how many. */
 static int32_t range_jobs(const llm_kv *kv, int32_t seq, int32_t first, int32_t n_row,
                           tdm_page_job *jobs) {
     const tdm_page_entry *entries = llm_kv_entries(kv, seq);
@@ -496,7 +506,7 @@ size_t llm_context_slot_size(const llm_context *ctx) {
     return size;
 }
 
-/* Runs the plan that moves slot `slot` of all recurrent states to or from `data`. */
+/* Runs the plan that exports slot `slot` of all recurrent states to `data`, or imports it. */
 static tdm_status slot_move(llm_context *ctx, llm_plan_kind kind, int32_t slot, void *data,
                             tdm_error *err) {
     static const llm_step_shape no_shape = {0};
@@ -603,7 +613,8 @@ void llm_context_import_tokens(llm_context *ctx, int32_t seq, const int32_t *tok
     memset(ctx->roles + at, TDM_ROLE_GENERATED, n);
 }
 
-/* Imports the rows of a range into the pages of one class that the sequence has been given. */
+/* Imports the rows of a range into the pages of one class. The range's tokens have been appended to
+ * the sequence's page table. */
 static tdm_status class_import(llm_context *ctx, int32_t cls, int32_t seq, const row_range *r,
                                const void *rows, tdm_error *err) {
     tdm_page_job jobs[LLM_MAX_STATE_CHUNK];
@@ -633,7 +644,8 @@ tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row,
     status = class_plan_get(ctx, LLM_PLAN_IMPORT, LLM_CLASS_ALL, &plan, err);
     if (status == TDM_OK) status = llm_kv_append(ctx->kv, seq, n_row, ctx->cells, err);
     if (status == TDM_OK && ctx->window != NULL) {
-        /* Its length is beyond the other's while rows before the window come. */
+        /* While rows of tokens before window_first are imported, this page table is longer than
+         * the other one (llm_kv_skip), and gets no pages for them. */
         range.window_first = llm_kv_length(ctx->window, seq);
         const int32_t n_new = first + n_row - range.window_first;
         if (n_new > 0) status = llm_kv_append(ctx->window, seq, n_new, ctx->window_cells, err);

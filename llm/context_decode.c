@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_decode.c: computes batches in ubatches and gives their results. Owns the arrays of a step.
+ * context_decode.c: computes batches, n_ubatch tokens in a step, and gives their logits and hidden
+ * states. It fills the step block, takes slots for recurrent states, and undoes a batch that fails.
  * Contexts are created by context.c, plans by context_plan.c.
  */
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static tdm_role batch_role(const llm_batch *batch, int32_t i) {
     return batch->roles != NULL ? (tdm_role)batch->roles[i] : batch->role;
 }
 
+/* Refuses a batch that the context cannot compute; nothing has changed then. */
 static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int64_t added[LLM_MAX_SEQ] = {0};
     if (ctx->model->lender != NULL && batch->hidden == NULL)
@@ -60,7 +62,8 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
     return llm_encode_check(ctx, batch, err);
 }
 
-/* Grows *array to at least n elements. */
+/* Grows *array, which has memory for *room elements of `size` bytes, to at least n elements. False
+ * without memory; the array is unchanged then. */
 static bool array_reserve(void **array, int64_t *room, int64_t n, size_t size) {
     if (n <= *room) return true;
     void *grown = realloc(*array, (size_t)n * size);
@@ -70,7 +73,7 @@ static bool array_reserve(void **array, int64_t *room, int64_t n, size_t size) {
     return true;
 }
 
-/* Memory for n_row rows in all. */
+/* Makes room for n_row rows of logits in all. */
 static tdm_status rows_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) {
     int64_t n = n_row * ctx->row_len;
     if (array_reserve((void **)&ctx->logits_at, &ctx->row_room, n_row, sizeof *ctx->logits_at) &&
@@ -82,9 +85,9 @@ static tdm_status rows_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) 
                     (long long)n_row);
 }
 
-/* Puts tokens first .. last-1 of the batch into the order in which the step has them: by sequence,
- * those of one sequence as the batch has them. So tokens of a sequence are neighbours, and a device
- * can compute the attention of several of them with one reading of the cache. */
+/* Fills ctx->order with tokens first .. last-1 of the batch in the order of the step: by sequence,
+ * and within a sequence as in the batch. So tokens of a sequence are neighbours, and a device can
+ * compute the attention of several of them while it reads the cache once. */
 static void order_make(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last) {
     int32_t next[LLM_MAX_SEQ + 1] = {0};
     for (int32_t i = first; i < last; i++) next[batch_seq(batch, i) + 1]++;
@@ -92,7 +95,8 @@ static void order_make(llm_context *ctx, const llm_batch *batch, int32_t first, 
     for (int32_t i = first; i < last; i++) ctx->order[next[batch_seq(batch, i)]++] = i;
 }
 
-/* Finds cells for the n tokens of ctx->order, for all of one sequence at a time. */
+/* Appends the n tokens of ctx->order to the page tables, and fills in their cells. All tokens of a
+ * sequence are appended at once. */
 static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t n, tdm_error *err) {
     for (int32_t i = 0, end; i < n; i = end) {
         int32_t seq = batch_seq(batch, ctx->order[i]);
@@ -105,7 +109,7 @@ static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t n
     return TDM_OK;
 }
 
-/* The number of entries of all sequences of the batch, in the class that has more. */
+/* Page table entries of all used sequences, in the class that has more of them. */
 static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
     int32_t n = 0, n_window = 0;
     for (int32_t s = 0; s < ctx->n_seq; s++) {
@@ -116,7 +120,8 @@ static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
     return n > n_window ? n : n_window;
 }
 
-/* Writes the page tables of a class; returns the index in the block behind the last entry. */
+/* Writes the page tables of a class into the step block; returns the index behind the last
+ * entry. */
 static size_t tables_fill(const llm_context *ctx, const llm_kv *kv, const tdm_step_class *at,
                           const bool *is_used) {
     int32_t n_entry = 0;
@@ -132,8 +137,8 @@ static size_t tables_fill(const llm_context *ctx, const llm_kv *kv, const tdm_st
     return (size_t)at->entry_off + 4 * (size_t)n_entry;
 }
 
-/* Writes the n tokens of ctx->order, their positions and cells, and the page tables; returns the
- * size of the used part of the block. */
+/* Fills the step block: the n tokens of ctx->order, their positions and cells, the page tables.
+ * start[n_seq]: the sequences' lengths before the step. Returns the used bytes of the block. */
 static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch, int32_t n,
                         const int32_t *start, const bool *is_used) {
     const tdm_step_header *h = &plan->header;
@@ -176,23 +181,25 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     if (ctx->encoded != NULL) return llm_encode_tables_fill(ctx, plan, is_used) * sizeof *step;
     size_t end = tables_fill(ctx, ctx->kv, &h->cls[LLM_CLASS_ALL], is_used);
     if (ctx->window != NULL) {
-        /* The entries of the second class follow the room of the first. */
+        /* The entries of the second class are behind the room of the first, which is padded. */
         memset(&step[end], 0xff, ((size_t)h->cls[LLM_CLASS_WINDOW].entry_off - end) * sizeof *step);
         end = tables_fill(ctx, ctx->window, &h->cls[LLM_CLASS_WINDOW], is_used);
     }
     return end * sizeof(int32_t);
 }
 
-/* Capacity of page tables for `needed` entries: so few sizes that a growing sequence needs a new
- * plan seldom, and so near the need that a device can divide the cached tokens by it. */
+/* The capacity of page tables of a plan for a step that needs `needed` entries. Capacities grow by
+ * factors of 4, so that a growing sequence seldom needs a new plan. They are still near enough to
+ * the need that a device can divide its work by them. */
 static int32_t entry_bucket(const llm_context *ctx, int32_t needed) {
     int32_t bucket = LLM_MIN_ENTRIES;
     while (bucket < needed) bucket *= 4;
     return bucket < ctx->n_entry ? bucket : ctx->n_entry;
 }
 
-/* Notes where the logits of the wanted tokens are, in the order of the batch. The step has a row
- * for each of its n tokens, or (row_of_token false) for the wanted ones alone. */
+/* Appends to ctx->logits_at the rows of the wanted tokens, in the order of the batch. The step's
+ * tokens are first .. first+n-1 of the batch. row_of_token: the step has given a row for each
+ * token; else only for the wanted ones. */
 static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t n,
                         bool row_of_token) {
     int32_t row = 0, n_wanted = ctx->n_logits;
@@ -207,8 +214,9 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
 
 /* ---- Slots ---- */
 
-/* Whether the state after token `at` of the step's n is to be kept: the last of a sequence, and
- * each of a few that may be drafts. */
+/* Whether the state after token `at` of the step's n tokens is kept: after the last token of a
+ * sequence, and after each generated token if the step has at most LLM_MAX_DRAFT_SNAPSHOTS tokens
+ * of the sequence, since these may be drafts. */
 static bool is_state_kept(const llm_context *ctx, const llm_batch *batch, int32_t at, int32_t n) {
     int32_t seq = batch_seq(batch, ctx->order[at]), first = at, last = at;
     if (at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq) return true;
@@ -222,8 +230,8 @@ static bool is_state_kept(const llm_context *ctx, const llm_batch *batch, int32_
     return last - first < LLM_MAX_DRAFT_SNAPSHOTS;
 }
 
-/* Takes the slots that the step writes, the last ones of sequences first: the others are given up
- * where there are too few. */
+/* Takes the slots that the step writes. Those for the last tokens of sequences are taken first,
+ * since they are needed; the others are snapshots, and are left out if slots run out. */
 static tdm_status slots_take(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                              int32_t n, tdm_error *err) {
     int32_t *write = &ctx->step[plan->header.rs_write_off];
@@ -239,8 +247,8 @@ static tdm_status slots_take(llm_context *ctx, const llm_plan *plan, const llm_b
     return TDM_OK;
 }
 
-/* After the step: its last slots become the sequences' states, the others snapshots. After a
- * failure (is_ok false) all are given back. */
+/* After the step: the slots of the sequences' last tokens become the sequences' states, the others
+ * snapshots. After a failure (is_ok false) all slots of the step are released. */
 static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch *batch, int32_t n,
                          const int32_t *start, bool is_ok) {
     const int32_t *write = &ctx->step[plan->header.rs_write_off];
@@ -261,13 +269,14 @@ static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch
 
 /* ---- Hidden states ---- */
 
-/* Floats of one. */
+/* Floats of a hidden state. */
 static size_t hidden_len(const llm_context *ctx) {
     const bool is_draft = llm_context_hidden_kind(ctx) == LLM_HIDDEN_DRAFT;
     return (size_t)(is_draft ? llm_model_hidden_len(ctx->model) : ctx->model->hparams.n_embd);
 }
 
-/* The hidden states that the step reads, in its order; zeros behind them. */
+/* Copies the hidden states that the step reads into hidden_io, in the order of the step; zeros for
+ * the rows of the plan without a token. */
 static tdm_status hidden_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                               int32_t n, tdm_io *io, tdm_error *err) {
     const size_t len = hidden_len(ctx), n_row = (size_t)plan->shape.n_tok;
@@ -282,8 +291,9 @@ static tdm_status hidden_fill(llm_context *ctx, const llm_plan *plan, const llm_
     return TDM_OK;
 }
 
-/* Where the step's hidden states go: behind those of the rows of logits before, or, for n_row < 0,
- * to a place from which hidden_scatter brings those of n tokens into the order of the batch. */
+/* Sets where the step writes its hidden states. n_row >= 0 (a layer that drafts): there are n_row,
+ * and they go behind those of earlier rows of logits. n_row < 0: there is one for each of the n
+ * tokens, and they go to hidden_io; hidden_scatter then copies them into the order of the batch. */
 static tdm_status hidden_out(llm_context *ctx, const llm_plan *plan, int32_t n_row, int32_t n,
                              tdm_io *io, tdm_error *err) {
     const int64_t len = (int64_t)hidden_len(ctx);
@@ -301,6 +311,7 @@ static tdm_status hidden_out(llm_context *ctx, const llm_plan *plan, int32_t n_r
     return TDM_OK;
 }
 
+/* Appends the hidden states of the step's tokens, which are first .. first+n-1 of the batch. */
 static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
     const size_t len = hidden_len(ctx);
     for (int32_t at = 0; at < n; at++)
@@ -309,8 +320,8 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
     ctx->n_hidden += n;
 }
 
-/* Runs a filled step of n tokens, of the batch from `first` on, and appends its logits and hidden
- * states to those of the context. */
+/* Runs a filled step of tokens first .. first+n-1 of the batch, and appends its logits and hidden
+ * states to those of the context. size: used bytes of the step block. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
     tdm_io inputs[5 + LLM_MAX_ADAPTERS] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
@@ -327,7 +338,7 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
         status = llm_expert_ids_fill(ctx, plan, n, &inputs[n_in++], err);
     n_in += llm_lora_fill(ctx, plan, n, &inputs[n_in]);
 
-    /* A plan that gives logits of all tokens has a row per token. */
+    /* A plan with as many rows as tokens gives the rows of all tokens, wanted or not. */
     bool row_of_token = plan->shape.n_out == plan->shape.n_tok;
     if (n_wanted > 0 && status == TDM_OK) {
         n_row = row_of_token ? n : n_wanted;
@@ -360,8 +371,9 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     return TDM_OK;
 }
 
-/* Computes tokens first .. last-1 of the batch, which a part of the model reads (LLM_PART_*);
- * appends their logits to those of the context. */
+/* Computes tokens first .. last-1 of the batch in one step by a part of the model (LLM_PART_*), and
+ * appends their logits to those of the context. After a failure the page tables may have tokens of
+ * the step: llm_batch_append removes them. */
 static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t part, int32_t first,
                              int32_t last, tdm_error *err) {
     int32_t start[LLM_MAX_SEQ], n_out = 0, n = last - first;
@@ -387,7 +399,7 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t p
         shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
         shape.n_candidate = ctx->n_candidate;
     }
-    /* A layer that drafts has those of rows of logits alone. */
+    /* A layer that drafts gives hidden states of the rows of logits only. */
     if (ctx->keeps_hidden && (n_out > 0 || ctx->model->lender == NULL))
         shape.has_hidden = llm_context_hidden_kind(ctx);
     llm_plan *plan = NULL;
@@ -403,15 +415,16 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t p
     return status;
 }
 
-/* Whether the tokens before and behind this length are both generated: the state there is wanted
- * only for drafts. Else a prompt or a message begins or ends there. */
+/* Whether the tokens before and after this length are both generated. Then the state there is only
+ * needed if drafts are rejected; otherwise a prompt or a message begins or ends there, and the
+ * state may be needed in the whole conversation. */
 static bool is_inside_answer(const llm_context *ctx, int32_t seq, int32_t n_tok) {
     const uint8_t *roles = ctx->roles + (size_t)seq * (size_t)ctx->n_ctx;
     return n_tok > 0 && roles[n_tok - 1] == TDM_ROLE_GENERATED &&
            roles[n_tok] == TDM_ROLE_GENERATED;
 }
 
-/* Marks the lengths before the batch that its sequences may go back to. */
+/* Updates the marks of the batch's sequences (context_window.c), before it is computed. */
 static void marks_make(llm_context *ctx, const llm_batch *batch) {
     int32_t added[LLM_MAX_SEQ] = {0}, first[LLM_MAX_SEQ];
     if (ctx->window == NULL) return;
@@ -421,8 +434,10 @@ static void marks_make(llm_context *ctx, const llm_batch *batch) {
         if (added[s] > 0) llm_window_mark(ctx, s, added[s], batch_role(batch, first[s]));
 }
 
-/* Notes the batch's tokens, and keeps the states from before it that may be wanted again: behind a
- * prompt or a message, and before several tokens at once. Gives the held slots back. */
+/* After a batch: stores its tokens and roles. Keeps the state from before the batch as a snapshot
+ * if the sequence may go back to it: if the batch appended several tokens, or if the batch before
+ * did, which was then a prompt or a message. Releases the held slots. before[n_seq]: lengths before
+ * the batch; held[n_seq]: slots of the states at those lengths. */
 static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t *before,
                          const int32_t *held) {
     int32_t next[LLM_MAX_SEQ];
@@ -459,7 +474,8 @@ static tdm_status ubatches_run(llm_context *ctx, const llm_batch *batch, int32_t
     return status;
 }
 
-/* The encoder's tokens come first: those of the decoder read what it gives. */
+/* Computes a batch of a model with an encoder: the encoder's tokens first, since the decoder's
+ * tokens read their results. */
 static tdm_status parts_run(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     llm_encode_parts parts;
     llm_encode_begin(ctx, batch);

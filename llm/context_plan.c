@@ -54,8 +54,8 @@ static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     }
 }
 
-/* The node of a plan over the rows of one state, n_row of them. rows (nullable): the values of K and
- * V. */
+/* The node of a plan over the rows of one state, n_row of them. rows (nullable): the values of K
+ * and V. */
 static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_desc *d,
                        int32_t state, int32_t kv, const tdm_rope_params *rope, int32_t layer,
                        int32_t n_row, int32_t *rows) {

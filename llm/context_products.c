@@ -18,8 +18,8 @@ static const llm_weight *weight_of(const llm_graph_builder *g, int32_t value) {
     return NULL;
 }
 
-/* Adds outputs for the inputs x, and for the experts that id names (-1 = a plain product). A row of x is
- * a token's; or a token has one for each matrix, or for each of its experts. */
+/* Adds outputs for the inputs x, and for the experts that id names (-1 = a plain product). A row of
+ * x is a token's; or a token has one for each matrix, or for each of its experts. */
 static void product_add(llm_graph_builder *g, llm_plan *plan, const llm_weight *weight, int32_t x,
                         int32_t id) {
     const char *name = weight->source->name;
@@ -88,8 +88,8 @@ void llm_products_free(llm_plan *plan) {
     free(plan->product_rows);
 }
 
-/* Rows of a product that are tokens, in a step of n tokens. Behind the choice of wanted tokens there
- * are n_wanted. */
+/* Rows of a product that are tokens, in a step of n tokens. Behind the choice of wanted tokens
+ * there are n_wanted. */
 static int32_t row_count(const llm_plan *plan, const llm_plan_product *p, int32_t n,
                          int32_t n_wanted) {
     const int32_t n_row = p->n_tok == plan->shape.n_tok ? n : n_wanted;

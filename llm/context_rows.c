@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_rows.c: the rows that the tokens of a step have in a table of the file: one for each token
- * (block/per_layer.c), or some for each token and those before it (llm_ngram, hparams.h). Such a table may
- * be half of the file, and a step needs a few of its rows, so it takes no memory of a device: the rows are
- * read in the file and given to the step. A model with rows for runs of tokens has recurrent states, so the
- * context has the tokens of its sequences (context_internal.h).
+ * context_rows.c: the rows that the tokens of a step have in a table of the file: one for each
+ * token (block/per_layer.c), or some for each token and those before it (llm_ngram, hparams.h).
+ * Such a table may be half of the file, and a step needs a few of its rows, so it takes no memory
+ * of a device: the rows are read in the file and given to the step. A model with rows for runs of
+ * tokens has recurrent states, so the context has the tokens of its sequences (context_internal.h).
  */
 #include <stdlib.h>
 #include <string.h>
