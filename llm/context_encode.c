@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * context_encode.c: sequences of a model with an encoder. The tokens of a sequence before its first
- * llm_hparams.decoder_start are the encoder's, that one and those behind it the decoder's. So the
- * tokens alone say which are which, and sequences share equal beginnings as in other models. Both
- * parts have cells of the same pages; each has a page table of its own in the step block.
+ * llm_hparams.decoder_start are the encoder's; that token and all later ones are the decoder's. So
+ * the tokens alone determine the two parts, and sequences share equal beginnings as in other
+ * models. Both parts have cells in the same pages; each has a page table of its own in the step
+ * block.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "llm/context_internal.h"
 
-/* Of a sequence that gets its first tokens: none of them begins the decoder. */
+/* In place of a number of encoded tokens: the batch begins the sequence, but has no token that
+ * begins the decoder's text. */
 enum { NO_START = -1 };
 
 static int32_t batch_seq(const llm_batch *batch, int32_t i) {
@@ -21,8 +23,8 @@ static bool batch_wants(const llm_batch *batch, int32_t i) {
     return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
 }
 
-/* How many tokens of the batch are the encoder's, for each sequence that it begins; those of the
- * others stay as they are. */
+/* Sets n_encoded[] of each sequence that the batch begins: how many of its tokens are the
+ * encoder's, or NO_START. Leaves the other sequences' numbers unchanged. */
 static void encoded_count(const llm_context *ctx, const llm_batch *batch, int32_t *n_encoded) {
     int32_t n_tok[LLM_MAX_SEQ] = {0};
     for (int32_t i = 0; i < batch->n_tok; i++) {
@@ -128,7 +130,7 @@ int32_t llm_encode_end(const llm_context *ctx, const llm_batch *encoder, int32_t
     int32_t end = first;
     while (end < encoder->n_tok) {
         const int32_t next = end + ctx->encoded[encoder->seqs[end]];
-        if (next - first > ctx->n_ubatch) break; /* one sequence alone fits */
+        if (next - first > ctx->n_ubatch) break; /* a single sequence fits: llm_encode_check */
         end = next;
     }
     return end;
@@ -139,8 +141,9 @@ void llm_encode_free(llm_encode_parts *parts) {
     *parts = (llm_encode_parts){0};
 }
 
-/* Writes the entries of a class: of each sequence those of the encoder's tokens, or of the others.
- * Returns the index behind the last. */
+/* Writes the page tables of a class into the step block: for each used sequence the entries of the
+ * encoder's tokens, or (is_encoder false) those of the decoder's. An entry that has both is cut.
+ * Returns the index behind the last entry. */
 static size_t part_fill(llm_context *ctx, const tdm_step_class *to, bool is_encoder,
                         const bool *is_used) {
     int32_t n = 0;
@@ -166,7 +169,7 @@ static size_t part_fill(llm_context *ctx, const tdm_step_class *to, bool is_enco
     return (size_t)to->entry_off + 4 * (size_t)n;
 }
 
-/* Fills the room between the entries of two classes. */
+/* Pads the step block between the entries of two classes. */
 static void room_clear(llm_context *ctx, size_t from, size_t to) {
     memset(&ctx->step[from], 0xff, (to - from) * sizeof *ctx->step);
 }

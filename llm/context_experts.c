@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_experts.c: the experts that a model's first layers give tokens by their ids alone
- * (llm_hparams.n_layer_given). The tables are tensors of the file.
+ * context_experts.c: the experts of a model's first layers in which the token's id alone determines
+ * them (llm_hparams.n_layer_given). The tables are tensors of the file.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_lora.c: the scales of adapters (adapter.h): of sequences, and of the tokens of a step.
+ * context_lora.c: the scales of adapters (adapter.h) for the sequences of a context, and for the
+ * tokens of a step.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_plan.c: the plans of a context: builds and schedules a graph once for each shape.
+ * context_plan.c: the plans of a context: builds a graph once for each kind and shape and schedules
+ * it on the devices. Also decides on which device the cache of each layer is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +10,15 @@
 #include "llm/block/block.h"
 #include "llm/context_internal.h"
 
-/* Small counts are exact, because one token more would cost time. Larger ones waste at most a
- * quarter, then at most 32 tokens. */
+/* Up to 8 tokens the number is exact, because one token more would cost time. Larger numbers are
+ * rounded up to a multiple of 8, above 64 to a multiple of 32. */
 int32_t llm_plan_bucket(int32_t n, int32_t max) {
     int32_t unit = n <= 8 ? 1 : n <= 64 ? 8 : 32;
     int32_t bucket = (n + unit - 1) / unit * unit;
     return bucket < max ? bucket : max;
 }
 
-/* The arrays of an llm_graph_builder, in one allocation. */
+/* Allocates the arrays of an llm_graph_builder in one block, *maps_out, which the caller frees. */
 static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int32_t **maps_out,
                               tdm_error *err) {
     size_t n_weight = (size_t)ctx->model->n_weight, n_state = (size_t)ctx->n_state;
@@ -31,7 +32,7 @@ static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int3
     return TDM_OK;
 }
 
-/* A slot of each recurrent state as one row of its units, out of the device or into it. */
+/* The nodes that export or import one slot of each recurrent state, as one row. */
 static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     const int32_t n_layer = g->model->hparams.n_layer;
     for (int32_t i = 0; i < LLM_SLOT_KINDS * n_layer; i++) {
@@ -54,8 +55,8 @@ static void build_slots(llm_graph_builder *g, llm_plan *plan) {
     }
 }
 
-/* The node of a plan over the rows of one state, n_row of them. rows (nullable): the values of K
- * and V. */
+/* The node of a maintenance plan for one state. EXPORT and IMPORT move up to n_row rows and set
+ * rows[0] and rows[1] to the values of K and V; other kinds do not use `rows`. */
 static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_desc *d,
                        int32_t state, int32_t kv, const tdm_rope_params *rope, int32_t layer,
                        int32_t n_row, int32_t *rows) {
@@ -79,6 +80,7 @@ static void build_rows(llm_graph_builder *g, llm_plan_kind kind, const tdm_kv_de
     }
 }
 
+/* The nodes of a plan that is not a step: for each state of the plan's class of caches. */
 static void build_maintenance(llm_graph_builder *g, llm_plan *plan, int32_t n_row) {
     if (plan->kind >= LLM_PLAN_SLOT_EXPORT) {
         build_slots(g, plan);
@@ -155,7 +157,8 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     return status;
 }
 
-/* The memory of the weights and the cache, by slot. */
+/* The memory of the weights and, with_cache, of the states, for each slot of the graph. The caller
+ * frees *slots_out with free(). */
 static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
                              const tdm_graph *graph, bool with_cache, tdm_slot_mem **slots_out,
                              tdm_error *err) {
@@ -243,7 +246,8 @@ void llm_plan_clear(llm_context *ctx) {
     ctx->n_plan = 0;
 }
 
-/* A layer's cache is on the device that runs its attention. */
+/* Fills in state_dev: a state is on the device that runs the nodes of its layer that write or read
+ * it. node_dev[n_node]: the devices of nodes. */
 static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_graph *graph,
                         const int32_t *node_dev) {
     for (int32_t i = 0; i < graph->n_node; i++) {
@@ -259,8 +263,8 @@ static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_
     }
 }
 
-/* Bytes of a page or slot of each state that layers have: on its device, or where devs is NULL on
- * the first that keeps it. */
+/* Fills in page_size: bytes of a page or slot of each state on its device, devs[n_state]. devs
+ * NULL: on the first device that keeps such a state, before devices are chosen. */
 static tdm_status page_sizes_find(llm_context *ctx, const int32_t *devs, tdm_error *err) {
     const llm_model *m = ctx->model;
     tdm_status status = TDM_OK;
@@ -313,7 +317,8 @@ tdm_status llm_step_begin(llm_context *ctx, const llm_plan *plan, tdm_error *err
         ctx->step_size = size;
     }
     size_t head = sizeof plan->header;
-    /* Fields before the page entries are padding until they are filled in. Entries have a count. */
+    /* -1 in a field means that it is not used. Page entries need no such value: they are
+     * counted. */
     size_t fixed = (size_t)plan->header.cls[0].entry_off * sizeof(int32_t);
     memset((char *)ctx->step + head, 0xff, fixed - head);
     memcpy(ctx->step, &plan->header, head);

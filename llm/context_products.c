@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_products.c: gives the inputs of products with the matrices of layers to a function of the
- * caller (llm_context_params.product). A plan of such a context has an output for each of them.
+ * context_products.c: gives the inputs with which the matrices of layers are multiplied to a
+ * function of the caller (llm_context_params.product). A plan of such a context has an output for
+ * each product's inputs, and one for its experts.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "llm/context_internal.h"
 
-/* The weight whose value is `value`; NULL = it is none of a layer, or none of the file. */
+/* The weight whose value is `value`; NULL = it is not a weight of a layer in the model's file. */
 static const llm_weight *weight_of(const llm_graph_builder *g, int32_t value) {
     for (int32_t w = 0; value >= 0 && w < g->model->n_weight; w++) {
         const llm_weight *weight = &g->model->weights[w];
@@ -18,15 +19,16 @@ static const llm_weight *weight_of(const llm_graph_builder *g, int32_t value) {
     return NULL;
 }
 
-/* Adds outputs for the inputs x, and for the experts that id names (-1 = a plain product). A row of
- * x is a token's; or a token has one for each matrix, or for each of its experts. */
+/* Adds outputs for x, the inputs of a product with a weight, and for the experts in `id` (-1 = not
+ * a product of experts). x is [n, n_tok], or, with several matrices, [n, n_each, n_tok]
+ * (llm_product). A product of another form is left out. */
 static void product_add(llm_graph_builder *g, llm_plan *plan, const llm_weight *weight, int32_t x,
                         int32_t id) {
     const char *name = weight->source->name;
     const int64_t *shape = tdm_build_shape(g->b, x);
     llm_plan_product *p = &plan->products[plan->n_product];
     for (int32_t i = 0; i < plan->n_product; i++)
-        if (strcmp(plan->products[i].name, name) == 0) return; /* Q, K and V of one matrix */
+        if (strcmp(plan->products[i].name, name) == 0) return; /* another part was added */
     if (shape == NULL) return;
     const int64_t n_matrix = weight->source->ne[2];
     const bool is_each = id >= 0 || n_matrix > 1;
@@ -36,7 +38,7 @@ static void product_add(llm_graph_builder *g, llm_plan *plan, const llm_weight *
                             .n_each = (int32_t)n_each,
                             .n_matrix = (int32_t)n_matrix,
                             .n_tok = (int32_t)n_tok};
-    /* Other forms have no single input. */
+    /* Other forms do not have the inputs that llm_product describes. */
     if (shape[3] != 1 || (id < 0 && is_each ? n_each != n_matrix : !is_each && shape[2] != 1))
         return;
     p->x = tdm_build_scale(g->b, x, 1, 0);
@@ -88,8 +90,8 @@ void llm_products_free(llm_plan *plan) {
     free(plan->product_rows);
 }
 
-/* Rows of a product that are tokens, in a step of n tokens. Behind the choice of wanted tokens
- * there are n_wanted. */
+/* Rows of a product's inputs that belong to tokens, in a step of n tokens: n, or n_wanted after the
+ * node that keeps only the rows with logits. */
 static int32_t row_count(const llm_plan *plan, const llm_plan_product *p, int32_t n,
                          int32_t n_wanted) {
     const int32_t n_row = p->n_tok == plan->shape.n_tok ? n : n_wanted;

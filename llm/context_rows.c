@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_rows.c: the rows that the tokens of a step have in a table of the file: one for each
- * token (block/per_layer.c), or some for each token and those before it (llm_ngram, hparams.h).
- * Such a table may be half of the file, and a step needs a few of its rows, so it takes no memory
- * of a device: the rows are read in the file and given to the step. A model with rows for runs of
- * tokens has recurrent states, so the context has the tokens of its sequences (context_internal.h).
+ * context_rows.c: the rows that the tokens of a step have in a table of the file: one row for each
+ * token (block/per_layer.c), or some rows for each token together with those before it (llm_ngram,
+ * hparams.h). Such a table may be half of the file, and a step needs only a few of its rows. So it
+ * takes no memory of a device: the rows are read from the file and are inputs of the step. Models
+ * with llm_ngram rows have recurrent states; so their contexts keep the tokens of sequences
+ * (llm_context.tokens), on which these rows depend.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "llm/context_internal.h"
 
-/* The rows of a token at position `pos` of a sequence with these tokens. */
+/* The numbers of the rows of the token at position `pos` of a sequence: rows_out[(n_gram - 1) *
+ * n_head], by the formula at llm_ngram. */
 static void ngram_rows(const llm_ngram *g, const int32_t *tokens, int32_t pos, int32_t *rows_out) {
     uint64_t mixed = (uint64_t)tokens[pos] * g->factor[0];
-    bool is_cut = false; /* a token before is an end of text, or there is none */
+    bool is_cut = false; /* an earlier token is an end of text, or the sequence begins there */
     for (int32_t n = 1; n < g->n_gram; n++) {
         is_cut = is_cut || n > pos || tokens[pos - n] == g->eos;
         mixed ^= (uint64_t)(is_cut ? g->eos : tokens[pos - n]) * g->factor[n];
@@ -23,7 +25,8 @@ static void ngram_rows(const llm_ngram *g, const int32_t *tokens, int32_t pos, i
     }
 }
 
-/* The rows of token i of a filled step. */
+/* The numbers of the rows of token i of a filled step. Writes the token into ctx->tokens where
+ * later tokens' rows depend on it. */
 static void rows_find(llm_context *ctx, const llm_plan *plan, int32_t i, int32_t *rows_out) {
     const llm_ngram *g = &ctx->model->hparams.ngram;
     const int32_t token = ctx->step[plan->header.token_off + i];
@@ -38,7 +41,7 @@ static void rows_find(llm_context *ctx, const llm_plan *plan, int32_t i, int32_t
     ngram_rows(g, tokens, pos, rows_out);
 }
 
-/* Room for n rows of the table. */
+/* Grows the memory for rows of a step to n rows. */
 static tdm_status room_reserve(llm_context *ctx, int64_t n, size_t row_size, tdm_error *err) {
     if (n <= ctx->file_row_room) return TDM_OK;
     uint8_t *rows = realloc(ctx->file_rows, (size_t)n * row_size);
@@ -67,7 +70,8 @@ tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n,
             memcpy(ctx->file_rows + (size_t)(i * n_row + r) * size,
                    (const uint8_t *)table->data + (size_t)rows[r] * size, size);
     }
-    /* Of a token that is not there: zeros, in every type. */
+    /* The plan may have room for more tokens: their rows are zero bytes, which are zeros in every
+     * type. */
     memset(ctx->file_rows + (size_t)(n * n_row) * size, 0, (size_t)(count - n * n_row) * size);
     io[0] = (tdm_io){plan->file_rows, ctx->file_rows, (uint64_t)count * size};
     io[1] = (tdm_io){plan->file_row_ids, ctx->file_row_ids, (uint64_t)count * sizeof(int32_t)};

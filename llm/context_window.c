@@ -4,18 +4,21 @@
  * it has, which tokens each sequence keeps in it, and to which lengths a sequence can go back. The
  * page tables themselves: cache/kv_cache.c.
  *
- * The next token of a sequence of n tokens sees at most the n_window - 1 before it. A sequence
- * keeps these, and LLM_WINDOW_SLACK tokens before them, so that it can lose so many of its last
- * tokens at any time. It also keeps the tokens that one earlier length needs, its mark: the last
- * begin of a long batch, or of a prompt or an answer. A batch that fails goes back there. To any
- * other length a sequence goes from the mark, or from its begin, by computing tokens again.
+ * The next token of a sequence sees at most the n_window - 1 tokens before it in these layers. A
+ * sequence keeps their rows, and those of LLM_WINDOW_SLACK tokens before them. So any number of its
+ * last tokens up to LLM_WINDOW_SLACK can be removed at any time. It also keeps the rows that are
+ * needed to go back to one earlier length, its mark: the length before the last batch of more than
+ * LLM_WINDOW_SLACK tokens, or before the last change of role (where a prompt or an answer began).
+ * A batch that fails goes back to the length before it: either that is the mark, or the batch has
+ * at most LLM_WINDOW_SLACK tokens. To reach any other length, the sequence goes back to the mark,
+ * or to 0, and computes the tokens from there again. Pages that have none of these rows are freed.
  */
 #include <stdlib.h>
 
 #include "llm/arch/arch.h"
 #include "llm/context_internal.h"
 
-/* The most pages in which n tokens at neighbouring positions lie. */
+/* The most pages over which n tokens at consecutive positions can be spread. */
 static int64_t pages_of(int64_t n, int32_t page_len) {
     return n / page_len + 2;
 }
@@ -28,7 +31,8 @@ void llm_window_measure(llm_context *ctx, const llm_model *m, const llm_context_
             n_window = m->specs[l].window;
     ctx->n_window = 0;
     ctx->cache.n_page_window = 0;
-    /* Tokens of a model with recurrent states go back to snapshots at other lengths. A layer that
+    /* No class in these cases. Models with recurrent states go back to snapshots, at lengths for
+     * which windows keep no rows. Tokens that see later ones need their whole text. A layer that
      * drafts cannot compute tokens again without hidden states. An index of sparse attention is in
      * the pages of all tokens. */
     if (n_window == 0 || params->is_window_whole || m->hparams.is_bidirectional ||
@@ -36,10 +40,10 @@ void llm_window_measure(llm_context *ctx, const llm_model *m, const llm_context_
         (ctx->cache.desc.flags & TDM_KV_SPARSE) != 0)
         return;
     const int64_t n_held = (int64_t)n_window - 1;
-    /* Tokens that are added before others are given back: of a step, or of a state file. */
+    /* Tokens that are added before llm_window_trim frees others: of a step, or of a state file. */
     const int32_t n_added = ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK;
-    /* Three more for a sequence: its share of a batch may begin in a page, a fork leaves one partly
-     * empty, and so does a shift. */
+    /* For each sequence the pages of its window and of its mark, and three more: its tokens of a
+     * step may begin inside a page, a fork leaves one page partly empty, and so does a shift. */
     const int64_t n_page = ctx->n_seq * (pages_of(n_held + LLM_WINDOW_SLACK, page_len) +
                                          pages_of(n_held, page_len) + 3) +
                            n_added / page_len + 1;
@@ -53,6 +57,7 @@ tdm_status llm_window_create(llm_context *ctx, tdm_error *err) {
     tdm_status status = llm_kv_create((int32_t)ctx->cache.n_page_window, ctx->cache.desc.page_len,
                                       ctx->n_seq, &ctx->window, err);
     if (status != TDM_OK) return status;
+    /* Models whose rows stand for longer runs are recurrent: they have no such class. */
     const int32_t n_cell = ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK;
     ctx->window_cells = calloc((size_t)n_cell, sizeof *ctx->window_cells);
     ctx->max_window_job = llm_kv_max_jobs(ctx->window);
