@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampler.c: see sampler.h for the steps.
+ * sampler.c: creates samplers, keeps the history, runs the usual steps and draws. See sampler.h for
+ * the steps, sampler_chain.c for the other ones.
  *
  * Equal results on every machine need more than a seed: the last bits of libm's exp differ between
  * machines, and sums depend on their order. So all sums are doubles in a fixed order, and this file
@@ -266,17 +267,16 @@ static void logits_prepare(llm_sampler *s, const llm_row *row) {
     }
 }
 
-/* The token that number i of the row is. */
+/* The token of logit i of the row. */
 static int32_t token_at(const llm_sampler *s, int32_t i) {
     return s->tokens != NULL ? s->tokens[i] : i;
 }
 
-/* The order of candidates: the higher logit first, then the lower id. There are no ties. */
 bool llm_sampler_is_better(const candidate *a, const candidate *b) {
     return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
 }
 
-/* Heaps with the best or the worst candidate at the top. */
+/* Moves heap[i] down to its place in a heap of n; the subtrees below i are heaps. */
 static void sift_down(candidate *heap, int32_t n, int32_t i, bool is_best_first) {
     const candidate moved = heap[i];
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
@@ -292,7 +292,6 @@ void llm_sampler_heapify(candidate *heap, int32_t n, bool is_best_first) {
     for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i, is_best_first);
 }
 
-/* Swaps the top of a heap of n with its last element; the first n - 1 stay a heap. */
 void llm_sampler_heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     const candidate top = heap[0];
     heap[0] = heap[n - 1];
@@ -300,7 +299,8 @@ void llm_sampler_heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     if (n > 2) sift_down(heap, n - 1, 0, is_best_first);
 }
 
-/* Popped ones are at the end, the best last: brings them to the beginning, best first. */
+/* After n_popped pops from a heap of n, the popped candidates are at the end, the best last. Moves
+ * them to the beginning, best first. */
 static void reverse(candidate *c, int32_t n, int32_t n_popped) {
     for (int32_t i = 0; i < n_popped && i < n - 1 - i; i++) {
         const candidate swapped = c[i];
@@ -315,8 +315,9 @@ void llm_sampler_best_first(candidate *c, int32_t n, int32_t k) {
     reverse(c, n, k);
 }
 
-/* The k best tokens, best first. A heap has the worst of the best so far at the top; few other
- * tokens are better than that one. */
+/* Writes the k best tokens with a logit above -inf, best first; returns how many there are. A heap
+ * has the best tokens so far, with the worst of them at the top; few later tokens are better than
+ * that one and replace it. */
 static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_row; i++) {
@@ -335,7 +336,7 @@ static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     return n;
 }
 
-/* The tokens with a logit above -inf, by id. */
+/* Writes the tokens with a logit above -inf, in the order of the row; returns how many. */
 static int32_t all_possible(const llm_sampler *s, candidate *c) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_row; i++)
@@ -344,7 +345,6 @@ static int32_t all_possible(const llm_sampler *s, candidate *c) {
     return n;
 }
 
-/* The smallest number of best candidates whose weights reach `part` of `sum`, best first. */
 int32_t llm_sampler_top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
     double reached = 0;
     int32_t n_kept = 0;
@@ -352,8 +352,9 @@ int32_t llm_sampler_top_p(candidate *c, int32_t n, double part, double sum, bool
         while (n_kept < n && (n_kept == 0 || reached < part * sum)) reached += c[n_kept++].weight;
         return n_kept;
     }
-    /* All candidates with smaller weights together weigh less than the part that is left out, so
-     * they are left out without ordering them. Half of that bound leaves room for rounding. */
+    /* n candidates of this weight would together weigh half of the part 1 - `part` that may be left
+     * out. So all lighter ones are left out without ordering them; the other half of the part is a
+     * margin for rounding. */
     const double too_light = (1 - part) * sum / n / 2;
     int32_t n_heavy = 0;
     for (int32_t i = 0; i < n; i++)
@@ -369,7 +370,6 @@ int32_t llm_sampler_top_p(candidate *c, int32_t n, double part, double sum, bool
     return n_kept;
 }
 
-/* Computes weights relative to the highest logit, and returns their sum. */
 double llm_sampler_weigh(candidate *c, int32_t n, float max_logit, float temp) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -403,7 +403,8 @@ int32_t llm_sampler_candidates(const llm_sampler *s) {
     return s->params.top_k < s->n_vocab ? s->params.top_k : 0;
 }
 
-/* Prepares a row. *max_out = its highest logit, *best_out = where that is. */
+/* Checks a row and prepares s->logits. *max_out = the highest logit, *best_out = its index in the
+ * row. */
 static tdm_status row_begin(llm_sampler *s, const llm_row *row, float *max_out, int32_t *best_out,
                             tdm_error *err) {
     const int32_t n_needed = row->tokens != NULL ? llm_sampler_candidates(s) : s->n_vocab;
@@ -425,8 +426,8 @@ static tdm_status row_begin(llm_sampler *s, const llm_row *row, float *max_out, 
                     s->n_row);
 }
 
-/* The usual steps without those of a chain: few tokens are ever ordered. Fills s->candidates, with
- * weights whose sum is *sum_out; returns how many. */
+/* Runs TOP_K, TOP_P, MIN_P and TEMPERATURE, without a chain; orders as few tokens as possible.
+ * Fills s->candidates, with weights whose sum is *sum_out; returns how many. */
 static int32_t usual_steps(llm_sampler *s, float max_logit, double *sum_out) {
     const llm_sampler_params *p = &s->params;
     candidate *c = s->candidates;

@@ -2,11 +2,12 @@
  *
  * sampler.h: picks the next token from a row of logits.
  *
- * Steps change logits or leave tokens out, in the order of llm_sampler_params.order; then one of
- * the tokens that are left is drawn. Logit biases come first. Each truncation reads the
- * probabilities of the tokens that are left at that point, without temperature before the step
- * TEMPERATURE. The temperature 0 keeps the highest logit alone, and the lowest id among equal ones.
- * The same seed, logits and history give the same tokens on every machine.
+ * Logit biases are added first. Then steps change logits or remove tokens, in the order of
+ * llm_sampler_params.order; at the end one of the remaining tokens is drawn by its probability.
+ * Probabilities are always those among the tokens that remain at that point; the temperature counts
+ * from the step TEMPERATURE on. Temperature 0 keeps only the token with the highest logit, and of
+ * equal ones that with the lowest id. The same seed, logits and history give the same tokens on
+ * every machine.
  *
  * Names, order and formulas are those of llama.cpp (include/llama.h), which names the sources.
  */
@@ -70,12 +71,13 @@ typedef struct llm_sampler_params {
                               * left out; above 0.5 = off */
     float dynatemp_range;    /* the temperature is temp -+ this, higher where the entropy is */
     float dynatemp_exponent; /* of the entropy as a share of the highest; 0 = 1 */
-    float dry_multiplier;    /* DRY subtracts multiplier * base^(length - allowed_length), where the
-                              * token makes a sequence of `length` tokens of the history longer */
+    float dry_multiplier;    /* DRY subtracts multiplier * base^(length - allowed_length) from a
+                              * token that would continue a repetition of the last `length` tokens;
+                              * 0 = off */
     float dry_base;          /* 0 = 1.75 */
     int32_t dry_allowed_length;  /* 0 = 2; -1 = 0 */
     int32_t dry_last_n;          /* tokens of history that DRY reads; 0 = all */
-    const int32_t *dry_breakers; /* [n_dry_breakers] a sequence does not go over these tokens */
+    const int32_t *dry_breakers; /* [n_dry_breakers] tokens at which a repetition ends */
     int32_t n_dry_breakers;
     int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after the temperature, instead of all
                        * other steps */
@@ -94,21 +96,21 @@ int llm_sampler_step_find(const char *name, size_t len);
 /* The name of a step. [any-thread] */
 const char *llm_sampler_step_name(llm_sampler_step step);
 
-/* The row without the n_barred tokens, which get -inf: written to logits_out [row->n], which the
- * result refers to. Candidates keep their places; with n_barred more of them than a sampler needs,
- * enough are left. [any-thread] */
+/* The row with -inf for n_barred tokens. Its logits are written to logits_out[row->n], to which the
+ * result points. Candidates keep their places; a row of candidates must have n_barred more of them
+ * than the sampler needs. [any-thread] */
 llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_barred,
                         float *logits_out);
 
-/* The row with only the tokens whose bit in `mask` is set: bit t % 64 of word t / 64. The others
- * get -inf: written to logits_out [row->n], which the result refers to and which may be the row's
- * own logits. The mask may bar any number of tokens; so give it whole rows, not candidates.
- * [any-thread] */
+/* The row with -inf for all tokens whose bit in `mask` is not set: bit t % 64 of word t / 64. Its
+ * logits are written to logits_out[row->n], to which the result points; logits_out may be
+ * row->logits. The mask may bar any number of tokens: of candidates too few could be left, so the
+ * row should be whole. [any-thread] */
 llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out);
 
-/* Allocates all memory for n_vocab tokens and a history of at most n_history tokens (the value of
- * repeat_last_n = -1). Copies the arrays that params has. Messages about bad parameters name the
- * key and its range. [any-thread] */
+/* Allocates all memory for n_vocab tokens and a history of which at most the last n_history tokens
+ * are read (repeat_last_n = -1 and dry_last_n = 0 mean this number). Copies the arrays of params.
+ * TDM_INVALID_ARGUMENT names the key of a bad parameter and its range. [any-thread] */
 tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
@@ -117,18 +119,19 @@ void llm_sampler_destroy(llm_sampler *sampler);
  * were created with the same parameters and sizes; each keeps its own memory. One thread at a time
  * for both. */
 void llm_sampler_copy(llm_sampler *sampler, const llm_sampler *other);
-/* Adds a token to the history; tokens of the prompt belong to it too. An id outside the vocabulary
- * is ignored. One thread at a time for a sampler. */
+/* Appends a token to the history, to which the prompt's tokens belong, too. An id outside the
+ * vocabulary is ignored. One thread at a time for a sampler. */
 void llm_sampler_accept(llm_sampler *sampler, int32_t token);
 /* Picks a token from a row of logits, without adding it to the history. The draw depends on the
  * seed and the number of accepted tokens, so a repeated pick gives the same token. NaN counts as
- * -inf. If all logits are -inf or NaN: TDM_DATA_LOSS. A row of candidates has at least
- * llm_sampler_candidates() of them, else TDM_INVALID_ARGUMENT; it gives the token that the whole
- * row gives. One thread at a time for a sampler. */
+ * -inf. If all logits are -inf or NaN: TDM_DATA_LOSS. If the biases leave no token:
+ * TDM_INVALID_ARGUMENT. A row of candidates must have at least llm_sampler_candidates() of them,
+ * else TDM_INVALID_ARGUMENT; it gives the token that the whole row gives. One thread at a time for
+ * a sampler. */
 tdm_status llm_sampler_pick(llm_sampler *sampler, const llm_row *row, int32_t *token_out,
                             tdm_error *err);
-/* How many candidates the sampler needs; 0 = the whole row: a step before TOP_K reads or changes
- * it, or there is no TOP_K. [any-thread] */
+/* How many of the best tokens the sampler needs to see; 0 = the whole row, because a step before
+ * TOP_K reads or changes more of it, or because there is no TOP_K. [any-thread] */
 int32_t llm_sampler_candidates(const llm_sampler *sampler);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampler_chain.c: the steps of sampling that are not the usual ones, and any order of all. See
- * sampler.h for the steps, sampler.c for what is said there about equal results on every machine.
+ * sampler_chain.c: runs the steps of sampling as a chain: all kinds of steps, in any order. See
+ * sampler.h for the steps. Results are equal on every machine; sampler.c says how.
  */
 #include <float.h>
 #include <math.h>
@@ -48,7 +48,7 @@ bool llm_sampler_has_chain(const llm_sampler_params *p) {
            p->n_logit_bias > 0 || p->n_order != 0;
 }
 
-/* Fills in what 0 stands for. */
+/* Replaces parameters of value 0 by the usual values, and sets the order of steps. */
 static void usual_values(llm_sampler *s) {
     llm_sampler_params *p = &s->params;
     if (p->dynatemp_exponent == 0) p->dynatemp_exponent = 1;
@@ -68,7 +68,7 @@ static void usual_values(llm_sampler *s) {
     }
 }
 
-/* An empty history has no ring: a DRY of 0 tokens does nothing. */
+/* Allocates what DRY needs; false without memory. With a history of 0 tokens DRY is off. */
 static bool dry_create(llm_sampler *s, int32_t n_history) {
     const llm_sampler_params *p = &s->params;
     s->n_dry = p->dry_last_n > 0 && p->dry_last_n < n_history ? p->dry_last_n : n_history;
@@ -171,7 +171,8 @@ static float logit_clamp(float x) {
     return x < -FLT_MAX ? -FLT_MAX : x > FLT_MAX ? FLT_MAX : x;
 }
 
-/* s->logits are by token where the row is whole, as it is with biases. */
+/* Adds the biases; returns how many candidates are left. s->logits[i] is the logit of token i here:
+ * with biases, rows are whole. */
 static int32_t bias_do(llm_sampler *s, candidate *c, int32_t n) {
     if (s->params.n_logit_bias == 0) return n;
     for (int32_t i = 0; i < s->params.n_logit_bias; i++) {
@@ -200,8 +201,9 @@ static void penalties_do(llm_sampler *s, candidate *c, int32_t n) {
     }
 }
 
-/* s->dry_repeat[k] = how many of the last tokens are also there k tokens before; the Z algorithm
- * (Gusfield, "Algorithms on Strings, Trees and Sequences", 1.4) on the reversed text. */
+/* Sets s->dry_repeat[k], 0 < k < n: how many of the last tokens are equal to those that end k
+ * tokens earlier. By the Z algorithm (Gusfield, "Algorithms on Strings, Trees and Sequences", 1.4)
+ * on the reversed text. */
 static void repeats_find(llm_sampler *s, int32_t n) {
     const int32_t *text = s->dry_text;
     int32_t *z = s->dry_repeat;
@@ -230,7 +232,7 @@ static void dry_do(llm_sampler *s, candidate *c, int32_t n) {
     const llm_sampler_params *p = &s->params;
     const int32_t length = s->n_accepted < (uint64_t)s->n_dry ? (int32_t)s->n_accepted : s->n_dry;
     if (s->n_dry == 0 || length <= p->dry_allowed_length) return;
-    int32_t limit = length; /* no sequence goes over a breaker */
+    int32_t limit = length; /* tokens behind the last breaker: a repetition has at most these */
     for (int32_t i = 0; i < length; i++)
         s->dry_text[i] = s->dry_last[(s->n_accepted - 1 - (uint64_t)i) % (uint64_t)s->n_dry];
     for (int32_t i = 0; i < length && limit == length; i++)
@@ -257,7 +259,7 @@ static void dry_do(llm_sampler *s, candidate *c, int32_t n) {
     for (int32_t k = 1; k < length; k++) s->dry_length[s->dry_text[k - 1]] = 0;
 }
 
-/* Divides logits by a temperature; 0 keeps the best. */
+/* Divides logits by a temperature; 0 keeps only the best candidate. Returns how many are left. */
 static int32_t temperature_set(candidate *c, int32_t n, double temp) {
     if (temp <= 0) {
         llm_sampler_best_first(c, n, 1);
@@ -313,8 +315,8 @@ static int32_t typical_do(const llm_sampler *s, candidate *c, int32_t n) {
     const float max = highest(c, n);
     const double sum = llm_sampler_weigh(c, n, max, 1);
     const double log_sum = ln_same(sum), entropy = entropy_of(c, n, sum, max);
-    /* The heap orders by `logit`: minus the distance. The logits come back from the row of tokens,
-     * which is a scratch here. */
+    /* The heap orders by `logit`, which is minus the distance meanwhile. The real logits are kept
+     * in s->logits, by token, and come back at the end. */
     for (int32_t i = 0; i < n; i++) {
         const double surprise = (double)max - (double)c[i].logit + log_sum;
         s->logits[c[i].token] = c[i].logit;
@@ -423,7 +425,6 @@ int32_t llm_sampler_chain_candidates(const llm_sampler *s) {
 
 int32_t llm_sampler_chain_steps(llm_sampler *s, int32_t n, double *sum_out) {
     candidate *c = s->candidates;
-    /* A row of candidates may have more than are needed; the whole row's result has those only. */
     n = bias_do(s, c, n);
     *sum_out = 0;
     for (int32_t i = 0; i < s->n_order && n > 0; i++) {
