@@ -300,11 +300,14 @@ static int32_t top_n_sigma_do(const llm_sampler *s, candidate *c, int32_t n) {
     return n_kept;
 }
 
+/* Sorts the candidates also where none is left out: a row of candidates is sorted and a whole row is
+ * not, and what is drawn depends on the order. */
 static int32_t top_k_do(const llm_sampler *s, candidate *c, int32_t n) {
     const int32_t k = s->params.top_k;
-    if (k <= 0 || k >= n) return n;
-    llm_sampler_best_first(c, n, k);
-    return k;
+    if (k <= 0 || k >= s->n_vocab) return n;
+    const int32_t n_kept = k < n ? k : n;
+    llm_sampler_best_first(c, n, n_kept);
+    return n_kept;
 }
 
 /* Locally typical sampling (Meister et al., 2022): tokens in the order of |surprise - entropy|,

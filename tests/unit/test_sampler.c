@@ -525,13 +525,43 @@ static void test_candidates(void **state) {
     llm_sampler_destroy(s);
 }
 
+/* Candidates give the token of the whole row, too, where a step before TOP_K leaves tokens out, and
+ * where fewer tokens are possible than TOP_K keeps: `pick` compares them. */
+static void test_candidates_of_chains(void **state) {
+    (void)state;
+    enum { VOCAB = 60 };
+    static const llm_sampler_params params[] = {
+        {.temp = 1,
+         .top_k = 20,
+         .min_p = 0.3f,
+         .seed = 1,
+         .order = {LLM_SAMPLER_MIN_P, LLM_SAMPLER_TOP_K, LLM_SAMPLER_TEMPERATURE},
+         .n_order = 3},
+        {.temp = 1,
+         .top_k = 50,
+         .seed = 2,
+         .order = {LLM_SAMPLER_TOP_K, LLM_SAMPLER_TEMPERATURE},
+         .n_order = 2}};
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
+        llm_sampler *s = make(params[i], VOCAB, 0);
+        assert_int_equal(llm_sampler_candidates(s), params[i].top_k);
+        for (int d = 0; d < 200; d++) {
+            float logits[VOCAB];
+            for (int32_t t = 0; t < VOCAB; t++)
+                logits[t] = t % 3 == 0 ? -INFINITY : random_float(-2, 2);
+            llm_sampler_accept(s, pick(s, logits));
+        }
+        llm_sampler_destroy(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates), cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_penalty),    cmocka_unit_test(test_penalty_walk),
         cmocka_unit_test(test_draws),      cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_same),       cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_large),      cmocka_unit_test(test_candidates_of_chains),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
