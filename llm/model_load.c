@@ -136,7 +136,8 @@ static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tens
     tdm_status status = llm_store_place(m->devs, m->n_dev, LLM_WEIGHT_ALIGN, items, m->n_own,
                                         &m->store, &bad, &inner);
     if (status != TDM_OK && bad >= 0)
-        return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
+        return tdm_fail(err, status, "%s: tensor '%s': %s",
+                        llm_gguf_name(llm_weight_gguf(m, &m->weights[bad])),
                         m->weights[bad].file->name, inner.message);
     const uint64_t size = llm_store_size(&m->store);
     if (status == TDM_OK)
