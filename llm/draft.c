@@ -43,7 +43,6 @@ struct llm_draft {
     int32_t hidden_len; /* floats of a hidden state */
     states *states;     /* [n_seq]; NULL without a layer */
     float *hidden;      /* [n_room][hidden_len] of a batch */
-    int32_t hidden_room;
     int32_t n_vocab;
     float *logits;   /* [n_vocab] scratch: a row with biases, without barred tokens */
     uint64_t *masks; /* [n_seq][(n_vocab + 63) / 64] memory of the masks of `may` */
