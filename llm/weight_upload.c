@@ -335,7 +335,12 @@ static tdm_status threads_upload(uploader *u, llm_progress_fn progress, void *co
                                  tdm_error *err) {
     upload_thread threads[THREADS_MAX] = {{.u = u}};
     int32_t n = 1, n_thread = threads_count(u->model);
-    if (!pieces_allocate(&threads[0]))
+    bool has_pieces = pieces_allocate(&threads[0]);
+    if (!has_pieces && u->pinning != NULL) { /* ordinary memory is slower, but serves, too */
+        u->pinning = NULL;
+        has_pieces = pieces_allocate(&threads[0]);
+    }
+    if (!has_pieces)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", u->model->path);
     for (; n < n_thread; n++) {
         threads[n] = (upload_thread){.u = u};
