@@ -29,13 +29,8 @@ static tdm_status word_check(const llm_gguf *g, const char *key, const char *exp
     llm_gguf_str text = {"", 0};
     tdm_status status = llm_gguf_get_str(g, key, LLM_GGUF_OPTIONAL, &text, err);
     if (status != TDM_OK || llm_gguf_str_equals(text, expected)) return status;
-    char found[48];
-    snprintf(found, sizeof found, "%.*s",
-             (int)(text.len < sizeof found ? text.len : sizeof found - 1), text.ptr);
-    for (char *c = found; *c != 0; c++)
-        if ((unsigned char)*c < 0x20) *c = '?'; /* messages are one line */
-    return tdm_fail(err, TDM_UNSUPPORTED, "%s: %s is '%s', expected '%s'; %s", llm_gguf_name(g),
-                    key, found, expected, way_out);
+    return tdm_fail(err, TDM_UNSUPPORTED, "%s: %s is '%.*s', expected '%s'; %s", llm_gguf_name(g),
+                    key, (int)(text.len < 48 ? text.len : 48), text.ptr, expected, way_out);
 }
 
 static tdm_status keys_read(const llm_model *m, llm_adapter *a, tdm_error *err) {

@@ -154,8 +154,6 @@ static tdm_status arch_find(llm_model *m, tdm_error *err) {
     if (status != TDM_OK) return status;
     snprintf(name, sizeof name, "%.*s", (int)(text.len < sizeof name ? text.len : sizeof name),
              text.ptr);
-    for (char *c = name; *c != 0; c++)
-        if ((unsigned char)*c < 0x20) *c = '?'; /* messages are one line */
     status = llm_arch_find(name, &m->arch, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s: %s", llm_gguf_name(m->gguf), inner.message);
