@@ -345,23 +345,22 @@ static int32_t all_possible(const llm_sampler *s, candidate *c) {
     return n;
 }
 
-int32_t llm_sampler_top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
+int32_t llm_sampler_top_p(candidate *c, int32_t n, double enough, double sum, bool is_sorted) {
     double reached = 0;
     int32_t n_kept = 0;
     if (is_sorted) {
-        while (n_kept < n && (n_kept == 0 || reached < part * sum)) reached += c[n_kept++].weight;
+        while (n_kept < n && (n_kept == 0 || reached < enough)) reached += c[n_kept++].weight;
         return n_kept;
     }
-    /* n candidates of this weight would together weigh half of the part 1 - `part` that may be left
-     * out. So all lighter ones are left out without ordering them; the other half of the part is a
-     * margin for rounding. */
-    const double too_light = (1 - part) * sum / n / 2;
+    /* n candidates of this weight would together weigh half of what may be left out. So all lighter
+     * ones are left out without ordering them; the other half is a margin for rounding. */
+    const double too_light = (sum - enough) / n / 2;
     int32_t n_heavy = 0;
     for (int32_t i = 0; i < n; i++)
         if (c[i].weight >= too_light) c[n_heavy++] = c[i];
     n = n_heavy;
     llm_sampler_heapify(c, n, true);
-    while (n_kept < n && (n_kept == 0 || reached < part * sum)) {
+    while (n_kept < n && (n_kept == 0 || reached < enough)) {
         llm_sampler_heap_pop(c, n - n_kept, true);
         n_kept++;
         reached += c[n - n_kept].weight;
@@ -436,16 +435,22 @@ static int32_t usual_steps(llm_sampler *s, float max_logit, double *sum_out) {
     const bool has_min_p = p->min_p > 0, has_top_p = p->top_p > 0 && p->top_p < 1;
     if (has_min_p || has_top_p) {
         const double sum = llm_sampler_weigh(c, n, max_logit, 1);
+        double left = sum;
         /* Both min-p and top-p keep the best candidates, so their order does not matter. min-p
-         * comes first because it is cheaper and leaves fewer candidates to order. The sum of top-p
-         * includes what min-p left out. */
+         * comes first because it is cheaper and leaves fewer candidates to order. top-p still means
+         * a part of the weight of all, including what min-p left out: the candidates that are left
+         * may weigh less than that, and then all of them stay. */
         if (has_min_p) {
             int32_t n_kept = 0;
-            for (int32_t i = 0; i < n; i++)
-                if (c[i].weight >= (double)p->min_p) c[n_kept++] = c[i];
+            left = 0;
+            for (int32_t i = 0; i < n; i++) {
+                if (c[i].weight < (double)p->min_p) continue;
+                left += c[i].weight;
+                c[n_kept++] = c[i];
+            }
             n = n_kept;
         }
-        if (has_top_p) n = llm_sampler_top_p(c, n, (double)p->top_p, sum, is_sorted);
+        if (has_top_p) n = llm_sampler_top_p(c, n, (double)p->top_p * sum, left, is_sorted);
     }
     *sum_out = llm_sampler_weigh(c, n, max_logit, p->temp);
     return n;

@@ -341,7 +341,8 @@ static int32_t typical_do(const llm_sampler *s, candidate *c, int32_t n) {
 static int32_t top_p_do(const llm_sampler *s, candidate *c, int32_t n) {
     const double p = (double)s->params.top_p;
     if (p <= 0 || p >= 1) return n;
-    return llm_sampler_top_p(c, n, p, weigh_all(c, n), false);
+    const double sum = weigh_all(c, n);
+    return llm_sampler_top_p(c, n, p * sum, sum, false);
 }
 
 static int32_t min_p_do(const llm_sampler *s, candidate *c, int32_t n) {

@@ -336,6 +336,19 @@ static void test_draws(void **state) {
         }
 }
 
+/* Where the tokens that min-p leaves out weigh most, the others are all kept: they do not reach the
+ * part that top-p asks for. */
+static void test_light_tail(void **state) {
+    (void)state;
+    enum { VOCAB = 1100 };
+    float logits[VOCAB];
+    for (int32_t i = 0; i < VOCAB; i++) logits[i] = logf(0.09f);
+    logits[500] = 0;
+    logits[100] = logf(0.11f);
+    draws_match((llm_sampler_params){.temp = 1, .top_p = 0.95f, .min_p = 0.1f, .seed = 3}, logits,
+                VOCAB, NULL, 0);
+}
+
 /* What survives the cuts is exactly what the naive version keeps: a flat temperature makes each
  * survivor as likely as the others, so that 40 draws per survivor see all of them. */
 static void test_survivors(void **state) {
@@ -562,6 +575,7 @@ int main(void) {
         cmocka_unit_test(test_draws),      cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_same),       cmocka_unit_test(test_bad),
         cmocka_unit_test(test_large),      cmocka_unit_test(test_candidates_of_chains),
+        cmocka_unit_test(test_light_tail),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
