@@ -34,7 +34,7 @@ typedef struct llm_row {
     X(TYPICAL_P, "typ_p")         /* those whose surprise is closest to the mean (Meister 2022) */ \
     X(TOP_P, "top_p")             /* the fewest that reach a probability */                        \
     X(MIN_P, "min_p")             /* those with a share of the highest probability */              \
-    X(XTC, "xtc")                 /* at random, without the most likely ones */                    \
+    X(XTC, "xtc")                 /* sometimes leaves out the most likely ones */                  \
     X(TEMPERATURE, "temperature") /* temp, or by entropy where dynatemp_range is set */
 
 typedef enum llm_sampler_step {

@@ -300,8 +300,8 @@ static int32_t top_n_sigma_do(const llm_sampler *s, candidate *c, int32_t n) {
     return n_kept;
 }
 
-/* Sorts the candidates also where none is left out: a row of candidates is sorted and a whole row is
- * not, and what is drawn depends on the order. */
+/* Sorts the candidates also where none is left out: a row of candidates is sorted and a whole row
+ * is not, and what is drawn depends on the order. */
 static int32_t top_k_do(const llm_sampler *s, candidate *c, int32_t n) {
     const int32_t k = s->params.top_k;
     if (k <= 0 || k >= s->n_vocab) return n;

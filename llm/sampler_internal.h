@@ -73,8 +73,8 @@ void llm_sampler_heap_pop(candidate *heap, int32_t n, bool is_best_first);
 /* Moves the best k of n candidates to the beginning, best first; k <= n. */
 void llm_sampler_best_first(candidate *c, int32_t n, int32_t k);
 /* Moves to the beginning, best first, the fewest best candidates whose weights together reach
- * `enough`, or all n if they do not; returns how many, at least 1. sum: of the n weights. is_sorted:
- * the candidates are best first already. */
+ * `enough`, or all n if they do not; returns how many, at least 1. sum: of the n weights.
+ * is_sorted: the candidates are best first already. */
 int32_t llm_sampler_top_p(candidate *c, int32_t n, double enough, double sum, bool is_sorted);
 /* Computes the weights exp((logit - max_logit) / temp), and returns their sum. */
 double llm_sampler_weigh(candidate *c, int32_t n, float max_logit, float temp);
