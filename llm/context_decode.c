@@ -12,19 +12,6 @@
 
 /* ---- Batches ---- */
 
-static int32_t batch_seq(const llm_batch *batch, int32_t i) {
-    return batch->seqs != NULL ? batch->seqs[i] : 0;
-}
-
-static bool batch_wants(const llm_context *ctx, const llm_batch *batch, int32_t i) {
-    if (ctx->gives_embeddings) return false;
-    return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
-}
-
-static tdm_role batch_role(const llm_batch *batch, int32_t i) {
-    return batch->roles != NULL ? (tdm_role)batch->roles[i] : batch->role;
-}
-
 /* Refuses a batch that the context cannot compute; nothing has changed then. */
 static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int64_t added[LLM_MAX_SEQ] = {0};
@@ -33,7 +20,7 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
                         "a batch for the layer of '%s' that drafts has no hidden states",
                         ctx->model->hparams.arch);
     for (int32_t i = 0; i < batch->n_tok; i++) {
-        int32_t seq = batch_seq(batch, i);
+        int32_t seq = llm_batch_seq(batch, i);
         if (seq < 0 || seq >= ctx->n_seq)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "token %d of the batch: sequence %d of %d; raise 'parallel'", i, seq,
@@ -42,9 +29,10 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "token %d of the batch: id %d; the vocabulary ends at %d", i,
                             batch->tokens[i], ctx->model->hparams.n_vocab - 1);
-        if (batch_role(batch, i) != TDM_ROLE_GENERATED && batch_role(batch, i) != TDM_ROLE_PROMPT)
+        if (llm_batch_role(batch, i) != TDM_ROLE_GENERATED &&
+            llm_batch_role(batch, i) != TDM_ROLE_PROMPT)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "token %d of the batch: no role %d", i,
-                            (int)batch_role(batch, i));
+                            (int)llm_batch_role(batch, i));
         added[seq]++;
     }
     /* A token of a later ubatch would not be seen by those before it. */
@@ -90,17 +78,17 @@ static tdm_status rows_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) 
  * compute the attention of several of them while it reads the cache once. */
 static void order_make(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last) {
     int32_t next[LLM_MAX_SEQ + 1] = {0};
-    for (int32_t i = first; i < last; i++) next[batch_seq(batch, i) + 1]++;
+    for (int32_t i = first; i < last; i++) next[llm_batch_seq(batch, i) + 1]++;
     for (int32_t s = 0; s < ctx->n_seq; s++) next[s + 1] += next[s];
-    for (int32_t i = first; i < last; i++) ctx->order[next[batch_seq(batch, i)]++] = i;
+    for (int32_t i = first; i < last; i++) ctx->order[next[llm_batch_seq(batch, i)]++] = i;
 }
 
 /* Appends the n tokens of ctx->order to the page tables, and fills in their cells. All tokens of a
  * sequence are appended at once. */
 static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t n, tdm_error *err) {
     for (int32_t i = 0, end; i < n; i = end) {
-        int32_t seq = batch_seq(batch, ctx->order[i]);
-        for (end = i; end < n && batch_seq(batch, ctx->order[end]) == seq;) end++;
+        int32_t seq = llm_batch_seq(batch, ctx->order[i]);
+        for (end = i; end < n && llm_batch_seq(batch, ctx->order[end]) == seq;) end++;
         tdm_status status = llm_kv_append(ctx->kv, seq, end - i, ctx->cells + i, err);
         if (status == TDM_OK && ctx->window != NULL)
             status = llm_kv_append(ctx->window, seq, end - i, ctx->window_cells + i, err);
@@ -146,20 +134,20 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     int32_t n_out = 0;
     memcpy(next, start, (size_t)ctx->n_seq * sizeof *next);
     for (int32_t at = 0; at < n; at++) {
-        int32_t i = ctx->order[at], seq = batch_seq(batch, i);
+        int32_t i = ctx->order[at], seq = llm_batch_seq(batch, i);
         step[h->token_off + at] = batch->tokens[i];
         const bool is_encoded = llm_is_encoded(ctx, seq, next[seq]);
         step[h->pos_off + at] = next[seq]++;
         step[h->seq_off + at] = seq;
-        step[h->role_off + at] = (int32_t)batch_role(batch, i);
+        step[h->role_off + at] = (int32_t)llm_batch_role(batch, i);
         step[h->cls[is_encoded ? LLM_CLASS_ENCODED : LLM_CLASS_ALL].write_off + at] =
             ctx->cells[at];
         if (ctx->window != NULL)
             step[h->cls[LLM_CLASS_WINDOW].write_off + at] = ctx->window_cells[at];
-        if (batch_wants(ctx, batch, i)) {
+        if (llm_batch_wants(ctx, batch, i)) {
             if (plan->shape.n_out > 0) {
                 step[h->out_row_off + n_out] = at;
-                step[h->out_role_off + n_out] = (int32_t)batch_role(batch, i);
+                step[h->out_role_off + n_out] = (int32_t)llm_batch_role(batch, i);
             }
             n_out++;
         }
@@ -205,10 +193,10 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
     int32_t row = 0, n_wanted = ctx->n_logits;
     for (int32_t k = 0; k < n; k++) {
         ctx->row_of[ctx->order[k] - first] = row;
-        row += row_of_token || batch_wants(ctx, batch, ctx->order[k]);
+        row += row_of_token || llm_batch_wants(ctx, batch, ctx->order[k]);
     }
     for (int32_t i = first; i < first + n; i++)
-        if (batch_wants(ctx, batch, i))
+        if (llm_batch_wants(ctx, batch, i))
             ctx->logits_at[n_wanted++] = ctx->n_row + ctx->row_of[i - first];
 }
 
@@ -218,14 +206,14 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
  * sequence, and after each generated token if the step has at most LLM_MAX_DRAFT_SNAPSHOTS tokens
  * of the sequence, since these may be drafts. */
 static bool is_state_kept(const llm_context *ctx, const llm_batch *batch, int32_t at, int32_t n) {
-    int32_t seq = batch_seq(batch, ctx->order[at]), first = at, last = at;
-    if (at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq) return true;
-    if (batch_role(batch, ctx->order[at]) != TDM_ROLE_GENERATED) return false;
+    int32_t seq = llm_batch_seq(batch, ctx->order[at]), first = at, last = at;
+    if (at + 1 == n || llm_batch_seq(batch, ctx->order[at + 1]) != seq) return true;
+    if (llm_batch_role(batch, ctx->order[at]) != TDM_ROLE_GENERATED) return false;
     while (first > 0 && at - first < LLM_MAX_DRAFT_SNAPSHOTS &&
-           batch_seq(batch, ctx->order[first - 1]) == seq)
+           llm_batch_seq(batch, ctx->order[first - 1]) == seq)
         first--;
     while (last + 1 < n && last - at < LLM_MAX_DRAFT_SNAPSHOTS &&
-           batch_seq(batch, ctx->order[last + 1]) == seq)
+           llm_batch_seq(batch, ctx->order[last + 1]) == seq)
         last++;
     return last - first < LLM_MAX_DRAFT_SNAPSHOTS;
 }
@@ -237,8 +225,8 @@ static tdm_status slots_take(llm_context *ctx, const llm_plan *plan, const llm_b
     int32_t *write = &ctx->step[plan->header.rs_write_off];
     for (int32_t turn = 0; turn < 2; turn++)
         for (int32_t at = 0; at < n; at++) {
-            bool is_last = at + 1 == n ||
-                           batch_seq(batch, ctx->order[at + 1]) != batch_seq(batch, ctx->order[at]);
+            bool is_last = at + 1 == n || llm_batch_seq(batch, ctx->order[at + 1]) !=
+                                              llm_batch_seq(batch, ctx->order[at]);
             if (is_last != (turn == 0) || !is_state_kept(ctx, batch, at, n)) continue;
             write[at] = llm_slots_take(ctx->slots, !is_last);
             if (write[at] < 0 && is_last)
@@ -254,8 +242,8 @@ static void slots_finish(llm_context *ctx, const llm_plan *plan, const llm_batch
     const int32_t *write = &ctx->step[plan->header.rs_write_off];
     int32_t count = 0;
     for (int32_t at = 0; at < n; at++) {
-        int32_t seq = batch_seq(batch, ctx->order[at]);
-        bool is_last = at + 1 == n || batch_seq(batch, ctx->order[at + 1]) != seq;
+        int32_t seq = llm_batch_seq(batch, ctx->order[at]);
+        bool is_last = at + 1 == n || llm_batch_seq(batch, ctx->order[at + 1]) != seq;
         count++;
         if (write[at] >= 0 && is_ok && is_last) {
             llm_slots_set(ctx->slots, seq, write[at]);
@@ -328,7 +316,7 @@ static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_bat
     int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
     const bool is_draft = ctx->model->lender != NULL;
     tdm_status status = TDM_OK;
-    for (int32_t i = first; i < first + n; i++) n_wanted += batch_wants(ctx, batch, i);
+    for (int32_t i = first; i < first + n; i++) n_wanted += llm_batch_wants(ctx, batch, i);
     if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
     if (plan->file_rows >= 0 && status == TDM_OK) {
         status = llm_file_rows_fill(ctx, plan, n, &inputs[n_in], err);
@@ -380,8 +368,8 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t p
     bool is_used[LLM_MAX_SEQ] = {false};
     for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
     for (int32_t i = first; i < last; i++) {
-        is_used[batch_seq(batch, i)] = true;
-        n_out += batch_wants(ctx, batch, i);
+        is_used[llm_batch_seq(batch, i)] = true;
+        n_out += llm_batch_wants(ctx, batch, i);
     }
     order_make(ctx, batch, first, last);
     tdm_status status = cells_find(ctx, batch, n, err);
@@ -429,9 +417,9 @@ static void marks_make(llm_context *ctx, const llm_batch *batch) {
     int32_t added[LLM_MAX_SEQ] = {0}, first[LLM_MAX_SEQ];
     if (ctx->window == NULL) return;
     for (int32_t i = 0; i < batch->n_tok; i++)
-        if (added[batch_seq(batch, i)]++ == 0) first[batch_seq(batch, i)] = i;
+        if (added[llm_batch_seq(batch, i)]++ == 0) first[llm_batch_seq(batch, i)] = i;
     for (int32_t s = 0; s < ctx->n_seq; s++)
-        if (added[s] > 0) llm_window_mark(ctx, s, added[s], batch_role(batch, first[s]));
+        if (added[s] > 0) llm_window_mark(ctx, s, added[s], llm_batch_role(batch, first[s]));
 }
 
 /* After a batch: stores its tokens and roles. Keeps the state from before the batch as a snapshot
@@ -444,10 +432,10 @@ static void slots_commit(llm_context *ctx, const llm_batch *batch, const int32_t
     if (ctx->tokens == NULL) return;
     memcpy(next, before, (size_t)ctx->n_seq * sizeof *next);
     for (int32_t i = 0; i < batch->n_tok; i++) {
-        const int32_t seq = batch_seq(batch, i);
+        const int32_t seq = llm_batch_seq(batch, i);
         const size_t at = (size_t)seq * (size_t)ctx->n_ctx + (size_t)next[seq]++;
         ctx->tokens[at] = batch->tokens[i];
-        ctx->roles[at] = (uint8_t)batch_role(batch, i);
+        ctx->roles[at] = (uint8_t)llm_batch_role(batch, i);
     }
     for (int32_t s = 0; s < ctx->n_seq && ctx->slots != NULL; s++) {
         const int32_t added = next[s] - before[s];

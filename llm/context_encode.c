@@ -15,20 +15,12 @@
  * begins the decoder's text. */
 enum { NO_START = -1 };
 
-static int32_t batch_seq(const llm_batch *batch, int32_t i) {
-    return batch->seqs != NULL ? batch->seqs[i] : 0;
-}
-
-static bool batch_wants(const llm_batch *batch, int32_t i) {
-    return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
-}
-
 /* Sets n_encoded[] of each sequence that the batch begins: how many of its tokens are the
  * encoder's, or NO_START. Leaves the other sequences' numbers unchanged. */
 static void encoded_count(const llm_context *ctx, const llm_batch *batch, int32_t *n_encoded) {
     int32_t n_tok[LLM_MAX_SEQ] = {0};
     for (int32_t i = 0; i < batch->n_tok; i++) {
-        const int32_t seq = batch_seq(batch, i);
+        const int32_t seq = llm_batch_seq(batch, i);
         if (llm_kv_length(ctx->kv, seq) > 0) continue;
         if (n_tok[seq] == 0) n_encoded[seq] = NO_START;
         if (n_encoded[seq] == NO_START && batch->tokens[i] == ctx->model->hparams.decoder_start)
@@ -53,7 +45,7 @@ tdm_status llm_encode_check(const llm_context *ctx, const llm_batch *batch, tdm_
     encoded_count(ctx, batch, n_encoded);
     for (int32_t s = 0; s < ctx->n_seq; s++) next[s] = llm_kv_length(ctx->kv, s);
     for (int32_t i = 0; i < batch->n_tok; i++) {
-        const int32_t seq = batch_seq(batch, i);
+        const int32_t seq = llm_batch_seq(batch, i);
         if (n_encoded[seq] == NO_START)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "architecture '%s' has an encoder: the first batch of sequence %d has "
@@ -72,7 +64,7 @@ tdm_status llm_encode_check(const llm_context *ctx, const llm_batch *batch, tdm_
                 "tokens in the encoder of '%s' see later ones: %d of them do not fit an "
                 "ubatch of %d; raise ubatch-size",
                 h->arch, n_encoded[seq], ctx->n_ubatch);
-        if (batch_wants(batch, i))
+        if (llm_batch_wants(ctx, batch, i))
             return tdm_fail(err, TDM_UNSUPPORTED,
                             "token %d of the batch is read by the encoder of '%s', which predicts "
                             "no tokens: only those from token %d on have logits",
@@ -105,14 +97,14 @@ tdm_status llm_encode_split(const llm_context *ctx, const llm_batch *batch,
     uint8_t *roles = (uint8_t *)(seqs + n);
     bool *wanted = (bool *)(roles + n);
     for (int32_t i = 0, n_decoder = 0; i < batch->n_tok; i++) {
-        const int32_t seq = batch_seq(batch, i);
+        const int32_t seq = llm_batch_seq(batch, i);
         const bool is_encoded = llm_is_encoded(ctx, seq, next[seq]);
         const int32_t to = is_encoded ? first[seq] + next[seq] : n_encoded + n_decoder++;
         next[seq]++;
         tokens[to] = batch->tokens[i];
         seqs[to] = seq;
-        roles[to] = batch->roles != NULL ? batch->roles[i] : (uint8_t)batch->role;
-        wanted[to] = batch_wants(batch, i);
+        roles[to] = (uint8_t)llm_batch_role(batch, i);
+        wanted[to] = llm_batch_wants(ctx, batch, i);
     }
     parts_out->memory = tokens;
     parts_out->encoder = (llm_batch){

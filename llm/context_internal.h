@@ -166,6 +166,20 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
 /* Which hidden states the context's steps give: LLM_HIDDEN_*. */
 int32_t llm_context_hidden_kind(const llm_context *ctx);
 
+/* ---- Token i of a batch ---- */
+
+static inline int32_t llm_batch_seq(const llm_batch *batch, int32_t i) {
+    return batch->seqs != NULL ? batch->seqs[i] : 0;
+}
+static inline tdm_role llm_batch_role(const llm_batch *batch, int32_t i) {
+    return batch->roles != NULL ? (tdm_role)batch->roles[i] : batch->role;
+}
+/* Whether the context gives its logits. */
+static inline bool llm_batch_wants(const llm_context *ctx, const llm_batch *batch, int32_t i) {
+    if (ctx->gives_embeddings) return false;
+    return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
+}
+
 /* ---- Windows: context_window.c ---- */
 
 /* Decides whether layers with a window are a class of their own (LLM_CLASS_WINDOW), and how many
