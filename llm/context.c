@@ -15,6 +15,12 @@ tdm_status llm_context_no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
 }
 
+tdm_status llm_seq_check(const llm_context *ctx, int32_t seq, tdm_error *err) {
+    if (seq >= 0 && seq < ctx->n_seq) return TDM_OK;
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "sequence %d of %d; raise 'parallel'", seq,
+                    ctx->n_seq);
+}
+
 /* ---- Creation ---- */
 
 int32_t llm_context_hidden_kind(const llm_context *ctx) {

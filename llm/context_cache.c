@@ -9,12 +9,6 @@
 
 #include "llm/context_internal.h"
 
-static tdm_status seq_check(const llm_context *ctx, int32_t seq, tdm_error *err) {
-    if (seq >= 0 && seq < ctx->n_seq) return TDM_OK;
-    return tdm_fail(err, TDM_INVALID_ARGUMENT, "sequence %d of %d; raise 'parallel'", seq,
-                    ctx->n_seq);
-}
-
 /* Computes tokens from .. to-1 again: takes them from ctx->tokens of sequence `of` and appends them
  * to sequence seq, which has `from` tokens. */
 static tdm_status tokens_redo(llm_context *ctx, int32_t seq, int32_t of, int32_t from, int32_t to,
@@ -63,7 +57,7 @@ void llm_tables_truncate(llm_context *ctx, int32_t seq, int32_t n_tok) {
 }
 
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
     const bool is_shorter = n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq);
     if (is_shorter && n_tok > 0 && llm_is_encoded(ctx, seq, n_tok))
@@ -154,8 +148,8 @@ static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t
 
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err) {
-    tdm_status status = seq_check(ctx, dst, err);
-    if (status == TDM_OK) status = seq_check(ctx, src, err);
+    tdm_status status = llm_seq_check(ctx, dst, err);
+    if (status == TDM_OK) status = llm_seq_check(ctx, src, err);
     if (status == TDM_OK && ctx->scales != NULL)
         status = llm_context_set_scales(ctx, dst, llm_context_scales(ctx, src), err);
     if (status == TDM_OK && ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
@@ -428,7 +422,7 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
                              tdm_error *err) {
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_kv_shift_jobs window_jobs = {0};
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status == TDM_OK)
         status = llm_encode_refuse(ctx, "a context shift", "raise ctx-size instead", err);
     if (status == TDM_OK && !llm_context_can_shift(ctx))
@@ -536,7 +530,7 @@ static tdm_status slot_move(llm_context *ctx, llm_plan_kind kind, int32_t slot, 
 }
 
 tdm_status llm_context_export_slot(llm_context *ctx, int32_t seq, void *data_out, tdm_error *err) {
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status != TDM_OK || ctx->slots == NULL) return status;
     const int32_t slot = llm_slots_current(ctx->slots, seq);
     if (slot >= 0) return slot_move(ctx, LLM_PLAN_SLOT_EXPORT, slot, data_out, err);
@@ -546,7 +540,7 @@ tdm_status llm_context_export_slot(llm_context *ctx, int32_t seq, void *data_out
 
 tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t *tokens,
                                    const void *data, tdm_error *err) {
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status != TDM_OK || ctx->slots == NULL) return status;
     const int32_t n = llm_kv_length(ctx->kv, seq), slot = llm_slots_take(ctx->slots, false);
     if (slot < 0) return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
@@ -584,7 +578,7 @@ int32_t llm_context_free_pages(const llm_context *ctx) {
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err) {
     tdm_page_job jobs[LLM_MAX_STATE_CHUNK];
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status == TDM_OK) status = llm_encode_refuse(ctx, "saving a sequence", no_files, err);
     if (status != TDM_OK) return status;
     if (first < 0 || n_row < 1 || n_row > llm_context_chunk(ctx) || !chunk_is_whole(ctx, first) ||
@@ -626,7 +620,7 @@ static tdm_status class_import(llm_context *ctx, int32_t cls, int32_t seq, const
 
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err) {
-    tdm_status status = seq_check(ctx, seq, err);
+    tdm_status status = llm_seq_check(ctx, seq, err);
     if (status == TDM_OK)
         status = llm_encode_refuse(ctx, "loading a saved sequence", no_files, err);
     if (status != TDM_OK) return status;

@@ -158,6 +158,8 @@ struct llm_context {
 
 /* Sets the error to TDM_RESOURCE_EXHAUSTED with a general message, and returns it. */
 tdm_status llm_context_no_memory(tdm_error *err);
+/* TDM_INVALID_ARGUMENT if the context has no such sequence. */
+tdm_status llm_seq_check(const llm_context *ctx, int32_t seq, tdm_error *err);
 /* Checks the parameters (NULL = the defaults) and fills in the sizes and the shape of the cache of
  * a cleared context, except the size of pages. Allocates nothing: cache.layers points to the table
  * of the parameters, which the caller copies if the context outlives them. */

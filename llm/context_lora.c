@@ -28,10 +28,8 @@ const float *llm_context_scales(const llm_context *ctx, int32_t seq) {
 tdm_status llm_context_set_scales(llm_context *ctx, int32_t seq, const float *scales,
                                   tdm_error *err) {
     const size_t n = (size_t)ctx->model->n_adapter;
-    if (seq < 0 || seq >= ctx->n_seq)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "sequence %d of %d; raise 'parallel'", seq,
-                        ctx->n_seq);
-    if (n == 0) return TDM_OK;
+    const tdm_status status = llm_seq_check(ctx, seq, err);
+    if (status != TDM_OK || n == 0) return status;
     for (size_t i = 0; i < n; i++)
         if (!isfinite(scales[i]))
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
