@@ -108,6 +108,13 @@ static tdm_status tails_own(llm_context *ctx, int32_t seq, tdm_error *err) {
     return n > 0 ? copies_run(ctx, LLM_CLASS_WINDOW, ctx->window_jobs, n, err) : TDM_OK;
 }
 
+/* Copies the first n tokens and roles of src in ctx->tokens and ctx->roles to dst. */
+static void tokens_copy(llm_context *ctx, int32_t dst, int32_t src, int32_t n) {
+    const size_t to = (size_t)dst * (size_t)ctx->n_ctx, from = (size_t)src * (size_t)ctx->n_ctx;
+    memcpy(ctx->tokens + to, ctx->tokens + from, (size_t)n * sizeof *ctx->tokens);
+    memcpy(ctx->roles + to, ctx->roles + from, (size_t)n);
+}
+
 /* Makes dst hold the first n_tok tokens of src in a model with a window class: shares the tokens up
  * to a length for which src has the windows (llm_window_return), and computes the others again. */
 static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
@@ -119,9 +126,7 @@ static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_
     llm_kv_truncate(ctx->window, dst, 0, NULL);
     status = llm_kv_fork(ctx->window, dst, src, from, err);
     if (status == TDM_OK) {
-        const size_t to = (size_t)dst * (size_t)ctx->n_ctx, of = (size_t)src * (size_t)ctx->n_ctx;
-        memcpy(ctx->tokens + to, ctx->tokens + of, (size_t)from * sizeof *ctx->tokens);
-        memcpy(ctx->roles + to, ctx->roles + of, (size_t)from);
+        tokens_copy(ctx, dst, src, from);
         ctx->marks[dst] = -1;
         llm_window_trim(ctx, dst);
         status = tails_own(ctx, dst, err);
@@ -146,23 +151,16 @@ static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t
     return status;
 }
 
-tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
-                            tdm_error *err) {
-    tdm_status status = llm_seq_check(ctx, dst, err);
-    if (status == TDM_OK) status = llm_seq_check(ctx, src, err);
-    if (status == TDM_OK && ctx->scales != NULL)
-        status = llm_context_set_scales(ctx, dst, llm_context_scales(ctx, src), err);
-    if (status == TDM_OK && ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
-    if (status == TDM_OK && ctx->slots == NULL) return pages_fork(ctx, dst, src, n_tok, err);
-    if (status != TDM_OK) return status;
+/* Makes dst hold the first n_tok tokens of src in a model with recurrent states: shares the tokens
+ * up to the last snapshot, and computes the others again. */
+static tdm_status states_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
+                              tdm_error *err) {
     int32_t from = n_tok, slot = llm_slots_current(ctx->slots, src);
     const int32_t length = llm_kv_length(ctx->kv, src);
     if (n_tok >= 0 && n_tok < length) from = llm_slots_find(ctx->slots, src, n_tok, &slot);
-    status = llm_kv_fork(ctx->kv, dst, src, from, err);
+    tdm_status status = llm_kv_fork(ctx->kv, dst, src, from, err);
     if (status != TDM_OK) return status;
-    const size_t to = (size_t)dst * (size_t)ctx->n_ctx, of = (size_t)src * (size_t)ctx->n_ctx;
-    memcpy(ctx->tokens + to, ctx->tokens + of, (size_t)from * sizeof *ctx->tokens);
-    memcpy(ctx->roles + to, ctx->roles + of, (size_t)from);
+    tokens_copy(ctx, dst, src, from);
     llm_slots_hold(ctx->slots, slot);
     llm_slots_set(ctx->slots, dst, slot);
     llm_slots_drop(ctx->slots, dst, -1);
@@ -173,6 +171,18 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     llm_kv_truncate(ctx->kv, dst, 0, NULL);
     llm_slots_set(ctx->slots, dst, -1);
     return status;
+}
+
+tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
+                            tdm_error *err) {
+    tdm_status status = llm_seq_check(ctx, dst, err);
+    if (status == TDM_OK) status = llm_seq_check(ctx, src, err);
+    if (status == TDM_OK && ctx->scales != NULL)
+        status = llm_context_set_scales(ctx, dst, llm_context_scales(ctx, src), err);
+    if (status != TDM_OK) return status;
+    if (ctx->window != NULL) return window_fork(ctx, dst, src, n_tok, err);
+    if (ctx->slots != NULL) return states_fork(ctx, dst, src, n_tok, err);
+    return pages_fork(ctx, dst, src, n_tok, err);
 }
 
 /* Writes n_job jobs (at most llm_context_chunk) into the plan's step block. */
@@ -542,16 +552,14 @@ tdm_status llm_context_import_slot(llm_context *ctx, int32_t seq, const int32_t 
                                    const void *data, tdm_error *err) {
     tdm_status status = llm_seq_check(ctx, seq, err);
     if (status != TDM_OK || ctx->slots == NULL) return status;
-    const int32_t n = llm_kv_length(ctx->kv, seq), slot = llm_slots_take(ctx->slots, false);
+    const int32_t slot = llm_slots_take(ctx->slots, false);
     if (slot < 0) return tdm_fail(err, TDM_INTERNAL, "context: no slot for a recurrent state");
     status = slot_move(ctx, LLM_PLAN_SLOT_IMPORT, slot, (void *)(uintptr_t)data, err);
     if (status != TDM_OK) {
         llm_slots_release(ctx->slots, slot);
         return status;
     }
-    const size_t at = (size_t)seq * (size_t)ctx->n_ctx;
-    memcpy(ctx->tokens + at, tokens, (size_t)n * sizeof *tokens);
-    memset(ctx->roles + at, TDM_ROLE_GENERATED, (size_t)n);
+    llm_context_import_tokens(ctx, seq, tokens);
     llm_slots_drop(ctx->slots, seq, -1);
     llm_slots_set(ctx->slots, seq, slot);
     ctx->last_added[seq] = 2;
