@@ -5,7 +5,7 @@
  * Drafts: engine_draft.c. What follows a failed step: engine_probe.c.
  *
  * The thread repeats: take out what has ended; admit; compute a step; draw and send tokens. It
- * waits on a condition variable where there is nothing to do.
+ * waits on a condition variable while there is nothing to do.
  */
 #include <errno.h>
 #include <math.h>
@@ -52,8 +52,8 @@ static void job_unlink(server_engine *e, server_job **link) {
     e->over = job;
 }
 
-/* Decides which requests end before the next step, and takes those and the ones that ended in the
- * last step out. The lock is held. */
+/* Ends requests that are cancelled or late, and takes them, and those that ended in the last step,
+ * out of the list. The lock is held. */
 static void jobs_sweep(server_engine *e, uint64_t now) {
     const bool is_late = e->is_draining && e->drain_at <= now;
     for (int32_t entry; (entry = server_schedule_expired(e->schedule, now)) >= 0;) {
@@ -138,7 +138,8 @@ static void jobs_close(server_engine *e) {
 
 /* ---- Admission ---- */
 
-/* Takes requests that are paused out of their sequences. */
+/* Takes requests that are paused out of their sequences, which are then held as finished ones
+ * are. */
 static void paused_leave(server_engine *e) {
     for (;;) {
         server_job *job;
@@ -152,6 +153,7 @@ static void paused_leave(server_engine *e) {
     }
 }
 
+/* Notes what counts only when a request is admitted for the first time. */
 static void job_begin(server_engine *e, server_job *job, int32_t n_done) {
     const int32_t n_cached = n_done < job->usage.n_prompt ? n_done : job->usage.n_prompt;
     if (job->has_begun) return;
@@ -200,7 +202,7 @@ static server_request_state state_of(const server_engine *e, const server_job *j
     }
 }
 
-/* Makes what the thread has counted visible. The lock is held. */
+/* Adds what the thread has counted to the totals that other threads read. The lock is held. */
 static void publish(server_engine *e) {
     server_stats *s = &e->stats, *t = &e->tally;
     s->n_step += t->n_step;
@@ -232,6 +234,7 @@ static bool has_work(const server_engine *e) {
     return c.n_queued + c.n_running + c.n_preempted > c.n_paused || e->embeds != NULL;
 }
 
+/* Sets *at to the earlier of two times; 0 = no time. */
 static void earliest(uint64_t *at, uint64_t other) {
     if (other != 0 && (*at == 0 || other < *at)) *at = other;
 }
@@ -250,7 +253,8 @@ static void work_wait(server_engine *e) {
     (void)pthread_cond_timedwait(&e->work, &e->lock, &until);
 }
 
-/* The step that is next, of requests and of vectors. */
+/* Computes the next step of requests and a part of a vector. Where there is neither, a probe that
+ * is due. */
 static void work_do(server_engine *e) {
     const uint64_t start = server_clock();
     int32_t n = 0;
@@ -326,8 +330,9 @@ static int32_t step_size(const llm_context_params *p, const llm_context *ctx) {
     return n < llm_context_n_ctx(ctx) ? n : llm_context_n_ctx(ctx);
 }
 
-/* A prompt that an encoder reads is whole in a step, however many are read: the context divides what
- * does not fit its steps. */
+/* For models with an encoder, which reads a prompt whole. A step takes every prompt whole, however
+ * many there are; the context divides a batch that does not fit its own steps. So the largest step
+ * is that of n_running prompts, and one prompt is limited by the context's step. */
 static tdm_status whole_prompts_make(server_engine *e, tdm_error *err) {
     const int64_t n = (int64_t)e->limits.n_running * e->n_ctx;
     if (n > LLM_MAX_CTX)
@@ -336,7 +341,7 @@ static tdm_status whole_prompts_make(server_engine *e, tdm_error *err) {
                         "parallel",
                         e->limits.n_running, e->n_ctx, LLM_MAX_CTX);
     e->n_encode = e->n_step;
-    e->n_step = (int32_t)n + 1; /* more than n_running */
+    e->n_step = (int32_t)n + 1; /* the schedule takes only more than n_running */
     e->limits.n_prompt_step = e->n_step;
     return TDM_OK;
 }
@@ -413,7 +418,7 @@ static tdm_status schedule_create(server_engine *e, tdm_error *err) {
         .n_running = l->n_running,
         .n_queued = l->n_queued,
         .n_queued_key = l->n_queued_key,
-        /* An encoder has no steps. */
+        /* An encoder has no steps, but the schedule takes only more than n_running. */
         .n_step = e->ctx != NULL ? e->n_step : l->n_running + 1,
         .n_prompt_step = l->n_prompt_step,
         .splits_end = e->is_recurrent,
@@ -450,7 +455,7 @@ static void engine_free(server_engine *e) {
     free(e);
 }
 
-/* Condition variables that wait by server_clock. */
+/* Makes the lock, and condition variables whose timeouts are times of server_clock. */
 static void conditions_create(server_engine *e) {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -521,6 +526,7 @@ uint64_t server_engine_retry(const server_engine *e) {
     return e->end_interval < RETRY_MOST_NS ? e->end_interval : RETRY_MOST_NS;
 }
 
+/* now + limit, or the largest time where that overflows. */
 static uint64_t time_after(uint64_t now, uint64_t limit) {
     return limit < UINT64_MAX - now ? now + limit : UINT64_MAX;
 }
@@ -529,7 +535,7 @@ static uint64_t deadline_of(uint64_t now, uint64_t limit) {
     return limit == 0 ? 0 : time_after(now, limit);
 }
 
-/* Room for one more entry than any before. The lock is held. */
+/* Makes room for an entry in by_entry. The lock is held. */
 static tdm_status entry_room(server_engine *e, int32_t entry, tdm_error *err) {
     if (entry < e->n_by_entry) return TDM_OK;
     const int32_t n = entry + 64;
@@ -595,7 +601,7 @@ static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_n
     return TDM_OK;
 }
 
-/* A model without a context for text. */
+/* Refuses a request to continue a prompt: the model is an encoder. */
 static tdm_status text_refuse(const server_engine *e, tdm_error *err) {
     if (e->score_head != NULL)
         return tdm_fail(err, TDM_UNSUPPORTED,

@@ -63,7 +63,8 @@ typedef struct server_token {
 typedef enum server_end {
     SERVER_END_STOP,       /* the model's end of generation, or a token of stop_tokens */
     SERVER_END_LENGTH,     /* max_tokens */
-    SERVER_END_CONTEXT,    /* no room: the sequence is as long as the context, or alone in it */
+    SERVER_END_CONTEXT,    /* no room: the sequence has n_ctx tokens, or the cache has no page for
+                              its next token although no other request runs */
     SERVER_END_CONSTRAINT, /* the constraint is complete */
     SERVER_END_SINK,       /* the token event returned false */
     SERVER_END_CANCELLED,  /* server_engine_cancel */
@@ -74,11 +75,11 @@ typedef enum server_end {
 /* What a request cost. Times are nanoseconds. */
 typedef struct server_usage {
     int32_t n_prompt;    /* tokens of the prompt */
-    int32_t n_cached;    /* of those, not computed: found in the cache of prefixes */
+    int32_t n_cached;    /* of those, found in the cache of prefixes instead of computed */
     int32_t n_generated; /* tokens of the answer, the one that ended it included */
-    int32_t n_preempted; /* times that it gave its pages back and was computed again */
+    int32_t n_preempted; /* times that it lost its pages and was computed again */
     int32_t n_draft;     /* tokens that were drafted and checked */
-    int32_t n_draft_accepted; /* of those, drawn */
+    int32_t n_draft_accepted; /* of those, the ones that became tokens of the answer */
     uint64_t queue_ns;   /* from submit to the first step that computes for it */
     uint64_t prompt_ns;  /* from there to the first token */
     uint64_t answer_ns;  /* from the first token to the end */
@@ -86,8 +87,9 @@ typedef struct server_usage {
 
 typedef struct server_result {
     server_end end;
-    int32_t stop_token; /* with SERVER_END_STOP the token, which was also the last event; else -1 */
-    const char *text;   /* [len] what is left of an unfinished code point: U+FFFD; may be empty */
+    int32_t stop_token; /* with SERVER_END_STOP the token that ended the answer, which the last
+                           token event had, too; else -1 */
+    const char *text;   /* [len] U+FFFD where the answer ends within a code point, else empty */
     size_t len;
     server_usage usage;
 } server_result;
@@ -99,15 +101,15 @@ typedef struct server_sink {
     void (*finished)(void *user, server_request_id id, const server_result *result);
     /* A failure of the device, the constraint or the sampler, or lack of memory. */
     void (*failed)(void *user, server_request_id id, tdm_status status, const char *message);
-    /* Tokens of the prompt that are in the cache now, after each step that computes some. NULL =
-     * not called. */
+    /* Called after each step that computes tokens of the prompt: n_done of its n_prompt tokens are
+     * in the context now. NULL = not called. */
     void (*prompt)(void *user, server_request_id id, int32_t n_done, int32_t n_prompt);
     void *user;
 } server_sink;
 
 /* A request to continue a prompt. */
 typedef struct server_request {
-    size_t struct_size;
+    size_t struct_size;    /* sizeof(server_request), or 0 */
     const int32_t *prompt; /* [n_prompt] at least 1, ids below n_vocab */
     int32_t n_prompt;      /* less than the context's n_ctx */
     int32_t max_tokens;    /* 0 = as many as the context has room for */
@@ -120,26 +122,28 @@ typedef struct server_request {
     bool ignores_end;    /* the model's end of generation cannot be drawn */
     bool wants_logprobs; /* server_token.logprob is computed */
     int32_t n_top;      /* server_token.top; at most SERVER_MAX_TOP_LOGPROB and n_vocab; 0 = none */
-    bool shows_special; /* texts of control tokens are text, too */
+    bool shows_special; /* control tokens have a text, too */
     bool continues_text; /* the answer goes on from the prompt's text (LLM_DETOKENIZE_CONTINUE) */
-    bool is_uncached;    /* neither reads nor leaves cached prefixes */
+    bool is_uncached;    /* neither uses cached prefixes nor leaves any */
     const llm_constraint *constraint; /* the struct is copied; the state is the engine's after a
                                          successful submit, and its thread alone calls it; NULL =
                                          none */
-    uint64_t key; /* of fairness: requests of unlike keys take turns. 0 is a key like others */
+    uint64_t key; /* for fairness: requests with different keys take turns (schedule/schedule.h). 0
+                     has no special meaning */
     const float *scales; /* [n_adapter] of the model's adapters (llm/adapter.h), finite; NULL = the
-                            engine's (server_engine_set_scales). Requests of other scales share no
-                            prefixes */
+                            engine's (server_engine_set_scales). Requests with different scales
+                            share no prefixes */
     /* Drafts, where the engine has any. They change no answer. */
-    int32_t max_draft; /* at a time; 0 = the engine's n_draft, which is also the most; -1 = none */
-    int32_t min_draft; /* fewer are not checked */
+    int32_t max_draft; /* most drafts in a step; 0 = the engine's n_draft, which is also the limit;
+                          -1 = none */
+    int32_t min_draft; /* fewer drafts than these are not checked */
     float min_draft_p; /* 0 .. 1: drafts end before a token of a smaller probability */
-    uint64_t scope;      /* of prefixes: only requests of the same scope share cached prefixes (a
-                       client's, so that times do not tell one client what another has asked). 0 is
-                       a scope like others */
+    uint64_t scope;    /* Only requests of the same scope share cached prefixes. A server gives each
+                          client a scope of its own where the time of a prompt must not show whether
+                          another client has sent the same text. 0 has no special meaning */
     int32_t priority;    /* larger ones of the same key are admitted first; 0 is usual */
-    /* Nanoseconds from submit on; 0 = no limit. A request that is over one ends with
-     * SERVER_END_DEADLINE, with the tokens that it has. */
+    /* Nanoseconds from submit on; 0 = no limit. A request that exceeds one ends with
+     * SERVER_END_DEADLINE and keeps the tokens that it has. */
     uint64_t queue_limit; /* until the first step that computes for it */
     uint64_t first_limit; /* until its first token */
     uint64_t total_limit; /* until its end */
@@ -148,14 +152,15 @@ typedef struct server_request {
 
 /* A request for the vector of a text, or its scores. */
 typedef struct server_embedding_request {
-    size_t struct_size;
+    size_t struct_size;    /* sizeof(server_embedding_request), or 0 */
     const int32_t *tokens; /* [n_tok] at least 1 */
-    int32_t n_tok;         /* at most n_ctx of the embedding context */
+    int32_t n_tok;         /* at most server_engine_text_max */
     llm_pooling pooling;   /* not LLM_POOLING_NONE; LLM_POOLING_RANK = scores (llm/score.h) */
     int32_t normalize;     /* llm_embedding_normalize */
     uint64_t total_limit;  /* as for server_request */
-    /* Called once by the engine's thread: the vector [n], or a failed status with a message and
-     * NULL. TDM_CANCELLED, TDM_DEADLINE_EXCEEDED. */
+    /* Called once by the engine's thread: with TDM_OK the vector or the scores, [n]; else with the
+     * status, a message, NULL and n = 0. TDM_CANCELLED, TDM_DEADLINE_EXCEEDED, or a failure of the
+     * device or of memory. */
     void (*done)(void *user, server_request_id id, tdm_status status, const char *message,
                  const float *vector, int32_t n);
     void *user;
@@ -163,17 +168,18 @@ typedef struct server_embedding_request {
 
 /* ---- The engine ---- */
 
-/* Zero means the default everywhere. */
+/* 0 = the default, in every field. */
 typedef struct server_limits {
     size_t struct_size;
     int32_t n_running;     /* most sequences in a step; 0 = 16 */
     int32_t n_held;        /* most finished sequences that are kept for their prefixes; 0 = 32, or
-                              n_running where layers have windows or recurrent states, whose memory
-                              grows with it; -1 = none. n_running + n_held <= LLM_MAX_SEQ */
+                              n_running where layers have windows or recurrent states, which take
+                              memory for each sequence; -1 = none. n_running + n_held <=
+                              LLM_MAX_SEQ */
     int32_t n_queued;      /* most requests that wait; 0 = 256 */
     int32_t n_queued_key;  /* of them, most of one key; 0 = n_queued */
-    int32_t n_prompt_step; /* most tokens of prompts in a step that has generated ones, too; 0 =
-                              128. A step without them has up to n_ubatch */
+    int32_t n_prompt_step; /* most tokens of prompts in a step in which other requests generate; 0 =
+                              128. A step without such requests has up to n_ubatch */
     uint64_t probe_ns;     /* from a failed step to the first probe; later ones come after twice,
                               four times ... 32 times as long; 0 = 1 s */
     uint64_t retry_ns;     /* the retry time of a full queue where nothing has finished yet; 0 =
@@ -185,18 +191,20 @@ typedef struct server_engine_params {
     llm_context_params context; /* n_seq is replaced: n_running + n_held */
     server_limits limits;
     bool gives_embeddings;        /* also takes embedding requests, with a context of their own */
-    llm_context_params embedding; /* of that; n_seq and what it gives are replaced */
-    llm_model
-        *draft; /* proposes tokens (llm/draft.h): loaded, and outlives the engine; llm_draft_check
-                         accepts it, or it is a layer of the model. NULL = none */
-    llm_context_params draft_context; /* of that; n_ctx and n_seq are replaced */
-    int32_t n_gram; /* without `draft`: n-grams draft, where so many tokens are alike, 1 ..
-                       LLM_MAX_DRAFT_NGRAM; 0 = nothing drafts */
-    int32_t n_draft;                  /* proposals at a time, 1 .. LLM_MAX_DRAFT */
+    llm_context_params embedding; /* of that context; n_seq and what it gives are replaced */
+    /* The model that proposes tokens (llm/draft.h). It is loaded and outlives the engine.
+     * llm_draft_check accepts it, or it is a layer of the model. NULL = none. */
+    llm_model *draft;
+    llm_context_params draft_context; /* of `draft`; n_ctx and n_seq are replaced */
+    /* Without `draft`: the draft is what followed the last n_gram tokens where they stand earlier
+     * in the sequence (llm/draft_ngram.h), 1 .. LLM_MAX_DRAFT_NGRAM. 0 = no drafts. */
+    int32_t n_gram;
+    int32_t n_draft;       /* most drafts of a request in a step, 1 .. LLM_MAX_DRAFT; read where
+                              there are drafts */
     bool gives_candidates; /* the device sends the best tokens of each row instead of all logits,
                               where all requests of a step allow it: for devices behind a bus */
-    /* Called by the engine's thread when a step fails after others worked, with the reason, and when
-     * one works again, with NULL. NULL = not called. */
+    /* Called by the engine's thread with the reason when a step fails after others succeeded, and
+     * with NULL when one succeeds again. NULL = not called. */
     void (*device_noted)(void *user, const char *failure);
     void *device_noted_user;
 } server_engine_params;
@@ -206,18 +214,20 @@ typedef struct server_engine_params {
  * encoder gives_embeddings is set, and requests to continue a prompt are refused. [setup] */
 tdm_status server_engine_create(llm_model *model, const server_engine_params *params,
                                 server_engine **engine_out, tdm_error *err);
-/* Ends what still runs (SERVER_END_CANCELLED), and the thread: no event comes after it. Other threads may
- * call the engine still; what they submit is refused (TDM_UNAVAILABLE). NULL is a no-op, and so is a
- * second call. Not from within an event. [setup] */
+/* Ends all requests (SERVER_END_CANCELLED; TDM_CANCELLED for embeddings) and the thread; no event
+ * comes after it. Other threads may still call [any-thread] functions; what they submit is refused
+ * (TDM_UNAVAILABLE). NULL is a no-op, and so is a second call. Not from within an event. [setup] */
 void server_engine_stop(server_engine *engine);
-/* Stops it and frees all. NULL is a no-op. Not from within an event. [setup] */
+/* Stops the engine and frees it. No other thread may call it any more. NULL is a no-op. Not from
+ * within an event. [setup] */
 void server_engine_destroy(server_engine *engine);
 
 /* Queues a request. Never waits.
  * TDM_INVALID_ARGUMENT   a field is out of its range; the message names it
  * TDM_OUT_OF_RANGE       the prompt does not fit the context
- * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is a guess, from what has
- *                        finished lately, of when there is room; where it is 0, host memory is short
+ * TDM_RESOURCE_EXHAUSTED the queue is full: *retry_ns_out (may be NULL) is an estimate, from the
+ *                        requests that ended lately, of the time until there is room; where it is
+ *                        0, host memory is short
  * TDM_UNAVAILABLE        the engine drains, or was stopped
  * TDM_UNSUPPORTED        the model gives embeddings or scores only
  * Events may come before the call returns. [any-thread] */
@@ -232,11 +242,13 @@ tdm_status server_engine_embed(server_engine *engine, const server_embedding_req
  * [any-thread] */
 tdm_status server_engine_set_scales(server_engine *engine, const float *scales, tdm_error *err);
 void server_engine_get_scales(server_engine *engine, float *scales_out);
-/* Ends a request before its next step, queued ones and prompts being read too. No-op where there is
- * no such request any more. [any-thread] */
+/* Ends a request before its next step, in any state. No-op where there is no such request any more.
+ * [any-thread] */
 void server_engine_cancel(server_engine *engine, server_request_id id);
-/* Takes a request out of steps, or back into them, as for a reader that is slower than the model.
- * Its pages stay while others don't need them. Deadlines go on. [any-thread] */
+/* Pauses a request or resumes it, as for a client that reads more slowly than the model writes. A
+ * paused request is in no step. Its pages stay until others need them; what it loses is computed
+ * again. Its deadlines go on. No-op where there is no such request any more, and for embeddings.
+ * [any-thread] */
 void server_engine_pause(server_engine *engine, server_request_id id, bool is_paused);
 
 /* Refuses new requests from now on. Requests that were accepted go on; those that have not ended
@@ -252,7 +264,7 @@ typedef enum server_request_state {
     SERVER_QUEUED,
     SERVER_READING, /* its prompt is computed */
     SERVER_GENERATING,
-    SERVER_PREEMPTED, /* gave its pages back, waits to be computed again */
+    SERVER_PREEMPTED, /* has lost its pages and waits to be computed again */
     SERVER_PAUSED,
     SERVER_STATE_COUNT_
 } server_request_state;
@@ -269,45 +281,48 @@ typedef struct server_request_info {
     uint64_t age_ns; /* since submit */
 } server_request_info;
 
-/* Totals since creation, and what is so now. */
+/* Totals since creation, and the present state. */
 typedef struct server_stats {
-    size_t struct_size;
+    size_t struct_size;                    /* set by server_engine_snapshot */
     int32_t n_queued, n_running, n_paused; /* now; preempted ones count as queued */
     int32_t n_held;                        /* sequences kept for their prefixes */
     int32_t n_page, n_page_free;           /* of the cache */
     bool is_draining;
-    bool has_failed; /* the last step or probe. While that is so and nothing else is computed, the
-                        engine probes: it computes one token; a success ends the state, as that of
-                        a request's step does. /health is not ok meanwhile */
-    tdm_error failure; /* of that step or probe; all 0 = it has not failed */
+    bool has_failed;   /* the last step failed. While this is set and no request is computed, the
+                        engine computes one token now and then (a probe). The first step or probe
+                        that succeeds clears it. /health is not ok while it is set */
+    tdm_error failure; /* of the last step or probe; all 0 = it succeeded */
     uint64_t n_submitted, n_refused;
     uint64_t n_ended[SERVER_END_COUNT_];
     uint64_t n_failed;
     uint64_t n_step;
-    uint64_t n_prompt_computed; /* tokens of prompts computed, again after preemption too */
-    uint64_t n_prompt_cached;   /* and found in the cache */
+    uint64_t n_prompt_computed; /* tokens of prompts computed; those computed again after preemption
+                                   count again */
+    uint64_t n_prompt_cached;   /* tokens of prompts found in the cache */
     uint64_t n_generated;       /* tokens drawn */
     uint64_t n_replayed;        /* generated tokens computed again after preemption */
     uint64_t n_preempted, n_evicted;
     uint64_t n_draft;          /* tokens drafted and checked */
-    uint64_t n_draft_accepted; /* of those, drawn */
+    uint64_t n_draft_accepted; /* of those, the ones that became tokens of an answer */
     uint64_t n_probe;      /* probes computed after failures */
     uint64_t n_embedded;   /* tokens of embedding requests */
     uint64_t busy_ns;      /* in steps */
     uint64_t last_step_ns; /* server_clock() at the end of the last step: for a watchdog */
 } server_stats;
 
-/* Totals, and, where infos is not NULL, the requests that have not ended, oldest first, at most
- * max_info; returns how many there are. Does not wait for a step. [any-thread] */
+/* Writes the totals, and, where infos is not NULL, the requests that have not ended, the oldest
+ * first, at most max_info of them. Returns how many have not ended, which may be more than
+ * max_info. Embedding requests are not among them. Does not wait for a step. [any-thread] */
 int32_t server_engine_snapshot(server_engine *engine, server_stats *stats,
                                server_request_info *infos, int32_t max_info);
 
-/* Tokens of a sequence at most: of the context and of the embedding context; 0 = there is none.
- * [any-thread] */
+/* The most tokens of a sequence, of the context and of the embedding context; 0 = there is no such
+ * context. [any-thread] */
 int32_t server_engine_n_ctx(const server_engine *engine);
 int32_t server_engine_n_ctx_embedding(const server_engine *engine);
-/* Tokens of an embedding request's text at most: the context, or the step where tokens attend to
- * later ones; 0 without gives_embeddings. [any-thread] */
+/* The most tokens of an embedding request's text: those of its context; where tokens attend to
+ * later ones, those of a step, since the text is then computed whole. 0 without gives_embeddings.
+ * [any-thread] */
 int32_t server_engine_text_max(const server_engine *engine);
 /* The name of an end for messages: "stop", "length", ... [any-thread] */
 const char *server_end_name(server_end end);

@@ -4,14 +4,15 @@
  * several (llm/draft.h). Each is drawn as it would be without drafts, so the answers are the same.
  * By the engine's thread.
  *
- * The draft has a sequence for each one of the context, which begins with the same tokens: it is
- * forked, shortened and emptied with that one. What a draft model lacks of a prompt it reads behind
- * the steps that compute the prompt, at most as many tokens as a step has of prompts. A layer that
- * drafts reads all tokens, since it needs hidden states that only their step gives.
+ * The draft has a sequence for each sequence of the context, which holds a prefix of its tokens: it
+ * is forked, shortened and emptied with it. A draft model decodes a prompt after the steps that
+ * compute the prompt, at most as many tokens as such a step has of prompts. A layer that drafts
+ * decodes all tokens of each step at once, since it needs hidden states that only that step gives.
  *
- * A step that several requests share has fewer drafts: at most as many tokens in all as two
- * requests have alone, in even parts. So where many generate, none has drafts. How many each has
- * follows from how many were right before (llm/draft_pace.h).
+ * Drafts make a step longer for all its requests. So the requests of a step have, drafts included,
+ * at most as many tokens together as two requests with all their drafts, in even parts: where many
+ * generate, none has drafts. How many each has follows from how many were right before
+ * (llm/draft_pace.h).
  *
  * Where the draft fails, its requests go on without it.
  */
@@ -76,13 +77,14 @@ static void draft_give_up(server_engine *e, server_job *job) {
 
 /* ---- Before a step ---- */
 
-/* Drafts of each request in a step of n. */
+/* The most drafts of each request in a step of n requests; 0 or less = none. */
 static int32_t drafts_each(const server_engine *e, int32_t n) {
     const int32_t each = 2 * (e->n_draft + 1) / n - 1;
     return each < e->n_draft ? each : e->n_draft;
 }
 
-/* How many drafts a request that generates may have now; `most` leaves room in the step. */
+/* How many drafts a request that generates may have now, 0 .. most. It has none where its draft
+ * still lacks a part of its tokens (server_draft_follow). */
 static int32_t drafts_of(const server_engine *e, const server_job *job, int32_t most) {
     const server_request *r = &job->request;
     const int32_t length = llm_context_length(e->ctx, job->seq);
@@ -91,7 +93,8 @@ static int32_t drafts_of(const server_engine *e, const server_job *job, int32_t 
     if (!job->has_draft || r->max_draft < 0 || length + 1 != job->n_tok || n_missing < 0 ||
         n_missing > e->n_draft + 1)
         return 0;
-    /* The last draft gives the last token; the one behind the drafts needs no room. */
+    /* A step with n drafts draws n + 1 tokens at most. The last of them needs no room in the
+     * context. */
     if (n > job->max_tokens - job->usage.n_generated - 1)
         n = job->max_tokens - job->usage.n_generated - 1;
     if (n > e->n_ctx - length - 1) n = e->n_ctx - length - 1;
@@ -174,8 +177,9 @@ bool server_draft_settle(server_engine *e, server_job *job, int32_t n_tok) {
            llm_context_truncate(e->ctx, job->seq, before + n_tok + n_accepted, NULL) == TDM_OK;
 }
 
-/* What the draft of a request reads now. A draft model leaves the last token for its next
- * proposals, which then take as many tokens as they do behind others. */
+/* How many tokens the draft of a request decodes now. Few are left to llm_draft_propose. A draft
+ * model always leaves it the last one, so that its batches have the same shape as after accepted
+ * drafts (llm_draft_accept). */
 static int32_t part_size(const server_engine *e, const server_job *job, int32_t budget) {
     const int32_t n = llm_draft_missing(e->draft, job->seq, llm_context_length(e->ctx, job->seq));
     if (n <= e->n_draft + 1) return 0;

@@ -8,7 +8,7 @@
 
 #include "server/engine_internal.h"
 
-/* Whether the sampler sees another row than the model's. */
+/* Whether the sampler reads a row other than the model's. */
 static bool changes_row(const server_job *job) {
     const server_request *r = &job->request;
     return r->n_bias > 0 || r->constraint != NULL || r->ignores_end;
@@ -20,7 +20,8 @@ int32_t server_draw_candidates(const server_engine *e, const server_job *job) {
     return llm_sampler_candidates(job->sampler);
 }
 
-/* Makes e->logits the row with biases and without the tokens that may not follow. */
+/* Replaces the row by a copy in e->logits, with biases added and -inf for tokens that may not
+ * follow. */
 static tdm_status row_change(server_engine *e, server_job *job, llm_row *row, tdm_error *err) {
     const server_request *r = &job->request;
     bool is_limited = false;
@@ -92,7 +93,7 @@ void server_draw(server_engine *e, server_job *job) {
     server_token event = {.index = job->usage.n_generated};
     tdm_status status = whole.n > 0 ? token_pick(e, job, &whole, &event.token, &err)
                                     : tdm_fail(&err, TDM_INTERNAL, "a request has no logits");
-    /* A row of the embedding may have no token in the tokenizer, hence no text. */
+    /* Models may have more logits than the tokenizer has tokens: such an id has no text. */
     llm_vocab_str text = {0};
     if (status == TDM_OK && job->detok != NULL && event.token < llm_vocab_n_token(e->vocab))
         status = llm_detok_push(job->detok, event.token, &text, &err);
@@ -116,7 +117,7 @@ void server_draw(server_engine *e, server_job *job) {
                r->constraint->is_done(r->constraint->state)) {
         server_job_end(job, SERVER_END_CONSTRAINT);
     } else if (job->usage.n_generated >= job->max_tokens) {
-        /* What the context has room for is no limit of the client's. */
+        /* max_tokens may be less than the client gave: then the context is the limit. */
         server_job_end(job,
                        job->max_tokens == r->max_tokens ? SERVER_END_LENGTH : SERVER_END_CONTEXT);
     }

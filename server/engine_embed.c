@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_embed.c: vectors of texts, computed in a context of their own between the steps of the
- * other requests: a text at a time, in parts no larger than those of prompts.
+ * engine_embed.c: vectors and scores of texts, computed in a context of their own between the steps
+ * of the other requests: one text at a time, in parts no larger than those of prompts. A text of a
+ * model whose tokens attend to later ones is computed whole.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,6 @@ static tdm_status request_check(const server_engine *e, const server_embedding_r
                         "%s has no head that scores texts (tensors cls.weight, cls.output.weight): "
                         "it is no reranker",
                         e->model->path);
-    /* Tokens that see later ones are computed at once. */
     const int32_t most = server_engine_text_max(e);
     if (r->n_tok > most)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
@@ -109,7 +109,7 @@ uint64_t server_embed_deadline(const server_engine *e) {
     return at;
 }
 
-/* Takes the request before *link out of the list. The lock is held. */
+/* Takes the request that *link points to out of the list. The lock is held. */
 static server_embed_job *embed_unlink(server_engine *e, server_embed_job **link) {
     server_embed_job *job = *link;
     *link = job->next;
@@ -152,7 +152,8 @@ static void embeds_sweep(server_engine *e) {
     }
 }
 
-/* Computes the hidden states of the next n tokens of a text. */
+/* Computes the hidden states of the next n tokens of a text. The first part empties the context's
+ * only sequence and sets the adapters' scales of this text. */
 static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t n, tdm_error *err) {
     const size_t n_embd = (size_t)e->n_embd;
     if (job->rows == NULL) {
@@ -177,7 +178,8 @@ static tdm_status rows_compute(server_engine *e, server_embed_job *job, int32_t 
     return TDM_OK;
 }
 
-/* The vector or the scores of a text whose tokens are done; how many numbers it has. */
+/* Writes the vector or the scores of a text whose tokens are all computed to e->vector; returns how
+ * many numbers there are. */
 static int32_t numbers_make(server_engine *e, const server_embed_job *job) {
     if (job->request.pooling == LLM_POOLING_RANK) {
         llm_score(e->score_head, job->rows, job->n_done, e->vector);

@@ -18,7 +18,7 @@ static void seq_drop(server_engine *e, int32_t seq) {
     e->is_taken[seq] = false;
 }
 
-/* Gives up the held sequence that was used least recently, but not `but`. False: there is none. */
+/* Evicts the held sequence that was used least recently, but not `but`. False: there is none. */
 static bool evict_oldest(server_engine *e, int32_t but) {
     const int32_t seq = server_prefix_oldest(e->prefix, but);
     if (seq < 0) return false;
@@ -27,6 +27,7 @@ static bool evict_oldest(server_engine *e, int32_t but) {
     return true;
 }
 
+/* Evicts held sequences other than `but` (-1 = none) until n_page pages are free. */
 static bool pages_free(server_engine *e, int32_t n_page, int32_t but) {
     for (;;) {
         int32_t n_free;
@@ -42,18 +43,19 @@ bool server_memory_free(server_engine *e, int32_t n_page) {
 
 /* ---- Prefixes ---- */
 
-/* The sequence with the longest prefix of a request that can be had. */
+/* The search for the sequence that shares the longest prefix with a request. */
 typedef struct prefix_search {
     server_engine *e;
-    const float *scales; /* of adapters: two scopes may have one number */
-    int32_t most;        /* tokens that are of use: all but the last, whose logits are needed */
-    int32_t seq, n_tok;
+    const float *scales; /* the request's, of adapters. They are compared, since scopes mixed from
+                            different scales may be equal by chance */
+    int32_t most;        /* most tokens to share: all but the last, whose logits are needed */
+    int32_t seq, n_tok;  /* the best so far, and the tokens that it shares; -1, 0 = none */
 } prefix_search;
 
 static bool prefix_try(void *user, int32_t seq, int32_t n_common) {
     prefix_search *s = user;
     const int32_t most = n_common < s->most ? n_common : s->most;
-    if (most <= s->n_tok) return false; /* those that come share less */
+    if (most <= s->n_tok) return false; /* the ones that follow share no more */
     const int32_t n_adapter = s->e->model->n_adapter;
     if (n_adapter > 0 && memcmp(llm_context_scales(s->e->ctx, seq), s->scales,
                                 (size_t)n_adapter * sizeof *s->scales) != 0)
@@ -72,10 +74,11 @@ static int32_t common_count(const int32_t *a, const int32_t *b, int32_t n) {
     return i;
 }
 
-/* Whether a request that is being read will soon share more than n_tok tokens with this one: then
- * it is better to wait than to compute them twice. A request never waits longer than that takes: not
- * for a prompt of which more is left than twice what it shares, and not with a short prompt, which
- * the next step computes (schedule.h). */
+/* Whether another request, whose prompt is being computed, will soon share at least a page more
+ * than n_tok tokens with this one. Then this one waits instead of computing them, too. It does not
+ * wait where that takes longer: for a prompt of which more is left to compute than twice what they
+ * share, or with a short rest of its own, which the next step computes (schedule.h). The lock is
+ * held. */
 static bool prefix_comes(const server_engine *e, const server_job *job, int32_t n_tok) {
     const server_request *r = &job->request;
     const int32_t least = n_tok + llm_context_kv_desc(e->ctx)->page_len;
@@ -85,7 +88,8 @@ static bool prefix_comes(const server_engine *e, const server_job *job, int32_t 
         if (other->seq < 0 || other->first_ns != 0 || o->is_uncached || o->scope != r->scope)
             continue;
         int32_t n = other->usage.n_prompt;
-        /* Of these models the state at the end of the prompt is kept, and no other. */
+        /* With windows or recurrent states, others can share the whole prompt but its last token,
+         * and nothing shorter. */
         const int32_t needed = e->is_restricted ? n - 1 : least;
         if (n > job->n_tok - 1) n = job->n_tok - 1;
         if (n < needed || n < least) continue;
@@ -98,7 +102,7 @@ static bool prefix_comes(const server_engine *e, const server_job *job, int32_t 
 }
 
 void server_memory_share(server_engine *e, server_job *job) {
-    /* Without memory for the tree it is not shared. */
+    /* It is not shared where there is no memory for the tree. */
     if (!job->request.is_uncached)
         (void)server_prefix_set(e->prefix, job->seq, job->request.scope, job->tokens,
                                 job->usage.n_prompt, NULL);
@@ -124,8 +128,8 @@ void server_memory_return(server_engine *e, int32_t seq) {
     e->is_taken[seq] = false;
 }
 
-/* Whether a held sequence ends where its prefix does that a request found, so that the request can
- * go on in it, and no page is left partly empty. */
+/* Whether the sequence that was found is held and has exactly the tokens to share. Then the request
+ * runs in the sequence itself; a fork would copy its last page. The lock is held. */
 static bool is_whole(const server_engine *e, const prefix_search *s) {
     const bool is_held = server_prefix_length(e->prefix, s->seq) > 0 &&
                          llm_context_length(e->ctx, s->seq) == s->n_tok;
@@ -150,12 +154,13 @@ server_admission server_memory_admit(server_engine *e, server_job *job, bool is_
     pthread_mutex_unlock(&e->lock);
     if (is_early) return SERVER_ADMIT_LATER;
 
-    /* Pages for all that it knows but the whole ones it shares, and one for each that runs. */
+    /* Pages for all its known tokens but the full pages that it shares, one for its next token, and
+     * one for the next token of each request that runs. */
     const int32_t page_len = llm_context_kv_desc(e->ctx)->page_len;
     const int32_t n_new = (job->n_tok + page_len - 1) / page_len - found.n_tok / page_len;
     if (!pages_free(e, n_new + 1 + n_other, found.seq)) {
         if (!is_first) return SERVER_ADMIT_FULL;
-        /* It is alone: the prefix itself goes before the request. */
+        /* No other request runs: even the prefix is evicted before the request is refused. */
         if (found.seq >= 0 && !pages_free(e, n_new + 1, found.seq)) {
             seq_drop(e, found.seq);
             found.seq = -1;
@@ -169,7 +174,7 @@ server_admission server_memory_admit(server_engine *e, server_job *job, bool is_
         if (job->seq < 0) return SERVER_ADMIT_FULL;
         e->is_taken[job->seq] = true;
         (void)llm_context_set_scales(e->ctx, job->seq, job->scales, NULL); /* it is empty */
-        /* Where it cannot be shared it is computed. */
+        /* A prefix that cannot be forked is computed again. */
         if (found.seq >= 0 &&
             llm_context_fork(e->ctx, job->seq, found.seq, found.n_tok, NULL) != TDM_OK) {
             (void)llm_context_truncate(e->ctx, job->seq, 0, NULL);
@@ -183,7 +188,7 @@ server_admission server_memory_admit(server_engine *e, server_job *job, bool is_
     return SERVER_ADMITTED;
 }
 
-/* Whether a sequence other than `seq` that is held has all of these tokens. */
+/* The search for a sequence other than `seq` that has all n_tok tokens. */
 typedef struct cover_search {
     int32_t seq, n_tok;
     bool is_covered;
@@ -205,7 +210,8 @@ void server_memory_leave(server_engine *e, server_job *job, bool keeps) {
         seq_drop(e, seq);
         return;
     }
-    /* A second copy is of no use. Where only some lengths can be had, each has others. */
+    /* A second copy is of no use. In restricted models it may be: each sequence can be cut or
+     * forked at other lengths. */
     cover_search search = {.seq = seq, .n_tok = n};
     if (!e->is_restricted)
         server_prefix_find(e->prefix, job->request.scope, job->tokens, n, cover_try, &search);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_probe.c: finds out whether a device works again after a failed step. A balancer that reads
- * /health sends no requests to a server that is not well; so without probes it would never be well
- * again. By the engine's thread.
+ * engine_probe.c: finds out whether a device works again after a failed step. While a step has
+ * failed, /health reports an error, and a load balancer sends no requests. Without probes no step
+ * would follow that could succeed. By the engine's thread.
  */
 #include <stdio.h>
 
@@ -42,12 +42,13 @@ void server_probe_step(server_engine *e) {
     int32_t seq = 0;
     if (e->ctx != NULL)
         seq = server_memory_borrow(e);
-    else /* what is there is of a text that has failed */
+    else /* it may hold tokens of a text that has failed */
         (void)llm_context_truncate(ctx, 0, 0, NULL);
     tdm_status status = TDM_RESOURCE_EXHAUSTED;
     tdm_error err = {0};
     if (seq >= 0) {
-        /* An encoder reads a token before the decoder begins. */
+        /* A model with an encoder and a decoder: one token for the encoder, then the one that
+         * begins the decoder's text. Other models: one token. */
         const int32_t start = e->n_encode > 0 ? e->model->hparams.decoder_start : 0;
         const int32_t tokens[2] = {start > 0 ? 0 : e->n_vocab - 1, start}, seqs[2] = {seq, seq};
         const bool is_wanted[2] = {false, true};

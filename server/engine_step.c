@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_step.c: a step of the engine: which requests it has, room for it, its batch, and what
- * follows from it. By the engine's thread.
+ * engine_step.c: a step of the engine: plans it, makes room for it, fills its batch, computes it
+ * and hands its rows to engine_draw.c. By the engine's thread.
  */
 #include "server/engine_internal.h"
 
-/* The pages that the n planned items take. */
+/* The free pages that the n planned items need, with their drafts. */
 static int32_t pages_needed(const server_engine *e, int32_t n) {
     int32_t n_page = 0;
     for (int32_t i = 0; i < n; i++)
@@ -14,7 +14,7 @@ static int32_t pages_needed(const server_engine *e, int32_t n) {
     return n_page;
 }
 
-/* Takes a request out of its sequence, to be computed again. */
+/* Takes a request out of its sequence, which is emptied. It waits, and is computed again. */
 static void job_preempt(server_engine *e, server_job *job) {
     pthread_mutex_lock(&e->lock);
     server_schedule_preempt(e->schedule, job->entry);
@@ -50,7 +50,8 @@ int32_t server_step_plan(server_engine *e) {
         pthread_mutex_unlock(&e->lock);
         if (n == 0 || room_make(e, n)) return n;
         if (youngest_preempt(e)) continue;
-        /* One request alone always has room: the cache has n_ctx tokens. */
+        /* Only one request runs and all else is evicted. The cache has pages for n_ctx tokens, so
+         * this does not happen; if it did, planning again would not help. */
         for (int32_t i = 0; i < n; i++) server_job_end(e->jobs[i], SERVER_END_CONTEXT);
         return 0;
     }
@@ -96,14 +97,14 @@ static tdm_status candidates_set(server_engine *e, int32_t n, tdm_error *err) {
         if (needed == 0) return llm_context_set_candidates(e->ctx, 0, err);
         if (needed > most) most = needed;
     }
-    int32_t bucket = most > 0 ? 8 : 0; /* few sizes: each has plans of its own */
+    int32_t bucket = most > 0 ? 8 : 0; /* powers of 2: the context keeps plans for each size */
     while (bucket < most) bucket *= 2;
     const int32_t limit = e->n_vocab < LLM_MAX_CANDIDATES ? e->n_vocab : LLM_MAX_CANDIDATES;
     if (bucket > limit) bucket = most <= limit ? limit : 0;
     return llm_context_set_candidates(e->ctx, bucket, err);
 }
 
-/* Notes what the step has done. */
+/* Notes in the schedule what the step has computed and drawn. */
 static void step_note(server_engine *e, int32_t n) {
     pthread_mutex_lock(&e->lock);
     for (int32_t i = 0; i < n; i++) {
@@ -117,8 +118,8 @@ static void step_note(server_engine *e, int32_t n) {
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Draws a token behind the last known one, and one behind each draft while drafts are what was
- * drawn. */
+/* Draws a token behind the last known one. While the drawn token equals the next draft, draws one
+ * from the row behind that draft, too. */
 static void tokens_draw(server_engine *e, server_job *job) {
     do {
         server_draw(e, job);
@@ -147,7 +148,7 @@ void server_step_run(server_engine *e, int32_t n) {
         const server_sink *sink = &job->request.sink;
         const int32_t n_done = llm_context_length(e->ctx, job->seq);
         const bool was_reading = n_done - e->items[i].n_tok < job->usage.n_prompt;
-        /* Before the answer, whose tokens may come in other orders on other devices. */
+        /* From now on others share its prompt. */
         if (was_reading && n_done >= job->usage.n_prompt) server_memory_share(e, job);
         if (was_reading && sink->prompt != NULL)
             sink->prompt(sink->user, job->id,

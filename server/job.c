@@ -28,7 +28,8 @@ static tdm_status count_check(const char *what, int32_t n, int32_t most, const v
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d %s: expected 0 to %d", n, what, most);
 }
 
-/* A prompt of a model with an encoder has a text for it, then the token that begins the answer. */
+/* Checks a prompt of a model with an encoder: the encoder's text, then the token that begins the
+ * decoder's. A model without an encoder takes any prompt. */
 static tdm_status encoded_check(const server_job_bounds *b, const server_request *r,
                                 tdm_error *err) {
     const int32_t n = (int32_t)llm_prompt_encoded(b->model, r->prompt, (size_t)r->n_prompt);
@@ -53,8 +54,8 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
                         r->struct_size, sizeof *r);
     if (r->n_prompt < 1 || r->prompt == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the prompt has no tokens");
-    /* Clients shorten a conversation where they find these words: Anthropic's, which Claude Code
-     * reads, and llama-server's. */
+    /* Clients shorten a conversation when a message has these words: "prompt is too long" is
+     * Anthropic's, which Claude Code reads, "exceeds the available context size" llama-server's. */
     if (r->n_prompt >= b->n_ctx)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
                         "prompt is too long: %d tokens > %d maximum; it exceeds the available "
@@ -99,7 +100,8 @@ static tdm_status request_check(const server_job_bounds *b, const server_request
     return status;
 }
 
-/* The scope of requests of another scope that have these scales of adapters. */
+/* The scope that a request has inside the engine: its own, mixed with its scales of adapters, so
+ * that requests with different scales share no prefixes. */
 static uint64_t scope_mix(uint64_t scope, const float *scales, int32_t n) {
     return n > 0 ? tdm_hash_add(scope ^ TDM_HASH_BEGIN, scales, (size_t)n * sizeof *scales) : scope;
 }

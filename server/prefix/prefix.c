@@ -3,16 +3,17 @@
  * prefix.c: see prefix.h.
  *
  * Each node but the root has an edge: the ids between its parent and itself. A path begins with the
- * two halves of the scope, as if they were ids; so scopes share nothing. Every node but the root has
- * a sequence that ends there, or at least two children, unless memory was short. Children of a node
- * differ in the first id of their edges. They are a list: there are at most as many as sequences.
+ * two halves of the scope, as if they were ids; so different scopes share no tokens. Every node but
+ * the root has a sequence that ends there, or at least two children, unless memory was short
+ * (node_join). Children of a node differ in the first id of their edges. They are a list: there are
+ * at most as many as sequences.
  */
 #include "server/prefix/prefix.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_SCOPE = 2 }; /* ids of the scope at the begin of a path */
+enum { N_SCOPE = 2 }; /* ids of the scope at the beginning of a path */
 
 typedef struct node {
     int32_t parent; /* -1 = the root */
@@ -20,8 +21,8 @@ typedef struct node {
     int32_t next;   /* the next child of its parent; of a free node: the next free one */
     int32_t seq;    /* the first sequence that ends here; -1 = none */
     int32_t n_edge;
-    int32_t end; /* ids from the root to the end of its edge */
-    int32_t *edge;
+    int32_t end;   /* ids from the root to the end of its edge, those of the scope too */
+    int32_t *edge; /* [n_edge] at least 1; NULL = the root, or a free node */
 } node;
 
 typedef struct holder {
@@ -33,9 +34,9 @@ typedef struct holder {
 
 struct server_prefix {
     int32_t n_seq, n_node;
-    int32_t free_node; /* the first free one */
-    int32_t n_used_node;
-    uint64_t clock;
+    int32_t free_node;   /* the first free one; -1 = none */
+    int32_t n_used_node; /* without the root */
+    uint64_t clock;      /* serial number of the last use of a sequence */
     node *nodes;     /* [n_node] 0 = the root */
     holder *holders; /* [n_seq] */
 };
@@ -49,7 +50,8 @@ tdm_status server_prefix_create(int32_t n_seq, server_prefix **out, tdm_error *e
     server_prefix *t = calloc(1, sizeof *t);
     if (t == NULL) return no_memory(err);
     t->n_seq = n_seq;
-    /* Two for each sequence, the root, and one while a node is split before another goes. */
+    /* Two for each sequence (its end, and a branch to it), the root, and one to spare: node_make
+     * splits a node before it takes one for the leaf. */
     t->n_node = 2 * n_seq + 2;
     t->nodes = calloc((size_t)t->n_node, sizeof *t->nodes);
     t->holders = calloc((size_t)n_seq, sizeof *t->holders);
@@ -133,7 +135,8 @@ static void child_replace(server_prefix *t, int32_t parent, int32_t old, int32_t
     *link = new >= 0 ? new : t->nodes[old].next;
 }
 
-/* Makes a node in the edge of node c, behind its first k ids; -1 = no memory. */
+/* Divides the edge of node c behind its first k ids by a new node, which becomes the parent of c.
+ * Returns the new node; -1 = no memory. */
 static int32_t node_split(server_prefix *t, int32_t c, int32_t k) {
     const int32_t middle = node_take(t);
     if (middle < 0) return -1;
@@ -156,7 +159,8 @@ static int32_t node_split(server_prefix *t, int32_t c, int32_t k) {
     return middle;
 }
 
-/* Joins a node that nothing ends at with its only child. Without memory the nodes stay. */
+/* Joins a node with its child where it has only one and no sequence ends at the node. Without
+ * memory both stay. */
 static void node_join(server_prefix *t, int32_t i) {
     node *n = &t->nodes[i];
     const int32_t c = n->child;
@@ -173,14 +177,14 @@ static void node_join(server_prefix *t, int32_t i) {
     node_give(t, i);
 }
 
-/* Joins what had no memory to be joined before, when nodes run out. */
+/* When nodes run out: joins the nodes that node_join could not join before. */
 static void nodes_sweep(server_prefix *t) {
     if (t->n_used_node + 2 < t->n_node) return;
     for (int32_t i = 1; i < t->n_node; i++)
         if (t->nodes[i].edge != NULL) node_join(t, i);
 }
 
-/* The node at which a path ends, made where there is none; -1 = no memory. */
+/* The node at which a path ends; makes it where there is none. -1 = no memory. */
 static int32_t node_make(server_prefix *t, const path *p) {
     int32_t i = 0, at = 0;
     while (at < p->n) {
@@ -197,7 +201,7 @@ static int32_t node_make(server_prefix *t, const path *p) {
     if (leaf < 0 || edge == NULL) {
         if (leaf >= 0) node_give(t, leaf);
         free(edge);
-        node_join(t, i); /* it may have been split for nothing */
+        node_join(t, i); /* undoes a split */
         return -1;
     }
     for (int32_t k = at; k < p->n; k++) edge[k - at] = path_id(p, k);
@@ -255,7 +259,8 @@ int32_t server_prefix_length(const server_prefix *t, int32_t seq) {
     return i < 0 ? 0 : t->nodes[i].end - N_SCOPE;
 }
 
-/* Calls `found` for the sequences at node i. Returns false once it has returned false. */
+/* Calls `found` for the sequences that end at node i, until it returns false; returns whether it
+ * never did. */
 static bool node_report(const server_prefix *t, int32_t i, int32_t n_common, server_prefix_fn found,
                         void *user) {
     for (int32_t s = t->nodes[i].seq; s >= 0; s = t->holders[s].next)
@@ -263,7 +268,7 @@ static bool node_report(const server_prefix *t, int32_t i, int32_t n_common, ser
     return true;
 }
 
-/* The same for all nodes below node i but those below child `but` (-1 = none) of it. */
+/* The same for all nodes below node i, without its child `but` (-1 = none) and those below it. */
 static bool below_report(const server_prefix *t, int32_t i, int32_t but, int32_t n_common,
                          server_prefix_fn found, void *user) {
     int32_t at = t->nodes[i].child;
@@ -277,7 +282,7 @@ static bool below_report(const server_prefix *t, int32_t i, int32_t but, int32_t
         while (at != i && t->nodes[at].next < 0) at = t->nodes[at].parent;
         if (at == i) break;
         at = t->nodes[at].next;
-        if (at == but) at = t->nodes[at].next; /* a child of i: -1 behind the last */
+        if (at == but) at = t->nodes[at].next; /* -1 = it is the last child of i: the loop ends */
     }
     return true;
 }
@@ -294,7 +299,8 @@ void server_prefix_find(const server_prefix *t, uint64_t scope, const int32_t *t
         i = c;
         if (k < t->nodes[c].n_edge) break;
     }
-    /* All below the last node share the whole of `at`; those beside it the path to its parent. */
+    /* Sequences at and below node i share the first `at` ids with the path; those that branch off
+     * at its parent share the ids to the parent's end, and so on up to the root. */
     for (int32_t but = -1; at > N_SCOPE; but = i, i = t->nodes[i].parent, at = t->nodes[i].end) {
         if (!node_report(t, i, at - N_SCOPE, found, user) ||
             !below_report(t, i, but, at - N_SCOPE, found, user))

@@ -12,7 +12,7 @@ typedef struct entry {
     bool is_paused, is_deferred, has_begun, has_drawn;
     int32_t n_known, n_done;
     int32_t key;     /* index of its account */
-    uint64_t serial; /* rises from entry to entry */
+    uint64_t serial; /* the order in which entries were added */
     int32_t priority;
     uint64_t queue_deadline, first_deadline, total_deadline;
 } entry;
@@ -20,7 +20,7 @@ typedef struct entry {
 /* The account of a key that has entries. */
 typedef struct account {
     uint64_t key;
-    uint64_t served; /* tokens, and what it began with */
+    uint64_t served; /* tokens charged to it so far, added to what it began with */
     int32_t n_entry; /* 0 = the account is free */
     int32_t n_queued;
 } account;
@@ -30,10 +30,10 @@ struct server_schedule {
     entry *entries;    /* [n_room] */
     account *accounts; /* [n_room] */
     int32_t n_room;
-    server_schedule_counts counts; /* but for n_paused */
+    server_schedule_counts counts; /* n_paused stays 0 here */
     uint64_t next_serial;
-    uint64_t served_floor; /* what a key begins with that comes when no other is present */
-    uint64_t next_deadline;
+    uint64_t served_floor;  /* what a new account begins with; it only grows */
+    uint64_t next_deadline; /* with has_deadline: no deadline is before it */
     bool has_deadline;
 };
 
@@ -96,6 +96,7 @@ static int32_t account_find(const server_schedule *s, uint64_t key) {
     return -1;
 }
 
+/* Opens an account for a key that has none; there is room (room_make). */
 static int32_t account_open(server_schedule *s, uint64_t key) {
     uint64_t least = UINT64_MAX;
     int32_t free_one = -1;
@@ -111,6 +112,7 @@ static int32_t account_open(server_schedule *s, uint64_t key) {
     return free_one;
 }
 
+/* Lowers next_deadline to a deadline; 0 = none. */
 static void deadline_note(server_schedule *s, uint64_t deadline) {
     if (deadline == 0 || (s->has_deadline && deadline >= s->next_deadline)) return;
     s->has_deadline = true;
@@ -176,7 +178,7 @@ static bool is_before(const entry *a, const entry *b) {
     return at_a != at_b ? at_a < at_b : a->serial < b->serial;
 }
 
-/* Whether queued entry a is admitted before b. */
+/* Whether queued entry a is admitted before queued entry b. */
 static bool is_admitted_before(const server_schedule *s, const entry *a, const entry *b) {
     if (a->key == b->key) return is_before(a, b);
     const uint64_t of_a = s->accounts[a->key].served, of_b = s->accounts[b->key].served;
@@ -213,8 +215,9 @@ void server_schedule_admit(server_schedule *s, int32_t index, int32_t n_done) {
     if (e->state == SERVER_ENTRY_QUEUED) {
         s->counts.n_queued--;
         a->n_queued--;
-        /* At once, so that a key cannot take all places before it is charged. What is computed
-         * again after preemption is not the client's doing. */
+        /* The whole prompt at once, so that a key cannot take all places before it is charged.
+         * Nothing is charged for what is computed again after preemption: the client did not cause
+         * it. */
         a->served += (uint64_t)(e->n_known - n_done);
     } else {
         s->counts.n_preempted--;
@@ -233,6 +236,7 @@ static int32_t entry_most(const server_schedule *s, const entry *e) {
     return s->params.splits_end && n > 1 ? n - 1 : n;
 }
 
+/* Sorts items by the age of their entries, the oldest first. */
 static void items_sort(const server_schedule *s, server_schedule_item *items, int32_t n) {
     for (int32_t i = 1; i < n; i++) {
         const server_schedule_item item = items[i];
@@ -244,8 +248,9 @@ static void items_sort(const server_schedule *s, server_schedule_item *items, in
     }
 }
 
-/* Gives all that is left of their prompts to those of n items that have the least left, the oldest
- * of equal ones first, while the budget lasts; returns what it has given. */
+/* Gives those of n items that have the least left to read all of it, the oldest of equal ones
+ * first, while the budget lasts. Returns how many tokens it gave. Items with n_tok 0 have got
+ * nothing. */
 static int32_t shortest_serve(const server_schedule *s, server_schedule_item *items, int32_t n,
                               int32_t budget) {
     int32_t n_given = 0;
@@ -264,9 +269,9 @@ static int32_t shortest_serve(const server_schedule *s, server_schedule_item *it
 }
 
 /* Divides the budget among n items that read, the oldest first. Half of it is for the shortest, so
- * that one of them ends at once however many long ones are read. The rest is given in even parts,
- * and what the short ones leave goes to the others. Items that get nothing are dropped; returns how
- * many are left. */
+ * that a short prompt ends at once however many long ones are read. The rest is given in even
+ * parts, and what the short ones leave goes to the others. Items that get nothing are dropped;
+ * returns how many are left. */
 static int32_t budget_divide(const server_schedule *s, server_schedule_item *items, int32_t n,
                              int32_t budget) {
     for (int32_t i = 0; i < n; i++) items[i].n_tok = 0;
@@ -301,8 +306,9 @@ static int32_t reading_find(const server_schedule *s, server_schedule_item *item
     return n;
 }
 
-/* Marks the items that reach the last known token of their entry; returns how many have no more to
- * read then. */
+/* Sets is_last of the items that reach the last known token of their entry. Returns how many items
+ * have all that entry_most allows, so that their prompt ends in this step or, with splits_end, in
+ * the next one. */
 static int32_t ends_mark(const server_schedule *s, server_schedule_item *items, int32_t n) {
     int32_t n_end = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -324,7 +330,8 @@ int32_t server_schedule_plan(const server_schedule *s, server_schedule_item *ite
     const int32_t little = room < s->params.n_prompt_step ? room : s->params.n_prompt_step;
     n_reading = budget_divide(s, items + n, n_due, little);
     const int32_t n_end = ends_mark(s, items + n, n_reading);
-    /* A first token comes as soon as others: what ends its prompt in a small step has one. */
+    /* None generates. The step stays small where some prompts end in it and others do not: the
+     * first tokens of those that end come earlier. Else it is as large as it may be. */
     if (n > 0 || (n_end > 0 && n_end < n_due)) return n + n_reading;
     n_reading = budget_divide(s, items, reading_find(s, items), room);
     (void)ends_mark(s, items, n_reading);
