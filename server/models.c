@@ -2,10 +2,11 @@
  *
  * models.c: see models.h.
  *
- * The thread does the first of these that there is to do: it closes a model that is to leave and has no
- * reference; it opens the model that has waited longest. Where that lacks room, an idle model leaves:
- * the least recently used one. Where none is idle, the least recently used one leaves once its
- * requests have ended, and new requests for it wait. So a busy model cannot keep others out for ever.
+ * The thread closes a model that server_models_unload named once it has no references, and else
+ * opens the model whose first request has waited longest. Where there is no room for that, it
+ * closes the least recently used idle model. Where none is idle, the least recently used model
+ * leaves: it is closed once its requests have ended, and new requests for it wait until it is
+ * opened again. So a busy model cannot keep others out for ever.
  */
 #include "server/models.h"
 
@@ -16,20 +17,21 @@
 #include <time.h>
 
 #define N_WAIT_MAX 256        /* without n_wait_max */
-#define CHECK_NS   200000000u /* how often waits that no one wants any more are found */
+#define CHECK_NS   200000000u /* how often requests that have stopped waiting are looked for */
 
 typedef struct entry {
     char *name;
     const server_model *model; /* NULL = closed */
     bool is_opening, is_closing;
-    bool is_leaving; /* to be closed once idle */
-    bool is_asked;   /* by server_models_unload: is_leaving stays where room is found elsewhere */
+    bool is_leaving; /* to be closed once it has no references */
+    bool is_asked;   /* with is_leaving: by server_models_unload, so it is closed even where no
+                        other model needs its room */
     bool lacks_room; /* the last try to open it failed for memory: another one has to leave */
-    bool has_failed;
+    bool has_failed; /* the last try to open it failed */
     int32_t n_ref, n_wait;
     server_model_wait *first_wait, **last_wait;
-    uint64_t since; /* number of its first wait */
-    uint64_t used;  /* number of its last use */
+    uint64_t since; /* serial number (n_use) of its first wait */
+    uint64_t used;  /* serial number of its last use */
     uint64_t n_opened, n_closed, n_failed;
 } entry;
 
@@ -38,10 +40,10 @@ struct server_models {
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t changed;
     pthread_t thread;
-    bool has_thread, is_draining, ends;
-    bool is_stopped; /* the engines are; of the owner's thread */
-    uint64_t n_use;  /* numbers uses and waits */
-    int32_t n_wait;
+    bool has_thread, is_draining, ends; /* ends: the thread returns */
+    bool is_stopped;                    /* the engines are stopped; of the owner's thread */
+    uint64_t n_use;                     /* the last serial number given to a use or a wait */
+    int32_t n_wait;                     /* of all entries */
     entry *entries; /* [params.n_name] */
 };
 
@@ -56,6 +58,7 @@ static void wait_add(server_models *m, entry *e, server_model_wait *wait) {
     m->n_wait++;
 }
 
+/* Takes out all waits of an entry; returns them as a list. */
 static server_model_wait *waits_detach(server_models *m, entry *e) {
     server_model_wait *list = e->first_wait;
     m->n_wait -= e->n_wait;
@@ -65,7 +68,8 @@ static server_model_wait *waits_detach(server_models *m, entry *e) {
     return list;
 }
 
-/* Takes those out that are not wanted any more, in front of `list`. */
+/* Takes out the waits of an entry that no longer wait, and puts them in front of `list`, which it
+ * returns. */
 static server_model_wait *waits_prune(server_models *m, entry *e, server_model_wait *list) {
     server_model_wait *at = waits_detach(m, e);
     const uint64_t since = e->since;
@@ -83,7 +87,8 @@ static server_model_wait *waits_prune(server_models *m, entry *e, server_model_w
     return list;
 }
 
-/* `model` NULL: they fail. Without the lock. */
+/* Calls `ready` of a list of waits, each with a reference that the caller has counted, or with NULL
+ * and a failure. The lock is not held. */
 static void waits_call(server_model_wait *list, const server_model *model, tdm_status status,
                        const char *message) {
     while (list != NULL) {
@@ -97,7 +102,7 @@ static void cancelled_call(server_model_wait *list) {
     waits_call(list, NULL, TDM_CANCELLED, "the request did not wait for its model any longer");
 }
 
-/* Releases the lock for a moment. */
+/* Fails all that wait for an entry. Releases the lock for a moment. */
 static void waits_fail(server_models *m, entry *e, tdm_status status, const char *message) {
     server_model_wait *list = waits_detach(m, e);
     pthread_mutex_unlock(&m->lock);
@@ -118,6 +123,7 @@ static void waits_serve(server_models *m, entry *e) {
 
 /* ---- The thread. The lock is held, except within `open` and `close` ---- */
 
+/* Whether a model is open, and neither `open` nor `close` is in progress. */
 static bool is_stable(const entry *e) {
     return e->model != NULL && !e->is_opening && !e->is_closing;
 }
@@ -154,7 +160,7 @@ static void entry_open(server_models *m, entry *e) {
     if (status == TDM_OK) {
         e->model = model;
         e->n_opened++;
-        /* an engine that was made behind server_models_drain drains, too */
+        /* server_models_drain may have been called meanwhile: it did not reach this engine */
         if (m->is_draining && model->engine != NULL) server_engine_drain(model->engine, 0);
         waits_serve(m, e);
     } else if (status == TDM_RESOURCE_EXHAUSTED && n_open(m) > 0) {
@@ -171,7 +177,7 @@ static void entry_open(server_models *m, entry *e) {
     }
 }
 
-/* The least recently used open model, or idle one; NULL = none. */
+/* The least recently used open model, with is_idle among those without references; NULL = none. */
 static entry *least_used(server_models *m, bool is_idle) {
     entry *found = NULL;
     for (int32_t i = 0; i < m->params.n_name; i++) {
@@ -182,7 +188,7 @@ static entry *least_used(server_models *m, bool is_idle) {
     return found;
 }
 
-/* Closes an idle model, or chooses the one that leaves next. Returns whether one was closed. */
+/* Closes an idle model, or marks the one that leaves next. Returns whether one was closed. */
 static bool room_make(server_models *m) {
     entry *idle = least_used(m, true);
     if (idle != NULL) {
@@ -196,7 +202,8 @@ static bool room_make(server_models *m) {
     return false;
 }
 
-/* Models that were chosen to leave and need not any more stay. */
+/* Lets a model stay that was to leave only because another one lacked room, which no longer waits;
+ * returns whether there was one. */
 static bool leaving_undo(server_models *m) {
     for (int32_t i = 0; i < m->params.n_name; i++) {
         entry *e = &m->entries[i];
@@ -208,7 +215,7 @@ static bool leaving_undo(server_models *m) {
     return false;
 }
 
-/* Fails the waits that no one wants any more; returns whether there were some. */
+/* Fails the requests that no longer wait; returns whether there were some. */
 static bool prune(server_models *m) {
     server_model_wait *list = NULL;
     for (int32_t i = 0; i < m->params.n_name; i++) list = waits_prune(m, &m->entries[i], list);
@@ -440,7 +447,7 @@ tdm_status server_models_take(server_models *m, int32_t i, server_model_wait *wa
         status =
             tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%d requests wait for models", (int)m->n_wait);
     } else {
-        if (e->first_wait == NULL) e->lacks_room = false; /* that was long ago */
+        if (e->first_wait == NULL) e->lacks_room = false; /* there may be room by now */
         wait_add(m, e, wait);
         pthread_cond_signal(&m->changed);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: see http.h: a request and the queue of its reply. What is sent and when is in http.c.
+ * exchange.c: see http.h: the fields of a request, and the queue of its reply. http.c sends it.
  */
 #include "server/http/exchange.h"
 
@@ -95,8 +95,9 @@ void *server_exchange_user(const server_exchange *x) {
 
 /* ---- The reply ---- */
 
-/* Makes the loop send what has been queued, and unlocks. The loop's reference keeps the exchange while
- * it is listed, so it is listed under the lock under which the loop lets go of it. */
+/* Lists the exchange, so that the loop sends what is queued, and unlocks. A listed exchange must
+ * have the loop's reference. So both listing it here and setting is_gone, after which the loop
+ * drops its reference, happen under the exchange's lock. */
 static void list_and_unlock(server_exchange *x) {
     if (!x->is_gone && !x->is_listed && x->http != NULL) {
         x->is_listed = true;
@@ -105,9 +106,9 @@ static void list_and_unlock(server_exchange *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Appends to the queue; the lock is held. A reply without memory is cut off. */
+/* Appends to the queue; false = no memory. The lock is held. */
 static bool queue_add(server_exchange *x, const void *data, size_t len) {
-    /* Time without anything to send does not count against the client. */
+    /* Time during which there was nothing to send does not count towards write_timeout_s. */
     if (x->out_at == x->out_len) x->sent_ns = http_clock();
     if (x->out_at > 0 && x->out_at == x->out_len) x->out_at = x->out_len = 0;
     if (x->out_size - x->out_len < len) {

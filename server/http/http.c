@@ -5,9 +5,9 @@
  * HTTP/1.1 by RFC 9112. Requests with Transfer-Encoding are refused (411), so that no second length
  * exists. A reply of unknown length is chunked.
  *
- * A connection carries one request. libwebsockets 4.1 cannot keep the next one apart: what arrives
- * before a reply has left is buffered, and then the head of the next request is taken for its body,
- * or the loop calls back for it without end.
+ * A connection carries one request, because libwebsockets 4.1 cannot separate the next one: it
+ * buffers what arrives before a reply is sent, and then takes the head of the next request for a
+ * part of the present body, or calls back for it without end.
  */
 #include <errno.h>
 #include <libwebsockets.h>
@@ -22,7 +22,8 @@
 
 #define SEND_MAX  16384 /* bytes given to the socket at a time */
 #define TICK_US   ((lws_usec_t)1000000)
-#define LINGER_S  5    /* how long a request that is refused by its head may go on arriving */
+/* How many seconds the body of a request that was refused by its head is still read. */
+#define LINGER_S  5
 #define HEAD_SIZE 4096 /* of a reply */
 /* Descriptors besides those of connections: of models, devices, the loop. */
 #define N_OTHER_FILE 64
@@ -34,16 +35,16 @@ struct server_http {
     lws_sorted_usec_list_t timer;
     server_exchange *first; /* all exchanges that have a connection */
     pthread_mutex_t lock;
-    server_exchange *listed; /* guarded by lock: something is to be sent */
+    server_exchange *listed; /* guarded by lock: exchanges with something to send, by next_listed */
     int n_connection;        /* atomic */
-    int epoll_fd; /* readable where a client of an exchange in progress left; -1 = none */
+    int epoll_fd;            /* readable when the client of an exchange in progress has left */
     bool ends;
     unsigned char buffer[LWS_PRE + SEND_MAX + 32];
 };
 
 /* What libwebsockets keeps for a connection. */
 typedef struct http_connection {
-    server_exchange *x; /* NULL = before its request, and behind its reply */
+    server_exchange *x; /* NULL = the request has not come, or the exchange was detached */
 } http_connection;
 
 /* ---- From other threads ---- */
@@ -59,9 +60,9 @@ void http_list(server_http *http, server_exchange *x) {
 
 /* ---- Clients that leave ----
  *
- * While a request is in progress libwebsockets does not read its connection, so it sees an end only
- * when it writes. An epoll descriptor of our own, which the loop waits for like any other, reports
- * it at once. */
+ * While a request is in progress libwebsockets does not read its connection, so it notices that the
+ * client has closed it only when it writes. An epoll descriptor of our own, which the loop polls
+ * like any other, reports it at once. */
 
 static void leaving_watch(server_http *http, server_exchange *x) {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = x};
@@ -74,6 +75,7 @@ static void leaving_forget(server_http *http, server_exchange *x) {
     x->is_watched = false;
 }
 
+/* Closes the connections whose clients have left. */
 static void leaving_take(server_http *http) {
     struct epoll_event events[64];
     const int n = epoll_wait(http->epoll_fd, events, 64, 0);
@@ -96,7 +98,8 @@ static void unlist(server_http *http, server_exchange *x) {
     pthread_mutex_unlock(&http->lock);
 }
 
-/* The connection is through with its exchange. */
+/* Separates an exchange from its connection, which is closed or will be; calls `gone` where the
+ * reply was not sent whole. */
 static void detach(server_http *http, http_connection *connection) {
     server_exchange *x = connection->x;
     if (x == NULL) return;
@@ -139,7 +142,7 @@ static char *custom_copy(struct lws *wsi, const char *name) {
     return text;
 }
 
-/* "Bearer KEY", or X-Api-Key. */
+/* A copy of the key (server_exchange_key); NULL = none. */
 static char *key_copy(struct lws *wsi) {
     char *text = header_copy(wsi, WSI_TOKEN_HTTP_AUTHORIZATION);
     if (text != NULL && strncasecmp(text, "Bearer ", 7) == 0) {
@@ -169,7 +172,8 @@ static void refuse(server_exchange *x, int status, const char *message) {
     server_exchange_reply(x, status, "application/json", text, (size_t)len);
 }
 
-/* The length of the body by its header: digits alone. false = the reply says why it is refused. */
+/* Reads Content-Length, which has digits only, and makes room for the body. false = the request was
+ * refused, and the reply says why. */
 static bool length_read(server_http *http, server_exchange *x, struct lws *wsi) {
     char text[24];
     const int len = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH);
@@ -204,20 +208,21 @@ static bool length_read(server_http *http, server_exchange *x, struct lws *wsi) 
     return true;
 }
 
-/* The whole request is there. */
+/* The whole request has arrived. */
 static void request_pass(server_http *http, server_exchange *x, struct lws *wsi) {
     x->has_request = true;
-    /* however long the reply takes, the client may wait; http_tick drops those that do not read */
+    /* no limit for the time until the reply begins; http_tick closes connections that do not
+     * read */
     lws_set_timeout(wsi, NO_PENDING_TIMEOUT, 0);
     leaving_watch(http, x);
     http->params.request(http->params.user, x);
 }
 
-/* The arguments as server_exchange.arguments has them; NULL = none, or no memory for them. */
+/* The arguments in the form of server_exchange.arguments; NULL = none, or no memory for them. */
 static char *arguments_copy(struct lws *wsi) {
     const int most = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS);
     if (most <= 0) return NULL;
-    /* each part has a NUL of its own, and there are at most `most` */
+    /* room for a NUL behind each part, of which there are at most `most` */
     const size_t size = (size_t)most * 2 + 2;
     char *text = calloc(1, size);
     size_t at = 0;
@@ -228,20 +233,22 @@ static char *arguments_copy(struct lws *wsi) {
             text[at] = '\0';
             break;
         }
-        const size_t n = strlen(text + at); /* what lies behind a NUL is left out */
+        const size_t n = strlen(text + at); /* a decoded NUL ends the part */
         if (n > 0) at += n + 1;
     }
     return text;
 }
 
-/* The head is there. Returns the callback's result. */
+/* The head has arrived: makes the exchange and calls `begin`. Returns the callback's result: -1
+ * closes the connection. */
 static int head_take(server_http *http, http_connection *connection, struct lws *wsi) {
     char *uri = NULL;
     int uri_len = 0;
     if (connection->x != NULL) return -1; /* there are bytes behind the request */
     const int method = lws_http_get_uri_and_method(wsi, &uri, &uri_len);
     server_exchange *x = exchange_create(http);
-    /* The kernel would queue megabytes for a client that reads slowly. */
+    /* Without a limit the kernel queues megabytes for a client that reads slowly, and neither
+     * write_timeout_s nor `drained` would notice it. */
     const int send_queue = SERVER_HTTP_QUEUE_FULL;
     (void)setsockopt(lws_get_socket_fd(wsi), SOL_SOCKET, SO_SNDBUF, &send_queue, sizeof send_queue);
     if (x == NULL || method < 0 || uri_len < 0) {
@@ -270,6 +277,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     return 0;
 }
 
+/* A piece of the body has arrived. */
 static int body_take(http_connection *connection, const void *data, size_t len) {
     server_exchange *x = connection->x;
     if (x == NULL) return -1;
@@ -282,6 +290,7 @@ static int body_take(http_connection *connection, const void *data, size_t len) 
     return 0;
 }
 
+/* The body is complete. */
 static int body_end(server_http *http, http_connection *connection, struct lws *wsi) {
     server_exchange *x = connection->x;
     if (x == NULL) return -1;
@@ -306,7 +315,7 @@ static bool head_add(struct lws *wsi, const char *name, const char *value, unsig
                                        end) == 0;
 }
 
-/* The lock is held. */
+/* Sends the head of the reply. The lock is held. Returns -1 on failure. */
 static int head_send(server_exchange *x, struct lws *wsi) {
     unsigned char head[LWS_PRE + HEAD_SIZE], *begin = head + LWS_PRE, *at = begin,
                                              *end = head + sizeof head - 1;
@@ -328,8 +337,8 @@ static int head_send(server_exchange *x, struct lws *wsi) {
     return 0;
 }
 
-/* Gives the socket some bytes of the queue, framed as a chunk where the reply is chunked. The lock is
- * held. Returns -1 on failure. */
+/* Gives the socket some bytes of the queue, framed as a chunk where the reply is chunked. The lock
+ * is held. Returns -1 on failure. */
 static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
     unsigned char *begin = http->buffer + LWS_PRE, *at = begin;
     size_t n = x->out_len - x->out_at;
@@ -347,7 +356,7 @@ static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
         at += 2;
     }
     const bool is_last = x->has_ended && x->out_at == x->out_len;
-    /* a stream that broke off has no last chunk, which is how the client learns of it */
+    /* without the last chunk the client sees that a broken stream is incomplete */
     if (is_last && x->is_chunked && !x->is_broken && x->method != SERVER_METHOD_HEAD) {
         memcpy(at, "0\r\n\r\n", 5);
         at += 5;
@@ -360,10 +369,11 @@ static int some_send(server_http *http, server_exchange *x, struct lws *wsi) {
     return 0;
 }
 
+/* The socket takes bytes: sends some, or ends the exchange when the reply is sent. */
 static int write_some(server_http *http, http_connection *connection, struct lws *wsi) {
     server_exchange *x = connection->x;
     if (x == NULL) return 0;
-    /* The reply has left: libwebsockets calls back only once it keeps no bytes itself. */
+    /* The reply is sent: libwebsockets calls back only when it has no buffered bytes left. */
     if (x->is_last_sent) {
         /* A socket that is closed with unread bytes is reset, and the client loses the reply, too
          * (RFC 9112, 9.6). So the rest of a body is read first. http_tick ends that. */
@@ -377,7 +387,7 @@ static int write_some(server_http *http, http_connection *connection, struct lws
     pthread_mutex_lock(&x->lock);
     if (x->status != 0) {
         if (!x->is_head_sent)
-            result = head_send(x, wsi); /* a write for each callback */
+            result = head_send(x, wsi); /* libwebsockets allows one write per callback */
         else
             result = some_send(http, x, wsi);
         is_drained = x->was_full && x->out_len - x->out_at < SERVER_HTTP_QUEUE_FULL / 2;
@@ -391,7 +401,7 @@ static int write_some(server_http *http, http_connection *connection, struct lws
     return 0;
 }
 
-/* Asks for a callback of each connection that has something to send. */
+/* Requests a callback for each connection that has something to send. */
 static void listed_take(server_http *http) {
     pthread_mutex_lock(&http->lock);
     server_exchange *x = http->listed;
@@ -409,6 +419,7 @@ static void listed_take(server_http *http) {
 
 /* ---- The loop ---- */
 
+/* Closes a connection whose client takes no bytes; adds a ping to an idle stream of events. */
 static void tick_exchange(server_http *http, server_exchange *x, uint64_t now) {
     const server_http_params *params = &http->params;
     pthread_mutex_lock(&x->lock);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* There is no terminal to ask on: a key with a passphrase is one that cannot be read. */
+/* The passphrase callback: there is none, so a key with a passphrase cannot be read. */
 static int no_passphrase(char *text, int size, int is_writing, void *user) {
     (void)text, (void)size, (void)is_writing, (void)user;
     return -1;
@@ -55,6 +55,6 @@ tdm_status server_tls_files_check(const char *cert_path, const char *key_path, t
                           : tdm_fail(err, TDM_INVALID_ARGUMENT,
                                      "%s: has no certificate in PEM form", cert_path);
     X509_free(cert);
-    ERR_clear_error(); /* the library would take what is left for an error of a connection */
+    ERR_clear_error(); /* else a connection of the same thread reports the errors left here */
     return status;
 }

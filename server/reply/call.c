@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Marks of DeepSeek, with the fullwidth bar and the block sign of its tokens. */
 #define SEP                                                                                        \
     "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
     "sep\xef\xbd\x9c>"
@@ -14,7 +15,8 @@
     "call\xe2\x96\x81"                                                                             \
     "end\xef\xbd\x9c>"
 
-/* Whether the text at `at` begins with `mark`: REPLY_SCAN_MORE where it may, once there is more. */
+/* Moves *at past `mark` where the text there begins with it. REPLY_SCAN_MORE: the text ends within
+ * the mark. */
 static reply_scan mark_read(const char *text, size_t len, size_t *at, const char *mark) {
     const size_t n = strlen(mark), have = len - *at < n ? len - *at : n;
     if (memcmp(text + *at, mark, have) != 0) return REPLY_SCAN_FAIL;
@@ -23,7 +25,7 @@ static reply_scan mark_read(const char *text, size_t len, size_t *at, const char
     return REPLY_SCAN_OK;
 }
 
-/* Where `mark` is behind `from`; len = nowhere. */
+/* The first place of `mark` at or behind `from`; len = there is none. */
 static size_t mark_find(const char *text, size_t len, size_t from, const char *mark) {
     const char *found = from < len ? memmem(text + from, len - from, mark, strlen(mark)) : NULL;
     return found != NULL ? (size_t)(found - text) : len;
@@ -33,7 +35,8 @@ static bool is_text(const char *text, size_t n, const char *word) {
     return n == strlen(word) && memcmp(text, word, n) == 0;
 }
 
-/* {"name": N, "arguments": or "parameters": ...}, in any order, with other members. */
+/* Reads {"name": N, "arguments": or "parameters": ...}, in any order, with other members. Where the
+ * name comes first, the head ends at the arguments' value; else it is the whole object. */
 static reply_scan object_read(const char *text, size_t len, size_t at, reply_call_head *head) {
     bool has_name = false, has_arguments = false;
     json_scan_space(text, len, &at);
@@ -86,8 +89,8 @@ static reply_scan object_read(const char *text, size_t len, size_t at, reply_cal
     return REPLY_SCAN_OK;
 }
 
-/* <tool_call> and, of Qwen3-Coder, <function=NAME>. Models of one family fall back on the JSON of
- * another. */
+/* <tool_call>, then the JSON of Hermes, <function=NAME> of Qwen3-Coder, or the name of GLM. Models
+ * of the other two families write the JSON of Hermes at times, so it is read in all three. */
 static reply_scan tagged_read(reply_family family, const char *text, size_t len, bool is_ended,
                               reply_call_head *head) {
     size_t at = 0;
@@ -126,8 +129,8 @@ static reply_scan llama_read(const char *text, size_t len, reply_call_head *head
     return object_read(text, len, at, head);
 }
 
-/* [TOOL_CALLS], then an array of objects, or NAME[CALL_ID]ID[ARGS]{...}. Behind the first object the
- * next one stands without the mark. */
+/* [TOOL_CALLS], then an array of objects, or NAME[CALL_ID]ID[ARGS]{...}. The second object of an
+ * array and those after it have no mark. */
 static reply_scan mistral_read(const char *text, size_t len, reply_call_head *head) {
     size_t at = 0;
     if (mark_read(text, len, &at, "[TOOL_CALLS]") == REPLY_SCAN_FAIL)
@@ -147,7 +150,8 @@ static reply_scan mistral_read(const char *text, size_t len, reply_call_head *he
     return end > at ? REPLY_SCAN_OK : REPLY_SCAN_FAIL;
 }
 
-/* V3 and R1: function<sep>NAME, a line end, and the object in a fence. V3.1: NAME<sep>{...}. */
+/* V3 and R1: function<sep>NAME, a line end, and the object in a code fence. V3.1:
+ * NAME<sep>{...}. */
 static reply_scan deepseek_read(const char *text, size_t len, reply_call_head *head) {
     const size_t sep = mark_find(text, len, 0, SEP);
     if (sep == len) return REPLY_SCAN_MORE;
@@ -186,7 +190,7 @@ reply_scan reply_call_head_read(reply_family family, const char *text, size_t le
 
 /* ---- Parameters ---- */
 
-/* Reads MARK NAME `close`, from *at. */
+/* Reads `open`, a name and `close` at *at, and moves *at past them. */
 static reply_scan name_read(const char *text, size_t len, size_t *at, const char *open,
                             const char *close, reply_parameter *out) {
     reply_scan result = mark_read(text, len, at, open);
@@ -225,7 +229,8 @@ reply_scan reply_parameter_read(reply_family family, const char *text, size_t le
     }
     if (result == REPLY_SCAN_MORE) return is_ended ? REPLY_SCAN_FAIL : REPLY_SCAN_MORE;
     if (result == REPLY_SCAN_FAIL || is_glm) return result;
-    /* the line ends behind and before the marks are not part of the value */
+    /* one line end after the opening mark and one before the closing mark are no part of the
+     * value */
     if (out->value_len > 0 && text[out->value_at] == '\n') {
         out->value_at++;
         out->value_len--;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * parse.c: see parse.h: a machine that consumes a buffer of undecided text. Each state takes what it
- * can decide from the front of the buffer, or waits for more. The text of a call up to the name of
- * its tool is looked at again when more comes, so it has a limit; everything else is read once.
+ * parse.c: see parse.h: a state machine over a buffer of undecided text. Each state takes what it
+ * can decide from the front of the buffer, or waits for more. The head of a call is read again from
+ * its beginning whenever more text comes, so its length has a limit (HEAD_MAX).
  */
 #include "server/reply/parse.h"
 
@@ -20,7 +20,7 @@ typedef enum parse_state {
     IN_HEAD,      /* the buffer begins with the text that opens a call */
     IN_ARGUMENTS, /* a JSON value */
     IN_PARAMETERS,
-    IN_TAIL,    /* behind a call */
+    IN_TAIL,    /* behind the arguments of a call, before the text that closes it */
     IN_CHANNEL, /* gpt-oss: the head of a message */
 } parse_state;
 
@@ -29,17 +29,18 @@ struct reply_parser {
     parse_state state;
     char *buffer;
     size_t len, size;
-    size_t n_scanned;  /* bytes of the buffer in which the text that ends a state is not */
+    size_t n_scanned;  /* the text that ends the state does not begin in so many bytes at the front
+                          of the buffer */
     size_t n_lead;     /* of IN_HEAD: bytes of white space before the call */
     bool skips_space;  /* white space at the front is not text */
     bool has_text;     /* text or a call has been passed */
     bool is_ended;     /* no more will come */
     json_scan value;   /* of IN_ARGUMENTS, or in IN_TAIL of the object around them */
-    bool is_in_object; /* arguments are a member of an object, which goes on behind them */
-    reply_piece piece; /* gpt-oss: of the present message */
-    bool is_call;      /* gpt-oss: the present message is one */
-    char tool[256];    /* name of the present call, cut off */
-    int n_parameter;   /* passed of it */
+    bool is_in_object; /* the arguments are a member of an object, whose end follows them */
+    reply_piece piece; /* gpt-oss: what the present message is, where it is no call */
+    bool is_call;      /* gpt-oss: the present message is a call */
+    char tool[256];    /* name of the present call's tool, cut off at 255 bytes */
+    int n_parameter;   /* parameters of the present call that were passed */
 };
 
 #define CALLS_OPEN                                                                                 \
@@ -61,7 +62,7 @@ struct reply_parser {
 
 /* ---- Families ---- */
 
-/* In this order: the first whose mark a template has. */
+/* The family of the first mark in this list that a template has. */
 static const struct {
     reply_family family;
     const char *mark;
@@ -133,8 +134,9 @@ static void pass(reply_parser *p, reply_piece piece, size_t n) {
     drop(p, n);
 }
 
-/* Where the first of the marks is; *which is NULL if there is none: then so many bytes at the front
- * belong to none. NULL and empty marks are left out. */
+/* Where the first of the marks is in the buffer; *which is the mark. With *which NULL there is
+ * none, and the result is how many bytes at the front cannot be a part of one. NULL and empty marks
+ * are skipped. */
 static size_t marks_find(const reply_parser *p, const char *const *marks, int n_mark,
                          const char **which) {
     size_t best = p->len, n_open = 0;
@@ -169,7 +171,7 @@ static bool text_find(reply_parser *p, const char *text, size_t *at) {
     return true;
 }
 
-/* ---- States. Each returns whether it got further ---- */
+/* ---- States. Each returns whether it took bytes or changed the state ---- */
 
 static void state_set(reply_parser *p, parse_state state) {
     p->state = state;
@@ -188,7 +190,8 @@ static bool reasoning_step(reply_parser *p) {
     return true;
 }
 
-/* Whether the answer may be a call without a mark, which begins with a brace. */
+/* Whether the answer begins with a brace at *at and may so be a call without the text that opens
+ * one. */
 static bool begins_call(const reply_parser *p, size_t *at) {
     size_t i = 0;
     if (p->has_text || !p->params.parses_calls) return false;
@@ -222,7 +225,7 @@ static bool text_step(reply_parser *p) {
         while (n_text > 0 && is_space(p->buffer[n_text - 1])) n_text--;
     if (n_text > 0) pass(p, REPLY_TEXT, n_text);
     if (which == NULL) return false;
-    if (which == marks[0] && n_text > 0) return true; /* only an answer's beginning reasons */
+    if (which == marks[0] && n_text > 0) return true; /* reasoning is at the beginning only */
     if (which == marks[1]) {
         p->n_lead = n - n_text;
         state_set(p, IN_HEAD);
@@ -235,7 +238,7 @@ static bool text_step(reply_parser *p) {
     return true;
 }
 
-/* What began like a call is text. */
+/* What began like a call is none: passes the text that opens it, or one byte, as text. */
 static bool head_fail(reply_parser *p) {
     const char *open = families[p->params.family].open;
     const size_t n_open = strlen(open), n_left = p->len - p->n_lead;
@@ -302,7 +305,7 @@ static bool arguments_step(reply_parser *p) {
     return true;
 }
 
-/* Parameters as text between marks become the members of an object. */
+/* Passes a parameter, which is text between marks, as a member of a JSON object. */
 static bool parameters_step(reply_parser *p) {
     reply_parameter one = {0};
     const reply_scan result =
@@ -355,7 +358,7 @@ static bool tail_step(reply_parser *p) {
         drop(p, json_scan_push(&p->value, p->buffer, p->len));
         return p->value.is_done;
     }
-    /* what may stand between two calls, or ends them */
+    /* skips what separates two calls or ends their array */
     while (at < p->len && (is_space(p->buffer[at]) || strchr(",;]", p->buffer[at]) != NULL)) at++;
     drop(p, at);
     if (p->len == 0) return false;
@@ -385,7 +388,7 @@ static bool message_step(reply_parser *p) {
         pass(p, p->piece, n);
     }
     if (which == NULL) return false;
-    /* a head keeps the mark that begins it */
+    /* the marks that begin the head of the next message stay */
     if (which != marks[3] && which != marks[4]) drop(p, strlen(which));
     message_end(p);
     return true;
@@ -395,7 +398,7 @@ static bool channel_step(reply_parser *p) {
     size_t at = 0;
     if (!text_find(p, "<|message|>", &at)) {
         if (!p->is_ended && p->len < HEAD_MAX) return false;
-        p->piece = REPLY_TEXT; /* no message as the format has it */
+        p->piece = REPLY_TEXT; /* it is not a message of the format */
         state_set(p, IN_TEXT);
         if (p->len > 0) pass(p, REPLY_TEXT, p->len);
         return true;
@@ -409,7 +412,7 @@ static bool channel_step(reply_parser *p) {
         name += 13;
         const size_t room = at - (size_t)(name - p->buffer);
         while (n < room && !is_space(name[n]) && name[n] != '<') n++;
-        p->is_call = n > 0; /* without a name its text would join the call before */
+        p->is_call = n > 0; /* a call without a name would add its text to the call before it */
         if (p->is_call) call_begin(p, name, n);
     }
     drop(p, at + strlen("<|message|>"));

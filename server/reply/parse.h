@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * parse.h: cuts the text of a chat model into answer, reasoning and calls of tools, while it comes.
- * How models write these differs by family; which one a model belongs to is found in the source of
- * its chat template.
+ * parse.h: divides the text of a chat model into answer, reasoning and calls of tools, while the
+ * text arrives. How models write these differs by family; the source of a model's chat template
+ * shows its family.
  *
- *     hermes     <tool_call>{"name": N, "arguments": {...}}</tool_call>         (Hermes, Qwen 2.5, 3)
+ *     hermes     <tool_call>{"name": N, "arguments": {...}}</tool_call>       (Hermes, Qwen 2.5, 3)
  *     qwen-xml   <tool_call><function=N><parameter=K>V</parameter></function></tool_call>
- *     llama      {"name": N, "parameters": {...}}, after <|python_tag|> or alone    (Llama 3.x)
+ *     llama      {"name": N, "parameters": {...}}, after <|python_tag|> or alone   (Llama 3.x)
  *     mistral    [TOOL_CALLS][{"name": N, "arguments": {...}}] or [TOOL_CALLS]N[ARGS]{...}
  *     deepseek   <|tool_calls_begin|><|tool_call_begin|>...N<|tool_sep|>{...}<|tool_call_end|>
  *                (with the fullwidth bars and the block sign of its tokens)
@@ -15,8 +15,8 @@
  *     (none)     text only
  *
  * All but gpt-oss may write reasoning, between REPLY_THINK_OPEN and REPLY_THINK_CLOSE. The formats
- * are those of the models' own templates. What is begun like a call but is none is passed as text:
- * nothing is lost.
+ * are those of the models' own templates. Text that begins like a call but is none is passed as
+ * text, so nothing is lost.
  */
 #ifndef TANDEM_SERVER_PARSE_H
 #define TANDEM_SERVER_PARSE_H
@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What reasoning is between, in all families but gpt-oss. */
+/* The marks around reasoning, in all families but gpt-oss. */
 #define REPLY_THINK_OPEN  "<think>"
 #define REPLY_THINK_CLOSE "</think>"
 
@@ -39,12 +39,14 @@ typedef enum reply_family {
     REPLY_GPT_OSS,
 } reply_family;
 
-/* The family of a template by its source; REPLY_PLAIN where no call is in it. [any-thread] */
+/* The family of a template by its source; REPLY_PLAIN where the source has no mark of calls.
+ * [any-thread] */
 reply_family reply_family_find(const char *template_text);
+/* Its name as above; that of REPLY_PLAIN is "plain". [any-thread] */
 const char *reply_family_name(reply_family family);
-/* Where the calls of a family begin, for grammars; "" = it has none that one text marks. */
+/* The text that opens a call; "" = there is no such single text. [any-thread] */
 const char *reply_family_call_open(reply_family family);
-/* Where they end; "" = with their last byte. */
+/* The text that closes a call; "" = a call ends with its last byte. [any-thread] */
 const char *reply_family_call_close(reply_family family);
 
 typedef enum reply_piece {
@@ -62,9 +64,10 @@ typedef struct reply_parser_params {
     bool parses_calls;     /* false: calls are text */
     bool parses_reasoning; /* false: reasoning is text */
     bool is_reasoning;     /* the prompt ends within reasoning */
-    bool is_call;          /* the prompt is followed by a call without the text that opens one: */
-    /* Families that write arguments without quotes: whether the value of `parameter` is a string.
-     * NULL = it is one where it is no JSON. */
+    bool is_call;          /* the answer may begin with a call that lacks the text that opens one */
+    /* For families that write arguments as text between marks: whether the value of a parameter
+     * that is well-formed JSON is still a string. Other values are strings anyway. NULL = it is
+     * not. */
     bool (*is_string)(void *user, const char *tool, const char *parameter);
     reply_piece_fn take;
     void *user; /* of both */
@@ -72,9 +75,9 @@ typedef struct reply_parser_params {
 
 typedef struct reply_parser reply_parser;
 
-/* NULL = no memory. One thread at a time for a parser. */
+/* Copies the params. NULL = no memory. One thread at a time for a parser. */
 reply_parser *reply_parser_create(const reply_parser_params *params);
-/* Adds text; passes what is decided. False = no memory; the text is lost. */
+/* Adds text, and passes the pieces that are decided. False = no memory; this text is lost. */
 bool reply_parser_push(reply_parser *parser, const char *text, size_t len);
 /* The text ends: passes the rest. */
 void reply_parser_end(reply_parser *parser);

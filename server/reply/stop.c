@@ -18,7 +18,7 @@ bool reply_stop_add(reply_stop *stop, const char *text) {
     return true;
 }
 
-/* Where the earliest string begins in the held text; n_held = none. */
+/* Where the first string in the held text begins; n_held = there is none. Sets `found`. */
 static size_t find(reply_stop *stop) {
     size_t best = stop->n_held;
     for (int i = 0; i < stop->n; i++) {
@@ -30,7 +30,7 @@ static size_t find(reply_stop *stop) {
     return best;
 }
 
-/* Bytes at the end of the held text that begin a string. */
+/* How many bytes at the end of the held text may be the beginning of a string: the most of any. */
 static size_t n_open(const reply_stop *stop) {
     size_t most = 0;
     for (int i = 0; i < stop->n; i++) {

@@ -10,15 +10,16 @@
 #include <stddef.h>
 
 #define REPLY_N_STOP_MAX 16
-#define REPLY_STOP_MAX   256 /* bytes of one */
+#define REPLY_STOP_MAX   256 /* bytes of a string */
 
 /* One thread at a time. Cleared = no strings. */
 typedef struct reply_stop {
     char *strings[REPLY_N_STOP_MAX];
     size_t lens[REPLY_N_STOP_MAX];
     int n;
-    int found;                     /* after a string was found, which; else -1 */
-    char held[2 * REPLY_STOP_MAX]; /* text that is held back */
+    int found;                     /* index of the string that was found; -1 = none yet. Set by the
+                                      first reply_stop_add */
+    char held[2 * REPLY_STOP_MAX]; /* [n_held] text that is held back */
     size_t n_held;
 } reply_stop;
 
@@ -27,12 +28,13 @@ typedef void (*reply_text_fn)(void *user, const char *text, size_t len);
 
 /* Adds a string of 1 to REPLY_STOP_MAX bytes. False: too many, too long, or no memory. */
 bool reply_stop_add(reply_stop *stop, const char *text);
-/* Passes what is certain of the text so far. Returns false once a string was found: the text ends
- * before it, and no more is passed. */
+/* Adds text, and passes what cannot be a part of a string. Returns false once a string was found:
+ * the text ends before it, and no more is passed. */
 bool reply_stop_push(reply_stop *stop, const char *text, size_t len, reply_text_fn take,
                      void *user);
 /* The text ends: passes what was held back. */
 void reply_stop_flush(reply_stop *stop, reply_text_fn take, void *user);
+/* Frees the strings; no string is left. */
 void reply_stop_clear(reply_stop *stop);
 
 #endif
