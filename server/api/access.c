@@ -3,8 +3,9 @@
  * access.c: who may call: API keys, Host and Origin headers, CORS.
  *
  * Keys are kept and compared as SHA-256, in a time that does not depend on where they differ. Pages
- * of other sites cannot call a local server: the Host header must name this machine (so no name that
- * an attacker points here, "DNS rebinding"), and an Origin must be the server's own or allowed.
+ * of other sites cannot call a local server. The Host header must have a name of this machine, so
+ * that a name which an attacker's DNS server points to it ("DNS rebinding") does not work. An
+ * Origin must be the server's own or an allowed one.
  */
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -51,13 +52,13 @@ static bool key_is_known(const server_api *api, const char *key) {
     unsigned char hash[KEY_HASH_SIZE];
     bool is_known = false;
     SHA256((const unsigned char *)key, strlen(key), hash);
-    for (int i = 0; i < api->params.n_key; i++) /* all of them, whatever was found */
+    for (int i = 0; i < api->params.n_key; i++) /* always all, so that the time is the same */
         is_known |=
             CRYPTO_memcmp(hash, api->key_hashes + (size_t)i * KEY_HASH_SIZE, KEY_HASH_SIZE) == 0;
     return is_known;
 }
 
-/* The name in HOST or HOST:PORT or [V6]:PORT. */
+/* Whether a Host header, HOST or HOST:PORT or [V6]:PORT, has that name. */
 static bool host_is(const char *host, const char *name) {
     const size_t n = strlen(name);
     return strncasecmp(host, name, n) == 0 && (host[n] == '\0' || host[n] == ':');
@@ -85,12 +86,13 @@ static bool origin_is_allowed(const server_api *api, const char *origin) {
     return false;
 }
 
+/* Adds the headers by which a browser lets a page of this origin read the reply. */
 static void cors_add(server_exchange *x, const char *origin) {
     server_exchange_add_header(x, "access-control-allow-origin:", origin);
     server_exchange_add_header(x, "vary:", "origin");
     if (server_exchange_method(x) != SERVER_METHOD_OPTIONS) return;
     server_exchange_add_header(x, "access-control-allow-methods:", "GET, POST");
-    /* clients send headers of their own (x-stainless-*); "*" does not stand for authorization
+    /* clients send headers of their own (x-stainless-*); "*" does not include authorization
      * (https://fetch.spec.whatwg.org/#http-access-control-allow-headers) */
     server_exchange_add_header(x, "access-control-allow-headers:", "*, authorization");
     server_exchange_add_header(x, "access-control-max-age:", "600");
@@ -122,7 +124,7 @@ bool api_access_check(server_api *api, server_exchange *x, bool is_public, api_s
     if (is_public || api->params.n_key == 0 || key_is_known(api, server_exchange_key(x)))
         return true;
     server_exchange_add_header(x, "www-authenticate:", "Bearer");
-    /* OpenAI's and Anthropic's clients read it */
+    /* tells OpenAI's and Anthropic's clients not to try again */
     server_exchange_add_header(x, "x-should-retry:", "false");
     api_error_reply(x, shape, 401,
                     "the API key is missing or wrong; send it as 'Authorization: Bearer KEY' or as "
@@ -131,7 +133,7 @@ bool api_access_check(server_api *api, server_exchange *x, bool is_public, api_s
     return false;
 }
 
-/* The first bytes of a hash; never 0. */
+/* A number for a text: the first bytes of its hash; never 0. */
 static uint64_t number_of(const char *text) {
     unsigned char hash[KEY_HASH_SIZE];
     uint64_t number;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * answer.c: see answer.h: the task that parses and writes, the beginning and the end of answers.
+ * answer.c: see answer.h: the submission of an answer's choices, the task that parses and writes,
+ * and the answer's end.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ void api_answer_event(api_answer *a, const char *name, json_t *data) {
     api_buffer_add(&event, "data: ", 6);
     if (text != NULL) api_buffer_add(&event, text, strlen(text));
     api_buffer_add(&event, "\n\n", 2);
-    /* an event without memory would be one with wrong contents: the stream breaks off */
+    /* an event that lacks bytes would be wrong: break the stream instead */
     if (text == NULL || event.is_short)
         server_exchange_break(a->x);
     else
@@ -143,6 +144,7 @@ static void call_begin(api_choice *c, const char *name, size_t len) {
     api_buffer_add(&call->name, name, len);
 }
 
+/* Begins the stream, where the answer is one and it has not begun. */
 static void begin_once(api_answer *a) {
     if (a->has_begun || !a->is_stream) return;
     a->has_begun = true;
@@ -151,6 +153,7 @@ static void begin_once(api_answer *a) {
     if (a->dialect->begin != NULL) a->dialect->begin(a);
 }
 
+/* Takes a piece from the parser of a choice. */
 static void piece_take(void *user, reply_piece piece, const char *text, size_t len) {
     api_choice *c = user;
     api_answer *a = c->answer;
@@ -174,6 +177,7 @@ void api_answer_cancel(api_answer *a) {
             server_engine_cancel(a->model->engine, a->choices[i].id);
 }
 
+/* Replies with an error, or ends the stream with one. */
 static void fail(api_answer *a, int http_status, const char *message) {
     if (a->has_failed) return;
     a->has_failed = true;
@@ -186,7 +190,7 @@ static void fail(api_answer *a, int http_status, const char *message) {
     }
 }
 
-/* What an answer without any token says of its end; NULL = it is no failure. */
+/* The message of an end that is an error for the client; NULL = it is none. */
 static const char *end_message(const api_choice *c, int *http_status) {
     *http_status = 503;
     if (c->result.end == SERVER_END_CANCELLED) return "the server is shutting down";
@@ -195,7 +199,7 @@ static const char *end_message(const api_choice *c, int *http_status) {
     return NULL;
 }
 
-/* Takes the queue of a choice, and passes what is in it on. */
+/* Takes what is in the queue of a choice, parses it and writes it. */
 static void choice_work(api_answer *a, api_choice *c) {
     if (c->has_ended) return;
     pthread_mutex_lock(&a->lock);
@@ -206,7 +210,7 @@ static void choice_work(api_answer *a, api_choice *c) {
     c->text = (api_buffer){0};
     c->tokens = NULL;
     c->n_token = c->token_size = 0;
-    /* under the lock, so that it comes after the call that paused it (queue.c) */
+    /* under the lock: so this call comes after the one that paused the choice (queue.c) */
     if (c->is_paused && !is_over && c->id != 0) {
         c->is_paused = false;
         server_engine_pause(a->model->engine, c->id, false);
@@ -241,7 +245,7 @@ static void choice_work(api_answer *a, api_choice *c) {
     api_buffer_clear(&text);
 }
 
-/* Prompts count once, however many choices continue them. */
+/* Sums the usage of all choices. A prompt counts once, however many choices continue it. */
 static void usage_sum(api_answer *a) {
     for (int i = 0; i < a->n_choice; i++) {
         const server_usage *one = &a->choices[i].result.usage;
@@ -297,7 +301,8 @@ static void answer_free(api_answer *a) {
     free(a);
 }
 
-/* After this no other thread finds the answer. */
+/* Takes the answer out of the API's list and off its exchange: no other thread finds it any
+ * more. */
 static void unlink_answer(api_answer *a) {
     server_api *api = a->api;
     if (a->is_unlinked) return;
@@ -313,6 +318,8 @@ static void unlink_answer(api_answer *a) {
     pthread_mutex_unlock(&api->lock);
 }
 
+/* The task: writes what has come, and frees the answer when all is over. It is run after each event
+ * of the engine, when the client has left, and when the reply has room again. */
 static void answer_run(api_task *task) {
     api_answer *a = (api_answer *)task; /* its first member */
     pthread_mutex_lock(&a->lock);
@@ -320,7 +327,7 @@ static void answer_run(api_task *task) {
     const bool is_silent =
         a->is_gone || a->has_failed || __atomic_load_n(&a->api->is_settling, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&a->lock);
-    /* room is waited for: server_api_drained adds the task again */
+    /* the reply is full: server_api_drained adds the task again when there is room */
     if (!is_silent && a->has_begun && server_exchange_queued(a->x) > SERVER_HTTP_QUEUE_FULL) return;
     bool is_written = true;
     for (int i = 0; i < a->n_choice && !is_silent && !a->has_failed; i++) {
@@ -328,14 +335,14 @@ static void answer_run(api_task *task) {
         is_written = is_written && a->choices[i].has_ended;
     }
     if (a->has_failed && !is_over) {
-        /* also those that were submitted after the failure: each event, and the end of the
-         * submission, add the task again */
+        /* the choices that are submitted after this, too: each event, and the end of the
+         * submission, adds the task again */
         pthread_mutex_lock(&a->lock);
         api_answer_cancel(a);
         pthread_mutex_unlock(&a->lock);
     }
     if (!is_over) return;
-    if (!is_silent && !a->has_failed && !is_written) return; /* added again by the last event */
+    if (!is_silent && !a->has_failed && !is_written) return; /* the last event adds it again */
     if (!is_silent && !a->has_failed && !a->is_unlinked) {
         usage_sum(a);
         begin_once(a);
@@ -349,6 +356,7 @@ static void answer_run(api_task *task) {
 
 /* ---- Beginning ---- */
 
+/* reply_parser_params.is_string: whether the schema of the tool has type string for a parameter. */
 static bool is_string_parameter(void *user, const char *tool, const char *parameter) {
     const api_answer *a = ((api_choice *)user)->answer;
     size_t i;
@@ -495,7 +503,8 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     for (int32_t i = 0; i < settings->n_prompt; i++) a->n_prompt += settings->prompt_lens[i];
     a->created = (int64_t)time(NULL);
     a->started_ns = server_clock();
-    /* copies: references that two threads count are a race in jansson's inline functions */
+    /* copies, since two threads must not count references of the same JSON: jansson's inline
+     * functions are not atomic */
     if (dialect->keeps_request) a->request = json_deep_copy(request);
     a->tools = json_deep_copy(settings->tools);
     a->fields = json_deep_copy(settings->fields);

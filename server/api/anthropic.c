@@ -19,8 +19,8 @@ static const char *type_of(const json_t *block) {
     return type != NULL ? type : "";
 }
 
-/* A block that is no text: a call of the assistant's becomes one in `calls`, a result a message of
- * its own. */
+/* Converts a block that is no text: a call of the assistant is added to `calls`, the result of a
+ * call to `messages` as a message of its own. Reasoning is left out. */
 static tdm_status block_convert(const json_t *block, json_t *messages, json_t *calls,
                                 tdm_error *err) {
     const char *type = type_of(block), *id = "", *name = "";
@@ -75,7 +75,7 @@ static tdm_status message_convert(const json_t *message, json_t *messages, tdm_e
         content = texts;
     }
     if (status == TDM_OK) status = api_content_text(content, &text, err);
-    /* a message of results alone has become messages of the role tool */
+    /* a message that had only results has become messages of the role tool */
     const bool is_empty = status == TDM_OK && text[0] == '\0' && content == texts &&
                           json_array_size(calls) == 0 && strcmp(role, "user") == 0;
     if (status == TDM_OK && !is_empty) {
@@ -108,7 +108,8 @@ static tdm_status tools_convert(const json_t *tools, json_t **out, tdm_error *er
     return TDM_OK;
 }
 
-/* {type: auto, any, none or tool, name} as OpenAI's tool_choice; a new value, NULL = none. */
+/* {type: auto, any, none or tool, name} as OpenAI's tool_choice: a new value; NULL = there is
+ * none. */
 static json_t *choice_convert(const json_t *choice) {
     const char *type = type_of(choice);
     if (choice == NULL) return NULL;
@@ -118,9 +119,9 @@ static json_t *choice_convert(const json_t *choice) {
                      json_object_get(choice, "name"));
 }
 
-/* The system's text. Claude Code begins it with a block that is a note to its maker, not to the
- * model. Each conversation has another one, and behind it no cached beginning could serve: it is left
- * out. */
+/* The text of the system message. Claude Code begins it with a block for Anthropic's own servers,
+ * which differs in each conversation. It is left out: with it, conversations would share no cached
+ * prefix. */
 static tdm_status system_read(const json_t *body, char **text_out, tdm_error *err) {
     static const char note[] = "x-anthropic-billing-header:";
     const json_t *system = json_object_get(body, "system"), *block;
@@ -185,6 +186,7 @@ static tdm_status body_convert(const json_t *body, json_t **out, tdm_error *err)
 
 enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
 
+/* Anthropic's word for the end; *sequence is the stop string that was found, or null. */
 static const char *stop_reason(const api_choice *c, json_t **sequence) {
     *sequence = json_null();
     if (c->n_call > 0) return "tool_use";

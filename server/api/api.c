@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * api.c: see api.h: which request goes to which handler, and the threads that run them.
+ * api.c: see api.h: the table of routes, the preparation of requests (their body, their model,
+ * their handler), and the life of the API.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -11,9 +12,9 @@
 
 /* What a route needs of the model that a request names. */
 typedef enum route_model {
-    MODEL_NONE,  /* nothing */
-    MODEL_NAMED, /* which one it is */
-    MODEL_OPEN   /* it is opened */
+    MODEL_NONE,  /* nothing: the name is not read */
+    MODEL_NAMED, /* its number */
+    MODEL_OPEN   /* its number, and that it is open */
 } route_model;
 
 typedef struct api_route {
@@ -23,9 +24,9 @@ typedef struct api_route {
     api_shape shape;
     route_model model;
     bool is_public;    /* no key is needed */
-    bool is_immediate; /* cheap: the HTTP thread runs it, also while all else is busy; with
-                          MODEL_OPEN, where the model of the argument `model` is open */
-    bool takes_array;  /* its body is an array; else an object */
+    bool is_immediate; /* the handler is cheap, so the HTTP thread runs it, and a busy server still
+                          answers; with MODEL_OPEN only where the model is open already */
+    bool takes_array;  /* the body is an array; else an object */
 } api_route;
 
 #define GET  SERVER_METHOD_GET
@@ -77,8 +78,8 @@ static const api_route routes[] = {
     {GET, "/metrics", api_metrics, OPENAI, MODEL_NONE, false, true},
 };
 
-/* The route of a request; NULL = there is none, and *same_path is the first with its path, or NULL.
- * GET is HEAD, too. */
+/* The route of a request. NULL = there is none; then *same_path is the first route of its path with
+ * another method, or NULL. A GET route serves HEAD, too. */
 static const api_route *route_find(const server_exchange *x, const api_route **same_path) {
     const server_method method = server_exchange_method(x);
     *same_path = NULL;
@@ -113,7 +114,8 @@ tdm_status api_model_find(const server_api *api, const char *name, int32_t *inde
     return tdm_fail(err, TDM_NOT_FOUND, "there is no model '%.80s'; there are %s", name, list);
 }
 
-/* The field `model` of the body, which may be NULL, or else the argument `model`. */
+/* The name of the model: the field `model` of the body (which may be NULL), else the argument
+ * `model` of the path; "" = neither is there. */
 static tdm_status model_name(const server_exchange *x, api_shape shape, const json_t *body,
                              const char **name_out, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -128,19 +130,20 @@ static tdm_status model_name(const server_exchange *x, api_shape shape, const js
 
 /* ---- Running handlers ---- */
 
-/* A request that waits for a thread, or for its model. */
+/* A request from its arrival until its handler has returned: it waits for a thread, then perhaps
+ * for its model, then for a thread again. */
 typedef struct preparation {
     api_task task;
     server_model_wait wait;
     server_api *api;
     server_exchange *x;
     const api_route *route;
-    json_t *body; /* NULL = not parsed yet, or none */
-    int32_t index;
+    json_t *body;              /* NULL = not parsed yet, or none */
+    int32_t index;             /* number of the model; -1 = none */
     const server_model *model; /* a reference; NULL = none yet */
     bool is_parsed;
-    uint64_t deadline; /* 0 = none */
-    tdm_status status; /* of the model */
+    uint64_t deadline; /* of server_clock(): how long it waits for the model; 0 = no limit */
+    tdm_status status; /* not TDM_OK: the model could not be opened, for the reason in `message` */
     char message[TDM_ERROR_MESSAGE_SIZE];
 } preparation;
 
@@ -162,8 +165,8 @@ static void wait_ready(server_model_wait *wait, const server_model *model, tdm_s
     api_pool_add(p->api->readers, &p->task);
 }
 
-/* Replies to a request whose model could not be opened. Another try would fail as well, so no reply
- * asks for one. */
+/* Replies to a request whose model could not be opened. There is no Retry-After: another try is
+ * expected to fail as well. */
 static void model_fail_reply(const preparation *p) {
     const bool is_short = p->status == TDM_RESOURCE_EXHAUSTED || p->status == TDM_UNAVAILABLE ||
                           p->status == TDM_CANCELLED;
@@ -184,7 +187,7 @@ static void handler_run(const preparation *p) {
     if (status != TDM_OK) api_fail_reply(p->x, p->route->shape, status, reason.message);
 }
 
-/* Reads the body and finds the model. */
+/* Reads the body and finds the number of the model. */
 static tdm_status request_read(preparation *p, tdm_error *err) {
     size_t len = 0;
     const char *name = "", *text = server_exchange_body(p->x, &len);
@@ -200,8 +203,8 @@ static tdm_status request_read(preparation *p, tdm_error *err) {
     return status == TDM_OK ? api_model_find(p->api, name, &p->index, err) : status;
 }
 
-/* Runs the handler, replies to what fails, or queues the request for its model. Returns false in that
- * last case: another thread may have the request by then. */
+/* Runs the handler, or replies to a failure, or queues the request for its model. Returns false in
+ * the last case only; then another thread may already use or free the preparation. */
 static bool work(preparation *p) {
     tdm_error reason = {0};
     tdm_status status = p->is_parsed ? TDM_OK : request_read(p, &reason);
@@ -243,7 +246,7 @@ static void preparation_clear(preparation *p) {
 
 static void preparation_run(api_task *task) {
     preparation *p = (preparation *)task; /* its first member */
-    /* where its model is ready, it may be gone as well */
+    /* the client may have left while the request waited for its model */
     if (!server_exchange_is_gone(p->x) && !work(p)) return;
     api_active_add(p->api, -1);
     server_exchange_release(p->x);
@@ -251,7 +254,8 @@ static void preparation_run(api_task *task) {
     if (api_pool_finish(p->api->readers, task)) free(p);
 }
 
-/* Runs the handler within this call, unless its model is not open. */
+/* Runs the handler within this call, or replies to a failure. Returns false, and does neither,
+ * where the route needs an open model and it is not open. */
 static bool run_now(server_api *api, server_exchange *x, const api_route *route) {
     preparation p = {.api = api, .x = x, .route = route};
     tdm_error reason = {0};
@@ -318,7 +322,7 @@ void server_api_request(void *user, server_exchange *x) {
     api_pool_add(api->readers, &p->task);
 }
 
-/* ---- What happens to exchanges ---- */
+/* ---- Events of exchanges ---- */
 
 void server_api_gone(void *user, server_exchange *x) {
     server_api *api = user;

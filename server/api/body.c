@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson recurses, so the depth is found before. */
+/* Whether JSON is nested more than API_JSON_DEPTH_MAX deep. Checked before jansson parses it, which
+ * uses stack for each level. */
 static bool is_too_deep(const char *text, size_t len) {
     int depth = 0;
     bool is_string = false;
@@ -116,7 +117,7 @@ tdm_status api_get_array(const json_t *object, const char *name, json_t **value,
     return *value == NULL || json_is_array(*value) ? TDM_OK : wrong(name, "an array", err);
 }
 
-/* The text of a part; NULL = it is of another kind. */
+/* The text of a content part; NULL = it is not a text. */
 static const char *part_text(const json_t *part) {
     const char *type = json_string_value(json_object_get(part, "type"));
     const char *text = json_string_value(json_object_get(part, "text"));
@@ -174,7 +175,7 @@ int api_http_status(tdm_status status, bool is_queue_full) {
     }
 }
 
-/* The words of OpenAI and Anthropic. */
+/* The type of an error, in the words of OpenAI and Anthropic. */
 static const char *error_type(api_shape shape, int http_status) {
     const bool is_anthropic = shape == API_SHAPE_ANTHROPIC;
     switch (http_status) {

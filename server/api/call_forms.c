@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * call_forms.c: see call_forms.h. The forms are those of the models' own templates (reply/parse.h lists
- * them). Arguments that are written one by one come in the order of the schema, each at most once;
- * those that are required must come.
+ * call_forms.c: see call_forms.h. The forms are those of the models' own templates (reply/parse.h
+ * lists them). Arguments that are written one by one come in the order of the schema, each at most
+ * once; the required ones must come.
  */
 #include "server/api/call_forms.h"
 
@@ -47,14 +47,16 @@ void api_mark_write(const server_model *model, const char *text, FILE *out) {
     free(ids);
 }
 
-/* Writes any text without NUL up to and with `mark`, which begins with '<' and has no other: characters that are
- * none, and beginnings of the mark that go on in another way. */
+/* Writes an expression for any text without NUL that ends with `mark` and has it nowhere else.
+ * `mark` begins with '<' and has no other '<'. The text before it is characters other than '<', and
+ * beginnings of the mark that go on in another way (`deviations`), before which others may have
+ * begun again (`restarts`). */
 static void until_write(const char *mark, FILE *out) {
     const size_t n = strlen(mark);
     char deviations[1024] = "", restarts[1024] = "";
     size_t at = 0, more = 0;
     for (size_t k = 1; k < n && at < sizeof deviations && more < sizeof restarts; k++) {
-        const int len = (int)k - 1; /* of what stands behind '<' */
+        const int len = (int)k - 1; /* bytes of the mark between '<' and byte k */
         at += (size_t)snprintf(deviations + at, sizeof deviations - at, "%s%s%.*s%s[^\\x00<%s%c]",
                                k > 1 ? " | " : "", len > 0 ? "\"" : "", len, mark + 1,
                                len > 0 ? "\" " : "", strchr("]^\\-", mark[k]) != NULL ? "\\" : "",
@@ -90,12 +92,14 @@ static bool has_parameters(reply_family family) {
     return family == REPLY_GLM || family == REPLY_QWEN_XML;
 }
 
-/* Whether an argument is written as it is, without quotes. */
+/* Whether an argument is a string: it is written as it is, without quotes. */
 static bool is_string(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     return json_is_string(type) && strcmp(json_string_value(type), "string") == 0;
 }
 
+/* The properties of the schema of tool i; NULL = it lists none. Writes the tool's rule to
+ * `rule`. */
 static const json_t *properties_of(const json_t *definitions, size_t i, char *rule, size_t size) {
     snprintf(rule, size, API_CALL_RULE, i);
     return json_object_get(json_object_get(definitions, rule), "properties");
@@ -129,7 +133,7 @@ typedef struct parameter_form {
 static const parameter_form glm = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
 static const parameter_form qwen = {"<parameter=", ">", "", "</parameter>"};
 
-/* What stands between a name and its value. */
+/* Writes what is between a name and its value. */
 static void between_write(const parameter_form *form, FILE *out) {
     fputc(' ', out);
     literal_write(form->behind_name, strlen(form->behind_name), out);
@@ -147,7 +151,8 @@ static bool is_required(const json_t *schema, const char *name) {
     return false;
 }
 
-/* A value with what follows it. Of a string, only those of `enum` are known to fit. */
+/* Writes a value with the mark behind it. A string with `enum` is one of those; other keywords of
+ * strings are not enforced. Other types follow their rule. */
 static void value_write(const parameter_form *form, const json_t *schema, const char *rule,
                         FILE *out) {
     const json_t *values = json_object_get(schema, "enum"), *one;
@@ -171,7 +176,8 @@ static void value_write(const parameter_form *form, const json_t *schema, const 
     literal_write(form->behind_value, strlen(form->behind_value), out);
 }
 
-/* All arguments of a tool; of one without a list of them, any. */
+/* Writes the arguments of tool i. A tool whose schema lists none takes any, unless the schema
+ * forbids it. */
 static void parameters_write(const parameter_form *form, const json_t *definitions, size_t i,
                              FILE *out) {
     char rule[32], name[64];
@@ -203,7 +209,8 @@ static void parameters_write(const parameter_form *form, const json_t *definitio
 
 /* ---- Families ---- */
 
-/* [{"name": N, "arguments": {...}}, ...], or NAME[CALL_ID]ID[ARGS]{...} where the template has that. */
+/* {"name": N, "arguments": {...}} of an array, or NAME[CALL_ID]ID[ARGS]{...} where the template has
+ * that. */
 static void mistral_write(const server_model *model, size_t i, const json_t *tool, FILE *out) {
     if (strstr(model->tpl_text, "[ARGS]") == NULL) {
         fputs("\"{\" ws \"\\\"name\\\":\" ws ", out);
@@ -250,7 +257,7 @@ static void tagged_write(const server_model *model, reply_family family, size_t 
     api_mark_write(model, reply_family_call_close(family), out);
 }
 
-/* NAME, a channel where it did not stand before, the type, and the object. */
+/* NAME, a channel (where it does not stand before the recipient), the type, and the object. */
 static void harmony_write(const server_model *model, size_t i, const json_t *tool, FILE *out) {
     name_write(tool, out);
     fputs(" (", out);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * call_forms.h: how the families of reply/parse.h write a call, as rules of GBNF, for calls.c.
+ * call_forms.h: writes GBNF rules for the text of a call as the families of reply/parse.h have it.
+ * For calls.c only.
  */
 #ifndef TANDEM_SERVER_API_CALL_FORMS_H
 #define TANDEM_SERVER_API_CALL_FORMS_H
@@ -11,16 +12,18 @@
 #include "server/models.h"
 #include "server/reply/parse.h"
 
-/* The rule of the arguments of tool number %zu. */
+/* The name of the rule and definition of the arguments of a tool, with its number. */
 #define API_CALL_RULE "tool%zu"
 
-/* Writes a text that may be one control token of the model. */
+/* Writes a text: as a literal, or as an alternative of it and the model's control token of that
+ * text. */
 void api_mark_write(const server_model *model, const char *text, FILE *out);
-/* Writes what comes before the rule `body` where an answer is a call from its beginning. */
+/* Writes the text that opens a call, with white space before it: what precedes the rule `body`
+ * where the whole answer is a call. */
 void api_call_open_write(const server_model *model, reply_family family, FILE *out);
 
-/* Families that write arguments one by one: adds a definition for each that is written as JSON. Others:
- * nothing. False = no memory. */
+/* For families that write arguments one by one: adds a definition for each argument that is written
+ * as JSON. For others it adds nothing. False = no memory. */
 bool api_call_parameters_define(reply_family family, json_t *definitions);
 /* Writes the rule `body`: what follows the text that opens a call, up to the end of the call. */
 void api_call_form_write(const server_model *model, reply_family family, const json_t *tools,

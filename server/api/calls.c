@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * calls.c: the grammar of calls of tools: the schemas of their arguments, in the form in which a family
- * writes calls (call_forms.c). It begins behind the text that opens a call, and ends with the call. A
- * request that must call a tool is answered by a call alone (prompt.c).
+ * calls.c: the grammar of calls of tools. It joins the JSON Schemas of the tools' arguments with
+ * the form in which a family writes calls (call_forms.c). It begins behind the text that opens a
+ * call, and ends with the call. prompt.c decides where it is used.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +20,12 @@ bool api_call_is_json(reply_family family) {
 }
 
 const char *api_call_behind(reply_family family) {
-    /* gpt-oss has no text that opens a call; one has a recipient */
+    /* gpt-oss has no text that opens a call: a call is a message with a recipient */
     return family == REPLY_GPT_OSS ? " to=functions." : reply_family_call_open(family);
 }
 
-/* A copy of a tool's schema in which references to its root are references to `place`. JSON is at
+/* A copy of a schema that becomes a part of another one, at `place` (a JSON pointer with '#'): its
+ * references "#..." become references to `place`. Recursion is bounded: JSON of a request is at
  * most API_JSON_DEPTH_MAX deep. NULL = no memory. */
 static json_t *schema_move(json_t *schema, const char *place) {
     const char *key;
@@ -56,7 +57,7 @@ static json_t *parameters_of(const json_t *tool) {
     return api_get(json_object_get(tool, "function"), "parameters");
 }
 
-/* Whether the schema of a tool's arguments can be made into a grammar. */
+/* Whether a grammar can be made of the schema of a tool's arguments. */
 static bool is_supported(const json_t *parameters) {
     tdm_error reason = {0};
     char *text = json_dumps(parameters, JSON_COMPACT | JSON_ENCODE_ANY), *rules = NULL;
@@ -67,8 +68,9 @@ static bool is_supported(const json_t *parameters) {
     return is_good;
 }
 
-/* The schema of a tool's arguments: without one it takes none. Where is_tolerant, any object stands
- * for a schema that is not supported. A new value. */
+/* The schema of a tool's arguments, moved to `place`, as a new value; NULL = no memory. A tool
+ * without a schema takes no arguments. is_tolerant: a schema that is not supported is replaced by
+ * one for any object. */
 static json_t *arguments_schema(const json_t *tool, const char *place, bool is_tolerant) {
     json_t *parameters = parameters_of(tool);
     if (parameters == NULL)
@@ -102,14 +104,15 @@ json_t *api_call_schema(reply_family family, const json_t *tools, bool is_tolera
 
 /* ---- The grammar of a call ---- */
 
-/* Adds the schema of an answer that is no call to the definitions; NULL = there is none. */
+/* Adds the schema of an answer that is no call to the definitions (NULL = there is none). False =
+ * no memory. */
 static bool answer_define(const json_t *answer, json_t *definitions) {
     if (answer == NULL) return true;
     json_t *moved = schema_move((json_t *)(uintptr_t)answer, "#/$defs/answer");
     return json_object_set_new(definitions, "answer", moved) == 0;
 }
 
-/* Of a family whose calls are JSON objects. */
+/* Writes the rule `body` of a family whose calls are JSON objects, and the rules that it uses. */
 static tdm_status object_write(const server_model *model, reply_family family, const json_t *tools,
                                const json_t *answer, bool is_tolerant, FILE *out, tdm_error *err) {
     char *rules = NULL, *text = NULL;
@@ -137,7 +140,8 @@ static tdm_status object_write(const server_model *model, reply_family family, c
     return status;
 }
 
-/* The rules of calls in another form; their arguments are rules that the schemas of the tools give. */
+/* The same of a family whose calls have another form: their arguments are rules made of the tools'
+ * schemas. */
 static tdm_status form_write(const server_model *model, reply_family family, const json_t *tools,
                              const json_t *answer, bool is_tolerant, FILE *out, tdm_error *err) {
     char *rules = NULL;

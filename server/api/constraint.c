@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * constraint.c: a grammar (server/grammar) as a constraint of the engine (engine.h). The grammar may
- * begin behind a text, such as the end of reasoning: before that, every token may follow. That of
- * calls begins behind each text that opens one, and ends with the call.
+ * constraint.c: a grammar (server/grammar) as a constraint of an answer (llm/constraint.h). The
+ * grammar may begin behind a text, such as the end of reasoning; before that, every token may
+ * follow. A grammar of calls begins behind each text that opens a call, and ends with the call.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +10,23 @@
 #include "server/api/state.h"
 #include "server/grammar/grammar.h"
 
-#define BEHIND_MAX 64
+#define BEHIND_MAX 64 /* bytes of the text behind which a grammar begins, with its NUL */
 
 typedef struct constraint {
     grammar_state *grammar;
-    grammar_state *start; /* of calls: where the grammar begins each time; NULL = it begins once */
+    grammar_state *start; /* of calls: the beginning of the grammar, for each call. NULL = not of
+                             calls: the grammar begins once */
     const llm_vocab *vocab;
-    bool is_waiting;         /* the text `behind` has not come */
-    bool is_quiet;           /* of calls: what is in reasoning, or in a message, is none */
-    bool is_harmony;         /* calls are in the heads of messages, not within them */
-    char behind[BEHIND_MAX]; /* where the grammar begins */
-    char tail[2 * BEHIND_MAX];
-    size_t n_tail; /* bytes of text that came last */
+    bool is_waiting;           /* the text `behind` has not come, so every token may follow */
+    bool is_quiet;             /* of calls: the text is in reasoning, or in a message of gpt-oss,
+                                where `behind` does not open a call */
+    bool is_harmony;           /* gpt-oss: calls are in the heads of messages, not within them */
+    char behind[BEHIND_MAX];   /* the text behind which the grammar begins */
+    char tail[2 * BEHIND_MAX]; /* [n_tail] the last bytes of the text */
+    size_t n_tail;
 } constraint;
 
-/* A call is over, or cannot be followed: the text is free until the next one. */
+/* A call has ended, or the grammar cannot follow it: every token may follow until the next call. */
 static void call_end(constraint *c) {
     grammar_state_assign(c->grammar, c->start);
     c->is_waiting = true;
@@ -38,7 +40,7 @@ static tdm_status constraint_mask(void *state, uint64_t *allowed, bool *is_limit
     if (c->is_waiting) return TDM_OK;
     const tdm_status status = grammar_state_mask(c->grammar, allowed, err);
     if (status == TDM_OK || c->start == NULL) return status;
-    call_end(c); /* the request did not ask for a grammar, so that it does not fail for one */
+    call_end(c); /* the request has no grammar of its own, so it must not fail because of one */
     *is_limited_out = false;
     return TDM_OK;
 }
@@ -48,6 +50,7 @@ static bool tail_is(const constraint *c, const char *text) {
     return c->n_tail >= n && memcmp(c->tail + c->n_tail - n, text, n) == 0;
 }
 
+/* Adds a byte to the tail, and notes where reasoning or a message begins and ends. */
 static void tail_add(constraint *c, char byte) {
     if (c->n_tail == sizeof c->tail) {
         memmove(c->tail, c->tail + BEHIND_MAX, BEHIND_MAX);
@@ -65,7 +68,8 @@ static void tail_add(constraint *c, char byte) {
     if (tail_is(c, REPLY_THINK_CLOSE)) c->is_quiet = false;
 }
 
-/* Looks for the text behind which the grammar begins; the rest of the token is the grammar's. */
+/* Searches the bytes of a token for the end of the text behind which the grammar begins. The
+ * grammar accepts the rest of the token's bytes. */
 static tdm_status behind_find(constraint *c, int32_t token, tdm_error *err) {
     const llm_vocab_str bytes = llm_vocab_token_bytes(c->vocab, token);
     for (size_t i = 0; i < bytes.len; i++) {
@@ -135,15 +139,15 @@ static void constraint_assign(void *state, const void *other) {
     c->start = start;
 }
 
-/* A grammar that is too large, or that no token follows, is the request's fault: status 400, and not
- * one after which clients try again. */
+/* The status of a grammar that cannot be used. Where it is too large or no token can follow it, the
+ * request is wrong: TDM_UNSUPPORTED becomes 400, after which clients do not try again. */
 static tdm_status bad_grammar(tdm_status status) {
     return status == TDM_RESOURCE_EXHAUSTED || status == TDM_FAILED_PRECONDITION ? TDM_UNSUPPORTED
                                                                                  : status;
 }
 
-/* Computes the first mask, which the grammar keeps. The engine's thread would compute it between two
- * steps, which delays all requests. */
+/* Computes the first mask, which the grammar keeps. Else the engine's thread would compute it
+ * between two steps and delay all requests. */
 static tdm_status first_mask(const server_model *model, struct grammar *grammar, tdm_error *err) {
     grammar_state *state = NULL;
     uint64_t *mask = malloc(grammar_vocab_mask_words(model->grammar_vocab) * sizeof *mask);
@@ -155,7 +159,8 @@ static tdm_status first_mask(const server_model *model, struct grammar *grammar,
     return status;
 }
 
-/* Tools that are offered do not make a request fail: calls are then as the model writes them. */
+/* Compiles the grammar of calls. A failure is logged only, and the calls are not constrained: a
+ * request must not fail because of the tools that it offers. */
 static void calls_compile(const server_api *api, const server_model *model,
                           api_settings *settings) {
     tdm_error reason = {0};

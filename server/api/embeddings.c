@@ -54,12 +54,13 @@ static json_t *ollama_reply(const api_vectors *v) {
                      "load_duration", 0, "prompt_eval_count", (json_int_t)v->n_token);
 }
 
-/* The older form: one text, whose vector has its own length. */
+/* The older form: one text, whose vector is not normalized. */
 static json_t *ollama_old_reply(const api_vectors *v) {
     return json_pack("{s:o}", "embedding", v->n_input > 0 ? vector_json(v, 0) : json_array());
 }
 
-/* A reranker's file says how its states become scores, and not how they become vectors. */
+/* Refuses rerankers: their files say how hidden states become scores, not how they become
+ * vectors. */
 static tdm_status pooling_check(const api_context *c, tdm_error *err) {
     if (c->model->pooling != LLM_POOLING_RANK) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
@@ -94,7 +95,7 @@ tdm_status api_embeddings(api_context *c, tdm_error *err) {
 
 /* ---- ollama ---- */
 
-/* Cuts texts that are too long. The token that the model puts at the end stays. */
+/* Cuts texts that are too long. A control token at the end, which the model adds, stays there. */
 static void texts_cut(const api_context *c, api_settings *settings) {
     const int32_t most = server_engine_text_max(c->model->engine);
     for (int32_t i = 0; i < settings->n_prompt && most > 0; i++) {
@@ -117,7 +118,7 @@ static tdm_status ollama_embed(api_context *c, const char *field, const api_vect
     if (status == TDM_OK) status = api_get_bool(c->body, "truncate", &truncates, err);
     if (status == TDM_OK && api_get(c->body, "dimensions") != NULL)
         status = tdm_fail(err, TDM_UNSUPPORTED, "'dimensions' is not supported");
-    /* no text, or an empty one, loads the model, which is loaded: the reply has no vectors */
+    /* without a text the request only loads the model, which is open by now: no vectors */
     const bool is_empty = input == NULL ||
                           (json_is_string(input) && json_string_length(input) == 0) ||
                           (json_is_array(input) && json_array_size(input) == 0);

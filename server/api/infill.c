@@ -5,9 +5,9 @@
  *
  *     REPO name FILE name text FILE name text ... FILE name PREFIX before SUFFIX behind MIDDLE
  *
- * Parts with tokens that a model does not have are left out. What does not fit the context is left
- * out as well: first the other files, from the first one on, then what is farthest from the place
- * that is filled.
+ * Where a model has no token REPO or FILE, the name behind it is left out; another file then begins
+ * with an empty line and its name. What does not fit the context is left out as well: first the
+ * other files, from the first one on, then what is farthest from the place that is filled.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 #include "llm/tokenizer/tokenizer.h"
 #include "server/api/state.h"
 
-/* Names of a project and a file that requests do not have, as llama-server writes them. */
+/* The names of the project and of the edited file. Requests do not have them: these are
+ * llama-server's. */
 #define REPO_NAME "myproject"
 #define FILE_NAME "filename"
 
@@ -43,12 +44,13 @@ static tdm_status ids_push(id_list *list, const int32_t *ids, size_t n, tdm_erro
     return TDM_OK;
 }
 
-/* Nothing where the model has no such token. */
+/* Appends an id; nothing for LLM_TOKEN_NONE. */
 static tdm_status id_push(id_list *list, int32_t id, tdm_error *err) {
     return id != LLM_TOKEN_NONE ? ids_push(list, &id, 1, err) : TDM_OK;
 }
 
-/* Control tokens in a text are text: code about models has them, too. */
+/* Appends the tokens of a text. Names of control tokens in it are text: code about models has them,
+ * too. */
 static tdm_status text_push(const api_context *c, id_list *list, const char *text, tdm_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -58,7 +60,7 @@ static tdm_status text_push(const api_context *c, id_list *list, const char *tex
     return status;
 }
 
-/* A line with a name. */
+/* Appends a line with a name. */
 static tdm_status name_push(const api_context *c, id_list *list, const char *name, tdm_error *err) {
     api_buffer line = {0};
     api_buffer_add(&line, name, strlen(name));
@@ -68,7 +70,7 @@ static tdm_status name_push(const api_context *c, id_list *list, const char *nam
     return status;
 }
 
-/* The last n of a list. */
+/* Appends the last n ids of a list. */
 static tdm_status tail_push(id_list *list, const id_list *from, size_t n, tdm_error *err) {
     return n > 0 ? ids_push(list, from->ids + (from->n - n), n, err) : TDM_OK;
 }
@@ -91,7 +93,8 @@ static tdm_status tokens_find(const api_context *c, llm_infill_tokens *tokens, t
 
 /* ---- The prompt ---- */
 
-/* The other files, and the beginning of this one. */
+/* Appends the tokens before PREFIX: the project, the other files, and the name of the edited
+ * one. */
 static tdm_status extra_make(const api_context *c, const llm_infill_tokens *tokens,
                              const json_t *files, id_list *list, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -123,8 +126,9 @@ static tdm_status extra_make(const api_context *c, const llm_infill_tokens *toke
     return status;
 }
 
-/* How many tokens of the three parts fit: all, or the extra ones, then the suffix and the prefix, lose
- * some. The suffix keeps at least a quarter of the room, the prefix three quarters. */
+/* Lowers the sizes of the three parts so that they fit the room. The extra part loses tokens first,
+ * then suffix and prefix: the suffix keeps up to a quarter of the room, the prefix up to three
+ * quarters, and either gets what the other does not need. */
 static void parts_fit(size_t room, size_t *extra, size_t *prefix, size_t *suffix) {
     const size_t quarter = room / 4;
     if (*prefix + *suffix > room) {
@@ -142,7 +146,9 @@ static size_t room_find(const api_context *c, const api_settings *settings) {
         c->model->engine != NULL ? (size_t)server_engine_n_ctx(c->model->engine) : 0;
     size_t answer = settings->max_tokens > 0 ? (size_t)settings->max_tokens : n_ctx / 4;
     if (answer > n_ctx / 2) answer = n_ctx / 2;
-    const size_t n_marker = 5; /* three tokens, that of the beginning, and the end of the context */
+    /* three tokens around the parts, the one that begins a text, and one place: a prompt is shorter
+     * than the context */
+    const size_t n_marker = 5;
     return n_ctx > answer + n_marker ? n_ctx - answer - n_marker : 0;
 }
 
@@ -165,7 +171,7 @@ static tdm_status parts_join(const api_context *c, const llm_infill_tokens *toke
         free(all.ids);
         return status;
     }
-    settings->prompts[settings->n_prompt] = all.ids; /* the first one, so there is room */
+    settings->prompts[settings->n_prompt] = all.ids; /* it is the first prompt, so there is room */
     settings->prompt_lens[settings->n_prompt++] = (int32_t)all.n;
     return TDM_OK;
 }

@@ -25,8 +25,8 @@ static json_t *tokens_json(const api_answer *a, const api_choice *c, int from) {
     return tokens;
 }
 
-/* What response_fields asks for: members by their names, those of other members by a path, "timings/
- * prompt_n", which is their name then. What is missing is left out. Takes `part` over. */
+/* The members of `part` that response_fields lists: by name, or by a path ("timings/prompt_n"),
+ * which is then the member's name. Those that are missing are left out. Takes `part` over. */
 static json_t *fields_pick(const api_answer *a, json_t *part) {
     if (a->fields == NULL) return part;
     json_t *picked = json_object();
@@ -45,7 +45,8 @@ static json_t *fields_pick(const api_answer *a, json_t *part) {
     return picked;
 }
 
-/* Content, tokens and probabilities from token n_written on. */
+/* A part of an answer: its content, and the tokens and probabilities from token n_written on, which
+ * then count as written. Takes `content` over. */
 static json_t *part_json(api_answer *a, api_choice *c, json_t *content, bool is_last) {
     json_t *part = json_pack("{s:i, s:o, s:o, s:b}", "index", c->index, "content", content,
                              "tokens", tokens_json(a, c, c->n_written), "stop", is_last);
@@ -81,7 +82,7 @@ static void llama_choice_end(api_answer *a, api_choice *c) {
     api_answer_event(a, NULL, last_json(a, c));
 }
 
-/* One answer is an object, several are an array. */
+/* The reply: an object for one answer, an array for several. */
 static void llama_end(api_answer *a) {
     if (a->is_stream) return;
     if (a->n_choice == 1) {
@@ -126,7 +127,7 @@ static tdm_status prompt_read(const api_context *c, api_settings *settings, tdm_
     return api_prompt_add(c, prompt, true, settings, err);
 }
 
-/* `prompt` adds the prompts. */
+/* Answers a request whose prompts the function `prompt` adds. */
 static tdm_status complete(api_context *c,
                            tdm_status (*prompt)(const api_context *c, api_settings *settings,
                                                 tdm_error *err),

@@ -42,7 +42,7 @@ tdm_status api_lora_get(api_context *c, tdm_error *err) {
     (void)err;
     server_engine_get_scales(c->model->engine, scales);
     for (int32_t a = 0; a < m->n_adapter; a++) {
-        /* The folder is no client's business. */
+        /* The name of the file only: clients do not get the server's folders. */
         const char *path = llm_gguf_name(m->adapters[a].gguf), *slash = strrchr(path, '/');
         json_array_append_new(list, json_pack("{s:i, s:o, s:f}", "id", (int)a, "path",
                                               api_message_json(slash != NULL ? slash + 1 : path),

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
  * metrics.c: /metrics, in the text format of Prometheus 0.0.4
- * (https://prometheus.io/docs/instrumenting/exposition_formats/). Where the server has several models,
- * the metrics of each have the label `model`, and the models themselves are counted.
+ * (https://prometheus.io/docs/instrumenting/exposition_formats/). Where the server has several
+ * models, the metrics of each have the label `model`.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/api/state.h"
 
-/* A model as it is now. */
+/* The present state of a model. */
 typedef struct sample {
     const char *name;
     server_model_info info;
-    bool is_open; /* the next two are set */
+    bool is_open; /* the model is open, and the next two are set */
     server_stats stats;
     double bytes; /* of its file */
 } sample;
 
 typedef struct page {
     api_buffer text;
-    const sample *samples; /* [n] those that are shown */
+    const sample *samples; /* [n] the models that are shown */
     int32_t n;
-    bool is_labelled;
-    uint64_t now;
+    bool is_labelled; /* metrics have the label `model` */
+    uint64_t now;     /* server_clock() */
 } page;
 
 static void head(page *p, const char *name, const char *type, const char *help) {
@@ -33,7 +33,8 @@ static void head(page *p, const char *name, const char *type, const char *help) 
     api_buffer_add(&p->text, line, (size_t)n);
 }
 
-/* A value, with {model="NAME",LABEL} where there are labels. */
+/* Adds a value, with the labels {model="NAME",LABEL}. s NULL: the value is of no model. label "" =
+ * none. */
 static void value_add(page *p, const char *name, const sample *s, const char *label, double value) {
     char line[160];
     const bool is_named = s != NULL && p->is_labelled;
@@ -56,7 +57,7 @@ static void value_add(page *p, const char *name, const sample *s, const char *la
 
 typedef double (*reader)(const server_stats *s, uint64_t now);
 
-/* A metric of engines: of all models that are open. */
+/* Adds a metric of engines, with a value for each model that is open. */
 static void metric(page *p, const char *name, const char *type, const char *help, reader read) {
     head(p, name, type, help);
     for (int32_t i = 0; i < p->n; i++)
@@ -104,7 +105,7 @@ static void metric_ends(page *p) {
         }
 }
 
-/* What is known of models that are not open, too. */
+/* Adds the metrics that models have which are not open, too. */
 static void models_add(page *p) {
     head(p, "model_open", "gauge", "1 = the model is open");
     for (int32_t i = 0; i < p->n; i++)

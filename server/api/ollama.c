@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ollama.c: ollama's API (https://github.com/ollama/ollama/blob/main/docs/api.md): streams are lines
- * of JSON, and the default; times are nanoseconds; arguments of calls are objects.
+ * ollama.c: ollama's API (https://github.com/ollama/ollama/blob/main/docs/api.md): streams are
+ * lines of JSON, and the default; times are nanoseconds; arguments of calls are objects.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,9 @@
 #include "llm/arch/arch.h"
 #include "server/api/state.h"
 
-/* Of the API: the first with /v1/messages. Clients read from it what there is: Codex needs 0.13.4
- * (/v1/responses), Visual Studio Code 0.6.4 (capabilities in /api/show). */
+/* The version of ollama's API that this one is like: the first with /v1/messages. Clients conclude
+ * from it what is served: Codex needs 0.13.4 (/v1/responses), Visual Studio Code 0.6.4
+ * (capabilities in /api/show). */
 #define API_VERSION "0.14.0"
 
 static json_t *time_json(int64_t seconds) {
@@ -25,7 +26,7 @@ static json_t *time_json(int64_t seconds) {
 
 /* ---- Answers ---- */
 
-/* What both kinds of line begin with. */
+/* The fields that the lines of chats and of completions have in common. */
 static json_t *line_make(const api_answer *a, bool is_last) {
     return json_pack("{s:s, s:o, s:b}", "model", a->model->name, "created_at",
                      time_json((int64_t)time(NULL)), "done", is_last);
@@ -137,7 +138,8 @@ static const api_dialect generate_dialect = {
 
 /* ---- Requests ---- */
 
-/* options, under the names of settings.c. */
+/* Reads `options`, whose fields have the names of settings.c but for num_predict, `stream` and
+ * `format`. */
 static tdm_status settings_read(api_context *c, api_settings *settings, tdm_error *err) {
     json_t *options = NULL, *format = api_get(c->body, "format");
     bool is_stream = true;
@@ -153,7 +155,6 @@ static tdm_status settings_read(api_context *c, api_settings *settings, tdm_erro
             json_object_set_new(copy, "n_predict", json_integer(most < 1 ? -1 : most));
         }
         json_object_del(copy, "n");
-        /* the strings of stop belong to the request, which lives longer than the copy */
         status = api_settings_read(c, copy, settings, err);
         json_decref(copy);
     }
@@ -170,7 +171,7 @@ static tdm_status settings_read(api_context *c, api_settings *settings, tdm_erro
     return status;
 }
 
-/* `think`: true, false, or how much. */
+/* Reads `think`, true, false or a word for how much, into the template's options. */
 static void think_read(const api_context *c, api_chat *chat) {
     const json_t *think = api_get(c->body, "think");
     if (think == NULL) return;
@@ -184,8 +185,9 @@ static tdm_status images_refuse(const json_t *object, tdm_error *err) {
     return tdm_fail(err, TDM_UNSUPPORTED, "images are not supported");
 }
 
-/* keep_alive = 0: the model is closed once its requests have ended, where the server has others. Longer
- * times are not read: a model stays open until another one lacks room. */
+/* Reads keep_alive. 0, where the server has several models: the model is closed once its requests
+ * have ended; returns whether that is so. Other times are ignored: a model stays open until another
+ * one lacks room. */
 static bool keep_alive_read(const api_context *c) {
     const json_t *keep = api_get(c->body, "keep_alive");
     const char *text = json_string_value(keep);
@@ -196,7 +198,8 @@ static bool keep_alive_read(const api_context *c) {
            server_models_unload(c->api->params.models, c->model_index);
 }
 
-/* A request without messages or prompt loads the model, which is loaded. */
+/* Replies to a request without messages or prompt, which only loads (or, by keep_alive, unloads)
+ * the model. It is open by now. */
 static tdm_status loaded_reply(api_context *c, const char *field) {
     json_t *line = json_pack("{s:s, s:o, s:b, s:s}", "model", c->model->name, "created_at",
                              time_json((int64_t)time(NULL)), "done", 1, "done_reason",
@@ -229,7 +232,7 @@ tdm_status api_ollama_chat(api_context *c, tdm_error *err) {
     return status;
 }
 
-/* A prompt is a turn of a chat, unless it is raw, or the model has no template. */
+/* The prompt is a turn of a chat, unless `raw` is set or the model has no template. */
 tdm_status api_ollama_generate(api_context *c, tdm_error *err) {
     const char *prompt = "", *system = "", *suffix = "";
     bool is_raw = c->model->tpl == NULL;
@@ -277,7 +280,7 @@ static json_t *details_json(const server_model *model) {
                      "quantization_level", type != NULL ? type + 1 : "");
 }
 
-/* Of a model that is not open (NULL), only the name is known. */
+/* A model of a list; `model` NULL = it is not open, so only its name is known. */
 static json_t *model_json(const api_context *c, const char *name, const server_model *model) {
     char digest[80] = "";
     if (model != NULL)
@@ -289,7 +292,8 @@ static json_t *model_json(const api_context *c, const char *name, const server_m
                      model != NULL ? details_json(model) : json_pack("{s:s}", "format", "gguf"));
 }
 
-/* All models, or those that are open, which then have their contexts' sizes. */
+/* Replies with a list of all models, or (is_open) of those that are open, with the sizes of their
+ * contexts. */
 static void list_reply(api_context *c, bool is_open) {
     server_models *models = c->api->params.models;
     json_t *list = json_array();
@@ -325,7 +329,7 @@ tdm_status api_ollama_version(api_context *c, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Opens no model: programs show all that the server lists. */
+/* Opens no model, since programs request this for all models that the server lists. */
 tdm_status api_ollama_show(api_context *c, tdm_error *err) {
     char key[96];
     server_models *models = c->api->params.models;

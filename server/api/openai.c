@@ -10,7 +10,7 @@
 #include "server/api/openai.h"
 #include "server/api/state.h"
 
-/* ---- What both have ---- */
+/* ---- Parts of both APIs ---- */
 
 json_t *api_usage_json(const api_answer *a) {
     const server_usage *u = &a->usage;
@@ -37,7 +37,8 @@ json_t *api_timings_json(const server_usage *u) {
     return timings;
 }
 
-/* A token's text; the bytes that are no UTF-8 by themselves are only in `bytes`. */
+/* A token with its probability. A token whose bytes are not well-formed UTF-8 has the text U+FFFD;
+ * its bytes are in `bytes`. */
 static json_t *token_json(const api_answer *a, int32_t token, float logprob) {
     const llm_vocab_str text = llm_vocab_token_bytes(a->model->vocab, token);
     json_t *string = json_stringn(text.len > 0 ? text.ptr : "", text.len), *bytes = json_array();
@@ -63,7 +64,8 @@ json_t *api_logprobs_json(const api_answer *a, api_choice *c, int from, const ch
     return content;
 }
 
-/* The `logprobs` of a choice from token n_written on, which are then written; null = none. */
+/* The `logprobs` of a choice from token n_written on, which then count as written; null where they
+ * are not requested. */
 static json_t *chat_logprobs(const api_answer *a, api_choice *c) {
     if (!a->wants_logprobs) return json_null();
     json_t *content = api_logprobs_json(a, c, c->n_written, "top_logprobs");
@@ -71,7 +73,7 @@ static json_t *chat_logprobs(const api_answer *a, api_choice *c) {
     return json_pack("{s:o, s:n}", "content", content, "refusal");
 }
 
-/* An object of either API, with one choice or none. */
+/* A reply or chunk of either API, with one choice or none (NULL). Takes `choice` over. */
 static json_t *chunk_make(const api_answer *a, const char *object, json_t *choice) {
     json_t *choices = json_array();
     if (choice != NULL) json_array_append_new(choices, choice);
@@ -89,7 +91,7 @@ void api_openai_error(api_answer *a, int http_status, const char *message) {
     api_answer_event(a, NULL, api_error_json(a->dialect->shape, http_status, message));
 }
 
-/* The last chunk of a stream has the usage, where that was asked for. */
+/* Ends a stream: a chunk with the usage, where it is requested, and [DONE]. */
 static void stream_end(api_answer *a, const char *object) {
     if (a->includes_usage) {
         json_t *chunk = chunk_make(a, object, NULL);
@@ -210,7 +212,7 @@ tdm_status api_chat_completions(api_context *c, tdm_error *err) {
 
 #define TEXT_OBJECT "text_completion"
 
-/* tokens, token_logprobs, top_logprobs, as the older API has them. */
+/* The `logprobs` of a completion: tokens, token_logprobs, top_logprobs. */
 static json_t *text_logprobs(const api_answer *a, api_choice *c) {
     if (!a->wants_logprobs) return json_null();
     json_t *tokens = json_array(), *logprobs = json_array(), *tops = json_array();
@@ -233,7 +235,7 @@ static json_t *text_logprobs(const api_answer *a, api_choice *c) {
                      "top_logprobs", tops);
 }
 
-/* a->text is what `echo` puts before an answer, or NULL. */
+/* A choice of a completion. Takes `text` over; reason NULL = it has not ended. */
 static json_t *text_choice_json(api_answer *a, api_choice *c, json_t *text, const char *reason) {
     return json_pack("{s:o, s:i, s:o, s:o}", "text", text, "index", c->index, "logprobs",
                      text_logprobs(a, c), "finish_reason",
@@ -247,6 +249,7 @@ static void text_piece(api_answer *a, api_choice *c, reply_piece piece, const ch
         a, NULL, chunk_make(a, TEXT_OBJECT, text_choice_json(a, c, json_stringn(text, len), NULL)));
 }
 
+/* a->text is the prompt that `echo` puts before each answer; NULL = none. */
 static void text_begin(api_answer *a) {
     for (int i = 0; i < a->n_choice && a->text != NULL; i++)
         text_piece(a, &a->choices[i], REPLY_TEXT, a->text, strlen(a->text));
@@ -284,7 +287,7 @@ static const api_dialect text_dialect = {
     .error = api_openai_error,
 };
 
-/* `prompt`, or the text between it and `suffix`. */
+/* Adds `prompt`; with `suffix`, the prompt for the text between the two. */
 static tdm_status prompt_read(const api_context *c, api_settings *settings, tdm_error *err) {
     const json_t *prompt = api_get(c->body, "prompt");
     const char *suffix = "";
@@ -318,7 +321,8 @@ tdm_status api_completions(api_context *c, tdm_error *err) {
     return status;
 }
 
-/* Mistral's completions between two texts: the request is one for a completion, the reply a chat's. */
+/* Mistral's completions between two texts: a request like one for a completion, with a reply like a
+ * chat's. */
 tdm_status api_fim_completions(api_context *c, tdm_error *err) {
     const char *prompt = NULL, *suffix = "";
     api_settings settings;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * page.c: the page of server/page, which the build makes a constant (page/embed.py). It may load and
- * run nothing but itself: its policy names its script and style by their hashes.
+ * page.c: serves the page of server/page, which the build makes a constant (page/embed.py). Its
+ * Content-Security-Policy names its script and style by their hashes, so a browser runs and loads
+ * nothing else.
  */
 #include "server/api/state.h"
 #include "server/page/page.h"

@@ -13,8 +13,8 @@
 struct api_pool {
     pthread_mutex_t lock;
     pthread_cond_t wakes;
-    api_task *first, **last;
-    bool ends;
+    api_task *first, **last; /* the queue; the link that the next task is appended to */
+    bool ends;               /* threads end when the queue is empty */
     int n_thread;
     pthread_t threads[N_THREAD_MAX];
 };

@@ -25,7 +25,8 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the messages");
 }
 
-/* Calls of an assistant's message: their arguments as objects, which most templates read. */
+/* Copies the calls of an assistant's message, with their arguments as JSON, as most templates read
+ * them, instead of a string. */
 static tdm_status calls_copy(const json_t *calls, json_t *message, tdm_error *err) {
     size_t i;
     const json_t *one;
@@ -75,7 +76,8 @@ static tdm_status message_copy(const json_t *one, json_t *messages, tdm_error *e
     return calls != NULL && json_array_size(calls) > 0 ? calls_copy(calls, message, err) : TDM_OK;
 }
 
-/* Tools whose description is null have none. */
+/* Copies the tools. A null description is left out; missing parameters become those of any
+ * object. */
 static tdm_status tools_copy(const json_t *tools, api_chat *chat, tdm_error *err) {
     size_t i;
     json_t *one;
@@ -165,20 +167,21 @@ static json_t *with_string_arguments(const json_t *messages) {
     return copies;
 }
 
-/* Gives a message the text of several. */
+/* Sets the content of a message to a text that was joined, where there is one, and clears the
+ * text. */
 static void text_take(json_t *message, api_buffer *text) {
     if (text->len > 0) json_object_set_new(message, "content", api_buffer_json(text));
     api_buffer_clear(text);
 }
 
-/* The messages in the form that strict templates read: one system's message, at the beginning, and
- * no two of the user's behind each other. Systems' messages further on become the user's. A new
- * array. */
+/* The messages in the form that strict templates read, as a new array: one system message, at the
+ * beginning, and no two user messages in a row. Later system messages become user messages.
+ * Messages of the same role in a row are joined with an empty line between. */
 static json_t *with_joined_messages(const json_t *messages) {
     json_t *joined = json_array(), *last = NULL;
     const json_t *message;
     const char *before = NULL;
-    api_buffer text = {0}; /* of `last`, where it is of more than one message */
+    api_buffer text = {0}; /* of `last`, where it joins several messages */
     size_t i;
     json_array_foreach(messages, i, message) {
         const char *role = json_string_value(json_object_get(message, "role"));
@@ -212,7 +215,8 @@ static bool has_calls(const json_t *messages) {
     return false;
 }
 
-/* Some templates join arguments of calls to text, so they read strings. */
+/* Renders the template with the arguments of calls as JSON, and, where that fails, as strings: some
+ * templates append them to text. */
 static tdm_status render_any(const api_context *c, const api_chat *chat, json_t *messages,
                              char **text_out, size_t *len_out, tdm_error *err) {
     tdm_status status = render(c, chat, messages, text_out, len_out, err);
@@ -233,7 +237,8 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
                         c->model->name);
     tdm_status status = render_any(c, chat, chat->messages, text_out, len_out, err);
     if (status != TDM_OK) {
-        /* some refuse a system's message behind others, or two of the user's, which agents send */
+        /* agents send later system messages and several user messages in a row, which some
+         * templates refuse */
         json_t *joined = with_joined_messages(chat->messages);
         if (json_array_size(joined) > 0 && !json_equal(joined, chat->messages) &&
             render_any(c, chat, joined, text_out, len_out, NULL) == TDM_OK)
@@ -241,7 +246,7 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
         json_decref(joined);
     }
     if (status != TDM_OK || !chat->continues_final) return status;
-    /* the turn stays open: what the template writes behind the last message's text is cut off */
+    /* the turn stays open: cut off what the template writes behind the last message's text */
     const json_t *last = json_array_get(chat->messages, json_array_size(chat->messages) - 1);
     const char *content = json_string_value(json_object_get(last, "content"));
     char *found = NULL;
@@ -261,6 +266,8 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
 
 /* ---- Tokens ---- */
 
+/* Adds n ids as a prompt, with the token that begins a text where wants_bos and the ids do not
+ * begin with it. */
 static tdm_status ids_add(const api_context *c, const int32_t *ids, size_t n, bool wants_bos,
                           api_settings *settings, tdm_error *err) {
     const int32_t bos = llm_vocab_bos(c->model->vocab);
@@ -281,7 +288,7 @@ static tdm_status ids_add(const api_context *c, const int32_t *ids, size_t n, bo
         free(tokens);
         return status;
     }
-    /* A decoder does not continue the prompt. */
+    /* With an encoder, the answer does not continue the prompt's text. */
     if (c->model->model->hparams.n_layer_encoder > 0) settings->begins_text = true;
     settings->prompts[settings->n_prompt] = tokens;
     settings->prompt_lens[settings->n_prompt++] = (int32_t)n;
@@ -296,14 +303,14 @@ static tdm_status text_add(const api_context *c, const char *text, size_t len, b
         llm_tokenize(c->model->vocab, text, len, LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
     if (status != TDM_OK) return status;
     if (n == 0) settings->begins_text = true;
-    /* an empty text becomes the token that begins one even where none is added */
+    /* an empty text becomes the token that begins one, even where the model adds none */
     const bool wants_bos = (adds_special && llm_vocab_adds_bos(c->model->vocab)) || n == 0;
     status = ids_add(c, ids, n, wants_bos, settings, err);
     free(ids);
     return status;
 }
 
-/* An array of ids, or of ids and texts that are joined. */
+/* Adds an array of ids, or of ids and texts, as one prompt. */
 static tdm_status mixed_add(const api_context *c, const json_t *prompt, bool adds_special,
                             api_settings *settings, tdm_error *err) {
     const int32_t n_vocab = c->model->model->hparams.n_vocab;
@@ -421,7 +428,7 @@ tdm_status api_inputs_add(const api_context *c, const json_t *input, api_setting
 
 /* ---- Tools ---- */
 
-/* Leaves only the tool of that name. */
+/* Removes all tools but the one of that name. */
 static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
     size_t i;
     json_t *one;
@@ -437,8 +444,9 @@ static tdm_status tool_pick(api_chat *chat, const char *name, tdm_error *err) {
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "'tool_choice' names '%s', which is no tool", name);
 }
 
-/* Where an answer must call a tool, it is a call. Of families whose calls are JSON it is the object alone:
- * the prompt has the text that opens a call. */
+/* Makes the grammar of an answer that must call a tool: the whole answer is a call. Of families
+ * whose calls are JSON it is the object alone, without the text that opens a call: call_open_add
+ * puts that into the prompt, or the family needs none. */
 static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_settings *settings,
                                tdm_error *err) {
     const reply_family family = api_family(c->model);
@@ -460,7 +468,8 @@ static tdm_status call_grammar(const api_context *c, const api_chat *chat, api_s
     return status;
 }
 
-/* Where it may, each call in it follows its tool's schema from the text on that opens the call. */
+/* Makes each call of an answer that may call tools follow its tool's schema, from the text that
+ * opens the call on. */
 static void calls_constrain(const api_context *c, const api_chat *chat, api_settings *settings) {
     const reply_family family = api_family(c->model);
     if (json_array_size(chat->tools) == 0 || settings->grammar_text != NULL ||
@@ -470,7 +479,7 @@ static void calls_constrain(const api_context *c, const api_chat *chat, api_sett
     settings->grammar_behind = api_call_behind(family);
 }
 
-/* Where an answer has a format, and tools are offered, it is of that format or calls a tool. */
+/* Where a request has a format and offers tools: the answer has that format, or is a call. */
 static tdm_status format_or_call(const api_context *c, const api_chat *chat, api_settings *settings,
                                  tdm_error *err) {
     const reply_family family = api_family(c->model);
@@ -514,14 +523,14 @@ static tdm_status choice_read(api_chat *chat, bool *must_call, tdm_error *err) {
     return tool_pick(chat, name, err);
 }
 
-/* Whether the prompt ends within reasoning: the template opened it. */
+/* Whether the prompt ends with the text that opens reasoning, which some templates write. */
 static bool ends_in_reasoning(const char *text, size_t len) {
     while (len > 0 && strchr(" \t\r\n", text[len - 1]) != NULL) len--;
     const size_t n = strlen(REPLY_THINK_OPEN);
     return len >= n && memcmp(text + len - n, REPLY_THINK_OPEN, n) == 0;
 }
 
-/* Where a call must come, the prompt has the text that opens one. */
+/* Appends the text that opens a call to a prompt whose answer must be a call (Hermes only). */
 static tdm_status call_open_add(const api_context *c, char **text, size_t *len, tdm_error *err) {
     if (api_family(c->model) != REPLY_HERMES) return TDM_OK;
     const char *open = reply_family_call_open(api_family(c->model));
@@ -556,7 +565,7 @@ tdm_status api_chat_settings(const api_context *c, api_chat *chat, api_settings 
         settings->parses_reasoning = settings->is_reasoning || is_harmony ||
                                      strstr(c->model->tpl_text, REPLY_THINK_OPEN) != NULL ||
                                      strstr(c->model->tpl_text, REPLY_THINK_CLOSE) != NULL;
-        /* the markers of calls are control tokens of some models */
+        /* in some models the marks of calls are control tokens, which have no text otherwise */
         settings->shows_special = settings->shows_special || is_harmony || settings->parses_calls;
         if (settings->is_reasoning && settings->grammar_text != NULL)
             settings->grammar_behind = REPLY_THINK_CLOSE;

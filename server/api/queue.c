@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: see queue.h. Everything here runs on the engine's thread, which waits meanwhile: text is
- * copied, strings that end the answer are found, nothing is parsed or written.
+ * queue.c: see queue.h. The events run on the engine's thread, which computes nothing meanwhile. So
+ * they only copy text and find strings that end the answer; parsing and writing is for answer.c.
  */
 #include "server/api/queue.h"
 
@@ -23,13 +23,14 @@ bool api_tokens_append(api_token **tokens, int *n, int *size, const api_token *m
     return true;
 }
 
-/* The lock is held. */
+/* reply_text_fn: adds text to the queue. The lock is held. */
 static void text_add(void *user, const char *text, size_t len) {
     api_choice *c = user;
     api_buffer_add(&c->text, text, len);
 }
 
-/* Tokens that end the answer have a text where control tokens are shown. */
+/* Whether a token belongs to the text of the answer. With shows_special, tokens that end the answer
+ * have a text, too, which is not to be shown. */
 static bool has_text(const api_choice *c, int32_t token) {
     const server_model *model = c->answer->model;
     return !c->answer->shows_special ||
@@ -44,7 +45,7 @@ static void token_add(api_choice *c, const server_token *token) {
         c->text.is_short = true;
 }
 
-/* Whether the answer has had its time and a line end. */
+/* Whether line_limit ends the answer: it has a line end, and its time is over. */
 static bool is_late(api_choice *c, const server_token *token) {
     const uint64_t limit = c->answer->line_limit;
     if (limit == 0) return false;
@@ -75,7 +76,8 @@ static bool token_take(void *user, server_request_id id, const server_token *tok
     return goes_on;
 }
 
-/* The lock is held; after it is released the answer may be gone. */
+/* Notes the last event of a choice. The lock is held; once it is released, the answer may be
+ * freed. */
 static void over(api_choice *c) {
     c->is_over = true;
     c->answer->n_open--;

@@ -8,7 +8,7 @@
 
 #include "server/api/vectors.h"
 
-/* A document is a text, or an object with one. NULL = neither. */
+/* The text of a document, which is a string or an object with one. NULL = it is neither. */
 static const json_t *document_text(const json_t *document) {
     const json_t *text = json_is_object(document) ? json_object_get(document, "text") : document;
     return json_is_string(text) ? text : NULL;
@@ -27,8 +27,8 @@ static int rank_compare(const void *a, const void *b) {
     return x->index - y->index;
 }
 
-/* The best of the texts, of which v->request says how many and what else the reply has. NULL without
- * memory. */
+/* The n_top best texts of v->request, as a new array. With `texts` in v->request, each has its
+ * text. NULL without memory. */
 static json_t *results_make(const api_vectors *v, bool is_tei) {
     const json_t *texts = json_object_get(v->request, "texts");
     json_int_t n = json_integer_value(json_object_get(v->request, "n_top"));
@@ -40,7 +40,7 @@ static json_t *results_make(const api_vectors *v, bool is_tei) {
     if (n > v->n_input) n = v->n_input;
     if (ranks != NULL) qsort(ranks, (size_t)v->n_input, sizeof *ranks, rank_compare);
     for (json_int_t i = 0; i < n; i++) {
-        json_t *text = json_array_get(texts, (size_t)ranks[i].index); /* NULL = it is not wanted */
+        json_t *text = json_array_get(texts, (size_t)ranks[i].index); /* NULL = not requested */
         json_t *one = json_pack("{s:i, s:f}", "index", ranks[i].index,
                                 is_tei ? "score" : "relevance_score", (double)ranks[i].score);
         if (text != NULL && is_tei) json_object_set(one, "text", text);
@@ -64,8 +64,8 @@ static json_t *tei_reply(const api_vectors *v) {
 
 /* ---- Requests ---- */
 
-/* Adds the query with each document as prompts to the settings, and copies of the documents' texts to
- * `texts` (NULL = they are not wanted). */
+/* Adds a prompt of the query and each document to the settings, and copies of the documents' texts
+ * to `texts` (NULL = not requested). */
 static tdm_status documents_add(const api_context *c, const json_t *query, const json_t *documents,
                                 api_settings *settings, json_t *texts, tdm_error *err) {
     size_t i;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * responses.c: /v1/responses in OpenAI's form (https://platform.openai.com/docs/api-reference/responses).
- * Nothing is stored, so previous_response_id is refused.
+ * responses.c: /v1/responses in OpenAI's form
+ * (https://platform.openai.com/docs/api-reference/responses). Requests become those of chat
+ * completions, and answers become items. Nothing is stored, so previous_response_id is refused.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,14 @@ static const char *type_of(const json_t *item, const char *otherwise) {
     return type != NULL ? type : otherwise;
 }
 
-/* The name that a chat has for a function of a namespace: "NAMESPACE__NAME"; a new value. */
+/* The name of a function in a chat, as a new value: NAME, or NAMESPACE__NAME where it has a
+ * namespace. */
 static json_t *joined_name(const char *space, const char *name) {
     return space != NULL ? json_sprintf("%s__%s", space, name) : json_string(name);
 }
 
-/* An item of `input` as a message of a chat. Calls that follow each other share a message. */
+/* Adds an item of `input` to the messages of a chat. Calls in a row share a message. Reasoning is
+ * left out. */
 static tdm_status item_convert(const json_t *item, json_t *messages, tdm_error *err) {
     const char *type = type_of(item, "message"), *id = "", *name = "", *arguments = "{}";
     const char *space = NULL;
@@ -76,7 +79,7 @@ static tdm_status input_convert(const json_t *body, json_t *messages, tdm_error 
     return status;
 }
 
-/* Adds a function, whose fields are at the top of its tool. */
+/* Adds a tool of type function, whose fields are its own members here, in the form of a chat. */
 static tdm_status function_add(const json_t *tool, const char *space, json_t *out, tdm_error *err) {
     const char *name = json_string_value(json_object_get(tool, "name"));
     if (name == NULL) return tdm_fail(err, TDM_INVALID_ARGUMENT, "an entry of 'tools' has no name");
@@ -87,9 +90,9 @@ static tdm_status function_add(const json_t *tool, const char *space, json_t *ou
     return TDM_OK;
 }
 
-/* Functions, and those of namespaces under joined names. Tools of other types are left out, as
- * llama-server does: OpenAI's servers run them (web_search), or their calls are no JSON (custom).
- * Codex sends some with each request. */
+/* The tools in the form of a chat: functions, and those of namespaces under joined names. Tools of
+ * other types, of which Codex sends some with each request, are left out, as llama-server does:
+ * OpenAI's servers run them (web_search), or their calls are no JSON (custom). */
 static tdm_status tools_convert(const json_t *tools, json_t **out, tdm_error *err) {
     size_t i, k;
     const json_t *tool, *inner;
@@ -170,7 +173,8 @@ static json_t *reasoning_item(const char *id, const api_buffer *text, bool is_do
                      "content", content, "status", is_done ? "completed" : "in_progress");
 }
 
-/* The namespace of the function that is called, or NULL. `*skip`: where its own name begins. */
+/* The namespace of the function that is called, or NULL. *skip: how many bytes of the call's name
+ * come before the function's own name. */
 static const char *space_of(const api_answer *a, const api_call *call, size_t *skip) {
     const char *name = api_buffer_text(&call->name);
     size_t i, k;
@@ -209,6 +213,7 @@ static const char *status_of(const api_answer *a, bool is_done) {
     return is_cut ? "incomplete" : "completed";
 }
 
+/* A field of the request as a new reference, or `otherwise`, which it takes over. */
 static json_t *request_field(const api_answer *a, const char *name, json_t *otherwise) {
     json_t *value = api_get(a->request, name);
     if (value == NULL) return otherwise;
@@ -249,13 +254,14 @@ static json_t *response_json(const api_answer *a, json_t *output, bool is_done) 
 
 /* ---- Streams ---- */
 
+/* Writes an event with its number. Takes `data` over. */
 static void event(api_answer *a, const char *type, json_t *data) {
     json_object_set_new(data, "type", json_string(type));
     json_object_set_new(data, "sequence_number", json_integer(a->n_event++));
     api_answer_event(a, type, data);
 }
 
-/* An event about the present item. */
+/* Writes an event about the present item, with the members of `more`, which it takes over. */
 static void item_event(api_answer *a, api_choice *c, const char *type, bool has_part,
                        json_t *more) {
     json_t *data = json_pack("{s:s, s:i}", "item_id", c->item_id, "output_index", c->n_block);
@@ -350,7 +356,7 @@ static void responses_choice_end(api_answer *a, api_choice *c) {
     item_end(a, c);
 }
 
-/* The items of an answer that is no stream. */
+/* The items of an answer that is no stream, as a new array. */
 static json_t *output_json(const api_choice *c) {
     char id[40];
     json_t *output = json_array();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * samplers.c: the fields of a request that say how a token is drawn (llm/sampler.h), under the names of
- * llama-server. OpenAI and ollama have some of them, under the same names.
+ * samplers.c: the fields of a request that say how a token is drawn (llm/sampler.h), under the
+ * names of llama-server. OpenAI and ollama have some of them, under the same names.
  */
 #include <float.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "server/api/state.h"
 
 #define BREAKER_MAX     64  /* texts of dry_sequence_breakers */
-#define BREAKER_LEN_MAX 256 /* bytes of one */
+#define BREAKER_LEN_MAX 256 /* bytes of a text */
 
 /* ---- Numbers ---- */
 
@@ -19,7 +19,8 @@ typedef struct float_field {
     const char *name;
     size_t off; /* in llm_sampler_params */
     double least, most;
-    bool keeps_zero; /* the sampler takes 0 for a default: a request's 0 is the smallest number */
+    bool keeps_zero; /* to the sampler 0 means a default, so 0 becomes the smallest positive
+                        float */
 } float_field;
 
 #define FIELD(name, member, least, most, keeps_zero)                                               \
@@ -77,7 +78,7 @@ static tdm_status ints_read(const json_t *body, llm_sampler_params *sampler, tdm
     sampler->repeat_last_n = (int32_t)last_n;
     sampler->mirostat = (int32_t)mirostat;
     if (seed >= 0) sampler->seed = (uint64_t)seed;
-    /* for the sampler, 0 is the usual length, and all tokens */
+    /* the sampler reads 0 as the usual length, and as all tokens */
     if (dry_allowed >= 0)
         sampler->dry_allowed_length = dry_allowed == 0 ? -1 : (int32_t)dry_allowed;
     if (dry_last_n == 0) sampler->dry_multiplier = 0;
@@ -113,8 +114,8 @@ static int step_of_letter(char letter) {
     return -1;
 }
 
-/* An array of names, or a string of letters; an empty one is no step at all. llama-server's step `infill`,
- * which editors ask for, is left out. */
+/* Reads `samplers`: an array of names, or a string of letters. An empty one means no step at all.
+ * llama-server's step `infill`, which editors send, is left out. */
 static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, tdm_error *err) {
     const json_t *steps = api_get(body, "samplers");
     const char *word = json_string_value(steps);
@@ -139,14 +140,14 @@ static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, td
         sampler->order[n_step++] = (uint8_t)step;
     }
     sampler->n_order = n_step > 0 ? (int32_t)n_step : -1;
-    /* the usual order has a quicker way, which 0 chooses */
+    /* the sampler is faster with n_order 0, the usual order */
     bool is_usual = n_step == LLM_SAMPLER_STEP_COUNT;
     for (size_t i = 0; i < n_step; i++) is_usual = is_usual && sampler->order[i] == i;
     if (is_usual) sampler->n_order = 0;
     return TDM_OK;
 }
 
-/* The tokens of dry_sequence_breakers, into the settings, which own them. */
+/* Reads dry_sequence_breakers; their tokens become the settings'. */
 static tdm_status breakers_read(const api_context *c, const json_t *body, api_settings *settings,
                                 tdm_error *err) {
     const json_t *value = api_get(body, "dry_sequence_breakers");
@@ -170,7 +171,7 @@ static tdm_status breakers_read(const api_context *c, const json_t *body, api_se
     settings->breakers = NULL;
     sampler->dry_breakers = NULL;
     sampler->n_dry_breakers = 0;
-    /* reads the whole vocabulary: not for nothing */
+    /* llm_sampler_breakers reads the whole vocabulary: not where DRY is off */
     if (sampler->dry_multiplier <= 0) return TDM_OK;
     tdm_status status = llm_sampler_breakers(c->model->vocab, texts, n, &settings->breakers,
                                              &sampler->n_dry_breakers, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * settings.c: the fields of a request that say how its answer is drawn: limits, stop strings,
- * biases, probabilities, formats (samplers: samplers.c). Names are those of OpenAI and of
+ * settings.c: the fields of a request that say how its answer is made: limits, stop strings,
+ * biases, probabilities, drafts, formats (samplers: samplers.c). Names are those of OpenAI and of
  * llama-server.
  */
 #include <math.h>
@@ -18,7 +18,7 @@ static uint64_t seed_random(void) {
     return seed;
 }
 
-/* Most answers to each prompt of a request. */
+/* The most answers to a prompt: as many as run at a time. */
 static int64_t choice_max(const server_model *model) {
     if (model->n_running < 1) return 1;
     return model->n_running < ANSWER_CHOICE_MAX ? model->n_running : ANSWER_CHOICE_MAX;
@@ -73,7 +73,8 @@ static tdm_status bias_add(api_settings *settings, int32_t token, float bias, td
     return TDM_OK;
 }
 
-/* A key is the id of a token, or a text all of whose tokens get the bias. false bars. */
+/* Adds the bias `value` for token `id`, or, where `text` is not NULL, for all tokens of the text.
+ * false = these tokens are never drawn. */
 static tdm_status bias_entry(const api_context *c, const char *text, int64_t id,
                              const json_t *value, api_settings *settings, tdm_error *err) {
     if (!json_is_number(value) && !json_is_false(value))
@@ -96,7 +97,7 @@ static tdm_status bias_entry(const api_context *c, const char *text, int64_t id,
     return status;
 }
 
-/* {id: bias} of OpenAI, [[id or text, bias]] of llama-server. */
+/* Reads logit_bias: {id or text: bias}, OpenAI's form, or [[id or text, bias]], llama-server's. */
 static tdm_status biases_read(const api_context *c, const json_t *body, api_settings *settings,
                               tdm_error *err) {
     json_t *biases = api_get(body, "logit_bias");
@@ -131,8 +132,8 @@ static tdm_status biases_read(const api_context *c, const json_t *body, api_sett
 
 /* ---- All ---- */
 
-/* OpenAI's chats: logprobs true and top_logprobs n. Its completions: logprobs n. llama-server:
- * n_probs. */
+/* Reads how many probabilities are shown. OpenAI's chats: logprobs true and top_logprobs n; its
+ * completions: logprobs n; llama-server: n_probs. */
 static tdm_status probabilities_read(const json_t *body, api_settings *settings, tdm_error *err) {
     int64_t n = -1, n_top = 0;
     tdm_status status = TDM_OK;
@@ -154,8 +155,9 @@ static tdm_status probabilities_read(const json_t *body, api_settings *settings,
     return status;
 }
 
-/* -1 = no limit. The last one of the names that is set counts. llama-server's n_predict 0 has the prompt
- * read, for requests to come. */
+/* Reads the limits of the answer. -1 = no limit. Where several names are set, the last in the list
+ * counts. llama-server's n_predict 0: the prompt is only read, so that it is cached for later
+ * requests. */
 static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_error *err) {
     static const char *const names[] = {"n_predict", "max_tokens", "max_completion_tokens",
                                         "max_output_tokens"};
@@ -177,7 +179,7 @@ static tdm_status limit_read(const json_t *body, api_settings *settings, tdm_err
     return status;
 }
 
-/* llama-server's fields of drafts. They count where the model has drafts. */
+/* Reads llama-server's fields of drafts, which have no effect where the model has no drafts. */
 static tdm_status drafts_read(const json_t *body, api_settings *settings, tdm_error *err) {
     int64_t n_max = -1, n_min = settings->min_draft;
     double p_min = (double)settings->min_draft_p;
@@ -185,7 +187,7 @@ static tdm_status drafts_read(const json_t *body, api_settings *settings, tdm_er
     if (status == TDM_OK)
         status = api_get_int(body, "speculative.n_min", 0, INT32_MAX, &n_min, err);
     if (status == TDM_OK) status = api_get_number(body, "speculative.p_min", 0, 1, &p_min, err);
-    /* the engine takes 0 for its own number */
+    /* to the engine 0 means its own number, and -1 none */
     settings->max_draft = n_max < 0 ? 0 : n_max == 0 ? -1 : (int32_t)n_max;
     settings->min_draft = (int32_t)n_min;
     settings->min_draft_p = (float)p_min;
@@ -221,7 +223,7 @@ tdm_status api_settings_read(const api_context *c, const json_t *body, api_setti
 
 /* ---- Formats ---- */
 
-/* Takes the text over. */
+/* Sets the format of the answer. Takes `text` over, also on failure; NULL = there was no memory. */
 static tdm_status grammar_take(const api_context *c, char *text, bool is_schema,
                                api_settings *settings, tdm_error *err) {
     tdm_status status = TDM_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: what the server says of itself: /health, /v1/models, /props, /slots; and llama-server's routes
- * that load models.
+ * status.c: the state of the server: /health, /v1/models, /props, /slots; and llama-server's routes
+ * that load and unload models.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ tdm_status api_health(api_context *c, tdm_error *err) {
     if (failed != NULL) {
         char message[sizeof failure.message + 200], of[100] = "";
         if (server_models_n(models) > 1) snprintf(of, sizeof of, " of model '%.80s'", failed);
-        /* The message of a lost device says what helps; a probe may not. */
+        /* TDM_UNAVAILABLE: the device is lost, and its message says what to do; probes may not
+         * help. */
         snprintf(message, sizeof message, "the device%s has failed: %s%s", of, failure.message,
                  failure.status == TDM_UNAVAILABLE ? "" : "; it is probed until it works again");
         api_error_reply(c->x, API_SHAPE_OPENAI, 503, message, 0);
@@ -60,7 +61,7 @@ static json_t *meta_json(const server_model *model) {
                      (json_int_t)model->model->file_size);
 }
 
-/* The words of llama-server's router. */
+/* The state of a model in the words of llama-server's router. */
 static const char *state_word(server_model_state state) {
     switch (state) {
     case SERVER_MODEL_OPEN:
@@ -94,7 +95,7 @@ tdm_status api_models(api_context *c, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The model is open by the time that this runs. */
+/* The route needs an open model (MODEL_OPEN), so the model is open when this runs. */
 tdm_status api_models_load(api_context *c, tdm_error *err) {
     (void)err;
     api_json_reply(c->x, 200, json_pack("{s:b}", "success", 1));

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * submit.c: from a request that was read to one of the engine. A grammar is compiled first, by threads
- * that do nothing else: a large one takes seconds, in which other requests are read and answered.
+ * submit.c: submits the settings of a request. Its grammar is compiled first, by threads that do
+ * nothing else: a large one takes seconds, during which other requests must be read and answered.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/api/state.h"
 
-/* Bytes of a grammar from which on it counts as large: one of this size takes parts of a second, one
- * of 3 MB several seconds. Large ones wait for each other and hold up no small one. */
+/* A grammar of so many bytes or more is large: one of this size takes a part of a second, one of 3
+ * MB several seconds. Large ones have one thread of their own, so that they never delay small
+ * ones. */
 #define LARGE_SIZE ((size_t)64 << 10)
 
-/* A request whose grammar waits to be compiled, or is. */
+/* A request whose grammar waits to be compiled or is being compiled. */
 typedef struct compilation {
     api_task task;
     api_pool *pool;
@@ -26,7 +27,8 @@ typedef struct compilation {
     char *text;
 } compilation;
 
-/* Fails before anything was replied, as api_answer_start does. Takes the text over. */
+/* Compiles the grammar and starts the answer, unless the client has left. A failure has sent no
+ * reply. Takes c->text over. */
 static tdm_status compile(compilation *c, tdm_error *err) {
     tdm_status status = TDM_OK;
     if (__atomic_load_n(&c->api->is_stopping, __ATOMIC_RELAXED))
@@ -62,7 +64,7 @@ tdm_status api_submit(api_context *c, const api_dialect *dialect, const char *id
         return api_answer_start(c->api, c->x, c->model, dialect, id_prefix, c->body, settings, text,
                                 err);
     compilation *work = calloc(1, sizeof *work);
-    /* Copies: references that two threads count are a race in jansson's inline functions. */
+    /* Copies, since two threads must not count references of the same JSON (api_answer_start). */
     json_t *request = dialect->keeps_request ? json_deep_copy(c->body) : NULL;
     json_t *tools = json_deep_copy(settings->tools);
     if (work == NULL || (dialect->keeps_request && request == NULL) ||

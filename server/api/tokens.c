@@ -8,7 +8,7 @@
 #include "llm/tokenizer/tokenizer.h"
 #include "server/api/state.h"
 
-/* A token's bytes as a string, or as an array of numbers where they are no UTF-8. */
+/* A token's bytes as a string, or, where they are not well-formed UTF-8, as an array of numbers. */
 static json_t *piece_json(const llm_vocab *vocab, int32_t id) {
     const llm_vocab_str bytes = llm_vocab_token_bytes(vocab, id);
     json_t *piece = json_stringn(bytes.len > 0 ? bytes.ptr : "", bytes.len);

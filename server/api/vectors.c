@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_AT_ONCE 16 /* inputs of a request that wait in the engine's queue */
+#define N_AT_ONCE 16 /* most inputs of an exchange that are submitted and not done */
 
 static void vectors_free(api_vectors *v) {
     for (int i = 0; i < v->n_input; i++) {
@@ -33,7 +33,7 @@ static void vectors_reply(api_vectors *v) {
     api_json_reply(v->x, 200, v->reply_make(v));
 }
 
-/* One input more is done. */
+/* Notes that one more input is done or has failed. After it the exchange may be freed. */
 static void input_over(api_vectors *v, tdm_status status, const char *message) {
     pthread_mutex_lock(&v->lock);
     if (status != TDM_OK && v->status == TDM_OK) {
@@ -45,7 +45,7 @@ static void input_over(api_vectors *v, tdm_status status, const char *message) {
     pthread_mutex_unlock(&v->lock);
 }
 
-/* The engine's thread calls it. */
+/* server_embedding_request.done. */
 static void done_take(void *user, server_request_id id, tdm_status status, const char *message,
                       const float *vector, int32_t n) {
     api_vector *input = user;
@@ -84,8 +84,8 @@ static tdm_status input_submit(api_vectors *v, api_vector *input, tdm_error *err
     return server_engine_embed(v->model->engine, &request, &id, &v->retry_ns, err);
 }
 
-/* Submits some inputs, or, once all are done, replies. After a failure, or where the client has gone,
- * the others are left out. */
+/* The task: submits some inputs; once all are done, replies. After a failure, or where the client
+ * has left, the inputs that are left are not submitted and count as failed. */
 static void vectors_run(api_task *task) {
     api_vectors *v = (api_vectors *)task; /* its first member */
     pthread_mutex_lock(&v->lock);

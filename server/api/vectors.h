@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vectors.h: one exchange whose texts the engine makes vectors or scores of, for the files of
- * server/api alone: embeddings.c, rerank.c.
+ * vectors.h: one exchange for whose texts the engine computes vectors or scores. Only embeddings.c
+ * and rerank.c use it. Its task (API's writers) submits the texts, some at a time, and replies.
  */
 #ifndef TANDEM_SERVER_API_VECTORS_H
 #define TANDEM_SERVER_API_VECTORS_H
@@ -10,16 +10,16 @@
 
 typedef struct api_vectors api_vectors;
 
-/* A text and what it gives. */
+/* A text and its vector or scores. */
 typedef struct api_vector {
     api_vectors *owner;
     int32_t *tokens; /* [n_tok] */
     int32_t n_tok;
-    float *values; /* [n]; NULL = not done yet */
+    float *values; /* [n] all finite; NULL = not computed */
     int32_t n;
 } api_vector;
 
-/* The exchange; it is freed once all texts are done. */
+/* The exchange. Its task frees it once all texts are done. */
 struct api_vectors {
     api_task task;
     server_api *api;
@@ -27,27 +27,28 @@ struct api_vectors {
     const server_model *model;
     /* Set by the handler before api_vectors_start. */
     api_shape shape;
-    json_t *(*reply_make)(const api_vectors *v);
+    json_t *(*reply_make)(const api_vectors *v); /* a new value; NULL = no memory */
     llm_pooling pooling;
     int32_t normalize; /* as llm_embedding_normalize */
     bool is_base64;
-    json_t *request; /* owned: what the reply is made from besides; NULL = nothing */
+    json_t *request; /* owned: more that reply_make reads; NULL = nothing */
 
-    uint64_t started_ns;
+    uint64_t started_ns; /* of server_clock() */
     int n_input;
-    int64_t n_token;
+    int64_t n_token;    /* of all inputs */
     api_vector *inputs; /* [n_input] */
     int n_submitted;    /* of the task */
     pthread_mutex_t lock;
-    int n_over;        /* guarded by lock: inputs that are done */
-    tdm_status status; /* guarded by lock: the first failure */
+    int n_over;        /* guarded by lock: inputs that are done, or have failed */
+    tdm_status status; /* guarded by lock: the first failure, as its message */
     char message[512];
-    uint64_t retry_ns;
-    bool has_replied; /* of the task */
+    uint64_t retry_ns; /* of the task: of an engine that refused an input; 0 = none */
+    bool has_replied;  /* of the task */
 };
 
-/* Starts on the prompts of the settings, which it takes, in the way of `kind`, and replies once all
- * are done. On failure `kind->request` is released, too. */
+/* Starts an exchange for the prompts of the settings, which it takes; it replies once all are done.
+ * `kind` has the fields that the handler sets; kind->request is taken over, and released on
+ * failure. TDM_RESOURCE_EXHAUSTED. */
 tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settings *settings,
                              tdm_error *err);
 
