@@ -10,8 +10,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Makes room for `need` elements of `size` bytes at *data, which has room for *capacity. False
- * without memory; the array is as it was then. */
+/* Makes room for `need` elements of `size` bytes at *data, which has room for *capacity; *data may
+ * move. False without memory, or for more than INT32_MAX / 2 elements; the array is unchanged
+ * then. */
 static inline bool grammar_reserve(void **data, int32_t *capacity, int64_t need, size_t size) {
     if (need <= *capacity) return true;
     if (need > INT32_MAX / 2) return false;

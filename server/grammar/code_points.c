@@ -11,7 +11,7 @@
 #include "server/grammar/token_trie.h"
 
 #define LAST_CODE 0x10FFFFu
-/* Different sets of a grammar, and states of all sets: each new one is compared with all. */
+/* Most sets of a grammar, and most states. They are few, since a new one is compared with all. */
 #define CLASS_MAX (1 << 14)
 #define STATE_MAX (1 << 14)
 
@@ -66,7 +66,7 @@ static bool range_append(grammar_classes *set, uint32_t lo, uint32_t hi) {
     return true;
 }
 
-/* Appends the set in order, with gaps between its ranges. */
+/* Appends the set to the ranges, sorted and with gaps between its ranges. Sorts `ranges`. */
 static bool ranges_append(grammar_classes *set, grammar_range *ranges, int32_t n, bool is_negated) {
     if (n > 0) qsort(ranges, (size_t)n, sizeof *ranges, range_order);
     uint32_t begin = 0; /* of the gap before the next range */
@@ -82,12 +82,12 @@ static bool ranges_append(grammar_classes *set, grammar_range *ranges, int32_t n
     return !is_negated || range_append(set, begin, LAST_CODE);
 }
 
-/* How much of lo .. hi the set has. */
+/* How much of lo .. hi a set has: nothing, a part, or all. */
 typedef enum part { PART_NONE, PART_SOME, PART_ALL } part;
 
 static part set_part(const grammar_range *ranges, int32_t n, uint32_t lo, uint32_t hi) {
     uint64_t inside = 0;
-    int32_t first = 0; /* range that does not end before lo */
+    int32_t first = 0; /* the first range that does not end before lo */
     for (int32_t end = n; first < end;) {
         const int32_t middle = first + (end - first) / 2;
         if (ranges[middle].hi < lo)
@@ -105,7 +105,8 @@ static part set_part(const grammar_range *ranges, int32_t n, uint32_t lo, uint32
 
 /* ---- States ---- */
 
-/* The number of the state, or GRAMMAR_BYTE_BAD where nothing may follow; -2 without memory. */
+/* The number of a state, which is added where there is no equal one; GRAMMAR_BYTE_BAD where no byte
+ * may follow; -2 without memory. */
 static int32_t state_intern(grammar_classes *set, const grammar_follow *state) {
     bool is_bad = true;
     for (int i = 0; i < 64 && is_bad; i++) is_bad = state->next[i] == GRAMMAR_BYTE_BAD;
@@ -122,12 +123,14 @@ static int32_t state_intern(grammar_classes *set, const grammar_follow *state) {
     return set->n_state++;
 }
 
-/* The state in which n_left more bytes choose among the code points base .. base + 64^n_left - 1,
- * of which those below `least` have a shorter form. `full` holds the states of whole blocks, 0 =
- * not yet made. */
+/* The state in which n_left more bytes (1 to 3) choose among the 64^n_left code points from `base`
+ * on. Those below `least` are left out: UTF-8 has a shorter form for them. full[n_left - 1] is the
+ * state for a block of which the set has all code points; 0 = not made yet. Returns as state_intern
+ * does. */
 static int32_t block_state(grammar_classes *set, const grammar_range *ranges, int32_t n,
                            uint32_t base, int n_left, uint32_t least, int32_t full[3]) {
-    const uint32_t size = 1u << (6 * (n_left - 1)); /* of what one value of the byte leads to */
+    const uint32_t size = 1u << (6 * (n_left - 1)); /* code points for each value of the next
+                                                       byte */
     grammar_follow state;
     const part whole = set_part(ranges, n, base, base + 64 * size - 1);
     if (whole == PART_NONE) return GRAMMAR_BYTE_BAD;
@@ -149,7 +152,7 @@ static int32_t block_state(grammar_classes *set, const grammar_range *ranges, in
     return number;
 }
 
-/* Whether the set has all plain code points, or none. */
+/* Sets has_plain and no_plain. */
 static void plain_compare(grammar_class *c, const grammar_range *ranges, int32_t n) {
     c->has_plain = c->no_plain = true;
     for (int32_t i = 0; i < GRAMMAR_PLAIN_RANGES; i++) {

@@ -2,8 +2,9 @@
  *
  * code_points.h: sets of code points, as automata over the bytes of UTF-8.
  *
- * All sets of a grammar share their inner states: the place behind E2 82 in a set is a state that
- * says which byte may follow. So a set takes one step for each byte, whatever its ranges are.
+ * A set takes one step for each byte, whatever its ranges are. Behind the bytes E2 82, for
+ * instance, a set is in a state, which holds for each next byte what it leads to. All sets of a
+ * grammar share their states.
  */
 #ifndef TANDEM_SERVER_GRAMMAR_CODE_POINTS_H
 #define TANDEM_SERVER_GRAMMAR_CODE_POINTS_H
@@ -16,13 +17,14 @@ typedef struct grammar_range {
     uint32_t lo, hi;
 } grammar_range;
 
-/* What a byte leads to: a state (> 0), or one of these. */
+/* What a byte leads to: a state (> 0), the end of a code point of the set, or nothing. */
 enum { GRAMMAR_BYTE_LAST = 0, GRAMMAR_BYTE_BAD = -1 };
 
 /* A set. */
 typedef struct grammar_class {
     int32_t lead[256];   /* what the first byte leads to */
-    int32_t first_range; /* of grammar_classes.ranges: in order, apart, without surrogates */
+    int32_t first_range; /* ranges[first_range .. + n_range): sorted, with gaps between them,
+                            without surrogates; so equal sets have equal ranges */
     int32_t n_range;
     bool has_plain; /* has all plain code points (token_trie.h) */
     bool no_plain;  /* has none of them */
@@ -42,20 +44,22 @@ typedef struct grammar_classes {
     int32_t capacity, state_capacity, range_capacity;
 } grammar_classes;
 
-/* The number of the set of ranges[0..n), or of all other code points where it is negated. Equal
- * sets have one number. The ranges may overlap, and are changed. -1 without memory. */
+/* Adds the set of ranges[0..n), or (is_negated) of all other code points; returns its number, that
+ * of an equal set where there is one. The ranges may overlap; they are sorted. -1 without memory,
+ * or with too many sets or states; then the sets are not to be used any more. */
 int32_t grammar_classes_add(grammar_classes *set, grammar_range *ranges, int32_t n,
                             bool is_negated);
+/* Frees the sets, and clears them. */
 void grammar_classes_free(grammar_classes *set);
 
-/* Where a byte leads from place `at` of a set: 0 = its beginning, else a state. */
+/* What a byte leads to from place `at` of a set: 0 = its beginning, else a state. */
 static inline int32_t grammar_class_step(const grammar_classes *set, int32_t index, int32_t at,
                                          uint8_t byte) {
     if (at == 0) return set->classes[index].lead[byte];
     return (byte & 0xC0) == 0x80 ? set->states[at].next[byte & 0x3F] : GRAMMAR_BYTE_BAD;
 }
 
-/* Writes the bytes of a code point; returns how many. */
+/* Writes the UTF-8 bytes of a code point, 1 to 4; returns how many. */
 int32_t grammar_code_point_write(uint32_t code, char out[4]);
 
 #endif

@@ -12,17 +12,17 @@
 #include "server/grammar/array.h"
 #include "server/grammar/token_trie.h"
 
-#define TEXT_MAX   (16u << 20)
-#define DEPTH_MAX  200 /* of parentheses */
-#define REPEAT_MAX 4   /* of one element, as in "a"{2}{3} */
-#define COUNT_MAX  1000000000
+#define TEXT_MAX   (16u << 20) /* bytes of a grammar */
+#define DEPTH_MAX  200         /* parentheses in each other */
+#define REPEAT_MAX 4           /* repetitions of one element, as in "a"{2}{3} */
+#define COUNT_MAX  1000000000  /* times of a repetition */
 
 typedef enum item_kind {
-    ITEM_SEQUENCE, /* of its children; none = nothing */
-    ITEM_CHOICE,   /* of its children */
+    ITEM_SEQUENCE, /* its children one after the other; without children the empty text */
+    ITEM_CHOICE,   /* one of its children */
     ITEM_REPEAT,   /* its only child, lo to hi times */
-    ITEM_LEAF,     /* a node: all but `next` */
-    ITEM_NOTHING,  /* a literal without bytes */
+    ITEM_LEAF,     /* `node`, whose `next` is not set yet */
+    ITEM_NOTHING,  /* a literal without bytes: the empty text */
 } item_kind;
 
 typedef struct item {
@@ -43,7 +43,9 @@ typedef struct reader {
     char *bytes; /* [n_byte] of the current literal */
     int32_t n_byte, byte_capacity;
     int depth;
-    const char *counted, *line_begin; /* of line_of */
+    /* Of line_of: the place up to which lines are counted, the beginning of its line, the line's
+     * number. */
+    const char *counted, *line_begin;
     int32_t line;
     tdm_error *err;
     tdm_status status; /* of the first failure */
@@ -75,7 +77,7 @@ static bool fail_memory(reader *r) {
     return false;
 }
 
-/* "grammar, line 3, column 7: " and the message. Returns false. */
+/* Fails at a place of the text: "grammar, line 3, column 7: " and the message. Returns false. */
 static bool TDM_PRINTF(3, 4) fail(reader *r, const char *at, const char *format, ...) {
     char message[TDM_ERROR_MESSAGE_SIZE];
     va_list args;
@@ -101,7 +103,7 @@ static bool at_char(const reader *r, char c) {
     return r->at < r->end && *r->at == c;
 }
 
-/* White space and comments; line ends too where they do not end a rule. */
+/* Skips white space and comments; with skips_lines line ends, too, where they do not end a rule. */
 static void space_skip(reader *r, bool skips_lines) {
     while (r->at < r->end) {
         const char c = *r->at;
@@ -132,7 +134,7 @@ static bool hex_read(reader *r, int n, uint32_t *code) {
     return true;
 }
 
-/* One code point of a literal or set, with escapes. */
+/* Reads one code point of a literal or set, which may be an escape. */
 static bool char_read(reader *r, uint32_t *code) {
     if (*r->at != '\\') {
         size_t size;
@@ -166,7 +168,7 @@ static bool char_read(reader *r, uint32_t *code) {
     }
 }
 
-/* ---- Items ---- */
+/* ---- Items. Functions that return an item return -1 after a failure ---- */
 
 static int32_t item_add(reader *r, item_kind kind) {
     if (!grammar_reserve((void **)&r->items, &r->item_capacity, (int64_t)r->n_item + 1,
@@ -266,7 +268,7 @@ static int32_t set_read(reader *r) {
     return class_add(r, is_negated);
 }
 
-/* <[ID]> or <text>, where the text with its brackets is one token. */
+/* Reads <[ID]>, or <text> where the text with its brackets is one token. */
 static int32_t token_read(reader *r, bool is_negated) {
     const char *begin = r->at;
     const char *end = memchr(begin, '>', (size_t)(r->end - begin));
@@ -338,7 +340,7 @@ static bool count_read(reader *r, int32_t *count) {
     return true;
 }
 
-/* {m}, {m,}, {m,n}, {,n} */
+/* Reads {m}, {m,}, {m,n} or {,n}. *hi -1 = without limit. */
 static bool counts_read(reader *r, int32_t *lo, int32_t *hi) {
     const char *begin = r->at++;
     space_skip(r, false);
@@ -360,7 +362,7 @@ static bool counts_read(reader *r, int32_t *lo, int32_t *hi) {
     return true;
 }
 
-/* Puts the repetitions that follow around `inner`. */
+/* Reads the repetitions behind an element; returns the item of the outermost one, or `inner`. */
 static int32_t repeats_read(reader *r, int32_t inner) {
     for (int n = 0; inner >= 0; n++) {
         const char *begin = r->at;
@@ -426,7 +428,7 @@ static int32_t sequence_read(reader *r) {
     return sequence;
 }
 
-/* Whether the next line goes on with another alternative; then r->at is there. */
+/* Whether a later line continues the rule with '|'; then r->at is moved there. */
 static bool line_continues(reader *r) {
     const char *begin = r->at;
     space_skip(r, true);
@@ -448,7 +450,7 @@ static int32_t choice_read(reader *r) {
     }
 }
 
-/* ---- Nodes ---- */
+/* ---- Nodes. Functions that return a node return -1 after a failure ---- */
 
 static int32_t emit(reader *r, int32_t at, int32_t next);
 
@@ -467,7 +469,8 @@ static int32_t split_add(reader *r, int32_t n) {
     return node_add(r, (grammar_node){.op = GRAMMAR_SPLIT, .first = first, .n = n});
 }
 
-/* Children from the last to the first: their list is turned around. Each item is emitted once. */
+/* Emits the children from the last to the first: reverses their list, which is not used again,
+ * since each item is emitted once. */
 static int32_t sequence_emit(reader *r, int32_t sequence, int32_t next) {
     int32_t before = -1, at = r->items[sequence].child;
     while (at >= 0) {
@@ -502,7 +505,7 @@ static int32_t repeat_emit(reader *r, int32_t repeat, int32_t next) {
     const item it = r->items[repeat];
     if (it.hi == 0) return next;
     if (it.lo == 1 && it.hi == 1) return emit(r, it.child, next);
-    if (it.lo <= 1 && it.hi < 0) { /* a circle: a split that takes the body, which leads back */
+    if (it.lo <= 1 && it.hi < 0) { /* a cycle: a SPLIT leads to the body, which leads back to it */
         const int32_t split = split_add(r, 2);
         const int32_t body = split < 0 ? -1 : emit(r, it.child, split);
         if (body < 0) return -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * grammar.c: grammars, their states, and the lock around what is found out about them.
+ * grammar.c: grammars, their states, and the lock around the matcher and the masks that they keep.
  */
 #include "server/grammar/grammar.h"
 
@@ -18,18 +18,18 @@ struct grammar {
     const grammar_vocab *vocab;
     grammar_program program;
     atomic_int n_owner;
-    pthread_mutex_t lock; /* of what follows, and of the states' places */
+    pthread_mutex_t lock; /* guards what follows, and grammar_state.set of all states */
     grammar_matcher matcher;
-    grammar_state *states; /* the first of all */
+    grammar_state *states; /* the list of all states */
     int32_t n_state;
-    size_t masks_size;
-    int32_t *path; /* scratch of masks */
+    size_t masks_size; /* bytes of the masks that are kept */
+    int32_t *path;     /* scratch of grammar_mask_compute */
 };
 
 struct grammar_state {
     grammar *grammar;
     grammar_state *before, *after; /* in the list of the grammar */
-    int32_t set;                   /* a state of the matcher */
+    int32_t set;                   /* number of a state of the matcher */
 };
 
 /* ---- Grammars ---- */
@@ -138,7 +138,8 @@ void grammar_state_destroy(grammar_state *state) {
     free(state);
 }
 
-/* Forgets what no state needs, where much is kept. Without memory it stays. */
+/* Where much is kept, drops the masks, or the matcher's states that no state of a text is at.
+ * Without memory the states stay. The lock is held. */
 static void memory_limit(grammar *g) {
     grammar_matcher *m = &g->matcher;
     if (g->masks_size > MASKS_SIZE_MAX) {
@@ -157,10 +158,10 @@ static void memory_limit(grammar *g) {
     free(sets);
 }
 
-/* Begins a call that may add to what is kept. */
+/* Begins a call that may compute states or masks: takes the lock, which the caller releases. */
 static grammar_matcher *work_begin(grammar *g) {
     pthread_mutex_lock(&g->lock);
-    g->matcher.effort = 0; /* a call before may have used it up */
+    g->matcher.effort = 0; /* the last call may have left it too large for memory_limit */
     memory_limit(g);
     g->matcher.effort = 0;
     return &g->matcher;
@@ -207,7 +208,7 @@ tdm_status grammar_state_mask(grammar_state *state, uint64_t *mask, tdm_error *e
     return TDM_OK;
 }
 
-/* The state behind bytes, or GRAMMAR_FAILED. */
+/* The state behind bytes, GRAMMAR_DEAD or GRAMMAR_FAILED. */
 static int32_t text_step(grammar_matcher *m, int32_t set, const char *text, size_t len) {
     for (size_t i = 0; i < len && set > 0; i++)
         set = grammar_matcher_step(m, set, (uint8_t)text[i]);

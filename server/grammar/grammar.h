@@ -12,10 +12,11 @@
  *     llm_sampler_pick(sampler, &row, &token, err);
  *     grammar_state_accept(state, token, err);
  *
- * What is found out about a grammar (places, masks) is kept in it, under a lock, and serves all of
- * its states. So all calls below may come from any thread, but only one at a time for one state.
+ * A grammar computes states and masks when they are first needed, and keeps them under a lock for
+ * all its states. So all calls below may come from any thread, but only one at a time for one
+ * state.
  *
- * The library starts no threads. Sampling and where a grammar begins to apply are the caller's.
+ * The library starts no threads. The caller samples, and decides where in a text a grammar begins.
  */
 #ifndef TANDEM_SERVER_GRAMMAR_H
 #define TANDEM_SERVER_GRAMMAR_H
@@ -31,26 +32,27 @@
 /* The bytes of a vocabulary's tokens, as a trie. One for each model. It does not change. */
 typedef struct grammar_vocab grammar_vocab;
 
-/* Makes the trie. n_token is the length of a row of logits (n_vocab of the model); tokens that only
- * one of both has are never allowed. `vocab` outlives the result. TDM_INVALID_ARGUMENT (n_token
- * below 1), TDM_RESOURCE_EXHAUSTED. On failure *out is NULL. [any-thread] */
+/* Makes the trie. n_token is the length of a row of logits (n_vocab of the model). Ids that are in
+ * the row and not in `vocab`, or the other way round, are never allowed. `vocab` outlives the
+ * result. TDM_INVALID_ARGUMENT (n_token below 1), TDM_RESOURCE_EXHAUSTED. On failure *out is NULL.
+ * [any-thread] */
 tdm_status grammar_vocab_create(const llm_vocab *vocab, int32_t n_token, grammar_vocab **out,
                                 tdm_error *err);
 
-/* NULL is a no-op. All grammars for it are released. */
+/* NULL is a no-op. All grammars that were compiled for it are released before. */
 void grammar_vocab_destroy(grammar_vocab *vocab);
 
-/* uint64_t that a mask has: (n_token + 63) / 64. Bit t % 64 of word t / 64 is token t; bits behind
- * the last token are 0. [any-thread] */
+/* How many uint64_t a mask has: (n_token + 63) / 64. Bit t % 64 of word t / 64 is token t; bits
+ * behind the last token are 0. [any-thread] */
 size_t grammar_vocab_mask_words(const grammar_vocab *vocab);
 
-/* A compiled grammar; it counts its owners. */
+/* A compiled grammar. It has a count of owners, and the last one frees it. */
 typedef struct grammar grammar;
 
 /* Compiles GBNF text[0..len) for `vocab`, which outlives the grammar. The caller owns *out.
- * TDM_INVALID_ARGUMENT (the message has line and column, and what to do; so do left recursion and a
- * name without a rule), TDM_UNSUPPORTED (too large), TDM_RESOURCE_EXHAUSTED. On failure *out is
- * NULL. [any-thread] */
+ * TDM_INVALID_ARGUMENT (also for left recursion and a name without a rule; the message has the
+ * line, mostly the column, and what to do), TDM_UNSUPPORTED (too large), TDM_RESOURCE_EXHAUSTED. On
+ * failure *out is NULL. [any-thread] */
 tdm_status grammar_compile(const grammar_vocab *vocab, const char *text, size_t len, grammar **out,
                            tdm_error *err);
 
@@ -60,14 +62,16 @@ tdm_status grammar_compile(const grammar_vocab *vocab, const char *text, size_t 
 tdm_status grammar_compile_schema(const grammar_vocab *vocab, const char *schema, size_t len,
                                   grammar **out, tdm_error *err);
 
-/* The GBNF text that grammar_compile_schema compiles, with a NUL behind it. `rule` is the name of the
- * rule of the whole text: "root", or another where the text becomes part of a larger grammar. The
- * caller frees *text_out with free(). Fails as grammar_compile_schema does. [any-thread] */
+/* Writes the GBNF text that grammar_compile_schema compiles, with a NUL behind it. `rule` names the
+ * rule of the schema's values: "root", or another name where the text becomes a part of a larger
+ * grammar. The caller frees *text_out with free(). Fails as grammar_compile_schema does; *text_out
+ * is NULL then. [any-thread] */
 tdm_status grammar_schema_to_gbnf(const char *schema, size_t len, const char *rule, char **text_out,
                                   tdm_error *err);
 
-/* The same for the members of the schema's "$defs": a rule for each, with its name, which must be one
- * that GBNF has; letters and a digit "r1", "ref1" are taken. */
+/* The same for the members of the schema's "$defs": a rule for each, with the member's name. So the
+ * name must be one that GBNF has, and not one that the writer uses itself: r1, r2 ..., ref1, ref2
+ * ..., or one of ws, hex, char, plain, string, whole, number, object, array, value. [any-thread] */
 tdm_status grammar_definitions_to_gbnf(const char *schema, size_t len, char **text_out,
                                        tdm_error *err);
 
@@ -80,12 +84,14 @@ void grammar_release(grammar *grammar);
 /* The place that one text has reached. */
 typedef struct grammar_state grammar_state;
 
-/* A state at the beginning of the grammar. On failure *out is NULL. TDM_RESOURCE_EXHAUSTED.
+/* Makes a state at the beginning of the grammar. On failure *out is NULL. TDM_RESOURCE_EXHAUSTED.
  * [any-thread] */
 tdm_status grammar_state_create(grammar *grammar, grammar_state **out, tdm_error *err);
-/* Another state at the same place, for a fork or to come back to. Cheap. [any-thread] */
+/* Makes another state at the same place, for a fork or to return to. Cheap. Fails as
+ * grammar_state_create does. [any-thread] */
 tdm_status grammar_state_clone(const grammar_state *state, grammar_state **out, tdm_error *err);
-/* Moves `state` to the place of `other`, of the same grammar: takes tokens back. Cannot fail. */
+/* Moves `state` to the place of `other`, of the same grammar, as to take tokens back. Cannot
+ * fail. */
 void grammar_state_assign(grammar_state *state, const grammar_state *other);
 /* NULL is a no-op. */
 void grammar_state_destroy(grammar_state *state);
@@ -106,8 +112,8 @@ tdm_status grammar_state_accept(grammar_state *state, int32_t token, tdm_error *
 tdm_status grammar_state_accept_text(grammar_state *state, const char *text, size_t len,
                                      tdm_error *err);
 
-/* The state as a constraint (llm/constraint.h). The state stays the caller's, and it is not copied by
- * the constraint. */
+/* The state as a constraint (llm/constraint.h). The state stays the caller's: the constraint has no
+ * `destroy`, and no `clone`. */
 llm_constraint grammar_state_constraint(grammar_state *state);
 
 /* Whether the text may end here. */

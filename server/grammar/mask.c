@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * mask.c: see mask.h. A walk goes through a trie depth first, and leaves a subtree where the
- * grammar takes none of its bytes. Where all plain text up to some length is allowed and no other,
- * as in a string, plain text is not walked: there are masks of plain tokens by length, and tries of
- * what follows plain text in other tokens.
+ * mask.c: see mask.h. A walk goes through a trie depth first, and skips a subtree where the grammar
+ * does not allow its byte. Where any plain text up to some length is allowed and no longer one, as
+ * in a string, plain text is not walked: there are masks of plain tokens by length, and tries of
+ * what follows plain text in other tokens (token_trie.h).
  */
 #include "server/grammar/mask.h"
 
@@ -17,6 +17,7 @@ static void mask_add(uint64_t *mask, const uint64_t *other, size_t n) {
     for (size_t i = 0; i < n; i++) mask[i] |= other[i];
 }
 
+/* Adds the tokens of a trie that are allowed behind a state. False where the matcher fails. */
 static bool walk(grammar_matcher *m, const grammar_trie *trie, int32_t state, int32_t *path,
                  uint64_t *mask) {
     path[0] = state;
@@ -35,7 +36,7 @@ static bool walk(grammar_matcher *m, const grammar_trie *trie, int32_t state, in
     return true;
 }
 
-/* The nodes TOKEN of a state. */
+/* Adds the tokens that the nodes TOKEN of a state allow. */
 static void tokens_add(const grammar_matcher *m, const grammar_vocab *v, int32_t state,
                        uint64_t *mask) {
     const grammar_set *set = &m->sets[state];
@@ -54,12 +55,13 @@ static void tokens_add(const grammar_matcher *m, const grammar_vocab *v, int32_t
     }
 }
 
-/* The states behind 0, 1, 2, ... plain code points, whichever they are. */
+/* The states behind any 0, 1, 2, ... plain code points. */
 typedef struct plain_chain {
     int32_t states[GRAMMAR_PLAIN_MAX + 1];
     int32_t n;     /* any plain text of up to n code points is allowed, and no longer one; plain_max
-                    * of the vocabulary counts as without limit */
-    bool is_mixed; /* there is no such n: of texts of one length some are allowed */
+                    * of the vocabulary = without limit, since no token has more */
+    bool is_mixed; /* there is no such n: of plain texts of one length, some are allowed and some
+                      are not */
 } plain_chain;
 
 static bool chain_find(grammar_matcher *m, const grammar_vocab *v, int32_t state,
@@ -90,6 +92,7 @@ static void plain_add(const grammar_vocab *v, int32_t n, uint64_t *mask) {
         if (v->long_plain[i].count <= n) bit_set(mask, v->long_plain[i].token);
 }
 
+/* Adds the tokens whose bytes are allowed behind a state. False where the matcher fails. */
 static bool text_add(grammar_matcher *m, const grammar_vocab *v, int32_t state, int32_t *path,
                      uint64_t *mask) {
     plain_chain chain;

@@ -8,8 +8,9 @@
 #include "server/grammar/matcher.h"
 #include "server/grammar/token_trie.h"
 
-/* Writes the mask of a state of `matcher`: n_word words of `vocab`. `path` [depth_max + 1] is
- * scratch. False where the matcher fails (grammar_matcher_compute). */
+/* Writes the mask of a state of `matcher`: n_word words of `vocab`. `path` [depth_max + 1 of
+ * `vocab`] is scratch. False where the matcher fails (grammar_matcher_compute); the mask is then
+ * undefined. */
 bool grammar_mask_compute(grammar_matcher *matcher, const grammar_vocab *vocab, int32_t state,
                           int32_t *path, uint64_t *mask);
 

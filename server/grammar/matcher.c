@@ -2,11 +2,12 @@
  *
  * matcher.c: see matcher.h.
  *
- * A step takes each place over the byte, and then visits all nodes that can be reached without
- * taking more. Two rules keep the sets small. A call at the end of a rule pushes no frame, so that
- * right recursion takes no stack. And of places that differ in the count of the innermost
- * repetition only, the one with the lowest count is kept, once the least count is reached: it
- * allows whatever the others allow.
+ * A step moves each place over the byte, and then visits all nodes that can be reached without
+ * taking more text. Two rules keep the sets small:
+ *  - A call at the end of a rule pushes no frame, so right recursion needs no stack.
+ *  - Places that differ only in the count of the innermost repetition: once all counts have reached
+ *    the repetition's minimum, only the place with the lowest count is kept. It allows whatever the
+ *    others allow.
  */
 #include "server/grammar/matcher.h"
 
@@ -16,12 +17,13 @@
 #include "server/grammar/array.h"
 #include "server/grammar/token_trie.h"
 
-#define PLACE_MAX   1024      /* of one state: more ways to read one text are an error */
+#define PLACE_MAX   1024      /* places of a state: with more, the step fails */
 #define WORK_MAX    (1 << 15) /* nodes visited in one step */
 #define EFFORT_MAX  (1 << 24) /* places and nodes visited in one call: less than a second */
 #define SET_MAX     (1 << 21) /* states at a time, also while one mask is computed */
 #define ROW_MAX     (1 << 26) /* steps of all states: 256 MiB */
 #define FRAME_MAX   (1 << 24)
+/* Above these, grammar_matcher_is_large. */
 #define SET_LARGE   (1 << 15)
 #define FRAME_LARGE (1 << 18)
 #define PLACE_LARGE (1 << 20)
@@ -49,7 +51,7 @@ static uint32_t set_hash(const grammar_matcher *m, int32_t set) {
     return places_hash(m->places + s->first, s->n, s->can_end);
 }
 
-/* Makes room for one more; `hash` gives the hash of a number that is in the table. */
+/* Makes room for one more number in the table of states (has_sets) or of frames. */
 static bool table_reserve(const grammar_matcher *m, grammar_table *t, bool has_sets) {
     if (2 * (t->n + 1) <= t->capacity) return true;
     const int32_t capacity = t->capacity < 256 ? 256 : 2 * t->capacity;
@@ -69,7 +71,7 @@ static bool table_reserve(const grammar_matcher *m, grammar_table *t, bool has_s
     return true;
 }
 
-/* The number of a frame; -1 without memory. */
+/* The number of a frame, which is added where there is no equal one; -1 without memory. */
 static int32_t frame_intern(grammar_matcher *m, grammar_frame frame) {
     if (m->n_frame >= FRAME_MAX || !table_reserve(m, &m->frame_table, false) ||
         !grammar_reserve((void **)&m->frames, &m->frame_capacity, (int64_t)m->n_frame + 1,
@@ -88,7 +90,8 @@ static int32_t frame_intern(grammar_matcher *m, grammar_frame frame) {
     return m->n_frame++;
 }
 
-/* Adds a state without looking for an equal one. */
+/* Adds a state, without a search for an equal one; GRAMMAR_FAILED without memory or with too
+ * many. */
 static int32_t set_add(grammar_matcher *m, const grammar_place *places, int32_t n, bool can_end) {
     if (m->n_set >= SET_MAX || (m->n_set + 1) > ROW_MAX / m->n_class ||
         !grammar_reserve((void **)&m->sets, &m->set_capacity, (int64_t)m->n_set + 1,
@@ -114,7 +117,7 @@ static int place_order(const void *a, const void *b) {
     return x->frame < y->frame ? -1 : x->frame > y->frame;
 }
 
-/* The state of the found places, or GRAMMAR_FAILED. */
+/* The state of the found places, which is added where there is no equal one; or GRAMMAR_FAILED. */
 static int32_t found_intern(grammar_matcher *m) {
     if (m->is_failed) return GRAMMAR_FAILED;
     if (m->n_found == 0 && !m->can_end) return GRAMMAR_DEAD;
@@ -139,6 +142,7 @@ static int32_t found_intern(grammar_matcher *m) {
 
 /* ---- Visiting nodes ---- */
 
+/* Begins a step. */
 static void visits_begin(grammar_matcher *m) {
     m->n_found = m->n_work = m->n_pushed = m->n_visit = 0;
     m->can_end = false;
@@ -166,7 +170,8 @@ static bool visits_grow(grammar_matcher *m) {
     return true;
 }
 
-/* The value kept for a key in this step; a new one is -1. NULL without memory. */
+/* Where the value of a key of this step is kept, until the next call; that of a new key is -1. NULL
+ * without memory, which fails the step. */
 static int32_t *visit(grammar_matcher *m, int32_t a, int32_t b, int32_t c) {
     if (2 * (m->n_visit + 1) > m->visit_capacity && !visits_grow(m)) {
         m->is_failed = true;
@@ -182,17 +187,19 @@ static int32_t *visit(grammar_matcher *m, int32_t a, int32_t b, int32_t c) {
     return &m->visits[at].value;
 }
 
-/* Keys of kinds that must not meet: nodes are >= 0, so negative first numbers are free. */
+/* First numbers of keys. Keys of different kinds must differ: nodes, which are >= 0, are the first
+ * numbers of some; negative numbers are used for the others. */
 enum { KEY_LOOP = -1, KEY_COUNTED = -2 };
 
-/* Adds a place, unless there is one that allows as much. */
+/* Adds a place, unless there is one that allows at least as much; replaces one that allows less. */
 static void place_add(grammar_matcher *m, int32_t node, int32_t at, int32_t frame) {
     const grammar_frame *f = &m->frames[frame];
     const grammar_node *loop = frame > 0 && f->count >= 0 ? &m->program->nodes[f->node] : NULL;
     const bool is_counted = loop != NULL && loop->n_max >= 0 && f->count + 1 >= loop->n_min;
     int32_t *seen;
     if (is_counted) {
-        /* A key of four numbers: the parent and the loop's node are one number of two. */
+        /* The key has four numbers: node, at, the loop's node and the parent. The last two get a
+         * number of their own, so that three are left. */
         int32_t *pair = visit(m, KEY_COUNTED, f->node, f->parent);
         if (pair == NULL) return;
         if (*pair < 0) *pair = m->n_visit;
@@ -231,13 +238,13 @@ static int32_t frame_push(grammar_matcher *m, int32_t node, int32_t count, int32
     return frame;
 }
 
-/* At the head of a repetition with `count` complete ones. */
+/* Visits a LOOP of which `count` repetitions are complete: what follows it, and its body again. */
 static void loop_enter(grammar_matcher *m, int32_t at, int32_t count, int32_t parent) {
     const grammar_node *loop = &m->program->nodes[at];
     if (loop->n_max < 0 && count > loop->n_min) count = loop->n_min;
     if (count >= loop->n_min) {
-        /* A lower count that was here before allows as much. It also ends the repetition of a body
-         * that takes nothing. */
+        /* Not again with the same or a higher count, which allows no more. This also ends the
+         * recursion where the body may be empty. */
         int32_t *lowest = visit(m, KEY_LOOP, at, parent);
         if (lowest == NULL || (*lowest >= 0 && *lowest <= count)) return;
         *lowest = count;
@@ -284,7 +291,7 @@ static void node_visit(grammar_matcher *m, int32_t at, int32_t frame) {
     }
 }
 
-/* Visits what can be reached from the pushed nodes. */
+/* Visits all nodes that can be reached from the pushed ones without taking text. */
 static void work_do(grammar_matcher *m) {
     while (m->n_work > 0 && !m->is_failed) {
         const grammar_place next = m->work[--m->n_work];
@@ -293,7 +300,7 @@ static void work_do(grammar_matcher *m) {
     m->effort += m->n_pushed + m->n_found;
 }
 
-/* The state of all that is found from the pushed nodes. */
+/* The same, and returns the state of the found places, or GRAMMAR_FAILED. */
 static int32_t found_close(grammar_matcher *m) {
     work_do(m);
     return found_intern(m);
@@ -353,7 +360,7 @@ int32_t grammar_matcher_join(grammar_matcher *m, int32_t a, int32_t b) {
     return found_close(m);
 }
 
-/* What a place does with plain code points. */
+/* Which plain code points a place takes: none, any one, or some. */
 typedef enum plain_kind { PLAIN_NONE, PLAIN_ALL, PLAIN_SOME } plain_kind;
 
 static plain_kind place_plain(const grammar_program *p, const grammar_place *place) {
@@ -390,9 +397,9 @@ int32_t grammar_matcher_plain(grammar_matcher *m, int32_t state, bool *is_mixed_
 
 /* ---- Beginning and end ---- */
 
-/* Splits the classes of bytes that `next` tells apart. */
+/* Splits classes of bytes, so that all bytes of a class have the same value in `next`. */
 static void classes_split(grammar_matcher *m, const int32_t next[256]) {
-    /* The number of a class and a value that it holds already -> a new number. */
+    /* The new class i has the bytes of the old class old[i] whose value is value[i]. */
     int32_t value[256];
     uint8_t old[256], number[256];
     int32_t n = 0;
@@ -438,7 +445,8 @@ static bool tables_begin(grammar_matcher *m) {
 static bool start_add(grammar_matcher *m) {
     visits_begin(m);
     node_push(m, m->program->rules[m->program->root].entry, 0);
-    /* Not looked up: GRAMMAR_OVER and a grammar of nothing would be equal. */
+    /* Added without a search for an equal state, so that its number is GRAMMAR_START: the start of
+     * a grammar of the empty text equals GRAMMAR_OVER. */
     work_do(m);
     if (m->n_found > 1) qsort(m->found, (size_t)m->n_found, sizeof *m->found, place_order);
     return !m->is_failed && set_add(m, m->found, m->n_found, m->can_end) == GRAMMAR_START;
@@ -474,8 +482,8 @@ bool grammar_matcher_is_large(const grammar_matcher *m) {
     return m->n_set > SET_LARGE || m->n_frame > FRAME_LARGE || m->n_place > PLACE_LARGE;
 }
 
-/* The number of an old frame among the new ones; `map` [old->n_frame] has those known, -1 = not.
- * -1 without memory. */
+/* The new number of an old frame, which is added with its parents. `map` [old->n_frame] has the new
+ * numbers that are known, -1 = not known; `path` [old->n_frame] is scratch. -1 without memory. */
 static int32_t frame_move(grammar_matcher *m, const grammar_matcher *old, int32_t *map,
                           int32_t *path, int32_t frame) {
     int32_t n = 0;
@@ -525,7 +533,7 @@ bool grammar_matcher_shrink(grammar_matcher *m, int32_t **states, int32_t n) {
     if (is_good) {
         for (int32_t i = 0; i < n; i++) *states[i] = moved[i];
     } else {
-        grammar_matcher scratch = *m; /* what was not given back above: the arrays of steps */
+        grammar_matcher scratch = *m; /* its arrays of steps may have moved: `old` gets them */
         *m = old;
         m->found = scratch.found;
         m->work = scratch.work;

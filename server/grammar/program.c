@@ -94,9 +94,9 @@ static bool entry_is_nullable(const grammar_program *p, int32_t rule) {
     return p->nodes[p->rules[rule].entry].is_nullable;
 }
 
-/* Whether END can be reached from a node, by what is found so far: with or without taking text. Of
- * the alternatives of a SPLIT only `to` is read, the one of which something was found: there may be very
- * many, and each is found by itself. */
+/* Whether END can be reached from a node, by what is known so far: (is_free) without taking text,
+ * or in any way. Of the targets of a SPLIT only `to` is read, the one that has just become known:
+ * there may be very many, and this is called for each that does. */
 static bool reaches_end(const grammar_program *p, const grammar_node *node, int32_t to,
                         bool is_free) {
 #define REACHES(i) (is_free ? p->nodes[i].is_nullable : p->nodes[i].is_finite)
@@ -113,16 +113,19 @@ static bool reaches_end(const grammar_program *p, const grammar_node *node, int3
     return false;
 }
 
-/* Which nodes lead to a node, so that what is found of one goes on to those alone. */
+/* The edges of the program backwards: when END is known to be reachable from a node, only the nodes
+ * that lead to it are read again. */
 typedef struct ends_search {
     grammar_program *program;
-    int32_t *first; /* [n_node + 1] into `from`, by node */
-    int32_t *from;  /* [n_edge] the nodes that lead to it */
-    int32_t *work;  /* [2 * n_node] nodes of which something was found */
+    int32_t *first; /* [n_node + 1] from[first[i] .. first[i + 1]) are the nodes that lead to node
+                       i */
+    int32_t *from;  /* [n_edge] by the node that they lead to */
+    int32_t *work;  /* [2 * n_node] nodes of which something new is known */
     int32_t n_work;
 } ends_search;
 
-/* Counts that a node leads to `to`; once that is done for all, notes which one. */
+/* Notes an edge from node `at` to node `to`. The first pass (`from` is NULL) counts the edges of
+ * each `to`; the second one enters `at`. */
 static void edge_note(ends_search *s, int32_t to, int32_t at) {
     if (s->from == NULL)
         s->first[to]++;
@@ -142,7 +145,8 @@ static void edges_note(ends_search *s) {
     }
 }
 
-/* `to`: a node that `at` leads to; of an END, itself. */
+/* Updates what is known of node `at`, after something became known of `to`, a node that it leads
+ * to. For an END `to` is itself. */
 static void end_note(ends_search *s, int32_t at, int32_t to) {
     grammar_node *node = &s->program->nodes[at];
     const bool is_nullable = node->is_nullable || reaches_end(s->program, node, to, true);
@@ -150,11 +154,11 @@ static void end_note(ends_search *s, int32_t at, int32_t to) {
     if (is_nullable == node->is_nullable && is_finite == node->is_finite) return;
     node->is_nullable = is_nullable;
     node->is_finite = is_finite;
-    s->work[s->n_work++] = at; /* twice at most: each time one of both becomes true */
+    s->work[s->n_work++] = at; /* at most twice for a node: once for each of the two flags */
 }
 
-/* Fills is_nullable and is_finite: what is true grows from the ends on, over each edge twice at
- * most. */
+/* Fills is_nullable and is_finite, from the END nodes backwards. Each edge is followed at most
+ * twice. False without memory. */
 static bool ends_find(grammar_program *p) {
     ends_search s = {.program = p};
     const size_t n_node = (size_t)p->n_node;
@@ -190,8 +194,9 @@ typedef struct left_search {
     const grammar_program *program;
     uint8_t *color; /* [n_rule] 0 = new, 1 = on the path, 2 = done */
     uint8_t *seen;  /* [n_node] */
-    int32_t *path;  /* [n_rule] rules, each begins with the next one */
-    int32_t *work;  /* [2 * n_node + n_rule] nodes to visit; ~rule = the rule is done */
+    int32_t *path;  /* [n_path] rules, each of which begins with the next one */
+    int32_t *work;  /* [n_work] a stack of nodes to visit; ~rule = the rule is done; ~rule - n_rule
+                       = the rule begins */
     int32_t n_path, n_work;
 } left_search;
 
@@ -201,8 +206,8 @@ static void left_push(left_search *s, int32_t node) {
     s->work[s->n_work++] = node;
 }
 
-/* Visits what `rule` begins with. Returns a rule that begins with itself, which ends the path; -1 =
- * none. */
+/* Visits what `rule` begins with. Returns a rule that begins with itself: the path from it to the
+ * end of `path` is the cycle. -1 = none. */
 static int32_t left_visit(left_search *s, int32_t rule) {
     const grammar_program *p = s->program;
     s->n_work = 0;

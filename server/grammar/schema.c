@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * schema.c: see schema.h.
+ * schema.c: see schema.h: walks a schema and writes its rules, chooses by types, enum and const,
+ * alternatives, references.
  */
 #include "server/grammar/schema.h"
 
@@ -10,10 +11,10 @@
 #include "server/grammar/array.h"
 
 #define TEXT_MAX (8 << 20) /* bytes of rules */
-#define WORK_MAX (1 << 18)
+#define WORK_MAX (1 << 18) /* of schema_work */
 
-/* Rules that others use. A text has no white space around it, and little inside it: a model that
- * has nothing to say must not go on with spaces. */
+/* Rules that the others use. Texts have no white space around them, and little inside: else a model
+ * may write spaces without end. */
 static const char base_rules[] =
     "ws ::= (\" \" | \"\\n\" [ \\t]{0,20})?\n"
     "hex ::= [0-9a-fA-F]\n"
@@ -32,8 +33,8 @@ static const char base_rules[] =
 
 enum { OF_OBJECT = 1, OF_ARRAY = 2, OF_STRING = 4, OF_NUMBER = 8, REFUSED = 16 };
 
-/* Keywords that say something about values of some types, and those that are refused. All others
- * are handled by schema_flatten and value_write, or only describe. */
+/* Keywords that limit values of some types, and keywords that are refused. All others are handled
+ * by schema_flatten and value_write, or are notes. */
 static const struct {
     const char *name;
     int kind;
@@ -52,7 +53,7 @@ static const struct {
     {"minLength", OF_STRING},
     {"maxLength", OF_STRING},
     {"pattern", OF_STRING},
-    {"format", 0}, /* of strings, and a note on numbers */
+    {"format", 0}, /* limits strings; a note on numbers */
     {"minimum", OF_NUMBER},
     {"maximum", OF_NUMBER},
     {"exclusiveMinimum", OF_NUMBER},
@@ -84,7 +85,8 @@ bool schema_constrains(const json_t *schema) {
     return false;
 }
 
-/* The types that the schema's keywords are about. False for a refused one. */
+/* Writes the types that the schema's keywords limit, as bits OF_*, to *kinds. Fails for a keyword
+ * that is refused. */
 static bool kinds_find(schema_writer *w, const json_t *schema, int *kinds) {
     *kinds = 0;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
@@ -109,7 +111,7 @@ bool schema_fail(schema_writer *w, tdm_status status, const char *format, ...) {
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    for (char *c = message; *c != '\0'; c++) /* names may hold anything */
+    for (char *c = message; *c != '\0'; c++) /* names in it may have control characters */
         if ((uint8_t)*c < 0x20 || *c == 0x7F) *c = ' ';
     if (w->status == TDM_OK)
         w->status = tdm_fail(w->err, status, "JSON Schema, at #%s: %s", w->place, message);
@@ -206,7 +208,7 @@ bool schema_count_read(schema_writer *w, const json_t *schema, const char *key, 
 
 static const struct {
     const char *name;
-    int kind; /* 0 = no keyword is about it */
+    int kind; /* OF_*; 0 = no keyword limits it */
 } types[] = {
     {"object", OF_OBJECT}, {"array", OF_ARRAY}, {"string", OF_STRING}, {"integer", OF_NUMBER},
     {"number", OF_NUMBER}, {"boolean", 0},      {"null", 0},
@@ -219,7 +221,8 @@ static int type_find(const char *name) {
     return -1;
 }
 
-/* The set of types, as bits; those that the keywords are about where `type` is absent, 0 = any. */
+/* Reads the types of a schema as bits, by their place in `types`. Where `type` is absent: the types
+ * that the keywords (`kinds`) limit, or 0 = any type. */
 static bool types_read(schema_writer *w, const json_t *schema, int kinds, unsigned *set) {
     const json_t *type = json_object_get(schema, "type");
     *set = 0;
@@ -287,7 +290,7 @@ static bool value_has_type(const json_t *value, unsigned set) {
     return set == 0 || (set >> t & 1) != 0 || (t == TYPE_INTEGER && (set >> TYPE_NUMBER & 1) != 0);
 }
 
-/* The listed values, without those of other types. */
+/* Writes the values of enum or const that `type` allows. */
 static bool enum_write(schema_writer *w, json_t *schema, FILE *out) {
     json_t *list = json_object_get(schema, "enum");
     json_t *only = json_object_get(schema, "const");
@@ -333,10 +336,11 @@ static json_t *without(schema_writer *w, json_t *schema, const char *key) {
     return copy;
 }
 
-/* Makes oneOf into anyOf: each two alternatives must be apart. A property that tells them apart
- * becomes required, if neither requires it. */
+/* Prepares the alternatives of oneOf to be written like those of anyOf: no value may match two of
+ * them (schema_is_apart). A property that excludes this, and that neither requires, becomes
+ * required in both. */
 static bool alternatives_part(schema_writer *w, json_t **alternatives, size_t n) {
-    json_t *given = json_array(); /* without what is added here */
+    json_t *given = json_array(); /* the alternatives before anything is added here */
     bool is_good = given != NULL || schema_no_memory(w);
     for (size_t i = 0; i < n && is_good; i++) {
         json_t *one = schema_resolve(w, alternatives[i]);
@@ -361,7 +365,7 @@ static bool alternatives_part(schema_writer *w, json_t **alternatives, size_t n)
     return is_good;
 }
 
-/* Whether no value is of a schema, as far as its alternatives show. False after a
+/* Whether no value matches a schema, as far as `false` and its alternatives show. False after a
  * failure. */
 static bool is_empty(schema_writer *w, json_t *schema) {
     json_t *flat = schema_resolve(w, schema);
@@ -411,8 +415,8 @@ static bool alternatives_write(schema_writer *w, json_t *schema, const char *key
 
 /* ---- Values ---- */
 
-/* A $ref with nothing but notes beside it becomes the name of a rule, which may be used in itself.
- * */
+/* Writes the name of the rule of a $ref's target, and the rule itself at its first use. The rule
+ * may use itself. */
 static bool ref_write(schema_writer *w, const char *ref, FILE *out) {
     json_t *target = schema_ref_find(w, ref);
     if (target == NULL) return false;
@@ -470,7 +474,7 @@ bool schema_value_write(schema_writer *w, json_t *schema, FILE *out) {
     return is_good && (ftell(out) <= TEXT_MAX || too_large(w));
 }
 
-/* A rule with a name. */
+/* Writes a schema as the rule of that name. */
 static bool named_write(schema_writer *w, const char *rule, json_t *schema) {
     char *text;
     size_t len;
@@ -482,7 +486,8 @@ static bool named_write(schema_writer *w, const char *rule, json_t *schema) {
     return is_good && number != 0;
 }
 
-/* rule NULL: one for each member of "$defs". */
+/* Writes all rules to *text_out: the schema as `rule`; or, for NULL, a rule for each member of
+ * "$defs". */
 static tdm_status text_write(schema_writer *w, const char *rule, char **text_out) {
     size_t len;
     const char *key;

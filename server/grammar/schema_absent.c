@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * schema_absent.c: instead of schema.c where the library that reads JSON is not there.
+ * schema_absent.c: built instead of schema*.c where jansson is missing. It refuses every schema.
  */
 #include "server/grammar/grammar.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * schema_merge.c: one schema of several; what a $ref points to; whether alternatives can meet. See
- * schema.h.
+ * schema_merge.c: joins schemas, finds the targets of $ref, and finds whether a value can match two
+ * alternatives. See schema.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ json_t *schema_own(schema_writer *w, json_t *value) {
         schema_no_memory(w);
         return NULL;
     }
-    /* One of both is 0. */
+    /* It is an object or an array: one of the sizes is 0. */
     return schema_work(w, 1 + json_object_size(value) + json_array_size(value)) ? value : NULL;
 }
 
@@ -27,7 +27,7 @@ static int hex_value(char c) {
 }
 
 /* Decodes one part of a JSON pointer in a URI (RFC 6901, section 6) in place, up to the next '/'.
- * Returns what is behind it, NULL at the end. */
+ * Returns the next part; NULL at the end. */
 static char *part_decode(char *part) {
     char *out = part;
     char *in = part;
@@ -84,7 +84,7 @@ static json_t *without(schema_writer *w, json_t *schema, const char *key) {
     return copy;
 }
 
-/* OpenAPI 3.0's `nullable` beside a type is that type or null. */
+/* The schema without OpenAPI 3.0's `nullable`; where that is true, null is added to `type`. */
 static json_t *nullable_take(schema_writer *w, json_t *schema) {
     const bool is_nullable = json_is_true(json_object_get(schema, "nullable"));
     json_t *type = json_object_get(schema, "type");
@@ -127,7 +127,8 @@ static json_t *flatten(schema_writer *w, json_t *schema) {
     return made != NULL ? schema_flatten(w, made) : NULL;
 }
 
-/* Counts the depth of what calls itself through schema_merge and schema_resolve. */
+/* Adds 1 to the depth, which bounds the recursion of schema_merge, schema_flatten and
+ * schema_resolve. The caller takes it back. */
 static bool depth_add(schema_writer *w) {
     if (w->depth < SCHEMA_DEPTH_MAX) {
         w->depth++;
@@ -167,12 +168,12 @@ static bool list_has(const json_t *list, const json_t *value) {
     return false;
 }
 
-/* Both: {"allOf": [a, b]}. A new reference. */
+/* A schema for values that match both: {"allOf": [a, b]}. A new reference. */
 static json_t *both(json_t *a, json_t *b) {
     return json_equal(a, b) ? json_incref(a) : json_pack("{s:[O,O]}", "allOf", a, b);
 }
 
-/* The types of both. A new reference. */
+/* The types that both `type` keywords allow. A new reference. */
 static json_t *types_join(const json_t *a, const json_t *b) {
     json_t *out = json_array(), *integer = json_string("integer"), *number = json_string("number");
     const size_t n = json_is_array(a) ? json_array_size(a) : 1;
@@ -188,6 +189,7 @@ static json_t *types_join(const json_t *a, const json_t *b) {
     return out;
 }
 
+/* The values that are in both lists (needs_both) or in one of them. A new reference. */
 static json_t *lists_join(const json_t *a, const json_t *b, bool needs_both) {
     json_t *out = json_array();
     size_t i;
@@ -201,13 +203,13 @@ static json_t *lists_join(const json_t *a, const json_t *b, bool needs_both) {
     return out;
 }
 
-/* What a schema says about a property that it does not list: NULL = nothing. */
+/* The schema of properties that a schema does not list; NULL = any value. */
 static json_t *additional(const json_t *schema) {
     json_t *found = json_object_get(schema, "additionalProperties");
     return found == NULL || json_is_true(found) ? NULL : found;
 }
 
-/* The properties of both, each with what both say about it. A new reference. */
+/* The properties of both schemas, each with the schemas that both have for it. A new reference. */
 static json_t *properties_join(const json_t *a, const json_t *b) {
     json_t *out = json_object();
     const json_t *sides[2] = {a, b};
@@ -230,7 +232,7 @@ static json_t *number_join(json_t *a, json_t *b, bool wants_larger) {
     return json_incref((json_number_value(a) > json_number_value(b)) == wants_larger ? a : b);
 }
 
-/* Each alternative of `a` with all those of `b`. */
+/* The alternatives of `a`, each joined with all those of `b`. A new reference. */
 static json_t *alternatives_join(const char *key, json_t *a, json_t *b) {
     json_t *out = json_array();
     size_t i;
@@ -241,7 +243,8 @@ static json_t *alternatives_join(const char *key, json_t *a, json_t *b) {
     return out;
 }
 
-/* What both say with one keyword; a new reference. NULL: they cannot be joined. */
+/* The value of a keyword that limits as much as a and b together; a new reference. NULL: there is
+ * none, or no memory. */
 static json_t *keyword_join(const char *key, json_t *a, json_t *b) {
     static const char *const larger[] = {"minimum", "exclusiveMinimum", "minItems", "minLength",
                                          "minProperties"};
@@ -265,7 +268,7 @@ static json_t *keyword_join(const char *key, json_t *a, json_t *b) {
     return NULL;
 }
 
-/* Keywords that only describe, of which the first of two counts. */
+/* Whether a keyword only describes: of two different notes the first is kept. */
 static bool is_note(const char *key, json_t *value) {
     json_t *alone = json_pack("{s:O}", key, value);
     const bool constrains = alone != NULL && schema_constrains(alone);
@@ -332,7 +335,7 @@ json_t *schema_merge(schema_writer *w, json_t *a, json_t *b) {
     return out;
 }
 
-/* ---- Alternatives that cannot meet ---- */
+/* ---- Alternatives that no value matches together ---- */
 
 /* Bits of the types of a schema's values; 0 = unknown. Numbers have one bit. */
 static unsigned types_of(const json_t *schema) {

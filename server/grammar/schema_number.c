@@ -2,15 +2,16 @@
  *
  * schema_number.c: numbers of a JSON Schema with limits. See schema.h.
  *
- * A range of whole numbers becomes alternatives by digits: 27 to 130 is 2[7-9], [3-9][0-9],
- * 1[0-2][0-9], 130. A number with a fraction is a whole part within the limits and any fraction.
+ * A range of whole numbers is written as alternatives by digits: 27 to 130 is 2[7-9], [3-9][0-9],
+ * 1[0-2][0-9], 130. A number with a fraction is written as a whole part and any fraction, where the
+ * whole part is such that all these numbers are within the limits.
  */
 #include <math.h>
 #include <string.h>
 
 #include "server/grammar/schema.h"
 
-/* Whole numbers that a double holds exactly: larger limits are refused. */
+/* The largest limit: a double holds every whole number up to it exactly. */
 #define WHOLE_MAX INT64_C(999999999999999)
 
 enum { DIGIT_MAX = 15 };
@@ -28,7 +29,7 @@ static bool is_all(const char *digits, char digit) {
     return strspn(digits, (const char[]){digit, '\0'}) == strlen(digits);
 }
 
-/* Numbers of the same length, from lo to hi. */
+/* Writes the numbers from lo to hi, which have the same number of digits. */
 static void equal_length_write(FILE *out, const char *lo, const char *hi) {
     const size_t n = strlen(lo);
     if (n == 0) {
@@ -71,7 +72,7 @@ static void equal_length_write(FILE *out, const char *lo, const char *hi) {
     }
 }
 
-/* The digits of 0 .. WHOLE_MAX. */
+/* Writes the digits of a number, 0 .. WHOLE_MAX. */
 static void number_write(char text[DIGIT_MAX + 1], int64_t number) {
     char reversed[DIGIT_MAX];
     int n = 0;
@@ -83,7 +84,7 @@ static void number_write(char text[DIGIT_MAX + 1], int64_t number) {
     text[n] = '\0';
 }
 
-/* 0 <= lo <= hi <= WHOLE_MAX. */
+/* Writes the whole numbers from lo to hi; 0 <= lo <= hi <= WHOLE_MAX. */
 static void range_write(FILE *out, int64_t lo, int64_t hi) {
     char first[DIGIT_MAX + 1], last[DIGIT_MAX + 1], top[DIGIT_MAX + 1];
     fprintf(out, "(");
@@ -104,11 +105,11 @@ static void range_write(FILE *out, int64_t lo, int64_t hi) {
 
 /* ---- Limits ---- */
 
-/* The limits of the whole part: what is a whole number within them. */
+/* The limits of a number. */
 typedef struct limits {
     bool has_low, has_high;
-    int64_t low, high;
-    double low_value, high_value;   /* as the schema has them */
+    int64_t low, high;              /* the least and the largest whole number within the limits */
+    double low_value, high_value;   /* the limits as the schema has them */
     bool is_low_open, is_high_open; /* the value itself is outside */
 } limits;
 
@@ -142,7 +143,7 @@ static bool limits_read(schema_writer *w, const json_t *schema, limits *l) {
         l->has_high = l->is_high_open = true;
         l->high_value = value;
     }
-    /* What is beyond all numbers that are written is no limit. */
+    /* A limit beyond all numbers that the rules write is none. */
     if (l->has_low && l->low_value < -(double)WHOLE_MAX) l->low_value = -(double)WHOLE_MAX;
     if (l->has_high && l->high_value > (double)WHOLE_MAX) l->high_value = (double)WHOLE_MAX;
     if ((l->has_low && l->low_value > (double)WHOLE_MAX) ||
@@ -161,7 +162,7 @@ static bool limits_read(schema_writer *w, const json_t *schema, limits *l) {
     return true;
 }
 
-/* Whole numbers from low to high; low <= high. */
+/* Writes the whole numbers from low to high; low <= high. */
 static void whole_write(FILE *out, int64_t low, int64_t high) {
     if (low < 0) {
         fprintf(out, "\"-\" ");
@@ -171,8 +172,8 @@ static void whole_write(FILE *out, int64_t low, int64_t high) {
     if (high >= 0) range_write(out, low > 0 ? low : 0, high);
 }
 
-/* Numbers with a fraction, from `low` to `high`, which are low < high: x.f lies between the whole
- * numbers x and x + 1, or x - 1 and x below zero. */
+/* Writes the numbers with a fraction between the whole numbers low and high; low < high. x.f is
+ * between x and x + 1, and -x.f between -x - 1 and -x. */
 static void fraction_write(FILE *out, int64_t low, int64_t high, const char *fraction) {
     if (low < 0) {
         fprintf(out, "\"-\" ");
@@ -186,8 +187,8 @@ static void fraction_write(FILE *out, int64_t low, int64_t high, const char *fra
     }
 }
 
-/* Whether fractions next to an open limit are written: it is a whole number, and small enough that
- * their doubles differ from it. */
+/* Whether numbers with a fraction next to an open limit are written: the limit is a whole number,
+ * and small enough that these numbers, as doubles, differ from it. */
 static bool has_fractions(bool is_open, double value) {
     return is_open && value == floor(value) && fabs(value) < 1e9;
 }
@@ -206,7 +207,7 @@ bool schema_number_write(schema_writer *w, json_t *schema, bool is_integer, FILE
     }
     if (is_integer && l.low > l.high)
         return schema_fail(w, TDM_INVALID_ARGUMENT, "no whole number is within the limits");
-    /* Above the open limit 0 is 0.x, where x is not 0. */
+    /* Next to an open whole limit the fraction must not be 0: above 0 there is 0.x with x > 0. */
     const bool is_open_low = has_fractions(l.is_low_open, l.low_value);
     const bool is_open_high = has_fractions(l.is_high_open, l.high_value);
     const int64_t from = l.low - is_open_low, to = l.high + is_open_high;

@@ -2,9 +2,10 @@
  *
  * schema_object.c: objects and arrays of a JSON Schema. See schema.h.
  *
- * Properties come in the order of the schema. Two chains of rules go along them: one for "no
- * property written yet", and one behind the first, where a comma comes before each property. So the
- * grammar grows with the number of properties, not with their combinations.
+ * Properties come in the order of the schema. There are two chains of rules along them: one for the
+ * case that no property is written yet, and one for the case that one is, where a comma comes
+ * before each property. So the grammar grows with the number of properties, not with their
+ * combinations.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,21 +18,23 @@ typedef struct property {
     const char *name;
     json_t *schema;
     bool is_required;
-    int32_t rule; /* of "name": value */
+    int32_t rule; /* number of the rule for "name": value */
 } property;
 
 typedef struct object {
     property *items; /* [n] */
     int32_t n, capacity;
-    json_t *extra; /* schema of other properties; NULL = there are none */
-    int32_t extra_rule;
-    int64_t n_min, n_max;
+    json_t *extra;        /* schema of properties that are not listed; NULL = they are not
+                             written */
+    int32_t extra_rule;   /* number of the rule for such a property */
+    int64_t n_min, n_max; /* of properties; INT64_MAX = without limit */
 } object;
 
 /* ---- Names that are not listed ---- */
 
-/* Writes a rule for strings that are not among names[first..n), behind the `at` bytes that those
- * have in common. Returns its number; 0 after a failure. The names are sorted. */
+/* Writes a rule for the rest of strings that begin with the `at` bytes that names[0..n) share, and
+ * that are none of these names. Returns its number; 0 after a failure. The names are sorted and
+ * different. */
 static int32_t other_write(schema_writer *w, char **names, int32_t n, size_t at) {
     char *text;
     size_t len;
@@ -63,7 +66,7 @@ static int32_t other_write(schema_writer *w, char **names, int32_t n, size_t at)
         int32_t end = i + 1;
         while (end < n && strncmp(names[i] + at, names[end] + at, size) == 0) end++;
         const uint8_t c = (uint8_t)names[i][at];
-        /* Names with an escape are not written here at all. */
+        /* A character that JSON escapes needs no rule: such names are not written here. */
         if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7F) {
             const int32_t rule = other_write(w, names + i, end - i, at + size);
             fprintf(out, " | ");
@@ -122,7 +125,8 @@ static bool required_has(const json_t *required, const char *name) {
     return false;
 }
 
-/* Fills the properties in their order. One whose schema is false is listed, and never written. */
+/* Reads the properties in their order, and the names that are only in `required`. A property whose
+ * schema is false is listed, so that it is not an unlisted one, and not written. */
 static bool properties_read(schema_writer *w, json_t *schema, object *o) {
     json_t *properties = json_object_get(schema, "properties");
     json_t *required = json_object_get(schema, "required");
@@ -156,7 +160,7 @@ static bool properties_read(schema_writer *w, json_t *schema, object *o) {
     return true;
 }
 
-/* How many properties there are, by the schema and by its limits. */
+/* Reads minProperties and maxProperties, and refuses those that the rules cannot keep. */
 static bool limits_read(schema_writer *w, const json_t *schema, object *o) {
     int32_t n_required = 0, n_listed = 0;
     for (int32_t i = 0; i < o->n; i++) {
@@ -196,7 +200,7 @@ static bool property_write(schema_writer *w, property *p) {
     return is_good && p->rule != 0;
 }
 
-/* An expression in a rule of its own; 0 after a failure. */
+/* Writes an expression as a rule; returns its number, 0 after a failure. */
 static int32_t TDM_PRINTF(2, 3) rule_write(schema_writer *w, const char *format, ...) {
     char *text;
     size_t len;
@@ -209,7 +213,7 @@ static int32_t TDM_PRINTF(2, 3) rule_write(schema_writer *w, const char *format,
     return schema_rule_end(w, out, &text, &len);
 }
 
-/* Properties without a listed one: counted. */
+/* Writes an object without listed properties: any n_min to n_max of them. */
 static bool any_write(schema_writer *w, const object *o, FILE *out) {
     char limit[32] = "";
     if (o->n_max == 0) {
@@ -217,7 +221,8 @@ static bool any_write(schema_writer *w, const object *o, FILE *out) {
         return true;
     }
     if (o->n_max != INT64_MAX) snprintf(limit, sizeof limit, "%lld", (long long)o->n_max - 1);
-    /* Counted names could be equal; then fewer properties are left. */
+    /* The grammar cannot exclude equal names, of which a reader keeps one: so it cannot guarantee
+     * two properties. */
     if (o->n_min > 1)
         return schema_fail(w, TDM_UNSUPPORTED,
                            "'minProperties' above 1 is not supported where names are free");
@@ -228,8 +233,8 @@ static bool any_write(schema_writer *w, const object *o, FILE *out) {
 }
 
 static bool object_write(schema_writer *w, object *o, FILE *out) {
-    /* From the last to the first property: `head` and `tail` are the rules of what follows without
-     * and with a property before; 0 = nothing. */
+    /* From the last to the first property: `head` and `tail` are the numbers of the rules for what
+     * follows, where no property is written yet and where one is; 0 = nothing follows. */
     int32_t head = 0, tail = 0;
     bool can_be_empty = true;
     if (o->extra != NULL) {
@@ -258,7 +263,7 @@ static bool object_write(schema_writer *w, object *o, FILE *out) {
     return true;
 }
 
-/* Whether a schema of names says no more than that they are texts, which all names are. */
+/* Whether propertyNames (NULL = absent) allows every name. */
 static bool names_are_free(const json_t *names) {
     const char *type = json_string_value(json_object_get(names, "type"));
     if (names == NULL || json_is_true(names)) return true;
@@ -305,7 +310,7 @@ bool schema_array_write(schema_writer *w, json_t *schema, FILE *out) {
         fprintf(out, "(\"[\" ws \"]\")");
         return true;
     }
-    /* What follows, from the last item to the first: an item that may be left out opens a group. */
+    /* An item that may be left out opens a group, which ends behind all items. */
     const size_t mark = schema_enter(w, "items");
     fprintf(out, "(\"[\" ws ");
     int n_open = 0;
@@ -319,7 +324,7 @@ bool schema_array_write(schema_writer *w, json_t *schema, FILE *out) {
         is_good = schema_value_write(w, json_array_get(prefix, (size_t)i), out);
         fprintf(out, " ");
     }
-    /* Beyond a prefix only what the schema speaks of. */
+    /* Behind a prefix, items are written only where the schema has `items` or requires more. */
     if (is_good && n_max > n_prefix && (n_prefix == 0 || items != NULL || n_min > n_prefix)) {
         char *text, limit[32] = "";
         size_t len;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * schema_pattern.c: regular expressions of `pattern`, as ECMA-262 has them, in a subset:
- * characters, . [...] \d \w \s and their opposites, groups, |, * + ? {m,n}, and ^ and $ at the ends
- * of the whole or of its alternatives. See schema.h.
+ * schema_pattern.c: writes the regular expressions of `pattern` as GBNF. They are a subset of
+ * ECMA-262: characters, . [...] \d \w \s and their opposites, groups, |, * + ? {m,n}, and ^ and $
+ * at the ends of the whole or of its alternatives. See schema.h.
  *
  * The rules match the string as JSON writes it: a quote in the pattern is \" in the text. Control
- * characters are only matched where JSON has a short escape for them. A lazy repetition matches the
- * same strings as another.
+ * characters are matched only where JSON has a short escape for them. Lazy repetitions are read as
+ * others, since they match the same strings.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ typedef struct pattern {
     const char *at, *end;
     FILE *out;
     int depth;
-    grammar_range ranges[RANGE_MAX]; /* of the set at hand */
+    grammar_range ranges[RANGE_MAX]; /* [n_range] of the present set */
     int32_t n_range;
 } pattern;
 
@@ -44,8 +44,8 @@ static bool range_add(pattern *p, uint32_t lo, uint32_t hi) {
 
 /* ---- Sets ---- */
 
-/* The ranges of \d, \w and \s; in a negated form, what all readers of the pattern agree is outside:
- * only ASCII. */
+/* Adds the ranges of \d, \w or \s, or of \D, \W or \S. The latter have ASCII only: whether other
+ * characters are in them differs between libraries. */
 static bool escape_ranges(pattern *p, char c) {
     switch (c) {
     case 'd': return range_add(p, '0', '9');
@@ -77,7 +77,7 @@ static bool hex_read(pattern *p, int n, uint32_t *code) {
     return (*code < 0xD800 || *code > 0xDFFF) || refuse(p, "a surrogate");
 }
 
-/* A character behind a backslash, which is read. */
+/* Reads the character of an escape, behind its backslash. */
 static bool escape_read(pattern *p, uint32_t *code) {
     const char c = p->at < p->end ? *p->at++ : '\0';
     switch (c) {
@@ -122,8 +122,8 @@ static void code_write(FILE *out, uint32_t code) {
     fprintf(out, "\\U%08X", code);
 }
 
-/* Writes the set as JSON has it: characters as they are, and those that need an escape. False where
- * it is empty. */
+/* Writes the set as JSON writes its characters: most as they are, some as escapes. Fails where JSON
+ * writes none of them. */
 static bool set_write(pattern *p, bool is_negated) {
     static const struct {
         char code;
@@ -142,7 +142,7 @@ static bool set_write(pattern *p, bool is_negated) {
         fprintf(p->out, "]");
         has_any = true;
     } else {
-        /* The plain parts of each range: below, between and above what is left out. */
+        /* The parts of each range that JSON writes as they are. */
         static const uint32_t plain[][2] = {
             {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}, {0x80, 0x10FFFF}};
         for (int32_t i = 0; i < p->n_range; i++)
@@ -171,7 +171,7 @@ static bool set_write(pattern *p, bool is_negated) {
     return has_any || refuse(p, "a set without a character that JSON can write");
 }
 
-/* [...], behind the bracket. */
+/* Reads [...], behind the opening bracket. */
 static bool set_read(pattern *p) {
     const bool is_negated = at_char(p, '^');
     p->at += is_negated;
@@ -183,7 +183,8 @@ static bool set_read(pattern *p) {
             if (is_negated && strchr("DWS", p->at[1]) != NULL)
                 return refuse(p, "\\D, \\W or \\S in a negated set");
             if (!escape_ranges(p, p->at[1])) return false;
-            /* What else some readers count as digits, letters or spaces is outside of both. */
+            /* Some libraries count other characters as digits, letters or spaces, too: these are
+             * left out of the negated set. */
             if (is_negated && !range_add(p, 0x80, 0x10FFFF)) return false;
             p->at += 2;
             continue;
@@ -230,7 +231,7 @@ static bool count_read(pattern *p, int32_t *count) {
     return true;
 }
 
-/* The repetition behind an element. */
+/* Reads the repetition behind an element, if there is one. */
 static bool repeat_read(pattern *p) {
     int32_t lo, hi;
     if (at_char(p, '*') || at_char(p, '+') || at_char(p, '?')) {
@@ -288,7 +289,8 @@ static bool element_read(pattern *p) {
     return is_good && range_add(p, code, code) && set_write(p, false);
 }
 
-/* Alternatives in a group, or of the whole (depth 0), where ^ and $ end them. */
+/* Reads alternatives, of a group or of the whole (depth 0). Only those of the whole may have ^ and
+ * $; where they are missing, any characters may come before or after. */
 static bool choice_read(pattern *p) {
     fprintf(p->out, "(");
     for (;;) {

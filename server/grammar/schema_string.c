@@ -20,9 +20,9 @@
     "| "                                                                                           \
     "[+-] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9]))"
 
-/* The formats of draft 2020-12, section 7.3, as far as they are regular: rules that give some of
- * their texts. 29 February is left out, and so are the rarer forms of addresses. Year 0000 is, too:
- * some libraries have none. NULL = a note. */
+/* The formats of draft 2020-12, section 7.3, that are regular, with rules for some of their texts.
+ * Left out are 29 February, the rarer forms of addresses, and the year 0000, which some libraries
+ * refuse. rule NULL = the format is a note. */
 static const struct {
     const char *name, *rule;
 } formats[] = {
@@ -41,7 +41,7 @@ static const struct {
     {"uri", "(\"http\" \"s\"? | \"ftp\" | \"file\") \"://\" " LABEL " (\".\" " LABEL "){0,3} "
             "(\":\" [1-9] " DIGIT "{0,3})? (\"/\" [a-zA-Z0-9._~-]*)* (\"?\" [a-zA-Z0-9._~=&-]*)? "
             "(\"#\" [a-zA-Z0-9._~-]*)?"},
-    {"int32", NULL}, /* OpenAPI's, of numbers and of how a string is shown */
+    {"int32", NULL}, /* these are OpenAPI's: of numbers, and of how a string is displayed */
     {"int64", NULL},
     {"float", NULL},
     {"double", NULL},

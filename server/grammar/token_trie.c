@@ -10,7 +10,7 @@
 #include "llm/tokenizer/utf8.h"
 #include "server/grammar/array.h"
 
-/* Longer tokens are never allowed; no vocabulary in use has such. */
+/* Bytes of a token. Longer ones are never allowed; no vocabulary in use has any. */
 #define DEPTH_MAX 4096
 
 typedef struct entry {
@@ -33,7 +33,7 @@ llm_vocab_str grammar_token_bytes(const grammar_vocab *v, int32_t token) {
     return bytes.len <= DEPTH_MAX ? bytes : none;
 }
 
-/* The number of whole plain code points at the beginning; *len_out is their bytes. */
+/* How many whole plain code points a text begins with; *len_out is how many bytes these have. */
 static int32_t plain_count(llm_vocab_str text, size_t *len_out) {
     int32_t n = 0;
     size_t at = 0;
@@ -54,7 +54,7 @@ static int entry_order(const void *a, const void *b) {
     return x->token < y->token ? -1 : 1;
 }
 
-/* Bytes that both begin with. */
+/* How many bytes two tokens share at the beginning. */
 static int32_t shared_prefix(const entry *a, const entry *b) {
     const int32_t n = a->len < b->len ? a->len : b->len;
     int32_t i = 0;
@@ -62,8 +62,8 @@ static int32_t shared_prefix(const entry *a, const entry *b) {
     return i;
 }
 
-/* Builds the trie of entries[0..n), which it sorts, with their places in `twin`. `path` [DEPTH_MAX]
- * is scratch. */
+/* Builds the trie of entries[0..n), which it sorts; tokens with the same bytes are linked in
+ * `twin`. `path` [DEPTH_MAX] is scratch. False without memory. */
 static bool trie_build(grammar_vocab *v, grammar_trie *trie, entry *entries, int32_t n,
                        int32_t *twin, int32_t *path) {
     trie->twin = twin;
@@ -74,7 +74,7 @@ static bool trie_build(grammar_vocab *v, grammar_trie *trie, entry *entries, int
     if (n_node > INT32_MAX) return false;
     trie->nodes = malloc((size_t)(n_node + 1) * sizeof *trie->nodes);
     if (trie->nodes == NULL) return false;
-    int32_t depth = 0; /* nodes path[0..depth) are open: their subtrees may grow */
+    int32_t depth = 0; /* path[0..depth) are the nodes of the last token: their subtrees may grow */
     for (int32_t i = 0; i < n; i++) {
         const entry *e = &entries[i];
         const int32_t shared = i > 0 ? shared_prefix(&entries[i - 1], e) : 0;
@@ -107,8 +107,9 @@ static bool long_add(grammar_vocab *v, int32_t count, int32_t token) {
     return true;
 }
 
-/* Builds rest[k], or for k = GRAMMAR_PLAIN_MAX + 1 `late`, from others[0..n). `scratch` has room
- * for all. */
+/* Builds rest[k], or, for k = GRAMMAR_PLAIN_MAX + 1, `late`, from others[0..n), the tokens of
+ * `other`. count_of [n_token]: plain code points at the beginning. `scratch` [n] and `path` are
+ * scratch. */
 static bool rest_build(grammar_vocab *v, int32_t k, entry *scratch, const entry *others, int32_t n,
                        const uint16_t *count_of, int32_t *path) {
     const bool is_late = k > GRAMMAR_PLAIN_MAX;
