@@ -92,7 +92,9 @@ READER(evicted, s->n_evicted)
 READER(device_failed, s->has_failed)
 READER(probes, s->n_probe)
 READER(busy, (double)s->busy_ns / 1e9)
-READER(step_age, s->last_step_ns > 0 ? (double)(now - s->last_step_ns) / 1e9 : 0)
+/* A step may have ended after the page's `now`. */
+READER(step_age,
+       s->last_step_ns > 0 && now > s->last_step_ns ? (double)(now - s->last_step_ns) / 1e9 : 0)
 
 static void metric_ends(page *p) {
     head(p, "requests_ended_total", "counter", "requests that ended, by reason");
