@@ -106,8 +106,7 @@ static void list_and_unlock(server_exchange *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-/* Appends to the queue; false = no memory. The lock is held. */
-static bool queue_add(server_exchange *x, const void *data, size_t len) {
+bool exchange_queue(server_exchange *x, const void *data, size_t len) {
     /* Time during which there was nothing to send does not count towards write_timeout_s. */
     if (x->out_at == x->out_len) x->sent_ns = http_clock();
     if (x->out_at > 0 && x->out_at == x->out_len) x->out_at = x->out_len = 0;
@@ -142,7 +141,7 @@ void server_exchange_reply(server_exchange *x, int status, const char *type, con
                            size_t len) {
     pthread_mutex_lock(&x->lock);
     if (x->status == 0) {
-        x->status = queue_add(x, body, len) ? status : 500;
+        x->status = exchange_queue(x, body, len) ? status : 500;
         x->type = type;
         x->length = x->out_len - x->out_at;
         x->has_ended = true;
@@ -164,7 +163,7 @@ size_t server_exchange_write(server_exchange *x, const void *data, size_t len) {
     size_t queued = SIZE_MAX;
     pthread_mutex_lock(&x->lock);
     if (!x->is_gone && !x->has_ended && x->is_chunked) {
-        if (queue_add(x, data, len)) {
+        if (exchange_queue(x, data, len)) {
             queued = x->out_len - x->out_at;
             if (queued > SERVER_HTTP_QUEUE_FULL) x->was_full = true;
         } else {

@@ -59,6 +59,8 @@ struct server_exchange {
 
 /* A new exchange with one reference; NULL = no memory. */
 server_exchange *exchange_create(server_http *http);
+/* Appends bytes to the queue of the reply; false = no memory. The lock of x is held. */
+bool exchange_queue(server_exchange *x, const void *data, size_t len);
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t http_clock(void);
 /* Puts x into the list of exchanges with something to send and wakes the loop. The caller holds the

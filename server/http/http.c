@@ -431,15 +431,7 @@ static void tick_exchange(server_http *http, server_exchange *x, uint64_t now) {
                            strcmp(x->type, "text/event-stream") == 0;
     if (is_events && !has_bytes && params->ping_s > 0 && idle_s >= (uint64_t)params->ping_s) {
         static const char ping[] = ": ping\n\n";
-        char *grown = x->out_size >= sizeof ping ? x->out : realloc(x->out, 256);
-        if (grown != NULL) {
-            if (x->out_size < sizeof ping) x->out_size = 256;
-            x->out = grown;
-            memcpy(x->out, ping, sizeof ping - 1);
-            x->out_at = 0;
-            x->out_len = sizeof ping - 1;
-            lws_callback_on_writable(x->wsi);
-        }
+        if (exchange_queue(x, ping, sizeof ping - 1)) lws_callback_on_writable(x->wsi);
     }
     pthread_mutex_unlock(&x->lock);
     if (is_stuck) lws_set_timeout(x->wsi, PENDING_TIMEOUT_HTTP_CONTENT, LWS_TO_KILL_ASYNC);
