@@ -38,7 +38,6 @@ struct server_http {
     server_exchange *listed; /* guarded by lock: exchanges with something to send, by next_listed */
     int n_connection;        /* atomic */
     int epoll_fd;            /* readable when the client of an exchange in progress has left */
-    bool ends;
     unsigned char buffer[LWS_PRE + SEND_MAX + 32];
 };
 
