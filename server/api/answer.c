@@ -142,6 +142,14 @@ static void call_begin(api_choice *c, const char *name, size_t len) {
     *call = (api_call){0};
     api_id_make(call->id, sizeof call->id, "call_");
     api_buffer_add(&call->name, name, len);
+    if (call->name.is_short) c->content.is_short = true;
+}
+
+static void arguments_add(api_choice *c, const char *text, size_t len) {
+    if (c->n_call == 0) return; /* the call had no memory */
+    api_buffer *arguments = &c->calls[c->n_call - 1].arguments;
+    api_buffer_add(arguments, text, len);
+    if (arguments->is_short) c->content.is_short = true;
 }
 
 /* Begins the stream, where the answer is one and it has not begun. */
@@ -161,9 +169,7 @@ static void piece_take(void *user, reply_piece piece, const char *text, size_t l
     case REPLY_TEXT: api_buffer_add(&c->content, text, len); break;
     case REPLY_REASONING: api_buffer_add(&c->reasoning, text, len); break;
     case REPLY_CALL: call_begin(c, text, len); break;
-    case REPLY_ARGUMENTS:
-        if (c->n_call > 0) api_buffer_add(&c->calls[c->n_call - 1].arguments, text, len);
-        break;
+    case REPLY_ARGUMENTS: arguments_add(c, text, len); break;
     case REPLY_CALL_END: break;
     }
     if (a->is_stream && a->dialect->piece != NULL) a->dialect->piece(a, c, piece, text, len);

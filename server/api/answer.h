@@ -116,8 +116,9 @@ typedef struct api_choice {
     char message[512];    /* of the failure */
     /* Of the task */
     reply_parser *parser;
-    api_buffer content, reasoning; /* what was parsed so far */
-    api_call *calls;               /* [n_call] the same */
+    /* What was parsed so far. content.is_short is also set where a call or a token lacks bytes. */
+    api_buffer content, reasoning;
+    api_call *calls; /* [n_call] */
     int n_call;
     api_token *shown; /* [n_shown] tokens taken from the queue, for replies that show them; a stream
                          drops those that are written */
