@@ -184,7 +184,7 @@ void api_answer_cancel(api_answer *a) {
 }
 
 /* Replies with an error, or ends the stream with one. */
-static void fail(api_answer *a, int http_status, const char *message) {
+static void fail(api_answer *a, int http_status, const char *message, uint64_t retry_ns) {
     if (a->has_failed) return;
     a->has_failed = true;
     if (a->has_begun) {
@@ -192,7 +192,7 @@ static void fail(api_answer *a, int http_status, const char *message) {
         server_exchange_end(a->x);
     } else {
         api_error_reply(a->x, a->dialect->shape, http_status, message,
-                        http_status == 429 || http_status == 503 ? a->retry_ns + 1 : 0);
+                        http_status == 429 || http_status == 503 ? retry_ns + 1 : 0);
     }
 }
 
@@ -226,13 +226,13 @@ static void choice_work(api_answer *a, api_choice *c) {
     const char *message = NULL;
     if (is_over && c->failure != TDM_OK) {
         message = c->message;
-        http_status = api_http_status(c->failure, a->retry_ns > 0);
+        http_status = api_http_status(c->failure, c->retry_ns > 0);
     } else if (is_over) {
         message = end_message(c, &http_status);
     }
     if (message != NULL) {
         c->has_ended = true;
-        fail(a, http_status, message);
+        fail(a, http_status, message, c->retry_ns);
     } else if (text.len > 0 || n_token > 0 || is_over) {
         begin_once(a);
         if (a->is_stream && c->n_written == c->n_shown) c->n_written = c->n_shown = 0;
@@ -245,7 +245,8 @@ static void choice_work(api_answer *a, api_choice *c) {
             c->has_ended = true;
             if (a->is_stream && a->dialect->choice_end != NULL) a->dialect->choice_end(a, c);
         }
-        if (c->content.is_short || c->reasoning.is_short) fail(a, 500, "no memory for the answer");
+        if (c->content.is_short || c->reasoning.is_short)
+            fail(a, 500, "no memory for the answer", 0);
     }
     free(tokens);
     api_buffer_clear(&text);
@@ -403,7 +404,8 @@ static tdm_status choice_make(api_choice *c, const api_settings *settings, tdm_e
     return TDM_OK;
 }
 
-static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm_error *err) {
+static tdm_status choice_submit(api_choice *c, const api_settings *settings, uint64_t *retry_ns,
+                                tdm_error *err) {
     api_answer *a = c->answer;
     const server_api_params *limits = &a->api->params;
     llm_constraint constraint = {0};
@@ -442,7 +444,7 @@ static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm
     }
     server_request_id id = 0;
     if (status == TDM_OK) {
-        status = server_engine_submit(a->model->engine, &request, &id, &a->retry_ns, err);
+        status = server_engine_submit(a->model->engine, &request, &id, retry_ns, err);
         if (status != TDM_OK && constraint.destroy != NULL) constraint.destroy(constraint.state);
     }
     if (status != TDM_OK) return status;
@@ -458,13 +460,15 @@ static tdm_status choice_submit(api_choice *c, const api_settings *settings, tdm
 static void choices_submit(api_answer *a, const api_settings *settings) {
     tdm_status status = TDM_OK;
     tdm_error reason = {0};
+    uint64_t retry_ns = 0;
     for (int i = 0; i < a->n_choice; i++) {
         api_choice *c = &a->choices[i];
-        if (status == TDM_OK) status = choice_submit(c, settings, &reason);
+        if (status == TDM_OK) status = choice_submit(c, settings, &retry_ns, &reason);
         if (status == TDM_OK) continue;
         pthread_mutex_lock(&a->lock);
         c->is_over = true;
         c->failure = status;
+        c->retry_ns = retry_ns;
         snprintf(c->message, sizeof c->message, "%s", reason.message);
         a->n_open--;
         pthread_mutex_unlock(&a->lock);

@@ -110,9 +110,10 @@ typedef struct api_choice {
     api_buffer text;
     api_token *tokens; /* [n_token] */
     int n_token, token_size;
-    bool is_paused, is_over; /* is_over: the last event has come, and the next three are final */
+    bool is_paused, is_over; /* is_over: the last event has come, and the next four are final */
     server_result result;    /* its text was added to the queue */
     tdm_status failure;      /* TDM_OK = none */
+    uint64_t retry_ns;       /* of an engine that refused it (server_engine_submit); 0 = none */
     char message[512];    /* of the failure */
     /* Of the task */
     reply_parser *parser;
@@ -164,8 +165,7 @@ struct api_answer {
     bool is_gone; /* guarded by lock: the client has left */
     bool is_stream, includes_usage, wants_logprobs, wants_tokens, has_begun, has_failed;
     bool shows_special, only_reads;
-    bool is_unlinked;  /* no other thread finds the answer any more */
-    uint64_t retry_ns; /* of an engine that refused a choice (server_engine_submit); 0 = none */
+    bool is_unlinked; /* no other thread finds the answer any more */
     uint64_t started_ns, line_limit;
     int32_t n_top;
     int64_t created;
