@@ -115,7 +115,6 @@ void server_draft_plan(server_engine *e, int32_t n) {
         if (!e->items[i].is_last || e->items[i].n_tok != 1 || job->usage.n_generated == 0) continue;
         job->n_draft =
             drafts_of(e, job, llm_draft_pace_next(&job->draft_pace, each < room ? each : room));
-        if (job->n_draft < 0) job->n_draft = 0;
         n_tok += job->n_draft;
     }
 }
