@@ -28,19 +28,31 @@ static json_t *base64(const float *values, int32_t n) {
     return string;
 }
 
+/* Appends a value, which it takes over. Without memory for either (NULL), *array is released and
+ * becomes NULL, so that no reply lacks a part of it. */
+static void append(json_t **array, json_t *value) {
+    if (*array == NULL) {
+        json_decref(value);
+    } else if (json_array_append_new(*array, value) != 0) {
+        json_decref(*array);
+        *array = NULL;
+    }
+}
+
+/* A vector as a new value; NULL = no memory. */
 static json_t *vector_json(const api_vectors *v, int i) {
     if (v->is_base64) return base64(v->inputs[i].values, v->inputs[i].n);
     json_t *numbers = json_array();
     for (int32_t k = 0; k < v->inputs[i].n; k++)
-        json_array_append_new(numbers, json_real((double)v->inputs[i].values[k]));
+        append(&numbers, json_real((double)v->inputs[i].values[k]));
     return numbers;
 }
 
 static json_t *openai_reply(const api_vectors *v) {
     json_t *data = json_array();
     for (int i = 0; i < v->n_input; i++)
-        json_array_append_new(data, json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", i,
-                                              "embedding", vector_json(v, i)));
+        append(&data, json_pack("{s:s, s:i, s:o}", "object", "embedding", "index", i, "embedding",
+                                vector_json(v, i)));
     return json_pack("{s:s, s:s, s:o, s:{s:I, s:I}}", "object", "list", "model", v->model->name,
                      "data", data, "usage", "prompt_tokens", (json_int_t)v->n_token, "total_tokens",
                      (json_int_t)v->n_token);
@@ -48,7 +60,7 @@ static json_t *openai_reply(const api_vectors *v) {
 
 static json_t *ollama_reply(const api_vectors *v) {
     json_t *all = json_array();
-    for (int i = 0; i < v->n_input; i++) json_array_append_new(all, vector_json(v, i));
+    for (int i = 0; i < v->n_input; i++) append(&all, vector_json(v, i));
     return json_pack("{s:s, s:o, s:I, s:i, s:I}", "model", v->model->name, "embeddings", all,
                      "total_duration", (json_int_t)(server_clock() - v->started_ns),
                      "load_duration", 0, "prompt_eval_count", (json_int_t)v->n_token);

@@ -36,20 +36,22 @@ static json_t *results_make(const api_vectors *v, bool is_tei) {
     json_t *results = json_array();
     for (int i = 0; i < v->n_input && ranks != NULL; i++)
         ranks[i] = (rank){v->inputs[i].values[0], i};
-    if (ranks == NULL) n = 0;
+    bool is_good = ranks != NULL && results != NULL;
     if (n > v->n_input) n = v->n_input;
     if (ranks != NULL) qsort(ranks, (size_t)v->n_input, sizeof *ranks, rank_compare);
-    for (json_int_t i = 0; i < n; i++) {
+    for (json_int_t i = 0; i < n && is_good; i++) {
         json_t *text = json_array_get(texts, (size_t)ranks[i].index); /* NULL = not requested */
         json_t *one = json_pack("{s:i, s:f}", "index", ranks[i].index,
                                 is_tei ? "score" : "relevance_score", (double)ranks[i].score);
         if (text != NULL && is_tei) json_object_set(one, "text", text);
         if (text != NULL && !is_tei)
             json_object_set_new(one, "document", json_pack("{s:O}", "text", text));
-        json_array_append_new(results, one);
+        is_good = json_array_append_new(results, one) == 0;
     }
     free(ranks);
-    return results;
+    if (is_good) return results;
+    json_decref(results);
+    return NULL;
 }
 
 static json_t *plain_reply(const api_vectors *v) {
@@ -113,6 +115,8 @@ tdm_status api_rerank(api_context *c, tdm_error *err) {
         .normalize = -1,
         .request = json_pack("{s:I, s:o*}", "n_top", (json_int_t)n_top, "texts", copies),
     };
+    if (status == TDM_OK && kind.request == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a request");
     if (status == TDM_OK)
         status = api_vectors_start(c, &kind, &settings, err);
     else
