@@ -312,7 +312,8 @@ tdm_status api_completions(api_context *c, tdm_error *err) {
     if (status == TDM_OK) status = api_get_bool(c->body, "echo", &echoes, err);
     if (status == TDM_OK && echoes && !json_is_string(prompt))
         status = tdm_fail(err, TDM_UNSUPPORTED, "'echo' requires one prompt, as text");
-    if (status == TDM_OK && echoes) text = strdup(json_string_value(prompt));
+    if (status == TDM_OK && echoes && (text = strdup(json_string_value(prompt))) == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for 'echo'");
     if (status == TDM_OK)
         status = api_submit(c, &text_dialect, "cmpl-", &settings, text, err);
     else
