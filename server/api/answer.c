@@ -396,7 +396,7 @@ static tdm_status choice_make(api_choice *c, const api_settings *settings, tdm_e
     bool ok = c->parser != NULL;
     for (int i = 0; i < settings->n_stop && ok; i++)
         ok = reply_stop_add(&c->stop, settings->stops[i]);
-    if (ok && settings->is_chat && a->model->stop[0] != '\0' && c->stop.n < REPLY_N_STOP_MAX &&
+    if (ok && settings->is_chat && a->model->stop[0] != '\0' &&
         strlen(a->model->stop) <= REPLY_STOP_MAX)
         ok = reply_stop_add(&c->stop, a->model->stop);
     c->n_asked_stop = settings->n_stop;

@@ -9,7 +9,7 @@
 
 bool reply_stop_add(reply_stop *stop, const char *text) {
     const size_t len = strlen(text);
-    if (len == 0 || len > REPLY_STOP_MAX || stop->n == REPLY_N_STOP_MAX) return false;
+    if (len == 0 || len > REPLY_STOP_MAX || stop->n > REPLY_N_STOP_MAX) return false;
     if (stop->n == 0) stop->found = -1;
     char *copy = strdup(text);
     if (copy == NULL) return false;

@@ -9,13 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define REPLY_N_STOP_MAX 16
+#define REPLY_N_STOP_MAX 16  /* strings of a request; one more may end a turn in the template */
 #define REPLY_STOP_MAX   256 /* bytes of a string */
 
 /* One thread at a time. Cleared = no strings. */
 typedef struct reply_stop {
-    char *strings[REPLY_N_STOP_MAX];
-    size_t lens[REPLY_N_STOP_MAX];
+    char *strings[REPLY_N_STOP_MAX + 1];
+    size_t lens[REPLY_N_STOP_MAX + 1];
     int n;
     int found;                     /* index of the string that was found; -1 = none yet. Set by the
                                       first reply_stop_add */
