@@ -531,7 +531,7 @@ static uint64_t time_after(uint64_t now, uint64_t limit) {
     return limit < UINT64_MAX - now ? now + limit : UINT64_MAX;
 }
 
-static uint64_t deadline_of(uint64_t now, uint64_t limit) {
+uint64_t server_engine_deadline(uint64_t now, uint64_t limit) {
     return limit == 0 ? 0 : time_after(now, limit);
 }
 
@@ -570,12 +570,13 @@ void server_engine_get_scales(server_engine *e, float *scales_out) {
 static tdm_status job_queue(server_engine *e, server_job *job, uint64_t *retry_ns, tdm_error *err) {
     const server_request *r = &job->request;
     const uint64_t now = server_clock();
-    const server_entry_params params = {.n_known = job->n_tok,
-                                        .key = r->key,
-                                        .priority = r->priority,
-                                        .queue_deadline = deadline_of(now, r->queue_limit),
-                                        .first_deadline = deadline_of(now, r->first_limit),
-                                        .total_deadline = deadline_of(now, r->total_limit)};
+    const server_entry_params params = {
+        .n_known = job->n_tok,
+        .key = r->key,
+        .priority = r->priority,
+        .queue_deadline = server_engine_deadline(now, r->queue_limit),
+        .first_deadline = server_engine_deadline(now, r->first_limit),
+        .total_deadline = server_engine_deadline(now, r->total_limit)};
     if (e->is_draining || e->is_stopping)
         return tdm_fail(err, TDM_UNAVAILABLE, "the server is shutting down");
     tdm_status status = server_schedule_add(e->schedule, &params, &job->entry, err);

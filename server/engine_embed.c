@@ -62,8 +62,7 @@ static tdm_status embed_create(const server_embedding_request *r, uint64_t now,
     memcpy(job->tokens, r->tokens, (size_t)r->n_tok * sizeof *job->tokens);
     job->request = *r;
     job->request.tokens = job->tokens;
-    if (r->total_limit != 0)
-        job->deadline = r->total_limit < UINT64_MAX - now ? now + r->total_limit : UINT64_MAX;
+    job->deadline = server_engine_deadline(now, r->total_limit);
     *out = job;
     return TDM_OK;
 }

@@ -193,6 +193,8 @@ void server_probe_step(server_engine *e);
 /* For a request that a full queue refuses: nanoseconds after which to try again. The lock is
  * held. */
 uint64_t server_engine_retry(const server_engine *e);
+/* The deadline of a limit that begins now; 0 = no limit, no deadline. */
+uint64_t server_engine_deadline(uint64_t now, uint64_t limit);
 /* Notes that a request's last event has returned. Takes the lock. */
 void server_engine_closed(server_engine *e);
 
