@@ -329,13 +329,6 @@ static bool enum_write(schema_writer *w, json_t *schema, FILE *out) {
 
 /* ---- Alternatives ---- */
 
-/* The schema without one keyword, owned by the writer. */
-static json_t *without(schema_writer *w, json_t *schema, const char *key) {
-    json_t *copy = schema_own(w, json_copy(schema));
-    if (copy != NULL) json_object_del(copy, key);
-    return copy;
-}
-
 /* Prepares the alternatives of oneOf to be written like those of anyOf: no value may match two of
  * them (schema_is_apart). A property that excludes this, and that neither requires, becomes
  * required in both. */
@@ -373,7 +366,7 @@ static bool is_empty(schema_writer *w, json_t *schema) {
     const char *key = json_object_get(flat, "anyOf") != NULL ? "anyOf" : "oneOf";
     json_t *list = json_object_get(flat, key);
     if (!json_is_array(list)) return false;
-    json_t *rest = without(w, flat, key);
+    json_t *rest = schema_without(w, flat, key);
     size_t i;
     json_t *one;
     json_array_foreach(list, i, one) {
@@ -387,7 +380,7 @@ static bool alternatives_write(schema_writer *w, json_t *schema, const char *key
     json_t *list = json_object_get(schema, key);
     const size_t n = json_array_size(list);
     if (n == 0) return schema_fail(w, TDM_INVALID_ARGUMENT, "'%s' must be a list of schemas", key);
-    json_t *rest = without(w, schema, key);
+    json_t *rest = schema_without(w, schema, key);
     json_t **alternatives = calloc(n, sizeof *alternatives);
     bool is_good = rest != NULL && (alternatives != NULL || schema_no_memory(w));
     const size_t mark = schema_enter(w, key);

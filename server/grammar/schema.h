@@ -88,6 +88,8 @@ json_t *schema_ref_find(schema_writer *w, const char *ref);
 json_t *schema_merge(schema_writer *w, json_t *a, json_t *b);
 /* Makes `value` owned by the writer, and returns it; NULL (and a failure) for NULL. */
 json_t *schema_own(schema_writer *w, json_t *value);
+/* A copy of a schema without one keyword, owned by the writer; NULL after a failure. */
+json_t *schema_without(schema_writer *w, json_t *schema, const char *key);
 /* The same schema without allOf, `nullable`, and $ref beside other keywords: the result has a $ref
  * beside notes only, or none. NULL after a failure. */
 json_t *schema_flatten(schema_writer *w, json_t *schema);

@@ -78,7 +78,7 @@ json_t *schema_ref_find(schema_writer *w, const char *ref) {
     return at;
 }
 
-static json_t *without(schema_writer *w, json_t *schema, const char *key) {
+json_t *schema_without(schema_writer *w, json_t *schema, const char *key) {
     json_t *copy = schema_own(w, json_copy(schema));
     if (copy != NULL) json_object_del(copy, key);
     return copy;
@@ -88,7 +88,7 @@ static json_t *without(schema_writer *w, json_t *schema, const char *key) {
 static json_t *nullable_take(schema_writer *w, json_t *schema) {
     const bool is_nullable = json_is_true(json_object_get(schema, "nullable"));
     json_t *type = json_object_get(schema, "type");
-    json_t *copy = without(w, schema, "nullable");
+    json_t *copy = schema_without(w, schema, "nullable");
     if (copy == NULL || !is_nullable || type == NULL) return copy;
     json_t *list = json_is_array(type) ? json_copy(type) : json_pack("[O]", type);
     if (list == NULL || json_array_append_new(list, json_string("null")) != 0 ||
@@ -108,7 +108,7 @@ static json_t *flatten(schema_writer *w, json_t *schema) {
     }
     json_t *all = json_object_get(schema, "allOf");
     if (all != NULL) {
-        json_t *made = without(w, schema, "allOf");
+        json_t *made = schema_without(w, schema, "allOf");
         if (!json_is_array(all)) {
             schema_fail(w, TDM_INVALID_ARGUMENT, "'allOf' must be a list of schemas");
             return NULL;
@@ -119,7 +119,7 @@ static json_t *flatten(schema_writer *w, json_t *schema) {
     }
     json_t *ref = json_object_get(schema, "$ref");
     if (ref == NULL) return schema;
-    json_t *rest = without(w, schema, "$ref");
+    json_t *rest = schema_without(w, schema, "$ref");
     if (rest == NULL) return NULL;
     if (!schema_constrains(rest)) return schema;
     json_t *target = schema_ref_find(w, json_string_value(ref));
