@@ -11,14 +11,6 @@
 
 #include "llm/tokenizer/tokenizer.h"
 
-#define SEP                                                                                        \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "sep\xef\xbd\x9c>"
-#define CALLS_OPEN                                                                                 \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "calls\xe2\x96\x81"                                                                            \
-    "begin\xef\xbd\x9c>"
-
 /* ---- Texts ---- */
 
 static void literal_write(const char *text, size_t len, FILE *out) {
@@ -235,7 +227,7 @@ static void deepseek_write(const server_model *model, size_t i, const json_t *to
     if (is_fenced) fputs("\"function\" ", out);
     if (!is_fenced) name_write(tool, out);
     fputc(' ', out);
-    api_mark_write(model, SEP, out);
+    api_mark_write(model, REPLY_DEEPSEEK_SEP, out);
     fputc(' ', out);
     if (is_fenced) {
         name_write(tool, out);
@@ -290,7 +282,7 @@ void api_call_form_write(const server_model *model, reply_family family, const j
 
 void api_call_open_write(const server_model *model, reply_family family, FILE *out) {
     fputs("[ \\n]{0,2} ", out);
-    if (family == REPLY_DEEPSEEK) api_mark_write(model, CALLS_OPEN, out);
+    if (family == REPLY_DEEPSEEK) api_mark_write(model, REPLY_DEEPSEEK_CALLS_OPEN, out);
     if (family == REPLY_GPT_OSS) {
         api_mark_write(model, "<|channel|>", out);
         fputs(" \"commentary to=functions.\" ", out);

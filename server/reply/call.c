@@ -6,15 +6,6 @@
 
 #include <string.h>
 
-/* Marks of DeepSeek, with the fullwidth bar and the block sign of its tokens. */
-#define SEP                                                                                        \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "sep\xef\xbd\x9c>"
-#define CLOSE                                                                                      \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "call\xe2\x96\x81"                                                                             \
-    "end\xef\xbd\x9c>"
-
 /* Moves *at past `mark` where the text there begins with it. REPLY_SCAN_MORE: the text ends within
  * the mark. */
 static reply_scan mark_read(const char *text, size_t len, size_t *at, const char *mark) {
@@ -153,14 +144,15 @@ static reply_scan mistral_read(const char *text, size_t len, reply_call_head *he
 /* V3 and R1: function<sep>NAME, a line end, and the object in a code fence. V3.1:
  * NAME<sep>{...}. */
 static reply_scan deepseek_read(const char *text, size_t len, reply_call_head *head) {
-    const size_t sep = mark_find(text, len, 0, SEP);
+    const size_t sep = mark_find(text, len, 0, REPLY_DEEPSEEK_SEP);
     if (sep == len) return REPLY_SCAN_MORE;
     size_t at = mark_find(text, sep, 1, ">"); /* of the mark that opens the call */
     if (at == sep) return REPLY_SCAN_FAIL;
     at++;
-    const size_t behind = sep + strlen(SEP);
+    const size_t behind = sep + strlen(REPLY_DEEPSEEK_SEP);
     const size_t brace = mark_find(text, len, behind, "{");
-    if (mark_find(text, len, behind, CLOSE) < brace) return REPLY_SCAN_FAIL; /* no arguments */
+    if (mark_find(text, len, behind, REPLY_DEEPSEEK_CALL_CLOSE) < brace)
+        return REPLY_SCAN_FAIL; /* no arguments */
     if (brace == len) return REPLY_SCAN_MORE;
     size_t end = sep;
     if (is_text(text + at, sep - at, "function")) {

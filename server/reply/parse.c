@@ -43,23 +43,6 @@ struct reply_parser {
     int n_parameter;   /* parameters of the present call that were passed */
 };
 
-#define CALLS_OPEN                                                                                 \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "calls\xe2\x96\x81"                                                                            \
-    "begin\xef\xbd\x9c>"
-#define CALLS_CLOSE                                                                                \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "calls\xe2\x96\x81"                                                                            \
-    "end\xef\xbd\x9c>"
-#define CALL_OPEN                                                                                  \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "call\xe2\x96\x81"                                                                             \
-    "begin\xef\xbd\x9c>"
-#define CALL_CLOSE                                                                                 \
-    "<\xef\xbd\x9ctool\xe2\x96\x81"                                                                \
-    "call\xe2\x96\x81"                                                                             \
-    "end\xef\xbd\x9c>"
-
 /* ---- Families ---- */
 
 /* The family of the first mark in this list that a template has. */
@@ -67,7 +50,7 @@ static const struct {
     reply_family family;
     const char *mark;
 } family_marks[] = {
-    {REPLY_GPT_OSS, "<|channel|>"},  {REPLY_DEEPSEEK, CALLS_OPEN},
+    {REPLY_GPT_OSS, "<|channel|>"},  {REPLY_DEEPSEEK, REPLY_DEEPSEEK_CALLS_OPEN},
     {REPLY_MISTRAL, "[TOOL_CALLS]"}, {REPLY_GLM, "<arg_key>"},
     {REPLY_QWEN_XML, "<function="},  {REPLY_HERMES, "<tool_call>"},
     {REPLY_LLAMA, "<|python_tag|>"}, {REPLY_LLAMA, "\"parameters\": dictionary"},
@@ -82,7 +65,10 @@ static const struct {
     [REPLY_QWEN_XML] = {"qwen-xml", "<tool_call>", "</tool_call>", {NULL}},
     [REPLY_LLAMA] = {"llama", "<|python_tag|>", "", {NULL}},
     [REPLY_MISTRAL] = {"mistral", "[TOOL_CALLS]", "", {NULL}},
-    [REPLY_DEEPSEEK] = {"deepseek", CALL_OPEN, CALL_CLOSE, {CALLS_OPEN, CALLS_CLOSE}},
+    [REPLY_DEEPSEEK] = {"deepseek",
+                        REPLY_DEEPSEEK_CALL_OPEN,
+                        REPLY_DEEPSEEK_CALL_CLOSE,
+                        {REPLY_DEEPSEEK_CALLS_OPEN, REPLY_DEEPSEEK_CALLS_CLOSE}},
     [REPLY_GLM] = {"glm", "<tool_call>", "</tool_call>", {NULL}},
     [REPLY_GPT_OSS] = {"gpt-oss", "", "", {NULL}},
 };

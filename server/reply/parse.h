@@ -28,6 +28,16 @@
 #define REPLY_THINK_OPEN  "<think>"
 #define REPLY_THINK_CLOSE "</think>"
 
+/* DeepSeek's marks: around all calls, around each call, and between its parts. They have the
+ * fullwidth bar (U+FF5C) and the block sign (U+2581) of its tokens. */
+#define REPLY_DEEPSEEK_BLOCK       "\xe2\x96\x81"
+#define REPLY_DEEPSEEK_MARK(words) "<\xef\xbd\x9ctool" REPLY_DEEPSEEK_BLOCK words "\xef\xbd\x9c>"
+#define REPLY_DEEPSEEK_CALLS_OPEN  REPLY_DEEPSEEK_MARK("calls" REPLY_DEEPSEEK_BLOCK "begin")
+#define REPLY_DEEPSEEK_CALLS_CLOSE REPLY_DEEPSEEK_MARK("calls" REPLY_DEEPSEEK_BLOCK "end")
+#define REPLY_DEEPSEEK_CALL_OPEN   REPLY_DEEPSEEK_MARK("call" REPLY_DEEPSEEK_BLOCK "begin")
+#define REPLY_DEEPSEEK_CALL_CLOSE  REPLY_DEEPSEEK_MARK("call" REPLY_DEEPSEEK_BLOCK "end")
+#define REPLY_DEEPSEEK_SEP         REPLY_DEEPSEEK_MARK("sep")
+
 typedef enum reply_family {
     REPLY_PLAIN,
     REPLY_HERMES,
