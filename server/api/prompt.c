@@ -76,8 +76,8 @@ static tdm_status message_copy(const json_t *one, json_t *messages, tdm_error *e
     return calls != NULL && json_array_size(calls) > 0 ? calls_copy(calls, message, err) : TDM_OK;
 }
 
-/* Copies the tools. A null description is left out; missing parameters become those of any
- * object. */
+/* Copies the tools. A null description is left out; missing parameters become an object
+ * without properties. */
 static tdm_status tools_copy(const json_t *tools, api_chat *chat, tdm_error *err) {
     size_t i;
     json_t *one;

@@ -2,8 +2,8 @@
  *
  * state.h: the API's state, and what its files call of each other. Only server/api includes it.
  *
- * Functions are called by the API's own threads unless a tag says otherwise. They report failures
- * as everywhere (a status and `err`), and the caller replies to the request.
+ * Functions without a tag are called by the thread that prepares the request: a reader of the API,
+ * or the HTTP thread where the route is immediate (api.c). Those that fail have not replied.
  */
 #ifndef TANDEM_SERVER_API_STATE_H
 #define TANDEM_SERVER_API_STATE_H

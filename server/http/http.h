@@ -56,8 +56,8 @@ typedef struct server_http_params {
     void (*gone)(void *user, server_exchange *x);
     /* The queue of a reply that exceeded SERVER_HTTP_QUEUE_FULL has fallen below half of it. */
     void (*drained)(void *user, server_exchange *x);
-    /* Called after each turn of the loop, at least once a second; false ends the loop. NULL = it
-     * never ends. */
+    /* Called after each turn of the loop, about once a second or more often; false ends the loop.
+     * NULL = it never ends. */
     bool (*tick)(void *user);
     void *user;
 } server_http_params;
@@ -109,8 +109,8 @@ void *server_exchange_user(const server_exchange *x);
 void server_exchange_hold(server_exchange *x);
 void server_exchange_release(server_exchange *x);
 
-/* Adds a header to a reply that has not begun; at most eight. `name` is in lower case, ends in a
- * colon and outlives the exchange; the value is copied (at most 1023 bytes). No-op where there are
+/* Adds a header to a reply that has not begun; at most eight. `name` ends in a colon and
+ * outlives the exchange; the value is copied (at most 1023 bytes). No-op where there are
  * eight, the reply has begun, or memory is short. */
 void server_exchange_add_header(server_exchange *x, const char *name, const char *value);
 /* The whole reply. `type` outlives the exchange; NULL = no content type. No-op where a reply has

@@ -60,8 +60,8 @@ typedef struct server_schedule_params {
     int32_t n_step;       /* most tokens of a step; more than n_running */
     /* Most tokens of entries that read, in a step in which others generate; at least 1. */
     int32_t n_prompt_step;
-    /* The last known token of an entry that reads has a step of its own, after that of the token
-     * before it, so that the state between the two can be kept (recurrent models). */
+    /* The last known token of an entry that reads is computed in a later step than the token before
+     * it, so that the state between the two can be kept (recurrent models). */
     bool splits_end;
 } server_schedule_params;
 
