@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * engine.h: runs many requests on one model at a time. An engine owns a context, a queue of
- * requests, the scheduler (schedule/), the cache of prefixes (prefix/) and one thread. It knows
- * tokens, not HTTP, chats or templates: callers give token ids and get token ids and their text.
+ * requests, the scheduler (schedule/), the cache of prefixes (prefix/) and one thread. It works on
+ * tokens, not on HTTP, chats or templates: callers give token ids and get token ids and their text.
  *
  * Threads. Functions marked [any-thread] may be called from any thread at the same time, also from
  * within an event; they take a lock for a moment and never wait for the device. Functions marked
@@ -55,7 +55,7 @@ typedef struct server_token {
                          that end the text, and control tokens, have none unless shows_special */
     size_t len;
     float logprob; /* of the softmax of the model's logits, without bias, constraint, penalties and
-                      temperature; 0 where none was asked for (wants_logprobs) */
+                      temperature; 0 without wants_logprobs and n_top */
     const server_logprob *top; /* [n_top] most likely first, equal ones by id */
     int32_t n_top;
 } server_token;

@@ -124,7 +124,7 @@ bool api_access_check(server_api *api, server_exchange *x, bool is_public, api_s
     if (is_public || api->params.n_key == 0 || key_is_known(api, server_exchange_key(x)))
         return true;
     server_exchange_add_header(x, "www-authenticate:", "Bearer");
-    /* tells OpenAI's and Anthropic's clients not to try again */
+    /* OpenAI's and Anthropic's clients read it, and do not try again */
     server_exchange_add_header(x, "x-should-retry:", "false");
     api_error_reply(x, shape, 401,
                     "the API key is missing or wrong; send it as 'Authorization: Bearer KEY' or as "

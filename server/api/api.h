@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * api.h: the APIs that programs speak to a language model: those of OpenAI, llama-server, Anthropic
+ * api.h: the APIs by which programs use a language model: those of OpenAI, llama-server, Anthropic
  * and ollama. It turns a request of HTTP into requests of the engine, and the engine's tokens into
  * replies.
  *

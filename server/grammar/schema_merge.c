@@ -352,7 +352,7 @@ static unsigned types_of(const json_t *schema) {
     return set;
 }
 
-/* Whether both list their values, and none is in both lists. */
+/* Whether both schemas list their values, and the lists share none. */
 static bool lists_are_apart(schema_writer *w, const json_t *a, const json_t *b) {
     const json_t *sides[2] = {a, b};
     json_t *lists[2];

@@ -143,7 +143,7 @@ static bool limits_read(schema_writer *w, const json_t *schema, limits *l) {
         l->has_high = l->is_high_open = true;
         l->high_value = value;
     }
-    /* A limit beyond all numbers that the rules write is none. */
+    /* A limit beyond all numbers that the rules write has no effect. */
     if (l->has_low && l->low_value < -(double)WHOLE_MAX) l->low_value = -(double)WHOLE_MAX;
     if (l->has_high && l->high_value > (double)WHOLE_MAX) l->high_value = (double)WHOLE_MAX;
     if ((l->has_low && l->low_value > (double)WHOLE_MAX) ||

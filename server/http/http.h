@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * http.h: the HTTP/1.1 server: one event loop of libwebsockets, which reads requests and sends
- * replies. It knows no model and no API.
+ * replies. Models and APIs are not its part.
  *
  * A request and its reply are an exchange. A connection carries one exchange and closes after the
  * reply. The loop calls `begin` when the head of a request has arrived, and `request` when its body

@@ -224,7 +224,7 @@ static bool text_step(reply_parser *p) {
     return true;
 }
 
-/* What began like a call is none: passes the text that opens it, or one byte, as text. */
+/* The head is not that of a call: passes the text that opens it, or one byte, as text. */
 static bool head_fail(reply_parser *p) {
     const char *open = families[p->params.family].open;
     const size_t n_open = strlen(open), n_left = p->len - p->n_lead;
