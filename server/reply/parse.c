@@ -12,7 +12,7 @@
 #include "server/reply/call.h"
 #include "server/reply/json_scan.h"
 
-#define HEAD_MAX 4096 /* bytes of a call up to its arguments */
+#define HEAD_MAX 4096 /* bytes of a call up to its arguments, and of a parameter up to its value */
 
 typedef enum parse_state {
     IN_TEXT,
@@ -296,7 +296,8 @@ static bool parameters_step(reply_parser *p) {
     reply_parameter one = {0};
     const reply_scan result =
         reply_parameter_read(p->params.family, p->buffer, p->len, p->n_scanned, p->is_ended, &one);
-    if (result == REPLY_SCAN_MORE) {
+    /* a name that does not end is read again whenever text comes, so it has a limit */
+    if (result == REPLY_SCAN_MORE && (one.n_scanned > 0 || p->len < HEAD_MAX)) {
         p->n_scanned = one.n_scanned;
         return false;
     }
