@@ -10,17 +10,17 @@
 #include "quant/convert.h"
 #include "tandem/step.h"
 
-enum { X, ARENA, STEP, RESIDUAL };
+enum { X, ARENA, STEP, RESIDUAL }; /* sources of an EXCHANGE */
 
 enum {
     FLAG_OFF = 64,
     FLAG_SIZE = 64,
-    WHOLE = 45, /* elements of an addend along axis 0; it has N_COLUMN of them */
-    PART = 29,  /* of the result */
-    FIRST = 8,  /* where it begins in the addend */
-    N_COLUMN = 7,
-    ADDEND = 320,     /* elements of an addend, in whole blocks of q8_0 */
-    STRIDE = 1344,    /* bytes from addend to addend: of f32, and some that are not used */
+    WHOLE = 45,       /* elements of an addend along axis 0 */
+    PART = 29,        /* elements of the result along axis 0 */
+    FIRST = 8,        /* the addend's element along axis 0 at which the result begins */
+    N_COLUMN = 7,     /* elements along axis 1 */
+    ADDEND = 320,     /* WHOLE * N_COLUMN, rounded up to whole blocks of q8_0 */
+    STRIDE = 1344,    /* bytes from addend to addend: ADDEND floats and 64 bytes more */
     GATHER_SIZE = 512 /* bytes of a gathered result, at most */
 };
 
@@ -33,13 +33,15 @@ static int32_t value_add(gpu_excerpt *x, int32_t kind, int32_t type, int64_t n0,
     return index;
 }
 
-/* Numbers of a gather: the part, where it begins, and the result, in elements of a type. */
+/* A GATHER along axis 0: elements of the part, where it begins in the result, and elements of the
+ * result; n_column elements along axis 1. */
 typedef struct gather_shape {
     int32_t type;
     int32_t part, first, whole, n_column;
 } gather_shape;
 
-/* A shape whose bytes are multiples of `unit` and of no larger unit. Type -1: there is none. */
+/* A shape whose sizes in bytes are all multiples of `unit`, but not all of a larger unit (unit_of
+ * in ops/exchange.c). Type -1: there is none. */
 static gather_shape gather_choose(int32_t unit) {
     switch (unit) {
     case 16: return (gather_shape){TDM_TYPE_F32, 12, 8, 32, 4};
@@ -49,7 +51,8 @@ static gather_shape gather_choose(int32_t unit) {
     }
 }
 
-/* The arena of params, whose data begin behind the flags. */
+/* Adds the arena, with two areas of data_size bytes behind the flags, and sets its offsets in
+ * *p. */
 static void arena_add(gpu_excerpt *x, tdm_exchange_params *p, uint64_t data_size) {
     p->flag_off = FLAG_OFF;
     p->data_off = FLAG_OFF + (uint64_t)p->n_member * FLAG_SIZE;

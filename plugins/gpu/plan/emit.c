@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * emit.c: what emitters call: checked steps, scratch, forms, and words.
+ * emit.c: the functions that emitters call: refusals, checked steps, scratch, forms, words.
  */
 #include <string.h>
 
@@ -176,9 +176,9 @@ static bool is_same_view(const gpu_value *a, const gpu_value *b) {
            a->place.index == b->place.index && a->place.off == b->place.off;
 }
 
-/* A form stays right as long as the plan runs: a value is written by one node, which comes before
- * its readers, and the memory of an INPUT or a WEIGHT does not change during a run. The bytes of a
- * STATE do change; no view of one exists, and its value has no form. */
+/* A form that a step has made stays valid for the rest of the run: a value is written by one node,
+ * which comes before its readers, and an INPUT or a WEIGHT does not change during a run. The bytes
+ * of a STATE do change, so that it has no forms. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
                           bool *is_new_out) {
     gpu_maker *maker = e->maker;

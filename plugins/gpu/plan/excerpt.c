@@ -13,15 +13,17 @@
 enum {
     SMALL = 256,       /* a multiple of every type's block length */
     MAX_MEMBER = 128,  /* nodes of an excerpt: those of a fusion and the views that they read */
-    PRODUCT_VALUE = 5, /* room for gpu_excerpt_multiply */
-    PRODUCT_NODE = 3,
-    PRODUCT_ROWS = 16, /* of its weight */
-    N_ROW_MADE =
-        13 /* different rows of a weight: a prime, so that rows next to each other differ */
+    PRODUCT_VALUE = 5, /* values that gpu_excerpt_multiply adds */
+    PRODUCT_NODE = 3,  /* nodes that it adds */
+    PRODUCT_ROWS = 16, /* rows of its weight */
+    /* Rows of a quantised value that are random; further rows repeat them. A prime, so that rows at
+     * the distance of a power of two differ */
+    N_ROW_MADE = 13
 };
 
 /* ---- Choosing nodes -------------------------------------------------------------------------- */
 
+/* Nodes of the excerpt, in the order of the graph. */
 typedef struct member_list {
     int32_t node[MAX_MEMBER];
     int32_t n;
@@ -42,8 +44,8 @@ static bool reads(const tdm_node *node, int32_t value) {
     return false;
 }
 
-/* Whether a kernel before that of node `last` computes the node too: one into whose node it was
- * fused, and which keeps its result for others. */
+/* True where the result of `node`, which has no step of its own, is there before `last` runs: an
+ * earlier step than that of `last`, into which the node was fused, stores it for others. */
 static bool is_computed_before(const tdm_graph *graph, const uint8_t *has_step, int32_t node,
                                int32_t last) {
     const int32_t value = tdm_graph_node(graph, node)->dst[0];
@@ -54,7 +56,8 @@ static bool is_computed_before(const tdm_graph *graph, const uint8_t *has_step, 
     return false;
 }
 
-/* Adds a node, in the order of the graph. False where it is one too many, or works on a STATE. */
+/* Adds a node and, before it, the nodes whose results only its kernel computes. False where there
+ * are too many, or where one works on a STATE or the step block. */
 static bool member_add(const tdm_graph *graph, const uint8_t *has_step, int32_t index, int32_t last,
                        member_list *list) {
     const tdm_node *node = tdm_graph_node(graph, index);
@@ -102,7 +105,8 @@ static int64_t smaller(int64_t n) {
     return n > SMALL ? SMALL + n % SMALL : n;
 }
 
-/* Shapes on both sides of these follow from each other by more than equality. */
+/* False where shapes follow from each other by more than equality, so that `smaller` breaks
+ * them. */
 static bool may_shrink(const tdm_graph *graph, const member_list *list) {
     for (int32_t i = 0; i < list->n; i++) switch (tdm_graph_node(graph, list->node[i])->op) {
         case TDM_OP_RESHAPE:
@@ -273,12 +277,14 @@ static uint32_t random_next(uint64_t *seed) {
     return (uint32_t)(*seed >> 33);
 }
 
-/* Which numbers the nodes that read a value need. */
+/* Which numbers the nodes that read a value require. */
 typedef struct fill_rule {
-    bool is_positive;
-    bool is_rising;       /* integers of a row: every second one from `first` on */
-    int64_t first, count; /* of integers */
+    bool is_positive;     /* floats from 0.5 to 1.5, else from -1 to 1 */
+    bool is_rising;       /* integers of a row: every second number from `first` on */
+    int64_t first, count; /* other integers: first .. first + count - 1 */
 } fill_rule;
+
+/* Adds what `node` requires of its source `src`. */
 
 static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_rule *rule) {
     const tdm_value *table = node->src[0] >= 0 ? &x->values[node->src[0]] : NULL;
@@ -291,7 +297,7 @@ static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_r
         rule->count = 4096;
         break;
     case TDM_OP_KV_SHIFT: rule->is_positive = true; break;
-    case TDM_OP_ATTENTION: /* lists of positions, which begin before those of a scene */
+    case TDM_OP_ATTENTION: /* lists of positions: the first ones are before those of a scene */
         rule->is_rising = src == 4;
         rule->first = x->kv.stride > 1 ? 60 / x->kv.stride : 60;
         break;

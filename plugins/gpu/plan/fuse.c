@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuse.c: finds the nodes that a plan fuses: patterns of the table, checked against the nodes in
- * between.
+ * fuse.c: finds the nodes that a plan fuses: matches of the table's patterns whose nodes may all
+ * run at the place of their last node.
  */
 #include "plugins/gpu/plan/fuse.h"
 
@@ -60,8 +60,8 @@ static bool has_node(const gpu_fused *fused, int32_t node) {
     return false;
 }
 
-/* True where the node must run after an earlier node of the group: it reads what that writes, or
- * touches a STATE that it touches. */
+/* True where `node` must run after `before`, an earlier node of the group: it reads a value that
+ * `before` writes, or both touch the same STATE. */
 static bool depends_on(const gpu_uses *uses, const tdm_node *node, const tdm_node *before) {
     for (int k = 0; k < node->n_src; k++) {
         if (node->src[k] < 0) continue;
@@ -76,8 +76,8 @@ static bool depends_on(const gpu_uses *uses, const tdm_node *node, const tdm_nod
     return false;
 }
 
-/* All nodes of a group run where its last one stands. False where that is too late for a node in
- * between. */
+/* All nodes of a group run at the place of its last one. False where a node in between depends on
+ * one of them, for which that is too late. */
 static bool may_wait(const gpu_uses *uses, const gpu_fused *fused, int32_t last) {
     for (int32_t i = 0; i < fused->n; i++) {
         const tdm_node *before = tdm_graph_node(uses->graph, fused->node[i]);

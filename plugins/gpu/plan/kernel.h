@@ -3,10 +3,10 @@
  * kernel.h: the one list of the kernels of GPU plugins, and the arguments that a kernel gets.
  *
  * KERNEL(NAME, name, n_operand, writes, rt), a row for each kernel:
- *   name       file of its source: plugins/vulkan/shaders/<name>.comp, plugins/gpu/kernels/<name>.cu
+ *   name       file of its source: plugins/vulkan/shaders/NAME.comp, plugins/gpu/kernels/NAME.cu
  *   n_operand  number of its operands, at most GPU_MAX_OPERAND
- *   writes     bit i is set where it writes operand i. The planner orders steps by these bits: where
- *              one is missing, steps that need an order run at the same time
+ *   writes     bit i is set where it writes operand i. The planner orders steps by these bits:
+ *              where one is missing, steps that need an order run at the same time
  *   rt         of CUDA and HIP: RT_SHARED(bytes of shared memory that the kernel takes, by the
  *              functions of plugins/gpu/rt/shared.c); RT_ONLY(the same) where Vulkan has no such
  *              kernel; RT_ABSENT where CUDA and HIP have none

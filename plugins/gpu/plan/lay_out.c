@@ -7,7 +7,8 @@
 #include "core/base/packing.h"
 #include "plugins/gpu/plan/maker.h"
 
-/* Areas begin at multiples of it, so that kernels read whole cache lines and 16-byte vectors. */
+/* Areas begin at multiples of it, bytes, so that kernels read whole cache lines and 16-byte
+ * vectors. */
 enum { AREA_ALIGN = 256 };
 
 static void lives_find(gpu_maker *maker, const int32_t *round_of) {

@@ -3,13 +3,14 @@
  * order.c: sorts the steps of a plan into rounds, and sets a barrier before each round but the
  * first.
  *
- * Two steps conflict where one writes bytes that the other touches. A step must come in a later
- * round than every earlier step that it conflicts with. It is put in the first such round, so that
- * the number of rounds is the length of the longest chain of conflicts: no order needs fewer
- * barriers. Inside a round, steps keep the order in which they were emitted.
+ * Two steps conflict where one writes bytes that the other touches. A step must run in a later
+ * round than every earlier step that it conflicts with. It gets the first such round, so that the
+ * number of rounds is the length of the longest chain of conflicts: no order needs fewer barriers.
+ * Inside a round, steps keep the order in which they were emitted.
  *
- * Areas are still apart here: sharing scratch causes no conflict. lay_out.c lets two areas share
- * bytes only where they live in different rounds, so it needs no further barrier either.
+ * At this point each area still has memory of its own, so that areas cause no conflicts between
+ * steps of different values. Later lay_out.c lets two areas share bytes only where they live in
+ * different rounds, which needs no further barriers.
  */
 #include <stdlib.h>
 
@@ -41,7 +42,8 @@ typedef struct touches {
     int32_t n;
 } touches;
 
-/* Which memory an operand is in; -1 where no step writes it. */
+/* The number of an operand's memory: slots first, then areas; -1 for an empty operand, and for
+ * constants and counters, which cause no conflicts (each counter belongs to one step). */
 static int32_t memory_of(const gpu_maker *maker, const gpu_operand *o) {
     if (o->size == 0) return -1;
     return o->space == GPU_SPACE_SLOT   ? o->index
@@ -76,7 +78,7 @@ static void touches_clear(const gpu_maker *maker, touches *t) {
     t->n = 0;
 }
 
-/* What is found of step `step`: it conflicts with the earlier step `before`. */
+/* Called for a step that conflicts with the earlier step `before`. */
 typedef void (*conflict_fn)(int32_t before, int32_t step, int32_t *rounds, int32_t *limits);
 
 /* Calls `found` for each conflict, in ascending order of the later step. A pair that conflicts in
@@ -116,8 +118,10 @@ static void limit_lower(int32_t before, int32_t step, int32_t *rounds, int32_t *
     if (limits[before] > rounds[step]) limits[before] = rounds[step];
 }
 
-/* A step that waits for none would be in round 0, far from its reader: its result would take
- * scratch in every round between. It is moved to the round before its first reader. */
+/* A step that conflicts with no earlier step is in round 0, perhaps long before its first reader:
+ * its result would take scratch in every round in between. Moves it to the round before the first
+ * step that conflicts with it. Round 0 is not emptied: a step of round 1 follows a step that
+ * stays. */
 static void rounds_delay(const gpu_maker *maker, int32_t *rounds, const int32_t *limits) {
     for (int32_t i = 0; i < maker->plan->n_step; i++)
         if (rounds[i] == 0 && limits[i] != INT32_MAX) rounds[i] = limits[i] - 1;

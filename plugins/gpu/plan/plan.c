@@ -49,8 +49,8 @@ void gpu_maker_form(gpu_maker *maker, const gpu_made_form *form) {
         maker->forms[maker->n_form++] = *form;
 }
 
-/* The offset at which the plan has these bytes. Plans have a few constants of a few kilobytes, so
- * each multiple of the alignment is compared. */
+/* The constants are searched for the bytes at each multiple of the alignment: plans have a few
+ * constants of a few kilobytes. */
 uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size) {
     enum { ALIGN = 16 };
     gpu_plan *plan = maker->plan;
@@ -126,7 +126,7 @@ static tdm_status value_fill(gpu_emit *e, const tdm_view_place *place, int32_t i
     return TDM_OK;
 }
 
-/* The place of value `index` of a graph; with `places` where they are known for all. */
+/* Where value `index` of a graph lies: from `places` or, where that is NULL, derived. */
 static tdm_view_place place_get(const tdm_graph *graph, const tdm_view_place *places,
                                 int32_t index) {
     tdm_view_place place = {0};

@@ -12,19 +12,19 @@ enum {
     MAX_HEAD_KV = 3,
     FIRST_POS = 70,
     GAP = 600,            /* positions between pages, so that attention has several parts */
-    MAX_WINDOW = 1 << 28, /* larger ones leave out nothing in any test */
+    MAX_WINDOW = 1 << 28, /* larger windows leave out no position of a scene */
     FEW_TOK = 7,
     SLOT_TOK = 6, /* tokens of ops on recurrent states */
     N_SLOT = 4,
-    TILE_ROWS = 32, /* of ops/attention.c */
+    TILE_ROWS = 32, /* as in ops/attention.c */
     MAX_TOK = 600,
-    LONG_ENTRY = 2048,     /* pages of 64 tokens: 258 parts */
+    LONG_ENTRY = 2048,     /* pages of 64 tokens: at least 256 parts (part_most there) */
     LONG_RECORD = 64 << 20 /* bytes of records above which parts have none: records_most there */
 };
 
 /* ---- Planning -------------------------------------------------------------------------------- */
 
-/* The pages of a sequence from `at` on; they are taken from the last one on. */
+/* Places sequence q on pages *page, *page - 1, ..; *page is then the next free one. */
 static void sequence_place(gpu_scene *s, int32_t q, int32_t *page) {
     int32_t n = s->first_entry[q], first = q > 0 && s->page_len > 4 ? 3 : 0, pos = s->base[q];
     for (int32_t at = 0; at < s->len[q]; first = 0) {
@@ -79,6 +79,7 @@ static void tokens_choose(gpu_scene *s, const tdm_attention_params *p, gpu_scene
     if (size == GPU_SCENE_FEW) return;
     s->n_tok = TILE_ROWS / heads + 9;
     if (size == GPU_SCENE_MANY) return;
+    /* So many rows that their records for 256 parts exceed the limit. */
     int64_t row_size = (int64_t)(4 + s->desc.head_dim_v) * (int64_t)sizeof(float) * 256;
     int64_t n_row = LONG_RECORD / row_size + 1, n_tok = (n_row + s->n_head - 1) / s->n_head;
     if (n_tok > s->n_tok) s->n_tok = n_tok < MAX_TOK ? (int32_t)n_tok : MAX_TOK;
@@ -130,12 +131,12 @@ bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, g
 
 /* ---- Step blocks ----------------------------------------------------------------------------- */
 
-/* Jobs that move the rows of all cells. */
+/* The job that moves the rows of all cells of a page. */
 static tdm_page_job whole_job(const gpu_scene *s, int32_t page) {
     return (tdm_page_job){page, 0, s->page_len, (page + 1) * s->pitch - s->page_len};
 }
 
-/* Jobs of a node, on parts of pages; the one in the middle is padding. */
+/* Job i of three of a node, on a part of page i; job 1 is padding. */
 static tdm_page_job node_job(const gpu_scene *s, int32_t op, int32_t i) {
     int32_t first = i == 0 && s->page_len > 2 ? 1 : 0, count = s->page_len - first - (i == 0);
     if (count < 1) count = 1;
@@ -147,8 +148,8 @@ static tdm_page_job node_job(const gpu_scene *s, int32_t op, int32_t i) {
     }
 }
 
-/* A position at which token i of an ATTENTION sees a part of its sequence; the last token sees its
- * end. */
+/* A position for token i of sequence q at which an ATTENTION sees only a part of the sequence; the
+ * step's last token sees the sequence up to its end. */
 static int32_t pos_choose(const gpu_scene *s, int32_t q, int32_t i) {
     int32_t last = pos_of(s, q, s->len[q] - 1), back = i == s->n_tok - 1 ? 0 : 5 * i % s->len[q];
     if (s->window > last - s->base[q] && !s->is_chunked) return s->base[q] + s->window + back;
@@ -162,7 +163,8 @@ static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *a
         int32_t q = i / 3 % GPU_SCENE_SEQS, cell = i % 2 == 0 ? i + 1 : n_cell - i;
         bool is_padding = i == 2;
         if (i == at->n_tok - 1) q = 0;
-        /* Tokens of different rows of a cache with a stride: cells may share one. */
+        /* In a cache with a stride, cells that follow each other share a row, which only one token
+         * may write: the position, equal to the cell, decides which one does. */
         int32_t pos = has_rows ? cell : pos_choose(s, q, i);
         step[at->pos_off + i] = is_padding ? -1 : pos;
         step[at->seq_off + i] = is_padding ? 0 : q;
@@ -171,8 +173,8 @@ static void tokens_fill(const gpu_scene *s, int32_t op, const tdm_step_header *a
     }
 }
 
-/* Three tokens of a sequence that starts from slot 1, two of one that starts from zeros, one of none;
- * the states behind the two sequences are stored. */
+/* Three tokens of a sequence that starts from slot 1, two of one that starts from zeros, one that
+ * belongs to no sequence. The states after the last token of each sequence are stored. */
 static void slots_fill(const tdm_step_header *at, int32_t *step) {
     static const int32_t first[GPU_SCENE_SEQS + 1] = {0, 3, 5}, start[GPU_SCENE_SEQS] = {1, -1};
     static const int32_t write[SLOT_TOK] = {-1, -1, 2, -1, 3, -1};
@@ -182,7 +184,8 @@ static void slots_fill(const tdm_step_header *at, int32_t *step) {
     for (int32_t i = 0; i < SLOT_TOK; i++) step[at->pos_off + i] = FIRST_POS + i;
 }
 
-/* The excerpt's step block, with these jobs; op 0: those of whole pages. False without memory. */
+/* Makes the excerpt's step block, with the jobs of `op`; op 0: jobs for whole pages. False without
+ * memory. */
 static bool step_make(gpu_excerpt *x, const gpu_scene *s, int32_t op) {
     const bool is_recurrent = is_recurrent_op(op);
     const bool has_tokens =
@@ -300,7 +303,8 @@ gpu_excerpt *gpu_scene_rows(const gpu_scene *scene, bool is_import, uint64_t pag
     return x;
 }
 
-/* Rows of f32 of each token, turned by a ROPE like node `rope` where that is not -1. */
+/* Adds an INPUT [dim, n_head, n_tok] of f32 and, unless `rope` is -1, a ROPE like that node which
+ * turns it. Returns the value that results. */
 static int32_t floats_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph, int32_t rope,
                           int32_t dim, int32_t n_head) {
     int32_t in = value_add(x, TDM_VALUE_INPUT, TDM_TYPE_F32, dim, n_head, s->n_tok);
@@ -336,8 +340,8 @@ static int32_t list_add(gpu_excerpt *x, const gpu_scene *s, const tdm_value *the
                      theirs->ne[2] > 1 ? s->desc.n_head_kv : 1);
 }
 
-/* It always has sinks, and both results unless a product multiplies the first: kernels that have them are
- * the same. */
+/* Adds an ATTENTION with sinks, and with `ml` where has_ml, whatever `theirs` has: the same kernels
+ * compute it with and without them. */
 static void attention_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
                           const tdm_node *theirs, int32_t rope, bool has_ml) {
     int32_t q = floats_add(x, s, graph, rope, s->desc.head_dim_k, s->n_head);
@@ -390,8 +394,9 @@ static void shift_add(gpu_excerpt *x, const tdm_node *theirs) {
     node->src[2] = factor;
 }
 
-/* A value of a node on recurrent states, with the scene's tokens along `axis`. A value with one entry
- * there, where the node has one token, may be for all tokens: it stays as it is. */
+/* Adds a value like `value` of a node on recurrent states, with the scene's tokens along `axis`.
+ * may_be_constant: an axis of one element in a graph of one token may stand for all tokens; it
+ * stays as it is. */
 static int32_t slot_value_add(gpu_excerpt *x, const gpu_scene *s, const tdm_graph *graph,
                               int32_t value, int32_t kind, int axis, bool may_be_constant) {
     const tdm_value *theirs = tdm_graph_value(graph, value);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * step.h: a plan as a list of steps, each of which launches one kernel. The planner makes the list
- * (plan.h); a plugin puts in addresses and records or captures it. Nothing here depends on a driver.
+ * (plan.h); a plugin adds the addresses and records or captures the launches. Nothing here depends
+ * on a driver.
  */
 #ifndef TANDEM_GPU_STEP_H
 #define TANDEM_GPU_STEP_H
@@ -15,21 +16,23 @@
 typedef enum gpu_space {
     GPU_SPACE_NONE = 0, /* absent */
     GPU_SPACE_SLOT,     /* memory bound to a slot of the graph */
-    GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
-    GPU_SPACE_SCRATCH, /* the queue's scratch, in a finished plan. index is still the area's number:
-                           addresses do not depend on it, checks of plans do */
+    GPU_SPACE_AREA,     /* a temporary (gpu_area in maker.h) of a plan that is being made: index is
+                           the area's number. A finished plan has none */
+    GPU_SPACE_SCRATCH,  /* the queue's scratch, in a finished plan. index is still the area's
+                           number: addresses do not depend on it, checks of plans do */
     GPU_SPACE_CONSTANT, /* the plan's constants (gpu_plan.constants); index is 0 */
-    GPU_SPACE_COUNTER /* the plan's counters (gpu_plan.counters_size); index is 0. One step has each */
+    GPU_SPACE_COUNTER   /* the plan's counters (gpu_plan.counters_size); index is 0. Each counter
+                           belongs to one step */
 } gpu_space;
 
-/* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
- * is the address that the kernel is given. Memory bound to one slot never overlaps memory bound to
- * another that a step writes. */
+/* An operand of a step. The step touches no other bytes through it than [off, off + size) of its
+ * memory: the planner orders steps by these ranges. The kernel gets the address of byte `off`.
+ * Memory bound to a slot that a step writes overlaps memory bound to no other slot. */
 typedef struct gpu_operand {
     int32_t space; /* gpu_space */
-    int32_t index; /* slot or area */
-    uint64_t off;
-    uint64_t size;
+    int32_t index; /* slot or area; -1 = out of memory while the plan is made */
+    uint64_t off;  /* bytes */
+    uint64_t size; /* bytes */
 } gpu_operand;
 
 typedef struct gpu_step {
@@ -42,18 +45,19 @@ typedef struct gpu_step {
     int32_t spec[GPU_MAX_SPEC];
     gpu_operand operand[GPU_MAX_OPERAND];
     int32_t word[GPU_MAX_WORD];
-    uint64_t inner; /* bytes at the end of operand 0 that only the step itself uses; 0 = none */
+    uint64_t inner; /* bytes at the end of operand 0 that no other step uses; 0 = none */
     int64_t trips; /* upper bound of the iterations of all loops that one invocation runs, added up;
                       loops that are unrolled when the kernel is compiled do not count. 0 = none.
                       Checked against gpu_target.max_trips */
-    /* bytes that the step reads of each operand that is a WEIGHT, for texts and predictions; 0 =
-     * all of the operand. For lookups and chosen experts */
+    /* Bytes that the step reads of each operand that is a WEIGHT, for texts and estimates of time;
+     * 0 = all of the operand. Set for lookups of rows and for chosen experts */
     uint64_t weight_size;
-    bool has_barrier; /* what earlier steps wrote is visible, and what they read may be overwritten,
-                         before this one begins */
+    bool has_barrier; /* all steps before it in the list have ended, and their writes are visible,
+                         before it begins */
 } gpu_step;
 
-/* The kernel's name in the list; whether it writes an operand. [any-thread] */
+/* The kernel's name in GPU_KERNEL_LIST; whether it writes an operand. `kernel` is a valid
+ * gpu_kernel. [any-thread] */
 const char *gpu_kernel_name(int32_t kernel);
 bool gpu_kernel_writes(int32_t kernel, int operand);
 

@@ -7,9 +7,9 @@
 #include "tandem/type.h"
 
 enum {
-    FEW = 8, /* tokens up to which memory decides in products, not arithmetic */
-    /* Attention of more tokens reaches a fraction of the rate of products, which may have matrix hardware
-     * of their own. The estimate must rather be high. */
+    FEW = 8, /* tokens up to which memory, not arithmetic, decides how long a product runs */
+    /* Attention of more tokens reaches only a fraction of the rate of products, which may use
+     * matrix hardware. The estimate must not be too low. */
     ATTENTION_COST = 4
 };
 
@@ -17,8 +17,8 @@ static bool is_glu(const gpu_step *step) {
     return (step->spec[7] & GPU_PRODUCT_END_GLU) != 0;
 }
 
-/* Rows times columns times k; of GLU there are two matrices. Sorted tiles have up to spec 3 columns
- * each. */
+/* Rows times columns times k. With GLU there are two matrices. Of sorted pairs word 2 counts tiles,
+ * which have up to spec 3 columns each. */
 static double product_ops(const gpu_step *step) {
     double columns = (is_glu(step) ? 2.0 : 1.0) * step->word[2];
     if (step->spec[4] == GPU_PRODUCT_SORTED) columns *= step->spec[3];
@@ -26,8 +26,8 @@ static double product_ops(const gpu_step *step) {
     return (double)step->word[0] * step->word[1] * columns * matrices;
 }
 
-/* Multiply-adds for a query head and all slots of its KV head, from the bytes of all KV heads. n_k, n_v:
- * elements of a row of K and of V. V may be part of K. */
+/* Multiply-adds for a query head and all slots of its KV head, from the bytes of all KV heads. n_k,
+ * n_v: elements of a row of K and of V. V may be part of K. */
 static double cache_ops(uint64_t size, tdm_type k, int32_t n_k, tdm_type v, int32_t n_v,
                         bool v_from_k) {
     const uint64_t row = tdm_type_row_size(k, n_k) + (v_from_k ? 0 : tdm_type_row_size(v, n_v));
@@ -38,7 +38,7 @@ static double attention_cost(double tokens, double ops) {
     return tokens * ops * (tokens > FEW ? ATTENTION_COST : 1);
 }
 
-/* Each query head of each token meets every element of its KV head. */
+/* Each query head of each token is multiplied with all rows of its KV head. */
 static double attention_ops(const gpu_step *step) {
     const bool v_from_k = (step->spec[5] & GPU_ATTENTION_V_FROM_K) != 0;
     double heads = step->word[8], kv_heads = step->word[19] & 0x1ffff;
@@ -49,22 +49,23 @@ static double attention_ops(const gpu_step *step) {
                                      (tdm_type)step->spec[1], step->spec[3], v_from_k));
 }
 
-/* The same of keys alone, which have one head. */
+/* The same for the keys of KV_SELECT, which have one head and no V. */
 static double score_ops(const gpu_step *step) {
     return attention_cost(step->word[10],
                           step->word[8] * cache_ops(step->operand[2].size, (tdm_type)step->spec[0],
                                                     step->spec[2], (tdm_type)0, 0, true));
 }
 
-/* Of GLU operand 3 is a weight too, of which as much is read. */
+/* Bytes of weights that the step does not read. With GLU operand 3 is a weight of the same size, of
+ * which as much is read. */
 static double weights_unread(const gpu_step *step) {
     double size = (double)step->operand[1].size - (double)step->weight_size;
     if (step->weight_size == 0) return 0;
     return is_glu(step) ? 2 * size : size;
 }
 
-/* Each sequence reads a slot and writes one. Each token multiplies each element of the matrices three
- * times. */
+/* Each sequence reads one slot and writes one. Each token multiplies each element of the matrices
+ * three times. */
 static gpu_work scan_work(const gpu_step *step, double bytes) {
     const double matrices = (double)step->word[2] * step->word[3] * step->spec[0];
     gpu_work work = {.bytes = bytes - (double)step->operand[5].size, .is_upper = true};
@@ -97,7 +98,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
         work.ops = attention_ops(step);
         work.is_upper = true;
         break;
-    case GPU_KERNEL_SELECT_SCORE: /* its words are not those of the kernels above */
+    case GPU_KERNEL_SELECT_SCORE: /* its words differ from those of the kernels above */
         work.ops = score_ops(step);
         work.is_upper = true;
         break;

@@ -15,7 +15,7 @@ typedef struct gpu_work {
     bool is_upper; /* the step works on a cache, of which it may use less than all */
 } gpu_work;
 
-/* An upper estimate, from the step alone. [any-thread] */
+/* Estimates a step's work from above, by its operands and words alone. [any-thread] */
 gpu_work gpu_step_work(const gpu_step *step);
 
 #endif
