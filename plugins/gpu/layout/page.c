@@ -9,10 +9,10 @@
 #include "core/base/kv_check.h"
 
 enum {
-    UNIT = 16,
-    MAX_HEAD_DIM = 1024,    /* a row of floats and one of codes take 8 KiB of shared memory */
-    MAX_UNIT_LEN = 1 << 20, /* of recurrent states */
-    MAX_STRIDE = 0x7fff     /* GPU_ATTENTION_STRIDE_SHIFT leaves it so many bits */
+    UNIT = 16,              /* bytes */
+    MAX_HEAD_DIM = 1024,    /* a row of floats and a row of codes take 8 KiB of shared memory */
+    MAX_UNIT_LEN = 1 << 20, /* floats of a unit of recurrent states */
+    MAX_STRIDE = 0x7fff     /* what fits above GPU_ATTENTION_STRIDE_SHIFT in a positive int32 */
 };
 
 static int64_t round_up(int64_t n, int64_t unit) {
@@ -111,16 +111,16 @@ tdm_status gpu_page_size(const gpu_target *target, const tdm_kv_desc *desc, uint
 
 /* ---- Rows of slots --------------------------------------------------------------------------- */
 
-/* One row that is copied piece by piece, in the order of its canonical bytes. */
+/* A copy between a canonical row and a region, piece by piece, in the order of the row's bytes. */
 typedef struct row_copy {
     const gpu_page *page;
     const gpu_page_side *side;
     bool is_v;
     int32_t slot;
-    uint8_t *put;       /* the region; NULL: the row is read */
-    const uint8_t *get; /* the region, where the row is read */
-    const uint8_t *from;
-    uint8_t *to; /* the row */
+    uint8_t *put;        /* the region, where it is written; else NULL */
+    const uint8_t *get;  /* the region, where it is read */
+    const uint8_t *from; /* with `put`: the next byte of the row */
+    uint8_t *to;         /* with `get`: the next byte of the row */
 } row_copy;
 
 static void piece_copy(row_copy *c, int64_t off, size_t size) {
@@ -133,7 +133,7 @@ static void piece_copy(row_copy *c, int64_t off, size_t size) {
     c->to += size;
 }
 
-/* Where code byte or plain element `at` of the row is. */
+/* Offset in the region of the row's code byte or plain element `at`, which has `size` bytes. */
 static int64_t code_place(const row_copy *c, int32_t at, int32_t size) {
     const gpu_page_side *s = c->side;
     if (c->is_v)

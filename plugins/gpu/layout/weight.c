@@ -11,13 +11,14 @@
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* From byte `off` of a canonical block on, `size` bytes. */
+/* The bytes off .. off + size - 1 of a canonical block. size 0 = no field. */
 typedef struct field {
     uint8_t off, size;
 } field;
 
-/* The fields in the order of their planes. shaders/dequant.glsl has the same table. Fields of 16
- * bytes and more come first, so that planes behind a short one are not moved by its padding. */
+/* The fields of each type, in the order of their planes. shaders/dequant.glsl and kernels/dequant.h
+ * have the same table. Fields of 16 bytes and more come first: the planes behind them need no
+ * padding. */
 static const field fields[TDM_TYPE_LIMIT_][GPU_WEIGHT_MAX_PLANE] = {
     [TDM_TYPE_F32] = {{0, 4}},
     [TDM_TYPE_F16] = {{0, 2}},
@@ -135,8 +136,8 @@ gpu_weight_runs gpu_weight_runs_get(const gpu_weight_layout *layout, int plane,
     return runs;
 }
 
-/* `unit` bytes of each of n blocks. The sizes of most fields are constants here, so that the copy
- * of a field is a few instructions instead of a call. */
+/* Copies `unit` bytes of each of n blocks; a step is the distance between blocks. Most sizes are
+ * constants here, so that the copy of a field is a few instructions instead of a call. */
 static void units_copy(uint8_t *to, size_t to_step, const uint8_t *from, size_t from_step,
                        int64_t n, size_t unit) {
     if (to_step == unit && from_step == unit) {
@@ -182,7 +183,7 @@ void gpu_weight_unpack(const gpu_weight_layout *layout, int plane, const gpu_wei
         units_copy(to, (size_t)layout->block_size, from, unit, part->n_block, unit);
 }
 
-/* Row r of a part alone, and where it lies in a plane. */
+/* Row r of a part, as a part. */
 static gpu_weight_part row_of(const gpu_weight_part *part, int64_t r) {
     return (gpu_weight_part){part->row_first + r, 1, part->block_first, part->n_block};
 }

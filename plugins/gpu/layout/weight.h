@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * weight.h: how GPU plugins keep a weight that has usage flags. Canonical bytes come in and go out
- * through it; kernels read the same layout. Vulkan, CUDA and HIP use the same, for every usage.
+ * weight.h: the layout in which GPU plugins store a weight that has usage flags, and the
+ * conversions from and to canonical bytes. Kernels read this layout. Vulkan, CUDA and HIP use the
+ * same one, for every usage.
  *
  * Mental model. A canonical block holds codes, scales and minimums side by side, so that its codes
  * begin at an odd multiple of 2 bytes. Here a tensor is a few planes, one after the other. A plane
@@ -10,16 +11,16 @@
  *   block number b = row * n_block + index of the block in its row      rows as in tensor.h
  *   field f of block b lies at  planes[f].off + b * planes[f].unit
  *
- * What holds:
+ * Invariants:
  *   - The fields of a type cover each byte of its block once. So the planes have exactly the
- *     canonical bytes, no bit is changed, and a download gives back what was uploaded.
+ *     canonical bytes, no bit is changed, and a download returns what was uploaded.
  *   - Planes begin at multiples of 16 bytes. The tensor itself must begin at a multiple of
  *     GPU_WEIGHT_ALIGN bytes: a plugin states at least this as its buffer_align. A kernel reads the
  *     codes of a block in loads of 8 or 16 bytes where the plane's unit is a multiple of that.
  *   - A part of a tensor (some rows, some whole blocks of them) is one run of bytes per plane where
  *     it has whole rows, else one run per plane and row. So parts may come in any order.
- *   - A plain type (f32, f16, bf16) has one plane: its canonical bytes. So has a tensor without
- *     usage flags.
+ *   - A plain type (f32, f16, bf16) has one plane: its canonical bytes. A tensor without usage
+ *     flags has the same.
  */
 #ifndef TANDEM_GPU_WEIGHT_H
 #define TANDEM_GPU_WEIGHT_H
@@ -37,8 +38,8 @@ typedef struct gpu_weight_plane {
 typedef struct gpu_weight_layout {
     tdm_type type;
     int32_t n_plane;   /* 1 .. GPU_WEIGHT_MAX_PLANE */
-    int32_t block_len; /* elements */
-    int32_t block_size;
+    int32_t block_len; /* elements of a block */
+    int32_t block_size; /* bytes of a canonical block */
     int64_t n_block; /* blocks of a row */
     int64_t n_row;   /* rows of the tensor */
     uint64_t size;   /* bytes of the tensor */
@@ -52,8 +53,8 @@ typedef struct gpu_weight_part {
     int64_t block_first, n_block;
 } gpu_weight_part;
 
-/* The bytes of one plane that a part takes: run i of n_run is the bytes [off + i * stride, + size)
- * of the tensor. */
+/* The bytes of one plane that belong to a part: run i of n_run is the bytes off + i * stride ..
+ * off + i * stride + size - 1 of the tensor. */
 typedef struct gpu_weight_runs {
     uint64_t off, size, stride;
     int64_t n_run; /* 0 = the part is empty */
@@ -78,10 +79,10 @@ gpu_weight_part gpu_weight_part_get(const gpu_weight_layout *layout, int64_t row
 gpu_weight_runs gpu_weight_runs_get(const gpu_weight_layout *layout, int plane,
                                     const gpu_weight_part *part);
 
-/* For memory that the host does not write directly: converts one plane of a part to staging memory,
- * its runs one right behind the other, in order: n_run * size bytes of gpu_weight_runs_get. `src`
- * is the first block of the part's first row, row_pitch the bytes from row to row of src. To stay
- * within a staging ring the caller divides the rows of a part. [any-thread] */
+/* For memory that the host does not write directly: converts one plane of a part and writes its
+ * runs to staging memory without gaps, in order: n_run * size bytes of gpu_weight_runs_get. `src`
+ * is the first block of the part's first row, row_pitch the bytes from row to row of src. A caller
+ * whose staging memory is smaller divides the rows of the part. [any-thread] */
 void gpu_weight_pack(const gpu_weight_layout *layout, int plane, const gpu_weight_part *part,
                      const void *src, uint64_t row_pitch, void *staging);
 

@@ -20,8 +20,8 @@ void gpu_ranges_free(gpu_ranges *ranges) {
     memset(ranges, 0, sizeof *ranges);
 }
 
-/* n ranges taken leave at most n + 1 free ones: room for them is made when a range is taken, so
- * that giving back needs none. */
+/* n taken ranges leave at most n + 1 free ranges. Room for these is allocated when a range is
+ * taken, so that giving back allocates nothing and cannot fail. */
 static bool room_make(gpu_ranges *ranges) {
     if (ranges->n_taken + 2 <= ranges->room) return true;
     gpu_range *grown = realloc(ranges->free, (size_t)ranges->room * 2 * sizeof *ranges->free);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranges.h: which bytes of a block of memory are free. A plugin allocates blocks from its driver
- * and gives out ranges of them; nothing here touches the memory.
+ * ranges.h: allocates ranges of a block of memory: records which bytes of the block are free. The
+ * plugin allocates blocks from its driver; nothing here touches the memory.
+ *
+ * One thread at a time may use a gpu_ranges.
  */
 #ifndef TANDEM_GPU_RANGES_H
 #define TANDEM_GPU_RANGES_H
@@ -10,27 +12,27 @@
 #include <stdint.h>
 
 typedef struct gpu_range {
-    uint64_t off, size;
+    uint64_t off, size; /* bytes */
 } gpu_range;
 
-/* Free ranges in order of offset; neighbours are never adjacent. */
 typedef struct gpu_ranges {
-    gpu_range *free;
-    int32_t n_free, room;
-    int32_t n_taken; /* ranges given out */
-    uint64_t size;   /* of the block */
-    uint64_t unit;   /* offsets and sizes are multiples of it */
+    gpu_range *free;      /* n_free ranges in order of offset; between two there is a taken range */
+    int32_t n_free, room; /* room: elements allocated, at least n_taken + 1 */
+    int32_t n_taken;      /* ranges taken and not given back */
+    uint64_t size;        /* bytes of the block, a multiple of unit */
+    uint64_t unit;        /* bytes; offsets and sizes of ranges are multiples of it */
 } gpu_ranges;
 
-/* All of a block of `size` bytes is free. False without memory. Released with gpu_ranges_free. */
+/* Starts with a block of `size` bytes, rounded down to whole units, all of it free. False without
+ * memory. Released with gpu_ranges_free. */
 bool gpu_ranges_init(gpu_ranges *ranges, uint64_t size, uint64_t unit);
 void gpu_ranges_free(gpu_ranges *ranges);
 
-/* Takes the first free range of at least `size` bytes (> 0), rounded up to whole units. False where
- * there is none; nothing changes then. */
+/* Takes `size` bytes (> 0), rounded up to whole units, of the first free range that has as many.
+ * False where there is none, or without memory; nothing changes then. */
 bool gpu_ranges_take(gpu_ranges *ranges, uint64_t size, uint64_t *off_out);
 
-/* Gives back what take gave, with the same size. Never fails. */
+/* Gives back a range of gpu_ranges_take; `size` is the one that was given there. Never fails. */
 void gpu_ranges_give(gpu_ranges *ranges, uint64_t off, uint64_t size);
 
 #endif

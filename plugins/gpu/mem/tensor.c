@@ -64,8 +64,8 @@ tdm_status gpu_tensor_part(const gpu_tensor_buffer *buffer, uint64_t off,
     return TDM_OK;
 }
 
-/* Rows of a part that are converted at a time, so that a plane of them fits the buffer; at least
- * one, whose bytes then decide the buffer's size. */
+/* Rows of a part that are converted at a time: as many as have at most PACK_SIZE bytes in each
+ * plane, but at least one. *size_out: bytes of a buffer for them. */
 static int64_t rows_each(const gpu_weight_layout *layout, const gpu_weight_part *part,
                          uint64_t *size_out) {
     int64_t unit = 1;

@@ -10,16 +10,16 @@
 
 #include "core/base/params.h"
 
-enum { PIECE_SIZE = 1 << 20, PAGE = 4096 };
+enum { PIECE_SIZE = 1 << 20, PAGE = 4096 }; /* bytes */
 
 /* Page-locked memory of the plugin. */
 typedef struct memory {
     void *handle; /* the plugin's; NULL = none */
     uint8_t *base;
-    bool is_cached;
+    bool is_cached; /* the host's reads are cached */
 } memory;
 
-/* An allocation of gpu_host_alloc that the device reads. */
+/* An allocation of gpu_host_alloc in page-locked memory. */
 typedef struct pinned {
     struct pinned *next;
     memory memory;
@@ -28,10 +28,10 @@ typedef struct pinned {
     uint64_t number; /* of the last copies from it; 0 = none */
 } pinned;
 
-/* A piece of the ring. The thread that has taken it alone fills it. */
+/* A piece of the ring. Only the thread that has taken it uses its fields, is_taken aside. */
 typedef struct piece {
     uint64_t number; /* of its last copies; 0 = none */
-    bool is_taken;
+    bool is_taken;   /* under the mutex */
     int32_t n_copy;
     gpu_copy copies[GPU_MAX_COPY];
 } piece;
@@ -41,8 +41,8 @@ struct gpu_uploads {
     const char *name;
     uint64_t align;
     const gpu_upload_calls *calls;
-    pthread_mutex_t mutex; /* over what follows, and over calls->copy; not held during a wait */
-    pthread_cond_t given;  /* a piece is not taken any more */
+    pthread_mutex_t mutex; /* over the fields below, and over calls->copy; not held during a wait */
+    pthread_cond_t given;  /* signalled when a piece is given back */
     pinned *pinned;
     memory ring; /* GPU_N_PIECE * PIECE_SIZE, allocated at first use */
     piece pieces[GPU_N_PIECE];
@@ -93,7 +93,7 @@ void gpu_uploads_destroy(gpu_uploads *u) {
 
 /* ---- Page-locked memory ---------------------------------------------------------------------- */
 
-/* Memory of the host that the driver does not know. */
+/* Allocates memory of the host that is not page-locked. */
 static tdm_status plain_alloc(const gpu_uploads *u, uint64_t size, void **ptr_out, tdm_error *err) {
     const uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     void *ptr = size <= most ? aligned_alloc((size_t)u->align,
@@ -138,8 +138,8 @@ tdm_status gpu_host_alloc(gpu_uploads *u, uint64_t size, bool is_plain, void **p
     return TDM_OK;
 }
 
-/* The link to the allocation that holds bytes src .. src + size - 1; to the list's end where none
- * does. With the mutex held. */
+/* The link to the allocation that holds the bytes src .. src + size - 1, or the link at the list's
+ * end, which is NULL. With the mutex held. */
 static pinned **pinned_find(gpu_uploads *u, const void *src, uint64_t size) {
     pinned **at = &u->pinned;
     for (; *at != NULL; at = &(*at)->next) {
@@ -197,7 +197,8 @@ static void piece_give(gpu_uploads *u, piece *p) {
     pthread_mutex_unlock(&u->mutex);
 }
 
-/* Takes a piece that the device is done with. A thread has at most one, so that each gets one. */
+/* Takes a piece, and waits until its last copies have ended. A thread has at most one piece and
+ * gives it back without waiting for another thread: so a thread that waits here gets one. */
 static tdm_status piece_take(gpu_uploads *u, piece **piece_out, tdm_error *err) {
     piece *p = NULL;
     pthread_mutex_lock(&u->mutex);
@@ -224,7 +225,7 @@ static uint64_t piece_off(const gpu_uploads *u, const piece *p) {
     return (uint64_t)(p - u->pieces) * PIECE_SIZE;
 }
 
-/* Adds a copy; one that continues the last one makes it longer. */
+/* Adds a copy. Where it continues the last one, that one becomes longer. */
 static void copy_add(piece *p, uint64_t src, uint64_t dst, uint64_t size) {
     gpu_copy *last = p->n_copy > 0 ? &p->copies[p->n_copy - 1] : NULL;
     if (last != NULL && last->src + last->size == src && last->dst + last->size == dst)
@@ -235,7 +236,7 @@ static void copy_add(piece *p, uint64_t src, uint64_t dst, uint64_t size) {
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
-/* Where a part goes. */
+/* The destination of an upload. */
 typedef struct target {
     tdm_buffer *buffer;
     uint64_t off;     /* of the tensor in the buffer */
@@ -243,8 +244,8 @@ typedef struct target {
     const gpu_weight_layout *layout;
 } target;
 
-/* Begins the copies of a piece, which are from `from`: the caller's memory, or NULL for the ring.
- * Gives the piece back. */
+/* Starts the copies of a piece, from the caller's memory `from` or, where that is NULL, from the
+ * ring. Gives the piece back. */
 static tdm_status piece_copy(gpu_uploads *u, piece *p, const target *to, pinned *from,
                              tdm_error *err) {
     pthread_mutex_lock(&u->mutex);
@@ -261,7 +262,7 @@ static tdm_status piece_copy(gpu_uploads *u, piece *p, const target *to, pinned 
     return status;
 }
 
-/* Rows of one plane, copied by the device from where they are. */
+/* Rows of a tensor of one plane: the device copies them from the caller's memory. */
 static tdm_status rows_copy(gpu_uploads *u, const target *to, const gpu_weight_part *part,
                             pinned *from, const uint8_t *src, uint64_t row_pitch, tdm_error *err) {
     const gpu_weight_layout *layout = to->layout;
@@ -285,7 +286,7 @@ static tdm_status rows_copy(gpu_uploads *u, const target *to, const gpu_weight_p
     return status;
 }
 
-/* Converts a part that fits a piece. */
+/* Converts a part that fits a piece, and starts its copies. */
 static tdm_status some_convert(gpu_uploads *u, const target *to, const gpu_weight_part *some,
                                const uint8_t *src, uint64_t row_pitch, tdm_error *err) {
     piece *p;
@@ -305,8 +306,9 @@ static tdm_status some_convert(gpu_uploads *u, const target *to, const gpu_weigh
     return status;
 }
 
-/* The rows and blocks of a row, at most those of the part, that fit a piece and its copies: blocks of
- * one row where a row is too large. */
+/* How many rows of a part, and how many blocks of each, fit a piece and its copies: whole rows of
+ * the part or, where one is too large, some blocks of one row. The caller limits both to the
+ * part. */
 static void some_size(const gpu_weight_layout *layout, const gpu_weight_part *part,
                       int64_t *n_row_out, int64_t *n_block_out) {
     const int64_t n_fit = PIECE_SIZE / layout->block_size;
@@ -317,7 +319,7 @@ static void some_size(const gpu_weight_layout *layout, const gpu_weight_part *pa
     *n_block_out = n_row > 0 ? part->n_block : n_fit;
 }
 
-/* Rows in the device's layout, through the ring. */
+/* Converts rows to the device's layout in the ring, and starts their copies. */
 static tdm_status rows_convert(gpu_uploads *u, const target *to, const gpu_weight_part *part,
                                const uint8_t *src, uint64_t row_pitch, tdm_error *err) {
     int64_t n_row, n_block;
@@ -355,7 +357,7 @@ tdm_status gpu_upload(gpu_uploads *u, tdm_buffer *buffer, uint64_t off, uint64_t
     pthread_mutex_lock(&u->mutex);
     const uint64_t last = *number;
     pthread_mutex_unlock(&u->mutex);
-    /* Also after a failure, so that nothing is under way. */
+    /* After a failure too: the caller may free src when this returns. */
     tdm_status waited = copies_wait(u, last, status == TDM_OK ? err : NULL);
     return status != TDM_OK ? status : waited;
 }

@@ -8,11 +8,11 @@
 #include "plugins/gpu/plan/step.h"
 
 typedef struct gpu_work {
-    double bytes;  /* of its operands, each once; a cache counts in full */
-    double ops;    /* multiply-adds of products of more than 8 tokens, and of attention over a full
-                     cache, which count several times where there are more than 8 tokens; 0
-                     elsewhere */
-    bool is_upper; /* the step works on a cache, of which it may use less than all */
+    double bytes;  /* of all operands, each counted once; a cache counts in full */
+    double ops;    /* multiply-adds: of products and scans of more than 8 tokens, and of attention
+                      over a full cache, which count four times where there are more than 8 tokens;
+                      else 0 */
+    bool is_upper; /* the step works on a cache, and may use only a part of it */
 } gpu_work;
 
 /* Estimates a step's work from above, by its operands and words alone. [any-thread] */

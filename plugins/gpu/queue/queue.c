@@ -11,25 +11,28 @@
 
 typedef struct queue_job queue_job;
 
-/* What outlives the queue: the core may still wait for signals whose queue has been destroyed. */
+/* The part of a queue that its jobs refer to. It outlives the queue: the core may still wait for
+ * signals whose queue has been destroyed. Its mutex is over all fields but those that are
+ * constant. */
 typedef struct ring {
     pthread_mutex_t mutex;
-    pthread_cond_t left; /* a thread has left the driver's wait */
-    const gpu_queue_driver *driver;
-    void *context;     /* not touched once closed */
-    char name[32];     /* of the device */
-    queue_job *unused; /* recycled, so that steady use allocates nothing */
-    queue_job *open;   /* submitted, with signals that may be waited for */
-    int32_t n_ref;     /* the queue, and jobs whose signals are attached */
-    int32_t n_inside;  /* threads in the driver's wait */
-    bool is_closed;    /* the queue is gone: all its work is done, or lost */
+    pthread_cond_t left;            /* signalled when no thread is in the driver's wait any more */
+    const gpu_queue_driver *driver; /* constant */
+    void *context;                  /* constant; not used once the ring is closed */
+    char name[32];                  /* of the device; constant */
+    queue_job *unused;              /* recycled jobs, so that steady use allocates nothing */
+    queue_job *open;                /* submitted jobs with signals that threads may wait for */
+    int32_t n_ref;                  /* 1 of the queue, and 1 of each job that is in use */
+    int32_t n_inside;               /* threads in the driver's wait */
+    bool is_closed; /* the queue is destroyed: its computations have ended, and each open job has
+                       its status */
 } ring;
 
-/* A computation on its way. */
+/* A computation, from gpu_queue_compute until nothing refers to its signals. */
 struct queue_job {
-    queue_job *next;
-    queue_job *open_before, *open_after; /* of the ring's open ones, under its mutex */
-    gpu_queue *queue;                    /* while it is not submitted */
+    queue_job *next;                     /* in the queue, or in the ring's unused jobs */
+    queue_job *open_before, *open_after; /* in the ring's open jobs */
+    gpu_queue *queue;                    /* until it is submitted */
     ring *ring;
     void *work;
     tdm_point *points; /* n_wait, then n_signal */
@@ -39,25 +42,26 @@ struct queue_job {
     int32_t n_open; /* waits not reached, and 1 until all are registered; under the queue's mutex */
     int32_t n_ref;  /* signals attached, and 1 until it is submitted; under the ring's mutex */
     gpu_ticket ticket; /* once it is submitted */
-    bool is_open;
-    tdm_status status; /* the first failure of a wait; of a closed ring, how it ended */
-    tdm_error err;
+    bool is_open;      /* it is in the ring's open jobs */
+    tdm_status status; /* the first failure of a wait or of submitting; once the ring is closed, how
+                          the computation ended */
+    tdm_error err;     /* the message of status */
 };
 
 struct gpu_queue {
     const tdm_host_semaphore_ops *semaphore;
     ring *ring;
-    gpu_ticket last_ticket; /* by the one thread that submits */
-    bool has_submitted;
-    pthread_mutex_t mutex; /* over what follows */
-    pthread_cond_t idle;
-    queue_job *first, *last; /* not submitted, oldest first */
-    bool is_submitting;      /* a thread is in jobs_submit, or `thread` goes there */
-    pthread_t thread;        /* submits where that may take long; made when it is first needed */
-    pthread_cond_t handed;
+    gpu_ticket last_ticket;  /* of the last submitted job; used by the thread that submits */
+    bool has_submitted;      /* likewise; false = last_ticket means nothing */
+    pthread_mutex_t mutex;   /* over the fields below */
+    pthread_cond_t idle;     /* signalled when no job is left to submit */
+    queue_job *first, *last; /* jobs that are not submitted, oldest first */
+    bool is_submitting;      /* a thread runs jobs_submit, or is_handed */
+    pthread_t thread;        /* submits where that may wait; created when it is first needed */
+    pthread_cond_t handed;   /* signalled when is_handed or is_ending becomes true */
     bool has_thread;
-    bool is_handed; /* `thread` is to submit and has not begun */
-    bool is_ending;
+    bool is_handed; /* `thread` is to run jobs_submit, and has not begun */
+    bool is_ending; /* `thread` is to end */
 };
 
 /* ---- Jobs and the ring ----------------------------------------------------------------------- */
@@ -79,7 +83,7 @@ static ring *ring_create(const char *name, const gpu_queue_driver *driver, void 
     return r;
 }
 
-/* Drops a reference; the mutex is held, and is not after it. */
+/* Drops a reference, and frees the ring with the last one. The mutex is held; it is released. */
 static void ring_drop(ring *r) {
     bool is_last = --r->n_ref == 0;
     pthread_mutex_unlock(&r->mutex);
@@ -193,7 +197,8 @@ static tdm_status work_submit(gpu_queue *queue, queue_job *job, tdm_error *err) 
     return TDM_OK;
 }
 
-/* Lets waiters of a signal wait in the driver. Without memory for that, waits here and signals. */
+/* Attaches the driver's wait to a signal. Where the core cannot attach it, waits here and
+ * signals. */
 static void signal_attach(gpu_queue *queue, queue_job *job, const tdm_point *signal) {
     const tdm_host_semaphore_ops *semaphore = queue->semaphore;
     const tdm_native_wait wait = {
@@ -241,7 +246,8 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-/* Lets the thread submit what comes next. False where there is no thread and none can be made. */
+/* Hands the submitting to the queue's thread. False where there is no thread and none can be
+ * created. With the mutex held. */
 static bool thread_hand(gpu_queue *queue) {
     if (!queue->has_thread)
         queue->has_thread = pthread_create(&queue->thread, NULL, thread_main, queue) == 0;
@@ -256,9 +262,9 @@ static bool is_full(const gpu_queue *queue) {
     return driver->is_full != NULL && driver->is_full(queue->ring->context, queue->first->work);
 }
 
-/* Submits from the front what waits for nothing; is_submitting is true, so that no other thread
- * does. The mutex is held before and after, and not while a job is submitted. Unless the caller may
- * wait, the queue's thread goes on where the driver is full. */
+/* Submits jobs from the front while all of their waits are reached. is_submitting is true, so that
+ * no other thread does. The mutex is held before and after, but not while a job is submitted.
+ * Without may_wait the queue's thread continues where the driver is full. */
 static void jobs_submit(gpu_queue *queue, bool may_wait) {
     while (queue->first != NULL && queue->first->n_open == 0) {
         if (!may_wait && is_full(queue) && thread_hand(queue)) return;
@@ -273,15 +279,16 @@ static void jobs_submit(gpu_queue *queue, bool may_wait) {
     if (queue->first == NULL) pthread_cond_broadcast(&queue->idle);
 }
 
-/* One thread at a time submits, so that the order holds; the mutex is held. */
+/* Submits what can be submitted, unless another thread is doing so: one at a time keeps the order.
+ * With the mutex held. */
 static void queue_submit(gpu_queue *queue) {
     if (queue->is_submitting) return; /* that thread submits this job too */
     queue->is_submitting = true;
     jobs_submit(queue, false);
 }
 
-/* One of the points that a job waits for is reached or has failed. The last touch of the queue is
- * the unlock: it may be destroyed right after. */
+/* One of the points that a job waits for is reached or has failed. Nothing here uses the queue
+ * after the unlock: another thread may destroy it then. */
 static void job_point_reached(void *user, tdm_status status, const tdm_error *err) {
     queue_job *job = user;
     gpu_queue *queue = job->queue;
@@ -314,8 +321,8 @@ tdm_status gpu_queue_create(const char *name, const tdm_host_semaphore_ops *sema
     return TDM_OK;
 }
 
-/* Everything submitted is done, or the device lost: from now on each job has its own status, and the
- * driver is not called any more. */
+/* Waits until all submitted jobs have ended, or the device is lost, and stores the status of each
+ * open job: job_wait returns it from then on, and the driver is not called any more. */
 static void ring_close(gpu_queue *queue) {
     ring *r = queue->ring;
     tdm_error err = {0};
