@@ -11,8 +11,7 @@
 
 #include "tandem/status.h"
 
-/* The plugin's functions. They get the context that the pool was made with, under the pool's
- * mutex. */
+/* The plugin's functions. They get the context that the pool was made with. */
 typedef struct gpu_scratch_driver {
     size_t memory_size; /* bytes of the plugin's description of a piece of memory */
     /* Allocates device memory. Fills *memory, the description, which is zero before, and gives the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer.c: buffers as the ABI has them: checks, what each purpose means for memory, tensors in the
- * layouts of plugins/gpu/layout.
+ * buffer.c: the table of buffers of CUDA and HIP: checks, the kind of memory for each purpose,
+ * tensors in the layouts of plugins/gpu/layout.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/rt/rt.h"
 
-/* What the host writes or reads in every step is page-locked memory of the host. */
+/* True for buffers that the host writes or reads in every step: they are page-locked host
+ * memory. */
 static bool is_of_host(int32_t purpose) {
     return purpose == TDM_BUFFER_INPUT || purpose == TDM_BUFFER_OUTPUT;
 }
@@ -39,8 +40,8 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
         p.purpose == TDM_BUFFER_ARENA
             ? rt_memory_alloc_shared(device, p.size, &buffer->memory, err)
             : rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
-    /* A kernel waits microseconds for each load of the host's memory, and most kernels of a step
-     * read the step block. */
+    /* A copy in device memory (rt.h): a load of host memory takes a kernel microseconds, and most
+     * kernels of a step read the step block. */
     if (status == TDM_OK && p.purpose == TDM_BUFFER_INPUT && !device->target.is_host)
         status = rt_memory_alloc(device, (p.size + 15) / 16 * 16, false, &buffer->copy, err);
     if (status != TDM_OK) {
@@ -113,8 +114,8 @@ static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
         return status;
     }
     if (info_out != NULL) {
-        /* Kernels only load and store words of this memory; they do no other atomic operation on
-         * it. */
+        /* has_atomic32 and has_atomic64 stay false: kernels only load and store words of such
+         * memory, so that other atomic operations are not tested. */
         const tdm_import_info info = {.struct_size = sizeof info,
                                       .is_coherent = true,
                                       .is_pollable = device->target.may_wait};

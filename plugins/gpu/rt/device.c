@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.c: finds the devices of a driver, opens and closes them.
+ * device.c: finds the devices of a driver, opens and closes them, and sets what the planner needs
+ * to know about them (gpu_target). Also the failures of driver calls.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -13,8 +14,8 @@
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
-/* After a kernel's failure the drivers refuse all further work of the process, also in contexts
- * made later (cuda.h: CUDA_ERROR_LAUNCH_FAILED and its neighbours). */
+/* After a failure of a kernel the drivers refuse all further work of the process, in contexts made
+ * later too (cuda.h: CUDA_ERROR_LAUNCH_FAILED and its neighbours). */
 static tdm_status loss_fail(const rt_device *device, tdm_error *err, const char *what) {
     return tdm_fail(err, TDM_UNAVAILABLE,
                     "%s (%s): the device is lost: %s. Start the program again", device->name,
@@ -51,7 +52,7 @@ rt_result rt_stream_end(const rt_device *device, void *stream) {
 
 /* ---- Enumeration ----------------------------------------------------------------------------- */
 
-/* False where the driver does not describe the device. */
+/* Reads what the driver says about a device. False where it does not give name or memory. */
 static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
     size_t memory = 0;
     memset(facts, 0, sizeof *facts);
@@ -99,7 +100,8 @@ static void source_open(rt_source *source) {
     if (source->n_facts == 0) rt_driver_no_device(&source->reason);
 }
 
-/* The driver of a path, opened at the first call; NULL without memory. */
+/* The driver of a path, which is opened at the first call; is_open is false where that failed. NULL
+ * without memory. */
 static rt_source *source_get(tdm_instance *instance, const char *path) {
     if (path == NULL) path = "";
     pthread_mutex_lock(&instance->mutex);
@@ -159,7 +161,7 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
     if (rt_vendor_this.block_target(facts->attribute[RT_MAJOR], facts->attribute[RT_MINOR]) != NULL)
         info.prompt_step = rt_vendor_this.block_step;
-    /* The UUID tells that devices of two plugins are one card. */
+    /* By the UUID the host finds devices of two plugins that are the same card. */
     info.has_uuid = facts->has_uuid;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     tdm_struct_write(info_out, &info, sizeof info);
@@ -182,14 +184,15 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Most workgroups along x, whatever their size. Further ones go along y (emit.c). */
+/* Most workgroups along x for workgroups of any size, where the vendor also limits the threads of
+ * the axis. More workgroups go along y (gpu_step_grid). */
 static uint32_t grid_max(int32_t n_group, int32_t max_group_size) {
     const uint64_t limit = rt_vendor_this.max_thread;
     const uint64_t by_thread = limit / (uint64_t)max_group_size;
     return limit != 0 && by_thread < (uint64_t)n_group ? (uint32_t)by_thread : (uint32_t)n_group;
 }
 
-/* Whether the device runs PRODUCT_TILE_BLOCK, and the plugin was built with it. */
+/* True where the device runs PRODUCT_TILE_BLOCK and the plugin was built with it. */
 static bool has_block_matrices(const rt_device *device) {
     const gpu_step widest = {.kernel = GPU_KERNEL_PRODUCT_TILE_BLOCK, .spec = {[3] = 256}};
     const int32_t *a = device->facts->attribute;
@@ -218,7 +221,7 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->has_dot8 = true;
     t->product.lane_max_subgroup = -1;
     t->product.has_fixed_tiles = true;
-    t->product.dot_one_k = 1; /* a token alone has the bits of a batch */
+    t->product.dot_one_k = 1; /* so that a token alone gives the same bits as in a batch */
     t->product.row_group = 2 * a[RT_WAVE_SIZE];
     t->attention.part_teams = 4;
     t->norm.share = 4;

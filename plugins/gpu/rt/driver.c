@@ -20,7 +20,8 @@ const char *rt_symbol(int fn) {
     return rt_vendor_this.is_hip ? symbols[fn].hip : symbols[fn].cuda;
 }
 
-/* ISO C has no conversion from an object's pointer to a function's. */
+/* The address of a symbol, NULL where there is none. ISO C does not convert a pointer to an object
+ * to a pointer to a function: the bytes are copied. */
 static void function_get(void *library, const char *symbol, void *function_out) {
     void *found = dlsym(library, symbol);
     memcpy(function_out, &found, sizeof found);
@@ -45,7 +46,7 @@ static void *library_open(const char *path, tdm_error *err) {
     return library;
 }
 
-/* `driver` may name any file. */
+/* Checks that the library is a driver of this vendor: the option `driver` may name any library. */
 static tdm_status library_check(void *library, tdm_error *err) {
     const bool is_hip = rt_vendor_this.is_hip;
     const char *other = is_hip ? symbols[RT_FN_init].cuda : symbols[RT_FN_init].hip;

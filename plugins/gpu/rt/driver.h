@@ -2,10 +2,10 @@
  *
  * driver.h: the driver API that CUDA and HIP have in common, under neutral names.
  *
- * RT_DRIVER_LIST has a row for each function: the neutral name, CUDA's and HIP's symbol, and the
- * parameters. The two agree in parameters and in the numbers used here; where they do not, the
- * plugin says what it has in rt_vendor. Handles are pointers; device memory is a 64-bit address. A
- * driver is opened with dlopen; nothing is linked.
+ * RT_DRIVER_LIST has a row for each function: the neutral name, the symbols of CUDA and HIP, and
+ * the parameters. Both APIs have the same parameters and use the same numbers here. What differs is
+ * in rt_vendor, of which each plugin has one. Handles are pointers; device memory is a 64-bit
+ * address. A driver is opened with dlopen; nothing is linked.
  */
 #ifndef TANDEM_GPU_RT_DRIVER_H
 #define TANDEM_GPU_RT_DRIVER_H
@@ -27,14 +27,16 @@ enum {
     RT_INVALID_DEVICE = 101,
     RT_NO_BINARY = 209,
     RT_ECC = 214,
-    RT_CONTAINED = 226, /* CUDA: some wrong accesses of another device's memory */
+    RT_CONTAINED = 226, /* CUDA: some kinds of wrong access to another device's memory */
     RT_NOT_FOUND = 500,
     RT_NOT_READY = 600,
     RT_ILLEGAL_ADDRESS = 700,
     RT_LAUNCH_TIMEOUT = 702,
     RT_PEER_IS_ENABLED = 704,
-    RT_FIRST_STICKY = 709,   /* 709 .. 719 are failures of kernels that end the context, except */
-    RT_TOO_MANY_PEERS = 711, /* CUDA: a device reaches memory of a bounded number of others */
+    /* FIRST_STICKY .. LAUNCH_FAILED are failures of kernels that end the context, except the three
+     * results between them here */
+    RT_FIRST_STICKY = 709,
+    RT_TOO_MANY_PEERS = 711, /* CUDA: a device may access memory of a bounded number of others */
     RT_ALREADY_REGISTERED = 712,
     RT_NOT_REGISTERED = 713,
     RT_LAUNCH_FAILED = 719,
@@ -49,10 +51,10 @@ enum {
     RT_EVENT_BLOCKING = 1, /* event_sync sleeps instead of polling */
     RT_EVENT_NO_TIMING = 2,
     RT_CAPTURE_THREAD_LOCAL = 1,
-    RT_FUNCTION_SHARED_SIZE = 8, /* most bytes of shared memory of a launch */
-    RT_LAUNCH_EARLY = 6,         /* rt_launch_attribute.id; CUDA's alone */
-    RT_JIT_ERROR_LOG = 5,        /* an option of module_load: where the compiler's messages go */
-    RT_JIT_ERROR_LOG_SIZE = 6
+    RT_FUNCTION_SHARED_SIZE = 8, /* of function_set: most bytes of shared memory of a launch */
+    RT_LAUNCH_EARLY = 6,         /* rt_launch_attribute.id; CUDA only */
+    RT_JIT_ERROR_LOG = 5,        /* option of module_load: buffer of the compiler's messages */
+    RT_JIT_ERROR_LOG_SIZE = 6    /* option of module_load: its bytes */
 };
 
 /* FN(name, cuda, hip, parameters) */
@@ -125,18 +127,18 @@ enum {
        (int *can_out, int device, int peer))
 /* clang-format on */
 
-/* Attributes of devices: the numbers differ. */
+/* Attributes of devices. CUDA and HIP number them differently: rt_vendor.attribute. */
 typedef enum rt_attribute {
     RT_GROUP_SIZE = 0, /* most threads of a workgroup */
-    RT_GRID_X,
+    RT_GRID_X,         /* most workgroups along x */
     RT_GRID_Y,
-    RT_SHARED_SIZE,     /* of a workgroup, without opting in to more */
-    RT_MAX_SHARED_SIZE, /* with function_set */
-    RT_WAVE_SIZE,
-    RT_UNITS,
-    RT_IS_INTEGRATED,
-    RT_MAPS_HOST,
-    RT_MAJOR, /* compute capability; of AMD's devices the processor's generation */
+    RT_SHARED_SIZE,     /* bytes of shared memory of a workgroup, without function_set */
+    RT_MAX_SHARED_SIZE, /* the same with function_set */
+    RT_WAVE_SIZE,       /* threads */
+    RT_UNITS,           /* compute units */
+    RT_IS_INTEGRATED,   /* 1 where its memory is the host's */
+    RT_MAPS_HOST,       /* 1 where it accesses page-locked host memory */
+    RT_MAJOR,           /* compute capability; of AMD's devices the processor's generation */
     RT_MINOR,
     RT_KERNEL_TIMEOUT, /* 1 where the driver ends kernels that run long */
     RT_CLOCK_KHZ,      /* of the clock that kernels read, ticks(): see rt_vendor.clock_khz */
@@ -147,7 +149,7 @@ typedef enum rt_attribute {
 typedef struct rt_launch_attribute {
     int32_t id, reserved;
     union {
-        int32_t is_early; /* the kernel waits for the one before itself: early.h */
+        int32_t is_early; /* the kernel itself waits for the kernel before it: early.h */
         uint64_t room[8];
     } value;
 } rt_launch_attribute;
@@ -161,7 +163,8 @@ typedef struct rt_launch_config {
     unsigned n_attribute;
 } rt_launch_config;
 
-/* Compiled kernels. The first image that the driver takes is used. */
+/* Compiled kernels of a module. Of the images of a module the first that the driver loads is
+ * used. */
 typedef struct rt_image {
     const char *module; /* file of the kernels, without .cu */
     const char *target; /* "sm_75", "gfx1030" */
@@ -176,49 +179,52 @@ typedef struct rt_vendor {
     const char *maker;            /* "NVIDIA" */
     const char *const *libraries; /* names to try, ended by NULL */
     const char *no_device;        /* why a driver may find no device, for messages */
-    const char *targets_option;   /* of the build: for which devices it compiles kernels */
+    const char *targets_option;   /* option of the build that chooses for which devices kernels are
+                                     compiled, for messages */
     const char *error_name; /* symbol of rt_result (int error, const char **name_out), or NULL */
     const char *error_text; /* symbol of const char *(int error), or NULL */
-    /* Symbols of the function that makes the memory of a peer reachable from the present context, by
-     * the peer's context or by its device: the plugin has one of them. */
+    /* Symbols of the function that makes the memory of a peer accessible from the present context,
+     * by the peer's context or by its device: one of them is not NULL. */
     const char *peer_by_context, *peer_by_device;
-    /* Symbol of the function that allocates device memory which other devices see while kernels run, and
-     * its flags; NULL where memory_alloc's is such memory. */
+    /* Symbol and flags of the function that allocates device memory which other devices may access
+     * while kernels run; NULL where memory of memory_alloc is such memory. */
     const char *shared_alloc;
     uint32_t shared_flags;
-    /* Symbol of the function that launches with attributes, and the least version of the driver whose
-     * captures keep RT_LAUNCH_EARLY; NULL where no launch has it. */
+    /* Symbol of the function that launches with attributes; NULL where launches have none. The
+     * least version of the driver whose captures keep RT_LAUNCH_EARLY. */
     const char *launch_ex;
     int32_t early_version;
-    /* Least 10 * RT_MAJOR + RT_MINOR of devices with launch_next and wait_previous of kernels/lang.h, and
-     * the least number in a target whose images have them. */
+    /* Least 10 * RT_MAJOR + RT_MINOR of devices with launch_next and wait_previous of
+     * kernels/lang.h, and least number in a target ("sm_90") whose images have these instructions;
+     * 0 = none. */
     int32_t least_early;
     bool is_hip;
-    uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
-    /* Of events that the host waits for, besides RT_EVENT_*: what makes stores of kernels to its
-     * memory visible then. */
+    uint32_t host_flags; /* of host_alloc, besides RT_HOST_*: they make the memory coherent */
+    /* Of events that the host waits for, besides RT_EVENT_*: they make stores of kernels to host
+     * memory visible when the event is reached. */
     uint32_t event_flags;
-    uint64_t max_thread;   /* of a grid along an axis: workgroups times threads; 0 = no limit of its
-                            own */
+    uint64_t max_thread;   /* most threads of a grid along an axis: workgroups times threads of one;
+                              0 = no such limit */
     int32_t version_major; /* what a major version counts in the number of version_get */
-    int32_t version_minor;
-    /* Devices of RT_MAJOR and RT_MINOR multiply matrices of f16 (PRODUCT_TILE_MATRIX). */
+    int32_t version_minor; /* what a minor version counts there */
+    /* True where devices of RT_MAJOR and RT_MINOR multiply matrices of f16 in hardware
+     * (PRODUCT_TILE_MATRIX). */
     bool (*has_matrices)(int32_t major, int32_t minor);
-    /* Devices of RT_MAJOR and RT_MINOR have several second-level caches, so that device_release() of
-     * kernels/lang.h writes one back. NULL = none has. */
+    /* True where such devices have several second-level caches, so that device_release() of
+     * kernels/lang.h writes one back, which is slow. NULL = none has. */
     bool (*has_split_cache)(int32_t major, int32_t minor);
-    /* The target of images with PRODUCT_TILE_BLOCK for devices of RT_MAJOR and RT_MINOR; NULL where the
-     * device cannot run it. */
+    /* The target of images with PRODUCT_TILE_BLOCK for such devices; NULL where they cannot run
+     * it. */
     const char *(*block_target)(int32_t major, int32_t minor);
-    /* The target, for messages, that the plugin is built for to run on a device at that PCI
-     * address, with RT_MAJOR and RT_MINOR: "sm_86". */
+    /* Writes the target for which kernels have to be compiled to run on the device at that PCI
+     * address, with RT_MAJOR and RT_MINOR: "sm_86". For messages. */
     void (*target_print)(const char *pci_address, int32_t major, int32_t minor, char text[16]);
-    /* Makes the UUID of the device at that PCI address; false where there is none. NULL = device_uuid's is
-     * used. */
+    /* Makes the UUID of the device at that PCI address; false where there is none. NULL = the UUID
+     * of device_uuid is used. */
     bool (*uuid_make)(const char *pci_address, uint8_t uuid_out[16]);
-    int32_t block_step; /* prompt_step (device.h) of devices that can */
-    /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other work
-     * (copy_16 of kernels/lang.h); 0 = none does. */
+    int32_t block_step; /* tdm_device_info.prompt_step of devices that have a block_target */
+    /* Least 10 * RT_MAJOR + RT_MINOR of devices that copy to shared memory while threads do other
+     * work (copy_16 of kernels/lang.h); 0 = none does. */
     int32_t least_copying;
     int32_t n_branch;  /* streams that a plan is captured on, 1 .. RT_N_BRANCH (plan.h) */
     int32_t clock_khz; /* 0 = the driver has it as an attribute (RT_CLOCK_KHZ) */
@@ -227,39 +233,42 @@ typedef struct rt_vendor {
 
 extern const rt_vendor rt_vendor_this;
 
-/* The plugin's images, ended by one without a module. The build generates them (embed.py); there
- * are none where it has no compiler for them. */
+/* The plugin's images; the last entry has module NULL. The build generates them (embed.py); there
+ * are no images where it has no compiler for them. */
 extern const rt_image rt_images[];
 
 typedef struct rt_driver {
 #define RT_FN_MEMBER_(name, cuda, hip, params) rt_result(*name) params;
     RT_DRIVER_LIST(RT_FN_MEMBER_)
 #undef RT_FN_MEMBER_
-    rt_result (*error_name)(int error, const char **name_out); /* NULL where there is none */
-    const char *(*error_text)(int error);                      /* the same */
-    /* As rt_vendor has their symbols; NULL where the driver has none. */
+    /* Functions whose symbols are in rt_vendor; NULL where the vendor or the driver has none. */
+    rt_result (*error_name)(int error, const char **name_out);
+    const char *(*error_text)(int error);
     rt_result (*peer_by_context)(void *context, unsigned flags);
     rt_result (*peer_by_device)(int device, unsigned flags);
     rt_result (*shared_alloc)(uint64_t *address_out, size_t size, unsigned flags);
     rt_result (*launch_ex)(const rt_launch_config *config, void *function, void **params,
                            void **extra);
-    void *library;
-    int version;      /* as the driver gives it; 0 = unknown */
-    bool is_emulated; /* tests/simt: says so by the symbol tandem_simt_version */
+    void *library;    /* of dlopen */
+    int version;      /* the number of version_get; 0 = unknown */
+    bool is_emulated; /* the driver of tests/simt: it has the symbol tandem_simt_version */
 } rt_driver;
 
-/* Opens and initialises a driver: `path`, or where that is NULL or empty the system's.
- * TDM_UNAVAILABLE with the reason. On failure nothing is held. Released with rt_driver_close. */
+/* Opens and initialises a driver: the library `path` or, where that is NULL or empty, the system's.
+ * TDM_UNAVAILABLE with the reason. Released with rt_driver_close; after a failure there is nothing
+ * to release, but a library that is no emulated driver stays loaded, as after rt_driver_close.
+ * [setup] */
 tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *err);
 void rt_driver_close(rt_driver *driver);
 
-/* Fails with TDM_UNAVAILABLE: the driver found no device. */
+/* Returns TDM_UNAVAILABLE with the message that the driver found no device. */
 tdm_status rt_driver_no_device(tdm_error *err);
 
-/* "CUDA_ERROR_INVALID_VALUE", or the number in `text`. */
+/* The name or text of a result ("CUDA_ERROR_INVALID_VALUE"): the driver's, or "error NUMBER" in
+ * `text`. */
 const char *rt_result_name(const rt_driver *driver, rt_result result, char text[32]);
 
-/* The symbol of a function, for messages: rt_symbol(RT_FN_launch). */
+/* The symbol of a function of RT_DRIVER_LIST, for messages: rt_symbol(RT_FN_launch). */
 enum {
 #define RT_FN_ENUM_(name, cuda, hip, params) RT_FN_##name,
     RT_DRIVER_LIST(RT_FN_ENUM_)
@@ -270,6 +279,8 @@ const char *rt_symbol(int fn);
 
 /* True for failures after which no call on the device succeeds any more. */
 bool rt_result_is_loss(rt_result result);
+/* The status of a failure: TDM_RESOURCE_EXHAUSTED, TDM_UNAVAILABLE for a loss, else
+ * TDM_INTERNAL. */
 tdm_status rt_result_status(rt_result result);
 
 #endif

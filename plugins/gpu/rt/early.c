@@ -36,10 +36,11 @@ tdm_status rt_early_decide(rt_device *device, const rt_options *options, tdm_err
     return TDM_OK;
 }
 
-/* A kernel that waits for other members runs as long as they need. What was started behind it would take
- * places on the device meanwhile from other streams, among which may be what a member of the same device needs
- * to publish. And it publishes what was written before it to other devices: the order of that is left to
- * the ordinary launch, which cards have run. */
+/* False for a kernel that waits for other members, for two reasons. It runs as long as they need:
+ * workgroups that were started behind it would take room on the device from other streams
+ * meanwhile, perhaps from a member on the same device which has not published yet. And it publishes
+ * to other devices what earlier kernels wrote: that order is left to the ordinary launch, which has
+ * been tested on cards. */
 bool rt_early_allows(int32_t kernel) {
     return !rt_wait_is_in(kernel);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * measure.c: measures the bandwidth of a device's memory with the driver's own copy inside the
- * device, and its arithmetic with a kernel that computes in registers alone, by the instructions that
- * kernels of products use. The shortest of several runs counts.
+ * measure.c: measures the limits of a device: the bandwidth of its memory with the driver's copy
+ * inside the device; its arithmetic with the kernel LIMIT_RATE, which computes in registers alone
+ * with the instructions of the kernels of products. The shortest of several runs counts.
  */
 #include <math.h>
 #include <string.h>
@@ -15,10 +15,10 @@ enum {
     N_RUN = 4,
     MAX_COPY = 32,
     RATE_THREADS = 256,
-    RATE_GROUPS = 16, /* of a compute unit */
+    RATE_GROUPS = 16, /* workgroups of a compute unit */
     MAX_TRIPS = 1 << 20,
-    BYTE_OPS = 4 * 16 * 16 * 16 * 2, /* of a wave's trip, of limit_rate.cu */
-    FLOAT_OPS = 16 * 2               /* of a thread's */
+    BYTE_OPS = 4 * 16 * 16 * 16 * 2, /* operations of a trip of a wave in limit_rate.cu */
+    FLOAT_OPS = 16 * 2               /* operations of a trip of a thread there */
 };
 #define COPY_SIZE_MIN ((uint64_t)16 << 20)
 #define COPY_SIZE_MAX ((uint64_t)256 << 20) /* more than the caches of a fast device hold */
@@ -49,8 +49,8 @@ static tdm_status copies_time(rt_device *device, const rt_memory *dst, const rt_
     return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
 }
 
-/* Bytes per second that are read and written together, of memory of this size. The first copy,
- * which is not counted, writes the memory for the first time. */
+/* Bytes per second of a copy, read and written bytes added up. The first copy is not counted: it
+ * writes the memory for the first time. */
 static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, const rt_memory *src,
                                     double *rate_out, tdm_error *err) {
     double once = 0, best = INFINITY;
@@ -68,8 +68,8 @@ static tdm_status bandwidth_measure(rt_device *device, const rt_memory *dst, con
     return status;
 }
 
-/* Seconds of one launch of LIMIT_RATE. The kernel has the address of `memory`, so that its results
- * count as used, but writes nothing there. */
+/* Seconds of one launch of LIMIT_RATE. The kernel gets the address of `memory`, so that a compiler
+ * cannot remove the computation, but writes nothing there. */
 static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_memory *memory,
                             double *seconds_out, tdm_error *err) {
     const rt_driver *fn = device->fn;
@@ -91,8 +91,8 @@ static tdm_status rate_time(rt_device *device, const gpu_step *step, const rt_me
     return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
 }
 
-/* Operations per second. Trips grow until they fill the time; the first launch also loads the
- * kernel. */
+/* Operations per second. The number of trips grows until a launch takes a quarter of RUN_SECONDS.
+ * The first launch is not counted: it also loads the kernel. */
 static tdm_status rate_measure(rt_device *device, bool is_float, const rt_memory *memory,
                                double *rate_out, tdm_error *err) {
     const bool is_emulated = device->source->driver.is_emulated;
@@ -134,13 +134,14 @@ tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
     rt_memory pieces[2];
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
-    /* An emulated device copies with the processor, whose caches are smaller than the least. */
+    /* On an emulated device, whose copies the processor makes, the least size exceeds the
+     * caches. */
     uint64_t size = device->source->driver.is_emulated ? COPY_SIZE_MIN : COPY_SIZE_MAX;
     do {
         status = pieces_alloc(device, size, pieces, err);
         if (status == TDM_RESOURCE_EXHAUSTED) size /= 2;
     } while (status == TDM_RESOURCE_EXHAUSTED && size >= COPY_SIZE_MIN);
-    /* Without memory the bandwidth stays unknown. */
+    /* Without memory nothing is measured: all limits stay 0, unknown. */
     if (status == TDM_RESOURCE_EXHAUSTED) {
         status = TDM_OK;
     } else if (status == TDM_OK) {

@@ -68,16 +68,16 @@ tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_me
     return TDM_OK;
 }
 
-/* The link of the list to the entry of this memory, or to its end where the memory is not locked.
- * With import_mutex held. */
+/* The link to the entry of this memory, or the link at the list's end, which is NULL, where the
+ * memory is not locked. With import_mutex held. */
 static rt_import **import_find(rt_source *source, const void *ptr, uint64_t size) {
     rt_import **at = &source->imports;
     while (*at != NULL && ((*at)->ptr != ptr || (*at)->size != size)) at = &(*at)->next;
     return at;
 }
 
-/* A driver that does not lock this memory, or does not map it, is no failure of the device: the
- * caller copies instead. */
+/* The status of a failed import. Where the driver does not lock or map this memory it is
+ * TDM_UNSUPPORTED, which is no failure of the device: the caller copies instead. */
 static tdm_status import_fail(rt_device *device, rt_result result, int fn, uint64_t size,
                               tdm_error *err) {
     char number[32];
@@ -143,7 +143,7 @@ tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memo
     return TDM_OK;
 }
 
-/* On a lost device the calls fail; its memory is released with the process. */
+/* On a lost device the driver's calls fail, and its memory is released with the process. */
 void rt_memory_free(rt_device *device, rt_memory *memory) {
     if (memory->is_peer) *memory = (rt_memory){0};
     if (memory->address == 0) return;
@@ -161,8 +161,8 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
-/* Waits for the copies of the stream. `result` is that of starting them by call `fn`; the first
- * failure counts. */
+/* Waits for the copies of the stream, and returns the status of all: `result` is that of call `fn`,
+ * which started them. With copy_mutex held. */
 static tdm_status copies_end(rt_device *device, rt_result result, int fn, tdm_error *err) {
     rt_result waited = rt_stream_end(device, device->copy_stream);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, fn);

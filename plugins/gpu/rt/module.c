@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * module.c: images of kernels, loaded when a plan first needs one, and functions in them. A module
- * has the kernels of one file; those that read weights have a module for each type, so that a driver
- * translates no more than a model uses.
+ * module.c: modules (compiled images of kernels), which are loaded when a plan first needs one, and
+ * their functions. A module has the kernels of one file. Files whose kernels read weights give a
+ * module for each type, so that a driver translates no more than a model uses.
+ *
+ * A kernel may have several functions (entries), which are compiled for a size each:
+ * kernels/entries.h lists them, and this file chooses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +20,15 @@ enum {
     MAX_SIZE = 9     /* numbers of columns of a tile: 1, 2, 4 .. 256 */
 };
 
-/* The image for the emulated driver, which has the kernels itself. */
+/* The image of all modules for the emulated driver, which contains the kernels itself. */
 static const char emulated_image[] = "tandem-simt";
 
+/* The second index is the tdm_type of a weight, 0 for kernels without types. */
 typedef struct rt_modules {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex;                     /* over the arrays */
     void *module[GPU_KERNEL_COUNT_][MAX_TYPE]; /* NULL = not loaded */
     bool waits[GPU_KERNEL_COUNT_][MAX_TYPE];   /* rt_function.waits of the module's functions */
-    void *function[GPU_KERNEL_COUNT_][MAX_TYPE][MAX_SIZE];
+    void *function[GPU_KERNEL_COUNT_][MAX_TYPE][MAX_SIZE]; /* by size_get; NULL = not loaded */
 } rt_modules;
 
 const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
@@ -50,7 +54,7 @@ static bool has_types(int32_t kernel) {
     return kernel == GPU_KERNEL_GET_ROWS || has_sizes(kernel);
 }
 
-/* The image that has the entry of a step: one for each kernel, or each kernel and type. */
+/* The name of the module that has the function of a step: "<kernel>", or "<kernel>_<type>". */
 static void module_print(const gpu_step *step, char name[64]) {
     const char *kernel = gpu_kernel_name(step->kernel);
     if (has_types(step->kernel))
@@ -59,7 +63,7 @@ static void module_print(const gpu_step *step, char name[64]) {
         snprintf(name, 64, "%s", kernel);
 }
 
-/* Whether a step of ATTENTION has a bias or lists. */
+/* 1 where a step of ATTENTION has a bias or lists, else 0. */
 static int32_t has_extras(const int32_t *spec) {
     return (spec[5] & GPU_ATTENTION_EXTRAS) != 0;
 }
@@ -69,9 +73,10 @@ static const struct { int32_t rows, own, extras; } part_sizes[] = {GPU_PART_ENTR
 #undef PART
 enum { N_PART_SIZE = sizeof part_sizes / sizeof part_sizes[0], PART_THREADS = 64 };
 
-/* The first entry that has room for a step. A team of threads computes `rows` of the heads, spec
- * 4. A thread has `own` of the elements of o, spec 3, in columns of one or two by the type of V.
- * The last entry with or without extras has room for any number of elements. */
+/* The first entry of ATTENTION_PART that has room for a step. Each team of threads computes `rows`
+ * of the query heads (spec 4). A thread has `own` of the elements of o (spec 3): columns of V,
+ * which have one or two elements by the type of V. The last entry with extras, and the last
+ * without, take any number of elements. */
 static int32_t part_size_get(const gpu_step *step) {
     const int32_t *spec = step->spec, n_team = step->group_size / PART_THREADS;
     const int32_t rows = (spec[4] + n_team - 1) / n_team, extras = has_extras(spec);
@@ -88,7 +93,7 @@ static int32_t part_size_get(const gpu_step *step) {
     return MAX_SIZE;
 }
 
-/* Steps are spec 2, rows spec 3. */
+/* Entries of LINEAR_SCAN: steps are spec 2, rows spec 3. */
 #define PAIR(a, b) {a, b},
 static const struct { int32_t steps, rows; } scan_sizes[] = {GPU_SCAN_ENTRIES(PAIR)};
 #undef PAIR
@@ -102,7 +107,7 @@ static int32_t scan_size_get(const int32_t *spec) {
     return size < N_SCAN_SIZE ? size : MAX_SIZE;
 }
 
-/* Elements of o are spec 3. */
+/* Entries of ATTENTION_TILE: room for so many elements of o, which are spec 3. */
 #define TILE(elements, extras, registers) {elements, extras},
 static const struct { int32_t elements, extras; } tile_sizes[] = {GPU_TILE_ENTRIES(TILE)};
 #undef TILE
@@ -116,7 +121,8 @@ static int32_t tile_size_get(const int32_t *spec) {
     return size < N_TILE_SIZE ? size : MAX_SIZE;
 }
 
-/* Elements of K are spec 2, those of o spec 3, the types of K and V spec 0 and 1. A row has four threads. */
+/* Entries of ATTENTION_TILE_MATRIX: room for so many elements of K (spec 2) and of o (spec 3).
+ * is_plain: for K and V of f16 (spec 0 and 1). Four threads share a row. */
 #define MATRIX(elements, is_plain, rows, registers) {elements, is_plain, rows},
 static const struct {
     int32_t elements, is_plain, rows;
@@ -135,7 +141,7 @@ static int32_t matrix_size_get(const gpu_step *step) {
     return size < N_MATRIX_SIZE ? size : MAX_SIZE;
 }
 
-/* A row has eight threads. */
+/* Entries of ATTENTION_LATENT_MATRIX. Eight threads share a row. */
 #define LATENT(rows, registers) rows,
 static const int32_t latent_sizes[] = {GPU_LATENT_ENTRIES(LATENT)};
 #undef LATENT
@@ -147,7 +153,8 @@ static int32_t latent_size_get(const gpu_step *step) {
     return size < N_LATENT_SIZE ? size : MAX_SIZE;
 }
 
-/* Which of the entries of a kernel and type a step needs; MAX_SIZE where there is none. */
+/* The number of the entry that a step needs, 0 where its kernel has one entry; MAX_SIZE where no
+ * entry computes the step. */
 static int32_t size_get(const gpu_step *step) {
     int32_t size = 0;
     if (step->kernel == GPU_KERNEL_ATTENTION_TILE) return tile_size_get(step->spec);
@@ -160,8 +167,8 @@ static int32_t size_get(const gpu_step *step) {
     return size;
 }
 
-/* The name of the entry: that of its module, followed by the columns of its tiles, or by its row of
- * part_sizes, tile_sizes, matrix_sizes, latent_sizes or scan_sizes. */
+/* The name of entry `size`: that of its module, followed by the columns of its tiles, or by the
+ * numbers of its row in part_sizes, tile_sizes, matrix_sizes, latent_sizes or scan_sizes. */
 static void symbol_print(const gpu_step *step, int32_t size, char symbol[64]) {
     module_print(step, symbol);
     size_t n = strlen(symbol);
@@ -203,7 +210,7 @@ void rt_modules_destroy(rt_device *device) {
     device->modules = NULL;
 }
 
-/* The failure of the driver's call, with the first line of what its compiler says. */
+/* The failure of module_load, with the first line of the messages of the driver's compiler. */
 static tdm_status load_fail(rt_device *device, rt_result result, const char *log, tdm_error *err) {
     tdm_status status = rt_fail(device, err, result, RT_FN_module_load);
     const int n_line = (int)strcspn(log, "\n");
@@ -223,14 +230,14 @@ static rt_result image_load(rt_device *device, const void *image, char log[LOG_S
     return result;
 }
 
-/* Whether images of a target have wait_previous as an instruction: "sm_90", "sm_90a". */
+/* True where images of a target ("sm_90", "sm_90a") have wait_previous as an instruction. */
 static bool target_waits(const char *target) {
     int number = 0;
     return rt_vendor_this.least_early > 0 && sscanf(target, "sm_%d", &number) == 1 &&
            number >= rt_vendor_this.least_early;
 }
 
-/* Tries the images of a module in their order. */
+/* Loads a module: the first of its images that the driver takes. */
 static tdm_status module_load(rt_device *device, const char *name, void **module_out,
                               bool *waits_out, tdm_error *err) {
     rt_result result = RT_NOT_FOUND;
@@ -275,8 +282,8 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, int32_t
     return rt_fail(device, err, result, RT_FN_module_function);
 }
 
-/* Raises the function's limit of shared memory where a step needs more than is allowed by default.
- * Always to the device's limit, since a later step may need more. */
+/* Raises the function's limit of shared memory where a step needs more than the default. It is
+ * raised to the device's limit, since a later step may need more. */
 static tdm_status shared_allow(rt_device *device, const gpu_step *step, void *function,
                                tdm_error *err) {
     const gpu_target *target = &device->target;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the options of CUDA and HIP devices.
+ * options.c: the options of CUDA and HIP devices: their table for users, and their parsing.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * peer.c: memory of one device that kernels of another read and write: buffers of purpose ARENA, and
- * their import (import_peer of buffer.h).
+ * peer.c: memory of one device, the home, that kernels of another read and write: buffers of
+ * purpose ARENA, and their import (import_peer of buffer.h).
  *
- * CUDA and HIP give memory one address for all devices of the process. An import therefore maps
- * nothing of its own: it makes the home's memory reachable for the importing device's context,
- * once, and uses the home's address. It stays reachable until the context is released, since others
- * may use the same primary context.
+ * With CUDA and HIP memory has the same address for all devices of the process. So an import maps
+ * nothing: it makes the home's memory accessible from the importing device's context, and uses the
+ * home's address. The memory stays accessible until the context is released: others may use the
+ * same primary context, so that a buffer that is freed must not end the access.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *m
             : fn->shared_alloc(&memory.address, (size_t)size, rt_vendor_this.shared_flags);
     if (rt_result_is_loss(result))
         return rt_fail_symbol(device, err, result, rt_vendor_this.shared_alloc);
-    /* Not every card has such memory. Other devices cannot import memory of this kind. */
+    /* Not every card has such memory. Other devices refuse to import what it gets instead. */
     if (result != RT_SUCCESS) return rt_memory_alloc(device, size, false, memory_out, err);
     atomic_fetch_add(&device->allocated, size);
     *memory_out = memory;
@@ -45,7 +45,7 @@ static tdm_status peer_refuse(const rt_device *device, const rt_device *home, td
                     device->name, device->facts->name, home->name, home->facts->name, why);
 }
 
-/* The reason why no call of the driver could help; NULL = none. */
+/* The reason that rules out an import before the driver is called; NULL = there is none. */
 static const char *fact_against(const rt_device *device, const tdm_buffer *home) {
     if (home->device->source != device->source) return "its driver is another";
     if (home->memory.host != NULL || home->memory.is_peer || home->copy.address != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: makes a plan of a graph, and captures its launches when it is bound to memory. What is
- * captured is launched by every computation.
+ * plan.c: makes a plan of a graph, and captures its launches as a graph of the driver when it is
+ * bound to memory. Each computation launches that graph.
  */
 #include "plugins/gpu/rt/plan.h"
 
@@ -31,7 +31,7 @@ static void scratch_free(void *context, void *memory) {
 const gpu_scratch_driver rt_scratch_driver = {
     .memory_size = sizeof(rt_memory), .alloc = scratch_alloc, .free = scratch_free};
 
-/* Forgets the captured launches, and releases the scratch. */
+/* Destroys the captured launches, and releases the scratch. */
 static void unbind(tdm_plan *plan) {
     if (plan->exec != NULL) {
         plan->device->fn->context_set(plan->device->context);
@@ -52,8 +52,9 @@ static tdm_status functions_get(tdm_plan *plan, tdm_error *err) {
     return status;
 }
 
-/* Constants, and counters behind them: 0 from here on, whenever no kernel of the plan runs. Each kernel that counts
- * runs to its end, unless the device is lost. */
+/* Allocates the constants and, behind them, the counters, and uploads both. The counters are 0 from
+ * here on, whenever no kernel of the plan runs: each kernel that counts leaves zeros, and runs to
+ * its end unless the device is lost. */
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     const gpu_plan *steps = plan->bound.steps;
     const uint64_t at =
@@ -136,7 +137,9 @@ static bool slot_is_written(const gpu_plan *steps, int32_t slot) {
     return false;
 }
 
-/* Kernels read input buffers where the device has its copy. */
+/* Lets kernels read the device's copies of input buffers: changes the addresses of their slots, and
+ * sets the fetches that fill the copies before each run. A slot that a step writes keeps its
+ * address. */
 static void fetches_set(tdm_plan *plan, const tdm_binding *bindings) {
     const gpu_plan *steps = plan->bound.steps;
     plan->n_fetch = 0;
@@ -173,10 +176,10 @@ static rt_result step_launch(tdm_plan *plan, int32_t i, void *stream) {
                                     rt_shared_size(step), stream, params, NULL);
 }
 
-/* The same for a capture, where the step depends on step `before` of the same stream and on nothing
- * else; -1 = it depends on something else, or on nothing. symbol_out: of the call. What a capture
- * makes of an early launch behind several launches, or behind one of another stream, is in none of
- * CUDA's documents. */
+/* The same during a capture. `before`: the step of the same stream that step i depends on, where it
+ * depends on nothing else; else -1. Only then is an early launch possible: CUDA's documents do not
+ * say what a capture makes of one behind several launches, or behind a launch of another stream.
+ * *symbol_out: the symbol of the call, for messages. */
 static rt_result step_capture(tdm_plan *plan, int32_t i, int32_t before, void *stream,
                               const char **symbol_out) {
     const gpu_step *step = &plan->bound.steps->steps[i];
@@ -209,7 +212,8 @@ static rt_result fetches_launch(tdm_plan *plan, void *stream) {
     return result;
 }
 
-/* One after the other: a stream keeps the order of its commands, also where the steps need none. */
+/* Puts the launches into the stream one after the other. A stream keeps the order of its commands,
+ * where steps need no order too. */
 static rt_result steps_launch(tdm_plan *plan, void *stream) {
     rt_result result = fetches_launch(plan, stream);
     for (int32_t i = 0; i < plan->bound.steps->n_step && result == RT_SUCCESS; i++)
@@ -217,7 +221,8 @@ static rt_result steps_launch(tdm_plan *plan, void *stream) {
     return result;
 }
 
-/* `to` waits for what is on `from` so far. symbol_out: of the call that failed. */
+/* Makes branch stream `to` wait for what is on branch stream `from` so far. *symbol_out: the symbol
+ * of the call that failed. */
 static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from,
                              const char **symbol_out) {
     const rt_driver *fn = plan->device->fn;
@@ -232,10 +237,10 @@ static rt_result branch_wait(const tdm_plan *plan, int32_t to, int32_t from,
     return result;
 }
 
-/* Launches steps first .. last - 1, which need no order between them, on several streams, so
- * that the captured graph has none either. They follow what stream 0 had before; afterwards
- * stream 0 follows all of them. `before`: the step that stream 0 depends on alone, or -1. Sets it for
- * the next round. */
+/* Launches a round, steps first .. last - 1, which need no order between them, on several streams,
+ * so that the captured graph has no order between them either. They depend on what stream 0 had
+ * before; afterwards stream 0 depends on all of them. *before: the only step that the next launch
+ * on stream 0 depends on, else -1; set for the next round. */
 static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int32_t *before,
                               const char **symbol_out) {
     const int32_t most = rt_vendor_this.n_branch, n_step = last - first;
@@ -244,7 +249,7 @@ static rt_result round_launch(tdm_plan *plan, int32_t first, int32_t last, int32
     for (int32_t b = 1; b < n_branch && result == RT_SUCCESS; b++)
         result = branch_wait(plan, b, 0, symbol_out);
     for (int32_t i = first; i < last && result == RT_SUCCESS; i++) {
-        /* The first step of another stream follows an event. */
+        /* The first step of a stream other than 0 depends on an event, not on a step. */
         const int32_t own = i - first >= most ? i - most : i == first ? *before : -1;
         void *stream = plan->workspace->branch_stream[(i - first) % most];
         result = step_capture(plan, i, own, stream, symbol_out);
@@ -267,7 +272,8 @@ static rt_result rounds_launch(tdm_plan *plan, const char **symbol_out) {
     return result;
 }
 
-/* Captures a plan as a graph. *is_short = the capture ended, but no memory is left for the graph. */
+/* Captures a plan as a graph. After a failure *is_short says whether the capture ended, but the
+ * driver had no memory for the graph. */
 static tdm_status plan_capture(tdm_plan *plan, bool *is_short, tdm_error *err) {
     rt_device *device = plan->device;
     const rt_driver *fn = device->fn;
@@ -295,9 +301,10 @@ static tdm_status plan_capture(tdm_plan *plan, bool *is_short, tdm_error *err) {
     return status;
 }
 
-/* A plan without a graph launches its steps one by one. A driver that has no memory for this graph
- * may have some for others. After any other failure no plan of the device is captured: the streams
- * of a capture that did not end may not be usable. */
+/* Captures a plan; where that fails, the plan has no graph and launches its steps one by one. A
+ * driver that has no memory for this graph may have some for others. After another failure of the
+ * driver (TDM_INTERNAL) no plan of the device is captured any more: the streams of a capture that
+ * did not end may not be usable. Other failures, as of a lost device, are returned. */
 static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
     rt_device *device = plan->device;
     const tdm_host *host = device->instance->host;
@@ -347,10 +354,11 @@ tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err) {
         rt_result result = steps_launch(plan, stream);
         return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_launch);
     }
-    /* A failed launch ends the step, also where memory was short. The documents of cuGraphLaunch and
-     * hipGraphLaunch list no error of memory, and CUDA's says that the error may be that of earlier
-     * work. So it is not known that no kernel of the graph has run. To launch the kernels one by one
-     * could run some twice, which is wrong for those that add to the state. */
+    /* A failed launch fails the computation, where memory was short too: launching the kernels one
+     * by one instead could run some of them twice, which is wrong for kernels that change a state.
+     * For the documents of cuGraphLaunch and hipGraphLaunch list no error of memory, and CUDA's
+     * says that the error may be that of earlier work: so some kernels of the graph may have
+     * run. */
     rt_result result = device->fn->graph_launch(plan->exec, stream);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_graph_launch);
 }

@@ -10,26 +10,30 @@
 
 enum { RT_N_BRANCH = 4 }; /* most streams of a capture: rt_vendor.n_branch */
 
-/* What the plans of a queue share. */
+/* What the plans of a queue share. It belongs to the queue. */
 typedef struct rt_workspace {
     gpu_scratch_pool scratch;
-    /* Plans are captured on the first stream; steps without order between them on the others too. */
+    /* Plans are captured on the first stream. Steps that need no order between them are also
+     * captured on the others, so that the graph has no order between them either. */
     void *branch_stream[RT_N_BRANCH];
-    void *branch_event[RT_N_BRANCH]; /* the last launch of each stream */
-    /* wait.h: rt_wait_report and rt_wait_state; no memory where kernels do not wait */
+    void *branch_event[RT_N_BRANCH]; /* during a capture: the last launch of each stream */
+    /* rt_wait_report (host memory) and rt_wait_state (device memory) of wait.h; no memory where
+     * kernels do not wait */
     rt_memory report, wait_state;
 } rt_workspace;
 
-/* How scratch is allocated on a device of CUDA or HIP, which is the context. */
+/* Allocates scratch on a device of CUDA or HIP; its context is the rt_device. */
 extern const gpu_scratch_driver rt_scratch_driver;
 
-/* The parameter of a kernel: struct Args of plugins/gpu/kernels/lang.h. */
+/* The parameter of a kernel: struct Args of plugins/gpu/kernels/lang.h, which has the same
+ * fields. */
 typedef struct rt_args {
     gpu_args args;
     int32_t spec[GPU_MAX_SPEC];
 } rt_args;
 
-/* A range of an input buffer that is copied into the device's copy of it. */
+/* The bytes first .. end - 1 of an input buffer, which FETCH copies from `memory` to `copy` of the
+ * buffer. All slots of a plan in one buffer share a fetch. */
 typedef struct rt_fetch {
     const tdm_buffer *buffer;
     uint64_t first, end;
@@ -40,29 +44,34 @@ struct tdm_plan {
     gpu_bound bound;         /* the steps, and the memory that they are bound to */
     rt_function *functions;  /* [n_step] */
     rt_args *args;           /* [n_step] of the present binding */
-    rt_memory constants; /* constants and counters of the steps; no memory where they have none */
+    rt_memory constants;     /* constants, and behind them counters; no memory where the steps have
+                                neither */
     rt_workspace *workspace; /* of its queue */
     rt_function fetch;       /* of FETCH */
-    rt_fetch *fetches;       /* [n_fetch] what is copied before the steps */
+    rt_fetch *fetches;       /* [n_fetch] run before the steps */
     int32_t n_fetch;
     bool waits; /* some of its kernels wait for other members */
-    void *exec; /* the captured launches; NULL = they are launched one by one */
+    void *exec; /* the captured launches; NULL = launches are put into the stream one by one */
 };
 
-/* Makes steps and functions for the queue that the workspace belongs to. Released with
- * rt_plan_destroy. */
+/* Makes a plan for the queue of the workspace: steps, functions and constants. Fails like
+ * gpu_plan_create, or where a function cannot be loaded. Released with rt_plan_destroy, for which
+ * NULL is a no-op. */
 tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err);
 void rt_plan_destroy(tdm_plan *plan);
 
-/* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, captures. */
+/* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, captures the launches.
+ * A capture that fails for the driver's reasons is no failure: the launches are then put into the
+ * stream one by one. */
 tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err);
 
-/* Commands that rt_plan_launch puts into a stream: 1 where they were captured. */
+/* Commands that rt_plan_launch puts into a stream: 1 where the launches were captured. */
 int32_t rt_plan_n_command(const tdm_plan *plan);
 
-/* Launches a bound plan on a stream. */
+/* Launches a bound plan on a stream. After a failure some of its commands may be in the stream.
+ * After rt_enter. */
 tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: queues of CUDA and HIP: a stream, and an event behind each computation. Order and
- * signals are plugins/gpu/queue's.
+ * queue.c: queues of CUDA and HIP: a stream, and an event behind each computation.
+ * plugins/gpu/queue owns the order of computations and their signals.
  */
 #include "plugins/gpu/queue/queue.h"
 
@@ -13,11 +13,12 @@
 #include "plugins/gpu/rt/watch.h"
 
 enum {
-    /* Each computation records an event. Computation n uses the event of n - N_EVENT again, which
-     * has been reached by then. */
+    /* Each computation records an event. Computation n uses the event of computation n - N_EVENT
+     * again, which has ended by then (work_submit). A wait for n - N_EVENT that begins later ends
+     * with n instead. */
     N_EVENT = 64,
-    /* Commands in a stream that no driver refuses or makes its caller wait for. The vendors do not
-     * document their bounds; of CUDA about a thousand launches are reported. */
+    /* Commands that may be in a stream without a driver refusing more or making its caller wait.
+     * The vendors do not document their bounds; for CUDA about a thousand launches are reported. */
     MAX_COMMAND = 60
 };
 
@@ -28,17 +29,17 @@ struct tdm_queue {
     void *events[N_EVENT]; /* of computation n: events[n % N_EVENT] */
     rt_watch *watch;
     gpu_queue *base;
-    /* Of the one thread that submits: */
-    uint64_t n_submitted;
-    uint32_t n_run;             /* of them, those of plans that wait (wait.h) */
-    uint64_t n_ended;           /* of them, those that are known to have ended */
-    int32_t n_command[N_EVENT]; /* of computation n: n_command[n % N_EVENT] */
-    int32_t n_pending;          /* commands of computations that have not ended, as far as known */
+    /* Used by the thread that submits (gpu_queue_driver): */
+    uint64_t n_submitted;       /* computations, numbered 1, 2, ... */
+    uint32_t n_run;             /* submitted computations of plans that wait: runs (wait.h) */
+    uint64_t n_ended;           /* submitted computations that are known to have ended */
+    int32_t n_command[N_EVENT]; /* commands of computation n: n_command[n % N_EVENT] */
+    int32_t n_pending;          /* commands of computations that are not known to have ended */
 };
 
 /* ---- gpu_queue_driver ------------------------------------------------------------------------ */
 
-/* Counts computations that have ended; waits for the oldest where `must_wait`. */
+/* Updates n_ended and n_pending. With must_wait it first waits for the oldest computation. */
 static rt_result ended_count(tdm_queue *queue, bool must_wait) {
     const rt_driver *fn = queue->device->fn;
     rt_result result = RT_SUCCESS;
@@ -54,7 +55,8 @@ static rt_result ended_count(tdm_queue *queue, bool must_wait) {
     return result == RT_NOT_READY ? RT_SUCCESS : result;
 }
 
-/* gpu_queue_driver.is_full. After a failure it is not full: work_submit returns the failure. */
+/* gpu_queue_driver.is_full. After a failure of the driver it returns false, so that work_submit is
+ * called and returns the failure. */
 static bool queue_is_full(void *context, void *work) {
     tdm_queue *queue = context;
     const int32_t n = rt_plan_n_command(work) + 1;
@@ -69,7 +71,8 @@ static const rt_wait_report *report_of(const tdm_queue *queue) {
     return (const rt_wait_report *)(const void *)queue->workspace.report.host;
 }
 
-/* After a failure, waits until nothing of the computation runs: the caller frees its memory. */
+/* gpu_queue_driver.submit. After a failure it waits until nothing of the computation runs, since
+ * the caller frees its memory. */
 static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
     tdm_queue *queue = context;
     rt_device *device = queue->device;
@@ -117,7 +120,7 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
                             tdm_error *err) {
     tdm_queue *queue = context;
     tdm_status status = event_wait(queue, ticket, timeout_ns, err);
-    /* As in work_submit: after a failure the caller frees the memory. */
+    /* After a failure the caller frees the memory, as in work_submit: nothing may run. */
     if (status != TDM_OK && status != TDM_DEADLINE_EXCEEDED)
         (void)rt_stream_end(queue->device, queue->stream);
     if (status != TDM_OK || ticket->run == 0) return status;
@@ -150,7 +153,7 @@ static void queue_destroy(tdm_queue *queue) {
     free(queue);
 }
 
-/* NULL after a failure, whatever the driver has written. */
+/* *stream_out is NULL after a failure, whatever the driver has written. */
 static rt_result stream_create(const rt_driver *fn, void **stream_out) {
     rt_result result = fn->stream_create(stream_out, RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) *stream_out = NULL;

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * rt.h: what the files of the runtime of CUDA and HIP share: the instance, the device, their parts.
+ * rt.h: the runtime of CUDA and HIP: types and functions that its files share.
  *
- * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function
- * for each, and when a plan is bound to memory captures the launches as a graph of the driver,
- * which each computation launches. A stream runs its commands in order, so that barriers
- * between steps need no command.
+ * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function of
+ * the driver for each. When a plan is bound to memory, it captures the launches of all steps as a
+ * graph of the driver; each computation launches that graph. A stream runs its commands in order,
+ * so that a barrier between steps needs no command.
  *
  * What lies where:
  *   driver.c    the driver's functions, by a table for CUDA and HIP
  *   device.c    enumeration, opening, closing
  *   options.c   options
  *   memory.c    device memory and page-locked memory; copies
- *   upload.c    copies of weights that go on after the call
- *   buffer.c    buffers as the ABI has them, and weights and pages in the layouts of plugins/gpu/layout
- *   peer.c      memory of one device that others reach
- *   measure.c   bandwidth of a device's memory
+ *   upload.c    copies of weights that may still run when the call returns
+ *   buffer.c buffers as the ABI has them, and weights and pages in the layouts of
+ *   plugins/gpu/layout
+ *   peer.c      memory of one device that other devices access
+ *   measure.c   bandwidth and arithmetic of a device
  *   module.c    images of kernels; functions by name
  *   shared.c    bytes of shared memory that a step's kernel takes
  *   plan.c      plans: captured launches
- *   early.c     kernels that start before the one before has ended
+ *   early.c     launches of kernels that start before the kernel before them has ended
  *   queue.c     streams behind plugins/gpu/queue
  *   watch.c     waits for events with a timeout
  *   wait.c      kernels that wait for other members of a group
@@ -46,15 +47,15 @@ enum { RT_MAX_DEVICE = 16 };
 typedef struct rt_facts {
     int device; /* the driver's handle */
     char name[64];
-    char pci_address[16];
-    uint8_t uuid[16];
+    char pci_address[16]; /* in lower case; "" = unknown */
+    uint8_t uuid[16];     /* where has_uuid */
     bool has_uuid;
-    uint64_t memory;
-    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 = the driver gives none */
+    uint64_t memory;                        /* bytes */
+    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 where the driver has no such attribute */
 } rt_facts;
 
-/* Host memory that is page-locked for all devices of a driver: a driver refuses to lock the same
- * memory twice, and the members of a group import the same. */
+/* Host memory that is page-locked for all devices of a driver. The members of a group import the
+ * same memory, but a driver refuses to lock memory twice: hence one entry with a count of users. */
 typedef struct rt_import {
     struct rt_import *next;
     void *ptr;
@@ -62,17 +63,18 @@ typedef struct rt_import {
     int32_t n_user; /* rt_memory that refer to it */
 } rt_import;
 
-/* A driver that has been opened, with its devices. Kept until the instance ends. */
+/* A driver, opened or not, and its devices. It lives as long as the instance. All but the imports
+ * is constant once source_get (device.c) has returned it. */
 typedef struct rt_source {
     struct rt_source *next;
     pthread_mutex_t import_mutex;
     rt_import *imports; /* under import_mutex */
-    char *path;         /* "" = the system's */
-    rt_driver driver;
+    char *path;         /* of the library; "" = the system's */
+    rt_driver driver;   /* where is_open */
     bool is_open;
     rt_facts facts[RT_MAX_DEVICE];
     int32_t n_facts;
-    tdm_error reason; /* why there is no device */
+    tdm_error reason; /* why n_facts is 0 */
 } rt_source;
 
 struct tdm_instance {
@@ -83,17 +85,17 @@ struct tdm_instance {
 
 /* How a device takes part in exchanges. */
 typedef enum rt_exchange {
-    RT_EXCHANGE_AUTO = 0, /* in its plans where it passes the test of wait.h */
-    RT_EXCHANGE_PLAN,     /* the same, but a device that does not pass is an error */
-    RT_EXCHANGE_PHASES
+    RT_EXCHANGE_AUTO = 0, /* PLAN where the device passes the test of wait.h, else PHASES */
+    RT_EXCHANGE_PLAN,     /* its kernels wait inside a plan; failing the test is an error */
+    RT_EXCHANGE_PHASES    /* the group waits between plans */
 } rt_exchange;
 
 /* Options as parsed. */
 typedef struct rt_options {
-    const char *driver; /* read while the options live; NULL = the system's */
+    const char *driver; /* points into the options given; NULL = the system's */
     bool has_fusion;    /* false: every node is planned by itself */
     bool has_graphs;    /* false: steps are launched one by one */
-    bool has_matrix;    /* false: no products on matrix hardware in f16 */
+    bool has_matrix;    /* false: no products and no attention on matrix hardware in f16 */
     bool is_early;      /* kernels start early: early.h */
     rt_exchange exchange;
     uint64_t max_buffer; /* bytes of one buffer; 0 = no limit */
@@ -102,80 +104,89 @@ typedef struct rt_options {
 /* A kernel that can be launched. */
 typedef struct rt_function {
     void *handle; /* the driver's; NULL = not loaded */
-    bool waits;   /* its image has wait_previous of kernels/lang.h as an instruction */
+    bool waits;   /* in its image wait_previous of kernels/lang.h is an instruction, so that the
+                     kernel may be launched early */
 } rt_function;
 
-/* A piece of device memory, or of page-locked host memory that the device reaches. */
+/* A piece of device memory, or of page-locked host memory that the device accesses. */
 typedef struct rt_memory {
     uint64_t address; /* the device's; 0 = no memory */
     uint8_t *host;    /* the host's; NULL = device memory */
-    uint64_t size;
-    bool is_imported; /* of the host: by rt_memory_import */
+    uint64_t size;    /* bytes */
+    bool is_imported; /* host memory of the caller, from rt_memory_import */
     bool is_shared;   /* device memory that other devices may import */
-    bool is_peer;     /* device memory of another device, which frees it */
+    bool is_peer;     /* imported device memory of another device, which frees it */
 } rt_memory;
 
 struct tdm_device {
     tdm_instance *instance;
     rt_source *source;
-    const rt_driver *fn;
-    const rt_facts *facts;
-    int32_t index;
+    const rt_driver *fn;    /* source->driver */
+    const rt_facts *facts;  /* one of source->facts */
+    int32_t index;          /* as enumerated */
     atomic_bool has_graphs; /* plans are captured when they are bound */
     bool launches_early;    /* early.h; constant once the device is open */
-    atomic_bool has_warned_graphs; /* that the driver has no memory for a graph */
+    atomic_bool has_warned_graphs; /* the log says that the driver had no memory for a graph */
     uint64_t max_buffer;    /* bytes of one buffer; 0 = no limit */
     char name[32];
     gpu_target target;
-    void *context;
-    void *copy_stream; /* of transfers; NULL = not made */
-    pthread_mutex_t copy_mutex;
+    void *context;              /* the driver's primary context; NULL = not retained */
+    void *copy_stream;          /* of all copies of memory.c and upload.c; NULL = not made */
+    pthread_mutex_t copy_mutex; /* held while commands are put into copy_stream */
     struct rt_upload_events *upload_events;
     gpu_uploads *uploads;
     struct rt_modules *modules;
     _Atomic uint64_t allocated; /* bytes of device memory */
-    atomic_bool is_lost;
+    atomic_bool is_lost; /* a call has failed so that none can succeed any more: rt_enter fails */
 };
 typedef tdm_device rt_device;
 
 struct tdm_buffer {
     rt_device *device;
     rt_memory memory;
-    rt_memory copy; /* of a buffer that the host writes (purpose INPUT), in device memory: each plan
-                       first copies what its kernels read to it. Other buffers have none */
-    uint64_t size;
-    uint64_t uploads; /* of plugins/gpu/mem/upload.h */
+    /* Of a buffer that the host writes (purpose INPUT) on a device with memory of its own: device
+     * memory of the same size. Kernels read this copy: each run of a plan first copies there what
+     * its kernels read (rt_fetch). Other buffers have none: address 0 */
+    rt_memory copy;
+    uint64_t size;    /* bytes, as the caller requested */
+    uint64_t uploads; /* the number of gpu_upload (plugins/gpu/mem/upload.h) */
 };
 
-/* Fails with a message that names the device, the call and the driver's reason; remembers a lost
- * device. `fn` is an RT_FN_ number. */
+/* Returns the status of a failed call of the driver, with a message that names the device, the call
+ * and the driver's reason. Sets is_lost where the result is a loss. `fn` is an RT_FN_ number.
+ * [any-thread] */
 tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn);
-/* The same for a call that is not in RT_DRIVER_LIST, by its symbol. */
+/* The same for a call that is not in RT_DRIVER_LIST, by its symbol. [any-thread] */
 tdm_status rt_fail_symbol(rt_device *device, tdm_error *err, rt_result result, const char *symbol);
 
-/* Makes the device's context this thread's. Every function that calls the driver begins with it.
- * Fails where the device is lost. */
+/* Makes the device's context that of this thread. A function that calls the driver for a device
+ * calls it first. Fails where the device is lost. [any-thread] */
 tdm_status rt_enter(rt_device *device, tdm_error *err);
 
-/* Waits for the commands of the stream. The caller may free their memory afterwards, also after a
- * failure: a wait that fails is tried once more. On a lost device it fails again, and nothing runs
- * there. Returns the first result. After rt_enter. */
+/* Waits for all commands of the stream. Afterwards, after a failure too, nothing of them runs and
+ * the caller may free their memory: a wait that fails is tried once more, and where that fails too
+ * the device is lost, on which nothing runs. Returns the first result. After rt_enter.
+ * [any-thread] */
 rt_result rt_stream_end(const rt_device *device, void *stream);
 
 /* ---- memory.c ---- */
 
 /* Allocates device memory, or page-locked memory of the host. The contents are undefined. Size 0
- * gives no memory. TDM_RESOURCE_EXHAUSTED where there is not enough. [any-thread] */
+ * gives TDM_OK and no memory (address 0). TDM_RESOURCE_EXHAUSTED where there is not enough; then
+ * *memory_out has no memory. Released with rt_memory_free. [any-thread] */
 tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
                            tdm_error *err);
-/* Page-locks memory of the caller, which must outlive memory_out. Several devices of a driver
- * may import the same memory. Memory that other code has locked is refused with TDM_UNSUPPORTED.
- * [any-thread] */
+/* Page-locks memory of the caller, which must outlive *memory_out. Several devices of a driver may
+ * import the same memory. TDM_UNSUPPORTED where the driver does not lock or map it, as for memory
+ * that other code has locked. After a failure *memory_out is as before. [any-thread] */
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err);
+/* Frees or releases the memory, and zeroes *memory. No memory and a peer's memory are a no-op. No
+ * command that uses it may be running. [any-thread] */
 void rt_memory_free(rt_device *device, rt_memory *memory);
 
-/* Each returns when the bytes are there. The caller has checked the ranges. [any-thread] */
+/* Copy and fill, synchronously: the bytes are there on return. The caller has checked the ranges.
+ * [any-thread] */
 tdm_status rt_upload(rt_device *device, const rt_memory *memory, uint64_t off, const void *src,
                      uint64_t size, tdm_error *err);
 tdm_status rt_download(rt_device *device, const rt_memory *memory, const gpu_runs *runs, void *dst,
@@ -187,20 +198,21 @@ tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uin
 
 /* ---- upload.c ---- */
 
-/* What the copies of device->uploads need. On failure the caller destroys what is there. */
+/* Makes device->uploads and its events. After a failure rt_uploads_destroy releases what was made.
+ * After rt_enter. [setup] */
 tdm_status rt_uploads_create(rt_device *device, tdm_error *err);
-/* Before the copy stream is destroyed. */
+/* Called before the copy stream is destroyed. [setup] */
 void rt_uploads_destroy(rt_device *device);
 
-/* Of tdm_buffer_ops. */
+/* Slots of tdm_buffer_ops. */
 tdm_status rt_host_alloc(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err);
 void rt_host_free(tdm_device *device, void *ptr, uint64_t size);
 tdm_status rt_upload_finish(tdm_device *device, const void *src, tdm_error *err);
 
 /* ---- peer.c ---- */
 
-/* Allocates device memory that other devices may import: is_shared, unless the device has no such
- * memory. As rt_memory_alloc otherwise. [any-thread] */
+/* As rt_memory_alloc of device memory, but of a kind that other devices may import: *memory_out is
+ * is_shared. Where the device has no such memory it is ordinary memory. [any-thread] */
 tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *memory_out,
                                   tdm_error *err);
 
@@ -215,21 +227,25 @@ tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
 
 /* ---- module.c, shared.c ---- */
 
+/* Makes device->modules, without modules; unloads all modules. [setup] */
 tdm_status rt_modules_create(rt_device *device, tdm_error *err);
 void rt_modules_destroy(rt_device *device);
 
-/* Whether the driver loads the plugin's kernels: tries the smallest. TDM_UNSUPPORTED names what they were
- * compiled for. */
+/* Checks that the driver loads the plugin's kernels, by loading the smallest. TDM_UNSUPPORTED where
+ * it does not: the message names the targets that the kernels were compiled for. [setup] */
 tdm_status rt_modules_check(rt_device *device, tdm_error *err);
 
-/* Whether CUDA and HIP have the kernel of a row of GPU_KERNEL_LIST. The planner refuses the others. */
+/* gpu_target.has_kernel: true for the rows of GPU_KERNEL_LIST that CUDA and HIP have a kernel
+ * of. */
 extern const bool rt_has_kernel[GPU_KERNEL_COUNT_];
 
-/* The function of a step's kernel, loaded when it is first needed. [any-thread] */
+/* The function of a step's kernel; its module is loaded when it is first needed, and kept until
+ * rt_modules_destroy. TDM_INTERNAL for a step that no function computes. [any-thread] */
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, rt_function *function_out,
                            tdm_error *err);
 
-/* Bytes of shared memory that the step's kernel takes (Kernel::shared_take of kernels/lang.h). */
+/* Bytes of shared memory that the step's kernel takes (Kernel::shared_take of kernels/lang.h).
+ * [any-thread] */
 uint32_t rt_shared_size(const gpu_step *step);
 
 /* ---- plugin.c ---- */
@@ -245,11 +261,13 @@ extern const tdm_queue_ops rt_queue_ops;
 extern const tdm_split_ops rt_split_ops;
 extern const tdm_option_table rt_option_table;
 
+/* Parses the options of a device. TDM_INVALID_ARGUMENT names the first bad one; *options_out is
+ * then as before. [any-thread] */
 tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
                             tdm_error *err);
 
-/* The value of the option `driver`; NULL = it is not given. Other options are not checked, since
- * enumeration does not fail for them. */
+/* The value of the option `driver`; NULL = it is not given. Does not check other options:
+ * enumeration ignores bad ones. [any-thread] */
 const char *rt_options_driver(const tdm_option *options, int32_t n_option);
 
 #endif

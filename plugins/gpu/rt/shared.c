@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * shared.c: bytes of shared memory of each kernel: what its struct takes by Kernel::shared_take
- * (kernels/lang.h), as its row of GPU_KERNEL_LIST says in the words of this file. The emulated
- * driver gives exactly these and reports a kernel that writes behind them.
+ * (kernels/lang.h). The row of a kernel in GPU_KERNEL_LIST computes them with the functions of this
+ * file, which must follow the structs: a launch with too few bytes lets the kernel write behind its
+ * shared memory. The emulated driver gives exactly these bytes and reports a kernel that takes
+ * more.
  */
 #include "plugins/gpu/rt/rt.h"
 
-/* n elements of `size` bytes. */
+/* Bytes that shared_take takes for n elements of `size` bytes. */
 static uint32_t taken(int32_t n, uint32_t size) {
     return ((uint32_t)n * size + 15) & ~15u;
 }
@@ -51,21 +53,23 @@ static uint32_t attention_part_size(const int32_t *spec) {
     return attention_dot_size(spec) + taken(2 * or_one(spec[4]) * 64, 4);
 }
 
-/* struct AttentionTile. The entries for 512 elements of o have room for more than the tiles of Q and K
- * take; with bias and lists that one follows the one for 128. */
+/* struct AttentionTile. Scores with rows of V lie in the memory that tiles of Q and K had before;
+ * in the entries for 512 elements of o they are larger than these. Without bias and lists such an
+ * entry follows the one for 256 elements, with them the one for 128 (kernels/entries.h). */
 static uint32_t attention_tile_size(const int32_t *spec) {
     const bool is_wide = spec[3] > ((spec[5] & GPU_ATTENTION_EXTRAS) != 0 ? 128 : 256);
     const int32_t n_vec = is_wide ? 32 * 17 + 4 * (512 / 4 + 1) : (32 + 64) * 9;
     return fold_size(32) + taken(n_vec, 16) + 2 * taken(32, 4) + taken(32, 8);
 }
 
-/* What struct AttentionHalves copies of 64 rows of a type as they are. */
+/* struct AttentionHalves: bytes of 64 rows of a type as they lie in a page; f16 is not copied this
+ * way. */
 static uint32_t attention_raw_size(int32_t type, int32_t dim) {
     if (type == TDM_TYPE_F16) return 0;
     return 64 * (uint32_t)(type == TDM_TYPE_Q8_0 ? dim + dim / 16 : dim / 2 + dim / 4);
 }
 
-/* struct AttentionMatrix, whose rows have so many threads each. */
+/* struct AttentionMatrix; `threads` share a row. */
 static uint32_t attention_matrix_size(const gpu_step *step, int32_t threads) {
     const int32_t *spec = step->spec, rows = step->group_size / threads;
     const bool is_latent = (spec[5] & GPU_ATTENTION_V_FROM_K) != 0;

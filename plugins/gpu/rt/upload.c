@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * upload.c: memory and copies for plugins/gpu/mem/upload.h. The copies are on the stream of transfers;
- * an event ends those of a piece. The host waits for them before it submits what reads the weights.
+ * upload.c: memory and copies for plugins/gpu/mem/upload.h. The copies are put into the copy
+ * stream, with an event behind those of a piece. The host waits for them (upload_finish) before it
+ * submits a computation that reads the weights.
  */
 #include <stdlib.h>
 
 #include "plugins/gpu/rt/rt.h"
 
-/* What a device has for its copies. Under copy_mutex, but for the events themselves. */
+/* The events of the pieces. Numbers are under copy_mutex; the handles of events are constant. */
 struct rt_upload_events {
-    uint64_t n_copy; /* number of the last copies */
+    uint64_t n_copy; /* number of the last copies of all pieces */
     struct {
         void *event;     /* recorded behind the last copies of the piece */
-        uint64_t number; /* theirs; 0 = none yet */
+        uint64_t number; /* of these copies; 0 = none yet */
     } pieces[GPU_N_PIECE];
 };
 
@@ -36,7 +37,7 @@ static void memory_free(tdm_device *device, void *memory) {
     free(memory);
 }
 
-/* Copies that begin later see what the host wrote to page-locked memory. */
+/* Nothing to do: later copies see what the host wrote to page-locked memory. */
 static tdm_status memory_flush(tdm_device *device, void *memory, uint64_t off, uint64_t size,
                                tdm_error *err) {
     (void)device, (void)memory, (void)off, (void)size, (void)err;
@@ -69,8 +70,9 @@ static tdm_status copies_begin(tdm_device *device, int piece, tdm_buffer *buffer
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, fn);
 }
 
-/* The event of the first copies from `number` on that has not been recorded again. The event may be
- * recorded again before it is waited for: it then ends later. */
+/* The event with the lowest number from `number` on: when it is reached, the copies of `number`
+ * have ended. NULL where no piece has such a number: nothing to wait for. The event may be recorded
+ * again before the caller waits for it: the wait then ends later, which does no harm. */
 static void *event_find(rt_device *device, uint64_t number) {
     struct rt_upload_events *e = device->upload_events;
     int best = -1;

@@ -25,7 +25,7 @@ static void words_of_u64(int32_t word[2], uint64_t x) {
     word[1] = (int32_t)(uint32_t)(x >> 32);
 }
 
-/* 1000 ticks of a clock of 1 kHz are a second. */
+/* A clock of 1 kHz has 1 tick in a millisecond. */
 static uint64_t ticks_of(const rt_device *device, uint64_t ns) {
     return ns / 1000000 * (uint64_t)device->facts->attribute[RT_CLOCK_KHZ];
 }
@@ -82,17 +82,18 @@ enum {
     TEST_REPORT = 4096,
     TEST_LONG_MS = 1000,
     TEST_SHORT_MS = 20,
-    TEST_POLLS =
-        4 << 20 /* the limit where the clock does not run; a poll over PCIe takes about 1 us */
+    /* Most polls of the test's kernel, which ends it where the clock does not run: some seconds, as
+     * a poll over PCIe takes about 1 us */
+    TEST_POLLS = 4 << 20
 };
 _Static_assert(TEST_REPORT + sizeof(rt_wait_report) <= TEST_SIZE, "the report has room");
 
 typedef struct test {
     rt_device *device;
-    uint8_t *bytes;
-    rt_memory memory;
-    rt_function function;
-    uint32_t run; /* also the epoch */
+    uint8_t *bytes;       /* [TEST_SIZE] an arena, and the other memory that the kernel uses */
+    rt_memory memory;     /* the same, imported */
+    rt_function function; /* of WIRE_WAIT */
+    uint32_t run;         /* of the last launch; also its epoch */
 } test;
 
 static uint64_t now_ms(void) {
@@ -140,7 +141,7 @@ static tdm_status test_launch(test *t, uint64_t timeout_ms, tdm_error *err) {
     return result == RT_SUCCESS ? TDM_OK : rt_fail(t->device, err, result, RT_FN_launch);
 }
 
-/* Whether the kernel raises its flag while it waits. */
+/* True where the host sees in time that the running kernel has raised its flag. */
 static bool test_flag_comes(const test *t) {
     const uint64_t end = now_ms() + TEST_LONG_MS;
     while (atomic_load(test_flag(t, 0)) != ((uint64_t)t->run << 32 | 1)) {
@@ -150,8 +151,8 @@ static bool test_flag_comes(const test *t) {
     return true;
 }
 
-/* One wait, in which the host publishes or does not. Where it does not end as it
- * must, *why_out is set to the reason. */
+/* One wait of the kernel for the host, which publishes or does not. Where the wait does not end as
+ * it must, sets *why_out to the reason. */
 static tdm_status test_wait(test *t, bool publishes, const char **why_out, tdm_error *err) {
     const rt_wait_report *report = (const rt_wait_report *)(const void *)(t->bytes + TEST_REPORT);
     tdm_status status = test_launch(t, publishes ? TEST_LONG_MS : TEST_SHORT_MS, err);
@@ -185,7 +186,7 @@ static tdm_status test_run(rt_device *device, const char **why_out, tdm_error *e
     return status;
 }
 
-/* The reason why kernels cannot wait, by the attributes of the device; NULL = the test decides. */
+/* The reason why the attributes of the device rule out waiting; NULL = the test decides. */
 static const char *fact_against(const rt_device *device) {
     const int32_t *a = device->facts->attribute;
     if (a[RT_MAPS_HOST] == 0) return "it does not map host memory";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * watch.c: see watch.h. Each waiter is in a list. The thread waits in the driver for the
- * computation with the lowest number of the list, then removes it from the list. A wait for an
- * earlier computation that begins meanwhile polls.
+ * watch.c: see watch.h. Each caller that waits is in a list. The thread waits in the driver for the
+ * computation with the lowest number in the list, then ends the waits for it and for earlier ones.
+ * A caller that begins to wait for an earlier computation meanwhile polls instead.
  */
 #include "plugins/gpu/rt/watch.h"
 
@@ -12,9 +12,10 @@
 
 enum {
     SPIN_NS = 50000, /* an event is polled this long first: short computations have ended by then */
-    POLL_NS = 20000  /* between two polls where the thread does not wait for the event */
+    POLL_NS = 20000  /* pause between polls of a caller that does not use the thread */
 };
 
+/* A caller that waits; on its stack. */
 typedef struct waiter {
     struct waiter *next;
     void *event;
@@ -25,11 +26,13 @@ typedef struct waiter {
 
 struct rt_watch {
     rt_device *device;
-    pthread_mutex_t mutex; /* over what follows */
+    pthread_mutex_t mutex; /* over the fields below */
+    /* wanted: signalled when a waiter was added, or is_ending was set; done: when waiters are
+     * done */
     pthread_cond_t wanted, done;
-    pthread_t thread;
+    pthread_t thread; /* where has_thread */
     waiter *waiters;
-    uint64_t in_driver; /* the computation that the thread waits for; 0 = none, they count from 1 */
+    uint64_t in_driver; /* the computation that the thread waits for; 0 = none */
     bool has_thread;
     bool is_ending;
 };
@@ -78,7 +81,7 @@ static const waiter *first_of(const rt_watch *watch) {
     return first;
 }
 
-/* Ends the waits for this computation and for earlier ones; after a failure, all waits. */
+/* Ends the waits for computation `number` and for earlier ones; after a failure, all waits. */
 static void waiters_end(rt_watch *watch, uint64_t number, rt_result result) {
     for (waiter **at = &watch->waiters; *at != NULL;) {
         waiter *w = *at;
@@ -123,7 +126,7 @@ static tdm_status late_fail(const rt_watch *watch, tdm_error *err) {
                     watch->device->name);
 }
 
-/* Polls until `end`, in pauses of pause_ns; RT_NOT_READY then. */
+/* Polls until the time `end`, with pauses of pause_ns; RT_NOT_READY when it has passed. */
 static rt_result poll_until(const rt_watch *watch, void *event, uint64_t end, long pause_ns) {
     for (;;) {
         rt_result result = watch->device->fn->event_query(event);
@@ -133,7 +136,8 @@ static rt_result poll_until(const rt_watch *watch, void *event, uint64_t end, lo
     }
 }
 
-/* With the mutex held: waits for the thread. False where the time runs out. */
+/* Waits until the thread has ended the wait of `w`, or until the time `end`: false. With the mutex
+ * held. */
 static bool thread_wait(rt_watch *watch, waiter *w, uint64_t end) {
     const struct timespec until = {.tv_sec = (time_t)(end / 1000000000u),
                                    .tv_nsec = (long)(end % 1000000000u)};
@@ -161,7 +165,7 @@ tdm_status rt_watch_wait(rt_watch *watch, void *event, uint64_t number, uint64_t
         pthread_mutex_lock(&watch->mutex);
         if (!watch->has_thread)
             watch->has_thread = pthread_create(&watch->thread, NULL, watch_main, watch) == 0;
-        /* The thread cannot stop waiting for a later computation, which may end after `end`. */
+        /* Where the thread waits for a later computation it cannot be interrupted: poll. */
         const bool has_thread = watch->has_thread && watch->in_driver <= number;
         if (has_thread && thread_wait(watch, &w, end)) result = w.result;
         pthread_mutex_unlock(&watch->mutex);
