@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * angle.c: the turn of each pair by one position.
+ * angle.c: the table of the turns per position of all pairs.
  */
 #include <math.h>
 #include <string.h>
@@ -15,21 +15,22 @@ static double or_default(float value, double otherwise) {
     return value != 0.0f ? (double)value : otherwise;
 }
 
-/* The pair whose wave turns `beta` times over the context of training: d(beta) of op.h. */
+/* d(beta) of op.h: the number of the pair that makes `beta` turns over the context of training. */
 static double yarn_pair(const tdm_rope_params *p, double base, double beta) {
     return p->n_rot * log(p->n_ctx_orig / (beta * TWO_PI)) / (2.0 * log(base));
 }
 
-/* A part of a turn, of either sign, as a fraction of 2^64. */
+/* The turn modulo 1, times 2^64; a negative turn as the complement, so that it is subtracted. */
 static uint64_t fraction_of(double turn) {
     double part = fabs(turn) - floor(fabs(turn));
     uint64_t fraction = (uint64_t)ldexp(part, 64);
     return turn < 0 ? 0 - fraction : fraction;
 }
 
-/* turn_out[n_rot / 2]: turns by position times 2^64, modulo 2^64. The formulas are at
- * tdm_rope_params in op.h, with factor[i] = 1: shaders/angle.glsl divides by the factor. True where
- * each is below a whole turn, so that it may be divided. */
+/* Fills turn_out[n_rot / 2]: turns per position times 2^64, modulo 2^64. The formulas are at
+ * tdm_rope_params in op.h, with factor[i] = 1. True where each turn is below a whole one: only then
+ * the kernels (shaders/angle.glsl, kernels/angle.h) can divide it by a factor, since no whole turns
+ * are lost. */
 static bool angle_turns(const tdm_rope_params *params, uint64_t *turn_out) {
     double base = or_default(params->freq_base, 10000.0);
     double scale = or_default(params->freq_scale, 1.0), ext = (double)params->ext_factor;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: steps of elementwise ops: ADD, MUL, DIV, GLU; SCALE, CLAMP, SQRT, ACT; and of several of
- * them in one kernel.
+ * arith.c: steps of elementwise ops: ADD, MUL, DIV, GLU; SCALE, CLAMP, SQRT, ACT; and of fusions of
+ * them.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int32_t word_of_float(float x) {
     return word;
 }
 
-/* The number of elements as a word, and an invocation for each `width` of them. */
+/* Sets *word to the number of elements, and the grid to an invocation for each `width` of them. */
 static tdm_status elements_set(const gpu_emit *e, gpu_step *step, int32_t *word, int64_t n,
                                int32_t width, tdm_error *err) {
     int64_t per_group = (int64_t)width * step->group_size;
@@ -70,9 +70,9 @@ tdm_status gpu_emit_glu(gpu_emit *e, tdm_act act, gpu_operand dst, gpu_operand g
     return pair_values_emit(e, GPU_PAIR_GLU, act, &to, &a, &b, err);
 }
 
-/* What a unary step computes with: words of the kernel, and its tdm_act. */
+/* Parameters of a unary step. */
 typedef struct unary_params {
-    float word[4];
+    float word[4]; /* scale and bias or min and max; second scale and bias */
     tdm_act act;
 } unary_params;
 
@@ -141,9 +141,10 @@ tdm_status gpu_op_act(gpu_emit *e, tdm_error *err) {
     return unary_emit(e, GPU_UNARY_ACT, 0, 0, (tdm_act)e->node->params.act.act, err);
 }
 
-/* ---- Several nodes in one kernel --------------------------------------------------------------- */
+/* ---- Several nodes in one kernel
+ * --------------------------------------------------------------- */
 
-/* An ACT between two SCALEs, of which one may be NULL. */
+/* An ACT between two SCALEs, one of which may be NULL. */
 static tdm_status scaled_act_emit(gpu_emit *before, gpu_emit *act, gpu_emit *after,
                                   tdm_error *err) {
     gpu_emit *first = before == NULL ? act : before, *last = after == NULL ? act : after;
@@ -237,7 +238,8 @@ tdm_status gpu_fused_repeat_mul(gpu_emit *nodes, tdm_error *err) {
     return pair_values_emit(&nodes[1], GPU_PAIR_MUL, TDM_ACT_NONE, dst, x, &nodes[1].src[1], err);
 }
 
-/* Values of a sum lie dense along axis 0, and their axes fit the kernel's words. */
+/* Refuses a sum whose n values are not all dense along axis 0, or that has more axes than the
+ * kernel. */
 static tdm_status sum_check(const gpu_emit *e, const gpu_axes *axes, int n, tdm_error *err) {
     for (int i = 0; i < n; i++)
         if (axes->stride[i][0] != 1)

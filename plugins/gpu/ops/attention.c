@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention.c: steps of ATTENTION: queries made ready, then parts of each sequence, then the parts
- * folded. Parts of few tokens have a kernel of their own on devices with small subgroups.
- * shaders/attention.glsl says what keeps a token's result apart from the rest of its step.
+ * attention.c: steps of ATTENTION: prepares queries, computes records of parts of each sequence,
+ * and merges the records. The kernel of the parts depends on the number of tokens and on the
+ * device. shaders/attention.glsl says how the result of a token is made independent of the rest of
+ * its step.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,59 +16,65 @@
 enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK, SRC_SELECT, SRC_BIAS };
 
 enum {
-    GROUP_SIZE = 64, /* of query and merge; of parts it is CHUNK */
-    CHUNK = 64,      /* slots that are folded at a time; like the next three as in attention.glsl */
-    PART_LEN = 128,
+    GROUP_SIZE = 64, /* threads of ATTENTION_QUERY and ATTENTION_MERGE */
+    /* The next four as in attention.glsl and kernels/attention.h */
+    CHUNK = 64,     /* slots that are folded at a time */
+    PART_LEN = 128, /* positions of each of the first PARTS parts; of the next PARTS twice as
+                       many, and so on */
     PARTS = 64,
-    PART_HEAD = 4,
-    MAX_ROWS = 8,         /* query heads of a workgroup */
-    MAX_SUMS = 64,        /* elements of o that a thread owns */
+    PART_HEAD = 4,        /* floats of a record before o */
+    MAX_ROWS = 8,         /* query heads of a workgroup of ATTENTION_PART */
+    MAX_SUMS = 64,        /* elements of o that a thread of it owns */
     LANES = 8,            /* threads of ATTENTION_LANE, all of one subgroup, and slots of each */
     LANE_ROWS = 4,        /* its query heads: o of them takes at most 16 KiB of shared memory */
     SHARED_LEAST = 16384, /* bytes of shared memory that every device has */
-    TILE_ROWS = 32,       /* rows of a tile; like the next four as in attention_tile.comp */
+    /* The next five as in attention_tile.comp */
+    TILE_ROWS = 32,
     TILE_GROUP = 128,
     SLICE_K = 32,
     SLICE_V = 64,
     SLOTS_V = 16,
-    TILE_MAX_DIM = 512,     /* elements of o: what 128 threads keep in registers */
-    MATRIX_MAX_DIM = 256,   /* of K and of o: attention_tile_matrix.cu */
-    MATRIX_MAX_TALL = 128,  /* the same of a tile of twice the rows */
-    LATENT_MAX_DIM = 512,   /* of o: attention_latent_matrix.cu */
-    MATRIX_ROW_THREADS = 4, /* of a row */
+    TILE_MAX_DIM = 512, /* elements of o: what 128 threads hold in registers */
+    /* Tiles of CUDA and HIP on matrix hardware */
+    MATRIX_MAX_DIM = 256,   /* elements of K and of o: attention_tile_matrix.cu */
+    MATRIX_MAX_TALL = 128,  /* the same for tiles of twice as many rows */
+    LATENT_MAX_DIM = 512,   /* elements of o: attention_latent_matrix.cu */
+    MATRIX_ROW_THREADS = 4, /* threads that share a row */
     LATENT_ROW_THREADS = 8,
-    MATRIX_TILES_OF_UNIT = 2, /* workgroups of a compute unit, where all tokens give fewer */
-    MATRIX_PARTS_OF_UNIT =
-        4,             /* the same where there are few tokens: what its shared memory holds */
-    MERGE_ROWS = 8,    /* of a workgroup, in up to two turns */
-    MERGE_UNIT = 32,   /* elements of o are whole groups of bytes */
-    TILE_LEAST_TOK = 9 /* with fewer tokens, parts of a token are more work for more threads */
+    MATRIX_TILES_OF_UNIT = 2, /* workgroups for each compute unit, to which few tiles are divided */
+    MATRIX_PARTS_OF_UNIT = 4, /* the same with few tokens: what fits its shared memory */
+    MERGE_ROWS = 8,           /* rows that a workgroup merges, in up to two turns */
+    MERGE_UNIT = 32,          /* so that elements of o are whole groups of bytes */
+    TILE_LEAST_TOK = 9 /* tokens; with fewer ATTENTION_PART has more threads at work */
 };
 
-/* Records of all parts are kept up to this size; beyond it, a workgroup folds all parts itself. */
+/* Most bytes of the records of all parts. Beyond it each workgroup folds all parts into one
+ * record. */
 static const uint64_t records_most = (uint64_t)64 << 20;
 
-/* What follows from the node alone. */
+/* A node that is being planned: what follows from the node, then what its steps have made. A query
+ * row is a token and one of its query heads. */
 typedef struct shape {
     gpu_cache cache;
     const tdm_attention_params *params;
     int32_t n_tok, n_head;
     int32_t first_kv, n_kv; /* KV heads of the state that the node's query heads read */
-    int32_t head_base; /* the node's query head that is the first of first_kv; may be negative */
-    int32_t n_part;
-    int32_t n_dim; /* elements of o inside: whole units and whole blocks of V's rotation */
-    int32_t rows;  /* query heads of a workgroup */
-    bool is_lane;  /* parts are computed by ATTENTION_LANE */
+    int32_t head_base; /* first query head of KV head first_kv, counted from the node's first one:
+                          negative where the node does not have it */
+    int32_t n_part;    /* most parts that a sequence may fall into */
+    int32_t n_dim;     /* elements of o in records: whole units and whole blocks of V's rotation */
+    int32_t rows;      /* query heads of a workgroup of ATTENTION_PART or ATTENTION_LANE */
+    bool is_lane;      /* ATTENTION_LANE is used instead of ATTENTION_PART */
     bool has_bias;
     int32_t n_far;     /* of the bias */
-    gpu_operand bias;  /* its elements one after the other */
+    gpu_operand bias;  /* contiguous */
     int32_t n_list;    /* lists of a token: none, one, or one for each KV head of the state */
-    gpu_operand slots; /* of the lists */
-    gpu_operand query;
+    gpu_operand slots; /* the lists as SELECT_SLOTS writes them */
+    gpu_operand query; /* as ATTENTION_QUERY writes it */
     gpu_operand records;
-    int32_t n_record;     /* of each query row */
-    int32_t record_parts; /* that a record is of; 0 = one */
-    bool merges;          /* the kernel of parts merges the records too */
+    int32_t n_record;     /* records of each query row */
+    int32_t record_parts; /* parts of a record; 0 = one */
+    bool merges;          /* the step of the parts merges the records, too */
 } shape;
 
 static int32_t round_up(int32_t n, int32_t unit) {
@@ -85,8 +92,9 @@ static int32_t part_number(int64_t pos) {
     return number + (int32_t)((pos - first) / len);
 }
 
-/* Most parts that n_entry pages fall into, where positions have no gaps. One more than from
- * position 0 on, since a window may begin inside a part. */
+/* Most parts that the positions of n_entry pages fall into, if they have no gaps (the last part
+ * takes all that follow). One more than with positions from 0 on, since a window may begin inside a
+ * part. */
 static int32_t part_most(int32_t n_entry, const gpu_page *page) {
     int32_t n = part_number((int64_t)n_entry * page->page_len / page->stride) + 2;
     if (n > n_entry) n = n_entry;
@@ -100,8 +108,8 @@ static int32_t sums_of(const shape *s) {
     return (n_column + CHUNK - 1) / CHUNK * (s->n_dim / n_column);
 }
 
-/* Whether the device has subgroups of 8 and kernels for them are allowed, and the cache suits
- * ATTENTION_LANE. */
+/* True where the device has subgroups of 8, ATTENTION_LANE exists and is allowed, and node and
+ * cache suit it. */
 static bool uses_lanes(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     bool has_kernel = target->has_kernel == NULL || target->has_kernel[GPU_KERNEL_ATTENTION_LANE];
@@ -112,6 +120,8 @@ static bool uses_lanes(const shape *s, const gpu_target *target) {
            page->k.stored % 8 == 0;
 }
 
+/* Query heads of a workgroup: as many as shared memory and registers hold, in blocks of equal
+ * size. */
 static int32_t rows_choose(const shape *s, const gpu_target *target) {
     int32_t size =
         target->shared_size > 2 * SHARED_LEAST ? 2 * SHARED_LEAST : (int32_t)target->shared_size;
@@ -126,7 +136,7 @@ static int32_t rows_choose(const shape *s, const gpu_target *target) {
     return (heads + n_block - 1) / n_block;
 }
 
-/* Lists, and a bias for each distance. */
+/* Sets n_list, has_bias, n_far and bias. */
 static tdm_status extras_get(const gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_value *bias = &e->src[SRC_BIAS], *list = &e->src[SRC_SELECT];
     s->has_bias = bias->is_present;
@@ -221,7 +231,7 @@ tdm_status gpu_attention_query(gpu_emit *e, const gpu_cache *cache, const tdm_at
     return gpu_emit_step(e, &step, err);
 }
 
-/* Copies a bias whose elements do not follow each other. */
+/* Where the bias is not contiguous, appends a copy. */
 static tdm_status bias_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_value *bias = &e->src[SRC_BIAS];
     gpu_value to = *bias;
@@ -232,7 +242,7 @@ static tdm_status bias_emit(gpu_emit *e, shape *s, tdm_error *err) {
     return gpu_emit_copy(e, &to, bias, err);
 }
 
-/* The lists' slots. */
+/* Appends SELECT_SLOTS, which turns lists of positions into bits of slots. */
 static tdm_status slots_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_value *list = &e->src[SRC_SELECT];
     const gpu_cache *cache = &s->cache;
@@ -254,11 +264,11 @@ static tdm_status slots_emit(gpu_emit *e, shape *s, tdm_error *err) {
     step.operand[0] = s->slots;
     step.operand[1] = list->place;
     step.operand[2] = cache->step;
-    step.trips = 64; /* the search, and the slots of a word */
+    step.trips = 64; /* a binary search, and the 32 slots of a word */
     return gpu_emit_step(e, &step, err);
 }
 
-/* The slopes of the node's heads, a constant of the plan. */
+/* *slopes_out: ALiBi's slopes of the node's heads, a constant of the plan. */
 static tdm_status slopes_take(gpu_emit *e, const shape *s, gpu_operand *slopes_out,
                               tdm_error *err) {
     float *slope = malloc((size_t)s->n_head * sizeof *slope);
@@ -283,7 +293,8 @@ static int32_t flags_get(const shape *s) {
            (s->n_list > 1 ? GPU_ATTENTION_LISTS : 0);
 }
 
-/* What the kernels of parts and of tiles have in common. */
+/* *step_out: a step of a kernel that reads the cache, with what all of these kernels have in
+ * common. */
 static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int32_t group,
                             gpu_step *step_out, tdm_error *err) {
     const gpu_cache *cache = &s->cache;
@@ -317,7 +328,7 @@ static tdm_status walk_step(gpu_emit *e, const shape *s, gpu_kernel kernel, int3
     return status;
 }
 
-/* Scratch for `n` records of each query row. */
+/* Takes scratch for `n` records of each query row. */
 static tdm_status records_take(gpu_emit *e, shape *s, int32_t n, tdm_error *err) {
     uint64_t n_record = (uint64_t)s->n_tok * (uint64_t)s->n_head * (uint64_t)n;
     if (n_record > UINT32_MAX)
@@ -328,9 +339,10 @@ static tdm_status records_take(gpu_emit *e, shape *s, int32_t n, tdm_error *err)
     return TDM_OK;
 }
 
-/* The last workgroup that has parts of some rows merges their records, instead of a step of its own. It has
- * as many threads for a row as a wave, so only for few of them; and records lie behind o. n_tile workgroups have the
- * same parts. */
+/* Lets the last workgroup that ends with parts of some rows merge the records of these rows, which
+ * saves the step ATTENTION_MERGE: sets the step's flag, counters (one for each of n_tile tiles) and
+ * memory: records lie behind o. Only for few rows (n_row of a tile), since a wave merges a row at a
+ * time. False, with nothing changed, where the device or the node does not allow it. */
 static bool merge_take(gpu_emit *e, const shape *s, int32_t n_row, int64_t n_tile, gpu_step *step) {
     const gpu_page *page = &s->cache.page;
     const uint64_t n_all = (uint64_t)s->n_tok * (uint64_t)s->n_head;
@@ -350,7 +362,7 @@ static bool merge_take(gpu_emit *e, const shape *s, int32_t n_row, int64_t n_til
     return true;
 }
 
-/* Teams of CHUNK threads, which share out the heads of a workgroup. */
+/* Teams of CHUNK threads of a workgroup, which divide its heads. */
 static int32_t teams_choose(const shape *s, const gpu_target *target) {
     int32_t n = 1;
     while (2 * n <= s->rows && 2 * n <= target->attention.part_teams &&
@@ -376,7 +388,7 @@ static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
 
 /* ---- Tiles ----------------------------------------------------------------------------------- */
 
-/* Iterations of all loops for one chunk of slots. */
+/* Loop iterations of an invocation of ATTENTION_TILE for one chunk of slots. */
 static int64_t tile_trips(const shape *s) {
     const gpu_page_side *k = &s->cache.page.k;
     int64_t n_slice_k = (k->stored + SLICE_K - 1) / SLICE_K;
@@ -386,8 +398,9 @@ static int64_t tile_trips(const shape *s) {
     return 16 + n_slice_k * slice + CHUNK / SLOTS_V * n_slice_v * fold;
 }
 
-/* The end of the parts, from `first` on, that one dispatch may walk over where a driver bounds
- * loops. A tile of n_token tokens may have a run of tokens of each of its sequences. */
+/* The end of the parts, from `first` on, that one step may compute where a driver limits loop
+ * iterations (gpu_target.max_trips). The tokens of a tile may belong to up to n_token sequences,
+ * each of which is read from its first part on. */
 static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token, int32_t first) {
     const gpu_page *page = &s->cache.page;
     int64_t n_seq = e->graph->step_caps.n_seq, chunk_len = page->page_len / page->stride;
@@ -405,10 +418,10 @@ static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token
     return part;
 }
 
-/* How rows fall into tiles. */
+/* How query rows are divided into tiles. */
 typedef struct tiling {
-    int32_t heads, n_token; /* of a tile */
-    int64_t n_tile;
+    int32_t heads, n_token; /* of a tile: query heads that share a KV head, tokens */
+    int64_t n_tile;         /* of all tokens and heads */
 } tiling;
 
 static tiling tiling_get(const shape *s, int32_t rows) {
@@ -445,22 +458,25 @@ static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
     return status;
 }
 
-/* ---- Tiles on matrix hardware ----------------------------------------------------------------- */
+/* ---- Tiles on matrix hardware
+ * ----------------------------------------------------------------- */
 
-/* f16 holds neither the range of bf16 nor the precision of f32. */
+/* True for types of K and V that f16 can hold: not bf16, for its range, nor f32, for its
+ * precision. */
 static bool is_half_type(tdm_type type) {
     return type == TDM_TYPE_F16 || tdm_type_get_info(type).is_quantized;
 }
 
-/* Bytes of 64 rows of a side as they lie in a page, which are copied before they are decoded. */
+/* Bytes of the codes and scales of 64 rows of a side, which are copied to shared memory before they
+ * are decoded; 0 for plain types. */
 static uint32_t raw_size(const gpu_page_side *side) {
     const uint32_t dim = (uint32_t)side->stored;
     if (side->n_block == 0) return 0;
     return CHUNK * (side->type == TDM_TYPE_Q8_0 ? dim + dim / 16 : dim / 2 + dim / 4);
 }
 
-/* Shared memory of a tile on matrix hardware, at most; as in shared.c of the runtime: tiles of Q, K, V and
- * p, scores, what is copied as it is, and numbers of rows. */
+/* Bytes of shared memory of a tile on matrix hardware: at least those of attention_matrix_size in
+ * rt/shared.c. Tiles of Q, K, V and p; scores; numbers of rows; raw bytes of K or V. */
 static uint32_t matrix_shared(const shape *s, uint32_t rows) {
     const gpu_page *page = &s->cache.page;
     const uint32_t n_k = (uint32_t)round_up(page->k.stored, 32);
@@ -470,8 +486,8 @@ static uint32_t matrix_shared(const shape *s, uint32_t rows) {
            64 + (raw_k > raw_v ? raw_k : raw_v);
 }
 
-/* Rows of a tile on matrix hardware: 32, or 64, which share what is decoded of a chunk, where there are
- * enough of them; 0 where other kernels compute the node. */
+/* Rows of a tile on the matrix hardware of CUDA and HIP: 64 where there are so many, since they
+ * share the work of decoding K and V; else 32. 0 where other kernels compute the node. */
 static int32_t matrix_rows(const shape *s, const gpu_target *target) {
     const int32_t least = target->attention.matrix_least_tok;
     const gpu_page *page = &s->cache.page;
@@ -495,8 +511,9 @@ static int32_t matrix_rows(const shape *s, const gpu_target *target) {
     return 0;
 }
 
-/* Tiles whose parts n_split workgroups share, each with a record of its own. sums: what spec 4 has beside
- * the heads. */
+/* Appends the step of tiles. n_split workgroups divide the parts of a tile, and each writes a
+ * record of its own. `sums` is added to spec 4: rows and columns of a matrix of sums, at their
+ * bits. */
 static tdm_status shared_tiles_emit(gpu_emit *e, shape *s, gpu_kernel kernel, int32_t group,
                                     const tiling *t, int64_t n_split, int32_t sums,
                                     tdm_error *err) {
@@ -520,7 +537,8 @@ static tdm_status shared_tiles_emit(gpu_emit *e, shape *s, gpu_kernel kernel, in
     return gpu_emit_step(e, &step, err);
 }
 
-/* Parts of a workgroup: all, unless there are few tiles for the compute units. */
+/* Tiles on the matrix hardware of CUDA and HIP. A workgroup computes all parts of a tile, unless
+ * there are few tiles for the compute units. */
 static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *err) {
     const bool is_latent = s->cache.page.v_from_k;
     const tiling t = tiling_get(s, rows);
@@ -529,23 +547,25 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *er
                       : s->n_tok < TILE_LEAST_TOK && rows == TILE_ROWS ? MATRIX_PARTS_OF_UNIT
                                                                        : MATRIX_TILES_OF_UNIT;
     int64_t n_slot = of_unit * e->target->n_unit;
-    /* A tile of many rows is large: parts that do not all run at once are no gain. */
+    /* Dividing a tile of many rows is a gain only where all workgroups run at once: rounded
+     * down. */
     int64_t n_split = rows > TILE_ROWS ? n_slot / t.n_tile : (n_slot + t.n_tile - 1) / t.n_tile;
     return shared_tiles_emit(
         e, s, is_latent ? GPU_KERNEL_ATTENTION_LATENT_MATRIX : GPU_KERNEL_ATTENTION_TILE_MATRIX,
         rows * (is_latent ? LATENT_ROW_THREADS : MATRIX_ROW_THREADS), &t, n_split, 0, err);
 }
 
-/* ---- Tiles on matrices of a subgroup ---------------------------------------------------------- */
+/* ---- Tiles on matrices of a subgroup
+ * ---------------------------------------------------------- */
 
 /* As in attention_matrix.glsl. */
 enum {
-    SUBGROUPS = 4,     /* of a workgroup */
-    SUB_MAX_DIM = 256, /* of K and of o */
-    SUB_SLICE = 64,
+    SUBGROUPS = 4,                       /* of a workgroup */
+    SUB_MAX_DIM = 256,                   /* elements of K and of o */
+    SUB_SLICE = 64,                      /* elements that are in shared memory at a time */
     SUB_PITCH = 4 * (SUB_SLICE / 2 + 4), /* bytes of a row of a tile */
-    SUB_ROW_SIZE = 8 + 4 * 5,            /* bytes of what is kept of each row */
-    SUB_UNITS = 64 /* compute units of a device that does not say how many it has */
+    SUB_ROW_SIZE = 8 + 4 * 5,            /* bytes of shared memory for the numbers of a row */
+    SUB_UNITS = 64 /* compute units that are assumed where their number is unknown */
 };
 
 /* Bytes of shared memory: tiles of Q, of K or V, and of p; scores; numbers of rows. */
@@ -555,7 +575,8 @@ static uint32_t subgroup_shared(const shape *s) {
            TILE_ROWS * SUB_PITCH + TILE_ROWS * CHUNK * 4 + TILE_ROWS * SUB_ROW_SIZE + 16;
 }
 
-/* A workgroup is whole subgroups of a known size, with a thread for each row of a tile. */
+/* True where ATTENTION_TILE_MATRIX of Vulkan computes the node. A workgroup is SUBGROUPS subgroups
+ * of a known size, with at least a thread for each row of a tile. */
 static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     const int32_t rows = target->matrix_rows, columns = target->matrix_columns;
@@ -569,8 +590,8 @@ static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
            s->n_dim <= SUB_MAX_DIM && subgroup_shared(s) <= target->shared_size;
 }
 
-/* Parts of a workgroup: all, unless there are few tiles for the compute units, or the driver bounds
- * loops. */
+/* Tiles on matrices of a subgroup. A workgroup computes all parts of a tile, unless there are few
+ * tiles for the compute units; one part where the driver limits loop iterations. */
 static tdm_status subgroup_matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const gpu_target *target = e->target;
     const tiling t = tiling_get(s, TILE_ROWS);

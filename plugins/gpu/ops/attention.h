@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention.h: what the emitters of ATTENTION and KV_SELECT share: queries made ready for a cache.
+ * attention.h: the step that prepares queries for a cache, which ATTENTION and KV_SELECT share.
  */
 #ifndef TANDEM_GPU_OPS_ATTENTION_H
 #define TANDEM_GPU_OPS_ATTENTION_H
@@ -8,9 +8,9 @@
 #include "plugins/gpu/ops/cache.h"
 #include "plugins/gpu/ops/rope.h"
 
-/* Appends the step that makes queries of q [head_dim, n_head, n_tok], whose rows `rope` (nullable)
- * turns on the way: scaled and at the temperature of `params`, padded and rotated as the rows of K.
- * *query_out: scratch, [stored, n_head, n_tok] f32. */
+/* Appends the step that prepares the rows of q [head_dim, n_head, n_tok]: turns them by `rope`
+ * (nullable), multiplies them by scale and temperature of `params`, and pads and rotates them as
+ * the rows of K in the cache. *query_out: scratch, [page.k.stored, n_head, n_tok] f32. */
 tdm_status gpu_attention_query(gpu_emit *e, const gpu_cache *cache,
                                const tdm_attention_params *params, const gpu_value *q,
                                const gpu_rope *rope, gpu_operand *query_out, tdm_error *err);

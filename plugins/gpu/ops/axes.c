@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * axes.c: joins the axes of elementwise ops.
+ * axes.c: joins the axes of elementwise ops; the words by which kernels divide.
  */
 #include "plugins/gpu/ops/axes.h"
 
-/* Whether elements 0, 4, 8 .. of each row lie at multiples of four elements. Bindings and areas
- * begin at multiples of more. */
+/* True where elements 0, 4, 8 .. of each row lie at multiples of the size of four elements. It is
+ * enough to check offsets: bindings and areas begin at multiples of 256. */
 static bool is_aligned(const gpu_value *v) {
     int64_t four = 4 * (int64_t)tdm_type_get_info(v->type).block_size;
     if (v->place.off % (uint64_t)four != 0) return false;
@@ -19,7 +19,8 @@ gpu_lane gpu_value_lane(const gpu_value *v) {
     return is_aligned(v) ? GPU_LANE_ALIGNED : GPU_LANE_DENSE;
 }
 
-/* Whether axis i of the shape goes on where the last axis so far ends, in all values. */
+/* True where an axis with these strides continues the last axis of `axes` in all n values, so that
+ * both can be joined. */
 static bool axis_continues(const gpu_axes *axes, const int64_t stride[GPU_AXES_MAX_VALUE], int n) {
     int last = axes->n_axis - 1;
     for (int v = 0; v < n; v++)

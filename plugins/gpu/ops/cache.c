@@ -79,6 +79,7 @@ static void side_specs(gpu_step *step, const gpu_page *page) {
     step->spec[3] = page->v.head_dim;
 }
 
+/* True where the state has no pages: then no step is emitted. */
 static bool is_without_state(const gpu_cache *cache) {
     return cache->n_page == 0;
 }
@@ -89,7 +90,7 @@ static int32_t row_len(const gpu_page *page) {
     return page->k.stored > page->v.stored ? page->k.stored : page->v.stored;
 }
 
-/* `k` is the source of K's rows, which `rope` (nullable) turns on the way. */
+/* `k` has the rows of K, which `rope` (nullable) turns before they are stored. */
 static tdm_status write_emit(gpu_emit *e, const gpu_value *k, const gpu_rope *rope,
                              tdm_error *err) {
     enum { K, V, STEP, STATE };
@@ -145,8 +146,8 @@ tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err) {
 
 /* ---- KV_SHIFT -------------------------------------------------------------------------------- */
 
-/* The elements that are written again: whole blocks of the type and of the rotation, whole units of
- * plain types, that have turned elements. */
+/* The elements of a row that a shift stores again: those that turn, extended to whole blocks of the
+ * type and of the rotation, or to whole units of plain types. */
 static void shift_range(const gpu_page_side *k, const tdm_rope_params *rope, int32_t *first_out,
                         int32_t *n_out) {
     int32_t unit = k->n_block > 0 ? k->padded / k->n_block : k->stored / k->n_unit;
@@ -230,6 +231,7 @@ tdm_status gpu_op_kv_copy(gpu_emit *e, tdm_error *err) {
 
 /* ---- KV_EXPORT and KV_IMPORT ----------------------------------------------------------------- */
 
+/* Pieces of a row, each copied by one invocation: blocks, or elements of a plain type. */
 static int64_t side_pieces(const gpu_page_side *side) {
     return side->n_block > 0 ? side->n_block : side->stored;
 }
@@ -255,7 +257,7 @@ static tdm_status move_emit(gpu_emit *e, gpu_kernel kernel, const gpu_cache *cac
     if (status == TDM_OK) status = gpu_word(e, &step.word[10], n_job, err);
     if (status == TDM_OK) status = words_strides3(e, &step.word[11], k, err);
     if (status == TDM_OK) status = words_strides3(e, &step.word[14], v, err);
-    if (status == TDM_OK) status = gpu_word(e, &step.word[17], n, err); /* they fit a number */
+    if (status == TDM_OK) status = gpu_word(e, &step.word[17], n, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, (n + GROUP_SIZE - 1) / GROUP_SIZE, err);
     if (status != TDM_OK) return status;
     step.operand[0] = cache->state;

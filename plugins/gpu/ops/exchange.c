@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: steps of EXCHANGE (collective.h). PUBLISH writes this member's part to the arena,
- * COLLECT computes the result from the arena. A whole exchange, for devices whose kernels may wait
- * for other members, is both, with WIRE_WAIT between them; of a short sum it is WIRE_REDUCE alone.
+ * exchange.c: steps of EXCHANGE (collective.h). PUBLISH writes this member's part to the arena;
+ * COLLECT computes the result from the arena. A whole exchange, on devices whose kernels may wait
+ * for other members, has the steps of both with WIRE_WAIT between them; a short sum is one
+ * WIRE_REDUCE.
  */
 #include <stddef.h>
 #include <string.h>
@@ -15,10 +16,10 @@ enum { X, ARENA, STEP, RESIDUAL, X2, PEER };
 
 enum {
     GROUP_SIZE = 128,
-    WAIT_GROUP_SIZE = 64, /* a thread for each member at least */
+    WAIT_GROUP_SIZE = 64, /* at least one thread for each member: TDM_MAX_MEMBERS */
     Q8_LEN = 32,
-    /* Elements of a sum that one workgroup exchanges: eight for each of its threads. Of longer sums
-     * it would read the others' addends more slowly than many workgroups do. */
+    /* Most elements of a sum that one workgroup exchanges: eight for each of 1024 threads. It would
+     * read the addends of longer sums more slowly than many workgroups do. */
     REDUCE_LEN = 8192
 };
 
@@ -32,8 +33,8 @@ static void words_of_u64(int32_t word[2], uint64_t x) {
     word[1] = (int32_t)(uint32_t)(x >> 32);
 }
 
-/* The memory of the data from byte `off` of area 0 on; kernels add the area (words `area`: stage,
- * area_stride). */
+/* The memory of the data, from byte `off` of area 0 on, in the peer memory where the node has it.
+ * Sets area[3] (kernel.h), by which kernels add the area. */
 static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) {
     gpu_operand operand = e->src[e->src[PEER].is_present ? PEER : ARENA].place;
     operand.off += off;
@@ -43,7 +44,8 @@ static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) 
     return operand;
 }
 
-/* The verdict of the wait before a step; no operand in phases. */
+/* Sets the operand to the verdict of the wait before a step (nullable: in phases there is none).
+ * Returns whether there is one. */
 static bool verdict_set(gpu_operand *operand, const gpu_operand *verdict) {
     if (verdict != NULL) *operand = *verdict;
     return verdict != NULL;
@@ -60,7 +62,7 @@ static int64_t whole_of(const gpu_emit *e) {
     return p->whole != 0 || !e->src[X].is_present ? p->whole : e->src[X].ne[p->axis];
 }
 
-/* A grid of an invocation for each of n, and n as a word. */
+/* Sets the grid to n invocations at least, and *word to n. */
 static tdm_status invocations_set(const gpu_emit *e, gpu_step *step, int32_t *word, int64_t n,
                                   tdm_error *err) {
     tdm_status status = gpu_word(e, word, n, err);
@@ -68,7 +70,8 @@ static tdm_status invocations_set(const gpu_emit *e, gpu_step *step, int32_t *wo
     return gpu_step_grid(e, step, (n + GROUP_SIZE - 1) / GROUP_SIZE, err);
 }
 
-/* The bytes of source i in canonical order: where it lies, or in scratch. */
+/* *out: the bytes of source i in canonical order: the source itself or, where it is not contiguous,
+ * a copy in scratch, whose step is appended. */
 static tdm_status dense_source(gpu_emit *e, int i, gpu_operand *out, tdm_error *err) {
     gpu_value from = e->src[i];
     *out = from.place;
@@ -156,16 +159,19 @@ static tdm_status sum_emit(gpu_emit *e, const gpu_operand *verdict, tdm_error *e
 
 /* ---- Gathers --------------------------------------------------------------------------------- */
 
-/* A payload: a part of the result that lies in the arena, or the result. */
+/* A copy between the whole result in the arena and a member's part of it, or all of it. All numbers
+ * are bytes. The part consists of runs: bytes that are neighbours in the whole. */
 typedef struct payload {
-    gpu_operand bytes; /* of the part or the result, in canonical order */
-    int64_t size;      /* of it */
-    int64_t run, whole,
-        first; /* bytes: a run of the part, of the result, and where a part begins */
-    uint64_t data_off;
+    gpu_operand bytes; /* the part, in canonical order */
+    int64_t size;      /* of the part */
+    /* run: of a run; whole: from run to run in the whole; first: where the first run begins
+     * there */
+    int64_t run, whole, first;
+    uint64_t data_off; /* of the whole in the arena */
 } payload;
 
-/* Bytes of `length` indices of an axis in canonical order; of axis 0 whole blocks. */
+/* Bytes of neighbours in canonical order that `length` indices of an axis span; of axis 0 whole
+ * blocks. */
 static int64_t axis_size(const gpu_value *v, int axis, int64_t length) {
     if (axis == 0) return (int64_t)tdm_type_row_size(v->type, length);
     int64_t size = (int64_t)tdm_type_row_size(v->type, v->ne[0]) * length;
@@ -173,7 +179,7 @@ static int64_t axis_size(const gpu_value *v, int axis, int64_t length) {
     return size;
 }
 
-/* The bytes that all of these are multiples of: 16, 4, 2 or 1. */
+/* The unit of a copy: 16, 4, 2 or 1 bytes, the largest of which all numbers are multiples. */
 static int32_t unit_of(const payload *l) {
     int64_t all =
         l->size | l->run | l->whole | l->first | (int64_t)l->bytes.off | (int64_t)l->data_off;
@@ -223,7 +229,7 @@ static tdm_status result_emit(gpu_emit *e, const gpu_value *y, uint64_t data_off
     return payload_emit(e, &l, false, verdict, err);
 }
 
-/* Elements of the result along an axis. */
+/* Elements of result i along an axis: `whole` or, where that is 0, by the destination's shape. */
 static int32_t whole_along(const gpu_emit *e, int i, int32_t axis, int32_t whole) {
     return whole != 0 || !e->dst[i].is_present ? whole : (int32_t)e->dst[i].ne[axis];
 }
@@ -258,7 +264,7 @@ static tdm_status collect_emit(gpu_emit *e, const gpu_operand *verdict, tdm_erro
     return is_gather(e) ? results_emit(e, verdict, err) : sum_emit(e, verdict, err);
 }
 
-/* Chunks of the addend; a sum of nothing has one, and a GATHER. */
+/* Chunks of the addend (collective.h): 1 of a sum of nothing, and of a GATHER. */
 static int64_t chunk_count(const gpu_emit *e) {
     const tdm_exchange_params *p = &e->node->params.exchange;
     if (is_gather(e)) return 1;
@@ -277,8 +283,10 @@ static tdm_status wait_words_set(const gpu_emit *e, gpu_step *step, tdm_error *e
     return gpu_word(e, &step->word[4], chunk_count(e), err);
 }
 
-/* The step touches the whole arena, and the whole peer memory, so that it comes behind what
- * publishes and before what collects, and waits keep their order. */
+/* Appends the wait. Its operands are the whole arena and the whole peer memory, which it "writes",
+ * so that the planner orders it behind the steps that publish and before those that collect, and
+ * keeps the order of waits: members that wait in different orders would wait for each other for
+ * ever. */
 static tdm_status wait_emit(gpu_emit *e, gpu_operand *verdict_out, tdm_error *err) {
     gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_WAIT, WAIT_GROUP_SIZE);
     *verdict_out = gpu_emit_scratch(e, sizeof(uint32_t));
@@ -296,7 +304,7 @@ static bool is_aligned(const gpu_emit *e, int i) {
     return !e->src[i].is_present || gpu_value_lane(&e->src[i]) == GPU_LANE_ALIGNED;
 }
 
-/* Whether one workgroup does the whole exchange. */
+/* True where one workgroup performs the whole exchange: WIRE_REDUCE. */
 static bool is_short_sum(const gpu_emit *e) {
     const tdm_exchange_params *p = &e->node->params.exchange;
     const gpu_value *y = &e->dst[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fusions.c: the table of fusions: which nodes one kernel computes. Emitters are beside those of
- * the ops.
+ * fusions.c: the table of fusions and their patterns. The emitters are in the files of the ops,
+ * those of streams with their patterns in streams.c.
  */
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/streams.h"
@@ -12,7 +12,7 @@ static const tdm_node *node_if(const gpu_uses *uses, int32_t node, tdm_op op) {
     return n->op == (int32_t)op ? n : NULL;
 }
 
-/* ADD, then RMS_NORM of the sum. Others may read the sum too: it is written. */
+/* ADD, then RMS_NORM of the sum. Other nodes may read the sum: the kernel stores it. */
 static bool add_norm_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     const tdm_node *norm = node_if(uses, node, TDM_OP_RMS_NORM);
     int32_t add = norm == NULL ? -1 : gpu_uses_writer(uses, norm->src[0], TDM_OP_ADD);
@@ -20,7 +20,8 @@ static bool add_norm_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     return add >= 0;
 }
 
-/* A node of op `after` whose source `src` is what one of op `before` writes, for it alone. */
+/* A node of op `before`, then one of op `after` whose source `src` is its result and which alone
+ * reads it. */
 static bool chain_match(const gpu_uses *uses, int32_t node, tdm_op before, tdm_op after, int src,
                         gpu_fused *out) {
     const tdm_node *reader = node_if(uses, node, after);
@@ -29,7 +30,8 @@ static bool chain_match(const gpu_uses *uses, int32_t node, tdm_op before, tdm_o
     return writer >= 0 && gpu_uses_is_inner(uses, reader->src[src]);
 }
 
-/* With the match `before` of the node that writes the node's first source, for it alone. */
+/* The pattern `before`, then a node of op `op` whose first source is its result and which alone
+ * reads it. */
 static bool after_match(const gpu_uses *uses, int32_t node, tdm_op op,
                         bool (*before)(const gpu_uses *uses, int32_t node, gpu_fused *out),
                         gpu_fused *out) {
@@ -79,12 +81,12 @@ static bool repeat_mul_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
     return chain_match(uses, node, TDM_OP_REPEAT, TDM_OP_MUL, 0, out);
 }
 
-/* MUL, then ADD to its result, ACT, SCALE. */
+/* MUL, then ADD to its result; below also followed by SINKHORN, ACT, or ACT and SCALE. */
 static bool affine_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     return chain_match(uses, node, TDM_OP_MUL, TDM_OP_ADD, 0, out);
 }
 
-/* SINKHORN of the result, which is a view of it. */
+/* MUL, ADD, then SINKHORN of a view of the result. */
 static bool affine_sinkhorn_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     const tdm_node *sinkhorn = node_if(uses, node, TDM_OP_SINKHORN);
     if (sinkhorn == NULL || !gpu_uses_is_inner(uses, sinkhorn->src[0])) return false;
@@ -119,7 +121,7 @@ static bool scaled_sum_of_4_match(const gpu_uses *uses, int32_t node, gpu_fused 
     return after_match(uses, node, TDM_OP_SCALE, sum_of_4_match, out);
 }
 
-/* ROPE of what the node's first source is, where no other node reads it. */
+/* ROPE, then a node of op `op` whose first source is its result and which alone reads it. */
 static bool rope_match(const gpu_uses *uses, int32_t node, tdm_op op, gpu_fused *out) {
     return chain_match(uses, node, TDM_OP_ROPE, op, 0, out);
 }
@@ -134,7 +136,7 @@ static bool rope_attention_match(const gpu_uses *uses, int32_t node, gpu_fused *
     return rope_match(uses, node, TDM_OP_ATTENTION, out);
 }
 
-/* The MATMUL that writes the value, where no other node reads it. */
+/* The MATMUL that writes the value, where only one node reads it; else -1. */
 static int32_t inner_matmul(const gpu_uses *uses, int32_t value) {
     return gpu_uses_is_inner(uses, value) ? gpu_uses_writer(uses, value, TDM_OP_MATMUL) : -1;
 }
@@ -149,13 +151,16 @@ static bool matmul_glu_match(const gpu_uses *uses, int32_t node, gpu_fused *out)
            tdm_graph_node(uses->graph, gate)->src[1] == tdm_graph_node(uses->graph, up)->src[1];
 }
 
-/* What a product is multiplied by is there when the product begins, so that it does not wait. */
+/* True where `value`, a factor of the product that begins the chain, is computed no later than the
+ * product's sources (by gpu_uses.depth): else the product would have to wait for it. */
 static bool is_early(const gpu_uses *uses, const gpu_fused *chain, int32_t value) {
     const tdm_node *matmul = tdm_graph_node(uses->graph, chain->node[0]);
     return value >= 0 && uses->depth[uses->places[value].base] < uses->depth[matmul->dst[0]];
 }
 
-/* Appends the node, whose source k ends the chain, and before it an ACT of its other source. */
+/* Appends the node, whose source k is the chain's result so far; before it, where the node is a
+ * MUL, the ACT that writes its other source. False where the other source is a factor that is not
+ * early. */
 static bool end_append(const gpu_uses *uses, int32_t node, int k, gpu_fused *out) {
     const tdm_node *n = tdm_graph_node(uses->graph, node);
     const bool is_mul = n->op == TDM_OP_MUL;
@@ -170,7 +175,7 @@ static bool end_append(const gpu_uses *uses, int32_t node, int k, gpu_fused *out
     return true;
 }
 
-/* MATMUL, then n_end nodes that each read the result before, for them alone. */
+/* MATMUL, then n_end nodes, each of which alone reads the result of the one before. */
 static bool ends_match(const gpu_uses *uses, int32_t node, int n_end, gpu_fused *out) {
     const tdm_node *n = tdm_graph_node(uses->graph, node);
     if (n_end == 0) {

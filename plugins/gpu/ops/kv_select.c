@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_select.c: steps of KV_SELECT: queries made ready, then for some tokens at a time the keys of their
- * scores, and lists of those. ATTENTION over lists is in attention.c.
+ * kv_select.c: steps of KV_SELECT: prepares queries; then, for a batch of tokens at a time,
+ * computes scores as keys, and chooses the lists from the keys. ATTENTION over lists is in
+ * attention.c.
  */
 #include "plugins/gpu/ops/attention.h"
 #include "plugins/gpu/ops/ops.h"
@@ -9,25 +10,25 @@
 enum { SRC_Q, SRC_W, SRC_STEP, SRC_STATE };
 
 enum {
-    CHUNK = 64,        /* slots of a workgroup, and threads that share some heads */
-    MAX_ROWS = 8,      /* heads of a thread at a time: select_score */
-    CHOOSE_GROUP = 256 /* most threads of select_choose */
+    CHUNK = 64,        /* slots of a workgroup; threads of a team */
+    MAX_ROWS = 8,      /* heads that a thread computes at a time: SELECT_SCORE */
+    CHOOSE_GROUP = 256 /* most threads of SELECT_CHOOSE */
 };
 
-/* Keys of the tokens that are present at a time take up to this size. */
+/* The keys of a batch of tokens take at most so many bytes, if a token alone takes no more. */
 static const uint64_t keys_most = (uint64_t)32 << 20;
 
 typedef struct selection {
     gpu_cache cache;
     int32_t n_head, n_tok, n_list;
-    int32_t batch;   /* tokens at a time */
-    int32_t n_chunk; /* of an entry */
-    int32_t n_key;   /* of a token and list */
+    int32_t batch;   /* tokens whose keys exist at the same time */
+    int32_t n_chunk; /* workgroups of SELECT_SCORE for an entry */
+    int32_t n_key;   /* keys of a token and list */
     gpu_operand query, keys;
 } selection;
 
-/* Heads that a workgroup of select_score computes with at a time: as many as its threads hold and as
- * shared memory has room for. */
+/* Heads that a workgroup of n_team teams computes at a time: as many as its threads hold and as
+ * half of the shared memory has room for, at least 1. */
 static int32_t rows_choose(const gpu_emit *e, const selection *s, int32_t n_team) {
     const int32_t stored = s->cache.page.k.stored, most = n_team * MAX_ROWS;
     const int32_t row_size = (int32_t)sizeof(float) * (stored + 8 + 4);
@@ -37,7 +38,7 @@ static int32_t rows_choose(const gpu_emit *e, const selection *s, int32_t n_team
     return rows > 1 ? rows : 1;
 }
 
-/* What both kernels have in common, for tokens `first` .. first + n - 1. */
+/* Sets the words that both kernels have, for tokens `first` .. first + n - 1. */
 static tdm_status step_begin(gpu_emit *e, const selection *s, gpu_kernel kernel, int32_t group,
                              int32_t first, int32_t n, gpu_step *step_out, tdm_error *err) {
     gpu_step step = gpu_step_make(e, kernel, group);
@@ -102,7 +103,8 @@ static tdm_status choose_emit(gpu_emit *e, const selection *s, int32_t first, in
     step.operand[0] = e->dst[0].place;
     step.operand[1] = s->keys;
     step.operand[2] = s->cache.step;
-    /* Passes over the keys, and over a share of them with its blocks, the last of which may be longer. */
+    /* Each thread passes several times over its share of the keys; a block may exceed the
+     * share. */
     step.trips =
         ((int64_t)s->n_key / group + 1) * (12 + (p->is_of_tokens != 0 ? s->cache.page.stride : 0)) +
         3 * (int64_t)step.spec[1] + p->n_top / group + 256;

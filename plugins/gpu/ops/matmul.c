@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul.c: the step of MATMUL. Roles say how many bits x is rounded to where a kernel multiplies
- * bytes; others multiply every row of x as a generated one.
+ * matmul.c: the step of MATMUL, and of its fusions with what follows. Where a kernel multiplies
+ * bytes, the role of a row of x decides to how many bits the row is rounded; other kernels do not
+ * use roles.
  */
 #include <string.h>
 
@@ -12,7 +13,8 @@ static int64_t stride_of(const gpu_value *v, int axis) {
     return v->ne[axis] == 1 ? 0 : v->nb[axis] / tdm_type_get_info(v->type).block_size;
 }
 
-/* The product of a MATMUL node into `y`, which has the shape of the node's destination. */
+/* *out: the product of a MATMUL node `e`, stored in `y`, which has the shape of the node's
+ * destination. */
 static tdm_status product_get(gpu_emit *e, const gpu_value *y, gpu_product *out, tdm_error *err) {
     const gpu_value *w = &e->src[0], *x = &e->src[1], *role = &e->src[2];
     /* One matrix: columns are all axes from 1 on. Several: axis 1 is the matrix. */
@@ -80,7 +82,8 @@ static bool is_shape(const int64_t a[TDM_MAX_DIMS], int64_t n0, int64_t n1, int6
 
 /* ---- A product and what is done with it ------------------------------------------------------ */
 
-/* `v` is added to the product, as the last thing that is done, or as a bias as the first. */
+/* Sets `v` as the addend of the product: a bias, which is added first, or an addend, which is added
+ * last. */
 static tdm_status addend_set(const gpu_emit *e, const gpu_value *w, const gpu_value *v,
                              gpu_product *p, tdm_error *err) {
     const gpu_value *y = &e->dst[0];
@@ -96,7 +99,7 @@ static tdm_status addend_set(const gpu_emit *e, const gpu_value *w, const gpu_va
     return TDM_OK;
 }
 
-/* The product is multiplied by `v`. */
+/* Sets `v` as the factor of the product. */
 static tdm_status factor_set(const gpu_emit *e, const gpu_value *w, const gpu_value *v,
                              gpu_product *p, tdm_error *err) {
     const gpu_value *y = &e->dst[0];
@@ -116,7 +119,7 @@ static tdm_status factor_set(const gpu_emit *e, const gpu_value *w, const gpu_va
     return TDM_OK;
 }
 
-/* act of the product, or of what it is multiplied by. */
+/* Sets the activation of the product or, with is_of_factor, of its factor. */
 static tdm_status act_set(const gpu_emit *e, int32_t act, bool is_of_factor, gpu_product *p,
                           tdm_error *err) {
     if (p->act != TDM_ACT_NONE || p->factor.space != GPU_SPACE_NONE ||
@@ -140,8 +143,8 @@ static tdm_status scale_set(const gpu_emit *e, gpu_product *p, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Adds what a node does with the product, which is value `of` of the graph. `act`: the ACT of its
- * other source, or NULL. */
+/* Adds to *p what node `e` does with the result so far, which is value `of` of the graph. `act`
+ * (nullable): the ACT of the node's other source. */
 static tdm_status end_add(const gpu_emit *e, int32_t of, const gpu_emit *act, const gpu_value *w,
                           gpu_product *p, tdm_error *err) {
     const int other = e->node->src[0] == of ? 1 : 0;

@@ -4,11 +4,12 @@
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
  * with the biases and limits of op.h; and of MOE_MATMUL: one product of each pair.
  *
- * A pair is a token and one of its experts: number u + n_used * token. Few tokens, or matrices of
- * canonical blocks: a product for each pair, whose matrix the kernel reads from the ids. Else a
- * step sorts the pairs by expert, so that a matrix is read once for several of them. Rows of gate,
- * up and down are kept by the number of the pair in both cases, and the last step adds them in the
- * order of u. Tokens go through in chunks, which bounds the scratch. Roles: as in matmul.c.
+ * A pair is a token and one of its experts: number u + n_used * token. With few tokens, or matrices
+ * of canonical blocks, there is a product for each pair, and the kernel reads from the ids which
+ * matrix it multiplies. Else a step first sorts the pairs by expert, so that a matrix is read once
+ * for several pairs. In both cases the results of gate, up and down are stored by the number of the
+ * pair, and the last step adds them in the order of u, so that sums do not depend on how pairs are
+ * sorted. Tokens are computed in chunks, which bounds the scratch. Roles: as in matmul.c.
  */
 #include <string.h>
 
@@ -31,8 +32,8 @@ enum {
     SORT_FROM = 9, /* tokens from which pairs are sorted */
     SORT_GROUP = 128,
     SUM_GROUP = 128,
-    MAX_EXPERT = 2048, /* counted in shared memory: two words for each */
-    CHUNK_BYTES = 64 << 20
+    MAX_EXPERT = 2048,     /* MOE_SORT has two words of shared memory for each */
+    CHUNK_BYTES = 64 << 20 /* scratch of a chunk, at most, if one token takes no more */
 };
 
 enum { PRODUCT_W, PRODUCT_X, PRODUCT_ROLE, PRODUCT_ID }; /* of MOE_MATMUL */
@@ -40,13 +41,13 @@ enum { PRODUCT_W, PRODUCT_X, PRODUCT_ROLE, PRODUCT_ID }; /* of MOE_MATMUL */
 /* The tokens that are computed together. */
 typedef struct chunk {
     const gpu_value *id, *role; /* of all tokens of the node */
-    int64_t n_expert;
-    int64_t token, n_tok;
+    int64_t n_expert;           /* matrices of the node */
+    int64_t token, n_tok;       /* first token, number of tokens */
     int64_t n_pair;
-    int64_t n_tile;      /* of sorted pairs; 0 = not sorted */
+    int64_t n_tile;      /* tiles of sorted pairs; 0 = not sorted */
     gpu_operand sorted;  /* the table of MOE_SORT */
-    bool is_whole;       /* it has all tokens of the node */
-    gpu_operand x_bytes; /* x as bytes where it has not: gpu_product.bytes */
+    bool is_whole;       /* the chunk has all tokens of the node */
+    gpu_operand x_bytes; /* without is_whole: x as bytes (gpu_product.bytes); absent = not made */
 } chunk;
 
 /* The part of a value from token `token` on; tokens are its axis `axis`. */
@@ -62,7 +63,8 @@ static int64_t stride_of(const gpu_value *v, int axis) {
     return v->nb[axis] / tdm_type_get_info(v->type).block_size;
 }
 
-/* Canonical blocks are multiplied with one column at a time: no kernel computes a tile of pairs. */
+/* True where the pairs of the chunk are to be sorted. Canonical blocks are multiplied with one
+ * column at a time: no kernel computes a tile of pairs with them. */
 static bool sorts_pairs(const chunk *c, const gpu_value *w, int n_w) {
     bool sorts = c->n_tok >= SORT_FROM;
     for (int i = 0; i < n_w; i++) sorts = sorts && !gpu_product_is_canonical(&w[i]);
@@ -92,9 +94,9 @@ static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-/* dst = the matrices w times x, by pair; with `up` (nullable), act of it times up's. is_source: x is
- * MOE_FFN's source, of which products share the bytes; those of other nodes too where the chunk has
- * all of it. */
+/* dst = w_e x for each pair; with `up` (nullable) dst = act(w_e x) * (up_e x). is_source: x is the
+ * source of a MOE_FFN. Its products share the bytes of x; where the chunk has all tokens, products
+ * of other nodes share them too. */
 static tdm_status pairs_emit(gpu_emit *e, chunk *c, const gpu_value *w, const gpu_value *up,
                              gpu_operand x, int64_t x_stride_k, int64_t x_stride,
                              int32_t x_per_token, bool is_source, gpu_operand dst,
@@ -130,7 +132,7 @@ static tdm_status pairs_emit(gpu_emit *e, chunk *c, const gpu_value *w, const gp
     return gpu_product_emit(e, &p, err);
 }
 
-/* Whether h is more than act(gate x) * (up x). */
+/* True where h is more than act(gate x) * (up x), so that MOE_FORM computes it. */
 static bool has_form(const gpu_emit *e) {
     const tdm_moe_params *m = &e->node->params.moe;
     return m->limit != 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
@@ -143,7 +145,7 @@ static int32_t float_word(float x) {
     return word;
 }
 
-/* hidden = h of op.h from the products `hidden` of gate and `other` of up. */
+/* Replaces `hidden`, the products of gate, by h of op.h; `other` has the products of up. */
 static tdm_status form_emit(gpu_emit *e, const chunk *c, gpu_operand hidden, gpu_operand other,
                             tdm_error *err) {
     const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT];
@@ -281,7 +283,7 @@ static tdm_status experts_check(const gpu_emit *e, const gpu_value *x, int64_t n
     return TDM_OK;
 }
 
-/* Emits the chunks of n_tok tokens, with `size` bytes of scratch for each. */
+/* Calls `emit` for each chunk of the n_tok tokens, each of which takes `size` bytes of scratch. */
 static tdm_status chunks_emit(gpu_emit *e, const chunk *whole, int64_t n_tok, int64_t size,
                               tdm_status (*emit)(gpu_emit *e, chunk *c, tdm_error *err),
                               tdm_error *err) {
@@ -311,7 +313,8 @@ tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
 
 /* ---- MOE_MATMUL ---- */
 
-/* A product of each pair, and zeros instead of those of foreign experts: the "sum" of one addend. */
+/* Appends the product of each pair, then a step that stores zeros instead for foreign experts: a
+ * MOE_SUM of one addend for each pair. */
 static tdm_status products_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     const gpu_value *w = &e->src[PRODUCT_W], *x = &e->src[PRODUCT_X];
     const int64_t n = w->ne[1], n_used = c->id->ne[0], n_row = x->ne[1];

@@ -18,7 +18,8 @@ static int32_t copy_type(tdm_type type) {
     }
 }
 
-/* What each step has, whatever its axes: types, operands and the number of elements. */
+/* Sets types, operands, the number of elements and the grid of a step of COPY, and appends it.
+ * Refuses types without a conversion. */
 static tdm_status copy_finish(gpu_emit *e, gpu_step *step, const gpu_value *to,
                               const gpu_value *from, int32_t width, tdm_error *err) {
     int64_t n = tdm_shape_count(to->ne), per_group = (int64_t)width * GROUP_SIZE;
@@ -59,7 +60,7 @@ tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err) {
     return gpu_emit_copy(e, &e->dst[0], &e->src[0], err);
 }
 
-/* Bytes from the first element of a view to the end of its last. */
+/* Bytes from the first element of a view of a plain type to the end of its last. */
 static uint64_t extent(const gpu_value *v) {
     int64_t end = tdm_type_get_info(v->type).block_size;
     for (int i = 0; i < TDM_MAX_DIMS; i++)

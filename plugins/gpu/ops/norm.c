@@ -12,13 +12,14 @@
 #include "plugins/gpu/ops/ops.h"
 
 enum {
-    LANE_LEN = 4,         /* elements of an invocation at a time */
-    SHARE_LEN = 16,       /* of an invocation, where that gives enough threads */
-    LONG_SHARE_LEN = 128, /* where rows alone fill the device: few threads wait for each other */
+    LANE_LEN = 4,         /* elements that an invocation loads at a time */
+    SHARE_LEN = 16,       /* elements of an invocation, with few rows */
+    LONG_SHARE_LEN = 128, /* with many rows, which fill the device: fewer threads of a workgroup
+                             wait for each other */
     MANY_ROWS = 64,
     N_PASS = 3, /* loops over a row, at most */
     GROUP_MAX = 1024,
-    MAX_SUBGROUPS = 256 /* of shaders/reduce.glsl */
+    MAX_SUBGROUPS = 256 /* of a workgroup: shaders/reduce.glsl */
 };
 
 static int32_t word_of_float(float x) {
@@ -46,13 +47,12 @@ static tdm_status trips_check(const gpu_emit *e, int64_t n, int32_t size, tdm_er
                       (long long)n, (long long)trips, (int)e->target->max_trips);
 }
 
-/* weight, bias and sum are NULL or absent where the op has none. A weight of RMS_NORM may have
- * several rows; scale: what its rows are multiplied by. */
+/* Sources of a row op besides x: NULL or absent where it has none. */
 typedef struct row_sources {
-    const gpu_value *weight;
+    const gpu_value *weight; /* of RMS_NORM it may have several rows */
     const gpu_value *bias;
     const gpu_value *sum;
-    float scale;
+    float scale; /* of RMS_NORM: all rows are multiplied by it */
 } row_sources;
 
 static tdm_status words_set(const gpu_emit *e, gpu_step *step, const row_sources *from,
@@ -143,9 +143,11 @@ tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err) {
                     &e->dst[0], err);
 }
 
-/* ---- Several nodes in one kernel --------------------------------------------------------------- */
+/* ---- Several nodes in one kernel
+ * --------------------------------------------------------------- */
 
-/* Steps count as those of the last node that they compute. */
+/* Gives e the number of the last node that its step computes: gpu_step.node is that one. Returns
+ * e. */
 static gpu_emit *named(gpu_emit *e, const gpu_emit *last) {
     e->index = last->index;
     return e;
@@ -160,7 +162,7 @@ tdm_status gpu_fused_norm_scale(gpu_emit *nodes, tdm_error *err) {
     return row_emit(named(&nodes[0], &nodes[1]), GPU_ROW_RMS_NORM, &from, &nodes[1].dst[0], err);
 }
 
-/* nodes end with RMS_NORM, MUL of its result by rows of weights. */
+/* Checks that RMS_NORM and the MUL of its result by rows of weights are a norm with weights. */
 static tdm_status weights_check(const gpu_emit *norm, const gpu_emit *mul, tdm_error *err) {
     if (norm->src[1].is_present)
         return gpu_refuse(mul, err, "a norm with two weights is not fused");

@@ -4,13 +4,14 @@
  *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
  *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
- *   PRODUCT_ROW_DOT, PRODUCT_TILE_DOT  the same with integer dot products: x becomes bytes first,
- *                 of 15 bits, or 8 for rows of prompts. For quantised weights;
- *                 with one column for a long k, since short sums do not pay for the step that makes
- *                 bytes, and what waits for it
+ *   PRODUCT_ROW_DOT, PRODUCT_TILE_DOT the same with integer dot products, for quantised weights: x
+ *                 is first rounded to 15 bits, or to 8 bits for rows of prompts, and stored as
+ *                 bytes. For one column only from some k on (dot_one_k): for a shorter k the step
+ *                 that makes the bytes costs more time than it saves
  *   PRODUCT_TILE_MATRIX  many columns on matrix hardware: x becomes f16 first
  *   PRODUCT_TILE_BLOCK   more columns, on matrix hardware that four waves use together
- * Which one, and its tile, follow from the target alone (gpu_product_tuning).
+ * The choice of kernel and tile depends on the product's shape and types and on the target
+ * (gpu_product_tuning), never on data.
  */
 #include "plugins/gpu/ops/product.h"
 
@@ -26,29 +27,31 @@ enum {
     TILE_ROWS = 64,
     TILE_COLUMNS = 32,
     TILE_SHARED = (TILE_ROWS + TILE_COLUMNS) * GROUP_LEN * 4,
-    DOT_SHARED = 11 << 10,      /* of PRODUCT_TILE_DOT with 32 columns */
-    DOT_WIDE_SHARED = 16 << 10, /* with 64 */
+    DOT_SHARED = 11 << 10,      /* bytes of shared memory of PRODUCT_TILE_DOT with 32 columns */
+    DOT_WIDE_SHARED = 16 << 10, /* the same with 64 columns */
     DOT_WIDE_COLUMNS = 64,
     DOT_ONE_K = 2048,
-    MATRIX_COLUMNS = 64,  /* of PRODUCT_TILE_MATRIX; of SORTED products TILE_COLUMNS */
-    MATRIX_SUBGROUPS = 4, /* of its workgroup, each with SUB_ROWS rows, half of the columns */
+    /* PRODUCT_TILE_MATRIX of Vulkan */
+    MATRIX_COLUMNS = 64,  /* of a tile; of SORTED products TILE_COLUMNS */
+    MATRIX_SUBGROUPS = 4, /* of a workgroup, each with SUB_ROWS rows and half of the columns */
     MATRIX_SUB_ROWS = 32,
-    MATRIX_LOADS = 2 * TILE_ROWS, /* halves of groups of weights in a tile */
+    MATRIX_LOADS = 2 * TILE_ROWS, /* half groups of weights in a tile */
     MATRIX_PITCH = 80,            /* bytes of a row of its tiles */
-    MATRIX_PLAIN_TRIPS = 9,       /* of one product of PRODUCT_TILE_HALF */
-    WIDE_THREADS = 256, /* of PRODUCT_TILE_MATRIX where there are wide matrices (target.h) */
+    MATRIX_PLAIN_TRIPS = 9,       /* loop iterations of one group of PRODUCT_TILE_HALF */
+    /* PRODUCT_TILE_MATRIX with has_wide_matrices (target.h), and PRODUCT_TILE_BLOCK */
+    WIDE_THREADS = 256,
     WIDE_ROWS = 128,
     WIDE_MAX_COLUMNS = 128,
     WIDE_LEAST = 9,         /* columns from which it is used */
-    WIDE_SHARED = 48 << 10, /* with 128 columns */
-    BLOCK_COLUMNS = 128,    /* of PRODUCT_TILE_BLOCK, or twice as many */
-    BLOCK_TIME = 3,         /* that a tile takes, and one of twice as many columns */
-    BLOCK_WIDE_TIME = 4,
-    WIDE_TILES_OF_UNIT = 1, /* tiles of a compute unit, below which they get narrower */
+    WIDE_SHARED = 48 << 10, /* bytes of shared memory with 128 columns */
+    BLOCK_COLUMNS = 128,    /* of a tile of PRODUCT_TILE_BLOCK, or twice as many */
+    BLOCK_TIME = 3,         /* time of such a tile, relative to BLOCK_WIDE_TIME */
+    BLOCK_WIDE_TIME = 4,    /* time of a tile of twice as many columns */
+    WIDE_TILES_OF_UNIT = 1, /* with fewer tiles for each compute unit, tiles get narrower */
     LANE_ROWS = 8,          /* of a thread: product_lane.comp */
-    LANE_MANY_ROWS = 1024,
-    ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
-    ROW_MAX_SUM = 16
+    LANE_MANY_ROWS = 1024,  /* rows from which PRODUCT_LANE has large workgroups */
+    ROW_MAX_SUBGROUP = 32,  /* subgroups of a workgroup: product_row.comp */
+    ROW_MAX_SUM = 16        /* sums that a thread of PRODUCT_ROW holds, without has_fixed_tiles */
 };
 
 /* ---- Weights --------------------------------------------------------------------------------- */
@@ -109,12 +112,12 @@ gpu_operand gpu_weight_grid(gpu_emit *e, tdm_type type) {
 typedef struct choice {
     gpu_kernel kernel;
     int32_t group_size;
-    int32_t rows;     /* of a thread (LANE) or a workgroup (ROW) */
-    int32_t columns;  /* of a tile */
+    int32_t rows;     /* spec 2: rows of a thread (LANE) or of a workgroup (ROW) */
+    int32_t columns;  /* spec 3: columns of a tile */
     int64_t row_tile; /* rows of a workgroup */
-    int64_t trips;
-    bool has_bytes, has_halves; /* x is made bytes, or f16, first */
-    int32_t matrix[2];          /* rows and columns of a matrix of sums */
+    int64_t trips;    /* gpu_step.trips */
+    bool has_bytes, has_halves; /* the kernel reads x as bytes, as f16 */
+    int32_t matrix[2];          /* spec 5, 6: rows and columns of a matrix of sums */
 } choice;
 
 static int32_t least(int32_t a, int32_t b) {
@@ -156,7 +159,8 @@ static choice lanes_choose(const gpu_target *t, const gpu_product *p, int64_t n_
                                                            : power_above(p->n_column, max_columns),
                 .trips = n_group};
     c.rows = LANE_ROWS;
-    /* Few rows: more workgroups. Two sizes only, since each is another pipeline. */
+    /* With few rows smaller workgroups, of which there are more. Only two sizes, since each is
+     * another pipeline to compile. */
     c.group_size =
         p->w->ne[1] < LANE_MANY_ROWS
             ? t->subgroup_max
@@ -165,8 +169,9 @@ static choice lanes_choose(const gpu_target *t, const gpu_product *p, int64_t n_
     return c;
 }
 
-/* Canonical blocks are loaded in pieces of 2 bytes. They are rare, and kernels that decode several
- * rows at a time take drivers long to compile: one row at a time. */
+/* Canonical blocks are loaded in pieces of 2 bytes. Such weights are rare, and kernels that decode
+ * several rows at a time take drivers long to compile: so they are multiplied with one column at a
+ * time. */
 bool gpu_product_is_canonical(const gpu_value *w) {
     return !w->is_private && tdm_type_get_info(w->type).is_quantized;
 }
@@ -192,12 +197,12 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     c.row_tile = c.rows;
     c.trips = (n_group + c.group_size - 1) / c.group_size +
               (int64_t)c.rows * c.columns * (ROW_MAX_SUBGROUP / t->subgroup_min + 1);
-    /* Of wide rows a thread has eights of elements instead of groups. */
+    /* In wide rows a thread takes 8 elements at a time, not a group. */
     if (is_wide_weight(p->w)) c.trips += GROUP_LEN / 8 * (n_group / c.group_size + 1);
     return c;
 }
 
-/* Columns enough for tiles. */
+/* True where there are enough columns for tiles. */
 static bool has_many_columns(const gpu_target *t, const gpu_product *p) {
     return p->mode == GPU_PRODUCT_SORTED ||
            (p->mode == GPU_PRODUCT_PLAIN &&
@@ -248,8 +253,9 @@ static choice matrices_choose(const gpu_target *t, const gpu_product *p, int64_t
     return c;
 }
 
-/* The kernel has one subgroup of a known size for each quarter of a tile, and each of its invocations
- * loads as much of the weight: 128 at most. */
+/* PRODUCT_TILE_MATRIX of Vulkan: a subgroup of a known size computes each quarter of a tile, and
+ * all invocations load equal parts of the weight, so that there are at most MATRIX_LOADS of
+ * them. */
 static bool uses_matrices(const gpu_target *t, const gpu_product *p) {
     const tdm_type type = (tdm_type)p->w->type;
     const int32_t columns = p->mode == GPU_PRODUCT_SORTED ? TILE_COLUMNS / 2 : MATRIX_COLUMNS / 2;
@@ -281,7 +287,8 @@ static choice wide_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
                     .has_halves = true};
 }
 
-/* Tiles of the columns that take less time, where each compute unit has one after the other. */
+/* PRODUCT_TILE_BLOCK with the width of tiles that takes less time, where each compute unit runs one
+ * tile after the other. */
 static choice block_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     const int64_t n_unit = t->n_unit > 0 ? t->n_unit : 1;
     const int64_t n_row_tile = (p->w->ne[1] + WIDE_ROWS - 1) / WIDE_ROWS * p->w->ne[2];
@@ -333,7 +340,7 @@ static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group)
                     .trips = n_group};
 }
 
-/* With a second matrix, half of the rows of a tile are those of it. */
+/* With a second matrix (GLU), half of the rows of a tile belong to it. */
 static void parts_set(choice *c) {
     if (c->rows > 1 || c->has_halves)
         c->row_tile /= 2;
@@ -349,7 +356,7 @@ static bool x_is_wide(const gpu_product *p) {
     return is_whole && p->x_stride_k == 1 && p->w->ne[0] % GROUP_LEN == 0 && p->x.off % 16 == 0;
 }
 
-/* The word that a number of the product goes to: kernel.h, PRODUCT. */
+/* Fills the words of a PRODUCT as kernel.h lists them. n_group: workgroups that have work. */
 static tdm_status words_fill(gpu_emit *e, const gpu_product *p, gpu_step *step, int64_t n_group,
                              tdm_error *err) {
     const int64_t numbers[GPU_MAX_WORD] = {
@@ -386,7 +393,7 @@ bool gpu_product_is_pair(const gpu_value *w, const gpu_value *up) {
            memcmp(w->nb, up->nb, sizeof w->nb) == 0;
 }
 
-/* What is done with sums: gpu_product_end. */
+/* Sets operands, words and spec 7 for what is done with the sums: gpu_product_end. */
 static void end_set(gpu_step *step, const gpu_product *p) {
     int32_t end = p->act << GPU_PRODUCT_END_ACT_SHIFT;
     if (p->up != NULL) {
@@ -418,7 +425,7 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (p->up != NULL) parts_set(&c);
     if (p->factor.space != GPU_SPACE_NONE && c.has_halves && e->target->product.has_wide_matrices)
         return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c.kernel));
-    /* It has no registers left for more than an addend, or GLU. */
+    /* PRODUCT_TILE_BLOCK has no registers left for more than an addend or GLU. */
     if (c.kernel == GPU_KERNEL_PRODUCT_TILE_BLOCK &&
         (p->is_scaled || (p->act != TDM_ACT_NONE && p->up == NULL)))
         return gpu_refuse(e, err, "kernel %s takes no act and no scale", gpu_kernel_name(c.kernel));
@@ -450,7 +457,7 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     step.operand[4] = p->index;
     step.operand[5] = gpu_weight_grid(e, w->type);
     end_set(&step, p);
-    /* A pair reads one expert's matrix; several pairs of the same expert share it at best. */
+    /* At most one matrix for each pair is read, and each expert's matrix at most once. */
     if (p->mode != GPU_PRODUCT_PLAIN)
         step.weight_size = w->place.size / (uint64_t)w->ne[2] *
                            (uint64_t)(p->n_column < w->ne[2] ? p->n_column : w->ne[2]);

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.c: see quantize.h. The layout of the bytes: kernels/bytes.h, shaders/bytes.glsl; of f16:
- * shaders/product_matrix.glsl.
+ * quantize.c: see quantize.h. kernels/bytes.h and shaders/bytes.glsl describe the layout of the
+ * bytes, kernels/halves.cu and shaders/product_matrix.glsl that of f16.
  */
 #include "plugins/gpu/ops/quantize.h"
 
 #include <string.h>
 
 enum {
-    GROUP_LEN = 32,
-    GROUP_THREADS = 8, /* of a group, where norms and ATTENTION_MERGE store it */
+    GROUP_LEN = 32,    /* elements */
+    GROUP_THREADS = 8, /* threads that share a group in norms and ATTENTION_MERGE */
     ROW_SIZE = 4,      /* bytes of a row besides its groups */
     HALVES_THREADS = 256,
-    QUANTIZE_THREADS = 256 /* where a group has several */
+    QUANTIZE_THREADS = 256 /* with several threads for each group (quantize_lanes) */
 };
 
-/* How x is stored. */
+/* A form of x, and the kernel that makes it. */
 typedef struct form {
     gpu_kernel kernel;
     int32_t form;       /* gpu_form */
     int64_t group_size; /* bytes of 32 elements */
-    int32_t threads;
-    bool has_roles;
+    int32_t threads;    /* of a workgroup */
+    bool has_roles;     /* the bytes depend on the roles of rows */
 } form;
 
 static const form bytes_form = {GPU_KERNEL_QUANTIZE, GPU_FORM_Q8, 68, 64, true};
@@ -41,7 +41,7 @@ static int64_t group_count(const gpu_product *p) {
     return (p->w->ne[0] + GROUP_LEN - 1) / GROUP_LEN;
 }
 
-/* A power of two of threads, for the quads of a row. */
+/* Threads of a workgroup for a row of n_quad times four elements: a power of two. */
 static int32_t row_threads(const gpu_emit *e, int64_t n_quad) {
     int32_t n = e->target->subgroup_max;
     while (n < n_quad && 2 * n <= HALVES_THREADS && 2 * n <= e->target->max_group_size) n *= 2;
@@ -91,9 +91,11 @@ static tdm_status step_emit(gpu_emit *e, const gpu_product *p, const form *f, gp
     return gpu_emit_step(e, &step, err);
 }
 
-/* ---- By the step that makes x ------------------------------------------------------------------ */
+/* ---- By the step that makes x
+ * ------------------------------------------------------------------ */
 
-/* Rows of x lie one after the other, in the order in which the product counts them. */
+/* True where the rows of x lie one after the other, in the order in which the product counts them:
+ * then their bytes in memory order are the form. */
 static bool is_in_order(const gpu_product *p) {
     const gpu_value *x = &p->form_of->src[p->form_x];
     return gpu_value_is_contiguous(x) && x->ne[0] == p->w->ne[0] && x->ne[0] % GROUP_LEN == 0 &&
@@ -102,13 +104,13 @@ static bool is_in_order(const gpu_product *p) {
                                          : p->x_stride[0] == x->ne[0] || gpu_quantize_rows(p) == 1);
 }
 
-/* The specialisation number, and the bits in it, by which a kernel stores bytes. */
+/* The specialisation number, and the bits in it, that make a kernel store bytes too. */
 typedef struct flag {
     int spec;
     int32_t bits;
 } flag;
 
-/* False: the kernel never does. */
+/* False where the kernel cannot store bytes. */
 static bool flag_get(int32_t kernel, flag *out) {
     switch ((int)kernel) {
     case GPU_KERNEL_ROW: *out = (flag){4, 2}; return true;
@@ -125,11 +127,14 @@ bool gpu_step_stores_bytes(const gpu_step *step) {
     return flag_get((int32_t)step->kernel, &says) && (step->spec[says.spec] & says.bits) != 0;
 }
 
-/* Operands and words that a step has for bytes. */
+/* Operands and words of a step that stores bytes: see its kernel in kernel.h. */
 typedef struct places {
-    int bytes, role; /* operands; bytes = 0: behind dst; role = 0: it reads none */
-    int word;        /* stride of the role; the next one has the rows that share one; 0 = none */
-    int counters;    /* operand; 0 = it needs none */
+    /* bytes: operand of the bytes; 0 = they lie behind dst, which is operand 0.
+     * role: operand of the roles; 0 = the kernel reads none */
+    int bytes, role;
+    int word;     /* word of the role's stride; the next word has the rows that share a role; 0 =
+                     the kernel has no such words */
+    int counters; /* operand of the counters; 0 = it needs none */
     int64_t n_counter;
 } places;
 
@@ -137,8 +142,10 @@ static bool is_absent(const gpu_step *step, int operand) {
     return step->operand[operand].space == GPU_SPACE_NONE;
 }
 
-/* A product with rows of k elements, of which workgroups have parts: for each group of 32 and tile of columns a
- * counter (kernels/product_row_dot.cu). Its own x tells the kernel the roles. */
+/* For a PRODUCT_ROW_DOT whose result has rows of k elements. Several workgroups compute a group of
+ * 32 elements: hence a counter for each group and tile of columns (kernels/product_row_dot.cu). The
+ * kernel finds the roles in the bytes of its own x, which therefore must be made with the same
+ * roles. */
 static bool product_places_get(const gpu_emit *e, const gpu_step *step, const gpu_product *p,
                                places *out) {
     const int64_t n_column = step->word[2], n_tile = (n_column + step->spec[3] - 1) / step->spec[3];
@@ -150,13 +157,14 @@ static bool product_places_get(const gpu_emit *e, const gpu_step *step, const gp
            gpu_emit_form_is_with(e, &step->operand[2], role);
 }
 
-/* Whether the threads of a workgroup have whole groups. */
+/* True where the threads of a workgroup form whole teams of GROUP_THREADS. */
 static bool has_whole_groups(const gpu_step *step) {
     return step->group_size % GROUP_THREADS == 0;
 }
 
-/* A norm of rows of k elements, that of ROW with one row of weights; or attention whose heads are whole
- * groups, without maxima and sums. None stores bytes yet. */
+/* True where the step, which computes x, can store x as bytes, too: a product; a norm of rows of k
+ * elements (with ROW: one row of weights); attention whose heads are whole groups, without `ml`.
+ * The step must not store bytes already. */
 static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_product *p, places *out) {
     const int64_t k = p->w->ne[0];
     switch ((int)step->kernel) {
@@ -184,14 +192,15 @@ static bool places_get(const gpu_emit *e, const gpu_step *step, const gpu_produc
     }
 }
 
-/* Whether a check has found the step wrong where it stores bytes. */
+/* True where a check has found that the device computes the step wrongly when it stores bytes. */
 static bool is_wrong_with(const gpu_emit *e, const gpu_step *step, const flag *says) {
     gpu_step with = *step;
     with.spec[says->spec] |= says->bits;
     return e->target->is_wrong != NULL && e->target->is_wrong(e->target->is_wrong_context, &with);
 }
 
-/* Lets the step that makes x store the bytes too: a round less. False where it cannot. */
+/* Changes the step that computes x so that it stores the bytes, too, which saves a step and a
+ * barrier. False, with nothing changed, where that is not possible. */
 static bool writer_stores(gpu_emit *e, const gpu_product *p, const form *f, gpu_operand *bytes,
                           tdm_error *err) {
     places at;
@@ -228,7 +237,7 @@ tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, bool is_f16, gpu
         return TDM_OK;
     }
     if (p->form_of != NULL) {
-        const bool is_plain = p->mode == GPU_PRODUCT_PLAIN; /* others have rows of no matrix */
+        const bool is_plain = p->mode == GPU_PRODUCT_PLAIN; /* else rows have no order by matrix */
         const gpu_form_key key = {.form = f->form,
                                   .number = {is_plain ? (int32_t)p->w->ne[2] : 1}};
         const bool has_role = f->has_roles && p->role.space != GPU_SPACE_NONE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * recurrent.c: steps of CONV1D, LINEAR_SCAN and BLOCK_POOL. What moves their slots is in cache.c.
+ * recurrent.c: steps of CONV1D, LINEAR_SCAN and BLOCK_POOL. KV_COPY, KV_EXPORT and KV_IMPORT of
+ * their slots are in cache.c.
  */
 #include <stddef.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum { GROUP_SIZE = 64 };
 
-/* The states of the node, which must be slots. */
+/* As gpu_cache_get, for a state that has slots (TDM_KV_RECURRENT). */
 static tdm_status slots_get(const gpu_emit *e, int step, int state, gpu_cache *cache_out,
                             tdm_error *err) {
     const int32_t kv = e->node->params.kv.kv;
@@ -21,7 +22,8 @@ static tdm_status slots_get(const gpu_emit *e, int step, int state, gpu_cache *c
     return status;
 }
 
-/* Parameters behind `size` bytes are 0: the op has no form that these kernels do not compute. */
+/* Refuses a node whose parameters behind the first `size` bytes are not 0: such parameters do not
+ * exist yet, and these kernels would ignore them. */
 static tdm_status form_check(const gpu_emit *e, size_t size, tdm_error *err) {
     for (size_t i = size; i < sizeof e->node->params.bytes; i++)
         if (e->node->params.bytes[i] != 0)
@@ -29,8 +31,8 @@ static tdm_status form_check(const gpu_emit *e, size_t size, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Strides along the first n axes of a value that may be absent. The kernel counts its elements in
- * 32 bits. */
+/* Strides along the first n axes of a value, in elements; 0 where it is absent. Refuses a value of
+ * more elements than the kernels count. */
 static tdm_status strides_get(const gpu_emit *e, int32_t *word, int n, const gpu_value *v,
                               tdm_error *err) {
     int32_t all[TDM_MAX_DIMS] = {0}, extent;
@@ -100,12 +102,13 @@ enum { Q, K, V, G, A, BETA, STEP, STATE, ERASE, WRITE };
 /* How the threads of a scan divide its matrices. */
 typedef struct scan_shape {
     int64_t dk, dv, n_k, n_v, n_tok;
-    int32_t lanes, steps, rows; /* of GPU_KERNEL_LINEAR_SCAN */
+    int32_t lanes, steps, rows; /* of GPU_KERNEL_LINEAR_SCAN: spec 1, 2, 3 */
     int32_t group_size;
 } scan_shape;
 
-/* Steps of 4 elements of a thread: one for up to 16 elements, else 4. Devices with small subgroups
- * need more for long rows, which leaves registers for one row. */
+/* Chooses lanes, steps and rows. A thread has one step of 4 elements for keys of up to 16 elements,
+ * else 4 steps. Devices with small subgroups need more steps for long keys, which leaves registers
+ * for one row only. */
 static tdm_status shape_get(const gpu_emit *e, scan_shape *s, tdm_error *err) {
     enum { SHORT = 16, STEPS = 4, MAX_STEPS = 16, ROWS = 4 };
     const int32_t subgroup = e->target->subgroup_min;
@@ -118,7 +121,7 @@ static tdm_status shape_get(const gpu_emit *e, scan_shape *s, tdm_error *err) {
     s->steps = s->dk <= SHORT && subgroup >= SHORT / 4 ? 1 : STEPS;
     while (s->lanes < subgroup && (int64_t)s->lanes * s->steps * 4 < s->dk) s->lanes *= 2;
     while (s->steps < MAX_STEPS && (int64_t)s->lanes * s->steps * 4 < s->dk) s->steps *= 2;
-    /* Entries of CUDA and HIP have up to 4 steps, enough for the sizes of their subgroups. */
+    /* The entries of CUDA and HIP have up to 4 steps; their subgroups have at least 32 threads. */
     const int64_t most = (int64_t)subgroup * 4 * (subgroup >= 32 ? STEPS : MAX_STEPS);
     if (s->dk > most)
         return gpu_refuse(e, err, "scans of keys of %lld elements; the kernels have up to %lld",
@@ -128,14 +131,15 @@ static tdm_status shape_get(const gpu_emit *e, scan_shape *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The table of GPU_KERNEL_LINEAR_SCAN_TABLE: its f32 begin behind `first` words. */
+/* The table of GPU_KERNEL_LINEAR_SCAN_TABLE. */
 typedef struct scan_table {
     gpu_operand place;
     int32_t decay; /* gpu_scan_decay */
-    int32_t first;
+    int32_t first; /* words before its f32 */
 } scan_table;
 
-/* Strides of beta, or of erase and write, which take its place. */
+/* Sets words, spec and operands of the table's step for beta, or for erase and write, which a node
+ * has instead. */
 static tdm_status rows_get(const gpu_emit *e, gpu_step *step, tdm_error *err) {
     const bool has_erase = e->src[ERASE].is_present;
     int32_t first[3], second[3];
@@ -175,7 +179,7 @@ static tdm_status table_emit(gpu_emit *e, const scan_shape *s, const gpu_cache *
                              g->ne[0] * s->n_v * n_rate_tok + n_factor * s->n_v;
     int64_t n = n_number > s->n_tok ? n_number : s->n_tok;
     if (n < caps->n_seq) n = caps->n_seq;
-    tdm_status status = gpu_word(e, &table.first, first + n_number, err); /* it is addressed */
+    tdm_status status = gpu_word(e, &table.first, first + n_number, err); /* checked alone */
     if (status == TDM_OK) status = gpu_word(e, &table.first, first, err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[1], s->n_tok, err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[2], s->n_v, err);
@@ -281,15 +285,18 @@ tdm_status gpu_op_linear_scan(gpu_emit *e, tdm_error *err) {
 
 /* ---- BLOCK_POOL ------------------------------------------------------------------------------ */
 
-/* Iterations of an invocation for `chunk` tokens: back to where it begins and on to the end, the search
- * for sequences, and the search for a later token with the same slot. */
+/* Loop iterations of an invocation for a chunk of `chunk` tokens: back to the token where it begins
+ * and forward to the chunk's end; for each token the search for its sequence, and for a later token
+ * with the same slot. */
 static int64_t pool_trips(const tdm_step_caps *caps, int64_t n_tok, int64_t chunk) {
     return 2 * n_tok + chunk * (1 + caps->n_seq + n_tok);
 }
 
 tdm_status gpu_op_block_pool(gpu_emit *e, tdm_error *err) {
     enum { X, SCORE, BIAS, STEP, STATE };
-    enum { CHUNK = 64 /* tokens; a block of 128 is walked over again about as far */ };
+    /* Tokens of a chunk. An invocation begins at the start of a block, which for blocks of 128
+     * tokens is 64 tokens before its chunk on average: smaller chunks would mostly repeat work. */
+    enum { CHUNK = 64 };
     const tdm_pool_params *p = &e->node->params.pool;
     const tdm_step_caps *caps = &e->graph->step_caps;
     const int64_t n_ch = e->dst[0].ne[0], n_tok = e->dst[0].ne[1];

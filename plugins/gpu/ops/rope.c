@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rope.c: steps of ROPE: the angles of all tokens and pairs, once for all nodes of a plan that have
- * them in common; then the turns.
+ * rope.c: steps of ROPE: the angles of all tokens and pairs, computed once for all nodes of a plan
+ * that use the same; then the turns.
  */
 #include <string.h>
 
@@ -27,8 +27,9 @@ static tdm_status invocations_set(const gpu_emit *e, gpu_step *step, int32_t *wo
                : gpu_step_grid(e, step, (n + step->group_size - 1) / step->group_size, err);
 }
 
-/* cos and sin of each pair and token, [2, n_rot / 2, n_tok] f32, made where no earlier node has
- * made them. Nodes share them where positions, factors, frequencies and directions are the same. */
+/* *angles_out: cos and sin of each pair and token, [2, n_rot / 2, n_tok] f32. Nodes share them
+ * where positions, factors, frequencies, mscale and direction are the same; the first node appends
+ * the step. */
 static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *err) {
     const tdm_rope_params *p = &e->node->params.rope;
     const gpu_value *pos = &e->src[1], *factor = &e->src[2];

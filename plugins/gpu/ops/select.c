@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * select.c: steps of TOP_K and MOE_ROUTE. Kernels compare values and indices as one integer, so
- * that every driver chooses the same.
+ * select.c: steps of TOP_K and MOE_ROUTE. Kernels compare a value and its index as one integer (an
+ * entry), so that all drivers choose the same.
  */
 #include <string.h>
 
@@ -9,12 +9,12 @@
 
 enum {
     LIST_LEN = 1024, /* entries that a workgroup sorts: shaders/rank.glsl */
-    ENTRY_SIZE = 8,
-    GROUP_MIN = 64, /* powers of two */
+    ENTRY_SIZE = 8,  /* bytes */
+    GROUP_MIN = 64,  /* threads of a workgroup, a power of two */
     GROUP_MAX = 256,
     SHARE_MAX = 32,           /* entries of a row that an invocation takes */
     LIST_SHARED_SIZE = 8448,  /* bytes of shared memory of a sorting kernel: the list and a count */
-    ROUTE_SHARED_SIZE = 13568 /* with scores and the parts of sums */
+    ROUTE_SHARED_SIZE = 13568 /* of ROUTE: also scores and partial sums */
 };
 
 static int32_t min32(int32_t a, int32_t b) {
@@ -42,7 +42,8 @@ static tdm_status limits_check(const gpu_emit *e, uint32_t shared_size, int32_t 
     return TDM_OK;
 }
 
-/* Iterations of sorting LIST_LEN entries: 55 steps, each with the outer loops' own. */
+/* Loop iterations of an invocation that sorts LIST_LEN entries with others: 55 steps of the
+ * network, and the outer loops. */
 static int64_t sort_trips(int32_t group_size) {
     return 55 * (LIST_LEN / 2 / group_size + 1) + 10;
 }
@@ -74,7 +75,8 @@ static tdm_status chunks_emit(gpu_emit *e, const gpu_step *like, const gpu_opera
     return gpu_emit_step(e, &step, err);
 }
 
-/* Chunks become lists of k entries, which are a shorter row; until one list is left. */
+/* Appends steps that reduce each chunk of a row to its k best entries. These form a shorter row for
+ * the next step, until one chunk is left. */
 static tdm_status tournament_emit(gpu_emit *e, const gpu_step *like, int32_t k, tdm_error *err) {
     gpu_step step = *like;
     int32_t share = min32(LIST_LEN / k, SHARE_MAX);
@@ -117,7 +119,7 @@ static tdm_status sort_stage_emit(gpu_emit *e, const gpu_step *like, gpu_sort_st
     return gpu_emit_step(e, &step, err);
 }
 
-/* Batcher's bitonic network over rows that are padded to a power of two. */
+/* Sorts rows whole, padded to a power of two, with Batcher's bitonic network. */
 static tdm_status sort_emit(gpu_emit *e, const gpu_step *like, int32_t k, tdm_error *err) {
     gpu_step step = *like;
     int64_t n_row = e->src[0].ne[1], padded = LIST_LEN, size = step.group_size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * streams.c: see streams.h. All are one step of the kernel STREAMS.
+ * streams.c: see streams.h. Each fusion is one step of the kernel STREAMS.
  */
 #include "plugins/gpu/ops/streams.h"
 
@@ -11,8 +11,8 @@
 
 enum {
     MAX_STREAM = TDM_MAX_SINKHORN,
-    LANE_LEN = 4,    /* elements of an invocation at a time */
-    PART_LEN = 1024, /* elements of a workgroup where nothing is normed */
+    LANE_LEN = 4,    /* elements that an invocation loads at a time */
+    PART_LEN = 1024, /* elements of a workgroup, without a norm */
     PART_THREADS = 128
 };
 
@@ -22,13 +22,14 @@ static const tdm_node *node_at(const gpu_uses *uses, int32_t node) {
     return tdm_graph_node(uses->graph, node);
 }
 
-/* The node of op `op` that writes the value, for one reader. */
+/* The node that writes the value, where its op is `op` and the value has one reader; else -1. */
 static int32_t inner_writer(const gpu_uses *uses, int32_t value, tdm_op op) {
     return gpu_uses_is_inner(uses, value) ? gpu_uses_writer(uses, value, op) : -1;
 }
 
 /* The chain of ADDs that ends with `last`, each of which adds a value to the sum before it: writes
- * them to adds[MAX_STREAM], the first one first, and returns how many; 0 where they are too many. */
+ * them to adds[MAX_STREAM], the first one first, and returns how many; 0 where they are too
+ * many. */
 static int adds_find(const gpu_uses *uses, int32_t last, int32_t adds[MAX_STREAM]) {
     int n = 0;
     for (int32_t at = last; at >= 0; n++) {
@@ -44,7 +45,7 @@ static void append(gpu_fused *out, int32_t node) {
     out->node[out->n++] = node;
 }
 
-/* MUL of x by factors, then the ADDs of the streams of its result. */
+/* The pattern of a read: MUL of x by factors, then ADDs of all streams of its result. */
 bool gpu_streams_read_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     int32_t adds[MAX_STREAM];
     if (node_at(uses, node)->op != TDM_OP_ADD) return false;
@@ -63,7 +64,7 @@ bool gpu_streams_read_match(const gpu_uses *uses, int32_t node, gpu_fused *out) 
     return true;
 }
 
-/* RMS_NORM of what a match writes. is_inner: nothing else reads that. */
+/* The pattern `before`, then RMS_NORM of its result. is_inner: nothing else may read the result. */
 static bool norm_match(const gpu_uses *uses, int32_t node, bool is_inner,
                        bool (*before)(const gpu_uses *uses, int32_t node, gpu_fused *out),
                        gpu_fused *out) {
@@ -80,7 +81,7 @@ bool gpu_streams_read_norm_match(const gpu_uses *uses, int32_t node, gpu_fused *
     return norm_match(uses, node, true, gpu_streams_read_match, out);
 }
 
-/* MUL of a REPEAT, which writes the value for one reader: appends both. */
+/* Where a MUL of a REPEAT writes the value, and each has one reader: appends both nodes. */
 static bool spread_append(const gpu_uses *uses, int32_t value, gpu_fused *out) {
     const int32_t mul = inner_writer(uses, value, TDM_OP_MUL);
     if (mul < 0) return false;
@@ -91,7 +92,8 @@ static bool spread_append(const gpu_uses *uses, int32_t value, gpu_fused *out) {
     return true;
 }
 
-/* Whether a later ADD goes on with the sum of an ADD: the pattern ends there. */
+/* True where a later ADD of the same pattern continues the sum of `add`, so that the pattern does
+ * not end with `add`. */
 static bool goes_on(const gpu_uses *uses, int32_t add) {
     const int32_t sum = node_at(uses, add)->dst[0];
     if (!gpu_uses_is_inner(uses, sum)) return false;
@@ -104,8 +106,8 @@ static bool goes_on(const gpu_uses *uses, int32_t add) {
     return false;
 }
 
-/* REPEAT of y, MUL by factors, ADD to the streams; before that, where these are mixed, REPEAT and
- * MUL of each, and ADDs of all. */
+/* The pattern of a write: REPEAT of y, MUL by factors, ADD to the streams. With a mix, before that:
+ * REPEAT and MUL of each stream, and ADDs of all results. */
 bool gpu_streams_write_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
     int32_t adds[MAX_STREAM];
     *out = (gpu_fused){.n = 0};
@@ -142,18 +144,18 @@ bool gpu_streams_write_norm_mul_match(const gpu_uses *uses, int32_t node, gpu_fu
 
 /* ---- The step -------------------------------------------------------------------------------- */
 
-/* A step of STREAMS. Strides count elements. */
+/* A step of STREAMS (formula: kernel.h). Strides count elements. */
 typedef struct streams {
     gpu_operand x, c;
-    int32_t n_in; /* 0 = there is no c */
-    int64_t x_stride[2];
-    int64_t c_stride[3];
-    const gpu_value *y, *f; /* f [1, n_out, n_tok]; NULL = none */
-    const gpu_value *sum;   /* [n_embd, n_out, n_tok], however its axes are named */
-    const gpu_emit *norm;   /* RMS_NORM of it; NULL = none */
-    const gpu_value *dst;   /* of the norm, with its weight */
-    const gpu_value *weight;
-    bool is_kept; /* the sum is stored beside the norm */
+    int32_t n_in;            /* streams that are added; 0 = there is no c */
+    int64_t x_stride[2];     /* over streams, tokens */
+    int64_t c_stride[3];     /* over streams of x, streams of the sum, tokens */
+    const gpu_value *y, *f;  /* y [n_embd, 1, n_tok], f [1, n_out, n_tok]; NULL = none */
+    const gpu_value *sum;    /* n_embd * n_out * n_tok elements, contiguous */
+    const gpu_emit *norm;    /* RMS_NORM of the sum; NULL = none */
+    const gpu_value *dst;    /* result of the norm, with its weight */
+    const gpu_value *weight; /* of the norm; not present = none */
+    bool is_kept;            /* the sum is stored beside the norm */
     int64_t n_embd, n_out, n_tok;
 } streams;
 
@@ -161,7 +163,8 @@ static int64_t stride_of(const gpu_value *v, int axis) {
     return v->ne[axis] == 1 ? 0 : v->nb[axis] / (int64_t)sizeof(float);
 }
 
-/* Four elements of a row lie at a multiple of 16 bytes. */
+/* Refuses a value that is not f32, or whose groups of four elements of a row do not lie at
+ * multiples of 16 bytes. */
 static tdm_status aligned_check(const gpu_emit *e, const gpu_value *v, tdm_error *err) {
     if (v->type == TDM_TYPE_F32 && gpu_value_lane(v) == GPU_LANE_ALIGNED) return TDM_OK;
     return gpu_refuse(e, err, "streams that are not aligned are not fused");
@@ -252,7 +255,8 @@ static bool has_shape(const gpu_value *v, int64_t n0, int64_t n1, int64_t n2) {
     return v->ne[0] == n0 && v->ne[1] == n1 && v->ne[2] == n2 && v->ne[3] == 1;
 }
 
-/* Whether values of one memory follow each other at one distance, in bytes. */
+/* True where the n values have the same shape and strides, lie in the same memory, and follow each
+ * other at one distance: *distance_out, bytes, a multiple of 4, not negative. */
 static bool distance_get(const gpu_value *const *values, int n, int64_t *distance_out) {
     const gpu_operand *first = &values[0]->place;
     *distance_out = n > 1 ? (int64_t)(values[1]->place.off - first->off) : 0;
@@ -267,7 +271,7 @@ static bool distance_get(const gpu_value *const *values, int n, int64_t *distanc
     return *distance_out % (int64_t)sizeof(float) == 0 && *distance_out >= 0;
 }
 
-/* The memory from the first of values to the end of the last. */
+/* The memory from the first of the n values to the end of the last. */
 static gpu_operand span_of(const gpu_value *const *values, int n) {
     gpu_operand span = values[0]->place;
     span.size += values[n - 1]->place.off - values[0]->place.off;
@@ -309,8 +313,9 @@ tdm_status gpu_fused_streams_read(gpu_emit *nodes, tdm_error *err) {
 
 /* ---- Writes ---------------------------------------------------------------------------------- */
 
-/* The streams of a mix: pairs of REPEAT and MUL from nodes[first] on, an ADD behind each but the
- * first. Returns the node behind them; -1 where they are no streams of one value. */
+/* Reads the nodes of a mix, if there is one, into *s: pairs of REPEAT and MUL from nodes[first] on,
+ * an ADD behind each pair but the first. Returns the index of the node behind them; -1 where their
+ * sources are not streams of one value. */
 static int mix_get(gpu_emit *nodes, int first, const gpu_value *sum, streams *s) {
     const gpu_value *x[MAX_STREAM], *c[MAX_STREAM];
     int64_t x_distance, c_distance;

@@ -23,8 +23,8 @@ typedef struct gpu_product_tuning {
     int32_t row_max_columns;   /* columns up to which PRODUCT_ROW is used. Default 8 */
     bool has_no_tiles;         /* PRODUCT_TILE is never used */
     bool has_fixed_tiles; /* PRODUCT_ROW and PRODUCT_ROW_DOT exist for 1, 2 and 4 columns with 4
-                                  rows and for 8 columns with 2; for canonical blocks for one
-                                  column with 2 rows. PRODUCT_TILE is for plain types alone */
+                             rows and for 8 columns with 2; for canonical blocks for one
+                             column with 2 rows. PRODUCT_TILE is for plain types alone */
     /* PRODUCT_TILE_MATRIX has 256 threads for tiles of 128 rows and 32, 64 or 128 columns, and
      * takes f16 weights in wide rows alone (GPU_PRODUCT_WIDE_WEIGHT) */
     bool has_wide_matrices;
