@@ -267,14 +267,12 @@ static void device_close(tdm_device *device) {
 }
 
 static tdm_status device_start(rt_device *device, const rt_options *options, tdm_error *err) {
-    tdm_status status = facts_check(device, err);
-    if (status != TDM_OK) return status;
     rt_result result = device->fn->context_retain(&device->context, device->facts->device);
     if (result != RT_SUCCESS) {
         device->context = NULL;
         return rt_fail(device, err, result, RT_FN_context_retain);
     }
-    status = rt_enter(device, err);
+    tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     result = device->fn->stream_create(&device->copy_stream, RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) {
@@ -315,8 +313,12 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->max_buffer = options.max_buffer;
     snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
     pthread_mutex_init(&device->copy_mutex, NULL);
-    target_fill(device, &options);
-    status = device_start(device, &options, err);
+    /* First: target_fill divides by numbers that it checks. */
+    status = facts_check(device, err);
+    if (status == TDM_OK) {
+        target_fill(device, &options);
+        status = device_start(device, &options, err);
+    }
     if (status != TDM_OK) {
         device_close(device);
         return status;
