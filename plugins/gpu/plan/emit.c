@@ -32,11 +32,9 @@ tdm_status gpu_refuse(const gpu_emit *e, tdm_error *err, const char *format, ...
 
 static const struct {
     const char *name;
-    int32_t n_operand;
     uint32_t writes;
 } kernels[GPU_KERNEL_COUNT_] = {
-#define KERNEL_ROW(NAME, name, n_operand, writes, rt)                                              \
-    [GPU_KERNEL_##NAME] = {#name, n_operand, writes},
+#define KERNEL_ROW(NAME, name, n_operand, writes, rt) [GPU_KERNEL_##NAME] = {#name, writes},
     GPU_KERNEL_LIST(KERNEL_ROW)
 #undef KERNEL_ROW
 };

@@ -62,7 +62,6 @@ tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_me
                             (unsigned long long)n_free, (unsigned long long)n_total);
         }
         if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_alloc);
-        atomic_fetch_add(&device->allocated, size);
     }
     *memory_out = memory;
     return TDM_OK;
@@ -154,7 +153,6 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
         device->fn->host_free(memory->host);
     } else {
         device->fn->memory_free(memory->address);
-        atomic_fetch_sub(&device->allocated, memory->size);
     }
     *memory = (rt_memory){0};
 }

@@ -34,7 +34,6 @@ tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *m
         return rt_fail_symbol(device, err, result, rt_vendor_this.shared_alloc);
     /* Not every card has such memory. Other devices refuse to import what it gets instead. */
     if (result != RT_SUCCESS) return rt_memory_alloc(device, size, false, memory_out, err);
-    atomic_fetch_add(&device->allocated, size);
     *memory_out = memory;
     return TDM_OK;
 }

@@ -136,7 +136,6 @@ struct tdm_device {
     struct rt_upload_events *upload_events;
     gpu_uploads *uploads;
     struct rt_modules *modules;
-    _Atomic uint64_t allocated; /* bytes of device memory */
     atomic_bool is_lost; /* a call has failed so that none can succeed any more: rt_enter fails */
 };
 typedef tdm_device rt_device;
