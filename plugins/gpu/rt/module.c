@@ -15,9 +15,9 @@
 #include "plugins/gpu/rt/early.h"
 
 enum {
-    MAX_TYPE = 64,   /* numbers of tdm_type are below */
+    MAX_TYPE = TDM_TYPE_LIMIT_,
     LOG_SIZE = 1024, /* bytes of messages of the driver's compiler */
-    MAX_SIZE = 9     /* numbers of columns of a tile: 1, 2, 4 .. 256 */
+    MAX_SIZE = 9     /* most entries of a kernel and type: columns of a tile 1, 2, 4 .. 256 */
 };
 
 /* The image of all modules for the emulated driver, which contains the kernels itself. */
@@ -152,6 +152,11 @@ static int32_t latent_size_get(const gpu_step *step) {
     while (size < N_LATENT_SIZE && latent_sizes[size] != step->group_size / 8) size++;
     return size < N_LATENT_SIZE ? size : MAX_SIZE;
 }
+
+_Static_assert((int)N_PART_SIZE <= (int)MAX_SIZE && (int)N_TILE_SIZE <= (int)MAX_SIZE &&
+                   (int)N_MATRIX_SIZE <= (int)MAX_SIZE && (int)N_LATENT_SIZE <= (int)MAX_SIZE &&
+                   (int)N_SCAN_SIZE <= (int)MAX_SIZE,
+               "rt_modules.function has room for all entries of a kernel");
 
 /* The number of the entry that a step needs, 0 where its kernel has one entry; MAX_SIZE where no
  * entry computes the step. */
