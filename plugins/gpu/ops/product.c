@@ -27,8 +27,7 @@ enum {
     TILE_ROWS = 64,
     TILE_COLUMNS = 32,
     TILE_SHARED = (TILE_ROWS + TILE_COLUMNS) * GROUP_LEN * 4,
-    DOT_SHARED = 11 << 10,      /* bytes of shared memory of PRODUCT_TILE_DOT with 32 columns */
-    DOT_WIDE_SHARED = 16 << 10, /* the same with 64 columns */
+    DOT_WIDE_SHARED = 16 << 10, /* bytes of shared memory of PRODUCT_TILE_DOT with 64 columns */
     DOT_WIDE_COLUMNS = 64,
     DOT_ONE_K = 2048,
     /* PRODUCT_TILE_MATRIX of Vulkan */
