@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * fault_rig.h: a group of devices with faults (tests/plugins/faults), and a small network of
- * feed-forward blocks to run on it and on one device. For test_queue.c and test_faults.c.
+ * feed-forward blocks to run on it and on one device.
  */
 #ifndef TANDEM_TESTS_FAULT_RIG_H
 #define TANDEM_TESTS_FAULT_RIG_H
@@ -116,7 +116,7 @@ static inline tdm_status rig_open_group(fault_rig *rig, tdm_error *err) {
     return status;
 }
 
-/* The plugin's own back door, once it is loaded. */
+/* Calls fault_set, a function that the plugin exports for tests. The plugin must be loaded. */
 static inline void rig_set(fault_rig *rig, const char *member, const char *key, int64_t n) {
     if (rig->set == NULL) {
         for (int32_t i = 0; i < tdm_runtime_plugin_count(rig->rt); i++) {

@@ -525,7 +525,8 @@ tdm_status random_upkeep_make(const random_case *facts, random_upkeep kind, int3
         uint64_t size = 0;
         int32_t kv = 0;
         if (s->desc.cls != cls || (s->desc.flags & TDM_KV_RECURRENT) != 0) continue;
-        if (kind == RANDOM_SHIFT && s->desc.stride > 1) continue; /* none of KV_SHIFT's */
+        /* KV_SHIFT takes no strided cache. */
+        if (kind == RANDOM_SHIFT && s->desc.stride > 1) continue;
         status = page_size(context, &s->desc, &size, err);
         if (status != TDM_OK) break;
         int32_t state = tdm_build_state(u.b, s->name, &s->desc, size, s->n_page, &kv);

@@ -45,14 +45,14 @@ typedef tdm_status (*random_page_size_fn)(void *context, const tdm_kv_desc *desc
                                           uint64_t *size_out, tdm_error *err);
 
 /* Makes the graph of a sequence of choices. partition_base is added to the partitions' ids. The
- * caller frees *graph_out with tdm_graph_free. A failure is a mistake of the maker's, but for those
- * of page_size. */
+ * caller frees *graph_out with tdm_graph_free. Any failure, except one of page_size, is an error of
+ * the generator. */
 tdm_status random_graph_make(choices *c, int32_t partition_base, random_page_size_fn page_size,
                              void *context, random_case *case_out, tdm_graph **graph_out,
                              tdm_error *err);
 
-/* Graphs that maintain the caches of one class. SHIFT, COPY and the exported rows take as many jobs
- * and rows as there are cells. */
+/* Graphs that maintain the caches of one class: their steps take two jobs for each page of the
+ * class, and EXPORT and IMPORT one row for each cell. */
 typedef enum random_upkeep {
     RANDOM_SHIFT,
     RANDOM_COPY,

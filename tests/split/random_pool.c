@@ -202,7 +202,7 @@ int32_t pool_cut_partition(pool *p, const pool_cut *cut, const int32_t *lens, in
     return tdm_build_partition(p->b, &partition);
 }
 
-/* Deals the elements of a unit out to segments that each have a multiple of n_sub. */
+/* Splits the elements of a unit into segments, each of a multiple of n_sub elements. */
 static int segments_draw(pool *p, int64_t unit, int32_t n_sub, int32_t *lens) {
     int64_t left = unit / n_sub;
     int n = 0, most = (int)(left < TDM_MAX_SEGMENTS ? left : TDM_MAX_SEGMENTS);

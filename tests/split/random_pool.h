@@ -62,7 +62,7 @@ int64_t pool_width(pool *p);
 /* Adds a value that the builder made; returns its place in the pool, -1 where the builder failed or
  * the pool is full. `size` as in pool_value. */
 int pool_add(pool *p, int32_t id, double size);
-/* The same for a view of `of`, whose strides are given by view_strides. */
+/* The same for a view of `of`. nb: its strides in elements; NULL = it is contiguous. */
 int pool_add_view(pool *p, int32_t id, int of, const int64_t nb[TDM_MAX_DIMS]);
 /* The id for use as a source. */
 int32_t pool_use(pool *p, int i);

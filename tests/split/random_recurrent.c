@@ -202,8 +202,8 @@ static tdm_select_params select_draw(pool *p) {
     return select;
 }
 
-/* Sparse attention over a cache whose KV heads have lists of their own, from an index beside it. The
- * cache may be cut by heads. */
+/* Sparse attention over a cache whose KV heads have lists of their own, from an index beside it.
+ * The cache may be cut by heads. */
 static void listed_attention(pool *p) {
     const int32_t n_kv = (int32_t)POOL_ONE_OF(p, 2, 3, 5),
                   per_kv = (int32_t)POOL_ONE_OF(p, 2, 1, 3);

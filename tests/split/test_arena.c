@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c and peer.c): it grows, moves,
- * is imported where it must be and stays whole when a member refuses. Imports of peer memory are
- * freed before the home's buffer.
+ * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c and peer.c): it grows,
+ * moves, is imported where it must be and stays whole when a member refuses. Imports of peer memory
+ * are freed before the home's buffer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -18,8 +18,7 @@
 
 /* ---- Graphs ---- */
 
-/* A cut feed-forward: an addend, and what it is added to. */
-static int32_t id_base; /* graphs on one group have ids of their own */
+static int32_t id_base; /* added to partition ids: each graph on a group has ids of its own */
 
 static tdm_partition columns(int32_t id, int32_t n) {
     return (tdm_partition){
@@ -38,6 +37,7 @@ static int32_t input(tdm_builder *b, const char *name, int64_t n, int64_t n_tok)
     return tdm_build_input(b, name, TDM_TYPE_F32, (const int64_t[]){n, n_tok, 1, 1});
 }
 
+/* A cut feed-forward, whose sum is added to its input. */
 static void tokens_make(tdm_builder *b, int64_t n_tok) {
     int32_t x = input(b, "x", 32, n_tok);
     int32_t h = tdm_build_matmul(b, matrix(b, "up", TDM_TYPE_F32, 32, 48, 1, 1), x);
@@ -56,7 +56,7 @@ static void one_token(tdm_builder *b) {
     tokens_make(b, 1);
 }
 
-/* Nothing of the cut axis, put beside something. */
+/* An empty slice of the cut axis, concatenated with one that is not empty. */
 static void empty_window(tdm_builder *b) {
     const int64_t off[4] = {20, 0, 0, 0}, none[4] = {0, 3, 1, 1}, some[4] = {5, 3, 1, 1};
     int32_t x = input(b, "x", 32, 3);
@@ -68,7 +68,7 @@ static void empty_window(tdm_builder *b) {
     tdm_build_output(b, tdm_build_concat(b, empty, tdm_build_softmax(b, window), 0), "whole");
 }
 
-/* Columns that there are none of give zeros. */
+/* A product over an axis of length 0 is zero. */
 static void empty_columns(tdm_builder *b) {
     int32_t x = input(b, "x", 0, 3), r = input(b, "r", 16, 3);
     int32_t y = tdm_build_matmul(b, matrix(b, "w", TDM_TYPE_F32, 0, 16, 0, 0), x);
@@ -88,7 +88,7 @@ static void empty_cut(tdm_builder *b) {
     tdm_build_output(b, tdm_build_add(b, r, tdm_build_add(b, y, y)), "sum");
 }
 
-/* One value read in every way, results that are each other's. */
+/* Outputs that other outputs are computed from, and partial sums with several readers. */
 static void shared_results(tdm_builder *b) {
     int32_t x = input(b, "x", 32, 4);
     int32_t h = tdm_build_matmul(b, matrix(b, "up", TDM_TYPE_F32, 32, 48, 1, 1), x);
@@ -135,7 +135,7 @@ static void superblocks(tdm_builder *b) {
     tdm_build_output(b, tdm_build_add(b, y, x), "y");
 }
 
-/* Chosen once: ids and the weights that go with them. */
+/* TOP_K with both outputs: values and ids. */
 static void choice(tdm_builder *b) {
     int32_t x = input(b, "x", 32, 5), id = -1;
     int32_t h = tdm_build_matmul(b, matrix(b, "up", TDM_TYPE_F32, 32, 48, 1, 1), x);
@@ -152,7 +152,7 @@ static const tdm_kv_desc cache = {.struct_size = sizeof cache,
                                   .n_head_kv = 3};
 static uint64_t page_size; /* of it, on the current device */
 
-/* Attention over a cache that has no room: over nothing. */
+/* Attention over a cache without pages. */
 static void no_pages(tdm_builder *b) {
     const tdm_step_caps caps = {.n_tok = 3, .n_seq = 1, .n_out = 3, .n_class = 1};
     tdm_partition heads = columns(3, 3);

@@ -369,7 +369,7 @@ static void *abort_main(void *arg) {
     return NULL;
 }
 
-/* One member never arrives: the others return when the abort word is set, and not before. */
+/* One member never arrives: the others return when the abort word is set. */
 static void test_abort(void **state) {
     scene s;
     player players[MAX_RANK];
@@ -385,7 +385,7 @@ static void test_abort(void **state) {
         assert_int_equal(players[r].status, TDM_CANCELLED);
         assert_non_null(strstr(players[r].err.message, "exchange 0"));
     }
-    /* Cleared, the next run works over the same words. */
+    /* Once the word is cleared, the next run works in the same memory. */
     atomic_store((_Atomic uint64_t *)(void *)s.arena.data, 0);
     s.epoch++;
     is_absent[1] = false;

@@ -7,8 +7,8 @@
 
 #include "core/runtime.h"
 
-/* The thread sanitizer has several bytes for each byte of memory, and each device reads up to a GiB.
- * The first test has all that threads do. */
+/* The thread sanitizer has several bytes for each byte of memory, and each device reads up to a
+ * GiB. The first test has all that threads do. */
 static void memory_need(void) {
 #ifdef __SANITIZE_THREAD__
     print_message("skipped: a GiB for each device takes several times that with this sanitizer\n");

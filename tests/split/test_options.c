@@ -155,7 +155,7 @@ static void test_most(void **context) {
     assert_non_null(strstr(err.message, "64"));
 }
 
-/* A later value of a key stands in for an earlier one. */
+/* A later value of a key replaces an earlier one. */
 static void test_last_counts(void **context) {
     (void)context;
     meta_options o;

@@ -40,7 +40,7 @@ static const tdm_plugin fake_plugin = {.struct_size = sizeof fake_plugin, .split
 static const tdm_plugin plain_plugin = {.struct_size = sizeof plain_plugin};
 
 static int64_t n_host_byte;
-static int n_alloc, failing_alloc; /* the how-manieth fails; 0 = none */
+static int n_alloc, failing_alloc; /* which allocation fails, from 1; 0 = none */
 
 static void *host_alloc(void *context, size_t size, size_t align) {
     (void)context, (void)align;
@@ -291,7 +291,7 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     assert_int_equal(assigned_of(&p).granule, 96);
     EXPECT_CUT(&down, 0, {0, 672}, {672, 1024});
     group_close();
-    /* The unit of a member that is left out does not count; nor is there one without a table. */
+    /* A member that is left out does not count, and a plugin without `split` has no unit. */
     group_open(3, (const double[]){2, 0, 1});
     member_units[1][1] = 512;
     group.members[0].acquired.plugin = &plain_plugin;
@@ -501,7 +501,7 @@ static void ids_keep_what_they_have(void **state) {
     assert_int_equal(meta_partition_find(&group, &a, &again, NULL), TDM_OK);
     assert_ptr_equal(assigned, again);
     assert_int_equal(assigned_of(&b).hi[0], 3); /* the carry outlives the call */
-    /* Nothing new costs nothing. */
+    /* Where no partition is new, no member is asked for its unit. */
     n_alloc = n_asked = 0;
     prepare();
     assert_int_equal(n_asked, 0);

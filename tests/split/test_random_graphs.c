@@ -27,8 +27,8 @@
 
 enum { SHRINK_SECONDS = 40 };
 
-/* A block of cases shares a group. Under a sanitizer a block has fewer cases, so that as many groups
- * run in less time. */
+/* A block of cases shares a group. Under a sanitizer a block has fewer cases, so that as many
+ * groups run in less time. */
 #ifdef TANDEM_SANITIZED
 enum { BLOCK = 10, DEFAULT_CASES = 120 };
 #else

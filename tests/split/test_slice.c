@@ -130,7 +130,7 @@ static void cut_draw(slice_case *c, int32_t axis, int64_t unit, int64_t length_u
         g->n_unit *= unit;
         for (int32_t d = 0; d < c->n_member; d++) g->lo[d] *= unit, g->hi[d] *= unit;
     }
-    /* Filled up to whole blocks by the last member to have any of the last segment. */
+    /* Members that hold the end of the last segment take the elements up to a whole block. */
     length = random_cut_length(&c->cut);
     tdm_layout_segment *last = &c->cut.segments[c->cut.n_segment - 1];
     const int64_t more = (length_unit - length % length_unit) % length_unit;
@@ -180,7 +180,8 @@ static void case_draw(slice_case *c) {
     for (size_t i = 0; i < c->size; i++) c->whole[i] = (uint8_t)random_word();
 }
 
-/* Whether a member would need padding in the middle of its columns, or what makes a cut invalid. */
+/* False where member d holds several runs of columns, one of which begins or ends inside a block:
+ * it would need padding between its columns, and the cut is invalid. */
 static bool case_is_cuttable(const slice_case *c, int32_t d) {
     int64_t list[4096];
     const int32_t len = tdm_type_get_info(c->desc.type).block_len;
@@ -304,7 +305,7 @@ static void download_all(const slice_case *c, uint8_t *dst) {
         const part *p = &parts[i];
         uint8_t *to = dst + (size_t)p->row_first * c->row_size +
                       tdm_type_row_size(c->desc.type, p->col_first);
-        /* The last upload must not change what earlier ones wrote. */
+        /* In any order of the members: a download writes only what its member holds. */
         const int32_t first = (int32_t)random_below(c->n_member);
         for (int32_t k = 0; k < c->n_member; k++) {
             const int32_t d = (first + k) % c->n_member;
@@ -368,7 +369,7 @@ static void guard_check(const slice_case *c, int32_t d) {
     for (int i = 0; i < GUARD; i++) assert_int_equal(after[i], 0x5a);
 }
 
-/* Up in parts, looked at on each member, and down again. */
+/* The parts of a tensor are uploaded, compared on each member, and downloaded. */
 static void test_round_trip(void **context) {
     (void)context;
     int n_refused = 0, n_padded = 0;

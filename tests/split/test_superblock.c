@@ -113,7 +113,7 @@ static void test_join(void **context) {
     }
 }
 
-/* A part that was not joined is not there: that the comparison above can fail. */
+/* Without its last part the block is another one: the comparison above can fail. */
 static void test_join_is_needed(void **context) {
     (void)context;
     for (int t = 0; t < N_TYPE; t++) {
@@ -126,7 +126,7 @@ static void test_join_is_needed(void **context) {
     }
 }
 
-/* Of the superblocks those of grid points and of trits neither: none of their scales means 0. */
+/* Superblocks of grid points and of trits cannot be cut either: no value of a scale means 0. */
 static void test_others_are_not_cut(void **context) {
     (void)context;
     for (int type = 0; type < TDM_TYPE_LIMIT_; type++) {
