@@ -21,8 +21,8 @@ extern const attention_rig_row attention_rig_rows[N_ATTENTION_RIG];
 /* The open devices; NULL where the machine lacks the instruction set. */
 extern op_rig *attention_rigs[N_ATTENTION_RIG];
 
-/* Whether rig i computes that many tokens on matrices of f16: their results depend on what else is in the
- * step. */
+/* Whether rig i computes that many tokens on matrices of f16: their results depend on what else is
+ * in the step. */
 bool attention_rig_is_matrix(int i, int32_t n_tok);
 
 /* Setup and teardown of a group of cmocka. With OP_CASE_PLUGIN: the reference, and in place of a

@@ -82,7 +82,6 @@ static uint32_t sum_bits(const scene_node *n, const rank_data *ranks, int32_t n_
     return tdm_f32_to_bits(flushed(sum));
 }
 
-/* Visits the elements (blocks of axis 0) of shape `part` as they lie inside shape `whole`. */
 int64_t exchange_place_of(const int64_t *part, const int64_t *whole, int axis, int64_t first,
                           int64_t i) {
     int64_t at = 0, stride = 1;

@@ -33,7 +33,8 @@ void exchange_must(tdm_status status, const tdm_error *err);
 /* Zeroed memory; released with free. */
 void *exchange_memory(size_t size);
 
-/* Element of `whole` that element i of the part is, which begins at `first` along `axis`. */
+/* Where element i of a part is inside the whole value. part, whole: the shapes, which count blocks
+ * on axis 0 of a quantised type. The part begins at `first` of `axis`. */
 int64_t exchange_place_of(const int64_t *part, const int64_t *whole, int axis, int64_t first,
                           int64_t i);
 /* Random data for nodes[n_node] of a scene, and what each of n_rank members must get. */

@@ -29,13 +29,14 @@ typedef struct kv_scene {
     bool hides_longest; /* step blocks say 0 for `longest` instead of the longest sequence */
 } kv_scene;
 
-/* Plans n_seq sequences of the given lengths over shuffled pages. Sequence s > 0 shares the first
- * `shared` tokens with sequence 0 (at most both lengths; its later tokens go to pages of its own,
- * behind a copy's place where the prefix ends inside a page) and holds random rows. */
+/* Plans n_seq sequences of the given lengths, with random rows, over shuffled pages. Sequence s > 0
+ * shares the first `shared` tokens with sequence 0 (at most both lengths). Its later tokens go to
+ * pages of its own, from the slot at which the prefix ends inside its page: the slots before it are
+ * where a copy of the shared rows would be. */
 void kv_scene_init(kv_scene *scene, const tdm_kv_desc *desc, int32_t n_seq, const int32_t *len,
                    int32_t shared, uint64_t *seed);
-/* The same, but the first page of a sequence that shares nothing begins at slot `behind`, less than a
- * page has: slot 0 would be before position 0. */
+/* The same, but the first page of a sequence that shares nothing begins at slot `behind`, less than
+ * a page has: slot 0 then stands for a position before 0. */
 void kv_scene_init_behind(kv_scene *scene, const tdm_kv_desc *desc, int32_t n_seq,
                           const int32_t *len, int32_t shared, int32_t behind, uint64_t *seed);
 void kv_scene_free(kv_scene *scene);

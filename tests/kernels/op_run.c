@@ -67,8 +67,7 @@ static void check(const op_rig *rig, const char *what, tdm_status status, const 
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Device 0 of the plugin DIR/NAME.so; `dir` is the name of the environment variable that holds
- * DIR. */
+/* Device 0 of the plugin DIR/NAME.so. dir_name: the environment variable that holds DIR. */
 static op_rig *rig_open(const char *dir_name, const char *name, const char *label,
                         const tdm_option *options, int32_t n_option) {
     char file[4096];

@@ -2,9 +2,9 @@
  *
  * test_attention.c: ATTENTION of all cached tokens, and LSE_MERGE. Every kernel (type of K, type of
  * V, ISA) against sums in double over the rows that the cache holds, over odd shapes, shared and
- * partial pages, windows, sinks, softcap, ALiBi, biases by distance, temperatures, padding; the same
- * bits for any number of threads, whatever tokens attend beside one, and whatever a token that is not
- * seen holds.
+ * partial pages, windows, sinks, softcap, ALiBi, biases by distance, temperatures, padding; the
+ * same bits for any number of threads, whatever tokens attend beside one, and whatever a token that
+ * is not seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights to
  * 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits =
@@ -475,8 +475,8 @@ static void test_unseen_nan(void **state) {
     }
 }
 
-/* Pages whose first slot would be before position 0, with and without an end of what a token sees; a
- * tile has tokens of two sequences, and padding. */
+/* Pages whose first slot would be before position 0, with and without an end of what a token sees;
+ * a tile has tokens of two sequences, and padding. */
 static void test_behind(void **state) {
     static const tdm_type types[] = {TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_F32};
     uint64_t seed = 5;
@@ -502,9 +502,9 @@ static void test_behind(void **state) {
     }
 }
 
-/* V as part of K on matrix hardware: tiles of 32 and of 64 rows, whole and odd numbers of tokens, runs of
- * several sequences, types that are decoded in different ways, rows that fill tiles and rows that do not. The
- * largest rows take more shared memory than HIP's emulated device has. */
+/* V as part of K on matrix hardware: tiles of 32 and of 64 rows, whole and odd numbers of tokens,
+ * runs of several sequences, types that are decoded in different ways, rows that fill tiles and
+ * rows that do not. The largest rows take more shared memory than HIP's emulated device has. */
 static void test_latent_matrix(void **state) {
     static const struct {
         tdm_type type;

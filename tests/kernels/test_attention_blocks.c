@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_attention_blocks.c: KV_SELECT of whole blocks of positions, with a list for each head or one
- * for all, and ATTENTION whose KV heads have lists of their own, against sums in double over the rows
- * that the caches hold; and the same bits for a token alone. Single positions: test_attention_sparse.c.
+ * for all, and ATTENTION whose KV heads have lists of their own, against sums in double over the
+ * rows that the caches hold; and the same bits for a token alone. Single positions:
+ * test_attention_sparse.c.
  */
 #include <math.h>
 #include <setjmp.h>

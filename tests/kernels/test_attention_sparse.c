@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_attention_sparse.c: KV_SELECT, and ATTENTION over the tokens of a list, against sums in double
- * over the rows that the cache holds; the same bits for a token alone; equal scores; and what rows that
- * are not listed hold does not reach the result.
+ * test_attention_sparse.c: KV_SELECT, and ATTENTION over the tokens of a list, against sums in
+ * double over the rows that the cache holds; the same bits for a token alone; equal scores; and
+ * what rows that are not listed hold does not reach the result.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -26,8 +26,8 @@ typedef struct sparse_result {
     float o[SPARSE_TOK * SPARSE_HEADS * 160];
 } sparse_result;
 
-/* KV_SELECT, and ATTENTION of the same queries with its list, over one cache. room: entries of the step
- * block, where those of the scene are fewer. */
+/* KV_SELECT, and ATTENTION of the same queries with its list, over one cache. room: entries of the
+ * step block, where those of the scene are fewer. */
 static void sparse_run(const kv_scene *scene, op_rig *rig, op_state *cache, int32_t room,
                        const float *q, const float *w, int32_t first, int32_t n_tok,
                        sparse_result *out) {
@@ -187,8 +187,8 @@ static void sparse_case(tdm_type type, int32_t dim, int32_t dv, int32_t page_len
 }
 
 /* KV_SELECT, and ATTENTION over its list: fewer tokens than the list has room for, more, and
- * padding; the same bits for a token alone. With room for a million positions a GPU selects for a few
- * tokens at a time. */
+ * padding; the same bits for a token alone. With room for a million positions a GPU selects for a
+ * few tokens at a time. */
 static void test_sparse(void **state) {
     uint64_t seed = 977;
     (void)state;
@@ -199,8 +199,8 @@ static void test_sparse(void **state) {
     sparse_case(TDM_TYPE_F16, 64, 32, 1024, 1024, &seed);
 }
 
-/* Of equal scores the lower position counts as the higher one: small integers, whose sums are exact on
- * every device. */
+/* Of equal scores the lower position counts as the higher one: small integers, whose sums are exact
+ * on every device. */
 static void test_ties(void **state) {
     enum { DIM = 32, N_Q = SPARSE_HEADS * DIM };
     static const int32_t len[] = {150, 37};

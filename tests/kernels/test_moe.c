@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_moe.c: the MOE_FFN op, and the same of MOE_MATMUL nodes, against sums in double made here: the reference path to its rounding,
- * the fast kernels to what 15-bit and 8-bit activations add; foreign experts, repeated choices, an
- * expert without tokens, more tokens than a chunk; and the same bits for any number of threads.
+ * test_moe.c: the MOE_FFN op, and the same of MOE_MATMUL nodes, against sums in double made here:
+ * the reference path to its rounding, the fast kernels to what 15-bit and 8-bit activations add;
+ * foreign experts, repeated choices, an expert without tokens, more tokens than a chunk; and the
+ * same bits for any number of threads.
  */
 #include <math.h>
 #include <setjmp.h>

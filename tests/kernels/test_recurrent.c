@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_recurrent.c: CONV1D, LINEAR_SCAN and BLOCK_POOL against a model in double, on the reference path and on
- * every instruction set. Two steps of three sequences: the second begins from slots that the first
- * wrote: its own last token, an earlier token (a rollback), and another sequence's (a fork).
+ * test_recurrent.c: CONV1D, LINEAR_SCAN and BLOCK_POOL against a model in double, on the reference
+ * path and on every instruction set. Two steps of three sequences: the second begins from slots
+ * that the first wrote: its own last token, an earlier token (a rollback), and another sequence's
+ * (a fork).
  */
 #include <math.h>
 #include <setjmp.h>

@@ -176,7 +176,7 @@ static void top_k_rows(void **state) {
                 top_k_want(x + r * n, n, k, value + r * k, ids + r * k);
             int32_t y = tdm_build_top_k(c.b, v, (int32_t)k, 1000, &id);
             for (int64_t i = 0; i < k * n_row; i++) ids[i] += 1000;
-            /* Ids first, since case_check compares output 0 with what it must be. */
+            /* Ids first, since op_case_check compares output 0 with what it must be. */
             op_case_output(&c, id);
             op_case_output(&c, y);
             op_case_check(&c, 0, ids);
@@ -186,8 +186,8 @@ static void top_k_rows(void **state) {
     }
 }
 
-/* op.h's rule, done with sorting by repeated search. Close choices could fall either way by
- * rounding, so logits are multiples of 1/8 and biases of 1/16 where sigmoid or sums blur them. */
+/* op.h's rule, with a repeated search in place of sorting. Rounding could decide between close
+ * choices, so logits are multiples of 1/8. */
 static void route_want(const tdm_route_params *p, const float *logit, const float *bias,
                        const int32_t *given, int64_t n, int32_t *id, float *weight) {
     double score[64], choice[64], sum = 0;
@@ -297,7 +297,6 @@ static void route_scorings(void **state) {
                                   : tdm_build_moe_route(c.b, v, vb, &p, &weight);
             op_case_output(&c, id);
             op_case_output(&c, weight);
-            /* Weights against the double ones, ids and equality of all paths in case_check. */
             tdm_graph *graph = op_case_finish(&c);
             int32_t *got_id = op_memory((size_t)(p.n_used * n_tok) * 4);
             float *got = op_memory((size_t)(p.n_used * n_tok) * 4);

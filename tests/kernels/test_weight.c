@@ -158,7 +158,6 @@ static void test_round_trip(void **state) {
     }
 }
 
-/* A part that is not inside, or cuts a block, changes nothing. */
 /* Parts large enough for all threads of a device to take them up together, from several threads of
  * the caller at once: the pool is then busy for some. */
 typedef struct large {
@@ -210,6 +209,7 @@ static void test_large_parts(void **state) {
     }
 }
 
+/* A part that is not inside the tensor, or cuts a block, is refused and changes nothing. */
 static void test_bad_parts(void **state) {
     rigs *r = *state;
     static const piece bad[] = {
