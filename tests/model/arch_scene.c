@@ -58,8 +58,8 @@ bool arch_scene_read(arch_scene *scene) {
     return has_list && has_tokens;
 }
 
-/* The folder of a fixture's file: `folder`, or where that does not have it the tree's own, which has
- * forms that ../shared does not. A folder that the user gave is the only one. */
+/* The folder of a fixture's file: `folder`, or where that does not have it the tree's own, which
+ * has forms that ../shared does not. A folder that the user gave is the only one. */
 static const char *folder_of(const char *folder, const char *file) {
     char name[512];
     snprintf(name, sizeof name, "%s/%s", folder, file);

@@ -38,16 +38,19 @@ bool arch_scene_read(arch_scene *scene);
 /* Writes the fixture's model to `path`. False where its header is not there; fails the running test
  * where it is damaged. */
 bool arch_scene_write(const arch_scene *scene, const arch_fixture *f, const char *path);
-/* The file of the fixture's model, valid until the next call; NULL where its header is not there. */
+/* The file of the fixture's model, valid until the next call; NULL without a header. */
 const char *arch_scene_model(const arch_scene *scene, const arch_fixture *f);
 
-/* Elements of a row of the model's results: logits of the vocabulary, of an encoder the hidden state
- * of a token. */
+/* Elements of a row of the model's results: logits of the vocabulary, of an encoder the hidden
+ * state of a token. */
 size_t arch_scene_row_len(const llm_model *model);
-/* The first token that has a row: where there is an encoder, the one that begins the decoder's text. */
+/* The first token that has a row: 0, or with an encoder and a decoder the token that begins the
+ * decoder's text. */
 int arch_scene_first(const arch_scene *scene, const llm_model *model);
-/* Logits [ARCH_N_TOK, n_vocab] of the scene's tokens, those before arch_scene_first 0, of an encoder their hidden states [ARCH_N_TOK,
- * n_embd], `n_each` of them in a batch, which a context of 512 tokens computes n_ubatch at a time. type_k and type_v are the cache's; NULL = f32. */
+/* rows_out[ARCH_N_TOK, arch_scene_row_len]: the results for the scene's tokens; rows before
+ * arch_scene_first are 0. The context has 512 tokens and computes n_ubatch at a time. A decoder
+ * gets the tokens in batches of n_each, an encoder in one. type_k, type_v: of the cache, NULL
+ * for f32. */
 void arch_scene_logits(const arch_scene *scene, llm_model *model, const tdm_type *type_k,
                        const tdm_type *type_v, int n_ubatch, int n_each, float *rows_out);
 /* Whether K and V of its cache have one type. */

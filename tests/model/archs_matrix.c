@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * archs_matrix.c: the whole matrix of the fixtures of archs.txt, of which test `archs` and the tests
- * of GPU plugins run a covering set. tests/archs.sh runs all of it. One test for each fixture; at
- * the end the worst NMSE.
+ * archs_matrix.c: the whole matrix of the fixtures of archs.txt, of which test `archs` and the
+ * tests of GPU plugins run a covering set. tests/archs.sh runs all of it. One test for each
+ * fixture; at the end the worst NMSE.
  *
  *   archs_matrix write FOLDER [--seed N] [NAME ...]
  *       writes the models there, NAME.gguf
@@ -15,8 +15,8 @@
  *       latent
  *   archs_matrix vulkan|cuda|hip [--driver FILE] [NAME ...]
  *       such a device, and a group of it and the CPU, beside llama.cpp's logits with an f32 cache;
- *       and the device with a quantised cache beside the CPU, with and without matrix hardware where
- *       it has any. FILE is the driver of CUDA or HIP (tests/simt).
+ *       and the device with a quantised cache beside the CPU, with and without matrix hardware
+ *       where it has any. FILE is the driver of CUDA or HIP (tests/simt).
  */
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,8 @@
 #define BOUND 1e-5
 /* With a cache of 4 bits: an element may round to the next code. */
 #define BOUND_4_BIT 1e-4
-/* With a quantised cache on matrix hardware, which rounds queries and p to f16: so may one of 8 bits. */
+/* With a quantised cache on matrix hardware, which rounds queries and p to f16: an element of 8
+ * bits may round to the next code too. */
 #define BOUND_MATRIX 1e-4
 
 static arch_scene scene;
@@ -106,9 +107,9 @@ static bool three_ways(const arch_fixture *f, llm_model *model, const char *devi
     return false;
 }
 
-/* The decay factors of some random weights are above 1, so the values behind a scan grow until their
- * squares are beyond f32. llama.cpp computes these squares in f32, and its norm is 0 from then on.
- * The tokens before are compared. */
+/* The decay factors of some random weights are above 1, so the values behind a scan grow until
+ * their squares are beyond f32. llama.cpp computes these squares in f32, and its norm is 0 from
+ * then on. The tokens before are compared. */
 static int n_compared_of(const arch_fixture *f) {
     static const struct {
         const char *name;
@@ -309,8 +310,8 @@ static bool steps_compare(const arch_fixture *f, llm_model *model, const char *w
 }
 
 /* The NMSE of all tokens; of a model that selects tokens, without the N_FLIP worst ones, which are
- * printed where they differ by much more than rounding. Where a code of the index is another one, two
- * scores that are nearly equal may change places, and a token attends to another one. */
+ * printed where they differ by much more than rounding. Where a code of the index is another one,
+ * two scores that are nearly equal may change places, and a token attends to another one. */
 static double rows_nmse(const arch_fixture *f, const llm_model *model, float *expected,
                         float *found) {
     enum { N_FLIP = 2 };

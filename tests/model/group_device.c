@@ -10,7 +10,8 @@ static void member_name(const char *path, int i, char *name, size_t size) {
     snprintf(name, size, "member-%s-%d", path, i);
 }
 
-/* Declares a device before another that has memory of its own, of which nothing is known. */
+/* Declares a device of plugin "fault" that computes on device `behind` and says that it has memory
+ * of its own, without host addresses. */
 static void away_declare(const char *name, const char *behind, bool imports, bool has_host_kv) {
     const tdm_option options[] = {{"member", behind},
                                   {"memory", "1000000000000"},

@@ -19,12 +19,12 @@
  * stands for one of them. The embedding of i has 0.8 in element i and 1 in element N + i. The head
  * reads element i alone. So the hidden state of a token determines its successor, and the layer,
  * which has the hidden state of one token and the embedding of the next one, could read either. Of
- * even next tokens it reads the embedding alone, of odd ones the hidden state alone. Elements from N
- * on lead to other tokens, and win unless enorm and hnorm multiply them by 0.1.
+ * even next tokens it reads the embedding alone, of odd ones the hidden state alone. Elements from
+ * N on lead to other tokens, and win unless enorm and hnorm multiply them by 0.1.
  *
  * Where the model has several residual streams of low rank (qwen4exp), hnorm has weights for all of
- * them, and the head of a layer of its own is a mix. Norms of streams are written with one dimension, as
- * converters do.
+ * them, and the head of a layer of its own is a mix. Norms of streams are written with one
+ * dimension, as converters do.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cache_costs.c: cache types that are chosen by costs: no other choice within the bits costs less,
- * the bits are those of the bytes that are stored, and rotation is the better one.
+ * test_cache_costs.c: cache types that are chosen by costs: no other choice within the bits costs
+ * less, the bits are those of the bytes that are stored, and rotation is the better one.
  */
 #include "llm/cache/cache_costs.h"
 

@@ -536,9 +536,9 @@ static void test_links(void **state) {
     }
 }
 
-/* A card that reads the usual weight in less than a millisecond is measured with a larger one, which
- * no cache holds, if it has the memory: an eighth of it. One run that the system interrupts takes
- * longer, so that there are several tries. */
+/* A card that reads the usual weight in less than a millisecond is measured with a larger one,
+ * which no cache holds, if it has the memory: an eighth of it. One run that the system interrupts
+ * takes longer, so that there are several tries. */
 static void test_measured_weight(void **state) {
     enum { N_TRY = 8 };
     const int64_t usual = 60 << 20, large = 500 << 20; /* whole rows of 64 and of 512 MiB */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_encode.c: models with an encoder and a decoder (T5), on texts longer than those of test_archs:
- * the decoder's last logits beside llama.cpp's (NAME.long.f32 in tests/model/archs), and that each
- * part of the model shows in them; several sequences at a time, forks and truncation beside each
- * sequence alone; groups that cut the cache by sequence; all that is refused.
+ * test_encode.c: models with an encoder and a decoder (T5), on texts longer than those of
+ * test_archs: the decoder's last logits beside llama.cpp's (NAME.long.f32 in tests/model/archs),
+ * and that each part of the model shows in them; several sequences at a time, forks and truncation
+ * beside each sequence alone; groups that cut the cache by sequence; all that is refused.
  */
 #include "llm/arch/arch.h"
 #include "llm/needs.h"
@@ -353,7 +353,7 @@ static void test_refusals(void **state) {
 
 enum { EOS = -2 }; /* of the vocabulary */
 
-/* Ends a prompt of two tokens, `last` the second; fails unless it becomes `expected`[n_expected]. */
+/* Ends a prompt of two tokens, the second one `last`; the result must be expected[n_expected]. */
 static void prompt_is(const llm_model *model, int32_t add_eos, int32_t last,
                       const int32_t *expected, size_t n_expected) {
     tiny_vocab v = {0};
@@ -390,7 +390,7 @@ static void test_prompt(void **state) {
     llm_model_close(model);
 }
 
-/* ---- What is missing to run a file ------------------------------------------------------------ */
+/* ---- What is missing to run a file ----------------------------------------------------------- */
 
 static void needs_check(const char *name) {
     llm_gguf *gguf = NULL;

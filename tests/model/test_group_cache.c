@@ -55,8 +55,8 @@ static const group_config groups[] = {
 };
 enum { N_GROUP = sizeof groups / sizeof *groups };
 
-/* Whether types of each layer are tried there: on one device (-1), heads on two members, replicas on
- * three, tokens on two, whole layers. */
+/* Whether types of each layer are tried there: on one device (-1), heads on two members, replicas
+ * on three, tokens on two, whole layers. */
 static bool is_for_layers(int group) {
     return group < 3 || group == 5;
 }

@@ -23,8 +23,8 @@ static const group_config groups[] = {
 
 static const char *const presets[] = {"tiny-mixtral", "tiny-one-kv-head", "tiny-deepseek2"};
 
-/* Every counter is exact: a repeated step shows what it shows the first time. Under a sanitizer there
- * are fewer of them, through two pages of 16 positions still. */
+/* Every counter is exact: a repeated step shows what it shows the first time. Under a sanitizer
+ * there are fewer of them, through two pages of 16 positions still. */
 #ifdef TANDEM_SANITIZED
 enum { N_TOKEN = 36, N_DRAFT = 4, N_ROUND = 1 };
 #else

@@ -250,7 +250,7 @@ static void test_where(void **state) {
             assert_int_equal(s.members[d].host_state_size,
                              config->is_away && params.is_cache_in_host ? s.members[d].state_size
                                                                         : 0);
-            if (!config->is_away) continue; /* lent as it is */
+            if (!config->is_away) continue; /* no adapter, so no sizes of one */
             adapted_buffer_sizes(cache->members[d], &own, &help);
             bool is_with_cpu = params.is_cache_in_host && !config->has_host_kv;
             assert_int_equal(is_with_cpu ? own : help, 0);

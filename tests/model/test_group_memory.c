@@ -4,12 +4,11 @@
  * allocated there, within 1 %. Of a member's compute memory, only what the plan lists as fixed does
  * not shrink with its share.
  *
- * What is allocated is not asked of the group: a ledger stands between it and each of its members
- * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked
- * up in the group's own structures: the arena, of which every member is reckoned a like share, and
- * what a plan stages for a member. Not counted, as little as on a single device, are the
- * descriptions of graphs that host code keeps, and the group's host buffers for inputs and logits,
- * which lie on no member.
+ * A ledger between the group and each of its members counts the bytes of every buffer and plan that
+ * the group makes there. Host memory is read from the group's own structures: the arena, of which
+ * each member counts an equal share, and what a plan stages for a member. Two things are not
+ * counted, nor are they on a single device: the descriptions of graphs that host code keeps, and
+ * the group's host buffers for inputs and logits, which lie on no member.
  */
 #include "tests/model/rig.h"
 
@@ -262,7 +261,7 @@ static void host_check(const meta_plan *plan, int d, const meta_buffer *cache,
                        const tdm_split_member *said, const char *words) {
     const meta_member *member = &plan->device->members[d];
     uint64_t own = 0, help = 0;
-    if ((member->info.flags & TDM_DEVICE_IS_HOST) != 0) { /* lent as it is */
+    if ((member->info.flags & TDM_DEVICE_IS_HOST) != 0) { /* no adapter, so no sizes of one */
         assert_int_equal(said->host_state_size + said->crossing_size, 0);
         return;
     }

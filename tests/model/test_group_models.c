@@ -180,10 +180,10 @@ static double moved_by(const char *path, const char *device_path, const llm_cont
     return by;
 }
 
-/* A difference in the last bit before a number is rounded to a cache of few bits can be a step of
- * that type behind it. What is then asked for is no more than what one device does to itself when
- * it takes the tokens in other ubatches and keeps them in other pages, or computes on its other
- * path (on the reference path ubatches and pages change nothing). */
+/* Where the cache has few bits, a difference in the last bit of a number can become a whole step of
+ * that type. The bound is then by how much runs of one device differ. On the fast path: 4 times the
+ * largest difference to a run with other ubatches and pages. On the reference path, which these do
+ * not change: the difference to the fast path. */
 static bool is_as_one_device(const char *path, const group_config *config,
                              const llm_context_params *params, const run *one, double nmse) {
     llm_context_params other = *params;

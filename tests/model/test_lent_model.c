@@ -93,7 +93,7 @@ static void test_logits(void **state) {
         }
 }
 
-/* Help is planned once too. */
+/* What the fallback computes is planned once too. */
 static void test_steady(void **state) {
     (void)state;
     tdm_error err = {0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_mtp.c: layers that draft tokens (MTP). Their logits equal llama.cpp's, whose numbers are
- * tests/model/archs/NAME.KIND.mtp: the last rows of its MTP graph for the tokens of tokens.txt, over
- * the hidden states of its model. Greedy tokens with drafts equal those without, on models with
- * attention and with recurrent states, on a device and on groups. The model "perfect" of make_mtp.c
- * shows that proposals are right where all of the layer's parts are, and are not where one is
- * missing. No graph is built or planned as drafting and verifying alternate.
+ * tests/model/archs/NAME.KIND.mtp: the last rows of its MTP graph for the tokens of tokens.txt,
+ * over the hidden states of its model. Greedy tokens with drafts equal those without, on models
+ * with attention and with recurrent states, on a device and on groups. The model "perfect" of
+ * make_mtp.c shows that proposals are right where all of the layer's parts are, and are not where
+ * one is missing. No graph is built or planned as drafting and verifying alternate.
  *   test_mtp MAKE_MTP
  */
 #include <math.h>

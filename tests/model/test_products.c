@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_products.c: the inputs of products that a context gives (llm_context_params.product), from
- * which importance matrices are made. Their sums of squares over 64 tokens of the demo model, and of
- * experts, are llama.cpp's; on groups and in short steps they agree with themselves.
+ * which importance matrices are made. Their sums of squares over 64 tokens of the demo model, and
+ * of experts, are llama.cpp's; on groups and in short steps they agree with themselves.
  */
 #include "tests/model/rig.h"
 
@@ -15,8 +15,8 @@ enum { N_TOK = 64, N_MATRIX_MAX = 128, N_EXPERT_MAX = 8 };
 
 /* From llama.cpp's own evaluation of models/stories-3m-q8_0.gguf with an f32 cache, which rounds
  * activations to 8 bits: the sum of squares over all inputs of a matrix, and their centre: the mean
- * index of an input, from 1, weighed by its squares. attn_k and attn_v have the inputs of attn_q, and
- * ffn_up those of ffn_gate. Token i is (i * 7919 + i * i * 31 + 13) % n_vocab. */
+ * index of an input, from 1, weighed by its squares. attn_k and attn_v have the inputs of attn_q,
+ * and ffn_up those of ffn_gate. Token i is (i * 7919 + i * i * 31 + 13) % n_vocab. */
 static const struct {
     const char *name;
     double squares, centre;
@@ -157,7 +157,8 @@ static const struct {
 } expected_down[] = {{"blk.0.ffn_down_exps.weight", 11787.3, 131.287},
                      {"blk.1.ffn_down_exps.weight", 11671.4, 127.832}};
 
-/* gate and up of experts get the router's input, each token two of four; down has inputs of its own. */
+/* gate and up of experts get the router's input, each token two of four; down has inputs of its
+ * own. */
 static void test_experts(void **state) {
     (void)state;
     const random_model_spec spec = preset_find("tiny-mixtral");

@@ -6,8 +6,8 @@
  * and beside a device that does not scan. A context shift is refused. The models are fixtures of
  * tests/model/archs.
  *
- * Where RECURRENT_PLUGIN names a plugin of GPUs, the same on its device, and in a group of it and the
- * CPU, against logits of the CPU; RECURRENT_DRIVER is its option `driver`.
+ * Where RECURRENT_PLUGIN names a plugin of GPUs, the same on its device, and in a group of it and
+ * the CPU, against logits of the CPU; RECURRENT_DRIVER is its option `driver`.
  */
 #include <unistd.h>
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_runs.c: models whose caches have a row for each run of tokens, over 300 tokens: DeepSeek V4,
- * of which the long runs of 128 tokens are complete twice and the index selects 8 of 75 short ones, and
- * QSA, of which the index selects 3 of 75 runs. Against llama.cpp's logits of every 13th token (cache of
- * f32), in one batch, token by token and in ubatches of 7; in groups; with a quantised cache in a group
- * beside one device. A sequence that is saved, shared and taken back behind a complete run goes on as
- * computed afresh. The same of few tokens: test_archs.c, test_recurrent_model.c.
+ * of which the long runs of 128 tokens are complete twice and the index selects 8 of 75 short ones,
+ * and QSA, of which the index selects 3 of 75 runs. Against llama.cpp's logits of every 13th token
+ * (cache of f32), in one batch, token by token and in ubatches of 7; in groups; with a quantised
+ * cache in a group beside one device. A sequence that is saved, shared and taken back behind a
+ * complete run goes on as computed afresh. The same of few tokens: test_archs.c,
+ * test_recurrent_model.c.
  *
- * llama.cpp selects up to 3 tokens more of the next best run for QSA (llm/block/run_index.c). Of each
- * token, run_index_llama.f32 has the logits of a run of it whose top_k is less by as many.
+ * llama.cpp selects up to 3 tokens more of the next best run for QSA (llm/block/run_index.c). Of
+ * each token, run_index_llama.f32 has the logits of a run of it whose top_k is less by as many.
  */
 #include "llm/arch/forward_graph.h"
 #include "llm/cache/state.h"
@@ -20,8 +21,8 @@ enum { N_TOK = 300, N_VOCAB = 128, EACH = 13, FIRST = 12 };
 enum { N_ROW = (N_TOK - FIRST + EACH - 1) / EACH };
 
 #define BOUND 1e-5
-/* Of a group beside one device with a quantised cache: where an element rounds to the next code, the
- * index may select another run. */
+/* Of a group beside one device with a quantised cache: where an element rounds to the next code,
+ * the index may select another run. */
 #define BOUND_QUANTISED 1e-4
 
 static int32_t tokens[N_TOK];
@@ -141,7 +142,8 @@ static void test_groups(void **state) {
     for (int i = 0; i < N_FIXTURE; i++) check_groups(&fixtures[i]);
 }
 
-/* Appends tokens first .. last-1 to a sequence; the logits of the last to out[N_VOCAB] (nullable). */
+/* Appends tokens first .. last-1 to a sequence; the logits of the last to out[N_VOCAB]
+ * (nullable). */
 static void append(llm_context *ctx, int32_t seq, int first, int last, float *out) {
     int32_t seqs[N_TOK];
     tdm_error err = {0};

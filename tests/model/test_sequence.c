@@ -2,9 +2,9 @@
  *
  * test_sequence.c: the result of a sequence does not depend on how its tokens were submitted: in
  * ubatches of any size, with any logits requested, beside other sequences, after a truncation or in
- * a fork (bit for bit), or in a truncated fork (nearly). This holds for tokens of a prompt and generated ones, in any
- * mixture. The expectation is the sequence computed afresh, one token at a time. test_shift.c
- * tests shifts, test_state.c state files.
+ * a fork (bit for bit), or in a truncated fork (nearly). This holds for tokens of a prompt and
+ * generated ones, in any mixture. The expectation is the sequence computed afresh, one token at a
+ * time. test_shift.c tests shifts, test_state.c state files.
  */
 #include "llm/context_internal.h"
 #include "tests/model/rig.h"
@@ -184,7 +184,6 @@ static void check_outputs(bench *b) {
     }
 }
 
-/* Three sequences, their tokens in random order. */
 /* The step block that was computed last: tokens sorted by sequence, where each sequence's are, and
  * the longest sequence. */
 static void step_check(const llm_context *ctx) {
@@ -208,6 +207,7 @@ static void step_check(const llm_context *ctx) {
     assert_int_equal(h.rs_write_off, h.job_off);
 }
 
+/* Three sequences, their tokens in random order. */
 static void check_several(bench *b) {
     tdm_error err = {0};
     int32_t tokens[3 * N_TOK], seqs[3 * N_TOK];
