@@ -3,7 +3,7 @@
  * bad_call.c: calls a Vulkan driver in an invalid way. The test of validation layers runs it
  * first: if the layers do not report it, a run of the plugin without reports proves nothing.
  *
- *     bad_call LIBRARY      exits with 77 where there is no driver
+ * Exits with 77 where there is no driver.
  */
 #define VK_NO_PROTOTYPES
 #include <dlfcn.h>

@@ -11,14 +11,14 @@ driver_need() {
     exit 77
 }
 
-# Limits of a device that computes products row by row, as cards do, or on integer dot products. Mesa's
-# driver keeps no compiled kernels of ours: each opened device spends 5 s on those of products by lanes
-# and 0.5 s on others. So the tests open few devices without one of these limits.
+# Limits of a device that computes products row by row, as cards do, or on integer dot products.
+# Mesa's driver keeps no compiled kernels of ours: each opened device spends 5 s on those of
+# products by lanes and 0.5 s on others. So the tests open few devices without one of these limits.
 by_rows='test-limits = lanes=no'
 by_dots='test-limits = dot=any'
 
-# config NAME LINES...: a configuration with the devices cpu, v and w; v and w are Vulkan devices with the
-# given lines.
+# config NAME LINES...: a configuration with the devices cpu, v and w; v and w are Vulkan devices
+# with the given lines.
 config() {
     name=$1
     shift

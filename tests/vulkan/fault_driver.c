@@ -76,8 +76,8 @@ static void count(int32_t more) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* A device that is lost runs nothing any more. The one behind this driver does, and is awaited before
- * what it may use is destroyed. */
+/* A device that is lost runs nothing any more. The one behind this driver does, and is awaited
+ * before what it may use is destroyed. */
 static void loss_settle(VkDevice device) {
     pthread_mutex_lock(&mutex);
     const bool was_lost = is_lost;

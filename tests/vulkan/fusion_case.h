@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fusion_case.h: cases of tests of fused nodes (plugins/gpu/ops/fusions.c). The devices are those of
- * Vulkan's plugin, or of OP_CASE_PLUGIN with the driver OP_CASE_DRIVER. A check that fails ends the
- * test.
+ * fusion_case.h: cases of tests of fused nodes (plugins/gpu/ops/fusions.c). The devices are those
+ * of Vulkan's plugin, or of OP_CASE_PLUGIN with the driver OP_CASE_DRIVER. A check that fails ends
+ * the test.
  */
 #ifndef TANDEM_TESTS_VULKAN_FUSION_CASE_H
 #define TANDEM_TESTS_VULKAN_FUSION_CASE_H
@@ -28,8 +28,8 @@ gpu_target fusion_target(bool is_unfused);
 /* Steps of the graph's plan for it. */
 int32_t fusion_n_step(const tdm_graph *graph, bool is_unfused);
 
-/* Sets the order in which the emulated driver runs threads and workgroups: one of FUSION_N_ORDER. Nothing with
- * other drivers. */
+/* Sets the order in which the emulated driver runs threads and workgroups: one of FUSION_N_ORDER.
+ * Nothing with other drivers. */
 enum { FUSION_N_ORDER = 3 };
 void fusion_order_set(int order);
 
@@ -38,8 +38,8 @@ void fusion_check_saved(const char *label, const tdm_graph *graph, int32_t n);
 void fusion_check_near(const char *label, const char *what, const float *got, const float *want,
                        size_t n, double bound);
 
-/* Ends the case: fusing saves exactly `saved` steps; single nodes give what the CPU gives, and fused
- * ones the same as single ones. */
+/* Ends the case: fusing saves exactly `saved` steps; single nodes give what the CPU gives, and
+ * fused ones the same as single ones. */
 void fusion_check(op_case *c, int32_t saved, double bound);
 
 /* As fusion_check, but for what one device gives, against the CPU. */

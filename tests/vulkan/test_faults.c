@@ -231,8 +231,8 @@ static int32_t submits_of(const char *limits) {
     return faults->n_submit;
 }
 
-/* A small plan is one submission. Its two steps are estimated at 2.4 us each: with parts of 3 us there
- * is one for each, and with parts of 1 us one for each of their two workgroups. */
+/* A small plan is one submission. Its two steps are estimated at 2.4 us each: with parts of 3 us
+ * there is one for each, and with parts of 1 us one for each of their two workgroups. */
 static void test_submissions(void **state) {
     (void)state;
     const int32_t n_open = submits_of("fuse=no") - 1; /* a check of the driver */
@@ -315,7 +315,8 @@ static void test_import_refused(void **state) {
     }
 }
 
-/* Where no memory is coherent, it is flushed, and none of the host's is imported: it is not mapped. */
+/* Where no memory is coherent, the plugin flushes what it maps, and imports no memory of the host,
+ * which it does not map. */
 static void test_incoherent(void **state) {
     (void)state;
     scene s = {.graph = graph_make()};
@@ -455,8 +456,8 @@ static void test_group_subgroups(void **state) {
     assert_int_equal(max_group_get(most / 2 / faults->subgroup), most / 2);
 }
 
-/* Where a driver offers several sizes of subgroups, pipelines name one: 16 where 32 is the largest, 32
- * where there are larger ones. */
+/* Where a driver offers several sizes of subgroups, pipelines name one: 16 where 32 is the largest,
+ * 32 where there are larger ones. */
 static void test_subgroup_choice(void **state) {
     static const int32_t rows[][2] = {{32, 16}, {64, 32}, {128, 32}};
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_float_mode.c: what shaders ask of a driver that lets them choose how floats are computed, and
- * where a module says so.
+ * test_float_mode.c: what shaders ask of a driver that lets them choose how floats are computed,
+ * and where a module says so.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +44,8 @@ static VkPhysicalDeviceFloatControlsProperties properties_make(int independence,
         .shaderSignedZeroInfNanPreserveFloat64 = has_64};
 }
 
-/* Widths that a driver wants to be the same are named with f16, or none is. Rounding of f32 is named
- * where there is a choice. */
+/* Widths that a driver wants to be the same are named with f16, or none is. Rounding of f32 is
+ * named where there is a choice. */
 static void test_widths(void **state) {
     static const struct {
         int independence;

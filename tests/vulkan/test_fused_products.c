@@ -250,7 +250,7 @@ static void no_experts(void **state) {
     }
 }
 
-/* ---- x as bytes, by the step that makes x ------------------------------------------------------ */
+/* ---- x as bytes, by the step that makes x ---------------------------------------------------- */
 
 /* Roles of tokens, both kinds in turn. */
 static int32_t case_roles(op_case *c, int64_t n_tok) {
@@ -372,9 +372,10 @@ static bool bits_agree(const op_case *c, op_rig *rig, const tdm_graph *graph, vo
     return agree;
 }
 
-/* The step that gives x stores the bytes too, saved[] steps less on CUDA and on Vulkan, and products have the
- * same bits, in the first order of workgroups, or in all others. They have others where such a step is made
- * wrong: they read what it stores. (These rigs have no trials, which would find it.) */
+/* The step that makes x stores its bytes too: saved[0] steps less on CUDA, saved[1] on Vulkan. The
+ * outputs keep their bits, in the first order of workgroups or, with in_others, in all other
+ * orders. Where that step stores wrong bytes the outputs differ, so products read what it stores.
+ * (These rigs have no trials, which would reject the wrong step.) */
 static void bytes_check(op_case *c, const int32_t saved[2], bool in_others) {
     const bool is_vulkan = getenv("OP_CASE_DRIVER") == NULL;
     const int n_order = in_others && !is_vulkan ? FUSION_N_ORDER : 1;
@@ -432,7 +433,7 @@ static void small_group_bytes(void **state) {
     op_case_end(&c, graph);
 }
 
-/* A graph in which a product reads what products give, of which workgroups have parts of a group. */
+/* A product that reads what products give, whose workgroups have parts of a group. */
 static void product_products_build(op_case *c, uint64_t *seed, int kind, int64_t n_ff,
                                    int64_t n_tok) {
     const int64_t k = 64, *ne = OP_SHAPE(k, n_tok, 1, 1);
@@ -485,7 +486,7 @@ static void product_bytes(void **state) {
     }
 }
 
-/* ---- The same of attention --------------------------------------------------------------------- */
+/* ---- The same of attention ------------------------------------------------------------------- */
 
 enum { ATTENTION_TOK = 4, ATTENTION_HEADS = 4, ATTENTION_OUT = 10, HISTORY = 300 };
 
@@ -546,8 +547,9 @@ typedef struct attention_case {
     int32_t saved;
 } attention_case;
 
-/* The merge stores bytes, or the kernel of parts does both, `saved` steps less. In orders of workgroups in
- * which the last one is not always that of the last part. */
+/* The merge stores bytes too, or the kernel of parts merges and stores bytes: `saved` steps less.
+ * The orders of workgroups are those in which the last one to run is not always that of the last
+ * part. */
 static void attention_bytes_check(const attention_case *cases, size_t n_case, bytes_device device,
                                   op_rig *single, op_rig *fused) {
     const int n_order = getenv("OP_CASE_DRIVER") != NULL ? FUSION_N_ORDER : 2;

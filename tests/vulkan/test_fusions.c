@@ -41,7 +41,7 @@ static void add_norm(void **state) {
         }
 }
 
-/* ---- RMS_NORM with rows of weights, or a factor ------------------------------------------------ */
+/* ---- RMS_NORM with rows of weights, or a factor ---------------------------------------------- */
 
 static void norm_rows(void **state) {
     (void)state;

@@ -60,8 +60,8 @@ done
 "$tandem" run --config "$work/plain.ini" --device vc -m "$model" -p "Once upon a time" -n 8 --temp 0 --quiet \
     >"$work/out" 2>"$work/err" || fail "run: $(cat "$work/err")"
 quiet "a model in a group"
-# Integer dot products need a feature of the device and a capability of each shader. The weights of this
-# model come by copies.
+# Integer dot products need a feature of the device and a capability of each shader. The weights of
+# this model come by copies.
 "$tandem" run --config "$work/dots.ini" --device v -m "$model" -p "Once upon a time" -n 2 --temp 0 --quiet \
     >"$work/out" 2>"$work/err" || fail "run with integer dot products: $(cat "$work/err")"
 quiet "a model with integer dot products"

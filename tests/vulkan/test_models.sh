@@ -3,8 +3,8 @@
 #
 # test_models.sh: whole models on a Vulkan device, with its cache in the host's memory, with drafts
 # and shifts, with a cache that another device saved, and in groups with the CPU and with a second
-# Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is small;
-# that of a group is at most twice that of its worst member alone.
+# Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is
+# small; that of a group is at most twice that of its worst member alone.
 #   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
 # FOLDER has models that are not part of the project.
 set -u
@@ -16,8 +16,8 @@ config plain
 config rows "$by_rows"
 config dots "$by_dots"
 
-# divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top tokens,
-# with the configuration $config.
+# divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top
+# tokens, with the configuration $config.
 divergence() {
     device=$1 of=$2
     shift 2

@@ -480,8 +480,8 @@ static void every_number_of_experts(void **state) {
 
 /* ---- Matrix hardware ------------------------------------------------------------------------- */
 
-/* Types of each form, and f16; part of a tile, several of them, an odd k; a view; heads; sorted pairs
- * of experts, with gate and up in one step and by themselves. */
+/* Types of each form, and f16; part of a tile, several of them, an odd k; a view; heads; sorted
+ * pairs of experts, with gate and up in one step and by themselves. */
 static void matrices(void **state) {
     (void)state;
     uint64_t seed = SEED;

@@ -57,8 +57,8 @@ text dots v text.dots || fail "a wrong product of bytes: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.dots" "text without products of bytes"
 says "a wrong product of bytes" ', [1-9][0-9]* wrong'
 
-# Kernels that store bytes of what they compute: where these are wrong, a step of its own makes them. No
-# other pipeline is blamed, nor one of a wrong product that reads the bytes (above).
+# Kernels that store bytes of what they compute: where these are wrong, a step of its own makes
+# them. No other pipeline is blamed, nor one of a wrong product that reads the bytes (above).
 silent "a wrong product of bytes" 'with bytes gives'
 if [ -n "$make" ]; then
     of_stories=$model model=$work/mixtral.gguf
@@ -112,7 +112,8 @@ says "a refused norm" 'v does not run rms_norm .* it runs on cpu'
 says "a refused norm, in the device's description" '^model .*, wrong: row,'
 same "$work/text.cpu" "$work/text.rows" "text with a refused norm"
 
-# A kernel with which the driver resets the device: the start fails, and the next one does without it.
+# A kernel with which the driver resets the device: the start fails, and the next one does without
+# it.
 rm -r "$work/cache"
 text lost v text.lost && fail "the device was lost: $(cat "$work/text.lost")"
 says "a reset" 'kernel product_lane was checked when the driver reset the device'
