@@ -56,14 +56,15 @@ static void test_path(void **state) {
     assert_string_not_equal(path, other);
     assert_non_null(strstr(path, "/new/tandem/vulkan-1002-73bf-00000007-"));
     assert_false(vk_cache_path(&key, small, sizeof small));
-    char *base = strdup(getenv("XDG_CACHE_HOME")), *home = strdup(getenv("HOME"));
+    const char *set = getenv("HOME");
+    char *base = strdup(getenv("XDG_CACHE_HOME")), *home = set != NULL ? strdup(set) : NULL;
     setenv("XDG_CACHE_HOME", "not/absolute", 1);
     setenv("HOME", "/somewhere", 1);
     assert_true(vk_cache_path(&key, other, sizeof other));
     assert_int_equal(strncmp(other, "/somewhere/.cache/tandem/", 25), 0);
     unsetenv("HOME");
     assert_false(vk_cache_path(&key, other, sizeof other));
-    setenv("HOME", home, 1);
+    if (home != NULL) setenv("HOME", home, 1);
     setenv("XDG_CACHE_HOME", base, 1);
     free(home);
     free(base);
