@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <cmocka.h>
 
@@ -157,10 +156,6 @@ tdm_device *op_rig_device(const op_rig *rig) {
 
 const tdm_plugin *op_rig_plugin(const op_rig *rig) {
     return rig->plugin;
-}
-
-int64_t op_rig_n_alloc(const op_rig *rig) {
-    return op_host_n_alloc(rig->host);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -354,45 +349,24 @@ static tdm_binding *bindings_create(const tdm_graph *graph) {
     return bindings;
 }
 
-static double clock_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-/* Runs the graph through a queue; nanoseconds of the shortest run. */
-static double queue_compute(op_rig *rig, const tdm_graph *graph, const tdm_binding *bindings,
-                            int n_repeat) {
+/* Runs the graph through a queue. */
+static void queue_compute(op_rig *rig, const tdm_graph *graph, const tdm_binding *bindings) {
     const tdm_queue_ops *ops = rig->plugin->queue;
     const tdm_host_semaphore_ops *semaphores = op_host_table(rig->host)->semaphore;
     tdm_plan_params params = {.struct_size = sizeof params};
     tdm_queue *queue = NULL;
     tdm_plan *plan = NULL;
-    tdm_point done = {0};
+    tdm_point done = {.value = 1};
     tdm_error err = {0};
     check(rig, "queue", ops->create(rig->device, &queue, &err), &err);
     check(rig, "prepare", ops->graph_prepare(queue, graph, &params, &plan, &err), &err);
     check(rig, "bind", ops->plan_bind(plan, bindings, graph->n_slot, &err), &err);
     check(rig, "semaphore", semaphores->create(0, &done.semaphore, &err), &err);
-    double best = INFINITY;
-    int64_t n_alloc = 0;
-    for (int i = 0; i < n_repeat; i++) {
-        double start = clock_ns();
-        done.value++;
-        check(rig, "compute", ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err), &err);
-        check(rig, "wait", semaphores->wait(done.semaphore, done.value, TDM_WAIT_FOREVER, &err),
-              &err);
-        double spent = clock_ns() - start;
-        if (spent < best) best = spent;
-        if (i == 0) n_alloc = op_rig_n_alloc(rig);
-    }
-    if (op_rig_n_alloc(rig) != n_alloc && n_repeat > 0)
-        fail_msg("%s: %lld allocations in steady use", rig->label,
-                 (long long)(op_rig_n_alloc(rig) - n_alloc));
+    check(rig, "compute", ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err), &err);
+    check(rig, "wait", semaphores->wait(done.semaphore, done.value, TDM_WAIT_FOREVER, &err), &err);
     ops->plan_destroy(plan);
     ops->destroy(queue);
     semaphores->destroy(done.semaphore);
-    return best;
 }
 
 void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg) {
@@ -404,19 +378,9 @@ void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_a
         check(rig, "compute",
               ops->graph_compute_sync(rig->device, graph, bindings, graph->n_slot, &err), &err);
     else
-        queue_compute(rig, graph, bindings, 1);
+        queue_compute(rig, graph, bindings);
     slots_destroy(rig, graph, slots);
     free(bindings);
-}
-
-double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
-                   int n_repeat) {
-    tdm_binding *bindings = bindings_create(graph);
-    op_slot *slots = slots_create(rig, graph, args, n_arg, bindings);
-    double best = queue_compute(rig, graph, bindings, n_repeat);
-    slots_destroy(rig, graph, slots);
-    free(bindings);
-    return best;
 }
 
 tdm_status op_rig_supports(const op_rig *rig, const tdm_graph *graph, int32_t node,

@@ -47,8 +47,6 @@ void op_rig_close(op_rig *rig);
 /* The open device and the plugin's tables, for what this header does not offer. */
 tdm_device *op_rig_device(const op_rig *rig);
 const tdm_plugin *op_rig_plugin(const op_rig *rig);
-/* Allocations that the plugin has made through the host since the rig was opened. */
-int64_t op_rig_n_alloc(const op_rig *rig);
 
 /* One value of the graph and its bytes in the test's memory, in canonical form and size: WEIGHT and
  * INPUT are read, TEMP and OUTPUT written. A WEIGHT with usage flags goes through tensor_upload. A
@@ -64,12 +62,6 @@ typedef struct op_arg {
  * as NaN before the run. Guard bytes around every slot and the bytes of weights and inputs are
  * checked after it. */
 void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg);
-
-/* As op_rig_run, but through graph_prepare and a queue, `n_repeat` times in a row with the same
- * bindings; returns nanoseconds per run, the shortest of them. For figures, and for the queue's
- * path; fails the test if a run after the first allocates. */
-double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
-                   int n_repeat);
 
 /* The result of supports_op for node `node`; the reason is in *err. */
 tdm_status op_rig_supports(const op_rig *rig, const tdm_graph *graph, int32_t node, tdm_error *err);
