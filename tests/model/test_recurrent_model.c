@@ -325,11 +325,13 @@ static void test_group(void **state) {
  * group. */
 static void test_without_slots(void **state) {
     static const char *const beside[] = {"qwen35-dense", "lfm2-dense", "rwkv7-dense"};
+    char scan[8];
+    snprintf(scan, sizeof scan, "%d", TDM_OP_LINEAR_SCAN);
     const tdm_option cpu[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
     const tdm_option away[] = {{"member", "behind-slots"},
                                {"memory", "1000000000000"},
                                {"host-pointer", "no"},
-                               {"refuse", "35"}};
+                               {"refuse", scan}};
     const tdm_option group[] = {{"members", "no-slots,beside-slots"}, {"share", "2,1"}};
     const tdm_device_spec specs[] = {{"behind-slots", "cpu", 0, cpu, 3},
                                      {"beside-slots", "cpu", 0, cpu, 3},
