@@ -9,6 +9,8 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <vulkan/vulkan_core.h>
 
@@ -51,8 +53,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool is_lost;
 static uint64_t sizes[4096]; /* of memory, by its handle's place in `handles` */
 static VkDeviceMemory handles[4096];
-static VkShaderModule matrix_modules[64]; /* shaders on cooperative matrices */
-static int32_t n_matrix_module;
+/* Shaders on cooperative matrices that were not destroyed; VK_NULL_HANDLE = a free place. */
+static VkShaderModule matrix_modules[1024];
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
@@ -128,6 +130,19 @@ static bool uses_matrices(const VkShaderModuleCreateInfo *info) {
     return false;
 }
 
+/* Whether `now` is in matrix_modules; if so, `next` takes its place. Several threads of the plugin
+ * make pipelines. */
+static bool matrix_module_replace(VkShaderModule now, VkShaderModule next) {
+    bool is_found = false;
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < sizeof matrix_modules / sizeof matrix_modules[0] && !is_found; i++) {
+        is_found = matrix_modules[i] == now;
+        if (is_found) matrix_modules[i] = next;
+    }
+    pthread_mutex_unlock(&mutex);
+    return is_found;
+}
+
 static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
                                                  const VkShaderModuleCreateInfo *info,
                                                  const VkAllocationCallbacks *callbacks,
@@ -135,16 +150,20 @@ static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
     VkResult result = fault_at(FAULT_CreateShaderModule);
     if (result == VK_SUCCESS) result = real.CreateShaderModule(device, info, callbacks, out);
     if (result == VK_SUCCESS) count(1);
-    if (result == VK_SUCCESS && uses_matrices(info) && n_matrix_module < 64)
-        matrix_modules[n_matrix_module++] = *out;
+    if (result == VK_SUCCESS && uses_matrices(info) &&
+        !matrix_module_replace(VK_NULL_HANDLE, *out)) {
+        fprintf(stderr, "fault_driver: too many shaders on matrices\n");
+        abort();
+    }
     return result;
 }
 
 static void VKAPI_CALL my_DestroyShaderModule(VkDevice device, VkShaderModule module,
                                               const VkAllocationCallbacks *callbacks) {
-    if (module != VK_NULL_HANDLE) count(-1);
-    for (int32_t i = 0; i < n_matrix_module; i++)
-        if (matrix_modules[i] == module) matrix_modules[i] = VK_NULL_HANDLE;
+    if (module != VK_NULL_HANDLE) {
+        count(-1);
+        (void)matrix_module_replace(module, VK_NULL_HANDLE);
+    }
     real.DestroyShaderModule(device, module, callbacks);
 }
 
@@ -192,9 +211,8 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
                                                      const VkComputePipelineCreateInfo *infos,
                                                      const VkAllocationCallbacks *callbacks,
                                                      VkPipeline *out) {
-    for (int32_t i = 0; i < n_matrix_module; i++)
-        if (matrix_modules[i] != VK_NULL_HANDLE && infos[0].stage.module == matrix_modules[i])
-            return VK_ERROR_UNKNOWN;
+    if (matrix_module_replace(infos[0].stage.module, infos[0].stage.module))
+        return VK_ERROR_UNKNOWN;
     /* Constant 0 is the group size. */
     int32_t group_size;
     memcpy(&group_size, infos[0].stage.pSpecializationInfo->pData, sizeof group_size);
