@@ -7,7 +7,7 @@ usage: make_heads.py OUT_DIR [NAME ...]
 
 Writes NAME.head, a compressed GGUF file without its data: keys and tensors of f32. arch_fixture.c
 fills in the weights. llama.cpp's logits of each model lie beside it in tests/model/archs:
-`archs_matrix write FOLDER NAME` writes the model, and ../archs.sh shows how llama.cpp is asked.
+`archs_matrix write FOLDER NAME` writes the model, and ../archs.sh shows how to run llama.cpp.
 """
 
 import gzip
@@ -525,7 +525,7 @@ def minimax_m3():
 
 
 def skip_value(data, at, kind):
-    """Behind a value of a file."""
+    """The place behind a value of a file."""
     if kind == STR:
         return at + 8 + struct.unpack_from('<Q', data, at)[0]
     if kind != ARRAY:
