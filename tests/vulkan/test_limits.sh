@@ -15,9 +15,13 @@ driver_need
 # refusal has a reason.
 certified() {
     "$tandem" certify "$plugin" --option allow-cpu=yes --check-timeout 900 --option "test-limits=$2" --only "$3" >"$work/$1" 2>&1
-    grep -q '^FAIL' "$work/$1" && fail "$2: $(grep -A 1 '^FAIL' "$work/$1")"
-    grep -q '^ok' "$work/$1" && ok || grep -q '^skip.*supports_op takes none of [0-9]* graphs: vulkan0: .*: ..*' \
-        "$work/$1" && ok || fail "$2: neither passed nor refused: $(tail -n 2 "$work/$1")"
+    if ! grep -q '^[0-9]* passed, 0 failed' "$work/$1"; then
+        fail "$2, $3: $(grep -A 1 '^FAIL' "$work/$1"; tail -n 1 "$work/$1")"
+    elif grep -q -e '^ok' -e '^skip.*supports_op takes none of [0-9]* graphs: vulkan0: .*: ..*' "$work/$1"; then
+        ok
+    else
+        fail "$2, $3: neither passed nor refused: $(tail -n 2 "$work/$1")"
+    fi
 }
 least='shared=16384 group=128 f16=no dot=no import=no map=no'
 for op in op.add op.copy op.get-rows op.layer-norm op.moe-route op.rms-norm op.rope op.softmax op.top-k; do
