@@ -98,7 +98,7 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
     int32_t first = 0;
     bool has_memory = parts_reserve(plan, n_step + 1);
     plan->n_part = 0;
-    plan->work = (gpu_work){0};
+    plan->work = (gpu_work_range){0};
     for (int32_t i = 0; i < n_step && has_memory; i++) {
         const gpu_step *step = &plan->bound.steps->steps[i];
         const gpu_work work = gpu_step_work(step);
@@ -118,9 +118,7 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
         } else {
             seconds += more;
         }
-        if (work.is_upper) continue;
-        plan->work.bytes += work.bytes;
-        plan->work.ops += work.ops;
+        gpu_work_add(&plan->work, &work);
     }
     if (!has_memory) {
         plan->n_part = 0;
@@ -134,13 +132,15 @@ tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err) {
 /* ---- Rates ----------------------------------------------------------------------------------- */
 
 /* Of bytes and ops, the one that takes more of the estimate gets a new rate: the mean of the old
- * rate and of the old rate times estimate / seconds. The work is the least that was done, so that
- * the device really reaches that rate: a higher one would make parts too long. */
-void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds) {
-    double by_bytes = work->bytes / atomic_load(&device->rates.bytes);
-    double by_ops = work->ops / atomic_load(&device->rates.ops);
-    if (seconds < least_seconds || by_bytes + by_ops <= 0) return;
+ * rate and of the old rate times estimate / seconds. */
+void vk_rates_learn(vk_device *device, const gpu_work_range *work, double seconds) {
+    if (seconds < least_seconds) return;
+    const bool is_faster = seconds_of(device, &work->least) > seconds;
+    const gpu_work *shown = is_faster ? &work->least : &work->most;
+    double by_bytes = shown->bytes / atomic_load(&device->rates.bytes);
+    double by_ops = shown->ops / atomic_load(&device->rates.ops);
+    double factor = (by_bytes + by_ops) / seconds;
+    if (factor <= 0 || is_faster != (factor > 1)) return;
     _Atomic double *rate = by_ops > by_bytes ? &device->rates.ops : &device->rates.bytes;
-    double old = atomic_load(rate), factor = (by_bytes + by_ops) / seconds;
-    atomic_store(rate, old * (1 + factor) / 2);
+    atomic_store(rate, atomic_load(rate) * (1 + factor) / 2);
 }

@@ -24,8 +24,10 @@ bool vk_slice_get(const gpu_step *step, uint32_t slice, uint32_t n_slice, uint32
  * [any-thread] */
 tdm_status vk_parts_cut(tdm_plan *plan, tdm_error *err);
 
-/* Adapts the rates to a computation of at least this much work (plan->work) that took `seconds`. It
- * began when its queue had no other work. [any-thread] */
-void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds);
+/* Adapts the rates to a computation of this work (tdm_plan.work) that took `seconds`. It began when
+ * its queue had no other work. The rates rise only where the least that was done shows that the
+ * device is faster than they say, and fall only where the most that may have been done shows that it
+ * is slower. [any-thread] */
+void vk_rates_learn(vk_device *device, const gpu_work_range *work, double seconds);
 
 #endif

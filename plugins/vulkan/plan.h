@@ -36,7 +36,7 @@ struct tdm_plan {
     /* Each step is launched in two shares, so that a trial covers slices. No rate is learned, since
      * drivers compile at the first launch. */
     bool is_trial;
-    gpu_work work;       /* of all steps whose work is known: gpu_work.is_upper is false */
+    gpu_work_range work; /* of all steps */
     vk_memory constants; /* of the steps; no memory where they have none */
 };
 

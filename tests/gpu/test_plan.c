@@ -593,6 +593,17 @@ static void test_work(void **state) {
         step.word[2] = 8; /* few columns: memory decides */
         assert_true(gpu_step_work(&step).ops == 0);
         assert_false(gpu_step_work(&step).is_upper);
+        /* Pairs of one token have an expert each; those of more tokens may share them. */
+        step.spec[4] = GPU_PRODUCT_PAIRS;
+        assert_false(gpu_step_work(&step).is_upper);
+        step.word[2] = 16;
+        assert_true(gpu_step_work(&step).is_upper);
+        /* Few tiles have many columns. */
+        step.spec[4] = GPU_PRODUCT_SORTED;
+        step.spec[3] = 32;
+        step.word[2] = 8;
+        assert_true(gpu_step_work(&step).ops == 64.0 * 256 * 8 * 32);
+        assert_true(gpu_step_work(&step).is_upper);
     }
     /* Both matrices of GLU are read to the same extent, and multiplied. */
     const gpu_step glu = {.kernel = GPU_KERNEL_PRODUCT_ROW,

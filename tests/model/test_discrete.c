@@ -600,6 +600,8 @@ static void test_groups(void **state) {
             for (size_t e = 0; e < N_EXCHANGE; e++) {
                 char what[96];
                 if (IS_SANITIZED && e > 0 && (e + g + 2 * x) % 5 > 1) continue;
+                /* One member exchanges nothing. */
+                if (strchr(groups[g].members, ',') == NULL && e > 0 && (e != 2 || x > 0)) continue;
                 rt = card_runtime(exchange[e]);
                 tdm_open_device *group = NULL;
                 snprintf(what, sizeof what, "%s, %s, exchange %s, %s = %s", groups[g].members,

@@ -64,6 +64,13 @@ static double weights_unread(const gpu_step *step) {
     return is_glu(step) ? 2 * size : size;
 }
 
+/* Pairs of several tokens may share experts, so that fewer matrices are read than there are pairs. A
+ * tile of SORTED products may have fewer columns than spec 3, or none. */
+static bool shares_experts(const gpu_step *step) {
+    return step->spec[4] == GPU_PRODUCT_SORTED ||
+           (step->spec[4] == GPU_PRODUCT_PAIRS && step->word[2] > FEW);
+}
+
 /* Each sequence reads one slot and writes one. Each token multiplies each element of the matrices
  * three times. */
 static gpu_work scan_work(const gpu_step *step, double bytes) {
@@ -87,7 +94,9 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_PRODUCT_TILE_HALF:
     case GPU_KERNEL_PRODUCT_TILE_BLOCK:
         work.bytes -= weights_unread(step);
-        if (step->word[2] > FEW) work.ops = product_ops(step);
+        work.is_upper = shares_experts(step);
+        if (step->word[2] > FEW || step->spec[4] == GPU_PRODUCT_SORTED)
+            work.ops = product_ops(step);
         break;
     case GPU_KERNEL_ATTENTION_PART:
     case GPU_KERNEL_ATTENTION_LANE:
@@ -116,4 +125,12 @@ gpu_work gpu_step_work(const gpu_step *step) {
     default: break;
     }
     return work;
+}
+
+void gpu_work_add(gpu_work_range *sum, const gpu_work *work) {
+    sum->most.bytes += work->bytes;
+    sum->most.ops += work->ops;
+    if (work->is_upper) return;
+    sum->least.bytes += work->bytes;
+    sum->least.ops += work->ops;
 }

@@ -19,7 +19,7 @@
 typedef struct gpu_ticket {
     uint64_t value; /* the value of the driver's counter that says that it is done */
     double start;   /* seconds on a clock of the driver's; 0 = unknown */
-    gpu_work work;  /* of its steps */
+    gpu_work_range work; /* of its steps */
     uint32_t run;   /* a number of the driver's functions; 0 = it has none */
 } gpu_ticket;
 
