@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_file.c: see cache_file.h. inih splits the lines; each is checked when it comes, and at the end
- * whether all layers have come.
+ * cache_file.c: see cache_file.h. inih splits the lines. Each line is checked when inih reports it;
+ * whether all layers are there is checked at the end.
  */
 #include "runner/cache_file.h"
 
@@ -47,10 +47,10 @@ typedef struct reader {
     llm_cache_costs *costs;
     bool has_version, has_model; /* both precede the first layer */
     tdm_status status;
-    char reason[256]; /* of the first failure; its line is what ini_parse returns */
+    char reason[256]; /* of the first failure; ini_parse returns its line */
 } reader;
 
-/* The failure of a line; 0 tells inih. */
+/* Keeps the first failure. Returns 0, by which a handler reports a failure to inih. */
 TDM_PRINTF(3, 4)
 static int line_fail(reader *r, tdm_status status, const char *format, ...) {
     va_list args;
@@ -124,7 +124,8 @@ static int line_read(void *user, const char *section, const char *name, const ch
     return cost_read(r, layer, name, value);
 }
 
-/* All layers have the types that any has. The first pass collects them. */
+/* Checks that each layer has costs of the same types of K, and of V: the first pass collects the
+ * types that any layer has, the second one finds layers that lack one of them. */
 static tdm_status complete_check(const reader *r, tdm_error *err) {
     bool is_measured[LLM_CACHE_SIDES][N_TYPE] = {{0}}, is_any[LLM_CACHE_SIDES] = {0};
     const int32_t n_layer = r->model->hparams.n_layer;

@@ -10,18 +10,20 @@
 #include "llm/cache/cache_costs.h"
 #include "runner/app.h"
 
-/* The configured cache-file, or the name next to `model_path`: MODEL.cache.ini. *path_out is the
- * caller's to free(). [setup] */
+/* The path of the file: the key cache-file, or `model_path` with ".cache.ini" appended. *path_out
+ * is the caller's to free(). [setup] */
 tdm_status runner_cache_file_path(runner_app *app, const char *model_path, char **path_out,
                                   tdm_error *err);
 
-/* Reads the costs of a model; the caller destroys *costs_out. TDM_NOT_FOUND without such a file,
- * with the command that makes it; TDM_FAILED_PRECONDITION where it is of another model;
- * TDM_INVALID_ARGUMENT where it is wrong, with the line or the layer. [setup] */
+/* Reads the costs of a model; the caller destroys *costs_out. TDM_NOT_FOUND where there is no file:
+ * the message has the command that makes one. TDM_FAILED_PRECONDITION where it was measured with
+ * another model, TDM_UNSUPPORTED where it has another version, TDM_INVALID_ARGUMENT with the line
+ * or the layer where its content is wrong, TDM_IO where it cannot be read. [setup] */
 tdm_status runner_cache_file_read(const char *path, const llm_model *model,
                                   llm_cache_costs **costs_out, tdm_error *err);
 
-/* Writes them, whole or not at all; n_tok: tokens they were measured on. [setup] */
+/* Writes the costs to `path`, whole or not at all; n_tok: tokens that they were measured on.
+ * TDM_IO. [setup] */
 tdm_status runner_cache_file_write(const char *path, const llm_model *model,
                                    const llm_cache_costs *costs, int64_t n_tok, tdm_error *err);
 

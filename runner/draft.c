@@ -24,8 +24,9 @@ bool runner_draft_is_set(runner_app *app) {
            runner_config_get_string(app->config, "model-draft")[0] != '\0';
 }
 
-/* Tokens to propose at a time; 0 where `draft` is neither word nor number. Where it is a number and
- * draft-max is set, too, a flag is stronger than a file, and at the same level `draft` counts. */
+/* The most tokens to propose at a time; 0 = the value of `draft` is invalid. A number in `draft`
+ * and the key draft-max mean the same: the one at the stronger level counts (a flag against a
+ * file), and `draft` where both are at the same level. */
 static int32_t draft_max(runner_app *app) {
     runner_config *config = app->config;
     const char *text = runner_config_get_string(config, "draft");
@@ -39,7 +40,7 @@ static int32_t draft_max(runner_app *app) {
     return is_overruled ? n_max : (int32_t)n;
 }
 
-/* As llm_draft_check. */
+/* Refuses the models with encoders that llm_draft_check refuses. */
 static tdm_status ngram_check(const llm_model *model, tdm_error *err) {
     if (!model->arch->is_encoder && model->hparams.n_layer_encoder == 0) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
@@ -48,7 +49,7 @@ static tdm_status ngram_check(const llm_model *model, tdm_error *err) {
                     model->path, model->hparams.arch);
 }
 
-/* Notes the keys that were given and that what drafts does not read. */
+/* Prints a note for each given key that the drafter does not read. is_any: there is a drafter. */
 static void useless_note(runner_app *app, bool is_any) {
     static const struct {
         const char *key;
@@ -100,7 +101,7 @@ tdm_status runner_draft_open(runner_draft *draft, const runner_session *host, td
                             is_layer ? "mtp" : "ngram");
     useless_note(app, is_any);
     if (is_ngram(app)) draft->n_gram = (int32_t)runner_config_get_int(app->config, "draft-ngram");
-    /* An encoder continues no text; a model with one is not the text that n-grams are of. */
+    /* n-grams need no model of their own: only the host's model is checked. */
     if (is_ngram(app)) return ngram_check(host->model, err);
     if (is_layer) return runner_session_open_draft(&draft->session, host, err);
     if (path[0] == '\0') return TDM_OK;

@@ -26,11 +26,11 @@ typedef struct generation {
     runner_generation_result *result;
     const llm_vocab *vocab;
     int32_t n_vocab;
-    int32_t n_limit; /* tokens that a sequence may hold before it must be shifted */
+    int32_t n_limit; /* tokens that a sequence may hold; a full one is shifted, or ends */
     sequence *seqs;  /* [n_seq] */
     int32_t *ends;   /* [n_end] tokens that end generation */
     int32_t n_end;
-    float *logits;       /* [n_vocab] a row without barred tokens; NULL where none are */
+    float *logits;       /* [n_vocab] a row without barred tokens; NULL = no token is barred */
     uint64_t *mask;      /* of tokens that the grammar allows; NULL = no grammar */
     int32_t *tokens;     /* [n_batch] the batch */
     int32_t *owners;     /* [n_batch] */
@@ -165,7 +165,7 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
         if (status == TDM_OK) status = text_give(g, s, text, err);
     }
     if (status != TDM_OK) return status;
-    /* Where only an end may follow, no step is needed to find it. */
+    /* If the grammar allows only the end now, no further step is needed. */
     if (is_end || (seq->place != NULL && grammar_state_must_end(seq->place)))
         return sequence_stop(g, s, RUNNER_STOP_END, err);
     if (g->params->n_predict >= 0 && seq->n_picked >= g->params->n_predict)
@@ -173,7 +173,7 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Shifts a sequence that is at its limit; where that is not possible, the sequence ends. */
+/* Shifts a sequence that is at its limit. If there is nothing to discard, the sequence ends. */
 static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t length = llm_context_length(g->session->ctx, s);
@@ -339,7 +339,8 @@ static tdm_status loop(generation *g, tdm_error *err) {
     return status;
 }
 
-/* Behind a batch of the prompt: the layer that drafts decodes its tokens, too. */
+/* A runner_session.batch_done: after each batch of the prompt, the layer that drafts decodes its
+ * tokens, too. */
 static tdm_status layer_follow(void *user, const int32_t *tokens, int32_t n_tok, tdm_error *err) {
     generation *g = user;
     const llm_draft_part part = {0, tokens, n_tok};
@@ -348,7 +349,8 @@ static tdm_status layer_follow(void *user, const int32_t *tokens, int32_t n_tok,
     return status == TDM_OK ? llm_draft_follow(g->draft, &part, 1, err) : status;
 }
 
-/* Makes the draft decode what it lacks of the prompt, without the last token, as after every step. */
+/* Makes the draft decode the tokens of the prompt that it lacks, except the last one:
+ * llm_draft_propose decodes that one, as it does after every step. */
 static tdm_status draft_follow(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     runner_terminal *terminal = g->session->app->terminal;

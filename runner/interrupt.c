@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static atomic_int came; /* the signal's number */
+static atomic_int came; /* the number of the signal; 0 = none */
 
 static void remember(int signal_number) {
     atomic_store_explicit(&came, signal_number, memory_order_relaxed);
@@ -23,7 +23,7 @@ void runner_interrupt_watch(void) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     struct sigaction before;
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup's */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* set by nohup */
         sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     action.sa_flags = 0;

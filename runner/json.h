@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * json.h: writes JSON (RFC 8259) value by value, with commas, indentation and escapes. The caller
- * finds write errors in the stream (ferror).
+ * json.h: writes JSON (RFC 8259) value by value, with commas, indentation and escapes. Write errors
+ * stay in the stream: the caller checks ferror at the end.
  */
 #ifndef TANDEM_RUNNER_JSON_H
 #define TANDEM_RUNNER_JSON_H
@@ -10,14 +10,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* A writer with `out` set and the rest cleared begins a document. */
 typedef struct runner_json_writer {
-    FILE *out;
+    FILE *out;     /* borrowed */
     int depth;     /* objects and arrays that are open */
     bool has_more; /* the innermost one has a value already */
 } runner_json_writer;
 
-/* `key` is NULL in an array and at the top. Texts are UTF-8; invalid bytes become U+FFFD.
- * Numbers that are not finite become null. [setup] */
+/* `key` is that of the value in its object, and NULL in an array and at the top. Texts are UTF-8;
+ * invalid bytes become U+FFFD. Numbers that are not finite become null. [setup] */
 void runner_json_begin_object(runner_json_writer *w, const char *key);
 void runner_json_begin_array(runner_json_writer *w, const char *key);
 void runner_json_end_object(runner_json_writer *w);

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-/* What happens instead of what a key asks for. */
+/* Keys without effect, and what happens instead. */
 static const struct {
     const char *key, *instead;
 } notes[] = {
@@ -81,7 +81,9 @@ tdm_status runner_weights_lock(runner_app *app, llm_model *model, tdm_error *err
         void *data = tdm_mem_host_pointer(mem, TDM_ACCESS_READ);
         if (data != NULL && mlock(data, (size_t)mem->size) != 0)
             return lock_failed("mlock", mem->size, err);
-        /* a group's members have the memory: what is resident is locked, and the file is not */
+        /* A group's weights lie in buffers of its members, whose addresses are not known here: all
+         * mappings are locked. With MCL_ONFAULT this reads in no pages that are not in memory
+         * yet. */
         if (data == NULL && tdm_open_device_is_group(mem->dev) &&
             mlockall(MCL_CURRENT | MCL_ONFAULT) != 0)
             return lock_failed("mlockall", mem->size, err);

@@ -10,7 +10,7 @@
 
 #include "llm/adapter.h"
 
-/* FILE:X, where X behind the last ':' is the scale. */
+/* Adds FILE:X: the scale X stands behind the last ':', so that FILE may have ':' in it. */
 static tdm_status scaled_add(runner_app *app, llm_model *model, const char *text, tdm_error *err) {
     const char *colon = strrchr(text, ':');
     char *end = NULL;

@@ -11,8 +11,9 @@
 /* The keys, for commands that compute with the configured model. */
 #define RUNNER_KEYS_LORA " lora lora-scaled"
 
-/* Adds the configured adapters to an open model that is not loaded: those of `lora` first. Does
- * nothing for commands without these keys. Fails as llm_model_add_adapter. [setup] */
+/* Adds the configured adapters to an open model whose weights are not loaded yet, those of `lora`
+ * before those of `lora-scaled`. A no-op for commands without these keys. TDM_INVALID_ARGUMENT for
+ * a `lora-scaled` that is not FILE:X; else fails as llm_model_add_adapter. [setup] */
 tdm_status runner_lora_add(runner_app *app, llm_model *model, tdm_error *err);
 
 #endif

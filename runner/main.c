@@ -36,8 +36,9 @@ static int command_unknown(const char *word) {
     return fail_early(message, 2);
 }
 
-/* `config` is as far as it is read; NULL where the command line has no flags. Options of plugins
- * are flags like others, so that all plugins are loaded for the help of a command. */
+/* Prints the help of a command, or (NULL) the list of commands. `config` has the flags before
+ * --help, of which plugin-path counts; NULL = no flags. Options of plugins are flags of a command,
+ * too, so all plugins are loaded for its help. */
 static int help(const runner_command *command, runner_config *config) {
     runner_app app = {.out = stdout};
     tdm_error err = {0};
@@ -84,12 +85,13 @@ static int command_run(runner_app *app, const runner_command *command) {
 }
 
 /* Opens /dev/null in place of a closed standard stream. Otherwise the next opened file would get
- * its descriptor, and the stream's output. */
+ * its descriptor, and what is printed would be written to that file. The file is opened for the
+ * wrong direction, so that reading standard input, or writing to the others, still fails. */
 static void streams_occupy(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) == -1 &&
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
-            return; /* no /dev/null: as before */
+            return; /* without /dev/null the stream stays closed */
 }
 
 int main(int argc, char **argv) {

@@ -11,21 +11,24 @@
 
 #include "tandem/status.h"
 
-/* A file being written; zeroed: none. */
+/* A file that is being written; cleared = none. */
 typedef struct runner_output_file {
-    FILE *stream; /* to write to; NULL: none */
-    char *path;
-    char *temporary; /* NULL: `path` is a pipe or device, which is written directly */
+    FILE *stream;    /* for the caller to write to; NULL = none */
+    char *path;      /* of the file in the end, links resolved; owned */
+    char *temporary; /* NULL = `path` is a pipe or device, which is written directly; owned */
 } runner_output_file;
 
-/* Begins `path`. TDM_IO where nothing can be written there. [setup] */
+/* Opens a file that will become `path`; *file need not be cleared. TDM_IO where nothing can be
+ * written there. On success the caller calls runner_output_close. [setup] */
 tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_error *err);
 
-/* Reports a failed write by errno; returns TDM_IO. [setup] */
+/* For the caller, after a write to file->stream has failed: reports errno and returns TDM_IO.
+ * [setup] */
 tdm_status runner_output_fail(const runner_output_file *file, tdm_error *err);
 
-/* Closes the file. With TDM_OK the temporary file replaces `path`, else it is removed. Returns
- * `status`, or the failure of closing. A zeroed one is a no-op. [setup] */
+/* Closes the file. If `status` is TDM_OK and all writes have succeeded, the temporary file replaces
+ * `path`; otherwise it is removed and `path` stays as it was. Returns `status`, or the failure of a
+ * write or of the replacement. With a cleared *file it only returns `status`. [setup] */
 tdm_status runner_output_close(runner_output_file *file, tdm_status status, tdm_error *err);
 
 #endif

@@ -11,7 +11,8 @@
 
 static const char row_format[] = "%-20s %14s %14s %14s %14s %10s";
 
-/* Reports of all steps contain the counts; that of one token is the cheapest. */
+/* The counts are the same in the report of any step. That of a step of one token takes the least
+ * time to make. */
 static tdm_status report_get(runner_session *session, tdm_split_member *members,
                              tdm_split_report *report, tdm_error *err) {
     runner_context_request request;
@@ -46,8 +47,8 @@ void runner_profile_take(runner_session *session, runner_profile_mark *mark) {
     free(members);
 }
 
-/* Whether several members ran and this one spent no time in exchanges that it measured. Its kernels
- * exchange in its plan, without a clock. */
+/* Whether member i exchanges without measuring it: it ran, as others did, and its time in exchanges
+ * did not grow. The kernels of such a member exchange themselves and read no clock. */
 static bool is_unmeasured(const runner_profile_mark *begin, const runner_profile_mark *end,
                           int32_t i) {
     int32_t n_running = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * profile.h: the time that each member of a group spent in its own nodes and in exchanges, for the
- * prompt and for generation. The group counts; this reads and subtracts.
+ * prompt and for generation. The plugin `meta` counts; these functions take the differences.
  */
 #ifndef TANDEM_RUNNER_PROFILE_H
 #define TANDEM_RUNNER_PROFILE_H
@@ -12,7 +12,7 @@
 typedef struct runner_profile_mark {
     uint64_t run_ns[TDM_MAX_MEMBERS];      /* ns in its own nodes */
     uint64_t exchange_ns[TDM_MAX_MEMBERS]; /* ns in exchanges, waiting included */
-    uint64_t n_run;
+    uint64_t n_run;                        /* runs of the group's graphs, that is, steps */
     int32_t n_member; /* 0 = not a group, or one without counts */
 } runner_profile_mark;
 

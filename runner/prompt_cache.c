@@ -16,7 +16,8 @@ tdm_status runner_prompt_cache_check(const char *path, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: a prompt cache must be a regular file",
                         path);
     tdm_status status = runner_output_open(&file, path, err);
-    /* Any failure makes it remove the temporary file and leave `path` alone. */
+    /* With a status other than TDM_OK, closing removes the temporary file and leaves `path`
+     * alone. */
     if (status == TDM_OK) runner_output_close(&file, TDM_CANCELLED, NULL);
     return status;
 }

@@ -8,16 +8,18 @@
 
 #include "runner/session.h"
 
-/* Fails where a file cannot be made at `path`, before any long work. Changes nothing. [setup] */
+/* Checks, before any long work, that a file can be written at `path`. Changes no file there.
+ * [setup] */
 tdm_status runner_prompt_cache_check(const char *path, tdm_error *err);
 
 /* Loads into sequence 0, which is empty, the longest prefix that the file has in common with
- * prompt[n_prompt], but not the prompt's last token, whose logits are needed. A file that is not
- * there is an empty one. Fails as llm_state_load_prefix. [setup] */
+ * prompt[n_prompt]. The prompt's last token is never loaded, because its logits must be computed. A
+ * missing file counts as an empty one. Fails as llm_state_load_prefix. [setup] */
 tdm_status runner_prompt_cache_load(runner_session *session, const char *path,
                                     const int32_t *prompt, int32_t n_prompt, tdm_error *err);
 
-/* Saves sequence 0, which holds tokens[n_tok], and prints a note. [setup] */
+/* Saves sequence 0, whose tokens are tokens[n_tok], and prints a note. Fails as llm_state_save.
+ * [setup] */
 tdm_status runner_prompt_cache_save(runner_session *session, const char *path,
                                     const int32_t *tokens, int32_t n_tok, tdm_error *err);
 

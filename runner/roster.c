@@ -116,7 +116,7 @@ tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err) {
                : status;
 }
 
-/* ---- What plugins have ---- */
+/* ---- Devices that plugins enumerate ---- */
 
 static tdm_status found_add(runner_roster *roster, const char *name, int32_t plugin, int32_t index,
                             tdm_error *err) {
@@ -151,8 +151,9 @@ tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **na
     return status;
 }
 
-/* Declares a device of that name which only flags or [*] make one, such as a software driver.
- * `auto` does not choose from these. */
+/* Declares device `name` of a plugin that enumerates it only with the options that flags and [*]
+ * give, such as a software driver with allow-cpu. `device = auto` does not choose from these. Sets
+ * *is_there if there is one. */
 static tdm_status flagged_declare(runner_roster *roster, const char *name, bool *is_there,
                                   tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -179,7 +180,7 @@ static tdm_status flagged_declare(runner_roster *roster, const char *name, bool 
     return status;
 }
 
-/* Declares the device that a plugin enumerates as `name`; *is_there = there is one. */
+/* Declares the device that a plugin enumerates as `name`. *is_there: whether any plugin does. */
 static tdm_status found_declare(runner_roster *roster, const char *name, bool *is_there,
                                 tdm_error *err) {
     const char *const *names;

@@ -16,9 +16,10 @@ typedef struct runner_roster {
     int32_t threads; /* for every CPU device; 0 = as configured */
     char **names;    /* [n_name] declared so far; owned */
     size_t n_name;
-    char **found; /* [n_found] names of devices of plugins, filled on first use; owned */
+    char *
+        *found; /* [n_found] names of devices that plugins enumerate, filled on first use; owned */
     size_t n_found;
-    struct runner_found *places; /* [n_found] where they are; owned */
+    struct runner_found *places; /* [n_found] plugin and index of each; owned */
 } runner_roster;
 
 /* Declares device or group `name` and all its members, unless it is declared already. A name
@@ -28,12 +29,12 @@ typedef struct runner_roster {
 tdm_status runner_roster_declare(runner_roster *roster, const char *name,
                                  const runner_section **section_out, tdm_error *err);
 
-/* The same for a name from another key than `device`; messages name that key. [setup] */
+/* The same for a name that stands in `key` instead of `device`; messages name that key. [setup] */
 tdm_status runner_roster_declare_for(runner_roster *roster, const char *key, const char *name,
                                      tdm_error *err);
 
-/* The same for a section, also one that is not in the file. `is_main`: the device of a command, not
- * a member of a group. [setup] */
+/* The same for a section, also one that is not in the file (runner_config_make_group). `is_main`:
+ * it is the device that a command runs on, not a member of a group. [setup] */
 tdm_status runner_roster_declare_section(runner_roster *roster, const runner_section *section,
                                          bool is_main, tdm_error *err);
 
@@ -41,14 +42,15 @@ tdm_status runner_roster_declare_section(runner_roster *roster, const runner_sec
  * [setup] */
 tdm_status runner_roster_declare_cpu(runner_roster *roster, const char *name, tdm_error *err);
 
-/* Sets the options of the runtime's fallback, which runs what a group's members refuse. [setup] */
+/* Sets the options of the runtime's fallback: the CPU that runs the ops that a group's members
+ * refuse. [setup] */
 tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err);
 
 /* Loads every plugin and lists all devices: *n_out names, owned by the roster. [setup] */
 tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **names_out,
                                    size_t *n_out, tdm_error *err);
 
-/* Releases what the roster holds, not the runtime; a cleared roster is a no-op. [setup] */
+/* Releases what the roster owns, not the runtime; a cleared roster is a no-op. [setup] */
 void runner_roster_clear(runner_roster *roster);
 
 #endif

@@ -26,7 +26,7 @@ static uint64_t seed_find(runner_config *config) {
 
 /* ---- Lists ---- */
 
-/* A word that is no step. */
+/* Fails because `word` names no step; the message lists the names. */
 static tdm_status samplers_fail(runner_config *config, const char *word, size_t len,
                                 tdm_error *err) {
     char names[160];
@@ -38,7 +38,8 @@ static tdm_status samplers_fail(runner_config *config, const char *word, size_t 
                               "'%.*s' is no step; there are:%s", (int)len, word, names);
 }
 
-/* "penalties;top_k;temperature": the steps and their order. */
+/* Reads "penalties;top_k;temperature": the steps and their order. n_order 0 = the usual order, -1 =
+ * no step at all. */
 static tdm_status samplers_read(runner_config *config, llm_sampler_params *p, tdm_error *err) {
     const char *at = runner_config_get_string(config, "samplers");
     p->n_order = 0;
@@ -148,7 +149,7 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
 #undef NUMBER
     tdm_status status = samplers_read(config, &sampling->params, err);
     if (status == TDM_OK) status = biases_read(config, vocab, sampling, err);
-    /* reads the whole vocabulary: not for nothing */
+    /* This reads the whole vocabulary, so it is done only if DRY is on. */
     if (status == TDM_OK && sampling->params.dry_multiplier != 0)
         status = runner_sampling_breakers(config, vocab, sampling, err);
     return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampling.h: how the next token is chosen, from the configuration.
+ * sampling.h: the parameters of the sampler (llm/sampler.h), from the configuration.
  */
 #ifndef TANDEM_RUNNER_SAMPLING_H
 #define TANDEM_RUNNER_SAMPLING_H
@@ -16,21 +16,22 @@
     " frequency-penalty dry-multiplier dry-base dry-allowed-length dry-penalty-last-n"             \
     " dry-sequence-breaker mirostat mirostat-lr mirostat-ent logit-bias"
 
-/* Cleared is empty. */
+/* Cleared = nothing is owned. */
 typedef struct runner_sampling {
-    llm_sampler_params params; /* refers to what follows */
-    llm_logit_bias *bias;
-    int32_t *breakers;
+    llm_sampler_params params; /* points to the two arrays below */
+    llm_logit_bias *bias;      /* owned */
+    int32_t *breakers;         /* owned */
 } runner_sampling;
 
-/* Reads RUNNER_KEYS_SAMPLING. A negative seed gives another one at each call. Messages name the
- * key. Call runner_sampling_free in any case. */
+/* Reads RUNNER_KEYS_SAMPLING. `seed = -1` gives another seed at each call. TDM_INVALID_ARGUMENT
+ * names the key. Call runner_sampling_free in any case, also on failure. [setup] */
 tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
                                 runner_sampling *sampling, tdm_error *err);
-/* Finds the tokens of dry-sequence-breaker where runner_sampling_read did not, because DRY is off: for
- * a server, whose requests may turn it on. */
+/* Finds the tokens of dry-sequence-breaker. runner_sampling_read does that only if DRY is on; a
+ * server, whose requests may turn it on, calls this as well. [setup] */
 tdm_status runner_sampling_breakers(runner_config *config, const llm_vocab *vocab,
                                     runner_sampling *sampling, tdm_error *err);
+/* Frees the arrays and clears *sampling. [setup] */
 void runner_sampling_free(runner_sampling *sampling);
 
 #endif

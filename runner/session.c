@@ -55,7 +55,7 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
 
 /* ---- Model file ---- */
 
-/* For --verbose: what the file says of its tokens. */
+/* For --verbose: prints the vocabulary's kind, its special tokens, and what a prompt gets. */
 static void vocab_print(const runner_app *app, const llm_vocab *vocab) {
     const struct {
         const char *name;
@@ -189,7 +189,7 @@ bool runner_session_has_budget(const runner_session *session) {
            runner_config_get_origin(config, "cache-type-v").level <= level;
 }
 
-/* Refuses a budget beside types that are set at its level: one of them would have no effect. */
+/* Refuses cache types that are set at the same level as cache-budget: they would have no effect. */
 static tdm_status budget_check(runner_config *config, tdm_error *err) {
     static const char *const keys[] = {"cache-type-k", "cache-type-v"};
     const runner_level level = runner_config_get_origin(config, "cache-budget").level;
@@ -201,8 +201,9 @@ static tdm_status budget_check(runner_config *config, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Chooses the types and rotation of each layer, where the configuration asks for that. A guest has
- * another model, or one layer of it, than the file is of. */
+/* Chooses the types and rotation of each layer from the file of `tandem calibrate`. Not for guests:
+ * their model, a draft model or one layer of the host's, is not the one that the file was measured
+ * with. */
 static tdm_status layer_types_find(runner_session *session, const runner_context_request *request,
                                    bool is_budget, tdm_error *err) {
     runner_config *config = session->app->config;
@@ -277,8 +278,8 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
     if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
-    /* A latent cache has one type: unless set, V's is that of K. The first layer of such a model may
-     * have another mixer. */
+    /* In a latent cache V is a part of K, so V has K's type unless it is set. The description of
+     * the whole cache is read, because the first layer of such a model may have no latent cache. */
     tdm_kv_desc cache;
     llm_cache_desc_fill(session->model, &cache);
     if ((cache.flags & TDM_KV_V_FROM_K) != 0 &&
@@ -300,7 +301,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     return status;
 }
 
-/* Ctrl-C ends a batch between two of its ubatches. */
+/* An llm_progress_fn: after Ctrl-C it ends a batch between two of its ubatches. */
 static bool batch_goes_on(void *context, uint64_t done, uint64_t total) {
     (void)context, (void)done, (void)total;
     return !runner_interrupt_came();
@@ -332,7 +333,7 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
                                   int32_t n_batch, bool wants_last, tdm_error *err) {
     runner_app *app = session->app;
     tdm_status status = TDM_OK;
-    /* An encoder reads its text whole. */
+    /* An encoder reads its text in one batch. */
     if (n_batch > n_tok || session->model->hparams.n_layer_encoder > 0) n_batch = n_tok;
     bool *unwanted = calloc((size_t)n_batch + 1, sizeof *unwanted);
     if (unwanted == NULL)

@@ -28,15 +28,17 @@ typedef struct runner_session {
     tdm_open_device *dev;       /* runs the model */
     tdm_open_device *fallback;  /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
     runner_placement placement; /* weights and cache on other devices */
-    tdm_device_info info;       /* of dev, as it was before loading */
+    tdm_device_info info; /* of dev, read before loading: memory_free is without the weights */
     llm_context *ctx;
-    llm_layer_types *layer_types; /* [n_layer] by cache-budget or kv-rotate = auto; NULL = none, or
-                                     not needed yet */
-    bool is_guest;                /* rt, dev and fallback are another session's */
-    /* Called by runner_session_prefill behind each batch, with its tokens; NULL = nothing is. */
+    /* [n_layer] of cache-budget or kv-rotate = auto; NULL = all layers have the same types, or
+     * runner_session_context was not called yet; owned */
+    llm_layer_types *layer_types;
+    bool is_guest; /* rt, dev and fallback belong to another session */
+    /* Called by runner_session_prefill after each batch, with its tokens; NULL = no call. A failure
+     * ends the prefill. */
     tdm_status (*batch_done)(void *user, const int32_t *tokens, int32_t n_tok, tdm_error *err);
     void *batch_user;
-    uint64_t load_ns; /* time of reading the file, opening devices and loading */
+    uint64_t load_ns; /* nanoseconds of reading the file, opening devices and loading, so far */
 } runner_session;
 
 /* Nanoseconds of a monotonic clock. [any-thread] */
@@ -52,19 +54,20 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
                                tdm_error *err);
 
 /* Opens the layer of the host's model that drafts tokens (llm_model_open_draft) into the cleared
- * *session. [setup] */
+ * *session. Close it before `host`. [setup] */
 tdm_status runner_session_open_draft(runner_session *session, const runner_session *host,
                                      tdm_error *err);
 
-/* Uploads the weights to the picked device, with a progress bar. TDM_CANCELLED after Ctrl-C.
- * [setup] */
+/* Uploads the weights to the picked device and those of the placement, with a progress bar. With
+ * mlock it locks them (runner_weights_lock). TDM_CANCELLED after Ctrl-C. [setup] */
 tdm_status runner_session_load(runner_session *session, tdm_error *err);
 
 /* Makes an opened session use the devices of session `host`, which outlives it. The next step is
  * runner_session_load. [setup] */
 void runner_session_join(runner_session *session, const runner_session *host);
 
-/* What a command sets of its context; a zero field is as configured. */
+/* What a command sets of its context itself. A field that is 0 or NULL is as configured, and a flag
+ * that is false is off. */
 typedef struct runner_context_wish {
     int32_t n_ctx; /* instead of ctx-size */
     int32_t n_ubatch;
@@ -78,45 +81,50 @@ typedef struct runner_context_wish {
     bool gives_embeddings;              /* llm_context_params.gives_embeddings */
     llm_product_fn product;             /* llm_context_params.product */
     void *product_user;
-    /* What drafts for the model (runner/draft.h): a plan counts its weights, and a context of it as
-     * large as the model's. NULL = nothing does, or it needs no memory. */
+    /* Of the model or layer that drafts (runner/draft.h). A plan then also counts its weights, and
+     * a context of it that is as large as the model's. NULL = no drafter, or n-grams. */
     runner_session *drafter;
-    const char *draft_type_k, *draft_type_v; /* of that context; NULL = as configured */
+    const char *draft_type_k, *draft_type_v; /* cache types of that context; NULL = as configured */
 } runner_context_wish;
 
-/* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the
- * device would otherwise send every row of logits across a bus; else whole rows. Call it before the
- * batches whose rows the sampler reads. */
+/* Makes the context return only the candidates that `sampler` needs, and n_barred more, if the
+ * device would otherwise send whole rows of logits over a bus; else it returns whole rows.
+ * n_barred: tokens that the caller may remove from a row before sampling. Call it before the
+ * batches whose rows the sampler reads. [setup] */
 tdm_status runner_session_candidates(runner_session *session, const llm_sampler *sampler,
                                      int32_t n_barred, tdm_error *err);
 
-/* The parameters of a context. */
+/* The parameters of a context. `params` and its copies point to the fields below, which must live
+ * as long. */
 typedef struct runner_context_request {
-    llm_context_params params; /* its types are the two below, or the session's layer_types */
+    llm_context_params params; /* layer_types: the wish's or the session's, else NULL */
     tdm_type type_k, type_v;
 } runner_context_request;
 
-/* Tokens of a step where no wish says another number: ubatch-size or, where that is not set, what the
- * picked device computes long prompts fastest in. [setup] */
+/* Tokens of a step if the wish gives no other number: ubatch-size. If that is not set, and
+ * prompt_step of the picked device (tdm_device_info) is larger than the default, it is prompt_step.
+ * [setup] */
 int32_t runner_session_ubatch(const runner_session *session);
 
-/* Whether cache-budget decides the cache types: the types themselves do where they are set at a
- * stronger level (a flag against a file). [setup] */
+/* Whether cache-budget chooses the cache types. It does not where cache-type-k or cache-type-v is
+ * set at a stronger level (a flag against a file). [setup] */
 bool runner_session_has_budget(const runner_session *session);
 
-/* The parameters by the wish (NULL: none) and the configuration. The table of layers, if there is
- * one, is the session's. Reads the file of `tandem calibrate` where it is needed: fails as
- * runner_cache_file_read and llm_cache_costs_choose. [setup] */
+/* Fills *request from the wish (NULL = none) and the configuration. Where cache-budget or kv-rotate
+ * = auto chooses the types of layers, the first call reads the file of `tandem calibrate` and keeps
+ * the table in session->layer_types; then it fails as runner_cache_file_read and
+ * llm_cache_costs_choose. [setup] */
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err);
 
-/* Makes a context for the loaded model; `wish` may be NULL. After Ctrl-C, decoding ends after the
- * current ubatch with TDM_CANCELLED. [setup] */
+/* Makes session->ctx for the loaded model; `wish` may be NULL. After Ctrl-C, a batch in this
+ * context ends after the ubatch at work with TDM_CANCELLED. [setup] */
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
                                 tdm_error *err);
 
-/* Decodes tokens of sequence 0, n_batch at a time, with a progress bar where that takes long. Keeps
- * the logits of the last token if `wants_last`. TDM_CANCELLED after Ctrl-C. [setup] */
+/* Appends n_tok tokens (0 = none) to sequence 0, n_batch at a time, with a progress bar where that
+ * takes long. Computes the logits of the last token if `wants_last`, and no others. On failure the
+ * context holds the batches before the failed one. TDM_CANCELLED after Ctrl-C. [setup] */
 tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens, int32_t n_tok,
                                   int32_t n_batch, bool wants_last, tdm_error *err);
 

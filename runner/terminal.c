@@ -20,7 +20,7 @@
 struct runner_terminal {
     FILE *stream;
     bool is_tty, has_color, is_quiet, is_verbose;
-    int width; /* columns; 0 = ask the terminal each time, since windows change */
+    int width; /* columns; 0 = read from the terminal for each bar, since windows change */
     uint64_t (*clock)(void *);
     void *clock_user;
     pthread_mutex_t lock; /* guards all fields below: threads of plugins print messages too */
@@ -30,7 +30,7 @@ struct runner_terminal {
     char what[48];
     uint64_t total, done;
     runner_unit unit;
-    uint64_t begun, shown; /* when */
+    uint64_t begun, shown; /* clock times: of the beginning, and of the last bar or line */
 };
 
 static uint64_t monotonic_clock(void *user) {
@@ -109,8 +109,8 @@ static int terminal_width(const runner_terminal *terminal) {
     return 80;
 }
 
-/* "loading [#####.....] 50 % 1.00 MiB of 2.00 MiB". Parts that do not fit the width are left out,
- * because a line that wraps cannot be redrawn. */
+/* Draws "loading  [#####.....]  50 %  1.00 MiB of 2.00 MiB". A bar of less than 5 cells is left
+ * out, and the line is cut to the width, because a line that wraps cannot be redrawn. */
 static void bar_draw(runner_terminal *terminal) {
     char done[32], total[32], tail[96];
     amount_format(terminal->unit, terminal->done, done, sizeof done);

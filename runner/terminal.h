@@ -32,7 +32,7 @@ typedef struct runner_terminal runner_terminal;
 typedef struct runner_terminal_params {
     FILE *stream; /* borrowed; NULL = stderr */
     int color;    /* 0 = by the environment, 1 = always, -1 = never */
-    int tty;      /* 0 = by the stream, 1 = a terminal, -1 = a file */
+    int tty;      /* 0 = as isatty says of the stream, 1 = a terminal, -1 = a file */
     int width;    /* columns; 0 = those of the terminal, else 80 */
     bool is_quiet;
     bool is_verbose;
@@ -40,27 +40,27 @@ typedef struct runner_terminal_params {
     void *clock_user;
 } runner_terminal_params;
 
-/* Released with runner_terminal_destroy, which removes a bar from the screen; NULL is a no-op.
- * [setup] */
+/* Makes a terminal; the caller destroys it. [setup] */
 tdm_status runner_terminal_create(const runner_terminal_params *params,
                                   runner_terminal **terminal_out, tdm_error *err);
+/* Ends a progress, which removes its bar, and frees the terminal. NULL is a no-op. [setup] */
 void runner_terminal_destroy(runner_terminal *terminal);
 
-/* Prints one line ("tandem: warning: ..."). Removes a bar, which the next update draws again.
- * [any-thread] */
+/* Prints one line ("tandem: warning: ..."; notes and debug messages without the prefix). Removes a
+ * bar, which the next update draws again. [any-thread] */
 TDM_PRINTF(3, 4)
 void runner_terminal_print(runner_terminal *terminal, runner_message message, const char *format,
                            ...);
 
-/* Begins the progress of `what` ("loading", "prefill"); `total` 0 = unknown. There is one progress
- * at a time: beginning another ends the first. Nothing is shown during the first 200 ms.
- * [any-thread] */
+/* Begins the progress of `what` ("loading", "prompt"), which is copied and cut to 47 bytes. `total`
+ * is in `unit`; 0 = unknown. There is one progress at a time: beginning another one ends the first.
+ * Nothing is shown during the first 200 ms. [any-thread] */
 void runner_progress_begin(runner_terminal *terminal, const char *what, uint64_t total,
                            runner_unit unit);
 
-/* Sets the progress to `done` of the total. Cheap enough for every tensor or step: writes at most
- * ten times a second to a terminal, and every two seconds to a file. A no-op while no progress has
- * begun. [any-thread] */
+/* Sets the progress to `done` of the total. May be called for every tensor or step: it writes at
+ * most ten times a second to a terminal, and every two seconds to a file. A no-op outside a
+ * progress. [any-thread] */
 void runner_progress_update(runner_terminal *terminal, uint64_t done);
 
 /* Ends the progress: removes the bar; in a file, prints a line with the time it took, if a line of

@@ -20,7 +20,7 @@ typedef struct answer {
     llm_detok *detok;
     char *text; /* so far, NUL-terminated */
     size_t len, capacity;
-    size_t n_shown; /* bytes of it that were passed to the caller */
+    size_t n_shown; /* bytes of it that were passed to params->text */
 } answer;
 
 static tdm_status no_memory(tdm_error *err) {
@@ -38,7 +38,8 @@ static tdm_status show(answer *a, size_t end, tdm_error *err) {
     return status;
 }
 
-/* Number of bytes at the end of the text that are a beginning of the stop text. */
+/* Number of bytes at the end of the text that may be the beginning of the stop text: they are not
+ * shown before it is clear that it does not follow. */
 static size_t held_back(const answer *a) {
     size_t n = strlen(a->params->stop);
     for (size_t k = n < a->len ? n : a->len; k > 0; k--)
@@ -70,8 +71,8 @@ static tdm_status text_take(answer *a, llm_vocab_str text, tdm_error *err) {
 
 /* ---- Tokens ---- */
 
-/* Keeps the tokens of the context that the prompt begins with, and computes the rest. Always
- * computes the last token, whose logits are needed. */
+/* Keeps the tokens that the context and the prompt have in common at their beginning, and computes
+ * the rest of the prompt: always the last token, whose logits are needed. */
 static tdm_status prompt_read(answer *a, tdm_error *err) {
     const runner_chat_answer_params *p = a->params;
     llm_context *ctx = a->session->ctx;
@@ -210,10 +211,12 @@ tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
         result->stop = RUNNER_STOP_INTERRUPT;
         status = TDM_OK;
     }
-    /* Where tokens were to be computed again and that ended early, the context holds fewer. */
+    /* llm_context_truncate may have to compute tokens again. If that fails, the context holds
+     * fewer. */
     const int32_t length = llm_context_length(session->ctx, 0);
     if (held->n > length) held->n = length;
-    /* an answer that was cut off may end inside a code point, or in a beginning of the stop text */
+    /* An answer that was cut off may end inside a code point, or in a beginning of the stop
+     * text. */
     if (status == TDM_OK && result->stop != RUNNER_STOP_END)
         status = text_take(&a, llm_detok_flush(a.detok), err);
     if (status == TDM_OK) status = show(&a, a.len, err);

@@ -101,7 +101,8 @@ tdm_status runner_chat_history_save(const runner_chat_history *history, const ch
     return runner_output_close(&file, TDM_OK, err);
 }
 
-/* Parses one message; false where it is not one. */
+/* Appends one message of the file to *history; false if it is none, or (*is_full) without
+ * memory. */
 static bool message_read(const llm_tpl_value *value, runner_chat_history *history, bool *is_full) {
     char *texts[2] = {NULL, NULL};
     static const char *const keys[2] = {"role", "content"};

@@ -46,7 +46,7 @@ static char *line_read(const char *prompt) {
     return line;
 }
 
-/* Appends a newline and `line` to *text. */
+/* Appends `line` to *text, after a newline unless it is the first line (*text NULL). */
 static tdm_status line_append(char **text, const char *line, tdm_error *err) {
     size_t before = *text != NULL ? strlen(*text) : 0, n = strlen(line);
     if (before + n > MESSAGE_SIZE_MAX)

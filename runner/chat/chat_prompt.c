@@ -19,7 +19,7 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
 }
 
-/* A template that renders no text would drop the whole conversation. */
+/* Refuses a template of white space alone, which would drop the whole conversation. */
 static tdm_status template_make(runner_chat_prompt *prompt, const char *name, const char *text,
                                 size_t len, tdm_error *err) {
     size_t n = 0;
@@ -91,8 +91,8 @@ static tdm_status render(const runner_chat_prompt *prompt, const runner_chat_his
     return status;
 }
 
-/* The text after the assistant's words begins with a token that ends the turn. Otherwise the first
- * line of that text is the stop text. */
+/* Finds what ends a turn in `tail`, the text that the template writes behind the assistant's words:
+ * its first token, if that is a special one; otherwise the first line of `tail`, as text. */
 static tdm_status stop_take(runner_chat_prompt *prompt, const char *tail, tdm_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -112,8 +112,8 @@ static tdm_status stop_take(runner_chat_prompt *prompt, const char *tail, tdm_er
     return status;
 }
 
-/* Where the template does not render the trial turn, only the end tokens of the vocabulary end a
- * turn. */
+/* Finds what ends a turn by rendering a trial turn. If the template does not render it, only the
+ * end tokens of the vocabulary end a turn. */
 static tdm_status stop_find(runner_chat_prompt *prompt, tdm_error *err) {
     runner_chat_history history = {0};
     char *text = NULL;
