@@ -26,7 +26,9 @@ typedef struct runner_session {
     tdm_runtime *rt;
     runner_roster roster;       /* the devices declared in rt */
     tdm_open_device *dev;       /* runs the model */
-    tdm_open_device *fallback;  /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
+    /* The CPU that runs the ops that `dev` refuses. NULL where `dev` is a CPU or a group, which has
+     * fallbacks of its own, where the placement has a CPU, or where no CPU could be opened. */
+    tdm_open_device *fallback;
     runner_placement placement; /* weights and cache on other devices */
     tdm_device_info info; /* of dev, read before loading: memory_free is without the weights */
     llm_context *ctx;

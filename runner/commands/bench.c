@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * bench.c: `tandem bench`: the speed of prompts and of generation, for every combination of the
- * given lists. The model is loaded once for each file, device and number of threads. A context is
- * made for each combination of its parameters, filled to its depth once, and truncated to that
- * depth between measurements. The speed of memory may change from second to second, so the limits
- * of the device are measured before and after each repetition.
+ * given lists. A model is loaded once for each file, device and number of threads. For each
+ * combination of the other parameters it makes a context and fills it once, to the depth; after
+ * each measurement the context is truncated to that depth. The speed of memory may change from
+ * second to second, so the limits of the device are measured before and after each repetition.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,20 +24,21 @@ typedef struct bench {
     runner_session session;
     bench_table table;
     char model_type[96];
-    /* the combination at hand */
+    /* The combination that is measured. */
     int32_t n_depth, n_batch, n_ubatch;
-    int32_t n_ubatch_default; /* where ubatch-size is not set: as `tandem run` has it */
+    int32_t n_ubatch_default; /* where ubatch-size is not set: that of runner_session_ubatch */
     const char *type_k, *type_v;
     bool is_rotated;
-    /* what it is run with */
-    int32_t *tokens; /* [n_token] random ones, for the longest prompt or depth */
+    /* Its input and results. */
+    int32_t *tokens; /* [n_token] random, as many as the longest test or depth needs */
     int32_t n_token;
-    uint64_t *samples_ns; /* [n_sample] */
+    uint64_t *samples_ns; /* [n_sample] time of each repetition */
     int32_t n_sample;
-    /* The limits before each repetition and after the last; unknown without --limits. */
+    /* The limits before each repetition and after the last one; cleared (unknown) with
+     * --no-limits. */
     tdm_device_limits *measured; /* [n_sample + 1] */
-    double *limits_ts;           /* [n_sample] tokens a second that they allow a repetition */
-    double *values;              /* [n_sample + 1] to take medians of */
+    double *limits_ts;           /* [n_sample] most tokens a second by these limits; 0 = unknown */
+    double *values;              /* [n_sample + 1] scratch for medians */
 } bench;
 
 static int32_t list_at(const bench *b, const char *key, size_t i) {
@@ -76,7 +77,7 @@ static tdm_status tokens_make(bench *b, tdm_error *err) {
 
 /* ---- One test ---- */
 
-/* Decodes a prompt, then random tokens one at a time in place of generated ones. */
+/* Decodes a prompt, then n_gen random tokens one at a time, as if they had been generated. */
 static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t at = 0, n; at < n_prompt && status == TDM_OK; at += n) {
@@ -101,7 +102,8 @@ static tdm_status depth_restore(bench *b, tdm_error *err) {
 
 /* ---- The limit of a test ---- */
 
-/* A prompt's steps, split as test_run and the context do: a batch has logits of its last token. */
+/* Adds the steps of a prompt, cut into batches as test_run does and into ubatches as the context
+ * does. Only the last ubatch of a batch computes logits, of one token. */
 static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, const tdm_device_limits *limits,
                                    bench_limit *limit, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -118,7 +120,8 @@ static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, const tdm_device_
     return status;
 }
 
-/* The cost of generated tokens grows with the cache: the token in the middle is taken for all. */
+/* Adds the steps of generated tokens. Their cost grows with the cache, so that of the token in the
+ * middle stands for all. */
 static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen,
                                 const tdm_device_limits *limits, bench_limit *limit,
                                 tdm_error *err) {
@@ -130,7 +133,8 @@ static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen,
     return status;
 }
 
-/* Computes the limit of each repetition, and what limits most of the time of all. */
+/* Computes limits_ts of each repetition, and in *all the sums over the repetitions with a known
+ * limit, which tell what limits most of the time. */
 static tdm_status limits_fill(bench *b, const bench_row *row, bench_limit *all, tdm_error *err) {
     const double n_token = (double)row->n_prompt + (double)row->n_gen;
     tdm_status status = TDM_OK;
@@ -150,7 +154,8 @@ static tdm_status limits_fill(bench *b, const bench_row *row, bench_limit *all, 
     return status;
 }
 
-/* The speed of each repetition as a share of its limit; the row has the medians. */
+/* Fills the limits of a row: medians of the measured limits, of the speeds that they allow, and of
+ * the share that each repetition reached of its own limit. */
 static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
     const double n_token = (double)row->n_prompt + (double)row->n_gen;
     const int32_t n_look = b->n_sample + 1;
@@ -175,9 +180,9 @@ static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Measures the limits; this takes about a quarter of a second and evicts the model from the caches,
- * so that the model is then used once without being measured. The limits are of one device: work
- * that other devices do for it is not included. */
+/* Measures the limits into measured[i]. This takes about a quarter of a second and evicts the model
+ * from the processor's caches, so one token is then decoded without being measured. Limits are
+ * those of one device: where others take part (override-tensor), they stay unknown. */
 static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
     b->measured[i] = (tdm_device_limits){.struct_size = sizeof b->measured[i]};
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
@@ -242,7 +247,7 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
     return runner_flush(b->app, err);
 }
 
-/* Every prompt length alone, every number of generated tokens alone, then the pairs. */
+/* Measures each prompt length alone, each number of generated tokens alone, then the pairs. */
 static tdm_status tests_measure(bench *b, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (size_t i = 0; i < list_count(b, "n-prompt") && status == TDM_OK; i++)
@@ -287,7 +292,8 @@ static tdm_status context_measure(bench *b, tdm_error *err) {
     return status;
 }
 
-/* The combinations are counted like digits, the last list fastest. */
+/* Measures every combination of the lists. They are counted like the digits of a number: the index
+ * into the last list changes fastest. */
 static tdm_status contexts_measure(bench *b, tdm_error *err) {
     static const char *const keys[] = {"n-depth",      "batch-size",   "ubatch-size",
                                        "cache-type-k", "cache-type-v", "kv-rotate"};
@@ -359,7 +365,8 @@ static tdm_status names_check(bench *b, tdm_error *err) {
     return status;
 }
 
-/* Only a flag gives numbers of threads; other values belong to the device. */
+/* Measures every combination of model, device and number of threads. Only the flag --threads is a
+ * list; a value from the file is an option of its device. */
 static tdm_status models_measure(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
     bool has_threads =

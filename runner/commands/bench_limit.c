@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_limit.c: sums of the shortest times of steps, and means of measured limits. The steps are
- * listed in bench.c.
+ * bench_limit.c: sums of the shortest times of steps, and means of measured limits. bench.c adds
+ * the steps.
  */
 #include "runner/commands/bench_limit.h"
 
@@ -21,7 +21,7 @@ tdm_device_limits bench_limits_between(const tdm_device_limits *before,
     return limits;
 }
 
-/* Seconds that `amount` takes at `rate`. */
+/* Seconds that `amount` takes at `rate`; 0 and is_unknown where the rate is unknown (0). */
 static double least_seconds(bench_limit *limit, double amount, double rate) {
     if (!(amount > 0)) return 0;
     if (!(rate > 0)) limit->is_unknown = true;

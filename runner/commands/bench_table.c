@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_table.c: one table of fields for CSV and JSON, one of columns for Markdown. Measuring is
- * bench.c's.
+ * bench_table.c: prints the fields of CSV and JSON from one table, and the columns of Markdown.
+ * bench.c measures.
  */
 #include "runner/commands/bench_table.h"
 
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- What is derived from a row ---- */
+/* ---- Values derived from a row ---- */
 
 static double sample_speed(const bench_row *row, int32_t i) {
     double n = (double)row->n_prompt + (double)row->n_gen;
@@ -28,7 +28,7 @@ static double mean(const bench_row *row, sample_fn sample) {
     return sum / row->n_sample;
 }
 
-/* Of a sample: divided by n - 1; 0 for a single one. */
+/* The standard deviation of a sample (sum / (n - 1)); 0 for a single value. */
 static double deviation(const bench_row *row, sample_fn sample) {
     double average = mean(row, sample), sum = 0;
     if (row->n_sample < 2) return 0;
@@ -199,14 +199,14 @@ static size_t utf8_length(const unsigned char *s) {
                : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
                                               : 0;
     for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0; /* a text's end is no continuation either */
+        if ((s[i] & 0xc0) != 0x80) return 0; /* also at the NUL that ends the text */
     if (n == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f))) return 0;
     if (n == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))) return 0;
     return n;
 }
 
-/* A JSON string (RFC 8259). File names may hold any bytes; those that are not UTF-8 become U+FFFD.
- * */
+/* A JSON string (RFC 8259). File names may hold any bytes; those that are not UTF-8 become
+ * U+FFFD. */
 static void json_print(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {
@@ -269,7 +269,7 @@ static void csv_row_print(FILE *out, const bench_row *row) {
 
 /* ---- Columns: Markdown ---- */
 
-/* Columns that a UTF-8 text takes; "±" is the only thing here that is not one byte. */
+/* Columns that a UTF-8 text takes: its code points, as no wide characters occur here. */
 static int text_width(const char *text) {
     int n = 0;
     for (; *text != '\0'; text++) n += ((unsigned char)*text & 0xc0) != 0x80;

@@ -29,7 +29,7 @@ typedef struct bench_row {
     const char *device; /* its name in the configuration */
     const char *device_description;
     const char *plugin;
-    int32_t n_threads; /* 0 = no host device */
+    int32_t n_threads; /* of a CPU device; 0 = another device */
     int32_t n_batch, n_ubatch;
     const char *type_k, *type_v;
     bool is_rotated;
@@ -38,17 +38,18 @@ typedef struct bench_row {
     const uint64_t *samples_ns; /* [n_sample], at least 1 */
     int32_t n_sample;
     uint64_t kv_row_size; /* bytes that the cache keeps of a token, in all layers */
-    uint64_t load_ns;     /* from opening the file to the weights' being where they are used */
+    uint64_t load_ns;     /* of opening the file and the device and loading the weights */
     /* The device's limits (tdm_device_limits): medians of what was measured; 0 = unknown. */
     double read_bandwidth, int8_peak, f32_peak;
-    const char *limit_kind;  /* which of them the test runs into (bench_limit.h); NULL = unknown */
-    double limit_ts;         /* tokens per second there, the median; 0 = unknown */
-    double limit_share;      /* of a measurement in its own limit, the median; 0 = unknown */
-    const double *limits_ts; /* [n_sample] the limit of each, 0 = unknown; NULL = none is known */
+    const char *limit_kind;  /* the limit of this test (bench_limit_kind); NULL = unknown */
+    double limit_ts;         /* tokens per second that it allows, the median; 0 = unknown */
+    double limit_share;      /* measured speed / limit of its repetition, the median; 0 = unknown */
+    const double *limits_ts; /* [n_sample] limit of each repetition, tokens per second; 0 = unknown.
+                              * NULL = all are unknown */
 } bench_row;
 
-/* The columns of a Markdown table that differ from the default or from row to row. The other forms
- * always have all fields. */
+/* Which of the optional columns a Markdown table has: those whose values are not all the default.
+ * The other forms always have all fields. */
 typedef struct bench_columns {
     bool n_batch, n_ubatch, type_k, type_v, is_rotated, limit;
 } bench_columns;
@@ -60,12 +61,14 @@ typedef struct bench_table {
     int32_t n_row; /* so far */
 } bench_table;
 
-/* Begins with the first row and ends as a whole: also without any row, and after a failure, JSON is
- * valid. Write errors are the stream's to report. [setup] */
+/* Print a row (the first one after the head of the table), and the end of the table. Call
+ * bench_table_end in any case, also without a row and after a failure, so that JSON is valid. Write
+ * errors stay in the stream (ferror). [setup] */
 void bench_table_add(bench_table *table, const bench_row *row);
 void bench_table_end(bench_table *table);
 
-/* "pp512", "tg128", "pp512+tg128", each with " @ d4096" where the depth is not 0. */
+/* The name of a test: "pp512", "tg128" or "pp512+tg128", with " @ d4096" where the depth is not
+ * 0. */
 void bench_test_format(const bench_row *row, char *text, size_t text_size);
 
 #endif

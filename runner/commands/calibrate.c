@@ -4,7 +4,8 @@
  * each quantised cache type, for cache-budget and kv-rotate = auto (runner/cache_file.h).
  *
  * Each cost is the mean KL divergence of the model with only that K or V quantised from the model
- * with a cache of f16, on the tokens that `tandem perplexity` scores: the second half of each chunk.
+ * with a cache of f16, on the tokens that `tandem perplexity` scores: the second half of each
+ * chunk.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -55,8 +56,8 @@ static tdm_status types_read(job *j, tdm_error *err) {
 
 /* ---- Measuring ---- */
 
-/* A context with the cache of j->layers computes all chunks: the reference rows where `mean` is
- * NULL, else the mean divergence from them. */
+/* Computes all chunks in a context whose cache has the types of j->layers. mean_out NULL: stores
+ * the rows in j->base, as the reference; else *mean_out is their mean divergence from j->base. */
 static tdm_status chunks_compute(job *j, double *mean_out, tdm_error *err) {
     runner_session *s = &j->session;
     const size_t n_vocab = (size_t)s->model->hparams.n_vocab;
@@ -90,7 +91,8 @@ static llm_layer_types exact_types(void) {
     return (llm_layer_types){TDM_TYPE_F16, TDM_TYPE_F16, true, true};
 }
 
-/* Measures one type and rotation of K or V of a layer. */
+/* Measures the cost of one type and rotation for K or V of a layer; all the rest of the cache is
+ * f16. */
 static tdm_status cost_measure(job *j, int32_t layer, llm_cache_side side, tdm_type type,
                                bool is_rotated, tdm_error *err) {
     const bool is_latent = !llm_cache_has_side(j->session.model, layer, LLM_CACHE_V);
@@ -147,8 +149,8 @@ static tdm_status costs_measure(job *j, tdm_error *err) {
 
 /* ---- The result ---- */
 
-/* The least predicted cost of one pair of types for all layers within `bits`, rotated or not;
- * negative = none. */
+/* The least predicted cost of a cache with the same types for K and V, and the same rotation, in
+ * all layers, within `bits`; negative = none fits. `pair` receives the types as text. */
 static double uniform_find(const job *j, double bits, llm_layer_types *layers, char *pair,
                            size_t pair_size) {
     const llm_model *m = j->session.model;
@@ -168,7 +170,8 @@ static double uniform_find(const job *j, double bits, llm_layer_types *layers, c
     return least;
 }
 
-/* What budgets would give. Costs are sums of those measured, not measured together. */
+/* Prints what several values of cache-budget would choose, beside the best single pair of types. A
+ * cost is the sum of measured costs of layers; the whole choice was not measured. */
 static void budgets_print(const job *j, FILE *out) {
     static const double budgets[] = {4.5, 4.75, 5, 5.25, 5.5, 6, 6.5, 7.25, 8.5};
     llm_layer_types *layers = j->layers;

@@ -14,11 +14,11 @@
 #include "certify/certify.h"
 #include "runner/app.h"
 
-/* `option` is a list of key=value. A word without '=' belongs to the value before it, which had a
- * comma in it ("cores=0-3,5"). */
+/* The values of --option, a list of key=value. A word without '=' continues the value before it,
+ * which has a comma in it ("cores=0-3,5"). */
 typedef struct option_list {
     tdm_option *options;
-    char **texts; /* "key" NUL "value"; options point into them */
+    char **texts; /* [n] "key" NUL "value", owned; options point into them */
     size_t n;
 } option_list;
 
@@ -60,8 +60,8 @@ static tdm_status options_read(runner_app *app, option_list *list, tdm_error *er
     return TDM_OK;
 }
 
-/* Fails once for a missing file, instead of in every check. A file that is not a plugin is reported
- * by the suite. */
+/* Fails for a missing file before the suite runs, in which every check would fail. A file that is
+ * no plugin is reported by the suite. */
 static tdm_status file_check(const char *file, tdm_error *err) {
     struct stat info = {0};
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer opens too */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat.c: `tandem chat`: holds a conversation with a model, in the template of its file. Answers
- * go to standard output, everything else to standard error.
+ * chat.c: `tandem chat`: holds a conversation with a model, in its chat template. Answers go to
+ * standard output, everything else to standard error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,13 +24,14 @@ typedef struct chat {
     runner_chat_history history;
     runner_chat_held held;
     runner_sampling sampling;
-    runner_chat_answer_params params; /* but for the prompt */
-    size_t first;                     /* messages before it are forgotten, but for the system's */
-    char last;                        /* byte written last */
+    runner_chat_answer_params params; /* of all answers; each adds its prompt, n_keep and seed */
+    size_t first; /* index of the first message of the prompt behind the system's: earlier ones no
+                   * longer fit the context */
+    char last;    /* byte written last to standard output */
     int64_t n_answer, n_generated;    /* of the whole conversation */
     uint64_t decode_ns;
     runner_chat_answer_result result; /* of the last answer */
-    bool ends;
+    bool ends;                        /* the conversation is over */
 } chat;
 
 static void note(chat *c, const char *text) {
@@ -53,8 +54,8 @@ static tdm_status text_show(void *user, int32_t seq, const char *text, size_t le
     return TDM_OK;
 }
 
-/* The tokens of the conversation. While they do not fit the context, the oldest turns are left out.
- * A quarter of the context, at most 512 tokens, is kept free for the answer. */
+/* Makes the tokens of the conversation. A quarter of the context, at most 512 tokens, is kept free
+ * for the answer; as long as the tokens do not fit the rest, the oldest turn is left out. */
 static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(c->session.ctx);
     int32_t room = n_ctx - (n_ctx / 4 < 512 ? n_ctx / 4 : 512);
@@ -65,7 +66,7 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
             runner_chat_prompt_tokens(&c->prompt, &c->history, c->first, true, tokens, n, err);
         if (status != TDM_OK) return status;
         if (*n <= room) break;
-        /* a turn is a message of the user's and what follows it */
+        /* A turn is a message of the user and the messages up to the user's next one. */
         size_t next = c->first + 1;
         while (next < c->history.n && strcmp(c->history.messages[next].role, "user") != 0) next++;
         if (next >= c->history.n || !c->params.shifts_context) {
@@ -88,8 +89,8 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
     return TDM_OK;
 }
 
-/* The tokens that a shift in the middle of an answer keeps: the system message, if the prompt
- * begins with it. */
+/* The number of tokens that a shift in the middle of an answer keeps: those of the system message,
+ * as far as the prompt begins with them; at least 1, at most half of the context. */
 static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
     runner_chat_history system = c->history;
     int32_t *ids = NULL, n_id = 0, n_same = 0;
@@ -103,7 +104,8 @@ static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
     return n_same < most ? n_same : most;
 }
 
-/* Answers the last message and appends the answer. Without an answer, the message is removed. */
+/* Answers the last message and appends the answer to the history. Where there is no answer (an
+ * error, or Ctrl-C before any text), the message is removed instead. */
 static tdm_status answer(chat *c, tdm_error *err) {
     int32_t *tokens = NULL;
     char *text = NULL;
@@ -111,7 +113,8 @@ static tdm_status answer(chat *c, tdm_error *err) {
     tdm_error reason = {0};
     tdm_status status = prompt_make(c, &tokens, &params.n_prompt, &reason);
     if (status != TDM_OK) {
-        /* of the template or of this message: the conversation goes on without it */
+        /* The template refuses the message, or it is too long: the conversation goes on without
+         * it. */
         complain(c, &reason);
         runner_chat_history_truncate(&c->history, c->history.n - 1);
         return TDM_OK;
@@ -174,7 +177,8 @@ static tdm_status run_clear(chat *c, const char *argument, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The file of the cache beside that of the messages: FILE.cache. The caller frees it. */
+/* The path of the cache beside the file of messages: FILE.cache. NULL = no memory. The caller frees
+ * it. */
 static char *cache_path_make(const char *path) {
     size_t size = strlen(path) + sizeof ".cache";
     char *cache_path = malloc(size);
@@ -182,7 +186,7 @@ static char *cache_path_make(const char *path) {
     return cache_path;
 }
 
-/* A file that cannot be used is reported; the conversation goes on. */
+/* A file that cannot be written is reported, and the conversation goes on. */
 static tdm_status run_save(chat *c, const char *argument, tdm_error *err) {
     tdm_error reason = {0};
     char *cache_path = cache_path_make(argument);
@@ -203,7 +207,8 @@ static tdm_status run_save(chat *c, const char *argument, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Without a cache, or with one that does not fit this run, the conversation is computed again. */
+/* Loads FILE.cache. Where there is none, or it is of another model or context, the conversation is
+ * computed again. */
 static void cache_load(chat *c, const char *cache_path) {
     tdm_error reason = {0};
     if (access(cache_path, F_OK) != 0 && errno == ENOENT) return;

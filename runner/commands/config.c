@@ -9,21 +9,21 @@
 
 #include "runner/app.h"
 
-#define COMMENT_COLUMN 36 /* of the origins, unless a value is longer */
+#define COMMENT_COLUMN 36 /* of the origins, unless the value reaches beyond it */
 
-/* `mark`: "" or "#", which makes a comment of the line. */
+/* Prints "key = text   # origin". `mark` is "", or "#" for a line that is a comment. */
 static void print_line(FILE *out, const char *mark, const char *key, const char *text,
                        runner_origin origin) {
     char where[512];
     int n = fprintf(out, "%s%s = %s", mark, key, text);
     runner_origin_format(origin, where, sizeof where);
     for (char *at = where; *at != '\0'; at++)
-        if ((unsigned char)*at < ' ') *at = '?'; /* a file's name may hold a line's end */
+        if ((unsigned char)*at < ' ') *at = '?'; /* the name of a file may contain a newline */
     int blanks = n >= 0 && n < COMMENT_COLUMN - 1 ? COMMENT_COLUMN - n : 1;
     fprintf(out, "%*s# %s\n", blanks, "", where);
 }
 
-/* Whether an earlier plugin has a key of that name: outside sections they are the same key. */
+/* Whether an earlier key of a plugin has the same name: outside of sections both are one key. */
 static bool is_repeated(const runner_key_list *keys, size_t i) {
     for (size_t j = 0; j < i; j++)
         if (keys->items[i]->plugin != NULL && keys->items[j]->plugin != NULL &&
@@ -32,7 +32,7 @@ static bool is_repeated(const runner_key_list *keys, size_t i) {
     return false;
 }
 
-/* The keys that stand before any section, under their topics. */
+/* Prints the keys that stand before any section, under their topics. */
 static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *err) {
     const char *topic = "";
     const runner_key_list *keys = runner_config_keys(config);
@@ -52,10 +52,10 @@ static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *er
     return TDM_OK;
 }
 
-/* Prints the section of a device or group. A value that counts for it but is not set in it is
+/* Prints the section of a device or group. A value that applies to it but is set elsewhere is
  * printed as a comment, because setting it in the section would change the meaning: a plugin takes
- * no key of another plugin, the shares of a section must be one for each member, and a group inside
- * another takes values from its own section only. */
+ * no key of another plugin, the shares in a section must be one for each member, and a group inside
+ * another one takes values from its own section only. */
 static tdm_status print_section(runner_config *config, const runner_section *section, bool is_main,
                                 FILE *out, tdm_error *err) {
     bool is_group = runner_section_is_group(section);
@@ -96,7 +96,7 @@ tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
         status = print_section(config, runner_config_device(config, i), false, out, err);
     const runner_section *picked = NULL;
     if (status == TDM_OK && runner_config_pick_device(config, &picked, NULL) != TDM_OK)
-        picked = NULL; /* a command that runs on it reports what is wrong */
+        picked = NULL; /* a command that needs the device reports the failure */
     for (size_t i = 0; status == TDM_OK && i < runner_config_n_groups(config); i++) {
         const runner_section *group = runner_config_group(config, i);
         if (runner_section_line(group) > 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * devices.c: `tandem devices`: prints the plugins and their devices, and the reason for each
- * plugin that cannot be loaded (a warning) or has no device. Options of plugins, such as
- * --allow-cpu, are those of the devices that are listed. The [device NAME] sections of a file follow,
- * each with its own keys. Opens no device.
+ * devices.c: `tandem devices`: prints the plugins and their devices, and the reason for each plugin
+ * that cannot be loaded (a warning) or has no device. Plugins enumerate their devices with the
+ * options that are given, such as --allow-cpu. The [device NAME] sections of a file follow, each
+ * with its own keys. Opens no device.
  */
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void memory_format(const tdm_device_info *info, char *text, size_t text_s
         snprintf(text, text_size, "%s of %s", memory_free, total);
 }
 
-/* What else the device says of itself, behind its description. */
+/* The rest of the device's properties, printed behind its description: ", 8 threads, 40.1 GB/s". */
 static void extras_format(const tdm_device_info *info, bool is_verbose, char *text,
                           size_t text_size) {
     size_t n = 0;
@@ -67,7 +67,7 @@ static void device_print(const runner_app *app, const char *name, const char *pl
     fprintf(app->out, ROW, name, plugin, index, memory, text);
 }
 
-/* The devices of a plugin with the options that flags and [*] give. */
+/* Prints the devices of a plugin, enumerated with the options that flags and [*] give. */
 static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin, tdm_error *err) {
     const char *name = tdm_runtime_plugin(rt, plugin)->name;
     tdm_option options[OPTIONS_MAX];
@@ -93,7 +93,8 @@ static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin,
     return TDM_OK;
 }
 
-/* The [device NAME] sections of the file, as a command opens them: by their own keys. */
+/* Prints the [device NAME] sections of the file, found by their own keys, as by a command that
+ * opens them. */
 static tdm_status sections_print(runner_app *app, tdm_runtime *rt, tdm_error *err) {
     runner_roster roster = {.app = app, .rt = rt};
     tdm_status status = TDM_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * embed.c: `tandem embed`: vectors of texts, as numbers, JSON or raw f32. Several short texts are
- * computed in one step, each as a sequence of its own. Pooling: llm/embedding.h.
+ * embed.c: `tandem embed`: prints the vectors of texts (embeddings), or a reranker's scores of
+ * them, as numbers, JSON or raw f32. Several short texts are computed in one batch, each as a
+ * sequence of its own. llm/embedding.h does the pooling.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,13 +20,13 @@
 #include "runner/prompt.h"
 #include "runner/session.h"
 
-/* Most texts of one step. */
+/* Most texts of one batch. */
 #define SEQ_MAX 16
 
 typedef struct text {
     const char *start; /* in job.all */
-    size_t len;
-    int32_t *ids;
+    size_t len;        /* bytes */
+    int32_t *ids;      /* [n_tok] owned */
     int32_t n_tok;
 } text;
 
@@ -33,7 +34,7 @@ typedef enum form { FORM_TEXT, FORM_JSON, FORM_RAW } form;
 
 typedef struct job {
     runner_session session;
-    char *all; /* what was read */
+    char *all; /* the input, with all texts */
     text *texts;
     size_t n_text;
     int32_t longest; /* tokens of the longest text */
@@ -43,11 +44,11 @@ typedef struct job {
     int32_t norm; /* llm_embedding_normalize */
     form form;
     runner_json_writer json;
-    float *rows; /* [longest][n_embd] of one text */
-    float *vector;
+    float *rows;                /* [longest][n_embd] hidden states of one text */
+    float *vector;              /* [n_number] the result of one text or token */
     llm_projection *projection; /* NULL = the model has none */
-    llm_score_head *head;       /* likewise; LLM_POOLING_RANK needs one */
-    int32_t n_number;           /* of a vector, or of scores */
+    llm_score_head *head;       /* NULL = the model has none; LLM_POOLING_RANK needs one */
+    int32_t n_number;           /* n_embd, or with LLM_POOLING_RANK the number of scores */
 } job;
 
 /* ---- Texts ---- */
@@ -56,7 +57,7 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the texts");
 }
 
-/* Cuts what was read at each separator. A separator at its end begins no further text. */
+/* Cuts the input at each separator. A separator at the end of the input begins no further text. */
 static tdm_status texts_cut(job *j, size_t len, tdm_error *err) {
     char *separator = strdup(runner_config_get_string(j->session.app->config, "separator"));
     if (separator == NULL) return no_memory(err);
@@ -95,7 +96,8 @@ static tdm_status texts_read(job *j, tdm_error *err) {
     return status == TDM_OK ? texts_cut(j, len, err) : status;
 }
 
-/* The tokens of a text; with pooling rank of a query and what stands behind it. */
+/* Makes the tokens of a text. With pooling rank, a text that contains the query separator is a
+ * query and a document, which get the tokens that the reranker expects around them. */
 static tdm_status text_tokenize(job *j, const llm_vocab *vocab, text *t, size_t *n_out,
                                 tdm_error *err) {
     const size_t n_sep = j->query_separator != NULL ? strlen(j->query_separator) : 0;
@@ -141,8 +143,9 @@ static bool is_set(const job *j, const char *key) {
     return runner_config_get_origin(j->session.app->config, key).level != RUNNER_LEVEL_BUILT_IN;
 }
 
-/* A context for the texts. Where tokens see later ones, a text is computed in one step, and the
- * cache is small: it is f32 unless set. */
+/* Makes the wish for a context that holds the longest text, and several texts where they fit a
+ * step. Where tokens see later ones (encoders), a text must be computed in one step. The cache is
+ * small, so its types are f32 unless they are set. */
 static tdm_status wish_make(const job *j, runner_context_wish *wish, tdm_error *err) {
     runner_config *config = j->session.app->config;
     const bool is_whole = j->session.model->hparams.is_bidirectional;
@@ -186,7 +189,7 @@ static bool raw_write(FILE *out, const float *values, int32_t n) {
     return true;
 }
 
-/* One vector; as JSON an array, of `key`. */
+/* Prints one vector; as JSON it is an array under `key` (NULL inside of an array). */
 static void vector_print(job *j, const char *key, const float *vector) {
     const int32_t n = j->n_number;
     FILE *out = j->session.app->out;
@@ -202,7 +205,7 @@ static void vector_print(job *j, const char *key, const float *vector) {
     }
 }
 
-/* The vector of text `index`, or one of each of its n_tok tokens, from rows of hidden states. */
+/* Prints the vector of text `index`, or one for each of its n_tok tokens, from j->rows. */
 static void text_print(job *j, size_t index, int32_t n_tok) {
     const int32_t n_embd = j->session.model->hparams.n_embd;
     const bool is_json = j->form == FORM_JSON, is_each = j->pooling == LLM_POOLING_NONE;
@@ -252,7 +255,8 @@ static void output_end(job *j) {
 
 /* ---- Steps ---- */
 
-/* How many texts from `first` on fit one batch of `room` tokens and n_seq sequences. */
+/* Number of texts from `first` on that fit one batch of `room` tokens and n_seq sequences; at least
+ * 1. *n_tok_out is the number of their tokens. */
 static int32_t texts_taken(const job *j, size_t first, int32_t room, int32_t n_seq,
                            int32_t *n_tok_out) {
     int32_t n = 0, n_tok = 0;
@@ -320,7 +324,7 @@ static tdm_status job_compute(job *j, const runner_context_wish *wish, tdm_error
 
 static const char *const pooling_words[] = {"auto", "none", "mean", "cls", "last", "rank", NULL};
 
-/* The pooling that is set, else the model's. */
+/* Sets j->pooling: that of --pooling, else the model's. A note says if the model names none. */
 static tdm_status pooling_find(job *j, tdm_error *err) {
     runner_app *app = j->session.app;
     const int set = (int)runner_config_get_enum(app->config, "pooling");
@@ -337,7 +341,8 @@ static tdm_status pooling_find(job *j, tdm_error *err) {
     return status;
 }
 
-/* What a text gives: a vector, or the scores of the model's head. */
+/* Finds what is computed from a text, a vector or the scores of the model's head, and reads the
+ * weights for it. */
 static tdm_status output_find(job *j, tdm_error *err) {
     const llm_model *model = j->session.model;
     tdm_status status = pooling_find(j, err);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * imatrix.c: `tandem imatrix`: how much each input of each matrix matters on a text, for `tandem
- * quantize --imatrix`: sums of squares of what the matrices of layers are multiplied with, each
- * expert by itself, in llama.cpp's GGUF form (llm/quantize/importance.h).
+ * imatrix.c: `tandem imatrix`: measures on a text how much each input of each matrix matters, for
+ * `tandem quantize --imatrix`. For each matrix of a layer, and each expert, it sums the squares of
+ * each element of the vectors that the matrix is multiplied with, and writes the sums in
+ * llama.cpp's GGUF form (llm/quantize/importance.h).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,29 +16,30 @@
 #include "runner/plan/pick.h"
 
 #define CTX_DEFAULT 512
-/* Inputs of a step on the host are at most about this large. */
+/* The inputs of one step are kept in host memory: about so many bytes at most. */
 #define STEP_BYTES_MAX ((int64_t)128 << 20)
 
-/* Of a matrix. */
+/* The sums of one tensor: a matrix, or one matrix for each expert. */
 typedef struct sums {
-    char name[128];
-    int64_t n, n_matrix;
-    double *squares; /* [n_matrix][n] */
-    double *counts;  /* [n_matrix] */
+    char name[128];      /* of the tensor */
+    int64_t n, n_matrix; /* elements of an input; matrices */
+    double *squares;     /* [n_matrix][n] sums of squared elements; owned */
+    double *counts;      /* [n_matrix] inputs that were added; owned */
 } sums;
 
 typedef struct job {
     runner_session session;
     int32_t n_ctx, n_chunk;
     int32_t *tokens; /* [n_chunk][n_ctx] */
-    sums *items;     /* by the order of the first step */
+    sums *items;     /* [n] in the order of the first step, with room for `room`; owned */
     size_t n, room;
-    size_t next; /* products come in the same order in every step */
+    size_t next; /* where the next product is searched first: the order is the same in every step */
     bool is_short_of_memory;
 } job;
 
 /* ---- Sums ---- */
 
+/* The sums of the product's tensor, added where it is new; NULL = no memory. */
 static sums *sums_get(job *j, const llm_product *p) {
     for (size_t i = 0; i < j->n; i++) {
         sums *s = &j->items[(j->next + i) % j->n];
@@ -67,6 +69,8 @@ static void row_add(sums *s, int64_t matrix, const float *row) {
     s->counts[matrix] += 1;
 }
 
+/* An llm_product_fn. A row of `rows` is one input; with `ids` (experts) each token has n_used of
+ * them. */
 static void product_add(void *user, const llm_product *p) {
     job *j = user;
     sums *s = j->is_short_of_memory ? NULL : sums_get(j, p);
@@ -138,7 +142,7 @@ static tdm_status chunks_compute(job *j, tdm_error *err) {
     tdm_status status = TDM_OK;
     bool *wanted = malloc((size_t)j->n_ctx * sizeof *wanted);
     if (wanted == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a chunk");
-    /* The last layer computes only tokens whose logits are wanted. */
+    /* All logits are wanted, because the last layer computes only the tokens whose logits are. */
     memset(wanted, true, (size_t)j->n_ctx * sizeof *wanted);
     runner_progress_begin(app->terminal, "measuring", (uint64_t)j->n_ctx * (uint64_t)j->n_chunk,
                           RUNNER_UNIT_TOKENS);
@@ -161,7 +165,7 @@ static tdm_status chunks_compute(job *j, tdm_error *err) {
     return status;
 }
 
-/* Tokens of a step whose inputs take STEP_BYTES_MAX. */
+/* Tokens of a step whose inputs take about STEP_BYTES_MAX; 16 to LLM_N_UBATCH_DEFAULT. */
 static int32_t ubatch_of(const llm_model *model) {
     int64_t n_float = 1;
     for (int32_t w = 0; w < model->n_weight; w++) {

@@ -13,8 +13,8 @@
 #include "runner/app.h"
 #include "runner/json.h"
 
-/* In text, a value is cut to one line of this many bytes; in JSON, an array to this many elements:
- * vocabularies have hundreds of thousands. */
+/* In text, a value is cut to one line of VALUE_MAX bytes; in JSON, an array is cut to ELEMENTS_MAX
+ * elements, because vocabularies have hundreds of thousands. */
 #define VALUE_MAX    120
 #define ELEMENTS_MAX 64
 
@@ -104,7 +104,8 @@ static llm_gguf_str key_string(const llm_gguf *g, const llm_gguf_key *key) {
 
 /* ---- Text ---- */
 
-/* Prints line ends as they are, and replaces other control characters, which a terminal obeys. */
+/* Prints newlines and tabs as they are, and other control characters as \xNN, so that a file cannot
+ * control the terminal. */
 static void template_print(FILE *out, llm_gguf_str text) {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char byte = (unsigned char)text.ptr[i];
@@ -209,7 +210,8 @@ static void info_print(const llm_gguf *g, const totals *sums, const llm_needs *n
 
 /* ---- JSON ---- */
 
-/* A C string cannot contain NUL: it becomes a byte that is not UTF-8, which is U+FFFD in JSON. */
+/* Writes a string that may contain NULs. The JSON writer takes C strings, so each NUL becomes a
+ * byte that is not UTF-8, which the writer prints as U+FFFD. */
 static tdm_status string_write(runner_json_writer *w, const char *key, llm_gguf_str text,
                                tdm_error *err) {
     char *copy = malloc(text.len + 1);

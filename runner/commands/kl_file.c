@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kl_file.c: the file of kl_file.h through stdio, a row at a time.
+ * kl_file.c: see kl_file.h. Reads and writes through stdio, a row at a time.
  */
 #include "runner/commands/kl_file.h"
 
@@ -16,17 +16,18 @@
 
 #define VERSION   1
 #define HEAD_SIZE 128
-/* How far the sum of a row's probabilities may be from 1. As f32, a logarithm of -16 is right to
- * 2^-21, and so is the probability: a row of any length stays below a hundredth of this. */
+/* How far the sum of a row's probabilities may be from 1. A logarithm down to -16 is rounded to f32
+ * by at most 2^-21, which is then the relative error of its probability; smaller probabilities
+ * hardly count. So the sum of a row of any length has an error below a hundredth of this. */
 #define SUM_ERROR 1e-3
 
 static const char magic[8] = {'T', 'D', 'M', 'K', 'L', 'R', 'E', 'F'};
 
 struct kl_file {
     char *path;
-    FILE *stream;              /* read; NULL where `output` is written */
-    runner_output_file output; /* in the making */
-    uint8_t *bytes;            /* a row as the file has it */
+    FILE *stream;              /* of a file that is read; NULL = `output` is written */
+    runner_output_file output; /* of a file that is written; else cleared */
+    uint8_t *bytes;            /* a row, or the head, in the byte order of the file */
     int32_t n_vocab;
     uint64_t n_row; /* read so far */
 };
@@ -224,7 +225,7 @@ tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err) {
         return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", file->path,
                         errno != 0 ? strerror(errno) : "it ends too early");
     double sum = 0;
-    bool is_none = false; /* a value is not the logarithm of a probability */
+    bool is_none = false; /* whether a value is not the logarithm of a probability */
     for (int32_t i = 0; i < file->n_vocab; i++) {
         uint32_t bits = get_u32(file->bytes + (size_t)i * 4);
         memcpy(&row_out[i], &bits, sizeof bits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * logits.c: `tandem logits`: the logits of every position of given tokens, as a file of
- * little-endian f32 rows. Other programs read it to compare results.
+ * logits.c: `tandem logits`: writes the logits of every position of given tokens to a file of
+ * little-endian f32 rows, with which the results of other programs are compared.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 #include "runner/session.h"
 #include "runner/lora.h"
 
-/* Rows are computed and written this many at a time at most, so that memory does not grow with the
+/* At most so many rows are computed and written at a time, so that memory does not grow with the
  * number of tokens. */
 #define ROWS_MAX 512
 
-/* f32 as the file has them, whatever the machine's byte order. */
+/* Writes f32 in little-endian order, on any machine. False = a write failed (errno). */
 static bool row_write(FILE *stream, const float *row, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         uint32_t bits;

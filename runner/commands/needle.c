@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * needle.c: `tandem needle`: whether a model finds again what stands far back in a long context, by
- * depth and length. With a text (-f), a sentence is hidden in it and asked for at the end. Without,
- * the model is one that is made to recall (llm/needle.h). Tokens have the role of generated ones, so
- * that a device with activation-bits = auto computes them with 15 bits.
+ * needle.c: `tandem needle`: measures whether a model recalls what stands far back in a long
+ * context, for each depth and length. With a text (-f), a sentence is hidden in it, and its first
+ * half is repeated at the end. Without one, the model must be one whose weights are made to recall
+ * (llm/needle.h). Tokens have the role of generated ones, so that a device with activation-bits =
+ * auto computes them with 15 bits.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -21,10 +22,10 @@
 
 #define BATCH_MAX 512
 
-/* What was found at one depth of one context. */
+/* Results at one depth of one context. */
 typedef struct cell {
-    int32_t n, n_recalled;
-    double margin_sum, margin_least;
+    int32_t n, n_recalled;           /* answers; those with a margin above 0 */
+    double margin_sum, margin_least; /* of llm_needle_margin */
 } cell;
 
 /* Ids of a text. */
@@ -35,11 +36,11 @@ typedef struct ids {
 
 typedef struct job {
     runner_session session;
-    int32_t *contexts, *depths;
+    int32_t *contexts, *depths; /* [n_context] tokens; [n_depth] per cent; both ascending; owned */
     int32_t n_context, n_depth, n_ctx; /* n_ctx: the longest context */
     int32_t n_each;                    /* needles at a depth */
-    int32_t class_size;                /* 0: a text is searched */
-    ids text, hidden;                  /* hidden: question and answer */
+    int32_t class_size;                /* llm_needle_class_size; 0 = a text is searched */
+    ids text, hidden;                  /* hidden: the sentence, question and answer; owned */
     int32_t n_question;                /* the first ids of `hidden` */
     cell *cells;                       /* [n_context][n_depth] */
     uint64_t done;                     /* tokens computed, for the progress bar */
@@ -89,7 +90,8 @@ static tdm_status tokenize(const llm_vocab *vocab, const char *text, size_t len,
     return status;
 }
 
-/* The hidden sentence is the question and its answer: ids that both begin with are the question's. */
+/* Makes the hidden sentence from question and answer. The question are the ids that the sentence
+ * has in common with the question alone, since the tokenizer may join the two at their border. */
 static tdm_status sentence_read(job *j, const llm_vocab *vocab, tdm_error *err) {
     runner_config *config = j->session.app->config;
     const char *question = runner_config_get_string(config, "question");
@@ -98,7 +100,8 @@ static tdm_status sentence_read(job *j, const llm_vocab *vocab, tdm_error *err) 
     char *whole = malloc(len);
     ids asked = {0};
     if (whole == NULL) return no_memory(err);
-    /* White space between them has tokens, too. */
+    /* The white space between them has tokens, too, so empty texts are not found by their
+     * tokens. */
     const bool is_empty = question[strspn(question, " \t\n")] == '\0' ||
                           answer[strspn(answer, " \t\n")] == '\0';
     snprintf(whole, len, "\n%s", question);
@@ -136,15 +139,16 @@ static tdm_status text_read(job *j, tdm_error *err) {
     return status;
 }
 
-/* Token i of the text, which is repeated behind its end without its first token (a bos). */
+/* Token i of the text. Beyond its end the text is repeated, without its first token, usually a
+ * bos. */
 static int32_t text_at(const job *j, int32_t i) {
     return j->text.at[i < j->text.n ? i : 1 + (i - 1) % (j->text.n - 1)];
 }
 
 /* ---- Computing ---- */
 
-/* Appends tokens to the sequence; margins_out[0 .. n_answer) (nullable with 0) of the answers
- * behind the last n_answer tokens. */
+/* Appends tokens to the sequence. Behind each of the last n_answer (0 = none) tokens an answer is
+ * expected: margins_out[k] is the llm_needle_margin of answers[k]. */
 static tdm_status tokens_compute(job *j, const int32_t *tokens, int32_t n_tok,
                                  const int32_t *answers, int32_t n_answer, float *margins_out,
                                  tdm_error *err) {
@@ -172,7 +176,8 @@ static tdm_status tokens_compute(job *j, const int32_t *tokens, int32_t n_tok,
     return status;
 }
 
-/* All depths of one context of a model that is made to recall: one haystack. */
+/* Fills cells[n_depth] for one context of a model that is made to recall: one haystack has the
+ * needles of all depths. */
 static tdm_status haystack_search(job *j, int32_t n_ctx, cell *cells, tdm_error *err) {
     llm_haystack h;
     const int64_t seed = runner_config_get_int(j->session.app->config, "needle-seed");
@@ -194,7 +199,8 @@ static tdm_status haystack_search(job *j, int32_t n_ctx, cell *cells, tdm_error 
     return status;
 }
 
-/* One depth after the other: what lies before the sentence stays in the cache for the next. */
+/* Fills cells[n_depth] for one context of a text, one depth after the other. The tokens before the
+ * sentence stay in the cache for the next, larger depth. */
 static tdm_status text_search(job *j, int32_t n_ctx, cell *cells, tdm_error *err) {
     const int32_t n_answer = j->hidden.n - j->n_question;
     const int32_t n_text = n_ctx - 2 * j->hidden.n + 1;
@@ -231,7 +237,7 @@ static tdm_status contexts_search(job *j, tdm_error *err) {
     uint64_t total = 0;
     j->cells = calloc((size_t)j->n_context * (size_t)j->n_depth, sizeof *j->cells);
     if (j->cells == NULL) return no_memory(err);
-    /* Of a text, what lies behind the first depth is computed for each. */
+    /* Of a text, the tokens behind the previous depth are computed again for each depth. */
     for (int32_t c = 0; c < j->n_context; c++)
         for (int32_t d = 0; d < (j->class_size > 0 ? 1 : j->n_depth); d++)
             total +=
@@ -289,7 +295,7 @@ static void table_print(const job *j, FILE *out) {
         }
 }
 
-/* A block for each depth and context, the fuller the more is recalled. */
+/* Prints a block for each depth and context; a fuller block means that more is recalled. */
 static void grid_print(const job *j, FILE *out) {
     static const char *const blocks[] = {"··", "░░", "▒▒", "▓▓", "██"};
     fputs("\ndepth ", out);

@@ -4,8 +4,8 @@
  * another model.
  *
  * The convention is that of llama.cpp's tool, so that figures can be compared: a chunk of the text
- * (text_chunks.h) is evaluated from nothing, and the tokens of its second half, which have at least
- * half a context before them, are scored.
+ * (text_chunks.h) is evaluated in an empty context, and the tokens of its second half, which have
+ * at least half a context before them, are scored.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,16 +30,16 @@
 
 typedef struct evaluation {
     runner_session session;
-    int32_t *tokens; /* [n_chunk * n_ctx], each chunk's first one replaced */
+    int32_t *tokens; /* [n_chunk][n_ctx] of text_chunks_read */
     int32_t n_ctx, n_chunk;
-    const char *base_path; /* of reference logits, NULL = none */
-    bool base_is_read;
-    kl_head head;
+    const char *base_path; /* --kl-base; NULL = none */
+    bool base_is_read;     /* that file exists and is read; else it is written */
+    kl_head head;          /* of the file that is read */
     kl_file *base;
     float *row, *reference; /* [n_vocab] log-probabilities */
     perplexity_mean nll, nll_base, divergence;
-    double *divergences; /* [divergence.n] */
-    uint64_t n_same_top;
+    double *divergences; /* [divergence.n] of each row, for quantiles */
+    uint64_t n_same_top; /* rows in which both models have the same most likely token */
 } evaluation;
 
 /* ---- Text ---- */
@@ -55,7 +55,7 @@ static tdm_status text_cut(evaluation *e, tdm_error *err) {
 
 /* ---- Reference logits ---- */
 
-/* The head of such a file for these tokens and this model. */
+/* Makes the head of a reference file for these tokens and this model. */
 static tdm_status head_make(const evaluation *e, kl_head *head, tdm_error *err) {
     const llm_vocab *vocab = NULL;
     const llm_model *model = e->session.model;
@@ -100,7 +100,8 @@ static tdm_status head_compare(const evaluation *e, const kl_head *here, tdm_err
     return TDM_OK;
 }
 
-/* Opens an existing file before the long work; its head has the number of chunks. */
+/* Opens the reference file, if it exists, before the long work: its head gives ctx-size and the
+ * number of chunks where they are not set. */
 static tdm_status base_open(evaluation *e, tdm_error *err) {
     e->base_is_read = e->base_path != NULL && access(e->base_path, F_OK) == 0;
     return e->base_is_read ? kl_file_open(e->base_path, &e->head, &e->base, err) : TDM_OK;
@@ -162,7 +163,8 @@ static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *e
     return status;
 }
 
-/* The running values are printed instead of a progress bar, which would overwrite them. */
+/* Scores all chunks. Prints the perplexity so far after each of them instead of a progress bar,
+ * which would overwrite that line. */
 static tdm_status chunks_score(evaluation *e, tdm_error *err) {
     runner_app *app = e->session.app;
     tdm_status status = TDM_OK;

@@ -11,7 +11,7 @@
 #include "runner/config/share_file.h"
 #include "runner/lora.h"
 
-/* Writes the shares of the plan into the group's section of the file. */
+/* Writes the shares of the plan into the group's section of the --config file. */
 static tdm_status shares_write(const runner_session *session, const runner_plan *plan,
                                tdm_error *err) {
     runner_app *app = session->app;
@@ -48,7 +48,8 @@ static tdm_status plan_command(runner_app *app, tdm_error *err) {
     if (status == TDM_OK) status = runner_draft_open(&draft, &session, err);
     if (status == TDM_OK) status = runner_session_pick(&session, NULL, 0, err);
     if (status == TDM_OK) runner_draft_join(&draft, &session, &wish);
-    /* What does not fit is shown. A reason that the plan does not state is a message of its own. */
+    /* A plan that does not fit is printed, too, and the command fails. If the plan itself states
+     * the reason (runner_plan_check), is_reported suppresses the message. */
     tdm_error why = {0};
     bool fits = status == TDM_OK && runner_fit(&session, &wish, &why) == TDM_OK;
     if (status == TDM_OK) status = runner_plan_make(&session, &wish, true, &plan, err);

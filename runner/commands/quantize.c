@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.c: `tandem quantize IN OUT TYPE`: a model file in a smaller type.
- * llm/quantize/quantize.h chooses the type of each tensor.
+ * quantize.c: `tandem quantize IN OUT TYPE`: writes a model file in a smaller type.
+ * llm/quantize/quantize.h chooses the type of each tensor and converts it.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -63,7 +63,8 @@ static void types_print(FILE *out) {
           out);
 }
 
-/* Warns of types that are unsuitable for most models or less exact than expected. */
+/* Warns if the type does not suit this model, or most models, or is less exact than one may
+ * expect. */
 static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kind *kind,
                       bool has_importance, const llm_quantize_choice *choices) {
     uint32_t n_taken = 0;
@@ -87,7 +88,7 @@ static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kin
             kind->name);
 }
 
-/* Notes and warnings on the chosen types, before the work begins. */
+/* Prints notes and warnings on the chosen types, before the work begins. */
 static void choices_tell(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices) {
     uint32_t n_short = 0, n_again = 0;
     const llm_gguf_tensor *example = NULL;
@@ -150,7 +151,7 @@ static int core_count(void) {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/* The files of --imatrix, added up; NULL without any. */
+/* Reads and adds up the files of --imatrix; *out stays NULL if there is none. */
 static tdm_status importance_read(runner_app *app, llm_importance **out, tdm_error *err) {
     const size_t n = runner_config_get_count(app->config, "imatrix");
     if (n == 0) return TDM_OK;
@@ -163,8 +164,8 @@ static tdm_status importance_read(runner_app *app, llm_importance **out, tdm_err
     return status;
 }
 
-/* Warns of matrices of layers that are quantised and that the importance matrix lacks. It has none for
- * the embedding and the output matrix. */
+/* Warns if the importance matrix lacks matrices of layers that are quantised. Fails if it has none
+ * of them: then it is of another model. Embedding and output matrix are not expected in it. */
 static tdm_status importance_tell(runner_app *app, const llm_gguf *g,
                                   const llm_quantize_choice *choices,
                                   const llm_importance *importance, tdm_error *err) {

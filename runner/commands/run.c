@@ -20,7 +20,7 @@
 #include "runner/sampling.h"
 #include "runner/lora.h"
 
-/* Text of a sequence that is printed after those before it. */
+/* Text of a sequence, kept until the sequences before it are printed. */
 typedef struct pending_text {
     char *text;
     size_t len, capacity;
@@ -30,22 +30,22 @@ typedef struct run {
     runner_app *app;
     runner_session session;
     runner_draft draft;
-    char *prompt;         /* as read */
+    char *prompt; /* its text */
     size_t prompt_len;
     int32_t *tokens;
     int32_t n_token;
-    bool has_bos;  /* tokens begin with the token that begins texts */
-    bool has_text; /* tokens hold more than those that the model requires before any text */
+    bool has_bos;  /* the first token is the bos */
+    bool has_text; /* the prompt's text has tokens, besides those that the model requires */
     runner_constraint constraint;
     runner_sampling sampling;
     const char *cache_path; /* of --prompt-cache; "" = none */
-    int32_t *held;          /* [n_ctx] with a prompt cache to write: the tokens that it will hold */
-    pending_text *pending;  /* [n_seq]; of sequence 0 none */
+    int32_t *held;         /* [n_ctx] tokens for the prompt cache that is written; NULL = none is */
+    pending_text *pending; /* [n_seq]; unused for sequence 0 */
     int32_t n_seq;
-    char last; /* byte written last */
+    char last; /* byte written last to standard output; 0 = none yet */
     bool is_prompt_shown;
     bool is_profiled;
-    runner_profile_mark marks[3]; /* before the prompt, behind it, at the end */
+    runner_profile_mark marks[3]; /* before the prompt, after it, and at the end */
 } run;
 
 /* ---- Output ---- */
@@ -90,7 +90,7 @@ static bool has_encoder(const run *r) {
 static tdm_status prompt_show(run *r, tdm_error *err) {
     if (!runner_config_get_bool(r->app->config, "display-prompt")) return TDM_OK;
     const tdm_status status = text_write(r, r->prompt, r->prompt_len, err);
-    /* A decoder does not continue the prompt. */
+    /* The decoder of a model with an encoder does not continue the prompt. */
     return status == TDM_OK && has_encoder(r) ? line_end(r, err) : status;
 }
 
@@ -108,8 +108,9 @@ static tdm_status pending_show(run *r, tdm_error *err) {
 
 /* ---- Prompt ---- */
 
-/* The tokens that the model requires before a text, then the text. Tokens that end a text are left
- * out, because it is to be continued; a text for an encoder has them. */
+/* Makes the prompt's tokens: those that the model requires before a text, then the text. The tokens
+ * that a model requires behind a text are left out, because the text is continued; only a text for
+ * an encoder gets them (llm_prompt_end). */
 static tdm_status prompt_tokenize(run *r, tdm_error *err) {
     const llm_vocab *vocab = NULL;
     int32_t *ids = NULL;
@@ -142,7 +143,8 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
     return status;
 }
 
-/* Before the weights are read, so that a mistake in a grammar is found at once. */
+/* Reads grammar and sampling. Called before the weights are read, so that a mistake in a grammar is
+ * found at once. */
 static tdm_status choice_open(run *r, tdm_error *err) {
     const llm_vocab *vocab;
     tdm_status status = llm_model_vocab(r->session.model, &vocab, err);
@@ -155,8 +157,8 @@ static tdm_status choice_open(run *r, tdm_error *err) {
 
 static tdm_status prompt_check(run *r, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(r->session.ctx);
-    /* After a shift no rows are shared, so a sequence then has only its part
-     * (generation.c); a longer prompt would get stuck in the middle of the first shift. */
+    /* After a context shift sequences share no rows, so each has only its part of the context
+     * (generation.c). A prompt longer than that part could not be shifted for all sequences. */
     int32_t n_part = n_ctx / r->n_seq;
     if (runner_config_get_bool(r->app->config, "context-shift") && r->n_token > n_part &&
         r->n_token <= n_ctx)
@@ -239,7 +241,7 @@ static void profile_print(run *r, const runner_generation_result *result) {
     runner_profile_print(&r->session, &r->marks[0], &r->marks[1], &r->marks[2]);
 }
 
-/* The prompt is printed behind its progress bar, which clears the line that it is on. */
+/* Prints the prompt once it has been computed: the progress bar before it would clear its line. */
 static tdm_status prompt_done(void *user, tdm_error *err) {
     run *r = user;
     if (r->is_profiled) runner_profile_take(&r->session, &r->marks[1]);
@@ -249,7 +251,7 @@ static tdm_status prompt_done(void *user, tdm_error *err) {
 
 /* ---- The command ---- */
 
-/* The token that begins every text is kept besides those of `keep`. */
+/* Number of tokens that a context shift keeps: those of `keep`, and the bos. */
 static int32_t keep_find(run *r) {
     int64_t n_keep = runner_config_get_int(r->app->config, "keep");
     if (n_keep < 0 || n_keep >= r->n_token) return r->n_token;
@@ -280,7 +282,7 @@ static runner_generation_params params_read(run *r) {
     return params;
 }
 
-/* Opens what drafts, if anything does. It is checked before weights are read. */
+/* Opens the drafter, if the keys choose one. Mistakes in them are found before weights are read. */
 static tdm_status draft_open(run *r, tdm_error *err) {
     const bool is_layer = runner_draft_is_layer(r->app);
     const char *path = runner_config_get_string(r->app->config, "model-draft");
@@ -296,13 +298,13 @@ static tdm_status draft_open(run *r, tdm_error *err) {
 }
 
 static tdm_status draft_begin(run *r, tdm_error *err) {
-    /* the model's context size, after it was made to fit */
+    /* n_ctx: the size of the model's context, which runner_fit may have reduced. */
     runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
     const tdm_status status = runner_draft_load(&r->draft, &r->session, &wish, err);
     return status == TDM_OK ? runner_draft_begin(&r->draft, &r->session, &wish, err) : status;
 }
 
-/* Before the weights are read. */
+/* Refuses a prompt cache for a model with an encoder, before the weights are read. */
 static tdm_status cache_check(run *r, tdm_error *err) {
     r->cache_path = runner_config_get_string(r->app->config, "prompt-cache");
     if (r->cache_path[0] == '\0' || !has_encoder(r)) return TDM_OK;
@@ -313,7 +315,7 @@ static tdm_status cache_check(run *r, tdm_error *err) {
         r->session.model->hparams.arch);
 }
 
-/* Reads the prompt cache, and makes room for what is saved in it afterwards. */
+/* Loads the prompt cache, and allocates the list of tokens that is saved at the end. */
 static tdm_status cache_begin(run *r, tdm_error *err) {
     bool is_read_only = runner_config_get_bool(r->app->config, "prompt-cache-ro");
     if (r->cache_path[0] == '\0') return TDM_OK;
@@ -328,8 +330,8 @@ static tdm_status cache_begin(run *r, tdm_error *err) {
                : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n_ctx);
 }
 
-/* Rows that a context shift has moved depend on tokens that are no longer there: no prompt gives
- * the same rows. */
+/* Saves the prompt cache. After a context shift it is not saved: the rows that were moved depend on
+ * tokens that are no longer there, so that no prompt would give the same rows. */
 static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_error *err) {
     if (r->held == NULL) return TDM_OK;
     if (result->n_shift == 0)
@@ -366,7 +368,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     status = runner_generate(&r->session, &params, &result, err);
     if (r->is_profiled) runner_profile_take(&r->session, &r->marks[2]);
     if (status != TDM_OK && status != TDM_CANCELLED) {
-        (void)line_end(r, NULL); /* the message begins a line */
+        (void)line_end(r, NULL); /* so that the message begins a new line */
         return status;
     }
     tdm_status shown = TDM_OK;

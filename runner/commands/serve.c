@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * serve.c: `tandem serve`: makes the table of models, API and HTTP server of the configuration, and
- * runs the HTTP loop on the main thread until a signal comes. What requests are is in server/.
+ * serve.c: `tandem serve`: makes the table of models, the API and the HTTP server from the
+ * configuration, and runs the HTTP loop on the main thread until a signal comes. Requests are
+ * handled in server/.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,13 +29,15 @@ typedef struct serve {
     char *key_file; /* its bytes; keys point into it */
     const char *keys[N_TEXT_MAX], *origins[N_TEXT_MAX], *hosts[N_TEXT_MAX + 1];
     int32_t n_key, n_origin, n_host;
-    bool is_serving; /* requests may come */
-    bool is_draining;
-    uint64_t drain_end;
+    bool is_serving;    /* requests may arrive */
+    bool is_draining;   /* a signal has come: running requests may finish */
+    uint64_t drain_end; /* server_clock when the server ends in any case; ns */
 } serve;
 
 /* ---- Configuration ---- */
 
+/* Appends the non-empty values of a list key to texts[N_TEXT_MAX], which point into the
+ * configuration. */
 static tdm_status texts_read(serve *s, const char *key, const char **texts, int32_t *n_text,
                              tdm_error *err) {
     const size_t n = runner_config_get_count(s->app->config, key);
@@ -47,7 +50,8 @@ static tdm_status texts_read(serve *s, const char *key, const char **texts, int3
     return TDM_OK;
 }
 
-/* An Origin header has a scheme and a host, and no path: any other text would never be one. */
+/* Refuses origins that no request can have: an Origin header has a scheme and a host, and no
+ * path. */
 static tdm_status origins_check(serve *s, tdm_error *err) {
     for (int32_t i = 0; i < s->n_origin; i++) {
         const char *text = s->origins[i], *mark = strstr(text, "://");
@@ -62,7 +66,8 @@ static tdm_status origins_check(serve *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A Host header has a name or an address, and no scheme and path. */
+/* Refuses hosts that no request can have: a Host header has a name or address, no scheme and no
+ * path. */
 static tdm_status hosts_check(serve *s, tdm_error *err) {
     for (int32_t i = 0; i < s->n_host; i++)
         if (strpbrk(s->hosts[i], "/?# ") != NULL)
@@ -73,7 +78,7 @@ static tdm_status hosts_check(serve *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A key on each line; empty lines and those that begin with # are left out. */
+/* Reads the file of API keys: one on each line. Skips empty lines and those that begin with #. */
 static tdm_status keys_read(serve *s, tdm_error *err) {
     const char *path = runner_config_get_string(s->app->config, "api-key-file");
     if (path[0] == '\0') return TDM_OK;
@@ -111,7 +116,8 @@ static tdm_status access_read(serve *s, tdm_error *err) {
     if (status == TDM_OK) status = origins_check(s, err);
     if (status == TDM_OK) status = texts_read(s, "allow-host", s->hosts, &s->n_host, err);
     if (status == TDM_OK) status = hosts_check(s, err);
-    /* the address that the command prints: another one of this machine's than 127.0.0.1 */
+    /* Clients use the address that the command prints, such as 127.0.0.2, so it is a valid Host.
+     * The API knows [::1], the only loopback address with ':'. */
     if (is_loopback(host) && strchr(host, ':') == NULL) s->hosts[s->n_host++] = host;
     if (status == TDM_OK) status = runner_config_check(config, err);
     if (status != TDM_OK) return status;
@@ -136,7 +142,8 @@ static uint64_t seconds_get(serve *s, const char *key) {
     return (uint64_t)(runner_config_get_float(s->app->config, key) * 1e9);
 }
 
-/* The first signal lets requests finish for a while; the second one ends the process. */
+/* Called by the HTTP loop now and then; false ends the loop. After the first signal, requests may
+ * finish for shutdown-timeout; the second one kills the process. */
 static bool tick(void *user) {
     serve *s = user;
     if (!runner_interrupt_came()) return true;
@@ -241,14 +248,14 @@ static tdm_status http_make(serve *s, tdm_error *err) {
     for (int32_t i = 0; i < s->n_model; i++)
         runner_terminal_print(s->app->terminal, RUNNER_MESSAGE_NOTE, "model       %s",
                               s->items[i].name);
-    /* on standard output, alone, so that a script can wait for it */
+    /* The only line on standard output: a script can wait for it. */
     fprintf(s->app->out, "%s\n", address);
     return runner_flush(s->app, err);
 }
 
 /* ---- Models ---- */
 
-/* Cuts the folders off paths in a message: they are no client's business. */
+/* Cuts the folders off the paths in a message, since it is sent to clients. */
 static void folders_cut(char *message) {
     for (char *at = message; (at = strchr(at, '/')) != NULL;) {
         const bool is_path = at == message || strchr(" '\"(", at[-1]) != NULL;
@@ -272,7 +279,7 @@ static tdm_status model_open(void *user, int32_t i, const server_model **model_o
     const tdm_status status = serve_model_open(m, err);
     *model_out = status == TDM_OK ? &m->model : NULL;
     if (status != TDM_OK && s->is_serving) {
-        /* after a lack of memory it is tried again, where another model can be closed */
+        /* Where memory is short, the table closes another model, if it can, and tries again. */
         runner_terminal_print(s->app->terminal,
                               status == TDM_RESOURCE_EXHAUSTED ? RUNNER_MESSAGE_NOTE
                                                                : RUNNER_MESSAGE_WARNING,
@@ -293,7 +300,8 @@ static void model_close(void *user, int32_t i, const server_model *model) {
                               s->items[i].name);
 }
 
-/* A model file that is named itself is the only one; else each section is one. */
+/* Number of models that are served: 1 where `model` is a path or the file has less than two [model
+ * NAME] sections; else each section is a model. */
 static int32_t models_count(const serve *s) {
     runner_config *config = s->app->config;
     const size_t n = runner_config_n_models(config);
@@ -302,8 +310,8 @@ static int32_t models_count(const serve *s) {
     return n < 2 || is_file ? 1 : (int32_t)n;
 }
 
-/* The chosen model, or the only one, is opened before the server serves, so that what is wrong with it
- * ends the command. */
+/* Makes the table of models. The chosen model, or the only one, is opened before the server serves,
+ * so that a mistake in it ends the command. */
 static tdm_status models_make(serve *s, tdm_error *err) {
     runner_config *config = s->app->config;
     const runner_section *chosen = runner_config_model(config);
@@ -359,7 +367,8 @@ static tdm_status serve_main(runner_app *app, tdm_error *err) {
     if (status == TDM_OK && !server_models_is_idle(s.models))
         runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
                               "requests were cut off: they took longer than shutdown-timeout");
-    /* what calls another goes first: handlers call the engines, their events the API */
+    /* Callers are stopped before what they call: handlers of requests call the engines, and the
+     * events of the engines call the API. */
     server_models_settle(s.models);
     server_api_stop(s.api);
     server_models_stop(s.models);

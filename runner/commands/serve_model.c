@@ -15,10 +15,10 @@
 #include "runner/plan/plan.h"
 #include "server/grammar/grammar.h"
 
-#define N_RUNNING 16 /* without `parallel` */
-#define N_HELD    32
+#define N_RUNNING 16 /* requests that run at a time where `parallel` is not set */
+#define N_HELD    32 /* further sequences, for held prompts */
 
-/* Replaces what is no UTF-8, which replies in JSON cannot hold. */
+/* Replaces bytes that are not UTF-8 by '?', because replies in JSON cannot have them. */
 static void utf8_keep(char *text) {
     size_t n = 0;
     for (size_t at = 0, len = strlen(text); at < len; at += n)
@@ -31,7 +31,7 @@ static int32_t n_running(serve_model *m) {
     return is_given ? (int32_t)runner_config_get_int(m->app.config, "parallel") : N_RUNNING;
 }
 
-/* A model without a template still completes texts. */
+/* Opens the chat template. A model without one is no failure: it can still complete texts. */
 static tdm_status template_read(serve_model *m, tdm_error *err) {
     tdm_status status = runner_chat_prompt_open(&m->prompt, &m->app, m->session.model, err);
     if (status != TDM_NOT_FOUND || m->prompt.vocab == NULL) return status;
@@ -42,7 +42,7 @@ static tdm_status template_read(serve_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The source of the template, by which the form of calls is found. */
+/* Reads the source of the template, from which the server finds the form of tool calls. */
 static tdm_status template_text(serve_model *m, tdm_error *err) {
     const char *path = runner_config_get_string(m->app.config, "template");
     llm_gguf_str text = {NULL, 0};
@@ -52,7 +52,7 @@ static tdm_status template_text(serve_model *m, tdm_error *err) {
         const size_t size = (size_t)1 << 20;
         m->tpl_text = calloc(1, size);
         if (file != NULL && m->tpl_text != NULL &&
-            fread(m->tpl_text, 1, size - 1, file) == 0) /* what was parsed before is not empty */
+            fread(m->tpl_text, 1, size - 1, file) == 0) /* it was parsed before: not empty */
             status = tdm_fail(err, TDM_IO, "%s: cannot be read", path);
         if (file != NULL) fclose(file);
     } else {
@@ -98,7 +98,7 @@ static tdm_status model_make(serve_model *m, tdm_error *err) {
                                 &m->model.grammar_vocab, err);
 }
 
-/* Loads what drafts, for a context as large as the model's, whose sequences it has, too. */
+/* Loads the drafter, whose context has the size and the number of sequences of the model's. */
 static tdm_status draft_load(serve_model *m, const runner_context_wish *settings,
                              runner_context_wish *wish, tdm_error *err) {
     runner_context_request request;
@@ -110,7 +110,8 @@ static tdm_status draft_load(serve_model *m, const runner_context_wish *settings
     return runner_draft_load(&m->draft, &m->session, wish, err);
 }
 
-/* On the engine's thread. */
+/* A server_engine_params.device_noted; called on the engine's thread. `failure` NULL = it works
+ * again. */
 static void device_noted(void *user, const char *failure) {
     const serve_model *m = user;
     if (failure != NULL)
@@ -155,7 +156,7 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
 
 /* ---- The name ---- */
 
-/* `alias`, or the file's name without ".gguf". */
+/* The value of `alias`, or the name of the file without ".gguf". The caller frees it. */
 static char *name_make(runner_config *config) {
     const char *alias = runner_config_get_string(config, "alias");
     const char *path = runner_config_get_string(config, "model");

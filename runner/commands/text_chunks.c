@@ -33,7 +33,7 @@ tdm_status text_chunks_read(const runner_session *session, int32_t n_ctx, int64_
     free(text);
     if (status != TDM_OK) return status;
     *tokens_out = ids;
-    /* As in llama.cpp: fewer than two chunks are too few to measure. */
+    /* llama.cpp refuses such texts, too. */
     if (n < 2 * (size_t)n_ctx)
         return tdm_fail(
             err, TDM_OUT_OF_RANGE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_loss.c: sums in double over rows of f32.
+ * token_loss.c: see token_loss.h. Sums over rows of f32 are in double.
  */
 #include "runner/commands/token_loss.h"
 
@@ -24,10 +24,10 @@ int32_t perplexity_top(const float *values, int32_t n) {
     return top;
 }
 
-/* As both distributions sum to 1, sum p_ref delta = sum p_ref (delta + e^-delta - 1), whose terms
- * are all positive and of second order in delta. p_ref e^-delta is p; where p is much larger than
- * p_ref it is taken so, since e^-delta alone may be too large for a number, and p_ref 0 beside it.
- * */
+/* With delta = log p_ref - log p, the divergence is sum p_ref delta. Both distributions sum to 1,
+ * so it is also sum p_ref (delta + e^-delta - 1), whose terms are never negative and of second
+ * order in delta: that is what is summed. p_ref e^-delta is p. Where p is much larger than p_ref, p
+ * itself is added, because e^-delta may overflow while p_ref is near 0. */
 double perplexity_divergence(const float *reference, const float *log_probs, int32_t n) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {

@@ -32,11 +32,12 @@ double perplexity_mean_uncertainty(const perplexity_mean *mean); /* one standard
                                                                     mean; 0 where n < 2
                                                                     [any-thread] */
 
-/* exp of a mean of -log p, and its uncertainty to first order. [any-thread] */
+/* The perplexity, exp of a mean of -log p, and its uncertainty (one standard deviation, to first
+ * order). [any-thread] */
 double perplexity_of(const perplexity_mean *nll, double *uncertainty_out);
 
-/* The value that a part `share` (0 to 1) of n values does not exceed, linear between neighbours.
- * Sorts the values. 0 where n is 0. [any-thread] */
+/* The quantile `share` (0 to 1) of n values, interpolated linearly between neighbours. Sorts the
+ * values. 0 where n is 0. [any-thread] */
 double perplexity_quantile(double *values, uint64_t n, double share);
 
 #endif

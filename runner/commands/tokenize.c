@@ -10,8 +10,8 @@
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/prompt.h"
 
-/* Prints bytes between quotes: line ends, quotes and bytes that are not UTF-8 as escapes, so
- * that every token is one line. */
+/* Prints bytes between quotes, with escapes for control characters, quotes and bytes that are not
+ * UTF-8, so that every token takes one line. */
 static void piece_print(FILE *out, llm_vocab_str piece) {
     fputc('\'', out);
     for (size_t i = 0; i < piece.len;) {
