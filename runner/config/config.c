@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.c: keeps the settings of all levels, and the getters. Files are read in
+ * config.c: a configuration with the settings of all levels, and its getters. Files are read in
  * config_file.c, command lines in config_args.c, keys of plugins in config_plugin.c, values in
  * config_value.c; which device a command runs on is decided in config_device.c.
  */
@@ -148,14 +148,15 @@ static runner_setting *default_find(const runner_config *config, const runner_ke
     return at;
 }
 
-/* What was given for a key outside any device's section, or NULL; rivals are not considered. */
+/* The setting of a key in the model's section, or before the sections; NULL = not set there. */
 static runner_setting *outer_find(const runner_config *config, const runner_key *key) {
     runner_setting *setting =
         config->model != NULL ? runner_settings_find(config->model->settings, key) : NULL;
     return setting != NULL ? setting : runner_settings_find(config->sections->settings, key);
 }
 
-/* The same with all levels, down to the default. */
+/* The setting of a key by all levels, down to the default; rivals are not considered. Never
+ * NULL. */
 static runner_setting *setting_find(const runner_config *config, const runner_section *section,
                                     const runner_key *key) {
     runner_setting *setting = runner_settings_find(config->flags, key);
@@ -171,8 +172,8 @@ runner_setting *runner_group_setting(const runner_config *config, const runner_s
     return own != NULL ? own : default_find(config, key);
 }
 
-/* The setting that counts. The chosen model section has the model's path: the flag or default
- * that chose it gave only its name. */
+/* The setting that applies. With a chosen model section, the key `model` is its path: the flag or
+ * setting that chose the section gave only its name. */
 static const runner_setting *setting_get(const runner_config *config, const runner_section *section,
                                          const runner_key *key) {
     if (config->model != NULL && strcmp(key->name, "model") == 0)
@@ -223,7 +224,8 @@ static void bad_call_note(runner_config *config, const char *key, const char *wh
 #define TYPES_FLOAT (TYPE_BIT(RUNNER_KEY_FLOAT) | TYPE_BIT(RUNNER_KEY_SHARES))
 #define TYPES_ANY   (~0u)
 
-/* The setting of a key whose type is one of `types`; NULL (and remembered) = a bad call. */
+/* The setting of a key whose type is one of `types` (bits); NULL = a bad call, which
+ * runner_config_check reports. */
 static const runner_setting *ask(runner_config *config, const runner_section *section,
                                  const char *name, unsigned types) {
     const runner_key *key = runner_config_find_key(config, name);
@@ -238,8 +240,8 @@ static const runner_setting *ask(runner_config *config, const runner_section *se
     return setting_get(config, section, key);
 }
 
-/* Item `i`, or an empty one. Item 0 of an empty list, for a getter of one value, is that
- * value's "nothing". */
+/* Item `i` of a value. For a bad call it is an empty item (0, ""); also for item 0 of an empty
+ * list, which a getter of one value may ask for. */
 static runner_item ask_item(runner_config *config, const runner_section *section, const char *name,
                             unsigned types, size_t i) {
     static char empty[1] = "";
@@ -360,7 +362,8 @@ void runner_origin_format(runner_origin origin, char *text, size_t text_size) {
         snprintf(text, text_size, "default");
 }
 
-/* Appends to text[0..text_size) like snprintf would, counting what does not fit. */
+/* Appends `more` at text[at] as snprintf would, and returns the new end: bytes that do not fit
+ * count. */
 static size_t text_append(char *text, size_t text_size, size_t at, const char *more) {
     for (; *more != '\0'; more++, at++)
         if (at + 1 < text_size) text[at] = *more;
@@ -368,7 +371,7 @@ static size_t text_append(char *text, size_t text_size, size_t at, const char *m
     return at;
 }
 
-/* Whether a text has to be quoted in a file to be read back as it is (config_file.c). */
+/* Whether a text needs quotes in a file to be read back unchanged by config_file.c. */
 static bool text_needs_quotes(const char *text) {
     size_t len = strlen(text);
     if (len == 0 || text[0] == '"' || text[0] == '#' || strchr(" \t", text[0]) != NULL ||
@@ -419,7 +422,7 @@ static char *paths_join(const runner_value *value, const char *separator) {
     return joined;
 }
 
-/* The setting as a file would have it; *text_out is to be freed. */
+/* The setting as text for a file; the caller frees *text_out. */
 static tdm_status setting_format(const runner_setting *setting, const runner_key *key,
                                  char **text_out, tdm_error *err) {
     char *paths = NULL;
@@ -448,7 +451,8 @@ tdm_status runner_config_format(runner_config *config, const runner_section *sec
     return setting_format(setting, runner_config_find_key(config, name), text_out, err);
 }
 
-/* The key of that name for a section: of a device, its plugin's before another's. */
+/* The key called `name` for a section. If several plugins have one, a device takes its own
+ * plugin's. */
 static const runner_key *section_key(runner_config *config, const runner_section *section,
                                      const char *name) {
     const runner_key *key = runner_config_find_key(config, name);
@@ -489,8 +493,8 @@ tdm_status runner_config_join_paths(runner_config *config, const char *key, char
     return *text_out != NULL ? TDM_OK : out_of_memory(err);
 }
 
-/* Whether a plugin is to receive a setting: not where it says no more than the default, nor where a
- * flag of `bench` holds several values. */
+/* Whether a setting is passed to its plugin: not if it equals the default, nor if a flag of `bench`
+ * holds several values. */
 static bool setting_is_option(const runner_setting *setting) {
     runner_key_type type = setting->key->type;
     return setting->origin.level != RUNNER_LEVEL_BUILT_IN && !setting->value.is_auto &&
@@ -512,7 +516,8 @@ size_t runner_section_get_options(runner_config *config, const runner_section *s
         (config->model == NULL || !has_plugin_settings(config->model->settings)) &&
         (section == NULL || !has_plugin_settings(section->settings)))
         return 0;
-    /* without its table it has no options; opening the device reports why it cannot be loaded */
+    /* A plugin that cannot be loaded has no options here; opening the device reports the
+     * failure. */
     if (runner_config_load_plugin(config, plugin, NULL) != TDM_OK) return 0;
     for (size_t i = 0; i < config->keys.n; i++) {
         const runner_key *key = config->keys.items[i];
@@ -567,7 +572,8 @@ tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     const runner_setting *setting = ask(config, NULL, key, TYPES_ANY);
-    /* The value is wrong, not what the command did with it or read from a file. */
+    /* These statuses say that the value itself is wrong. The path of a file is excepted: its
+     * content may be wrong instead. */
     if (setting != NULL && setting->origin.level == RUNNER_LEVEL_FLAG &&
         setting->key->type != RUNNER_KEY_PATH &&
         (status == TDM_INVALID_ARGUMENT || status == TDM_NOT_FOUND))

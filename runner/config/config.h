@@ -10,10 +10,10 @@
  * not given. For the keys of a device, the device's [device NAME] comes before it. options.h and
  * the plugins have the tables of keys.
  *
- * Getters cannot fail, because every value was checked when it was read. To get a key that does not
- * exist, or with the wrong type, is a bug of the caller: the getter returns 0 or "", and
- * runner_config_check then returns TDM_INTERNAL. A command reads all that it needs, then checks
- * once.
+ * Getters cannot fail, because every value was checked when it was read. A call for a key that does
+ * not exist, or with a getter of the wrong type, is a bug of the caller: the getter returns 0 or
+ * "", and runner_config_check then returns TDM_INTERNAL. A command reads all values that it needs,
+ * then calls runner_config_check once.
  *
  * Ownership: a runner_config owns all that its functions return (strings, sections, origins), until
  * runner_config_destroy. The command and argv given to runner_config_parse must live as long. One
@@ -44,7 +44,7 @@ typedef enum runner_level { /* weakest first, so that levels compare */
 typedef struct runner_origin {
     runner_level level;
     const char *file; /* as the user named it; NULL unless level is DEFAULTS or SECTION */
-    int line;         /* from 1; 0 likewise */
+    int line;         /* of that file, from 1; 0 where file is NULL */
     const char *flag; /* as the user wrote it ("-c"); NULL unless level is FLAG */
 } runner_origin;
 
@@ -70,8 +70,8 @@ tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_
 /* 0 after success, 2 where the command line was wrong, 1 for anything else. [setup] */
 int runner_config_exit_code(const runner_config *config);
 
-/* Whether runner_config_fail was called for the value of a flag that is wrong; then a command that
- * fails ends with 2. [setup] */
+/* Whether runner_config_fail was called for a wrong value of a flag. A command that fails then ends
+ * with exit code 2. [setup] */
 bool runner_config_is_usage(const runner_config *config);
 
 bool runner_config_wants_help(const runner_config *config);
@@ -118,7 +118,8 @@ int64_t runner_section_get_int_at(runner_config *config, const runner_section *s
 const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
                                          const char *key, size_t i);
 
-/* Where a value came from. An unknown key is remembered as above and gives BUILT_IN. [setup] */
+/* Where a value came from. An unknown key gives BUILT_IN, and a failure of runner_config_check.
+ * [setup] */
 runner_origin runner_config_get_origin(runner_config *config, const char *key);
 runner_origin runner_section_get_origin(runner_config *config, const runner_section *section,
                                         const char *key);
@@ -126,21 +127,22 @@ runner_origin runner_section_get_origin(runner_config *config, const runner_sect
 /* "conf/demo.ini:3", "flag -c" or "default". Always terminated. [any-thread] */
 void runner_origin_format(runner_origin origin, char *text, size_t text_size);
 
-/* The value as it would be written in a file, quoted where it has to be: an unchanged value when
- * read back. Paths are given as absolute ones. *text_out is the caller's to free(). Fails with
- * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a bad call. [setup] */
+/* The value as text for a file, quoted where that is needed: reading it back gives the same value.
+ * Paths are made absolute. *text_out is the caller's to free(). Fails with TDM_RESOURCE_EXHAUSTED,
+ * or TDM_INTERNAL for a bad call. [setup] */
 tdm_status runner_config_format(runner_config *config, const runner_section *section,
                                 const char *key, char **text_out, tdm_error *err);
 
-/* A key as it counts for a device's or a group's section. */
+/* The value of a key that applies to the section of a device or group. */
 typedef struct runner_effective {
-    char *text; /* as runner_config_format has it; the caller's to free() */
+    char *text; /* as of runner_config_format; the caller's to free() */
     runner_origin origin;
-    bool is_own; /* it stands in that section, and no flag beats it */
+    bool is_own; /* it is set in that section, and no flag overrides it */
 } runner_effective;
 
-/* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside
- * its section counts too. Fails as runner_config_format does. [setup] */
+/* `is_main`: whether a group is the one that a command runs on. Only for that group do values
+ * outside of its section count (flags, [*], the model's). Ignored for a device. Fails as
+ * runner_config_format. [setup] */
 tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
                                         const char *key, bool is_main, runner_effective *effective,
                                         tdm_error *err);
@@ -154,33 +156,35 @@ tdm_status runner_config_join_paths(runner_config *config, const char *key, char
  * in the form that tandem/option.h states. Values from outside the device's section (flags, [*],
  * the model's) count for every device whose plugin has the key; `is_main` is for groups: see
  * runner_section_get_effective. "auto", empty values and the default are left out, because they
- * mean the plugin's default, and so is a flag of `bench` with several values: the caller adds the
- * one at hand. Returns how many there are and stores at most `capacity`; the strings are the
- * configuration's. Loads the plugin if any key of a plugin was given. [setup] */
+ * mean the plugin's default. A flag of `bench` with several values is left out, too: the caller
+ * adds the value that it measures. Returns the number of options and stores at most `capacity` of
+ * them; the strings are the configuration's. Loads the plugin if any key of a plugin was given.
+ * [setup] */
 size_t runner_section_get_options(runner_config *config, const runner_section *section,
                                   const char *plugin, bool is_main, tdm_option *options,
                                   size_t capacity);
 
-/* Whether a key called `name` has a value at any level above the default. Loads nothing: an option
- * of a plugin that was given is known. [setup] */
+/* Whether a key called `name` is set at any level above the default. Loads no plugin: the plugin of
+ * an option that was given is loaded already. [setup] */
 bool runner_section_is_given(const runner_config *config, const runner_section *section,
                              const char *name);
 
-/* Fails with TDM_INVALID_ARGUMENT where a flag is an option that runner_section_get_options has
- * given to no device. The CPU's and the group's are allowed everywhere. [setup] */
+/* Fails with TDM_INVALID_ARGUMENT if a flag is an option of a plugin and runner_section_get_options
+ * has returned it for no device. Options of the CPU and of groups are allowed without one.
+ * [setup] */
 tdm_status runner_config_check_taken(const runner_config *config, tdm_error *err);
 
 /* ---- Keys ---- */
 
-#define RUNNER_CPU_PLUGIN   "cpu"  /* what a machine without configuration runs on */
-#define RUNNER_GROUP_PLUGIN "meta" /* what runs groups */
+#define RUNNER_CPU_PLUGIN   "cpu"  /* of the CPU devices and fallbacks that no section names */
+#define RUNNER_GROUP_PLUGIN "meta" /* of groups */
 
-/* The option of the CPU's that commands use themselves: `bench` takes lists of it, and `quantize`
- * works with that many threads. */
+/* The option of the CPU plugin that commands read themselves: `bench` takes a list of it, and
+ * `quantize` works with so many threads. */
 #define RUNNER_THREADS_KEY "threads"
 
-/* The keys that are known: the program's, and those of the plugins that were loaded. Valid until
- * the next plugin is loaded. [any-thread] */
+/* The known keys: the program's, and those of the plugins that were loaded. Valid until the next
+ * plugin is loaded, which a getter may do. [any-thread] */
 const runner_key_list *runner_config_keys(const runner_config *config);
 
 /* Loads a plugin for its options (dlopen and entry, nothing else) and adds them to the keys; a
@@ -188,12 +192,12 @@ const runner_key_list *runner_config_keys(const runner_config *config);
  * as it is known, then TANDEM_PLUGIN_PATH and the installed ones. [setup] */
 tdm_status runner_config_load_plugin(runner_config *config, const char *name, tdm_error *err);
 
-/* The same for the CPU's, the group's, those of the file's devices and, with `all`, for every
- * plugin that can be found. Those that fail have no keys. [setup] */
+/* Loads the plugins of the CPU, of groups, of the file's devices and, with `all`, every plugin that
+ * can be found. A plugin that fails has no keys: runner_config_plugin_failure. [setup] */
 void runner_config_load_plugins(runner_config *config, bool all);
 
-/* The reason why a plugin could not be loaded, of the `i`th that failed; NULL past the last. *name
- * is the plugin's. [setup] */
+/* Why the `i`th of the plugins that failed could not be loaded, and its name in *name; NULL past
+ * the last. [setup] */
 const char *runner_config_plugin_failure(const runner_config *config, size_t i, const char **name);
 
 /* TDM_INTERNAL if a getter was called for a key or type that does not exist; else TDM_OK. [setup]
@@ -214,7 +218,7 @@ const runner_section *runner_config_device(const runner_config *config, size_t i
 size_t runner_config_n_groups(const runner_config *config);
 const runner_section *runner_config_group(const runner_config *config, size_t i);
 
-/* The section that applies to the chosen model, or NULL. [setup] */
+/* The section of the chosen model; NULL = none is chosen. [setup] */
 const runner_section *runner_config_model(const runner_config *config);
 
 /* The [model NAME] sections of the file, in its order. [setup] */
@@ -222,18 +226,18 @@ size_t runner_config_n_models(const runner_config *config);
 const runner_section *runner_config_model_at(const runner_config *config, size_t i);
 
 /* A new configuration of the same command line and file, in which the section [model NAME] is the
- * chosen one: each thread that opens a model has its own. The file is read again. The caller destroys
- * *copy_out. Fails as runner_config_parse does. [setup] */
+ * chosen one: each thread that opens a model has its own. The file is read again. The caller
+ * destroys *copy_out. Fails as runner_config_parse does. [setup] */
 tdm_status runner_config_copy(const runner_config *config, const char *name,
                               runner_config **copy_out, tdm_error *err);
 
 /* The NAME of [device NAME]. */
 const char *runner_section_name(const runner_section *section);
 
-/* The line of its heading; 0 where no file has it. */
+/* The line of its heading in the file; 0 = the section is not in the file. */
 int runner_section_line(const runner_section *section);
 
-/* Whether the section is a group, of the file or made from several names. NULL is none. */
+/* Whether the section is a group, of the file or made from several names. False for NULL. */
 bool runner_section_is_group(const runner_section *section);
 
 /* The [device NAME] or [group NAME] called `name`, or NULL. [setup] */
@@ -255,8 +259,9 @@ bool runner_section_has_member(const runner_section *group, const char *name);
 tdm_status runner_config_find_device(runner_config *config, const char *name,
                                      const runner_section **device_out, tdm_error *err);
 
-/* A group that no file has, of `members` ("a,b" or "a/b"), called `name` (NULL: "a+b"); the one
- * made before where there is one of that name. [setup] */
+/* Makes a group that is not in the file, of `members` ("a,b" or "a/b"), called `name` (NULL =
+ * "a+b"). If there is a group of that name, *group_out is that one. TDM_INVALID_ARGUMENT for a
+ * wrong list. The configuration owns the group. [setup] */
 tdm_status runner_config_make_group(runner_config *config, const char *name, const char *members,
                                     const runner_section **group_out, tdm_error *err);
 
@@ -264,13 +269,14 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
 typedef struct runner_group_options {
     tdm_option items[64];
     int32_t n;
-    char text[8192]; /* where the values of members, share, split and reserve are */
+    char text[8192]; /* holds the values of members, share, split and reserve */
 } runner_group_options;
 
-/* Fills *options with members, share, split, reserve (where there is one) and the values given for
- * the plugin's own keys. Flags and values outside its section count for the group that a command
- * runs on (`is_main`), not for groups inside it. Fails where the shares are not one for each
- * member. [setup] */
+/* Fills *options with members, share, split, reserve (if a member has one) and the values given for
+ * the plugin's own keys; they point into *options, so do not copy it. Flags and values outside of
+ * its section count for the group that a command runs on (`is_main`), not for groups inside it.
+ * TDM_INVALID_ARGUMENT if there is not one share for each member, or for `split = none`;
+ * TDM_OUT_OF_RANGE if there is too much for *options. [setup] */
 tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
                                             bool is_main, runner_group_options *options,
                                             tdm_error *err);
@@ -278,7 +284,7 @@ tdm_status runner_section_get_group_options(runner_config *config, const runner_
 /* Whether only the group's first member is used (`split = none`). [setup] */
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main);
 
-/* The same for the configured name. [setup] */
+/* runner_config_find_device for the value of the key `device`. [setup] */
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err);
 
@@ -294,9 +300,9 @@ tdm_status runner_config_member_unknown(runner_config *config, const runner_sect
                                         tdm_error *err);
 
 /* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
- * when read back, each value with its origin as a comment. In a section, a line that begins with
- * '#' is a value that counts for it and does not stand in it. TDM_IO where it cannot be written.
- * [setup] */
+ * when it is read back, each value with its origin as a comment. A line of a section that begins
+ * with '#' is a value that applies to the section but is set elsewhere. TDM_IO if it cannot be
+ * written. [setup] */
 tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err);
 
 #endif

@@ -8,9 +8,10 @@
  * counts as given the second time; the lists of `bench` and RUNNER_KEY_REPEATABLE ones (`--tokens`,
  * `-ot`) are joined instead. `--` ends the flags.
  *
- * A flag that is not the program's may be an option of a plugin, which cannot be loaded before the
- * file is read: `plugin-path` may stand there. Until then the word behind it counts as its value
- * unless it looks like a flag; `--key=value` takes any value.
+ * A flag that is not the program's may be an option of a plugin. Plugins cannot be loaded before
+ * the file is read, because `plugin-path` may stand there. So such a flag is kept for later, and
+ * the word behind it counts as its value unless that looks like a flag; `--key=value` takes any
+ * value.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 typedef struct args_reader {
     runner_config *config;
-    int argc, at;
+    int argc, at; /* at: the word that is read */
     char *const *argv;
 } args_reader;
 
@@ -32,7 +33,7 @@ static bool word_is_value(const char *word) {
     return word != NULL && (word[0] != '-' || strchr("0123456789.", word[1]) != NULL);
 }
 
-/* A flag that may be a plugin's; it is read when all plugins can be found. */
+/* Keeps a flag that may be a plugin's, until all plugins can be found. */
 static tdm_status flag_postpone(args_reader *reader, const char *word, size_t len, const char *name,
                                 tdm_error *err) {
     char flag[72];
@@ -75,7 +76,9 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
     }
     if (key == NULL && !command->opens_devices &&
         strstr(command->keys, RUNNER_THREADS_KEY) != NULL) {
-        /* its words are no flags' values, and it takes one option of one plugin */
+        /* A command with words besides flags (quantize) cannot keep the flag for later: the word
+         * behind it may be no value. Its only option of a plugin is this one, so that plugin is
+         * loaded now. */
         runner_config_load_plugin(reader->config, RUNNER_CPU_PLUGIN, NULL);
         key = is_long ? runner_key_find(keys, name, command)
                       : runner_key_find_flag(keys, name, command);
@@ -111,7 +114,7 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
     return runner_flag_assign(reader->config, key, flag, text, err);
 }
 
-/* An unset variable of a script gives an empty word, which names no file. */
+/* Refuses empty words, which a script gives for an unset variable and which name no file. */
 static tdm_status positional_check(const runner_config *config, tdm_error *err) {
     const char *word = config->command->positional;
     for (size_t i = 0; i < config->n_positional; i++) {
@@ -124,7 +127,7 @@ static tdm_status positional_check(const runner_config *config, tdm_error *err) 
     return TDM_OK;
 }
 
-/* The number of words that are no flags. */
+/* Checks the number of words that are no flags. */
 static tdm_status words_check(const runner_config *config, tdm_error *err) {
     const runner_command *command = config->command;
     bool has_prompt = runner_command_takes(command, runner_key_find(&config->keys, "prompt", NULL));
@@ -160,7 +163,8 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
             config->positional[config->n_positional++] = word;
         }
     }
-    /* a flag that may be a plugin's may have taken a word that was none */
+    /* A flag that was kept for later may have taken a word that is no value of it: then the words
+     * are checked after it was resolved. */
     return config->pending == NULL ? words_check(config, err) : TDM_OK;
 }
 

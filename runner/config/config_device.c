@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_device.c: the section of the chosen model, and of the device that a command runs on. Names
- * of devices that plugins enumerate are compared by the caller.
+ * config_device.c: finds the section of the chosen model, and that of the device that a command
+ * runs on. The caller searches the names of devices that plugins enumerate (roster.c).
  */
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
     size_t n = names_add(config, RUNNER_SECTION_MODEL, names, 0);
     if (n == 0) return TDM_OK;
     if (setting == NULL || setting->text[0] == '\0') {
-        /* several models and none named: a command that needs one reports that */
+        /* With several models and no name none is chosen; a command that needs one reports it. */
         if (n == 1)
             config->model = runner_config_find_section(config, RUNNER_SECTION_MODEL, *names);
         return TDM_OK;
@@ -59,7 +59,7 @@ tdm_status runner_config_pick_device(runner_config *config, const runner_section
                                      err);
 }
 
-/* Whether a group of the file has `name` for a member. */
+/* Whether `name` is a member of a group of the file. */
 static bool is_member(const runner_config *config, const char *name) {
     for (const runner_section *at = config->sections; at != NULL; at = at->next)
         if (at->kind == RUNNER_SECTION_GROUP && runner_section_has_member(at, name)) return true;

@@ -10,19 +10,17 @@
  *     key = " # "        text in double quotes, with \n \t \r \" \\
  *     [device NAME]
  *
- * inih splits lines into sections, names and values. `reader_next` gives it the lines, because some
- * of what it does (release 55) must be prevented:
- *   - it takes an indented line as part of the value above: indentation is removed;
- *   - it takes a blank and ';' as the start of a comment, which cuts regular expressions and
- *   prompts:
- *     ';' (and '#', which other builds of inih treat so) are replaced by control characters, and
- *     put back afterwards;
- *   - it does not report a section without keys: each heading is followed by a line that makes inih
- *     report it;
- *   - it splits lines above 200 bytes: the limit is raised where this inih allows that, and a
- *   longer
- *     line is an error;
- *   - it skips lines that it cannot parse: a line that was not reported is an error here.
+ * inih splits lines into sections, names and values. `reader_next` gives it the lines and changes
+ * them, because some of what inih (release 55) does must be prevented:
+ *   - It takes an indented line as part of the value above: indentation is removed.
+ *   - It takes a blank and ';' as the start of a comment, which would cut regular expressions and
+ *     prompts: ';' (and '#', which other builds of inih treat so) is replaced by a control
+ *     character, and put back afterwards.
+ *   - It does not report a section without keys: behind each heading, inih gets a line of ours with
+ *     the key HEADING_KEY, so that it reports the section.
+ *   - It splits lines above 200 bytes: the limit is raised where this inih allows that, and a
+ *     longer line is an error.
+ *   - It skips lines that it cannot parse: a line that inih does not report is an error here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,21 +34,21 @@
 
 #define FILE_SIZE_MAX    ((size_t)1 << 20)
 #define LINE_SIZE_MAX    65536
-#define SECTION_NAME_MAX 31 /* what tdm_split_member.name can hold; it identifies a member */
+#define SECTION_NAME_MAX 31 /* tdm_split_member.name, which identifies a member, holds no more */
 
-/* Replacements on the way through inih; a file that contains these bytes is refused before. */
+/* Stand in for characters on the way through inih. A file that contains these bytes is refused. */
 #define STAND_IN_SEMICOLON '\x01'
 #define STAND_IN_HASH      '\x02'
 #define HEADING_KEY        "\x03"
 
 typedef struct file_reader {
     runner_config *config;
-    runner_section *section;
+    runner_section *section; /* that the next settings belong to */
     const char *path;
     const char *at;       /* the rest of the text */
-    int line;             /* of the line last taken from it */
-    bool heading_pending; /* a heading was given to inih, our line behind it not yet */
-    bool is_reported;     /* inih has called back for the line last given to it */
+    int line;             /* number of the line last taken from it */
+    bool heading_pending; /* inih got a heading, and gets our line behind it next */
+    bool is_reported;     /* inih has reported the line that it got last */
     tdm_status status;    /* the first failure; nothing is read after it */
     tdm_error *err;
 } file_reader;
@@ -88,7 +86,7 @@ static bool heading_check(file_reader *reader, const char *text, size_t len) {
     return true;
 }
 
-/* Gives inih one line (an ini_reader); NULL ends it. */
+/* An ini_reader: gives inih the next line; NULL ends the file. */
 static char *reader_next(char *line, int size, void *user) {
     file_reader *reader = user;
     if (reader->status != TDM_OK) return NULL;
@@ -136,7 +134,7 @@ static void stand_ins_undo(char *text) {
     }
 }
 
-/* A quoted value in place: without quotes, escapes replaced. */
+/* Reads a quoted value in place: removes the quotes and replaces escapes. */
 static bool quoted_read(file_reader *reader, char *text) {
     char *to = text, *from = text + 1;
     for (; *from != '"'; from++) {
@@ -276,7 +274,7 @@ static void setting_read(file_reader *reader, const char *name, const char *text
     if (reader->status == TDM_OK) reader->status = status;
 }
 
-/* inih reports a heading (by our own line) or a setting (an ini_handler). */
+/* An ini_handler: inih reports a setting, or a heading by our own line behind it. */
 static int reader_handle(void *user, const char *section, const char *name, const char *value) {
     file_reader *reader = user;
     if (reader->status != TDM_OK) return 1;
@@ -315,7 +313,7 @@ static int reader_handle(void *user, const char *section, const char *name, cons
     return 1;
 }
 
-/* The whole file as a string; *text_out is to be freed. */
+/* Reads the whole file as a string; the caller frees *text_out. */
 static tdm_status file_load(const char *path, char **text_out, tdm_error *err) {
     *text_out = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);

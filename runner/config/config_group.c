@@ -9,7 +9,7 @@
 #include "runner/config/config_state.h"
 #include "tandem/split.h"
 
-#define HEIGHT_MAX 8 /* groups inside one another; the ABI has no limit, the stack of calls has */
+#define HEIGHT_MAX 8 /* groups inside one another; no limit of the ABI, but it bounds recursion */
 
 /* The program's key of groups called `name`: members, share or split. */
 static const runner_key *group_key(const runner_config *config, const char *name) {
@@ -30,7 +30,8 @@ bool runner_section_has_member(const runner_section *group, const char *name) {
     return false;
 }
 
-/* Sets group->height; `depth` = groups around it. */
+/* Sets group->height, and fails for a group that contains itself: -1 marks the groups that are
+ * being visited. `depth`: groups around this one. */
 static tdm_status height_find(const runner_config *config, runner_section *group, int depth,
                               tdm_error *err) {
     const runner_setting *members =
@@ -88,7 +89,7 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
     return group->height == 0 ? height_find(config, group, 0, err) : TDM_OK;
 }
 
-/* ---- Groups that no file has ---- */
+/* ---- Groups that are not in the file ---- */
 
 /* The members with '+' between them, which no section's name contains. */
 static char *name_join(const runner_value *members) {
@@ -176,7 +177,7 @@ TDM_PRINTF(2, 3) static void option_print(option_writer *w, const char *format, 
     size_t room = sizeof w->options->text - w->at;
     int n = vsnprintf(w->options->text + w->at, room, format, args);
     va_end(args);
-    if (n < 0 || (size_t)n + 1 >= room) /* a NUL is to follow */
+    if (n < 0 || (size_t)n + 1 >= room) /* option_end adds a NUL */
         w->is_full = true;
     else
         w->at += (size_t)n;
@@ -209,7 +210,8 @@ static tdm_status share_write(runner_config *config, const runner_section *group
     return TDM_OK;
 }
 
-/* A member that is a group has no reserve of its own; its members have. */
+/* Writes the reserve of each member, if any has one. A group has none of its own; its members
+ * have. */
 static void reserve_write(runner_config *config, const runner_section *group, option_writer *w) {
     const runner_value *members = members_of(group);
     uint64_t reserves[TDM_MAX_MEMBERS] = {0};

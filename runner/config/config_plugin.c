@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * config_plugin.c: the options of plugins as keys of a configuration. A plugin is loaded for its
- * table of options (dlopen and entry, which are pure) when a key appears that the program itself
- * does not have; such keys wait until the file is read, because `plugin-path` and `plugin` may
- * stand behind them.
+ * table of options when a key appears that is not the program's; this calls only dlopen and its
+ * entry, which have no side effects. Such keys wait (runner_pending) until the file is read,
+ * because `plugin-path` and `plugin` may stand behind them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static runner_key_type key_type(int32_t kind) {
     case TDM_OPTION_WORD: return RUNNER_KEY_ENUM;
     case TDM_OPTION_PATH: return RUNNER_KEY_PATH;
     case TDM_OPTION_INTS: return RUNNER_KEY_CORES;
-    default: return RUNNER_KEY_STRING; /* kinds of a later version too: the plugin checks them */
+    default: return RUNNER_KEY_STRING; /* also kinds of a later ABI: the plugin checks the value */
     }
 }
 
@@ -73,8 +73,8 @@ static runner_key key_make(const runner_plugin_keys *plugin, const tdm_option_de
     return key;
 }
 
-/* Adds the options of a loaded plugin. One that the program could not use is left out with all that
- * follow: `tandem certify` reports it. */
+/* Adds the options of a loaded plugin. Fails at an entry that is broken; the options before it
+ * stay. `tandem certify` reports such a table, too. */
 static tdm_status options_add(runner_config *config, runner_plugin_keys *plugin,
                               const tdm_plugin *loaded, tdm_error *err) {
     const tdm_option_table *table = TDM_HAS(loaded, options) ? loaded->options : NULL;
@@ -115,7 +115,7 @@ static tdm_status runtime_make(runner_config *config, tdm_error *err) {
     return status;
 }
 
-/* An entry for a plugin, at the end of the list. */
+/* Appends an entry for a plugin to the list; NULL = no memory. */
 static runner_plugin_keys *plugin_add(runner_config *config, const char *name) {
     runner_plugin_keys *plugin = calloc(1, sizeof *plugin);
     if (plugin == NULL) return NULL;
@@ -280,7 +280,7 @@ tdm_status runner_file_assign(runner_config *config, runner_section *section, co
     return TDM_OK;
 }
 
-/* The keys that are the program's or of `plugin` (NULL = any plugin). The items are to be freed. */
+/* The keys of the program and of `plugin` (NULL = of all plugins). The caller frees the items. */
 static runner_key_list keys_of(const runner_config *config, const char *plugin) {
     runner_key_list list = {calloc(config->keys.n, sizeof *list.items), 0};
     for (size_t i = 0; list.items != NULL && i < config->keys.n; i++) {
@@ -291,7 +291,7 @@ static runner_key_list keys_of(const runner_config *config, const char *plugin) 
     return list;
 }
 
-/* The key that may have been meant: one that belongs in the section, or any. */
+/* The key of a file that may have been meant: one that may stand in the section, else any. */
 static const char *key_nearest(const runner_config *config, const runner_pending *entry,
                                const char *plugin) {
     runner_key_list list = keys_of(config, plugin);
@@ -305,8 +305,9 @@ static const char *key_nearest(const runner_config *config, const runner_pending
     return nearest;
 }
 
-/* No key of the file: says what may have been meant, or which plugin could not be loaded. `plugin`
- * is the section's own; NULL where any could have the key. */
+/* Fails for an unknown key of the file. The message names the key that may have been meant, or the
+ * plugin that could not be loaded. `plugin` is that of the section; NULL = any plugin could have
+ * the key. */
 static tdm_status key_unknown(const runner_config *config, const runner_pending *entry,
                               const char *plugin, tdm_error *err) {
     const runner_plugin_keys *own = plugin != NULL ? plugin_find(config, plugin) : NULL;
@@ -335,7 +336,8 @@ static const char *section_plugin(const runner_config *config, const runner_sect
     return runner_settings_find(section->settings, key)->text;
 }
 
-/* A key of a device's or group's section: its plugin's, or one that stands in the wrong place. */
+/* Reads a key of a device's or group's section. It must be an option of `plugin`; any other known
+ * key fails with a message that says where it belongs. */
 static tdm_status own_key_resolve(runner_config *config, const runner_pending *entry,
                                   const char *plugin, tdm_error *err) {
     tdm_status loaded = runner_config_load_plugin(config, plugin, NULL);
@@ -354,7 +356,8 @@ static tdm_status own_key_resolve(runner_config *config, const runner_pending *e
                               err);
 }
 
-/* A key outside such sections: of any plugin. What stands in a wrong place is found too. */
+/* Reads a key before the sections, or of a model's section: an option of any plugin. A known key in
+ * the wrong place fails with a message that says where it belongs. */
 static tdm_status shared_key_resolve(runner_config *config, const runner_pending *entry,
                                      tdm_error *err) {
     unsigned bit = runner_section_kind_bit(entry->section->kind);
@@ -376,7 +379,8 @@ static tdm_status file_key_resolve(runner_config *config, const runner_pending *
                           : shared_key_resolve(config, entry, err);
 }
 
-/* The key of a flag among what is loaded; *is_negated for --no-NAME of a bool. */
+/* The key of a flag among the loaded ones, or NULL; *is_negated: the flag is --no-NAME of a
+ * bool. */
 static const runner_key *flag_find(const runner_config *config, const runner_pending *entry,
                                    bool *is_negated) {
     const runner_command *command = config->command;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_setting.c: one value given for one key, and lists of them. Which list counts is decided in
- * config.c.
+ * config_setting.c: a setting, which is one value given for one key, and lists of settings.
+ * config.c decides which list counts.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@ void runner_settings_destroy(runner_setting *list) {
     }
 }
 
+/* Options of different plugins with the same name are one key: see runner_settings_find. */
 static bool key_is_same(const runner_key *a, const runner_key *b) {
     return a == b || (a->plugin != NULL && b->plugin != NULL && strcmp(a->name, b->name) == 0);
 }
@@ -78,7 +79,7 @@ tdm_status runner_setting_make(const runner_key *key, const char *text, bool is_
                                runner_origin origin, runner_setting **setting_out, tdm_error *err) {
     runner_setting *setting = calloc(1, sizeof *setting);
     if (setting == NULL) return out_of_memory(err);
-    /* empty = not given: the plugin's own default */
+    /* An empty option of a plugin means its default, whatever its type. */
     bool is_empty = key->plugin != NULL && text[0] == '\0';
     tdm_status status =
         is_empty ? TDM_OK : runner_value_parse(key, text, is_list, &setting->value, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_state.h: the inside of a runner_config, shared by the files that fill it (config_file.c,
- * config_args.c, config_plugin.c) and those that answer from it (config.c, config_device.c,
- * config_group.c). For these files alone.
+ * config_state.h: the fields of a runner_config, for the files that fill it (config_file.c,
+ * config_args.c, config_plugin.c, config_setting.c) and those that read it (config.c,
+ * config_device.c, config_group.c). No other file includes it.
  */
 #ifndef TANDEM_RUNNER_CONFIG_STATE_H
 #define TANDEM_RUNNER_CONFIG_STATE_H
@@ -13,7 +13,7 @@
 
 typedef struct runner_setting runner_setting;
 
-/* A value that was given for a key; a list of them for each level. */
+/* A value that was given for a key. Each level has a list of settings. */
 struct runner_setting {
     const runner_key *key;
     runner_value value;
@@ -21,7 +21,7 @@ struct runner_setting {
     char *given; /* the value as a plugin receives it (tandem/option.h); owned */
     char *flag;  /* what origin.flag points to; owned */
     runner_origin origin;
-    bool is_taken; /* a device was declared with it */
+    bool is_taken; /* runner_section_get_options has returned it for a device */
     runner_setting *next;
 };
 
@@ -36,16 +36,16 @@ struct runner_section {
     runner_section_kind kind;
     char *name;               /* "" for the defaults; owned */
     int line;                 /* of its heading; 0 = there was none */
-    int height;               /* of a group: groups inside one another, itself included; 0 = not
-                                 known yet, -1 = being counted */
+    int height;               /* of a group: levels of groups in it, itself included; 0 = not known
+                                 yet, -1 = being counted (height_find) */
     runner_setting *settings; /* a list; owned */
     runner_section *next;     /* in the order of the file */
 };
 
-/* A key that is not the program's: read once all plugins can be found. */
+/* A key that is not the program's. It is resolved once all plugins can be found. */
 typedef struct runner_pending runner_pending;
 struct runner_pending {
-    runner_section *section; /* where it stands; NULL = a flag */
+    runner_section *section; /* of the file; NULL = a flag */
     char *name;              /* of the key, without dashes; owned */
     char *text;              /* the value; NULL = a flag without one; owned */
     char *flag;              /* as the user wrote it; NULL in a file; owned */
@@ -58,7 +58,7 @@ struct runner_pending {
 typedef struct runner_plugin_keys runner_plugin_keys;
 struct runner_plugin_keys {
     char *name;       /* owned */
-    char *failure;    /* why it cannot be loaded; NULL = it was; owned */
+    char *failure;    /* why it cannot be loaded or its table is broken; NULL = no failure; owned */
     char *topic;      /* the heading of its keys; owned */
     runner_key *keys; /* [n]; texts are the plugin's, which stays loaded; owned */
     size_t n;
@@ -69,8 +69,8 @@ struct runner_config {
     const runner_command *command; /* NULL before runner_config_parse */
     runner_key_list keys;          /* the program's, then those of `plugins`; owned, as all below */
     runner_plugin_keys *plugins;   /* in the order in which they were read */
-    tdm_runtime *runtime;          /* has loaded them; NULL = none is loaded */
-    runner_pending *pending;       /* what is still to be read */
+    tdm_runtime *runtime;          /* that loaded them; NULL = none is loaded */
+    runner_pending *pending;       /* keys that are not resolved yet */
     runner_setting *built_in;      /* one for each of `keys` */
     runner_setting *flags;
     runner_section *sections;    /* the defaults first; never NULL */
@@ -78,7 +78,7 @@ struct runner_config {
     char *file;                  /* NULL = none read */
     const char **positional;     /* [argc]; the words are the caller's */
     size_t n_positional;
-    int argc; /* as runner_config_parse was given them */
+    int argc; /* of runner_config_parse, for runner_config_copy; borrowed */
     char *const *argv;
     tdm_status status; /* how runner_config_parse ended */
     bool is_usage;     /* a failure was the command line's */
@@ -99,8 +99,8 @@ tdm_status runner_config_add_section(runner_config *config, runner_section_kind 
                                      const char *name, int line, runner_section **section_out,
                                      tdm_error *err);
 
-/* Reads `text` as a setting of `key`; the message of a failure has no location. Values of files
- * (origin.file) have their paths made relative to the file's folder. origin.flag is copied,
+/* Makes a setting of `key` from `text`. Messages have no location: the caller adds it. Relative
+ * paths from a file (origin.file) are taken from the folder of the file. origin.flag is copied,
  * origin.file must live as long as the setting. Released with runner_setting_destroy. */
 tdm_status runner_setting_make(const runner_key *key, const char *text, bool is_list,
                                runner_origin origin, runner_setting **setting_out, tdm_error *err);
@@ -119,7 +119,8 @@ void runner_settings_put(runner_setting **list, runner_setting *setting);
 tdm_status runner_flag_assign(runner_config *config, const runner_key *key, const char *flag,
                               const char *text, tdm_error *err);
 
-/* Why a word is no flag of the command, and what may have been meant. */
+/* Fails for `word`, which is no flag of the command; the message says what may have been meant.
+ * `name` is the word without dashes and value. */
 tdm_status runner_flag_unknown(const runner_config *config, const char *word, const char *name,
                                tdm_error *err);
 
@@ -131,12 +132,12 @@ tdm_status runner_file_assign(runner_config *config, runner_section *section, co
 /* Appends a key, and its default to config->built_in. */
 tdm_status runner_config_add_key(runner_config *config, const runner_key *key, tdm_error *err);
 
-/* Remembers what may be a key of a plugin; texts are copied, NULL is allowed for `text`, `flag`. */
+/* Keeps a copy of *entry, which may be a key of a plugin. `text` and `flag` may be NULL. */
 tdm_status runner_pending_add(runner_config *config, const runner_pending *entry, tdm_error *err);
 void runner_pending_clear(runner_config *config);
 
-/* Reads the pending keys of the file, or the pending flags: loads the plugins that may have them.
- * Nothing is loaded where nothing is pending. */
+/* Resolves the pending keys of the file, or (are_flags) the pending flags, and loads the plugins
+ * that may have them. Loads nothing if nothing is pending. */
 tdm_status runner_pending_resolve(runner_config *config, bool are_flags, tdm_error *err);
 
 /* Fails where a pending key of `section` looks like a misspelt `key`, which the section needs and
@@ -147,8 +148,8 @@ tdm_status runner_pending_check(const runner_config *config, const runner_sectio
 /* Releases what runner_config_load_plugin has loaded. */
 void runner_plugins_unload(runner_config *config);
 
-/* The key called `name`, for a getter: loads the plugins of every configuration where no other has
- * it. NULL = there is none. */
+/* The key called `name`, for a getter. If no loaded one is called so, it loads the plugins of
+ * runner_config_load_plugins (not all). NULL = there is none. */
 const runner_key *runner_config_find_key(runner_config *config, const char *name);
 
 /* Fills config->flags from the arguments; any failure is a usage error. */
@@ -158,16 +159,16 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
 /* Refuses two keys that exclude each other, given at the same level. */
 tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err);
 
-/* Whether a group of the file has at most TDM_MAX_MEMBERS members, a share for each, and is not a
- * member of itself. Once the whole file is read. */
+/* Checks that a group of the file has at most TDM_MAX_MEMBERS members, a share for each, and does
+ * not contain itself. Call it after the whole file was read. */
 tdm_status runner_group_check(const runner_config *config, runner_section *group, tdm_error *err);
 
-/* The setting that counts for a group: for one inside another (not `is_main`) its own, or else the
- * default. */
+/* The setting that applies to a group. For a group inside another one (not `is_main`) that is its
+ * own setting, else the default. */
 runner_setting *runner_group_setting(const runner_config *config, const runner_section *group,
                                      const runner_key *key, bool is_main);
 
-/* Finds the [model NAME] that applies, once flags and file are read. */
+/* Chooses the [model NAME] section. Call it after flags and file were read. */
 tdm_status runner_config_choose_model(runner_config *config, tdm_error *err);
 
 #endif

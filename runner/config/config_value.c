@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More values than any list is meant to have; keeps a range like 1-2000000000 from eating memory
- * (token lists of `logits` are the longest, and fit a context). */
+/* More values than any useful list has; the longest are the token lists of `logits`. It bounds the
+ * memory of a range such as 1-2000000000. */
 #define ITEMS_MAX          (1 << 20)
-#define LIST_FILE_SIZE_MAX ((size_t)ITEMS_MAX * 12) /* of the longest numbers, with commas */
+#define LIST_FILE_SIZE_MAX ((size_t)ITEMS_MAX * 12) /* bytes: the longest numbers, with commas */
 
 static tdm_status out_of_memory(const runner_key *key, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the value of '%s'", key->name);
@@ -87,14 +87,15 @@ static tdm_status bad_value(const runner_key *key, const char *text, tdm_error *
     if (nearest == NULL && (key->traits & RUNNER_KEY_AUTO) != 0)
         nearest =
             runner_word_nearest(text, auto_words, (key->traits & RUNNER_KEY_ALL) != 0 ? 2 : 1);
-    /* a value can be long; the message keeps its beginning, so that the advice is not cut off */
+    /* The message has only the beginning of a long value, so that the advice behind it is not cut
+     * off. */
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "bad value '%.64s%s' for '%s': expected %s%s%s%s",
                     text, strlen(text) > 64 ? "..." : "", key->name, expectation,
                     nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
                     nearest != NULL ? "'?" : "");
 }
 
-/* yes no on off true false 1 0; false = none of them. */
+/* Reads yes no on off true false 1 0; false = another word. */
 static bool bool_parse(const char *text, bool *value_out) {
     static const char *const yes[] = {"yes", "on", "true", "1"};
     static const char *const no[] = {"no", "off", "false", "0"};
@@ -105,7 +106,7 @@ static bool bool_parse(const char *text, bool *value_out) {
     return false;
 }
 
-/* A whole decimal number at the start of `text`; *end_out is what follows it. */
+/* Reads a whole decimal number at the start of `text`; *end_out points behind it. */
 static bool integer_scan(const char *text, int64_t *value_out, const char **end_out) {
     const char *digits = text + (*text == '-');
     if (*digits < '0' || *digits > '9') return false;
@@ -183,7 +184,8 @@ static bool key_holds_text(const runner_key *key) {
            key->type == RUNNER_KEY_FILES || key->type == RUNNER_KEY_ENUM;
 }
 
-/* Room for one more item; NULL = no memory. Capacity is the next power of two, so none is kept. */
+/* Appends a cleared item; NULL = no memory. The capacity is the next power of two of n, so that no
+ * field has to hold it. */
 static runner_item *value_grow(runner_value *value) {
     if ((value->n & (value->n - 1)) == 0) {
         size_t capacity = value->n == 0 ? 1 : value->n * 2;
@@ -203,7 +205,8 @@ typedef struct list_entry {
     size_t number; /* from 1 */
 } list_entry;
 
-/* A long list of numbers, or one in a file, does not show where the fault is: the message says. */
+/* Fails for an entry of a list. In a list that may be long or in a file, the message names the
+ * entry. */
 static tdm_status bad_entry(const runner_key *key, const list_entry *entry, tdm_error *err) {
     char expectation[256];
     if ((key->traits & RUNNER_KEY_AT_FILE) == 0) return bad_value(key, entry->list, err);

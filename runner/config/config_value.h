@@ -11,11 +11,11 @@
 #include "runner/config/options.h"
 #include "tandem/status.h"
 
-/* One number or word. Which fields mean something follows from the key's type. */
+/* One number or word. Only the field of the key's type has a meaning. */
 typedef struct runner_item {
     int64_t i; /* INT, INTS, CORES; BOOL: 0 or 1; ENUM: index of the word; SIZE: bytes */
     double f;  /* FLOAT, SHARES */
-    char *s;   /* STRING, PATH, PATHS, NAMES, ENUM; owned; never NULL for these types */
+    char *s;   /* STRING, PATH, PATHS, NAMES, FILES, ENUM; owned; NULL only for the word "auto" */
 } runner_item;
 
 typedef struct runner_value {
@@ -35,8 +35,8 @@ tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_l
  * (TDM_RESOURCE_EXHAUSTED) both are as before. [any-thread] */
 tdm_status runner_value_append(runner_value *value, runner_value *more, tdm_error *err);
 
-/* Puts `folder`/ before every path in a value of type PATH or PATHS that is neither absolute nor
- * empty; a path that begins with ~/ gets $HOME instead. [any-thread] */
+/* Puts `folder`/ before every path in a value of type PATH, PATHS or FILES that is neither absolute
+ * nor empty; a path that begins with ~/ gets $HOME instead. [any-thread] */
 tdm_status runner_value_rebase(const runner_key *key, runner_value *value, const char *folder,
                                tdm_error *err);
 

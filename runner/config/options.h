@@ -22,7 +22,7 @@ typedef struct runner_key runner_key;
 /* The largest whole number of most keys. */
 #define RUNNER_KEY_INT_MAX 2147483647.0
 
-/* A command: all that --help, the reader of the command line and main.c need. */
+/* A command, as --help, the reader of the command line and main.c use it. */
 typedef struct runner_command {
     const char *name;
     const char *positional;  /* how the words that are no flags are shown in --help; NULL = none */
@@ -34,7 +34,7 @@ typedef struct runner_command {
                                    blanks; "*" = all that may stand before the sections of a file */
     const runner_key *own_keys; /* [n_own_key] keys of no other command, flags only */
     size_t n_own_key;
-    bool opens_devices;            /* options of plugins are its flags too */
+    bool opens_devices;            /* options of plugins are flags of it, too */
     bool has_lists;                /* keys with RUNNER_KEY_BENCH_LIST take lists */
     void (*help_print)(FILE *out); /* what --help shows besides; NULL = nothing */
 } runner_command;
@@ -92,15 +92,17 @@ struct runner_key {
     const char *default_value;
     const char *value_name;   /* "N", "PATH", …; NULL for a bool and for an enum */
     const char *const *words; /* RUNNER_KEY_ENUM: NULL-terminated; else NULL */
-    const char *rival; /* a key that excludes this one: given at one level, it unsets lower ones */
+    /* A key that excludes this one: set at a stronger level, it resets this key to its default; set
+     * at the same level, it is an error. NULL = none. */
+    const char *rival;
     const char *help;  /* one sentence, lower case, without the default */
-    double min;        /* RUNNER_KEY_INT, _INTS, _FLOAT, inclusive; whole numbers up to 2^53 */
-    double max;
+    double min; /* RUNNER_KEY_INT, _INTS, _FLOAT, _CORES, inclusive; whole numbers up to 2^53 */
+    double max; /* also RUNNER_KEY_SIZE, where 0 = no limit */
     long auto_value; /* what getters give for "auto" */
     runner_key_type type;
     unsigned sections;  /* RUNNER_IN_* */
     unsigned traits;    /* RUNNER_KEY_AUTO … */
-    const char *plugin; /* whose devices have it; NULL = a key of the program itself */
+    const char *plugin; /* whose option it is; NULL = a key of the program itself */
 };
 
 /* The keys that a configuration has: those of the program, then those of plugins. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * options_find.c: finding commands and keys in the tables of options.c, and the word that was
- * meant where there is none.
+ * options_find.c: finds commands and keys in their tables and, for an unknown word, the known word
+ * that may have been meant.
  */
 #include <stdint.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* The command whose own key it is, or NULL. */
+/* The command that has the key among its own_keys, or NULL. */
 static const runner_command *owner_of(const runner_key *key) {
     for (size_t i = 0; i < n_runner_commands; i++) {
         const runner_command *command = runner_commands[i];
@@ -117,7 +117,8 @@ size_t runner_word_distance(const char *a, const char *b) {
     return above[m];
 }
 
-/* How far `word` is from `candidate` for the purpose of a suggestion; SIZE_MAX = too far. */
+/* The distance of two words by which suggestions are ordered; SIZE_MAX = too far for a
+ * suggestion. */
 static size_t word_score(const char *word, const char *candidate) {
     size_t n = strlen(word), m = strlen(candidate);
     if (n == 0 || m == 0) return SIZE_MAX;
@@ -125,7 +126,7 @@ static size_t word_score(const char *word, const char *candidate) {
     size_t longer = n > m ? n : m, shorter = n > m ? m : n;
     size_t limit = longer / 3 > 0 ? longer / 3 : 1;
     if (distance <= limit && distance < longer) return distance;
-    /* "ctx" for "ctx-size": worth a suggestion, but any near word comes first */
+    /* "ctx" suggests "ctx-size", but only if no word is near. */
     if (shorter >= 2 && strncmp(word, candidate, shorter) == 0) return WORD_MAX + longer - shorter;
     return SIZE_MAX;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * options_help.c: the text of --help, made from the tables of commands and keys and nothing else.
+ * options_help.c: prints the text of --help, which is made from the tables of commands and keys
+ * alone.
  */
 #include "runner/config/options.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * share_file.c: see share_file.h. The file has been read by config_file.c before, so that its form
- * is known to be right; lines are found here as they are there: blanks at both ends mean nothing, a
- * value never continues on the next line.
+ * share_file.c: see share_file.h. config_file.c has read the file before, so its form is right.
+ * Lines are read by the same rules as there: blanks at both ends mean nothing, and a value never
+ * continues on the next line.
  */
 #include "runner/config/share_file.h"
 
@@ -16,13 +16,13 @@
 #include "runner/output_file.h"
 
 #define BLANKS          " \t\r"
-#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* before the first line; copied, and else not seen */
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* before the first line; copied, otherwise skipped */
 
 static tdm_status fail(const char *path, const char *what, tdm_error *err) {
     return tdm_fail(err, TDM_IO, "%s: cannot be %s: %s", path, what, strerror(errno));
 }
 
-/* Whether a line is the heading of any section, and of [group `name`]. */
+/* Whether a line is the heading of a section; then *is_ours = it is [group `name`]. */
 static bool heading_is(const char *line, size_t len, const char *name, bool *is_ours) {
     size_t at = 0;
     while (at < len && strchr(BLANKS, line[at]) != NULL) at++;
@@ -36,7 +36,7 @@ static bool heading_is(const char *line, size_t len, const char *name, bool *is_
     return true;
 }
 
-/* Whether a line sets `share`, under either of its names; inih takes ':' for '=' too. */
+/* Whether a line sets `share`, by its name or its alias; inih takes ':' as '='. */
 static bool is_share(const char *line, size_t len) {
     static const char *const names[] = {"share", "tensor-split"};
     size_t at = 0;
@@ -55,8 +55,9 @@ static void share_print(FILE *out, const double *shares, size_t n) {
     for (size_t i = 0; i < n; i++) fprintf(out, "%s%.4g", i > 0 ? ", " : "", shares[i]);
 }
 
-/* Copies `in` to `out` line by line with the share set; *is_set tells whether it was. Two passes of
- * the same walk: the first (out NULL) finds out whether the section has a share of its own. */
+/* Copies `in` to `out` line by line and sets the share in it; *is_set: whether it was set. It is
+ * called twice: the first time, with out NULL, *is_set says whether the section has a share of its
+ * own, which is has_share of the second time. */
 static tdm_status lines_copy(FILE *in, FILE *out, const char *name, const double *shares, size_t n,
                              bool has_share, bool *is_set) {
     char *line = NULL;
@@ -96,7 +97,7 @@ static tdm_status lines_copy(FILE *in, FILE *out, const char *name, const double
     return ferror(in) != 0 || (out != NULL && ferror(out) != 0) ? TDM_IO : TDM_OK;
 }
 
-/* Writes the copy beside the file and gives it the file's name. */
+/* Writes the copy with the permissions of the file, then replaces the file by it. */
 static tdm_status file_replace(const char *path, FILE *in, const char *name, const double *shares,
                                size_t n, bool has_share, tdm_error *err) {
     runner_output_file out;

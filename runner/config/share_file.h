@@ -11,9 +11,9 @@
 
 /* Sets `share` of [group `name`] in the INI file `path` to the n shares (together 1): its line is
  * replaced, or one is added behind the heading; everything else stays as it is, comments included.
- * The file appears whole or not at all; what `path` links to is what is replaced. Fails with
- * TDM_NOT_FOUND where there is no such section, with TDM_IO where it cannot be read or written.
- * [setup] */
+ * The file is replaced as a whole or not at all; if `path` is a link, its target is replaced. Fails
+ * with TDM_NOT_FOUND if there is no such section, with TDM_IO if the file cannot be read or
+ * written. [setup] */
 tdm_status runner_share_file_write(const char *path, const char *name, const double *shares,
                                    size_t n, tdm_error *err);
 

@@ -12,7 +12,7 @@
 /* ---- Candidates ---- */
 
 typedef struct candidates {
-    const char **names; /* [n] the configuration's or the roster's; owned array */
+    const char **names; /* [n] the array is owned; the configuration or the roster owns the names */
     size_t n;
 } candidates;
 
@@ -35,14 +35,14 @@ static tdm_status candidates_collect(runner_session *session, candidates *c, tdm
     return status;
 }
 
-/* Opens one of them. */
+/* Opens one candidate as session->dev. */
 static tdm_status device_open(runner_session *session, const char *name, tdm_error *err) {
     tdm_status status = runner_roster_declare(&session->roster, name, &session->section, err);
     if (status != TDM_OK) return status;
     return tdm_runtime_open(session->rt, name, &session->dev, err);
 }
 
-/* Opens the group of all. */
+/* Opens the group of all candidates as session->dev. */
 static tdm_status group_open(runner_session *session, const candidates *c, tdm_error *err) {
     size_t size = 1;
     for (size_t i = 0; i < c->n; i++) size += strlen(c->names[i]) + 1;
@@ -64,8 +64,8 @@ static tdm_status group_open(runner_session *session, const candidates *c, tdm_e
 
 /* ---- Choosing ---- */
 
-/* Without a group to compare with: the first device that holds model and context, where the CPU
- * comes last; else the first device. */
+/* The index of the device to use where there is no group to compare with: the first device that
+ * holds model and context, a CPU only if no other does; 0 if none does. */
 static size_t single_find(runner_session *session, const candidates *c) {
     size_t best = c->n, cpu = c->n;
     for (size_t i = 0; i < c->n; i++) {
@@ -95,7 +95,8 @@ static tdm_status single_open(runner_session *session, const char *name, const c
     return device_open(session, name, err);
 }
 
-/* Chooses by the plan of the group, on which the session is. */
+/* Compares the group, which is session->dev, with its members by the group's plan. Opens the best
+ * member instead if the group is no faster. */
 static tdm_status compare(runner_session *session, const candidates *c, tdm_error *err) {
     runner_plan plan;
     char why[256];
@@ -134,7 +135,7 @@ tdm_status runner_choose(runner_session *session, tdm_error *err) {
     candidates c = {0};
     tdm_error why = {0};
     tdm_status status = candidates_collect(session, &c, err);
-    /* a user who sets shares has chosen the group */
+    /* Shares are for a group: where they are set, the group is not compared with one device. */
     bool has_shares = runner_config_get_count(config, "share") > 1;
     bool is_undivided = strcmp(runner_config_get_string(config, "split"), "none") == 0;
     if (status == TDM_OK && c.n == 1) {

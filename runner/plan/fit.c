@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * fit.c: see fit.h. plan.c computes the need of one context; this searches the sizes.
+ * fit.c: see fit.h. Searches the sizes; plan.c computes the memory that each of them needs.
  */
 #include "runner/plan/fit.h"
 
 #define CTX_LEAST    256 /* tokens; no smaller context is chosen */
-#define CTX_STEP     256 /* tokens; contexts that were made to fit are multiples */
+#define CTX_STEP     256 /* tokens; a reduced context is a multiple of it */
 #define UBATCH_LEAST 64  /* tokens; less saves little memory and makes prompts slow */
 
-/* Plans with a context of that size. A group with automatic shares fails by itself where no shares
- * fit. */
+/* Plans with these sizes. That a group with automatic shares fails with TDM_RESOURCE_EXHAUSTED,
+ * because no shares fit, is a result like any other: *fits_out is false then. */
 static tdm_status size_try(runner_session *session, runner_context_wish wish, int32_t n_ctx,
                            int32_t n_ubatch, bool *fits_out, runner_plan *plan, tdm_error *err) {
     wish.n_ctx = n_ctx;
@@ -20,8 +20,8 @@ static tdm_status size_try(runner_session *session, runner_context_wish wish, in
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
-/* The largest context below *n_ctx that fits, in steps; 0 = none does. The need grows with the
- * tokens, so bisection finds it. */
+/* Reduces *n_ctx to a multiple of CTX_STEP that fits; 0 = none does. A larger context needs more
+ * memory, so bisection finds the largest one. */
 static tdm_status context_shrink(runner_session *session, const runner_context_wish *wish,
                                  int32_t n_ubatch, int32_t *n_ctx, runner_plan *plan,
                                  tdm_error *err) {
@@ -33,7 +33,7 @@ static tdm_status context_shrink(runner_session *session, const runner_context_w
         status = size_try(session, *wish, middle * CTX_STEP, n_ubatch, &fits, plan, err);
         *(fits ? &fits_at : &fails_at) = middle;
     }
-    /* A sixteenth less, since free memory changes until it is allocated. */
+    /* A sixteenth less, because other programs may take memory before it is allocated. */
     int32_t slack = (fits_at + 15) / 16;
     *n_ctx = (fits_at > slack ? fits_at - slack : fits_at) * CTX_STEP;
     return status;
@@ -60,8 +60,8 @@ static tdm_status sizes_find(runner_session *session, const runner_context_wish 
     bool ctx_is_free = wish->n_ctx == 0 && runner_config_is_auto(config, "ctx-size");
     tdm_status status = TDM_OK;
     *fits_out = false;
-    /* Smaller steps first: they only make long prompts slower. A smaller context holds less
-     * text. */
+    /* The step is reduced first, because that only makes long prompts slower, while a smaller
+     * context holds less text. */
     while (status == TDM_OK && !*fits_out && ubatch_is_free && n_ubatch / 2 >= UBATCH_LEAST)
         status = size_try(session, *wish, n_ctx, n_ubatch /= 2, fits_out, plan, err);
     if (status != TDM_OK || *fits_out || !ctx_is_free || n_ctx <= CTX_LEAST) return status;

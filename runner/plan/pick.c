@@ -12,8 +12,8 @@
 #define CPU_ONLY_NAME "cpu (-ngl 0)" /* no section can have this name */
 #define FALLBACK_NAME "cpu (fallback)" /* no section can have this name */
 
-/* Follows groups whose first member works alone; *name becomes that of the section or the
- * member. */
+/* Replaces a group with `split = none` by its first member, repeatedly: sets session->section (NULL
+ * = the member has none) and *name. */
 static tdm_status undivided_follow(runner_session *session, const char **name, tdm_error *err) {
     runner_config *config = session->app->config;
     /* The file was checked for cycles, so this ends. */
@@ -25,7 +25,8 @@ static tdm_status undivided_follow(runner_session *session, const char **name, t
     return runner_config_check(config, err);
 }
 
-/* Whether a section is a CPU device, or a group of such. The file has no cycles. */
+/* Whether a section is a CPU device, or a group of CPU devices only. The file was checked for
+ * cycles. */
 static bool section_is_cpu(runner_config *config, const runner_section *section) {
     if (section == NULL) return false;
     if (!runner_section_is_group(section))
@@ -38,7 +39,8 @@ static bool section_is_cpu(runner_config *config, const runner_section *section)
     return true;
 }
 
-/* `gpu-layers = 0`: what the file says where that is a CPU, else the machine's CPU. */
+/* `gpu-layers = 0`: opens the device of the file if that is a CPU, else a CPU device without a
+ * section. */
 static tdm_status cpu_open(runner_session *session, tdm_error *err) {
     const char *name = CPU_ONLY_NAME;
     tdm_status status;
@@ -72,13 +74,15 @@ static tdm_status device_open(runner_session *session, const char *name, tdm_err
     return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
 }
 
-/* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
+/* Opens the CPU for the ops that the device refuses. Not for a CPU, nor for a group, which has
+ * fallbacks for its members. Without a CPU there is no fallback, which is no failure. */
 static void fallback_open(runner_session *session) {
     tdm_error why = {0};
     if (strcmp(tdm_open_device_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
         tdm_open_device_is_group(session->dev))
         return;
-    for (int32_t i = 1; i < session->placement.n_dev; i++) /* a CPU among them serves */
+    /* A CPU of the placement serves as the fallback, too. */
+    for (int32_t i = 1; i < session->placement.n_dev; i++)
         if (strcmp(tdm_open_device_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) ==
             0)
             return;
@@ -91,7 +95,8 @@ static void fallback_open(runner_session *session) {
                               tdm_open_device_name(session->dev), why.message);
 }
 
-/* Notes keys of groups that were given where one device was opened. `split = none` asks for one. */
+/* Prints a note for keys of groups that are set although one device was opened. With `split = none`
+ * that is what the user wants. */
 static void group_keys_note(const runner_session *session) {
     runner_app *app = session->app;
     const bool is_undivided = strcmp(runner_config_get_string(app->config, "split"), "none") == 0;

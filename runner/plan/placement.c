@@ -26,7 +26,7 @@ static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t 
         *index_out = i;
         return TDM_OK;
     }
-    /* one place stays free for the CPU, which runs what the others refuse */
+    /* One place stays free for the session's fallback. */
     if (p->n_dev == TDM_MAX_STAGE_DEVICES - 1)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than %d devices", TDM_MAX_STAGE_DEVICES - 1);
     *index_out = p->n_dev;
@@ -115,7 +115,7 @@ static tdm_status expert_pattern(int64_t n_layer, char **pattern_out, tdm_error 
     return TDM_OK;
 }
 
-/* Adds the experts that are to be on the CPU behind the patterns of override-tensor. */
+/* Adds the override of cpu-moe or n-cpu-moe behind those of override-tensor, which match first. */
 static tdm_status experts_read(runner_placement *p, runner_roster *roster, const llm_model *model,
                                tdm_error *err) {
     runner_config *config = roster->app->config;
@@ -179,7 +179,8 @@ int32_t runner_placement_find(const runner_placement *p, const char *tensor) {
     return 0;
 }
 
-/* An override may name the model's own device, to exempt a tensor from a later override. */
+/* An llm_placement.weight: index of the device, -1 = no override. An override may name the model's
+ * own device, index 0, to exempt a tensor from a later override. */
 static int32_t weight_wish(void *user, const char *name) {
     const runner_placement *p = user;
     for (int32_t i = 0; i < p->n_override; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * plan.c: gets the memory that a model needs from the device (llm/report.h), computes what is left
- * on each member, and decides whether it fits and whether a group is faster. Printing is
- * plan_print.c's.
+ * on each member, and decides whether it fits and whether a group is faster. plan_print.c prints
+ * the plan.
  */
 #include "runner/plan/plan.h"
 
@@ -11,12 +11,14 @@
 
 /* ---- Reports ---- */
 
-/* A report with an array of members that grows until all fit. */
+/* A report with room for the members of the largest group. */
 typedef struct sheet {
     tdm_split_report report;
     tdm_split_member members[TDM_MAX_MEMBERS];
 } sheet;
 
+/* Gets the report of a step of n_tok tokens (0 = n_ubatch) with logits of n_out tokens on `dev`.
+ * is_brief: sizes are enough, so that no member is measured. */
 static tdm_status sheet_fill(const runner_session *session, tdm_open_device *dev,
                              const llm_context_params *params, int32_t n_tok, int32_t n_out,
                              bool is_brief, sheet *s, tdm_error *err) {
@@ -60,7 +62,7 @@ static tdm_status members_fill(const runner_session *session, const sheet *decod
         m->at.name[sizeof m->at.name - 1] = '\0';
         m->at.plugin[sizeof m->at.plugin - 1] = '\0';
         m->at.transport[sizeof m->at.transport - 1] = '\0';
-        /* steps of all sizes share memory: the largest need counts */
+        /* Steps of all sizes use the same memory, so the larger need counts. */
         if (decode->members[i].compute_size > m->at.compute_size)
             m->at.compute_size = decode->members[i].compute_size;
         if (m->at.host_state_size > m->at.state_size) m->at.host_state_size = m->at.state_size;
@@ -73,15 +75,15 @@ static tdm_status members_fill(const runner_session *session, const sheet *decod
     return runner_config_check(config, err);
 }
 
-/* ---- What lives elsewhere ---- */
+/* ---- Weights and caches on other devices ---- */
 
 static void take_off(uint64_t *size, double less) {
     uint64_t n = less > 0 ? (uint64_t)less : 0;
     *size = n < *size ? *size - n : 0;
 }
 
-/* Counts a weight on the device of its override instead of on the members. The bytes that each
- * member of a group loses are estimated from the shares. */
+/* Moves the bytes of a weight from the members to device `dev` of the placement. What each member
+ * of a group has of the weight is estimated from its share. */
 static tdm_status weight_move(const runner_session *session, const llm_weight *w, int32_t dev,
                               runner_plan *plan, tdm_error *err) {
     tdm_tensor_desc desc = llm_weight_desc(w);
@@ -102,7 +104,8 @@ static tdm_status weight_move(const runner_session *session, const llm_weight *w
     return status;
 }
 
-/* Free bytes of the host's memory, which all CPU devices share; 0 = unknown. */
+/* Sets memory_total and memory_free to those of the host's memory, which all CPU devices share;
+ * they stay 0 = unknown on failure. */
 static void host_memory_find(const runner_session *session, tdm_split_member *at) {
     tdm_device_info info = {0};
     tdm_status status = tdm_runtime_load(session->rt, RUNNER_CPU_PLUGIN, NULL);
@@ -114,7 +117,7 @@ static void host_memory_find(const runner_session *session, tdm_split_member *at
     }
 }
 
-/* Appends a row for the host's memory where members have their caches there. */
+/* Appends a row for the host's memory if members have their caches there. */
 static tdm_status host_fill(const runner_session *session, runner_plan *plan, tdm_error *err) {
     uint64_t size = 0;
     for (int32_t i = 0; i < plan->n_member; i++)
@@ -154,7 +157,7 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
         memset(m, 0, sizeof *m);
         plan->n_extra++;
         status = tdm_open_device_get_info(p->devs[i], &info, err);
-        /* prepares a group for the model: before that it cannot report sizes */
+        /* A group can report sizes of tensors only after it got a report for this model. */
         if (status == TDM_OK && tdm_open_device_is_group(p->devs[i]))
             status = sheet_fill(session, p->devs[i], params, 1, 1, true, scratch, err);
         if (status != TDM_OK) return status;
@@ -181,7 +184,7 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
     return TDM_OK;
 }
 
-/* ---- What drafts ---- */
+/* ---- The drafter ---- */
 
 /* Adds the memory of the model or layer that drafts to that of the members. Its cache lies where
  * that of the model does. */
@@ -236,8 +239,8 @@ static int64_t signed_of(uint64_t n) {
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
-/* Devices that share the host's memory get the same value. Their answers are of different moments
- * while other processes ran, so the smallest answer is the safe one. */
+/* Gives all devices in the host's memory the same free memory. They were asked at different times,
+ * between which other processes allocate memory, so the smallest value is the safe one. */
 static void host_memory_agree(runner_plan *plan) {
     uint64_t least = UINT64_MAX;
     for (int32_t i = 0; i < plan->n_member; i++) {
@@ -271,7 +274,8 @@ static void fit_find(runner_plan *plan) {
 
 /* ---- Members alone ---- */
 
-/* A group of only that member, which predicts speeds as the whole group does. */
+/* Opens a group of that member alone, so that its speed is predicted in the same way as the
+ * group's. */
 static tdm_status alone_open(runner_session *session, const char *name, tdm_open_device **dev_out,
                              tdm_error *err) {
     runner_config *config = session->app->config;
@@ -313,7 +317,8 @@ static tdm_status alone_fill(runner_session *session, const llm_context_params *
     return TDM_OK;
 }
 
-/* A speed that cannot be predicted stays unknown; the plan is still useful. */
+/* Predicts the speed of each member alone, and the best of them. A speed that cannot be predicted
+ * stays unknown, which is no failure of the plan. */
 static void alone_find(runner_session *session, const llm_context_params *params, sheet *s,
                        runner_plan *plan) {
     runner_config *config = session->app->config;
@@ -342,8 +347,9 @@ static void alone_find(runner_session *session, const llm_context_params *params
 
 /* ---- Devices that take turns ---- */
 
-/* The group that predicts the speed of device i of the placement: the device where it is a group,
- * else a group of that device. */
+/* Opens the group that predicts the speed of `dev`: the device itself, if it is a group, else a
+ * group of it alone. *bandwidth_out, which is 0 before, gets the smallest bandwidth of its members
+ * in bytes per second. */
 static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
                              const llm_context_params *params, const runner_plan *plan, sheet *s,
                              tdm_open_device **clock_out, double *bandwidth_out, tdm_error *err) {
@@ -351,7 +357,7 @@ static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
     *clock_out = dev;
     if (!tdm_open_device_is_group(dev))
         status = alone_open(session, tdm_open_device_name(dev), clock_out, err);
-    /* the report of a group measures its members */
+    /* The report makes the group measure its members. */
     if (status == TDM_OK)
         status = sheet_fill(session, *clock_out, params, plan->n_seq, plan->n_seq, false, s, err);
     for (int32_t i = 0; status == TDM_OK && i < s->report.n_member; i++)
@@ -372,8 +378,8 @@ static llm_turns turns_of(const runner_session *session, tdm_open_device **devs,
     return turns;
 }
 
-/* Where devices take turns, each holds what its own stages need. A group keeps what its report says:
- * that of the whole step. */
+/* Where devices take turns, each needs compute memory for its own stages only: replaces
+ * compute_size. Not where one of them is a group, whose report is of the whole step. */
 static tdm_status turns_size(runner_session *session, const llm_context_params *params,
                              runner_plan *plan, tdm_error *err) {
     runner_placement *p = &session->placement;
@@ -396,8 +402,9 @@ static tdm_status turns_size(runner_session *session, const llm_context_params *
     return status;
 }
 
-/* Where weights or the cache live on further devices, the devices take turns: speeds are those of
- * all of them together. */
+/* Where weights or the cache are on further devices, the devices take turns in a step. Computes the
+ * seconds of a step on all of them together, for one generated token of each sequence and for
+ * n_ubatch tokens. */
 static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
                              runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES], *clocks[TDM_MAX_STAGE_DEVICES];
@@ -417,6 +424,8 @@ static tdm_status turns_time(runner_session *session, const llm_context_params *
     return status;
 }
 
+/* Replaces the predicted speeds if devices take turns. A speed that cannot be predicted stays
+ * unknown. */
 static void turns_find(runner_session *session, const llm_context_params *params, sheet *s,
                        runner_plan *plan) {
     double decode = 0, prefill = 0;
@@ -430,11 +439,12 @@ static void turns_find(runner_session *session, const llm_context_params *params
     plan->decode_rate = status == TDM_OK ? rate(plan->n_seq, decode) : 0;
     plan->prefill_rate = status == TDM_OK ? rate(plan->n_ubatch, prefill) : 0;
     plan->decode_layer_rate = plan->prefill_layer_rate = 0;
+    /* The times of members were for all nodes of a step. */
     for (int32_t i = 0; i < plan->n_member; i++)
-        plan->members[i].decode_seconds = plan->members[i].at.seconds = 0; /* of all nodes */
+        plan->members[i].decode_seconds = plan->members[i].at.seconds = 0;
 }
 
-/* ---- What to make of it ---- */
+/* ---- The verdict ---- */
 
 tdm_status runner_plan_check(const runner_plan *plan, tdm_error *err) {
     for (int32_t i = 0; i < plan->n_member; i++) {
@@ -462,7 +472,7 @@ static void verdict_write(runner_plan *plan) {
     char *text = plan->verdict;
     size_t size = sizeof plan->verdict, n = 0;
     if (runner_plan_check(plan, &why) != TDM_OK) {
-        snprintf(text, size, "I%s.", why.message + 1); /* "it does not fit" */
+        snprintf(text, size, "I%s.", why.message + 1); /* "it does not fit" with a capital letter */
         return;
     }
     n = (size_t)snprintf(text, size, "It fits.");
@@ -532,8 +542,8 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     if (status == TDM_OK)
         status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,
                             !with_speed, decode, err);
-    /* The parts of logits that the members of a group join are in their memory. A device alone writes
-     * logits to memory of the host. */
+    /* Rows of logits take memory of a group's members, which join their parts of a row there. A
+     * single device writes them to the host's memory, so one row is enough. */
     const int32_t n_out = plan->is_group && request.params.has_all_logits ? plan->n_ubatch : 1;
     if (status == TDM_OK)
         status =

@@ -10,7 +10,7 @@
 #include "runner/json.h"
 #include "runner/plan/plan.h"
 
-#define RULE_COLUMN 12 /* column of the values in the first lines */
+#define RULE_COLUMN 12 /* column of the values behind a word, as in "model       llama" */
 
 /* ---- Kinds of tensor ---- */
 
@@ -33,7 +33,8 @@ static bool kind_is_same(const llm_weight *a, const llm_weight *b) {
            memcmp(a->file->ne, b->file->ne, sizeof a->file->ne) == 0;
 }
 
-/* Number of tensors with the same row as weight i; 0 where an earlier weight has that row. */
+/* Number of weights in the row of weight i of the table of tensors; 0 = an earlier weight has begun
+ * the row. */
 static int32_t kind_count(const llm_model *model, int32_t i) {
     int32_t n = 1;
     for (int32_t j = 0; j < i; j++)
@@ -75,7 +76,7 @@ static void line_begin(FILE *out, const char *word) {
     fprintf(out, "%-*s", RULE_COLUMN, word);
 }
 
-/* "3.10 GiB"; "-" for 0 */
+/* "3.10 GiB"; "-" where it is unknown. */
 static void size_cell(uint64_t size, bool is_known, char *text, size_t text_size) {
     if (is_known)
         runner_bytes_format(size, text, text_size);
@@ -100,7 +101,7 @@ static void layers_print(const runner_session *session, const llm_layer_types *l
     }
 }
 
-/* What drafts. The table of members includes it. */
+/* Prints the drafter, whose sizes the table of members includes. */
 static void draft_print(const runner_plan_draft *draft, FILE *out) {
     char model[96], sizes[3][32];
     if (draft->model == NULL) return;
@@ -268,7 +269,8 @@ static void decode_format(const runner_plan *plan, char *text, size_t text_size)
         snprintf(text, text_size, "a step that generates %d tokens", (int)plan->n_seq);
 }
 
-/* Bytes of members in host memory, and bytes copied between them and it per step. */
+/* Prints the caches of members in host memory, and the bytes that cross between a member and the
+ * CPU in a step. */
 static void crossings_print(const runner_plan *plan, FILE *out) {
     char step[64];
     bool is_first = true;
@@ -477,7 +479,7 @@ static void layers_write(runner_json_writer *w, const runner_session *session,
     runner_json_end_array(w);
 }
 
-/* null where nothing drafts. */
+/* Writes the drafter; null = none, or n-grams. */
 static void draft_write(runner_json_writer *w, const runner_plan_draft *draft) {
     if (draft->model == NULL) {
         runner_json_null(w, "draft");
