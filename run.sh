@@ -12,7 +12,7 @@ packages_install $packages_build
 # Drivers for the GPUs of AMD and Intel. NVIDIA's come with its own packages.
 # shellcheck disable=SC2086
 if [ -n "$(find /dev/dri -name 'renderD*' 2>/dev/null)" ]; then packages_install $packages_gpu; fi
-# The driver of NVIDIA, or HIP's: then kernels for its cards are built.
+# Where NVIDIA's driver or that of HIP is found, kernels for its cards are built.
 kernels=$(kernel_options)
 # shellcheck disable=SC2086
 case "$kernels" in

@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
     # take longer than everything else; -Dgpu_kernels=enabled in MESON_OPTIONS compiles them.
     meson_setup "$folder" -Dgpu_kernels=disabled ${MESON_OPTIONS:-}
 }
-# Everything is built. For a suite, Meson builds what its tests need.
+# Everything is built here, except with --suite: then Meson builds what the tests of the suite need.
 rebuild=''
 case " $* " in
 *' --suite '*) ;;
@@ -29,7 +29,7 @@ esac
 status=0
 # One test more than processors: some tests only wait for a timeout.
 meson test -C "$folder" $rebuild --num-processes $(($(nproc) + 1)) --print-errorlogs "$@" >"$folder/test.log" 2>&1 || status=$?
-grep -v '^\[[0-9]*/[0-9]*\] ' "$folder/test.log" || true # what was built
+grep -v '^\[[0-9]*/[0-9]*\] ' "$folder/test.log" || true # without the lines of the build
 awk '
     /^Ok:/ { ok += $2 }
     /^(Fail|Unexpected Pass|Timeout):/ { fail += $NF }

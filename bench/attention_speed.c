@@ -4,8 +4,8 @@
  * plugin, or of another one (--plugin), as a graph runs them, in the shape of a 1.1 B model (32
  * heads of 64 on 8 KV heads): decoding one token behind a deep cache (GB/s of cached rows, from
  * memory), prefilling a batch at depth 0 (billions of operations a second), and writing rows to the
- * cache (millions a second). With --clock cpu the seconds are those that processors spent on the
- * process, for software drivers on a busy machine. It checks no numbers: tests/kernels does.
+ * cache (millions a second). With --clock cpu it counts the processor time of the process instead
+ * of wall time, for software drivers on a busy machine. It checks no results: tests/kernels does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@
 
 enum { HEAD_DIM = 64, N_HEAD = 32, N_HEAD_KV = 8, PAGE_LEN = 64, BATCH = 512, MAX_LAYER = 64 };
 
-/* Layers are added until their caches together are larger than what processors hold. */
+/* Bytes. Layers are added until all their caches together have this size, which is larger than the
+ * caches of processors. */
 static const uint64_t cache_size = 256u << 20;
 
 static const tdm_type types[] = {
@@ -36,8 +37,8 @@ typedef struct bench {
     int32_t n_layer;  /* 0 = until cache_size is reached */
     const char *only; /* one of decode, prefill, write; NULL = all */
     tdm_mem states[MAX_LAYER];
-    int32_t *step;
-    size_t step_size; /* bytes */
+    int32_t *step;    /* the step block; owned */
+    size_t step_size; /* its bytes */
 } bench;
 
 static clockid_t clock_id = CLOCK_MONOTONIC;
@@ -48,7 +49,8 @@ static double clock_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* n_tok tokens at positions first_pos and on; pages in an order no prefetcher guesses. */
+/* Fills the step block for n_tok tokens from position first_pos on. Pages lie 7 apart, so that no
+ * prefetcher predicts the next one. */
 static tdm_status step_fill(bench *b, const tdm_step_caps *caps, int32_t first_pos,
                             tdm_error *err) {
     tdm_step_header header;
@@ -76,8 +78,9 @@ static tdm_status step_fill(bench *b, const tdm_step_caps *caps, int32_t first_p
     return TDM_OK;
 }
 
-/* A graph that writes K and V to every layer, or attends to every layer, for n_tok tokens; run
- * once, then timed as often as fits `seconds`. The step block is b->step. */
+/* Makes a graph that, for the tokens of b->step, writes K and V to every layer (is_write) or
+ * attends to every layer. Runs it once, then as often as fits `seconds`, at least three times;
+ * *best_out is the shortest time in seconds. With `seconds` 0 it only runs once. */
 static tdm_status graph_time(bench *b, bool is_write, const tdm_step_caps *caps, double seconds,
                              double *best_out, tdm_error *err) {
     int64_t q_ne[] = {HEAD_DIM, is_write ? N_HEAD_KV : N_HEAD, caps->n_tok, 1};
@@ -139,7 +142,8 @@ done:
     return status;
 }
 
-/* How long to time `what`: what was not asked for runs three times, and its figure means little. */
+/* Seconds for timing `what`. A test that --only leaves out runs three times, because others need
+ * its result; its figure is not exact. */
 static double wanted(const bench *b, const char *what, double seconds) {
     return b->only == NULL || strcmp(b->only, what) == 0 ? seconds : 0.001;
 }

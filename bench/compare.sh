@@ -12,8 +12,8 @@
 # them before and after each run of a program (half a second), since the speed of shared memory
 # varies. A share is the tokens per second of a run, divided by the tokens per second that the mean
 # of the two measurements allows: weights and cache are read once for each token, or each weight
-# takes two operations for each token of a prompt. Printed are the median of all runs, and the
-# median of the limits for ours.
+# takes two operations for each token of a prompt. The table has medians of all runs; its limit is
+# that of Tandem's runs.
 # --isa sets the instruction set of Tandem and of the limits; it does not affect a peer. --device
 # gives Tandem's device one more option. --plugin takes the first device of another plugin: `tandem
 # bench` measures its limits in each of our runs, and --threads and --isa are not used for it.
@@ -129,7 +129,7 @@ ns() {
     echo $(($(date +%s%N) - before))
 }
 
-# printed TEST UNIT: the number that a peer printed behind that word.
+# printed TEST UNIT: the number that the peer's output has between TEST and UNIT.
 printed() { sed -n "s#^\(.*[^0-9A-Za-z]\)\{0,1\}$1 \([0-9.][0-9.]*\) $2.*#\2#p" "$work/peer.out"; }
 
 peer_head() { # COLUMN...
@@ -165,8 +165,8 @@ model_find() { # TYPE: its path
 looks="$work/looks.csv"
 
 # look: measures the limits and appends a line to $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32".
-# For another plugin's device they are those of our last run; 0 means unknown, as before the first
-# run.
+# For another plugin's device it takes the limits that our last run has measured; 0 = unknown, as
+# before the first run.
 look() {
     if [ "$plugin" != cpu ]; then
         [ -f "$work/ours.csv" ] || : >"$work/ours.csv"
@@ -190,9 +190,9 @@ between() {
 # record FILE VALUE: appends "VALUE READ INT8 F32" of the last run; appends nothing without a value.
 record() { [ -z "$2" ] || echo "$2 $(between)" >>"$1"; }
 
-# work_note TEST: notes "KIND SPEED RATE" of our test, once: the kind of its limit, and the speed
-# that the limit allows at that rate. Bench measures limits itself for this; $looks has the rates of
-# each run.
+# work_note TEST: writes "KIND SPEED RATE" of our test to $work/work.TEST: the kind of its limit,
+# and the tokens per second that it allows at a rate of the machine. Both are from a run with
+# --limits. The limit at other rates follows from them: the work of a test is the same in all runs.
 work_note() {
     kind=$(field limit_kind "$1" "$work/ours.csv")
     case "$kind" in
@@ -246,7 +246,9 @@ for type in $(echo "$types" | tr ',' ' '); do
     for run in $(seq "$runs"); do
         # Before our load, so that the host of a virtual machine has provided the memory for both.
         "$fresh_memory" "$(wc -c <"$model")" "$threads" >>"$work/touch.$type"
-        limits=--no-limits # in the first run, mostly: what the tests have to do does not change
+        # Bench measures limits itself until work_note has both tests; another plugin's device
+        # always.
+        limits=--no-limits
         [ "$plugin" = cpu ] && [ -f "$work/work.pp" ] && [ -f "$work/work.tg" ] || limits=--limits
         file_warm "$model"
         look
@@ -277,11 +279,12 @@ done
 
 # ---- Behind a cache ----
 
-# more SPEED-AT-0 SPEED-AT-DEPTH: milliseconds that a token takes longer at the depth.
+# more SPEED-AT-0 SPEED-AT-DEPTH: by how many milliseconds a token takes longer at the depth.
 more() { awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) print 1000 / b - 1000 / a }'; }
 
-# to_read FILE ms|times: over the runs recorded in milliseconds, the median of the time to read the
-# cached rows at the measured rates, or of the ratio of the recorded time to it.
+# to_read FILE ms|times: FILE has the milliseconds of runs. Prints the median of the milliseconds
+# that reading the cached rows takes at the measured rates, or of the ratio of the run's time to
+# them.
 to_read() {
     [ -f "$1" ] || { echo -; return; }
     awk -v want="$2" -v size="$(field kv_row_size tg@ "$work/ours.csv")" -v n="$depth" '

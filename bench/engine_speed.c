@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine_speed.c: the command tandem-engine-speed, which times the engine behind `tandem serve` on a
- * CPU device, without HTTP, as ratios within one run:
+ * engine_speed.c: the command tandem-engine-speed, which times the engine behind `tandem serve` on
+ * a CPU device, without HTTP, as ratios within one run:
  *
  *     streams    tokens a second of n requests at a time, beside those of one request
  *     first      time to the first token of a short prompt that comes while a long one is read,
@@ -9,10 +9,10 @@
  *     prefix     time to the first token of a prompt whose begin is cached, beside the first time
  *     drafts     with -d: tokens a second of 1, 2, 4 ... requests with drafts, beside those without
  *
- * -d takes a draft model, `mtp` for the model's own layer, which reads also where no request drafts,
- * or `ngram` for repeated tokens.
- * Prompts are random ids and answers have a fixed length. Speeds are read from events. With -c the
- * seconds are those that processors spent on the process, for a busy machine; then use one thread.
+ * -d takes the path of a draft model; `mtp` for the model's own layer, which decodes all tokens,
+ * also of requests without drafts; or `ngram` for repeated tokens. Prompts are random ids and
+ * answers have a fixed length. Times are those of the engine's events. -c counts the processor time
+ * of the process instead of wall time, for a busy machine; use it with one thread.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -36,13 +36,13 @@ static uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* One request and when its tokens came. */
+/* One request and the times of its events, in nanoseconds. */
 typedef struct stream {
     pthread_mutex_t *lock;
     pthread_cond_t *changed;
     uint64_t submitted, first, last;
-    int32_t n, n_prompt_step; /* tokens; steps of its prompt */
-    uint64_t prompt_first, prompt_last;
+    int32_t n, n_prompt_step;           /* tokens so far; steps of its prompt so far */
+    uint64_t prompt_first, prompt_last; /* ends of the first and the last of these steps */
     bool is_over;
     const char *failure;
 } stream;
@@ -126,7 +126,8 @@ static bool stream_wait(bench *b, stream *s, bool of_prompt) {
     return is_ok;
 }
 
-/* Tokens a second of n streams, from the last one's first token to the first one's last. */
+/* Tokens a second of n streams together, from the first token of any stream to the last token of
+ * all; 0 = failure. The first token of each stream is not counted. */
 static double streams_run(bench *b, int32_t n, tdm_error *err) {
     stream streams[MAX_STREAM];
     int32_t n_begun = 0;
@@ -163,8 +164,8 @@ static bool first_run(bench *b, tdm_error *err) {
     return true;
 }
 
-/* Prints the time to the first token of a prompt that is cached but for its last token. `scope` has
- * cached none before. */
+/* Prints the time to the first token of a prompt of which all but the last token is cached. Nothing
+ * is cached yet for `scope`. */
 static bool prefix_run(bench *b, int scope, tdm_error *err) {
     stream one, other;
     const int32_t n = b->n_long < 1000 ? b->n_long : 1000;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange_scene.c: see exchange_scene.h. A member's graph is written by hand: no builder makes
- * exchanges.
+ * exchange_scene.c: see exchange_scene.h. The graphs of members are filled in directly, because the
+ * builder has no EXCHANGE nodes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,13 @@
 #include "core/runtime.h"
 #include "core/graph/builder.h"
 
-/* Values of an exchange behind arena and step: bases and views are the same where dense. */
+/* The values of an exchange, behind arena and step. A base has memory, the other value is a view of
+ * it; with SCENE_DENSE both are one value. */
 enum { V_X_BASE, V_X, V_RESIDUAL_BASE, V_RESIDUAL, V_X2, V_RESULT, V_RESULT2, V_COUNT };
 enum {
     MAX_VALUE = 2 + (V_COUNT + 2) * SCENE_MAX_NODE,
     STEP_LEN = sizeof(tdm_step_header) / sizeof(int32_t),
-    PAD_ROWS = 1 /* of what is wider than its slice */
+    PAD_ROWS = 1 /* before the slice, in the larger tensor */
 };
 enum { ARENA, STEP };
 
@@ -25,7 +26,7 @@ typedef struct scene_member {
     tdm_buffer *arena;
     tdm_semaphore *done;
     uint64_t n_run;
-    /* Of the plan. */
+    /* Of the plan, from here on. */
     tdm_plan *plan;
     tdm_mem memory;
     tdm_graph graph;
@@ -93,7 +94,8 @@ static tdm_node *node_add(scene_member *m, tdm_op op, int32_t n_src, int32_t dst
     return node;
 }
 
-/* An input of shape ne that lies as `lie` says; *base_out is what has memory. */
+/* Adds an input of shape ne, and the view of it that `lie` asks for. Returns the view; *base_out is
+ * the value that has memory. */
 static int32_t source_add(scene_member *m, tdm_type type, const int64_t *ne, scene_lie lie,
                           int32_t *base_out) {
     int64_t wide[TDM_MAX_DIMS] = {ne[0], ne[1], ne[2], ne[3]};
@@ -114,7 +116,7 @@ static int32_t source_add(scene_member *m, tdm_type type, const int64_t *ne, sce
     return view;
 }
 
-/* A copy of `from`, of the same type and shape. */
+/* Adds a copy of `from`, of the same type and shape. */
 static int32_t copy_add(scene_member *m, int32_t from, int32_t kind) {
     const tdm_value v = m->values[from];
     int32_t to = value_add(m, kind, (tdm_type)v.type, v.ne, false);
@@ -122,7 +124,7 @@ static int32_t copy_add(scene_member *m, int32_t from, int32_t kind) {
     return to;
 }
 
-/* The parameters as the member has them. */
+/* The parameters of node `index` as the graph of this member has them. */
 static tdm_exchange_params params_of(const scene *s, int32_t index, int32_t member) {
     const scene_node *n = &s->nodes[index];
     tdm_exchange_params p = n->params;
@@ -158,7 +160,7 @@ static void exchange_add(scene *s, int32_t index, int32_t member) {
     bool has_x = is_sender && n->params.phase != TDM_EXCHANGE_COLLECT;
     bool has_y = n->params.phase != TDM_EXCHANGE_PUBLISH;
     for (int i = 0; i < V_COUNT; i++) v[i] = -1;
-    if (!has_y && !is_sender) return; /* nothing to publish */
+    if (!has_y && !is_sender) return; /* this member publishes nothing and has no result */
     scene_shape_x(s, index, member, ne);
     if (has_x)
         v[V_X] = source_add(m, n->params.kind == TDM_EXCHANGE_GATHER ? n->type : TDM_TYPE_F32, ne,
@@ -314,7 +316,7 @@ static uint8_t *value_bytes(scene_member *m, int32_t value) {
     return (uint8_t *)tdm_mem_host_pointer(&m->memory, TDM_ACCESS_READ | TDM_ACCESS_WRITE) + b->off;
 }
 
-/* Canonical bytes of shape ne to where the view takes them from. */
+/* Copies canonical bytes of shape ne to the places in the base that the view reads. */
 static void value_put(scene_member *m, int32_t base, const int64_t *ne, scene_lie lie,
                       const uint8_t *bytes) {
     const tdm_value *v = &m->values[base];
@@ -389,7 +391,7 @@ tdm_status scene_wait(scene *s, int32_t member, tdm_error *err) {
     scene_member *m = &s->members[member];
     tdm_status status = tdm_semaphore_ops.wait(m->done, m->n_run, TDM_WAIT_FOREVER, err);
     if (status == TDM_OK) return TDM_OK;
-    /* A poisoned semaphore stays so: the next run has one of its own. */
+    /* A failed semaphore cannot be used again: the next run gets a new one. */
     tdm_error again = {0};
     tdm_semaphore_ops.destroy(m->done);
     m->done = NULL;

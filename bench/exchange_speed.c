@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * exchange_speed.c: the command tandem-exchange-speed, which times EXCHANGE between CPU devices in
- * this process (of one thread each, or as many as asked for), by the clock that collective.h has
- * every member keep: sums of f32 from 64 bytes to 4 MB for groups of 2 to 4, the best of many runs,
- * beside what the additions alone take. Threads beyond the machine's processors take turns, and the
- * figure says so. It checks no numbers: tests/kernels does.
+ * this process, of one thread each or of the given number: sums of f32 from 64 bytes to 4 MB for
+ * groups of 2 to 4. Times are those that each member adds behind its flag (tandem/collective.h). It
+ * prints the best of many runs, beside the time that the additions alone take. A '*' marks groups
+ * with more threads than the machine has processors, which take turns. It checks no results:
+ * tests/kernels does.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,9 +17,9 @@
 
 enum {
     LINE = 64,
-    N_WARM = 4, /* first exchanges of a run, which begin before all members are there */
+    N_WARM = 4, /* first exchanges of a run, not counted: members do not start at the same time */
     MAX_SIZE = 4 << 20,
-    RUN_NS = 400000000 /* for each figure */
+    RUN_NS = 400000000 /* time for each figure */
 };
 
 static uint64_t clock_ns(void) {
@@ -37,12 +38,12 @@ static scene_node node_of(int32_t index, int32_t n_member, int64_t count) {
                                      .data_stride = stride,
                                      .flag_off = (uint64_t)(1 + index * n_member) * LINE,
                                      .senders = (UINT64_C(1) << n_member) - 1};
-    /* Two places take turns, as a group has it. */
+    /* Exchanges use two areas in turn, as in a group (tandem/collective.h). */
     n.params.data_off = data + (uint64_t)(index % 2) * (uint64_t)n_member * stride;
     return n;
 }
 
-/* What each member has spent in the exchanges that count. */
+/* The nanoseconds that each member has spent so far in the exchanges that count. */
 static void spent_read(scene *s, const scene_node *nodes, int32_t n_node, uint64_t *ns_out) {
     for (int32_t m = 0; m < nodes[0].params.n_member; m++) {
         ns_out[m] = 0;
@@ -56,7 +57,7 @@ static void spent_read(scene *s, const scene_node *nodes, int32_t n_node, uint64
 static tdm_status exchange_time(const char *folder, int32_t n_thread, int32_t n_member,
                                 int64_t count, double *ns_out, tdm_error *err) {
     const uint64_t size = (uint64_t)count * sizeof(float);
-    /* Even, so that the two places take turns from run to run as well. */
+    /* Even, so that the two areas are used in turn across runs, too. */
     const int32_t n_node = size <= 65536 ? SCENE_MAX_NODE : N_WARM + 4;
     scene_params params = {.plugin_path = folder, .n_member = n_member};
     scene_node nodes[SCENE_MAX_NODE];
@@ -83,7 +84,7 @@ static tdm_status exchange_time(const char *folder, int32_t n_thread, int32_t n_
             status = scene_start(s, m, epoch, err);
         for (int32_t m = 0; m < n_member && status == TDM_OK; m++) status = scene_wait(s, m, err);
         spent_read(s, nodes, n_node, after);
-        /* The longest: the member that comes last does not wait for others. */
+        /* The longest time of a member: the last one to start does not wait for others. */
         for (int32_t m = 0; m < n_member; m++)
             if (after[m] - before[m] > spent) spent = after[m] - before[m];
         if (spent < best) best = spent;
@@ -94,7 +95,7 @@ static tdm_status exchange_time(const char *folder, int32_t n_thread, int32_t n_
     return status;
 }
 
-/* What n_member additions of such a size take when all is at hand. */
+/* Nanoseconds of n_member additions of `count` numbers by one thread, without any exchange. */
 static double sum_time(int32_t n_member, int64_t count) {
     float *x = calloc((size_t)count * 2, sizeof *x);
     uint64_t best = UINT64_MAX, end;

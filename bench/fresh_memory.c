@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * fresh_memory.c: the command tandem-fresh-memory, which prints the seconds that it takes to touch
- * memory for the first time, allocated and advised on as the CPU plugin's buffers are. Whoever
- * loads a model into memory of its own pays that; on a virtual machine whose host has to find the
- * memory first, it can be most of what loading takes.
+ * memory for the first time. The memory is allocated, and advised to have huge pages, as the
+ * buffers of the CPU plugin are. Every program that copies a model into its own memory needs this
+ * time; on a virtual machine whose host has to provide the memory first, it can be most of the time
+ * of loading.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -63,7 +64,7 @@ int main(int argc, char **argv) {
         const size_t from = n_page * (size_t)t / (size_t)n_thread * HUGE_PAGE;
         const size_t to = n_page * (size_t)(t + 1) / (size_t)n_thread * HUGE_PAGE;
         parts[t] = (part){data + from, to - from};
-        /* The last by this thread; any other too, if there is no thread to be had. */
+        /* This thread touches the last part, and each part for which no thread can be created. */
         if (t + 1 < n_thread)
             is_running[t] = pthread_create(&threads[t], NULL, part_touch, &parts[t]) == 0;
         if (!is_running[t]) part_touch(&parts[t]);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * grammar_speed.c: the time that a grammar takes for each token: its mask and the step over the
- * token.
+ * grammar_speed.c: the command tandem-grammar-speed, which times a grammar for each token: making
+ * its mask and accepting the token.
  *
  *   tandem-grammar-speed [--vocab FILE.gguf] [--runs N]
  *
  * Without a file, the vocabulary is a synthetic one of 128,000 tokens: bytes, numbers, words with
- * and without a space before, punctuation, and words with quotes. Each case writes a text that its
- * grammar allows, by the longest tokens that the mask and the text allow, as a model does that has
- * learnt it. "first" is the first text of a new grammar; "later" are further texts, whose strings
- * differ. As a measure of the machine, the time to copy and to count the bits of a mask is printed.
+ * and without a space before, punctuation, and words with quotes. Each case makes texts that its
+ * grammar allows, and cuts them into the longest tokens that the mask allows, as a trained model
+ * would write them. "first" is the first text of a new grammar; "later" are further texts with
+ * other strings. As a measure of the machine, it prints the time to copy a mask and count its bits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,7 +190,8 @@ static int double_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Writes one text by tokens; adds the microseconds of each to times[*n...]. */
+/* Runs the grammar over one text, token by token; appends the microseconds of each token to
+ * times[*n]. */
 static void text_run(const llm_vocab *vocab, grammar *g, uint64_t *mask, const char *text,
                      size_t len, double *times, int *n) {
     grammar_state *s = NULL;

@@ -78,7 +78,7 @@ run() { # DEVICE: adds to DEVICE.pp and DEVICE.tg
         }' "$work/run.csv"
 }
 
-# Tokens per second that the plan predicts for the group pair; empty where it has no prediction.
+# Tokens per second that the plan predicts for the group `pair`; empty if it predicts none.
 expected() { # pp|tg
     "$tandem" plan --config "$work/devices.ini" --device pair -m "$model" -c $((pp + tg)) --json |
         awk -v want="$([ "$1" = tg ] && echo generation || echo prompt)" '
@@ -132,7 +132,7 @@ for type in $(echo "$types" | tr ',' ' '); do
 done
 [ "$search" = yes ] || exit 0
 
-# The time of a prompt and an answer, for which automatic shares are chosen
+# The last column is the time of a prompt and an answer for which automatic shares are the best
 # (plugins/meta/share/solve.c).
 echo
 echo "| type | shares | pp$pp: t/s | tg$tg: t/s | prompt of $((4 * tg)) and answer of $tg: s |"

@@ -2,7 +2,8 @@
  *
  * machine_limits.c: the command tandem-machine-limits, which prints what the CPU can do at most:
  * bytes read and operations a second, as the plugin measures them (tdm_device_limits), with each
- * instruction set. Threads are pinned to a processor each. Nothing of it depends on kernels.
+ * instruction set. Each thread is pinned to one processor. The limits are the machine's, not those
+ * of the plugin's kernels.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 #include "core/runtime.h"
 
-/* "0,2,3": the processors that this process may run on, at most n of them; returns how many. */
+/* Writes a list of processors that this process may run on, "0,2,3", at most n of them; returns how
+ * many. */
 static int cores_list(char *text, size_t text_size, int n) {
     cpu_set_t set;
     size_t used = 0;
@@ -36,7 +38,7 @@ static void number_print(double value, double unit, int n_digit) {
         printf("  %12s", "-");
 }
 
-/* The best of several measurements: whatever else runs can only take from it. */
+/* Prints the best of several measurements, because other programs can only make them worse. */
 static tdm_status device_measure(tdm_runtime *rt, const char *isa, int rounds, bool is_csv,
                                  tdm_error *err) {
     tdm_device_limits best = {0}, limits;
@@ -114,7 +116,7 @@ int main(int argc, char **argv) {
     int32_t n_option = 1;
     if (cores == NULL) {
         int n = cores_list(list, sizeof list, threads != NULL ? atoi(threads) : CPU_SETSIZE);
-        /* More threads than processors cannot have one each. */
+        /* With more threads than processors, threads are not pinned. */
         if (n > 0 && (threads == NULL || atoi(threads) <= n)) cores = list;
         snprintf(count, sizeof count, "%d", n);
         if (threads == NULL && n > 0) threads = count;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * make_model.c: the command tandem-make-model, which writes a random model (random_model.h) to a
- * file. Reads options; everything else is the library's.
+ * file. It only reads the options; random_model.c makes the model.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -105,7 +105,8 @@ static bool preset_find(const char *text, random_model_spec *spec) {
     return false;
 }
 
-/* Takes option argv[*i] and its value; 0, or the exit code after a message. */
+/* Reads option argv[*i] and its value, and moves *i to the value. Returns 0, or the exit code after
+ * a message. */
 static int option_take(random_model_spec *spec, int argc, char **argv, int *i) {
     const struct {
         const char *name;
@@ -173,7 +174,7 @@ int main(int argc, char **argv) {
         if (i + 1 >= argc) return usage_fail(argv[i], "needs a value");
         preset = argv[i + 1];
     }
-    /* The preset comes first wherever it stands, so that options change it and not the reverse. */
+    /* The preset is read first, wherever it stands, so that the other options change it. */
     if (!preset_find(preset, &spec)) return usage_fail(preset, "unknown preset");
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--preset") == 0) {

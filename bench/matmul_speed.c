@@ -3,7 +3,7 @@
  * matmul_speed.c: the command tandem-matmul-speed, which times a plugin's MATMUL as a graph runs
  * it: for each weight type and instruction set of the CPU plugin, or each weight type of another
  * plugin's device, decoding one token (GB/s of weights, from memory) and prefilling 512 (billions
- * of operations a second, two for each weight and token). It checks no numbers: tests/kernels and
+ * of operations a second, two for each weight and token). It checks no results: tests/kernels and
  * tandem certify do.
  */
 #include <stdlib.h>
@@ -13,17 +13,19 @@
 #include "core/runtime.h"
 #include "core/stages/schedule.h"
 
-/* Decoding reads a matrix that no cache holds; prefill one of a small model's. */
+/* Decoding reads a matrix that fits no processor's cache; prefilling reads one as in a small
+ * model. */
 enum { DECODE_SIZE = 192 << 20, DECODE_K = 4096, PREFILL_K = 2048, PREFILL_N = 4096 };
 
-/* All but integers, which no weight has. */
+/* All types but integers, which weights never have. */
 #define TYPE_FLOAT(ID) TDM_TYPE_##ID,
 #define TYPE_BLOCK(ID) TDM_TYPE_##ID,
 #define TYPE_INTEGER(ID)
 #define TYPE_ROW(ID, name, number, kind, ...) TYPE_##kind(ID)
 static const tdm_type types[] = {TDM_TYPE_LIST(TYPE_ROW)};
 
-/* Of the wall, or of this process' processor time: a software driver on a busy machine. */
+/* Wall time, or (--clock cpu) the processor time of this process, for software drivers on a busy
+ * machine. */
 static clockid_t clock_used = CLOCK_MONOTONIC;
 
 static double clock_s(void) {
@@ -46,7 +48,7 @@ static tdm_status graph_make(tdm_type type, int64_t k, int64_t n, int64_t n_tok,
     return status;
 }
 
-/* Seconds of the fastest of the runs that fit half a second, at least three. */
+/* Seconds of the fastest run, of as many as fit half a second, at least three. */
 static tdm_status schedule_time(tdm_schedule *schedule, double *best_out, tdm_error *err) {
     double best = 1e30, end = clock_s() + 0.5;
     for (int i = 0; i < 3 || clock_s() < end; i++) {
@@ -60,7 +62,8 @@ static tdm_status schedule_time(tdm_schedule *schedule, double *best_out, tdm_er
     return TDM_OK;
 }
 
-/* Times one product. Every row is the same bytes: what the codes are does not change the time. */
+/* Seconds of one product. All bytes of the weights are equal, since their values do not change the
+ * time. */
 static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_type type, int64_t k,
                                int64_t n, int64_t n_tok, double *best_out, tdm_error *err) {
     tdm_tensor_desc desc = {sizeof desc, type, TDM_USAGE_MATMUL, {k, n, 1, 1}};
@@ -106,13 +109,13 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     return status;
 }
 
-/* Decoding: [decode_k, decode_n] for decode_tok tokens. Prefill: [prefill_k, prefill_n] for
- * n_tok. */
+/* Decoding multiplies a matrix with rows of decode_k elements and decode_size bytes in all by
+ * decode_tok tokens. Prefilling multiplies [prefill_k, prefill_n] by n_tok tokens. */
 typedef struct sizes {
     int64_t decode_size, decode_k, decode_tok, prefill_k, prefill_n, n_tok;
 } sizes;
 
-/* The lines of one device. */
+/* Prints the lines of one device. */
 static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only, const sizes *s,
                               tdm_error *err) {
     tdm_open_device *dev = NULL;
@@ -146,14 +149,14 @@ enum { MAX_OPTION = 16 };
 
 typedef struct arguments {
     const char *plugin; /* NULL = the CPU plugin, once for each instruction set */
-    const char *isa, *type, *folder, *clock;
-    int64_t index;
+    const char *isa, *type, *folder, *clock; /* NULL = all, all, the installed one, wall */
+    int64_t index;                           /* of the plugin's device */
     sizes sizes;
     tdm_option options[MAX_OPTION];
     int32_t n_option;
 } arguments;
 
-/* KEY=VALUE, cut in place. */
+/* Adds the option KEY=VALUE, cutting `text` in place; false = no '=' or too many options. */
 static bool option_add(arguments *a, char *text) {
     char *equals = strchr(text, '=');
     if (equals == NULL || a->n_option == MAX_OPTION - 1) return false;

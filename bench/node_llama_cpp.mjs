@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// node_llama_cpp.mjs: llama.cpp as a peer for bench/compare.sh, through npm's node-llama-cpp and the
-// libraries that it brings along. Run in a folder where that package is installed:
+// node_llama_cpp.mjs: llama.cpp as a peer for bench/compare.sh, through npm's node-llama-cpp, which
+// has its libraries. Run in a folder where that package is installed:
 //
 //   node .../node_llama_cpp.mjs MODEL PP TG THREADS [DEPTH [KEY-TYPE [VALUE-TYPE]]]
 //
-// (with LLAMA_GPU=vulkan or cuda in the environment: all of the model on that library's GPUs)
-// prints "load X s", then "ppN X t/s" and "tgN X t/s" for what is not 0, " @ dD" behind each where
-// DEPTH tokens lie before. Flash attention is on; types are those of the cache ("f16", "q8_0").
+// It prints "load X s", then "ppN X t/s" and "tgN X t/s" for PP and TG above 0, with " @ dD" behind
+// the test if DEPTH tokens are in the cache before. KEY-TYPE and VALUE-TYPE are those of the cache
+// ("f16", "q8_0"). Flash attention is on. With LLAMA_GPU=vulkan or cuda in the environment the
+// whole model is on the GPUs.
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
@@ -18,7 +19,7 @@ if (path === undefined || ![nPrompt, nGen, nThread, nDepth].every((n) => Number.
     console.error("Usage: node node_llama_cpp.mjs MODEL PP TG THREADS [DEPTH [KEY-TYPE [VALUE-TYPE]]]");
     process.exit(2);
 }
-// Found from where one stands, not from where this file lies.
+// The package is searched from the current folder, not from the folder of this file.
 const find = createRequire(process.cwd() + "/");
 const { getLlama } = await import(pathToFileURL(find.resolve("node-llama-cpp")).href);
 const seconds = (since) => (performance.now() - since) / 1000;
@@ -46,7 +47,7 @@ const generate = async (n) => {
         await sequence.controlledEvaluate([[token(7 * i), { generateNext: { token: true, options: { temperature: 0 } } }]]);
 };
 
-// Once each beforehand, as tandem bench does.
+// A warm-up run of both, as tandem bench has.
 await read(Math.min(nPrompt, 64) || 1, 1);
 await generate(1);
 await sequence.clearHistory();

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_model.c: see random_model.h. Tensor names and keys are those that llama.cpp's
- * architectures "llama", "deepseek2" and "cohere2" have (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
+ * architectures "llama", "deepseek2" and "cohere2" have (ggml-org/llama.cpp,
+ * gguf-py/gguf/constants.py).
  *
  * Weights: w[row][col] = scale * g(hash(seed, name, row) + col), g close to a standard normal.
- * scale = 1 / sqrt(row length) lets a product keep the size of its input; what goes back into the
- * residual stream is smaller by sqrt(2 * layers), as in GPT-2 (Radford et al., 2019, section 2.3),
- * and the embedding, where it is not the output head too, has scale 1. So the stream dominates, as
- * in a trained model, and rounding errors grow no faster than there.
+ * scale = 1 / sqrt(row length) gives a product the size of its input. Matrices that add to the
+ * residual stream are smaller by sqrt(2 * layers), as in GPT-2 (Radford et al., 2019, section 2.3),
+ * and an embedding that is not the output head has scale 1. So the stream dominates, as in a
+ * trained model, and rounding errors grow no faster than in one.
  */
 #include "bench/random_model.h"
 
@@ -25,11 +26,11 @@
 #define THREADS_MAX 64
 #define CHUNK_SIZE  ((int64_t)4 << 20) /* bytes written at a time; bounds memory */
 
-/* ---- The tensors that a spec calls for ---- */
+/* ---- The tensors of a spec ---- */
 
 typedef enum weight_kind {
     WEIGHT_MATRIX,
-    WEIGHT_ROUTER, /* kept in f32, as converters keep it: routing is decided by small differences */
+    WEIGHT_ROUTER, /* kept in f32, as converters do: small differences decide the routing */
     WEIGHT_NORM,
     WEIGHT_BIAS, /* of a matrix or the router */
     WEIGHT_ROPE_FREQS,
@@ -40,8 +41,8 @@ typedef struct weight {
     const char *short_name; /* without the layer */
     int64_t layer;          /* -1: not in a layer */
     weight_kind kind;
-    float scale; /* matrices: the numbers' standard deviation */
-    tdm_type type, round_type;
+    float scale;               /* standard deviation of the weights of a matrix */
+    tdm_type type, round_type; /* stored; values are first rounded to it (F32 = they are not) */
     int32_t n_dims;
     int64_t ne[3];
 } weight;
@@ -52,13 +53,13 @@ typedef struct weight_list {
     bool is_short_of_memory;
 } weight_list;
 
-/* The asked type where rows are whole blocks of it; else the best that fits. */
+/* `type` if rows are whole blocks of it; else q8_0 if they are whole blocks of that; else f16. */
 static tdm_type type_for_rows(tdm_type type, int64_t row) {
     if (row % tdm_type_get_info(type).block_len == 0) return type;
     return row % tdm_type_get_info(TDM_TYPE_Q8_0).block_len == 0 ? TDM_TYPE_Q8_0 : TDM_TYPE_F16;
 }
 
-/* `layer` -1: not in a layer. Trailing dimensions of 0 are not there. */
+/* Appends a weight. `layer` -1 = it is in no layer. ne1 or ne2 of 0 = it has fewer dimensions. */
 static void list_add(weight_list *list, const random_model_spec *spec, int64_t layer,
                      const char *name, weight_kind kind, int64_t ne0, int64_t ne1, int64_t ne2) {
     if (list->n == list->size) {
@@ -93,7 +94,7 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
     }
 }
 
-/* A matrix whose product is added to the residual stream. */
+/* Appends a matrix whose product is added to the residual stream. */
 static void list_add_branch(weight_list *list, const random_model_spec *spec, int64_t layer,
                             const char *name, int64_t ne0, int64_t ne1, int64_t ne2) {
     list_add(list, spec, layer, name, WEIGHT_MATRIX, ne0, ne1, ne2);
@@ -101,7 +102,7 @@ static void list_add_branch(weight_list *list, const random_model_spec *spec, in
         list->items[list->n - 1].scale = 1.0f / sqrtf((float)ne0 * 2.0f * (float)spec->n_layer);
 }
 
-/* Gate, up and down of a feed-forward block, n of each (0: two-dimensional ones). */
+/* Appends gate, up and down of a feed-forward block; n = number of experts, 0 = plain matrices. */
 static void list_add_ffn(weight_list *list, const random_model_spec *s, int64_t layer,
                          const char *const names[3], int64_t n_ff, int64_t n) {
     list_add(list, s, layer, names[0], WEIGHT_MATRIX, s->n_embd, n_ff, n);
@@ -194,11 +195,11 @@ static void facts_fill(random_model_facts *facts, const random_model_spec *spec,
     }
 }
 
-/* ---- Numbers ---- */
+/* ---- Values of rope_freqs ---- */
 
-/* Factors by which frequencies are divided, as Llama 3.1 was trained with: long waves by `factor`,
- * short ones not, a ramp between (meta-llama/llama-models, models/llama3/reference_impl, and the
- * rope_scaling of its config.json: low 1, high 4). */
+/* Factors by which frequencies are divided, as in Llama 3.1: rope_factor for long waves, 1 for
+ * short ones, with a ramp between them (meta-llama/llama-models, models/llama3/reference_impl, and
+ * the rope_scaling of its config.json: low 1, high 4). */
 static void rope_freqs_fill(float *dst, const random_model_spec *spec) {
     if (spec->sharpness > 0) { /* the upper half of a head does not rotate (retrieval.h) */
         for (int64_t i = 0; i < spec->head_dim / 2; ++i)
@@ -221,9 +222,9 @@ typedef struct row_job {
     const random_model_spec *spec;
     const weight *w;
     int64_t row_begin, row_end; /* rows of the tensor */
-    uint8_t *dst;               /* of row_begin */
-    float *row;                 /* one row's numbers */
-    uint8_t *blocks;            /* one row in round_type */
+    uint8_t *dst;               /* where row_begin goes */
+    float *row;                 /* scratch: the values of one row */
+    uint8_t *blocks;            /* scratch: one row in round_type */
     tdm_status status;
 } row_job;
 
@@ -257,7 +258,8 @@ static void *row_job_run(void *arg) {
     return NULL;
 }
 
-/* Rows [begin, end) of a weight into dst, shared out among the jobs' threads. */
+/* Makes rows [begin, end) of a weight in dst, divided among n_thread threads, of which this is
+ * one. */
 static tdm_status rows_make(row_job *jobs, int64_t n_thread, const weight *w, int64_t begin,
                             int64_t end, uint8_t *dst, tdm_error *err) {
     const size_t row_size = tdm_type_row_size(w->type, w->ne[0]);
@@ -271,7 +273,8 @@ static tdm_status rows_make(row_job *jobs, int64_t n_thread, const weight *w, in
         job->row_end = begin + n * (t + 1) / n_thread;
         job->dst = dst + (size_t)(job->row_begin - begin) * row_size;
         job->status = TDM_OK;
-        /* A single row is not worth a thread; nor is failing because there is none to have. */
+        /* A single row is not worth a thread. Rows for which no thread can be created are made
+         * here. */
         if (t + 1 < n_thread && n > 1)
             is_running[t] = pthread_create(&threads[t], NULL, row_job_run, job) == 0;
         if (!is_running[t]) row_job_run(job);
@@ -293,9 +296,9 @@ static tdm_status rows_make(row_job *jobs, int64_t n_thread, const weight *w, in
 #define VOCAB_MAX     400000
 #define VOCAB_SPACE   "\xe2\x96\x81" /* U+2581, SentencePiece's space */
 
-/* Piece number i behind the byte tokens: printable characters, then all words of one, two, three
- * and four small letters, each with and without a space before it. All are different, and any text
- * can be encoded. */
+/* Piece i behind the byte tokens: the space, printable characters, then all words of one to four
+ * small letters, each with and without a space before it. All pieces are different, and with the
+ * bytes any text can be encoded. */
 static void vocab_piece(int64_t i, char *text, size_t text_size) {
     if (i == 0) {
         snprintf(text, text_size, VOCAB_SPACE);
@@ -419,7 +422,7 @@ static void key_put_f32(llm_gguf_writer *writer, const char *arch, const char *s
     llm_gguf_writer_put_f32(writer, name, x);
 }
 
-/* Those with a value. */
+/* Writes the keys whose value is above 0. */
 static void keys_put_positive(llm_gguf_writer *writer, const char *arch, const key *keys,
                               size_t n) {
     char name[96];
@@ -446,7 +449,8 @@ static void keys_put_latent(llm_gguf_writer *writer, const random_model_spec *s)
         {"expert_gating_func", t->is_sigmoid ? 2 : 1},
     };
     keys_put_positive(writer, "deepseek2", keys, sizeof keys / sizeof *keys);
-    /* llama.cpp takes the key's absence for a smaller variant at some counts of layers only. */
+    /* Always written, also 0: without this key, llama.cpp reads the smaller variant, which has no
+     * such matrices, only at some numbers of layers. */
     llm_gguf_writer_put_u32(writer, "deepseek2.attention.q_lora_rank", (uint32_t)t->n_lora_q);
     key_put_f32(writer, "deepseek2", "expert_weights_scale", t->expert_scale);
     llm_gguf_writer_put_bool(writer, "deepseek2.expert_weights_norm", t->is_sigmoid);
@@ -496,7 +500,7 @@ static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
     llm_gguf_writer_put_u32(writer, name, (uint32_t)((float)s->n_ctx / s->rope_factor));
 }
 
-/* ---- The whole ---- */
+/* ---- The file ---- */
 
 typedef struct range {
     const char *name;
@@ -512,7 +516,7 @@ static tdm_status ranges_check(const range *ranges, size_t n, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Of a model with latent attention. */
+/* Checks a model with latent attention. */
 static tdm_status latent_check(const random_model_spec *s, tdm_error *err) {
     const random_model_latent *t = &s->latent;
     const range ranges[] = {
@@ -548,7 +552,7 @@ static tdm_status latent_check(const random_model_spec *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The bounds keep every product of sizes far inside an int64. */
+/* Checks a spec. The bounds keep every product of sizes far inside an int64. */
 static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
     const range ranges[] = {
         {"layers", s->n_layer, 1, 1024},
@@ -597,21 +601,21 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
     return status == TDM_OK && s->sharpness != 0 ? retrieval_check(s, err) : status;
 }
 
-/* What layer 0 has of a weight of another layer, which has_same_layers repeats. */
+/* With has_same_layers: the bytes of a weight of layer 0, which the other layers repeat. */
 typedef struct kept_weight {
     const weight *w;
     uint8_t *bytes;
     size_t size, n_filled;
 } kept_weight;
 
-/* The copy of layer 0's weight of the same name; NULL where there is none. */
+/* The kept weight of layer 0 with the same name; NULL = none, or `w` is in no layer. */
 static kept_weight *kept_find(kept_weight *kept, int64_t n_kept, const weight *w) {
     for (int64_t i = 0; i < n_kept && w->layer >= 0; ++i)
         if (strcmp(kept[i].w->short_name, w->short_name) == 0) return &kept[i];
     return NULL;
 }
 
-/* Room for copies of layer 0's weights. */
+/* Allocates copies of the weights of layer 0. Call kept_free in any case, also on failure. */
 static tdm_status kept_create(const weight_list *list, kept_weight **kept_out, int64_t *n_out,
                               tdm_error *err) {
     kept_weight *kept = calloc((size_t)list->n + 1, sizeof *kept);

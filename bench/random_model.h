@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_model.h: Llama, Mistral, Mixtral and DeepSeek-2 models with random weights, as GGUF files
- * that any reader of the format loads: for benchmarks, which depend on shapes and not on sense, and
- * for tests, which compare one implementation's numbers with another's. Models with a sharpness
- * recall what stood behind a key in their context (retrieval.h).
+ * random_model.h: makes Llama, Mistral, Mixtral and DeepSeek-2 models with random weights, as GGUF
+ * files that any reader of the format loads: for benchmarks, for which only shapes matter, and for
+ * tests, which compare the results of two implementations. Models with a sharpness recall what
+ * stood behind a key in their context (retrieval.h).
  *
- * The weights depend on seed, tensor name, row and column alone: not on the machine, the number of
- * threads or the other options, so that a test may keep expected results instead of models.
+ * A weight depends only on the seed, the tensor's name, the row and column, and a scale that
+ * follows from the shapes: not on the machine or the number of threads. So a test may store
+ * expected results instead of models.
  */
 #ifndef BENCH_RANDOM_MODEL_H
 #define BENCH_RANDOM_MODEL_H
@@ -17,8 +18,9 @@
 #include "tandem/status.h"
 #include "tandem/type.h"
 
-/* Key of models with a sharpness: u32, how many keys there are (ids from 3 on), how many values
- * (ids behind them) and how many fillers (ids behind those). llm/needle.h reads it. */
+/* The GGUF key of models with a sharpness: a u32, the number of keys (ids from 3 on), which is also
+ * the number of values (the ids behind the keys) and of fillers (the ids behind the values).
+ * llm/needle.c reads it. */
 #define RANDOM_MODEL_CLASS_KEY "tandem.retrieval.class_size"
 
 typedef enum random_model_rope {
@@ -29,20 +31,21 @@ typedef enum random_model_rope {
     RANDOM_MODEL_ROPE_COUNT_
 } random_model_rope;
 
-/* What a DeepSeek-2 has beyond the others: one latent row a token in the cache, experts that serve
- * every token beside those that are chosen. The spec's head_dim is that of queries. */
+/* What a DeepSeek-2 has beyond the others: the cache has one latent row for each token, and shared
+ * experts serve every token beside the chosen ones. The spec's head_dim is that of queries. */
 typedef struct random_model_latent {
-    int64_t n_lora_kv;       /* of the latent row before its turned elements; 0: no such model */
-    int64_t n_lora_q;        /* 0: queries are made from the stream */
-    int64_t n_rot;           /* turned elements of a query head, its last */
-    int64_t head_dim_v;      /* of a head's output */
+    int64_t n_lora_kv;  /* elements of a latent row before its rotated ones; 0 = no DeepSeek-2 */
+    int64_t n_lora_q;   /* rank of the query matrices; 0 = one full matrix */
+    int64_t n_rot;      /* rotated elements of a query head, which are its last */
+    int64_t head_dim_v; /* elements of a head's V and output */
     int64_t n_ff_expert;     /* columns of one expert */
-    int64_t n_expert_shared; /* 0 and up */
-    int64_t n_layer_dense;   /* first layers, without experts */
-    int64_t n_group;         /* of experts; 0: none */
-    int64_t n_group_used;
-    float expert_scale; /* of the chosen experts' weights */
-    bool is_sigmoid;    /* chosen by sigmoid and bias, weights normalised; else by softmax */
+    int64_t n_expert_shared; /* shared experts; 0 and up */
+    int64_t n_layer_dense;   /* number of first layers without experts */
+    int64_t n_group;         /* groups of experts; 0 = no groups */
+    int64_t n_group_used;    /* groups from which a token's experts are chosen; 0 without groups */
+    float expert_scale;      /* factor of the chosen experts' weights */
+    /* Experts are chosen by sigmoid and bias, and their weights are normalised; else by softmax. */
+    bool is_sigmoid;
 } random_model_latent;
 
 typedef struct random_model_spec {
@@ -52,7 +55,7 @@ typedef struct random_model_spec {
     int64_t n_head;         /* a multiple of n_head_kv */
     int64_t n_head_kv;      /* 1 and up */
     int64_t head_dim;       /* even; need not be n_embd / n_head */
-    int64_t n_ff;           /* of one expert where there are experts */
+    int64_t n_ff;           /* columns of the feed-forward block, or of one expert */
     int64_t n_vocab;        /* 259 and up: three special tokens and the bytes come first */
     int64_t n_ctx;          /* what the model says it was trained for */
     int64_t n_expert;       /* 0: a plain feed-forward block */
@@ -64,41 +67,45 @@ typedef struct random_model_spec {
                              * the f32 model that a quantised one stands for */
     float rope_base;        /* rope.freq_base */
     float rope_factor;      /* of the scaling */
-    random_model_rope rope; /* n_ctx is stretched from n_ctx / rope_factor */
+    random_model_rope rope; /* scaling from n_ctx / rope_factor tokens to n_ctx */
     random_model_latent latent;
-    /* Constructed weights (retrieval.h): the score in nats of the induction head at the key that it
-     * looks for; others' are near 0. With rope = LLAMA3, the upper half of each head does not
-     * rotate. 0: random weights. */
+    /* Above 0: constructed weights (retrieval.h). It is the score, before the softmax, that the
+     * induction head gives the token behind an earlier occurrence of the key; other tokens get
+     * about 0. With rope = LLAMA3, the upper half of each head does not rotate. 0 = random
+     * weights. */
     float sharpness;
-    int64_t n_window; /* tokens that 3 of 4 layers see, as in Cohere 2; 0: no such model. Only with
-                       * a sharpness and tied */
-    bool is_tied;     /* the output head is the token embedding */
-    bool has_same_layers; /* every layer has the numbers of layer 0, which takes a fraction of the
-                           * time to make and no less to compute. Random weights only */
-    bool has_biases;      /* of q, k, v, o and, without experts, of gate, up, down; not with latent
-                      * attention */
+    /* Tokens that three of four layers see, as in Cohere 2; 0 = all layers see all tokens. Only
+     * with a sharpness and is_tied. */
+    int64_t n_window;
+    bool is_tied; /* the output head is the token embedding */
+    /* All layers have the numbers of layer 0, so that making the model takes a fraction of the
+     * time. Random weights only. */
+    bool has_same_layers;
+    /* Of q, k, v, o and, without experts, of gate, up, down; not with latent attention. */
+    bool has_biases;
 } random_model_spec;
 
-/* A spec by name, or NULL after the last: "1.1b", "100m", "tiny-llama", ... [any-thread] */
+/* Preset i, and its name ("1.1b", "100m", "tiny-llama", ...) in *name; NULL past the last.
+ * [any-thread] */
 const random_model_spec *random_model_preset_at(int i, const char **name);
 
-/* Facts about the model, of no use but to be printed. */
+/* Facts about the model, to be printed. */
 typedef struct random_model_facts {
     int64_t n_param;
     int64_t size;              /* bytes of tensor data */
-    int64_t n_fallback;        /* matrices whose rows are not whole blocks of the asked type */
+    int64_t n_fallback;        /* matrices of another type, as their rows are not whole blocks */
     const char *fallback_name; /* the first of them, without its layer ("ffn_down.weight"); a
                                  * literal; NULL where there is none */
     tdm_type fallback_type;    /* what it has instead */
     int64_t fallback_row;      /* elements of its rows */
 } random_model_facts;
 
-/* Called now and then while a model is written, with bytes done and bytes in all. */
+/* Called from time to time while a model is written: `done` of `all` bytes are written. */
 typedef void (*random_model_progress)(int64_t done, int64_t all, void *user);
 
-/* Writes the model to `path`, which appears only when complete. *facts (nullable) is filled before
- * any data is written. TDM_INVALID_ARGUMENT names the parameter that is out of range; else as
- * llm_gguf_writer_. [setup] */
+/* Writes the model to `path`; the file appears only when it is complete. *facts (nullable) is
+ * filled before any data is written. `progress` may be NULL. TDM_INVALID_ARGUMENT names the
+ * parameter that is out of range; other failures are those of llm/gguf/gguf_write.h. [setup] */
 tdm_status random_model_write(const random_model_spec *spec, const char *path,
                               random_model_facts *facts, random_model_progress progress, void *user,
                               tdm_error *err);

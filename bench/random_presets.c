@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_presets.c: specs of random models by name.
+ * random_presets.c: the presets of random_model.h, specs of models by name.
  */
 #include <stddef.h>
 
 #include "bench/random_model.h"
 
-/* What the presets of a size have in common. */
+/* Fields that the presets of a size have in common. */
 #define LARGE                                                                                      \
     .n_vocab = 32000, .n_ctx = 8192, .seed = 1, .n_thread = 2, .type = TDM_TYPE_F16,               \
     .rope_base = 10000, .rope_factor = 1
 #define TINY .n_embd = 256, .n_vocab = 384, .n_ctx = 512, .seed = 1, .n_thread = 2, .rope_factor = 4
 
-/* What the models that recall have in common. With a low base neighbouring positions differ in all
- * pairs of a head that rotate, so that 4 bits are enough to tell them apart. Where half of a head
- * does not rotate, the base is squared. */
+/* Fields of the retrieval models (retrieval.h). With a low rope base, neighbouring positions differ
+ * in all rotating pairs of a head, so that a cache of 4 bits still tells them apart. If half of a
+ * head does not rotate, the base is squared. */
 #define RETRIEVAL(width, base)                                                                     \
     .n_embd = (width), .n_vocab = 1539, .n_ctx = 65536, .seed = 1, .n_thread = 2,                  \
     .type = TDM_TYPE_F16, .n_ff = 64, .head_dim = 128, .rope_base = (base), .rope_factor = 1,      \
     .sharpness = 14
 
-/* Widths are multiples of 256 so that every type applies, except in tiny-odd, which is there for
- * rows that are not and for heads, columns and vocabularies that nothing divides evenly. */
+/* Widths are multiples of 256, the block length of K-quants, so that every type applies. tiny-odd
+ * is for rows of other lengths, and for numbers of heads, columns and tokens that are not
+ * divisible. */
 static const struct {
     const char *name;
     random_model_spec spec;

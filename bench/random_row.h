@@ -17,14 +17,16 @@ static inline uint64_t random_hash_mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+/* A hash of a text, begun with a seed. */
 static inline uint64_t random_hash_text(uint64_t seed, const char *text) {
     uint64_t hash = random_hash_mix(seed);
     for (; *text != '\0'; ++text) hash = random_hash_mix(hash ^ (unsigned char)*text);
     return hash;
 }
 
-/* dst[i] = offset + scale * g. The sum of four 16-bit uniforms is close enough to a normal (its
- * kurtosis is 2.7 instead of 3) at a fraction of the cost, and exact, hence the same everywhere. */
+/* dst[i] = offset + scale * g(key + i), with g the sum of four 16-bit uniform numbers. That is
+ * close enough to a standard normal (its kurtosis is 2.7 instead of 3) and costs a fraction of one.
+ * The sum is exact, so the numbers are the same on every machine. */
 static inline void random_row_fill(float *dst, int64_t n, uint64_t key, float offset, float scale) {
     const float unit = scale / 37837.227f; /* standard deviation of the sum: 65536 / sqrt(3) */
     for (int64_t i = 0; i < n; ++i) {

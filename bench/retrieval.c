@@ -11,25 +11,25 @@
 #include "bench/random_row.h"
 
 enum { N_SPECIAL = 3 };
-/* Standard deviation of what is not constructed. */
+/* Standard deviation of the weights that are not constructed. */
 #define NOISE 0.003f
 /* How much higher, in nats, the previous token scores in the first layer than the token itself. */
 #define PREVIOUS_GAP 17.0
-/* What the recalled code is multiplied by: in the stream of a model whose output head is the
- * embedding it stands in the place of the token's own code. */
+/* Factor of the recalled code in a model whose output head is the embedding. There it is added to
+ * the token's own code, and must outweigh it. */
 #define TIED_GAIN 4.0f
 
-/* Where things are. */
+/* Where the constructed parts are, in heads and in the stream. */
 typedef struct plan {
     int64_t n_code;       /* elements of a code */
     int64_t n_pair;       /* rotated pairs of a head that hold phases */
-    int64_t pair_at;      /* their first element in a head's query */
-    int64_t code_at;      /* the first element of the code there */
-    int64_t n_rot;        /* that the frequencies are spread over */
-    int64_t first_head;   /* of the first layer */
+    int64_t pair_at;      /* first element of these pairs in a query head */
+    int64_t code_at;      /* first element of the code in a query head */
+    int64_t n_rot;        /* rotated elements of a head, which fix the frequencies of its pairs */
+    int64_t first_head;   /* the head of the first layer that reads the previous token */
     int64_t last_head;    /* the induction head */
-    int64_t last_head_kv; /* and its K and V */
-    float first, last;    /* what the norms of the two layers multiply by */
+    int64_t last_head_kv; /* its K and V head */
+    float first, last;    /* factors of the norms of the first and the last layer */
     bool is_latent, is_windowed;
 } plan;
 
@@ -43,8 +43,8 @@ static plan plan_make(const random_model_spec *s) {
     p.n_rot = p.is_latent ? t->n_rot : s->head_dim;
     p.last_head_kv = s->n_head_kv - 1;
     p.last_head = p.is_latent ? s->n_head - 1 : p.last_head_kv * (s->n_head / s->n_head_kv);
-    /* Squared length of the stream: the constant (twice where a layer norm would subtract it) and
-     * two or three codes. */
+    /* Squared length of the stream: the constant (two of them where a layer norm subtracts the
+     * mean), and one code in the first layer, two in the last. */
     const float squares = p.is_windowed ? 3 : 2;
     p.first = sqrtf((float)s->n_embd / squares);
     p.last = sqrtf((float)s->n_embd / (squares + 1));
@@ -87,7 +87,8 @@ tdm_status retrieval_check(const random_model_spec *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The code of a token, of unit length and sum 0: a layer norm then leaves it as it is. */
+/* Makes the code of a token, of unit length. Its sum is 0, so that a layer norm subtracts
+ * nothing. */
 static void code_make(const random_model_spec *s, const plan *p, int64_t token, float *dst) {
     const uint64_t key = random_hash_text((uint64_t)s->seed, "code");
     double sum = 0, squares = 0;
@@ -98,13 +99,14 @@ static void code_make(const random_model_spec *s, const plan *p, int64_t token, 
     for (int64_t j = 0; j < p->n_code; ++j) dst[j] *= (float)(1 / sqrt(squares));
 }
 
-/* Angle by which pair i of a head turns from one position to the next. */
+/* Angle in radians by which pair i of a head rotates from one position to the next. */
 static double frequency(const random_model_spec *s, const plan *p, int64_t i) {
     return pow((double)s->rope_base, -2.0 * (double)i / (double)p->n_rot);
 }
 
-/* Length of each pair in queries of the first layer; in keys it is 1, the size of the codes in a
- * latent row, so that neither takes the precision of the other where both share a block. */
+/* Length of each pair in queries of the first layer. In keys it is 1, about the size of the codes
+ * in a latent row: both share quantised blocks there, and larger values would cost the others
+ * precision. */
 static float phase_length(const random_model_spec *s, const plan *p) {
     double gap = 0;
     for (int64_t i = 0; i < p->n_pair; ++i) gap += 1 - cos(frequency(s, p, i));
@@ -122,18 +124,19 @@ static int64_t part_recalled(const plan *p) {
     return p->is_windowed ? part_own() : 1 + 2 * p->n_code;
 }
 
-/* How wide codes are in queries and keys of the induction head: equal codes score `sharpness`. */
+/* Length of the codes in queries and keys of the induction head: equal codes then score
+ * `sharpness`. */
 static float code_length(const random_model_spec *s) {
     return sqrtf(s->sharpness * sqrtf((float)s->head_dim));
 }
 
-/* Element i of a head's query. */
+/* Makes the row of element i of a query head. */
 static void query_row(const random_model_spec *s, const plan *p, bool is_first, int64_t i,
                       float *dst) {
     const int64_t pair = i - p->pair_at, code = i - p->code_at;
     if (is_first && pair >= 0 && pair < 2 * p->n_pair) {
         const double angle = frequency(s, p, pair / 2);
-        /* Behind by one position. */
+        /* The phase of the previous position. */
         dst[0] = phase_length(s, p) / p->first * (float)(pair % 2 == 0 ? cos(angle) : -sin(angle));
     } else if (!is_first && code >= 0 && code < p->n_code) {
         dst[part_own() + code] = code_length(s) / p->last;
@@ -153,8 +156,8 @@ static void value_row(const plan *p, bool is_first, int64_t i, float *dst) {
     if (i < p->n_code) dst[part_own() + i] = 1 / (is_first ? p->first : p->last);
 }
 
-/* A row of the latent matrix: [code before | own code | keys that rotate]. The norm behind it makes
- * the mean square 1: each code then has the length latent_length. */
+/* The latent row is [code of the token before | own code | rotating keys]. The norm behind it makes
+ * the mean square 1, which gives each code this length. */
 static float latent_length(const random_model_spec *s, bool is_first) {
     return sqrtf((float)s->latent.n_lora_kv / (is_first ? 1.0f : 2.0f));
 }
@@ -171,7 +174,8 @@ static void latent_row(const random_model_spec *s, const plan *p, bool is_first,
     }
 }
 
-/* What a head adds to element `row` of the stream; dst has the elements of one head. */
+/* Makes the part of the output matrix by which a head adds to element `row` of the stream; dst has
+ * the elements of that head. */
 static void output_row(const plan *p, bool is_first, int64_t row, float *dst) {
     const int64_t j = row - (is_first ? part_before(p) : part_recalled(p));
     if (j >= 0 && j < p->n_code) dst[j] = is_first || !p->is_windowed ? 1.0f : TIED_GAIN;
@@ -181,13 +185,13 @@ static void zero(float *dst, int64_t n) {
     memset(dst, 0, (size_t)n * sizeof *dst);
 }
 
-/* Rows of token_embd and output, one for each token. */
+/* Makes the row of a token in token_embd or output. */
 static void token_row(const random_model_spec *s, const plan *p, bool is_output, int64_t token,
                       float *dst, int64_t n) {
     zero(dst, n);
     if (is_output) {
         code_make(s, p, token, dst + part_recalled(p));
-        /* Logits of some tens, whose softmax is not yet one token's. */
+        /* Gives logits of some tens, so that the softmax does not put all on one token. */
         for (int64_t j = 0; j < p->n_code; ++j) dst[part_recalled(p) + j] *= 2;
         return;
     }
@@ -228,7 +232,7 @@ void retrieval_row_make(const random_model_spec *s, const char *name, int64_t la
         zero(dst, n);
         if (j < p.n_code) dst[p.n_code + j] = 1 / latent_length(s, is_first);
     } else if (strcmp(name, "attn_output.weight") == 0) {
-        /* Of the other heads a tenth of the noise reaches the stream. */
+        /* The other heads add a tenth of the noise to the stream. */
         for (int64_t i = 0; i < n; ++i) dst[i] *= 0.1f;
         zero(dst + head * v_dim, v_dim);
         output_row(&p, is_first, row, dst + head * v_dim);

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""serve.py: requests at a time over HTTP: tokens a second of many streams beside those of one, for
-`tandem serve` and, in the same run, for llama-server.
+"""serve.py: times several requests at a time over HTTP: tokens a second of many streams beside those of one,
+for `tandem serve` and, in the same run, for llama-server.
 
     bench/serve.py --model MODEL.gguf [--build build-test] [--peer LLAMA_SERVER] [--streams 16]
                    [--tokens 64] [--runs 3] [--threads N] [--ids 2000]
                    [--processor-time] [--option KEY=VALUE ...]
 
-Each run starts one server after the other, ours first, and asks for one stream, then for all at a time. Prompts are
-16 random ids, each its own, so that no server reuses a prefix; answers have a fixed length and are greedy.
-The speed is that of generation: from the first token of any stream to the last one of all. With --processor-time
-the seconds are those that the server's threads ran, all together, so that other work on the machine counts less: with
---threads 1, as threads that wait for each other run. --option gives
-Tandem an option of its configuration (activation-bits=8). Medians and ratios are printed last."""
+Each run starts one server after the other, ours first, and requests one stream, then all streams at a time. Each
+prompt is 16 random ids of its own, so that no server reuses a prefix; answers have a fixed length and are greedy. The
+speed is that of generation: from the first token of any stream to the last token of all. --processor-time counts the
+processor time of all threads of the server instead of wall time, so that other work on the machine counts less; use it
+with --threads 1, because threads that spin while they wait for others count, too. --option gives Tandem an option of
+its configuration (activation-bits=8). Medians and ratios are printed last."""
 import argparse
 import http.client
 import json
@@ -52,7 +52,7 @@ class Server:
             time.sleep(0.1)
 
     def processor_time(self):
-        """Seconds that the threads of the process have run (proc(5): utime and stime)."""
+        """Processor time of the process in seconds (proc(5): utime and stime)."""
         with open(f"/proc/{self.process.pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -81,7 +81,7 @@ class Server:
         self.reader.join()
 
     def stream(self, prompt, n, times):
-        """Times of the first and the last token; the server says that there were n."""
+        """Appends the times of the first and the last token to `times`, if the answer is whole: n tokens."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", "/completion", json.dumps({
             "prompt": prompt, "n_predict": n, "temperature": 0, "ignore_eos": True, "stream": True,
@@ -102,7 +102,7 @@ class Server:
             times.append((first, last))
 
     def speed(self, prompts, n):
-        """Tokens a second of all streams."""
+        """Tokens a second of all streams together; the first token of each is not counted."""
         times = []
         threads = [threading.Thread(target=self.stream, args=(prompt, n, times)) for prompt in prompts]
         for thread in threads:

@@ -1,14 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Prints registers, spilled bytes, local memory and shared memory of the compiled kernels of CUDA and HIP
-# as a table of Markdown, a row for each entry and target.
+# Prints registers, spilled bytes, local memory and shared memory of the compiled kernels of CUDA
+# and HIP as a table of Markdown, a row for each entry and target.
 #   scripts/kernel-table.sh BUILD_FOLDER [--check] [--short]
-# CUDA's need ptxas (of a CUDA toolkit, on PATH or in /usr/local/cuda/bin), which translates PTX, also that of
-# nvcc's fat binaries, for the target it was made for, or for PTXAS_TARGET. Of AMD's code objects llvm-readelf reads the same numbers
-# from their notes. What lacks its tool is left out with a message.
-# --short: for each kernel the entry with most registers alone. --check: fails where an entry that is not
-# in the list `allowed` below has local memory: a stack frame or spills. Where a tool is not
-# there and nothing fails, --check ends with status 77: skipped.
+# For CUDA, ptxas (of a CUDA toolkit, on PATH or in /usr/local/cuda/bin) translates PTX, also that
+# in nvcc's fat binaries, for the target it was made for, or for PTXAS_TARGET. For HIP, llvm-readelf
+# reads the numbers from the notes of code objects. If a tool is missing, its kernels are left out
+# with a message.
+#   --short: prints only the entry with the most registers of each kernel.
+#   --check: fails if an entry has local memory (a stack frame or spills) beyond the list `allowed`
+#   below. If a tool is missing and nothing fails, it ends with status 77: skipped.
 set -u
 folder=$1
 shift
@@ -23,12 +24,13 @@ for word in "$@"; do
         ;;
     esac
 done
-# Entries with local memory, as patterns, and the most bytes of it that a thread may have; of the targets
-# of a second pattern, where there is one.
+# Entries that may have local memory: a pattern of names; the most bytes that the local memory and
+# the spills of a thread may have, added up; and a pattern of targets, where the line is not for all
+# of them. The first line that matches counts.
 #   attention_tile_512_*: each thread has 128 sums
 #   attention_tile_matrix_256_0_32: on gfx1102 and gfx1150, which have 1024 registers instead of 1536
-#   those for sm_90: ptxas gives sm_80's PTX the same there
-#   product_row_dot_34_1: of nvcc alone
+#   those for sm_90: ptxas gives the PTX of sm_80 as much for that target
+#   product_row_dot_34_1: only as nvcc compiles it
 #   others: a few spilled registers
 allowed='^attention_latent_matrix_64$ 32 ^sm_90$
 ^attention_part_2_2_0$ 176 ^sm_90$
@@ -49,9 +51,10 @@ readelf=$(command -v llvm-readelf-19 || command -v llvm-readelf || true)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Lines of both: ENTRY TARGET REGISTERS SPILLED LOCAL SHARED, bytes of local memory with what is spilled.
+# Both kinds of kernels get rows of the form ENTRY TARGET REGISTERS SPILLED LOCAL SHARED. LOCAL has
+# the bytes of local memory, with the spilled ones.
 
-# ptx_row FILE: what ptxas prints of one file, in $scratch/NAME.rows.
+# ptx_row FILE: writes the rows of one file to $scratch/NAME.rows.
 ptx_row() {
     target=${1%.*} name=$scratch/${1##*/}
     target=${PTXAS_TARGET:-${target##*.}}
@@ -74,7 +77,7 @@ ptx_row() {
         }' "$name.log" >"$name.rows"
 }
 
-# ptx_share NUMBER OF: every OF-th file, from the NUMBER-th on.
+# ptx_share NUMBER OF: writes the rows of every OF-th file, from file NUMBER (from 0) on.
 ptx_share() {
     number=0
     for file in "$folder"/plugins/cuda/*.*.ptx "$folder"/plugins/cuda/*.*.fatbin; do
@@ -84,7 +87,7 @@ ptx_share() {
     done
 }
 
-# Each processor takes a share of the files.
+# ptx_rows: prints the rows of all files. Each processor translates a share of the files.
 ptx_rows() {
     n_share=$(nproc) share=0 shares=''
     while [ "$share" -lt "$n_share" ]; do
@@ -134,7 +137,7 @@ fi
 }
 sort -k 2,2 -k 1,1V "$scratch/rows" >"$scratch/sorted"
 if [ "$short" = yes ]; then
-    # The kernel is the name without its numbers.
+    # The name of a kernel is that of an entry without the numbers at its end.
     awk '{
             kernel = $1; sub(/(_[0-9]+)+$/, "", kernel); key = kernel " " $2
             if (!(key in most)) order[++n] = key

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=sh disable=SC2034 # the lists are for those who source this
-# Sourced by run.sh, test.sh and .ci/run: the Debian packages that are needed, and the installation
-# of those that are missing.
+# Sourced by run.sh, test.sh and .ci/run: the lists of the Debian packages that are needed, and
+# functions that install missing packages and configure a build.
 
 packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libjansson-dev libwebsockets-dev libssl-dev libvulkan-dev glslc"
 packages_gpu="mesa-vulkan-drivers"
 packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-validationlayers"
-# The emulated driver of CUDA and HIP runs kernels that are C++.
+# The emulated drivers of CUDA and HIP run kernels that are compiled as C++.
 packages_test="$packages_test g++"
-# ccache: run.sh compiles what the tests have compiled.
+# With ccache, run.sh compiles nothing again that the tests have compiled.
 packages_ci="clang libclang-rt-dev ccache"
-# Kernels of CUDA and HIP.
+# The compiler of kernels of CUDA and HIP.
 packages_kernels="clang-19 lld-19"
 
-# packages_install NAME...: prints what is missing, then installs it.
+# packages_install NAME...: prints which packages are missing, then installs them.
 packages_install() {
     missing=""
     for name in "$@"; do
@@ -48,8 +48,9 @@ has_library() {
     (PATH="$PATH:/usr/sbin:/sbin" && ldconfig -p) 2>/dev/null | grep -q "^[[:space:]]*$1"
 }
 
-# kernel_options: the options of meson that build kernels for the cards whose drivers (CUDA's or
-# HIP's) are on this machine, and no others: a target takes one to two minutes of one processor.
+# kernel_options: prints the options of meson that build kernels for the cards whose drivers (CUDA's
+# or HIP's) are on this machine. No others, because a target takes one to two minutes of one
+# processor.
 kernel_options() {
     ptx='' amd=''
     if has_library libcuda.so.1; then ptx=sm_90a,sm_80,sm_75; fi
@@ -68,8 +69,9 @@ kernel_warnings() {
     sed -n 's/^.*WARNING: \(no [A-Z]* kernels for .*\)/\1/p' "$1/meson-logs/meson-log.txt" >&2
 }
 
-# meson_setup FOLDER OPTION...: configures a build folder, or keeps one that is configured. A folder
-# of another checkout (moved or copied) is made anew.
+# meson_setup FOLDER OPTION...: configures a build folder. One that is configured is kept if Meson
+# can configure it again; otherwise (it was moved or copied) it is removed and made anew. A folder
+# with other files is left alone: then it fails.
 meson_setup() {
     build_dir="$1"
     shift
