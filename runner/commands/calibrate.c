@@ -18,7 +18,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 
-#define CTX_DEFAULT 512
+#define CTX_DEFAULT 512 /* tokens of a chunk where ctx-size is auto */
 
 typedef struct job {
     runner_session session;
@@ -221,7 +221,9 @@ static tdm_status job_run(job *j, tdm_error *err) {
     tdm_status status = runner_session_open(session, app, NULL, err);
     if (status != TDM_OK) return status;
     const int64_t asked = runner_config_get_int(app->config, "ctx-size");
-    j->n_ctx = asked > 0 ? (int32_t)asked : CTX_DEFAULT;
+    j->n_ctx = asked > 0    ? (int32_t)asked
+               : asked == 0 ? llm_hparams_n_ctx(&session->model->hparams)
+                            : CTX_DEFAULT;
     if (j->n_ctx < 4)
         return runner_config_fail(app->config, "ctx-size", TDM_INVALID_ARGUMENT, err,
                                   "too small: a chunk needs at least 4 tokens");

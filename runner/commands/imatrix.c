@@ -15,7 +15,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 
-#define CTX_DEFAULT 512
+#define CTX_DEFAULT 512 /* tokens of a chunk where ctx-size is auto */
 /* The inputs of one step are kept in host memory: about so many bytes at most. */
 #define STEP_BYTES_MAX ((int64_t)128 << 20)
 
@@ -196,7 +196,9 @@ static tdm_status job_run(job *j, const char *path, tdm_error *err) {
     tdm_status status = runner_session_open(session, app, NULL, err);
     if (status != TDM_OK) return status;
     const int64_t asked = runner_config_get_int(app->config, "ctx-size");
-    j->n_ctx = asked > 0 ? (int32_t)asked : CTX_DEFAULT;
+    j->n_ctx = asked > 0    ? (int32_t)asked
+               : asked == 0 ? llm_hparams_n_ctx(&session->model->hparams)
+                            : CTX_DEFAULT;
     runner_context_wish wish = {.n_ctx = j->n_ctx,
                                 .n_ubatch = ubatch_of(session->model),
                                 .has_all_logits = true,
