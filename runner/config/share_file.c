@@ -94,7 +94,8 @@ static tdm_status lines_copy(FILE *in, FILE *out, const char *name, const double
     int reason = errno;
     free(line);
     errno = reason;
-    return ferror(in) != 0 || (out != NULL && ferror(out) != 0) ? TDM_IO : TDM_OK;
+    /* Without memory for a line, getline ends before the end of the file and sets no error in it. */
+    return feof(in) == 0 || ferror(in) != 0 || (out != NULL && ferror(out) != 0) ? TDM_IO : TDM_OK;
 }
 
 /* Writes the copy with the permissions of the file, then replaces the file by it. */
