@@ -235,7 +235,7 @@ static bool bench_run(bench *b, int n_run, bool has_draft, tdm_error *err) {
 static int usage(void) {
     fputs(
         "usage: tandem-engine-speed [-c] [-t THREADS] [-b 8|15|auto] [-s STREAMS] [-p LONG_PROMPT] "
-        "[-n RUNS] [-d DRAFT|mtp [-k DRAFTS]] MODEL\n"
+        "[-n RUNS] [-d DRAFT|mtp|ngram [-k DRAFTS]] MODEL\n"
         "Plugins are found through TANDEM_PLUGIN_PATH.\n",
         stderr);
     return 2;
@@ -291,9 +291,11 @@ int main(int argc, char **argv) {
         .n_gram = is_ngram ? 3 : 0,
         .n_draft = n_draft};
     if (status == TDM_OK) status = server_engine_create(model, &params, &b.engine, &err);
-    bool is_ok = status == TDM_OK;
     b.prompt = calloc(MAX_LONG, sizeof *b.prompt);
-    if (is_ok && b.prompt != NULL) {
+    if (status == TDM_OK && b.prompt == NULL)
+        status = tdm_fail(&err, TDM_RESOURCE_EXHAUSTED, "no memory for prompts");
+    bool is_ok = status == TDM_OK;
+    if (is_ok) {
         uint64_t random = 1;
         for (int32_t i = 0; i < MAX_LONG; i++)
             b.prompt[i] =
