@@ -328,10 +328,6 @@ static tdm_status job_run(job *j, tdm_error *err) {
     runner_context_wish wish = {.n_ctx = j->n_ctx};
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);
-    if (status == TDM_OK && wish.n_ctx < j->n_ctx)
-        status = runner_config_fail(app->config, "contexts", TDM_RESOURCE_EXHAUSTED, err,
-                                    "the memory that is free has room for %d tokens, not %d",
-                                    wish.n_ctx, j->n_ctx);
     if (status == TDM_OK) status = runner_session_load(session, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     return status == TDM_OK ? contexts_search(j, err) : status;

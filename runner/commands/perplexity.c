@@ -234,10 +234,6 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
     if (status == TDM_OK) status = base_begin(e, err);
     if (status == TDM_OK) status = runner_session_pick(&e->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(&e->session, &wish, err);
-    if (status == TDM_OK && wish.n_ctx < e->n_ctx)
-        status = runner_config_fail(app->config, "ctx-size", TDM_RESOURCE_EXHAUSTED, err,
-                                    "the memory that is free has room for %d tokens, not %d",
-                                    wish.n_ctx, e->n_ctx);
     if (status == TDM_OK) status = runner_session_load(&e->session, err);
     if (status == TDM_OK) status = runner_session_begin(&e->session, &wish, err);
     if (status == TDM_OK) status = chunks_score(e, err);
