@@ -73,6 +73,13 @@ static bool override_matches(const runner_override *o, const char *tensor) {
     return is_match;
 }
 
+/* Index of the override that applies to a tensor, which is the first that matches; -1 = none. */
+static int32_t override_find(const runner_placement *p, const char *tensor) {
+    for (int32_t i = 0; i < p->n_override; i++)
+        if (override_matches(&p->overrides[i], tensor)) return i;
+    return -1;
+}
+
 /* Parses one REGEX=DEVICE at the last '=': names of devices have none. */
 static tdm_status override_read(runner_placement *p, runner_roster *roster, const char *text,
                                 tdm_error *err) {
@@ -158,13 +165,10 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
             roster->app->is_usage = true;
         return status;
     }
-    for (int32_t w = 0; w < model->n_weight && p->n_override > 0; w++)
-        for (int32_t i = 0; i < p->n_override; i++) {
-            const char *name = llm_weight_base_name(model, &model->weights[w]);
-            if (!override_matches(&p->overrides[i], name)) continue;
-            p->overrides[i].n_tensor++;
-            break;
-        }
+    for (int32_t w = 0; w < model->n_weight && p->n_override > 0; w++) {
+        const int32_t i = override_find(p, llm_weight_base_name(model, &model->weights[w]));
+        if (i >= 0) p->overrides[i].n_tensor++;
+    }
     for (int32_t i = 0; i < p->n_override; i++)
         if (p->overrides[i].n_tensor == 0)
             runner_terminal_print(roster->app->terminal, RUNNER_MESSAGE_WARNING,
@@ -174,18 +178,16 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
 }
 
 int32_t runner_placement_find(const runner_placement *p, const char *tensor) {
-    for (int32_t i = 0; i < p->n_override; i++)
-        if (override_matches(&p->overrides[i], tensor)) return p->overrides[i].dev;
-    return 0;
+    const int32_t i = override_find(p, tensor);
+    return i >= 0 ? p->overrides[i].dev : 0;
 }
 
 /* An llm_placement.weight: index of the device, -1 = no override. An override may name the model's
  * own device, index 0, to exempt a tensor from a later override. */
 static int32_t weight_wish(void *user, const char *name) {
     const runner_placement *p = user;
-    for (int32_t i = 0; i < p->n_override; i++)
-        if (override_matches(&p->overrides[i], name)) return p->overrides[i].dev;
-    return -1;
+    const int32_t i = override_find(p, name);
+    return i >= 0 ? p->overrides[i].dev : -1;
 }
 
 llm_placement runner_placement_wishes(runner_placement *p) {
