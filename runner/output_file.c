@@ -18,7 +18,8 @@ static void names_free(runner_output_file *file) {
 }
 
 tdm_status runner_output_fail(const runner_output_file *file, tdm_error *err) {
-    return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", file->path, strerror(errno));
+    return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", file->path,
+                    errno != 0 ? strerror(errno) : "an earlier write failed");
 }
 
 tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_error *err) {
