@@ -252,22 +252,31 @@ static void host_memory_agree(runner_plan *plan) {
         if (is_in_host(&plan->members[i])) plan->members[i].at.memory_free = least;
 }
 
+/* Bytes to leave free on a member. Of the host's memory it is the largest reserve of all members in
+ * it. */
+static uint64_t reserve_of(const runner_plan *plan, const runner_plan_member *m) {
+    uint64_t most = m->reserve;
+    for (int32_t i = 0; i < plan->n_member && is_in_host(m); i++)
+        if (is_in_host(&plan->members[i]) && plan->members[i].reserve > most)
+            most = plan->members[i].reserve;
+    return most;
+}
+
 static void fit_find(runner_plan *plan) {
-    uint64_t host_need = 0, host_reserve = 0;
+    uint64_t host_need = 0;
     host_memory_agree(plan);
     plan->fits = true;
     for (int32_t i = 0; i < plan->n_member; i++) {
         const runner_plan_member *m = &plan->members[i];
         if (!is_in_host(m)) continue;
         host_need = host_need > UINT64_MAX - m->need ? UINT64_MAX : host_need + m->need;
-        if (m->reserve > host_reserve) host_reserve = m->reserve;
     }
     for (int32_t i = 0; i < plan->n_member; i++) {
         runner_plan_member *m = &plan->members[i];
         uint64_t need = is_in_host(m) ? host_need : m->need;
-        uint64_t reserve = is_in_host(m) ? host_reserve : m->reserve;
         m->after = signed_of(m->at.memory_free) - signed_of(need);
-        m->fits = m->at.memory_free == 0 || m->need == 0 || m->after >= signed_of(reserve);
+        m->fits =
+            m->at.memory_free == 0 || m->need == 0 || m->after >= signed_of(reserve_of(plan, m));
         plan->fits = plan->fits && m->fits;
     }
 }
@@ -454,8 +463,9 @@ tdm_status runner_plan_check(const runner_plan *plan, tdm_error *err) {
         uint64_t all = (uint64_t)(signed_of(m->at.memory_free) - m->after);
         runner_bytes_format(all, need, sizeof need);
         runner_bytes_format(m->at.memory_free, memory_free, sizeof memory_free);
-        runner_bytes_format(m->reserve, reserve, sizeof reserve);
-        if (m->reserve > 0) snprintf(kept, sizeof kept, ", of which `reserve` keeps %s", reserve);
+        runner_bytes_format(reserve_of(plan, m), reserve, sizeof reserve);
+        if (reserve_of(plan, m) > 0)
+            snprintf(kept, sizeof kept, ", of which `reserve` keeps %s", reserve);
         if (all > m->need) snprintf(others, sizeof others, " with the others in the host's memory");
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "it does not fit: '%s' would need %s%s and has %s free%s; use %sa smaller "
