@@ -121,7 +121,7 @@ static tdm_status graph_time(bench *b, bool is_write, const tdm_step_caps *caps,
         slots[tdm_graph_value(graph, state_values[i])->slot] =
             (tdm_slot_mem){b->states[i], 0, b->page_size * (uint64_t)b->n_page};
     status = tdm_schedule_create(b->scratch, graph, slots, &schedule, err);
-    graph = NULL; /* the schedule's, whatever happened */
+    graph = NULL; /* the schedule owns it now, also on failure */
     if (status != TDM_OK) goto done;
     tdm_io inputs[] = {{step, b->step, b->step_size}, {q, x, x_size}};
     status = tdm_schedule_run(schedule, inputs, 2, NULL, 0, err);

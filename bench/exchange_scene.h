@@ -32,8 +32,8 @@ typedef enum scene_lie {
 
 /* One exchange as the group sees it. */
 typedef struct scene_node {
-    tdm_exchange_params params; /* without what differs from member to member or follows from the
-                                   rest: member, first, whole and those of the second payload */
+    tdm_exchange_params params; /* without member, first, whole, first2 and whole2, which are filled
+                                   in for each member */
     tdm_type type;              /* of the result */
     int64_t ne[TDM_MAX_DIMS];   /* of the addends; of a GATHER's result */
     int32_t cut[SCENE_MAX_MEMBER + 1];  /* member m has cut[m] .. cut[m + 1] - 1 of params.axis */

@@ -92,7 +92,7 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     if (status == TDM_OK) {
         slots[tdm_graph_value(graph, 0)->slot] = (tdm_slot_mem){w, 0, w_size};
         status = tdm_schedule_create(scratch, graph, slots, &schedule, err);
-        graph = NULL; /* the schedule's, whatever happened */
+        graph = NULL; /* the schedule owns it now, also on failure */
     }
     if (status == TDM_OK) {
         for (size_t i = 0; i < x_size / sizeof *x; i++) x[i] = (float)(i % 13) - 6.0f;

@@ -63,8 +63,8 @@ typedef struct random_model_spec {
     int64_t seed;           /* 0 and up */
     int64_t n_thread;       /* 1 and up; changes the time it takes, nothing else */
     tdm_type type;          /* of every matrix whose rows are whole blocks; norms are f32 */
-    tdm_type round_type;    /* values first go through this type and back (F32: they do not):
-                             * the f32 model that a quantised one stands for */
+    tdm_type round_type;    /* weights are first rounded to this type (F32 = they are not): with
+                             * type F32, the exact model that a quantised one stands for */
     float rope_base;        /* rope.freq_base */
     float rope_factor;      /* of the scaling */
     random_model_rope rope; /* scaling from n_ctx / rope_factor tokens to n_ctx */

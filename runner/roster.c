@@ -46,7 +46,8 @@ typedef struct device_options {
     char threads_text[16];
 } device_options;
 
-/* From the device's section; `section` NULL = from flags and [*]. */
+/* Reads the options of a device of `plugin`: from its section, flags and [*]. `section` NULL = it
+ * has none. `name` is for messages. */
 static tdm_status options_read(const runner_roster *roster, const runner_section *section,
                                const char *name, const char *plugin, device_options *o,
                                tdm_error *err) {
@@ -81,7 +82,7 @@ static const char *address_get(runner_config *config, const runner_section *sect
     return text[0] != '\0' ? text : NULL;
 }
 
-/* A device of a [device NAME]: by index, PCI address or UUID. */
+/* Declares the device of a [device NAME] by its index, PCI address or UUID. */
 static tdm_status section_device_declare(runner_roster *roster, const runner_section *section,
                                          tdm_error *err) {
     runner_config *config = roster->app->config;

@@ -95,14 +95,15 @@ bool runner_config_is_auto(runner_config *config, const char *key);
 bool runner_config_is_quiet(runner_config *config);
 bool runner_config_is_verbose(runner_config *config);
 
-/* The same for a list, and for a flag of `bench` that holds several values: how many there are,
- * and one of them. An index past the end is TDM_INTERNAL too. A bool counts as 0 or 1. [setup] */
+/* The values of a list, or of a flag of `bench` that holds several: their number, and value `i`. An
+ * index past the end is a bug of the caller, too, unless it is 0. A bool counts as 0 or 1.
+ * [setup] */
 size_t runner_config_get_count(runner_config *config, const char *key);
 int64_t runner_config_get_int_at(runner_config *config, const char *key, size_t i);
 const char *runner_config_get_string_at(runner_config *config, const char *key, size_t i);
 
-/* The same for a device or group: its section comes before the model's. `section` may be NULL: a
- * device that has no section, for which flags, model section and [*] still count. [setup] */
+/* The getters above for a device or group: its section comes before the model's. `section` NULL = a
+ * device without a section, for which flags, model section and [*] still count. [setup] */
 int64_t runner_section_get_int(runner_config *config, const runner_section *section,
                                const char *key);
 uint64_t runner_section_get_size(runner_config *config, const runner_section *section,

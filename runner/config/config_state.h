@@ -81,7 +81,7 @@ struct runner_config {
     int argc; /* of runner_config_parse, for runner_config_copy; borrowed */
     char *const *argv;
     tdm_status status; /* how runner_config_parse ended */
-    bool is_usage;     /* a failure was the command line's */
+    bool is_usage;     /* the command line is wrong: a failure ends with exit code 2 */
     bool wants_help;
     char bad_call[160]; /* the first bad call of a getter; "" = none */
 };

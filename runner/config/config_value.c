@@ -173,7 +173,7 @@ static bool item_parse(const runner_key *key, const char *text, runner_item *ite
     case RUNNER_KEY_FILES:
     case RUNNER_KEY_NAMES: return *text != '\0';
     case RUNNER_KEY_STRING: return true;
-    case RUNNER_KEY_CORES: break; /* read by list_item_parse: a range has no single item */
+    case RUNNER_KEY_CORES: break; /* list_entry_parse reads it, since a range is several items */
     }
     return false;
 }

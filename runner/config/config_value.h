@@ -27,7 +27,8 @@ typedef struct runner_value {
 /* Reads `text` as a value of `key`. `is_list` allows a comma-separated list (whole numbers also as
  * ranges: 7-9, 8-32+8, 8-64*2) where the key alone holds one value. *value_out is to be released
  * with runner_value_clear; on failure it is left empty. Fails with TDM_INVALID_ARGUMENT and
- * "bad value '...' for 'key': what it should be[; did you mean '...'?]". [any-thread] */
+ * "bad value '...' for 'key': what it should be[; did you mean '...'?]"; also with TDM_NOT_FOUND or
+ * TDM_IO for the file of an "@FILE". [any-thread] */
 tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_list,
                               runner_value *value_out, tdm_error *err);
 
@@ -44,7 +45,7 @@ tdm_status runner_value_rebase(const runner_key *key, runner_value *value, const
 void runner_value_clear(runner_value *value);
 
 /* Replaces backslash escapes in place: \n \t \r \" \' \\ become the characters that they stand
- * for, everything else stays (a backslash before another letter too). What `--escape` does to a
+ * for, everything else stays (a backslash before another letter too). `--escape` applies it to a
  * prompt. [any-thread] */
 void runner_text_unescape(char *text);
 

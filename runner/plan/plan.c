@@ -239,7 +239,7 @@ static int64_t signed_of(uint64_t n) {
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
-/* Gives all devices in the host's memory the same free memory. They were asked at different times,
+/* Gives all devices in the host's memory the same free memory. They reported it at different times,
  * between which other processes allocate memory, so the smallest value is the safe one. */
 static void host_memory_agree(runner_plan *plan) {
     uint64_t least = UINT64_MAX;
