@@ -28,7 +28,7 @@ static struct {
     pthread_mutex_t mutex;
     attached all[MAX_ATTACHED];
     int n;
-    const char *offence; /* the first; NULL = none */
+    const char *offence; /* a rule that the plugin broke; NULL = none */
 } spy = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static tdm_status spied_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
@@ -89,7 +89,7 @@ static void *asker_main(void *arg) {
     return NULL;
 }
 
-/* Asks for work that cannot be done yet. */
+/* Calls an attached wait whose work cannot be done yet. */
 static certify_verdict unfinished_judge(certify *c, attached *a, uint64_t timeout_ns) {
     static asker k; /* outlives a call that does not return */
     k.a = a;
@@ -110,12 +110,14 @@ static certify_verdict unfinished_judge(certify *c, attached *a, uint64_t timeou
     return CERTIFY_PASSED;
 }
 
-/* Lets the work go, so that a wait that ignores its timeout ends, before the verdict counts. */
+/* Calls the wait that is attached for FIRST_VALUE while the gate is closed. Opens the gate whatever
+ * the verdict is, so that a wait that ignores its timeout ends too. */
 static certify_verdict waits_judge(certify *c, certify_pipe *p, tdm_semaphore *gate) {
     static const uint64_t timeouts[] = {0, 1000000, 0};
     certify_verdict verdict = CERTIFY_PASSED;
+    /* A plugin may attach from a thread of its own, after graph_compute has returned. */
     for (int i = 0; i < 200 && attached_find(p->done, FIRST_VALUE) == NULL; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* a submitting thread's time */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     attached *a = attached_find(p->done, FIRST_VALUE);
     for (int i = 0; i < 3 && a != NULL && verdict == CERTIFY_PASSED; i++)
         verdict = unfinished_judge(c, a, timeouts[i]);

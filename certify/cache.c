@@ -82,7 +82,8 @@ static void row_round(const certify_cache *cache, bool is_v, const float *x, dou
 
 /* ---- Memory ---- */
 
-/* Allocates the pages with an item, from which the device learns that they are a cache. */
+/* Allocates the pages. With TDM_KV_IN_HOST an item describes them, since the device must know that
+ * they are such a cache. */
 static certify_verdict pages_alloc(certify_cache *cache, uint64_t total) {
     certify *c = cache->c;
     if ((cache->desc.flags & TDM_KV_IN_HOST) == 0) return certify_alloc(c, total, &cache->buffer);
@@ -185,8 +186,8 @@ certify_verdict certify_cache_graph_end(certify_cache_graph *g, const tdm_page_j
     g->header.epoch = 1;
     size_t header_len = sizeof g->header / sizeof(int32_t);
     memset(g->block + header_len, 0xff, ((size_t)g->header.size - header_len) * sizeof(int32_t));
-    for (int32_t t = 0; t < g->caps.n_tok; t++) { /* a token of no sequence: KV_WRITE ignores it */
-        g->block[g->header.seq_off + t] = 0;
+    for (int32_t t = 0; t < g->caps.n_tok; t++) {
+        g->block[g->header.seq_off + t] = 0; /* KV_WRITE ignores tokens of no sequence */
         g->block[g->header.pos_off + t] = t;
     }
     for (int32_t q = 0; q < g->caps.n_class; q++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache.h: a cache on the device under test, and a model of its content, for the checks of kv.c.
- * The model is independent of every plugin: a row of doubles for each cell, and the formula of op.h
- * for attention over them.
+ * cache.h: a cache on the device under test, and a model of its content, for the checks of kv.c and
+ * cache_*.c. The model is independent of every plugin: a row of doubles for each cell, and the
+ * formula of op.h for attention over them.
  */
 #ifndef TANDEM_CERTIFY_CACHE_H
 #define TANDEM_CERTIFY_CACHE_H

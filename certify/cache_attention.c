@@ -9,8 +9,8 @@
 
 #include "certify/cache_graph.h"
 
-/* op.h, tdm_attention_params: whether a token at `pos` sees the cached one at `cached`, t(pos) and
- * the slope of an absolute head. */
+/* Whether a token at position `pos` sees the cached one at `cached`. This function and the next two
+ * follow tdm_attention_params of op.h. */
 static bool is_seen(const tdm_attention_params *p, int32_t pos, int32_t cached) {
     if (p->is_causal && cached > pos) return false;
     if (p->window <= 0) return true;
@@ -19,12 +19,14 @@ static bool is_seen(const tdm_attention_params *p, int32_t pos, int32_t cached) 
                                                 : pos - cached < p->window;
 }
 
+/* t(pos). */
 static double temperature_of(const tdm_attention_params *p, int32_t pos) {
     if (p->temperature_scale == 0) return 1;
     int64_t step = ((int64_t)pos + p->temperature_offset) / p->temperature_length;
     return 1 + (double)p->temperature_scale * log(1 + (double)step);
 }
 
+/* ALiBi's slope of an absolute head. */
 static double slope_of(const tdm_attention_params *p, int32_t head) {
     int32_t n = 1;
     while (n <= p->n_head_all / 2) n *= 2;
@@ -41,7 +43,7 @@ static double bias_of(const double *bias, int32_t n, int32_t pos, int32_t cached
     return distance > n_far ? bias[n - 1] : bias[n_far + distance];
 }
 
-/* What the judge has of the sources, for one head; NULL = absent. */
+/* The sources of one head as numbers; NULL = absent. */
 typedef struct head_sources {
     const double *q, *sink, *bias;
 } head_sources;

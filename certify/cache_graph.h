@@ -15,13 +15,16 @@ typedef struct certify_cache_graph {
     int32_t state;
     int32_t kv;
     certify_rig rig;        /* after end; destroyed by the caller, also where end failed */
-    tdm_step_header header; /* filled; counts are all in use */
-    int32_t *block;         /* the step block's bytes: rows -1, tokens of sequence 0, no entries */
+    tdm_step_header header; /* after end: filled, with all tokens and sequences of caps in use */
+    int32_t *block; /* the step block in rig: cells to write -1, every token in sequence 0, no
+                               page entries */
 } certify_cache_graph;
 
+/* Starts a graph with a step block and the cache's STATE. The caller adds nodes to b. */
 certify_verdict certify_cache_graph_begin(certify_cache *cache, const tdm_step_caps *caps,
                                           certify_cache_graph *graph_out);
-/* SKIPPED where supports_op refuses a node. */
+/* Finishes the graph, binds the STATE to the cache and fills header and block. SKIPPED where
+ * supports_op refuses a node. */
 certify_verdict certify_cache_graph_end(certify_cache_graph *graph, const tdm_page_job *jobs,
                                         int32_t n_job);
 /* Writes the header to the block and runs. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_pool.c: checks of BLOCK_POOL against sums over the tokens of a block in double. Steps of two
- * sequences, whose blocks go on from step to step through the slots: each slot of the model is the
- * list of the tokens that the sequence had. Other ops on slots: cache_recurrent.c.
+ * cache_pool.c: checks of BLOCK_POOL against sums over the tokens of a block in double. Two
+ * sequences run for several steps and keep their state in the slots. The model keeps in a slot the
+ * list of the tokens that the sequence had so far. Other ops on slots: cache_recurrent.c.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,9 +20,9 @@ enum {
     MAX_TOKEN = 48     /* of all steps */
 };
 
-/* Sequence 0 continues in step 2 from an earlier token than its last one, and sequence 1 starts anew
- * in step 3. Tokens before the first and behind the last sequence belong to none; -7 and N_SLOT are
- * no slots. */
+/* Sequence 0 continues in step 2 from an earlier token than its last one, and sequence 1 starts
+ * anew in step 3. Tokens before the first sequence and behind the last belong to no sequence. -7
+ * and N_SLOT are no slots. */
 static const int32_t first_tok[N_STEP][N_SEQ + 1] = {
     {0, 5, 8}, {0, 1, 2}, {0, 7, 9}, {1, 4, 9}, {0, 0, 6}};
 static const int32_t rs_read[N_STEP][N_SEQ] = {{-1, -1}, {0, 1}, {2, 3}, {4, -7}, {-1, 1}};
@@ -57,7 +57,7 @@ typedef struct token {
     double x[MAX_CHANNEL], exponent[MAX_CHANNEL]; /* of its weight: score + bias */
 } token;
 
-/* The tokens that a sequence had, as numbers of a log. */
+/* The tokens that a sequence had, as indices of model.log. */
 typedef struct history {
     int32_t n;
     int32_t next_pos;

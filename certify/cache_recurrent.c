@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * cache_recurrent.c: checks of CONV1D and LINEAR_SCAN against a model in double, which has a state
- * for each slot. Two steps of two sequences: the second continues one of them from an earlier
- * token, and the other from a slot that the first one wrote.
+ * for each slot. Two steps of two sequences. In the second, sequence 0 continues from an earlier
+ * token than its last one, and sequence 1 from the slot that the last token of sequence 0 wrote.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static tdm_kv_desc desc_of(const recurrence *r) {
 
 /* ---- The model ---- */
 
-/* Element i of source s; absent sources are NULL. */
+/* Numbers of the node's sources, in the order of node_add; NULL = absent. */
 typedef struct sources {
     const float *at[MAX_SRC];
 } sources;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_sparse.c: checks of KV_SELECT, of positions and of blocks, and of ATTENTION with one list or
- * one for each KV head, against the rows that the device stored, in double. Other checks of caches:
- * kv.c.
+ * cache_sparse.c: checks of KV_SELECT, of positions and of blocks, and of ATTENTION with one list
+ * or with a list for each KV head. The reference computes in double from the rows that the device
+ * stored. Other checks of caches: kv.c.
  */
 #include <math.h>
 #include <stdlib.h>

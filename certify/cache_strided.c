@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_strided.c: checks of the cache ops on TDM_KV_STRIDED caches. Their model has the rows of the
- * tokens that are the last of their runs, each in the cell of its token. Caches with a row for each
+ * cache_strided.c: checks of the cache ops on TDM_KV_STRIDED caches. The model has a row only for
+ * tokens that are the last of their runs, in the cell of that token. Caches with a row for each
  * token: kv.c, cache_sparse.c.
  */
 #include <math.h>
@@ -254,7 +254,8 @@ static certify_verdict copy_run(scene *s) {
     return verdict == CERTIFY_PASSED ? places_judge(s, back, 2) : verdict;
 }
 
-/* Rows of runs' last positions to other slots; the others are not read. */
+/* Imports rows of sequence 0 to other slots. Rows that are not the last of a run must not be read:
+ * they are 0xff in the tensor. */
 static certify_verdict import_run(scene *s) {
     const int32_t len = s->page_len, from = s->entries[2].base_pos - 1;
     const tdm_page_job jobs[] = {{12, 1, len - 1, from}, {-1, 0, len, 0}, {13, 0, len - 2, 1}};
@@ -446,8 +447,8 @@ static certify_verdict attend_run(scene *s) {
 
 /* ---- Lists ---- */
 
-/* The numbers of what KV_SELECT reads: q[N_HEAD][head_dim_k] and w[N_HEAD], NULL = of head 0 of q
- * alone, of one token. */
+/* The score of the row in `cell` for one token with q[N_HEAD][head_dim_k] and w[N_HEAD]. w NULL:
+ * the product with head 0 of q alone. */
 static double row_score(const scene *s, int32_t cell, const double *q, const double *w) {
     const int32_t dk = s->cache->desc.head_dim_k;
     double score = 0;
@@ -498,8 +499,8 @@ static certify_verdict list_judge(const scene *s, int32_t seq, int32_t pos, cons
     return CERTIFY_PASSED;
 }
 
-/* Takes the rows out of a list of tokens: the runs of the rows, then the tokens behind the last row that
- * the token at `pos` sees. rows_out[N_TOP]: -1 behind the last. */
+/* Reads the rows from a list of tokens, which has the runs of the rows, then the tokens behind the
+ * last row that the token at `pos` sees. rows_out[N_TOP]: -1 behind the last. */
 static certify_verdict runs_take(const scene *s, int32_t pos, bool is_there, const int32_t *list,
                                  int32_t rows_out[N_TOP]) {
     const int32_t len = s->stride, n_top = N_TOP * len + len - 1;
@@ -544,7 +545,7 @@ static certify_verdict select_with(scene *s, choice what) {
     params.kv = select.kv = g.kv;
     if (is_block) select.block_len = BLOCK_LEN, select.n_local = 1;
     a.q = tdm_build_input(g.b, "q", TDM_TYPE_F32, (const int64_t[]){(int64_t)dk, N_HEAD, N_TOK, 1});
-    /* One weight for all heads and tokens, or one for each. */
+    /* A weight for each head and token, or one for all. */
     const int64_t w_ne[2][4] = {{N_HEAD, N_TOK, 1, 1}, {1, 1, 1, 1}};
     if (!is_block) w = tdm_build_input(g.b, "w", TDM_TYPE_F32, w_ne[what == TOKENS]);
     a.list = tdm_build_kv_select(g.b, a.q, w, g.step, g.state, &select);

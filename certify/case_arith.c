@@ -239,7 +239,7 @@ static void clamp_cases(certify_trial *t) {
 CERTIFY_OP(clamp, "op.clamp", clamp_cases, map_reference,
            "op.h: CLAMP: \"x -> min(max(x, min), max)\"")
 
-/* From 0 on. */
+/* Numbers >= 0, some of them 0. */
 static void size_fill(certify_trial *t, certify_rig *rig) {
     float *x = (float *)(void *)rig->bytes[0];
     (void)t;

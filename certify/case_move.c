@@ -99,7 +99,7 @@ CERTIFY_OP(slice, "op.slice", slice_cases, slice,
 
 static void copy_cases(certify_trial *t) {
     static const int64_t shapes[][4] = {{1, 1, 1, 1}, {33, 3, 2, 1}, {7, 5, 1, 3}, {0, 4, 1, 1}};
-    /* Narrowing rounds to nearest: half a unit in the last place, against the number itself. */
+    /* Narrowing rounds to nearest. The bounds are of half a unit in the last place. */
     for (int from = 0; from < N_PLAIN; from++)
         for (int to = 0; to < N_PLAIN; to++) {
             tdm_type a = plain_types[from], b = plain_types[to];

@@ -86,7 +86,7 @@ static double sum_sq(const double *x, int64_t n) {
     return sum;
 }
 
-/* x / sqrt(sum / n + eps) * weight for each row; `sum` NULL: of squares of the row. */
+/* x / sqrt(sum / n_all + eps) * weight for each row; `sum` NULL: the sum of squares of the row. */
 static void norm_rows(const certify_operands *o, const double *sum, double n_all,
                       const double *weight) {
     int64_t n = o->src[0].ne[0], n_row = n > 0 ? certify_array_count(&o->src[0]) / n : 0;
@@ -106,7 +106,7 @@ static void rms_norm_reference(const certify_operands *o) {
 CERTIFY_OP(rms_norm, "op.rms-norm", rms_norm_cases, rms_norm_reference,
            "op.h: RMS_NORM: \"x / sqrt(mean(x^2) + eps) * weight\"")
 
-/* Rows far from 0, where the mean must not take the differences away. */
+/* Rows far from 0, of which the small differences must be left when the mean is subtracted. */
 static void offset_fill(certify_trial *t, certify_rig *rig) {
     float *x = (float *)(void *)rig->bytes[0];
     (void)t;
@@ -244,7 +244,8 @@ static void rope(certify_trial *t, const char *label, const tdm_rope_params *par
         }
 }
 
-/* Two nodes that differ in what they add or in their direction, and else could share angles. */
+/* Two nodes that differ only in pos_add or in direction. A device that reuses angles must not reuse
+ * them here. */
 static void rope_pair(certify_trial *t, const char *label, const tdm_rope_params *first,
                       const tdm_rope_params *second) {
     enum { N_TOK = 9 };

@@ -108,7 +108,7 @@ static void route(certify_trial *t, const char *label, int64_t n_expert, bool ha
     certify_trial_end(t, id);
 }
 
-/* Experts given for the tokens: some twice, some that there are not, and for one token only such. */
+/* Experts given for the tokens. Some occur twice, some do not exist, and of token 1 none exists. */
 static void given_fill(certify_trial *t, certify_rig *rig) {
     route_fill(t, rig);
     const tdm_value *logit = tdm_graph_value(rig->graph, 0);
@@ -189,7 +189,7 @@ static void moe_route_cases(certify_trial *t) {
     given_cases(t);
 }
 
-/* Drops (as taken) the experts of all but the best groups. */
+/* Marks the experts of all groups but the best as taken. */
 static void groups_drop(const tdm_route_params *p, const double *choice, bool *is_taken,
                         int64_t n) {
     int64_t size = n / p->n_group;
@@ -240,8 +240,8 @@ static void weights(const tdm_route_params *p, double *weight) {
         weight[u] *= scale / (p->normalize && sum != 0 ? sum : 1);
 }
 
-/* Experts that are given: one that there is not has weight 0, which in a softmax over those alone is
- * a logit of -inf. */
+/* The scores of experts that are given. An expert that does not exist has weight 0; for a softmax
+ * over the given ones alone, that is a logit of -inf. */
 static void given_take(const certify_operands *o, int64_t t, const double *score) {
     const tdm_route_params *p = &o->node->params.route;
     for (int32_t u = 0; u < p->n_used; u++) {
@@ -382,7 +382,7 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
-/* h of one expert: op.h, tdm_moe_params. `weight`: of x. */
+/* h of one expert (op.h, tdm_moe_params), with weight * x instead of x. */
 static void hidden_reference(const certify_operands *o, int64_t expert, const double *x,
                              double weight, double *hidden) {
     const tdm_moe_params *p = &o->node->params.moe;

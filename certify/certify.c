@@ -138,7 +138,8 @@ static void watch_read(watch *w) {
         busy = seconds_between(&w->used, &used);
         w->used = used;
     }
-    /* Below a hundredth: it waits. Several threads use more than what has passed. */
+    /* A process that used less than a hundredth of the time has waited, and one that used more than
+     * all of it has several threads: the time that passed counts. */
     w->seconds += busy < passed / 100 || busy > passed ? passed : busy;
     w->wall = wall;
 }

@@ -40,7 +40,7 @@ static certify_verdict kind_create(certify *c, int kind, int n, int64_t n0, int6
     return certify_rig_create(c, b, &chain->rig);
 }
 
-/* Every node but views. */
+/* Whether supports_op takes every node that is not a view. */
 static bool ops_are_supported(certify *c, const tdm_graph *graph) {
     for (int32_t i = 0; i < graph->n_node; i++) {
         c->failure = (tdm_error){.struct_size = sizeof(tdm_error)};

@@ -15,8 +15,8 @@ typedef struct certify_chain {
     double nmse; /* bound on its error */
 } certify_chain;
 
-/* Opens the device and finds an op; a skip where it supports none of them. The chain has `n` nodes
- * over a value of n0 x n1. All inputs are filled with random numbers. */
+/* Opens the device and finds a simple op that it supports; a skip where there is none. The chain
+ * has `n` nodes, whose values are f32 [n0, n1]. All inputs are filled with random numbers. */
 certify_verdict certify_chain_open(certify *c, int n, int64_t n0, int64_t n1,
                                    certify_chain *chain_out);
 /* The same, with a RESHAPE of the first node's result that no node reads. */

@@ -16,7 +16,7 @@ typedef struct certify_exchange_case {
     int32_t kind; /* tdm_exchange_kind */
     int32_t n_member;
     int32_t member; /* the device under test */
-    uint64_t senders;
+    uint64_t senders;         /* bit m: member m sends */
     tdm_type type;            /* of sums: on the wire; of a GATHER: of the values */
     int64_t ne[TDM_MAX_DIMS]; /* of the addends; of a GATHER's result */
     int32_t axis;

@@ -170,7 +170,8 @@ certify_verdict certify_exchange_next(certify_exchange *e) {
     return certify_rig_upload(&e->rig);
 }
 
-/* The graph; e->params, and the values by what the case has. */
+/* Builds the graph of the case. Sets e->params, and of x, step, residual and y those that the case
+ * has. NULL without memory. */
 static tdm_builder *graph_build(certify_exchange *e) {
     const certify_exchange_case *how = &e->how;
     bool sends = is_sender(how, how->member);
@@ -253,7 +254,8 @@ static uint64_t part_place(const certify_exchange_case *how, int32_t m, uint64_t
     int64_t part[TDM_MAX_DIMS], one[TDM_MAX_DIMS];
     part_shape(how, m, part);
     memcpy(one, part, sizeof one);
-    /* Bytes of all indices of the axis, of one member and of all; outer axes repeat them. */
+    /* Bytes of the axis and those inside it: `run` of the member's part, `stride` of the whole.
+     * Outer axes repeat them. */
     for (int i = how->axis + 1; i < TDM_MAX_DIMS; i++) one[i] = 1;
     uint64_t run = tdm_tensor_canonical_size(how->type, one);
     one[how->axis] = how->ne[how->axis];

@@ -87,8 +87,9 @@ static void scene_destroy(scene *s) {
     free(s->before);
 }
 
-/* The arena as the last run left it, then the other members' data. Only with `has_flags` do their
- * flags show it. Sums are of small whole numbers, which no wire type and no order changes. */
+/* Fills the arena with guard bytes and the data of the other members. Flags are those of the epoch
+ * before, but with has_flags the other members' flags are of this epoch. Sums are of small whole
+ * numbers, which no wire type and no order changes. */
 static void arena_fill(scene *s, bool is_sum, bool has_flags) {
     memset(s->arena, GUARD_BYTE, SIZE);
     memset(s->arena, 0, LINE);
@@ -279,7 +280,8 @@ static certify_verdict pair_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* Publishes, then collects, while no flag says that anything is there: neither phase may wait. */
+/* Publishes, then collects. All flags are of the epoch before, so a phase that waits for them
+ * hangs: neither phase may wait. */
 static certify_verdict phases_run(scene *s, bool is_sum) {
     const char *publish = is_sum ? "phase PUBLISH of a sum" : "phase PUBLISH of a gather";
     const char *collect = is_sum ? "phase COLLECT of a sum" : "phase COLLECT of a gather";

@@ -8,7 +8,7 @@
 
 #include "certify/chain.h"
 
-/* ---- Asking ---- */
+/* ---- supports_op ---- */
 
 static uint64_t bytes_hash(const void *bytes, size_t size, uint64_t hash) {
     for (size_t i = 0; i < size; i++) hash = (hash ^ ((const uint8_t *)bytes)[i]) * 0x100000001b3u;
@@ -94,7 +94,7 @@ static certify_verdict threads_check(certify *c) {
 
 /* ---- Running ---- */
 
-/* Five nodes whose temporaries share memory, as the host's planner places them. */
+/* Six nodes, whose five temporaries share memory as the host's planner places them. */
 static certify_verdict memory_check(certify *c) {
     certify_chain chain;
     tdm_buffer *shared;

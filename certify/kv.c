@@ -118,7 +118,7 @@ static certify_verdict each(certify *c, cache_fn run) {
     return verdict == CERTIFY_PASSED ? each_with(c, run, 0) : verdict;
 }
 
-/* Rows to write, and the cells of n_tok tokens in page order, `stride` apart. */
+/* Rows of n_tok tokens to write, k and v as in certify_cache_write, and the cell of each. */
 typedef struct rows {
     int32_t n_tok;
     int32_t cells[64];
@@ -185,7 +185,8 @@ static certify_verdict size_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* A device without the slot must refuse every cache op, for any page size in the graph. */
+/* A device without the slot must refuse every cache op. KV_COPY stands for all of them; the page
+ * size in its graph is made up. */
 static certify_verdict required_check(certify *c) {
     tdm_builder *b;
     certify_rig rig = {0};
@@ -401,8 +402,8 @@ static certify_verdict shift_check(certify *c) {
 
 /* ---- Attention ---- */
 
-/* Sequence 0 has the 40 tokens of rows_place; sequence 1 shares the first 10 and has 6 of its own
- * in page 5's cells 2 .. 7. Tokens 6 and 7 are padding. */
+/* Sequence 0 has the 40 tokens of rows_place. Sequence 1 shares the first 10, and its tokens 10 ..
+ * 15 are the rows in slots 2 .. 7 of page 5. Tokens 6 and 7 of the step are padding. */
 static const tdm_page_entry entries[] = {
     {3, 0, 16, 0}, {0, 0, 16, 16}, {5, 2, 8, 32}, {3, 0, 10, 0}, {5, 2, 6, 10}};
 static const int32_t first_entry[] = {0, 3, 5};
@@ -497,7 +498,8 @@ static void with_symmetric(certify_attention *a) {
     a->params.window_kind = TDM_WINDOW_SYMMETRIC;
 }
 
-/* Of heads of which some are beyond the largest power of two. */
+/* Some absolute heads are beyond the largest power of two, where ALiBi's slopes follow another
+ * formula. */
 static void with_alibi(certify_attention *a) {
     with_offsets(a);
     a->params.n_head_all = a->params.first_head + a->n_head;
@@ -547,7 +549,7 @@ static certify_verdict variants_check(certify *c) {
     return each(c, variants_run);
 }
 
-/* Distances of the tokens go beyond those of the bias. */
+/* Some tokens are further apart than the distances for which the bias has numbers. */
 static void with_bias(certify_attention *a) {
     a->params.is_causal = 0;
     a->n_distance = 11;

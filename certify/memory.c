@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host, import_peer,
- * host_alloc.
+ * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host,
+ * import_peer, host_alloc. Those for tensors are checked in tensor.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +109,7 @@ static certify_verdict fill_check(certify *c) {
     return two_judge(c, &t, "a refused fill");
 }
 
-/* One kind of access to a buffer; *has_address where the device gives it. */
+/* Checks one kind of access to a buffer. Sets *has_address where the device gives an address. */
 static certify_verdict access_check(certify *c, tdm_buffer *buffer, uint32_t access,
                                     const char *purpose, bool *has_address) {
     const tdm_buffer_ops *ops = c->plugin->buffer;
@@ -213,7 +213,7 @@ static certify_verdict import_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* import_align of the open device; false where it is no power of two. */
+/* import_align of the open device; a failure where it is no power of two. */
 static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     tdm_error err = {.struct_size = sizeof err};
@@ -230,7 +230,7 @@ static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
     return CERTIFY_PASSED;
 }
 
-/* Imports the least that import_align allows, at an address that is no more aligned than that. */
+/* Imports import_align bytes, the least that is allowed, at an odd multiple of import_align. */
 static certify_verdict import_align_check(certify *c) {
     uint64_t align = 0;
     tdm_error err = {.struct_size = sizeof err};
@@ -309,7 +309,7 @@ static certify_verdict host_alloc_check(certify *c) {
     return verdict;
 }
 
-/* Random bytes through one buffer must be there through the other. */
+/* Uploads random bytes through one buffer; a download through the other must return them. */
 static certify_verdict bytes_pass(certify *c, tdm_buffer *from, tdm_buffer *to, const char *what) {
     enum { LEN = 4096 };
     const tdm_buffer_ops *ops = c->plugin->buffer;

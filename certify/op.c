@@ -16,7 +16,8 @@ const certify_op *certify_op_find(int32_t op) {
     return op > TDM_OP_NONE && op < TDM_OP_COUNT_ ? ops[op] : NULL;
 }
 
-/* A device may have cache ops and no op of the table. Then the cache checks apply instead. */
+/* Runs the cases of one op, the first that the device supports. Cache ops do not count: a device
+ * that supports no op of the table fails. */
 static certify_verdict one_check(certify *c) {
     certify_trial t = {0};
     certify_verdict verdict = certify_open(c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * option.c: the table of options that a plugin describes (tandem/option.h), and that its devices
- * take what the table says.
+ * option.c: checks of the table of options that a plugin describes (tandem/option.h): its rows are
+ * valid, it does not change, and devices open with the defaults in it.
  */
 #include "certify/suite.h"
 
@@ -166,8 +166,8 @@ static tdm_status open_with(certify *c, const tdm_option *option, tdm_error *err
     return status;
 }
 
-/* A device opens with each default, given as the host would; one that the command line gives
- * decides perhaps which devices there are, and stays. */
+/* A device opens with each default, given as the host would. Options of the command line keep their
+ * values: which devices there are may depend on them. */
 static certify_verdict default_check(certify *c) {
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return CERTIFY_SKIPPED;

@@ -57,7 +57,7 @@ static certify_verdict symbols_judge(certify *c, const char *image, size_t size,
         ElfW(Sym) s;
         memcpy(&s, image + symbols->sh_offset + i * sizeof s, sizeof s);
         if (s.st_shndx == SHN_UNDEF || s.st_name >= strings->sh_size) continue;
-        /* The two classes agree in these macros. */
+        /* These macros are the same for ELF of 32 and of 64 bits. */
         if (ELF64_ST_BIND(s.st_info) == STB_LOCAL ||
             ELF64_ST_VISIBILITY(s.st_other) == STV_HIDDEN ||
             ELF64_ST_VISIBILITY(s.st_other) == STV_INTERNAL)

@@ -59,7 +59,8 @@ static certify_verdict arrays_check(certify *c) {
     return verdict;
 }
 
-/* Queues come and go, each after some work; threads that stay would add up. */
+/* Creates and destroys queues, each after some work. The first two may leave threads of a driver;
+ * those that follow may add none. */
 static certify_verdict destroy_check(certify *c) {
     certify_pipe p;
     int n_thread = 0;
@@ -153,7 +154,7 @@ static certify_verdict scratch_check(certify *c) {
                                      : verdict;
 }
 
-/* Submits to a queue whose first computation waits, on a thread of its own. */
+/* A thread that submits computations, all of which wait for `gate`. */
 typedef struct submitter {
     certify_pipe *pipe;
     tdm_point gate;
@@ -193,9 +194,9 @@ static certify_verdict never_waits_check(certify *c) {
     return verdict == CERTIFY_PASSED ? certify_pipe_judge(&p, "after 40 submissions") : verdict;
 }
 
-/* Allocations from the host are the plugin's own and counted. malloc serves the driver too, which
- * may fill caches of its own at any time: there only what every one of some intervals adds is held
- * against the plugin. */
+/* Allocations from the host's table are all the plugin's, and none is allowed. malloc also serves
+ * the driver, which may fill its own caches at any time: its memory in use may grow in some
+ * intervals, but not in every one. */
 static certify_verdict steady_check(certify *c) {
     enum { N_INTERVAL = 4, PER_INTERVAL = 50 };
     certify_pipe p;

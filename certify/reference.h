@@ -47,8 +47,9 @@ static inline void certify_array_set(const certify_array *a, const int64_t i[4],
 bool certify_reference_run(const tdm_graph *graph, uint8_t *const *bytes, double **want);
 
 double certify_act(int32_t act, double x); /* case_arith.c */
-/* cos and sin, mscale included, of pair i at position pos; `factor` (nullable) divides. `pos` may
- * be a difference of positions; without mscale for KV_SHIFT. In case_row.c. */
+/* cos and sin by which ROPE turns pair i at position pos, times mscale where has_mscale: KV_SHIFT
+ * has none. `pos` may be a difference of positions. `factor` divides the frequency; 1 = none. In
+ * case_row.c. */
 void certify_rope_angle(const tdm_rope_params *params, double pos, int32_t i, double factor,
                         bool has_mscale, double *cos_out, double *sin_out);
 

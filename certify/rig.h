@@ -22,7 +22,7 @@ typedef struct certify_rig {
     /* Expected size of the results, so that errors are not measured against sums that happen to
      * cancel; 0 = their own size. */
     double rms;
-    tdm_queue *queue; /* of a device without graph_compute_sync */
+    tdm_queue *queue; /* of a device without graph_compute_sync; NULL before the first run */
 } certify_rig;
 
 /* Takes over the builder's graph. The builder is destroyed in any case. */
@@ -56,8 +56,8 @@ certify_verdict certify_rig_judge(certify_rig *rig, const char *what, double nms
 certify_verdict certify_numbers_judge(certify *c, const char *what, const double *got,
                                       const double *want, size_t n, double nmse, double rms);
 
-/* Canonical bytes of any type but i8 as numbers, and one value's of a rig; malloc'd, NULL without
- * memory. */
+/* n elements in canonical bytes, of any type but i8, as numbers. The caller frees them. NULL
+ * without memory. */
 double *certify_numbers(int32_t type, const void *bytes, size_t n);
 
 #endif

@@ -31,8 +31,8 @@ typedef struct certify {
     tdm_instance *instance;
     tdm_device *device;
     uint64_t align;    /* of binding offsets; set by certify_open */
-    tdm_error failure; /* of the last call, for checks without an error of their own */
-    tdm_device_params options;
+    tdm_error failure; /* the last refusal of supports_op, for messages */
+    tdm_device_params options; /* filled and returned by certify_options */
 } certify;
 
 typedef struct certify_check {

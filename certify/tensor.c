@@ -12,15 +12,15 @@
 
 enum { GUARD_BYTE = 0x6b };
 
-/* One tensor on the device with guards, and its canonical bytes. */
+/* One tensor on the device, between guards. */
 typedef struct kept {
     certify *c;
     tdm_tensor_desc desc;
     tdm_buffer *buffer;
-    uint64_t guard;
-    uint64_t size; /* from tensor_size */
-    uint8_t *bytes;
-    uint8_t *back;
+    uint64_t guard; /* bytes before and after the tensor */
+    uint64_t size;  /* from tensor_size */
+    uint8_t *bytes; /* canonical bytes to upload */
+    uint8_t *back;  /* canonical bytes that were downloaded */
     size_t row_size;
     int64_t n_row;
     char label[96];
@@ -39,7 +39,8 @@ static void kept_destroy(kept *k) {
     free(k->back);
 }
 
-/* UNSUPPORTED by tensor_size is a skip. */
+/* Makes the canonical bytes of a tensor and a buffer of guard bytes for it; nothing is uploaded
+ * yet. A skip where tensor_size returns TDM_UNSUPPORTED. */
 static certify_verdict kept_create(certify *c, tdm_type type, uint32_t usage, const int64_t ne[4],
                                    kept *k) {
     const tdm_buffer_ops *ops = c->plugin->buffer;
@@ -278,7 +279,7 @@ static void *loader_main(void *arg) {
     return NULL;
 }
 
-/* Four threads upload parts whose boundaries are odd rows. */
+/* Four threads upload a quarter of the rows each, at the same time. */
 static certify_verdict threads_judge(kept *k) {
     loader loaders[4];
     if (k->n_row < 8) return CERTIFY_PASSED;
@@ -303,9 +304,9 @@ static certify_verdict threads_check(certify *c) {
     return each(c, threads_judge);
 }
 
-/* Uploads from the device's pinned memory, in pieces of the size that the device prefers, with two
- * pieces' memory used in turn, as the host does while it reads a file. A piece's bytes change once
- * upload_finish has returned for them. */
+/* Uploads from the device's pinned memory, `rows` rows at a time, from two allocations in turn, as
+ * the host does while it reads a file. An allocation is overwritten as soon as upload_finish has
+ * returned for it. */
 static certify_verdict pinned_upload(kept *k, uint8_t *const memory[2], int64_t rows) {
     const tdm_buffer_ops *ops = k->c->plugin->buffer;
     tdm_error err = {.struct_size = sizeof err};

@@ -49,7 +49,7 @@ static void rig_fill(certify_trial *t, certify_rig *rig) {
     if (t->fill != NULL) t->fill(t, rig);
 }
 
-/* Puts "op.h: 'label' …" before the inner message. */
+/* Puts the graph's label before the message of a failure or skip. */
 static certify_verdict label_put(certify_trial *t, certify_verdict verdict) {
     char inner[TDM_ERROR_MESSAGE_SIZE];
     if (verdict == CERTIFY_PASSED) return verdict;

@@ -31,17 +31,18 @@ struct certify_trial {
     double scale;         /* of random numbers */
     double rms;           /* certify_rig.rms */
     int64_t id_lo, id_hi; /* of random i32 */
-    /* Called after the random filling; NULL = none. `user` is the case's. */
+    /* Called after the random filling; NULL = none. `user` is for the case alone; not reset. */
     void (*fill)(certify_trial *t, certify_rig *rig);
     int64_t user;
 };
 
 typedef void (*certify_cases_fn)(certify_trial *t);
 
-/* Starts a graph; false where the trial is over. */
+/* Starts a graph and sets its label; false after a failure, and where there is no memory: the case
+ * then adds no nodes. */
 TDM_PRINTF(3, 4)
 bool certify_trial_begin(certify_trial *t, double nmse, const char *format, ...);
-/* Finishes it: `y` becomes an output, and the graph is run. */
+/* Finishes the graph, with `y` as an output, and runs or judges it as the mode says. */
 void certify_trial_end(certify_trial *t, int32_t y);
 
 /* The check of an op, the graphs that it runs, and their reference. */
@@ -91,8 +92,8 @@ void certify_trial_run(certify *c, const certify_op *op, certify_trial_mode mode
 
 /* The bound for a product with weights of `type`. */
 double certify_trial_bound(tdm_type type);
-/* Every type a weight can have, 0-terminated by count. */
-extern const tdm_type certify_weight_types[];
+/* Every type that a weight can have. */
+extern const tdm_type certify_weight_types[]; /* [n_certify_weight_types] */
 extern const size_t n_certify_weight_types;
 
 #endif
