@@ -28,9 +28,10 @@ static void reshape_cases(certify_trial *t) {
     }
 }
 
-CERTIFY_OP(reshape, "op.reshape", reshape_cases, same,
-           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
-           "itself be a view\"")
+CERTIFY_OP(
+    reshape, "op.reshape", reshape_cases, same,
+    "op.h: Views: \"no bytes move; the device derives the strides. The source may itself be a "
+    "view\"")
 
 static void permute_cases(certify_trial *t) {
     static const int orders[][4] = {{1, 0, 2, 3}, {2, 0, 1, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}};
@@ -56,9 +57,10 @@ static void permute(const certify_operands *o) {
     }
 }
 
-CERTIFY_OP(permute, "op.permute", permute_cases, permute,
-           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
-           "itself be a view\"")
+CERTIFY_OP(
+    permute, "op.permute", permute_cases, permute,
+    "op.h: Views: \"no bytes move; the device derives the strides. The source may itself be a "
+    "view\"")
 
 static void slice_cases(certify_trial *t) {
     for (int i = 0; i < N_PLAIN; i++) {
@@ -93,9 +95,10 @@ static void slice(const certify_operands *o) {
     }
 }
 
-CERTIFY_OP(slice, "op.slice", slice_cases, slice,
-           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
-           "itself be a view\"")
+CERTIFY_OP(
+    slice, "op.slice", slice_cases, slice,
+    "op.h: Views: \"no bytes move; the device derives the strides. The source may itself be a "
+    "view\"")
 
 static void copy_cases(certify_trial *t) {
     static const int64_t shapes[][4] = {{1, 1, 1, 1}, {33, 3, 2, 1}, {7, 5, 1, 3}, {0, 4, 1, 1}};

@@ -432,10 +432,9 @@ static void experts_reference(const certify_operands *o) {
     free(hidden);
 }
 
-CERTIFY_OP(
-    moe_ffn, "op.moe-ffn", moe_ffn_cases, experts_reference,
-    "op.h: MOE_FFN and tdm_moe_params: \"y = sum_u weight[u] * (down_e h + down_bias_e)\", \"h = "
-    "act(g) * p\", \"Experts outside first_expert .. + n_expert add nothing\"")
+CERTIFY_OP(moe_ffn, "op.moe-ffn", moe_ffn_cases, experts_reference,
+           "op.h: MOE_FFN and tdm_moe_params: \"sum_u weight[u] * (down_e h + down_bias_e)\", "
+           "\"h = act(g) * p\", \"Experts outside first_expert .. + n_expert add nothing\"")
 
 /* `n_row`: rows of x that a token has. */
 static void products(certify_trial *t, tdm_type type, int32_t first, int32_t all, int64_t n_row,

@@ -202,7 +202,7 @@ static const certify_check checks[] = {
      "entry, without init.\"",
      constant_check},
     {"option.default", 0,
-     "option.h: fallback: \"the value when none is given, as a user would write it\"",
+     "option.h: default_value: \"the value when none is given, as a user would write it\"",
      default_check},
 };
 const certify_table certify_option_table = CERTIFY_TABLE(checks);

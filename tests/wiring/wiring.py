@@ -455,27 +455,37 @@ def functions_called(sources):
 
 # ---- The conformance suite ------------------------------------------------------------------------
 
+def header_words(sources, name):
+    """The text of a header of the ABI without the marks of comments, on one line."""
+    text = re.sub(r'\n\s*\*(?!/)', ' ', sources.read_all('core/include/tandem/**/' + name))
+    return ' '.join(re.sub(r'/\*|\*/', ' ', text).split())
+
+
 @check
 def certify_cites(sources):
-    """Each sentence that a check of certify cites is in a header. […] and words in brackets are ours."""
-    headers = re.sub(r'\n\s*\*(?!/)', ' ', sources.read_all('core/include/tandem/**/*.h'))
-    headers = ' '.join(re.sub(r'/\*|\*/', ' ', headers).split())
+    """Each sentence that a check of certify cites is in the header that is named before it. […] and
+    words in brackets are ours."""
     string = r'"(?:[^"\\]|\\.)*"'
-    rows = re.findall(r'\{"([a-z]+\.[a-z0-9-]+)",\s*\d,\s*((?:%s\s*)+),' % string,
-                      sources.read_all('certify/*.c'))
-    if len(rows) < 100:
-        yield 'certify has only %d checks that cite' % len(rows)
-    for name, strings in rows:
-        cites = ''.join(text[1:-1] for text in re.findall(string, strings)).replace('\\"', '"')
-        for cited in re.findall(r'"([^"]*)"', cites):
+    text = sources.read_all('certify/*.c')
+    rows = re.findall(r'\{"([a-z]+\.[a-z0-9-]+)",\s*\d,\s*((?:%s\s*)+),' % string, text)
+    op_rows = re.findall(r'CERTIFY_OP\(\s*\w+,\s*"([a-z]+\.[a-z0-9-]+)",\s*\w+,\s*\w+,\s*((?:%s\s*)+)\)' % string, text)
+    if len(rows) < 100 or len(op_rows) != len(ops(sources, 'VIEW', 'VALUE')):
+        yield 'certify has only %d checks that cite, and %d of ops' % (len(rows), len(op_rows))
+    for name, strings in rows + op_rows:
+        cites = ''.join(part[1:-1] for part in re.findall(string, strings)).replace('\\"', '"')
+        header, words = None, ''
+        for named, member, cited in re.findall(r'(\w+\.h)|(\w+)(?=:)|"([^"]*)"', cites):
+            if named:
+                header, words = named, header_words(sources, named)
+            elif member and member not in words:
+                yield '%s cites %s, which %s does not have' % (name, member, header)
             for part in re.split(r'\[[^\]]*[ _…][^\]]*\]', cited):
-                if part.strip().rstrip('.') not in headers:
-                    yield '%s cites what no header says: %s' % (name, part.strip())
+                if part.strip().rstrip('.') not in words:
+                    yield '%s cites what %s does not say: %s' % (name, header, part.strip())
 
 
-# ---- Proof that each check can fail ---------------------------------------------------------------
+# ---- The server -----------------------------------------------------------------------------------
 
-# check, file, what is replaced (a regular expression), by what, text of the line that it must yield
 SERVER_PAGE = 'docs/server.md'
 ROUTES = 'server/api/api.c'
 
@@ -510,6 +520,8 @@ def request_fields(sources):
             yield '%s does not have the field %s' % (SERVER_PAGE, name)
 
 
+# ---- The page of models ---------------------------------------------------------------------------
+
 @check
 def models(s):
     """docs/models.md has the table that models.py prints."""
@@ -523,6 +535,9 @@ def models(s):
             yield 'docs/models.md: no table says: %s' % line
 
 
+# ---- Proof that each check can fail ---------------------------------------------------------------
+
+# check, file, what is replaced (a regular expression), by what, text of the line that it must yield
 MUTATIONS = [
     ('models', 'llm/arch/gemma.c', r'"Gemma 2"', '"Gemma Two"', 'lacks: | `gemma2` | Gemma Two'),
     ('models', 'tests/model/archs.txt', r'\ngemma2-dense', '\n- gemma2-dense', 'not compared'),
@@ -597,9 +612,14 @@ MUTATIONS = [
      '\nint32_t llm_kv_free_pages(const llm_kv *kv);\nint64_t llm_kv_room(',
      'llm/cache/kv_cache.h declares llm_kv_free_pages, which is not used'),
     ('certify_cites', 'core/include/tandem/semaphore.h', r'0 only polls', '0 polls',
-     'order.attach cites what no header says'),
+     'order.attach cites what semaphore.h does not say'),
     ('certify_cites', 'certify/graph.c', r'Pure: reads', 'Pure: looks at',
-     'graph.supports-pure cites what no header says'),
+     'graph.supports-pure cites what device.h does not say'),
+    ('certify_cites', OP_H, r'no bytes move;', 'no byte moves;', 'op.slice cites what op.h does not say'),
+    ('certify_cites', 'certify/case_select.c', r'"op.h: MOE_FFN and', '"kv.h: MOE_FFN and',
+     'op.moe-ffn cites what kv.h does not say'),
+    ('certify_cites', 'certify/option.c', r'default_value: ', 'fallback: ',
+     'option.default cites fallback, which option.h does not have'),
     ('routes', ROUTES, r'"/api/tags"', '"/api/models"', 'GET /api/models'),
     ('routes', ROUTES, r'GET, "/slots"', 'POST, "/slots"', 'POST /slots'),
     ('routes', SERVER_PAGE, r'`/tokenize`, ', '', 'POST /tokenize'),
