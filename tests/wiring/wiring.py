@@ -438,14 +438,10 @@ def functions_called(sources):
             for folder in ('core', 'quant', 'llm', 'certify', 'server', 'runner', 'plugins', 'bench')
             for path in (os.path.relpath(path, sources.root) for path in
                          glob.glob(os.path.join(sources.root, folder, '**/*.[ch]'), recursive=True))}
-    has_serve = 'runner/commands/serve.c' in text
     n_word = collections.Counter(word for part in text.values() for word in re.findall(r'\w+', part))
     declaration = re.compile(r'^(?!static|typedef)\w[^;{}()#]*?\b(\w+)\s*\([^;{}]*\)\s*;', re.MULTILINE)
     for path in sorted(text):
-        # What server/ offers to the command that serves is no function of the product before that
-        # command is there. A grammar's states are forked and taken back by drafts, which come later.
-        offered = ('server/grammar/grammar.h',) if has_serve else ('server/engine.h', 'server/grammar/grammar.h')
-        if not path.endswith('.h') or path.startswith(('core/include/', 'bench/') + offered):
+        if not path.endswith('.h') or path.startswith(('core/include/', 'bench/')):
             continue
         for name in declaration.findall(text[path]):
             # Its declaration, its definition, a use. Macros make the names of kernels.
