@@ -14,12 +14,11 @@
 
 enum { MAX_ATTACHED = 64, FIRST_VALUE = 1000 };
 
-/* One native wait, and what became of it. */
+/* A native wait that the plugin attached. */
 typedef struct attached {
     tdm_semaphore *semaphore;
     uint64_t value;
     tdm_native_wait inner;
-    bool is_released; /* guarded by the mutex, also while `inner` is called */
 } attached;
 
 /* The plugin calls attach without a context, so there is one list. The check has a process of its
@@ -38,9 +37,6 @@ static tdm_status spied_wait(void *context, uint64_t timeout_ns, tdm_error *err)
 
 static void spied_release(void *context) {
     attached *a = context;
-    pthread_mutex_lock(&spy.mutex);
-    a->is_released = true;
-    pthread_mutex_unlock(&spy.mutex);
     if (a->inner.release != NULL) a->inner.release(a->inner.context);
 }
 
@@ -54,7 +50,7 @@ static tdm_status spied_attach(tdm_semaphore *semaphore, uint64_t value,
     if (wait->wait == NULL) spy.offence = "attached a wait without a function";
     if (spy.n < MAX_ATTACHED && spy.offence == NULL) {
         a = &spy.all[spy.n++];
-        *a = (attached){semaphore, value, *wait, false};
+        *a = (attached){semaphore, value, *wait};
     }
     pthread_mutex_unlock(&spy.mutex);
     if (a == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "certify: no room");
