@@ -254,17 +254,26 @@ static certify_verdict pair_run(certify_exchange *e) {
         if (peers[i].status != TDM_OK)
             return certify_fail(e[0].c, "%s: '%.300s'", text, peers[i].err.message);
         certify_verdict verdict = certify_exchange_judge(&e[i], text, false);
-        if (verdict == CERTIFY_PASSED) continue;
-        if (i > 0) memcpy(e[0].c->message, e[i].c->message, sizeof e[i].c->message);
-        return verdict;
+        if (verdict != CERTIFY_PASSED) return verdict;
     }
     return CERTIFY_PASSED;
 }
 
-/* Opens a second device of the plugin, as a certify of its own. */
-static certify_verdict twin_open(certify *c, certify *twin) {
+/* A certify for the second device, which the caller opens. Its random numbers are others than those
+ * of c: a device that adds its own addend twice must not pass. Freed with free(); NULL without
+ * memory. */
+static certify *twin_create(certify *c) {
+    certify *twin = malloc(sizeof *twin);
+    if (twin == NULL) return NULL;
     memcpy(twin, c, sizeof *twin);
-    return certify_open_on(c, c->instance, &twin->device);
+    twin->random = certify_random(c) | 1; /* the generator's state is not 0 */
+    return twin;
+}
+
+/* Returns the verdict after copying the message of the twin, where it has one, to c. */
+static certify_verdict twin_report(certify *c, const certify *twin, certify_verdict verdict) {
+    if (twin->message[0] != 0) memcpy(c->message, twin->message, sizeof c->message);
+    return verdict;
 }
 
 /* Runs two members of one exchange, then the next epochs. */
@@ -289,15 +298,16 @@ static certify_verdict together_check(certify *c) {
     certify_arena arena = {0};
     certify_exchange e[2];
     certify_verdict verdict = certify_exchange_open(c);
-    certify *twin = calloc(1, sizeof *twin);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    certify *twin = twin_create(c);
     if (twin == NULL) return certify_skip(c, "out of memory");
-    if (verdict == CERTIFY_PASSED) verdict = twin_open(c, twin);
+    verdict = certify_open_on(c, c->instance, &twin->device);
     if (verdict == CERTIFY_PASSED) verdict = certify_arena_create(c, &how, &arena);
     if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(c, &how, &arena, &e[0]);
     how.member = 1;
     if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(twin, &how, &arena, &e[1]);
     if (verdict == CERTIFY_PASSED) verdict = pair_runs(e);
-    if (verdict != CERTIFY_PASSED) return verdict;
+    if (verdict != CERTIFY_PASSED) return twin_report(c, twin, verdict);
     certify_exchange_destroy(&e[0]);
     certify_exchange_destroy(&e[1]);
     certify_arena_destroy(&arena);
@@ -318,9 +328,8 @@ static certify_verdict peer_memory_check(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     const tdm_buffer_ops *ops = c->plugin->buffer;
     if (!TDM_HAS(ops, import_peer)) return certify_skip(c, "no slot import_peer");
-    certify *twin = calloc(1, sizeof *twin);
+    certify *twin = twin_create(c);
     if (twin == NULL) return certify_skip(c, "out of memory");
-    memcpy(twin, c, sizeof *twin);
     verdict = certify_open_next(c, &twin->device);
     if (verdict == CERTIFY_PASSED) verdict = certify_arena_create(c, &how, &arena);
     if (verdict != CERTIFY_PASSED) return verdict;
@@ -338,7 +347,7 @@ static certify_verdict peer_memory_check(certify *c) {
     how.peer = import;
     if (verdict == CERTIFY_PASSED) verdict = certify_exchange_create(twin, &how, &arena, &e[1]);
     if (verdict == CERTIFY_PASSED) verdict = pair_runs(e);
-    if (verdict != CERTIFY_PASSED) return verdict;
+    if (verdict != CERTIFY_PASSED) return twin_report(c, twin, verdict);
     certify_exchange_destroy(&e[0]);
     certify_exchange_destroy(&e[1]);
     ops->free(import);

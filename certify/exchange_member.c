@@ -322,10 +322,10 @@ static certify_verdict sent_judge(certify_exchange *e, const char *what, const f
     double *got = certify_numbers(TDM_TYPE_F32, crossed, n);
     double *want = certify_numbers(TDM_TYPE_F32, e->x_numbers, n);
     char text[160];
-    certify_verdict verdict = certify_skip(e->c, "out of memory");
     snprintf(text, sizeof text, "%.120s: the addend in the arena", what);
-    if (got != NULL && want != NULL)
-        verdict = certify_numbers_judge(e->c, text, got, want, n, bound, 0);
+    certify_verdict verdict = got != NULL && want != NULL
+                                  ? certify_numbers_judge(e->c, text, got, want, n, bound, 0)
+                                  : certify_skip(e->c, "out of memory");
     free(got);
     free(want);
     return verdict;
