@@ -476,7 +476,6 @@ static void with_softcap(certify_attention *a) {
 
 static void with_sink(certify_attention *a) {
     a->has_sink = true;
-    a->n_tok = 6; /* over no tokens, with a sink alone: undefined */
 }
 
 /* Query heads first .. of more, and a state that begins at a later KV head. */
