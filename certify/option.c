@@ -30,13 +30,17 @@ static bool has_word(const tdm_option_desc *desc, const char *text) {
     return desc->words[i] != NULL;
 }
 
+/* Whether a number is within the limits of the option. */
+static bool is_within(const tdm_option_desc *desc, double value) {
+    return (desc->min == 0 && desc->max == 0) || (value >= desc->min && value <= desc->max);
+}
+
 /* Whole numbers separated by ',' or, for a range, '-'; each within the limits. */
 static bool list_is_valid(const tdm_option_desc *desc, const char *text) {
     while (*text != 0) {
         char *end;
         if (*text < '0' || *text > '9') return false;
-        double value = (double)strtoll(text, &end, 10);
-        if (desc->max > 0 && (value < desc->min || value > desc->max)) return false;
+        if (!is_within(desc, (double)strtoll(text, &end, 10))) return false;
         text = end;
         if (*text == 0) return true;
         if (*text != ',' && *text != '-') return false;
@@ -46,7 +50,7 @@ static bool list_is_valid(const tdm_option_desc *desc, const char *text) {
 }
 
 /* Whether the default is a value that the table allows. */
-static bool fallback_is_valid(const tdm_option_desc *desc) {
+static bool default_is_valid(const tdm_option_desc *desc) {
     const char *text = desc->default_value;
     char *end = NULL;
     if (text == NULL || text[0] == 0) return true;
@@ -68,8 +72,7 @@ static bool fallback_is_valid(const tdm_option_desc *desc) {
     }
     default: return text_is_clean(text);
     }
-    return end != text && *end == 0 &&
-           ((desc->min == 0 && desc->max == 0) || (value >= desc->min && value <= desc->max));
+    return end != text && *end == 0 && is_within(desc, value);
 }
 
 /* The defect of a description; NULL = none. */
@@ -85,7 +88,7 @@ static const char *desc_fault(const tdm_option_desc *desc) {
     if (desc->short_flag != NULL &&
         (desc->short_flag[0] == 0 || strspn(desc->short_flag, letters) != strlen(desc->short_flag)))
         return "its short flag is not made of letters";
-    return fallback_is_valid(desc) ? NULL : "its default is not a value that it allows";
+    return default_is_valid(desc) ? NULL : "its default is not a value that it allows";
 }
 
 static certify_verdict table_check(certify *c) {
@@ -119,7 +122,7 @@ static certify_verdict constant_check(certify *c) {
     tdm_plugin_entry_fn entry;
     const tdm_plugin *plugin = NULL;
     if (certify_object_open(c, &c->object, &entry) != CERTIFY_PASSED) return CERTIFY_SKIPPED;
-    if (entry(&c->host.table, &plugin, NULL) != TDM_OK) return CERTIFY_SKIPPED;
+    if (entry(&c->host.table, &plugin, NULL) != TDM_OK) return certify_skip(c, "its entry failed");
     if (!TDM_HAS(plugin, options) || plugin->options->n_desc <= 0)
         return certify_skip(c, "its devices have no options");
     const tdm_option_table before = *plugin->options;
