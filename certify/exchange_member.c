@@ -67,11 +67,8 @@ static void part_shape(const certify_exchange_case *how, int32_t m, int64_t ne_o
 static certify_verdict claim_read(certify *c, bool *claims) {
     tdm_device_info info = {.struct_size = sizeof info};
     tdm_error err = {.struct_size = sizeof err};
-    tdm_status status = TDM_HAS(c->plugin->device, get_info)
-                            ? c->plugin->device->get_info(c->device, &info, &err)
-                            : c->plugin->device->describe(c->instance, c->params->device,
-                                                          certify_options(c), &info, &err);
-    if (status != TDM_OK) return certify_fail(c, "get_info failed: %.300s", err.message);
+    if (certify_device_info(c, &info, &err) != TDM_OK)
+        return certify_fail(c, "get_info failed: %.300s", err.message);
     *claims = (info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0;
     return CERTIFY_PASSED;
 }

@@ -626,11 +626,7 @@ static certify_verdict long_check(certify *c) {
 
 static uint32_t device_flags(certify *c) {
     tdm_device_info info = {.struct_size = sizeof info};
-    const tdm_device_ops *ops = c->plugin->device;
-    tdm_status status = TDM_HAS(ops, get_info) ? ops->get_info(c->device, &info, NULL)
-                                               : ops->describe(c->instance, c->params->device,
-                                                               certify_options(c), &info, NULL);
-    return status == TDM_OK ? info.flags : 0;
+    return certify_device_info(c, &info, NULL) == TDM_OK ? info.flags : 0;
 }
 
 /* A device whose memory is host memory ignores the flag. One with TDM_DEVICE_HAS_HOST_KV must work

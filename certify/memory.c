@@ -217,11 +217,8 @@ static certify_verdict import_check(certify *c) {
 static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     tdm_error err = {.struct_size = sizeof err};
-    const tdm_device_ops *ops = c->plugin->device;
-    tdm_status status = TDM_HAS(ops, get_info) ? ops->get_info(c->device, &info, &err)
-                                               : ops->describe(c->instance, c->params->device,
-                                                               certify_options(c), &info, &err);
-    if (status != TDM_OK) return certify_skip(c, "get_info: %.300s", err.message);
+    if (certify_device_info(c, &info, &err) != TDM_OK)
+        return certify_skip(c, "get_info: %.300s", err.message);
     uint64_t align = info.import_align != 0 ? info.import_align : 64;
     if ((align & (align - 1)) != 0)
         return certify_fail(c, "import_align is %llu, which is no power of two",

@@ -147,6 +147,12 @@ certify_verdict certify_open(certify *c) {
     return CERTIFY_PASSED;
 }
 
+tdm_status certify_device_info(certify *c, tdm_device_info *info_out, tdm_error *err) {
+    const tdm_device_ops *ops = c->plugin->device;
+    if (TDM_HAS(ops, get_info)) return ops->get_info(c->device, info_out, err);
+    return ops->describe(c->instance, c->params->device, certify_options(c), info_out, err);
+}
+
 void certify_close(certify *c) {
     if (c->device != NULL) c->plugin->device->close(c->device);
     if (c->plugin != NULL && c->plugin->init != NULL && c->plugin->deinit != NULL)

@@ -93,6 +93,9 @@ certify_verdict certify_open(certify *c);
 certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device **device_out);
 /* Opens the next device of the plugin; the same one again where it has no other. */
 certify_verdict certify_open_next(certify *c, tdm_device **device_out);
+/* What the open device is: get_info, or describe where that slot is absent. *info_out has its
+ * struct_size. */
+tdm_status certify_device_info(certify *c, tdm_device_info *info_out, tdm_error *err);
 /* Undoes certify_open and certify_load: close, deinit, dlclose. */
 void certify_close(certify *c);
 
