@@ -38,7 +38,7 @@ certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const i
 certify_verdict certify_cache_jobs(certify_cache *cache, int32_t op, const tdm_page_job *jobs,
                                    int32_t n_job, const tdm_rope_params *rope);
 /* KV_EXPORT to malloc'd canonical rows; *v_out NULL for a V_FROM_K cache. Rows that no job names
- * hold 0xff. */
+ * hold CERTIFY_RESULT_BYTE. */
 certify_verdict certify_cache_export(certify_cache *cache, const tdm_page_job *jobs, int32_t n_job,
                                      int32_t n_row, uint8_t **k_out, uint8_t **v_out);
 certify_verdict certify_cache_import(certify_cache *cache, const tdm_page_job *jobs, int32_t n_job,

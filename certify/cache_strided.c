@@ -208,7 +208,7 @@ static certify_verdict sequence_take(scene *s, int32_t seq) {
         if (tensor[side] != NULL) verdict = side_take(s, seq, side, tensor[side]);
     for (size_t i = 0; verdict == CERTIFY_PASSED && i < certify_cache_row_size(s->cache, false);
          i++)
-        if (exported(s, tensor[0], false, s->end[seq])[i] != 0xff)
+        if (exported(s, tensor[0], false, s->end[seq])[i] != CERTIFY_RESULT_BYTE)
             verdict = certify_fail(s->cache->c, "a row that no job names was written");
     if (verdict == CERTIFY_PASSED && (d->flags & TDM_KV_V_FROM_K) != 0)
         for (int32_t i = 0; i < N_PAGE * s->page_len * d->n_head_kv; i++)

@@ -274,7 +274,7 @@ static certify_verdict skip_run(certify_cache *cache) {
     if (verdict == CERTIFY_PASSED && memcmp(k[0], k[1], size * 32) != 0)
         verdict = certify_fail(cache->c, "a write to cell -1 or a job of page -1 changed rows");
     for (size_t i = 0; verdict == CERTIFY_PASSED && i < size; i++)
-        if (k[1][size * 32 + i] != 0xff)
+        if (k[1][size * 32 + i] != CERTIFY_RESULT_BYTE)
             verdict = certify_fail(cache->c, "a row that no job names was written");
     for (int i = 0; i < 2; i++) free(k[i]), free(v[i]);
     rows_free(&r);

@@ -62,7 +62,7 @@ certify_verdict certify_pipe_judge_untouched(certify_pipe *p, const char *what) 
     certify_verdict verdict = certify_rig_download(rig);
     if (verdict != CERTIFY_PASSED) return verdict;
     for (size_t i = 0; i < rig->sizes[p->chain.y]; i++)
-        if (rig->bytes[p->chain.y][i] != 0xff)
+        if (rig->bytes[p->chain.y][i] != CERTIFY_RESULT_BYTE)
             return certify_fail(rig->c, "%s: the output was written", what);
     return CERTIFY_PASSED;
 }

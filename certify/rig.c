@@ -12,9 +12,8 @@
 #include "core/device/runtime.h"
 #include "certify/reference.h"
 
-/* Guards have at least GUARD_MIN bytes, all GUARD_BYTE. Results are filled with RESULT_BYTE before
- * a run, which is NaN in every floating type. */
-enum { GUARD_MIN = 64, GUARD_BYTE = 0x6b, RESULT_BYTE = 0xff };
+/* Guards have at least GUARD_MIN bytes, all GUARD_BYTE. */
+enum { GUARD_MIN = 64, GUARD_BYTE = 0x6b };
 
 static bool value_has_bytes(const tdm_value *v) {
     return v->slot >= 0 && v->kind != TDM_VALUE_STATE;
@@ -161,7 +160,8 @@ static tdm_tensor_desc value_desc(const tdm_value *v) {
                              {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
 }
 
-/* Uploads [guard | value | guard]; the value's bytes are those of rig->bytes, or RESULT_BYTE. */
+/* Uploads [guard | value | guard]; the value's bytes are those of rig->bytes, of a result all
+ * CERTIFY_RESULT_BYTE. */
 static certify_verdict value_upload(certify_rig *rig, int32_t index) {
     const tdm_buffer_ops *ops = rig->c->plugin->buffer;
     const tdm_value *v = tdm_graph_value(rig->graph, index);
@@ -181,7 +181,7 @@ static certify_verdict value_upload(certify_rig *rig, int32_t index) {
     rig->raw_size[v->slot] = total;
     memset(raw, GUARD_BYTE, total);
     if (is_result)
-        memset(raw + guard, RESULT_BYTE, size);
+        memset(raw + guard, CERTIFY_RESULT_BYTE, size);
     else if (!value_is_private(rig, v))
         memcpy(raw + guard, rig->bytes[index], size);
     buffer = rig->bindings[v->slot].buffer;

@@ -9,6 +9,9 @@
 #include "core/graph/builder.h"
 #include "certify/suite.h"
 
+/* The content of results before a run: NaN in every floating type. */
+enum { CERTIFY_RESULT_BYTE = 0xff };
+
 typedef struct certify_rig {
     certify *c;
     tdm_graph *graph;      /* owned */
