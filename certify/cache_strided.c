@@ -610,7 +610,6 @@ static certify_verdict nothing_run(scene *s) {
 static certify_verdict desc_run(certify *c, const tdm_kv_desc *desc, run_fn run) {
     certify_cache cache;
     scene s = {.cache = NULL};
-    char inner[TDM_ERROR_MESSAGE_SIZE];
     certify_verdict verdict = certify_cache_create(c, desc, N_PAGE, &cache);
     if (verdict == CERTIFY_PASSED) verdict = scene_make(&cache, &s);
     if (verdict == CERTIFY_PASSED) verdict = scene_write(&s);
@@ -620,11 +619,8 @@ static certify_verdict desc_run(certify *c, const tdm_kv_desc *desc, run_fn run)
     if (verdict == CERTIFY_PASSED) verdict = certify_cache_guards_judge(&cache);
     scene_free(&s);
     certify_cache_destroy(&cache);
-    if (verdict == CERTIFY_PASSED) return verdict;
-    memcpy(inner, c->message, sizeof inner);
-    snprintf(c->message, sizeof c->message, "%s, stride %d, pages of %d: %.350s",
-             tdm_type_name(desc->type_k), (int)desc->stride, (int)desc->page_len, inner);
-    return verdict;
+    return certify_prefix(c, verdict, "%s, stride %d, pages of %d", tdm_type_name(desc->type_k),
+                          (int)desc->stride, (int)desc->page_len);
 }
 
 /* With `flags` of a latent cache, else with V of its own. */

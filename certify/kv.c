@@ -49,11 +49,7 @@ static const char *desc_text(const tdm_kv_desc *d) {
 }
 
 static certify_verdict label_put(certify *c, const tdm_kv_desc *d, certify_verdict verdict) {
-    char inner[TDM_ERROR_MESSAGE_SIZE];
-    if (verdict == CERTIFY_PASSED) return verdict;
-    memcpy(inner, c->message, sizeof inner);
-    snprintf(c->message, sizeof c->message, "%s: %.350s", desc_text(d), inner);
-    return verdict;
+    return certify_prefix(c, verdict, "%s", desc_text(d));
 }
 
 /* ---- Caches to try ---- */
@@ -534,11 +530,7 @@ static certify_verdict variants_run(certify_cache *cache) {
                                         "temperature, large offset"};
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         certify_verdict verdict = attend(cache, changes[i]);
-        if (verdict == CERTIFY_FAILED) {
-            char inner[TDM_ERROR_MESSAGE_SIZE];
-            memcpy(inner, cache->c->message, sizeof inner);
-            return certify_fail(cache->c, "%s: %.300s", names[i], inner);
-        }
+        if (verdict == CERTIFY_FAILED) return certify_prefix(cache->c, verdict, "%s", names[i]);
         if (verdict == CERTIFY_SKIPPED && i == 0) return verdict;
     }
     return CERTIFY_PASSED;

@@ -26,6 +26,18 @@ certify_verdict certify_skip(certify *c, const char *format, ...) {
     return CERTIFY_SKIPPED;
 }
 
+certify_verdict certify_prefix(certify *c, certify_verdict verdict, const char *format, ...) {
+    char words[128], inner[TDM_ERROR_MESSAGE_SIZE];
+    va_list args;
+    if (verdict == CERTIFY_PASSED) return verdict;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    memcpy(inner, c->message, sizeof inner);
+    snprintf(c->message, sizeof c->message, "%s: %.380s", words, inner);
+    return verdict;
+}
+
 certify_verdict certify_expect(certify *c, const char *what, tdm_status status, tdm_status want) {
     if (status == want) return CERTIFY_PASSED;
     return certify_fail(c, "%s returned '%s', not '%s'", what, tdm_status_text(status),

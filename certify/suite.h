@@ -83,6 +83,10 @@ certify_verdict certify_fail(certify *c, const char *format, ...);
 TDM_PRINTF(2, 3)
 certify_verdict certify_skip(certify *c, const char *format, ...);
 
+/* Puts words and a colon before the message of a failure or skip. Returns the verdict. */
+TDM_PRINTF(3, 4)
+certify_verdict certify_prefix(certify *c, certify_verdict verdict, const char *format, ...);
+
 /* Loads the plugin and calls entry and init with c->host. A failure is a skip: the checks
  * plugin.load and device.open report it, so that one defect fails one check. In a batch the plugin
  * and the device of the check before are used. */

@@ -49,15 +49,6 @@ static void rig_fill(certify_trial *t, certify_rig *rig) {
     if (t->fill != NULL) t->fill(t, rig);
 }
 
-/* Puts the graph's label before the message of a failure or skip. */
-static certify_verdict label_put(certify_trial *t, certify_verdict verdict) {
-    char inner[TDM_ERROR_MESSAGE_SIZE];
-    if (verdict == CERTIFY_PASSED) return verdict;
-    memcpy(inner, t->c->message, sizeof inner);
-    snprintf(t->c->message, sizeof t->c->message, "%s: %.380s", t->label, inner);
-    return verdict;
-}
-
 static certify_verdict numbers_judge(certify_trial *t, certify_rig *rig) {
     if (!certify_rig_is_supported(rig)) {
         t->n_refused++;
@@ -123,7 +114,7 @@ void certify_trial_end(certify_trial *t, int32_t y) {
     t->b = NULL;
     if (verdict == CERTIFY_PASSED)
         verdict = t->mode == CERTIFY_TRIAL_TRUTH ? truth_judge(t, &rig) : numbers_judge(t, &rig);
-    t->verdict = label_put(t, verdict);
+    t->verdict = certify_prefix(t->c, verdict, "%s", t->label);
     certify_rig_destroy(&rig);
 }
 
