@@ -109,7 +109,7 @@ static certify_verdict across_check(certify *c) {
 
 /* ---- Failure ---- */
 
-static const char failure_text[] = "the suite pulled the plug";
+static const char failure_text[] = "the suite made this wait fail";
 
 static void gate_fail(tdm_semaphore *gate) {
     tdm_error err = {.struct_size = sizeof err};

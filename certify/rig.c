@@ -239,6 +239,7 @@ tdm_status certify_rig_compute(certify_rig *rig, tdm_error *err) {
 static const char *kind_word(int32_t kind) {
     return kind == TDM_VALUE_WEIGHT  ? "a weight"
            : kind == TDM_VALUE_INPUT ? "an input"
+           : kind == TDM_VALUE_TEMP  ? "a temporary"
                                      : "an output";
 }
 
