@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * failed_checks.c: see failed_checks.h.
+ */
 #include "tests/conform/failed_checks.h"
 
 #include <setjmp.h>
@@ -29,8 +32,8 @@ certify_result failed_checks_run(const certify_params *params, char *ids, size_t
     tdm_error err = {0};
     FILE *report = tmpfile();
     assert_non_null(report);
-    /* The suite runs each check in a child. cmocka's handlers would go on with the next test
-     * there. */
+    /* The suite runs each check in a child process. After a crash there, cmocka's handlers would
+     * run the next test in the child. */
     signal(SIGSEGV, SIG_DFL);
     signal(SIGBUS, SIG_DFL);
     signal(SIGFPE, SIG_DFL);

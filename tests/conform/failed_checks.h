@@ -8,7 +8,8 @@
 #include "certify/certify.h"
 
 /* Runs the suite; `ids` receives the ids of failed checks, separated by commas ("" = none). The
- * report goes to standard output, but for its skips. Fails the test when the suite cannot run. */
+ * report goes to standard output without the skipped checks. Fails the test when the suite cannot
+ * run. */
 certify_result failed_checks_run(const certify_params *params, char *ids, size_t ids_size);
 
 #endif

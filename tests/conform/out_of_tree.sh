@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # out_of_tree.sh: builds the example backend outside this tree, from a copy of the installed headers
-# and tandem-backend.pc alone, and certifies it.
-#
-# Then sets its option in an INI file and on the command line.
+# and tandem-backend.pc alone, and certifies it. Then sets its option in an INI file and on the
+# command line.
 #
 #   out_of_tree.sh BUILD_FOLDER EXAMPLE_FOLDER TEST_CERTIFY TANDEM MODEL.gguf [MESON]
 set -eu

@@ -156,8 +156,8 @@ static const bool is_sanitized = true;
 static const bool is_sanitized = false;
 #endif
 
-/* Faults that a batch must find alone too: one that ends the process, one that hangs, one in the
- * middle of a family, one that prints. */
+/* Faults for which the suite also runs in batches, with the same result: one ends the process, one
+ * hangs, one prints, the others are in the middle of a family. */
 static bool is_batched(const char *name) {
     static const char *const names[] = {"exit",  "hang",   "scale-bias",
                                         "print", "poison", "pinned-all"};

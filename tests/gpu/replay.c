@@ -12,8 +12,8 @@ typedef struct memory {
     const gpu_plan *plan;
     uint8_t **slots;  /* [n_slot] */
     uint8_t *scratch; /* all areas in their places, or one after the other */
-    /* [n_area] where an area's bytes begin, less their offset in the plan; NULL = areas are in
-     * their places */
+    /* [n_area] what is added to an operand's offset in the plan to give its offset in `scratch`, so
+     * that areas lie one after the other; NULL = 0, areas are in their places */
     uint64_t *area_at;
 } memory;
 
@@ -59,7 +59,7 @@ static void step_run(const memory *m, const gpu_step *step) {
     }
 }
 
-/* The first byte and the end of what steps name of an area; end 0 where no step names it. */
+/* The range of an area's bytes that steps name; *end_out is 0 where no step names any. */
 static void area_range(const gpu_plan *plan, int32_t area, uint64_t *first_out, uint64_t *end_out) {
     *first_out = UINT64_MAX;
     *end_out = 0;
@@ -72,7 +72,7 @@ static void area_range(const gpu_plan *plan, int32_t area, uint64_t *first_out, 
         }
 }
 
-/* Gives every area bytes of its own; the sum of their sizes. */
+/* Gives every area bytes of its own. Returns the sum of their sizes. */
 static uint64_t areas_part(memory *m) {
     int32_t n_area = 0;
     uint64_t size = 0, first, end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * stub_ops.c: see stub_ops.h. Takes the place of plugins/gpu/ops.
+ * stub_ops.c: see stub_ops.h. Linked instead of plugins/gpu/ops.
  */
 #include "tests/gpu/stub_ops.h"
 
@@ -27,7 +27,7 @@ static tdm_status pair(gpu_emit *e, gpu_operand dst, gpu_operand a, gpu_operand 
     return gpu_emit_step(e, &step, err);
 }
 
-/* The state that the op changes, or its source -1. */
+/* The source of an op that is the state which it changes; -1 = none. */
 static int state_written(int32_t op) {
     switch (op) {
     case TDM_OP_KV_WRITE: return 3;
@@ -101,7 +101,7 @@ static tdm_status stub_emit(gpu_emit *e, tdm_error *err) {
 
 /* ---- Fusing ---- */
 
-/* What nodes[0] writes is written only where others read it. */
+/* Fusion "both": one step for two nodes that writes the results of both. */
 static tdm_status stub_fused_emit(gpu_emit *nodes, tdm_error *err) {
     gpu_operand chain[2 * TDM_MAX_SRC];
     int n = sources_add(&nodes[0], chain, 0, NULL);
@@ -110,6 +110,7 @@ static tdm_status stub_fused_emit(gpu_emit *nodes, tdm_error *err) {
     return chain_emit(&nodes[1], chain, n, &nodes[0], err);
 }
 
+/* Fusion "inner": the result of nodes[0] is read by nodes[1] alone, and is not written. */
 static tdm_status stub_inner_emit(gpu_emit *nodes, tdm_error *err) {
     gpu_operand chain[2 * TDM_MAX_SRC];
     int n = sources_add(&nodes[0], chain, 0, NULL);

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* Which ops go through further scratch, forms and constants: drawn from it. 0 = none does. */
+/* The seed from which the emitters draw which nodes also use scratch, forms and constants; 0 = none
+ * does. */
 extern uint64_t stub_seed;
 /* Fuses a node with the producer of its first source, where the seed selects it. STUB_FUSE_ALL
  * fuses wherever it is allowed. STUB_FUSE_REFUSED matches everywhere with an emitter that
@@ -21,7 +22,7 @@ typedef enum stub_fuse {
     STUB_FUSE_REFUSED
 } stub_fuse;
 extern stub_fuse stub_fusing;
-/* The loop counts of a step. */
+/* trips of every step: loop iterations of an invocation. */
 extern int64_t stub_trips;
 
 #endif

@@ -2,8 +2,9 @@
  *
  * test_golden.c: compares the step lists of every model family, from graphs of the language layer,
  * with the files of tests/gpu/golden. Models are presets of random weights, or fixtures of
- * tests/model/archs for what presets do not have: streams, and recurrent states. A changed list is either intended or a mistake. After a
- * change of kernels or of the planner, read the difference, then run tests/gpu/golden/update.sh.
+ * tests/model/archs for what presets do not have: streams, and recurrent states. A changed list is
+ * either intended or a mistake. After a change of kernels or of the planner, read the difference,
+ * then run tests/gpu/golden/update.sh.
  *
  * test_golden FOLDER [--update | --graphs]
  */
@@ -40,8 +41,8 @@ static bool is_update, has_graphs;
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, error.message);                            \
     } while (0)
 
-/* A card of the usual size, the same with matrix hardware, and one with the limits of Mesa's software
- * driver. */
+/* `card` is of the usual size, `matrix` the same with matrix hardware, and `software` has the
+ * limits of Mesa's software driver. */
 static const gpu_target card = {.name = "card",
                                 .subgroup_min = 32,
                                 .subgroup_max = 32,
@@ -317,7 +318,8 @@ static int32_t matrix_step_count(const tdm_graph *graph, int32_t subgroup) {
     return n;
 }
 
-/* The kernel of matrix hardware has 128 invocations at most, so none with subgroups of 64. */
+/* The kernel of matrix hardware has workgroups of 128 invocations at most, which do not suffice for
+ * subgroups of 64: no step uses it then. */
 static void test_matrix_subgroups(void **state) {
     int i = 0;
     (void)state;

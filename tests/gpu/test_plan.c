@@ -103,7 +103,7 @@ static void test_rounds(void **state) {
     gpu_plan_destroy(plan);
 }
 
-/* The test of the checker: without any one of its barriers, a plan is wrong. */
+/* The checker refuses the plan without any one of its barriers. */
 static void barriers_remove(gpu_plan *plan) {
     for (int32_t i = 0; i < plan->n_step; i++) {
         if (!plan->steps[i].has_barrier) continue;
@@ -213,7 +213,7 @@ static void test_state_order(void **state) {
     gpu_plan_destroy(plan);
 }
 
-/* A step that waits for none is launched just before its reader. */
+/* A step that waits for no other is launched in the round before its reader. */
 static void test_late_sources(void **state) {
     (void)state;
     tdm_builder *b = NULL;
@@ -370,7 +370,7 @@ static void test_fused_readers(void **state) {
     }
 }
 
-/* A node that changes a state does not wait behind another that touches it. */
+/* Two nodes are not fused where a node between them changes a state that the first reads. */
 static void test_fused_state(void **state) {
     (void)state;
     fixture f = fixture_make();

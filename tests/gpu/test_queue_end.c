@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_queue_end.c: what is still waited for after a queue of a GPU plugin was destroyed has the
- * status of its own computation, not of the last one. The driver here ends the computations whose
- * numbers are even.
+ * test_queue_end.c: a wait that is called after its queue of a GPU plugin was destroyed returns the
+ * status of its own computation, not of the last one. In the driver here, computations with odd
+ * numbers fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -53,7 +53,7 @@ static void tensor_free(tensor *t) {
     free(t->image);
 }
 
-/* A part of 1 .. 3 rows and blocks at most. */
+/* The part of `step` rows and blocks from (row, block) on, less where the tensor ends. */
 static gpu_weight_part part_at(int64_t row, int64_t block, int64_t step) {
     return (gpu_weight_part){row, row + step <= 2 * N_ROW ? step : 2 * N_ROW - row, block,
                              block + step <= N_BLOCK ? step : N_BLOCK - block};
@@ -63,7 +63,8 @@ static size_t canonical_off(const tensor *t, const gpu_weight_part *p) {
     return (size_t)p->row_first * t->row_size + (size_t)(p->block_first * t->layout.block_size);
 }
 
-/* Through staging memory, as a device that the host cannot write does it; else directly. */
+/* Stores a part in the image. is_staged: through staging memory, as for memory of a device that the
+ * host cannot write. */
 static void part_store(tensor *t, const gpu_weight_part *p, bool is_staged) {
     const uint8_t *src = t->canonical + canonical_off(t, p);
     if (!is_staged) {

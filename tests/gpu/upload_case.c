@@ -85,8 +85,8 @@ static size_t kind_row(int kind) {
     return (size_t)(ROW_BLOCKS * tensor_kinds[kind].block_size);
 }
 
-/* Group g of rows of a tensor, from `piece`. Of an odd group the left and the right halves of the rows
- * come by themselves. */
+/* Uploads group g of a tensor's rows from `piece`; an odd group in two calls, for the left and the
+ * right halves of the rows. */
 static tdm_status group_upload(loader *l, int kind, int64_t g, uint8_t *piece) {
     const tdm_buffer_ops *ops = l->plugin->buffer;
     const tdm_tensor_desc desc = kind_desc(kind);

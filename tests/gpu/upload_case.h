@@ -7,8 +7,9 @@
 
 #include "tandem/plugin.h"
 
-/* More threads than there are pieces of the ring upload parts of tensors, and what arrives is compared.
- * Of the threads with an odd number the memory is malloc's; of the others it is the plugin's. */
+/* Threads upload parts of tensors at the same time, more of them than the device's staging ring has
+ * pieces; what arrives is compared. Threads with an odd number use memory of malloc, the others
+ * memory of the plugin's host_alloc. */
 void upload_case_threads(const tdm_plugin *plugin, tdm_device *device);
 
 /* A row of 3 MiB, whole and in parts, which does not fit a piece. */

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""code_objects.py: that AMD's kernels need no more of a driver than plugins/hip/meson.build says.
+"""code_objects.py: checks that AMD's kernels need no newer driver than
+plugins/hip/meson.build says.
 
 usage: code_objects.py IMAGE ...
 

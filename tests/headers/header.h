@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * header.h: compares plugins/gpu/rt/driver.h and a plugin's rt_vendor with the vendor's own header, and with
- * the driver's library where it is installed. hip.c and cuda.c include the vendor's header before this
- * one, and define
+ * header.h: compares plugins/gpu/rt/driver.h and a plugin's rt_vendor with the vendor's own header,
+ * and with the driver's library where it is installed. hip.c and cuda.c include the vendor's header
+ * before this one, and define
  *   CALL_name        for each row of RT_DRIVER_LIST, a call of the vendor's function with the
  *                    parameters of the row, handles and addresses converted to the vendor's types
- * A call is compiled and not executed: the compiler compares the number of parameters, and refuses a
- * pointer where an integer belongs.
+ * A call is compiled and not executed: the compiler compares the number of parameters, and refuses
+ * a pointer where an integer belongs.
  */
 #ifndef TANDEM_HEADERS_HEADER_H
 #define TANDEM_HEADERS_HEADER_H
@@ -42,8 +42,9 @@ typedef struct header_attribute {
     int theirs;
 } header_attribute;
 
-/* Returns the number of differences. `newer`: a call whose symbol has got a successor since, with the
- * same parameters; NULL = none. */
+/* Compares symbols with the names that the header gives their calls, and returns the number of
+ * differences. `newer`: a symbol for which newer headers have another name, with the same
+ * parameters; NULL = none. */
 static int header_names_check(const header_call *calls, int n, const char *newer) {
     int n_bad = 0;
     for (int i = 0; i < n; i++) {
@@ -69,7 +70,8 @@ static int header_attributes_check(const header_attribute *attributes, int n) {
     return n_bad;
 }
 
-/* Whether an installed library exports the symbols. */
+/* Returns the number of symbols that the installed library does not export; 0 where none is
+ * installed. */
 static int header_symbols_check(const header_call *calls, int n, const char *error_symbol) {
     void *library = NULL;
     int n_bad = 0, at = 0;
@@ -92,7 +94,7 @@ static int header_symbols_check(const header_call *calls, int n, const char *err
     return n_bad;
 }
 
-/* There are no images here. */
+/* driver.h declares the plugin's kernels. The calls here need none. */
 const rt_image rt_images[] = {{0}};
 
 #endif

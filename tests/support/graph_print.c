@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_print.c: see graph_print.h. One line for the whole, one for each value that no node
- * produces, one for each node with its results, sources and parameters.
+ * graph_print.c: see graph_print.h. The line of a node has its results, sources and parameters.
  */
 #include "tests/support/graph_print.h"
 
@@ -218,7 +217,7 @@ static void params_add(page *p, const tdm_node *node) {
 #undef PARAMS_
 }
 
-/* "%7 'blk.0.attn_q'", short enough to stand several in a line. */
+/* "%7 'blk.0.attn_q'". */
 static void value_add(page *p, const tdm_graph *graph, int32_t i) {
     const char *name = tdm_graph_value_name(graph, i);
     if (name[0] != '\0')

@@ -7,7 +7,8 @@
 
 #include "tandem/graph.h"
 
-/* A line per node. The caller frees the text with free(). NULL when out of memory. */
+/* A line for the graph, for each cache, for each value that no node writes, and for each node. The
+ * caller frees the text with free(). NULL when out of memory. */
 char *graph_print(const tdm_graph *graph);
 
 #endif

@@ -4,12 +4,12 @@
  * multiply-adds, launches and submissions would take on a card with the given rates, whatever the
  * machine needs for it. Bytes of caches are left out.
  *
- * Time crosses with an exchange: behind a member's flag and the time of collective.h, its line
- * holds the virtual time at which it published, and the epoch to which that belongs. A member goes
- * on `crossing-us` after the last of those times. The host has a clock too, for submissions: a run
- * begins when the last result of the run before is there. One group at a time. The clock is
- * switched on once the group is open: opening tests each member alone, and a member that does not
- * take part publishes no time.
+ * Members of a group tell each other their times in an exchange: behind a member's flag and the
+ * time that collective.h puts there, its line holds the virtual time at which it published, and the
+ * epoch of that time. A member continues `crossing-us` after the latest of those times. The host
+ * has a clock too, for submissions: a run begins when the last result of the run before is there.
+ * Only one group at a time can have clocks. A test switches the clock on once the group is open:
+ * opening tests each member alone, and a member that does not take part publishes no time.
  */
 #include <time.h>
 
@@ -23,12 +23,12 @@ typedef struct flag_line {
     _Atomic uint64_t epoch; /* + 1; 0 = none */
 } flag_line;
 
-enum { WAIT_MS = 3000 };
+enum { WAIT_MS = 3000 }; /* for a sender's time, after which it counts as one without a clock */
 
 static struct {
     pthread_mutex_t mutex;
     uint64_t epoch;
-    int64_t begin_ns, end_ns; /* of the run of this epoch; the latest end of anything */
+    int64_t begin_ns, end_ns; /* of the run of this epoch; latest end of any computation so far */
 } host = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- Costs ----------------------------------------------------------------------------------- */

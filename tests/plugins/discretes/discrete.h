@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * discrete.h: a device that behaves like a card on a bus, for tests, without one. It borrows
- * another device (the CPU) for its arithmetic and keeps what a driver keeps from it: memory of its
- * own that the host cannot touch, a queue with a thread of its own that completes late, scratch
- * that its plans share, limits, and loss. device.c has options and limits, memory.c the memory,
- * queue.c the plans and the queue.
+ * discrete.h: a device for tests that behaves like a card on a bus. It acquires another device (the
+ * CPU) for its arithmetic, and has what a card has and the CPU has not: memory of its own that the
+ * host cannot touch, a queue with a thread of its own that completes late, scratch that its plans
+ * share, limits, and loss. device.c has options and limits, memory.c the memory, pinned.c
+ * page-locked memory, queue.c the plans and the queue, clock.c the virtual clock.
  *
  *   member = NAME           the device behind it; required
  *   memory = N              bytes of its memory; default 1 TiB
@@ -19,8 +19,8 @@
  *                           drivers with a bounded queue do; 0 = it never blocks
  *   refuse = NAME           refuses the op in a graph of several nodes: what a probe of one node
  *                           finds supported, and a model's graph not
- *   idle = yes              computations end at once and compute nothing: a card far faster than any
- *                           clock
+ *   idle = yes              computations end at once and compute nothing: a card that is too fast
+ *                           to be measured
  *   attach = no             signals from its thread; by default waits are attached
  *   uuid = N                the last byte of a UUID; by default it has none
  *   bandwidth = N           bytes per second; gives the device a virtual clock (clock.c)
@@ -87,19 +87,19 @@ struct tdm_buffer {
     tdm_device *device;
     uint8_t *memory; /* NULL: imported, or empty */
     size_t size;
-    bool is_reachable; /* INPUT, OUTPUT, ARENA: the host may touch it */
+    bool is_reachable; /* the host may touch it: of INPUT, OUTPUT, ARENA, and of an idle card */
     int32_t purpose;   /* tdm_buffer_purpose */
     int32_t n_inside;  /* calls that have it open; device->mutex */
     tdm_buffer *lent;
 };
 
-/* Counts a call, and TDM_UNAVAILABLE with the device's name where it is lost. */
+/* Counts a call towards "lose-in"; TDM_UNAVAILABLE with the device's name where it is lost. */
 tdm_status discrete_call(tdm_device *d, tdm_error *err);
 
-/* Counts devices, buffers, queues and plans. */
+/* Adds n to what discrete_live returns. */
 void discrete_count_live(int n);
 
-/* True where this is the call that `countdown` means. */
+/* Counts down; true for the call that brings the counter to 0. */
 bool discrete_is_due(_Atomic int64_t *countdown);
 /* Returns after the next "release". */
 void discrete_await_release(tdm_device *d);
@@ -109,8 +109,8 @@ void discrete_await_release(tdm_device *d);
 void discrete_buffer_enter(tdm_buffer *b);
 void discrete_buffer_leave(tdm_buffer *b);
 
-/* Slots of buffers, and whether an upload is from pinned memory and now waits for upload_finish:
- * pinned.c. */
+/* Slots of buffers: pinned.c. discrete_upload_later returns true where the part lies in memory of
+ * host_alloc; it is then uploaded by upload_finish. */
 tdm_status discrete_host_alloc(tdm_device *d, uint64_t size, void **ptr_out, tdm_error *err);
 void discrete_host_free(tdm_device *d, void *ptr, uint64_t size);
 tdm_status discrete_upload_finish(tdm_device *d, const void *src, tdm_error *err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: memory that the host cannot touch. Each buffer is a mapping without access rights; the
- * calls of the device open it while they work. The device behind imports the mapping.
+ * memory.c: memory that the host cannot touch. Each buffer is a mapping without access rights.
+ * Calls of the device give themselves access while they work. The device behind imports the
+ * mapping.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -88,7 +89,7 @@ static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params, t
     b->device = d;
     b->size = (size_t)params->size;
     b->purpose = params->purpose;
-    /* Nothing of an idle card is computed, so that its memory need not be kept from the host. */
+    /* An idle card computes nothing, so its memory need not be protected. */
     b->is_reachable = d->is_idle || params->purpose == TDM_BUFFER_INPUT ||
                       params->purpose == TDM_BUFFER_OUTPUT || params->purpose == TDM_BUFFER_ARENA;
     if (b->size > 0)

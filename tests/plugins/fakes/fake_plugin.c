@@ -84,7 +84,9 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     /* Without a NUL, as a careless plugin leaves what it cut to fit. */
     memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
-    if (is_variant("fake_cards") && index > 0) { /* one card without, two drivers of one card */
+    /* Device 0 has no address. Devices 2 and 3 have the same PCI address and different UUIDs, as
+     * one card with two drivers. */
+    if (is_variant("fake_cards") && index > 0) {
         const uint8_t bus = (uint8_t)(index == 3 ? 0xa2 : 0xa0 + index);
         snprintf(info_out->pci_address, sizeof info_out->pci_address, "0000:%02x:00.0", bus);
         info_out->uuid[0] = 0xfe;
@@ -250,7 +252,8 @@ typedef struct array {
     uint8_t *bytes;
 } array;
 
-/* What is known of a graph under way, from the host: this plugin links nothing of Tandem's. */
+/* A graph under way, with what the host's table says of its values: this plugin links nothing of
+ * Tandem's. */
 typedef struct run {
     const tdm_graph *graph;
     const tdm_binding *bindings;
@@ -322,7 +325,7 @@ static void node_run(const run *r, const tdm_node *node) {
                 }
 }
 
-/* Everything that the graph needs must have been given, and must lie in its buffer. */
+/* Every slot must be bound to memory of the device that is large enough. */
 static tdm_status bindings_check(const tdm_device *d, const tdm_graph *graph,
                                  const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
     if (n_binding != graph->n_slot)

@@ -1,35 +1,42 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault_plugin.c: a device that is another one with something wrong with it, for the tests of
- * groups. It borrows the device that its option `member` names and passes everything on, but for
- * what a test asks for: by options when it is opened, or later through fault_set, which a test
- * finds with dlsym.
+ * fault_plugin.c: a device with faults, for the tests of groups. It acquires the device that its
+ * option `member` names and passes every call on to it. A test chooses the faults by options when
+ * the device is opened, or later through fault_set, which it finds with dlsym.
  *
- * Apart from the shim (tests/plugins/shims), which wraps a plugin: this one wraps an open device of
- * the host, so that each member of a group has its own faults, which tests set while the group
- * runs.
+ * The shim (tests/plugins/shims) wraps a plugin instead. This plugin wraps an open device of the
+ * host, so that each member of a group has its own faults, which tests set while the group runs.
  *
  *   member = NAME         the device behind it; required
  *   exchange = no         refuses EXCHANGE, whole and in phases
- *            = lie-bits   exchanges, but adds something else
- *            = lie-idle   signals without having done anything
- *            = lie-hang   takes an exchange and never answers
- *   import = no           sees no host memory
- *   host-pointer = no     its memory cannot be touched by the host
+ *            = lie-bits   exchanges, but adds its own x instead of the residual
+ *            = lie-idle   signals at once and computes nothing
+ *            = lie-hang   accepts an exchange and never signals it
+ *   import = no           imports no host memory
+ *   host-pointer = no     gives the host no addresses
  *   refuse = N            supports no op number N
- *   memory = N            says that it has memory of its own, of which N bytes are free
- *   host-kv = yes         says that it reads caches in the host's memory itself
- *   fail-call = N         the N-th call that may run out of memory does, counted from 1
- * fault_set(NAME, key, n): "fail-in", "silent-in", "refuse-in": the n-th computation from now on
- * fails, is never signalled, is not accepted; "release": signals what was not, as if done;
- * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
- * has "lie-size" elements gets another bit, "lie-bit", in its last one; "block-in",
- * "block-upload-in": the n-th computation, or upload, from now on does not return to the caller
- * before "release"; "block-destroy-in": the same for the destruction of the n-th plan; "await":
- * returns when a call is blocked; "bounded": 1 = a computation returns to the caller when it has
- * ended, as where a driver's launch queue is full; "work-ms": every computation takes so much
- * longer; "mute": 1 = without progress; "delay-us": longest delay of a computation, at random;
- * "prepare-in": the n-th plan fails.
+ *   memory = N            reports memory of its own, of which N bytes are free
+ *   host-kv = yes         reports TDM_DEVICE_HAS_HOST_KV
+ *   fail-call = N         of the calls that allocate, the N-th fails, counted from 1
+ * fault_set(NAME, key, n) changes every open device whose member is NAME; n of the keys that end in
+ * "-in" counts from 1, from now on; 0 = never:
+ *   "fail-in"             the n-th computation fails
+ *   "silent-in"           the n-th computation is not run, and signals only at "release"
+ *   "refuse-in"           graph_compute refuses the n-th computation
+ *   "lie-in"              graph_compute runs the n-th computation to its end, then flips bit
+ *                         "lie-bit" of the last element of each f32 OUTPUT of "lie-size" elements
+ *   "block-in"            the n-th graph_compute does not return before "release"
+ *   "block-upload-in"     the same for the n-th upload
+ *   "block-destroy-in"    the same for the destruction of the n-th plan
+ *   "await"               returns once a call is blocked
+ *   "release"             signals what is silent, and lets blocked calls return
+ *   "bounded"             1 = graph_compute returns when the computation has ended, as where a
+ *                         driver's launch queue is full
+ *   "work-ms"             every computation without waits takes so much longer
+ *   "mute"                1 = progress does not change meanwhile
+ *   "delay-us"            longest delay of a computation; one of 16 is delayed, by a random time
+ *   "prepare-in"          the n-th graph_prepare fails
+ *   "fail-call"           as the option
  *
  * A queue that is destroyed before one of its plans (tandem/queue.h forbids it) ends the test.
  */
@@ -87,9 +94,9 @@ struct tdm_plan {
 
 static tdm_device *devices[MAX_OPEN];
 static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER;
-static const tdm_plugin *behind; /* the tables of lent devices: one and the same for all */
+static const tdm_plugin *behind; /* the tables of the acquired devices, which are of one plugin */
 
-/* True when this call is the one that fails. */
+/* Counts down; true for the call that brings the counter to 0. */
 static bool is_due(_Atomic int64_t *counter) {
     return atomic_load(counter) > 0 && atomic_fetch_sub(counter, 1) == 1;
 }
@@ -107,7 +114,8 @@ static void block(tdm_device *d) {
     atomic_fetch_sub(&d->n_blocked, 1);
 }
 
-/* Does not keep devices_mutex, which a call may need before it blocks. */
+/* Returns once a call of the member is blocked. devices_mutex is released in between, because a
+ * call may need it before it blocks. */
 static void await_blocked(const char *member) {
     bool is_blocked = false;
     while (!is_blocked) {
@@ -452,7 +460,7 @@ static void dawdle(tdm_device *d) {
     nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
 }
 
-/* Another bit in outputs of that many numbers. */
+/* Flips a bit of the last element in OUTPUTs of `size` elements. */
 static void outputs_change(const tdm_graph *graph, const tdm_binding *bindings, int64_t size,
                            int64_t bit) {
     for (int32_t i = 0; i < graph->n_value; i++) {
@@ -501,7 +509,7 @@ static tdm_status lie(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, int3
     return status;
 }
 
-/* Returns when the computation has ended. */
+/* graph_compute that returns when the computation has ended. */
 static tdm_status bounded(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, int32_t n_wait,
                           const tdm_point *signals, int32_t n_signal, tdm_error *err) {
     const tdm_host_semaphore_ops *ops = q->device->host->semaphore;

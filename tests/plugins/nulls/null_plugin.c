@@ -27,7 +27,7 @@ static size_t common_size(size_t theirs, size_t ours) {
 
 /* ---- Devices ---- */
 
-/* For the fault eager: a thread for each count of devices, until the last instance ends. */
+/* For the fault eager: every call of count starts a thread, until the last instance ends. */
 enum { MAX_THREAD = 64 };
 static pthread_t threads[MAX_THREAD];
 static int n_thread, n_instance;

@@ -80,8 +80,8 @@ static void ticket_release(void *context) {
     pthread_mutex_unlock(&t->queue->mutex);
 }
 
-/* Attaches a wait for the job to its first signal; without success the thread signals. Called
- * without the mutex: what is attached may be asked at once. */
+/* Attaches a wait for the job to its first signal; NULL where that fails: the thread then signals.
+ * Called without the mutex, because the attached wait may be called at once. */
 static ticket *ticket_attach(tdm_queue *queue, const tdm_point *signal) {
     ticket *t = NULL;
     pthread_mutex_lock(&queue->mutex);

@@ -210,7 +210,7 @@ static tdm_status tensor_size(tdm_device *device, const tdm_tensor_desc *desc, u
     return status;
 }
 
-/* import-info: claims atomic operations that the memory does not have. */
+/* import-info: writes behind the caller's tdm_import_info. */
 static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
                               tdm_import_info *info_out, tdm_buffer **buffer_out, tdm_error *err) {
     tdm_status status = inner->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
@@ -218,7 +218,7 @@ static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
     return status;
 }
 
-/* import-coarse: imports only memory in pieces of 64 KiB, without documenting it. */
+/* import-coarse: imports only multiples of 64 KiB, which import_align does not say. */
 static tdm_status import_coarse(tdm_device *device, void *ptr, uint64_t size,
                                 tdm_import_info *info_out, tdm_buffer **buffer_out,
                                 tdm_error *err) {
@@ -226,7 +226,7 @@ static tdm_status import_coarse(tdm_device *device, void *ptr, uint64_t size,
     return inner->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
 }
 
-/* The memory of the home under its address, which a device of the host can use. */
+/* peer, which is no fault: a slot import_peer. It imports the home's memory by its host address. */
 static tdm_status import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
                               tdm_error *err) {
     void *at = inner->buffer->host_pointer(home, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
@@ -234,7 +234,7 @@ static tdm_status import_peer(tdm_device *device, tdm_buffer *home, tdm_buffer *
     return inner->buffer->import_host(device, at, PEER_SIZE, NULL, buffer_out, err);
 }
 
-/* peer-copy: memory of its own, with what is in the home's. */
+/* peer-copy: the imported buffer is a copy of the home instead of the same memory. */
 static tdm_status import_copy(tdm_device *device, tdm_buffer *home, tdm_buffer **buffer_out,
                               tdm_error *err) {
     const tdm_buffer_params params = {
@@ -243,7 +243,7 @@ static tdm_status import_copy(tdm_device *device, tdm_buffer *home, tdm_buffer *
     return status == TDM_OK ? inner->buffer->copy(*buffer_out, 0, home, 0, PEER_SIZE, err) : status;
 }
 
-/* page-size: takes a type of K that is not one of a cache's. */
+/* page-size: accepts q6_K for K, which is no type of caches. */
 static tdm_status page_size_any_type(tdm_device *device, const tdm_kv_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
     tdm_kv_desc known = *desc;
