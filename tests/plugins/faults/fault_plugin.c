@@ -514,9 +514,11 @@ static tdm_status bounded(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, 
                           const tdm_point *signals, int32_t n_signal, tdm_error *err) {
     const tdm_host_semaphore_ops *ops = q->device->host->semaphore;
     tdm_point points[MAX_KEPT];
+    if (n_signal >= MAX_KEPT)
+        return tdm_fail(err, TDM_UNSUPPORTED, "'%s': %d signals", q->device->member, (int)n_signal);
     tdm_status status = ops->create(0, &points[0].semaphore, err);
+    if (status != TDM_OK) return status;
     points[0].value = 1;
-    if (status != TDM_OK || n_signal >= MAX_KEPT) return TDM_RESOURCE_EXHAUSTED;
     memcpy(points + 1, signals, (size_t)n_signal * sizeof *points);
     status =
         behind->queue->graph_compute(q->lent, plan->lent, waits, n_wait, points, n_signal + 1, err);
