@@ -18,22 +18,22 @@ static uint32_t divide(uint32_t n, gpu_divisor d) {
     return d.multiplier == 0 ? n : high >> d.shift;
 }
 
-static void check(uint32_t n, uint32_t by) {
-    gpu_divisor d = gpu_divisor_make(by);
+static void check(uint32_t n, uint32_t by, gpu_divisor d) {
     if (n <= INT32_MAX && divide(n, d) != n / by)
         fail_msg("%u / %u = %u, not %u", n, by, n / by, divide(n, d));
 }
 
 /* Dividends beside multiples of the divisor, where a quotient that is off by one shows. */
 static void check_divisor(uint32_t by, uint64_t *seed) {
-    check(0, by);
-    check(1, by);
-    check(INT32_MAX, by);
+    const gpu_divisor d = gpu_divisor_make(by);
+    check(0, by, d);
+    check(1, by, d);
+    check(INT32_MAX, by, d);
     for (int i = 0; i < 20; i++) {
         uint32_t times = (uint32_t)(random_u64(seed) % (INT32_MAX / by + 1u));
-        check(times * by, by);
-        check(times * by + by - 1, by);
-        if (times > 0) check(times * by - 1, by);
+        check(times * by, by, d);
+        check(times * by + by - 1, by, d);
+        if (times > 0) check(times * by - 1, by, d);
     }
 }
 
