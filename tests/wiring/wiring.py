@@ -467,12 +467,15 @@ def certify_cites(sources):
     op_rows = re.findall(r'CERTIFY_OP\(\s*\w+,\s*"([a-z]+\.[a-z0-9-]+)",\s*\w+,\s*\w+,\s*((?:%s\s*)+)\)' % string, text)
     if len(rows) < 100 or len(op_rows) != len(ops(sources, 'VIEW', 'VALUE')):
         yield 'certify has only %d checks that cite, and %d of ops' % (len(rows), len(op_rows))
+    headers = {}
     for name, strings in rows + op_rows:
         cites = ''.join(part[1:-1] for part in re.findall(string, strings)).replace('\\"', '"')
         header, words = None, ''
         for named, member, cited in re.findall(r'(\w+\.h)|(\w+)(?=:)|"([^"]*)"', cites):
             if named:
-                header, words = named, header_words(sources, named)
+                if named not in headers:
+                    headers[named] = header_words(sources, named)
+                header, words = named, headers[named]
             elif member and member not in words:
                 yield '%s cites %s, which %s does not have' % (name, member, header)
             for part in re.split(r'\[[^\]]*[ _…][^\]]*\]', cited):
