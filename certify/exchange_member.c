@@ -89,8 +89,10 @@ certify_verdict certify_exchange_open(certify *c) {
 certify_verdict certify_arena_create(certify *c, const certify_exchange_case *how,
                                      certify_arena *out) {
     uint64_t data = is_sum(how) ? (uint64_t)how->n_member * piece_stride(how) : piece_size(how);
-    out->size = (uint64_t)padded((int64_t)(data_off(how) + data + GUARD), PAGE);
-    out->data = aligned_alloc(PAGE, out->size);
+    uint64_t align = certify_import_align(c);
+    if (align < PAGE) align = PAGE;
+    out->size = (uint64_t)padded((int64_t)(data_off(how) + data + GUARD), (int64_t)align);
+    out->data = aligned_alloc(align, out->size);
     if (out->data == NULL) return certify_skip(c, "out of memory");
     memset(out->data, GUARD_BYTE, out->size);
     certify_arena_abort(out, 0);

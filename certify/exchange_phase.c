@@ -67,6 +67,8 @@ static certify_verdict scene_create(certify *c, bool needs_flag, scene *s) {
     certify_verdict verdict = needs_flag ? certify_exchange_open(c) : certify_open(c);
     if (verdict != CERTIFY_PASSED) return verdict;
     if (!TDM_HAS(c->plugin->buffer, import_host)) return certify_skip(c, "no slot import_host");
+    if (certify_import_align(c) > SIZE)
+        return certify_skip(c, "import_align is above %d", (int)SIZE);
     s->arena = aligned_alloc(SIZE, SIZE);
     s->before = malloc(SIZE);
     for (int i = 0; i < N_PAYLOAD; i++)

@@ -179,6 +179,8 @@ static certify_verdict import_check(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     const tdm_buffer_ops *ops = c->plugin->buffer;
     if (!TDM_HAS(ops, import_host)) return certify_skip(c, "no slot import_host");
+    if (certify_import_align(c) > PAGE)
+        return certify_skip(c, "import_align is above %d", (int)PAGE);
     uint8_t *memory = aligned_alloc(PAGE, 3 * PAGE);
     if (memory == NULL) return certify_skip(c, "out of memory");
     memset(memory, 0x3c, 3 * PAGE);
@@ -215,11 +217,7 @@ static certify_verdict import_check(certify *c) {
 
 /* import_align of the open device; a failure where it is no power of two. */
 static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
-    tdm_device_info info = {.struct_size = sizeof info};
-    tdm_error err = {.struct_size = sizeof err};
-    if (certify_device_info(c, &info, &err) != TDM_OK)
-        return certify_skip(c, "get_info: %.300s", err.message);
-    uint64_t align = info.import_align != 0 ? info.import_align : 64;
+    const uint64_t align = certify_import_align(c);
     if ((align & (align - 1)) != 0)
         return certify_fail(c, "import_align is %llu, which is no power of two",
                             (unsigned long long)align);

@@ -165,6 +165,12 @@ tdm_status certify_device_info(certify *c, tdm_device_info *info_out, tdm_error 
     return ops->describe(c->instance, c->params->device, certify_options(c), info_out, err);
 }
 
+uint64_t certify_import_align(certify *c) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    const bool is_known = certify_device_info(c, &info, NULL) == TDM_OK && info.import_align != 0;
+    return is_known ? info.import_align : 64;
+}
+
 void certify_close(certify *c) {
     if (c->device != NULL) c->plugin->device->close(c->device);
     if (c->plugin != NULL && c->plugin->init != NULL && c->plugin->deinit != NULL)

@@ -100,6 +100,8 @@ certify_verdict certify_open_next(certify *c, tdm_device **device_out);
 /* What the open device is: get_info, or describe where that slot is absent. *info_out has its
  * struct_size. */
 tdm_status certify_device_info(certify *c, tdm_device_info *info_out, tdm_error *err);
+/* import_align of the open device; 64 where it is 0 or unknown. */
+uint64_t certify_import_align(certify *c);
 /* Undoes certify_open and certify_load: close, deinit, dlclose. */
 void certify_close(certify *c);
 
