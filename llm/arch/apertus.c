@@ -20,7 +20,8 @@ static bool xielu_of(const llm_gguf *gguf, int32_t layer, llm_xielu *x, float *e
     return is_good && isfinite(x->alpha_n) && isfinite(x->alpha_p);
 }
 
-/* The activation is computed as if eps, a bound below 0 that keeps a slope, were 0. */
+/* The activation has exp(min(x, eps)) with eps near 0. It is computed with eps 0, so that files
+ * with a larger eps are refused. */
 static void apertus_read(llm_key_reader *r, llm_hparams *h) {
     for (int32_t i = 0; i < h->n_layer && r->status == TDM_OK; i++) {
         llm_xielu x = {0};

@@ -2,7 +2,9 @@
  *
  * arch.h: an architecture as a table: which norms stand where, which mixer and which channel block
  * its layers have, which keys of the file it honours, how its heads are rotated. There is one list
- * of architectures; no other code depends on an architecture's name.
+ * of architectures (LLM_ARCH_LIST, families.h). Outside the files of families only the names of
+ * T5's tensors (role.c) and the mixtures of types (llm/quantize) depend on the name of an
+ * architecture.
  *
  * The blocks (llm/block) declare weights and build graphs from this table and from the spec of each
  * layer (layer_spec.h). How a weight is cut follows from its role (role.h), never from the tensor's
@@ -20,13 +22,14 @@ struct llm_model;         /* model.h */
 struct llm_graph_builder; /* forward_graph.h */
 struct llm_step_shape;    /* forward_graph.h */
 
-/* How the blocks make a model of a table (llm/block/layers.c). */
+/* Makes a model from the table of its architecture (llm/block/layers.c). */
 typedef struct llm_model_maker {
     /* Declares every weight of a model whose specs are filled in. Fails where a tensor is missing
      * or has another shape or type. */
     tdm_status (*declare)(struct llm_model *model, tdm_error *err);
-    /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], of candidates
-     * [n_candidate, n_out], -1 if n_out is 0. */
+    /* Builds the graph from tokens to logits. Returns the value of the logits, [n_vocab, n_out] or,
+     * with candidates, [n_candidate, n_out]; -1 where the step gives no logits (n_out 0, an
+     * encoder). */
     int32_t (*build)(struct llm_graph_builder *g, const struct llm_step_shape *shape);
 } llm_model_maker;
 
@@ -70,9 +73,9 @@ typedef enum llm_form {
 /* What joins the blocks of layers. */
 typedef enum llm_stream {
     LLM_STREAM_ONE = 0, /* a residual stream, in the form of llm_form */
-    LLM_STREAM_HYPER,   /* several: block/hyper.c */
-    LLM_STREAM_ALTUP,   /* several, of which blocks read the first: block/altup.c */
-    LLM_STREAM_DEPTH,   /* one that begins anew every few layers: block/depth.c */
+    LLM_STREAM_HYPER,   /* several; blocks read a weighted sum of them: block/hyper.c */
+    LLM_STREAM_ALTUP,   /* several; blocks read the first: block/altup.c */
+    LLM_STREAM_DEPTH,   /* one that is saved and set to 0 every few layers: block/depth.c */
     LLM_STREAM_STACKS   /* layers form stacks that run in cycles: block/stacks.c */
 } llm_stream;
 
@@ -81,7 +84,7 @@ typedef enum llm_gate {
     LLM_GATE_NONE = 0,
     LLM_GATE_ELEMENT, /* sigmoid, for each element */
     LLM_GATE_HEAD,    /* for each head */
-    LLM_GATE_QUERY    /* sigmoid, for each element; rows of attn_q behind those of each head */
+    LLM_GATE_QUERY    /* as ELEMENT; in attn_q the rows of a head's gate follow those of the head */
 } llm_gate;
 
 typedef struct llm_arch {
@@ -94,13 +97,13 @@ typedef struct llm_arch {
     bool is_norm_by_key; /* RMS where the file has attention.layer_norm_rms_epsilon, else `norm` */
     llm_form form;
     llm_stream stream;
-    bool has_normed_stream; /* blocks add to the norm that they read, times stream_scale */
+    bool has_normed_stream; /* x = stream_scale n(x) + block(n(x)), not x + block(n(x)) */
     bool has_bare_norms;    /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
-    llm_role norm_mixer_sum;         /* of the stream and what the mixer adds to it */
-    llm_role norm_mixer_sum_2;       /* of that and the stream again, in layers that have it */
-    llm_role norm_channel_sum;       /* likewise behind the channel block */
+    llm_role norm_mixer_sum;         /* of the sum of the stream and the mixer's result */
+    llm_role norm_mixer_sum_2;       /* of the sum of that and the stream, in layers that have it */
+    llm_role norm_channel_sum;       /* of the sum of the stream and the channel block's result */
     llm_role norm_out;               /* before the output head; NONE = LLM_ROLE_OUTPUT_NORM */
     bool has_no_norm_out;            /* there is no such norm */
     bool has_token_types;            /* token_types: its first row is added to the embeddings */
@@ -108,15 +111,17 @@ typedef struct llm_arch {
     bool has_embd_norm;              /* token_embd_norm */
     bool has_embd_skip;              /* each layer adds the embeddings, times layer_output_scale */
     bool has_bare_embd_norm;         /* embeddings are normed without a weight */
-    float post_norm_eps;             /* of the norms behind blocks; 0 = as the others */
+    float post_norm_eps;             /* epsilon of norm_*_post; 0 = that of the other norms */
     bool has_position_embd;          /* position_embd, added to the embeddings */
     bool has_optional_position_embd; /* the same where the file has it */
 
     /* Attention. */
     llm_mixer mixer;
-    bool is_recurrent_beside;  /* attention and the recurrent mixer of a layer are added */
+    bool is_recurrent_beside;  /* recurrent layers have attention, too; the results are added */
     tdm_act delta_act;         /* of the gate of LLM_MIXER_DELTA; NONE = SILU */
-    llm_mixer recurrent_mixer; /* of layers with a convolution's tensor; ATTENTION = none */
+    /* Of recurrent layers, which their tensors tell apart (layer_spec.c); ATTENTION = there are
+     * none. */
+    llm_mixer recurrent_mixer;
     tdm_rope_mode rope;
     bool has_no_rope;
     bool is_bidirectional;   /* tokens see later ones of their batch, too */
@@ -132,8 +137,10 @@ typedef struct llm_arch {
     llm_gate gate;
     tdm_act gate_act;      /* of a gate of heads */
     float gate_scale;      /* of a gate of heads; 0 = 1 */
-    int32_t window_period; /* every so many layers one has no window: the last, or the first of them
-                              with is_window_last; 0 = none. A pattern in the file counts instead */
+    /* If the file gives a window: one of every window_period layers has none, the last of them, or
+     * with is_window_last the first; 0 = all layers have one. A pattern in the file counts instead
+     * of this. */
+    int32_t window_period;
     bool is_window_last;
     tdm_window_kind window_kind;
 
@@ -143,7 +150,8 @@ typedef struct llm_arch {
     tdm_route_score route_score; /* as in hparams.route, before the keys */
     bool is_route_normalized;
     bool is_router_first;  /* the router reads the stream before the mixer, without a norm */
-    float both_scale;      /* not 0: layers with experts have a dense block, too; of their sum */
+    /* Factor of the sum of experts and a dense block; 0 = layers with experts have no dense block. */
+    float both_scale;
     llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
                               both_scale */
     bool has_twin_channel; /* layers with experts have a dense block beside them, each between norms
@@ -158,7 +166,8 @@ typedef struct llm_arch {
     bool has_sub_norms;            /* norms before the last matrix of mixer and channel block */
     bool has_layer_scale;          /* a layer's stream is multiplied by layer_output_scale */
 
-    /* Layers that draft tokens read the stream before the norm of the output head, not behind it. */
+    /* Layers that draft tokens read the stream before the norm of the output head, not behind
+     * it. */
     bool is_hidden_raw;
 
     /* The head of models that score texts (llm/score.h). */
@@ -175,8 +184,8 @@ typedef struct llm_arch {
                   llm_layer_spec *spec);
 } llm_arch;
 
-/* Distances of which the bias of attention has a number (T5): those between tokens up to
- * LLM_FAR_DISTANCE apart, in both directions. All that are larger have that of the largest. */
+/* Distances between tokens for which T5's bias of attention has a number each: -LLM_FAR_DISTANCE ..
+ * LLM_FAR_DISTANCE. A larger distance has the number of the largest. */
 enum { LLM_FAR_DISTANCE = 128, LLM_N_DISTANCE = 2 * LLM_FAR_DISTANCE + 1 };
 
 /* Finds an architecture by name. The message of TDM_UNSUPPORTED names some of them. [any-thread] */
@@ -194,9 +203,9 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
 /* Whether the file has the tensor of a role in a layer. */
 bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer);
 
-/* Blocks number the partitions of a model, and of its layers that draft, from 1 to this - 1. The
- * last two belong to embeddings whose head is another tensor. The ids that a group sees are these
- * plus the model's partition_base, so that no two models of a process share an id. */
+/* The partitions of a model and of its layers that draft have ids from 1 to this - 1 (declare.c).
+ * The last two are those of token embeddings that are not the output head, too. A group reads these
+ * ids plus the model's partition_base, so that no two models of a process share an id. */
 static inline int32_t llm_partition_limit(const llm_hparams *h) {
     return 16 * (h->n_layer + h->n_layer_draft + 1);
 }

@@ -117,7 +117,7 @@ static void modern_bert_read(llm_key_reader *r, llm_hparams *h) {
                              llm_gguf_name(r->gguf), (int)act.len, act.ptr);
 }
 
-/* As llama.cpp takes the words: all others stand for GELU. */
+/* The words are those of llama.cpp; any other word means GELU. */
 static bool is_silu(const llm_gguf *gguf) {
     llm_gguf_str act;
     (void)hidden_activation(gguf, &act, NULL);

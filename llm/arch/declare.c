@@ -34,8 +34,8 @@ static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
     return p;
 }
 
-/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads, or
- * by groups of them that share an output matrix; each of them then holds its keys and values
+/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads,
+ * or by groups of them that share an output matrix; each of them then holds its keys and values
  * whole. */
 static tdm_partition heads_partition(int32_t layer, const llm_layer_spec *s, int32_t unit_len,
                                      bool is_whole) {
@@ -296,7 +296,8 @@ static tdm_status type_check(const llm_model *m, const llm_gguf_tensor *t, bool 
     return TDM_OK;
 }
 
-/* Adds a tensor of the right shape and type. The first dimension that can be cut is. */
+/* Adds a weight; the caller has checked shape and type of its tensor. A group cuts the first
+ * dimension that can be cut. */
 static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_gguf_tensor *t) {
     const llm_role_info *info = llm_role_get(role);
     int32_t index = m->n_weight++;
@@ -313,7 +314,8 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         w->axis = axis;
         break;
     }
-    /* Its rows are read, and no member's part of the head: as the model's own (llm_declare_ends). */
+    /* Its rows are read and it is not the output head, so it has a partition of its own, as the
+     * model's embedding in llm_declare_ends. */
     if (role == LLM_ROLE_NEXTN_EMBD) {
         w->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 2;
         w->partition.layer = layer < 0 ? 0 : layer;
@@ -405,7 +407,7 @@ float *llm_declare_made(llm_declarer *d, llm_role role) {
         t.ne[i] = dim_size(m, llm_role_get(role)->dim[i], d->layer);
         t.size *= (size_t)t.ne[i];
     }
-    /* One allocation, which the name begins. */
+    /* One allocation: the name, then the elements. */
     char *memory = calloc(1, sizeof name + t.size);
     if (memory == NULL) {
         d->status = tdm_fail(d->err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);

@@ -17,20 +17,23 @@ typedef struct llm_declarer {
 } llm_declarer;
 
 /* Declares a weight: finds the role's tensor, compares its shape with the role's dimensions and
- * checks that the ops can read its type. If there is no such tensor, this is an error if it is
- * required, else the role stays -1. LLM_ROLE_NONE is a no-op. */
+ * checks that the ops can read its type. A missing tensor is a failure if it is required; else
+ * llm_declared stays -1. An optional tensor that the architecture calls harmless counts as missing.
+ * LLM_ROLE_NONE is a no-op. */
 void llm_declare(llm_declarer *d, llm_role role, bool is_required);
-/* The tensor of a required role, checked as by llm_declare, which stays in the file and is no weight;
- * NULL after a failure. */
+/* The tensor of a required role, checked as by llm_declare, which stays in the file and is no
+ * weight; NULL after a failure. */
 const llm_gguf_tensor *llm_declare_in_file(llm_declarer *d, llm_role role);
+/* The next three calls add to llm_model.parts, which has room for LLM_MAX_PARTS entries for each
+ * layer and is not checked: halves take two entries, a shaped or made tensor one. */
+
 /* Declares `first` and `second`, of the same shape, as the two halves of the rows of each matrix of
  * the tensor of `both`. False if there is no such tensor. */
 bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second);
-/* As llm_declare of a required tensor, which files may have with its last two dimensions as
- * one. */
+/* As llm_declare of a required tensor; files may have its last two dimensions as one. */
 void llm_declare_shaped(llm_declarer *d, llm_role role);
-/* Declares a weight of f32 that no file has. The caller fills in its elements, which are zeros; NULL
- * after a failure. */
+/* Declares a weight of f32 that no file has. Returns its elements, which are zeros: the caller
+ * fills them in, and the model owns them. NULL after a failure. */
 float *llm_declare_made(llm_declarer *d, llm_role role);
 /* The weight of a norm, and its bias if there is one. LLM_ROLE_NONE, and an architecture whose
  * norms have no weights, are no-ops. */

@@ -164,8 +164,9 @@ static void glm_dsa_read(llm_key_reader *r, llm_hparams *h) {
     llm_index_read(r, h);
 }
 
-/* GLM-5.2, which is known by its context in files without a key for it, has an index in its first
- * three layers and in every fourth one of the others (zai-org/GLM-5.2, config.json). */
+/* Files of GLM-5.2 may lack the key for the layers with an index; then its context length
+ * identifies the model. It has an index in its first three layers and in every fourth one of the
+ * others (zai-org/GLM-5.2, config.json). */
 static void glm_dsa_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                           llm_layer_spec *spec) {
     const int32_t n_ctx_shared = 1 << 20;

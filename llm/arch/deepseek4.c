@@ -44,8 +44,8 @@ static tdm_status runs_check(const llm_key_reader *r, const llm_hparams *h) {
     return TDM_OK;
 }
 
-/* The experts of each token id in a layer, i32 [n_expert_used, n_vocab]; NULL = the file has no such
- * table. */
+/* The experts of each token id in a layer, i32 [n_expert_used, n_vocab]; NULL = the file has no
+ * such table. */
 static const llm_gguf_tensor *table_of(const llm_gguf *gguf, int32_t layer) {
     char name[LLM_TENSOR_NAME_SIZE];
     snprintf(name, sizeof name, "blk.%d.ffn_gate_tid2eid.weight", layer);

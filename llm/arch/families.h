@@ -23,8 +23,8 @@
     (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
      LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
 
-/* Attention selects tokens by an index, all of them up to n_select. A layer that shares the index of
- * another may have its tensors all the same. */
+/* Attention selects tokens by an index, all of them up to n_select. The file may have the tensors
+ * of an index also for a layer that shares the index of another. */
 #define LLM_SPARSE_LATENT                                                                          \
     .mixer = LLM_MIXER_LATENT,                                                                     \
     .harmless = " indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight "                  \
@@ -35,10 +35,10 @@ void llm_latent_read(llm_key_reader *r, llm_hparams *h);
 /* The index of sparse attention: heads and their length, behind llm_latent_read. */
 void llm_index_read(llm_key_reader *r, llm_hparams *h);
 
-/* Limits of gated units, in a key with one for all layers or one for each (kimi.c): checks those of
- * the layers that do not draft; gives that of a layer, 0 = none. A layer that drafts has none where
- * the key has no limit for it. */
+/* Limits of gated units, from a key with one number for all layers or one for each (kimi.c). Checks
+ * the limits of the layers that do not draft. */
 void llm_limits_check(llm_key_reader *r, const llm_hparams *h, const char *suffix);
+/* The limit of a layer; 0 = none, also in a layer that drafts for which the key has no number. */
 float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, int32_t layer);
 
 /* Every architecture, in the order of messages: llm_arch_NAME. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * forward_graph.c: the forward graph of a model, loaded or not, for placing its weights and for
- * reports. The graphs of a context: context_plan.c.
+ * forward_graph.c: the descriptions of the states of layers, and the forward graph of a model,
+ * loaded or not, for placing its weights and for reports. The graphs of a context: context_plan.c.
  */
 #include "llm/arch/forward_graph.h"
 
@@ -58,7 +58,7 @@ tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const llm_cache_shape *cach
     own.n_head_kv = m->specs[layer].n_head_kv;
     own.head_dim_k = m->specs[layer].k_len;
     own.head_dim_v = m->specs[layer].v_len;
-    /* Of compressed attention no list selects from the window. */
+    /* The index of compressed attention selects rows of runs, not rows of the window. */
     if (m->specs[layer].mixer == LLM_MIXER_COMPRESSED) own.flags &= ~(uint32_t)TDM_KV_SPARSE;
     return own;
 }
@@ -254,7 +254,7 @@ bool llm_state_desc(const llm_model *m, const llm_cache_shape *cache, llm_state_
     if (kind == LLM_RECURRENT_MATRIX && mixer == LLM_MIXER_RWKV7) desc_out->flags |= TDM_KV_ERASED;
     const bool is_pool = kind == LLM_RECURRENT_POOL || kind == LLM_RECURRENT_INDEX_POOL;
     if (is_pool) desc_out->flags |= TDM_KV_POOLED;
-    /* Every member reads the token before whole, and streams. */
+    /* Not cut: every member reads all of the token before, of the streams, and of pooled runs. */
     if (kind == LLM_RECURRENT_NGRAM || kind == LLM_RECURRENT_SHIFT || is_pool ||
         (kind == LLM_RECURRENT_CONV && (mixer == LLM_MIXER_RWKV || mixer == LLM_MIXER_RWKV7)))
         *partition_out = (tdm_partition){0};

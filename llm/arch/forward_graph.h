@@ -23,13 +23,13 @@ enum {
     LLM_PART_DECODER
 };
 
-/* Shapes of one step. A forward graph depends on them and on the cache's description only. Shapes are
- * compared as bytes: all fields have four, so that there is no padding. */
+/* Shapes of one step. A forward graph depends on them and on the cache's description only. Shapes
+ * are compared as bytes: all fields have four bytes, so that there is no padding. */
 typedef struct llm_step_shape {
-    int32_t n_tok;
-    int32_t n_out; /* rows of logits; 0 = none: the graph only fills the cache */
-    int32_t n_seq;
-    int32_t n_entry;
+    int32_t n_tok;       /* tokens, padding included */
+    int32_t n_out;       /* rows of logits; 0 = none: the graph only fills the cache */
+    int32_t n_seq;       /* sequences that the step names */
+    int32_t n_entry;     /* page-table entries, of each class of caches */
     int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
     int32_t has_hidden;  /* LLM_HIDDEN_*: of every token, or (a layer that drafts) of those with
                            logits. An encoder always gives those of every token, and no logits */
@@ -42,7 +42,8 @@ typedef struct llm_step_shape {
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State
- * i of layer l has number i * n_layer + l in the arrays of a context. */
+ * i of layer l has number i * n_layer + l in the arrays of a context. The order counts: kinds up to
+ * LLM_STATE_CROSS have rows in pages, those from LLM_RECURRENT_CONV on are in slots. */
 typedef enum llm_state_kind {
     LLM_STATE_ROWS = 0, /* keys and values, in pages */
     LLM_STATE_INDEX,    /* keys of the index of sparse attention, in the same pages */
@@ -52,8 +53,8 @@ typedef enum llm_state_kind {
     LLM_RECURRENT_MATRIX,     /* matrices of heads, in slots */
     LLM_RECURRENT_NGRAM,      /* inputs of the convolution of block/ngram.c, in slots */
     LLM_RECURRENT_SHIFT,      /* the token before, as the channel block reads it, in slots */
-    LLM_RECURRENT_DELAY,      /* what a mixer takes up behind the token, in slots */
-    LLM_RECURRENT_POOL,       /* of the run that is being pooled, in slots */
+    LLM_RECURRENT_DELAY,      /* k, v and decay of the token before (RWKV-6), in slots */
+    LLM_RECURRENT_POOL,       /* sums of the run that is being pooled, in slots */
     LLM_RECURRENT_INDEX_POOL, /* the same for the index */
     LLM_STATE_KINDS
 } llm_state_kind;
@@ -63,7 +64,8 @@ enum {
     LLM_CLASS_ALL = 0,     /* of layers that see all tokens; all layers where there is one class */
     LLM_CLASS_WINDOW = 1,  /* of layers with a window, which keep the last tokens only */
     LLM_CLASS_ENCODED = 2, /* of rows of the tokens that an encoder reads; those of its decoder are
-                              in LLM_CLASS_ALL. Both have the same pages, and other cells of them */
+                              in LLM_CLASS_ALL. Both number the same pages; no cell has a token of
+                              both */
     LLM_CLASS_COUNT
 };
 
@@ -94,8 +96,8 @@ typedef struct llm_cache_shape {
                                       desc */
     int64_t n_page;
     int64_t n_page_window;        /* of LLM_CLASS_WINDOW; 0 = there is no such class */
-    tdm_open_device *const *devs; /* asked for the size of slots, the first that keeps them; NULL =
-                                     slots have their canonical size */
+    tdm_open_device *const *devs; /* [n_dev] slots have the size that the first of these gives which
+                                     supports them; NULL = slots have their canonical size */
     int32_t n_dev;
     int64_t n_slot;            /* of recurrent states; 0 = no layer has any */
     int32_t n_ctx;             /* tokens of a sequence at most; 0 = not known yet */
@@ -103,14 +105,15 @@ typedef struct llm_cache_shape {
                                   of the state's device */
 } llm_cache_shape;
 
-/* Bytes of a page on the first of the model's devices that keeps such a cache; attention does not
- * run on a device before that one. TDM_UNSUPPORTED if none does, with the reason of the last. */
+/* Bytes of a page on the first of the model's devices that supports such a cache; attention does
+ * not run on a device before that one. TDM_UNSUPPORTED if none does, with the reason of the
+ * last. */
 tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err);
 
 /* Fills in the description of the model's cache with defaults: types f16, pages of the default
- * length, no rotation, sparse where the model has an index. Contexts of which attention sees all
- * take TDM_KV_SPARSE out; then no layer has an index. */
+ * length, no rotation, sparse where the model has an index. A context so short that attention reads
+ * all of its tokens clears TDM_KV_SPARSE; then no layer has an index. */
 void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
 /* The description of one layer's cache: the same, with the layer's own RoPE, heads and types. */
@@ -145,17 +148,17 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [LLM_STATE_KINDS * n_layer] */
     int32_t *state_kv;     /* [LLM_STATE_KINDS * n_layer] index into graph->kv */
     int32_t step;
-    /* Inputs: rows of llm_hparams_file_table [len, n_row * n_tok], of the table's type, and
-     * 0, 1, .. i32 [n_row * n_tok]. From them: those of each token as f32 [n_row * len, n_tok]. -1 = the
+    /* Inputs: rows of llm_hparams_file_table [len, n_row * n_tok], of the table's type, and 0, 1,
+     * .. i32 [n_row * n_tok]. From them: those of each token as f32 [n_row * len, n_tok]. -1 = the
      * model has no such table. */
     int32_t file_rows, file_row_ids, token_rows;
     int32_t expert_ids;  /* input i32 [n_expert_used, n_layer_given, n_tok]; -1 = none */
-    int32_t select;      /* what the last index has selected; -1 = no layer had one */
+    int32_t select;      /* the tokens that the last index selected; -1 = no layer had one */
     int32_t value_first; /* LLM_MIXER_RWKV7: v of the first layer [n_embd, n_tok]; -1 = none yet */
     /* Set by the forward graph; -1 = none. */
     int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out] */
     int32_t hidden; /* value of hidden states [llm_model_hidden_len, n_tok], or for n_out */
-    /* [n_embd, n_stream, rows] behind the last layer; -1 = there is one stream. */
+    /* The streams [n_embd, n_stream, rows] behind the last layer; -1 = there is one stream. */
     int32_t streams;
     int32_t hidden_in; /* of a layer that drafts: the hidden states [n_embd, n_tok] that it reads */
     uint32_t adapters; /* of the step's shape, as are n_tok and n_out */

@@ -16,7 +16,8 @@ const llm_arch llm_arch_gemma = {
     .act = TDM_ACT_GELU,
 };
 
-/* The largest models scale by the width of a head that they would have without a key of its own. */
+/* The largest models (46 and 62 layers) scale by n_embd / n_head instead of the length of a
+ * head. */
 static void gemma2_read(llm_key_reader *r, llm_hparams *h) {
     (void)r;
     if (h->n_layer == 46) h->attention_scale = 1.0f / sqrtf((float)h->n_embd / (float)h->n_head);

@@ -12,8 +12,8 @@ const llm_arch llm_arch_chatglm = {
     .act = TDM_ACT_SILU,
 };
 
-/* Files of multimodal models, which say how pairs share the parts of a position, have their pairs
- * in halves. */
+/* Files of multimodal models have the key for the sections of M-RoPE. Their heads are rotated in
+ * halves. */
 static void glm4_read(llm_key_reader *r, llm_hparams *h) {
     char name[96];
     uint32_t sections[4] = {0};

@@ -62,8 +62,9 @@ static int32_t n_block(const llm_hparams *h) {
     return h->n_layer + h->n_layer_draft;
 }
 
-/* block_count counts the layers that draft tokens, too, where the file has them: a file without
- * them may have their key all the same. */
+/* block_count includes the layers that draft tokens. A file without such layers may still have the
+ * key nextn_predict_layers: then the last layers are ordinary ones, with attn_norm and without
+ * nextn.eh_proj. */
 static void read_layers(llm_key_reader *r, llm_hparams *h) {
     char name[64];
     int32_t n_draft = 0;
@@ -236,8 +237,8 @@ static void read_recurrent(llm_key_reader *r, const llm_arch *arch, llm_hparams 
                      llm_gguf_name(r->gguf), r->arch, r->arch);
 }
 
-/* A decoder whose file says so is an encoder's kin: its tokens see later ones. A model that fills in
- * masked tokens always does that. */
+/* The key can make a decoder bidirectional, too. A model that fills in masked tokens is
+ * bidirectional whatever the key says. */
 static void read_direction(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     bool is_causal = !arch->is_bidirectional;
     llm_key_bool(r, "attention.causal", LLM_GGUF_OPTIONAL, &is_causal);
@@ -332,7 +333,8 @@ static void read_token_types(llm_key_reader *r, llm_hparams *h) {
         h->n_token_type = (int32_t)n;
 }
 
-/* Files of which every layer has experts of a width of their own may lack the other width. */
+/* Whether to read feed_forward_length. A file whose layers all have experts may have
+ * expert_feed_forward_length alone. */
 static bool has_dense_width(const llm_key_reader *r, const llm_arch *arch) {
     char dense[96], experts[96];
     llm_key_name(r, "feed_forward_length", dense);

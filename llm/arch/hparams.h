@@ -21,19 +21,20 @@
 #define LLM_MAX_STREAMS 64
 /* The most tokens that a row of a cache stands for: they are saved together. */
 #define LLM_MAX_RUN 128
-/* Most beginnings of a stream (llm_hparams.n_depth_layer): blocks read all of them. */
+/* Most saved streams of LLM_STREAM_DEPTH (block/depth.c): every block reads all of them. */
 #define LLM_MAX_DEPTH 64
 
 #define LLM_MAX_NGRAM      8
 #define LLM_MAX_NGRAM_ROWS 64
 
-/* Rows of a table for a token and those before it (block/ngram.c). Runs of 2 .. n_gram tokens have
- * n_head rows each: (t_0 factor_0 xor t_1 factor_1 ..) mod size + first, with 64 bits, t_0 the token
- * itself and t_1 the one before. From the beginning of a sequence or an end of text on tokens count
+/* Rows of a table that a token selects together with the tokens before it (block/ngram.c). Each run
+ * of 2 .. n_gram tokens that ends with the token selects n_head rows: (t_0 factor_0 xor t_1
+ * factor_1 xor ..) mod size + first, in arithmetic of 64 bits, where t_0 is the token itself and
+ * t_1 the one before it. An end of text, all tokens before it, and tokens before the sequence count
  * as `eos`. */
 typedef struct llm_ngram {
     int32_t n_gram; /* 2 .. LLM_MAX_NGRAM; 0 = the model has no such rows */
-    int32_t layer;  /* that reads them */
+    int32_t layer;  /* the layer that reads them */
     int32_t n_head;
     int32_t len;    /* elements of a row */
     int32_t n_conv; /* tokens that the convolution reads, each n_gram before the next */
@@ -48,7 +49,7 @@ static inline int32_t llm_ngram_row_count(const llm_ngram *n) {
     return n->n_gram > 0 ? (n->n_gram - 1) * n->n_head : 0;
 }
 
-/* Tokens from the oldest to the newest that the convolution reads. */
+/* Tokens from the oldest that the convolution reads to the newest, both included. */
 static inline int32_t llm_ngram_span(const llm_ngram *n) {
     return n->n_gram > 0 ? (n->n_conv - 1) * n->n_gram + 1 : 0;
 }
@@ -75,7 +76,8 @@ typedef struct llm_hparams {
     int32_t n_vocab;       /* rows of the token embedding */
     int32_t n_token_type;  /* rows of the embedding of token types; 0 = no key */
     bool is_bidirectional; /* tokens see later ones of their batch, too */
-    /* With LLM_KEY_PER_LAYER these and n_ff are the most of a layer; layer_spec.h has each. */
+    /* With LLM_KEY_PER_LAYER n_head, n_head_kv and n_ff are the largest of any layer, and
+     * layer_spec.h has those of each layer. */
     int32_t n_head; /* else a multiple of n_head_kv */
     int32_t n_head_kv;
     int32_t head_dim_k; /* of queries and keys, as in the cache */
@@ -111,8 +113,8 @@ typedef struct llm_hparams {
     int32_t n_distance_bucket; /* of the bias of attention by distance (T5); 0 = none */
     float temperature_scale;   /* of attention, grows with (position + offset) / length; 0 = none */
     int32_t temperature_length, temperature_offset;
-    /* Tokens that sparse attention selects, all of them in contexts up to that length. 0 = attention
-     * is not sparse. Longer contexts are refused where there is no index. */
+    /* Tokens that sparse attention selects, all of them in contexts up to that length. 0 =
+     * attention is not sparse. Longer contexts are refused where there is no index. */
     int32_t n_select;
     int32_t n_index_head, index_len; /* of the index that selects (block/index.c); 0 = none */
     int32_t select_block;            /* tokens that are selected together (block/block_index.c); 0 =
@@ -150,9 +152,10 @@ typedef struct llm_hparams {
     int32_t n_depth_layer;  /* LLM_STREAM_DEPTH: the stream begins anew every so many layers */
     int32_t n_stream;       /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
-    int32_t n_sinkhorn; /* LLM_STREAM_HYPER: streams are mixed by a matrix, made doubly stochastic
-                              in so many rounds; 0 = each goes on by itself */
-    int32_t n_stream_rank; /* LLM_STREAM_HYPER: of its matrices; 0 = they have another form */
+    /* LLM_STREAM_HYPER: rounds in which the matrix that mixes the streams is made doubly stochastic;
+     * 0 = streams are not mixed. */
+    int32_t n_sinkhorn;
+    int32_t n_stream_rank; /* LLM_STREAM_HYPER: of matrices of low rank; 0 = the other form */
     llm_ngram ngram;
     float stream_scale; /* of the normed stream: llm_arch.has_normed_stream */
     bool has_ssm_norms; /* norms of time steps, B and C, without weights where the file has none */
@@ -167,8 +170,8 @@ static inline int32_t llm_hparams_n_ctx(const llm_hparams *h) {
     return is_limited && h->n_select < h->n_ctx_train ? h->n_select : h->n_ctx_train;
 }
 
-/* A table that stays in the file, where a context reads the rows of each token (context_rows.c); n_row
- * of them for a token. NULL = the model has none. */
+/* The table that stays in the file, from which a context reads *n_row rows for each token
+ * (context_rows.c). NULL = the model has none. */
 static inline const llm_gguf_tensor *llm_hparams_file_table(const llm_hparams *h, int32_t *n_row) {
     *n_row = h->ngram.n_gram > 0 ? llm_ngram_row_count(&h->ngram) : 1;
     return h->ngram.n_gram > 0 ? h->ngram.table : h->per_layer_table;

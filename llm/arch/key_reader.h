@@ -39,7 +39,8 @@ void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_
  * none. */
 void llm_key_each_or_none(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                           int32_t *value);
-/* The most of counts that may differ between layers, some of which may have none. */
+/* The largest of counts that may differ between layers and be 0 in some. TDM_DATA_LOSS where it is
+ * outside 1 .. max. */
 void llm_key_each_most(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                        int32_t *value);
 

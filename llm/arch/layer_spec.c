@@ -13,8 +13,8 @@ bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer) {
     return llm_role_tensor(gguf, role, layer) != NULL;
 }
 
-/* Whether the file has any of these: a layer whose others are missing is damaged, which declaring
- * it finds. */
+/* Whether the file has any of these tensors. Where it has some of them only, declaring the layer
+ * fails. */
 static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) {
     for (int32_t i = 0; roles[i] != LLM_ROLE_NONE; i++)
         if (llm_layer_has(gguf, roles[i], layer)) return true;
@@ -31,7 +31,7 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     bool has_experts = h->n_expert > 0 && layer >= h->n_layer_dense && has_any(gguf, routed, layer);
     bool has_dense =
         !has_experts || (arch->both_scale != 0 && llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer));
-    /* Layers of such an architecture may have no channel block. */
+    /* Layers of an architecture with recurrent layers may have no channel block. */
     if ((arch->keys & LLM_KEY_RECURRENT) != 0 && arch->ffn != LLM_FFN_SHIFTED &&
         !llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer) &&
         !llm_layer_has(gguf, LLM_ROLE_FFN_DOWN, layer))
@@ -42,7 +42,8 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     spec->glu = arch->glu;
 }
 
-/* Whether a layer has a window where one of every so many has none; 0 = all have one. */
+/* Whether a layer has a window, where one of every `period` layers has none; period 0: all have
+ * one. */
 static bool is_in_window(const llm_arch *arch, int32_t period, int32_t layer) {
     if (period == 0) return true;
     return arch->is_window_last ? layer % period != 0 : layer % period < period - 1;
@@ -87,8 +88,8 @@ static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const
     return r.status;
 }
 
-/* Which layers have an index of sparse attention, by the key of the file: a flag for all or for each
- * that does not draft. Without the key all have one. */
+/* Which layers have an index of sparse attention, by the key of the file: a flag for all or for
+ * each that does not draft. Without the key all have one. */
 static tdm_status index_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                              uint32_t *flags, tdm_error *err) {
     char name[96];
@@ -101,7 +102,8 @@ static tdm_status index_read(const llm_gguf *gguf, const llm_arch *arch, const l
     return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_OPTIONAL, (uint32_t)n_main, flags, err);
 }
 
-/* Layers with a window see all of its tokens, and layers that draft all before them. */
+/* Layers with a window attend to all tokens in it. A layer that drafts without an index of its own
+ * attends to all tokens before it. */
 static llm_index_kind index_of(const llm_hparams *h, const uint32_t *flags, int32_t layer,
                                const llm_layer_spec *s) {
     const llm_mixer mixer = h->select_block > 0 ? LLM_MIXER_ATTENTION : LLM_MIXER_LATENT;
@@ -164,7 +166,8 @@ static tdm_status counts_read(const llm_gguf *gguf, const llm_hparams *h, layer_
     return r.status;
 }
 
-/* A layer without heads of queries has no mixer, one without heads of keys a matrix instead. */
+/* A layer with 0 heads of queries has no mixer. One with 0 heads of keys has a matrix instead of
+ * attention. */
 static tdm_status counts_apply(const llm_gguf *gguf, const llm_hparams *h, const layer_counts *c,
                                int32_t layer, llm_layer_spec *s, tdm_error *err) {
     s->n_head = (int32_t)c->n_head[layer];

@@ -16,6 +16,8 @@ typedef enum llm_norm {
     LLM_NORM_LAYER /* mean and variance */
 } llm_norm;
 
+/* ATTENTION to COMPRESSED have a cache of keys and values: llm_layer_has_cache compares with the
+ * last of them. */
 typedef enum llm_mixer {
     LLM_MIXER_ATTENTION = 0,
     LLM_MIXER_LATENT,      /* attention over one latent row per token */
@@ -25,10 +27,10 @@ typedef enum llm_mixer {
     LLM_MIXER_SHORT_CONV,  /* a gated short convolution */
     LLM_MIXER_MAMBA,       /* state space of channels */
     LLM_MIXER_MAMBA2,      /* state space of heads */
-    LLM_MIXER_MAMBA_HEADS, /* the same, with B, C and time steps made behind the convolution */
+    LLM_MIXER_MAMBA_HEADS, /* the same; B, C and time steps follow from the convolution's result */
     LLM_MIXER_KDA,         /* the delta rule with a decay for each element of a key */
     LLM_MIXER_LIGHTNING,   /* linear attention with a fixed decay for each head */
-    LLM_MIXER_RWKV,        /* the same with a decay for each element of a key, made of two tokens */
+    LLM_MIXER_RWKV,        /* linear attention with a decay for each element of a key */
     LLM_MIXER_RWKV7,       /* the same with a delta rule */
     LLM_MIXER_LINEAR,      /* one matrix, in place of attention */
     LLM_MIXER_NONE         /* the layer is a channel block alone */
@@ -118,7 +120,8 @@ typedef struct llm_layer_spec {
     int32_t weight_layer; /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 
-/* Parts of the rows that compressed attention pools: of the run behind, of their own. */
+/* Parts of the rows that compressed attention pools. Where runs overlap, the first part of a
+ * token's row counts for the next run; the last part counts for the token's own run. */
 static inline int32_t llm_pool_parts(const llm_layer_spec *s) {
     return s->has_run_overlap ? 2 : 1;
 }
@@ -138,7 +141,7 @@ static inline int32_t llm_layer_cache(const llm_layer_spec *s, int32_t layer) {
     return s->kv_from_layer >= 0 ? s->kv_from_layer : layer;
 }
 
-/* Whether these are read by tokens within a window only. */
+/* Whether it keeps them, and only tokens within a window read them. */
 static inline bool llm_layer_has_window(const llm_layer_spec *s) {
     return llm_layer_has_cache(s) && s->window > 0;
 }

@@ -22,8 +22,8 @@ const llm_arch llm_arch_gpt_oss = {
     .has_expert_bias = true,
 };
 
-/* Attention selects blocks of tokens by an index with a head for each KV head (block/block_index.c):
- * all of them up to that many tokens (hparams.h). */
+/* Attention selects blocks of tokens by an index with a head for each KV head
+ * (block/block_index.c). The key for n_select counts blocks here; hparams.h counts tokens. */
 static void minimax_m3_read(llm_key_reader *r, llm_hparams *h) {
     const int32_t n_block = h->n_select;
     llm_key_int(r, "attention.indexer.block_size", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX,

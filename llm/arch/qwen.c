@@ -70,14 +70,14 @@ const llm_arch llm_arch_qwen3vlmoe = {.name = "qwen3vlmoe", .families = "Qwen 3 
 
 /* ---- Gated delta net beside gated attention ---- */
 
-/* Query heads have their gate behind them. */
+/* In attn_q the rows of each query head are followed by those of its gate. */
 static void gated_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                         llm_layer_spec *spec) {
     (void)gguf, (void)layer;
     if (spec->mixer == LLM_MIXER_ATTENTION) spec->q_len = 2 * h->head_dim_k;
 }
 
-/* Heads of v go round those of q and k. */
+/* Head h of v reads head h % n_head_k of q and k. */
 static void tiled_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                         llm_layer_spec *spec) {
     gated_layer(gguf, h, layer, spec);
@@ -148,7 +148,7 @@ static void ngram_table_find(llm_key_reader *r, llm_ngram *g) {
     g->table = t;
 }
 
-/* The rows of a token lie within the table. */
+/* Reads by what a token selects its rows, and checks that these lie within the table. */
 static void ngram_rows_read(llm_key_reader *r, llm_ngram *g) {
     ngram_table_find(r, g);
     const int64_t n_row = r->status == TDM_OK ? g->table->ne[1] : 0;
@@ -201,8 +201,8 @@ static void ngram_read(llm_key_reader *r, llm_hparams *h) {
     if (r->status == TDM_OK) ngram_rows_read(r, g);
 }
 
-/* Tokens of a run of a layer's index; 0 = the layer attends to all tokens. The key has one number for
- * all layers or one for each; -1 = none for this one. */
+/* Tokens of a run of a layer's index; 0 = the layer attends to all tokens. The key has one number
+ * for all layers or one for each; -1 = none for this one. */
 static int64_t index_run_of(const llm_key_reader *r, int32_t layer) {
     static const char suffix[] = "attention.compress_ratios";
     char name[96];
@@ -216,7 +216,8 @@ static int64_t index_run_of(const llm_key_reader *r, int32_t layer) {
                                                                                     : -1;
 }
 
-/* The index of sparse attention: block/run_index.c. Without it in any layer, no context is too long. */
+/* The index of sparse attention: block/run_index.c. If no layer has one, n_select is 0, so that
+ * contexts of any length are accepted. */
 static void run_index_read(llm_key_reader *r, llm_hparams *h) {
     bool is_indexed = false;
     for (int32_t i = 0; i < h->n_layer && r->status == TDM_OK; i++) {
@@ -257,8 +258,8 @@ static void qwen4exp_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t l
     spec->has_ngram = h->ngram.n_gram > 0 && layer == h->ngram.layer;
 }
 
-/* Biases in a file do not count, nor an index where the layer attends to all tokens. The table of rows
- * for runs of tokens is read in the file. */
+/* Harmless are biases, the tensors of an index in a layer that attends to all tokens, and the table
+ * of rows for runs of tokens, which contexts read in the file. */
 const llm_arch llm_arch_qwen4exp = {
     .name = "qwen4exp",
     .families = "Qwen 3.8 Flash-Next",

@@ -12,8 +12,9 @@
 
 #include "llm/gguf/gguf.h"
 
-/* A role that names a norm is followed by that of the norm's bias. Roles of one tensor name differ
- * in shape; an architecture uses one of them. */
+/* A role that names a norm is followed by that of the norm's bias: role + 1 is used. Roles of one
+ * tensor name differ in shape; an architecture uses one of them. "made": no file has the tensor,
+ * llm_declare_made (declare.h) adds it. */
 typedef enum llm_role {
     LLM_ROLE_NONE = 0,
     LLM_ROLE_TOKEN_EMBD,
@@ -157,7 +158,7 @@ typedef enum llm_role {
     LLM_ROLE_KDA_GATE_WIDE, /* the one matrix under another name */
     LLM_ROLE_LIGHTNING_QKV, /* lightning attention: of each head rows of q, then k, then v */
     LLM_ROLE_LIGHTNING_NORM,
-    LLM_ROLE_LIGHTNING_DECAY, /* made: no file has it */
+    LLM_ROLE_LIGHTNING_DECAY, /* made */
     LLM_ROLE_MAMBA_IN,        /* state space of channels: rows of x, then the gate */
     LLM_ROLE_MAMBA2_IN,       /* of heads: rows of the gate, then x, B, C, then time steps */
     LLM_ROLE_MAMBA_CONV,
@@ -180,10 +181,10 @@ typedef enum llm_role {
     LLM_ROLE_MAMBA_HEADS_A,
     LLM_ROLE_MAMBA_HEADS_D,
     LLM_ROLE_MAMBA_OUT,
-    LLM_ROLE_RWKV_LERP_X, /* RWKV: parts of the token before, in the row that says the others */
-    LLM_ROLE_RWKV_LERP,   /* in what decay, k, v, r and gate read */
+    LLM_ROLE_RWKV_LERP_X, /* RWKV: how much of the token before is in the input of MIX_A */
+    LLM_ROLE_RWKV_LERP,   /* how much of it is in the inputs of decay, k, v, r and gate */
     LLM_ROLE_RWKV_MIX_A,
-    LLM_ROLE_RWKV_MIX_B, /* a matrix for each of these five */
+    LLM_ROLE_RWKV_MIX_B, /* a matrix for each of these five inputs, which adds to LERP */
     LLM_ROLE_RWKV_DECAY,
     LLM_ROLE_RWKV_DECAY_A,
     LLM_ROLE_RWKV_DECAY_B,
@@ -195,13 +196,13 @@ typedef enum llm_role {
     LLM_ROLE_RWKV_V_BIAS,
     LLM_ROLE_RWKV_GATE,
     LLM_ROLE_RWKV_OUT,
-    LLM_ROLE_RWKV_SHIFT, /* made: no file has it */
-    LLM_ROLE_RWKV_DELAY, /* made, too: RWKV-6 takes a token's k, v and decay up behind it */
+    LLM_ROLE_RWKV_SHIFT, /* made: a filter whose result is the token before minus the token */
+    LLM_ROLE_RWKV_DELAY, /* made: a filter that delays k, v and decay by one token (RWKV-6) */
     LLM_ROLE_RWKV_FIRST, /* RWKV-6: how much of its own key a token reads */
     LLM_ROLE_RWKV_NORM,  /* behind the norm of heads */
     LLM_ROLE_RWKV_NORM_BIAS,
-    LLM_ROLE_RWKV7_LERP,  /* RWKV-7: parts of the token before in r, decay, k, v, rate and gate */
-    LLM_ROLE_RWKV7_DECAY, /* behind each of these come its two matrices */
+    LLM_ROLE_RWKV7_LERP,  /* RWKV-7: likewise for the inputs of r, decay, k, v, rate and gate */
+    LLM_ROLE_RWKV7_DECAY, /* a bias; role + 1 and + 2 are its matrices, as for RATE and VALUE */
     LLM_ROLE_RWKV7_DECAY_A,
     LLM_ROLE_RWKV7_DECAY_B,
     LLM_ROLE_RWKV7_RATE, /* of what is written */
@@ -269,7 +270,7 @@ typedef enum llm_role {
     LLM_ROLE_HYPER_CHANNEL,
     LLM_ROLE_HYPER_CHANNEL_BASE,
     LLM_ROLE_HYPER_CHANNEL_SCALE,
-    LLM_ROLE_STREAMS_MIXER_NORM, /* the same with matrices of low rank: of the sums before a block */
+    LLM_ROLE_STREAMS_MIXER_NORM, /* the same with matrices of low rank: before a block */
     LLM_ROLE_STREAMS_MIXER_DOWN,
     LLM_ROLE_STREAMS_MIXER_UP,
     LLM_ROLE_STREAMS_MIXER_WRITE, /* and behind it */
@@ -283,7 +284,7 @@ typedef enum llm_role {
     LLM_ROLE_NGRAM_QUERY_NORM,
     LLM_ROLE_NGRAM_CONV_NORM,
     LLM_ROLE_NGRAM_CONV,  /* made of the file's, with the tokens between */
-    LLM_ROLE_NGRAM_SUM,   /* made: adds the elements of a row up */
+    LLM_ROLE_NGRAM_SUM,   /* made: ones; the product is the sum of a row's elements */
     LLM_ROLE_DEPTH_MIXER, /* block/depth.c: scores of what a block reads */
     LLM_ROLE_DEPTH_CHANNEL,
     LLM_ROLE_ATTN_SUB_NORM, /* of llm_arch.has_sub_norms */
@@ -305,7 +306,7 @@ typedef enum llm_role {
     LLM_ROLE_FFN_POST_NORM_2_BIAS,
     LLM_ROLE_FFN_ROUTER_NORM,     /* ffn_gate_inp.scale; no bias */
     LLM_ROLE_FFN_DOWN_EXPS_SCALE, /* of the result of each expert */
-    LLM_ROLE_FFN_SUM,             /* made: adds the columns of a dense block up */
+    LLM_ROLE_FFN_SUM, /* made: ones; the product is the sum of a dense block's columns */
     LLM_ROLE_PER_LAYER_GATE,
     LLM_ROLE_PER_LAYER_PROJ,
     LLM_ROLE_PER_LAYER_POST_NORM,
@@ -336,16 +337,17 @@ typedef enum llm_role {
     LLM_ROLE_COUNT_
 } llm_role;
 
-/* A dimension of a weight, in symbols. Those under a block are cut with it. */
+/* A dimension of a weight, as a symbol. A group cuts those from LLM_DIM_FIRST_CUT_ on
+ * (declare.c). */
 typedef enum llm_dim {
     LLM_DIM_ONE = 0,
     LLM_DIM_EMBD, /* width of the residual stream */
     LLM_DIM_EMBD_TWICE,
     LLM_DIM_EMBD_THRICE,
     LLM_DIM_STREAMS,       /* residual streams */
-    LLM_DIM_STREAM_MIXES,  /* what the factors of a block follow from */
-    LLM_DIM_STREAM_SCALES, /* of them */
-    LLM_DIM_STREAMS_EMBD,  /* all of them as one row */
+    LLM_DIM_STREAM_MIXES,  /* numbers from which the factors of a block follow (block/hyper.c) */
+    LLM_DIM_STREAM_SCALES, /* scales of these numbers */
+    LLM_DIM_STREAMS_EMBD,  /* all streams as one row */
     LLM_DIM_CTX,           /* positions that the model was trained for */
     LLM_DIM_TYPES,         /* token types */
     LLM_DIM_PAIRS,         /* rotated pairs of a head */
@@ -376,9 +378,9 @@ typedef enum llm_dim {
     LLM_DIM_SSM_RANK,
     LLM_DIM_SSM_ROW,   /* of time steps, B and C */
     LLM_DIM_SSM_GROUP, /* elements of a group of heads */
-    LLM_DIM_MIX_ROW,   /* of RWKV's small matrices: parts of the token before */
+    LLM_DIM_MIX_ROW,   /* of the row between RWKV's matrices MIX_A and MIX_B, for one input */
     LLM_DIM_MIX_ROWS,  /* the same for all five inputs */
-    LLM_DIM_DECAY_ROW, /* decay */
+    LLM_DIM_DECAY_ROW, /* of the row between the two matrices of the decay */
     LLM_DIM_FIVE,
     LLM_DIM_RATE_ROW,
     LLM_DIM_VALUE_ROW,
@@ -390,7 +392,7 @@ typedef enum llm_dim {
     LLM_DIM_OTHER_STREAMS,
     LLM_DIM_LAUREL,
     LLM_DIM_STREAMS_RANK, /* of streams with matrices of low rank */
-    LLM_DIM_NGRAM_CONV, /* tokens that its convolution spans */
+    LLM_DIM_NGRAM_CONV,   /* tokens that its convolution spans */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */

@@ -77,7 +77,7 @@ static void arwkv7_read(llm_key_reader *r, llm_hparams *h) {
     heads_read(r, h, 1);
 }
 
-/* Of the first layer: v is not mixed there. */
+/* The first layer does not mix v, so it does not read these. */
 #define UNREAD_VALUE " time_mix_v0.weight time_mix_v1.weight time_mix_v2.weight "
 
 #define RWKV                                                                                       \

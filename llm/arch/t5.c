@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * t5.c: T5 (Raffel et al., arXiv:1910.10683): no rotation, but a bias of attention for each distance
- * between tokens (block/distance_bias.c), and scores that are not scaled. Whole models have an
- * encoder and a decoder that reads what it gives (block/cross.c); others are the encoder alone.
+ * t5.c: T5 (Raffel et al., arXiv:1910.10683): no rotation, but a bias of attention for each
+ * distance between tokens (block/distance_bias.c), and scores that are not scaled. Whole models
+ * have an encoder and a decoder that reads what it gives (block/cross.c); others are the encoder
+ * alone.
  */
 #include "llm/arch/families.h"
 
-/* Half of the ranges are for later tokens, and half of those hold one distance. */
+/* At least 4 ranges: half are for later tokens, and half of each half hold one distance each
+ * (block/distance_bias.c). */
 static void buckets_read(llm_key_reader *r, llm_hparams *h) {
     h->attention_scale = 1;
     llm_key_int(r, "attention.relative_buckets_count", LLM_GGUF_REQUIRED, 4, LLM_FAR_DISTANCE,
