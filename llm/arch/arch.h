@@ -150,7 +150,7 @@ typedef struct llm_arch {
     tdm_route_score route_score; /* as in hparams.route, before the keys */
     bool is_route_normalized;
     bool is_router_first;  /* the router reads the stream before the mixer, without a norm */
-    /* Factor of the sum of experts and a dense block; 0 = layers with experts have no dense block. */
+    /* Factor of the sum of experts and dense block; 0 = layers with experts have no dense block. */
     float both_scale;
     llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
                               both_scale */

@@ -107,8 +107,8 @@ const llm_arch llm_arch_orion = {
     .act = TDM_ACT_SILU,
 };
 
-/* In larger models the channel block has no norm of its own: it reads what the mixer reads. Norms of
- * heads are optional. */
+/* In larger models the channel block has no norm of its own: it reads what the mixer reads. Norms
+ * of heads are optional. */
 static void stablelm_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                            llm_layer_spec *spec) {
     (void)h;

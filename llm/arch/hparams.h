@@ -152,8 +152,8 @@ typedef struct llm_hparams {
     int32_t n_depth_layer;  /* LLM_STREAM_DEPTH: the stream begins anew every so many layers */
     int32_t n_stream;       /* LLM_STREAM_HYPER, _ALTUP: residual streams */
     float stream_eps, stream_magnitude;
-    /* LLM_STREAM_HYPER: rounds in which the matrix that mixes the streams is made doubly stochastic;
-     * 0 = streams are not mixed. */
+    /* LLM_STREAM_HYPER: rounds in which the matrix that mixes the streams is made doubly
+     * stochastic; 0 = streams are not mixed. */
     int32_t n_sinkhorn;
     int32_t n_stream_rank; /* LLM_STREAM_HYPER: of matrices of low rank; 0 = the other form */
     llm_ngram ngram;

@@ -178,7 +178,7 @@ static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_in
 static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, int32_t x,
                             int32_t pos) {
     const llm_arch *arch = g->model->arch;
-    if (is_row_norm(norm)) norm = LLM_ROLE_NONE; /* done before heads were told apart */
+    if (is_row_norm(norm)) norm = LLM_ROLE_NONE; /* done before the split into heads */
     if (!arch->is_norm_qk_late) x = build_head_norm(g, layer, norm, x);
     x = rope_build(g, layer, x, pos);
     return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;

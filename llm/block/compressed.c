@@ -10,8 +10,8 @@
  *   o_h = attention(q_h over k and c, with a sink)
  *   y = Wo_b [Wo_a,g [rope^-1(o_h)]_g]     a matrix for each group of heads
  *
- * Rows of one length of run overlap: they pool the tokens of the run before, too, by channels of
- * their own. These layers may have an index (index.c) of rows that are pooled likewise, which
+ * Runs of one of the two lengths overlap: their rows pool the tokens of the run before, too, by
+ * channels of their own. Layers with such runs have an index of rows that are pooled likewise; it
  * selects the rows that a token attends to.
  *
  * Values are keys, so they are rotated; the result is turned back by the position of the token.

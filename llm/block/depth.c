@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * depth.c: a residual stream x that begins anew every n_depth_layer layers. Blocks read a mix of it
- * and of what it was each time that it began (block.h).
+ * depth.c: a residual stream x that is saved and set to 0 every n_depth_layer layers. Blocks read a
+ * mix of x and of all saved streams b_1, b_2, .. (block.h).
  *
  *   mix(x) = sum_k p_k b_k + p x          p_1 .., p = softmax(w . norm(b_1) .., w . norm(x))
  *   y = mixer(n1(mix(x)));  every n_depth_layer layers: b = x joins the others, and x = 0
@@ -21,7 +21,7 @@ void llm_declare_depth(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_DEPTH_CHANNEL, true);
 }
 
-/* What the stream was when it began, [n_embd, n_tok], and its norm, which every block reads. */
+/* The saved streams, [n_embd, n_tok], and their norms, which every block reads. */
 typedef struct beginnings {
     int32_t x[LLM_MAX_DEPTH], norm[LLM_MAX_DEPTH];
     int32_t n;

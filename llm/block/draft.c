@@ -10,8 +10,8 @@
  * head. Its own hidden state then stands for that of the model, so that it drafts further tokens.
  * Norm, embedding and head are those of the model where the layer has none of its own.
  *
- * With several residual streams (hyper.c) h has them all, n2 is a norm of each, and every stream begins
- * with its own h and the same e.
+ * With several residual streams (hyper.c) h has them all, n2 is a norm of each, and every stream
+ * begins with its own h and the same e.
  */
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
@@ -32,7 +32,8 @@ void llm_declare_draft(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_LAYER_OUT_NORM, false);
 }
 
-/* What the streams begin with, [n_embd, n_stream, n_tok]: of e [n_embd, n_tok], normed. */
+/* The streams at the beginning, [n_embd, n_stream, n_tok], from g->hidden_in and the normed
+ * embeddings e [n_embd, n_tok]. */
 static int32_t build_streams(llm_graph_builder *g, int32_t layer, int32_t e, int64_t n_tok) {
     const llm_model *m = g->model;
     const int64_t n_embd = m->hparams.n_embd, n = m->hparams.n_stream;
@@ -41,7 +42,8 @@ static int32_t build_streams(llm_graph_builder *g, int32_t layer, int32_t e, int
     h = tdm_build_rms_norm(g->b, h, -1, m->hparams.norm_eps);
     h = tdm_build_mul(g->b, h, llm_graph_weight(g, m->layer[layer][LLM_ROLE_NEXTN_STREAMS_NORM]));
     e = tdm_build_repeat(g->b, tdm_build_reshape(g->b, e, n_embd, 1, n_tok, 1), ne);
-    /* A column for each stream: no role of a token counts. */
+    /* The product has a column for each stream, not for each token, so it has no roles of
+     * tokens. */
     h = tdm_build_reshape(g->b, tdm_build_concat(g->b, e, h, 0), 2 * n_embd, n * n_tok, 1, 1);
     h = llm_build_project(g, layer, LLM_ROLE_NEXTN_PROJ, LLM_ROLE_NONE, h, "draft_in");
     return tdm_build_reshape(g->b, h, n_embd, n, n_tok, 1);

@@ -12,8 +12,8 @@ static bool is_plain(const llm_arch *arch) {
     return arch->ffn == LLM_FFN_PLAIN;
 }
 
-/* Experts of the form down relu(up x)^2 have no gate either. The op gets up in its place: with act relu
- * relu(up x) * (up x) is the square. */
+/* Experts of the form down relu(up x)^2 have no gate either. The op gets `up` as the gate: with act
+ * relu it computes relu(up x) * (up x), which is the square. */
 static bool has_gate(const llm_arch *arch) {
     return arch->ffn != LLM_FFN_SQUARED && !is_plain(arch);
 }
@@ -156,7 +156,8 @@ static int32_t build_products(llm_graph_builder *g, int32_t layer, int32_t x, in
     return tdm_build_reshape(g->b, sum, n, n_tok, 1, 1);
 }
 
-/* The weights [n_used, n_tok] of experts `id`, times the scale of each expert where there is one. */
+/* The weights [n_used, n_tok] of experts `id`, times the scale of each expert where there is
+ * one. */
 static int32_t scale_weights(llm_graph_builder *g, int32_t id, int32_t weight,
                              const expert_weights *w) {
     const int64_t *shape = tdm_build_shape(g->b, weight);
@@ -179,7 +180,8 @@ static int32_t build_sum(llm_graph_builder *g, int32_t layer, int32_t x, int32_t
     return tdm_build_moe_ffn_biased(g->b, x, id, weight, matrix, bias, &params);
 }
 
-/* What the smaller experts that neighbouring experts share add; they read the result of those. */
+/* y plus the result of the smaller experts that neighbouring experts share; these read y, the
+ * result of the routed experts. */
 static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t y) {
     const llm_hparams *h = &g->model->hparams;
     const int32_t *role = g->model->layer[layer];
@@ -198,7 +200,8 @@ static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, 
     return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
 }
 
-/* The experts that the tokens have by their ids, with the weights of their logits. */
+/* The experts that a table gives for each token id; their weights follow from the router's
+ * logits. */
 static int32_t build_given(llm_graph_builder *g, int32_t layer, int32_t logit,
                            int32_t *weight_out) {
     const llm_hparams *h = &g->model->hparams;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * hyper.c: a residual stream of several parallel ones, from which each block reads a weighted sum
- * and to which it adds its result with other weights (block.h). Independent hyper-connections, after
- * arXiv:2409.19606:
+ * and to which it adds its result with other weights (block.h). Independent hyper-connections,
+ * after arXiv:2409.19606:
  *
  *   [p, q] = Wf norm(x_1 .. x_n)             of all streams as one row
  *   y = block(n(sum_i (sigmoid(s p_i + b_i) + eps) x_i))
@@ -23,10 +23,10 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-/* The weights of a sum: matrix, base and scale. */
+/* The weights of a block's sums. */
 typedef struct hyper_roles {
-    llm_role matrix, base, scale;
-    llm_role norm, down, up, write; /* of low rank */
+    llm_role matrix, base, scale;   /* of full rank: Wf, b and c and d, s and t and u */
+    llm_role norm, down, up, write; /* of low rank: of h, Wdown, Wup, Wwrite */
 } hyper_roles;
 
 static const hyper_roles mixer_roles = {LLM_ROLE_HYPER_MIXER,        LLM_ROLE_HYPER_MIXER_BASE,
@@ -110,7 +110,8 @@ static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_ro
     return tdm_build_reshape(g->b, f, 1, n, n_tok, 1);
 }
 
-/* What the factors of a block follow from, of streams x [n_embd, n_stream, n_tok]. */
+/* The numbers from which the factors of a block are computed (p, q, r in the formulas above), of
+ * streams x [n_embd, n_stream, n_tok]. */
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
                            int64_t n_tok) {
     int32_t flat = tdm_build_rms_norm(g->b, flat_of(g, x, n_tok), -1, g->model->hparams.norm_eps);
@@ -131,8 +132,8 @@ static int32_t build_sum(llm_graph_builder *g, int32_t each, int64_t n_tok, bool
     return tdm_build_reshape(g->b, sum, h->n_embd, n_tok, 1, 1);
 }
 
-/* What a block or the head reads of the streams x, [n_embd, n_tok]; *mix_out: what the factors of its
- * result follow from. */
+/* What a block or the head reads of the streams x, [n_embd, n_tok]. *mix_out: the numbers from
+ * which build_write computes the factors of its result. */
 static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
                           int64_t n_tok, int32_t *mix_out) {
     const llm_hparams *h = &g->model->hparams;
@@ -165,7 +166,7 @@ static int32_t build_write(llm_graph_builder *g, int32_t layer, const hyper_role
     return tdm_build_reshape(g->b, f, 1, h->n_stream, n_tok, 1);
 }
 
-/* With the norm of a block, of those that have one. */
+/* The norm of x with a role; x itself for LLM_ROLE_NONE. */
 static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
 }

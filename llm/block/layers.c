@@ -166,8 +166,8 @@ static int32_t build_routed(llm_graph_builder *g, int32_t layer, const channel_i
     return scale_if(g, y, arch->both_scale);
 }
 
-/* Experts and a dense block beside them: p1(dense(x)) + p2(experts(n2(stream))). The router reads the
- * stream with a norm of its own. */
+/* Experts and a dense block beside them: p1(dense(x)) + p2(experts(n2(stream))). The router reads
+ * the stream with a norm of its own. */
 static int32_t build_twin(llm_graph_builder *g, int32_t layer, const channel_input *in) {
     const llm_hparams *h = &g->model->hparams;
     int32_t weight = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_FFN_ROUTER_NORM]);
@@ -197,8 +197,8 @@ int32_t llm_build_out_rows(llm_graph_builder *g, int32_t x) {
     return tdm_build_get_rows(g->b, x, tdm_build_step_field(g->b, TDM_STEP_OUT_ROW), 0);
 }
 
-/* Whether all tokens pass through the last layer, whichever give logits: for their hidden states,
- * which a layer that drafts reads, or which are the result. */
+/* Whether the last layer computes all tokens, not only those that give logits: their hidden states
+ * are read by a layer that drafts, or are the result of an encoder. */
 static bool gives_all_states(const llm_graph_builder *g, const llm_step_shape *shape) {
     if (g->model->arch->is_encoder) return true;
     return shape->has_hidden != LLM_HIDDEN_NONE && g->model->hparams.layer_first == 0;
@@ -223,7 +223,7 @@ int32_t llm_build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
     return build_channel(g, layer, &in);
 }
 
-/* What a layer adds to the stream x behind its blocks, and its scale. */
+/* The stream x of a layer after its blocks: adds the per-layer rows, halves and scales it. */
 static int32_t build_layer_end(llm_graph_builder *g, int32_t layer, const llm_layer_input *in,
                                int32_t x, bool is_short) {
     const llm_model *m = g->model;
@@ -282,7 +282,7 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     return build_layer_end(g, layer, input, x, is_short);
 }
 
-/* x plus the embeddings times the layer's number. */
+/* x plus the embeddings times the layer's layer_output_scale. */
 static int32_t add_embedding(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
                              int32_t x, int32_t embd) {
     int32_t scale = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_LAYER_SCALE]);
@@ -346,8 +346,9 @@ static int32_t build_head(llm_graph_builder *g, int32_t x) {
     return logits;
 }
 
-/* Gives the hidden states of the stream x before or behind its norm y, as the architecture's layers
- * that draft read them. Returns the rows of y that have logits, -1 if there are none. */
+/* Makes the hidden states an output: the stream x, or its norm y, or all streams, as the
+ * architecture's layers that draft read them. Returns the rows of y that have logits, -1 if there
+ * are none. */
 static int32_t build_hidden(llm_graph_builder *g, const llm_step_shape *shape, int32_t x,
                             int32_t y) {
     const bool is_short = gives_all_states(g, shape) && shape->n_out < shape->n_tok;
@@ -383,7 +384,8 @@ static void build_encoder(llm_graph_builder *g, const llm_layer_input *in, int32
         llm_build_cross_write(g, layer, x, in->shape->n_tok);
 }
 
-/* Rows cross as they are in the file, which are fewer bytes than numbers, and the device decodes them. */
+/* Rows are sent to the device in the file's type, which has fewer bytes than f32; the device
+ * decodes them. */
 static void file_rows_build(llm_graph_builder *g, const llm_gguf_tensor *table, int32_t n_row) {
     const int64_t n = (int64_t)n_row * g->n_tok;
     g->file_rows =

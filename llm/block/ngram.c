@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * ngram.c: what a layer adds to its streams for runs of tokens (block.h): for each token the rows of
- * llm_ngram (hparams.h) as one row e, in which the streams choose. The context reads them in the file
- * (context_ngram.c).
+ * ngram.c: what a layer adds to its streams for runs of tokens (block.h): for each token the rows
+ * of llm_ngram (hparams.h) as one row e, of which each stream takes a share. The context reads the
+ * rows in the file (context_rows.c).
  *
  *   s_i = n_k(Wk e)_i . n_q(x)_i / sqrt(n_embd)          of each stream x_i; norms of a stream alone
  *   v_i = sigmoid(sign(s_i) sqrt(|s_i|)) Wv e
@@ -16,7 +16,7 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-#define SMALLEST_SCORE 1e-6f /* |s| is not less, where its root is taken */
+#define SMALLEST_SCORE 1e-6f /* a smaller |s| counts as this under the root */
 
 /* The filters of the file, with zeros for the tokens between those that they read. */
 static void declare_conv(llm_declarer *d) {
@@ -49,7 +49,8 @@ static void declare_conv(llm_declarer *d) {
 }
 
 void llm_declare_ngram(llm_declarer *d) {
-    /* The context of such a model has slots, and notes the tokens that rows follow from. */
+    /* Only a context with recurrent states keeps the tokens from which the rows follow
+     * (context_rows.c). */
     if (d->status == TDM_OK && d->model->specs[d->layer].recurrent.kind == LLM_MIXER_ATTENTION)
         d->status =
             tdm_fail(d->err, TDM_UNSUPPORTED,

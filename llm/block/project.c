@@ -37,7 +37,8 @@ static int32_t scale_input(llm_graph_builder *g, int32_t adapter) {
     return g->lora[adapter];
 }
 
-/* The scales [1, n_row] of an adapter for rows of which each token, or each with logits, has one. */
+/* The scales [1, n_row] of an adapter for rows of which each token, or each with logits, has
+ * one. */
 static int32_t row_scales(llm_graph_builder *g, int32_t adapter, int64_t n_row) {
     if (n_row == g->n_tok) return scale_input(g, adapter);
     if (g->lora_out[adapter] < 0)
@@ -45,8 +46,8 @@ static int32_t row_scales(llm_graph_builder *g, int32_t adapter, int64_t n_row) 
     return g->lora_out[adapter];
 }
 
-/* The scales for the rows of x: f32 of x's shape but for its first axis, which is 1. Of experts, whose
- * x has rows for each choice of a token, also but for the second. */
+/* The scales for the rows of x: f32 of x's shape with a first axis of 1. Of experts, whose x has a
+ * row for each expert of a token, the second axis is 1, too. */
 static int32_t build_scales(llm_graph_builder *g, int32_t adapter, int32_t weight, int32_t x,
                             bool is_expert) {
     const int64_t *shape = tdm_build_shape(g->b, x);
@@ -94,8 +95,8 @@ static int32_t build_plain(llm_graph_builder *g, int32_t weight, int32_t x, int3
     return id < 0 ? tdm_build_matmul(g->b, w, x) : tdm_build_moe_matmul(g->b, w, x, id, 0, 0);
 }
 
-/* y plus what the step's adapters add to the product of a weight and x: s * (alpha / rank) * B (A x)
- * of each. */
+/* y plus what the step's adapters add to the product of a weight and x: s * (alpha / rank) * B (A
+ * x) of each. */
 static int32_t build_adapted(llm_graph_builder *g, int32_t weight, int32_t x, int32_t id,
                              int32_t y) {
     for (int32_t a = 0; a < g->model->n_adapter; a++) {
@@ -111,7 +112,7 @@ static int32_t build_adapted(llm_graph_builder *g, int32_t weight, int32_t x, in
 int32_t llm_build_product(llm_graph_builder *g, int32_t weight, int32_t scale, int32_t x) {
     int32_t y = build_plain(g, weight, x, -1);
     if (scale >= 0) y = tdm_build_mul(g->b, y, llm_graph_weight(g, scale));
-    /* Adapters change the rows of the embedding alone, not the head that is tied to it. */
+    /* An adapter of the embedding changes its rows (llm_build_token_rows), not the tied head. */
     if ((g->model->weights[weight].usage & TDM_USAGE_ROWS) != 0) return y;
     return build_adapted(g, weight, x, -1, y);
 }

@@ -70,7 +70,7 @@ int32_t llm_build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind
 }
 
 int32_t llm_build_heads_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok) {
-    const float eps = 64e-5f; /* of all files */
+    const float eps = 64e-5f; /* the same in all models; files have no key for it */
     const bool has_norm = g->model->layer[layer][LLM_ROLE_RWKV_NORM] >= 0;
     const int64_t *shape = tdm_build_shape(g->b, o);
     if (shape == NULL) return -1;
@@ -139,8 +139,8 @@ static int32_t build_rate(llm_graph_builder *g, int32_t layer, int32_t x) {
     return build_exp(g, x);
 }
 
-/* RWKV-6 reads S before it takes up the token's k, v and decay: they go into the scan with the token
- * behind, so that its S is that of the token before. */
+/* RWKV-6 reads S before the token's own k, v and decay change it. So the scan gets them one token
+ * later: in the step of a token it applies those of the token before, and then S is read. */
 static void build_delayed(llm_graph_builder *g, int32_t layer, const int32_t kv[2], int32_t rate,
                           int64_t n_tok, tdm_scan_sources *src) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rwkv7.c: the time mixing of RWKV-7 (Peng et al., arXiv:2503.14456), and of ARWKV: a delta rule that
- * erases with one vector and writes with another (block.h).
+ * rwkv7.c: the time mixing of RWKV-7 (Peng et al., arXiv:2503.14456), and of ARWKV: a delta rule
+ * that erases with one vector and writes with another (block.h).
  *
  *   d = x of the token before - x,  m_i = x + d * lerp_i     i: r, decay, k, v, rate, gate
  *   g = -exp(-1/2) sigmoid(w0 + W2 tanh(W1 m_decay)),  a = sigmoid(a0 + A2 A1 m_rate)
@@ -28,7 +28,7 @@ void llm_declare_rwkv7(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_RWKV7_RATE, true);
     llm_declare(d, LLM_ROLE_RWKV7_RATE_A, true);
     llm_declare(d, LLM_ROLE_RWKV7_RATE_B, true);
-    if (d->layer > 0) { /* those of the first layer are harmless */
+    if (d->layer > 0) { /* the first layer does not read its own */
         llm_declare(d, LLM_ROLE_RWKV7_VALUE, true);
         llm_declare(d, LLM_ROLE_RWKV7_VALUE_A, true);
         llm_declare(d, LLM_ROLE_RWKV7_VALUE_B, true);
@@ -88,7 +88,7 @@ static int32_t build_value(llm_graph_builder *g, int32_t layer, int32_t x) {
 /* Heads of k * k_k, each divided by its length. */
 static int32_t build_erased(llm_graph_builder *g, int32_t layer, int32_t k, int64_t n_tok) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
-    const float eps = 1e-24f / (float)r->k_len; /* lengths count from 1e-12 on */
+    const float eps = 1e-24f / (float)r->k_len; /* a length below 1e-12 counts as 1e-12 */
     int32_t e = tdm_build_mul(g->b, k, weight(g, layer, LLM_ROLE_RWKV7_ERASED));
     e = tdm_build_reshape(g->b, e, r->k_len, r->n_head_v, n_tok, 1);
     e = tdm_build_rms_norm(g->b, e, -1, eps);

@@ -13,8 +13,8 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-/* Declares the tensors of both stacks, blk.0 .. of the low one first, and refers to them from every
- * pass. */
+/* Declares the tensors of both stacks, blk.0 .. of the low one first. Every pass gets the numbers
+ * of the weights of its stack. */
 void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d)) {
     llm_model *m = d->model;
     const int32_t n_block = 2 * m->hparams.n_stack_layer;
