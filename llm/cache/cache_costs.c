@@ -128,8 +128,8 @@ typedef struct option {
     tdm_type type;
     bool is_rotated;
     double cost;
-    uint64_t bytes;
-    int64_t units;
+    uint64_t bytes; /* of a token */
+    int64_t units;  /* bytes / unit of slots_solve, rounded up */
 } option;
 
 enum { OPTIONS_MAX = N_TYPE + 1 };
@@ -139,10 +139,10 @@ typedef struct slot {
     llm_cache_side side;
     option options[OPTIONS_MAX];
     int n_option;
-    int chosen;
+    int chosen; /* index into options, after slots_solve */
 } slot;
 
-/* The rotation of a type that costs less, or the one asked for; false where it is not measured. */
+/* The rotation of a type by `rotation`, and its cost; false if that cost is not measured. */
 static bool rotation_find(const llm_cache_costs *costs, int32_t layer, llm_cache_side side,
                           tdm_type type, llm_rotation rotation, bool *is_rotated, double *cost) {
     const double no = llm_cache_costs_get(costs, layer, side, type, false);
@@ -155,7 +155,8 @@ static bool rotation_find(const llm_cache_costs *costs, int32_t layer, llm_cache
 
 static void options_fill(const llm_cache_costs *costs, const llm_model *m, llm_rotation rotation,
                          slot *s) {
-    /* Of floats the rotation has no effect; this one makes layers of floats equal. */
+    /* Rotation does not change the error of floats. All layers of floats get the same value, so
+     * that their types are equal. */
     option *at = &s->options[s->n_option++];
     *at = (option){.type = TDM_TYPE_F16, .is_rotated = rotation != LLM_ROTATION_NO};
     side_size(m, s->layer, s->side, at->type, &at->bytes);
@@ -179,9 +180,9 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
     return a;
 }
 
-/* Chooses an option of each slot with at most `units` in all, which the smallest ones do not
- * exceed. best[units + 1] is the least cost of the slots so far in at most so many units, +inf where
- * they do not fit; picks[n_slot][units + 1] the option of a slot in it. */
+/* Chooses an option of each slot, with at most `units` in all; the smallest options together have
+ * no more than that. best[units + 1] is the least cost of the slots so far in at most so many
+ * units, +inf where they do not fit; picks[n_slot][units + 1] the option of a slot in it. */
 static void knapsack_solve(slot *slots, int32_t n_slot, int64_t units, double *best, double *next,
                            uint8_t *picks) {
     const size_t width = (size_t)units + 1;
@@ -210,7 +211,7 @@ static void knapsack_solve(slot *slots, int32_t n_slot, int64_t units, double *b
     }
 }
 
-/* Chooses the options; `most` bytes in all. */
+/* Sets `chosen` of all slots, so that a token has at most `most` bytes in all. */
 static tdm_status slots_solve(slot *slots, int32_t n_slot, uint64_t most, tdm_error *err) {
     uint64_t unit = 0, all = 0;
     for (int32_t i = 0; i < n_slot; i++) {

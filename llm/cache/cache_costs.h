@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_costs.h: what it costs to keep K or V of a layer in a quantised type, as measured on a text,
- * and the cache types of all layers that follow from it: within a number of bits, or with the
- * better of both rotations. It computes no tokens and reads no files.
+ * cache_costs.h: what it costs to keep K or V of a layer in a quantised type, as measured on a
+ * text, and the cache types of all layers that follow from it: within a number of bits, or rotated
+ * where that costs less. It computes no tokens and reads no files.
  *
- * A cost is the KL divergence, in nats a token, of the model with only that K or V quantised from the
- * model with a cache of f16. Errors of different layers are hardly correlated, so that costs add up.
+ * A cost is the KL divergence, in nats for each token, between the model with a cache of f16 and
+ * the model with only that K or V quantised. Errors of different layers are hardly correlated, so
+ * the cost of a cache is the sum of the costs of its parts.
  */
 #ifndef LLM_CACHE_COSTS_H
 #define LLM_CACHE_COSTS_H
@@ -18,12 +19,13 @@ typedef enum llm_cache_side { LLM_CACHE_K = 0, LLM_CACHE_V, LLM_CACHE_SIDES } ll
 typedef enum llm_rotation {
     LLM_ROTATION_NO = 0,
     LLM_ROTATION_YES,
-    LLM_ROTATION_AUTO /* of each K and V the one that costs less */
+    LLM_ROTATION_AUTO /* for each K and V the one of both that costs less */
 } llm_rotation;
 
 typedef struct llm_cache_costs llm_cache_costs;
 
-/* Costs of n_layer layers, none of them measured. TDM_RESOURCE_EXHAUSTED. [setup] */
+/* Makes the table of costs of n_layer layers; all are "not measured". TDM_RESOURCE_EXHAUSTED.
+ * [setup] */
 tdm_status llm_cache_costs_create(int32_t n_layer, llm_cache_costs **costs_out, tdm_error *err);
 /* NULL is a no-op. [setup] */
 void llm_cache_costs_destroy(llm_cache_costs *costs);
@@ -32,16 +34,16 @@ void llm_cache_costs_destroy(llm_cache_costs *costs);
  * [setup] */
 bool llm_cache_costs_set(llm_cache_costs *costs, int32_t layer, llm_cache_side side, tdm_type type,
                          bool is_rotated, double cost);
-/* A cost; negative = not measured. 0 for types of floats. [any-thread] */
+/* A cost of a layer that exists; negative = not measured. 0 for types of floats. [any-thread] */
 double llm_cache_costs_get(const llm_cache_costs *costs, int32_t layer, llm_cache_side side,
                            tdm_type type, bool is_rotated);
 
-/* Whether a layer keeps K, or V, at all: a latent cache has no V, and some layers have no cache.
- * [any-thread] */
+/* Whether a layer has a K, or a V, in the cache: a latent cache has no V, and some layers have no
+ * cache. [any-thread] */
 bool llm_cache_has_side(const llm_model *model, int32_t layer, llm_cache_side side);
 
-/* The cost of the cache in which layer l has layers[l]: the sum; negative = some are not measured.
- * [any-thread] */
+/* The cost of a cache in which layer l has the types layers[l]: the sum of the costs; negative =
+ * one of them is not measured. [any-thread] */
 double llm_cache_costs_sum(const llm_cache_costs *costs, const llm_model *model,
                            const llm_layer_types *layers);
 
@@ -50,15 +52,16 @@ double llm_cache_costs_sum(const llm_cache_costs *costs, const llm_model *model,
  * [any-thread] */
 double llm_layer_types_bits(const llm_model *model, const llm_layer_types *layers);
 
-/* Chooses the types whose costs have the least sum among all that llm_layer_types_bits puts at
- * `bits` or less: of the measured types and f16. layers_out[n_layer]. TDM_OUT_OF_RANGE where no
- * choice is so small, with the size of the smallest. [setup] */
+/* Chooses among f16 and the measured types those with the least sum of costs for which
+ * llm_layer_types_bits is at most `bits`. layers_out[n_layer]. TDM_OUT_OF_RANGE if no choice is so
+ * small; the message has the size of the smallest. [setup] */
 tdm_status llm_cache_costs_choose(const llm_cache_costs *costs, const llm_model *model, double bits,
                                   llm_rotation rotation, llm_layer_types *layers_out,
                                   tdm_error *err);
 
-/* The same types for all layers, with the rotation that costs less in each. TDM_FAILED_PRECONDITION
- * where a type was not measured both ways. [setup] */
+/* Gives all layers the types k and v, and each K and V the rotation that costs less.
+ * layers_out[n_layer]. TDM_FAILED_PRECONDITION if a type was not measured with and without
+ * rotation. [setup] */
 tdm_status llm_cache_costs_rotate(const llm_cache_costs *costs, const llm_model *model, tdm_type k,
                                   tdm_type v, llm_layer_types *layers_out, tdm_error *err);
 

@@ -4,12 +4,13 @@
  * It moves no bytes and uses no device. Bytes that must move are returned as page jobs, which the
  * context (context.h) runs through its graphs.
  *
- * The cache is a pool of pages of page_len slots. A sequence is a list of entries
- * {page, first, count, base_pos} whose positions follow one another from 0 without a gap, except
- * for the tokens that llm_kv_forget and llm_kv_skip leave out. Entries
- * of several sequences may name the same page; the cache counts how many sequences do. A page is
- * written only while that count is one, and only in slots behind all that is stored in it. Three
- * rules follow:
+ * The cache is a pool of pages of page_len slots, one for each token; a cell is a slot of the pool,
+ * page * page_len + slot. A sequence is a list of entries {page, first, count, base_pos}: slots
+ * first .. first+count-1 of the page hold the tokens at positions base_pos .. base_pos+count-1. The
+ * positions follow one another from 0 without a gap, except for the tokens that llm_kv_forget and
+ * llm_kv_skip leave out. Entries of several sequences may name the same page; the cache counts how
+ * many sequences do. A page is written only while that count is one, and only in slots behind all
+ * that is stored in it; else a sequence would overwrite the tokens of another. Three rules follow:
  *  - A prefix is shared by naming the same pages.
  *  - An append behind a shared page opens a new page.
  *  - A shift, which changes keys in place, copies shared pages first.
@@ -41,9 +42,9 @@ int64_t llm_kv_room(const llm_kv *kv, int32_t seq);
 /* Pages that no sequence uses. */
 int32_t llm_kv_free_count(const llm_kv *kv);
 
-/* Finds cells for the next n_tok tokens of a sequence: cells_out[n_tok] = page * page_len + slot.
- * TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size, or
- * fewer sequences); nothing has changed then. */
+/* Appends n_tok tokens to a sequence and gives their cells: cells_out[n_tok] = page * page_len +
+ * slot. TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size,
+ * or fewer sequences); nothing has changed then. */
 tdm_status llm_kv_append(llm_kv *kv, int32_t seq, int32_t n_tok, int32_t *cells_out,
                          tdm_error *err);
 
@@ -59,18 +60,20 @@ void llm_kv_forget(llm_kv *kv, int32_t seq, int32_t from, int32_t to);
 void llm_kv_skip(llm_kv *kv, int32_t seq, int32_t n_tok);
 /* Whether the table of a sequence has all tokens at positions from .. to-1. */
 bool llm_kv_holds(const llm_kv *kv, int32_t seq, int32_t from, int32_t to);
-/* The position from which on the table has all tokens of a sequence. */
+/* The position from which on the table has all tokens of a sequence; its length if it lacks the
+ * last. */
 int32_t llm_kv_first(const llm_kv *kv, int32_t seq);
 
 /* Makes the empty sequence dst hold the first n_tok tokens of src by sharing their pages. An append
  * to either then opens a new page, unless llm_kv_own_tail follows. */
 tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_error *err);
 
-/* Gives a sequence a page of its own for its last tokens, where other sequences use that page, too,
- * and it has room for more. So its tokens lie, and are added up by attention, as in a sequence that
- * shares nothing, and the others go on in their page. copies_out[llm_kv_max_jobs] are the jobs
- * (page <- arg), which the caller runs before anything else uses the sequence; returns their
- * number. Without a free page nothing changes: 0. */
+/* Gives a sequence a copy of its last page, if other sequences use that page, too, and it has free
+ * slots. The next tokens of the sequence then go into the copy instead of a new page. So its tokens
+ * lie in the same slots as those of a sequence that shares nothing, and attention adds them up in
+ * the same order. copies_out[llm_kv_max_jobs] are the jobs (page <- arg), which the caller runs
+ * before anything else uses the sequence; returns their number. 0 if there is no such page, or no
+ * free page for the copy: nothing has changed then. */
 int32_t llm_kv_own_tail(llm_kv *kv, int32_t seq, tdm_page_job *copies_out);
 
 /* The jobs of a shift. The caller gives the arrays; the call fills them. */

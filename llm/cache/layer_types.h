@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_types.h: what the cache of each layer is kept in, where layers differ: the types of K and V,
- * and whether their heads are rotated.
+ * layer_types.h: the types of K and V in the cache of one layer, and whether their heads are
+ * rotated, for caches whose layers differ.
  */
 #ifndef LLM_LAYER_TYPES_H
 #define LLM_LAYER_TYPES_H
@@ -25,7 +25,7 @@ static inline void llm_layer_types_apply(const llm_layer_types *t, tdm_kv_desc *
     if (t->rotates_v) desc->flags |= TDM_KV_ROTATE_V;
 }
 
-/* Those of a description. [any-thread] */
+/* The types and rotation of a description. [any-thread] */
 static inline llm_layer_types llm_layer_types_of(const tdm_kv_desc *desc) {
     return (llm_layer_types){desc->type_k, desc->type_v, (desc->flags & TDM_KV_ROTATE_K) != 0,
                              (desc->flags & TDM_KV_ROTATE_V) != 0};

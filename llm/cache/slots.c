@@ -9,15 +9,15 @@
 typedef struct snapshot {
     int32_t seq, n_tok, slot; /* slot -1 = unused */
     bool is_draft;
-    uint64_t used;
+    uint64_t used; /* llm_slots.clock at the last use */
 } snapshot;
 
 struct llm_slots {
     int32_t n_slot, n_seq;
-    int32_t *n_hold;     /* [n_slot] */
-    int32_t *current;    /* [n_seq] */
+    int32_t *n_hold;     /* [n_slot] holders; 0 = free */
+    int32_t *current;    /* [n_seq] the slot of the sequence's state; -1 = zeros */
     snapshot *snapshots; /* [n_slot] */
-    uint64_t clock;
+    uint64_t clock;      /* counts the uses of snapshots */
 };
 
 tdm_status llm_slots_create(int32_t n_slot, int32_t n_seq, llm_slots **slots_out, tdm_error *err) {

@@ -32,7 +32,7 @@ typedef struct state_header {
     int32_t n_tok;
 } state_header;
 
-/* What a layer's rows are kept in, where layers differ; the header's types are -1 then. All 0 for a
+/* The types of a layer's rows, where layers differ; the header's types are -1 then. All 0 for a
  * layer without a cache. */
 typedef struct state_layer {
     uint8_t type_k, type_v;
@@ -361,7 +361,8 @@ static tdm_status layers_check(const llm_context *ctx, state_file *f, tdm_error 
     return TDM_OK;
 }
 
-/* Where the windows of the file begin; may_be_whole: 0 = it has all rows. */
+/* Reads the first token that layers with a window have rows of. may_be_whole: it may be 0, which
+ * means that the file has all rows. */
 static tdm_status window_read(const llm_context *ctx, state_file *f, int32_t n_tok,
                               bool may_be_whole, state_load *load, tdm_error *err) {
     tdm_status status = file_read(f, &load->window_first, sizeof load->window_first, err);

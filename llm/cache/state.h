@@ -3,17 +3,22 @@
  * state.h: a sequence as a file: its tokens and their cached rows, in canonical form. A file that
  * one device or group saved is loaded by any other.
  *
- * The file, little-endian: "TDMSTAT1"; the header of state.c field by field; the token ids (i32);
- * then for every llm_context_chunk tokens (the last chunk shorter), for each layer, the K rows and
- * the V rows of those tokens as stored (a row that stands for a run of tokens is that of its last
- * token, and the others' are zeros): blocks of the cache's types, rotated if the header says so;
- * chunks that lie wholly before the windows of attention that were saved have no rows in layers with
- * a window, others zeros before them (the version is 2 then, and the first token in those windows
- * follows the header). Where the cache types differ between layers, the version is 3: the types and
- * rotation of each layer follow the header (state_layer of state.c), then that first token, which
- * may be 0;
- * then the recurrent states behind the last token (f32), where the model has them; last, an FNV-1a
- * hash of all before it (u64). The file does not depend on pages, devices or members.
+ * The file does not depend on pages, devices or members. Its parts, little-endian:
+ *
+ *   "TDMSTAT" and a digit, the version
+ *   the header of state.c, field by field
+ *   version 3: types and rotation of each layer (state_layer of state.c)
+ *   versions 2 and 3: the first token that layers with a window have rows of (i32); 0 = the first
+ *   the token ids (i32)
+ *   for every llm_context_chunk tokens (the last chunk shorter), for each layer: the K rows, then
+ *     the V rows of these tokens as stored: blocks of the cache's types, rotated if the header says so
+ *   the recurrent states behind the last token (f32), if the model has them
+ *   an FNV-1a hash of all bytes before it (u64)
+ *
+ * A row that stands for a run of tokens is that of the run's last token; the others' are zeros.
+ * Version 1 has the rows of all tokens. In version 2 a layer with a window has no rows in chunks
+ * that lie wholly before its first token, and zeros before that token in the next chunk. Version 3
+ * is for caches whose types differ between layers; windows are as in version 2.
  */
 #ifndef LLM_STATE_H
 #define LLM_STATE_H
