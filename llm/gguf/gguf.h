@@ -116,8 +116,9 @@ const llm_gguf_key *llm_gguf_key_find(const llm_gguf *g, const char *name);
 
 /* Typed reads. An integer of any width is accepted if its value fits, and f64 for f32; no other
  * type is converted. A wrong type is TDM_DATA_LOSS, a value that does not fit TDM_OUT_OF_RANGE;
- * both name the file, the key and what was found. *value is written only if the key exists and is
- * read. [any-thread] */
+ * both name the file, the key and what was found. A u64 above INT64_MAX counts as INT64_MAX, and an
+ * f64 beyond f32 as an infinity. *value is written only if the key exists and is read.
+ * [any-thread] */
 tdm_status llm_gguf_get_u32(const llm_gguf *g, const char *name, llm_gguf_need need,
                             uint32_t *value, tdm_error *err);
 tdm_status llm_gguf_get_i64(const llm_gguf *g, const char *name, llm_gguf_need need, int64_t *value,

@@ -369,7 +369,8 @@ static tdm_status cursor_read_tensor(cursor *c, llm_gguf_tensor *tensor, extent 
     return TDM_OK;
 }
 
-/* Sets the data of every tensor; `data_start` is known. */
+/* Sets the data of every tensor, and checks that tensors lie inside the file and share no bytes.
+ * Their data begins behind the descriptions, at the next multiple of the alignment. */
 static tdm_status part_place_tensors(llm_gguf_part *part, cursor *c, extent *where) {
     const uint64_t mask = part->alignment - 1;
     const uint64_t data_start = (c->pos + mask) & ~mask;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * gguf_part.h: one GGUF file, mapped and checked. A model has one part or several (gguf.c); values
- * of keys: gguf_value.c. For these files and their tests only.
+ * of keys: gguf_value.c. For the files of this folder and their tests only.
  */
 #ifndef LLM_GGUF_PART_H
 #define LLM_GGUF_PART_H
@@ -36,7 +36,7 @@ tdm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, uint32_t nu
 /* Frees and zeroes the part. No-op for a part that was not opened. [setup] */
 void llm_gguf_part_close(llm_gguf_part *part);
 
-/* [any-thread] */
+/* The key of that name, or NULL. [any-thread] */
 const llm_gguf_key *llm_gguf_part_key_find(const llm_gguf_part *part, const char *name);
 
 /* Bytes of one value of a number type; 0 for strings, arrays and unknown types. [any-thread] */

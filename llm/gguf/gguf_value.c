@@ -31,7 +31,8 @@ static bool type_is_integer(llm_gguf_type type) {
            type != LLM_GGUF_BOOL;
 }
 
-/* An integer or bool at `data`. A larger u64 becomes INT64_MAX; all limits of callers are below. */
+/* An integer or bool at `data`. A u64 above INT64_MAX becomes INT64_MAX, which is above the limits
+ * of all callers. */
 static int64_t integer_load(llm_gguf_type type, const uint8_t *data) {
     union {
         uint8_t u8;

@@ -27,7 +27,7 @@ struct llm_gguf_writer {
     char *path, *tmp_path;
     int fd;            /* -1 once closed */
     tdm_error error;   /* the first failure; status TDM_OK = none */
-    bytes keys, infos; /* the encoded header, until the first data */
+    bytes keys, infos; /* encoded keys and descriptions of tensors, until the first data */
     uint64_t n_keys;
     uint64_t *tensor_size; /* bytes of each tensor */
     uint64_t n_tensors, tensors_size;
@@ -35,7 +35,7 @@ struct llm_gguf_writer {
     bool header_written;
     uint64_t tensor;     /* the one being written */
     uint64_t tensor_len; /* bytes of it written so far */
-    bytes out;           /* not written to the file yet */
+    bytes out;           /* bytes that are not written to the file yet */
 };
 
 /* Keeps the first failure; later ones are consequences. */

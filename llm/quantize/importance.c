@@ -16,7 +16,7 @@ typedef struct entry {
     char *name;     /* of the matrix */
     char *file;     /* the first that has it, for messages */
     int64_t n;      /* inputs */
-    int64_t n_part; /* experts; 1 = of a plain matrix, or all experts alike */
+    int64_t n_part; /* experts; 1 for a plain matrix */
     double *sums;   /* [n_part][n] */
     double *counts; /* [n_part] */
     float *means;   /* [n_part][n], made when all files are read */
@@ -73,8 +73,8 @@ static tdm_status values_check(const llm_gguf *g, const llm_gguf_tensor *tensor,
     return TDM_OK;
 }
 
-/* The entry of that name, made of zeros for the first file that has it; among `n_sorted` first
- * entries of earlier files, which are sorted. */
+/* The entry of that name: one of the first n_sorted entries, which are those of earlier files in
+ * the order of names, or a new one with sums of 0. */
 static tdm_status entry_get(llm_importance *m, size_t n_sorted, const llm_gguf *g, const char *name,
                             int64_t n, int64_t n_part, entry **out, tdm_error *err) {
     entry wanted = {.name = (char *)(uintptr_t)name};
@@ -159,8 +159,9 @@ static tdm_status file_add(llm_importance *m, const char *path, tdm_error *err) 
     return status;
 }
 
-/* Means of the sums. An input that was always 0 matters little, but its weights must have some
- * code: a millionth of the mean over the inputs. */
+/* Makes means of the sums. The least mean is a millionth of the mean over all inputs, so that also
+ * the weights of an input that was always 0 have an importance. An expert without tokens gets
+ * ones. */
 static tdm_status means_make(entry *e, tdm_error *err) {
     e->means = malloc((size_t)(e->n * e->n_part) * sizeof *e->means);
     if (e->means == NULL) return no_memory(err);

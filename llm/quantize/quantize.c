@@ -2,9 +2,9 @@
  *
  * quantize.c: converts the tensors of a file, a slab of rows at a time, and writes them in order.
  *
- * The threads, the calling one among them, take rows from a slab until none is left. The calling
- * thread waits for the others and writes the slab. Rows are converted independently, so the file
- * does not depend on the number of threads.
+ * All threads, with the calling one, take rows from a slab until none is left. The calling thread
+ * then waits for the others and writes the slab. Rows are converted independently, so the file does
+ * not depend on the number of threads.
  */
 #include "llm/quantize/quantize.h"
 
@@ -37,17 +37,17 @@ typedef struct slab {
 typedef struct pool {
     slab slab;
     atomic_llong next; /* the next row to take */
-    atomic_bool is_bad;
+    atomic_bool is_bad; /* a row has numbers that are not finite */
     pthread_mutex_t lock;
     pthread_cond_t begun, ended;
-    uint64_t turn; /* slabs begun; guarded by lock, as n_busy and is_over */
-    int32_t n_busy;
-    bool is_over;
+    uint64_t turn;  /* slabs begun; guarded by lock, as n_busy and is_over */
+    int32_t n_busy; /* started threads that still work on the slab */
+    bool is_over;   /* threads end */
     int32_t n_thread;
-    pthread_t *threads; /* n_thread - 1; the caller is the last */
-    float **rows;       /* [n_thread], a row each */
-    uint8_t *blocks;
-    size_t blocks_size;
+    pthread_t *threads; /* [n_thread - 1]; the calling thread is the last one */
+    float **rows;       /* [n_thread] a row of floats for each thread */
+    uint8_t *blocks;    /* the converted slab */
+    size_t blocks_size; /* bytes */
 } pool;
 
 typedef struct pool_thread {
@@ -99,7 +99,7 @@ static void *pool_main(void *arg) {
     }
 }
 
-/* Converts c->slab on all threads. */
+/* Converts c->slab on all threads; returns when all rows are converted. */
 static void pool_run(pool *c) {
     atomic_store(&c->next, 0);
     pthread_mutex_lock(&c->lock);
@@ -238,7 +238,8 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
     return status;
 }
 
-/* A split model becomes one file; the writer sets the alignment. */
+/* Keys that are not copied. The new file is not split, the writer sets the alignment, and head_put
+ * writes the others. */
 static bool key_is_dropped(const char *name) {
     return strncmp(name, "split.", 6) == 0 || strcmp(name, "general.alignment") == 0 ||
            strcmp(name, "general.file_type") == 0 ||

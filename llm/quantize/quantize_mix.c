@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize_mix.c: chooses the type of each tensor of a quantised file. The mixtures are those of
- * llama.cpp, see quantize.h. They rest on the observation that attn_v, ffn_down and the output
- * matrix lose most by coarse types, and more in the first and last layers than in others.
+ * llama.cpp, see quantize.h. Their reason: small types of attn_v, ffn_down and the output matrix
+ * cost the most quality, and more in the first and last layers than in others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,8 +100,8 @@ typedef enum part {
     PART_FFN_DOWN
 } part;
 
-/* Substrings of the names of small tensors that lose more by quantising than it saves, besides those
- * whose role has no quantised form (has_plain_role). */
+/* Substrings of the names of small tensors that are not quantised: the loss of quality would be
+ * greater than the gain. Tensors whose role has no quantised form: has_plain_role. */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -183,18 +183,20 @@ static int32_t layer_of(const char *name) {
 
 /* ---- The model ---- */
 
+/* What the choice depends on, for the whole file. */
 typedef struct facts {
     const llm_gguf *g;
     part *parts; /* [n_tensor], owned */
     uint32_t n_tensor;
-    int32_t n_layer, n_expert, n_attn_v;
+    int32_t n_layer, n_expert, n_attn_v; /* n_attn_v: tensors of PART_ATTN_V */
     int32_t heads_per_kv; /* Q heads per KV head */
     bool is_70b;          /* Llama 2 and 3 or Qwen 2 of that size */
     bool is_tied;         /* the token embedding is the output matrix too */
     bool has_importance;
 } facts;
 
-/* A number, or the first of an array with one per layer; `fallback` if the key is missing. */
+/* The number of the key "ARCH.key", or the first of an array with one for each layer; `fallback` if
+ * the key is missing or cannot be read. */
 static int32_t number_get(const llm_gguf *g, const char *arch, const char *key, int32_t fallback) {
     char name[128];
     uint32_t value = 0;
@@ -287,7 +289,7 @@ static tdm_type attn_v_type(const facts *f, llm_quantize_mix mix, tdm_type type,
         break;
     default: break;
     }
-    /* Eight heads share this matrix, so it is small compared with the others. */
+    /* Eight query heads share each head of this matrix, so it is small compared with the others. */
     if (f->is_70b && (type == TDM_TYPE_Q3_K || type == TDM_TYPE_Q4_K)) type = TDM_TYPE_Q5_K;
     return f->n_expert == 8 ? TDM_TYPE_Q8_0 : type;
 }
@@ -297,7 +299,8 @@ static tdm_type attn_qk_type(llm_quantize_mix mix, tdm_type type) {
     return mix == LLM_QUANTIZE_IQ3_XXS ? TDM_TYPE_IQ2_S : type;
 }
 
-/* All experts of a layer have the position of the layer. */
+/* The position of an ffn tensor for the rules of early and late layers. Where there are experts, it
+ * is the number of the layer. */
 static int32_t ffn_place(const facts *f, uint32_t tensor) {
     return f->n_expert > 1 ? layer_of(llm_gguf_tensor_at(f->g, tensor)->name)
                            : place_among(f, tensor);
@@ -361,7 +364,8 @@ static tdm_type attn_out_type(const facts *f, llm_quantize_mix mix, tdm_type typ
     }
 }
 
-/* For types below three bits, which give larger types to other matrices than the types above. */
+/* Whether the mixture is one of a type below three bits: these have a rule of their own,
+ * coarse_type. */
 static bool is_coarse(llm_quantize_mix mix) {
     return mix == LLM_QUANTIZE_IQ2_M || mix == LLM_QUANTIZE_IQ2_XS || mix == LLM_QUANTIZE_IQ1;
 }
@@ -425,7 +429,8 @@ static tdm_type mixed_type(const facts *f, const llm_quantize_kind *kind, uint32
     }
 }
 
-/* The type for rows of n elements, which are not whole blocks of `type`. */
+/* `type` if rows of n elements are whole blocks of it, else a type with shorter blocks, at last
+ * f16. */
 static tdm_type fitting_type(tdm_type type, int64_t n) {
     if (is_whole(type, n)) return type;
     switch (type) {
@@ -449,8 +454,8 @@ static tdm_type fitting_type(tdm_type type, int64_t n) {
     return is_whole(type, n) ? type : TDM_TYPE_F16;
 }
 
-/* Adapters and importance matrices are GGUF files, too; what reads them takes no other types. A file
- * without general.type is a model. */
+/* Refuses adapters and importance matrices, which are GGUF files, too: their readers take the types
+ * that they have. A file without general.type is a model. */
 static tdm_status model_check(const llm_gguf *g, tdm_error *err) {
     llm_gguf_str type = {"", 0};
     tdm_status status = llm_gguf_get_str(g, "general.type", LLM_GGUF_OPTIONAL, &type, err);
