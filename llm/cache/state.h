@@ -11,7 +11,8 @@
  *   versions 2 and 3: the first token that layers with a window have rows of (i32); 0 = the first
  *   the token ids (i32)
  *   for every llm_context_chunk tokens (the last chunk shorter), for each layer: the K rows, then
- *     the V rows of these tokens as stored: blocks of the cache's types, rotated if the header says so
+ *     the V rows of these tokens as stored: blocks of the cache's types, rotated if the header
+ *     says so
  *   the recurrent states behind the last token (f32), if the model has them
  *   an FNV-1a hash of all bytes before it (u64)
  *

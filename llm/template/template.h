@@ -5,7 +5,8 @@
  *
  * The language is the part of Jinja (https://jinja.palletsprojects.com/templates/) that chat
  * templates use, with their settings: trim_blocks and lstrip_blocks on, no HTML escapes, the
- * functions raise_exception and strftime_now, and values that cannot be changed, except namespaces.
+ * functions raise_exception and strftime_now, and values that cannot be changed, except namespaces
+ * and, by append and pop, lists.
  * Not supported: inheritance, includes, recursive loops, extensions other than `break`, `continue`
  * and `generation`, arguments as *list, integers beyond 64 bits.
  *

@@ -7,7 +7,7 @@
 
 #include "llm/template/template_render.h"
 
-/* How a body ended. */
+/* How a body ended: at its end, by a jump, or by a failure. */
 typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE, FLOW_FAILED } flow;
 
 static flow body_run(llm_tpl_job *job, const llm_tpl_node *body);
@@ -45,7 +45,8 @@ static bool set_run(llm_tpl_job *job, const llm_tpl_node *node) {
     return llm_tpl_eval(job, node->b, &value) && target_assign(job, node->a, &value);
 }
 
-/* The operand of the innermost filter in the chain is the text of the block. */
+/* Applies the chain of filters of a block to *value, the text of the block: the innermost filter
+ * first. */
 static bool chain_run(llm_tpl_job *job, const llm_tpl_node *chain, llm_tpl_value *value) {
     llm_tpl_args args;
     llm_tpl_value self;

@@ -246,7 +246,7 @@ static bool filter_tojson(llm_tpl_call *c, llm_tpl_value *out) {
     return llm_tpl_json_write(c->job, &style, c->self, &text) && give(out, text);
 }
 
-/* A text as a value. */
+/* Reads a text as JSON. */
 static bool filter_from_json(llm_tpl_call *c, llm_tpl_value *out) {
     if (c->self->kind != LLM_TPL_STRING)
         return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "from_json of a %s, not of a str",

@@ -36,7 +36,7 @@ static bool attribute_get(llm_tpl_job *job, const llm_tpl_value *item,
     }
 }
 
-/* The same as a key for sorting: in lower case, unless the filter is case-sensitive. */
+/* The value of attribute_get as a key for comparisons: in lower case unless has_case. */
 static bool order_key(llm_tpl_job *job, const llm_tpl_value *item, const llm_tpl_value *attribute,
                       bool has_case, llm_tpl_value *out) {
     if (!attribute_get(job, item, attribute, out)) return false;

@@ -9,8 +9,8 @@
 #include "llm/template/template_text.h"
 
 typedef enum llm_tpl_token_kind {
-    LLM_TPL_TOKEN_END, /* of the text */
-    LLM_TPL_TOKEN_DATA,
+    LLM_TPL_TOKEN_END,         /* of the text */
+    LLM_TPL_TOKEN_DATA,        /* text outside tags */
     LLM_TPL_TOKEN_PRINT_BEGIN, /* {{ */
     LLM_TPL_TOKEN_PRINT_END,
     LLM_TPL_TOKEN_BLOCK_BEGIN, /* {% */
@@ -24,9 +24,9 @@ typedef enum llm_tpl_token_kind {
 
 typedef struct llm_tpl_token {
     llm_tpl_token_kind kind;
-    int line;
+    int line; /* from 1 */
     llm_tpl_str text;
-    llm_tpl_value value;
+    llm_tpl_value value; /* of INT and FLOAT the number */
 } llm_tpl_token;
 
 /* The tokens of the whole text; the last one is END. `text` is valid until the job ends. */

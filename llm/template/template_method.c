@@ -124,7 +124,7 @@ static bool text_replace(llm_tpl_call *c, llm_tpl_value *out) {
            give(out, text);
 }
 
-/* The offset of the last `part` before `end`; SIZE_MAX = none. */
+/* The offset of the last `part` in the text; SIZE_MAX = none. */
 static size_t find_last(llm_tpl_str text, llm_tpl_str part) {
     if (part.len > text.len) return SIZE_MAX;
     for (size_t at = text.len - part.len + 1; at > 0; at--)
@@ -450,7 +450,7 @@ static bool list_copy(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* The list if it can change. */
+/* The list of a method that changes it; fails for a tuple or a lazy list. */
 static llm_tpl_list *list_changed(llm_tpl_call *c) {
     if (c->self->as.list->flavor == LLM_TPL_PLAIN) return c->self->as.list;
     llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a tuple cannot be changed");
@@ -489,7 +489,7 @@ static bool dict_get(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* which: 0 = keys, 1 = values, 2 = both */
+/* A list of all keys (which 0), values (1) or pairs (2). */
 static bool dict_list(llm_tpl_call *c, int which, llm_tpl_value *out) {
     const llm_tpl_dict *dict = c->self->as.dict;
     if (!llm_tpl_list_make(c->job, LLM_TPL_PLAIN, out)) return false;

@@ -22,7 +22,7 @@ static bool body_until(llm_tpl_grammar *g, const char *end, llm_tpl_node **body_
     return true;
 }
 
-/* Reads a target of an assignment: a name, or a tuple of names. */
+/* Fails unless the target of an assignment is a name, or a tuple or list of such targets. */
 static bool target_check(llm_tpl_grammar *g, const llm_tpl_node *target) {
     if (target->kind == LLM_TPL_NODE_NAME) return true;
     if (target->kind != LLM_TPL_NODE_TUPLE && target->kind != LLM_TPL_NODE_LIST)

@@ -8,7 +8,8 @@
 
 #include "llm/template/template_value.h"
 
-/* The comment at each kind names its fields. A list is the first of nodes linked by `next`. */
+/* The comment at each kind names the fields of llm_tpl_node that it uses. `list`, `body` and
+ * `other` are the first of nodes linked by `next`. */
 typedef enum llm_tpl_node_kind {
     LLM_TPL_NODE_CONST,    /* value */
     LLM_TPL_NODE_NAME,     /* text */
@@ -37,7 +38,7 @@ typedef enum llm_tpl_node_kind {
     LLM_TPL_NODE_DATA,         /* text */
     LLM_TPL_NODE_PRINT,        /* a */
     LLM_TPL_NODE_IF,           /* a, body, other */
-    LLM_TPL_NODE_FOR,          /* a in b if c (may be NULL), body, other */
+    LLM_TPL_NODE_FOR,          /* a in b if c (may be NULL), body; other: without any item */
     LLM_TPL_NODE_SET,          /* a = b; a is NAME, TUPLE, or ATTR of a NAME */
     LLM_TPL_NODE_SET_BLOCK,    /* a = body through the filters b, which may be NULL */
     LLM_TPL_NODE_MACRO,        /* text, list of PARAM, body */

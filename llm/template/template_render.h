@@ -21,7 +21,7 @@ typedef struct llm_tpl_scope {
     size_t n, capacity;
 } llm_tpl_scope;
 
-/* Opens a scope inside `parent`, which becomes the job's. */
+/* Opens a scope inside `parent` and makes it the job's. The caller sets job->scope back. */
 bool llm_tpl_scope_open(llm_tpl_job *job, llm_tpl_scope *parent);
 /* Sets a name in the innermost scope. */
 bool llm_tpl_assign(llm_tpl_job *job, llm_tpl_str name, llm_tpl_value value);
@@ -30,12 +30,14 @@ llm_tpl_value llm_tpl_lookup(llm_tpl_job *job, llm_tpl_str name);
 
 /* ---- Running ---- */
 
+/* Evaluates an expression. */
 bool llm_tpl_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out);
 /* Runs statements; their text goes to job->out. */
 bool llm_tpl_exec(llm_tpl_job *job, const llm_tpl_node *body);
-/* Reads items until the loop has n; fewer where the source ends. */
+/* Reads items of the source until the loop has n that meet its condition, or the source ends. */
 bool llm_tpl_loop_read(llm_tpl_job *job, llm_tpl_loop *loop, size_t n);
-/* The value of loop.length. */
+/* The value of loop.length. A loop with a condition, or over a lazy list, reads all items for
+ * it. */
 bool llm_tpl_loop_length(llm_tpl_job *job, llm_tpl_loop *loop, int64_t *n_out);
 /* Runs statements in a new inner scope and returns their text. */
 bool llm_tpl_exec_text(llm_tpl_job *job, const llm_tpl_node *body, llm_tpl_str *out);
@@ -62,6 +64,7 @@ typedef struct llm_tpl_args {
     size_t n, n_named;
 } llm_tpl_args;
 
+/* Evaluates the arguments of a call: the list of a CALL, FILTER or TEST. */
 bool llm_tpl_args_eval(llm_tpl_job *job, const llm_tpl_node *list, llm_tpl_args *args);
 /* Calls a macro, function or method. */
 bool llm_tpl_call_value(llm_tpl_job *job, const llm_tpl_value *callee, const llm_tpl_args *args,
@@ -83,7 +86,8 @@ typedef struct llm_tpl_builtin {
     bool (*run)(llm_tpl_call *call, llm_tpl_value *out);
 } llm_tpl_builtin;
 
-/* Orders the arguments and runs the builtin. */
+/* Puts the arguments into the order of the parameters and runs the builtin. Fails for too many
+ * arguments, an unknown name, or one that is given twice. */
 bool llm_tpl_builtin_run(llm_tpl_job *job, const llm_tpl_builtin *builtin,
                          const llm_tpl_value *self, const llm_tpl_args *args, llm_tpl_value *out);
 /* The entry of that name among `n`, or NULL. */
@@ -106,8 +110,8 @@ const llm_tpl_builtin *llm_tpl_test_find(llm_tpl_str name);
 
 /* ---- Arguments ---- */
 
-/* The argument as an int or text, `fallback` if it was not given (for texts, also if it is none). A
- * failure names the position of the parameter. */
+/* Argument i as an int or text; `fallback` if it was not given (for texts, also if it is none). A
+ * failure, for a value of another kind, names the position of the parameter. */
 bool llm_tpl_arg_int(llm_tpl_call *call, size_t i, int64_t fallback, int64_t *out);
 bool llm_tpl_arg_text(llm_tpl_call *call, size_t i, llm_tpl_str fallback, llm_tpl_str *out);
 bool llm_tpl_arg_true(const llm_tpl_call *call, size_t i); /* false if not given */

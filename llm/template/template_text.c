@@ -148,7 +148,7 @@ bool llm_tpl_text_replace(llm_tpl_job *job, llm_tpl_str text, llm_tpl_str old, l
     return job->status == TDM_OK;
 }
 
-/* Whether the next character begins a word. */
+/* Whether a word ends at this character, so that the next letter begins one. */
 static bool ends_word(llm_tpl_case how, uint32_t code) {
     if (how == LLM_TPL_CASE_TITLE_WORDS)
         return llm_tpl_is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' ||
@@ -172,7 +172,7 @@ bool llm_tpl_text_case(llm_tpl_job *job, llm_tpl_str text, llm_tpl_case how, llm
         bool is_done;
         if (code == 0xFFFD)
             is_done = llm_tpl_put(job, &buffer, same);
-        else if (code == 0xDF && is_upper) /* the only letter whose upper case is two letters */
+        else if (code == 0xDF && is_upper) /* its upper case is two letters; others like it stay */
             is_done = llm_tpl_put_chars(job, &buffer, is_title ? "Ss" : "SS");
         else
             is_done =

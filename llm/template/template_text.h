@@ -26,7 +26,7 @@ llm_tpl_str llm_tpl_buffer_str(const llm_tpl_buffer *buffer);
 
 /* Bytes of the character that begins at `at` < text.len. */
 size_t llm_tpl_char_len(llm_tpl_str text, size_t at);
-/* The same, and its code point; U+FFFD for a byte outside UTF-8 sequences. */
+/* The same, and the code point; U+FFFD for a byte that is not part of a UTF-8 sequence. */
 size_t llm_tpl_char_read(llm_tpl_str text, size_t at, uint32_t *code_out);
 size_t llm_tpl_text_count(llm_tpl_str text); /* characters */
 /* The offset of character `index`; text.len past the end. */
@@ -49,12 +49,14 @@ typedef enum llm_tpl_case {
 } llm_tpl_case;
 bool llm_tpl_text_case(llm_tpl_job *job, llm_tpl_str text, llm_tpl_case how, llm_tpl_str *out);
 
-/* Python's str(): a string unchanged, other values as repr(); undefined is empty. */
+/* Python's str() as a text, and appended: a string unchanged, other values as repr(); undefined is
+ * empty. */
 bool llm_tpl_to_text(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str *out);
 bool llm_tpl_put_value(llm_tpl_job *job, llm_tpl_buffer *buffer, const llm_tpl_value *value);
 /* Python's repr() of a float: the shortest digits that read back as the same number. */
 bool llm_tpl_put_float(llm_tpl_job *job, llm_tpl_buffer *buffer, double real);
-/* Python's % on a string, with conversions s r d i f F e g x X o c %; `args` are its operands. */
+/* Python's % on a string, with the conversions s r d i u x X o e E f F g G %; args[n_arg] are its
+ * operands. Others, and mapping keys, are TDM_UNSUPPORTED. */
 bool llm_tpl_text_format(llm_tpl_job *job, llm_tpl_str format, const llm_tpl_value *args,
                          size_t n_arg, llm_tpl_str *out);
 

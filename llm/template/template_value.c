@@ -311,7 +311,9 @@ static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int de
 
 bool llm_tpl_equals(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b) {
     effort spent = {.left = EQUALS_MAX};
-    if (job->status != TDM_OK) return false; /* callers go through long lists */
+    /* Callers compare with each item of long lists without a look at the job: end quickly after a
+     * failure. */
+    if (job->status != TDM_OK) return false;
     const bool is_equal = equals_nested(a, b, 0, &spent);
     (void)llm_tpl_step(job, (size_t)(EQUALS_MAX - spent.left) / 4 + spent.n_byte / 64);
     return is_equal;

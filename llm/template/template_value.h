@@ -76,7 +76,7 @@ typedef struct llm_tpl_value {
 typedef enum llm_tpl_flavor {
     LLM_TPL_PLAIN,
     LLM_TPL_TUPLE,
-    LLM_TPL_LAZY /* results of filters such as map: always true, and empty once read */
+    LLM_TPL_LAZY /* results of filters such as map: always true; reading it once empties it */
 } llm_tpl_flavor;
 
 struct llm_tpl_list {
@@ -104,10 +104,9 @@ struct llm_tpl_loop {
     const llm_tpl_list *source;
     size_t n_read;  /* items of the source that were read */
     bool is_at_end; /* no further item is read */
-    llm_tpl_list
-        *items;     /* those that met the condition, up to the present one and at times beyond */
-    size_t index;   /* of the present item, from 0 */
-    int64_t length; /* as the first use of it found it; -1 = not used yet */
+    llm_tpl_list *items;   /* read items that met the condition; loop.last and others read ahead */
+    size_t index;          /* of the current item, from 0 */
+    int64_t length;        /* loop.length, fixed at its first use; -1 = not used yet */
     llm_tpl_value changed; /* the last argument of loop.changed(); ABSENT = none */
 };
 
@@ -124,24 +123,24 @@ struct llm_tpl_method {
 
 typedef struct llm_tpl_job {
     const char *name; /* of the template, for messages */
-    int line;         /* the present one, for messages */
+    int line;         /* the current one, for messages */
     tdm_status status;
     tdm_error *err; /* nullable */
     void *chunks;   /* the arena */
-    size_t n_byte;  /* allocated from it */
-    int64_t n_step;
-    int depth;
-    int64_t now; /* seconds since 1970, for strftime_now */
-    struct llm_tpl_scope *scope;
-    struct llm_tpl_buffer *out;
+    size_t n_byte;  /* allocated from it; at most LLM_TPL_MEMORY_MAX */
+    int64_t n_step; /* at most LLM_TPL_STEPS_MAX */
+    int depth;      /* at most LLM_TPL_DEPTH_MAX */
+    int64_t now;    /* seconds since 1970, for strftime_now */
+    struct llm_tpl_scope *scope; /* the innermost one */
+    struct llm_tpl_buffer *out;  /* receives the text of statements */
 } llm_tpl_job;
 
 /* Keeps the failure if it is the first, with template and line in the message; returns false. */
 TDM_PRINTF(3, 4)
 bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...);
 
-/* Zeroed memory for `n` elements of `size` bytes, valid until the job ends; on NULL the job has
- * failed. */
+/* Zeroed memory for `n` elements of `size` bytes, valid until the job ends. NULL is a failure,
+ * which the job keeps. */
 void *llm_tpl_alloc(llm_tpl_job *job, size_t n, size_t size);
 /* Releases all memory of the job. */
 void llm_tpl_job_end(llm_tpl_job *job);
@@ -166,7 +165,7 @@ bool llm_tpl_dict_make(llm_tpl_job *job, llm_tpl_value *out);
 bool llm_tpl_list_push(llm_tpl_job *job, llm_tpl_list *list, llm_tpl_value item);
 /* Adds or replaces. Fails for a value that cannot be a key (a list). */
 bool llm_tpl_dict_set(llm_tpl_job *job, llm_tpl_dict *dict, llm_tpl_value key, llm_tpl_value value);
-/* NULL = there is none. */
+/* The value of a key, valid until the dict changes; NULL = there is none. */
 const llm_tpl_value *llm_tpl_dict_get(const llm_tpl_dict *dict, const llm_tpl_value *key);
 const llm_tpl_value *llm_tpl_dict_get_str(const llm_tpl_dict *dict, llm_tpl_str key);
 
@@ -179,12 +178,14 @@ int64_t llm_tpl_as_int(const llm_tpl_value *value); /* of an int or bool */
 /* Python's ==. Values that are nested or branched too far count as unequal. Counts steps, which may
  * fail the job. */
 bool llm_tpl_equals(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b);
-/* <0, 0, >0; fails for kinds without an order. */
+/* Sets *out to a number < 0, 0 or > 0: a before, equal to, or behind b. Fails for kinds without an
+ * order. */
 bool llm_tpl_compare(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b, int *out);
 /* "str", "list", ...: Python's names. */
 const char *llm_tpl_kind_name(const llm_tpl_value *value);
-/* The items of a for loop: items of a list, keys of a dict, characters of a string, none of an
- * undefined value. Reading a lazy list empties it. Fails for other values. */
+/* The items that a for loop reads: those of a list, keys of a dict, characters of a string, none of
+ * an undefined value. For a list that is not lazy *out is the list itself. A lazy list is empty
+ * afterwards. Fails for other values. */
 bool llm_tpl_iterate(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_list **out);
 
 #endif

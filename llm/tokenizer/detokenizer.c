@@ -14,9 +14,9 @@ struct llm_detok {
     const llm_vocab *vocab;
     unsigned flags;
     bool strip_space; /* remove the next byte if it is a space */
-    char held[4];     /* the beginning of a code point, less than 4 bytes */
+    char held[4];     /* the first bytes of an unfinished code point, at most 3, and one more */
     size_t n_held;
-    char *out; /* the result of the last call */
+    char *out; /* the text that the last call of llm_detok_push returned */
     size_t out_capacity;
 };
 

@@ -11,10 +11,10 @@
 #define N_TEXT 8
 #define KEY    "tokenizer.ggml."
 
-/* One of the tokens: where its id is, keys and texts in order of preference. The texts are those of
- * models that were trained for it (ggml-org/llama.cpp, src/llama-vocab.cpp, lists them, too). */
+/* One of the tokens: its keys and its texts, in order of preference. The texts are those of models
+ * that were trained for it (ggml-org/llama.cpp, src/llama-vocab.cpp, lists them, too). */
 typedef struct infill_kind {
-    size_t off; /* in llm_infill_tokens */
+    size_t off; /* of its id in llm_infill_tokens, bytes */
     const char *keys[N_KEY];
     const char *texts[N_TEXT];
 } infill_kind;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * infill_tokens.h: the tokens by which models are asked for the text between two others ("fill in
- * the middle"): a file's keys name them, or else their texts are known.
+ * infill_tokens.h: the tokens of prompts that let a model write the text between two others ("fill
+ * in the middle"). The keys of a file name them; without keys they are found by their known texts.
  */
 #ifndef LLM_INFILL_TOKENS_H
 #define LLM_INFILL_TOKENS_H
@@ -18,8 +18,8 @@ typedef struct llm_infill_tokens {
 } llm_infill_tokens;
 
 /* Reads the keys `tokenizer.ggml.fim_*_token_id`, or the older `tokenizer.ggml.prefix_token_id`, ...;
- * `gguf` NULL = there are none. An id outside the vocabulary counts as none. TDM_DATA_LOSS and
- * TDM_OUT_OF_RANGE where a key is no token's id. [any-thread] */
+ * `gguf` NULL = there are none. An id outside the vocabulary counts as none. TDM_DATA_LOSS where a
+ * key is not an integer. [any-thread] */
 tdm_status llm_infill_tokens_read(const llm_gguf *gguf, const llm_vocab *vocab,
                                   llm_infill_tokens *out, tdm_error *err);
 

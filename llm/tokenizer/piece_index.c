@@ -17,7 +17,7 @@ static int entry_compare(const void *a, const void *b) {
 
 void llm_piece_index_make(llm_piece_index *index, llm_piece_entry *entries, size_t n) {
     if (n > 1) qsort(entries, n, sizeof *entries, entry_compare);
-    /* Of equal pieces only the lowest id is ever found. A walk would pass the others one by one. */
+    /* Of equal pieces only the one with the lowest id is kept: a walk finds no other. */
     size_t n_kept = 0;
     for (size_t i = 0; i < n; ++i) {
         const llm_piece_entry *last = n_kept > 0 ? &entries[n_kept - 1] : NULL;
@@ -42,7 +42,8 @@ void llm_piece_index_free(llm_piece_index *index) {
     *index = (llm_piece_index){0};
 }
 
-/* The first entry of [begin, end) whose byte at `depth` is at least `byte`. All are longer. */
+/* The first entry of [begin, end) whose byte at `depth` is at least `byte`. All entries are longer
+ * than `depth`. */
 static size_t lower_bound(const llm_piece_index *index, size_t begin, size_t end, uint32_t depth,
                           unsigned byte) {
     while (begin < end) {
@@ -60,7 +61,8 @@ bool llm_piece_walk_step(const llm_piece_index *index, llm_piece_walk *walk, uns
         walk->begin = index->first[byte];
         walk->end = index->first[byte + 1];
     } else {
-        /* The one that ends here comes first. */
+        /* The piece that consists of the bytes read so far comes first; the next byte excludes
+         * it. */
         if (walk->begin < walk->end && index->entries[walk->begin].size == walk->depth)
             ++walk->begin;
         walk->begin = lower_bound(index, walk->begin, walk->end, walk->depth, byte);

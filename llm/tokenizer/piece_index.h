@@ -4,7 +4,8 @@
  * whole pieces: WordPiece, Unigram, RWKV, PLaMo-2. Merging encoders use the table of strings
  * (vocab_table.h).
  *
- * The pieces are sorted. A walk is the range of those that begin with the bytes walked so far.
+ * The pieces are sorted. A walk reads a text byte by byte; it is the range of the pieces that begin
+ * with the bytes read so far.
  */
 #ifndef LLM_PIECE_INDEX_H
 #define LLM_PIECE_INDEX_H
@@ -26,10 +27,10 @@ typedef struct llm_piece_index {
     size_t first[257]; /* entries[first[b] .. first[b + 1]) begin with byte b */
 } llm_piece_index;
 
-/* The pieces that begin with `depth` bytes of a text. Zeroed = none read yet. */
+/* Zeroed = at the beginning of a text. */
 typedef struct llm_piece_walk {
-    size_t begin, end;
-    uint32_t depth;
+    size_t begin, end; /* entries that begin with the bytes read */
+    uint32_t depth;    /* bytes read */
 } llm_piece_walk;
 
 /* Sorts `entries` (allocated with malloc; the index owns them from now on), keeps the lowest id of
@@ -42,7 +43,7 @@ void llm_piece_index_free(llm_piece_index *index);
 /* Reads the next byte of the text; false if no piece continues with it. Takes O(log n). */
 bool llm_piece_walk_step(const llm_piece_index *index, llm_piece_walk *walk, unsigned char byte);
 
-/* The lowest id of a piece that consists of the bytes read, at least one, or -1. */
+/* The lowest id of a piece that consists of the bytes read, or -1. The last step returned true. */
 static inline int32_t llm_piece_walk_id(const llm_piece_index *index, const llm_piece_walk *walk) {
     const llm_piece_entry *entry = &index->entries[walk->begin];
     return entry->size == walk->depth ? entry->id : -1;

@@ -26,14 +26,15 @@ tdm_status llm_pretokenizer_create(const char *name, llm_pretokenizer **out, tdm
 /* NULL is a no-op. [setup] */
 void llm_pretokenizer_destroy(llm_pretokenizer *pre);
 
-/* Whether a word that is a token is used as that token, without merging. [any-thread] */
+/* Whether a word that is a token becomes that token, without merging. [any-thread] */
 bool llm_pretokenizer_ignores_merges(const llm_pretokenizer *pre);
 
 /* The default of tokenizer.ggml.add_bos_token for its models. [any-thread] */
 bool llm_pretokenizer_adds_bos(const llm_pretokenizer *pre);
 
-/* Whether symbols are code points instead of bytes in GPT-2's alphabet, whether a space is U+2581
- * in tokens, and whether a word of newlines that is a token is that token. [any-thread] */
+/* Of llm_pre_kind: whether symbols are code points instead of bytes in GPT-2's alphabet; whether
+ * tokens have U+2581 for a space; whether a word of newlines that is a token is used without
+ * merging. [any-thread] */
 bool llm_pretokenizer_is_raw(const llm_pretokenizer *pre);
 bool llm_pretokenizer_marks_space(const llm_pretokenizer *pre);
 bool llm_pretokenizer_keeps_lines(const llm_pretokenizer *pre);

@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a match of an expression is. */
+/* How a match of an expression is cut. */
 typedef enum llm_pre_cut {
     LLM_PRE_WORD, /* a word; the text between two matches is a word, too */
     /* A number: cut into groups of three characters, counted from its end. */
-    LLM_PRE_THREES_JOINED, /* its first group begins with the text between two matches */
-    LLM_PRE_THREES_INSIDE, /* cut before each whole group only, so not at its end */
+    LLM_PRE_THREES_JOINED, /* no cut before the number: its first group joins the text before it */
+    LLM_PRE_THREES_INSIDE, /* cuts before whole groups only: no cut at the end of the number */
 } llm_pre_cut;
 
 enum { LLM_PRE_MAX_PASSES = 6 };

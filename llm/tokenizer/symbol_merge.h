@@ -28,7 +28,7 @@ typedef bool llm_symbol_join(const void *context, const llm_symbol *left, const 
                              uint32_t *order, uint32_t *piece);
 
 typedef struct llm_symbol_pair {
-    uint64_t priority; /* order << 32 | left symbol's index */
+    uint64_t priority; /* order << 32 | left symbol's index; the lowest is merged first */
     uint32_t size; /* of both symbols when the pair was found; differs if one has changed since */
     uint32_t piece;
 } llm_symbol_pair;
@@ -47,7 +47,8 @@ tdm_status llm_symbol_chain_begin(llm_symbol_chain *chain, size_t n, tdm_error *
 /* Appends a symbol of size > 0; llm_symbol_chain_begin has made room. */
 void llm_symbol_chain_add(llm_symbol_chain *chain, uint32_t off, uint32_t size, uint32_t piece);
 
-/* Merges until no pair can be merged. Symbol 0 stays the first. TDM_RESOURCE_EXHAUSTED. */
+/* Merges until no pair can be merged. Afterwards the chain of `next` from symbol 0, which stays the
+ * first, has the result. TDM_RESOURCE_EXHAUSTED. */
 tdm_status llm_symbol_chain_merge(llm_symbol_chain *chain, llm_symbol_join *join,
                                   const void *context, tdm_error *err);
 

@@ -11,7 +11,7 @@
 #include "llm/tokenizer/tokenizer_kind.h"
 #include "llm/tokenizer/utf8.h"
 
-/* SentencePiece's mark makes a space three bytes, and indices of bytes have 32 bits. */
+/* SentencePiece replaces a space by a mark of three bytes, and offsets of bytes have 32 bits. */
 #define TEXT_SIZE_MAX ((size_t)256 << 20)
 
 tdm_status llm_id_list_add(llm_id_list *list, int32_t id, tdm_error *err) {
@@ -90,8 +90,8 @@ static uint32_t special_at(const llm_vocab *vocab, const llm_special_size *size,
 }
 
 /* Finds special tokens, the longest ones first over the whole text, so that a shorter one never
- * takes bytes of a longer one. Those already found are at least as long, so an overlap covers the
- * first or the last byte. */
+ * takes bytes of a longer one. The tokens found before are at least as long, so one that overlaps
+ * a new one covers its first or its last byte: only these two are tested. */
 static void special_find(const llm_vocab *vocab, const char *text, size_t len, bool parse_special,
                          const special_map *map) {
     for (size_t s = 0; s < vocab->n_special_size; ++s) {

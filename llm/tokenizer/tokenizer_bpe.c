@@ -135,8 +135,8 @@ static tdm_status words_encode(const llm_vocab *vocab, const char *text, const u
 
 /* ---- Raw vocabularies ---- */
 
-/* Adds the id of a symbol. One that is no token becomes those of its bytes (<0x41>), as far as
- * there are any. */
+/* Adds the id of a symbol. A symbol that is not a token becomes the tokens of its bytes (<0x41>); a
+ * byte without a token gives none. */
 static tdm_status raw_emit(const llm_vocab *vocab, const llm_symbol *symbol, const char *word,
                            llm_id_list *ids, tdm_error *err) {
     if (symbol->piece < (uint32_t)vocab->n_token)
@@ -181,8 +181,9 @@ static tdm_status raw_words_encode(const llm_vocab *vocab, const char *text, con
     return status;
 }
 
-/* Copies text with U+2581 for each space, and in lower case where the vocabulary is. The result,
- * which the caller frees, has *n_out bytes; NULL without memory. */
+/* Copies text, with U+2581 for each space if the pre-tokenizer marks spaces, and in lower case if
+ * the vocabulary has lower case. The result, which the caller frees, has *n_out bytes; NULL without
+ * memory. */
 static char *text_normalize(const llm_vocab *vocab, const char *text, size_t len, size_t *n_out) {
     static const char space_mark[3] = {'\xE2', '\x96', '\x81'};
     const bool marks = llm_pretokenizer_marks_space(vocab->pre);

@@ -83,7 +83,7 @@ tdm_status llm_plamo2_encode(const llm_vocab *vocab, const char *text, size_t le
     for (size_t end = len; end > 0;) {
         size_t at = end - 1;
         while (at > 0 && (text[at] & 0xC0) == 0x80) --at;
-        /* A token that ends inside a character does not count. */
+        /* No token may end inside a character: the cost from there on is larger than all others. */
         for (size_t i = at + 1; i < end; ++i) steps[i] = (plamo_step){.cost = INT64_MAX / 4};
         steps[at] = step_find(vocab, text, len, at, end - at, steps);
         end = at;

@@ -17,8 +17,8 @@ static const char space_mark[3] = {'\xE2', '\x96', '\x81'};
 static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
 static const double unknown_penalty = 10.0;
 
-/* The most bytes that the rules of a file may make of each byte, and of a short text beyond that.
- * Unicode's own longest compatibility mapping, of U+FDFA, makes 11 of one. */
+/* The normalized text has at most GROWTH_MAX bytes for each byte of the text, and GROWTH_FREE more.
+ * Unicode's longest compatibility mapping, of U+FDFA, makes 11 bytes of one. */
 enum { GROWTH_MAX = 64, GROWTH_FREE = 4096 };
 
 /* A growing text of at most max bytes. */
@@ -42,8 +42,9 @@ static bool ugm_text_add(ugm_text *text, const char *bytes, size_t n) {
     return true;
 }
 
-/* What text[0..*size) is after the rules: *out, of *n_out bytes. A text that begins like a
- * user-defined token stays as far as it is like it. */
+/* Applies the rules to the first characters of a text: text[0..*size) becomes *out, of *n_out
+ * bytes. If the text begins with the first bytes of a user-defined token, these bytes stay as they
+ * are, also where the token does not continue (as in llama.cpp). */
 static void prefix_normalize(const llm_vocab *vocab, const char *text, size_t len, size_t *size,
                              const char **out, size_t *n_out) {
     llm_piece_walk walk = {0};
@@ -69,8 +70,8 @@ static void prefix_normalize(const llm_vocab *vocab, const char *text, size_t le
     }
 }
 
-/* Applies the rules, marks spaces, and where the vocabulary says so adds a space before the text
- * and makes one of several. False where the text becomes too long, or memory is short. */
+/* Applies the rules and marks spaces. If the vocabulary says so, adds a space before the text, and
+ * makes one space of several. False if the text becomes too long or there is no memory. */
 static bool text_normalize(const llm_vocab *vocab, const char *text, size_t len, ugm_text *out) {
     bool in_word = false, is_prefixed = false;
     for (size_t at = 0, size; at < len; at += size) {
@@ -130,7 +131,8 @@ static void steps_fill(const llm_vocab *vocab, const char *text, size_t len, ugm
     }
 }
 
-/* Adds the ids of the best way, which is known from its end. */
+/* Adds the ids of the best way. Steps lead from the end to the beginning, so the ids are reversed
+ * afterwards. */
 static tdm_status steps_emit(const llm_vocab *vocab, const ugm_step *steps, size_t len,
                              llm_id_list *ids, tdm_error *err) {
     const size_t n_before = ids->n;

@@ -121,8 +121,8 @@ static tdm_status text_encode(const llm_vocab *vocab, const char *text, size_t l
 tdm_status llm_wpm_encode(const llm_vocab *vocab, const char *text, size_t len, llm_id_list *ids,
                           tdm_error *err) {
     if (len == 0) return TDM_OK;
-    /* A code point of one byte has at most three in lower case or decomposed, one of two at most
-     * four. */
+    /* Room: in lower case or decomposed a code point of one byte has at most three bytes, one of
+     * two bytes at most four, and an ill-formed byte gives U+FFFD, of three. */
     char *word = malloc(sizeof word_mark + 4 * len);
     if (word == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "tokenizer: no memory for %zu bytes of text",

@@ -53,7 +53,8 @@ static uint32_t table_size(size_t n) {
 
 /* ---- Creating: pieces ---- */
 
-/* Adds a piece to the string table, which has room; an equal one stays instead. */
+/* Adds a piece to the string table, which has room. If the table has an equal piece, nothing
+ * changes. */
 static void string_enter(llm_vocab *vocab, uint32_t piece) {
     const llm_byte_range *range = &vocab->pieces[piece];
     const uint32_t hash = llm_vocab_hash(vocab->text + range->off, range->size);
@@ -266,9 +267,10 @@ static bool has_text(const llm_vocab *vocab, const char *text) {
     return llm_vocab_find(vocab, text, strlen(text)) != LLM_TOKEN_NONE;
 }
 
-/* Two texts end only a part of an answer where the vocabulary has others that end it: "<|end|>" in
- * gpt-oss and Solar Open, and "</s>", which Gemma 4 uses for something else. The keys of a file
- * still count. */
+/* Two texts do not end generation in some vocabularies: "<|end|>" of gpt-oss and Solar Open ends
+ * only a part of an answer, and Gemma 4 uses "</s>" for something else. Other texts of the
+ * vocabulary tell these models apart. If a key of the file names such a token, it still ends
+ * generation. */
 static bool is_end_text(const llm_vocab *vocab, const char *text) {
     if (strcmp(text, "</s>") == 0) return !has_text(vocab, "<|tool_response>");
     if (strcmp(text, "<|end|>") != 0) return true;
@@ -438,7 +440,7 @@ static tdm_status model_refuse(const char *model, tdm_error *err) {
 
 static tdm_status normalization_make(llm_vocab *vocab, const llm_vocab_params *params,
                                      tdm_error *err) {
-    /* With the pre-tokenizer "whitespace" case stays by default. */
+    /* With the pre-tokenizer "whitespace" text keeps its case by default. */
     const bool may_lower = vocab->rule->lowers_case || vocab->rule->drops_space;
     const bool lowers =
         vocab->rule->lowers_case || (may_lower && !llm_pretokenizer_is_raw(vocab->pre));
@@ -466,7 +468,7 @@ static bool is_text_token(const llm_vocab *vocab, int32_t id) {
 
 static tdm_status index_make(const llm_vocab *vocab, bool users_only, llm_piece_index *index,
                              tdm_error *err) {
-    /* RWKV matches decoded bytes. Of an unused token there are none. */
+    /* RWKV matches decoded bytes. An unused token has none, so it is not in the index. */
     const bool is_decoded = vocab->rule->kind == LLM_VOCAB_RWKV;
     const llm_byte_range *ranges = is_decoded ? vocab->shown : vocab->pieces;
     const char *text = is_decoded ? vocab->bytes : vocab->text;

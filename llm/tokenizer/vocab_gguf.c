@@ -62,7 +62,8 @@ static tdm_status strings_read(const llm_gguf *gguf, const char *key, llm_gguf_n
     return TDM_OK;
 }
 
-/* An array with an element per token: missing, or at least as long as the list of tokens. */
+/* Finds an array with an element for each token; fails if it is shorter than the list of tokens. A
+ * missing one leaves array->data NULL. */
 static tdm_status numbers_find(const llm_gguf *gguf, const char *key, llm_gguf_type type,
                                size_t n_token, llm_gguf_array *array, tdm_error *err) {
     const tdm_status status = llm_gguf_get_array(gguf, key, type, LLM_GGUF_OPTIONAL, array, err);

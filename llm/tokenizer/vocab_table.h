@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_table.h: the inside of a vocabulary, for the vocabulary and the encoders only. vocab.c
- * writes it when the vocabulary is created; later it is only read.
+ * vocab_table.h: the tables inside a vocabulary, for the files of the vocabulary and the encoders
+ * only. vocab.c fills them when the vocabulary is created; afterwards they do not change.
  */
 #ifndef LLM_VOCAB_TABLE_H
 #define LLM_VOCAB_TABLE_H
@@ -31,7 +31,7 @@ typedef enum llm_vocab_kind {
 /* A value of tokenizer.ggml.model, and its defaults. */
 typedef struct llm_vocab_rule {
     const char *model;
-    const char *people; /* the usual name */
+    const char *people; /* the name of the kind in messages */
     llm_vocab_kind kind;
     bool has_scores;
     bool adds_bos, adds_eos, adds_space; /* BPE: bos by the pre-tokenizer */
@@ -90,13 +90,15 @@ struct llm_vocab {
     float *scores;   /* [n_token] where the rule says so */
     float min_score; /* of normal tokens */
 
-    llm_string_slot *strings; /* power of two, at most 5/8 full */
+    llm_string_slot *strings; /* [string_mask + 1], a power of two; at most 5/8 full, so that every
+                                 search meets an empty slot */
     uint32_t string_mask;
-    llm_merge_slot *merges; /* likewise */
+    llm_merge_slot *merges; /* [merge_mask + 1], likewise */
     uint32_t merge_mask;
     uint32_t byte_piece[256]; /* the token of a byte; byte-level BPE: the piece of its letter */
 
-    /* All but SentencePiece and BPE: tokens for text. Unigram: the user-defined ones, too. */
+    /* `index`: tokens for text, of all kinds but SentencePiece and BPE. `user_index`: user-defined
+     * tokens, of Unigram. */
     llm_piece_index index, user_index;
     llm_charsmap charsmap; /* Unigram */
 
@@ -107,7 +109,7 @@ struct llm_vocab {
     int32_t last_id; /* what add_eos adds: eos, in WordPiece sep */
     bool add_bos, add_eos, add_sep, add_space_prefix, special_drops_space;
     bool merges_spaces, lowers_case, strips_accents; /* of text, before it is encoded */
-    int32_t keep_space_ids[3]; /* special tokens that do not drop it, or LLM_TOKEN_NONE */
+    int32_t keep_space_ids[3]; /* special tokens after which white space stays, or NONE */
 
     int32_t *end_ids; /* ascending */
     size_t n_end_id;
