@@ -103,8 +103,9 @@ static bool args_bind(const llm_tpl_builtin *builtin, llm_tpl_call *call) {
         int at = param_find(builtin->params, args->names[i]);
         if (at < 0 || call->argv[at].kind != LLM_TPL_ABSENT)
             return llm_tpl_fail(call->job, TDM_INVALID_ARGUMENT, "%s takes no argument '%.*s'%s",
-                                builtin->name, (int)(args->names[i].len & 63), args->names[i].ptr,
-                                at < 0 ? "" : " twice");
+                                builtin->name,
+                                (int)(args->names[i].len < 64 ? args->names[i].len : 64),
+                                args->names[i].ptr, at < 0 ? "" : " twice");
         call->argv[at] = args->items[n_plain + i];
     }
     return true;

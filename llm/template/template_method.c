@@ -327,7 +327,7 @@ static bool field_find(llm_tpl_call *c, llm_tpl_str field, size_t *next, llm_tpl
     for (size_t i = 0; i < field.len; i++) {
         if (field.ptr[i] < '0' || field.ptr[i] > '9' || field.len > 6)
             return llm_tpl_fail(c->job, TDM_UNSUPPORTED, "format: no argument for '{%.*s}'",
-                                (int)(field.len & 63), field.ptr);
+                                (int)(field.len < 64 ? field.len : 64), field.ptr);
         at = at * 10 + (size_t)(field.ptr[i] - '0');
     }
     if (field.len == 0) at = (*next)++;
