@@ -272,8 +272,9 @@ static bool text_to_int(llm_tpl_str text, int64_t base, int64_t *out) {
 static bool text_to_real(llm_tpl_str text, double *out) {
     char digits[400], *end;
     text = llm_tpl_text_strip(text, (llm_tpl_str){NULL, 0}, true, true);
-    if (text.len == 0 || text.len >= sizeof digits || memchr(text.ptr, 'x', text.len) != NULL)
-        return false;
+    if (text.len == 0 || text.len >= sizeof digits || memchr(text.ptr, 'x', text.len) != NULL ||
+        memchr(text.ptr, 'X', text.len) != NULL)
+        return false; /* strtod reads hexadecimal digits, Python does not */
     memcpy(digits, text.ptr, text.len);
     digits[text.len] = '\0';
     *out = strtod(digits, &end);

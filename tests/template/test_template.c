@@ -56,6 +56,7 @@ static void test_render(void **state) {
     expect("{{ x }}", "{\"x\": \"\\u00e9\\ud83d\\ude42\\n\"}", "é🙂\n");
     expect("{{ x }}{{ y }}", "{\"x\": 1, \"x\": 2, \"y\": null}", "2None");
     expect("{{ strftime_now('%Y') | length }}", "{}", "4");
+    expect("{{ '0x10'|float }} {{ '0X10'|float }} {{ '0X10'|int }}", "{}", "0.0 0.0 0");
 }
 
 static void test_failures(void **state) {
