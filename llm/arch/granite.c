@@ -58,7 +58,6 @@ const llm_arch llm_arch_granite_swa = {
 /* What files without the keys mean. */
 static void minicpm_read(llm_key_reader *r, llm_hparams *h) {
     float unset = -1;
-    (void)r;
     h->embd_scale = 12.0f;
     h->residual_scale = 1.4f / sqrtf((float)h->n_layer);
     h->logit_scale = 256.0f / (float)h->n_embd;

@@ -110,12 +110,12 @@ static void special_find(const llm_vocab *vocab, const char *text, size_t len, b
     }
 }
 
+/* Encodes one of the parts between special tokens. SentencePiece's space is added before each part. */
 static tdm_status plain_encode(const llm_vocab *vocab, const char *text, size_t len,
-                               bool after_special, llm_id_list *ids, tdm_error *err) {
+                               llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;
     switch (vocab->rule->kind) {
-    case LLM_VOCAB_SPM:
-        return llm_spm_encode(vocab, text, len, after_special && vocab->add_space_prefix, ids, err);
+    case LLM_VOCAB_SPM: return llm_spm_encode(vocab, text, len, vocab->add_space_prefix, ids, err);
     case LLM_VOCAB_BPE: return llm_bpe_encode(vocab, text, len, ids, err);
     case LLM_VOCAB_WPM: return llm_wpm_encode(vocab, text, len, ids, err);
     case LLM_VOCAB_UGM: return llm_ugm_encode(vocab, text, len, ids, err);
@@ -137,18 +137,15 @@ static tdm_status parts_encode(const llm_vocab *vocab, const char *text, size_t 
                                const special_map *map, llm_id_list *ids, tdm_error *err) {
     tdm_status status = TDM_OK;
     size_t begin = 0;
-    bool after_special = true; /* the start of the text counts as one */
     for (size_t at = 0; at < len && status == TDM_OK;) {
         const uint32_t span = map->spans[at];
         if (span == 0) {
             ++at;
             continue;
         }
-        if (at > begin)
-            status = plain_encode(vocab, text + begin, at - begin, after_special, ids, err);
+        if (at > begin) status = plain_encode(vocab, text + begin, at - begin, ids, err);
         const int32_t id = (int32_t)llm_vocab_piece_find(vocab, text + at, span);
         if (status == TDM_OK) status = llm_id_list_add(ids, id, err);
-        after_special = true;
         at += span;
         if (drops_space(vocab, id)) {
             while (at < len && map->spans[at] == 0 && strchr(" \t\n\v\f\r", text[at]) != NULL &&
@@ -157,8 +154,7 @@ static tdm_status parts_encode(const llm_vocab *vocab, const char *text, size_t 
         }
         begin = at;
     }
-    if (status == TDM_OK)
-        status = plain_encode(vocab, text + begin, len - begin, after_special, ids, err);
+    if (status == TDM_OK) status = plain_encode(vocab, text + begin, len - begin, ids, err);
     return status;
 }
 
@@ -176,7 +172,7 @@ static tdm_status text_encode(const llm_vocab *vocab, const char *text, size_t l
                               bool parse_special, llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;
     if (!text_may_have_special(vocab, parse_special))
-        return plain_encode(vocab, text, len, true, ids, err);
+        return plain_encode(vocab, text, len, ids, err);
     const special_map map = {.spans = calloc(len, sizeof *map.spans),
                              .covered = calloc(len / 8 + 1, 1)};
     tdm_status status;
