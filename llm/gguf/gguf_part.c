@@ -481,10 +481,16 @@ static tdm_status part_read(llm_gguf_part *part, uint32_t number, tdm_error *err
                         "newer conversion of the model",
                         part->shown, part->version);
     }
-    if (n_keys > KEYS_MAX || n_keys > cursor_left(&c) / KEY_SIZE_MIN) {
+    if (n_keys > cursor_left(&c) / KEY_SIZE_MIN) {
         char problem[96];
         snprintf(problem, sizeof problem, "%" PRIu64 " keys do not fit into the file", n_keys);
         return cursor_fail(&c, problem, TRUNCATED_OR_BAD);
+    }
+    if (n_keys > KEYS_MAX) {
+        char problem[96];
+        snprintf(problem, sizeof problem, "%" PRIu64 " keys are more than the limit of %u", n_keys,
+                 KEYS_MAX);
+        return cursor_fail(&c, problem, CORRUPT);
     }
     if (n_tensors > TENSORS_MAX) {
         char problem[96];
