@@ -82,8 +82,10 @@ static bool function_now(llm_tpl_call *c, llm_tpl_value *out) {
     time_t now = (time_t)c->job->now;
     struct tm local;
     if (!llm_tpl_arg_text(c, 0, (llm_tpl_str){"", 0}, &wanted)) return false;
-    if (wanted.len >= sizeof format || localtime_r(&now, &local) == NULL)
+    if (wanted.len >= sizeof format)
         return llm_tpl_fail(c->job, TDM_OUT_OF_RANGE, "strftime_now: the format is too long");
+    if (localtime_r(&now, &local) == NULL)
+        return llm_tpl_fail(c->job, TDM_OUT_OF_RANGE, "strftime_now: the time has no date");
     snprintf(format, sizeof format, "%.*s", (int)wanted.len, wanted.len > 0 ? wanted.ptr : "");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
