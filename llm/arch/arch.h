@@ -117,8 +117,8 @@ typedef struct llm_arch {
 
     /* Attention. */
     llm_mixer mixer;
-    bool is_recurrent_beside;  /* recurrent layers have attention, too; the results are added */
-    tdm_act delta_act;         /* of the gate of LLM_MIXER_DELTA; NONE = SILU */
+    bool is_recurrent_beside; /* recurrent layers have attention, too; the results are added */
+    tdm_act delta_act;        /* of the gate of LLM_MIXER_DELTA; NONE = SILU */
     /* Of recurrent layers, which their tensors tell apart (layer_spec.c); ATTENTION = there are
      * none. */
     llm_mixer recurrent_mixer;
@@ -132,11 +132,11 @@ typedef struct llm_arch {
     bool has_optional_v;     /* without attn_v values are the keys before their norm */
     bool has_rope_norm_k;    /* of latent attention: the rotated elements of keys are normed */
     float alibi;             /* alibi_max_bias of files without the key */
-    llm_norm norm_qk;
-    bool is_norm_qk_late; /* after RoPE */
+    llm_norm norm_qk;        /* of norm_q and norm_k */
+    bool is_norm_qk_late;    /* after RoPE */
     llm_gate gate;
-    tdm_act gate_act;      /* of a gate of heads */
-    float gate_scale;      /* of a gate of heads; 0 = 1 */
+    tdm_act gate_act; /* of a gate of heads */
+    float gate_scale; /* of a gate of heads; 0 = 1 */
     /* If the file gives a window: one of every window_period layers has none, the last of them, or
      * with is_window_last the first; 0 = all layers have one. A pattern in the file counts instead
      * of this. */
@@ -147,9 +147,9 @@ typedef struct llm_arch {
     /* Channel blocks. */
     llm_ffn_form ffn;
     tdm_act act;
-    tdm_route_score route_score; /* as in hparams.route, before the keys */
-    bool is_route_normalized;
-    bool is_router_first;  /* the router reads the stream before the mixer, without a norm */
+    tdm_route_score route_score; /* hparams.route.score without a key that is honoured */
+    bool is_route_normalized;    /* hparams.route.normalize, likewise */
+    bool is_router_first;        /* the router reads the stream before the mixer, without a norm */
     /* Factor of the sum of experts and dense block; 0 = layers with experts have no dense block. */
     float both_scale;
     llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
@@ -172,8 +172,8 @@ typedef struct llm_arch {
 
     /* The head of models that score texts (llm/score.h). */
     tdm_act score_act;      /* NONE = tanh */
-    bool is_score_mean;     /* it reads the mean of all tokens */
-    bool has_score_softmax; /* scores are the softmax of what it gives */
+    bool is_score_mean;     /* it reads the mean of all tokens, else one token */
+    bool has_score_softmax; /* scores are the softmax of its result */
 
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
                              space before and behind it; NULL = none */

@@ -5,7 +5,8 @@
  */
 #include "llm/arch/families.h"
 
-/* Heads that score a text beside another (llm/score.h), which the forward pass does not read. */
+/* Tensors of the head that scores pairs of texts (llm/score.h). The forward pass does not read
+ * them. */
 #define RANK_HEAD " cls.weight cls.bias cls.norm.weight cls.output.weight cls.output.bias "
 
 #define BERT                                                                                       \

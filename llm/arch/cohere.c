@@ -45,7 +45,7 @@ const llm_arch llm_arch_cohere2 = {
     .layer = cohere2_layer,
 };
 
-/* Dense layers see all tokens and rotate their heads all the same. */
+/* Layers that see all tokens do not rotate their heads, but dense layers do. */
 static void cohere2moe_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                              llm_layer_spec *spec) {
     (void)gguf;

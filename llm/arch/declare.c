@@ -12,7 +12,8 @@
 
 /* ---- Symbols ---- */
 
-/* Values that are cut together share a block: one of these per layer, and the vocabulary. */
+/* Values that are cut together have partitions of one id: one for each of these blocks of a layer,
+ * and one for the vocabulary. */
 enum {
     BLOCK_ATTENTION = 0,
     BLOCK_FFN,
@@ -178,6 +179,7 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
 
 static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     const llm_hparams *h = &m->hparams;
+    /* NULL for a role of no layer; such a role has no dimension that reads it. */
     const llm_layer_spec *s = layer >= 0 ? &m->specs[layer] : NULL;
     switch (dim) {
     case LLM_DIM_ONE: return 1;

@@ -18,7 +18,7 @@ enum {
 
 /* Which layers a step of a model with an encoder runs through. */
 enum {
-    LLM_PART_ALL = 0, /* the encoder's, then the decoder's; others have these alone */
+    LLM_PART_ALL = 0, /* the encoder's, then the decoder's; without an encoder all layers */
     LLM_PART_ENCODER, /* it fills the caches that the decoder reads, and gives nothing */
     LLM_PART_DECODER
 };
@@ -37,7 +37,8 @@ typedef struct llm_step_shape {
     int32_t part;        /* LLM_PART_*: which layers of a model with an encoder */
     uint32_t adapters;   /* bits of the model's adapters that products have; llm_forward_graph takes
                            all */
-    int32_t has_all_weights; /* 1: llm_forward_graph alone: also the model's own weights that no node
+    int32_t
+        has_all_weights; /* 1: llm_forward_graph alone: also the model's own weights that no node
                                 of this step reads, which are in memory all the same */
 } llm_step_shape;
 
@@ -90,8 +91,8 @@ enum {
 
 /* The cache of a context. */
 typedef struct llm_cache_shape {
-    tdm_kv_desc desc; /* what the caches of all layers share, and most heads of a layer;
-                         llm_cache_layer_desc has the rest */
+    tdm_kv_desc desc; /* what the caches of all layers share; n_head_kv is the largest of any layer.
+                         llm_cache_layer_desc has what differs between layers */
     const llm_layer_types *layers; /* [n_layer] types and rotation of each layer; NULL = those of
                                       desc */
     int64_t n_page;
@@ -120,12 +121,12 @@ void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const llm_cache_shape *cache,
                                  int32_t layer);
 
-/* The class of a layer's cache, and its pages. */
+/* The class of a layer's cache, and the number of pages of that class. */
 int32_t llm_cache_class(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
 int64_t llm_cache_page_count(const llm_model *model, const llm_cache_shape *cache, int32_t layer);
-/* Classes of a step block. */
+/* The number of classes in step blocks of the model. */
 int32_t llm_cache_class_count(const llm_model *model, const llm_cache_shape *cache);
-/* Pages or slots of a state of a layer. */
+/* The number of pages or slots of a state of a layer. */
 int64_t llm_state_count(const llm_model *model, const llm_cache_shape *cache, llm_state_kind kind,
                         int32_t layer);
 
@@ -174,18 +175,20 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
 /* The cache state of a layer, created on first use; its kv index is in state_kv. */
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
 
-/* The rows of runs of a layer, created on first use. */
+/* The states of a layer beside its cache, each created on first use. They return the value of the
+ * state and set *kv_out to its index into graph->kv; both are -1 where the layer has no such state.
+ *
+ * The rows that stand for runs of tokens. */
 int32_t llm_graph_runs_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 
-/* The index of a layer with sparse attention, created on first use, and how its rows are
- * rotated. */
+/* The keys of the index of sparse attention, and how they are rotated. */
 int32_t llm_graph_index_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 tdm_rope_params llm_index_rope(const llm_model *model, int32_t layer);
 
-/* The encoded tokens that a layer of a decoder reads, created on first use. */
+/* Keys and values of the encoded tokens that a layer of a decoder reads. */
 int32_t llm_graph_cross_state(llm_graph_builder *g, int32_t layer, int32_t *kv_out);
 
-/* The recurrent state of a layer, created on first use. */
+/* A state in slots: `kind` from LLM_RECURRENT_CONV on. */
 int32_t llm_graph_recurrent_state(llm_graph_builder *g, int32_t layer, llm_state_kind kind,
                                   int32_t *kv_out);
 

@@ -50,7 +50,7 @@ const llm_arch llm_arch_gptneox = {
     .rope = TDM_ROPE_HALVES,
 };
 
-/* Larger models have a norm of its own before attention. */
+/* In larger models attention has a norm of its own. */
 static void falcon_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                          llm_layer_spec *spec) {
     (void)h;

@@ -9,7 +9,7 @@
 #define SCALES                                                                                     \
     (LLM_KEY_EMBD_SCALE | LLM_KEY_RESIDUAL_SCALE | LLM_KEY_LOGIT_DIVISOR | LLM_KEY_ATTN_SCALE)
 
-/* The key tells whether heads are rotated at all. */
+/* The key says whether heads are rotated. */
 static void granite_read(llm_key_reader *r, llm_hparams *h) {
     bool is_rotated = true;
     llm_key_bool(r, "rope.scaling.finetuned", LLM_GGUF_OPTIONAL, &is_rotated);
@@ -26,7 +26,7 @@ const llm_arch llm_arch_granite = {
     .read = granite_read,
 };
 
-/* State spaces beside layers of attention. */
+/* Some layers have a state space instead of attention. */
 const llm_arch llm_arch_granitehybrid = {
     .name = "granitehybrid",
     .families = "Granite 4",

@@ -63,14 +63,15 @@ typedef enum llm_rope_scaling {
 } llm_rope_scaling;
 
 typedef struct llm_hparams {
-    char arch[32];           /* general.architecture */
-    char name[128];          /* general.name, cut to fit; "" if there is none */
-    int32_t n_layer;         /* 1 .. LLM_MAX_LAYERS */
-    int32_t n_layer_draft;   /* layers behind them that only draft tokens */
-    int32_t n_layer_encoder; /* first layers, which read a text that the others continue in another
-                                (block/cross.c); 0 = there is no encoder */
-    int32_t decoder_start;   /* the token that begins what the others continue */
-    int32_t layer_first;     /* not 0: the model is the layer of this number alone, which drafts
+    char arch[32];         /* general.architecture */
+    char name[128];        /* general.name, cut to fit; "" if there is none */
+    int32_t n_layer;       /* 1 .. LLM_MAX_LAYERS */
+    int32_t n_layer_draft; /* layers behind them that only draft tokens */
+    /* The encoder's layers, which come first; the others are those of its decoder (block/cross.c).
+     * 0 = there is no encoder. */
+    int32_t n_layer_encoder;
+    int32_t decoder_start; /* id of the token with which the decoder's text begins */
+    int32_t layer_first;   /* not 0: the model is the layer of this number alone, which drafts
                               tokens (llm_model_open_draft); the others are empty */
     int32_t n_embd;
     int32_t n_vocab;       /* rows of the token embedding */
@@ -84,8 +85,8 @@ typedef struct llm_hparams {
     int32_t head_dim_v;
     /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys
      * and values are computed, then rope.n_rot rotated elements. */
-    int32_t n_lora_kv;   /* 0 = there is no such row; the rest of this group is 0 then. With
-                           LLM_MIXER_LATENT_WIDE the cache has K and V all the same */
+    int32_t n_lora_kv;   /* 0 = there is no such row. LLM_MIXER_LATENT_WIDE: its width, although the
+                          cache has K and V */
     int32_t n_out_group; /* groups of heads, each with an output matrix; 0 = one for all */
     int32_t n_lora_out;  /* width of the row that a group of heads gives; 0 = there are no groups */
     int32_t n_lora_q;    /* width of the row that queries are computed from; 0 = from the residual
@@ -98,7 +99,7 @@ typedef struct llm_hparams {
     int32_t n_layer_given;  /* first layers, whose experts a table gives for each token id */
     int32_t n_expert_row;   /* width of the row that experts read and give; 0 = n_embd */
     int32_t n_ff_expert;    /* columns of one expert */
-    int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
+    int32_t n_ff_shared;    /* columns of all experts together that serve every token */
     int32_t n_layer_dense;  /* first layers, which have no experts */
     int32_t n_expert_chunk; /* neighbouring experts that share a smaller one; 0 = none do */
     int32_t n_ff_chunk;     /* columns of such a smaller one */
@@ -138,7 +139,7 @@ typedef struct llm_hparams {
     int32_t n_per_layer;     /* width of what each layer reads of a token; block/per_layer.c */
     /* [n_per_layer * n_layer, n_vocab] of the file; contexts read its rows there. */
     const llm_gguf_tensor *per_layer_table;
-    int32_t n_laurel;        /* width of the low-rank residual of block/altup.c */
+    int32_t n_laurel; /* width of the low-rank residual of block/altup.c */
     int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
@@ -149,9 +150,10 @@ typedef struct llm_hparams {
     int32_t halving_period; /* behind every so many layers the stream is halved; 0 = never */
     float decay_floor;      /* LLM_MIXER_KDA: bound of the logarithm of a decay, < 0; 0 = none */
     bool is_decay_negative; /* with a bound: the file has the factors of decays negated */
-    int32_t n_depth_layer;  /* LLM_STREAM_DEPTH: the stream begins anew every so many layers */
-    int32_t n_stream;       /* LLM_STREAM_HYPER, _ALTUP: residual streams */
-    float stream_eps, stream_magnitude;
+    int32_t
+        n_depth_layer; /* LLM_STREAM_DEPTH: layers after which the stream is saved and set to 0 */
+    int32_t n_stream;  /* LLM_STREAM_HYPER, _ALTUP: residual streams */
+    float stream_eps, stream_magnitude; /* LLM_STREAM_HYPER: eps and m of block/hyper.c */
     /* LLM_STREAM_HYPER: rounds in which the matrix that mixes the streams is made doubly
      * stochastic; 0 = streams are not mixed. */
     int32_t n_sinkhorn;

@@ -45,8 +45,8 @@ const llm_arch llm_arch_kimi_linear = {
     .layer = kimi_linear_layer,
 };
 
-/* The number of a layer in a key with one for all layers or one for each; 0 without the key, NaN
- * where it has none for this layer. */
+/* The number of a layer from a key with one number for all layers or one for each; 0 without the
+ * key, NaN if the key has no number for this layer. */
 static float layer_number(const llm_gguf *gguf, const char *arch, const char *suffix,
                           int32_t layer) {
     char name[96];
@@ -126,7 +126,7 @@ static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
     llm_limits_check(r, h, limit_keys[1]);
 }
 
-/* Limits hold for the result of the activation. */
+/* Limits hold for the result of the activation, so they are negative in tdm_moe_params. */
 static void bailingmoe3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                               llm_layer_spec *spec) {
     spec->glu.limit = -llm_limit_of(gguf, h->arch, limit_keys[0], layer);

@@ -52,7 +52,7 @@ typedef struct llm_glu {
 
 /* The sizes of a mixer with a recurrent state; all 0 in other layers. */
 typedef struct llm_recurrent_spec {
-    llm_mixer kind;   /* the mixer, or one beside attention; ATTENTION = the layer has none */
+    llm_mixer kind;   /* the mixer, or one added to attention; ATTENTION = the layer has none */
     int32_t n_conv;   /* tokens that the convolution reads, the newest included */
     int32_t n_head_k; /* heads of q and k; of a state space: groups, heads of C and B */
     int32_t n_head_v; /* a multiple of n_head_k */
@@ -141,7 +141,7 @@ static inline int32_t llm_layer_cache(const llm_layer_spec *s, int32_t layer) {
     return s->kv_from_layer >= 0 ? s->kv_from_layer : layer;
 }
 
-/* Whether it keeps them, and only tokens within a window read them. */
+/* Whether the layer keeps keys and values that only tokens within a window read. */
 static inline bool llm_layer_has_window(const llm_layer_spec *s) {
     return llm_layer_has_cache(s) && s->window > 0;
 }

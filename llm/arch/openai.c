@@ -90,8 +90,8 @@ static void maple_read(llm_key_reader *r, llm_hparams *h) {
     }
 }
 
-/* Layers that see all tokens do not rotate their heads. A layer that drafts, which maple_read has
- * not checked, has no limit where the key has none for it. */
+/* Layers that see all tokens do not rotate their heads. maple_read does not check a layer that
+ * drafts: without a number in the key it has no limit. */
 static void maple_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                         llm_layer_spec *spec) {
     const float limit = maple_limit(gguf, h->arch, layer);

@@ -68,7 +68,7 @@ const llm_arch llm_arch_qwen3tts = {.name = "qwen3tts", .families = "Qwen 3 TTS"
 const llm_arch llm_arch_qwen3moe = {.name = "qwen3moe", .families = "Qwen 3 MoE", QWEN3MOE};
 const llm_arch llm_arch_qwen3vlmoe = {.name = "qwen3vlmoe", .families = "Qwen 3 VL MoE", QWEN3MOE};
 
-/* ---- Gated delta net beside gated attention ---- */
+/* ---- Layers with a gated delta net, others with gated attention ---- */
 
 /* In attn_q the rows of each query head are followed by those of its gate. */
 static void gated_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * step.c: Step 3.5: windows in layers with more heads, which rotate all of a head; the others rotate
- * half; a gate for each head; limits of the gated units of a layer. StepFun.
+ * step.c: Step 3.5: windows in layers with more heads, which rotate all of a head; the others
+ * rotate half; a gate for each head; limits of the gated units of a layer. StepFun.
  */
 #include <math.h>
 
@@ -25,7 +25,8 @@ static void step35_read(llm_key_reader *r, llm_hparams *h) {
                              llm_gguf_name(r->gguf), r->arch, h->rope.n_rot);
 }
 
-/* Limits hold for the result of the activation. A layer that drafts may have none. */
+/* Limits hold for the result of the activation, so they are negative in tdm_moe_params. A layer
+ * that drafts may have none. */
 static float limit_of(const llm_gguf *gguf, const llm_hparams *h, int which, int32_t layer) {
     const llm_key_reader r = {.gguf = gguf, .arch = h->arch};
     float limit = 0;

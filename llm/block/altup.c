@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * altup.c: a model of several streams, of which each layer reads the first, and predicts and
- * corrects all (block.h). AltUp (arXiv:2301.13310) with Gemma 3n's low-rank residual:
+ * altup.c: a model of several streams. Each layer predicts all streams, computes its blocks on the
+ * first, and corrects all by the result (block.h). AltUp (arXiv:2301.13310) with Gemma 3n's
+ * low-rank residual:
  *
  *   s_0 = embeddings, s_i = P_i s_0 with the length of s_0
  *   in each layer, with m(x) = tanh(Wr norm(x) / n_embd):
@@ -50,7 +51,7 @@ static int32_t repeated(llm_graph_builder *g, int32_t x, int64_t n, int64_t n_to
     return tdm_build_repeat(g->b, tdm_build_reshape(g->b, x, ne[0], 1, n_tok, 1), ne);
 }
 
-/* W times all streams but the first, each with the length of x [n_embd, n_tok]. */
+/* W times all streams but the first, each scaled to the Euclidean length of x [n_embd, n_tok]. */
 static int32_t build_others(llm_graph_builder *g, llm_role role, int32_t others, int32_t x,
                             int64_t n_tok) {
     const float n_embd = (float)g->model->hparams.n_embd;

@@ -14,7 +14,7 @@
  * channels of their own. Layers with such runs have an index of rows that are pooled likewise; it
  * selects the rows that a token attends to.
  *
- * Values are keys, so they are rotated; the result is turned back by the position of the token.
+ * Values are keys, so they are rotated; the result is rotated back by the position of the token.
  */
 #include <math.h>
 
@@ -57,7 +57,7 @@ void llm_declare_compressed(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_INDEX_WEIGHT, true);
 }
 
-/* Heads x [*, *, n_tok] turned by their positions + pos_add, or back. */
+/* Heads x [*, *, n_tok] rotated by their positions + pos_add, or rotated back (is_inverse). */
 static int32_t turn(llm_graph_builder *g, int32_t layer, const tdm_rope_params *params, int32_t x,
                     int32_t pos, int32_t pos_add, bool is_inverse) {
     tdm_rope_params rope = *params;
@@ -100,7 +100,7 @@ static int32_t build_select(llm_graph_builder *g, int32_t layer, const llm_mixer
     return select;
 }
 
-/* The states of a layer beside the rows of its window; -1 where it has none. */
+/* The states of a layer other than the rows of its window; -1 where it has none. */
 typedef struct run_states {
     int32_t runs, runs_kv, index, index_kv;
 } run_states;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * hyper.c: a residual stream of several parallel ones, from which each block reads a weighted sum
- * and to which it adds its result with other weights (block.h). Independent hyper-connections,
- * after arXiv:2409.19606:
+ * hyper.c: several parallel residual streams. Each block reads a weighted sum of them, and adds its
+ * result to each with other weights (block.h). Independent hyper-connections, after
+ * arXiv:2409.19606:
  *
  *   [p, q] = Wf norm(x_1 .. x_n)             of all streams as one row
  *   y = block(n(sum_i (sigmoid(s p_i + b_i) + eps) x_i))

@@ -8,8 +8,8 @@
  *   q_h = rope(Wq_h r),  w = Ww x / sqrt(index_len * n_index_head)     r: the latent row of queries
  *   score = sum_h w_h * max(0, q_h . k)        the n_select highest are attended to
  *
- * The model's own code also turns q and k by a Hadamard matrix, which leaves their products as they
- * are: here that is a property of a quantised cache (kv.h).
+ * The model's own code also multiplies q and k by a Hadamard matrix, which does not change their
+ * products. Here only a quantised cache may do that (TDM_KV_ROTATE_K, kv.h).
  */
 #include <math.h>
 

@@ -34,7 +34,8 @@ void llm_declare_latent(llm_declarer *d) {
     if (d->model->specs[d->layer].index == LLM_INDEX_OWN) llm_declare_index(d);
 }
 
-/* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
+/* Rotates the elements of a value that has no others, so that the first has offset 0. In the cache
+ * they follow the latent part. */
 static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     tdm_rope_params rope = g->model->specs[layer].rope;
     if (rope.n_rot == 0) return x;

@@ -25,7 +25,7 @@ void llm_declare_latent_wide(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
 }
 
-/* Rotates a part of a head of its own, which begins at element 0. */
+/* Rotates the elements of a value that has no others, so that the first has offset 0. */
 static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     tdm_rope_params rope = g->model->specs[layer].rope;
     rope.rope_offset = 0;

@@ -23,7 +23,7 @@ static int32_t part_of(llm_graph_builder *g, int32_t rows, int64_t first, int64_
     return tdm_build_reshape(g->b, x, len, n, n_tok, 1);
 }
 
-/* What the scan of one layer reads. */
+/* What the scan of a layer and the end of its block read: the names of the formulas above. */
 typedef struct space {
     int32_t u;    /* [v_len, n_head_v, n_tok] */
     int32_t b, c; /* [k_len, n_head_k, n_tok] */

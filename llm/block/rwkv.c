@@ -123,7 +123,7 @@ static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const llm_mixer_
     return tdm_build_add(g->b, y, tdm_build_reshape(g->b, in->x, n, 1, n_tok, 1));
 }
 
-/* One of them, [n_embd, n_tok]. */
+/* Input i of build_mixes, [n_embd, n_tok]. */
 static int32_t mix_of(llm_graph_builder *g, int32_t mixes, int32_t i, int64_t n_tok) {
     const int64_t n = g->model->hparams.n_embd;
     const int64_t offset[TDM_MAX_DIMS] = {0, i}, ne[TDM_MAX_DIMS] = {n, 1, n_tok, 1};
