@@ -96,13 +96,6 @@ static int32_t clamp(llm_graph_builder *g, int32_t x) {
     return most > 0 ? tdm_build_clamp(g->b, x, -most, most) : x;
 }
 
-/* Heads first .. first + n - 1 of x [len, *, n_tok]. */
-static int32_t heads_slice(llm_graph_builder *g, int32_t x, int64_t first, int64_t len, int64_t n,
-                           int64_t n_tok) {
-    const int64_t offset[TDM_MAX_DIMS] = {0, first, 0, 0}, ne[TDM_MAX_DIMS] = {len, n, n_tok, 1};
-    return tdm_build_slice(g->b, x, offset, ne);
-}
-
 /* The norm of x [len * n, n_tok] or [len, n, n_tok], over rows or heads as the role says. */
 static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     const llm_norm norm = g->model->arch->norm_qk;
@@ -134,11 +127,11 @@ static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     if (in->is_needed)
         h.q = is_row_norm(s->norm_q)
                   ? rows_normed(g, layer, s->norm_q, rows, 0, s->n_head, in->n_tok)
-                  : heads_slice(g, qkv, 0, s->k_len, s->n_head, in->n_tok);
+                  : llm_build_heads(g, qkv, 0, s->n_head);
     h.k = is_row_norm(s->norm_k)
               ? rows_normed(g, layer, s->norm_k, rows, s->n_head, s->n_head_kv, in->n_tok)
-              : heads_slice(g, qkv, s->n_head, s->k_len, s->n_head_kv, in->n_tok);
-    h.v = heads_slice(g, qkv, s->n_head + s->n_head_kv, s->v_len, s->n_head_kv, in->n_tok);
+              : llm_build_heads(g, qkv, s->n_head, s->n_head_kv);
+    h.v = llm_build_heads(g, qkv, s->n_head + s->n_head_kv, s->n_head_kv);
     return h;
 }
 

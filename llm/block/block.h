@@ -25,6 +25,9 @@ int32_t llm_build_expert_product(llm_graph_builder *g, int32_t weight, int32_t s
 int32_t llm_build_token_rows(llm_graph_builder *g, int32_t weight, int32_t id);
 /* Whether the step has an adapter that changes the weight; false for weight -1. */
 bool llm_is_adapted(const llm_graph_builder *g, int32_t weight);
+/* The value of a role's weight, of a layer or with layer -1 of the model; -1 where the model has no
+ * such weight. */
+int32_t llm_build_weight(llm_graph_builder *g, int32_t layer, llm_role role);
 /* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global
  * role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
@@ -35,8 +38,13 @@ void llm_declare_scale(llm_declarer *d, llm_role role);
  * LLM_ROLE_NONE: without both. */
 int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_norm norm,
                        int32_t x);
+/* The norm of x in the model's form (hparams.norm) with the weight and the bias of a role; x itself
+ * for LLM_ROLE_NONE: the layer has no such norm. */
+int32_t llm_build_norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x);
 /* Elements first .. first + n - 1 of each row of x [*, ne1, ne2]. */
 int32_t llm_build_columns(llm_graph_builder *g, int32_t x, int64_t first, int64_t n);
+/* Heads first .. first + n - 1 of x [*, n_head, n_tok]. */
+int32_t llm_build_heads(llm_graph_builder *g, int32_t x, int64_t first, int64_t n);
 
 /* What a mixer is built from. */
 typedef struct llm_mixer_input {

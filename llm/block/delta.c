@@ -27,10 +27,6 @@ void llm_declare_delta(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_DELTA_OUT, true);
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* q, k and v of all heads, [k_len, 2 n_head_k + n_head_v, n_tok]: k_len is v_len. */
 static int32_t build_qkv(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
@@ -43,15 +39,10 @@ static int32_t build_qkv(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     }
     for (int32_t i = 2; i < p.n_segment; i++) p.unit_len[i] = r->v_len * per_k / n_tile;
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_CONV, &p.kv);
-    x = tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_DELTA_CONV), -1, g->step, state, &p);
+    x = tdm_build_conv1d(g->b, x, llm_build_weight(g, layer, LLM_ROLE_DELTA_CONV), -1, g->step,
+                         state, &p);
     x = tdm_build_act(g->b, x, TDM_ACT_SILU);
     return tdm_build_reshape(g->b, x, r->k_len, 2 * r->n_head_k + r->n_head_v, in->n_tok, 1);
-}
-
-static int32_t heads_of(llm_graph_builder *g, int32_t x, int64_t first, int64_t n, int64_t len,
-                        int64_t n_tok) {
-    const int64_t offset[TDM_MAX_DIMS] = {0, first, 0, 0}, ne[TDM_MAX_DIMS] = {len, n, n_tok, 1};
-    return tdm_build_slice(g->b, x, offset, ne);
 }
 
 /* Each head divided by its length: x / sqrt(sum x^2 + eps). */
@@ -66,7 +57,8 @@ static void build_rates(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     const llm_model *m = g->model;
     const llm_recurrent_spec *r = &m->specs[layer].recurrent;
     const int64_t per_k = r->n_head_v / r->n_head_k;
-    int32_t dt = weight(g, layer, LLM_ROLE_DELTA_DT_BIAS), a = weight(g, layer, LLM_ROLE_DELTA_A);
+    int32_t dt = llm_build_weight(g, layer, LLM_ROLE_DELTA_DT_BIAS),
+            a = llm_build_weight(g, layer, LLM_ROLE_DELTA_A);
     int32_t beta, alpha;
     if (m->layer[layer][LLM_ROLE_DELTA_BETA_ALPHA] >= 0) {
         const int64_t offset[TDM_MAX_DIMS] = {per_k, 0, 0, 0}, none[TDM_MAX_DIMS] = {0};
@@ -97,15 +89,14 @@ int32_t llm_build_delta(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     tdm_scan_params p = {.heads_per_k = r->n_head_v / r->n_head_k,
                          .is_tiled = r->is_tiled,
                          .scale = 1.0f / sqrtf((float)r->k_len)};
-    src.q = llm_build_unit(g, heads_of(g, qkv, 0, r->n_head_k, r->k_len, in->n_tok), r->k_len);
-    src.k = llm_build_unit(g, heads_of(g, qkv, r->n_head_k, r->n_head_k, r->k_len, in->n_tok),
-                           r->k_len);
-    src.v = heads_of(g, qkv, 2 * (int64_t)r->n_head_k, r->n_head_v, r->v_len, in->n_tok);
+    src.q = llm_build_unit(g, llm_build_heads(g, qkv, 0, r->n_head_k), r->k_len);
+    src.k = llm_build_unit(g, llm_build_heads(g, qkv, r->n_head_k, r->n_head_k), r->k_len);
+    src.v = llm_build_heads(g, qkv, 2 * (int64_t)r->n_head_k, r->n_head_v);
     build_rates(g, layer, in, &src);
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);
     int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
     if (!in->is_needed) return -1;
-    o = tdm_build_rms_norm(g->b, o, weight(g, layer, LLM_ROLE_DELTA_NORM),
+    o = tdm_build_rms_norm(g->b, o, llm_build_weight(g, layer, LLM_ROLE_DELTA_NORM),
                            g->model->hparams.norm_eps);
     o = tdm_build_reshape(g->b, o, (int64_t)r->v_len * r->n_head_v, in->n_tok, 1, 1);
     int32_t gate =

@@ -89,11 +89,6 @@ static int32_t streams_of(llm_graph_builder *g, int32_t x, int64_t n_tok) {
     return tdm_build_reshape(g->b, x, h->n_embd, h->n_stream, n_tok, 1);
 }
 
-static int32_t weight_of(llm_graph_builder *g, int32_t layer, llm_role role) {
-    const llm_model *m = g->model;
-    return llm_graph_weight(g, layer < 0 ? m->global[role] : m->layer[layer][role]);
-}
-
 /* magnitude * sigmoid(scale * mix + base) + eps for part `part` of the mixes, [1, n_stream,
  * n_tok]. */
 static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_roles *roles,
@@ -102,8 +97,8 @@ static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_ro
     const int64_t n = h->n_stream, *ne = tdm_build_shape(g->b, mix);
     if (ne == NULL) return -1;
     const int64_t n_tok = ne[1];
-    int32_t scale = llm_build_columns(g, weight_of(g, layer, roles->scale), part, 1);
-    int32_t base = llm_build_columns(g, weight_of(g, layer, roles->base), part * n, n);
+    int32_t scale = llm_build_columns(g, llm_build_weight(g, layer, roles->scale), part, 1);
+    int32_t base = llm_build_columns(g, llm_build_weight(g, layer, roles->base), part * n, n);
     int32_t f = tdm_build_mul(g->b, llm_build_columns(g, mix, part * n, n), scale);
     f = tdm_build_act(g->b, tdm_build_add(g->b, f, base), TDM_ACT_SIGMOID);
     f = tdm_build_scale(g->b, f, magnitude, eps);
@@ -115,7 +110,7 @@ static int32_t build_factors(llm_graph_builder *g, int32_t layer, const hyper_ro
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
                            int64_t n_tok) {
     int32_t flat = tdm_build_rms_norm(g->b, flat_of(g, x, n_tok), -1, g->model->hparams.norm_eps);
-    return tdm_build_matmul(g->b, weight_of(g, layer, roles->matrix), flat);
+    return tdm_build_matmul(g->b, llm_build_weight(g, layer, roles->matrix), flat);
 }
 
 /* The sum of streams, [n_embd, n_tok], or their mean. */
@@ -144,7 +139,7 @@ static int32_t build_read(llm_graph_builder *g, int32_t layer, const hyper_roles
         return build_sum(g, tdm_build_mul(g->b, x, factor), n_tok, false);
     }
     x = tdm_build_rms_norm(g->b, x, -1, h->norm_eps);
-    x = flat_of(g, tdm_build_mul(g->b, x, weight_of(g, layer, roles->norm)), n_tok);
+    x = flat_of(g, tdm_build_mul(g->b, x, llm_build_weight(g, layer, roles->norm)), n_tok);
     *mix_out = x;
     int32_t low = llm_build_project(g, layer, roles->down, LLM_ROLE_NONE, x, "streams_low");
     low = tdm_build_act(g->b, tdm_build_scale(g->b, low, part, 0), TDM_ACT_SILU);
@@ -166,18 +161,13 @@ static int32_t build_write(llm_graph_builder *g, int32_t layer, const hyper_role
     return tdm_build_reshape(g->b, f, 1, h->n_stream, n_tok, 1);
 }
 
-/* The norm of x with a role; x itself for LLM_ROLE_NONE. */
-static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
-    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
-}
-
 /* The streams x [n_embd, n_stream, n_tok] mixed with one another. */
 static int32_t build_mixed(llm_graph_builder *g, int32_t layer, const hyper_roles *roles, int32_t x,
                            int32_t mix, int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
     const int64_t n = h->n_stream, ne[TDM_MAX_DIMS] = {h->n_embd, n, n_tok, 1};
-    int32_t scale = llm_build_columns(g, weight_of(g, layer, roles->scale), 2, 1);
-    int32_t base = llm_build_columns(g, weight_of(g, layer, roles->base), 2 * n, n * n);
+    int32_t scale = llm_build_columns(g, llm_build_weight(g, layer, roles->scale), 2, 1);
+    int32_t base = llm_build_columns(g, llm_build_weight(g, layer, roles->base), 2 * n, n * n);
     int32_t f = tdm_build_mul(g->b, llm_build_columns(g, mix, 2 * n, n * n), scale), sum = -1;
     f = tdm_build_reshape(g->b, tdm_build_add(g->b, f, base), n, n, n_tok, 1);
     f = tdm_build_sinkhorn(g->b, f, h->n_sinkhorn, h->stream_eps);
@@ -214,7 +204,7 @@ static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_
     llm_mixer_input in = {-1, input->pos, *n_tok, llm_layer_is_needed(g, input->shape, layer)};
     if (s->has_ngram) x = llm_build_ngram(g, layer, x, *n_tok);
     in.x = build_read(g, layer, &mixer_roles, x, *n_tok, &mix);
-    in.x = norm_if(g, layer, s->norm_mixer, in.x);
+    in.x = llm_build_norm_if(g, layer, s->norm_mixer, in.x);
     int32_t y = llm_build_mixer(g, layer, &in);
     if (y < 0) return -1;
     x = build_spread(g, layer, &mixer_roles, x, y, mix, *n_tok);
@@ -225,7 +215,7 @@ static int32_t build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_
         tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
     }
     y = build_read(g, layer, &channel_roles, x, *n_tok, &mix);
-    y = llm_build_channel(g, layer, norm_if(g, layer, s->norm_channel, y));
+    y = llm_build_channel(g, layer, llm_build_norm_if(g, layer, s->norm_channel, y));
     return build_spread(g, layer, &channel_roles, x, y, mix, *n_tok);
 }
 

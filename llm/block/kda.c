@@ -59,10 +59,6 @@ void llm_declare_kda(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_DELTA_ATTN_OUT, true);
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* The rows of three values one behind the other, along `axis`. */
 static int32_t join(llm_graph_builder *g, const int32_t part[3], int32_t axis) {
     int32_t two = tdm_build_concat(g->b, part[0], part[1], axis);
@@ -81,20 +77,12 @@ static int32_t build_qkv(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     int32_t x[3], w[3];
     for (int i = 0; i < 3; i++) {
         x[i] = llm_build_project(g, layer, matrix[i], LLM_ROLE_NONE, in->x, names[i]);
-        w[i] = tdm_build_reshape(g->b, weight(g, layer, conv[i]), r->n_conv, n_ch, 1, 1);
+        w[i] = tdm_build_reshape(g->b, llm_build_weight(g, layer, conv[i]), r->n_conv, n_ch, 1, 1);
     }
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_CONV, &p.kv);
     int32_t y = tdm_build_conv1d(g->b, join(g, x, 0), join(g, w, 1), -1, g->step, state, &p);
     y = tdm_build_act(g->b, y, TDM_ACT_SILU);
     return tdm_build_reshape(g->b, y, r->k_len, 3 * (int64_t)r->n_head_k, in->n_tok, 1);
-}
-
-/* Head `first` and those behind it, as many as the layer has. */
-static int32_t heads_of(llm_graph_builder *g, const llm_recurrent_spec *r, int32_t x, int64_t first,
-                        int64_t n_tok) {
-    const int64_t offset[TDM_MAX_DIMS] = {0, first, 0, 0};
-    const int64_t ne[TDM_MAX_DIMS] = {r->k_len, r->n_head_k, n_tok, 1};
-    return tdm_build_slice(g->b, x, offset, ne);
 }
 
 /* The decay, [k_len, n_head, n_tok]; the op multiplies it by src->a where there is one. */
@@ -103,11 +91,11 @@ static void build_decay(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const float floor = g->model->hparams.decay_floor;
     const bool is_row = g->model->layer[layer][LLM_ROLE_DELTA_A] >= 0;
-    int32_t a = weight(g, layer, is_row ? LLM_ROLE_DELTA_A : LLM_ROLE_KDA_A);
+    int32_t a = llm_build_weight(g, layer, is_row ? LLM_ROLE_DELTA_A : LLM_ROLE_KDA_A);
     a = tdm_build_reshape(g->b, a, 1, r->n_head_v, 1, 1);
     int32_t f = build_pair(g, layer, LLM_ROLE_KDA_F, LLM_ROLE_KDA_F_A, LLM_ROLE_KDA_F_B, in->x,
                            "kda_decay");
-    f = tdm_build_add(g->b, f, weight(g, layer, LLM_ROLE_KDA_DT_BIAS));
+    f = tdm_build_add(g->b, f, llm_build_weight(g, layer, LLM_ROLE_KDA_DT_BIAS));
     if (floor == 0) f = tdm_build_act(g->b, f, TDM_ACT_SOFTPLUS);
     src->g = tdm_build_reshape(g->b, f, r->k_len, r->n_head_k, in->n_tok, 1);
     src->a = a;
@@ -125,9 +113,9 @@ int32_t llm_build_kda(llm_graph_builder *g, int32_t layer, const llm_mixer_input
     tdm_scan_params p = {.heads_per_k = 1, .scale = 1.0f / sqrtf((float)r->k_len)};
     tdm_scan_sources src = {.a = -1};
     int32_t qkv = build_qkv(g, layer, in);
-    src.q = llm_build_unit(g, heads_of(g, r, qkv, 0, n_tok), r->k_len);
-    src.k = llm_build_unit(g, heads_of(g, r, qkv, n, n_tok), r->k_len);
-    src.v = heads_of(g, r, qkv, 2 * n, n_tok);
+    src.q = llm_build_unit(g, llm_build_heads(g, qkv, 0, n), r->k_len);
+    src.k = llm_build_unit(g, llm_build_heads(g, qkv, n, n), r->k_len);
+    src.v = llm_build_heads(g, qkv, 2 * n, n);
     build_decay(g, layer, in, &src);
     int32_t beta =
         llm_build_project(g, layer, LLM_ROLE_DELTA_BETA, LLM_ROLE_NONE, in->x, "kda_beta");
@@ -136,7 +124,7 @@ int32_t llm_build_kda(llm_graph_builder *g, int32_t layer, const llm_mixer_input
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);
     int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
     if (!in->is_needed) return -1;
-    o = tdm_build_rms_norm(g->b, o, weight(g, layer, LLM_ROLE_DELTA_NORM),
+    o = tdm_build_rms_norm(g->b, o, llm_build_weight(g, layer, LLM_ROLE_DELTA_NORM),
                            g->model->hparams.norm_eps);
     o = tdm_build_reshape(g->b, o, (int64_t)r->v_len * r->n_head_v, n_tok, 1, 1);
     const bool is_wide = g->model->layer[layer][LLM_ROLE_KDA_GATE_WIDE] >= 0;

@@ -101,14 +101,10 @@ static tdm_status model_declare(llm_model *model, tdm_error *err) {
 
 /* ---- Graph ---- */
 
-static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
-    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
-}
-
 /* The norm behind a block. */
 static int32_t norm_post(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     const float eps = g->model->arch->post_norm_eps;
-    if (eps == 0 || role == LLM_ROLE_NONE) return norm_if(g, layer, role, x);
+    if (eps == 0 || role == LLM_ROLE_NONE) return llm_build_norm_if(g, layer, role, x);
     return tdm_build_rms_norm(g->b, x, llm_graph_weight(g, g->model->layer[layer][role]), eps);
 }
 
@@ -158,7 +154,8 @@ typedef struct channel_input {
 static int32_t build_routed(llm_graph_builder *g, int32_t layer, const channel_input *in) {
     const llm_arch *arch = g->model->arch;
     int32_t x = in->x;
-    if (arch->norm_experts != LLM_ROLE_NONE) x = norm_if(g, layer, arch->norm_experts, in->before);
+    if (arch->norm_experts != LLM_ROLE_NONE)
+        x = llm_build_norm_if(g, layer, arch->norm_experts, in->before);
     int32_t logit = llm_build_router(g, layer, arch->is_router_first ? in->before : x);
     int32_t y = llm_build_experts(g, layer, logit, x);
     if (g->model->specs[layer].n_ff == 0) return y;
@@ -245,12 +242,12 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     tdm_builder *b = g->b;
     bool is_short = llm_layer_is_short(g, shape, layer);
     llm_mixer_input in = {-1, input->pos, shape->n_tok, llm_layer_is_needed(g, shape, layer)};
-    in.x = norm_if(g, layer, s->norm_mixer, x);
+    in.x = llm_build_norm_if(g, layer, s->norm_mixer, x);
     int32_t o = llm_build_mixer(g, layer, &in), n = in.x;
     channel_input channel = {-1, -1, -1};
     if (o < 0 && (s->mixer != LLM_MIXER_NONE || !in.is_needed)) return -1;
     if (s->is_parallel) {
-        if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
+        if (s->norm_channel != LLM_ROLE_NONE) n = llm_build_norm_if(g, layer, s->norm_channel, x);
         if (is_short) {
             x = llm_build_out_rows(g, x), o = llm_build_out_rows(g, o),
             n = llm_build_out_rows(g, n);
@@ -270,15 +267,15 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
         x = llm_build_out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
-    x = norm_if(g, layer, m->arch->norm_mixer_sum, x);
+    x = llm_build_norm_if(g, layer, m->arch->norm_mixer_sum, x);
     if (m->layer[layer][m->arch->norm_mixer_sum_2] >= 0) /* encoders alone: no layer is short */
-        x = norm_if(g, layer, m->arch->norm_mixer_sum_2, tdm_build_add(b, x, before));
+        x = llm_build_norm_if(g, layer, m->arch->norm_mixer_sum_2, tdm_build_add(b, x, before));
     if (!llm_layer_has_channel(s)) return x;
     channel.stream = x;
-    channel.x = norm_if(g, layer, s->norm_channel, x);
+    channel.x = llm_build_norm_if(g, layer, s->norm_channel, x);
     if (m->arch->has_normed_stream) x = scale_if(g, channel.x, m->hparams.stream_scale);
     x = tdm_build_add(b, x, build_channel(g, layer, &channel));
-    x = norm_if(g, layer, m->arch->norm_channel_sum, x);
+    x = llm_build_norm_if(g, layer, m->arch->norm_channel_sum, x);
     return build_layer_end(g, layer, input, x, is_short);
 }
 

@@ -33,10 +33,6 @@ void llm_declare_lightning(llm_declarer *d) {
     if (slopes != NULL) slopes_fill(d->model, d->layer, slopes);
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* Elements first .. first + k_len - 1 of each head. */
 static int32_t part_of(llm_graph_builder *g, const llm_recurrent_spec *r, int32_t x, int64_t first,
                        int64_t n_tok) {
@@ -56,14 +52,14 @@ int32_t llm_build_lightning(llm_graph_builder *g, int32_t layer, const llm_mixer
     const tdm_scan_sources src = {.q = part_of(g, r, x, 0, n_tok),
                                   .k = part_of(g, r, x, len, n_tok),
                                   .v = part_of(g, r, x, 2 * len, n_tok),
-                                  .g = weight(g, layer, LLM_ROLE_LIGHTNING_DECAY),
+                                  .g = llm_build_weight(g, layer, LLM_ROLE_LIGHTNING_DECAY),
                                   .a = -1,
                                   .beta = -1};
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_MATRIX, &p.kv);
     int32_t o = tdm_build_linear_scan(g->b, &src, g->step, state, &p);
     if (!in->is_needed) return -1;
     o = tdm_build_reshape(g->b, o, len * r->n_head_v, n_tok, 1, 1);
-    o = tdm_build_rms_norm(g->b, o, weight(g, layer, LLM_ROLE_LIGHTNING_NORM),
+    o = tdm_build_rms_norm(g->b, o, llm_build_weight(g, layer, LLM_ROLE_LIGHTNING_NORM),
                            g->model->hparams.norm_eps);
     int32_t gate =
         llm_build_project(g, layer, LLM_ROLE_DELTA_GATE, LLM_ROLE_NONE, in->x, "linear_gate");

@@ -12,10 +12,6 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* Elements first .. first + len * n - 1 of rows, as [len, n, n_tok]. */
 static int32_t part_of(llm_graph_builder *g, int32_t rows, int64_t first, int64_t len, int64_t n,
                        int64_t n_tok) {
@@ -80,7 +76,7 @@ void llm_declare_mamba(llm_declarer *d) {
 static int32_t norm_maybe(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     const llm_model *m = g->model;
     if (m->layer[layer][role] < 0 && !m->hparams.has_ssm_norms) return x;
-    return tdm_build_rms_norm(g->b, x, weight(g, layer, role), m->hparams.norm_eps);
+    return tdm_build_rms_norm(g->b, x, llm_build_weight(g, layer, role), m->hparams.norm_eps);
 }
 
 int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
@@ -89,9 +85,9 @@ int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     const tdm_partition partition = llm_recurrent_partition(g->model, layer);
     tdm_conv_params p = {.n_segment = 1, .unit_len = {partition.unit_len[0]}};
     int32_t all = llm_build_project(g, layer, LLM_ROLE_MAMBA_IN, LLM_ROLE_NONE, in->x, "ssm_in");
-    int32_t u =
-        convolve(g, layer, llm_build_columns(g, all, 0, n), weight(g, layer, LLM_ROLE_MAMBA_CONV),
-                 weight(g, layer, LLM_ROLE_MAMBA_CONV_BIAS), &p);
+    int32_t u = convolve(g, layer, llm_build_columns(g, all, 0, n),
+                         llm_build_weight(g, layer, LLM_ROLE_MAMBA_CONV),
+                         llm_build_weight(g, layer, LLM_ROLE_MAMBA_CONV_BIAS), &p);
     int32_t row = llm_build_project(g, layer, LLM_ROLE_MAMBA_X, LLM_ROLE_NONE, u, "ssm_x");
     int32_t t = norm_maybe(g, layer, LLM_ROLE_MAMBA_DT_NORM, llm_build_columns(g, row, 0, r->rank));
     space s = {.gate = llm_build_columns(g, all, n, n)};
@@ -102,8 +98,8 @@ int32_t llm_build_mamba(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     t = tdm_build_act(g->b, t, TDM_ACT_SOFTPLUS);
     s.dt = tdm_build_reshape(g->b, t, 1, n, n_tok, 1);
     s.u = tdm_build_reshape(g->b, u, 1, n, n_tok, 1);
-    s.a = weight(g, layer, LLM_ROLE_MAMBA_A);
-    s.d = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_MAMBA_D), 1, n, 1, 1);
+    s.a = llm_build_weight(g, layer, LLM_ROLE_MAMBA_A);
+    s.d = tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_MAMBA_D), 1, n, 1, 1);
     int32_t y = build_scan(g, layer, in, &s);
     if (y < 0) return -1;
     return llm_build_project(g, layer, LLM_ROLE_MAMBA_OUT, LLM_ROLE_NONE, y, "ssm_out");
@@ -130,24 +126,24 @@ int32_t llm_build_mamba2(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     tdm_conv_params p = {.n_segment = 3, .unit_len = {inner, r->k_len, r->k_len}};
     int32_t all = llm_build_project(g, layer, LLM_ROLE_MAMBA2_IN, LLM_ROLE_NONE, in->x, "ssm_in");
     int32_t xbc = convolve(g, layer, llm_build_columns(g, all, n, n + 2 * n_bc),
-                           weight(g, layer, LLM_ROLE_MAMBA2_CONV),
-                           weight(g, layer, LLM_ROLE_MAMBA2_CONV_BIAS), &p);
+                           llm_build_weight(g, layer, LLM_ROLE_MAMBA2_CONV),
+                           llm_build_weight(g, layer, LLM_ROLE_MAMBA2_CONV_BIAS), &p);
     space s = {.gate = llm_build_columns(g, all, 0, n)};
     s.u = part_of(g, xbc, 0, r->v_len, r->n_head_v, n_tok);
     s.b = part_of(g, xbc, n, r->k_len, n_group, n_tok);
     s.c = part_of(g, xbc, n + n_bc, r->k_len, n_group, n_tok);
     int32_t dt = llm_build_columns(g, all, 2 * n + 2 * n_bc, r->n_head_v);
-    dt = tdm_build_add(g->b, dt, weight(g, layer, LLM_ROLE_MAMBA2_DT_BIAS));
+    dt = tdm_build_add(g->b, dt, llm_build_weight(g, layer, LLM_ROLE_MAMBA2_DT_BIAS));
     dt = tdm_build_act(g->b, dt, TDM_ACT_SOFTPLUS);
     s.dt = tdm_build_reshape(g->b, dt, 1, r->n_head_v, n_tok, 1);
-    s.a = weight(g, layer, LLM_ROLE_MAMBA2_A);
-    s.d = weight(g, layer, LLM_ROLE_MAMBA2_D);
+    s.a = llm_build_weight(g, layer, LLM_ROLE_MAMBA2_A);
+    s.d = llm_build_weight(g, layer, LLM_ROLE_MAMBA2_D);
     int32_t y = build_scan(g, layer, in, &s);
     if (y < 0) return -1;
     if (g->model->layer[layer][LLM_ROLE_MAMBA2_NORM] >= 0) {
         y = tdm_build_reshape(g->b, y, n / n_group, n_group, n_tok, 1);
         y = tdm_build_rms_norm(g->b, y, -1, g->model->hparams.norm_eps);
-        y = tdm_build_mul(g->b, y, weight(g, layer, LLM_ROLE_MAMBA2_NORM));
+        y = tdm_build_mul(g->b, y, llm_build_weight(g, layer, LLM_ROLE_MAMBA2_NORM));
         y = tdm_build_reshape(g->b, y, n, n_tok, 1, 1);
     }
     return llm_build_project(g, layer, LLM_ROLE_MAMBA_OUT, LLM_ROLE_NONE, y, "ssm_out");
@@ -188,8 +184,8 @@ int32_t llm_build_mamba_heads(llm_graph_builder *g, int32_t layer, const llm_mix
     all = tdm_build_reshape(g->b, all, 2 * (int64_t)r->v_len, n_head, n_tok, 1);
     space s = {.gate = half_of(g, r, all, 0, n_tok)};
     int32_t u = convolve(g, layer, half_of(g, r, all, r->v_len, n_tok),
-                         weight(g, layer, LLM_ROLE_MAMBA_CONV),
-                         weight(g, layer, LLM_ROLE_MAMBA_CONV_BIAS), &p);
+                         llm_build_weight(g, layer, LLM_ROLE_MAMBA_CONV),
+                         llm_build_weight(g, layer, LLM_ROLE_MAMBA_CONV_BIAS), &p);
     int32_t row = llm_build_project(g, layer, LLM_ROLE_MAMBA_X, LLM_ROLE_NONE, u, "ssm_x");
     s.b = norm_maybe(g, layer, LLM_ROLE_MAMBA_B_NORM, part_of(g, row, 0, r->k_len, 1, n_tok));
     s.c =
@@ -200,8 +196,10 @@ int32_t llm_build_mamba_heads(llm_graph_builder *g, int32_t layer, const llm_mix
     t = tdm_build_act(g->b, t, TDM_ACT_SOFTPLUS);
     s.dt = tdm_build_reshape(g->b, t, 1, n_head, n_tok, 1);
     s.u = tdm_build_reshape(g->b, u, r->v_len, n_head, n_tok, 1);
-    s.a = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_MAMBA_HEADS_A), 1, n_head, 1, 1);
-    s.d = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_MAMBA_HEADS_D), 1, n_head, 1, 1);
+    s.a = tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_MAMBA_HEADS_A), 1, n_head, 1,
+                            1);
+    s.d = tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_MAMBA_HEADS_D), 1, n_head, 1,
+                            1);
     int32_t y = build_scan(g, layer, in, &s);
     if (y < 0) return -1;
     return llm_build_project(g, layer, LLM_ROLE_MAMBA_OUT, LLM_ROLE_NONE, y, "ssm_out");

@@ -67,14 +67,10 @@ void llm_declare_ngram(llm_declarer *d) {
     for (int32_t i = 0; ones != NULL && i < d->model->hparams.n_embd; i++) ones[i] = 1;
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* Each stream of x [n_embd, n_stream, n_tok] normed. */
 static int32_t build_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     x = tdm_build_rms_norm(g->b, x, -1, g->model->hparams.norm_eps);
-    return tdm_build_mul(g->b, x, weight(g, layer, role));
+    return tdm_build_mul(g->b, x, llm_build_weight(g, layer, role));
 }
 
 /* sigmoid(sign(s) sqrt(|s|)) */
@@ -98,14 +94,15 @@ int32_t llm_build_ngram(llm_graph_builder *g, int32_t layer, int32_t x, int64_t 
     k = tdm_build_reshape(g->b, k, n_embd, n, n_tok, 1);
     k = build_norm(g, layer, LLM_ROLE_NGRAM_KEY_NORM, k);
     k = tdm_build_mul(g->b, k, build_norm(g, layer, LLM_ROLE_NGRAM_QUERY_NORM, x));
-    int32_t s = tdm_build_matmul(g->b, weight(g, layer, LLM_ROLE_NGRAM_SUM), k);
+    int32_t s = tdm_build_matmul(g->b, llm_build_weight(g, layer, LLM_ROLE_NGRAM_SUM), k);
     s = build_gate(g, tdm_build_scale(g->b, s, 1.0f / sqrtf((float)n_embd), 0));
     v = tdm_build_repeat(g->b, tdm_build_reshape(g->b, v, n_embd, 1, n_tok, 1), ne);
     v = tdm_build_mul(g->b, v, s);
     int32_t c = build_norm(g, layer, LLM_ROLE_NGRAM_CONV_NORM, v);
     c = tdm_build_reshape(g->b, c, n_ch, n_tok, 1, 1);
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_NGRAM, &p.kv);
-    c = tdm_build_conv1d(g->b, c, weight(g, layer, LLM_ROLE_NGRAM_CONV), -1, g->step, state, &p);
+    c = tdm_build_conv1d(g->b, c, llm_build_weight(g, layer, LLM_ROLE_NGRAM_CONV), -1, g->step,
+                         state, &p);
     c = tdm_build_reshape(g->b, tdm_build_act(g->b, c, TDM_ACT_SILU), n_embd, n, n_tok, 1);
     return tdm_build_add(g->b, x, tdm_build_add(g->b, v, c));
 }

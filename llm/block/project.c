@@ -11,6 +11,10 @@ static const int32_t *weights_of(const llm_graph_builder *g, int32_t layer) {
     return layer < 0 ? g->model->global : g->model->layer[layer];
 }
 
+int32_t llm_build_weight(llm_graph_builder *g, int32_t layer, llm_role role) {
+    return llm_graph_weight(g, weights_of(g, layer)[role]);
+}
+
 /* The scale of a matrix; NONE = such a matrix has none. */
 static llm_role scale_role(llm_role role) {
     switch (role) {
@@ -157,10 +161,22 @@ int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_n
     return bias >= 0 ? tdm_build_add(g->b, y, bias) : y;
 }
 
+int32_t llm_build_norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
+}
+
 int32_t llm_build_columns(llm_graph_builder *g, int32_t x, int64_t first, int64_t n) {
     const int64_t *shape = tdm_build_shape(g->b, x);
     if (shape == NULL) return -1;
     const int64_t offset[TDM_MAX_DIMS] = {first, 0, 0, 0};
     const int64_t ne[TDM_MAX_DIMS] = {n, shape[1], shape[2], shape[3]};
+    return tdm_build_slice(g->b, x, offset, ne);
+}
+
+int32_t llm_build_heads(llm_graph_builder *g, int32_t x, int64_t first, int64_t n) {
+    const int64_t *shape = tdm_build_shape(g->b, x);
+    if (shape == NULL) return -1;
+    const int64_t offset[TDM_MAX_DIMS] = {0, first, 0, 0};
+    const int64_t ne[TDM_MAX_DIMS] = {shape[0], n, shape[2], shape[3]};
     return tdm_build_slice(g->b, x, offset, ne);
 }

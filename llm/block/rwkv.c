@@ -52,10 +52,6 @@ void llm_declare_rwkv(llm_declarer *d) {
         delay[2 * i] = 1, delay[2 * i + 1] = 0;
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* exp(x), from the activations that ops have: sigmoid(x) = exp(x) sigmoid(-x). */
 static int32_t build_exp(llm_graph_builder *g, int32_t x) {
     int32_t minus = tdm_build_scale(g->b, x, -1, 0);
@@ -66,7 +62,8 @@ static int32_t build_exp(llm_graph_builder *g, int32_t x) {
 int32_t llm_build_shift(llm_graph_builder *g, int32_t layer, llm_state_kind kind, int32_t x) {
     tdm_conv_params p = {.n_segment = 1, .unit_len = {g->model->hparams.n_embd}};
     int32_t state = llm_graph_recurrent_state(g, layer, kind, &p.kv);
-    return tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step, state, &p);
+    return tdm_build_conv1d(g->b, x, llm_build_weight(g, layer, LLM_ROLE_RWKV_SHIFT), -1, g->step,
+                            state, &p);
 }
 
 int32_t llm_build_heads_norm(llm_graph_builder *g, int32_t layer, int32_t o, int64_t n_tok) {
@@ -78,8 +75,8 @@ int32_t llm_build_heads_norm(llm_graph_builder *g, int32_t layer, int32_t o, int
     if (has_norm) o = tdm_build_layer_norm(g->b, o, -1, -1, eps);
     o = tdm_build_reshape(g->b, o, n, n_tok, 1, 1);
     if (!has_norm) return o;
-    o = tdm_build_mul(g->b, o, weight(g, layer, LLM_ROLE_RWKV_NORM));
-    int32_t bias = weight(g, layer, LLM_ROLE_RWKV_NORM_BIAS);
+    o = tdm_build_mul(g->b, o, llm_build_weight(g, layer, LLM_ROLE_RWKV_NORM));
+    int32_t bias = llm_build_weight(g, layer, LLM_ROLE_RWKV_NORM_BIAS);
     return bias >= 0 ? tdm_build_add(g->b, o, bias) : o;
 }
 
@@ -94,14 +91,14 @@ void llm_declare_shifted(llm_declarer *d) {
 
 int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x) {
     int32_t d = llm_build_shift(g, layer, LLM_RECURRENT_SHIFT, x);
-    int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_K));
+    int32_t y = tdm_build_mul(g->b, d, llm_build_weight(g, layer, LLM_ROLE_CHANNEL_LERP_K));
     y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_KEY, LLM_ROLE_NONE, tdm_build_add(g->b, y, x),
                           "channel_key");
     y = tdm_build_act(g->b, y, TDM_ACT_RELU);
     y = llm_build_project(g, layer, LLM_ROLE_CHANNEL_VALUE, LLM_ROLE_NONE,
                           tdm_build_mul(g->b, y, y), "channel_value");
     if (g->model->layer[layer][LLM_ROLE_CHANNEL_GATE] < 0) return y;
-    int32_t r = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_CHANNEL_LERP_R));
+    int32_t r = tdm_build_mul(g->b, d, llm_build_weight(g, layer, LLM_ROLE_CHANNEL_LERP_R));
     r = llm_build_project(g, layer, LLM_ROLE_CHANNEL_GATE, LLM_ROLE_NONE, tdm_build_add(g->b, r, x),
                           "channel_gate");
     return tdm_build_mul(g->b, y, tdm_build_act(g->b, r, TDM_ACT_SIGMOID));
@@ -111,8 +108,9 @@ int32_t llm_build_shifted(llm_graph_builder *g, int32_t layer, int32_t x) {
 static int32_t build_mixes(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const int64_t n = g->model->hparams.n_embd, n_tok = in->n_tok;
     int32_t d = llm_build_shift(g, layer, LLM_RECURRENT_CONV, in->x);
-    int32_t lerp = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_LERP), n, N_MIX, 1, 1);
-    int32_t y = tdm_build_mul(g->b, d, weight(g, layer, LLM_ROLE_RWKV_LERP_X));
+    int32_t lerp =
+        tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_RWKV_LERP), n, N_MIX, 1, 1);
+    int32_t y = tdm_build_mul(g->b, d, llm_build_weight(g, layer, LLM_ROLE_RWKV_LERP_X));
     y = tdm_build_add(g->b, y, in->x);
     y = llm_build_project(g, layer, LLM_ROLE_RWKV_MIX_A, LLM_ROLE_NONE, y, "mix_a");
     y = tdm_build_act(g->b, y, TDM_ACT_TANH);
@@ -151,7 +149,8 @@ static void build_delayed(llm_graph_builder *g, int32_t layer, const int32_t kv[
     int32_t x = tdm_build_concat(g->b, tdm_build_concat(g->b, kv[0], kv[1], 0),
                                  tdm_build_scale(g->b, rate, -1, 0), 0);
     int32_t state = llm_graph_recurrent_state(g, layer, LLM_RECURRENT_DELAY, &p.kv);
-    x = tdm_build_conv1d(g->b, x, weight(g, layer, LLM_ROLE_RWKV_DELAY), -1, g->step, state, &p);
+    x = tdm_build_conv1d(g->b, x, llm_build_weight(g, layer, LLM_ROLE_RWKV_DELAY), -1, g->step,
+                         state, &p);
     x = tdm_build_reshape(g->b, x, len, 3 * n, n_tok, 1);
     for (int i = 0; i < 3; i++) {
         const int64_t offset[TDM_MAX_DIMS] = {0, i * n};
@@ -164,7 +163,8 @@ static int32_t build_first(llm_graph_builder *g, int32_t layer, const int32_t kv
                            int64_t n_tok) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const int64_t len = r->k_len, n = r->n_head_v;
-    int32_t w = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV_FIRST), len, 1, n, 1);
+    int32_t w =
+        tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_RWKV_FIRST), len, 1, n, 1);
     int32_t k = tdm_build_reshape(g->b, kv[0], len, n, n_tok, 1);
     int32_t v = tdm_build_reshape(g->b, kv[1], len, n, n_tok, 1);
     return tdm_build_mul(g->b, v, tdm_build_matmul(g->b, w, tdm_build_mul(g->b, k, q)));

@@ -49,10 +49,6 @@ void llm_declare_rwkv7(llm_declarer *d) {
     llm_declare_shift(d);
 }
 
-static int32_t weight(llm_graph_builder *g, int32_t layer, llm_role role) {
-    return llm_graph_weight(g, g->model->layer[layer][role]);
-}
-
 /* What the layer reads of a token and the one before. */
 typedef struct shifted {
     int32_t x, d; /* [n_embd, n_tok] */
@@ -89,7 +85,7 @@ static int32_t build_value(llm_graph_builder *g, int32_t layer, int32_t x) {
 static int32_t build_erased(llm_graph_builder *g, int32_t layer, int32_t k, int64_t n_tok) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const float eps = 1e-24f / (float)r->k_len; /* a length below 1e-12 counts as 1e-12 */
-    int32_t e = tdm_build_mul(g->b, k, weight(g, layer, LLM_ROLE_RWKV7_ERASED));
+    int32_t e = tdm_build_mul(g->b, k, llm_build_weight(g, layer, LLM_ROLE_RWKV7_ERASED));
     e = tdm_build_reshape(g->b, e, r->k_len, r->n_head_v, n_tok, 1);
     e = tdm_build_rms_norm(g->b, e, -1, eps);
     return tdm_build_scale(g->b, e, 1.0f / sqrtf((float)r->k_len), 0);
@@ -98,7 +94,7 @@ static int32_t build_erased(llm_graph_builder *g, int32_t layer, int32_t k, int6
 /* k (1 + (a - 1) k_a). */
 static int32_t build_key(llm_graph_builder *g, int32_t layer, int32_t k, int32_t rate) {
     int32_t part = tdm_build_scale(g->b, rate, 1, -1);
-    part = tdm_build_mul(g->b, part, weight(g, layer, LLM_ROLE_RWKV7_KEPT));
+    part = tdm_build_mul(g->b, part, llm_build_weight(g, layer, LLM_ROLE_RWKV7_KEPT));
     return tdm_build_mul(g->b, k, tdm_build_scale(g->b, part, 1, 1));
 }
 
@@ -107,7 +103,8 @@ static int32_t build_own(llm_graph_builder *g, int32_t layer, const tdm_scan_sou
                          int64_t n_tok) {
     const llm_recurrent_spec *r = &g->model->specs[layer].recurrent;
     const int64_t len = r->k_len, n = r->n_head_v;
-    int32_t w = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV7_OWN), len, 1, n, 1);
+    int32_t w =
+        tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_RWKV7_OWN), len, 1, n, 1);
     int32_t sum = tdm_build_matmul(g->b, w, tdm_build_mul(g->b, src->k, src->q));
     return tdm_build_reshape(g->b, tdm_build_mul(g->b, src->v, sum), len * n, n_tok, 1, 1);
 }
@@ -128,8 +125,8 @@ int32_t llm_build_rwkv7(llm_graph_builder *g, int32_t layer, const llm_mixer_inp
     const shifted s = {
         .x = in->x,
         .d = llm_build_shift(g, layer, LLM_RECURRENT_CONV, in->x),
-        .lerp = tdm_build_reshape(g->b, weight(g, layer, LLM_ROLE_RWKV7_LERP), m->hparams.n_embd,
-                                  MIX_GATE + has_gate, 1, 1),
+        .lerp = tdm_build_reshape(g->b, llm_build_weight(g, layer, LLM_ROLE_RWKV7_LERP),
+                                  m->hparams.n_embd, MIX_GATE + has_gate, 1, 1),
     };
     int32_t q = llm_build_project(g, layer, LLM_ROLE_RWKV_R, LLM_ROLE_NONE, build_mix(g, &s, MIX_R),
                                   "rwkv_r");
