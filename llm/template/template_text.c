@@ -374,41 +374,52 @@ static bool put_padded(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversio
     return ok && (c->left || llm_tpl_put(job, buffer, text));
 }
 
-/* Formats a number with C's printf, which has the same conversions. */
+/* An integer as Python writes it: a sign before the digits also in base 8 and 16, 0o before octal
+ * digits, a digit at least, and zeros up to the width also where there is a precision. */
+static bool put_integer(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversion *c,
+                        int64_t number) {
+    char digits[FIELD_MAX + 32], text[sizeof digits + 8];
+    const uint64_t magnitude = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    const char *sign = number < 0 ? "-" : c->plus ? "+" : c->space ? " " : "", *base = "";
+    if (c->alternate)
+        base = c->letter == 'x' ? "0x" : c->letter == 'X' ? "0X" : c->letter == 'o' ? "0o" : "";
+    const int n_before = (int)(strlen(sign) + strlen(base));
+    int n_digit = c->precision > 1 ? c->precision : 1; /* at least */
+    if (c->zero && !c->left && c->width - n_before > n_digit) n_digit = c->width - n_before;
+    switch (c->letter) {
+    case 'x': snprintf(digits, sizeof digits, "%.*" PRIx64, n_digit, magnitude); break;
+    case 'X': snprintf(digits, sizeof digits, "%.*" PRIX64, n_digit, magnitude); break;
+    case 'o': snprintf(digits, sizeof digits, "%.*" PRIo64, n_digit, magnitude); break;
+    default: snprintf(digits, sizeof digits, "%.*" PRIu64, n_digit, magnitude); break;
+    }
+    snprintf(text, sizeof text, "%s%s%s", sign, base, digits);
+    return put_padded(job, buffer, c, llm_tpl_str_of(text));
+}
+
+/* Formats a number: as an integer, a float without its fraction, or with C's printf, which has the
+ * same conversions of floats. */
 static bool put_number(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversion *c,
                        const llm_tpl_value *value) {
-    char format[32], text[FIELD_MAX * 2 + 400], precision[16] = "";
+    char format[32], width[16] = "", precision[16] = "", text[FIELD_MAX * 2 + 400];
     if (!llm_tpl_is_number(value))
         return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "%%%c needs a number, not a %s", c->letter,
                             llm_tpl_kind_name(value));
-    if (c->precision >= 0) snprintf(precision, sizeof precision, ".%d", c->precision);
-    bool is_real = strchr("eEfFgG", c->letter) != NULL;
-    snprintf(format, sizeof format, "%%%s%s%s%s%s%d%s%s%c", c->left ? "-" : "", c->zero ? "0" : "",
-             c->plus ? "+" : "", c->space ? " " : "", c->alternate ? "#" : "", c->width, precision,
-             is_real            ? ""
-             : PRId64[0] == 'l' ? "l"
-                                : "ll",
-             c->letter == 'u' ? 'd' : c->letter);
-    if (c->width == 0) {
-        /* printf would read a width of 0 as the flag 0 */
-        snprintf(format, sizeof format, "%%%s%s%s%s%s%s%c", c->left ? "-" : "", c->plus ? "+" : "",
-                 c->space ? " " : "", c->alternate ? "#" : "", precision,
-                 is_real            ? ""
-                 : PRId64[0] == 'l' ? "l"
-                                    : "ll",
-                 c->letter == 'u' ? 'd' : c->letter);
+    const double real = llm_tpl_as_real(value);
+    if (strchr("eEfFgG", c->letter) == NULL) {
+        if (value->kind != LLM_TPL_FLOAT) return put_integer(job, buffer, c, llm_tpl_as_int(value));
+        if (!(real > -9e18) || !(real < 9e18))
+            return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "%%%c: the number is too large", c->letter);
+        return put_integer(job, buffer, c, (int64_t)real);
     }
-    double real = llm_tpl_as_real(value);
-    if (!is_real && (!(real > -9e18) || !(real < 9e18)))
-        return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "%%%c: the number is too large", c->letter);
+    /* printf would read a width of 0 as the flag 0 */
+    if (c->width > 0) snprintf(width, sizeof width, "%d", c->width);
+    if (c->precision >= 0) snprintf(precision, sizeof precision, ".%d", c->precision);
+    snprintf(format, sizeof format, "%%%s%s%s%s%s%s%s%c", c->left ? "-" : "", c->zero ? "0" : "",
+             c->plus ? "+" : "", c->space ? " " : "", c->alternate ? "#" : "", width, precision,
+             c->letter);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    if (is_real)
-        snprintf(text, sizeof text, format, real);
-    else if (value->kind == LLM_TPL_FLOAT)
-        snprintf(text, sizeof text, format, (int64_t)real);
-    else
-        snprintf(text, sizeof text, format, llm_tpl_as_int(value));
+    snprintf(text, sizeof text, format, real);
 #pragma GCC diagnostic pop
     return llm_tpl_put_chars(job, buffer, text);
 }
