@@ -266,19 +266,19 @@ static bool text_to_int(llm_tpl_str text, int64_t base, int64_t *out) {
     digits[text.len] = '\0';
     errno = 0;
     *out = strtoll(digits, &end, (int)base);
-    return errno == 0 && *end == '\0' && end != digits;
+    return errno == 0 && end == digits + text.len;
 }
 
 static bool text_to_real(llm_tpl_str text, double *out) {
     char digits[400], *end;
     text = llm_tpl_text_strip(text, (llm_tpl_str){NULL, 0}, true, true);
-    if (text.len == 0 || text.len >= sizeof digits || memchr(text.ptr, 'x', text.len) != NULL ||
-        memchr(text.ptr, 'X', text.len) != NULL)
-        return false; /* strtod reads hexadecimal digits, Python does not */
+    if (text.len == 0 || text.len >= sizeof digits) return false;
     memcpy(digits, text.ptr, text.len);
     digits[text.len] = '\0';
+    /* strtod reads hexadecimal digits and nan(...), Python does not */
+    if (strcspn(digits, "xX(") < text.len) return false;
     *out = strtod(digits, &end);
-    return *end == '\0' && end != digits;
+    return end == digits + text.len;
 }
 
 static bool real_is_int(double real) {

@@ -57,6 +57,7 @@ static void test_render(void **state) {
     expect("{{ x }}{{ y }}", "{\"x\": 1, \"x\": 2, \"y\": null}", "2None");
     expect("{{ strftime_now('%Y') | length }}", "{}", "4");
     expect("{{ '0x10'|float }} {{ '0X10'|float }} {{ '0X10'|int }}", "{}", "0.0 0.0 0");
+    expect("{{ x|int }} {{ x|float }} {{ 'nan(1)'|float }}", "{\"x\": \"1\\u0000a\"}", "0 0.0 0.0");
     expect("{{ '%x|%#06X|%#o|%d|%08.3d|%.0d' % (-255, 255, -8, -1, 5, 0) }}", "{}",
            "-ff|0X00FF|-0o10|-1|00000005|0");
     expect("{{ '%5.1f|%-6.2f|%+d|%i' % (1.25, 2, 3, 4.9) }}", "{}", "  1.2|2.00  |+3|4");
