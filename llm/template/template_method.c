@@ -453,7 +453,8 @@ static bool list_copy(llm_tpl_call *c, llm_tpl_value *out) {
 /* The list of a method that changes it; fails for a tuple or a lazy list. */
 static llm_tpl_list *list_changed(llm_tpl_call *c) {
     if (c->self->as.list->flavor == LLM_TPL_PLAIN) return c->self->as.list;
-    llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a tuple cannot be changed");
+    llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a %s cannot be changed",
+                 llm_tpl_kind_name(c->self));
     return NULL;
 }
 

@@ -82,6 +82,7 @@ static void test_failures(void **state) {
         {"{{ 1 is frob }}", "there is no test 'frob'", TDM_UNSUPPORTED},
         {"{{ [1].extend([2]) }}", "'extend' is undefined", TDM_INVALID_ARGUMENT},
         {"{{ (1, 2).append(3) }}", "a tuple cannot be changed", TDM_INVALID_ARGUMENT},
+        {"{{ ([1]|map('int')).append(3) }}", "a generator cannot be changed", TDM_INVALID_ARGUMENT},
         {"{{ [1].append() }}", "append takes one argument", TDM_INVALID_ARGUMENT},
         {"{{ [1, 2].pop(2) }}", "pop from a list of 2", TDM_OUT_OF_RANGE},
         {"{{ [].pop() }}", "pop from a list of 0", TDM_OUT_OF_RANGE},
