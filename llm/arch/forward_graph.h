@@ -166,8 +166,8 @@ typedef struct llm_graph_builder {
     int32_t n_tok, n_out;
     int32_t lora[LLM_MAX_ADAPTERS];     /* input f32 [1, n_tok]: the scale of each token */
     int32_t lora_out[LLM_MAX_ADAPTERS]; /* those of the rows that have logits, [1, n_out] */
-    bool
-        has_single_experts; /* MOE_MATMUL instead of MOE_FFN: the inputs of all products are values */
+    /* MOE_MATMUL instead of MOE_FFN: the inputs of all products are values */
+    bool has_single_experts;
 } llm_graph_builder;
 
 /* The value of a weight, created on first use. -1 for weight -1. */

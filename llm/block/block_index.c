@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * block_index.c: the index of sparse attention that selects blocks of tokens (block.h), MiniMax M3's:
- * for each KV head the blocks of cached tokens that its queries attend to. Attention itself:
+ * block_index.c: the index of sparse attention that selects blocks of tokens (block.h), MiniMax
+ * M3's: for each KV head the blocks of cached tokens that its queries attend to. Attention itself:
  * attention.c.
  *
  *   k = rope(norm(Wk x))                       cached: one row for all heads

@@ -5,7 +5,7 @@
  *
  *   k = rope(norm(Wkv x))                  cached, read within a window
  *   c_b = rope(norm(sum softmax(Ws x + bias) Wp x))     of the tokens of run b, cached; softmax for
- *                                          each channel, the position is that of the run's first token
+ *                                          each channel; position: that of the run's first token
  *   q_h = rope(norm(Wq_b norm(Wq_a x)))
  *   o_h = attention(q_h over k and c, with a sink)
  *   y = Wo_b [Wo_a,g [rope^-1(o_h)]_g]     a matrix for each group of heads

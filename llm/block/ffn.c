@@ -45,7 +45,8 @@ void llm_declare_ffn(llm_declarer *d) {
     if (form == LLM_FFN_PLAIN) llm_declare(d, LLM_ROLE_FFN_ACT_SCALES, false);
 }
 
-/* With soft limits: act(gate) * tanh(alpha * gate) / alpha * (limit * tanh(up / limit) + offset). */
+/* With soft limits: act(gate) * tanh(alpha * gate) / alpha * (limit * tanh(up / limit) + offset).
+ */
 static int32_t build_soft(llm_graph_builder *g, const llm_glu *glu, float alpha, int32_t gate,
                           int32_t up) {
     int32_t t = tdm_build_act(g->b, tdm_build_scale(g->b, gate, alpha, 0), TDM_ACT_TANH);

@@ -4,8 +4,8 @@
  * key. Kimi Team, arXiv:2510.26692.
  *
  *   q, k, v = silu(conv(Wq x)), silu(conv(Wk x)), silu(conv(Wv x))
- *   g = a * softplus(Wf x + dt), or floor * sigmoid(a * (Wf x + dt)) where the file has a floor, and
- *       -a in place of a where it has the factors negated
+ *   g = a * softplus(Wf x + dt), or floor * sigmoid(a * (Wf x + dt)) where the file has a floor,
+ *       and -a in place of a where it has the factors negated
  *   o = scan(l2(q), l2(k), v, g, sigmoid(Wb x)) / sqrt(k_len)
  *   y = Wo (norm(o) * sigmoid(Wz x))
  *

@@ -5,8 +5,8 @@
  *
  *   channels:  u, z = Win x,  u = silu(conv(u)),  t, B, C = Wx u,  dt = softplus(Wdt t + bias)
  *   heads:     z, u, B, C, t = Win x,  u, B, C = silu(conv(u, B, C)),  dt = softplus(t + bias)
- *   heads that share B and C, PLaMo 2 (arXiv:2509.04897): the form of channels, with rows of z and u
- *   by heads and the order B, C, t
+ *   heads that share B and C, PLaMo 2 (arXiv:2509.04897): the form of channels, with rows of z and
+ *   u by heads and the order B, C, t
  *   S = exp(dt a) S + dt u B,  y = S C + d u,  result = Wout (norm(y * silu(z)))
  */
 #include "llm/arch/arch.h"

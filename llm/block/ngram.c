@@ -4,7 +4,7 @@
  * of llm_ngram (hparams.h) as one row e, of which each stream takes a share. The context reads the
  * rows in the file (context_rows.c).
  *
- *   s_i = n_k(Wk e)_i . n_q(x)_i / sqrt(n_embd)          of each stream x_i; norms of a stream alone
+ *   s_i = n_k(Wk e)_i . n_q(x)_i / sqrt(n_embd)     of each stream x_i; norms of a stream alone
  *   v_i = sigmoid(sign(s_i) sqrt(|s_i|)) Wv e
  *   x_i += v_i + silu(conv(n_c(v)_i))      a filter for each channel, over tokens n_gram apart
  */

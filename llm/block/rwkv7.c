@@ -5,7 +5,8 @@
  *
  *   d = x of the token before - x,  m_i = x + d * lerp_i     i: r, decay, k, v, rate, gate
  *   g = -exp(-1/2) sigmoid(w0 + W2 tanh(W1 m_decay)),  a = sigmoid(a0 + A2 A1 m_rate)
- *   v = Wv m_v, in layers behind the first:  v += (v of the first layer - v) sigmoid(v0 + V2 V1 m_v)
+ *   v = Wv m_v, in layers behind the first:
+ *       v += (v of the first layer - v) sigmoid(v0 + V2 V1 m_v)
  *   e = l2(k * k_k) for each head,  k *= 1 + (a - 1) k_a
  *   S = exp(g) S - (e a) (e S) + k v,  o = r S
  *   y = Wo ((norm(o) + (r k r_k) v) * G2 sigmoid(G1 m_gate))

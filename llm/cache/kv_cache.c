@@ -3,8 +3,8 @@
  * kv_cache.c: pages, their users, and the page tables of the sequences. Moves no bytes.
  *
  * Between calls, this holds:
- *  - The positions of a sequence's entries rise, and none is empty. There are gaps only where tokens
- *    were forgotten or skipped.
+ *  - The positions of a sequence's entries rise, and every entry has tokens. There are gaps only
+ *    where tokens were forgotten or skipped.
  *  - Entries of a sequence that name the same page are neighbours. Their slots rise, with at least
  *    one unused slot between two entries (only a shift cuts an entry, and it removes tokens there).
  *  - n_user[page] is the number of sequences, not of entries, that name the page.

@@ -4,8 +4,8 @@
  *
  * There are two steps, so that a caller can show the choice first: choosing a type for every tensor
  * (quantize_mix.c), and writing the file (quantize.c). The choice equals that of llama.cpp's tool
- * (ggml-org/llama.cpp, src/llama-quant.cpp), with an importance matrix and without, so that files of
- * the same kind have the same types. Conversion of numbers: quant/.
+ * (ggml-org/llama.cpp, src/llama-quant.cpp), with an importance matrix and without, so that files
+ * of the same kind have the same types. Conversion of numbers: quant/.
  */
 #ifndef LLM_QUANTIZE_H
 #define LLM_QUANTIZE_H
@@ -65,8 +65,8 @@ typedef struct llm_quantize_choice {
  * not matrices, norms, routers and other small tensors keep their types; `is_pure` gives all others
  * the type of the kind. With an importance matrix, `has_importance`, some mixtures have other
  * types. A matrix whose rows are not whole blocks of its type gets a type with shorter blocks, at
- * last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this build cannot read, or
- * the file is an adapter or an importance matrix.
+ * last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this build cannot read,
+ * or the file is an adapter or an importance matrix.
  * [any-thread] */
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
                                bool has_importance, llm_quantize_choice *choices_out,

@@ -17,9 +17,9 @@ typedef struct llm_infill_tokens {
     int32_t file;   /* before the name of a file */
 } llm_infill_tokens;
 
-/* Reads the keys `tokenizer.ggml.fim_*_token_id`, or the older `tokenizer.ggml.prefix_token_id`, ...;
- * `gguf` NULL = there are none. An id outside the vocabulary counts as none. TDM_DATA_LOSS where a
- * key is not an integer. [any-thread] */
+/* Reads the keys `tokenizer.ggml.fim_*_token_id`, or the older `tokenizer.ggml.prefix_token_id` and
+ * so on; `gguf` NULL = there are none. An id outside the vocabulary counts as none. TDM_DATA_LOSS
+ * where a key is not an integer. [any-thread] */
 tdm_status llm_infill_tokens_read(const llm_gguf *gguf, const llm_vocab *vocab,
                                   llm_infill_tokens *out, tdm_error *err);
 

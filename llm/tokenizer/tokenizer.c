@@ -110,7 +110,7 @@ static void special_find(const llm_vocab *vocab, const char *text, size_t len, b
     }
 }
 
-/* Encodes one of the parts between special tokens. SentencePiece's space is added before each part. */
+/* Encodes one of the parts between special tokens. SentencePiece adds its space before each. */
 static tdm_status plain_encode(const llm_vocab *vocab, const char *text, size_t len,
                                llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;

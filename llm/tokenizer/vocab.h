@@ -129,7 +129,8 @@ int32_t llm_vocab_last(const llm_vocab *vocab);
  * end. [any-thread] */
 bool llm_vocab_adds_bos(const llm_vocab *vocab);
 bool llm_vocab_adds_eos(const llm_vocab *vocab);
-/* Whether a separator stands between two texts that are read together, besides these. [any-thread] */
+/* Whether a separator stands between two texts that are read together, besides these.
+ * [any-thread] */
 bool llm_vocab_adds_sep(const llm_vocab *vocab);
 
 /* Whether text is encoded as if it began with a space (SentencePiece, Unigram). [any-thread] */
