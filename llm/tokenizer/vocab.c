@@ -353,12 +353,14 @@ static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params
         !is_bpe && !is_wpm && rule->kind != LLM_VOCAB_RWKV && rule->kind != LLM_VOCAB_PLAMO2 &&
         (params->add_space_prefix == LLM_FLAG_DEFAULT ? rule->adds_space
                                                       : params->add_space_prefix != 0);
-    if ((vocab->add_bos && vocab->bos_id == none) || (vocab->add_eos && vocab->last_id == none))
+    const bool lacks_bos = vocab->add_bos && vocab->bos_id == none;
+    if (lacks_bos || (vocab->add_eos && vocab->last_id == none)) {
+        const char *lacking = lacks_bos ? "bos" : "eos";
         return tdm_fail(err, TDM_DATA_LOSS,
-                        "vocabulary: tokenizer.ggml.add_%s_token is set, but there is no "
-                        "tokenizer.ggml.%s_token_id",
-                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos",
-                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos");
+                        "vocabulary: a %s token is added to texts (tokenizer.ggml.add_%s_token, or "
+                        "the default of the tokenizer), but there is no tokenizer.ggml.%s_token_id",
+                        lacking, lacking, lacking);
+    }
     return ends_make(vocab, err);
 }
 

@@ -248,6 +248,9 @@ static void test_refusals(void **state) {
     tiny.params.bos_id = LLM_TOKEN_NONE;
     tiny.params.add_bos = 1;
     refuse(&tiny.params, TDM_DATA_LOSS, "bos_token_id");
+    tiny_bpe(&tiny, "llama-bpe"); /* adds a bos by default */
+    tiny.params.bos_id = LLM_TOKEN_NONE;
+    refuse(&tiny.params, TDM_DATA_LOSS, "bos_token_id");
     tiny_bpe(&tiny, "gpt-2");
     tiny.params.eos_id = LLM_TOKEN_NONE;
     tiny.params.add_eos = 1;
