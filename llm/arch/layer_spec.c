@@ -206,6 +206,56 @@ static tdm_status share_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t
                     llm_gguf_name(gguf), h->arch, h->n_layer_shared, layer);
 }
 
+/* What an architecture gives all its layers. */
+static llm_layer_spec spec_initial(const llm_arch *arch, const llm_hparams *h, int32_t layer) {
+    const bool is_latent = arch->mixer == LLM_MIXER_LATENT;
+    return (llm_layer_spec){
+        .mixer = arch->mixer,
+        .norm_mixer = arch->norm_mixer,
+        .norm_mixer_post = arch->norm_mixer_post,
+        .norm_channel = arch->norm_channel,
+        .norm_channel_post = arch->norm_channel_post,
+        .norm_q = arch->norm_q,
+        .norm_k = arch->norm_k,
+        .is_parallel = h->is_parallel,
+        .ffn = arch->ffn,
+        .act = arch->act,
+        .n_head = h->n_head,
+        .n_head_kv = h->n_head_kv,
+        .q_len = is_latent ? h->head_dim_q : h->head_dim_k,
+        .k_len = h->head_dim_k,
+        .v_len = h->head_dim_v,
+        .o_len = is_latent ? h->head_dim_o : h->head_dim_v,
+        .rope = h->rope,
+        .has_rope_factors = true,
+        .has_bare_norm_k = arch->has_bare_norm_k,
+        .has_temperature = h->temperature_scale != 0,
+        .has_bare_norm_v = arch->has_bare_norm_v,
+        .kv_from_layer = -1,
+        .weight_layer = layer,
+    };
+}
+
+/* The window of a layer that has one, with the heads and the rotation of such layers. */
+static void window_fill(const llm_arch *arch, const llm_hparams *h, llm_layer_spec *s) {
+    s->window = h->window;
+    s->window_kind = arch->window_kind;
+    if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
+    if (h->window_head_dim > 0) s->q_len = s->k_len = s->v_len = s->o_len = h->window_head_dim;
+    if (h->window_n_rot > 0) s->rope.n_rot = h->window_n_rot;
+}
+
+/* Whether the layer has the architecture's recurrent mixer: by its tensors in the file. */
+static bool is_recurrent(const llm_gguf *gguf, const llm_arch *arch, int32_t layer) {
+    return arch->recurrent_mixer != LLM_MIXER_ATTENTION &&
+           (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
+            llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer) ||
+            llm_layer_has(gguf, LLM_ROLE_KDA_CONV_Q, layer) ||
+            llm_layer_has(gguf, LLM_ROLE_RWKV_LERP, layer) ||
+            (arch->recurrent_mixer == LLM_MIXER_LIGHTNING &&
+             llm_layer_has(gguf, LLM_ROLE_LIGHTNING_NORM, layer)));
+}
+
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                 llm_layer_spec *specs_out, tdm_error *err) {
     uint32_t flags[LLM_MAX_LAYERS] = {0}, has_index[LLM_MAX_LAYERS] = {0};
@@ -220,51 +270,13 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
     for (int32_t layer = 0; layer < h->layer_first; layer++)
         specs_out[layer] = (llm_layer_spec){.mixer = LLM_MIXER_NONE, .weight_layer = layer};
     for (int32_t layer = h->layer_first; layer < h->n_layer; layer++) {
-        bool is_latent = arch->mixer == LLM_MIXER_LATENT;
         llm_layer_spec *s = &specs_out[layer];
-        *s = (llm_layer_spec){
-            .mixer = arch->mixer,
-            .norm_mixer = arch->norm_mixer,
-            .norm_mixer_post = arch->norm_mixer_post,
-            .norm_channel = arch->norm_channel,
-            .norm_channel_post = arch->norm_channel_post,
-            .norm_q = arch->norm_q,
-            .norm_k = arch->norm_k,
-            .is_parallel = h->is_parallel,
-            .ffn = arch->ffn,
-            .act = arch->act,
-            .n_head = h->n_head,
-            .n_head_kv = h->n_head_kv,
-            .q_len = is_latent ? h->head_dim_q : h->head_dim_k,
-            .k_len = h->head_dim_k,
-            .v_len = h->head_dim_v,
-            .o_len = is_latent ? h->head_dim_o : h->head_dim_v,
-            .rope = h->rope,
-            .has_rope_factors = true,
-            .has_bare_norm_k = arch->has_bare_norm_k,
-            .has_temperature = h->temperature_scale != 0,
-            .has_bare_norm_v = arch->has_bare_norm_v,
-            .kv_from_layer = -1,
-            .weight_layer = layer,
-        };
+        *s = spec_initial(arch, h, layer);
         channel_fill(gguf, arch, h, layer, s);
         if (is_per_layer) status = counts_apply(gguf, h, &counts, layer, s, err);
         if (status != TDM_OK) return status;
-        if (has_window(arch, h, pattern, layer)) {
-            s->window = h->window;
-            s->window_kind = arch->window_kind;
-            if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
-            if (h->window_head_dim > 0)
-                s->q_len = s->k_len = s->v_len = s->o_len = h->window_head_dim;
-            if (h->window_n_rot > 0) s->rope.n_rot = h->window_n_rot;
-        }
-        if (arch->recurrent_mixer != LLM_MIXER_ATTENTION &&
-            (llm_layer_has(gguf, LLM_ROLE_DELTA_CONV, layer) ||
-             llm_layer_has(gguf, LLM_ROLE_SHORT_CONV, layer) ||
-             llm_layer_has(gguf, LLM_ROLE_KDA_CONV_Q, layer) ||
-             llm_layer_has(gguf, LLM_ROLE_RWKV_LERP, layer) ||
-             (arch->recurrent_mixer == LLM_MIXER_LIGHTNING &&
-              llm_layer_has(gguf, LLM_ROLE_LIGHTNING_NORM, layer)))) {
+        if (has_window(arch, h, pattern, layer)) window_fill(arch, h, s);
+        if (is_recurrent(gguf, arch, layer)) {
             s->recurrent.kind = arch->recurrent_mixer;
             if (!arch->is_recurrent_beside) s->mixer = arch->recurrent_mixer;
         }
