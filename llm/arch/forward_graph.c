@@ -106,40 +106,22 @@ int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     return g->state_value[layer];
 }
 
-/* Units and floats of a unit of a recurrent state; false where the layer has none of the kind. */
-static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t layer, int32_t *n_unit,
-                           int64_t *len) {
+/* recurrent_size for the sums of the run that is being pooled: for its row, or for the index. */
+static bool pool_size(const llm_model *m, bool is_index, int32_t layer, int32_t *n_unit,
+                      int64_t *len) {
+    const llm_layer_spec *s = &m->specs[layer];
+    *n_unit = 1;
+    *len = 3 * (int64_t)llm_pool_parts(s) * (is_index ? m->hparams.index_len : s->k_len);
+    return is_index ? s->index == LLM_INDEX_OWN && s->index_run > 0
+                    : s->recurrent.kind == LLM_MIXER_COMPRESSED;
+}
+
+/* recurrent_size for the inputs of a mixer's convolution, or for its matrices. */
+static bool mixer_state_size(const llm_model *m, bool is_conv, int32_t layer, int32_t *n_unit,
+                             int64_t *len) {
     const llm_recurrent_spec *r = &m->specs[layer].recurrent;
-    const bool is_conv = kind == LLM_RECURRENT_CONV;
     const int64_t n_matrix = (int64_t)r->n_head_v * r->k_len * r->v_len;
     int64_t n_ch = (int64_t)r->n_head_v * r->v_len;
-    if (kind == LLM_RECURRENT_NGRAM) {
-        *n_unit = m->hparams.n_stream;
-        *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_embd;
-        return m->specs[layer].has_ngram;
-    }
-    if (kind == LLM_RECURRENT_POOL || kind == LLM_RECURRENT_INDEX_POOL) {
-        const llm_layer_spec *s = &m->specs[layer];
-        const bool is_index = kind == LLM_RECURRENT_INDEX_POOL;
-        *n_unit = 1;
-        *len = 3 * (int64_t)llm_pool_parts(s) * (is_index ? m->hparams.index_len : s->k_len);
-        return is_index ? s->index == LLM_INDEX_OWN && s->index_run > 0
-                        : r->kind == LLM_MIXER_COMPRESSED;
-    }
-    if (r->kind == LLM_MIXER_ATTENTION) return false;
-    if (r->kind == LLM_MIXER_COMPRESSED) return false;
-    if (kind >= LLM_RECURRENT_SHIFT && m->arch->ffn != LLM_FFN_SHIFTED) return false;
-    if (kind == LLM_RECURRENT_SHIFT) {
-        *n_unit = 1;
-        *len = (int64_t)m->hparams.n_embd * (r->n_conv - 1);
-        return true;
-    }
-    if (kind == LLM_RECURRENT_DELAY) {
-        if (r->kind != LLM_MIXER_RWKV) return false;
-        *n_unit = r->n_head_v;
-        *len = 3 * (int64_t)r->k_len * (r->n_conv - 1);
-        return true;
-    }
     const tdm_partition p = llm_recurrent_partition(m, layer);
     *n_unit = p.id != 0 ? p.n_unit : 1;
     switch (r->kind) {
@@ -167,6 +149,33 @@ static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t laye
     }
     *len = (is_conv ? n_ch * (r->n_conv - 1) : n_matrix) / *n_unit;
     return true;
+}
+
+/* Units and floats of a unit of a recurrent state; false where the layer has none of the kind. */
+static bool recurrent_size(const llm_model *m, llm_state_kind kind, int32_t layer, int32_t *n_unit,
+                           int64_t *len) {
+    const llm_recurrent_spec *r = &m->specs[layer].recurrent;
+    const bool is_recurrent = r->kind != LLM_MIXER_ATTENTION && r->kind != LLM_MIXER_COMPRESSED;
+    const bool is_shifted = is_recurrent && m->arch->ffn == LLM_FFN_SHIFTED;
+    switch (kind) {
+    case LLM_RECURRENT_NGRAM:
+        *n_unit = m->hparams.n_stream;
+        *len = (int64_t)(llm_ngram_span(&m->hparams.ngram) - 1) * m->hparams.n_embd;
+        return m->specs[layer].has_ngram;
+    case LLM_RECURRENT_POOL: return pool_size(m, false, layer, n_unit, len);
+    case LLM_RECURRENT_INDEX_POOL: return pool_size(m, true, layer, n_unit, len);
+    case LLM_RECURRENT_SHIFT:
+        *n_unit = 1;
+        *len = (int64_t)m->hparams.n_embd * (r->n_conv - 1);
+        return is_shifted;
+    case LLM_RECURRENT_DELAY:
+        *n_unit = r->n_head_v;
+        *len = 3 * (int64_t)r->k_len * (r->n_conv - 1);
+        return is_shifted && r->kind == LLM_MIXER_RWKV;
+    default:
+        return is_recurrent &&
+               mixer_state_size(m, kind == LLM_RECURRENT_CONV, layer, n_unit, len);
+    }
 }
 
 tdm_rope_params llm_index_rope(const llm_model *m, int32_t layer) {
