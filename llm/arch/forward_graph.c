@@ -368,8 +368,14 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
         }
         if (filled.n_slot == 0) filled.n_slot = 1;
         memset(maps, 0xff, (n_weight + n_state * 2) * sizeof *maps);
-        llm_graph_builder g = {b,  m,  &filled, maps, maps + n_weight, maps + n_weight + n_state,
-                               -1, -1, -1,      -1};
+        llm_graph_builder g = {
+            .b = b,
+            .model = m,
+            .cache = &filled,
+            .weight_value = maps,
+            .state_value = maps + n_weight,
+            .state_kv = maps + n_weight + n_state,
+        };
         tdm_step_caps caps = {shape->n_tok,
                               shape->n_seq,
                               shape->n_out,

@@ -393,18 +393,44 @@ static void file_rows_build(llm_graph_builder *g, const llm_gguf_tensor *table, 
     g->token_rows = tdm_build_reshape(g->b, rows, n_row * table->ne[0], g->n_tok, 1, 1);
 }
 
-static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
-    tdm_builder *b = g->b;
-    int32_t n_row;
-    const int32_t first = g->model->hparams.layer_first,
-                  n_encoder = g->model->hparams.n_layer_encoder;
-    const llm_gguf_tensor *table = llm_hparams_file_table(&g->model->hparams, &n_row);
+/* Sets what a builder has before the first node of a step: no values yet. */
+static void builder_begin(llm_graph_builder *g, const llm_step_shape *shape) {
     g->tokens = g->hidden = g->hidden_in = g->select = g->file_rows = g->value_first = -1;
     g->expert_ids = g->streams = g->file_row_ids = g->token_rows = -1;
     g->adapters = shape->adapters;
     g->n_tok = shape->n_tok;
     g->n_out = shape->n_out;
     for (int32_t a = 0; a < LLM_MAX_ADAPTERS; a++) g->lora[a] = g->lora_out[a] = -1;
+}
+
+/* The layers, those of an encoder excepted, from the embeddings `embd`. -1 if the step needs
+ * nothing behind them. */
+static int32_t layers_build(llm_graph_builder *g, const llm_layer_input *in, int32_t embd) {
+    const llm_hparams *h = &g->model->hparams;
+    switch (g->model->arch->stream) {
+    case LLM_STREAM_HYPER: return llm_build_hyper(g, in, embd);
+    case LLM_STREAM_ALTUP: return build_streams(g, in, embd);
+    case LLM_STREAM_DEPTH: return llm_build_depth(g, in, embd);
+    case LLM_STREAM_STACKS: return llm_build_stacks(g, in, embd);
+    case LLM_STREAM_ONE: break;
+    }
+    int32_t x = embd;
+    for (int32_t layer = h->layer_first + h->n_layer_encoder; layer < h->n_layer && x >= 0;
+         layer++) {
+        x = llm_build_layer(g, layer, in, x);
+        if (x >= 0 && g->model->arch->has_embd_skip)
+            x = add_embedding(g, in->shape, layer, x, embd);
+        if (x >= 0) tdm_build_name(g->b, x, "out", layer);
+    }
+    return x;
+}
+
+static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
+    tdm_builder *b = g->b;
+    int32_t n_row;
+    const bool is_draft = g->model->hparams.layer_first > 0;
+    const llm_gguf_tensor *table = llm_hparams_file_table(&g->model->hparams, &n_row);
+    builder_begin(g, shape);
     if (table != NULL) file_rows_build(g, table, n_row);
     if (g->model->hparams.n_layer_given > 0) {
         const llm_hparams *h = &g->model->hparams;
@@ -412,28 +438,15 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
         g->expert_ids = tdm_build_input(b, "expert_ids", TDM_TYPE_I32, ne);
     }
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
-    int32_t embd = first > 0 ? llm_build_draft_input(g, shape) : build_embedding(g, pos), x = embd;
+    int32_t embd = is_draft ? llm_build_draft_input(g, shape) : build_embedding(g, pos);
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     int32_t rows = -1;
     if (g->model->hparams.n_per_layer > 0) rows = llm_build_per_layer_rows(g, embd, shape->n_tok);
     const llm_layer_input in = {shape, pos, rows};
-    if (n_encoder > 0 && shape->part != LLM_PART_DECODER) build_encoder(g, &in, embd);
+    const bool has_encoder = g->model->hparams.n_layer_encoder > 0;
+    if (has_encoder && shape->part != LLM_PART_DECODER) build_encoder(g, &in, embd);
     if (shape->part == LLM_PART_ENCODER) return -1;
-    switch (g->model->arch->stream) {
-    case LLM_STREAM_HYPER: x = llm_build_hyper(g, &in, embd); break;
-    case LLM_STREAM_ALTUP: x = build_streams(g, &in, embd); break;
-    case LLM_STREAM_DEPTH: x = llm_build_depth(g, &in, embd); break;
-    case LLM_STREAM_STACKS: x = llm_build_stacks(g, &in, embd); break;
-    case LLM_STREAM_ONE:
-        for (int32_t layer = first + n_encoder; layer < g->model->hparams.n_layer && x >= 0;
-             layer++) {
-            x = llm_build_layer(g, layer, &in, x);
-            if (x >= 0 && g->model->arch->has_embd_skip)
-                x = add_embedding(g, shape, layer, x, embd);
-            if (x >= 0) tdm_build_name(b, x, "out", layer);
-        }
-        break;
-    }
+    int32_t x = layers_build(g, &in, embd);
     if (x < 0) return -1;
     /* A channel block with a state computes all tokens of the last layer. */
     if (g->model->arch->ffn == LLM_FFN_SHIFTED && !gives_all_states(g, shape)) {
