@@ -234,6 +234,22 @@ static int32_t build_layer_end(llm_graph_builder *g, int32_t layer, const llm_la
     return tdm_build_mul(g->b, x, llm_graph_weight(g, m->layer[layer][LLM_ROLE_LAYER_SCALE]));
 }
 
+/* A layer whose channel block reads what its mixer reads: x + o + channel(normed x). `o` is the
+ * mixer's result, `mixer_x` its input. */
+static int32_t build_parallel(llm_graph_builder *g, int32_t layer, int32_t x, int32_t o,
+                              int32_t mixer_x, bool is_short) {
+    const llm_role norm = g->model->specs[layer].norm_channel;
+    channel_input channel = {mixer_x, -1, -1};
+    if (norm != LLM_ROLE_NONE) channel.x = llm_build_norm_if(g, layer, norm, x);
+    if (is_short) {
+        x = llm_build_out_rows(g, x);
+        o = llm_build_out_rows(g, o);
+        channel.x = llm_build_out_rows(g, channel.x);
+        tdm_build_set_role(g->b, tdm_build_step_field(g->b, TDM_STEP_OUT_ROLE));
+    }
+    return tdm_build_add(g->b, x, tdm_build_add(g->b, o, build_channel(g, layer, &channel)));
+}
+
 int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
                         int32_t x) {
     const llm_model *m = g->model;
@@ -243,19 +259,10 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
     bool is_short = llm_layer_is_short(g, shape, layer);
     llm_mixer_input in = {-1, input->pos, shape->n_tok, llm_layer_is_needed(g, shape, layer)};
     in.x = llm_build_norm_if(g, layer, s->norm_mixer, x);
-    int32_t o = llm_build_mixer(g, layer, &in), n = in.x;
-    channel_input channel = {-1, -1, -1};
+    int32_t o = llm_build_mixer(g, layer, &in);
     if (o < 0 && (s->mixer != LLM_MIXER_NONE || !in.is_needed)) return -1;
-    if (s->is_parallel) {
-        if (s->norm_channel != LLM_ROLE_NONE) n = llm_build_norm_if(g, layer, s->norm_channel, x);
-        if (is_short) {
-            x = llm_build_out_rows(g, x), o = llm_build_out_rows(g, o),
-            n = llm_build_out_rows(g, n);
-            tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
-        }
-        channel.x = n;
-        return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, &channel)));
-    }
+    if (s->is_parallel) return build_parallel(g, layer, x, o, in.x, is_short);
+    channel_input channel = {-1, -1, -1};
     int32_t before = x;
     bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
     if (is_kept) channel.before = is_short ? llm_build_out_rows(g, x) : x;
