@@ -20,14 +20,18 @@ static int32_t latent_first(const llm_key_reader *r, const llm_hparams *h) {
 }
 
 /* Files made before llama.cpp split the matrix (April 2025) hold both halves in one tensor. */
-static tdm_status unsplit_refuse(llm_key_reader *r) {
-    if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_k_b.weight") != NULL ||
-        llm_gguf_tensor_find(r->gguf, "blk.0.attn_kv_b.weight") == NULL)
+static tdm_status unsplit_refuse(llm_key_reader *r, const llm_hparams *h) {
+    char split[64], whole[64];
+    const int32_t layer = latent_first(r, h);
+    snprintf(split, sizeof split, "blk.%d.attn_k_b.weight", layer);
+    snprintf(whole, sizeof whole, "blk.%d.attn_kv_b.weight", layer);
+    if (llm_gguf_tensor_find(r->gguf, split) != NULL ||
+        llm_gguf_tensor_find(r->gguf, whole) == NULL)
         return TDM_OK;
     return tdm_fail(r->err, TDM_UNSUPPORTED,
-                    "%s: tensor 'blk.0.attn_kv_b.weight' has the old form, one matrix for K and V; "
+                    "%s: tensor '%s' has the old form, one matrix for K and V; "
                     "convert the model again with a converter that writes attn_k_b and attn_v_b",
-                    llm_gguf_name(r->gguf));
+                    llm_gguf_name(r->gguf), whole);
 }
 
 static void read_latent(llm_key_reader *r, llm_hparams *h) {
@@ -100,7 +104,7 @@ static void read_routing(llm_key_reader *r, llm_hparams *h) {
 }
 
 void llm_latent_read(llm_key_reader *r, llm_hparams *h) {
-    if (r->status == TDM_OK) r->status = unsplit_refuse(r);
+    if (r->status == TDM_OK) r->status = unsplit_refuse(r, h);
     read_latent(r, h);
     read_temperature(r, h);
     if (r->status == TDM_OK) read_routing(r, h);
