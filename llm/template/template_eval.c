@@ -6,12 +6,6 @@
 
 #include "llm/template/template_render.h"
 
-bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value) {
-    llm_tpl_str name = value->as.text;
-    return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "'%.*s' is undefined",
-                        (int)(name.len < 64 ? name.len : 64), name.len > 0 ? name.ptr : "");
-}
-
 /* ---- Attributes and items ---- */
 
 static bool method_make(llm_tpl_job *job, const llm_tpl_value *self, llm_tpl_str name,

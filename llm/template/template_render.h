@@ -53,8 +53,6 @@ bool llm_tpl_contains(llm_tpl_job *job, const llm_tpl_value *value, const llm_tp
 /* a op b; `op` as in LLM_TPL_NODE_BINARY. */
 bool llm_tpl_operate(llm_tpl_job *job, int op, const llm_tpl_value *a, const llm_tpl_value *b,
                      llm_tpl_value *out);
-/* Fails with "'x' is undefined"; returns false. */
-bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value);
 
 /* ---- Calls ---- */
 

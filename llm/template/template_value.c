@@ -33,6 +33,12 @@ bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...) 
     return false;
 }
 
+bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value) {
+    llm_tpl_str name = value->as.text;
+    return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "'%.*s' is undefined",
+                        (int)(name.len < 64 ? name.len : 64), name.len > 0 ? name.ptr : "");
+}
+
 void *llm_tpl_alloc(llm_tpl_job *job, size_t n, size_t size) {
     size_t bytes;
     const size_t align = sizeof(max_align_t);
@@ -348,11 +354,8 @@ static bool compare_nested(llm_tpl_job *job, const llm_tpl_value *a, const llm_t
         *out = (x->n > y->n) - (x->n < y->n);
         return true;
     }
-    if (a->kind == LLM_TPL_UNDEFINED || b->kind == LLM_TPL_UNDEFINED) {
-        llm_tpl_str name = a->kind == LLM_TPL_UNDEFINED ? a->as.text : b->as.text;
-        return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "'%.*s' is undefined",
-                            (int)(name.len < 64 ? name.len : 64), name.len > 0 ? name.ptr : "");
-    }
+    if (a->kind == LLM_TPL_UNDEFINED || b->kind == LLM_TPL_UNDEFINED)
+        return llm_tpl_fail_undefined(job, a->kind == LLM_TPL_UNDEFINED ? a : b);
     return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a %s and a %s cannot be ordered",
                         llm_tpl_kind_name(a), llm_tpl_kind_name(b));
 }

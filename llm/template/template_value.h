@@ -138,6 +138,8 @@ typedef struct llm_tpl_job {
 /* Keeps the failure if it is the first, with template and line in the message; returns false. */
 TDM_PRINTF(3, 4)
 bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...);
+/* Fails with "'x' is undefined", for a value of LLM_TPL_UNDEFINED; returns false. */
+bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value);
 
 /* Zeroed memory for `n` elements of `size` bytes, valid until the job ends. NULL is a failure,
  * which the job keeps. */

@@ -32,7 +32,7 @@ static bool array_reserve(void **array, size_t n, size_t *capacity, size_t add, 
     return true;
 }
 
-static bool bytes_add(char **bytes, size_t *size, size_t *capacity, const char *add, size_t n) {
+bool llm_vocab_bytes_add(char **bytes, size_t *size, size_t *capacity, const char *add, size_t n) {
     void *array = *bytes;
     if (!array_reserve(&array, *size, capacity, n, 1)) return false;
     *bytes = array;
@@ -77,7 +77,7 @@ static tdm_status piece_add(llm_vocab *vocab, const char *text, size_t size, tdm
         return no_memory(err);
     vocab->pieces = pieces;
     const size_t off = vocab->text_size;
-    if (!bytes_add(&vocab->text, &vocab->text_size, &vocab->text_capacity, text, size))
+    if (!llm_vocab_bytes_add(&vocab->text, &vocab->text_size, &vocab->text_capacity, text, size))
         return no_memory(err);
     vocab->pieces[vocab->n_piece++] = (llm_byte_range){off, (uint32_t)size};
     if (size > vocab->max_piece_size) vocab->max_piece_size = (uint32_t)size;
@@ -166,8 +166,8 @@ static tdm_status merge_enter(llm_vocab *vocab, size_t rank, const char *text, s
     if (status == TDM_OK) status = piece_intern(vocab, space + 1, n_right, &right, err);
     if (status != TDM_OK) return status;
     size_t size = 0;
-    if (!bytes_add(joined, &size, joined_capacity, text, n_left) ||
-        !bytes_add(joined, &size, joined_capacity, space + 1, n_right))
+    if (!llm_vocab_bytes_add(joined, &size, joined_capacity, text, n_left) ||
+        !llm_vocab_bytes_add(joined, &size, joined_capacity, space + 1, n_right))
         return no_memory(err);
     status = piece_intern(vocab, *joined, size, &whole, err);
     if (status != TDM_OK) return status;

@@ -29,19 +29,7 @@ int llm_byte_of_name(const char *text, size_t size) {
 }
 
 static bool shown_add(llm_vocab *vocab, const char *bytes, size_t n) {
-    size_t need;
-    if (__builtin_add_overflow(vocab->bytes_size, n, &need)) return false;
-    if (need > vocab->bytes_capacity || vocab->bytes == NULL) {
-        size_t capacity;
-        if (__builtin_add_overflow(need, need / 2 + 64, &capacity)) return false;
-        char *bytes_grown = realloc(vocab->bytes, capacity);
-        if (bytes_grown == NULL) return false;
-        vocab->bytes = bytes_grown;
-        vocab->bytes_capacity = capacity;
-    }
-    if (n > 0) memcpy(vocab->bytes + vocab->bytes_size, bytes, n);
-    vocab->bytes_size = need;
-    return true;
+    return llm_vocab_bytes_add(&vocab->bytes, &vocab->bytes_size, &vocab->bytes_capacity, bytes, n);
 }
 
 /* Adds the decoded bytes of a token in which marks stand for spaces. */
