@@ -37,9 +37,9 @@ typedef struct llm_step_shape {
     int32_t part;        /* LLM_PART_*: which layers of a model with an encoder */
     uint32_t adapters;   /* bits of the model's adapters that products have; llm_forward_graph takes
                            all */
-    int32_t
-        has_all_weights; /* 1: llm_forward_graph alone: also the model's own weights that no node
-                                of this step reads, which are in memory all the same */
+    /* llm_forward_graph alone; 1: also the model's own weights that no node of this step reads,
+     * which are in memory all the same */
+    int32_t has_all_weights;
 } llm_step_shape;
 
 /* The states of a layer. Layers with attention have rows, the others what their mixer needs. State

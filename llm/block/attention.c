@@ -66,7 +66,8 @@ void llm_declare_attention(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_OUT_BIAS, false);
 }
 
-int32_t llm_rope_factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx) {
+/* The weight with factors of the layer's frequencies, for contexts of n_ctx tokens; -1 = none. */
+static int32_t factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx) {
     if (!m->specs[layer].has_rope_factors || m->specs[layer].rope.n_rot == 0) return -1;
     if (m->global[LLM_ROLE_ROPE_FREQS] >= 0) return m->global[LLM_ROLE_ROPE_FREQS];
     bool is_long = n_ctx > m->hparams.rope.n_ctx_orig;
@@ -75,13 +76,13 @@ int32_t llm_rope_factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx)
 
 int32_t llm_build_rope_factors(llm_graph_builder *g, int32_t layer) {
     const int32_t n = g->model->specs[layer].rope.n_rot / 2;
-    int32_t factor = llm_graph_weight(g, llm_rope_factor_weight(g->model, layer, g->cache->n_ctx));
+    int32_t factor = llm_graph_weight(g, factor_weight(g->model, layer, g->cache->n_ctx));
     const int64_t *shape = factor >= 0 ? tdm_build_shape(g->b, factor) : NULL;
     return shape != NULL && shape[0] > n ? llm_build_columns(g, factor, 0, n) : factor;
 }
 
-static int32_t rope_build(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
-    const tdm_rope_params *rope = &g->model->specs[layer].rope;
+int32_t llm_build_rotated(llm_graph_builder *g, int32_t layer, const tdm_rope_params *rope,
+                          int32_t x, int32_t pos) {
     if (rope->n_rot == 0) return x;
     return tdm_build_rope(g->b, x, pos, llm_build_rope_factors(g, layer), rope);
 }
@@ -173,7 +174,7 @@ static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, 
     const llm_arch *arch = g->model->arch;
     if (is_row_norm(norm)) norm = LLM_ROLE_NONE; /* done before the split into heads */
     if (!arch->is_norm_qk_late) x = build_head_norm(g, layer, norm, x);
-    x = rope_build(g, layer, x, pos);
+    x = llm_build_rotated(g, layer, &g->model->specs[layer].rope, x, pos);
     return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;
 }
 

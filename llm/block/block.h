@@ -66,11 +66,17 @@ void llm_declare_cross(llm_declarer *d);
 void llm_build_cross_write(llm_graph_builder *g, int32_t layer, int32_t x, int64_t n_tok);
 /* In the decoder's steps: what the layer adds to its stream x [n_embd, n_tok]. */
 int32_t llm_build_cross(llm_graph_builder *g, int32_t layer, int32_t x, int64_t n_tok);
-/* The weight with factors of the layer's frequencies, for contexts of n_ctx tokens; -1 = none. */
-int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
 
-/* The value of that weight, of which the layer's first n_rot / 2 factors; -1 = none. */
+/* The factors of the layer's frequencies for a context of this length, [n_rot / 2]; -1 = the model
+ * has none, or the layer does not use them. */
 int32_t llm_build_rope_factors(llm_graph_builder *g, int32_t layer);
+/* Heads x [*, *, n_tok] rotated by `pos` with the layer's factors; x itself where rope->n_rot is
+ * 0. */
+int32_t llm_build_rotated(llm_graph_builder *g, int32_t layer, const tdm_rope_params *rope,
+                          int32_t x, int32_t pos);
+/* The same with the layer's parameters for heads that have the rotated elements alone, so that the
+ * first has offset 0. In the cache of latent.c they follow the latent part. */
+int32_t llm_build_rotated_alone(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos);
 
 /* The parameters of a layer's attention over its cache. llm_graph_state has created the state. */
 tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer);

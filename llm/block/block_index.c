@@ -28,8 +28,7 @@ static int32_t build_heads(llm_graph_builder *g, int32_t layer, const llm_mixer_
     int32_t x = llm_build_project(g, layer, role, LLM_ROLE_NONE, in->x, name);
     x = tdm_build_reshape(g->b, x, g->model->hparams.index_len, n, in->n_tok, 1);
     x = llm_build_norm(g, layer, norm, LLM_NORM_RMS, x);
-    if (rope.n_rot == 0) return x;
-    return tdm_build_rope(g->b, x, in->pos, llm_build_rope_factors(g, layer), &rope);
+    return llm_build_rotated(g, layer, &rope, x, in->pos);
 }
 
 void llm_build_block_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {

@@ -61,10 +61,9 @@ void llm_declare_compressed(llm_declarer *d) {
 static int32_t turn(llm_graph_builder *g, int32_t layer, const tdm_rope_params *params, int32_t x,
                     int32_t pos, int32_t pos_add, bool is_inverse) {
     tdm_rope_params rope = *params;
-    if (rope.n_rot == 0) return x;
     rope.pos_add = pos_add;
     rope.is_inverse = is_inverse;
-    return tdm_build_rope(g->b, x, pos, llm_build_rope_factors(g, layer), &rope);
+    return llm_build_rotated(g, layer, &rope, x, pos);
 }
 
 /* Pools the rows of runs and writes those that are complete to `state`. */

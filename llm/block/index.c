@@ -27,9 +27,7 @@ void llm_declare_index(llm_declarer *d) {
 /* Rotates heads [index_len, *, n_tok]. */
 static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     const tdm_rope_params rope = llm_index_rope(g->model, layer);
-    if (rope.n_rot == 0) return x;
-    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
-    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), &rope);
+    return llm_build_rotated(g, layer, &rope, x, pos);
 }
 
 void llm_build_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {

@@ -34,14 +34,10 @@ void llm_declare_latent(llm_declarer *d) {
     if (d->model->specs[d->layer].index == LLM_INDEX_OWN) llm_declare_index(d);
 }
 
-/* Rotates the elements of a value that has no others, so that the first has offset 0. In the cache
- * they follow the latent part. */
-static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
+int32_t llm_build_rotated_alone(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     tdm_rope_params rope = g->model->specs[layer].rope;
-    if (rope.n_rot == 0) return x;
     rope.rope_offset = 0;
-    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
-    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), &rope);
+    return llm_build_rotated(g, layer, &rope, x, pos);
 }
 
 /* [n_lora_kv + n_rot, 1, n_tok]: the row of the cache. */
@@ -54,7 +50,7 @@ static int32_t build_row(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     latent = llm_build_norm(g, layer, LLM_ROLE_ATTN_KV_A_NORM, LLM_NORM_RMS, latent);
     if (g->model->arch->has_rope_norm_k)
         rotated = llm_build_norm(g, layer, LLM_ROLE_ATTN_K_ROPE_NORM, LLM_NORM_RMS, rotated);
-    return tdm_build_concat(g->b, latent, rotate(g, layer, rotated, in->pos), 0);
+    return tdm_build_concat(g->b, latent, llm_build_rotated_alone(g, layer, rotated, in->pos), 0);
 }
 
 /* The latent row of queries [n_lora_q, n_tok]; -1 where the model has none. */
@@ -77,7 +73,7 @@ static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_
     int32_t rotated = llm_build_columns(g, q, nope, h->rope.n_rot);
     int32_t absorbed = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_K_B]), plain);
     tdm_build_name(g->b, absorbed, "q_absorbed", layer);
-    return tdm_build_concat(g->b, absorbed, rotate(g, layer, rotated, in->pos), 0);
+    return tdm_build_concat(g->b, absorbed, llm_build_rotated_alone(g, layer, rotated, in->pos), 0);
 }
 
 int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {

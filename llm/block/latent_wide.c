@@ -25,14 +25,6 @@ void llm_declare_latent_wide(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
 }
 
-/* Rotates the elements of a value that has no others, so that the first has offset 0. */
-static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
-    tdm_rope_params rope = g->model->specs[layer].rope;
-    rope.rope_offset = 0;
-    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
-    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), &rope);
-}
-
 /* plain [*, n_head, n_tok], of `nope` elements, before rotated; nope 0: rotated alone. */
 static int32_t join(llm_graph_builder *g, int64_t nope, int32_t plain, int32_t rotated) {
     return nope > 0 ? tdm_build_concat(g->b, plain, rotated, 0) : rotated;
@@ -47,7 +39,8 @@ static void build_cached(llm_graph_builder *g, int32_t layer, const llm_mixer_in
         llm_build_project(g, layer, LLM_ROLE_ATTN_KV_A_WHOLE, LLM_ROLE_NONE, in->x, "kv_a");
     row = tdm_build_reshape(g->b, row, n_lora + n_rot, 1, in->n_tok, 1);
     int32_t latent = llm_build_columns(g, row, 0, n_lora);
-    int32_t p = rotate(g, layer, llm_build_columns(g, row, n_lora, n_rot), in->pos);
+    int32_t p =
+        llm_build_rotated_alone(g, layer, llm_build_columns(g, row, n_lora, n_rot), in->pos);
     const int64_t all_heads[TDM_MAX_DIMS] = {n_rot, s->n_head_kv, in->n_tok, 1};
     p = tdm_build_repeat(g->b, p, all_heads);
     latent = llm_build_norm(g, layer, LLM_ROLE_ATTN_KV_A_NORM_WHOLE, LLM_NORM_RMS, latent);
@@ -71,7 +64,8 @@ static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_
                           "q");
     q = tdm_build_reshape(g->b, q, s->k_len, s->n_head, in->n_tok, 1);
     int32_t plain = nope > 0 ? llm_build_columns(g, q, 0, nope) : -1;
-    return join(g, nope, plain, rotate(g, layer, llm_build_columns(g, q, nope, n_rot), in->pos));
+    return join(g, nope, plain,
+                llm_build_rotated_alone(g, layer, llm_build_columns(g, q, nope, n_rot), in->pos));
 }
 
 int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {

@@ -31,8 +31,7 @@ static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t po
                       int32_t pos_add) {
     tdm_rope_params rope = llm_index_rope(g->model, layer);
     rope.pos_add = pos_add;
-    if (rope.n_rot == 0) return x;
-    return tdm_build_rope(g->b, x, pos, llm_build_rope_factors(g, layer), &rope);
+    return llm_build_rotated(g, layer, &rope, x, pos);
 }
 
 void llm_build_run_index_write(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {

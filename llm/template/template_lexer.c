@@ -110,8 +110,8 @@ static size_t raw_begin_end(const lexer *l, size_t at) {
     return starts(l, at, "%}") ? at + 2 : 0;
 }
 
-/* Reads the text up to {% endraw %} as data. A text that ends right behind {% raw %} is accepted, as
- * by Jinja. */
+/* Reads the text up to {% endraw %} as data. A text that ends right behind {% raw %} is accepted,
+ * as by Jinja. */
 static bool raw_read(lexer *l) {
     int line = l->job->line;
     for (size_t at = l->at; at + 1 < l->text.len; at++) {

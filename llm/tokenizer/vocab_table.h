@@ -125,8 +125,8 @@ uint32_t llm_vocab_piece_find(const llm_vocab *vocab, const char *text, size_t s
 /* The merge of two pieces, or NULL. */
 const llm_merge_slot *llm_vocab_merge_find(const llm_vocab *vocab, uint32_t left, uint32_t right);
 
-/* Appends n bytes to a buffer, which grows; false if there is no memory, then it is unchanged. *bytes
- * is not NULL afterwards, also for n 0. */
+/* Appends n bytes to a buffer, which grows; false if there is no memory, then it is unchanged.
+ * *bytes is not NULL afterwards, also for n 0. */
 bool llm_vocab_bytes_add(char **bytes, size_t *size, size_t *capacity, const char *add, size_t n);
 
 /* Makes vocab->shown, the decoded bytes of tokens. TDM_RESOURCE_EXHAUSTED. (vocab_shown.c) */
