@@ -29,7 +29,7 @@ bool llm_is_adapted(const llm_graph_builder *g, int32_t weight);
  * such weight. */
 int32_t llm_build_weight(llm_graph_builder *g, int32_t layer, llm_role role);
 /* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global
- * role. */
+ * role. The builder fails if the model has no W. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name);
 /* Declares the scale of a role's matrix if the file has one. llm_build_project multiplies by it. */

@@ -140,10 +140,22 @@ int32_t llm_build_token_rows(llm_graph_builder *g, int32_t weight, int32_t id) {
     return y;
 }
 
+/* Declaring a layer finds most tensors that are missing. It does not require a channel block, which
+ * some layers are without. */
+static int32_t absent_fail(llm_graph_builder *g, int32_t layer, llm_role role) {
+    char name[LLM_TENSOR_NAME_SIZE];
+    llm_role_name(role, layer, name);
+    tdm_build_fail(g->b, TDM_NOT_FOUND,
+                   "%s: tensor '%s' is missing; the file is incomplete or of another architecture",
+                   g->model->path, name);
+    return -1;
+}
+
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name) {
     const int32_t *w = weights_of(g, layer);
     const llm_role scale = layer < 0 ? LLM_ROLE_NONE : scale_role(role);
+    if (w[role] < 0) return absent_fail(g, layer, role);
     int32_t y = llm_build_product(g, w[role], scale != LLM_ROLE_NONE ? w[scale] : -1, x);
     if (w[bias] >= 0) y = tdm_build_add(g->b, y, llm_graph_weight(g, w[bias]));
     tdm_build_name(g->b, y, name, layer);
