@@ -73,7 +73,7 @@ static inline fault_rig *rig_declare(int32_t n_member, const char *const *faults
     char members[128] = "";
     OK(tdm_runtime_declare(rig->rt, &one, err));
     for (int32_t i = 0; i < n_member; i++) {
-        char behind[8], name[8], text[128];
+        char behind[16], name[16], text[128];
         tdm_option options[8] = {{"member", behind}};
         int32_t n_option = 1;
         snprintf(behind, sizeof behind, "c%d", (int)i);
