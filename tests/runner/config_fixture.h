@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * config_fixture.h: what the tests of the configuration share: a folder with an INI file in it, and
- * parsing a command line given as one string. Included once by each test program.
+ * parsing a command line given as one string.
  */
 #ifndef TANDEM_TESTS_CONFIG_FIXTURE_H
 #define TANDEM_TESTS_CONFIG_FIXTURE_H
@@ -25,8 +25,9 @@ int folder_remove(void **state);
 void file_write_bytes(const char *name, const char *bytes, size_t n);
 void file_write(const char *name, const char *text);
 
-/* Splits "run -c 3" at blanks and parses it; "@" stands for --config and x.ini of the folder. One
- * configuration at a time: the words are static, because they must outlive it. */
+/* Splits "run -c 3" at blanks and parses it; "@" stands for --config and x.ini of the folder. The
+ * configuration keeps pointers to the words, which are static: the next call overwrites them, so
+ * there is one configuration at a time. The caller destroys it, after a failure too. */
 runner_config *parse(const char *line, tdm_status *status, tdm_error *err);
 /* The same, which must succeed. */
 runner_config *parse_ok(const char *line);
@@ -41,7 +42,8 @@ void file_fails(const char *text, const char *message);
 /* The origin of a value, as text; ":3" stands for line 3 of x.ini. */
 void assert_origin(runner_config *config, const runner_section *section, const char *key,
                    const char *expected);
-/* No wrong question was asked; destroys the configuration. */
+/* Fails the test if a getter was called for a key that does not exist, or for another type than the
+ * key's (runner_config_check); destroys the configuration. */
 void assert_checked(runner_config *config);
 
 #endif

@@ -21,7 +21,8 @@ static bench_limit of(const tdm_device_limits *limits, double read, double int8,
     return limit;
 }
 
-/* Whichever takes longer; both kinds of arithmetic come one after the other. */
+/* The limit is the longer of the times for reading and for arithmetic. The times of both kinds of
+ * arithmetic are added. */
 static void test_longest_counts(void **state) {
     (void)state;
     static const struct {
@@ -38,7 +39,7 @@ static void test_longest_counts(void **state) {
     }
 }
 
-/* Named after what limits most of the time. */
+/* Of several steps the limit is named after what limits most of the time. */
 static void test_steps_add_up(void **state) {
     (void)state;
     const llm_work prompt = {100, 4000, 0}, token = {100, 10, 0};

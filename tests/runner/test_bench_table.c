@@ -49,7 +49,7 @@ static bench_row row_make(void) {
 /* What a table of these rows is written as; the caller's to free(). */
 static char *table_write(bench_format format, bench_columns columns, const bench_row *rows,
                          int32_t n) {
-    static char *text; /* static, because gcc takes what comes out of here for a local's address */
+    static char *text; /* static: otherwise gcc warns that a local's address is returned */
     static size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);

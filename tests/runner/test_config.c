@@ -367,7 +367,7 @@ static char *config_print(const char *line) {
     return text;
 }
 
-/* Drops what differs when the print is printed again: origins and comments. */
+/* Removes comments and origins: they differ when a printed configuration is read and printed. */
 static void comments_strip(char *text) {
     char *to = text;
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {

@@ -152,8 +152,8 @@ static void test_config_command(void **state) {
     assert_checked(config);
 }
 
-/* The same of what a section cannot repeat: shares from above that are too many for the group,
- * names that need quotes, values that a plugin other than the CPU's must not be told. */
+/* The same for what a printed section cannot repeat: a share of [*] that has too many numbers for
+ * the group, names that need quotes, values of [*] that only the CPU's plugin takes. */
 static void test_config_command_odd(void **state) {
     (void)state;
     file_write("x.ini", "share = 1, 1\nthreads = 3\n[device x]\nplugin = other\n"
@@ -197,7 +197,8 @@ static char *file_read(void) {
     return text;
 }
 
-/* Shares go into the one section, over what stands there in whatever form the reader takes. */
+/* Shares are written to the named section alone. They replace a share that is there already, in any
+ * form that the reader accepts. */
 static void test_share_file(void **state) {
     (void)state;
     static const char *const files[][2] = {

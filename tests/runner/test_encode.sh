@@ -33,7 +33,8 @@ same "$work/expected" "$work/out" 'with the prompt'
 run -p 'a dog sees the big cat!' --parallel 2 --no-display-prompt >"$work/out" || fail "two: $(cat "$work/err")"
 [ "$(grep -c goodUGc "$work/out")" = 2 ] && ok || fail "two sequences: $(cat "$work/out")"
 
-# What is behind the token that begins the answer is its beginning, here with a token that is not shown.
+# A prompt may have the beginning of the answer, behind the token that begins an answer (<start>). Here
+# that beginning has a token that is not printed.
 run -p 'a dog sees the big cat!</s><start><extra_id_13> good' --no-display-prompt >"$work/out" || fail "begun: $(cat "$work/err")"
 [ "$(sed 's/^ *//' "$work/out")" = UGc ] && ok || fail "an answer that is begun: $(cat "$work/out")"
 

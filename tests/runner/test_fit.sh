@@ -57,8 +57,8 @@ for share in 1,1 3,1 auto; do
     fits "group $share" --config "$work/two.ini" --device a,b -ts $share
 done
 
-# What drafts is counted: as much again where the model drafts for itself. So memory for the whole
-# cache has room for half the tokens, in a group, too.
+# The weights and the cache of the draft model are counted. Here the model drafts for itself, so both
+# are needed twice, and memory for one whole cache holds half of the tokens; in a group, too.
 drafted() {
     name=$1
     shift

@@ -28,7 +28,7 @@ for flag in -fa '-fa on' '-fa off' '--flash-attn auto' --no-mmap '-mg 0' '--main
     [ "$(wc -l <"$work/notes")" = 1 ] && grep -q -e "^${flag%% *} has no effect: " "$work/notes" && ok ||
         fail "$flag: $(cat "$work/notes")"
 done
-# Drafts: keys that what drafts does not read
+# Keys of drafts that the chosen way of drafting does not read, or without drafts
 for flag in '--draft-ngram 4' '--draft-max 4' '--draft-min 1' '--draft-p-min 0.5' '-ctkd f32' '-ctvd f32' '--draft 4' \
     '--draft-p-min 0.5 --draft ngram' '-ctkd f32 --draft ngram' "--draft-ngram 4 -md $model"; do
     # shellcheck disable=SC2086

@@ -25,7 +25,7 @@ static void test_log_probs(void **state) {
     (void)state;
     float row[4] = {1000, 1000 + logf(2), 1000 + logf(5), -INFINITY}, out[4];
     perplexity_log_probs(row, 4, out);
-    assert_near(out[0], log(1.0 / 8), 1e-4); /* 1000 leaves 2^-14 to a logit */
+    assert_near(out[0], log(1.0 / 8), 1e-4); /* floats near 1000 are 2^-14 apart */
     assert_near(out[2], log(5.0 / 8), 1e-4);
     assert_true(isinf(out[3]) && out[3] < 0);
     assert_int_equal(perplexity_top(row, 4), 2);
@@ -46,7 +46,7 @@ static void test_divergence(void **state) {
           one[3] = {logf(0.5f), -INFINITY, logf(0.5f)};
     assert_near(perplexity_divergence(zero, p, 3), 0.5 * log(2), 1e-7); /* p_ref = 0 adds nothing */
     assert_true(isinf(perplexity_divergence(zero, one, 3)));
-    /* Beside p, a p_ref that is 0 to a double, or far below it, is no inf * 0. */
+    /* A p_ref whose exp is 0 in a double, or that is far below p, does not become inf * 0. */
     float far[3] = {-800, 0, -INFINITY}, other[3] = {-0.7f, -0.7f, -7};
     assert_near(perplexity_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
     far[0] = -730; /* its exp is a finite number, the exp of its negative is not */
@@ -54,7 +54,8 @@ static void test_divergence(void **state) {
     far[0] = -800;
     other[0] = -INFINITY;
     assert_near(perplexity_divergence(far, other, 3), 0.7 + exp(-0.7) - 1 + exp(-7), 1e-7);
-    /* A small one is not lost in the rounding of logarithms: 0.5 e^2 for p = q = 1/2, shifted. */
+    /* A small divergence is not lost in the rounding of logarithms: for 1/2 beside 1/2 + e and
+     * 1/2 - e it is 2 e^2. */
     float near[2] = {logf(0.5f + 1e-4f), logf(0.5f - 1e-4f)}, half[2] = {logf(0.5f), logf(0.5f)};
     assert_near(perplexity_divergence(half, near, 2), 2e-8, 2e-11);
 }
@@ -120,8 +121,8 @@ static void test_file(void **state) {
     assert_int_equal(access(path, F_OK), -1); /* nothing is left of a file that was not finished */
     file_write(&head, TDM_OK);
     assert_int_equal(kl_file_open(path, &found, &file, NULL), TDM_OK);
-    assert_int_equal(found.n_vocab,
-                     head.n_vocab); /* padding belongs to no row: not the whole at once */
+    /* field by field: the bytes of padding may differ */
+    assert_int_equal(found.n_vocab, head.n_vocab);
     assert_int_equal(found.n_ctx, head.n_ctx);
     assert_int_equal(found.n_chunk, head.n_chunk);
     assert_true(found.vocabulary == head.vocabulary && found.text == head.text);
@@ -173,8 +174,8 @@ static void test_damaged(void **state) {
     assert_null(file);
 }
 
-/* What is no distribution is not compared with, and what would move a terminal's cursor not
- * printed. */
+/* A row that is no distribution is refused. In the model's name control characters, which could
+ * move a terminal's cursor, are replaced. */
 static void test_no_probabilities(void **state) {
     (void)state;
     static const float rows[][3] = {{0.1f, -INFINITY, -2},    {NAN, -1, -1},

@@ -140,7 +140,8 @@ static double nmse(const float *expected, const float *found, size_t n) {
     return difference / sum;
 }
 
-/* Every third weight on device 1, and what `user` names too. */
+/* Device 1 for weights whose name contains `user`, or for each third weight if `user` is "every
+ * third"; -1, the model's own device, for others. */
 static int32_t weight_wish(void *user, const char *name) {
     static int32_t n;
     const char *word = user;
@@ -250,7 +251,7 @@ static void test_turns_time(void **state) {
     assert_float_equal(copies[1] / copies[0], 2, 1e-3);
     double row = (double)model->hparams.n_embd * sizeof(float) / 1e6;
     assert_true(copies[0] > 2 * row * model->hparams.n_layer);
-    /* a clock that has heard of the model, and was not asked how fast it is */
+    /* a group with a brief report alone has measured nothing, so the time is unknown */
     report.is_brief = 1;
     OK(llm_model_report(model, unasked[1], NULL, 1, 1, &report, &err));
     assert_true(turns_time(model, unasked, 1e30, true, 1) == 0);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """test_drafts.py TANDEM MODEL MAKE_VARIANT MAKE_MTP: `tandem serve` with drafts of a model (--model-draft) and of a
-layer (--draft mtp), and with n-grams (--draft ngram). Every reply is the one of a server without drafts: greedy, with seeds, grammars, schemas,
-probabilities, biases and stop strings, streamed, several at a time, after a client has left, in a full context.
-The numbers of drafts in `timings` and /metrics show that there were some."""
+layer (--draft mtp), and with n-grams (--draft ngram). Every reply equals that of a server without drafts: greedy, with
+seeds, grammars, schemas, probabilities, biases and stop strings, streamed, several at a time, after a client has left,
+in a full context. The numbers of drafts in `timings` and /metrics show that there were some."""
 import os
 import subprocess
 import sys
@@ -76,8 +76,9 @@ def at_a_time(server, bodies):
 
 
 def replies_check(plain, server, least, names=tuple(CASES)):
-    """The cases of these names; returns the drafted and the accepted tokens of each, and of its first reply, of a
-    request that is alone: how many others are in its steps decides how its numbers are rounded."""
+    """Compares the replies of both servers in the cases of these names. Returns two dicts by name: (drafted, accepted)
+    tokens of all replies, and of the first reply alone. That request has no others in its steps, whose number decides
+    how its logits are rounded, so its numbers of drafts are always the same."""
     counts, alone = {}, {}
     for name in names:
         fields = CASES[name]

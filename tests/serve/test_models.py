@@ -224,7 +224,7 @@ def load_and_unload(server):
 
 
 def leaving(server, folder):
-    """Others are served while a model is opened; the ones that leave cost nothing more."""
+    """Others are served while a model is opened, and no model is opened for a client that has left."""
     check(text_of(server, model="small"))
     server.post("/models/unload", {"model": "other"})
     client.wait_for("the model is closed", lambda: states(server)["other"] == "unloaded")

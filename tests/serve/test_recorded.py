@@ -201,8 +201,8 @@ def exchange_test(file, exchange):
 
 
 def note_test(path):
-    """The note to its maker that Claude Code begins the system's text with, another one in each conversation, is not in
-    the prompt."""
+    """Claude Code begins the system's text with a note for its maker, which differs in each conversation. It is left out
+    of the prompt, so that conversations share the tokens behind it."""
     with open(path, encoding="utf-8") as text:
         file = json.load(text)
     body = body_make(file, file["exchanges"][1])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text is passed whole, byte by
- * byte and in random pieces; the parts must be the same.
+ * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text is
+ * passed whole, byte by byte and in random pieces; the parts must be the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,7 +205,7 @@ static void test_families(void **state) {
     assert_string_equal(reply_family_name(REPLY_GLM), "glm");
 }
 
-/* Random marks: whatever comes, nothing breaks, and text without calls is kept. */
+/* Random marks, in any order: the parts do not depend on how the text was cut into pieces. */
 static void test_random(void **state) {
     (void)state;
     static const char *const words[] = {"<think>",     "</think>",
@@ -276,7 +276,8 @@ static void test_stop(void **state) {
 
 /* ---- Errors ---- */
 
-/* The words of both APIs. Only of a full queue a client is told that it sends too much. */
+/* HTTP status and type of an error in both APIs. 429 is for a full queue alone: other exhausted
+ * resources are no fault of the client. */
 static void test_errors(void **state) {
     static const struct {
         tdm_status status;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_serve.py TANDEM MODEL TEMPLATE MAKE_FIXTURE RANK.head [TEST ...]: the APIs of `tandem serve` over HTTP: answers, streams, errors,
-limits, clients that leave or read slowly, and the end of the server."""
+"""test_serve.py TANDEM MODEL TEMPLATE MAKE_FIXTURE RANK.head [TEST ...]: the APIs of `tandem serve` over HTTP: answers,
+streams, errors, limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
 import os
@@ -249,7 +249,7 @@ def test_slow_grammars():
     while part := connections[0].recv(1 << 16):  # the server closes after an error
         reply += part
     check(b" 400 " in reply and b"grammar" in reply, reply)
-    for connection in connections:  # those that still wait are not compiled for nobody
+    for connection in connections:  # schemas that still wait need not be compiled
         connection.close()
 
 

@@ -21,17 +21,18 @@ typedef struct rig_answer {
     float logprobs[RIG_MAX_ANSWER];
     server_logprob top[4];  /* of the last token */
     int32_t n;              /* tokens */
-    int32_t n_event;        /* last events: 1 once it has ended */
+    int32_t n_event;        /* calls of finished and failed: 1 once it has ended; 100 more for each
+                             * event out of order */
     int32_t n_prompt_event; /* calls of `prompt` */
     int32_t stop_at;        /* the sink ends it after so many tokens; 0 = not */
-    int32_t cancel_at;      /* likewise, from within the event */
+    int32_t cancel_at;      /* likewise, by server_engine_cancel within the event of that token */
     int32_t gate_at;        /* the event of that token waits for rig_answer_open; 0 = none does */
     bool is_open;
     server_end end;
     server_usage usage;
     tdm_status status;
     char message[256];
-    int n_destroyed; /* of the constraint */
+    int n_destroyed; /* calls of the constraint's destroy */
 } rig_answer;
 
 void rig_answer_init(rig_answer *answer);
@@ -43,7 +44,8 @@ server_request rig_request(rig_answer *answer, const int32_t *prompt, int32_t n_
 server_request_id rig_submit(server_engine *engine, const server_request *request);
 /* Lets the event that waits return. */
 void rig_answer_open(rig_answer *answer);
-/* Waits for the end; at least n tokens. Fail the test after two minutes. */
+/* Wait for the end of the answer; for n tokens or the end. Both fail the test after two minutes,
+ * and where events were out of order. */
 void rig_answer_wait(rig_answer *answer);
 void rig_answer_wait_tokens(rig_answer *answer, int32_t n);
 

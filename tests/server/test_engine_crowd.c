@@ -54,8 +54,8 @@ static void oldest_wait(crowd_thread *t) {
     t->open += N_THREAD;
 }
 
-/* Submits request i, again and again where the queue is full. No step ends before the first refusal,
- * so that there is one at any speed. */
+/* Submits request i, again and again where the queue is full. No step ends before the first
+ * refusal, so that there is one at any speed. */
 static server_request_id crowd_submit(crowd_thread *t, int i, const server_request *request) {
     for (;;) {
         server_request_id id = 0;
@@ -204,8 +204,8 @@ static void test_failures(void **state) {
     crowd_run(97, 12);
 }
 
-/* Sequences that lose tokens as drafts are taken back are computed again; where the draft loses them,
- * its requests do without. */
+/* Sequences that lose tokens as drafts are taken back are computed again; where the draft loses
+ * them, its requests do without. */
 static void test_lost_tokens(void **state) {
     (void)state;
     fake_lose_every(50);
@@ -233,7 +233,8 @@ static void state_wait(server_engine *engine, bool has_failed, uint64_t n_probe)
     }
 }
 
-/* What the engine says of its device; by its thread, read when it has ended. */
+/* Calls of device_noted. The engine's thread counts them; they are read after the engine was
+ * destroyed. */
 typedef struct device_notes {
     int n_failure, n_recovery;
     char failure[64];
@@ -333,7 +334,7 @@ typedef struct late_client {
     pthread_t thread;
     server_engine *engine;
     int n_taken; /* requests that were accepted */
-    int n_over;  /* atomic: last events */
+    int n_over;  /* calls of finished and failed; atomic */
     tdm_status refusal;
 } late_client;
 
