@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text is
- * passed whole, byte by byte and in random pieces; the parts must be the same.
+ * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text
+ * is passed whole, byte by byte and in random pieces; the parts must be the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
