@@ -88,7 +88,8 @@ has '^runs: no$'
 has '^missing model: .*llama.embedding_length'
 "$tandem" convert-info "$work/role.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
 has '^missing tensor ffn_uq.weight'
-"$tandem" run "$work/role.gguf" x >"$work/out" 2>&1 && fail "ran what cannot be run"
+"$tandem" run -m "$work/role.gguf" -p x -n 1 >"$work/out" 2>&1 && fail "ran what cannot be run"
+has 'blk.2.ffn_u[pq].weight'
 
 "$tandem" convert-info "$0" >"$work/out" 2>&1 && fail "took a script for a model"
 has 'is not a GGUF file'
