@@ -121,7 +121,7 @@ expect 1 "cut.gguf" tokenize -m "$work/cut.gguf" -p x
 expect 1 "none.ini" run -m "$model" -p x --config "$work/none.ini"
 expect 2 "no device 'gpu7'" run -m "$model" -p x --device gpu7
 expect 0 "" run -m "$model" -p x -n 1 -c 64 --device cpu0
-expect 1 "reserve" run -m "$model" -p x --reserve 900G
+expect 1 "reserve" run -m "$model" -p x --reserve 900000G
 if [ -w /dev/full ]; then
     "$tandem" run -m "$model" -p x -n 4 -c 64 --quiet >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "standard output" "$work/err" && ok || fail "full disk: $(cat "$work/err")"
@@ -239,7 +239,7 @@ fi
 for word in "64 tokens" "K q8_0, V f16" "cpu0" "blk.*.attn_q.weight" "It fits."; do
     grep -qF "$word" "$work/out" && ok || fail "plan: no '$word' in: $(cat "$work/out")"
 done
-"$tandem" plan -m "$model" --reserve 900G >"$work/out" 2>"$work/err"
+"$tandem" plan -m "$model" --reserve 900000G >"$work/out" 2>"$work/err"
 [ $? = 1 ] && grep -q "It does not fit: 'cpu0' would need" "$work/out" && [ ! -s "$work/err" ] && ok || fail "plan: $(cat "$work/out" "$work/err")"
 expect 2 "no model given" plan
 expect 1 "No such file" plan -m "$work/none.gguf"

@@ -82,7 +82,7 @@ grep -Eq "The group is slower: '[ab]' alone|The group is expected to generate" "
     fail "plan: no verdict in: $(cat "$work/out")"
 "$tandem" plan --config "$work/groups.ini" >"$work/out" 2>"$work/err" && grep -q "^inner .* meta" "$work/out" &&
     ok || fail "plan of groups: $(cat "$work/out" "$work/err")"
-"$tandem" plan --config "$work/x.ini" --device a,b -ts 1,1 --reserve 900G >"$work/out" 2>"$work/err"
+"$tandem" plan --config "$work/x.ini" --device a,b -ts 1,1 --reserve 900000G >"$work/out" 2>"$work/err"
 [ $? = 1 ] && grep -q "It does not fit: 'a' would need .* with the others in the host's memory" "$work/out" &&
     [ ! -s "$work/err" ] &&
     ok || fail "plan that does not fit: $(cat "$work/err")"
@@ -164,7 +164,7 @@ cmp -s "$work/a" "$work/b" && [ ! -s "$work/err" ] && ok || fail "auto --quiet: 
 "$tandem" run --config "$work/x.ini" -ts 3,2,1 -p "Once" -n 2 >"$work/out" 2>"$work/err" &&
     grep -q "^device      all 3 devices as a group: shares are given" "$work/err" && ok ||
     fail "auto -ts: $(cat "$work/err")"
-sed '/device a/a reserve = 900G' "$work/x.ini" >"$work/full.ini"
+sed '/device a/a reserve = 900000G' "$work/x.ini" >"$work/full.ini"
 "$tandem" run --config "$work/full.ini" -p "Once" -n 2 >"$work/out" 2>"$work/err" &&
     grep -q "^device      '[bc]': " "$work/err" && ok || fail "auto without memory on a: $(cat "$work/err")"
 
@@ -185,7 +185,7 @@ refused() {
         fail "$*: $found: $(cat "$work/err")"
 }
 refused 1 "share = auto: the members have memory for 0 %" run --config "$work/x.ini" -p x --device a,b \
-    --reserve 900G
+    --reserve 900000G
 refused 2 "is not a [group NAME] of the" plan --quiet --config "$work/x.ini" --device a --write-share
 refused 1 "directly or through others" run --config "$work/self.ini" -p x
 refused 2 "1 number for the 2 members" plan --config "$work/x.ini" --device a,b -ts 1
