@@ -41,7 +41,7 @@ configurations = sorted(glob.glob(os.path.join(source, "conf", "*.ini")))
 text_of = {page: open(page, encoding="utf-8").read() for page in pages + configurations}
 
 # Files by their path from the top (* and NAME stand for any name), and links.
-folders = "core|quant|certify|plugins|llm|runner|tests|bench|conf|docs|examples|scripts|models"
+folders = "core|quant|certify|plugins|llm|server|runner|tests|bench|conf|docs|examples|scripts|models"
 for page, text in text_of.items():
     for path in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./*-]*[\w/*])", text):
         if not glob.glob(os.path.join(source, path.replace("NAME", "*"))):
