@@ -25,20 +25,14 @@ static const char *option_find(const runner_group_options *options, const char *
     return value;
 }
 
+/* The options of a group. Values point into a static text, until the next call. */
 static runner_group_options options_get(runner_config *config, const runner_section *group,
                                         bool is_main) {
-    runner_group_options options;
+    static runner_group_options options;
     tdm_error err = {0};
     if (runner_section_get_group_options(config, group, is_main, &options, &err) != TDM_OK)
         fail_msg("%s", err.message);
-    /* The struct is copied on return: point into the copy. */
-    static runner_group_options kept;
-    kept = options;
-    for (int32_t i = 0; i < kept.n; i++) /* those of the plugin are the configuration's */
-        if (options.items[i].value >= options.text &&
-            options.items[i].value < options.text + sizeof options.text)
-            kept.items[i].value = kept.text + (options.items[i].value - options.text);
-    return kept;
+    return options;
 }
 
 static const runner_section *picked(runner_config *config) {
