@@ -23,6 +23,7 @@ enum { MAX_PROMPT = 260 };
 typedef struct load_request {
     int32_t prompt[MAX_PROMPT], n_prompt;
     int32_t expected[N_ANSWER], n_expected;
+    bool ignores_end;
     rig_answer answer;
     server_engine *engine;
     uint64_t key;
@@ -40,7 +41,6 @@ static void load_make(llm_model *model, load_request *requests) {
         load_request *r = &requests[i];
         const load_request *before = i > 0 ? &requests[random_u32_below(&random, (uint32_t)i)] : r;
         const uint32_t kind = random_u32_below(&random, 8);
-        rig_answer_init(&r->answer);
         if (kind == 0 && i > 0) {
             memcpy(r->prompt, before->prompt, sizeof r->prompt);
             r->n_prompt = before->n_prompt;
@@ -59,7 +59,9 @@ static void load_make(llm_model *model, load_request *requests) {
             scene_prompt(&random, r->prompt + n_like, n_own);
             r->n_prompt = n_like + n_own;
         }
-        r->n_expected = scene_plain(ctx, r->prompt, r->n_prompt, N_ANSWER, i % 2 == 0, r->expected);
+        r->ignores_end = i % 2 == 0;
+        r->n_expected =
+            scene_plain(ctx, r->prompt, r->n_prompt, N_ANSWER, r->ignores_end, r->expected);
         r->key = random_u32_below(&random, 3);
         r->wait_ns = (long)random_u32_below(&random, 3000000);
     }
@@ -75,7 +77,7 @@ static void *load_send(void *argument) {
         nanosleep(&wait, NULL);
         server_request request = rig_request(&r->answer, r->prompt, r->n_prompt, N_ANSWER);
         request.key = r->key;
-        request.ignores_end = r->expected[r->n_expected - 1] != 2 && i % 2 == 0;
+        request.ignores_end = r->ignores_end;
         server_request_id id;
         tdm_error err = {0};
         const tdm_status status = server_engine_submit(r->engine, &request, &id, NULL, &err);
@@ -509,14 +511,18 @@ static void test_pause(void **state) {
     llm_context_destroy(ctx);
     rig_answer_init(&a);
     rig_answer_init(&b);
+    /* The engine waits in the event of the third token until the request is paused. */
+    a.gate_at = 3;
     server_request request = rig_request(&a, prompt, 40, 60);
     request.ignores_end = true;
     const server_request_id id = rig_submit(engine, &request);
     rig_answer_wait_tokens(&a, 3);
     server_engine_pause(engine, id, true);
+    rig_answer_open(&a);
     request.sink.user = &b;
     rig_submit(engine, &request);
     rig_answer_wait(&b);
+    if (a.n_event != 0) fail_msg("a paused request went on, to %d tokens", a.n);
     server_engine_pause(engine, id, false);
     rig_answer_wait(&a);
     scene_answer_is("beside a paused one", &b, expected, n);
@@ -538,11 +544,14 @@ static void test_shutdown(void **state) {
         server_engine *engine = scene_engine(model, 512, NULL);
         for (int i = 0; i < 3; i++) {
             rig_answer_init(&a[i]);
+            /* No step ends until all are there, and paused: none has filled its context by then. */
+            a[i].gate_at = i == 0;
             server_request request = rig_request(&a[i], prompt, 4, round == 0 ? 5 : 0);
             request.ignores_end = true;
             const server_request_id one = rig_submit(engine, &request);
             if (round == 1) server_engine_pause(engine, one, true); /* it would never end */
         }
+        rig_answer_open(&a[0]);
         if (round < 2) server_engine_drain(engine, round == 0 ? UINT64_MAX : 1000000);
         server_request request = rig_request(&a[0], prompt, 4, 1);
         if (round < 2) {
