@@ -350,9 +350,10 @@ stage_depth() {
 # speed_at DEVICE TEXT: tokens per second of a row of stage depth.
 speed_at() { grep -F "depth|$1|" "$results/rows" | grep -F " $2 " | tail -n 1 | cut -d '|' -f 4; }
 
-# A model whose layers are little but two exchanges of 4096 f32: 16 KB. In a group each member has half
-# of the weights. What a token of the group takes longer than half of one of its slowest member, divided
-# by the exchanges, is the time of one, with what a member needs for a layer besides.
+# The time of an exchange, with a model whose layers take little time besides two exchanges of 4096 f32
+# (16 KB). In a group of n members each has 1/n of the weights. So an exchange takes at most (time of a
+# token in the group - 1/n of the time of a token on its slowest member) / number of exchanges. That
+# includes what a member does for each layer besides.
 stage_exchange() {
     layers=32
     [ -x "$maker" ] || { row exchange - 'not run' '--maker is needed'; return; }
@@ -370,7 +371,8 @@ stage_exchange() {
         done
         speed=$(grep -F "exchange|$name|group" "$results/rows" | tail -n 1 | cut -d '|' -f 4)
         [ -n "$slowest" ] && [ -n "$speed" ] || continue
-        us=$(awk -v g="$speed" -v s="$slowest" -v n=$((2 * layers)) 'BEGIN { printf "%.1f", (1 / g - 0.5 / s) * 1e6 / n }')
+        us=$(awk -v g="$speed" -v s="$slowest" -v m="$(echo "$members" | wc -w)" -v n=$((2 * layers)) \
+            'BEGIN { printf "%.1f", (1 / g - 1 / (m * s)) * 1e6 / n }')
         word=$(awk -v us="$us" 'BEGIN { print(us <= 0 ? "-" : us < 10 ? "ok" : "above") }')
         result exchange "$name" 'each, at most' "$us" us '' '' "$word"
     done
