@@ -26,11 +26,11 @@ tally_end() {
     [ $failed = 0 ] && [ $passed -gt 0 ]
 }
 
-# await_handler PID: waits until that process catches Ctrl-C, ten seconds at most. An earlier signal
-# would be lost: a shell lets commands in the background ignore it.
+# await_handler PID: waits until that process catches Ctrl-C, a minute at most. An earlier signal would
+# be lost: a shell lets commands in the background ignore it.
 await_handler() {
     i=0
-    while [ $i -lt 100 ] && ! grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; do
+    while [ $i -lt 600 ] && ! grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; do
         sleep 0.1
         i=$((i + 1))
     done
