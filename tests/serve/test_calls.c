@@ -253,7 +253,8 @@ static void arguments_check(const char *what, const parsed *p, const char *text)
         const json_t *city = json_object_get(value, "city"), *unit = json_object_get(value, "unit"),
                      *days = json_object_get(value, "days");
         is_good = json_is_string(city) && json_is_string(unit) &&
-                  strchr("CF", json_string_value(unit)[0]) != NULL &&
+                  (strcmp(json_string_value(unit), "C") == 0 ||
+                   strcmp(json_string_value(unit), "F") == 0) &&
                   (days == NULL || (json_is_integer(days) && json_integer_value(days) >= 1 &&
                                     json_integer_value(days) <= 9)) &&
                   json_object_size(value) == 2u + (days != NULL);
