@@ -2,9 +2,10 @@
  *
  * test_engine_draft.c: an engine with drafts gives the answers of one without: greedy and with
  * seeds, with constraints, biases, probabilities and ends of every kind, of models with states and
- * windows, with prefixes and without memory. What was drafted and accepted is counted: a draft that is the
- * model itself is right, another one is not. Drafts of a layer are those of make_mtp.c. N-grams
- * draft texts that repeat, and tokens that a constraint forces.
+ * windows, with prefixes, and where memory is so short that requests are preempted. The numbers of
+ * drafted and accepted tokens are checked too: drafts of the model itself are accepted, those of
+ * another model are not. Layers that draft are made by make_mtp.c. N-grams draft texts that repeat,
+ * and tokens that a constraint forces.
  *   test_engine_draft MAKE_MTP
  */
 #include <math.h>
@@ -269,8 +270,8 @@ static tdm_status single_accept(void *state, int32_t token, tdm_error *err) {
     return token == 5 + 6 * (n % 20) ? TDM_OK : tdm_fail(err, TDM_INTERNAL, "token %d", token);
 }
 
-/* A text whose tokens are forced, or (is_free) that repeats one token by a bias: each step gives all
- * drafts, but for the first steps of a text that has not repeated yet. */
+/* A text whose tokens are forced, or (is_free) that repeats one token by a bias: each step gives
+ * all drafts, but for the first steps of a text that has not repeated yet. */
 static void repeats_check(server_engine *engine, bool is_free, int32_t n_request) {
     static const llm_logit_bias bias = {17, 1000};
     rig_answer a[3];
@@ -571,9 +572,9 @@ static void fixture_path(const char *name, const char *mtp, char *path, size_t s
 
 enum { N_TALK = 6, N_OUT = 16, TALK_PROMPT = 90 };
 
-/* Answers of a model with drafts (draft NULL = n-grams), of requests that share prefixes and go on from each other's
- * answers; with room for all, and with so little that requests are preempted. Returns what was
- * accepted, in percent, of the roomy one. */
+/* Answers of a model with drafts (draft NULL = n-grams), of requests that share prefixes and go on
+ * from each other's answers; with room for all, and with so little that requests are preempted.
+ * Returns the percentage of accepted drafts with room for all. */
 static int32_t talk_check(const char *what, llm_model *m, llm_model *draft) {
     static const tdm_type f32 = TDM_TYPE_F32;
     llm_context_params params = {.struct_size = sizeof params,

@@ -2,8 +2,8 @@
  *
  * test_schedule.c: the rules of server/schedule/schedule.h on small cases; the time to first tokens on
  * a simulated clock; then random requests on a simulated clock and a simulated pool of pages:
- * nothing is lost, the budget is kept, every request ends, keys get equal parts. It simulates 20,000 requests, or TANDEM_CASES of them; TANDEM_SEED
- * is the seed:
+ * nothing is lost, the budget is kept, every request ends, keys get equal parts. It simulates 20,000
+ * requests, or TANDEM_CASES of them; TANDEM_SEED is the seed:
  *
  *     TANDEM_CASES=1000000 build-test/tests/server/test_schedule
  */
@@ -172,8 +172,8 @@ static void test_order(void **state) {
     /* A key that has been served less comes first, though its entry is younger. */
     server_schedule_admit(s, third, 0);
     const int32_t other = add(s, 5, 2);
-    assert_int_equal(server_schedule_next(s),
-                     first); /* it came anew: it begins at the same count */
+    /* but a key that is new begins at the count of the others */
+    assert_int_equal(server_schedule_next(s), first);
     server_schedule_admit(s, first, 0);
     assert_int_equal(server_schedule_next(s), other);
     assert_int_equal(server_schedule_count(s).n_running, 2);
@@ -545,9 +545,9 @@ static void test_random(void **state) {
                   (long long)w.n_added, (long long)w.n_step, (long long)w.n_finished,
                   (long long)w.n_cancelled, (long long)w.n_late, (long long)w.n_refused,
                   (long long)w.n_preempted, (unsigned long long)w.longest);
-    /* Whoever waits sees at most all that the others before it need: the queue and those that run,
-     * of the mean length, computed again now and then, and what is younger of other keys. A request
-     * that starves waits for all that come. */
+    /* A request waits at most for what those before it need: the queue and those that run, of the
+     * mean length, computed again now and then, and younger ones of other keys. A request that
+     * starves would wait for all that come later. */
     assert_true(w.longest < (uint64_t)(64 + 16) * 1300);
     server_schedule_destroy(w.s);
 }

@@ -15,7 +15,7 @@ typedef struct acquired {
     tdm_acquired_device got;
     tdm_queue *queue;
     tdm_semaphore *done;
-    uint64_t value; /* last one promised */
+    uint64_t value; /* that `done` reaches after the last submission */
 } acquired;
 
 static inline acquired acquire(tdm_runtime *rt, const char *name) {
@@ -140,7 +140,7 @@ static inline void bound_end(bound_plan *n) {
     memset(n, 0, sizeof *n);
 }
 
-/* What fails leaves nothing behind. */
+/* Memory and a plan for a graph, not bound yet. A failure frees what was made. */
 static inline tdm_status bound_try(bound_plan *n, acquired *l, const tdm_graph *graph,
                                    bool with_items, tdm_error *err) {
     static const tdm_plan_params params = {.struct_size = sizeof params};

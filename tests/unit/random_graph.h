@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_graph.h: random graphs of the ops of the fake devices (tests/plugins/fakes). Their
- * numbers are exact on every device. Include it after schedule_fixture.h.
+ * numbers are exact on every device.
  */
 #ifndef TANDEM_TEST_RANDOM_GRAPH_H
 #define TANDEM_TEST_RANDOM_GRAPH_H
