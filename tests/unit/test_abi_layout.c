@@ -660,6 +660,7 @@ static void test_table_is_complete(void **state) {
             fail_msg("%s: %zu bytes before %s", type, row->off - end, row->field);
         if (row->off + row->size > end) end = row->off + row->size; /* unions go back to 0 */
     }
+    if (end + 8 <= size) fail_msg("%s: %zu bytes at its end", type, size - end);
 }
 
 /* A caller with a smaller struct_size gets the first fields of a table. */
