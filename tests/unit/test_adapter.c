@@ -143,7 +143,7 @@ static tdm_graph *layer_graph(int64_t n_tok) {
     return end(b);
 }
 
-/* The layer on "m" with these options, or on `name`; x is x_fill's. */
+/* Runs the layer three times on an acquired device, with x of x_fill. y: [n_tok, 8], n_tok <= 8. */
 static void layer_run(acquired *l, float *y, int64_t n_tok) {
     tdm_graph *graph = layer_graph(n_tok);
     bound_plan n = bound_begin(l, graph);
@@ -226,7 +226,7 @@ static void test_weights_live_where_they_are_read(void **state) {
     assert_null(l.got.plugin->buffer->host_pointer(n.kept, TDM_ACCESS_READ | TDM_ACCESS_WRITE));
     bound_end(&n);
 
-    /* Without items there is no telling. */
+    /* Without items no bytes are known as the weight's, so the device needs memory for all. */
     FAILS(TDM_RESOURCE_EXHAUSTED, "bytes asked for", bound_try(&n, &l, graph, false, err));
     release(rt, &l);
     runtime_end(rt);
@@ -294,8 +294,8 @@ static void test_private_weights_need_items(void **state) {
     tdm_graph_free(graph);
 }
 
-/* What is on the CPU's side of a staged plan and what is the device's own come in the order given,
- * also where the first of them was submitted before any plan had stages. */
+/* Plans with stages on the CPU and plans of the device alone run in the order of submission, also
+ * where the first of them was submitted before any plan had stages. */
 static void test_order(void **state) {
     (void)state;
     if (!has_cpu()) skip();

@@ -62,8 +62,8 @@ static void who_comes_alone_claims_all(void **state) {
     static scene s;
     for (int k = 0; k < N_SIZE; k++) {
         scene_begin(&s);
-        for (int32_t ith = 0; ith < N_THREAD;
-             ith++) { /* a round each, nothing reset between them */
+        /* a round for each worker, with nothing reset between them */
+        for (int32_t ith = 0; ith < N_THREAD; ith++) {
             cpu_worker w = worker(ith, N_THREAD);
             cpu_claim_walk walk =
                 cpu_claims_walk(&s.claims, &w, sizes[k].n, sizes[k].unit, sizes[k].piece);
@@ -81,8 +81,9 @@ static void who_comes_late_finds_what_is_left(void **state) {
     cpu_worker early = worker(2, N_THREAD), late = worker(1, N_THREAD);
     cpu_claim_walk walk = cpu_claims_walk(&s.claims, &early, 400, 4, 20);
     int64_t first, last;
-    pieces_take(&s, &walk,
-                18); /* its own share of 5, 5 of the next, 5 of the first, 3 of the late */
+    /* 18 pieces: 5 of worker 2's own share, 5 of worker 3's, 5 of worker 0's, 3 of the late one's
+     * */
+    pieces_take(&s, &walk, 18);
     cpu_claim_walk second = cpu_claims_walk(&s.claims, &late, 400, 4, 20);
     assert_true(cpu_claims_next(&second, &first, &last));
     assert_int_equal(first, 160);

@@ -444,8 +444,8 @@ static void imported_memory_is_shared(void **state) {
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
 
-/* What the numbers are is the machine's affair; that there are any is not. One thread, which cannot
- * be kept from running beside another. */
+/* The values depend on the machine; they must exist and be possible. With one thread none can be
+ * unknown, since no two threads have to run at the same time. */
 static void limits_are_measured(void **state) {
     (void)state;
     static const struct {
@@ -473,11 +473,10 @@ static void limits_are_measured(void **state) {
                           limits.f32_peak / 1e12);
             assert_memory_equal(limits.arithmetic, ways[i].arithmetic, strlen(ways[i].arithmetic));
             assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
-            /* below memory, above what any machine does: both would be mistakes of the
-             * arithmetic */
+            /* values beyond these would be mistakes of the arithmetic */
             assert_true(limits.read_bandwidth < 1e14 && limits.int8_peak < 1e16);
             assert_true(limits.f32_peak < 1e15 && limits.f32_peak > 1e6);
-            /* the second finds what the first has kept */
+            /* the second measurement uses the memory that the first one kept */
             if (look > 0) assert_int_equal(op_host_live_size(l.host), kept);
             kept = op_host_live_size(l.host);
         }

@@ -176,7 +176,7 @@ static void turns_are_not_the_machine(void **state) {
     assert_rate(cpu_limit_window_rate(logs, N_THREAD, WINDOW, true), 0);
     double alone = cpu_limit_window_rate(logs, N_THREAD, WINDOW, false);
     assert_true(alone >= 8500 && alone <= 10000);
-    /* Not by a window that a slice ends and another begins in, either. */
+    /* Nor is a window in which one thread's slice ends and the other's begins. */
     for (uint64_t window = MS; window <= 12 * MS; window += MS / 3)
         assert_rate(cpu_limit_window_rate(logs, N_THREAD, window, true), 0);
 }

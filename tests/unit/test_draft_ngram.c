@@ -17,8 +17,9 @@
 
 enum { N_TOK = 1500, MATCH_MOST = 32, PLACES_MOST = 32 };
 
-/* As llm_ngrams_find. Chains may also have places of other tokens of the same hash, so that a place
- * far back is not compared: *is_sure_out = no chain is so long. */
+/* As llm_ngrams_find, which compares the PLACES_MOST latest places of a chain. A chain may have
+ * places of other tokens with the same hash, so with many places the result may differ:
+ * *is_sure_out = there are so few that all are compared. */
 static int32_t plain_find(const int32_t *tokens, int32_t n_tok, int32_t n, bool *is_sure_out) {
     int32_t best = -1, longest = n - 1, n_place = 0;
     for (int32_t at = n_tok - 1; at >= n; at--) {

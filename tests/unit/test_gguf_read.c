@@ -482,7 +482,7 @@ static void test_bad_alignment(void **state) {
     image_str(&im, "32");
     image_refused(&im, TDM_DATA_LOSS, "'general.alignment' is of type string");
 
-    /* A legal one moves the data and is asked of the offsets. */
+    /* A legal alignment moves the data, and offsets must be multiples of it. */
     for (uint64_t off = 0; off <= 64; off += 32) {
         image_head(&im, 3, 1, 1);
         image_key_u32(&im, "general.alignment", 64);
