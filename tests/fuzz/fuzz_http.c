@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_http.c: the input is what a client sends to `tandem serve` over a connection: any bytes, with
- * all of the server behind the socket (HTTP, APIs, a small model on the CPU). The first byte says in
- * which pieces they are sent and when the client leaves. A connection ends by itself, soon, with a
- * reply of HTTP or none; afterwards the server has no connection and no request left.
+ * fuzz_http.c: the input is what a client sends to `tandem serve` over a connection: any bytes,
+ * with all of the server behind the socket (HTTP, APIs, a small model on the CPU). The first byte
+ * says in which pieces they are sent and when the client leaves. A connection ends by itself, soon,
+ * with a reply of HTTP or none; afterwards the server has no connection and no request left.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -64,8 +64,8 @@ static struct { int n_begin, n_request, n_gone; } calls;
 
 /* ---- The server ---- */
 
-/* Linked in place of the library's function: so that one thread can be client and server, the loop has to
- * return without waiting, which server_http_run does not. */
+/* Linked in place of the library's function: so that one thread can be client and server, the loop
+ * has to return without waiting, which server_http_run does not. */
 struct lws_context *__real_lws_create_context(const struct lws_context_creation_info *info);
 struct lws_context *__wrap_lws_create_context(const struct lws_context_creation_info *info);
 struct lws_context *__wrap_lws_create_context(const struct lws_context_creation_info *info) {
@@ -196,7 +196,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                       .has_page = true,
                                       .n_thread = 1};
     FUZZ_DEMAND(server_api_create(&params, &api, &err) == TDM_OK, "%s", err.message);
-    /* no timeout takes part: a connection that ends by one has been forgotten */
+    /* Longer than the target waits: a connection that only a timeout would end is a finding. */
     const server_http_params listen_params = {.host = "127.0.0.1",
                                               .body_max = 1 << 16,
                                               .n_connection_max = 8,
@@ -305,7 +305,7 @@ static bool client_receive(client *c) {
     return true;
 }
 
-/* Sends, receives and lets the server work until it has closed the connection, or the client has. */
+/* Sends, receives and lets the server work until one of the two has closed the connection. */
 static void client_run(client *c) {
     int n_quiet = 0;
     double end = seconds() + LIMIT_S;
@@ -360,8 +360,8 @@ static bool may_be_head(const client *c) {
     return false;
 }
 
-/* A client that left by itself has what it has. Others get a whole reply, or no byte where what they
- * sent was no HTTP. */
+/* The reply to a client that left by itself may be cut anywhere, and is not checked. Others get a
+ * whole reply, or no byte where what they sent was no HTTP. */
 static void reply_check(const client *c) {
     static const char length_name[] = "\r\ncontent-length: ";
     const unsigned leaves = c->choice & LEAVES;

@@ -104,9 +104,9 @@ static char *ids_to_text(const llm_vocab *vocab, const int32_t *ids, size_t n, u
     return text;
 }
 
-/* Whether ids of this text must give it back: byte-level ones and RWKV's always do; PLaMo-2's but
- * for a byte order mark; SentencePiece with all bytes does where nothing stands for something else
- * (its mark of a space). */
+/* Whether the ids of this text must give it back. Byte-level vocabularies do for all UTF-8; the
+ * others do where special tokens are not parsed: RWKV's always, PLaMo-2's but for a byte order mark
+ * at the beginning, SentencePiece with all bytes unless its mark of a space is in the text. */
 static bool comes_back(size_t which, const char *text, size_t len, unsigned flags) {
     if (!is_utf8(text, len)) return false;
     if (is_byte_level[which]) return true;

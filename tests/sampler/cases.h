@@ -17,9 +17,9 @@ static const int32_t case_breakers[CASE_BREAKERS] = {25, 1, 9, 198};
 
 typedef struct sampler_case {
     const char *name;
-    const char
-        *steps; /* in order, by the letters of --sampling-seq: e d s k y p m x t; M = mirostat
-                        * 2; b = logit bias */
+    /* In order, by the letters of --sampling-seq: e d s k y p m x t; M = mirostat 2; b = logit
+     * bias. */
+    const char *steps;
     float temp, top_p, min_p, typical_p, top_n_sigma, xtc_threshold;
     int top_k;
     float repeat, frequency, presence;

@@ -176,8 +176,8 @@ static void xtc_acts_at_times(void **state) {
     llm_sampler_destroy(s);
 }
 
-/* mu moves by the surprise of what was picked, once it is accepted. The mean surprise becomes tau.
- * */
+/* mu moves by the surprise of what was picked, once it is accepted. The mean surprise becomes
+ * tau. */
 static void mirostat_reaches_tau(void **state) {
     (void)state;
     llm_sampler_params p = {

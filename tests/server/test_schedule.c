@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_schedule.c: the rules of server/schedule/schedule.h on small cases; the time to first tokens on
- * a simulated clock; then random requests on a simulated clock and a simulated pool of pages:
- * nothing is lost, the budget is kept, every request ends, keys get equal parts. It simulates 20,000
- * requests, or TANDEM_CASES of them; TANDEM_SEED is the seed:
+ * test_schedule.c: the rules of server/schedule/schedule.h on small cases; the time to first tokens
+ * on a simulated clock; then random requests on a simulated clock and a simulated pool of pages:
+ * nothing is lost, the budget is kept, every request ends, keys get equal parts. It simulates
+ * 20,000 requests, or TANDEM_CASES of them; TANDEM_SEED is the seed:
  *
  *     TANDEM_CASES=1000000 build-test/tests/server/test_schedule
  */

@@ -225,7 +225,7 @@ static bool name_test(const char *name, void *context) {
     return true;
 }
 
-/* A change of one id must be found. */
+/* The hash depends on the order of the ids. */
 static bool hash_is_sensitive(void) {
     const int32_t ids[] = {3, 4}, other[] = {4, 3};
     return hash_add(1, ids, sizeof ids) != hash_add(1, other, sizeof other);

@@ -203,15 +203,16 @@ static void test_unwritable(void **state) {
     assert_int_equal(mkdir(image_path("folder.gguf"), 0700), 0);
     expect(llm_gguf_writer_create(image_path("folder.gguf"), &w, &err), &err, TDM_IO,
            "is not a regular file");
-    /* Nothing is taken for the temporary file: a link is not followed, another writer's is not
-     * written to. */
+    /* The temporary file is always a new one: a link of its name is not followed, and another
+     * writer's file is not written to. */
     file_put("precious", "precious");
     assert_int_equal(symlink(image_path("precious"), image_path(tmp_name("link.gguf"))), 0);
     expect(llm_gguf_writer_create(image_path("link.gguf"), &w, &err), &err, TDM_IO,
            "cannot create");
     file_expect("precious", "precious");
     assert_null(w);
-    /* What a link names is written, and the link stays; one that leads nowhere is refused. */
+    /* Where the path is a link, its target is written and the link stays; a link to nothing is
+     * refused. */
     assert_int_equal(symlink(image_path("nowhere"), image_path("lost.gguf")), 0);
     expect(llm_gguf_writer_create(image_path("lost.gguf"), &w, &err), &err, TDM_IO,
            "leads nowhere");

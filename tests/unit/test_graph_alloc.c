@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_graph_alloc.c: builder, verifier, memory plan, extraction and printing when each of their
- * allocations fails in turn: a status, no leak (address sanitizer), and success at the next
- * attempt. Linked with wrappers around malloc, calloc and realloc.
+ * test_graph_alloc.c: builder, verifier, memory plan and extraction when each of their allocations
+ * fails in turn: a status, no leak (address sanitizer), and success at the next attempt. Linked
+ * with wrappers around malloc, calloc and realloc.
  */
 #include "graph_fixture.h"
 

@@ -15,7 +15,7 @@ static void must_equal(const tdm_graph *a, const tdm_graph *b) {
     assert_true(tdm_graph_hash(a) == tdm_graph_hash(b));
 }
 
-/* Every byte of an element that means something changes both; the others change neither. */
+/* Every byte of an element changes the hash, except the n_skip bytes from `skip` on. */
 static void bytes_check(const tdm_graph *graph, graph_copy *c, void *element, size_t size,
                         const char *what, size_t skip, size_t n_skip) {
     unsigned char *bytes = element;

@@ -51,7 +51,7 @@ static void must_refuse(const tdm_graph *graph, const char *text) {
     assert_int_not_equal(tdm_graph_verify(graph, NULL), TDM_OK);
 }
 
-/* `damage` changes `c`, a copy of the sample `s`. */
+/* The statements change `c`, a copy of the sample `s`, which must then be refused with `text`. */
 #define REFUSED(text, ...)                                                                         \
     do {                                                                                           \
         graph_copy c = graph_copy_make(s.graph);                                                   \
@@ -183,11 +183,11 @@ static void test_nodes(void **state) {
     tdm_graph_free(s.graph);
 }
 
-/* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
-/* The header of a step block, in numbers. Messages below name its value. */
+/* The header of a step block, in numbers of 32 bits. A message below contains it. */
 enum { HEADER_SIZE = sizeof(tdm_step_header) / sizeof(int32_t) };
 enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SECOND, X_SUM, X_SUM2, X_PEER, X_COUNT };
 
+/* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
 typedef struct exchange_graph {
     tdm_graph g;
     tdm_value values[X_COUNT];
@@ -250,7 +250,8 @@ static void must_accept(const tdm_graph *graph) {
     if (tdm_graph_verify(graph, &err) != TDM_OK) fail_msg("refused: %s", err.message);
 }
 
-/* What no node produces is an input. */
+/* Makes each sum an output where the node writes it, else an input: a value that no node writes
+ * must be one. */
 static tdm_graph *settled(exchange_graph *x) {
     for (int i = X_SUM; i <= X_SUM2; i++)
         x->values[i].kind =
@@ -315,7 +316,7 @@ static void test_exchange(void **state) {
     EXCHANGE_BAD("a sum has one payload", p->data_off2 = 2048);
     EXCHANGE_BAD("its x2 is present", x.node.src[4] = X_SECOND);
     EXCHANGE_BAD("the result of x2 is present", x.node.dst[1] = X_SUM2);
-    /* Two areas: what is checked of one holds of both. */
+    /* With two areas the same checks hold for both. */
     EXCHANGE_GOOD(p->area_stride = 384);
     EXCHANGE_BAD("area_stride = 380 is less than the 384", p->area_stride = 380);
     EXCHANGE_GOOD(p->area_stride = 4096 - 256 - 384);

@@ -223,7 +223,7 @@ static void test_fork(void **state) {
     llm_kv_destroy(kv);
 }
 
-/* A fork inside a page goes on in a copy of it, and the other in the page. */
+/* A sequence that was forked inside a page goes on in a copy of it, the other one in the page. */
 static void test_own_tail(void **state) {
     (void)state;
     llm_kv *kv = make(4, 4, 3);
@@ -506,7 +506,8 @@ static void model_own_tail(model *m, int32_t s) {
             m->pos[to] = m->pos[copies[j].arg * PAGE_LEN + k];
         }
     }
-    /* Then, or where the page was full or its own, all slots behind it are to be had. */
+    /* Then, and where the last page was full or the sequence's own already, all slots behind its
+     * last token are free for it. */
     if (has_free && m->n_tok[s] > 0) {
         const tdm_page_entry *last = llm_kv_entries(m->kv, s) + llm_kv_entry_count(m->kv, s) - 1;
         assert_int_equal(llm_kv_room(m->kv, s) - (int64_t)free_pages(m->kv) * PAGE_LEN,
@@ -529,7 +530,7 @@ static void model_shift(model *m, int32_t s, int32_t n_keep, int32_t n_discard) 
     m->n_refused[3] += status != TDM_OK;
     if (!is_possible) assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
     if (status != TDM_OK) {
-        /* What is possible is refused only where the sequence would be in shreds. */
+        /* What is possible is refused only where the sequence would have too many entries. */
         assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
         assert_true(!is_possible || n_before + 1 >= llm_kv_max_jobs(m->kv) - PAGES);
         assert_int_equal(n_copy + n_shift, 0);
@@ -623,7 +624,7 @@ static void model_run(uint64_t seed, int64_t n_operation) {
                   (long long)m->n_done[1], (long long)m->n_done[2], (long long)m->n_refused[2],
                   (long long)m->n_done[3], (long long)m->n_refused[3], (long long)m->n_copied,
                   (double)m->n_extra / (double)n_operation);
-    /* The walk went where it should: each kind was done and, where it can be, refused. */
+    /* Each kind of operation was done and, where that is possible, refused. */
     for (int32_t k = 0; k < 4; k++) {
         assert_true(m->n_done[k] - m->n_refused[k] > 100);
         assert_true(k == 1 || m->n_refused[k] > 10);

@@ -137,7 +137,7 @@ static void test_never_relative(void **state) {
     folder_link(a, "fake", "fake");
     assert_non_null(getcwd(before, sizeof before));
     assert_int_equal(chdir(a), 0);
-    tdm_runtime *rt = runtime_make(NULL); /* the current directory has it, and is not asked */
+    tdm_runtime *rt = runtime_make(NULL); /* the current directory has it, and is not searched */
     FAILS(TDM_NOT_FOUND, "fake", tdm_runtime_load(rt, "fake", err));
     tdm_runtime_destroy(rt);
     snprintf(list, sizeof list, "%s::%s", a, a);
@@ -224,7 +224,7 @@ static void test_load_all(void **state) {
     tdm_runtime *rt = runtime_make(both);
     int32_t n = 0;
     OK(tdm_runtime_load_all(rt, &n, err));
-    log_has("cannot be read", 0); /* of the installed folders, which may miss */
+    log_has("cannot be read", 0); /* installed folders may be missing without a message */
     assert_int_equal(n, tdm_runtime_plugin_count(rt));
     assert_true(begins(file_of(rt, "fake"), a));
     assert_true(begins(file_of(rt, "fake_no_device"), a));

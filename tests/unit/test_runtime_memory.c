@@ -199,7 +199,8 @@ static void test_host_table(void **state) {
     assert_null(host->alloc(host->context, SIZE_MAX - 63, 64));
     host->free(host->context, NULL, 0);
 
-    /* Lines carry the plugin's name, before it has told it the file's; the level is heeded. */
+    /* Lines begin with the plugin's name, or with its file's while the name is not known; lines
+     * below the level are left out. */
     log_clear();
     host->log(host->context, TDM_LOG_WARN, "%d lines", 2);
     host->log(host->context, TDM_LOG_DEBUG, "noise");

@@ -407,7 +407,7 @@ static void test_same(void **state) {
         llm_sampler_accept(other, token);
     }
     assert_true(n_different > DRAWS / 2);
-    /* What the first machine drew, as a number. */
+    /* The hash of the drawn tokens is the same on every machine. */
     assert_int_equal(hash, 0xadb70b9du);
     llm_sampler_destroy(a);
     llm_sampler_destroy(b);
@@ -473,7 +473,7 @@ static void test_bad(void **state) {
     }
 }
 
-/* Prints the time for a vocabulary of 150 thousand; it has no limit. */
+/* A vocabulary of 150 thousand tokens. Prints the time, which is not checked. */
 static void test_large(void **state) {
     (void)state;
     enum { VOCAB = 150000 };

@@ -76,7 +76,7 @@ static void layer_check(tdm_schedule *schedule, int64_t n_tok, int32_t seed) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A known result, which checks the oracle of the other tests. */
+/* A known result, which checks the reference of the other tests. */
 static void test_one_device(void **state) {
     (void)state;
     scene *s = scene_make("", NULL, NULL);
@@ -264,7 +264,7 @@ static void test_shapes(void **state) {
     }
     assert_true(n_grown >= 3);
     for (int32_t i = 0; i < 20; i++) layer_check(schedules[i % N], shapes[i % N], i);
-    /* Gone ones leave the others alone. */
+    /* Destroying some does not change the others. */
     for (int32_t i = 0; i < N; i++) {
         tdm_schedule_destroy(schedules[i]);
         if (i + 1 < N) layer_check(schedules[i + 1], shapes[i + 1], i);
@@ -313,7 +313,7 @@ static void test_failing_compute(void **state) {
     x_fill(x, 24, 4);
     layer_check(a, 2, 0);
     FAILS(TDM_UNAVAILABLE, "help fell off the bus", run_xy(b, x, y, 3, err));
-    for (int32_t i = 0; i < 3; i++) { /* it, and the others, go on */
+    for (int32_t i = 0; i < 3; i++) { /* it still works, and so do the others */
         layer_check(b, 3, i);
         layer_check(a, 2, i);
     }

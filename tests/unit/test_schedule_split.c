@@ -146,7 +146,7 @@ static void test_cpu(void **state) {
     log_has("does not run", 3);
     for (int i = 0; i < 192; i++) assert_true(fabsf(y[i] - expected[i]) < 1e-5f);
 
-    /* And the other way round: the CPU runs it all, the other is never asked. */
+    /* And the other way round: the CPU runs it all, the other device is never used. */
     scene other = {.rt = runtime_make(path), .n_dev = 2};
     other.devs[0] = open_cpu(other.rt);
     other.devs[1] = open_fake(other.rt, "help", NULL, NULL);
