@@ -46,7 +46,8 @@ static void test_fields(void **state) {
                 8); /* name and reserved */
     bytes_check(graph, &c, &c.nodes[0], sizeof(tdm_node), "node", offsetof(tdm_node, reserved), 4);
     bytes_check(graph, &c, &c.partitions[1], sizeof(tdm_partition), "partition", 0, 0);
-    bytes_check(graph, &c, &c.partitions[0], 0, "placeholder", 0, sizeof(tdm_partition));
+    bytes_check(graph, &c, &c.partitions[0], sizeof(tdm_partition), "placeholder", 0,
+                sizeof(tdm_partition));
     bytes_check(graph, &c, &c.kv[1], sizeof(tdm_kv_desc), "description", 0, sizeof(size_t));
     bytes_check(graph, &c, &c.g.step_caps, sizeof(tdm_step_caps), "capacities", 0, 0);
     c.g.step = -1;
