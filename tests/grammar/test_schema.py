@@ -57,6 +57,12 @@ def format_is_good(value, name):
             return re.fullmatch(r"[^@\s.]+(\.[^@\s.]+)*@[^@\s]+\.[^@\s]+", value)
         elif name == "uri":
             return re.fullmatch(r"[a-z]+://[^\s/?#]+[^\s]*", value)
+        elif name == "hostname":
+            return all(re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", label)
+                       for label in value.split("."))
+        elif name == "duration":
+            return re.fullmatch(r"P(\d+W|(?=[T\d])(\d+Y)?(\d+M)?(\d+D)?"
+                                r"(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?)", value)
     except ValueError:
         return False
     return True
@@ -379,6 +385,11 @@ def main():
     # The validator itself can fail.
     assert not is_valid({"a": "x"}, {"properties": {"a": {"type": "integer"}}}, {})
     assert not is_valid("abc", {"pattern": "^[0-9]"}, {})
+    assert is_valid("a-b.c", {"format": "hostname"}, {})
+    assert not is_valid("a-.c", {"format": "hostname"}, {})
+    assert is_valid("P1DT2H", {"format": "duration"}, {})
+    for text in ("P", "PT", "P1DT", "P1H"):
+        assert not is_valid(text, {"format": "duration"}, {})
     schemas = [schema_make(r) for _ in range(count)] + ACCEPTED
     n_text = n_accepted = failed = 0
     for i, (schema, texts) in enumerate(zip(schemas, run(program, schemas, 5, seed))):
