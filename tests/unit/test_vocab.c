@@ -99,10 +99,12 @@ static void test_questions(void **state) {
 static void test_end_texts(void **state) {
     (void)state;
     static const llm_vocab_str tokens[] = {{"a", 1}, {"<|endoftext|>", 13}, {"<|im_end|>", 10}};
+    static const int32_t types[] = {LLM_TOKEN_NORMAL, LLM_TOKEN_NORMAL, LLM_TOKEN_NORMAL};
     llm_vocab_params params = llm_vocab_params_default();
     params.model = "gpt2";
     params.pre = "qwen2";
     params.tokens = tokens;
+    params.types = types;
     params.n_token = TINY_COUNT(tokens);
     params.eos_id = 1;
     llm_vocab *vocab;
