@@ -347,8 +347,7 @@ static void test_word(void **state) {
     ops->destroy(s);
 }
 
-/* A thread that waits before anything is attached ends up in the driver, and its result is the
- * semaphore's. */
+/* A thread that waits without a limit. */
 typedef struct sleeper {
     tdm_semaphore *s;
     uint64_t value;
@@ -368,6 +367,8 @@ static void sleeper_start(sleeper *p, tdm_semaphore *s, uint64_t value) {
     assert_int_equal(pthread_create(&p->thread, NULL, sleeper_main, p), 0);
 }
 
+/* A thread that waits before anything is attached ends up in the driver, and its result is the
+ * semaphore's. */
 static void test_attach(void **state) {
     (void)state;
     for (int is_early = 0; is_early < 2; is_early++) {
@@ -378,7 +379,7 @@ static void test_attach(void **state) {
         uint64_t value = 9;
         sleeper_start(&low, s, 2);
         sleeper_start(&high, s, 4);
-        if (!is_early) sleep_ms(20); /* they sleep */
+        if (!is_early) sleep_ms(20); /* they sleep, most likely */
         assert_int_equal(ops->attach(s, 3, &wait, NULL), TDM_OK);
         assert_int_equal(ops->query(s, &value, NULL), TDM_OK);
         assert_int_equal(value, 0);
