@@ -468,7 +468,7 @@ static void note_take(void *user, tdm_status status, const tdm_error *err) {
 }
 
 static void note_await(const note *n, int n_call) {
-    for (int i = 0; i < 5000 && n->n_call < n_call; i++) sleep_ms(1);
+    for (int i = 0; i < 60000 && n->n_call < n_call; i++) sleep_ms(1);
     assert_int_equal(n->n_call, n_call);
 }
 
