@@ -89,7 +89,7 @@ refused() {
 }
 refused run -p x -c 4096 --reserve $reserve
 refused run -p x --reserve 1000000G
-refused run -p x --reserve 900G
+refused run -p x --reserve 900000G
 refused logits --tokens 1,2 -o "$work/x" -c 4096 --reserve $reserve
 refused bench -p 4000 -n 0 --reserve $reserve
 [ ! -e "$work/x" ] && ok || fail "logits left a file"
