@@ -184,10 +184,10 @@ static void vector_take(void *user, server_request_id id, tdm_status status, con
     rig_answer *answer = user;
     (void)id, (void)message;
     pthread_mutex_lock(&answer->lock);
-    answer->status = status;
+    /* the thread of the test checks it: an assertion here would leave the engine's */
+    answer->status = status == TDM_OK && n < RIG_MAX_ANSWER ? TDM_INTERNAL : status;
     answer->n_event = 1;
-    memcpy(answer->logprobs, vector, sizeof answer->logprobs);
-    assert_true(n >= RIG_MAX_ANSWER);
+    if (answer->status == TDM_OK) memcpy(answer->logprobs, vector, sizeof answer->logprobs);
     pthread_cond_signal(&answer->changed);
     pthread_mutex_unlock(&answer->lock);
 }
