@@ -292,8 +292,10 @@ typedef struct server_stats {
                         engine computes one token now and then (a probe). The first step or probe
                         that succeeds clears it. /health is not ok while it is set */
     tdm_error failure; /* of the last step or probe; all 0 = it succeeded */
-    uint64_t n_submitted, n_refused;
-    uint64_t n_ended[SERVER_END_COUNT_];
+    uint64_t n_submitted, n_refused;     /* requests of both kinds. Each one that was submitted ends
+                                           once: it is then in n_ended or in n_failed */
+    uint64_t n_ended[SERVER_END_COUNT_]; /* an embedding request that succeeds ends with
+                                            SERVER_END_STOP */
     uint64_t n_failed;
     uint64_t n_step;
     uint64_t n_prompt_computed; /* tokens of prompts computed; those computed again after preemption

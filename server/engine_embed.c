@@ -117,10 +117,24 @@ static server_embed_job *embed_unlink(server_engine *e, server_embed_job **link)
     return job;
 }
 
-/* Sends the last event, with a vector of n numbers where the request succeeded, and frees it. */
+/* Counts the end of a request. The lock is held. */
+static void end_count(server_stats *stats, tdm_status status) {
+    switch (status) {
+    case TDM_OK: stats->n_ended[SERVER_END_STOP]++; break;
+    case TDM_CANCELLED: stats->n_ended[SERVER_END_CANCELLED]++; break;
+    case TDM_DEADLINE_EXCEEDED: stats->n_ended[SERVER_END_DEADLINE]++; break;
+    default: stats->n_failed++; break;
+    }
+}
+
+/* Counts the end, sends the last event, with a vector of n numbers where the request succeeded, and
+ * frees it. */
 static void embed_end(server_engine *e, server_embed_job *job, tdm_status status,
                       const char *message, int32_t n) {
     const server_embedding_request *r = &job->request;
+    pthread_mutex_lock(&e->lock);
+    end_count(&e->stats, status);
+    pthread_mutex_unlock(&e->lock);
     r->done(r->user, job->id, status, status == TDM_OK ? NULL : message, n > 0 ? e->vector : NULL,
             n);
     embed_destroy(job);

@@ -269,6 +269,14 @@ static void test_vectors(void **state) {
     rig_answer_wait(&a);
     assert_int_equal(a.n, 100);
     assert_int_equal(server_engine_n_ctx_embedding(engine), 256);
+    /* The totals have each request that was submitted once among the ended ones. */
+    const server_stats stats = scene_stats(engine);
+    assert_int_equal(stats.n_submitted, 3);
+    assert_int_equal(stats.n_refused, 2);
+    assert_int_equal(stats.n_ended[SERVER_END_LENGTH], 1);
+    assert_int_equal(stats.n_ended[SERVER_END_STOP], 1);
+    assert_int_equal(stats.n_ended[SERVER_END_DEADLINE], 1);
+    assert_int_equal(stats.n_failed, 0);
     rig_answer_free(&a);
     server_engine_destroy(engine);
     llm_model_close(model);
