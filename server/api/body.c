@@ -169,6 +169,7 @@ int api_http_status(tdm_status status, bool is_queue_full) {
     case TDM_DATA_LOSS: return 400; /* a template that fails on the messages, too */
     case TDM_NOT_FOUND: return 404;
     case TDM_RESOURCE_EXHAUSTED: return is_queue_full ? 429 : 500;
+    case TDM_CANCELLED: /* the server is shutting down: a client that has left gets no reply */
     case TDM_UNAVAILABLE: return 503;
     case TDM_DEADLINE_EXCEEDED: return 504;
     default: return 500;

@@ -288,6 +288,7 @@ static void test_errors(void **state) {
         {TDM_RESOURCE_EXHAUSTED, true, 429, "rate_limit_error", "rate_limit_error"},
         {TDM_RESOURCE_EXHAUSTED, false, 500, "server_error", "api_error"},
         {TDM_UNAVAILABLE, false, 503, "unavailable_error", "overloaded_error"},
+        {TDM_CANCELLED, false, 503, "unavailable_error", "overloaded_error"},
         {TDM_INVALID_ARGUMENT, true, 400, "invalid_request_error", "invalid_request_error"},
         {TDM_INTERNAL, false, 500, "server_error", "api_error"},
     };
