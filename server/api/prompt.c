@@ -167,21 +167,25 @@ static json_t *with_string_arguments(const json_t *messages) {
     return copies;
 }
 
-/* Sets the content of a message to a text that was joined, where there is one, and clears the
- * text. */
-static void text_take(json_t *message, api_buffer *text) {
-    if (text->len > 0) json_object_set_new(message, "content", api_buffer_json(text));
+/* Sets the content of a message to a text that was joined, where there is one, and clears the text.
+ * Returns false where memory ran out for it. */
+static bool text_take(json_t *message, api_buffer *text) {
+    const bool is_whole =
+        !text->is_short &&
+        (text->len == 0 || json_object_set_new(message, "content", api_buffer_json(text)) == 0);
     api_buffer_clear(text);
+    return is_whole;
 }
 
 /* The messages in the form that strict templates read, as a new array: one system message, at the
  * beginning, and no two user messages in a row. Later system messages become user messages.
- * Messages of the same role in a row are joined with an empty line between. */
+ * Messages of the same role in a row are joined with an empty line between. NULL = no memory. */
 static json_t *with_joined_messages(const json_t *messages) {
     json_t *joined = json_array(), *last = NULL;
     const json_t *message;
     const char *before = NULL;
     api_buffer text = {0}; /* of `last`, where it joins several messages */
+    bool is_whole = true;
     size_t i;
     json_array_foreach(messages, i, message) {
         const char *role = json_string_value(json_object_get(message, "role"));
@@ -197,14 +201,16 @@ static json_t *with_joined_messages(const json_t *messages) {
             api_buffer_add(&text, json_string_value(content), json_string_length(content));
             continue;
         }
-        text_take(last, &text);
+        is_whole = text_take(last, &text);
         last = json_copy((json_t *)(uintptr_t)message);
-        json_object_set_new(last, "role", json_string(role));
-        json_array_append_new(joined, last);
+        is_whole = json_array_append_new(joined, last) == 0 && is_whole &&
+                   json_object_set_new(last, "role", json_string(role)) == 0;
+        if (!is_whole) break; /* `last` may be freed */
         before = role;
     }
-    text_take(last, &text);
-    return joined;
+    if (is_whole && text_take(last, &text)) return joined;
+    json_decref(joined);
+    return NULL;
 }
 
 static bool has_calls(const json_t *messages) {
@@ -240,6 +246,7 @@ tdm_status api_chat_render(const api_context *c, api_chat *chat, char **text_out
         /* agents send later system messages and several user messages in a row, which some
          * templates refuse */
         json_t *joined = with_joined_messages(chat->messages);
+        if (joined == NULL) status = no_memory(err);
         if (json_array_size(joined) > 0 && !json_equal(joined, chat->messages) &&
             render_any(c, chat, joined, text_out, len_out, NULL) == TDM_OK)
             status = TDM_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_reply.c: stop strings, the words of errors, and the parts of answers by family. Every text
- * is passed whole, byte by byte and in random pieces; the parts must be the same.
+ * test_reply.c: stop strings, the words of errors, messages for strict templates, and the parts of
+ * answers by family. Every text of an answer is passed whole, byte by byte and in random pieces;
+ * the parts must be the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,9 +14,17 @@
 
 #include <cmocka.h>
 
-#include "server/api/body.h"
+#include "server/api/state.h"
 #include "server/reply/parse.h"
 #include "server/reply/stop.h"
+
+/* The linker sends the server's calls here (--wrap). */
+static size_t realloc_fails_of; /* bytes; 0 = none fails */
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size) {
+    return size == realloc_fails_of ? NULL : __real_realloc(old, size);
+}
 
 /* Parts as one text: reasoning in ( ), a call as {NAME|ARGUMENTS}. */
 typedef struct parts {
@@ -308,6 +317,44 @@ static void test_errors(void **state) {
     }
 }
 
+/* ---- Messages ---- */
+
+/* A template that refuses two user messages in a row gets them joined, or, without memory for that,
+ * none of them. */
+static void test_joined(void **state) {
+    static const char text[] =
+        "{% for m in messages %}"
+        "{% if loop.index0 > 0 and m.role == messages[loop.index0 - 1].role %}"
+        "{{ raise_exception('twice') }}{% endif %}[{{ m.content }}]{% endfor %}";
+    enum { N_FIRST = 1000, N_SECOND = 2000 };
+    char first[N_FIRST + 1] = "", second[N_SECOND + 1] = "", expected[N_FIRST + N_SECOND + 8];
+    llm_template *tpl = NULL;
+    tdm_error err = {0};
+    char *prompt = NULL;
+    size_t len = 0;
+    (void)state;
+    memset(first, 'a', N_FIRST);
+    memset(second, 'b', N_SECOND);
+    snprintf(expected, sizeof expected, "[%s\n\n%s]", first, second);
+    assert_int_equal(llm_template_create("t", text, strlen(text), &tpl, &err), TDM_OK);
+    const server_model model = {.name = "m", .tpl = tpl, .bos = "", .eos = ""};
+    const api_context context = {.model = &model};
+    api_chat chat = {.messages = json_pack("[{s:s, s:s}, {s:s, s:s}]", "role", "user", "content",
+                                           first, "role", "user", "content", second)};
+    assert_int_equal(api_chat_render(&context, &chat, &prompt, &len, &err), TDM_OK);
+    assert_string_equal(prompt, expected);
+    free(prompt);
+    /* The buffer has room for the first message and not for both. */
+    prompt = NULL;
+    realloc_fails_of = (N_FIRST + 2 + N_SECOND + 1) * 2;
+    const tdm_status status = api_chat_render(&context, &chat, &prompt, &len, &err);
+    realloc_fails_of = 0;
+    assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
+    assert_null(prompt);
+    api_chat_clear(&chat);
+    llm_template_destroy(tpl);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),   cmocka_unit_test(test_hermes),
@@ -315,7 +362,7 @@ int main(void) {
         cmocka_unit_test(test_mistral), cmocka_unit_test(test_deepseek),
         cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_families),
         cmocka_unit_test(test_random),  cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
