@@ -304,13 +304,24 @@ static bool model_has_window(const llm_model *m) {
     return false;
 }
 
-static tdm_status limits_fill(server_engine *e, const server_limits *given, tdm_error *err) {
-    server_limits *l = &e->limits;
-    *l = *given;
-    const bool grows = llm_model_is_recurrent(e->model) || model_has_window(e->model);
+/* Fills in the defaults of the numbers of sequences. */
+static void sequences_fill(const llm_model *model, server_limits *l) {
+    const bool grows = llm_model_is_recurrent(model) || model_has_window(model);
     l->n_running = or_default(l->n_running, DEFAULT_RUNNING);
     l->n_held = or_default(l->n_held, grows ? l->n_running : DEFAULT_HELD);
     if (l->n_held < 0) l->n_held = 0;
+}
+
+int32_t server_engine_n_seq(const llm_model *model, const server_limits *limits) {
+    server_limits l = *limits;
+    sequences_fill(model, &l);
+    return l.n_running + l.n_held;
+}
+
+static tdm_status limits_fill(server_engine *e, const server_limits *given, tdm_error *err) {
+    server_limits *l = &e->limits;
+    *l = *given;
+    sequences_fill(e->model, l);
     l->n_queued = or_default(l->n_queued, DEFAULT_QUEUED);
     l->n_queued_key = or_default(l->n_queued_key, l->n_queued);
     l->n_prompt_step = or_default(l->n_prompt_step, DEFAULT_PROMPT_STEP);

@@ -188,7 +188,7 @@ typedef struct server_limits {
 
 typedef struct server_engine_params {
     size_t struct_size;
-    llm_context_params context; /* n_seq is replaced: n_running + n_held */
+    llm_context_params context; /* n_seq is replaced: server_engine_n_seq */
     server_limits limits;
     bool gives_embeddings;        /* also takes embedding requests, with a context of their own */
     llm_context_params embedding; /* of that context; n_seq and what it gives are replaced */
@@ -209,6 +209,10 @@ typedef struct server_engine_params {
     void *device_noted_user;
 } server_engine_params;
 
+/* The sequences of the context of an engine with these limits, which server_engine_create must
+ * accept: n_running + n_held, with their defaults. For plans of its memory: the model is opened and
+ * need not be loaded. [any-thread] */
+int32_t server_engine_n_seq(const llm_model *model, const server_limits *limits);
 /* Makes the context and starts the thread. The model is loaded and outlives the engine. A model
  * without a vocabulary gives tokens without text, and none ends an answer but stop_tokens. For an
  * encoder gives_embeddings is set, and requests to continue a prompt are refused. [setup] */

@@ -16,7 +16,6 @@
 #include "server/grammar/grammar.h"
 
 #define N_RUNNING 16 /* requests that run at a time where `parallel` is not set */
-#define N_HELD    32 /* further sequences, for held prompts */
 
 /* Replaces bytes that are not UTF-8 by '?', because replies in JSON cannot have them. */
 static void utf8_keep(char *text) {
@@ -29,6 +28,14 @@ static int32_t n_running(serve_model *m) {
     const bool is_given =
         runner_config_get_origin(m->app.config, "parallel").level != RUNNER_LEVEL_BUILT_IN;
     return is_given ? (int32_t)runner_config_get_int(m->app.config, "parallel") : N_RUNNING;
+}
+
+static server_limits limits_of(serve_model *m) {
+    return (server_limits){
+        .struct_size = sizeof(server_limits),
+        .n_running = n_running(m),
+        .n_queued = (int32_t)runner_config_get_int(m->app.config, "queue-size"),
+    };
 }
 
 /* Opens the chat template. A model without one is no failure: it can still complete texts. */
@@ -134,12 +141,7 @@ static tdm_status engine_make(serve_model *m, const runner_context_wish *setting
     const server_engine_params params = {
         .struct_size = sizeof params,
         .context = request.params,
-        .limits =
-            {
-                .struct_size = sizeof params.limits,
-                .n_running = n_running(m),
-                .n_queued = (int32_t)runner_config_get_int(config, "queue-size"),
-            },
+        .limits = limits_of(m),
         /* Scores of a reranker come from the context of embeddings, too. */
         .gives_embeddings = m->model.is_encoder || m->model.pooling == LLM_POOLING_RANK ||
                             runner_config_get_bool(config, "embeddings"),
@@ -198,9 +200,11 @@ tdm_status serve_model_open(serve_model *m, tdm_error *err) {
     if (status == TDM_OK) status = runner_draft_open(&m->draft, &m->session, err);
     if (status == TDM_OK) status = template_read(m, err);
     if (status == TDM_OK) status = runner_session_pick(&m->session, NULL, 0, err);
-    settings.n_seq = n_running(m) + N_HELD;
-    if (settings.n_seq > LLM_MAX_SEQ) settings.n_seq = LLM_MAX_SEQ;
-    settings.gives_embeddings = status == TDM_OK && m->session.model->arch->is_encoder;
+    if (status == TDM_OK) {
+        const server_limits limits = limits_of(m);
+        settings.n_seq = server_engine_n_seq(m->session.model, &limits);
+        settings.gives_embeddings = m->session.model->arch->is_encoder;
+    }
     if (status == TDM_OK) runner_draft_join(&m->draft, &m->session, &settings);
     if (status == TDM_OK) status = runner_fit(&m->session, &settings, err);
     if (status == TDM_OK) status = runner_session_load(&m->session, err);

@@ -399,11 +399,36 @@ static void test_stopped(void **state) {
     }
 }
 
+/* server_engine_n_seq is the number of sequences that the context gets. */
+static void test_sequences(void **state) {
+    static const struct {
+        server_limits limits;
+        int32_t n_seq;
+    } cases[] = {{{0}, 48},
+                 {{.n_running = 4}, 36},
+                 {{.n_running = 4, .n_held = 3}, 7},
+                 {{.n_held = -1}, 16}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const server_engine_params params = {
+            .context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8}, .limits = cases[i].limits};
+        server_engine *engine = NULL;
+        server_stats stats;
+        tdm_error err = {0};
+        RIG_OK(server_engine_create(fake_model(), &params, &engine, &err));
+        (void)server_engine_snapshot(engine, &stats, NULL, 0);
+        assert_int_equal(server_engine_n_seq(fake_model(), &cases[i].limits), cases[i].n_seq);
+        assert_int_equal(stats.n_page, N_CTX / 8 + 2 * cases[i].n_seq); /* fake_context.c */
+        server_engine_destroy(engine);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crowd),    cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_crowd),       cmocka_unit_test(test_failures),
         cmocka_unit_test(test_lost_tokens), cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_lost_device), cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
