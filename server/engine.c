@@ -308,7 +308,10 @@ static bool model_has_window(const llm_model *m) {
 static void sequences_fill(const llm_model *model, server_limits *l) {
     const bool grows = llm_model_is_recurrent(model) || model_has_window(model);
     l->n_running = or_default(l->n_running, DEFAULT_RUNNING);
-    l->n_held = or_default(l->n_held, grows ? l->n_running : DEFAULT_HELD);
+    if (l->n_held == 0) {
+        l->n_held = grows ? l->n_running : DEFAULT_HELD;
+        if (l->n_held > LLM_MAX_SEQ - l->n_running) l->n_held = LLM_MAX_SEQ - l->n_running;
+    }
     if (l->n_held < 0) l->n_held = 0;
 }
 

@@ -174,8 +174,8 @@ typedef struct server_limits {
     int32_t n_running;     /* most sequences in a step; 0 = 16 */
     int32_t n_held;        /* most finished sequences that are kept for their prefixes; 0 = 32, or
                               n_running where layers have windows or recurrent states, which take
-                              memory for each sequence; -1 = none. n_running + n_held <=
-                              LLM_MAX_SEQ */
+                              memory for each sequence, or fewer where n_running leaves fewer;
+                              -1 = none. n_running + n_held <= LLM_MAX_SEQ */
     int32_t n_queued;      /* most requests that wait; 0 = 256 */
     int32_t n_queued_key;  /* of them, most of one key; 0 = n_queued */
     int32_t n_prompt_step; /* most tokens of prompts in a step in which other requests generate; 0 =

@@ -263,6 +263,7 @@ static void check_restricted(const char *name, int32_t n_least, int32_t n_least_
     /* Each sequence takes memory of its own: as many are held as run. */
     assert_int_equal(server_engine_n_seq(model, &engine_params.limits), 4 + 4);
     assert_int_equal(server_engine_n_seq(model, &(server_limits){0}), 16 + 16);
+    assert_int_equal(server_engine_n_seq(model, &(server_limits){.n_running = 200}), LLM_MAX_SEQ);
     rig_answer a[4];
     for (int i = 0; i < 4; i++) {
         const bool is_long = i == 2;

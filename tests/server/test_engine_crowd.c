@@ -407,11 +407,14 @@ static void test_sequences(void **state) {
     } cases[] = {{{0}, 48},
                  {{.n_running = 4}, 36},
                  {{.n_running = 4, .n_held = 3}, 7},
-                 {{.n_held = -1}, 16}};
+                 {{.n_held = -1}, 16},
+                 {{.n_running = LLM_MAX_SEQ - 16}, LLM_MAX_SEQ},
+                 {{.n_running = LLM_MAX_SEQ}, LLM_MAX_SEQ}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const server_engine_params params = {
-            .context = {.n_ctx = N_CTX, .n_ubatch = 64, .page_len = 8}, .limits = cases[i].limits};
+            .context = {.n_ctx = N_CTX, .n_ubatch = N_CTX, .page_len = 8},
+            .limits = cases[i].limits};
         server_engine *engine = NULL;
         server_stats stats;
         tdm_error err = {0};
