@@ -19,7 +19,8 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
 }
 
-/* Refuses a template of white space alone, which would drop the whole conversation. */
+/* Makes prompt->tpl, and prompt->source as a copy of the text. Refuses a template of white space
+ * alone, which would drop the whole conversation. */
 static tdm_status template_make(runner_chat_prompt *prompt, const char *name, const char *text,
                                 size_t len, tdm_error *err) {
     size_t n = 0;
@@ -29,7 +30,10 @@ static tdm_status template_make(runner_chat_prompt *prompt, const char *name, co
                         "%s: is empty; give a chat template with --template FILE, or continue "
                         "texts with `tandem run`",
                         name);
-    return llm_template_create(name, text, len, &prompt->tpl, err);
+    const tdm_status status = llm_template_create(name, text, len, &prompt->tpl, err);
+    if (status != TDM_OK) return status;
+    prompt->source = strndup(text, len);
+    return prompt->source != NULL ? TDM_OK : no_memory(err);
 }
 
 static tdm_status file_open(runner_chat_prompt *prompt, const char *path, tdm_error *err) {
@@ -144,6 +148,7 @@ tdm_status runner_chat_prompt_open(runner_chat_prompt *prompt, runner_app *app,
 
 void runner_chat_prompt_close(runner_chat_prompt *prompt) {
     llm_template_destroy(prompt->tpl);
+    free(prompt->source);
     free(prompt->bos);
     free(prompt->eos);
     free(prompt->stop);

@@ -14,6 +14,7 @@
 /* Cleared = not open. */
 typedef struct runner_chat_prompt {
     llm_template *tpl;      /* owned */
+    char *source;           /* the text of the template; NULL = none is open; owned */
     const llm_vocab *vocab; /* the model's */
     char *bos, *eos;        /* texts of these tokens; "" = the vocabulary has none; owned */
     char *stop;      /* text that ends a turn of the assistant and is no token; "" = none; owned */

@@ -49,29 +49,6 @@ static tdm_status template_read(serve_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Reads the source of the template, from which the server finds the form of tool calls. */
-static tdm_status template_text(serve_model *m, tdm_error *err) {
-    const char *path = runner_config_get_string(m->app.config, "template");
-    llm_gguf_str text = {NULL, 0};
-    tdm_status status = TDM_OK;
-    if (path[0] != '\0') {
-        FILE *file = fopen(path, "rb");
-        const size_t size = (size_t)1 << 20;
-        m->tpl_text = calloc(1, size);
-        if (file != NULL && m->tpl_text != NULL &&
-            fread(m->tpl_text, 1, size - 1, file) == 0) /* it was parsed before: not empty */
-            status = tdm_fail(err, TDM_IO, "%s: cannot be read", path);
-        if (file != NULL) fclose(file);
-    } else {
-        status = llm_gguf_get_str(m->session.model->gguf, "tokenizer.chat_template",
-                                  LLM_GGUF_OPTIONAL, &text, err);
-        m->tpl_text = strndup(text.len > 0 ? text.ptr : "", text.len);
-    }
-    if (status == TDM_OK && m->tpl_text == NULL)
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
-    return status;
-}
-
 static const char *text_or_empty(const char *text) {
     return text != NULL ? text : "";
 }
@@ -79,15 +56,13 @@ static const char *text_or_empty(const char *text) {
 static tdm_status model_make(serve_model *m, tdm_error *err) {
     bool is_given = false;
     const int64_t n_predict = runner_config_get_int(m->app.config, "predict");
-    tdm_status status = template_text(m, err);
-    if (status != TDM_OK) return status;
-    utf8_keep(m->tpl_text);
+    if (m->prompt.source != NULL) utf8_keep(m->prompt.source);
     m->model = (server_model){
         .name = m->name,
         .model = m->session.model,
         .vocab = m->prompt.vocab,
         .tpl = m->prompt.tpl,
-        .tpl_text = m->tpl_text,
+        .tpl_text = text_or_empty(m->prompt.source),
         .bos = text_or_empty(m->prompt.bos),
         .eos = text_or_empty(m->prompt.eos),
         .stop = text_or_empty(m->prompt.stop),
@@ -224,9 +199,7 @@ void serve_model_close(serve_model *m) {
     grammar_vocab_destroy(m->model.grammar_vocab);
     runner_sampling_free(&m->sampling);
     runner_chat_prompt_close(&m->prompt);
-    free(m->tpl_text);
     runner_draft_close(&m->draft);
     runner_session_close(&m->session);
-    m->tpl_text = NULL;
     m->model = (server_model){0};
 }

@@ -17,9 +17,8 @@ typedef struct serve_model {
     /* Of an open model; else cleared. */
     runner_session session;
     runner_draft draft;
-    runner_chat_prompt prompt;
+    runner_chat_prompt prompt; /* its source is UTF-8, for clients */
     runner_sampling sampling;
-    char *tpl_text;     /* source of the chat template; owned */
     server_model model; /* what the server uses; points into the fields above */
 } serve_model;
 

@@ -743,8 +743,9 @@ def forms(folder):
     bare = {"type": "function", "function": {"name": "now"}}
     for marks in ("[TOOL_CALLS][CALL_ID][ARGS]", calls, calls + "```json", "<arg_key>", "<function=", "<|channel|>"):
         path = os.path.join(folder, "template")
+        lead = "x" * (1 << 20) if marks == "<function=" else ""  # a long template is searched to its end
         with open(path, "w", encoding="utf-8") as file:
-            file.write("{#- " + marks + " -#}{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}")
+            file.write("{#- " + lead + marks + " -#}{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}")
         server = client.Server(tandem, model, "--template", path, "--parallel", "2", "-c", "1024")
         for choice in ("required", {"type": "function", "function": {"name": "rain"}}):
             status, reply = server.post("/v1/chat/completions", {
