@@ -148,6 +148,33 @@ static void test_xml(void **state) {
     expect(family(REPLY_GLM), "<tool_call>now</tool_call>", "{now|{}}");
 }
 
+/* A name of a parameter that does not end is the end of the call, before the answer ends. */
+static void test_endless_name(void **state) {
+    static const struct {
+        reply_family family;
+        const char *head;
+    } cases[] = {{REPLY_QWEN_XML, "<tool_call>\n<function=f>\n<parameter="},
+                 {REPLY_GLM, "<tool_call>f\n<arg_key>"}};
+    static const char name[] = "0123456789", tail[] = "</tool_call>ok";
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        parts p = {.last = REPLY_TEXT};
+        reply_parser_params params = family(cases[i].family);
+        params.take = take;
+        params.user = &p;
+        reply_parser *parser = reply_parser_create(&params);
+        assert_non_null(parser);
+        assert_true(reply_parser_push(parser, cases[i].head, strlen(cases[i].head)));
+        for (size_t n = 0; n < 5000; n += strlen(name))
+            assert_true(reply_parser_push(parser, name, strlen(name)));
+        assert_string_equal(p.text, "{f|{}}");
+        assert_true(reply_parser_push(parser, tail, strlen(tail)));
+        reply_parser_end(parser);
+        assert_string_equal(p.text, "{f|{}}ok");
+        reply_parser_destroy(parser);
+    }
+}
+
 static void test_llama(void **state) {
     (void)state;
     expect(family(REPLY_LLAMA), "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "{f|{\"a\": 1}}");
@@ -283,6 +310,23 @@ static void test_stop(void **state) {
     assert_false(reply_stop_add(&stop, ""));
 }
 
+/* As many strings as a request may have, and the template's. */
+static void test_stop_count(void **state) {
+    char words[REPLY_N_STOP_MAX + 1][8];
+    const char *strings[REPLY_N_STOP_MAX + 1];
+    reply_stop stop = {0};
+    (void)state;
+    for (int i = 0; i <= REPLY_N_STOP_MAX; i++) {
+        snprintf(words[i], sizeof words[i], "<%d>", i);
+        strings[i] = words[i];
+    }
+    stop_expect(strings, REPLY_N_STOP_MAX + 1, "a <1 <15> b", "a <1 ", 15);
+    stop_expect(strings, REPLY_N_STOP_MAX + 1, "a <1 <16> b", "a <1 ", 16);
+    for (int i = 0; i <= REPLY_N_STOP_MAX; i++) assert_true(reply_stop_add(&stop, strings[i]));
+    assert_false(reply_stop_add(&stop, "more"));
+    reply_stop_clear(&stop);
+}
+
 /* ---- Errors ---- */
 
 /* HTTP status and type of an error in both APIs. 429 is for a full queue alone: other exhausted
@@ -357,12 +401,13 @@ static void test_joined(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),   cmocka_unit_test(test_hermes),
-        cmocka_unit_test(test_xml),     cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_mistral), cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_families),
-        cmocka_unit_test(test_random),  cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_plain),        cmocka_unit_test(test_hermes),
+        cmocka_unit_test(test_xml),          cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral),      cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_families),
+        cmocka_unit_test(test_random),       cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_joined),
+        cmocka_unit_test(test_endless_name), cmocka_unit_test(test_stop_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
