@@ -309,6 +309,11 @@ static json_t *merge(schema_writer *w, json_t *a, json_t *b) {
         if (strcmp(key, "properties") == 0) continue;
         if (mine != NULL && (json_equal(mine, value) || is_note(key, value))) continue;
         if (mine != NULL && strcmp(key, "const") == 0) return schema_own(w, json_false());
+        if (mine != NULL && strcmp(key, "required") == 0 &&
+            !(json_is_array(mine) && json_is_array(value))) {
+            schema_fail(w, TDM_INVALID_ARGUMENT, "'required' must be a list of names");
+            return NULL;
+        }
         if (!schema_work(w, json_array_size(mine) * json_array_size(value) / 64)) return NULL;
         json_t *joined = mine != NULL ? keyword_join(key, mine, value) : json_incref(value);
         if (joined == NULL) {

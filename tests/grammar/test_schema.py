@@ -290,6 +290,8 @@ REFUSED = [
     ({"type": "integer", "enum": ["a"]}, "no value is allowed by 'enum'"),
     ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "alternatives 1 and 2 may both match"),
     ({"anyOf": []}, "'anyOf' must be a list"),
+    ({"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}, "required": "j"},
+                {"type": "object", "properties": {"k": {"const": 2}}}]}, "'required' must be a list of names"),
     ({"allOf": [{"type": "string"}, {"type": "integer"}]}, "allows no value"),
     ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "different 'pattern'"),
     ({"$ref": "https://example.com/x"}, "only places in the same schema"),
