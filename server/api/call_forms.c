@@ -10,22 +10,9 @@
 #include <string.h>
 
 #include "llm/tokenizer/tokenizer.h"
+#include "server/grammar/schema.h"
 
 /* ---- Texts ---- */
-
-static void literal_write(const char *text, size_t len, FILE *out) {
-    fputc('"', out);
-    for (size_t i = 0; i < len; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < ' ' || c == 0x7F)
-            fprintf(out, "\\x%02X", c);
-        else
-            fputc(c, out);
-    }
-    fputc('"', out);
-}
 
 void api_mark_write(const server_model *model, const char *text, FILE *out) {
     int32_t *ids = NULL;
@@ -34,7 +21,7 @@ void api_mark_write(const server_model *model, const char *text, FILE *out) {
                                        &ids, &n, NULL) == TDM_OK &&
                           n == 1 && llm_vocab_token_type(model->vocab, ids[0]) == LLM_TOKEN_CONTROL;
     if (is_token) fputc('(', out);
-    literal_write(text, strlen(text), out);
+    schema_literal_write(out, text, strlen(text));
     if (is_token) fprintf(out, " | <[%d]>)", (int)ids[0]);
     free(ids);
 }
@@ -69,13 +56,13 @@ static const char *name_of(const json_t *tool) {
 }
 
 static void name_write(const json_t *tool, FILE *out) {
-    literal_write(name_of(tool), strlen(name_of(tool)), out);
+    schema_literal_write(out, name_of(tool), strlen(name_of(tool)));
 }
 
 static void quoted_write(const json_t *tool, FILE *out) {
     json_t *name = json_string(name_of(tool));
     char *text = name != NULL ? json_dumps(name, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    literal_write(text != NULL ? text : "", text != NULL ? strlen(text) : 0, out);
+    schema_literal_write(out, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
     free(text);
     json_decref(name);
 }
@@ -128,19 +115,10 @@ static const parameter_form qwen = {"<parameter=", ">", "", "</parameter>"};
 /* Writes what is between a name and its value. */
 static void between_write(const parameter_form *form, FILE *out) {
     fputc(' ', out);
-    literal_write(form->behind_name, strlen(form->behind_name), out);
+    schema_literal_write(out, form->behind_name, strlen(form->behind_name));
     fputs(" \"\\n\"? ", out);
-    literal_write(form->before_value, strlen(form->before_value), out);
+    schema_literal_write(out, form->before_value, strlen(form->before_value));
     fputc(' ', out);
-}
-
-static bool is_required(const json_t *schema, const char *name) {
-    size_t i;
-    const json_t *one;
-    json_array_foreach(json_object_get(schema, "required"), i,
-                       one) if (json_is_string(one) &&
-                                strcmp(json_string_value(one), name) == 0) return true;
-    return false;
 }
 
 /* Writes a value with the mark behind it. A string with `enum` is one of those; other keywords of
@@ -157,15 +135,15 @@ static void value_write(const parameter_form *form, const json_t *schema, const 
         fputc('(', out);
         json_array_foreach(values, i, one) {
             if (i > 0) fputs(" | ", out);
-            literal_write(json_is_string(one) ? json_string_value(one) : "",
-                          json_string_length(one), out);
+            schema_literal_write(out, json_is_string(one) ? json_string_value(one) : "",
+                                 json_string_length(one));
         }
         fputc(')', out);
     } else {
         fputs(rule, out);
     }
     fputs(form == &qwen ? " \"\\n\"? " : " ", out);
-    literal_write(form->behind_value, strlen(form->behind_value), out);
+    schema_literal_write(out, form->behind_value, strlen(form->behind_value));
 }
 
 /* Writes the arguments of tool i. A tool whose schema lists none takes any, unless the schema
@@ -180,7 +158,7 @@ static void parameters_write(const parameter_form *form, const json_t *definitio
     json_t *one;
     if (properties == NULL && !json_is_false(json_object_get(schema, "additionalProperties"))) {
         fputc('(', out);
-        literal_write(form->before_name, strlen(form->before_name), out);
+        schema_literal_write(out, form->before_name, strlen(form->before_name));
         fputs(" [^<>\\n]{1,64}", out);
         between_write(form, out);
         until_write(form->behind_value, out);
@@ -190,12 +168,12 @@ static void parameters_write(const parameter_form *form, const json_t *definitio
     json_object_foreach((json_t *)(uintptr_t)properties, key, one) {
         snprintf(name, sizeof name, "%s-%zu", rule, k++);
         fputc('(', out);
-        literal_write(form->before_name, strlen(form->before_name), out);
+        schema_literal_write(out, form->before_name, strlen(form->before_name));
         fputc(' ', out);
-        literal_write(key, strlen(key), out);
+        schema_literal_write(out, key, strlen(key));
         between_write(form, out);
         value_write(form, one, name, out);
-        fprintf(out, " \"\\n\"?)%s ", is_required(schema, key) ? "" : "?");
+        fprintf(out, " \"\\n\"?)%s ", schema_requires(schema, key) ? "" : "?");
     }
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * schema.h: what the files share that write a JSON Schema (draft 2020-12) as GBNF. docs/grammar.md
- * lists what is supported.
+ * lists what is supported. server/api/call_forms.c, which writes arguments of calls that are not
+ * JSON, uses schema_literal_write and schema_requires, too.
  *
  * schema.c walks the schema; schema_merge.c makes one schema of several (allOf, $ref beside other
  * keywords) and compares alternatives (oneOf); schema_object.c, schema_string.c, schema_pattern.c
@@ -95,6 +96,8 @@ json_t *schema_without(schema_writer *w, json_t *schema, const char *key);
 json_t *schema_flatten(schema_writer *w, json_t *schema);
 /* The same, with a $ref replaced by its target. */
 json_t *schema_resolve(schema_writer *w, json_t *schema);
+/* Whether `required` of a schema names a property. */
+bool schema_requires(const json_t *schema, const char *name);
 /* Whether a schema has keywords that limit its values, not only notes such as `title`. */
 bool schema_constrains(const json_t *schema);
 /* Whether no value matches both schemas, so that oneOf of them means the same as anyOf. Both are

@@ -375,12 +375,13 @@ static bool lists_are_apart(schema_writer *w, const json_t *a, const json_t *b) 
     return are_apart;
 }
 
-static bool is_required(const json_t *schema, const char *name) {
-    json_t *text = json_string(name);
-    const json_t *required = json_object_get(schema, "required");
-    const bool is_in = text != NULL && required != NULL && list_has(required, text);
-    json_decref(text);
-    return is_in;
+bool schema_requires(const json_t *schema, const char *name) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(schema, "required"), i, one) {
+        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
+    }
+    return false;
 }
 
 /* Whether `a` requires a property that `b` forbids. */
@@ -411,7 +412,7 @@ bool schema_is_apart(schema_writer *w, const json_t *a, const json_t *b, const c
     json_object_foreach(json_object_get(a, "properties"), name, value) {
         const json_t *other = json_object_get(of_b, name);
         if (other == NULL || !lists_are_apart(w, value, other)) continue;
-        if (is_required(a, name) || is_required(b, name)) return true;
+        if (schema_requires(a, name) || schema_requires(b, name)) return true;
         optional = name;
     }
     *key_out = optional;

@@ -116,15 +116,6 @@ static bool property_add(schema_writer *w, object *o, const char *name, json_t *
     return true;
 }
 
-static bool required_has(const json_t *required, const char *name) {
-    size_t i;
-    json_t *one;
-    json_array_foreach((json_t *)required, i, one) {
-        if (json_is_string(one) && strcmp(json_string_value(one), name) == 0) return true;
-    }
-    return false;
-}
-
 /* Reads the properties in their order, and the names that are only in `required`. A property whose
  * schema is false is listed, so that it is not an unlisted one, and not written. */
 static bool properties_read(schema_writer *w, json_t *schema, object *o) {
@@ -142,7 +133,7 @@ static bool properties_read(schema_writer *w, json_t *schema, object *o) {
     if (!schema_work(w, (json_object_size(properties) + n_required) * n_required / 64))
         return false;
     json_object_foreach(properties, name, value) {
-        if (!property_add(w, o, name, value, required_has(required, name))) return false;
+        if (!property_add(w, o, name, value, schema_requires(schema, name))) return false;
     }
     json_array_foreach(required, i, value) {
         if (!json_is_string(value))
