@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "server/api/call_forms.h"
 #include "server/api/queue.h"
 #include "server/api/state.h"
 #include "server/grammar/grammar.h"
@@ -363,7 +364,7 @@ static void answer_run(api_task *task) {
 
 /* ---- Beginning ---- */
 
-/* reply_parser_params.is_string: whether the schema of the tool has type string for a parameter. */
+/* reply_parser_params.is_string, by the schema of the tool. */
 static bool is_string_parameter(void *user, const char *tool, const char *parameter) {
     const api_answer *a = ((api_choice *)user)->answer;
     size_t i;
@@ -374,8 +375,7 @@ static bool is_string_parameter(void *user, const char *tool, const char *parame
         if (name == NULL || strcmp(name, tool) != 0) continue;
         const json_t *properties =
             json_object_get(json_object_get(function, "parameters"), "properties");
-        const json_t *type = json_object_get(json_object_get(properties, parameter), "type");
-        return json_is_string(type) && strcmp(json_string_value(type), "string") == 0;
+        return api_call_is_string(json_object_get(properties, parameter));
     }
     return false;
 }

@@ -71,8 +71,7 @@ static bool has_parameters(reply_family family) {
     return family == REPLY_GLM || family == REPLY_QWEN_XML;
 }
 
-/* Whether an argument is a string: it is written as it is, without quotes. */
-static bool is_string(const json_t *schema) {
+bool api_call_is_string(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     return json_is_string(type) && strcmp(json_string_value(type), "string") == 0;
 }
@@ -95,7 +94,7 @@ bool api_call_parameters_define(reply_family family, json_t *definitions) {
         json_t *properties = (json_t *)(uintptr_t)properties_of(definitions, i, rule, sizeof rule);
         json_object_foreach(properties, key, one) {
             snprintf(name, sizeof name, "%s-%zu", rule, k++);
-            if (is_string(one)) continue;
+            if (api_call_is_string(one)) continue;
             is_good = json_object_set_new(definitions, name, json_deep_copy(one)) == 0 && is_good;
         }
     }
@@ -127,11 +126,11 @@ static void value_write(const parameter_form *form, const json_t *schema, const 
                         FILE *out) {
     const json_t *values = json_object_get(schema, "enum"), *one;
     size_t i;
-    if (is_string(schema) && !json_is_array(values)) {
+    if (api_call_is_string(schema) && !json_is_array(values)) {
         until_write(form->behind_value, out);
         return;
     }
-    if (is_string(schema)) {
+    if (api_call_is_string(schema)) {
         fputc('(', out);
         json_array_foreach(values, i, one) {
             if (i > 0) fputs(" | ", out);
