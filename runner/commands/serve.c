@@ -4,6 +4,7 @@
  * configuration, and runs the HTTP loop on the main thread until a signal comes. Requests are
  * handled in server/.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,9 +102,11 @@ static tdm_status keys_read(serve *s, tdm_error *err) {
     return s->n_key > 0 ? TDM_OK : tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: has no key", path);
 }
 
+/* Whether only this machine reaches the address. A name such as 127.example.com is no address. */
 static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
+    struct in_addr address;
+    const bool is_v4 = strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1;
+    return is_v4 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
 }
 
 static tdm_status access_read(serve *s, tdm_error *err) {

@@ -617,7 +617,8 @@ def keys(path):
     for flag, value, words in (("--samplers", "topk", "'topk' is no step"),
                                ("--allow-origin", "page.example", "is no origin"),
                                ("--allow-origin", "*,https://page.example/", "is no origin"),
-                               ("--allow-host", "http://page.example", "is no name of a host")):
+                               ("--allow-host", "http://page.example", "is no name of a host"),
+                               ("--host", "127.example.com", "serves other machines")):
         ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", flag, value], timeout=60,
                                capture_output=True, text=True, check=False)
         check(ended.returncode == 2 and words in ended.stderr and not ended.stdout, ended)
