@@ -55,7 +55,8 @@ static tdm_status text_show(void *user, int32_t seq, const char *text, size_t le
 }
 
 /* Makes the tokens of the conversation. A quarter of the context, at most 512 tokens, is kept free
- * for the answer; as long as the tokens do not fit the rest, the oldest turn is left out. */
+ * for the answer; as long as the tokens do not fit the rest, the oldest turn is left out. A failure
+ * leaves out none. */
 static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(c->session.ctx);
     int32_t room = n_ctx - (n_ctx / 4 < 512 ? n_ctx / 4 : 512);
@@ -64,7 +65,10 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
     for (;;) {
         tdm_status status =
             runner_chat_prompt_tokens(&c->prompt, &c->history, c->first, true, tokens, n, err);
-        if (status != TDM_OK) return status;
+        if (status != TDM_OK) {
+            c->first = before;
+            return status;
+        }
         if (*n <= room) break;
         /* A turn is a message of the user and the messages up to the user's next one. */
         size_t next = c->first + 1;
@@ -73,6 +77,7 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
             if (*n < n_ctx) break; /* there is room for some of an answer */
             free(*tokens);
             *tokens = NULL;
+            c->first = before;
             return tdm_fail(err, TDM_OUT_OF_RANGE,
                             "the conversation has %d tokens, the context room for %d; raise "
                             "ctx-size or say less",

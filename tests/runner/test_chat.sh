@@ -109,6 +109,13 @@ says "the context is full"
 printf 'One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen\n' |
     chat -n 5 -c 16
 says "the conversation has"
+# A message that does not fit is left out, and no turn before it.
+long=$(for i in 1 2 3 4 5 6 7 8; do printf 'one two three four five six seven eight nine ten '; done)
+printf 'Who?\n%s\nAnd the cat?\n' "$long" | chat -n 5 -c 64
+says "the conversation has"
+cp "$work/out" "$work/without"
+printf 'Who?\nAnd the cat?\n' | chat -n 5 -c 64
+same "$work/out" "$work/without" "a message that does not fit"
 
 # --- Ctrl-C stops the answer, not the program
 mkfifo "$work/typed"
