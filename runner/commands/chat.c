@@ -110,18 +110,18 @@ static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
 }
 
 /* Answers the last message and appends the answer to the history. Where there is no answer (an
- * error, or Ctrl-C before any text), the message is removed instead. */
-static tdm_status answer(chat *c, tdm_error *err) {
+ * error, or Ctrl-C before any text), *has_answer is false and the history is unchanged. */
+static tdm_status answer(chat *c, bool *has_answer, tdm_error *err) {
     int32_t *tokens = NULL;
     char *text = NULL;
     runner_chat_answer_params params = c->params;
     tdm_error reason = {0};
+    *has_answer = false;
     tdm_status status = prompt_make(c, &tokens, &params.n_prompt, &reason);
     if (status != TDM_OK) {
         /* The template refuses the message, or it is too long: the conversation goes on without
-         * it. */
+         * an answer. */
         complain(c, &reason);
-        runner_chat_history_truncate(&c->history, c->history.n - 1);
         return TDM_OK;
     }
     params.prompt = tokens;
@@ -133,12 +133,12 @@ static tdm_status answer(chat *c, tdm_error *err) {
     if (status == TDM_OK && c->last != '\n') status = text_show(c, 0, "\n", 1, err);
     c->n_generated += c->result.n_generated;
     c->decode_ns += c->result.decode_ns;
-    if (status == TDM_OK && (text[0] != '\0' || c->result.stop != RUNNER_STOP_INTERRUPT))
-        status = runner_chat_history_add(&c->history, "assistant", text, err);
-    else if (status == TDM_OK)
-        runner_chat_history_truncate(&c->history, c->history.n - 1);
+    const bool is_answer =
+        status == TDM_OK && (text[0] != '\0' || c->result.stop != RUNNER_STOP_INTERRUPT);
+    if (is_answer) status = runner_chat_history_add(&c->history, "assistant", text, err);
     free(text);
     if (status != TDM_OK) return status;
+    *has_answer = is_answer;
     if (c->result.stop == RUNNER_STOP_CONTEXT)
         note(c, "the answer ends here: the context is full; raise ctx-size or /clear");
     if (c->result.stop == RUNNER_STOP_INTERRUPT) {
@@ -165,13 +165,24 @@ static tdm_status run_quit(chat *c, const char *argument, tdm_error *err) {
 
 static tdm_status run_regen(chat *c, const char *argument, tdm_error *err) {
     (void)argument;
-    size_t n = c->history.n;
+    const size_t n = c->history.n;
+    bool has_answer;
     if (n == 0 || strcmp(c->history.messages[n - 1].role, "assistant") != 0) {
         note(c, "there is no answer yet");
         return TDM_OK;
     }
-    runner_chat_history_truncate(&c->history, n - 1);
-    return answer(c, err);
+    /* The present answer stays where there is no other one. */
+    const runner_chat_message present = c->history.messages[n - 1];
+    c->history.n = n - 1;
+    const tdm_status status = answer(c, &has_answer, err);
+    if (has_answer) {
+        free(present.role);
+        free(present.content);
+    } else {
+        c->history.messages[n - 1] = present;
+        c->history.n = n;
+    }
+    return status;
 }
 
 static tdm_status run_clear(chat *c, const char *argument, tdm_error *err) {
@@ -324,8 +335,10 @@ static tdm_status turn(chat *c, tdm_error *err) {
     if (text[0] == '/') {
         status = command_run(c, text, err);
     } else if (text[strspn(text, " \t\n")] != '\0') {
+        bool has_answer = true;
         status = runner_chat_history_add(&c->history, "user", text, err);
-        if (status == TDM_OK) status = answer(c, err);
+        if (status == TDM_OK) status = answer(c, &has_answer, err);
+        if (!has_answer) runner_chat_history_truncate(&c->history, c->history.n - 1);
     }
     free(text);
     return status;

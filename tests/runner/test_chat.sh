@@ -116,6 +116,11 @@ says "the conversation has"
 cp "$work/out" "$work/without"
 printf 'Who?\nAnd the cat?\n' | chat -n 5 -c 64
 same "$work/out" "$work/without" "a message that does not fit"
+# The present answer stays where there is no other one.
+printf '[{"role": "user", "content": "%s"}, {"role": "assistant", "content": "Yes."}]' "$long" >"$work/long.json"
+printf '/load %s\n/regen\n/save %s\n' "$work/long.json" "$work/after.json" | chat -n 5 -c 64
+says "the conversation has"
+says "2 messages saved"
 
 # --- Ctrl-C stops the answer, not the program
 mkfifo "$work/typed"
