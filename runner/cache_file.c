@@ -46,8 +46,12 @@ typedef struct reader {
     const llm_model *model;
     llm_cache_costs *costs;
     bool has_version, has_model; /* both precede the first layer */
+    FILE *stream;
+    int line;           /* number of the line that inih got last */
+    bool is_line_start; /* inih got its end: the next text begins a line */
+    int fail_line;      /* of the first failure of line_read; 0 = none */
     tdm_status status;
-    char reason[256]; /* of the first failure; ini_parse returns its line */
+    char reason[256]; /* of that failure */
 } reader;
 
 /* Keeps the first failure. Returns 0, by which a handler reports a failure to inih. */
@@ -56,6 +60,7 @@ static int line_fail(reader *r, tdm_status status, const char *format, ...) {
     va_list args;
     if (r->status != TDM_OK) return 0;
     r->status = status;
+    r->fail_line = r->line;
     va_start(args, format);
     vsnprintf(r->reason, sizeof r->reason, format, args);
     va_end(args);
@@ -107,6 +112,15 @@ static int cost_read(reader *r, int32_t layer, const char *name, const char *val
     return 1;
 }
 
+/* An ini_reader: fgets that counts lines. inih may get a long line in several parts. */
+static char *line_next(char *text, int size, void *user) {
+    reader *r = user;
+    if (fgets(text, size, r->stream) == NULL) return NULL;
+    if (r->is_line_start) r->line++;
+    r->is_line_start = strchr(text, '\n') != NULL;
+    return text;
+}
+
 /* An ini_handler. */
 static int line_read(void *user, const char *section, const char *name, const char *value) {
     reader *r = user;
@@ -152,22 +166,26 @@ static tdm_status complete_check(const reader *r, tdm_error *err) {
 
 tdm_status runner_cache_file_read(const char *path, const llm_model *model,
                                   llm_cache_costs **costs_out, tdm_error *err) {
-    reader r = {.path = path, .model = model};
+    reader r = {.path = path, .model = model, .is_line_start = true};
     tdm_status status = llm_cache_costs_create(model->hparams.n_layer, &r.costs, err);
     if (status != TDM_OK) return status;
     errno = 0;
-    const int line = ini_parse(path, line_read, &r);
-    if (line < 0 && errno == ENOENT)
+    r.stream = fopen(path, "r");
+    /* The first bad line, which inih could not split or line_read refused; below 0: inih failed. */
+    const int line = r.stream != NULL ? ini_parse_stream(line_next, &r, line_read, &r) : -1;
+    const int error = errno;
+    if (r.stream != NULL) fclose(r.stream);
+    if (line < 0 && error == ENOENT)
         status =
             tdm_fail(err, TDM_NOT_FOUND,
                      "%s: there is no such file; make it with `tandem calibrate -m %s -f TEXT`",
                      path, model->path);
     else if (line < 0)
-        status = tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(errno));
-    else if (r.status != TDM_OK)
-        status = tdm_fail(err, r.status, "%s:%d: %s; run `tandem calibrate` again", path, line,
-                          r.reason);
-    else if (line > 0)
+        status = tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(error));
+    else if (r.status != TDM_OK && r.fail_line <= line)
+        status = tdm_fail(err, r.status, "%s:%d: %s; run `tandem calibrate` again", path,
+                          r.fail_line, r.reason);
+    else if (line > 0) /* inih goes on behind a line that it cannot split: the failure came later */
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%s:%d: expected 'key = value' or '[section]'",
                           path, line);
     else if (!r.has_version || !r.has_model)

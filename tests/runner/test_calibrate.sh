@@ -139,6 +139,9 @@ wrong "'version' and 'model'" '/^model/d'
 wrong "unknown key 'colour'" 's/^tokens/colour/'
 wrong 'unknown section [layers 0]' 's/^\[layer 0\]/[layers 0]/'
 wrong "expected 'key = value'" 's/^k.q8_0.*/k.q8_0/'
+# Of two bad lines the message has the first, with what is wrong there.
+wrong "bad.ini:4: expected 'key = value'" 's/^version.*/version/;s/^model = ./model = x/'
+wrong "bad.ini:5: measured with another model" 's/^model = ./model = x/;s/^tokens.*/tokens/'
 : >"$work/bad.ini"
 expect 1 'not a file of `tandem calibrate`' plan -m "$model" --cache-budget 5 --cache-file "$work/bad.ini"
 "$make_variant" "$model" "$work/f32.gguf" f32 || fail 'no f32 model'
