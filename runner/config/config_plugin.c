@@ -493,12 +493,14 @@ static tdm_status flag_join(runner_setting *setting, runner_setting *more, const
     size_t size = strlen(setting->text) + strlen(more->text) + 2;
     char *joined = malloc(size);
     if (joined == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", flag);
-    tdm_status status = runner_value_append(&setting->value, &more->value, err);
+    snprintf(joined, size, "%s,%s", setting->text, more->text);
+    tdm_error why = {0};
+    tdm_status status =
+        runner_value_append(setting->key, joined, &setting->value, &more->value, &why);
     if (status != TDM_OK) {
         free(joined);
-        return status;
+        return tdm_fail(err, status, "%s: %s", flag, why.message);
     }
-    snprintf(joined, size, "%s,%s", setting->text, more->text);
     free(setting->text);
     setting->text = joined;
     return TDM_OK;

@@ -217,6 +217,11 @@ static tdm_status bad_entry(const runner_key *key, const list_entry *entry, tdm_
                     expectation);
 }
 
+static tdm_status too_many(const runner_key *key, tdm_error *err) {
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has more than %d values", key->name,
+                    ITEMS_MAX);
+}
+
 /* Appends first..last (in steps of `step`, or multiplied by `factor` where that is above 1). */
 static tdm_status range_append(const runner_key *key, const list_entry *entry, int64_t first,
                                int64_t last, int64_t step, int64_t factor, runner_value *value,
@@ -225,9 +230,7 @@ static tdm_status range_append(const runner_key *key, const list_entry *entry, i
         !integer_in_range(key, first) || !integer_in_range(key, last))
         return bad_entry(key, entry, err);
     for (int64_t at = first; at <= last; at = factor > 1 ? at * factor : at + step) {
-        if (value->n >= ITEMS_MAX)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has more than %d values", key->name,
-                            ITEMS_MAX);
+        if (value->n >= ITEMS_MAX) return too_many(key, err);
         runner_item *item = value_grow(value);
         if (item == NULL) return out_of_memory(key, err);
         item->i = at;
@@ -259,9 +262,7 @@ static tdm_status list_entry_parse(const runner_key *key, const list_entry *entr
     }
     runner_item item = {0};
     if (!item_parse(key, text, &item)) return bad_entry(key, entry, err);
-    if (value->n >= ITEMS_MAX)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has more than %d values", key->name,
-                        ITEMS_MAX);
+    if (value->n >= ITEMS_MAX) return too_many(key, err);
     if (key_holds_text(key)) {
         item.s = strdup(text);
         if (item.s == NULL) return out_of_memory(key, err);
@@ -415,15 +416,27 @@ tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_l
     return status;
 }
 
-tdm_status runner_value_append(runner_value *value, runner_value *more, tdm_error *err) {
-    size_t n = value->n + more->n, capacity = 1;
+tdm_status runner_value_append(const runner_key *key, const char *text, runner_value *value,
+                               runner_value *more, tdm_error *err) {
+    const size_t n_before = value->n, n = n_before + more->n;
+    size_t capacity = 1;
+    if ((value->is_auto && more->n > 0) || (more->is_auto && n_before > 0))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "bad value '%.64s%s' for '%s': 'auto' stands alone", text,
+                        strlen(text) > 64 ? "..." : "", key->name);
+    if (n > ITEMS_MAX) return too_many(key, err);
     while (capacity < n) capacity *= 2;
     runner_item *items = realloc(value->items, capacity * sizeof *items);
-    if (items == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a list");
+    if (items == NULL) return out_of_memory(key, err);
     value->items = items;
-    if (more->n > 0) memcpy(items + value->n, more->items, more->n * sizeof *items);
+    if (more->n > 0) memcpy(items + n_before, more->items, more->n * sizeof *items);
     value->n = n;
-    value->is_auto = value->is_auto && more->n == 0;
+    tdm_status status = list_check(key, text, value, err);
+    if (status != TDM_OK) {
+        value->n = n_before;
+        return status;
+    }
+    value->is_auto = value->is_auto || more->is_auto;
     free(more->items);
     *more = (runner_value){0};
     return TDM_OK;

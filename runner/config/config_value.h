@@ -32,9 +32,12 @@ typedef struct runner_value {
 tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_list,
                               runner_value *value_out, tdm_error *err);
 
-/* Moves the items of *more behind those of *value; *more is left empty. On failure
- * (TDM_RESOURCE_EXHAUSTED) both are as before. [any-thread] */
-tdm_status runner_value_append(runner_value *value, runner_value *more, tdm_error *err);
+/* Moves the items of *more behind those of *value, a list of `key`; *more is left empty. The joined
+ * list must keep the rules of runner_value_parse: TDM_INVALID_ARGUMENT where it does not, with a
+ * message as there, which shows `text`, the joined list as given. "auto" is not joined with other
+ * values. On failure, also TDM_RESOURCE_EXHAUSTED, both are as before. [any-thread] */
+tdm_status runner_value_append(const runner_key *key, const char *text, runner_value *value,
+                               runner_value *more, tdm_error *err);
 
 /* Puts `folder`/ before every path in a value of type PATH, PATHS or FILES that is neither absolute
  * nor empty; a path that begins with ~/ gets $HOME instead. [any-thread] */

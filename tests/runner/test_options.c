@@ -147,6 +147,15 @@ static void test_bad_flags(void **state) {
                            "268435456, separated by ',', or ranges (1-4)"},
         {"bench -p 1-8*1", "-p: bad value '1-8*1' for 'n-prompt': expected whole numbers from 0 to "
                            "268435456, separated by ',', or ranges (1-4)"},
+        /* joined lists keep the rules of one list */
+        {"run --lora a --lora b,a", "--lora: bad value 'a,b,a' for 'lora': expected files "
+                                    "separated by ',', none of them twice"},
+        {"bench -p 0-1000000 -p 0-99999", "-p: 'n-prompt' has more than 1048576 values"},
+        {"bench --kv-rotate auto --kv-rotate yes",
+         "--kv-rotate: bad value 'auto,yes' for 'kv-rotate': 'auto' stands alone"},
+        {"bench --kv-rotate no --kv-rotate auto",
+         "--kv-rotate: bad value 'no,auto' for 'kv-rotate': 'auto' stands alone"},
+        {"bench -t 1 -t auto", "-t: bad value '1,auto' for 'threads': 'auto' stands alone"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         parse_fails(rows[i].line, 2, rows[i].message);
