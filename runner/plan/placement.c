@@ -59,25 +59,63 @@ static tdm_status name_add(runner_placement *p, runner_roster *roster, const cha
     return status == TDM_OK ? device_add(p, dev, index_out, err) : status;
 }
 
-static bool override_matches(const runner_override *o, const char *tensor) {
+/* Whether the pattern of an override matches the name of a tensor. */
+static tdm_status override_matches(runner_config *config, const runner_override *o,
+                                   const char *tensor, bool *is_match_out, tdm_error *err) {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     pcre2_match_context *context = pcre2_match_context_create(NULL);
-    bool is_match = false;
+    int result = PCRE2_ERROR_NOMEMORY;
     if (data != NULL && context != NULL) {
         pcre2_set_match_limit(context, MATCH_LIMIT);
-        is_match = pcre2_match(o->code, (PCRE2_SPTR)tensor, PCRE2_ZERO_TERMINATED, 0, 0, data,
-                               context) >= 0;
+        result =
+            pcre2_match(o->code, (PCRE2_SPTR)tensor, PCRE2_ZERO_TERMINATED, 0, 0, data, context);
     }
     pcre2_match_data_free(data);
     pcre2_match_context_free(context);
-    return is_match;
+    *is_match_out = result >= 0;
+    if (result >= 0 || result == PCRE2_ERROR_NOMATCH) return TDM_OK;
+    PCRE2_UCHAR why[128] = "";
+    pcre2_get_error_message(result, why, sizeof why);
+    return runner_config_fail(
+        config, o->key,
+        result == PCRE2_ERROR_NOMEMORY ? TDM_RESOURCE_EXHAUSTED : TDM_INVALID_ARGUMENT, err,
+        "'%.64s' cannot be matched with '%.64s': %s", o->pattern, tensor, (const char *)why);
 }
 
-/* Index of the override that applies to a tensor, which is the first that matches; -1 = none. */
+static int by_tensor(const void *a, const void *b) {
+    const runner_override_match *x = a, *y = b;
+    return strcmp(x->tensor, y->tensor);
+}
+
+/* Fills in p->matches: for each tensor the first override that matches. */
+static tdm_status matches_find(runner_placement *p, runner_config *config, const llm_model *model,
+                               tdm_error *err) {
+    if (p->n_override == 0) return TDM_OK;
+    p->matches = calloc((size_t)model->n_weight + 1, sizeof *p->matches);
+    if (p->matches == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "override-tensor: no memory");
+    for (int32_t w = 0; w < model->n_weight; w++) {
+        const char *tensor = llm_weight_base_name(model, &model->weights[w]);
+        bool is_match = false;
+        for (int32_t i = 0; i < p->n_override && !is_match; i++) {
+            tdm_status status = override_matches(config, &p->overrides[i], tensor, &is_match, err);
+            if (status != TDM_OK) return status;
+            if (!is_match) continue;
+            p->matches[p->n_match++] = (runner_override_match){tensor, i};
+            p->overrides[i].n_tensor++;
+        }
+    }
+    qsort(p->matches, (size_t)p->n_match, sizeof *p->matches, by_tensor);
+    return TDM_OK;
+}
+
+/* Index of the override that applies to a tensor; -1 = none. */
 static int32_t override_find(const runner_placement *p, const char *tensor) {
-    for (int32_t i = 0; i < p->n_override; i++)
-        if (override_matches(&p->overrides[i], tensor)) return i;
-    return -1;
+    if (p->n_match == 0) return -1;
+    const runner_override_match key = {.tensor = tensor};
+    const runner_override_match *found =
+        bsearch(&key, p->matches, (size_t)p->n_match, sizeof key, by_tensor);
+    return found != NULL ? found->override : -1;
 }
 
 /* Parses one REGEX=DEVICE at the last '=': names of devices have none. */
@@ -159,15 +197,12 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     if (status == TDM_OK) status = experts_read(p, roster, model, err);
     if (status == TDM_OK && !is_offloaded && !tdm_open_device_has_host_kv(dev))
         status = cpu_add(p, roster, &p->cache_dev, err);
+    if (status == TDM_OK) status = matches_find(p, config, model, err);
     if (status != TDM_OK) {
         if (status == TDM_INVALID_ARGUMENT &&
             runner_config_get_origin(config, "override-tensor").level == RUNNER_LEVEL_FLAG)
             roster->app->is_usage = true;
         return status;
-    }
-    for (int32_t w = 0; w < model->n_weight && p->n_override > 0; w++) {
-        const int32_t i = override_find(p, llm_weight_base_name(model, &model->weights[w]));
-        if (i >= 0) p->overrides[i].n_tensor++;
     }
     for (int32_t i = 0; i < p->n_override; i++)
         if (p->overrides[i].n_tensor == 0)
@@ -205,5 +240,6 @@ void runner_placement_clear(runner_placement *p) {
         pcre2_code_free(p->overrides[i].code);
     }
     free(p->overrides);
+    free(p->matches);
     memset(p, 0, sizeof *p);
 }

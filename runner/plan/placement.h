@@ -20,25 +20,35 @@ typedef struct runner_override {
     int32_t n_tensor; /* tensors of the model for which it is the first match */
 } runner_override;
 
+/* A tensor to which an override applies. */
+typedef struct runner_override_match {
+    const char *tensor; /* its name in the model; borrowed */
+    int32_t override;   /* index into runner_placement.overrides */
+} runner_override_match;
+
 typedef struct runner_placement {
     /* [n_dev] [0] runs the model; the others hold what the overrides and cache_dev put there */
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
     int32_t n_dev;
     runner_override *overrides; /* [n_override] in the order given: the first that matches counts */
     int32_t n_override;
+    runner_override_match *matches; /* [n_match] sorted by name; owned */
+    int32_t n_match;
     int32_t cache_dev; /* index of the CPU device that holds the cache; 0 = the device that runs the
                           model keeps it, in its own memory or in the host's */
 } runner_placement;
 
 /* Reads these keys and opens the devices that they name. `dev` runs the model. The name "cpu" means
  * a CPU device: `dev`, if that is one, else one without a section. TDM_INVALID_ARGUMENT (no '=',
- * not a regular expression) and TDM_NOT_FOUND (no such device) name the flag or line. A pattern
- * that applies to no tensor gives a warning. *placement is cleared first; call
- * runner_placement_clear in any case, also on failure. [setup] */
+ * not a regular expression, one that takes too many steps to match) and TDM_NOT_FOUND (no such
+ * device) name the flag or line. A pattern that applies to no tensor gives a warning. *placement is
+ * cleared first and points to names of `model`; call runner_placement_clear in any case, also on
+ * failure. [setup] */
 tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster,
                                  tdm_open_device *dev, const llm_model *model, tdm_error *err);
 
-/* The device for a tensor: an index into devs, 0 where no pattern applies. [any-thread] */
+/* The device for a tensor of the model, by its base name (llm_weight_base_name): an index into devs,
+ * 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);
 
 /* The overrides in the form of llm_placement; it points to *placement. [any-thread] */

@@ -296,6 +296,8 @@ same "$work/a" "$work/b" "-ot and -nkvo"
     fail "plan -ot: $(cat "$work/out" "$work/err")"
 expect 2 "'ffn' is not REGEX=DEVICE" run -m "$model" -p x -ot ffn
 expect 2 "'f(' is not a regular expression: missing closing parenthesis" run -m "$model" -p x -ot 'f(=cpu'
+expect 2 "'^(.+)+[#!]' cannot be matched with '" run -m "$model" -p x \
+    -ot '^(.+)+[#!]=cpu'
 expect 2 "no device 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0'
 expect 0 "'zzz' applies to no tensor" run -m "$model" -p x -n 1 -c 64 -ot 'zzz=CPU'
 expect 2 "unknown flag '-nx'" run -m "$model" -nx
