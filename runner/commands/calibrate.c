@@ -63,7 +63,7 @@ static tdm_status chunks_compute(job *j, double *mean_out, tdm_error *err) {
     const size_t n_vocab = (size_t)s->model->hparams.n_vocab;
     const runner_context_wish wish = {
         .n_ctx = j->n_ctx, .layer_types = j->layers, .has_all_logits = true};
-    perplexity_mean mean = {0};
+    token_loss_mean mean = {0};
     tdm_status status = runner_session_begin(s, &wish, err);
     for (int32_t c = 0; c < j->n_chunk && status == TDM_OK; c++) {
         const llm_batch batch = {j->tokens + (size_t)c * (size_t)j->n_ctx, NULL, j->wanted,
@@ -72,18 +72,18 @@ static tdm_status chunks_compute(job *j, double *mean_out, tdm_error *err) {
         if (status == TDM_OK) status = llm_context_decode(s->ctx, &batch, err);
         for (int32_t r = 0; r < j->n_row && status == TDM_OK; r++) {
             float *base = j->base + ((size_t)c * (size_t)j->n_row + (size_t)r) * n_vocab;
-            perplexity_log_probs(llm_context_logits(s->ctx, r), (int32_t)n_vocab,
+            token_loss_log_probs(llm_context_logits(s->ctx, r), (int32_t)n_vocab,
                                  mean_out != NULL ? j->row : base);
             if (isnan(mean_out != NULL ? j->row[0] : base[0]))
                 status = tdm_fail(err, TDM_DATA_LOSS, "%s: computes logits that are not numbers",
                                   s->model->path);
             else if (mean_out != NULL)
-                perplexity_mean_add(&mean, perplexity_divergence(base, j->row, (int32_t)n_vocab));
+                token_loss_mean_add(&mean, token_loss_divergence(base, j->row, (int32_t)n_vocab));
         }
     }
     llm_context_destroy(s->ctx);
     s->ctx = NULL;
-    if (mean_out != NULL) *mean_out = perplexity_mean_get(&mean);
+    if (mean_out != NULL) *mean_out = token_loss_mean_get(&mean);
     return status;
 }
 

@@ -37,7 +37,7 @@ typedef struct evaluation {
     kl_head head;          /* of the file that is read */
     kl_file *base;
     float *row, *reference; /* [n_vocab] log-probabilities */
-    perplexity_mean nll, nll_base, divergence;
+    token_loss_mean nll, nll_base, divergence;
     double *divergences; /* [divergence.n] of each row, for quantiles */
     uint64_t n_same_top; /* rows in which both models have the same most likely token */
 } evaluation;
@@ -121,20 +121,20 @@ static tdm_status row_compare(evaluation *e, int32_t next, tdm_error *err) {
     int32_t n_vocab = e->session.model->hparams.n_vocab;
     tdm_status status = kl_file_read(e->base, e->reference, err);
     if (status != TDM_OK) return status;
-    double divergence = perplexity_divergence(e->reference, e->row, n_vocab);
-    perplexity_mean_add(&e->nll_base, -(double)e->reference[next]);
+    double divergence = token_loss_divergence(e->reference, e->row, n_vocab);
+    token_loss_mean_add(&e->nll_base, -(double)e->reference[next]);
     e->divergences[e->divergence.n] = divergence;
-    perplexity_mean_add(&e->divergence, divergence);
-    if (perplexity_top(e->reference, n_vocab) == perplexity_top(e->row, n_vocab)) e->n_same_top++;
+    token_loss_mean_add(&e->divergence, divergence);
+    if (token_loss_top(e->reference, n_vocab) == token_loss_top(e->row, n_vocab)) e->n_same_top++;
     return TDM_OK;
 }
 
 static tdm_status row_score(evaluation *e, const float *logits, int32_t next, tdm_error *err) {
-    perplexity_log_probs(logits, e->session.model->hparams.n_vocab, e->row);
+    token_loss_log_probs(logits, e->session.model->hparams.n_vocab, e->row);
     if (isnan(e->row[next]))
         return tdm_fail(err, TDM_DATA_LOSS, "%s: computes logits that are not numbers",
                         e->session.model->path);
-    perplexity_mean_add(&e->nll, -(double)e->row[next]);
+    token_loss_mean_add(&e->nll, -(double)e->row[next]);
     if (e->base == NULL) return TDM_OK;
     return e->base_is_read ? row_compare(e, next, err) : kl_file_write(e->base, e->row, err);
 }
@@ -174,7 +174,7 @@ static tdm_status chunks_score(evaluation *e, tdm_error *err) {
         status = chunk_score(e, e->tokens + (size_t)i * (size_t)e->n_ctx, err);
         if (status != TDM_OK) break;
         if (!is_quiet) {
-            fprintf(app->out, "[%d]%.4f,", i + 1, perplexity_of(&e->nll, &ignored));
+            fprintf(app->out, "[%d]%.4f,", i + 1, token_loss_perplexity(&e->nll, &ignored));
             has_line = true;
             status = runner_flush(app, err); /* stop early if the output is closed */
         }
@@ -198,17 +198,17 @@ static tdm_status rows_allocate(evaluation *e, tdm_error *err) {
 
 static void result_print(evaluation *e) {
     FILE *out = e->session.app->out;
-    double spread, value = perplexity_of(&e->nll, &spread);
+    double spread, value = token_loss_perplexity(&e->nll, &spread);
     fprintf(out, "PPL = %.4f +/- %.5f (%" PRIu64 " tokens of %d chunks of %d)\n", value, spread,
             e->nll.n, e->n_chunk, e->n_ctx);
     if (!e->base_is_read) return;
-    double base = perplexity_of(&e->nll_base, &spread);
+    double base = token_loss_perplexity(&e->nll_base, &spread);
     fprintf(out, "PPL of the base = %.4f +/- %.5f (%s), ratio %.6f\n", base, spread, e->head.name,
             value / base);
-    fprintf(out, "mean KL divergence = %.6e +/- %.1e nats\n", perplexity_mean_get(&e->divergence),
-            perplexity_mean_uncertainty(&e->divergence));
+    fprintf(out, "mean KL divergence = %.6e +/- %.1e nats\n", token_loss_mean_get(&e->divergence),
+            token_loss_mean_uncertainty(&e->divergence));
     fprintf(out, "99 %% quantile of KL = %.6e nats\n",
-            perplexity_quantile(e->divergences, e->divergence.n, 0.99));
+            token_loss_quantile(e->divergences, e->divergence.n, 0.99));
     fprintf(out, "equal top tokens = %.3f %%\n",
             100 * (double)e->n_same_top / (double)e->divergence.n);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-void perplexity_log_probs(const float *logits, int32_t n, float *out) {
+void token_loss_log_probs(const float *logits, int32_t n, float *out) {
     float peak = -INFINITY;
     double sum = 0;
     for (int32_t i = 0; i < n; i++)
@@ -17,7 +17,7 @@ void perplexity_log_probs(const float *logits, int32_t n, float *out) {
     for (int32_t i = 0; i < n; i++) out[i] = (float)(logits[i] - shift);
 }
 
-int32_t perplexity_top(const float *values, int32_t n) {
+int32_t token_loss_top(const float *values, int32_t n) {
     int32_t top = 0;
     for (int32_t i = 1; i < n; i++)
         if (values[i] > values[top]) top = i;
@@ -28,7 +28,7 @@ int32_t perplexity_top(const float *values, int32_t n) {
  * so it is also sum p_ref (delta + e^-delta - 1), whose terms are never negative and of second
  * order in delta: that is what is summed. p_ref e^-delta is p. Where p is much larger than p_ref, p
  * itself is added, because e^-delta may overflow while p_ref is near 0. */
-double perplexity_divergence(const float *reference, const float *log_probs, int32_t n) {
+double token_loss_divergence(const float *reference, const float *log_probs, int32_t n) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
         double p_ref = exp(reference[i]), delta = (double)reference[i] - log_probs[i];
@@ -42,26 +42,26 @@ double perplexity_divergence(const float *reference, const float *log_probs, int
     return sum;
 }
 
-void perplexity_mean_add(perplexity_mean *mean, double value) {
+void token_loss_mean_add(token_loss_mean *mean, double value) {
     mean->sum += value;
     mean->squares += value * value;
     mean->n++;
 }
 
-double perplexity_mean_get(const perplexity_mean *mean) {
+double token_loss_mean_get(const token_loss_mean *mean) {
     return mean->n > 0 ? mean->sum / (double)mean->n : 0;
 }
 
-double perplexity_mean_uncertainty(const perplexity_mean *mean) {
+double token_loss_mean_uncertainty(const token_loss_mean *mean) {
     if (mean->n < 2) return 0;
-    double middle = perplexity_mean_get(mean);
+    double middle = token_loss_mean_get(mean);
     double variance = mean->squares / (double)mean->n - middle * middle;
     return variance > 0 ? sqrt(variance / (double)(mean->n - 1)) : 0;
 }
 
-double perplexity_of(const perplexity_mean *nll, double *uncertainty_out) {
-    double value = exp(perplexity_mean_get(nll));
-    *uncertainty_out = value * perplexity_mean_uncertainty(nll);
+double token_loss_perplexity(const token_loss_mean *nll, double *uncertainty_out) {
+    double value = exp(token_loss_mean_get(nll));
+    *uncertainty_out = value * token_loss_mean_uncertainty(nll);
     return value;
 }
 
@@ -70,7 +70,7 @@ static int compare(const void *a, const void *b) {
     return (*x > *y) - (*x < *y);
 }
 
-double perplexity_quantile(double *values, uint64_t n, double share) {
+double token_loss_quantile(double *values, uint64_t n, double share) {
     if (n == 0) return 0;
     qsort(values, (size_t)n, sizeof *values, compare);
     double place = share * (double)(n - 1);

@@ -76,7 +76,7 @@ static size_t bytes_fix(uint8_t *bytes, size_t size, unsigned fix) {
     if ((fix & FIX_ROWS) == 0 || n_vocab > sizeof row / sizeof row[0]) return size;
     for (size_t at = HEAD_SIZE; at + row_size <= size; at += row_size) {
         memcpy(row, bytes + at, row_size);
-        perplexity_log_probs(row, (int32_t)n_vocab, row);
+        token_loss_log_probs(row, (int32_t)n_vocab, row);
         memcpy(bytes + at, row, row_size);
     }
     return size;
@@ -84,14 +84,14 @@ static size_t bytes_fix(uint8_t *bytes, size_t size, unsigned fix) {
 
 /* A distribution that was read, against itself and against a uniform one. */
 static void row_check(const float *row, float *other, int32_t n) {
-    int32_t top = perplexity_top(row, n);
+    int32_t top = token_loss_top(row, n);
     FUZZ_DEMAND(top >= 0 && top < n && row[top] <= 0, "the largest of %d is number %d", n, top);
     for (int32_t i = 0; i < n; i++) {
         FUZZ_DEMAND(row[i] <= row[top], "number %d is larger than the largest", i);
         other[i] = (float)-log(n);
     }
-    double own = perplexity_divergence(row, row, n), from = perplexity_divergence(row, other, n),
-           to = perplexity_divergence(other, row, n);
+    double own = token_loss_divergence(row, row, n), from = token_loss_divergence(row, other, n),
+           to = token_loss_divergence(other, row, n);
     FUZZ_DEMAND(own == 0, "%g from itself", own);
     /* Both add up to 1 within a thousandth only. */
     FUZZ_DEMAND(from >= -1e-2 && from <= log(n) + 1e-2, "%g from %d equal ones", from, n);

@@ -24,60 +24,60 @@ static void assert_near(double a, double b, double tolerance) {
 static void test_log_probs(void **state) {
     (void)state;
     float row[4] = {1000, 1000 + logf(2), 1000 + logf(5), -INFINITY}, out[4];
-    perplexity_log_probs(row, 4, out);
+    token_loss_log_probs(row, 4, out);
     assert_near(out[0], log(1.0 / 8), 1e-4); /* floats near 1000 are 2^-14 apart */
     assert_near(out[2], log(5.0 / 8), 1e-4);
     assert_true(isinf(out[3]) && out[3] < 0);
-    assert_int_equal(perplexity_top(row, 4), 2);
+    assert_int_equal(token_loss_top(row, 4), 2);
     row[1] = NAN;
-    perplexity_log_probs(row, 4, row);
+    token_loss_log_probs(row, 4, row);
     assert_true(isnan(row[0]));
     float equal[3] = {1, 2, 2};
-    assert_int_equal(perplexity_top(equal, 3), 1);
+    assert_int_equal(token_loss_top(equal, 3), 1);
 }
 
 static void test_divergence(void **state) {
     (void)state;
     float p[3] = {logf(0.5f), logf(0.25f), logf(0.25f)},
           q[3] = {logf(0.25f), logf(0.25f), logf(0.5f)};
-    assert_near(perplexity_divergence(p, q, 3), 0.5 * log(2) - 0.25 * log(2), 1e-7);
-    assert_near(perplexity_divergence(p, p, 3), 0, 0);
+    assert_near(token_loss_divergence(p, q, 3), 0.5 * log(2) - 0.25 * log(2), 1e-7);
+    assert_near(token_loss_divergence(p, p, 3), 0, 0);
     float zero[3] = {logf(0.5f), logf(0.5f), -INFINITY},
           one[3] = {logf(0.5f), -INFINITY, logf(0.5f)};
-    assert_near(perplexity_divergence(zero, p, 3), 0.5 * log(2), 1e-7); /* p_ref = 0 adds nothing */
-    assert_true(isinf(perplexity_divergence(zero, one, 3)));
+    assert_near(token_loss_divergence(zero, p, 3), 0.5 * log(2), 1e-7); /* p_ref = 0 adds nothing */
+    assert_true(isinf(token_loss_divergence(zero, one, 3)));
     /* A p_ref whose exp is 0 in a double, or that is far below p, does not become inf * 0. */
     float far[3] = {-800, 0, -INFINITY}, other[3] = {-0.7f, -0.7f, -7};
-    assert_near(perplexity_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
+    assert_near(token_loss_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
     far[0] = -730; /* its exp is a finite number, the exp of its negative is not */
-    assert_near(perplexity_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
+    assert_near(token_loss_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
     far[0] = -800;
     other[0] = -INFINITY;
-    assert_near(perplexity_divergence(far, other, 3), 0.7 + exp(-0.7) - 1 + exp(-7), 1e-7);
+    assert_near(token_loss_divergence(far, other, 3), 0.7 + exp(-0.7) - 1 + exp(-7), 1e-7);
     /* A small divergence is not lost in the rounding of logarithms: for 1/2 beside 1/2 + e and
      * 1/2 - e it is 2 e^2. */
     float near[2] = {logf(0.5f + 1e-4f), logf(0.5f - 1e-4f)}, half[2] = {logf(0.5f), logf(0.5f)};
-    assert_near(perplexity_divergence(half, near, 2), 2e-8, 2e-11);
+    assert_near(token_loss_divergence(half, near, 2), 2e-8, 2e-11);
 }
 
 static void test_means(void **state) {
     (void)state;
-    perplexity_mean mean = {0};
+    token_loss_mean mean = {0};
     double spread;
-    assert_near(perplexity_mean_get(&mean), 0, 0);
-    assert_near(perplexity_mean_uncertainty(&mean), 0, 0);
-    perplexity_mean_add(&mean, log(2));
-    assert_near(perplexity_of(&mean, &spread), 2, 1e-12);
+    assert_near(token_loss_mean_get(&mean), 0, 0);
+    assert_near(token_loss_mean_uncertainty(&mean), 0, 0);
+    token_loss_mean_add(&mean, log(2));
+    assert_near(token_loss_perplexity(&mean, &spread), 2, 1e-12);
     assert_near(spread, 0, 0);
-    perplexity_mean_add(&mean, log(8));
-    assert_near(perplexity_of(&mean, &spread), 4, 1e-12);
+    token_loss_mean_add(&mean, log(8));
+    assert_near(token_loss_perplexity(&mean, &spread), 4, 1e-12);
     /* deviation log 2 each way; divided by sqrt(n - 1) */
     assert_near(spread, 4 * log(2), 1e-12);
     double values[5] = {5, 1, 4, 2, 3};
-    assert_near(perplexity_quantile(values, 5, 0.99), 4.96, 1e-12);
-    assert_near(perplexity_quantile(values, 5, 0), 1, 0);
-    assert_near(perplexity_quantile(values, 5, 1), 5, 0);
-    assert_near(perplexity_quantile(values, 0, 0.5), 0, 0);
+    assert_near(token_loss_quantile(values, 5, 0.99), 4.96, 1e-12);
+    assert_near(token_loss_quantile(values, 5, 0), 1, 0);
+    assert_near(token_loss_quantile(values, 5, 1), 5, 0);
+    assert_near(token_loss_quantile(values, 0, 0.5), 0, 0);
 }
 
 /* ---- The file ---- */
