@@ -546,8 +546,9 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     plan->type_v = request.type_v;
     plan->layers = request.params.layer_types;
     plan->is_group = tdm_open_device_is_group(session->dev);
-    sheet *decode = malloc(2 * sizeof *decode), *prefill = decode + 1;
+    sheet *decode = malloc(2 * sizeof *decode);
     if (decode == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
+    sheet *prefill = decode + 1;
     status = llm_model_window_report(session->model, &request.params, &plan->window, err);
     if (status == TDM_OK)
         status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,
