@@ -33,6 +33,11 @@ static tdm_status sheet_fill(const runner_session *session, tdm_open_device *dev
     s->report.members = NULL;
     if (s->report.n_member < 0) s->report.n_member = 0;
     if (s->report.n_member > TDM_MAX_MEMBERS) s->report.n_member = TDM_MAX_MEMBERS;
+    /* Differences of the two sizes must not wrap, whatever a plugin reports. */
+    for (int32_t i = 0; i < s->report.n_member; i++) {
+        tdm_split_member *at = &s->members[i];
+        if (at->host_state_size > at->state_size) at->host_state_size = at->state_size;
+    }
     return status;
 }
 
@@ -65,7 +70,6 @@ static tdm_status members_fill(const runner_session *session, const sheet *decod
         /* Steps of all sizes use the same memory, so the larger need counts. */
         if (decode->members[i].compute_size > m->at.compute_size)
             m->at.compute_size = decode->members[i].compute_size;
-        if (m->at.host_state_size > m->at.state_size) m->at.host_state_size = m->at.state_size;
         m->at.state_size -= m->at.host_state_size;
         m->decode_seconds = decode->members[i].seconds;
         m->decode_crossing_size = decode->members[i].crossing_size;
