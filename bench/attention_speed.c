@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/flag_word.h"
 #include "core/runtime.h"
 #include "core/stages/schedule.h"
 #include "tests/support/random.h"
@@ -26,6 +27,12 @@ static const tdm_type types[] = {
     TDM_KV_TYPE_LIST(KV_TYPE)
 #undef KV_TYPE
 };
+enum { N_TYPE = sizeof types / sizeof *types };
+
+/* Instruction sets of the CPU plugin, and the tests of --only. */
+static const char *const isas[] = {"avx512", "avx2", "plain"};
+enum { N_ISA = sizeof isas / sizeof *isas };
+static const char *const tests[] = {"decode", "prefill", "write"};
 
 typedef struct bench {
     tdm_scratch *scratch;
@@ -221,10 +228,10 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
         return TDM_OK;
     }
     if (status == TDM_OK) status = tdm_scratch_create(rt, &dev, 1, &scratch, err);
-    for (size_t i = 0; i < sizeof types / sizeof *types && status == TDM_OK; i++) {
+    for (size_t i = 0; i < N_TYPE && status == TDM_OK; i++) {
         if (type_k != NULL && strcmp(type_k, tdm_type_name(types[i])) != 0) continue;
         tdm_type v = types[i];
-        for (size_t j = 0; j < sizeof types / sizeof *types && type_v != NULL; j++)
+        for (size_t j = 0; j < N_TYPE && type_v != NULL; j++)
             if (strcmp(type_v, tdm_type_name(types[j])) == 0) v = types[j];
         status = pair_time(scratch, dev, isa, types[i], v, depth, n_layer, only, err);
     }
@@ -232,8 +239,18 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
     return status;
 }
 
+/* False, with a message, where a flag has a word that is none of its words. NULL = not given. */
+static bool words_check(const char *isa, const char *type_k, const char *type_v, const char *only) {
+    static const char program[] = "tandem-attention-speed";
+    const char *names[N_TYPE];
+    for (size_t i = 0; i < N_TYPE; i++) names[i] = tdm_type_name(types[i]);
+    return flag_word_check(program, "--isa", isa, isas, N_ISA) &&
+           flag_word_check(program, "--type-k", type_k, names, N_TYPE) &&
+           flag_word_check(program, "--type-v", type_v, names, N_TYPE) &&
+           flag_word_check(program, "--only", only, tests, sizeof tests / sizeof *tests);
+}
+
 int main(int argc, char **argv) {
-    static const char *const all[] = {"avx512", "avx2", "plain"};
     const char *isa = NULL, *type_k = NULL, *type_v = NULL, *threads = NULL, *folder = NULL,
                *only = NULL, *bits = "15", *plugin = NULL;
     int32_t depth = 8192, n_layer = 0;
@@ -272,6 +289,7 @@ int main(int argc, char **argv) {
             return 2;
         }
     }
+    if (!words_check(isa, type_k, type_v, only)) return 2;
     tdm_runtime *rt = NULL;
     tdm_error err = {0};
     tdm_runtime_params params = {.struct_size = sizeof params, .plugin_path = folder};
@@ -285,13 +303,13 @@ int main(int argc, char **argv) {
         if (status == TDM_OK)
             status = device_time(rt, plugin, type_k, type_v, depth, n_layer, only, &err);
     }
-    for (size_t i = 0; i < sizeof all / sizeof *all && plugin == NULL && status == TDM_OK; i++) {
-        if (isa != NULL && strcmp(isa, all[i]) != 0) continue;
-        tdm_option options[] = {{"isa", all[i]}, {"activation-bits", bits}, {"threads", threads}};
-        tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 3 : 2};
+    for (size_t i = 0; i < N_ISA && plugin == NULL && status == TDM_OK; i++) {
+        if (isa != NULL && strcmp(isa, isas[i]) != 0) continue;
+        tdm_option options[] = {{"isa", isas[i]}, {"activation-bits", bits}, {"threads", threads}};
+        tdm_device_spec spec = {isas[i], "cpu", 0, options, threads != NULL ? 3 : 2};
         status = tdm_runtime_declare(rt, &spec, &err);
         if (status == TDM_OK)
-            status = device_time(rt, all[i], type_k, type_v, depth, n_layer, only, &err);
+            status = device_time(rt, isas[i], type_k, type_v, depth, n_layer, only, &err);
     }
     tdm_runtime_destroy(rt);
     if (status != TDM_OK) fprintf(stderr, "tandem-attention-speed: %s\n", err.message);

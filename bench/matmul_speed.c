@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "bench/flag_word.h"
 #include "core/runtime.h"
 #include "core/stages/schedule.h"
 
@@ -23,6 +24,11 @@ enum { DECODE_SIZE = 192 << 20, DECODE_K = 4096, PREFILL_K = 2048, PREFILL_N = 4
 #define TYPE_INTEGER(ID)
 #define TYPE_ROW(ID, name, number, kind, ...) TYPE_##kind(ID)
 static const tdm_type types[] = {TDM_TYPE_LIST(TYPE_ROW)};
+enum { N_TYPE = sizeof types / sizeof types[0] };
+
+/* Instruction sets of the CPU plugin. */
+static const char *const isas[] = {"avx512", "avx2", "plain"};
+enum { N_ISA = sizeof isas / sizeof isas[0] };
 
 /* Wall time, or (--clock cpu) the processor time of this process, for software drivers on a busy
  * machine. */
@@ -126,7 +132,7 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only
         return TDM_OK;
     }
     if (status == TDM_OK) status = tdm_scratch_create(rt, &dev, 1, &scratch, err);
-    for (size_t i = 0; i < sizeof types / sizeof types[0] && status == TDM_OK; i++) {
+    for (size_t i = 0; i < N_TYPE && status == TDM_OK; i++) {
         if (only != NULL && strcmp(only, tdm_type_name(types[i])) != 0) continue;
         double decode = 0, prefill = 0;
         size_t row_size = tdm_type_row_size(types[i], s->decode_k);
@@ -202,8 +208,16 @@ static bool arguments_read(int argc, char **argv, arguments *a) {
     return true;
 }
 
+/* False, with a message, where a flag has a word that is none of its words. */
+static bool words_check(const arguments *a) {
+    static const char program[] = "tandem-matmul-speed";
+    const char *names[N_TYPE];
+    for (size_t i = 0; i < N_TYPE; i++) names[i] = tdm_type_name(types[i]);
+    return flag_word_check(program, "--isa", a->isa, isas, N_ISA) &&
+           flag_word_check(program, "--type", a->type, names, N_TYPE);
+}
+
 int main(int argc, char **argv) {
-    static const char *const all[] = {"avx512", "avx2", "plain"};
     arguments a = {.sizes = {DECODE_SIZE >> 20, DECODE_K, 1, PREFILL_K, PREFILL_N, 512}};
     if (!arguments_read(argc, argv, &a) || a.sizes.n_tok < 1 || a.sizes.decode_tok < 1 ||
         a.sizes.decode_size < 1) {
@@ -215,6 +229,7 @@ int main(int argc, char **argv) {
                 "         [--clock wall|cpu]\n");
         return 2;
     }
+    if (!words_check(&a)) return 2;
     a.sizes.decode_size <<= 20;
     if (a.clock != NULL && strcmp(a.clock, "cpu") == 0) clock_used = CLOCK_PROCESS_CPUTIME_ID;
     tdm_runtime *rt = NULL;
@@ -227,13 +242,12 @@ int main(int argc, char **argv) {
         status = tdm_runtime_declare(rt, &spec, &err);
         if (status == TDM_OK) status = device_time(rt, a.plugin, a.type, &a.sizes, &err);
     }
-    for (size_t i = 0; a.plugin == NULL && i < sizeof all / sizeof all[0] && status == TDM_OK;
-         i++) {
-        if (a.isa != NULL && strcmp(a.isa, all[i]) != 0) continue;
-        a.options[a.n_option] = (tdm_option){"isa", all[i]};
-        tdm_device_spec spec = {all[i], "cpu", 0, a.options, a.n_option + 1};
+    for (size_t i = 0; a.plugin == NULL && i < N_ISA && status == TDM_OK; i++) {
+        if (a.isa != NULL && strcmp(a.isa, isas[i]) != 0) continue;
+        a.options[a.n_option] = (tdm_option){"isa", isas[i]};
+        tdm_device_spec spec = {isas[i], "cpu", 0, a.options, a.n_option + 1};
         status = tdm_runtime_declare(rt, &spec, &err);
-        if (status == TDM_OK) status = device_time(rt, all[i], a.type, &a.sizes, &err);
+        if (status == TDM_OK) status = device_time(rt, isas[i], a.type, &a.sizes, &err);
     }
     tdm_runtime_destroy(rt);
     if (status != TDM_OK) fprintf(stderr, "tandem-matmul-speed: %s\n", err.message);

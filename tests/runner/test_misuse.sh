@@ -3,9 +3,9 @@
 #
 # test_misuse.sh: a wrong argument gives one line on standard error that names it, and nothing on
 # standard output: empty words, files of another kind, one wrong name among several.
-#   test_misuse.sh TANDEM MODEL.gguf
+#   test_misuse.sh TANDEM MODEL.gguf [MATMUL_SPEED ATTENTION_SPEED]
 set -u
-tandem=$1 model=$2
+tandem=$1 model=$2 matmul_speed=${3-} attention_speed=${4-}
 . "$(dirname "$0")/../tally.sh"
 
 : >"$work/empty"
@@ -64,5 +64,17 @@ printf 'ctx-size = 1\nsamplers = topk\n' >"$work/wrong.ini"
 expect 1 "wrong.ini:1: ctx-size = 1: too small" perplexity -m "$model" -f "$model" --config "$work/wrong.ini"
 expect 1 "wrong.ini:2: samplers = topk: " run -m "$model" -p x -c 64 --config "$work/wrong.ini"
 expect 1 "blank: " run -m "$model" -p x --grammar-file "$work/blank"
+
+# --- Words of the benchmarks of kernels, which would measure nothing for an unknown word
+if [ -n "$attention_speed" ]; then
+    tandem=$matmul_speed
+    expect 2 "bad value 'avx3' for '--isa': expected one of avx512, avx2, plain" --isa avx3
+    expect 2 "bad value 'q8' for '--type': expected one of f32, " --type q8
+    tandem=$attention_speed
+    expect 2 "bad value 'avx3' for '--isa': expected one of avx512, avx2, plain" --isa avx3
+    expect 2 "bad value 'q8' for '--type-k': expected one of f32, " --type-k q8
+    expect 2 "bad value 'q8' for '--type-v': expected one of f32, " --type-v q8
+    expect 2 "bad value 'read' for '--only': expected one of decode, prefill, write" --only read
+fi
 
 tally_end
