@@ -5,7 +5,6 @@
 #include "runner/output_file.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,6 +50,17 @@ tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_er
     tdm_status status = runner_output_fail(file, err);
     names_free(file);
     return status;
+}
+
+bool runner_output_floats(FILE *stream, const float *values, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        const uint8_t bytes[4] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16),
+                                  (uint8_t)(bits >> 24)};
+        if (fwrite(bytes, 1, sizeof bytes, stream) != sizeof bytes) return false;
+    }
+    return true;
 }
 
 tdm_status runner_output_close(runner_output_file *file, tdm_status status, tdm_error *err) {

@@ -7,6 +7,8 @@
 #ifndef TANDEM_RUNNER_OUTPUT_FILE_H
 #define TANDEM_RUNNER_OUTPUT_FILE_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "tandem/status.h"
@@ -25,6 +27,10 @@ tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_er
 /* For the caller, after a write to file->stream has failed: reports errno and returns TDM_IO.
  * [setup] */
 tdm_status runner_output_fail(const runner_output_file *file, tdm_error *err);
+
+/* Writes n f32 in little-endian order, on any machine, to any stream. False = a write failed; errno
+ * says why. [setup] */
+bool runner_output_floats(FILE *stream, const float *values, int32_t n);
 
 /* Closes the file. If `status` is TDM_OK and all writes have succeeded, the temporary file replaces
  * `path`; otherwise it is removed and `path` stays as it was. Returns `status`, or the failure of a

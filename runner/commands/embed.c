@@ -4,7 +4,6 @@
  * them, as numbers, JSON or raw f32. Several short texts are computed in one batch, each as a
  * sequence of its own. llm/embedding.h does the pooling.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "runner/config/config_value.h"
 #include "runner/interrupt.h"
 #include "runner/json.h"
+#include "runner/output_file.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 #include "runner/prompt.h"
@@ -178,23 +178,12 @@ static tdm_status wish_make(const job *j, runner_context_wish *wish, tdm_error *
 
 /* ---- Output ---- */
 
-static bool raw_write(FILE *out, const float *values, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
-        const uint8_t bytes[4] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16),
-                                  (uint8_t)(bits >> 24)};
-        if (fwrite(bytes, 1, sizeof bytes, out) != sizeof bytes) return false;
-    }
-    return true;
-}
-
 /* Prints one vector; as JSON it is an array under `key` (NULL inside of an array). */
 static void vector_print(job *j, const char *key, const float *vector) {
     const int32_t n = j->n_number;
     FILE *out = j->session.app->out;
     if (j->form == FORM_RAW) {
-        raw_write(out, vector, n); /* a failure stays in the stream: runner_flush */
+        runner_output_floats(out, vector, n); /* a failure stays in the stream: runner_flush */
     } else if (j->form == FORM_JSON) {
         runner_json_begin_array(&j->json, key);
         for (int32_t i = 0; i < n; i++) runner_json_number(&j->json, NULL, (double)vector[i]);

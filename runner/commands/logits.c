@@ -17,18 +17,6 @@
  * number of tokens. */
 #define ROWS_MAX 512
 
-/* Writes f32 in little-endian order, on any machine. False = a write failed (errno). */
-static bool row_write(FILE *stream, const float *row, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &row[i], sizeof bits);
-        uint8_t bytes[4] = {(uint8_t)bits, (uint8_t)(bits >> 8), (uint8_t)(bits >> 16),
-                            (uint8_t)(bits >> 24)};
-        if (fwrite(bytes, 1, sizeof bytes, stream) != sizeof bytes) return false;
-    }
-    return true;
-}
-
 static tdm_status logits_write(runner_session *session, const int32_t *tokens, int32_t n_tok,
                                runner_output_file *file, tdm_error *err) {
     int32_t n_vocab = session->model->hparams.n_vocab;
@@ -44,7 +32,7 @@ static tdm_status logits_write(runner_session *session, const int32_t *tokens, i
         status = llm_context_decode(session->ctx, &batch, err);
         for (int32_t i = 0; i < n && status == TDM_OK; i++) {
             errno = 0;
-            if (!row_write(file->stream, llm_context_logits(session->ctx, i), n_vocab))
+            if (!runner_output_floats(file->stream, llm_context_logits(session->ctx, i), n_vocab))
                 status = runner_output_fail(file, err);
         }
         runner_progress_update(session->app->terminal, (uint64_t)(at + n));

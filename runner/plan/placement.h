@@ -47,8 +47,8 @@ typedef struct runner_placement {
 tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster,
                                  tdm_open_device *dev, const llm_model *model, tdm_error *err);
 
-/* The device for a tensor of the model, by its base name (llm_weight_base_name): an index into devs,
- * 0 where no pattern applies. [any-thread] */
+/* The device for a tensor of the model, by its base name (llm_weight_base_name): an index into
+ * devs, 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);
 
 /* The overrides in the form of llm_placement; it points to *placement. [any-thread] */
