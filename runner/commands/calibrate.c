@@ -198,7 +198,7 @@ static void budgets_print(const job *j, FILE *out) {
 static tdm_status memory_allocate(job *j, tdm_error *err) {
     const llm_model *m = j->session.model;
     const size_t n_vocab = (size_t)m->hparams.n_vocab;
-    j->n_row = j->n_ctx - j->n_ctx / 2 - 1;
+    j->n_row = text_chunk_n_scored(j->n_ctx);
     const size_t n_all = (size_t)j->n_chunk * (size_t)j->n_row;
     j->wanted = calloc((size_t)j->n_ctx, sizeof *j->wanted);
     j->layers = malloc((size_t)m->hparams.n_layer * sizeof *j->layers);
@@ -209,7 +209,7 @@ static tdm_status memory_allocate(job *j, tdm_error *err) {
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "no memory for %zu rows of %zu probabilities; reduce --chunks", n_all,
                         n_vocab);
-    for (int32_t i = j->n_ctx / 2; i < j->n_ctx - 1; i++) j->wanted[i] = true;
+    for (int32_t i = 0; i < j->n_ctx; i++) j->wanted[i] = text_chunk_is_scored(j->n_ctx, i);
     return llm_cache_costs_create(m->hparams.n_layer, &j->costs, err);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "core/base/hash.h"
+#include "runner/commands/text_chunks.h"
 #include "runner/output_file.h"
 
 #define VERSION   1
@@ -33,7 +34,7 @@ struct kl_file {
 };
 
 int32_t kl_head_n_row(const kl_head *head) {
-    return head->n_ctx - head->n_ctx / 2 - 1;
+    return text_chunk_n_scored(head->n_ctx);
 }
 
 /* ---- Fingerprints ---- */

@@ -140,7 +140,6 @@ static tdm_status row_score(evaluation *e, const float *logits, int32_t next, td
 }
 
 static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *err) {
-    int32_t first = e->n_ctx / 2;
     llm_context *ctx = e->session.ctx;
     tdm_status status = llm_context_truncate(ctx, 0, 0, err);
     int32_t n_batch = e->n_ctx < BATCH_MAX ? e->n_ctx : BATCH_MAX;
@@ -149,7 +148,7 @@ static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *e
     for (int32_t at = 0, n; at < e->n_ctx && status == TDM_OK; at += n) {
         int32_t n_row = 0;
         n = e->n_ctx - at < n_batch ? e->n_ctx - at : n_batch;
-        for (int32_t i = 0; i < n; i++) marks[i] = at + i >= first && at + i < e->n_ctx - 1;
+        for (int32_t i = 0; i < n; i++) marks[i] = text_chunk_is_scored(e->n_ctx, at + i);
         llm_batch batch = {tokens + at, NULL, marks, n};
         status = llm_context_decode(ctx, &batch, err);
         for (int32_t i = 0; i < n && status == TDM_OK; i++)
@@ -188,7 +187,7 @@ static tdm_status chunks_score(evaluation *e, tdm_error *err) {
 
 static tdm_status rows_allocate(evaluation *e, tdm_error *err) {
     size_t n_vocab = (size_t)e->session.model->hparams.n_vocab;
-    size_t n_row = (size_t)(e->n_ctx - e->n_ctx / 2 - 1) * (size_t)e->n_chunk;
+    size_t n_row = (size_t)text_chunk_n_scored(e->n_ctx) * (size_t)e->n_chunk;
     e->row = malloc(n_vocab * sizeof *e->row);
     e->reference = malloc(n_vocab * sizeof *e->reference);
     e->divergences = malloc((e->base_is_read ? n_row : 1) * sizeof *e->divergences);
