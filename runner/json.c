@@ -8,37 +8,23 @@
 #include <math.h>
 #include <string.h>
 
-/* Length of the UTF-8 sequence at `text`; 0 where it is invalid: overlong, a surrogate, or above
- * U+10FFFF (RFC 3629). */
-static size_t utf8_length(const unsigned char *text) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t n = text[0] < 0x80             ? 1
-               : (text[0] & 0xE0) == 0xC0 ? 2
-               : (text[0] & 0xF0) == 0xE0 ? 3
-               : (text[0] & 0xF8) == 0xF0 ? 4
-                                          : 0;
-    if (n < 2) return n;
-    uint32_t code = text[0] & (0x7Fu >> n);
-    for (size_t i = 1; i < n; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0;
-        code = code << 6 | (text[i] & 0x3Fu);
-    }
-    return code < least[n] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : n;
-}
+#include "llm/tokenizer/utf8.h"
 
-static void text_write(FILE *out, const char *text) {
+void runner_json_text(FILE *out, const char *text) {
+    const char *end = text + strlen(text);
     fputc('"', out);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
-        size_t n = utf8_length(at);
-        if (n == 0) {
+    for (const char *at = text; at < end;) {
+        const unsigned char c = (unsigned char)*at;
+        size_t n;
+        if (llm_utf8_begin(at, (size_t)(end - at), &n) != LLM_UTF8_WHOLE) {
             fputs("\xEF\xBF\xBD", out);
             at++;
             continue;
         }
-        if (*at == '"' || *at == '\\')
-            fprintf(out, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7F)
-            fprintf(out, "\\u%04x", *at);
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7F)
+            fprintf(out, "\\u%04x", c);
         else
             fwrite(at, 1, n, out);
         at += n;
@@ -55,7 +41,7 @@ static void value_begin(runner_json_writer *w, const char *key) {
     if (w->has_more) fputc(',', w->out);
     if (w->depth > 0) line_begin(w);
     if (key != NULL) {
-        text_write(w->out, key);
+        runner_json_text(w->out, key);
         fputs(": ", w->out);
     }
     w->has_more = true;
@@ -94,7 +80,7 @@ void runner_json_end_array(runner_json_writer *w) {
 
 void runner_json_string(runner_json_writer *w, const char *key, const char *text) {
     value_begin(w, key);
-    text_write(w->out, text);
+    runner_json_text(w->out, text);
 }
 
 void runner_json_uint(runner_json_writer *w, const char *key, uint64_t value) {

@@ -30,4 +30,8 @@ void runner_json_number(runner_json_writer *w, const char *key, double value);
 void runner_json_bool(runner_json_writer *w, const char *key, bool value);
 void runner_json_null(runner_json_writer *w, const char *key);
 
+/* Writes only a text, in quotes and with its escapes, for output that a writer does not lay out.
+ * [setup] */
+void runner_json_text(FILE *out, const char *text);
+
 #endif

@@ -7,7 +7,8 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
+
+#include "runner/json.h"
 
 /* ---- Values derived from a row ---- */
 
@@ -191,39 +192,6 @@ static void csv_print(FILE *out, const char *text) {
     fputc('"', out);
 }
 
-/* Length of the well-formed UTF-8 sequence at `s`, 0 where there is none (Unicode, table 3-7). */
-static size_t utf8_length(const unsigned char *s) {
-    size_t n = s[0] < 0x80                    ? 1
-               : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
-               : s[0] >= 0xe0 && s[0] <= 0xef ? 3
-               : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
-                                              : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0; /* also at the NUL that ends the text */
-    if (n == 3 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f))) return 0;
-    if (n == 4 && ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))) return 0;
-    return n;
-}
-
-/* A JSON string (RFC 8259). File names may hold any bytes; those that are not UTF-8 become
- * U+FFFD. */
-static void json_print(FILE *out, const char *text) {
-    fputc('"', out);
-    for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {
-        size_t n = utf8_length(s);
-        if (n == 0)
-            fputs("\xef\xbf\xbd", out);
-        else if (*s == '"' || *s == '\\')
-            fprintf(out, "\\%c", *s);
-        else if (*s < 0x20)
-            fprintf(out, "\\u%04x", *s);
-        else
-            fwrite(s, 1, n, out);
-        s += n > 0 ? n : 1;
-    }
-    fputc('"', out);
-}
-
 static void json_samples_print(FILE *out, const bench_row *row, field_id id) {
     const int32_t n = id == FIELD_LIST_LIMIT_TS && row->limits_ts == NULL ? 0 : row->n_sample;
     fputc('[', out);
@@ -243,12 +211,12 @@ static void json_row_print(FILE *out, const bench_row *row, const char *before,
     fputc('{', out);
     for (size_t i = 0; i < N_FIELD; i++) {
         fputs(i > 0 ? between : before, out);
-        json_print(out, fields[i].name);
+        runner_json_text(out, fields[i].name);
         fputs(": ", out);
         if (fields[i].kind == FIELD_LIST)
             json_samples_print(out, row, fields[i].id);
         else if (fields[i].kind == FIELD_TEXT)
-            json_print(out, field_format(row, fields[i].id, text, sizeof text));
+            runner_json_text(out, field_format(row, fields[i].id, text, sizeof text));
         else
             fputs(field_format(row, fields[i].id, text, sizeof text), out);
     }
