@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "llm/tokenizer/tokenizer.h"
+#include "llm/tokenizer/utf8.h"
 #include "runner/prompt.h"
 
 /* Prints bytes between quotes, with escapes for control characters, quotes and bytes that are not
@@ -16,10 +17,8 @@ static void piece_print(FILE *out, llm_vocab_str piece) {
     fputc('\'', out);
     for (size_t i = 0; i < piece.len;) {
         unsigned char c = (unsigned char)piece.ptr[i];
-        size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : 4;
-        bool is_whole = c < 0x80 || (c >= 0xc2 && c < 0xf5 && n <= piece.len - i);
-        for (size_t k = 1; is_whole && k < n; k++)
-            is_whole = ((unsigned char)piece.ptr[i + k] & 0xc0) == 0x80;
+        size_t n;
+        bool is_whole = llm_utf8_begin(piece.ptr + i, piece.len - i, &n) == LLM_UTF8_WHOLE;
         if (c == '\n')
             fputs("\\n", out);
         else if (c == '\r')
