@@ -12,15 +12,15 @@
 #include "core/runtime.h"
 
 /* Writes a list of processors that this process may run on, "0,2,3", at most n of them; returns how
- * many. */
+ * many. The plugin takes only numbers below CPU_SETSIZE. */
 static int cores_list(char *text, size_t text_size, int n) {
-    cpu_set_t set;
+    cpu_set_t sets[8]; /* Linux fails where a mask is too small for the machine */
     size_t used = 0;
     int count = 0;
     text[0] = 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
+    if (sched_getaffinity(0, sizeof sets, sets) != 0) return 0;
     for (int i = 0; i < CPU_SETSIZE && count < n && used + 8 < text_size; i++) {
-        if (!CPU_ISSET(i, &set)) continue;
+        if (!CPU_ISSET(i, &sets[0])) continue;
         used += (size_t)snprintf(text + used, text_size - used, "%s%d", count > 0 ? "," : "", i);
         count++;
     }

@@ -145,10 +145,11 @@ static void result_print(runner_app *app, const llm_gguf *g, const llm_quantize_
                 n_element > 0 ? 8 * (double)after / (double)n_element : 0, (double)ns / 1e9);
 }
 
-/* Processors that this process may use. */
+/* Processors that this process may use. Linux fails where a mask is too small for the machine, and
+ * one cpu_set_t has room for 1024. */
 static int core_count(void) {
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    cpu_set_t sets[8];
+    return sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 1;
 }
 
 /* Reads and adds up the files of --imatrix; *out stays NULL if there is none. */
