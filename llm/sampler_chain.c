@@ -417,9 +417,14 @@ int32_t llm_sampler_chain_candidates(const llm_sampler *s) {
             if (p->top_p > 0 && p->top_p < 1) return 0;
             break;
         case LLM_SAMPLER_TEMPERATURE:
-            if (p->temp == 0 && p->dynatemp_range <= 0) return 1;
             if (p->dynatemp_range > 0) return 0;
-            break;              /* the order of logits stays */
+            if (p->temp == 0) return 1;
+            /* A division can make different logits equal. Then their ids decide which are among
+             * the k best, and the candidates may lack one of a lower id. So the sampler needs whole
+             * rows. It costs something only in this unusual order: devices then send n_vocab logits
+             * of each row instead of k candidates. */
+            if (p->temp != 1) return 0;
+            break;
         case LLM_SAMPLER_MIN_P: /* keeps the best */
         case LLM_SAMPLER_STEP_COUNT: break;
         }

@@ -568,6 +568,32 @@ static void test_candidates_of_chains(void **state) {
     }
 }
 
+/* A temperature before TOP_K makes some of these logits equal. The best k of the row are others
+ * then than the best k of the divided logits: such a sampler must get the whole row. */
+static void test_temperature_before_top_k(void **state) {
+    (void)state;
+    enum { VOCAB = 300, K = 20 };
+    static const struct {
+        float temp;
+        int32_t n;
+    } cases[] = {{1.9f, 0}, {0.9f, 0}, {1, K}, {0, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const llm_sampler_params params = {.temp = cases[i].temp,
+                                           .top_k = K,
+                                           .seed = 3,
+                                           .order = {LLM_SAMPLER_TEMPERATURE, LLM_SAMPLER_TOP_K},
+                                           .n_order = 2};
+        llm_sampler *s = make(params, VOCAB, 0);
+        for (int d = 0; d < 500; d++) {
+            float logits[VOCAB];
+            for (int32_t t = 0; t < VOCAB; t++) logits[t] = random_float(1.99f, 1.99002f);
+            llm_sampler_accept(s, pick(s, logits)); /* the same from candidates, where they do */
+        }
+        assert_int_equal(llm_sampler_candidates(s), cases[i].n);
+        llm_sampler_destroy(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates), cmocka_unit_test(test_greedy),
@@ -575,7 +601,7 @@ int main(void) {
         cmocka_unit_test(test_draws),      cmocka_unit_test(test_survivors),
         cmocka_unit_test(test_same),       cmocka_unit_test(test_bad),
         cmocka_unit_test(test_large),      cmocka_unit_test(test_candidates_of_chains),
-        cmocka_unit_test(test_light_tail),
+        cmocka_unit_test(test_light_tail), cmocka_unit_test(test_temperature_before_top_k),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
