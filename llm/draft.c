@@ -21,7 +21,8 @@
 typedef struct allowed {
     bool goes_on;    /* another proposal may follow */
     uint64_t *mask;  /* [(n_vocab + 63) / 64] set of tokens, as of llm_constraint.mask */
-    bool is_failed;  /* the constraint failed: no more tokens are proposed */
+    bool is_over;    /* no more tokens are proposed: the constraint failed, or the only token that
+                        it allows is barred */
     bool is_limited; /* only the tokens of `mask` may follow; false = all may */
     int32_t forced;  /* the only token that may follow; -1 = there is not exactly one */
 } allowed;
@@ -319,20 +320,27 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
+static bool is_barred(const llm_draft_item *item, int32_t token) {
+    for (int32_t i = 0; i < item->n_bar; i++)
+        if (item->bars[i] == token) return true;
+    return false;
+}
+
 /* Finds which tokens may follow the last proposal. */
 static void allowed_find(const llm_draft *draft, const llm_draft_item *item, allowed *a) {
     const llm_constraint *c = item->constraint;
     int32_t n = 0;
     *a = (allowed){.mask = a->mask, .forced = -1};
     if (c == NULL) return;
-    a->is_failed = c->mask(c->state, a->mask, &a->is_limited, NULL) != TDM_OK;
-    if (a->is_failed || !a->is_limited) return;
+    a->is_over = c->mask(c->state, a->mask, &a->is_limited, NULL) != TDM_OK;
+    if (a->is_over || !a->is_limited) return;
     for (int32_t w = 0; w < (draft->n_vocab + 63) / 64 && n < 2; w++) {
         if (a->mask[w] == 0) continue;
         n += __builtin_popcountll(a->mask[w]);
         a->forced = 64 * w + __builtin_ctzll(a->mask[w]);
     }
     if (n != 1) a->forced = -1;
+    a->is_over = a->forced >= 0 && is_barred(item, a->forced);
 }
 
 /* Appends a proposal to those of an item; *goes_on_out = another may follow. */
@@ -350,12 +358,12 @@ static void proposal_add(llm_draft_item *item, int32_t token, bool *goes_on_out)
 static void forced_add(const llm_draft *draft, llm_draft_item *item, allowed *may) {
     bool goes_on = true;
     allowed_find(draft, item, may);
-    while (goes_on && !draft->is_layer && !may->is_failed && may->forced >= 0) {
+    while (goes_on && !draft->is_layer && !may->is_over && may->forced >= 0) {
         llm_sampler_accept(item->sampler, may->forced);
         proposal_add(item, may->forced, &goes_on);
         if (goes_on) allowed_find(draft, item, may);
     }
-    may->goes_on = goes_on && !may->is_failed;
+    may->goes_on = goes_on && !may->is_over;
 }
 
 /* Samples the next proposal of an item from row i; *goes_on_out = it was kept, and another may
@@ -384,12 +392,6 @@ static tdm_status pick(llm_draft *draft, llm_draft_item *item, const allowed *ma
     return TDM_OK;
 }
 
-static bool is_barred(const llm_draft_item *item, int32_t token) {
-    for (int32_t i = 0; i < item->n_bar; i++)
-        if (item->bars[i] == token) return true;
-    return false;
-}
-
 /* Proposals from n-grams: the tokens that followed an earlier occurrence of the last tokens, and
  * tokens that are the only allowed ones. Each proposal is appended to the n-grams' sequence, so
  * that the search for the next one sees it; at the end they are removed again. */
@@ -408,7 +410,7 @@ static tdm_status ngrams_propose(llm_draft *draft, llm_draft_item *item, tdm_err
         allowed *may = &draft->may[0];
         allowed_find(draft, item, may);
         int32_t token = may->forced;
-        if (may->is_failed) break;
+        if (may->is_over) break;
         if (token < 0 && at >= 0) token = g->tokens[at];
         if (token < 0 || is_barred(item, token) ||
             (may->is_limited && (may->mask[token / 64] >> (token % 64) & 1) == 0))

@@ -90,8 +90,8 @@ typedef struct llm_draft_item {
      * = every token may follow. */
     const llm_constraint *constraint;
     int32_t *tokens_out; /* [n] */
-    /* How many were proposed. Less than n where p_min ends them, where the constraint is complete
-     * or fails, and where n-grams find nothing. */
+    /* How many were proposed. Less than n where p_min ends them, where the constraint is complete,
+     * fails or allows only a token of `bars`, and where n-grams find nothing. */
     int32_t n_out;
 } llm_draft_item;
 

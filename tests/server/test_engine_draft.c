@@ -377,6 +377,52 @@ static void test_forced(void **state) {
     llm_model_close(draft);
 }
 
+/* Proposals of a draft model and of n-grams end before a token that is barred and the only allowed
+ * one. */
+static void test_forced_bars(void **state) {
+    (void)state;
+    static const int32_t history[1] = {9}, forced[N_DRAFT] = {5, 11, 17, 23, 29};
+    const llm_context_params params = scene_context(1024);
+    const llm_sampler_params greedy = {.struct_size = sizeof greedy};
+    const int32_t n_vocab = model->hparams.n_vocab;
+    llm_model *small = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed + 1);
+    llm_context *target = rig_context(model, &params), *ctx = rig_context(small, &params);
+    llm_sampler *samplers[2] = {NULL, NULL};
+    tdm_error err = {0};
+    for (int i = 0; i < 2; i++) RIG_OK(llm_sampler_create(&greedy, n_vocab, 0, &samplers[i], &err));
+    for (int is_ngram = 0; is_ngram < 2; is_ngram++) {
+        const llm_draft_params p = {
+            .ctx = is_ngram ? NULL : ctx, .target = target, .n_max = N_DRAFT, .n_gram = 1};
+        llm_draft *draft = NULL;
+        RIG_OK(llm_draft_create(&p, &draft, &err));
+        for (int32_t n = 0; n <= N_DRAFT; n++) {
+            int place = 0;
+            int32_t proposed[N_DRAFT];
+            const llm_constraint single = {
+                .state = &place, .mask = single_mask, .accept = single_accept};
+            llm_draft_item item = {.sampler = samplers[0],
+                                   .model = samplers[1],
+                                   .history = history,
+                                   .n_history = 1,
+                                   .next = 8,
+                                   .n = N_DRAFT,
+                                   .bars = forced + n,
+                                   .n_bar = n < N_DRAFT,
+                                   .constraint = &single,
+                                   .tokens_out = proposed};
+            RIG_OK(llm_draft_propose(draft, &item, 1, &err));
+            assert_int_equal(item.n_out, n);
+            assert_memory_equal(proposed, forced, (size_t)n * sizeof *proposed);
+            RIG_OK(llm_draft_truncate(draft, 0, 0, &err));
+        }
+        llm_draft_destroy(draft);
+    }
+    for (int i = 0; i < 2; i++) llm_sampler_destroy(samplers[i]);
+    llm_context_destroy(ctx);
+    llm_context_destroy(target);
+    llm_model_close(small);
+}
+
 /* ---- Ends ---- */
 
 /* Ends in the middle of accepted drafts; then a conversation that goes on from there. */
@@ -718,7 +764,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ngrams), cmocka_unit_test(test_forced),
         cmocka_unit_test(test_ends),   cmocka_unit_test(test_limits),
         cmocka_unit_test(test_crowd),  cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_forced_bars),
     };
     if (argc < 2) return 2;
     make_mtp = argv[1];
