@@ -45,7 +45,7 @@ struct llm_draft {
     states *states;     /* [n_seq]; NULL without a layer */
     float *hidden;      /* [n_room][hidden_len] of a batch */
     int32_t n_vocab;
-    float *logits;   /* [n_vocab] scratch: a row with biases, without barred tokens */
+    float *logits;   /* [n_vocab] scratch: a row that is changed (llm_row_change) */
     uint64_t *masks; /* [n_seq][(n_vocab + 63) / 64] memory of the masks of `may` */
     allowed *may;    /* [n_seq] of each item */
     int32_t *tokens; /* [n_room] a batch */
@@ -370,16 +370,16 @@ static void forced_add(const llm_draft *draft, llm_draft_item *item, allowed *ma
  * follow. */
 static tdm_status pick(llm_draft *draft, llm_draft_item *item, const allowed *may, int32_t i,
                        bool *goes_on_out, tdm_error *err) {
+    const llm_row_change change = {.barred = item->bars,
+                                   .n_barred = item->n_bar,
+                                   .bias = item->bias,
+                                   .n_bias = item->n_bias,
+                                   .mask = may->is_limited ? may->mask : NULL};
     llm_row row = llm_context_row(draft->ctx, i);
-    int32_t token = -1;
     *goes_on_out = false;
     if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "the draft gave no logits");
-    if (item->n_bar + item->n_bias > 0)
-        row = llm_row_without(&row, item->bars, item->n_bar, draft->logits);
-    for (int32_t b = 0; b < item->n_bias && row.tokens == NULL; b++)
-        draft->logits[item->bias[b].token] += item->bias[b].bias;
-    if (may->is_limited) row = llm_row_masked(&row, may->mask, draft->logits);
-    token = may->forced;
+    row = llm_row_changed(&row, &change, draft->logits);
+    int32_t token = may->forced;
     const tdm_status status =
         token < 0 ? llm_sampler_pick(item->sampler, &row, &token, err) : TDM_OK;
     /* No allowed token has a probability. */

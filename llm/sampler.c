@@ -198,6 +198,16 @@ llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_o
     return (llm_row){logits_out, row->tokens, row->n};
 }
 
+llm_row llm_row_changed(const llm_row *row, const llm_row_change *change, float *logits_out) {
+    llm_row out = *row;
+    if (change->n_barred + change->n_bias > 0)
+        out = llm_row_without(row, change->barred, change->n_barred, logits_out);
+    for (int32_t i = 0; i < change->n_bias; i++)
+        logits_out[change->bias[i].token] += change->bias[i].bias;
+    if (change->mask != NULL) out = llm_row_masked(&out, change->mask, logits_out);
+    return out;
+}
+
 /* ---- Reproducible arithmetic ---- */
 
 /* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles. x =

@@ -108,6 +108,21 @@ llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_bar
  * row should be whole. [any-thread] */
 llm_row llm_row_masked(const llm_row *row, const uint64_t *mask, float *logits_out);
 
+/* What a request changes in the model's rows before it samples from them. */
+typedef struct llm_row_change {
+    const int32_t *barred; /* [n_barred] as of llm_row_without */
+    int32_t n_barred;
+    const llm_logit_bias *bias; /* [n_bias] added to the logits of tokens below n_vocab */
+    int32_t n_bias;
+    const uint64_t *mask; /* as of llm_row_masked; NULL = no token is left out */
+} llm_row_change;
+
+/* The row with all of these changes, in this order. Its logits are written to logits_out[row->n],
+ * other memory than row->logits, to which the result points; where nothing is to change, the result
+ * is the row itself. With biases the row must be whole, and with a mask it should be.
+ * [any-thread] */
+llm_row llm_row_changed(const llm_row *row, const llm_row_change *change, float *logits_out);
+
 /* Allocates all memory for n_vocab tokens and a history of which at most the last n_history tokens
  * are read (repeat_last_n = -1 and dry_last_n = 0 mean this number). Copies the arrays of params.
  * TDM_INVALID_ARGUMENT names the key of a bad parameter and its range. [any-thread] */

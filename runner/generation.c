@@ -143,14 +143,14 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     sequence *seq = &g->seqs[s];
     llm_row row = llm_context_row(g->session->ctx, seq->row);
     if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
-    if (g->params->ignores_end) row = llm_row_without(&row, g->ends, g->n_end, g->logits);
+    const llm_row_change change = {.barred = g->ends,
+                                   .n_barred = g->params->ignores_end ? g->n_end : 0,
+                                   .mask = seq->place != NULL ? g->mask : NULL};
     llm_vocab_str text;
     tdm_status status = TDM_OK;
-    if (seq->place != NULL) {
-        status = grammar_state_mask(seq->place, g->mask, err);
-        if (status != TDM_OK) return status;
-        row = llm_row_masked(&row, g->mask, g->logits);
-    }
+    if (seq->place != NULL) status = grammar_state_mask(seq->place, g->mask, err);
+    if (status != TDM_OK) return status;
+    row = llm_row_changed(&row, &change, g->logits);
     status = llm_sampler_pick(seq->sampler, &row, &seq->next, err);
     if (status == TDM_OK && seq->place != NULL)
         status = grammar_state_accept(seq->place, seq->next, err);

@@ -20,18 +20,23 @@ int32_t server_draw_candidates(const server_engine *e, const server_job *job) {
     return llm_sampler_candidates(job->sampler);
 }
 
-/* Replaces the row by a copy in e->logits, with biases added and -inf for tokens that may not
- * follow. */
+/* Makes *row the row from which the request samples, with its logits in e->logits where it is
+ * changed. */
 static tdm_status row_change(server_engine *e, server_job *job, llm_row *row, tdm_error *err) {
     const server_request *r = &job->request;
-    bool is_limited = false;
-    tdm_status status = TDM_OK;
-    *row = llm_row_without(row, e->ends, r->ignores_end ? e->n_end : 0, e->logits);
-    for (int32_t i = 0; i < r->n_bias; i++) e->logits[r->bias[i].token] += r->bias[i].bias;
-    if (r->constraint != NULL)
-        status = r->constraint->mask(r->constraint->state, e->mask, &is_limited, err);
-    if (status == TDM_OK && is_limited) *row = llm_row_masked(row, e->mask, e->logits);
-    return status;
+    llm_row_change change = {.barred = e->ends,
+                             .n_barred = r->ignores_end ? e->n_end : 0,
+                             .bias = r->bias,
+                             .n_bias = r->n_bias};
+    if (r->constraint != NULL) {
+        bool is_limited = false;
+        const tdm_status status =
+            r->constraint->mask(r->constraint->state, e->mask, &is_limited, err);
+        if (status != TDM_OK) return status;
+        if (is_limited) change.mask = e->mask;
+    }
+    *row = llm_row_changed(row, &change, e->logits);
+    return TDM_OK;
 }
 
 /* The logarithm of the sum of the exponentials of a row. NaN counts as -inf. */

@@ -538,6 +538,38 @@ static void test_candidates(void **state) {
     llm_sampler_destroy(s);
 }
 
+/* Barred tokens, biases and a mask, each alone and together: no bias makes a barred token possible
+ * again. Where nothing changes, nothing is copied. */
+static void test_row_changes(void **state) {
+    (void)state;
+    static const float logits[] = {1, 5, 3, 4};
+    static const int32_t barred[] = {1};
+    static const llm_logit_bias bias[] = {{1, 100}, {3, 0.5f}, {2, -2}};
+    static const uint64_t mask = 0xb; /* all but token 2 */
+    static const float expected[8][4] = {{1, 5, 3, 4},
+                                         {1, -INFINITY, 3, 4},
+                                         {1, 105, 1, 4.5f},
+                                         {1, -INFINITY, 1, 4.5f},
+                                         {1, 5, -INFINITY, 4},
+                                         {1, -INFINITY, -INFINITY, 4},
+                                         {1, 105, -INFINITY, 4.5f},
+                                         {1, -INFINITY, -INFINITY, 4.5f}};
+    const llm_row row = {logits, NULL, 4};
+    for (int k = 0; k < 8; k++) {
+        float out[4];
+        const llm_row_change change = {.barred = barred,
+                                       .n_barred = k & 1,
+                                       .bias = bias,
+                                       .n_bias = (k & 2) != 0 ? 3 : 0,
+                                       .mask = (k & 4) != 0 ? &mask : NULL};
+        const llm_row changed = llm_row_changed(&row, &change, out);
+        assert_ptr_equal(changed.logits, k == 0 ? logits : out);
+        assert_null(changed.tokens);
+        assert_int_equal(changed.n, 4);
+        assert_memory_equal(changed.logits, expected[k], sizeof expected[k]);
+    }
+}
+
 /* Candidates give the token of the whole row, too, where a step before TOP_K leaves tokens out, and
  * where fewer tokens are possible than TOP_K keeps: `pick` compares them. */
 static void test_candidates_of_chains(void **state) {
@@ -596,12 +628,13 @@ static void test_temperature_before_top_k(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_candidates), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_penalty),    cmocka_unit_test(test_penalty_walk),
-        cmocka_unit_test(test_draws),      cmocka_unit_test(test_survivors),
-        cmocka_unit_test(test_same),       cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_large),      cmocka_unit_test(test_candidates_of_chains),
-        cmocka_unit_test(test_light_tail), cmocka_unit_test(test_temperature_before_top_k),
+        cmocka_unit_test(test_candidates),  cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_penalty),     cmocka_unit_test(test_penalty_walk),
+        cmocka_unit_test(test_draws),       cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_same),        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_candidates_of_chains),
+        cmocka_unit_test(test_light_tail),  cmocka_unit_test(test_temperature_before_top_k),
+        cmocka_unit_test(test_row_changes),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
