@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random.h: a sequence of random numbers that depends on its seed alone. Sampling has its own
- * (sampler.c).
+ * random.h: a sequence of random numbers that depends on its seed alone. Sampling uses one step of
+ * it as a hash (sampler.c).
  */
 #ifndef LLM_RANDOM_H
 #define LLM_RANDOM_H

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/random.h"
 #include "llm/sampler_internal.h"
 
 #ifdef __clang__
@@ -241,12 +242,9 @@ double llm_sampler_exp(double x) {
     return sum * scale;
 }
 
-/* Steele, Lea and Flood's SplitMix64 step (OOPSLA 2014), as a hash. */
-static uint64_t mix(uint64_t z) {
-    z += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
+/* A hash: the number that follows the state x. */
+static uint64_t mix(uint64_t x) {
+    return llm_random_next(&x);
 }
 
 double llm_sampler_uniform(const llm_sampler *s, uint64_t stream) {
