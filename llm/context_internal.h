@@ -241,7 +241,7 @@ tdm_status llm_encode_refuse(const llm_context *ctx, const char *what, const cha
 
 /* Reads the rows that the step's n tokens have in a table of the file (llm_hparams_file_table):
  * io[0] = the rows, io[1] = their numbers. If rows depend on earlier tokens, it writes the step's
- * tokens into ctx->tokens. */
+ * tokens into ctx->tokens. TDM_DATA_LOSS if the file has become shorter. */
 tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n, tdm_io *io,
                               tdm_error *err);
 /* Looks up the experts of the step's n tokens in layers where the token's id alone determines

@@ -63,6 +63,8 @@ tdm_status llm_file_rows_fill(llm_context *ctx, const llm_plan *plan, int32_t n,
     const size_t size = tdm_type_row_size(table->type, table->ne[0]);
     const int64_t count = (int64_t)n_row * plan->shape.n_tok;
     tdm_status status = room_reserve(ctx, count, size, err);
+    /* Rows are copied from the mapping: a step may need thousands, of a few hundred bytes each. */
+    if (status == TDM_OK) status = llm_gguf_check_length(ctx->model->gguf, table, err);
     if (status != TDM_OK) return status;
     for (int32_t i = 0; i < n; i++) {
         rows_find(ctx, plan, i, rows);

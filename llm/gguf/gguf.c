@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "llm/gguf/gguf_part.h"
@@ -257,6 +258,14 @@ static off_t tensor_offset(const llm_gguf_part *part, const llm_gguf_tensor *ten
     return (off_t)((const uint8_t *)tensor->data - part->base) + (off_t)from;
 }
 
+static tdm_status fail_shorter(const llm_gguf_part *part, const llm_gguf_tensor *tensor,
+                               tdm_error *err) {
+    return tdm_fail(err, TDM_DATA_LOSS,
+                    "%s: tensor '%.80s': the file has become shorter since it was opened; wait "
+                    "until it is whole and start again",
+                    part->shown, tensor->name);
+}
+
 tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t size,
                          void *dst, tdm_error *err) {
     const llm_gguf_part *part = &g->parts[tensor->part];
@@ -269,14 +278,21 @@ tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_
         if (n < 0)
             return tdm_fail(err, TDM_IO, "%s: tensor '%.80s': cannot read: %s", part->shown,
                             tensor->name, strerror(errno));
-        if (n == 0)
-            return tdm_fail(err, TDM_DATA_LOSS,
-                            "%s: tensor '%.80s': the file has become shorter since it was opened; "
-                            "wait until it is whole and start again",
-                            part->shown, tensor->name);
+        if (n == 0) return fail_shorter(part, tensor, err);
         done += (size_t)n;
     }
     return TDM_OK;
+}
+
+tdm_status llm_gguf_check_length(const llm_gguf *g, const llm_gguf_tensor *tensor, tdm_error *err) {
+    const llm_gguf_part *part = &g->parts[tensor->part];
+    struct stat info;
+    if (fstat(part->fd, &info) != 0)
+        return tdm_fail(err, TDM_IO, "%s: tensor '%.80s': cannot read the file's length: %s",
+                        part->shown, tensor->name, strerror(errno));
+    return info.st_size < tensor_offset(part, tensor, tensor->size)
+               ? fail_shorter(part, tensor, err)
+               : TDM_OK;
 }
 
 void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to) {

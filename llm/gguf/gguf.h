@@ -9,7 +9,8 @@
  *
  * The meaning of keys, and the tensors and shapes that a model needs, are left to the caller. If
  * another process shortens the file while it is open, a read through `data` ends the program
- * (SIGBUS); llm_gguf_read fails instead, also if storage fails.
+ * (SIGBUS); llm_gguf_read fails instead, also if storage fails. For many small reads through `data`
+ * see llm_gguf_check_length.
  *
  * Nothing changes after opening, so every function except open and close is [any-thread].
  */
@@ -181,6 +182,12 @@ const char *llm_gguf_tensor_type_name(uint32_t type_raw);
  * become shorter, TDM_IO if storage fails; both name the file and the tensor. [any-thread] */
 tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t size,
                          void *dst, tdm_error *err);
+
+/* Checks that the file still has all bytes of the tensor: TDM_DATA_LOSS as of llm_gguf_read if not,
+ * TDM_IO if its length cannot be read. A caller that copies many small ranges through `data` calls
+ * it first, since one llm_gguf_read for each would be a system call for each. A file that is
+ * shortened between the check and the copies still ends the program. [any-thread] */
+tdm_status llm_gguf_check_length(const llm_gguf *g, const llm_gguf_tensor *tensor, tdm_error *err);
 
 /* Advises the kernel to prefetch bytes [from, to) of the tensor, clipped to the tensor. Returns at
  * once and reports no failure. For small ranges far apart: the kernel detects sequential reads by

@@ -750,12 +750,36 @@ static void test_cancelled(void **state) {
     assert_non_null(strstr(err.message, "/nowhere/model.gguf"));
 }
 
+/* A file that becomes shorter after its model was loaded: a step that reads rows in it
+ * (context_rows.c) fails, and changes nothing. */
+static void test_shortened(void **state) {
+    (void)state;
+    static const int32_t tokens[2] = {1, 2};
+    static const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
+    const llm_batch batch = {.tokens = tokens, .n_tok = 2};
+    tdm_error err = {0};
+    fixture_write("gemma3n-dense", fixture_path);
+    llm_model *model = rig_model(fixture_path, rig_device(NULL, "fast", 1));
+    llm_context *ctx = rig_context(model, &params);
+    assert_non_null(model->hparams.per_layer_table);
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    assert_int_equal(truncate(fixture_path, 1), 0);
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_DATA_LOSS);
+    line_check("a shortened file", err.message);
+    assert_non_null(strstr(err.message, "fixture.gguf: tensor 'per_layer_token_embd.weight'"));
+    assert_non_null(strstr(err.message, "has become shorter"));
+    assert_int_equal(llm_context_length(ctx, 0), 2);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edits),       cmocka_unit_test(test_yarn_ext_factor),
         cmocka_unit_test(test_norm_by_key), cmocka_unit_test(test_bare_name),
         cmocka_unit_test(test_header_bits), cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_prompts),     cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_shortened),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }
