@@ -191,13 +191,14 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok);
  * to go back to a shorter length and compute the tokens from there to n_tok again: those with
  * recurrent states, which go back to a snapshot, and those with windows, if more than 64 tokens are
  * removed and the windows have freed tokens that are needed now. If this computation fails, the
- * sequence keeps the shorter length. A part of the text that an encoder has read cannot be kept:
- * TDM_UNSUPPORTED. */
+ * sequence keeps the shorter length. The text that an encoder has read cannot be kept without the
+ * token that begins the decoder, nor can a part of it: TDM_UNSUPPORTED. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
 /* Makes the empty sequence dst hold the first n_tok tokens of src, by sharing pages. A page that
  * they fill only in part is copied. So dst computes, to the bit, what a sequence computes that
  * shares nothing, and src is not affected. Models with recurrent states or windows may compute some
- * tokens again, as for llm_context_truncate. On failure dst stays empty. */
+ * tokens again, as for llm_context_truncate, and an encoder's text is shared under the same
+ * condition. On failure dst stays empty. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err);
 /* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached

@@ -56,12 +56,20 @@ void llm_tables_truncate(llm_context *ctx, int32_t seq, int32_t n_tok) {
     if (ctx->marks[seq] > n_tok) ctx->marks[seq] = -1;
 }
 
+/* Whether the first n_tok tokens of a sequence (at least one) are the encoder's text or a part of
+ * it, without the token that begins the decoder. A sequence must not keep these alone: another
+ * token than that one could follow them. It would belong to the encoder's text, which is only
+ * computed as a whole, and would be computed as the decoder's. */
+static bool is_only_encoded(const llm_context *ctx, int32_t seq, int32_t n_tok) {
+    return ctx->encoded != NULL && n_tok > 0 && n_tok <= ctx->encoded[seq];
+}
+
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err) {
     tdm_status status = llm_seq_check(ctx, seq, err);
     if (status != TDM_OK) return status;
     const bool is_shorter = n_tok >= 0 && n_tok < llm_kv_length(ctx->kv, seq);
-    if (is_shorter && n_tok > 0 && llm_is_encoded(ctx, seq, n_tok))
-        return llm_encode_refuse(ctx, "keeping a part of the text that it has read",
+    if (is_shorter && is_only_encoded(ctx, seq, n_tok))
+        return llm_encode_refuse(ctx, "keeping only text that it has read",
                                  "empty the sequence instead", err);
     if (ctx->slots != NULL && is_shorter) return states_truncate(ctx, seq, n_tok, err);
     if (ctx->window == NULL || n_tok < 0) return llm_kv_truncate(ctx->kv, seq, n_tok, err);
@@ -85,10 +93,7 @@ int32_t llm_context_reach(llm_context *ctx, int32_t seq, int32_t n_tok) {
     const int32_t length = llm_kv_length(ctx->kv, seq);
     int32_t slot;
     if (n_tok >= length) n_tok = length;
-    if (n_tok <= 0 || llm_is_encoded(ctx, seq, n_tok)) return 0;
-    /* The token that follows there begins the decoder. Another token instead of it would be the
-     * encoder's, and the encoder's tokens are only computed as a whole. */
-    if (ctx->encoded != NULL && n_tok == ctx->encoded[seq]) return 0;
+    if (n_tok <= 0 || is_only_encoded(ctx, seq, n_tok)) return 0;
     if (ctx->slots != NULL && n_tok < length) return llm_slots_find(ctx->slots, seq, n_tok, &slot);
     return ctx->window != NULL ? llm_window_return(ctx, seq, n_tok) : n_tok;
 }
@@ -140,9 +145,9 @@ static tdm_status window_fork(llm_context *ctx, int32_t dst, int32_t src, int32_
  * window class. */
 static tdm_status pages_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                              tdm_error *err) {
-    if (n_tok > 0 && llm_is_encoded(ctx, src, n_tok))
-        return llm_encode_refuse(ctx, "sharing a part of the text that it has read",
-                                 "share all of it", err);
+    if (is_only_encoded(ctx, src, n_tok))
+        return llm_encode_refuse(ctx, "sharing only text that it has read",
+                                 "share all of it with the token that begins the answer", err);
     tdm_status status = llm_kv_fork(ctx->kv, dst, src, n_tok, err);
     if (status != TDM_OK) return status;
     if (ctx->encoded != NULL) ctx->encoded[dst] = ctx->encoded[src];
