@@ -86,10 +86,10 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
 /* Whether a tensor belongs to another model of the file: to a layer that only drafts tokens, or, of
  * such a layer, to anything else. */
 static bool is_foreign(const llm_hparams *h, const char *tensor) {
-    int32_t layer;
-    const bool has_layer = sscanf(tensor, "blk.%d.", &layer) == 1;
-    if (h->layer_first > 0) return !has_layer || layer != h->layer_first;
-    return has_layer && layer >= h->n_layer && layer < h->n_layer + h->n_layer_draft;
+    const char *suffix;
+    const int32_t layer = llm_tensor_layer(tensor, &suffix);
+    if (h->layer_first > 0) return layer != h->layer_first;
+    return layer >= h->n_layer && layer < h->n_layer + h->n_layer_draft;
 }
 
 /* Ignoring a tensor that has no role would give wrong results. */

@@ -97,12 +97,10 @@ static tdm_status message_add(llm_needs *all, llm_need_kind kind, const char *na
 static const char *tensor_suffix(const char *name) {
     const bool is_t5 = strncmp(name, "enc.blk.", 8) == 0 || strncmp(name, "dec.blk.", 8) == 0;
     const char *first = is_t5 ? name + 4 : name;
-    if (strncmp(first, "blk.", 4) != 0) return name;
-    const char *end = first + 4;
-    while (*end >= '0' && *end <= '9') end++;
-    if (end == first + 4 || *end != '.') return name;
-    const bool is_out = is_t5 && strcmp(end + 1, "attn_o.weight") == 0;
-    return is_out ? llm_role_get(LLM_ROLE_ATTN_OUT)->suffix : end + 1;
+    const char *suffix;
+    if (llm_tensor_layer(first, &suffix) < 0) return name;
+    const bool is_out = is_t5 && strcmp(suffix, "attn_o.weight") == 0;
+    return is_out ? llm_role_get(LLM_ROLE_ATTN_OUT)->suffix : suffix;
 }
 
 /* Whether a role has this suffix. A few converters leave out ".weight": then without it. */

@@ -11,11 +11,10 @@ static const llm_arch *const arches[] = {LLM_ARCH_LIST(ROW)};
 
 bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor) {
     char suffix[80];
-    int32_t layer = 0, used = 0;
     if (arch->harmless == NULL) return false;
     if (strncmp(tensor, "enc.blk.", 8) == 0 || strncmp(tensor, "dec.blk.", 8) == 0)
         tensor += 4; /* of T5 */
-    if (sscanf(tensor, "blk.%d.%n", &layer, &used) == 1 && used > 0) tensor += used;
+    (void)llm_tensor_layer(tensor, &tensor);
     int n = snprintf(suffix, sizeof suffix, " %s ", tensor);
     return n > 0 && (size_t)n < sizeof suffix && strstr(arch->harmless, suffix) != NULL;
 }

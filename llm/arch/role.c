@@ -311,6 +311,18 @@ void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]
         snprintf(name, LLM_TENSOR_NAME_SIZE, "blk.%d.%s", layer, roles[role].suffix);
 }
 
+int32_t llm_tensor_layer(const char *name, const char **suffix_out) {
+    int32_t layer = 0, n_digit = 0;
+    *suffix_out = name;
+    if (strncmp(name, "blk.", 4) != 0) return -1;
+    const char *at = name + 4;
+    for (; *at >= '0' && *at <= '9' && n_digit < 9; at++, n_digit++)
+        layer = 10 * layer + (*at - '0');
+    if (n_digit == 0 || *at != '.') return -1;
+    *suffix_out = at + 1;
+    return layer;
+}
+
 /* How many of the first layers are named as the encoder's of T5; those behind them are named as the
  * decoder's. 0 = layers have the usual names. */
 static int32_t t5_encoder_layers(const llm_gguf *gguf) {

@@ -443,7 +443,12 @@ enum { LLM_TENSOR_NAME_SIZE = 96 };
 /* The name of a role's tensor in files; `layer` is -1 outside layers. [any-thread] */
 void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]);
 
-/* The same in this file: layers of encoders of T5 have names of their own. [any-thread] */
+/* The layer N in the name "blk.N.SUFFIX" of a tensor; *suffix_out = SUFFIX. -1 for other names, and
+ * if N has more than 9 digits; *suffix_out = the name then. [any-thread] */
+int32_t llm_tensor_layer(const char *name, const char **suffix_out);
+
+/* The name of a role's tensor in this file: layers of encoders of T5 have names of their own.
+ * [any-thread] */
 void llm_role_name_in(const llm_gguf *gguf, llm_role role, int32_t layer,
                       char name[LLM_TENSOR_NAME_SIZE]);
 

@@ -177,8 +177,8 @@ static part part_of(const llm_gguf_tensor *tensor) {
 
 /* The layer of a tensor; -1 = none. */
 static int32_t layer_of(const char *name) {
-    int layer = -1;
-    return sscanf(name, "blk.%9d.", &layer) == 1 ? layer : -1;
+    const char *suffix;
+    return llm_tensor_layer(name, &suffix);
 }
 
 /* ---- The model ---- */

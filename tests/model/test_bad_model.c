@@ -235,6 +235,8 @@ static const edit edits[] = {
     {TENSOR_SHAPE, "token_embd.weight", 32, 300, .words = {"token_embd.weight", "32"}},
     {TENSOR_NEW, "blk.0.attn_q_norm.weight", 32, 1, .words = {"blk.0.attn_q_norm.weight", "llama"}},
     {TENSOR_NEW, "blk.2.attn_q.weight", 64, 64, .words = {"blk.2.attn_q.weight", "llama"}},
+    {TENSOR_NEW, "blk.99999999999.attn_q.weight", 64, 64,
+     .words = {"blk.99999999999.attn_q.weight", "place"}},
     {TENSOR_NEW, "blk.0.ffn_up.bias", 64, 1, .words = {"blk.0.ffn_up.bias", "place"}},
     {TENSOR_NEW, "blk.0.attn_q.bias", 63, 1, .words = {"blk.0.attn_q.bias", "63"}},
     {TENSOR_TYPE, "blk.0.attn_v.weight", 99, .words = {"blk.0.attn_v.weight", "99"}},

@@ -451,6 +451,31 @@ static void test_plain_roles(void **state) {
     llm_gguf_close(g);
 }
 
+/* Layers are read from names, also from those that only a hostile file has. */
+static void test_layers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *suffix;
+        int32_t layer;
+    } cases[] = {{"blk.0.attn_q.weight", "attn_q.weight", 0},
+                 {"blk.31.x", "x", 31},
+                 {"blk.999999999.x", "x", 999999999},
+                 {"blk.1000000000.x", "blk.1000000000.x", -1},
+                 {"blk.4294967297.x", "blk.4294967297.x", -1},
+                 {"blk.-1.x", "blk.-1.x", -1},
+                 {"blk. 1.x", "blk. 1.x", -1},
+                 {"blk.1x", "blk.1x", -1},
+                 {"blk.1", "blk.1", -1},
+                 {"blk..x", "blk..x", -1},
+                 {"output.weight", "output.weight", -1},
+                 {"", "", -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *suffix = NULL;
+        assert_int_equal(llm_tensor_layer(cases[i].name, &suffix), cases[i].layer);
+        assert_string_equal(suffix, cases[i].suffix);
+    }
+}
+
 static void write_file(const llm_gguf *g, const char *kind, const char *path, int32_t n_thread) {
     tdm_error err = {0};
     if (llm_quantize_write(g, llm_quantize_kind_find(kind), choices, NULL, path, n_thread, NULL,
@@ -564,6 +589,7 @@ int main(void) {
         cmocka_unit_test(test_mixtures_of_experts),
         cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_plain_roles),
+        cmocka_unit_test(test_layers),
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_failures),
     };
