@@ -226,7 +226,9 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
     step.has_all_weights = tdm_open_device_is_group(dev);
     if (tdm_open_device_is_group(dev)) { /* the size of its pages depends on the cuts */
         tdm_graph *whole = NULL;
-        status = llm_forward_graph(m, &ctx->cache, 0, &step, NULL, &whole, err);
+        llm_step_shape all = step; /* with the output head, as the graph of model_load.c */
+        if (all.n_out == 0) all.n_out = 1;
+        status = llm_forward_graph(m, &ctx->cache, 0, &all, NULL, &whole, err);
         if (status == TDM_OK) status = tdm_open_device_split_prepare(dev, whole, err);
         tdm_graph_free(whole);
     }
@@ -241,10 +243,12 @@ static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm
     return status;
 }
 
-/* The shape of a step; n_tok and n_out as in llm_model_report. */
+/* The shape of a step; n_tok and n_out as in llm_model_report. A context that gives embeddings
+ * plans no logits, which would add the output head. */
 static llm_step_shape step_shape(const llm_context *ctx, int32_t n_tok, int32_t n_out) {
     if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
     if (n_out == 0) n_out = 1;
+    if (ctx->gives_embeddings) n_out = 0;
     return (llm_step_shape){n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry,
                             .has_hidden = llm_context_hidden_kind(ctx)};
 }

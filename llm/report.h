@@ -10,8 +10,9 @@
 
 /* Reports a step of n_tok tokens, n_out of them with logits, on `dev` with a context of `params`
  * (NULL = the defaults). n_tok: 0, or more than the context's ubatch, means the ubatch. n_out: 0
- * means 1, more than n_tok means n_tok. TDM_INVALID_ARGUMENT if one is negative. `model` is open,
- * loaded or not; nothing stays allocated.
+ * means 1, more than n_tok means n_tok; a context that gives embeddings has no logits, whatever it
+ * is. TDM_INVALID_ARGUMENT if one is negative. `model` is open, loaded or not; nothing stays
+ * allocated.
  *
  * The caller sets struct_size, member_size, members and capacity of *report (tandem/split.h); the
  * other fields are filled as for tdm_split_ops.split_report. A group reports its members. It

@@ -409,14 +409,15 @@ static void test_latent(void **state) {
     model_check(&spec, "latent.gguf", &params);
 }
 
-/* A context that may give the logits of all tokens has memory for them from the beginning. */
-static void test_all_logits(void **state) {
-    const llm_context_params params = {.struct_size = sizeof params,
-                                       .n_ctx = 256,
-                                       .n_ubatch = 256,
-                                       .has_all_logits = true,
-                                       .type_k = caches[0].k,
-                                       .type_v = caches[0].v};
+/* A context that may give the logits of all tokens has memory for them from the beginning; one that
+ * gives embeddings has none for logits. */
+static void test_logits(void **state) {
+    llm_context_params params = {.struct_size = sizeof params,
+                                 .n_ctx = 256,
+                                 .n_ubatch = 256,
+                                 .has_all_logits = true,
+                                 .type_k = caches[0].k,
+                                 .type_v = caches[0].v};
     const group_config config = {.n_member = 2, .shares = "3,1"};
     random_model_spec spec = preset_find("tiny-llama");
     tdm_error err = {0};
@@ -424,6 +425,10 @@ static void test_all_logits(void **state) {
     (void)state;
     spec.n_vocab = 4096;
     RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
+    case_check(path, &config, false, &params, caches[0].name);
+    params.has_all_logits = false;
+    params.gives_embeddings = true;
+    params.n_ubatch = 16; /* little memory besides that for logits */
     case_check(path, &config, false, &params, caches[0].name);
 }
 
@@ -449,7 +454,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_all_logits),
+        cmocka_unit_test(test_logits),
         cmocka_unit_test(test_unread_weights),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);

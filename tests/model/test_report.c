@@ -44,6 +44,8 @@ static void test_sizes_are_those_allocated(void **state) {
          .type_k = &q8_0,
          .type_v = &q4_0},
         {.struct_size = sizeof *cases, .n_ctx = 300, .layer_types = layered},
+        {.struct_size = sizeof *cases, .n_ctx = 300, .gives_embeddings = true},
+        {.struct_size = sizeof *cases, .n_ctx = 300, .n_ubatch = 33, .gives_hidden = true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
