@@ -308,54 +308,84 @@ static void hidden_scatter(llm_context *ctx, int32_t first, int32_t n) {
     ctx->n_hidden += n;
 }
 
+/* ---- A step ---- */
+
+/* The inputs and outputs of a step. */
+typedef struct step_io {
+    tdm_io inputs[5 + LLM_MAX_ADAPTERS];
+    int32_t n_in;
+    tdm_io few[3];   /* memory of `outputs` in a context that gives no products */
+    tdm_io *outputs; /* [n_out] `few`, or allocated */
+    int32_t n_out;
+    int32_t n_wanted;  /* tokens of the step whose logits are wanted */
+    int32_t n_row;     /* rows of logits that the step gives; 0 = no token's are wanted */
+    bool row_of_token; /* a row of each token, wanted or not: the plan has as many rows as tokens */
+} step_io;
+
+/* Fills the inputs of a step of n tokens, which are in the step block. Appends them to
+ * io->inputs. */
+static tdm_status inputs_gather(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
+                                int32_t n, step_io *io, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    if (plan->hidden_in >= 0)
+        status = hidden_fill(ctx, plan, batch, n, &io->inputs[io->n_in++], err);
+    if (plan->file_rows >= 0 && status == TDM_OK) {
+        status = llm_file_rows_fill(ctx, plan, n, &io->inputs[io->n_in], err);
+        io->n_in += 2;
+    }
+    if (plan->expert_ids >= 0 && status == TDM_OK)
+        status = llm_expert_ids_fill(ctx, plan, n, &io->inputs[io->n_in++], err);
+    if (status == TDM_OK) io->n_in += llm_lora_fill(ctx, plan, n, &io->inputs[io->n_in]);
+    return status;
+}
+
+/* Makes room for what a step of n tokens gives, and sets io->outputs to it. */
+static tdm_status outputs_choose(llm_context *ctx, const llm_plan *plan, int32_t n, step_io *io,
+                                 tdm_error *err) {
+    const bool is_draft = ctx->model->lender != NULL;
+    tdm_status status = TDM_OK;
+    if (io->n_row > 0) {
+        status = rows_reserve(ctx, ctx->n_row + io->n_row, err);
+        if (status != TDM_OK) return status;
+        const int64_t from = ctx->n_row * ctx->row_len;
+        const uint64_t bytes = (uint64_t)io->n_row * (uint64_t)ctx->row_len * 4;
+        io->few[io->n_out++] = (tdm_io){plan->logits, ctx->logits + from, bytes};
+        if (plan->candidates >= 0)
+            io->few[io->n_out++] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
+    }
+    if (plan->hidden >= 0)
+        status = hidden_out(ctx, plan, is_draft ? io->n_row : -1, n, &io->few[io->n_out++], err);
+    if (plan->n_product == 0 || status != TDM_OK) return status;
+    const size_t n_most = (size_t)io->n_out + 2 * (size_t)plan->n_product;
+    io->outputs = malloc(n_most * sizeof *io->outputs);
+    if (io->outputs == NULL) return llm_context_no_memory(err);
+    memcpy(io->outputs, io->few, (size_t)io->n_out * sizeof *io->few);
+    io->n_out += llm_products_outputs(plan, n, io->n_wanted, io->outputs + io->n_out);
+    return TDM_OK;
+}
+
 /* Runs a filled step of tokens first .. first+n-1 of the batch, and appends its logits and hidden
  * states to those of the context. size: used bytes of the step block. */
 static tdm_status step_run(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                            int32_t first, int32_t n, size_t size, tdm_error *err) {
-    tdm_io inputs[5 + LLM_MAX_ADAPTERS] = {{plan->step, ctx->step, size}}, few[3], *outputs = few;
-    int32_t n_wanted = 0, n_row = 0, n_in = 1, n_out = 0;
-    const bool is_draft = ctx->model->lender != NULL;
-    tdm_status status = TDM_OK;
-    for (int32_t i = first; i < first + n; i++) n_wanted += llm_batch_wants(ctx, batch, i);
-    if (plan->hidden_in >= 0) status = hidden_fill(ctx, plan, batch, n, &inputs[n_in++], err);
-    if (plan->file_rows >= 0 && status == TDM_OK) {
-        status = llm_file_rows_fill(ctx, plan, n, &inputs[n_in], err);
-        n_in += 2;
-    }
-    if (plan->expert_ids >= 0 && status == TDM_OK)
-        status = llm_expert_ids_fill(ctx, plan, n, &inputs[n_in++], err);
-    n_in += llm_lora_fill(ctx, plan, n, &inputs[n_in]);
-
-    /* A plan with as many rows as tokens gives the rows of all tokens, wanted or not. */
-    bool row_of_token = plan->shape.n_out == plan->shape.n_tok;
-    if (n_wanted > 0 && status == TDM_OK) {
-        n_row = row_of_token ? n : n_wanted;
-        status = rows_reserve(ctx, ctx->n_row + n_row, err);
-        if (status != TDM_OK) return status;
-        int64_t from = ctx->n_row * ctx->row_len;
-        uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
-        outputs[n_out++] = (tdm_io){plan->logits, ctx->logits + from, bytes};
-        if (plan->candidates >= 0)
-            outputs[n_out++] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
-    }
-    if (plan->hidden >= 0 && status == TDM_OK)
-        status = hidden_out(ctx, plan, is_draft ? n_row : -1, n, &outputs[n_out++], err);
-    if (plan->n_product > 0 && status == TDM_OK) {
-        outputs = malloc(((size_t)n_out + 2 * (size_t)plan->n_product) * sizeof *outputs);
-        if (outputs == NULL) return llm_context_no_memory(err);
-        memcpy(outputs, few, (size_t)n_out * sizeof *few);
-        n_out += llm_products_outputs(plan, n, n_wanted, outputs + n_out);
-    }
+    step_io io = {.inputs = {{plan->step, ctx->step, size}},
+                  .n_in = 1,
+                  .row_of_token = plan->shape.n_out == plan->shape.n_tok};
+    io.outputs = io.few;
+    for (int32_t i = first; i < first + n; i++) io.n_wanted += llm_batch_wants(ctx, batch, i);
+    if (io.n_wanted > 0) io.n_row = io.row_of_token ? n : io.n_wanted;
+    tdm_status status = inputs_gather(ctx, plan, batch, n, &io, err);
+    if (status == TDM_OK) status = outputs_choose(ctx, plan, n, &io, err);
     if (status == TDM_OK)
-        status = tdm_schedule_run(plan->schedule, inputs, n_in, outputs, n_out, err);
-    if (outputs != few) free(outputs);
+        status = tdm_schedule_run(plan->schedule, io.inputs, io.n_in, io.outputs, io.n_out, err);
+    if (io.outputs != io.few) free(io.outputs);
     if (status != TDM_OK) return status;
-    if (plan->n_product > 0) llm_products_give(ctx, plan, n, n_wanted);
-    if (plan->hidden >= 0 && !is_draft) hidden_scatter(ctx, first, n);
-    if (n_wanted == 0) return TDM_OK;
-    logits_note(ctx, batch, first, n, row_of_token);
-    ctx->n_row += n_row;
-    ctx->n_logits += n_wanted;
+    if (plan->n_product > 0) llm_products_give(ctx, plan, n, io.n_wanted);
+    if (plan->hidden >= 0 && ctx->model->lender == NULL) hidden_scatter(ctx, first, n);
+    if (io.n_wanted == 0) return TDM_OK;
+    logits_note(ctx, batch, first, n, io.row_of_token);
+    ctx->n_row += io.n_row;
+    ctx->n_logits += io.n_wanted;
     return TDM_OK;
 }
 
