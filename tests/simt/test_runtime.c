@@ -238,6 +238,28 @@ static void test_waits(void **state) {
     scene_close(&s);
 }
 
+/* The queue has an event for each of 64 computations. A wait for computation 1 that begins when
+ * computation 65 was submitted does not wait for 65. */
+static void test_wait_late(void **state) {
+    enum { N_EVENT = 64 };
+    (void)state;
+    scene s = scene_open("yes", 1);
+    tdm_semaphore *first = NULL;
+    OK(tdm_semaphore_ops.create(0, &first, &err));
+    const tdm_point point = {first, 1};
+    OK(plugin->queue->graph_compute(s.queue, s.plan, NULL, 0, &point, 1, &err));
+    for (int i = 1; i < N_EVENT; i++) scene_submit(&s, (uint64_t)i);
+    OK(tdm_semaphore_ops.wait(s.done, N_EVENT - 1, TDM_WAIT_FOREVER, &err));
+    simt_hold(true);
+    scene_submit(&s, N_EVENT);
+    OK(tdm_semaphore_ops.wait(first, 1, UINT64_C(5000000000), &err));
+    simt_hold(false);
+    OK(tdm_semaphore_ops.wait(s.done, N_EVENT, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    tdm_semaphore_ops.destroy(first);
+    scene_close(&s);
+}
+
 /* Memory that the driver does not lock is refused, and the device goes on. */
 static void test_import_refused(void **state) {
     (void)state;
@@ -601,6 +623,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
         cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
+        cmocka_unit_test(test_wait_late),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

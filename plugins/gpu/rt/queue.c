@@ -14,8 +14,8 @@
 
 enum {
     /* Each computation records an event. Computation n uses the event of computation n - N_EVENT
-     * again, which has ended by then (work_submit). A wait for n - N_EVENT that begins later ends
-     * with n instead. */
+     * again, which has ended by then (work_submit): n_ended says so, and a wait for it that begins
+     * later does not use the event. Only a wait that has begun before may end with n instead. */
     N_EVENT = 64,
     /* Commands that may be in a stream without a driver refusing more or making its caller wait.
      * The vendors do not document their bounds; for CUDA about a thousand launches are reported. */
@@ -29,10 +29,12 @@ struct tdm_queue {
     void *events[N_EVENT]; /* of computation n: events[n % N_EVENT] */
     rt_watch *watch;
     gpu_queue *base;
+    /* Submitted computations that are known to have ended. Written by the thread that submits, read
+     * by threads that wait too (event_wait). */
+    _Atomic uint64_t n_ended;
     /* Used by the thread that submits (gpu_queue_driver): */
     uint64_t n_submitted;       /* computations, numbered 1, 2, ... */
     uint32_t n_run;             /* submitted computations of plans that wait: runs (wait.h) */
-    uint64_t n_ended;           /* submitted computations that are known to have ended */
     int32_t n_command[N_EVENT]; /* commands of computation n: n_command[n % N_EVENT] */
     int32_t n_pending;          /* commands of computations that are not known to have ended */
 };
@@ -109,6 +111,8 @@ static tdm_status event_wait(tdm_queue *queue, const gpu_ticket *ticket, uint64_
     void *event = queue->events[ticket->value % N_EVENT];
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
+    /* The event may belong to a later computation by now (N_EVENT). */
+    if (ticket->value <= atomic_load(&queue->n_ended)) return TDM_OK;
     if (timeout_ns == UINT64_MAX) {
         rt_result result = device->fn->event_sync(event);
         return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_sync);
