@@ -99,8 +99,8 @@ rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
     if (flags != (RT_HOST_PORTABLE | RT_HOST_MAPPED)) return RT_INVALID_VALUE;
     /* Sanitizers end the program at an allocation of such a size. */
     if (size > (size_t)1 << 40) return RT_OUT_OF_MEMORY;
-    *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
-    if (*pointer_out == NULL) return RT_OUT_OF_MEMORY;
+    /* Of the exact size, so that a sanitizer finds accesses behind it. */
+    if (posix_memalign(pointer_out, 4096, size) != 0) return RT_OUT_OF_MEMORY;
     simt_live_add(1);
     return RT_SUCCESS;
 }

@@ -15,6 +15,12 @@ static bool is_of_host(int32_t purpose) {
     return purpose == TDM_BUFFER_INPUT || purpose == TDM_BUFFER_OUTPUT;
 }
 
+/* The size of memory that FETCH reads or writes: it copies whole units of 16 bytes. A size that
+ * cannot be rounded up stays, and is refused as too large. */
+static uint64_t fetch_size(uint64_t size) {
+    return size <= UINT64_MAX - 15 ? (size + 15) / 16 * 16 : size;
+}
+
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
     gpu_upload_settle(buffer->device->uploads, &buffer->uploads);
@@ -36,14 +42,16 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     buffer->device = device;
     buffer->size = p.size;
+    const bool is_input = p.purpose == TDM_BUFFER_INPUT;
+    const uint64_t size = is_input ? fetch_size(p.size) : p.size;
     tdm_status status =
         p.purpose == TDM_BUFFER_ARENA
-            ? rt_memory_alloc_shared(device, p.size, &buffer->memory, err)
-            : rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
+            ? rt_memory_alloc_shared(device, size, &buffer->memory, err)
+            : rt_memory_alloc(device, size, is_of_host(p.purpose), &buffer->memory, err);
     /* A copy in device memory (rt.h): a load of host memory takes a kernel microseconds, and most
      * kernels of a step read the step block. */
-    if (status == TDM_OK && p.purpose == TDM_BUFFER_INPUT && !device->target.is_host)
-        status = rt_memory_alloc(device, (p.size + 15) / 16 * 16, false, &buffer->copy, err);
+    if (status == TDM_OK && is_input && !device->target.is_host)
+        status = rt_memory_alloc(device, size, false, &buffer->copy, err);
     if (status != TDM_OK) {
         buffer_free(buffer);
         return status;
