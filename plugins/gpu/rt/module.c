@@ -298,13 +298,22 @@ static tdm_status shared_allow(rt_device *device, const gpu_step *step, void *fu
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_function_set);
 }
 
+/* The failure of a step without an entry. Which numbers of spec are a type or a size depends on the
+ * kernel: the message has all that type and size_get depend on. */
+static tdm_status function_fail(const rt_device *device, const gpu_step *step, tdm_error *err) {
+    const int32_t *s = step->spec;
+    return tdm_fail(err, TDM_INTERNAL,
+                    "%s: kernel %s has no function for workgroups of %d threads with spec "
+                    "%d %d %d %d %d %d",
+                    device->name, gpu_kernel_name(step->kernel), (int)step->group_size, (int)s[0],
+                    (int)s[1], (int)s[2], (int)s[3], (int)s[4], (int)s[5]);
+}
+
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, rt_function *function_out,
                            tdm_error *err) {
     rt_modules *modules = device->modules;
     int32_t type = has_types(step->kernel) ? step->spec[0] : 0, size = size_get(step);
-    if (type < 0 || type >= MAX_TYPE || size == MAX_SIZE)
-        return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s has no type %d for %d columns",
-                        device->name, gpu_kernel_name(step->kernel), (int)type, (int)step->spec[3]);
+    if (type < 0 || type >= MAX_TYPE || size == MAX_SIZE) return function_fail(device, step, err);
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&modules->mutex);
