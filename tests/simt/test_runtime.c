@@ -392,6 +392,33 @@ static void test_graph_without_memory(void **state) {
     scene_close(&s);
 }
 
+/* A host without `log`: what would be logged is not, and the device works. */
+static void test_no_log(void **state) {
+    enum { CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2 };
+    static const tdm_host silent = {.struct_size = sizeof silent, .semaphore = &tdm_semaphore_ops};
+    static const struct {
+        const char *name;
+        int result;
+    } failures[] = {{"host_register", CU_INVALID_VALUE}, /* kernels do not wait */
+                    {"graph_instantiate", CU_OUT_OF_MEMORY},
+                    {"capture_end", CU_INVALID_VALUE}};
+    tdm_instance *logging = instance;
+    (void)state;
+    OK(plugin->init(&silent, &instance, &err));
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        simt_fail(failures[i].name, 1, failures[i].result);
+        scene s = scene_open("yes", 1);
+        assert_true(simt_has_failed());
+        simt_fail("", 0, 0);
+        scene_submit(&s, 1);
+        OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+        scene_check(&s);
+        scene_close(&s);
+    }
+    plugin->deinit(instance);
+    instance = logging;
+}
+
 /* A driver that takes none of the kernels: the device does not open. */
 static void test_no_kernels(void **state) {
     (void)state;
@@ -623,7 +650,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
         cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
         cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
-        cmocka_unit_test(test_wait_late),
+        cmocka_unit_test(test_wait_late),      cmocka_unit_test(test_no_log),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

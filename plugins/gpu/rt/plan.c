@@ -313,7 +313,7 @@ static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
     tdm_status status = plan_capture(plan, &is_short, &failed);
     if (status == TDM_OK) return TDM_OK;
     if (is_short) {
-        if (!atomic_exchange(&device->has_warned_graphs, true))
+        if (!atomic_exchange(&device->has_warned_graphs, true) && TDM_HAS(host, log))
             host->log(
                 host->context, TDM_LOG_WARN,
                 "%s; computations whose graph has no room launch kernels one by one, which is "
@@ -323,10 +323,11 @@ static tdm_status plan_capture_or_not(tdm_plan *plan, tdm_error *err) {
     }
     if (status != TDM_INTERNAL) return tdm_fail(err, status, "%s", failed.message);
     atomic_store(&device->has_graphs, false);
-    host->log(host->context, TDM_LOG_WARN,
-              "%s; graphs are not used from here on: kernels are launched one by one, which is "
-              "slower (graphs = no hides this message)",
-              failed.message);
+    if (TDM_HAS(host, log))
+        host->log(host->context, TDM_LOG_WARN,
+                  "%s; graphs are not used from here on: kernels are launched one by one, which is "
+                  "slower (graphs = no hides this message)",
+                  failed.message);
     return TDM_OK;
 }
 

@@ -210,7 +210,9 @@ tdm_status rt_wait_decide(rt_device *device, const rt_options *options, tdm_erro
                         "%s (%s): exchange = plan: its kernels cannot wait for other members: %s; "
                         "use auto or phases",
                         device->name, device->facts->name, why);
-    host->log(host->context, TDM_LOG_INFO, "%s (%s): its kernels do not wait for other members: %s",
-              device->name, device->facts->name, why);
+    if (TDM_HAS(host, log))
+        host->log(host->context, TDM_LOG_INFO,
+                  "%s (%s): its kernels do not wait for other members: %s", device->name,
+                  device->facts->name, why);
     return TDM_OK;
 }
