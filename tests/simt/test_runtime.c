@@ -4,7 +4,9 @@
  * submitting never waits for execution, waits end in time, several threads upload weights, and
  * calls of the driver fail.
  *
- *     test_runtime CUDA.so DRIVER
+ *     test_runtime CUDA.so DRIVER OTHER_DRIVER
+ *
+ * OTHER_DRIVER: the emulated driver of HIP.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -29,7 +31,7 @@ enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4, WEIGHT_SIZE = 8 * 34 }
 
 static const tdm_plugin *plugin;
 static tdm_instance *instance;
-static const char *driver_path;
+static const char *driver_path, *other_driver_path;
 static void (*simt_hold)(bool hold);
 static void (*simt_fail)(const char *name, long in, int result);
 static bool (*simt_has_failed)(void);
@@ -419,6 +421,20 @@ static void test_no_log(void **state) {
     instance = logging;
 }
 
+/* The driver of another API has no device, and does not stay loaded. */
+static void test_other_driver(void **state) {
+    const tdm_option options[] = {{"driver", other_driver_path}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 1, .options = options};
+    int32_t n = -1;
+    tdm_error err = {0};
+    (void)state;
+    assert_int_equal(plugin->device->count(instance, &params, &n, &err), TDM_OK);
+    assert_int_equal(n, 0);
+    assert_non_null(strstr(err.message, "the library is a driver of HIP, not of CUDA"));
+    assert_null(dlopen(other_driver_path, RTLD_NOW | RTLD_NOLOAD));
+}
+
 /* A driver that takes none of the kernels: the device does not open. */
 static void test_no_kernels(void **state) {
     (void)state;
@@ -651,11 +667,13 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
         cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
         cmocka_unit_test(test_wait_late),      cmocka_unit_test(test_no_log),
+        cmocka_unit_test(test_other_driver),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};
-    if (argc != 3) return 2;
+    if (argc != 4) return 2;
     driver_path = argv[2];
+    other_driver_path = argv[3];
     if (!symbol_get(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "tdm_plugin_entry_v0", &entry) ||
         !driver_symbols_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL)) ||
         entry(&host, &plugin, &err) != TDM_OK)

@@ -59,7 +59,6 @@ static tdm_status library_check(void *library, tdm_error *err) {
 }
 
 static tdm_status functions_get(rt_driver *d, tdm_error *err) {
-    d->is_emulated = dlsym(d->library, "tandem_simt_version") != NULL;
 #define RT_FN_GET_(name, cuda, hip, params)                                                        \
     function_get(d->library, rt_symbol(RT_FN_##name), &d->name);                                   \
     if (d->name == NULL)                                                                           \
@@ -84,6 +83,7 @@ tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *er
     rt_driver d = {.library = library_open(path, err)};
     char text[32];
     if (d.library == NULL) return TDM_UNAVAILABLE;
+    d.is_emulated = dlsym(d.library, "tandem_simt_version") != NULL; /* rt_driver_close reads it */
     tdm_status status = library_check(d.library, err);
     if (status == TDM_OK) status = functions_get(&d, err);
     if (status == TDM_OK) {
