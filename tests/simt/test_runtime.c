@@ -435,6 +435,38 @@ static void test_other_driver(void **state) {
     assert_null(dlopen(other_driver_path, RTLD_NOW | RTLD_NOLOAD));
 }
 
+/* The driver fails to say an attribute of the device, each in turn. Without one that the kernels
+ * need, the device does not open. */
+static void test_no_attribute(void **state) {
+    enum { CU_INVALID_VALUE = 1, N_NEEDED = 5 /* RT_GROUP_SIZE .. RT_SHARED_SIZE, RT_WAVE_SIZE */ };
+    const tdm_option options[] = {{"driver", driver_path}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 1, .options = options};
+    int n_refused = 0;
+    bool has_failed = true;
+    (void)state;
+    for (int i = 1; has_failed; i++) {
+        tdm_instance *own = NULL;
+        tdm_device *device = NULL;
+        tdm_error err = {0};
+        OK(plugin->init(&host, &own, &err));
+        simt_fail("device_attribute", i, CU_INVALID_VALUE);
+        tdm_status status = plugin->device->open(own, &params, &device, &err);
+        has_failed = simt_has_failed();
+        simt_fail("", 0, 0);
+        if (status == TDM_OK) {
+            plugin->device->close(device);
+        } else {
+            assert_int_equal(status, TDM_UNSUPPORTED);
+            assert_null(device);
+            assert_non_null(strstr(err.message, "the kernels need waves of 32 or 64"));
+            n_refused++;
+        }
+        plugin->deinit(own);
+    }
+    assert_int_equal(n_refused, N_NEEDED);
+}
+
 /* A driver that takes none of the kernels: the device does not open. */
 static void test_no_kernels(void **state) {
     (void)state;
@@ -667,7 +699,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
         cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
         cmocka_unit_test(test_wait_late),      cmocka_unit_test(test_no_log),
-        cmocka_unit_test(test_other_driver),
+        cmocka_unit_test(test_other_driver),   cmocka_unit_test(test_no_attribute),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};
