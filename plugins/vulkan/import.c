@@ -56,6 +56,7 @@ static tdm_status import_check(vk_device *device, tdm_error *err) {
     pthread_mutex_lock(&device->import_mutex);
     if (device->import_state == UNKNOWN) {
         status = probe(device, err);
+        /* Another failure, as a lack of memory, may be temporary: the next import tests again. */
         if (status == TDM_OK) device->import_state = WORKS;
         if (status == TDM_UNSUPPORTED) device->import_state = FAILS;
     } else if (device->import_state == FAILS) {

@@ -324,17 +324,22 @@ tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memo
     for (uint32_t i = 0; i < n; i++) {
         /* Imported memory is not mapped, so that it cannot be flushed: it must be coherent. */
         const VkMemoryType *type = &device->facts->memory.memoryTypes[order[i]];
-        result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+        VkResult made = VK_ERROR_INVALID_EXTERNAL_HANDLE;
         if ((type->propertyFlags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0)
-            result = block_make(device, order[i], size, ptr, &block);
-        if (result == VK_ERROR_DEVICE_LOST) break;
-        if (result != VK_SUCCESS) continue;
-        *memory_out = piece_of(device, block, 0, size, VK_USE_STAGING);
-        return TDM_OK;
+            made = block_make(device, order[i], size, ptr, &block);
+        if (made == VK_ERROR_DEVICE_LOST) return vk_fail(device, err, made, "vkAllocateMemory");
+        if (made == VK_SUCCESS) {
+            *memory_out = piece_of(device, block, 0, size, VK_USE_STAGING);
+            return TDM_OK;
+        }
+        /* A lack of memory may be temporary: the failure of another type does not hide it. */
+        if (vk_result_status(result) != TDM_RESOURCE_EXHAUSTED) result = made;
     }
-    if (result == VK_ERROR_DEVICE_LOST) return vk_fail(device, err, result, "vkAllocateMemory");
+    if (result == VK_ERROR_DEVICE_LOST)
+        return vk_fail(device, err, result, "vkGetMemoryHostPointerPropertiesEXT");
     char text[32];
-    return tdm_fail(err, TDM_UNSUPPORTED,
+    tdm_status status = vk_result_status(result);
+    return tdm_fail(err, status == TDM_RESOURCE_EXHAUSTED ? status : TDM_UNSUPPORTED,
                     "%s (%s): the driver does not import %llu bytes of host memory: %s",
                     device->name, device->facts->properties.deviceName, (unsigned long long)size,
                     vk_result_name(result, text));

@@ -29,7 +29,8 @@ tdm_status vk_memory_alloc(vk_device *device, uint64_t size, vk_use use, vk_memo
                            tdm_error *err);
 
 /* Memory that the host has allocated at `ptr`; both ptr and size are multiples of the driver's
- * import alignment. TDM_UNSUPPORTED where the driver cannot. [any-thread] */
+ * import alignment. TDM_UNSUPPORTED where the driver cannot; TDM_RESOURCE_EXHAUSTED where memory is
+ * short, so that the same import may succeed later. [any-thread] */
 tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memory *memory_out,
                             tdm_error *err);
 

@@ -315,6 +315,41 @@ static void test_import_refused(void **state) {
     }
 }
 
+/* A driver that is short of memory when it imports, in the test of imports or later: that import
+ * fails, the next one succeeds. */
+static void test_import_short(void **state) {
+    (void)state;
+    const int calls[] = {FAULT_GetMemoryHostPointerPropertiesEXT, FAULT_AllocateMemory};
+    tdm_device_info info = {.struct_size = sizeof info};
+    for (int i = 0; i < 2; i++) {
+        scene s = {.graph = graph_make()};
+        tdm_error err = {0};
+        tdm_buffer *imported = NULL;
+        uint8_t *memory = aligned_alloc(65536, 65536);
+        assert_non_null(memory);
+        assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+        assert_int_equal(plugin->device->get_info(s.device, &info, &err), TDM_OK);
+        for (int k = 0; k < 2 && info.import_align != 0; k++) {
+            faults->call = calls[i];
+            faults->n_left = 0;
+            faults->result = VK_ERROR_OUT_OF_HOST_MEMORY;
+            assert_int_equal(
+                plugin->buffer->import_host(s.device, memory, 65536, NULL, &imported, &err),
+                TDM_RESOURCE_EXHAUSTED);
+            faults->call = FAULT_COUNT_;
+            assert_null(imported);
+            if (plugin->buffer->import_host(s.device, memory, 65536, NULL, &imported, &err) !=
+                TDM_OK)
+                fail_msg("%s", err.message);
+            plugin->buffer->free(imported);
+            imported = NULL;
+        }
+        scene_close(&s);
+        free(memory);
+        assert_int_equal(faults->n_object, 0);
+    }
+}
+
 /* Where no memory is coherent, the plugin flushes what it maps, and imports no memory of the host,
  * which it does not map. */
 static void test_incoherent(void **state) {
@@ -604,6 +639,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_import_refused),
+        cmocka_unit_test(test_import_short),
         cmocka_unit_test(test_incoherent),
         cmocka_unit_test(test_pinned),
         cmocka_unit_test(test_buffer_limit),
