@@ -18,10 +18,10 @@
 enum { TRIAL_VERSION = 5 };
 
 struct vk_verdicts {
-    pthread_mutex_t mutex; /* over the list */
+    pthread_mutex_t mutex; /* over the list; held for short times: supports_op takes it */
     vk_verdict_list list;
     _Atomic int32_t n_wrong; /* rows of the list with VK_VERDICT_WRONG */
-    pthread_mutex_t round;   /* held while a plan is checked; only its holder adds rows */
+    pthread_mutex_t round;   /* held while a plan is checked; only its holder changes the list */
     vk_trial *trial;         /* under `round`; NULL until the first check */
     vk_cache_key key;
     char path[3400]; /* empty = none */
@@ -286,9 +286,25 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
     return is_replaced;
 }
 
+/* Merges the list with the file. Under `round`: only its holder changes the list, so that it reads
+ * the list without the mutex, and no row is lost while it merges a copy. The merge may wait some
+ * seconds for another process: with the mutex held, supports_op would wait as long. Without memory
+ * for the copy the rows are written by a later round. */
+static void file_merge(struct vk_verdicts *v) {
+    vk_verdict_list merged = {.n = 0}, old = v->list;
+    if (v->path[0] == '\0' || !vk_verdict_list_reserve(&merged, old.n)) return;
+    if (old.n > 0) memcpy(merged.rows, old.rows, (size_t)old.n * sizeof *old.rows);
+    merged.n = old.n;
+    vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &merged);
+    pthread_mutex_lock(&v->mutex);
+    v->list = merged;
+    wrong_count(v);
+    pthread_mutex_unlock(&v->mutex);
+    free(old.rows);
+}
+
 static void round_end(vk_device *device, const round_count *count, int64_t start_ms,
                       int64_t end_ms) {
-    struct vk_verdicts *v = device->verdicts;
     const tdm_host *host = device->instance->host;
     if (count->n_right + count->n_wrong + count->n_untried == 0) return;
     if (TDM_HAS(host, log))
@@ -298,11 +314,7 @@ static void round_end(vk_device *device, const round_count *count, int64_t start
             "check",
             device->name, (long long)(end_ms - start_ms), (int)count->n_right, (int)count->n_wrong,
             (int)count->n_untried);
-    pthread_mutex_lock(&v->mutex);
-    if (v->path[0] != '\0')
-        vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &v->list);
-    wrong_count(v);
-    pthread_mutex_unlock(&v->mutex);
+    file_merge(device->verdicts);
 }
 
 static int64_t clock_ms(void) {

@@ -3,12 +3,15 @@
  * test_faults.c: drivers that fail. Each call of the driver in turn runs out of memory or loses the
  * device: the plugin gives a status with a message that names the device, leaves no object behind,
  * and works when it is opened again. A driver's memory budget limits allocations; import may be
- * refused.
+ * refused. Another process may hold the lock of the file of verdicts.
  *
  *     test_faults VULKAN.so FAULT_DRIVER.so
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <vulkan/vulkan_core.h>
@@ -68,12 +74,18 @@ static tdm_graph *graph_make(void) {
     return graph;
 }
 
-static tdm_status scene_open(scene *s, const char *limits, tdm_error *err) {
+static tdm_status scene_open_with(scene *s, const tdm_host *table, const char *limits,
+                                  tdm_error *err) {
     const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits}};
     const tdm_device_params params = {
         .struct_size = sizeof params, .n_option = 2, .options = options};
-    tdm_status status = plugin->init(op_host_table(host), &s->instance, err);
+    tdm_status status = plugin->init(table, &s->instance, err);
     return status == TDM_OK ? plugin->device->open(s->instance, &params, &s->device, err) : status;
+}
+
+/* The table of `host` has no functions for graphs: no kernel is checked against the CPU. */
+static tdm_status scene_open(scene *s, const char *limits, tdm_error *err) {
+    return scene_open_with(s, op_host_table(host), limits, err);
 }
 
 static tdm_status scene_prepare(scene *s, tdm_error *err) {
@@ -632,6 +644,70 @@ static void test_matrix(void **state) {
     assert_int_equal(faults->n_object, 0);
 }
 
+/* ---- Verdicts -------------------------------------------------------------------------------- */
+
+static void *prepare_main(void *arg) {
+    tdm_error err = {0};
+    (void)scene_prepare(arg, &err);
+    return NULL;
+}
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A thread that has checked kernels waits some seconds for the lock of the file of verdicts, which
+ * another process may hold. supports_op, which reads the verdicts where a kernel is wrong, does not
+ * wait for that thread. */
+static void test_verdict_lock(void **state) {
+    const char *limits = "fuse=no wrong=pair";
+    const tdm_host_graph_ops graph_ops = {.struct_size = sizeof graph_ops,
+                                          .verify = tdm_graph_verify};
+    tdm_host table = *op_host_table(host);
+    scene first = {.graph = graph_make()}, s = {.graph = graph_make()};
+    char pattern[128];
+    tdm_error err = {0};
+    pthread_t thread;
+    glob_t found;
+    (void)state;
+    table.graph = &graph_ops;
+    assert_int_equal(scene_open_with(&first, &table, limits, &err), TDM_OK);
+    assert_int_equal(scene_prepare(&first, &err), TDM_UNSUPPORTED); /* makes the files */
+    scene_close(&first);
+    snprintf(pattern, sizeof pattern, "%s/tandem/*.checkedpair", cache_folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(unlink(found.gl_pathv[0]), 0); /* so that kernels are checked again */
+    globfree(&found);
+    strcat(pattern, ".lock");
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    int lock = open(found.gl_pathv[0], O_RDWR | O_CLOEXEC);
+    assert_true(lock >= 0);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    globfree(&found);
+    assert_int_equal(scene_open_with(&s, &table, limits, &err), TDM_OK);
+    assert_int_equal(plugin->device->supports_op(s.device, s.graph, 0, &err), TDM_OK);
+    assert_int_equal(pthread_create(&thread, NULL, prepare_main, &s), 0);
+    const double start = now_s();
+    double end = start + 60, longest = 0;
+    while (now_s() < end) {
+        const double before = now_s();
+        tdm_status status = plugin->device->supports_op(s.device, s.graph, 0, &err);
+        const double took = now_s() - before;
+        if (took > longest) longest = took;
+        /* The wrong kernel is known: the file follows. */
+        if (status != TDM_OK && end == start + 60) end = now_s() + 0.5;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    close(lock);
+    pthread_join(thread, NULL);
+    assert_true(end < start + 60);
+    if (longest > 5) fail_msg("supports_op took %.1f s", longest);
+    scene_close(&s);
+    assert_int_equal(faults->n_object, 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_left_out),
@@ -646,6 +722,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_group_subgroups),
         cmocka_unit_test(test_subgroup_choice),
         cmocka_unit_test(test_small_matrix),
+        cmocka_unit_test(test_verdict_lock),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_out_of_device_memory),
         cmocka_unit_test(test_out_of_host_memory),
