@@ -4,11 +4,13 @@
 
 usage: kernels.py KERNEL.h TYPE.h SHADERS
 
-A row of GPU_KERNEL_LIST without RT_ONLY has one module, NAME. If its shader contains the word
-WEIGHT_TYPE, it has one for each type of weights in TDM_TYPE_LIST instead: NAME.TYPE, where TYPE is
-the type's number. With the word WEIGHT_HAS_BLOCKS there is none for types without blocks; with
-WEIGHT_HAS_HALVES there is none for these but f16. The words count in comments too: shaders name
-them there.
+A row of GPU_KERNEL_LIST without RT_ONLY has one module, NAME. If its shader defines WEIGHT_MODULES,
+it has one for some types of weights in TDM_TYPE_LIST instead: NAME.TYPE, where TYPE is the type's
+number. The types are, by what WEIGHT_MODULES is defined as:
+
+    WEIGHT_ANY         all
+    WEIGHT_HAS_BLOCKS  types with blocks
+    WEIGHT_HAS_HALVES  types with blocks, and f16
 """
 
 import os
@@ -17,29 +19,36 @@ import sys
 
 TYPE_F16 = '1'
 
+# By WEIGHT_MODULES: whether there is a module for a type without blocks, by its number.
+HAS_MODULE = {
+    'WEIGHT_ANY': lambda number: True,
+    'WEIGHT_HAS_BLOCKS': lambda number: False,
+    'WEIGHT_HAS_HALVES': lambda number: number == TYPE_F16,
+}
 
-def comments_remove(path):
+
+def code_read(path):
+    """The text of a file without its comments."""
     with open(path, encoding='utf-8') as file:
-        return re.sub(r'/\*.*?\*/', ' ', file.read(), flags=re.DOTALL)
+        return re.sub(r'/\*.*?\*/|//[^\n]*', ' ', file.read(), flags=re.DOTALL)
 
 
 def main(kernel_header, type_header, folder):
-    types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (FLOAT|BLOCK),', comments_remove(type_header))
-    for name, rt in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, (\w+)', comments_remove(kernel_header)):
+    types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (FLOAT|BLOCK),', code_read(type_header))
+    for name, rt in re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, (\w+)', code_read(kernel_header)):
         if rt == 'RT_ONLY':
             continue
-        with open(os.path.join(folder, name + '.comp'), encoding='utf-8') as file:
-            text = file.read()
-        if 'WEIGHT_TYPE' not in text:
+        path = os.path.join(folder, name + '.comp')
+        modules = re.search(r'^#define WEIGHT_MODULES +(\w*)', code_read(path), re.MULTILINE)
+        if modules is None:
             print(name)
             continue
+        if modules[1] not in HAS_MODULE:
+            sys.exit('%s: WEIGHT_MODULES is %s, expected one of %s' %
+                     (path, modules[1], ', '.join(HAS_MODULE)))
         for number, kind in types:
-            is_float = kind == 'FLOAT'
-            if is_float and 'WEIGHT_HAS_BLOCKS' in text:
-                continue
-            if is_float and 'WEIGHT_HAS_HALVES' in text and number != TYPE_F16:
-                continue
-            print('%s.%s' % (name, number))
+            if kind == 'BLOCK' or HAS_MODULE[modules[1]](number):
+                print('%s.%s' % (name, number))
 
 
 if __name__ == '__main__':

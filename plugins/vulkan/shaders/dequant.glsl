@@ -13,6 +13,10 @@
 //
 // Include args.glsl first. SPEC1 is gpu_product_flag.
 
+#ifndef WEIGHT_TYPE
+#error "a shader that reads weights defines WEIGHT_MODULES: see kernels.py"
+#endif
+
 #define TYPE_F32 0
 #define TYPE_F16 1
 #define TYPE_Q4_0 2

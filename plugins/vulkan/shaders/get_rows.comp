@@ -4,6 +4,7 @@
 // invocation writes 32 elements. One module for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WEIGHT_MODULES WEIGHT_ANY // kernels.py
 #include "args.glsl"
 #include "dequant.glsl"
 

@@ -7,6 +7,7 @@
 // size: 8 rows share a load of x, 8 columns share a load of weights.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WEIGHT_MODULES WEIGHT_ANY // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 

@@ -3,8 +3,8 @@
 // product_matrix.glsl: products for prompts on matrix.glsl. A workgroup of four subgroups computes
 // 64 rows for SPEC3 columns from tiles of a group of k in shared memory: elements of the weight,
 // times W_UNIT, and rows of x that HALVES wrote, both f16. A subgroup has 32 rows and half of the
-// columns. An invocation loads half a group of SPEC2 rows. Sums are f32. A shader that includes
-// this says WEIGHT_HAS_HALVES: there are modules for f16 and for types with blocks. See kernel.h.
+// columns. An invocation loads half a group of SPEC2 rows. Sums are f32. Weights are of f16 or of
+// types with blocks. See kernel.h.
 //
 // f16 holds 11 bits between 2^-14 and 65504. Elements of weights below 4094 fit with W_UNIT, which
 // keeps small ones above 2^-14; HALVES scales x.

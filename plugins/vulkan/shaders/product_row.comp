@@ -7,6 +7,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#define WEIGHT_MODULES WEIGHT_ANY // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 

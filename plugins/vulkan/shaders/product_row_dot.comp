@@ -2,10 +2,11 @@
 //
 // product_row_dot.comp: products for up to 8 columns of bytes. As in product_row.comp, the threads
 // of a workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
-// WEIGHT_TYPE with blocks (WEIGHT_HAS_BLOCKS). See kernel.h.
+// WEIGHT_TYPE with blocks. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#define WEIGHT_MODULES WEIGHT_HAS_BLOCKS // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 #include "bytes.glsl"

@@ -5,6 +5,7 @@
 // for each WEIGHT_TYPE. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WEIGHT_MODULES WEIGHT_ANY // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 

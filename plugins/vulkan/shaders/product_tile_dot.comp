@@ -3,10 +3,11 @@
 // product_tile_dot.comp: products of bytes for prompts. A workgroup computes 64 rows for SPEC3
 // columns, 32 or 64, from tiles of two groups of k in shared memory: codes of the weight and bytes
 // of x. Each of its 128 threads has 4 rows, 16 apart, and every eighth column. `low` of x is left
-// out where no column of the tile has any. One module for each WEIGHT_TYPE with blocks
-// (WEIGHT_HAS_BLOCKS). See kernel.h.
+// out where no column of the tile has any. One module for each WEIGHT_TYPE with blocks.
+// See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WEIGHT_MODULES WEIGHT_HAS_BLOCKS // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 #include "bytes.glsl"
