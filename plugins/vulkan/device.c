@@ -222,7 +222,7 @@ static void target_fill(vk_device *device) {
     t->is_unfused = !o->has_fusion;
     if (!o->has_lanes) t->product.lane_max_subgroup = -1;
     t->has_f16 = facts->has_f16 && o->has_f16;
-    if (o->is_matrix_plain) {
+    if (o->is_matrix_plain && t->has_f16) {
         t->is_matrix_plain = true;
         t->matrix_rows = t->matrix_columns = 16;
     } else if (o->has_matrix && t->has_f16) {

@@ -33,8 +33,10 @@ static const char *const limits[N_ALL] = {"fuse=no",
                                           "lanes=no matrix=plain"};
 /* x has 15 bits there, with a scale for 32 elements: of each half a step of error at most. */
 #define DOT_BOUND 1e-8
-/* Weights and x have 11 bits. */
-#define MATRIX_BOUND 1e-6
+/* Weights and x have 11 bits, rounded to nearest: rounded towards 0 they would be smaller by about
+ * 2e-4 on average. */
+#define MATRIX_BOUND       1e-6
+#define MATRIX_SCALE_BOUND 1e-4
 static op_rig *reference, *rigs[N_ALL];
 
 static int setup(void **state) {
@@ -100,6 +102,16 @@ static int32_t ids_add(scene *s, uint64_t *seed, const int64_t *ne, int lo, int 
     return add(s, tdm_build_input(s->b, "id", TDM_TYPE_I32, ne), id);
 }
 
+/* The factor by which `got` is larger than `want` on the whole, less 1. */
+static double scale_error(const float *got, const float *want, size_t n) {
+    double both = 0, own = 0;
+    for (size_t i = 0; i < n; i++) {
+        both += (double)got[i] * want[i];
+        own += (double)want[i] * want[i];
+    }
+    return both / own - 1;
+}
+
 /* Runs on rigs first .. last - 1 and compares; bound 0 = equal bits. Frees the scene. */
 static void scene_check_on(int first, int last, scene *s, int32_t y, double bound,
                            const char *label) {
@@ -120,6 +132,9 @@ static void scene_check_on(int first, int last, scene *s, int32_t y, double boun
         if (i == MATRICES) most = MATRIX_BOUND;
         if (bound == 0 ? memcmp(got, want, n * sizeof *got) != 0 : !(nmse <= most))
             fail_msg("%s, limits '%s': NMSE %g", label, limits[i], nmse);
+        double scale = i == MATRICES ? scale_error(got, want, n) : 0;
+        if (!(fabs(scale) <= MATRIX_SCALE_BOUND))
+            fail_msg("%s, limits '%s': larger by a factor of 1 + %g", label, limits[i], scale);
     }
     for (int i = 0; i < s->n_arg; i++) free(s->args[i].data);
     free(want);

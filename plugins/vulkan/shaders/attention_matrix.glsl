@@ -87,8 +87,8 @@ void queries_store() {
         q_factor[row] = uintBitsToFloat(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
     for (int quad = share; quad < N_SLICE_K * SLICE / 4; quad += n_share) {
         vec4 v = is_finite ? query_load(row, quad) * times : vec4(0.0);
-        q_tile[row * Q_PITCH + 2 * quad] = packHalf2x16(v.xy);
-        q_tile[row * Q_PITCH + 2 * quad + 1] = packHalf2x16(v.zw);
+        q_tile[row * Q_PITCH + 2 * quad] = halves_pack(v.xy);
+        q_tile[row * Q_PITCH + 2 * quad + 1] = halves_pack(v.zw);
     }
 }
 
@@ -107,8 +107,8 @@ void keys_load(uint64_t region, int start, int first, int last, int slice) {
         else
             for (int k = 0; k < len / 4; k++) x[k] = vec4(0.0);
         [[unroll]] for (int k = 0; k < len / 4; k++) {
-            kv_tile[at + 2 * k] = packHalf2x16(x[k].xy);
-            kv_tile[at + 2 * k + 1] = packHalf2x16(x[k].zw);
+            kv_tile[at + 2 * k] = halves_pack(x[k].xy);
+            kv_tile[at + 2 * k + 1] = halves_pack(x[k].zw);
         }
     }
 }
@@ -219,7 +219,7 @@ void soften(int first, int last, int pos) {
             float a = stage[at], b = stage[at + MATRIX_ROWS]; // of neighbouring columns
             a = a == NEGATIVE_INFINITY ? 0.0 : exp2((a - shift) * 1.44269504);
             b = b == NEGATIVE_INFINITY ? 0.0 : exp2((b - shift) * 1.44269504);
-            uint word = packHalf2x16(vec2(a, b));
+            uint word = halves_pack(vec2(a, b));
             p_tile[row * PITCH + octet_slot(i) / 2 + k] = word;
             vec2 rounded = unpackHalf2x16(word);
             sum += rounded.x + rounded.y;
@@ -282,7 +282,7 @@ uint halves_of(uint bits) {
 // not seen, or not finite, becomes 0, since 0 times an infinity would be NaN; odd_slots notes the
 // latter.
 void value_store(int element, int quad, vec4 v, uint seen) {
-    uvec2 words = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    uvec2 words = uvec2(halves_pack(v.xy), halves_pack(v.zw));
     uint odd = (odd_halves(words.x) | odd_halves(words.y) << 2) & seen;
     if (odd != 0) atomicOr(odd_slots(quad / 8), odd << 4 * (quad % 8));
     uint kept = seen & ~odd;

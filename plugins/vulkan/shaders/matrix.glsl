@@ -14,6 +14,14 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #extension GL_KHR_shader_subgroup_basic : require
 
+// A word of two f16, rounded to nearest where a module can request it (float_mode.h). packHalf2x16
+// may round towards 0 even then, as Mesa's driver of AMD cards does: all elements would shrink a
+// little. There this takes three instructions instead of one, or none where it becomes part of the
+// addition before it (v_fma_mixlo_f16).
+uint halves_pack(vec2 v) {
+    return packFloat2x16(f16vec2(v));
+}
+
 #if MATRIX_IS_PLAIN
 struct MatrixA {
     uint at, stride;

@@ -51,8 +51,8 @@ void w_load(WeightRow row, uint g, uint k, uint i, uint part) {
     uint to = i * PITCH + 8 * part;
     [[unroll]] for (uint q = 0; q < 4; q++) {
         vec4 w = weight_quad(row, group, g, 4 * part + q, k) * scale + offset;
-        w_tile[to + 2 * q] = packHalf2x16(w.xy);
-        w_tile[to + 2 * q + 1] = packHalf2x16(w.zw);
+        w_tile[to + 2 * q] = halves_pack(w.xy);
+        w_tile[to + 2 * q + 1] = halves_pack(w.zw);
     }
 }
 
