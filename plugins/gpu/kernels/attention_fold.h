@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_fold.h: the online softmax: m, the maximum, and l, the sum of p, of the query rows of a
- * workgroup, and how a chunk's scores become p. All threads call rows_clear() and soften()
+ * workgroup, and how a chunk's scores become p. All threads call rows_clear() and chunk_softmax()
  * together.
  */
 #ifndef TANDEM_GPU_ATTENTION_FOLD_H
@@ -71,7 +71,7 @@ struct AttentionFold : Attention {
     // The softmax of a chunk: turns the scores of all rows, SCORE(row, slot), into p = exp(score -
     // m), and updates row_m, row_l and row_keep. It begins with a barrier. Another barrier is
     // needed before another thread's row_l is read.
-    template <class Score> inline void soften(Score SCORE) {
+    template <class Score> inline void chunk_softmax(Score SCORE) {
         barrier();
         for (int i = thread(); i < ROWS * 8; i += THREADS) {
             float m = SCORE(i / 8, i % 8 * 8);

@@ -399,7 +399,7 @@ struct AttentionMatrix : AttentionHalves {
     // The softmax of a chunk: turns scores into p = exp(score - m) as f16, and updates row_m, row_l
     // and row_keep. p is NaN where the slot's V is odd and the row sees the slot. OF_ROW threads of
     // one wave have a row.
-    inline void scores_soften() {
+    inline void scores_softmax() {
         constexpr int N_QUAD = CHUNK / OF_ROW / 4;
         const int thread = phase_thread();
         int row = thread / OF_ROW, own = thread % OF_ROW, slot = 4 * N_QUAD * own;
@@ -514,7 +514,7 @@ struct AttentionMatrix : AttentionHalves {
         barrier(); // V, odd_slots, scores
         copy();
         if (IS_LATENT && thread() < CHUNK / 32) odd_slots[thread()] = 0;
-        scores_soften();
+        scores_softmax();
         barrier(); // p
         if (!IS_LATENT && thread() < CHUNK / 32) odd_slots[thread()] = 0;
         values_add();

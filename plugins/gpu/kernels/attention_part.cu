@@ -195,7 +195,7 @@ template <int MAX_ROWS, int MAX_OWN, bool EXTRAS> struct AttentionPart : Attenti
                 score_slot(region, start + lane(), pos - slot_pos, head_first,
                            lane() >= first && lane() < last &&
                                !(EXTRAS && HAS_LIST && (listed >> lane() & 1u) == 0));
-                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+                chunk_softmax([&](int row, int slot) -> float & { return SCORE(row, slot); });
                 fold(region, start, first, last, column_first);
                 turn ^= 1;
             }

@@ -362,7 +362,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
 
     inline void chunk_fold(u64 region, int start, int first, int last, int pos, bool is_whole) {
         score_tile(region, start, first, last, pos);
-        soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+        chunk_softmax([&](int row, int slot) -> float & { return SCORE(row, slot); });
         // is_whole says nothing of rows of other runs. They have m = -inf, and their sums are not
         // used.
         fold_tile(region, start, first, last, is_whole && !(EXTRAS && HAS_LIST));

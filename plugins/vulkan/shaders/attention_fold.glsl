@@ -24,7 +24,7 @@ void rows_clear() {
 // The softmax of the present chunk: replaces each score by p and updates m, l and row_keep. Begins
 // with a barrier, so that the caller needs none behind its scores. The caller needs one before
 // another thread reads row_l.
-void soften() {
+void chunk_softmax() {
     barrier();
     for (int i = thread(); i < ROWS * 8; i += THREADS) {
         float m = SCORE(i / 8, i % 8 * 8);

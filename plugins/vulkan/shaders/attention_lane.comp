@@ -192,9 +192,9 @@ void score_slots(uint64_t region, int start) {
     }
 }
 
-// The softmax of a chunk for row r: scores become p, m and l are updated (soften of
+// The softmax of a chunk for row r: scores become p, m and l are updated (chunk_softmax of
 // attention_fold.glsl). Returns the factor for o of the chunks before.
-float row_soften(int r, int first, int last) {
+float row_softmax(int r, int first, int last) {
     float largest = NEGATIVE_INFINITY;
     [[unroll]] for (int i = 0; i < 4; i++) {
         int slot = 8 * lane() + i;
@@ -276,7 +276,7 @@ void chunk_attend(uint64_t region, int start, int first, int last) {
     score_slots(region, start);
     float keep[4];
     [[unroll]] for (int r = 0; r < 4; r++)
-        if (r < ROWS) keep[r] = row_soften(r, first, last);
+        if (r < ROWS) keep[r] = row_softmax(r, first, last);
     [[dont_unroll]] for (int group = 0; group < N_GROUP; group++) {
         vec4 acc[4];
         [[unroll]] for (int r = 0; r < 4; r++) {

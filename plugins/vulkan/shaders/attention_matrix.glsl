@@ -195,7 +195,7 @@ float row_most(int row) {
 
 // The softmax of the present chunk: stores p = exp(score - m) as f16 in p_tile, and updates m and
 // l, the sum of the rounded p. The hardware's exp2 is precise enough for f16.
-void soften(int first, int last, int pos) {
+void chunk_softmax(int first, int last, int pos) {
     barrier();
     for (int i = thread(); i < N_OCTET; i += THREADS) {
         int row = octet_row(i);
@@ -348,7 +348,7 @@ void tile_begin(ivec3 parts) {
 
 void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool is_whole) {
     scores_store(region, start, first, last);
-    soften(first, last, pos);
+    chunk_softmax(first, last, pos);
     sums_scale();
     [[unroll]] for (uint slice = 0; slice < N_SLICE_V; slice++) {
         barrier();

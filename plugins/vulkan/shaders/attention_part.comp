@@ -127,7 +127,7 @@ void chunk_attend(uint64_t region, int start, int first, int last) {
     score_slot(region, start + thread(),
                thread() >= first && thread() < last &&
                    (!HAS_LIST || chunk_has(walk_listed, thread())));
-    soften();
+    chunk_softmax();
     fold(region, start, first, last);
     turn ^= 1;
 }

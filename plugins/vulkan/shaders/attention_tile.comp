@@ -270,7 +270,7 @@ void part_end(int part, int n_part) {
 
 void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool is_whole) {
     score_tile(region, start, first, last, pos);
-    soften();
+    chunk_softmax();
     // Rows of other runs have m = -inf: their sums are not used.
     fold_tile(region, start, first, last, is_whole);
 }
