@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/op_state.h"
 #include "core/counters.h"
-#include "core/graph/op_rules.h"
 #include "core/device/runtime_internal.h"
 
 const char *tdm_open_device_name(const tdm_open_device *dev) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/op_state.h"
 #include "core/graph/builder.h"
 #include "core/graph/op_rules.h"
 

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "core/base/op_state.h"
 #include "core/graph/builder.h"
 #include "core/graph/op_infer.h"
 
@@ -18,17 +19,9 @@
 #define SIZE_PICK_(...)         SIZE_SECOND_(__VA_ARGS__)
 #define SIZE_SECOND_(a, b, ...) b
 
-#define USES_KV_VIEW  false
-#define USES_KV_VALUE false
-#define USES_KV_CACHE true
-#define USES_KV_GROUP false
-
 #define RULE_(ID, name_, number, kind, infer_, params, ...)                                        \
-    [TDM_OP_##ID] = {.name = #name_,                                                               \
-                     .uses_kv = USES_KV_##kind,                                                    \
-                     .params_size = SIZE_(params),                                                 \
-                     .infer = tdm_infer_##infer_,                                                  \
-                     __VA_ARGS__},
+    [TDM_OP_##ID] = {                                                                              \
+        .name = #name_, .params_size = SIZE_(params), .infer = tdm_infer_##infer_, __VA_ARGS__},
 static const tdm_op_rule rules[TDM_OP_COUNT_] = {TDM_OP_LIST(RULE_)};
 
 /* Numbers are dense: as many ops as the highest number. */
@@ -42,19 +35,6 @@ const tdm_op_rule *tdm_op_rule_get(int32_t op) {
 const char *tdm_op_name(int32_t op) {
     const tdm_op_rule *rule = tdm_op_rule_get(op);
     return rule != NULL ? rule->name : op == TDM_OP_NONE ? "none" : "?";
-}
-
-bool tdm_op_uses_kv(int32_t op) {
-    const tdm_op_rule *rule = tdm_op_rule_get(op);
-    return rule != NULL && rule->uses_kv;
-}
-
-int32_t tdm_op_state(const tdm_node *node) {
-    const tdm_op_rule *rule = tdm_op_rule_get(node->op);
-    int i;
-    if (rule == NULL || rule->state_src == 0) return -1;
-    for (i = 0; (rule->state_src >> i & 1) == 0; i++) continue;
-    return node->src[i];
 }
 
 tdm_status tdm_op_fail(const tdm_op_args *a, tdm_error *err, const char *format, ...) {

@@ -41,7 +41,6 @@ typedef struct tdm_op_rule {
     uint8_t private_src; /* bit i: source i may be a WEIGHT with the flag `usage` */
     uint8_t usage;
     uint8_t params_size; /* bytes used; the others are zero */
-    bool uses_kv;        /* the parameters begin with the index of a cache description */
     tdm_status (*infer)(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err);
 } tdm_op_rule;
 
@@ -56,12 +55,6 @@ const tdm_op_rule *tdm_op_rule_get(int32_t op);
 tdm_status tdm_op_infer(const tdm_graph *graph, const tdm_node *node, int32_t index,
                         const tdm_view_place *place, tdm_op_result dst[TDM_MAX_DST],
                         tdm_error *err);
-
-/* True for the ops whose first parameter is the index of a cache description. [any-thread] */
-bool tdm_op_uses_kv(int32_t op);
-/* The source of a node that is a STATE, of cache ops and EXCHANGE; -1 for other ops.
- * [any-thread] */
-int32_t tdm_op_state(const tdm_node *node);
 
 /* Type known, axes in range, rows of whole blocks. `what` begins the message. [any-thread] */
 tdm_status tdm_shape_check(const char *what, int32_t type, const int64_t ne[TDM_MAX_DIMS],

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "core/graph/op_rules.h"
+#include "core/base/op_state.h"
 #include "core/stages/adapter_internal.h"
 #include "core/stages/cut.h"
 

@@ -4,8 +4,8 @@
  */
 #include "core/stages/refusal.h"
 
+#include "core/base/op_state.h"
 #include "core/graph/builder.h"
-#include "core/graph/op_rules.h"
 
 void tdm_refusal_report(tdm_open_device *dev, const tdm_open_device *taken_by,
                         const tdm_graph *graph, const tdm_node *node, const char *reason) {

@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
+#include "core/base/op_state.h"
 #include "core/base/view.h"
-#include "core/graph/op_rules.h"
 #include "core/stages/refusal.h"
 #include "core/stages/schedule_internal.h"
 

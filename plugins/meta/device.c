@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "core/base/op_state.h"
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/exec/queue.h"
 #include "plugins/meta/exec/stuck.h"
@@ -332,19 +333,13 @@ static tdm_status resized_supports(const meta_member *member, const tdm_graph *g
     return status;
 }
 
-/* Whether params.kv of the op names the description of a cache or of recurrent states. */
-static bool uses_cache(int32_t op) {
-    return (op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT) || op == TDM_OP_CONV1D ||
-           op == TDM_OP_LINEAR_SCAN || op == TDM_OP_KV_SELECT || op == TDM_OP_BLOCK_POOL;
-}
-
 /* A cache in the group's graph has pages of the owner's size (buffer_kv_page_size); the same pages
  * may have another size on another member. So may slots of recurrent states. */
 static tdm_status member_supports(const meta_device *device, int32_t d, const tdm_graph *graph,
                                   int32_t node, tdm_error *err) {
     const meta_member *member = &device->members[d], *owner = &device->members[device->owner];
     const tdm_node *n = tdm_graph_node(graph, node);
-    if (member != owner && uses_cache(n->op) && n->params.kv.kv >= 0 &&
+    if (member != owner && tdm_op_uses_kv(n->op) && n->params.kv.kv >= 0 &&
         n->params.kv.kv < graph->n_kv) {
         tdm_kv_desc desc;
         uint64_t size = 0, owners = 0;

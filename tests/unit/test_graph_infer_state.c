@@ -5,6 +5,8 @@
  */
 #include <math.h>
 
+#include "core/base/op_state.h"
+#include "core/graph/op_rules.h"
 #include "infer_fixture.h"
 
 #define INPUT_OF(...) tdm_build_input(f->b, NULL, F32, NE(__VA_ARGS__))
@@ -287,11 +289,33 @@ static void test_descriptions(void **state) {
         tdm_build_kv_copy(f.b, f.step, s, kv));
 }
 
+/* What follows from the rows of the ops: which use a STATE, where, and which change it. An op
+ * without a destination has nothing else to change. */
+static void test_state_ops(void **state) {
+    static const int32_t readers[] = {TDM_OP_ATTENTION, TDM_OP_KV_SELECT, TDM_OP_KV_EXPORT};
+    (void)state;
+    for (int32_t op = -1; op <= TDM_OP_COUNT_; op++) {
+        const tdm_op_rule *rule = tdm_op_rule_get(op);
+        const bool has_state = rule != NULL && rule->state_src != 0;
+        tdm_node node = {.op = op};
+        bool only_reads = false;
+        for (int i = 0; i < TDM_MAX_SRC; i++) node.src[i] = 100 + i;
+        for (int i = 0; i < 3; i++) only_reads |= op == readers[i];
+        assert_int_equal(tdm_op_writes_state(op), has_state && !only_reads);
+        if (has_state && rule->n_dst == 0) assert_true(tdm_op_writes_state(op));
+        assert_int_equal(tdm_op_uses_kv(op), has_state && op != TDM_OP_EXCHANGE);
+        if (has_state)
+            assert_int_equal(rule->state_src >> (tdm_op_state(&node) - 100) & 1, 1);
+        else
+            assert_int_equal(tdm_op_state(&node), -1);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recurrent),    cmocka_unit_test(test_recurrent_erased),
         cmocka_unit_test(test_block_pool),   cmocka_unit_test(test_strided),
-        cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_state_ops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

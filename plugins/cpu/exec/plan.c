@@ -9,6 +9,7 @@
  * each other at barriers. So there is a barrier after every exchange, and workers check for a
  * failure only after that barrier, before the next node.
  */
+#include "core/base/op_state.h"
 #include "core/base/view.h"
 #include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/plan_internal.h"
@@ -91,11 +92,7 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     }
     if (impl->scratch_size != NULL)
         out->scratch_size = impl->scratch_size(plan->device, plan->graph, n);
-    /* The ops that change their STATE in place (op.h); a missing one would lack barriers. */
-    out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
-                        n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
-                        n->op == TDM_OP_CONV1D || n->op == TDM_OP_LINEAR_SCAN ||
-                        n->op == TDM_OP_BLOCK_POOL || n->op == TDM_OP_EXCHANGE;
+    out->writes_state = tdm_op_writes_state(n->op);
     if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
     if (plan->device->n_thread > 1 && impl->claims != NULL && impl->claims(&out->node))
         out->node.claims = &plan->claims_of[plan->n_claims++];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/op_state.h"
 #include "plugins/meta/layout/partition_table.h"
 
 tdm_status meta_partition_table_create(const tdm_host *host, struct meta_partition_table **out,
@@ -138,25 +139,18 @@ tdm_status meta_partition_units(const meta_device *device, const tdm_partition *
     return TDM_OK;
 }
 
-bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value) {
+const tdm_kv_desc *meta_state_desc(const tdm_graph *graph, int32_t value) {
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_slots = false, is_used = false;
-        switch (node->op) {
-        case TDM_OP_CONV1D:
-        case TDM_OP_BLOCK_POOL:
-        case TDM_OP_LINEAR_SCAN: is_slots = true; break;
-        case TDM_OP_KV_COPY:
-        case TDM_OP_KV_EXPORT:
-        case TDM_OP_KV_IMPORT:
-            is_slots = (tdm_graph_kv(graph, node->params.kv.kv)->flags & TDM_KV_RECURRENT) != 0;
-            break;
-        default: continue;
-        }
-        for (int32_t s = 0; s < node->n_src; s++) is_used |= node->src[s] == value;
-        if (is_used) return is_slots;
+        if (tdm_op_uses_kv(node->op) && tdm_op_state(node) == value)
+            return tdm_graph_kv(graph, node->params.kv.kv);
     }
-    return false;
+    return NULL;
+}
+
+bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value) {
+    const tdm_kv_desc *desc = meta_state_desc(graph, value);
+    return desc != NULL && (desc->flags & TDM_KV_RECURRENT) != 0;
 }
 
 tdm_status meta_partition_heads(const meta_device *device, const tdm_partition *partition,

@@ -64,6 +64,9 @@ tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *pa
 /* The units (KV heads of a cache) that each member holds a part of. */
 tdm_status meta_partition_units(const meta_device *device, const tdm_partition *partition,
                                 int64_t *lo_out, int64_t *hi_out, tdm_error *err);
+/* The description of a STATE of the graph, a cache or recurrent states: every node that uses it has
+ * the same. NULL where no cache op uses it, such as for the arena of an EXCHANGE. */
+const tdm_kv_desc *meta_state_desc(const tdm_graph *graph, int32_t value);
 /* Whether a STATE of the graph has slots of recurrent states. */
 bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value);
 /* The KV heads of a cache, or the units of a recurrent state, that each member holds:

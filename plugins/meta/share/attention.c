@@ -2,6 +2,7 @@
  *
  * attention.c: attention = auto: how the caches of a model are cut. solve.h describes the choice.
  */
+#include "core/base/op_state.h"
 #include "plugins/meta/share/solve.h"
 
 tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm_error *err) {
@@ -21,7 +22,7 @@ tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm
         if (node->op != TDM_OP_KV_WRITE) continue;
         const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
         is_whole = is_whole || (desc->flags & TDM_KV_STRIDED) != 0;
-        const tdm_value *state = tdm_graph_value(graph, node->src[3]);
+        const tdm_value *state = tdm_graph_value(graph, tdm_op_state(node));
         if (state->partition == 0 ||
             tdm_graph_partition(graph, state->partition)->n_unit >= device->n_active)
             continue;

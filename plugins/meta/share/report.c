@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/meta/exchange/peer.h"
+#include "plugins/meta/layout/partition.h"
 #include "plugins/meta/rules/compile.h"
 #include "plugins/meta/share/measure.h"
 #include "plugins/meta/share/predict.h"
@@ -37,19 +38,6 @@ static tdm_status weights_weigh(const meta_device *device, const tdm_graph *grap
     return TDM_OK;
 }
 
-/* A STATE has the description of the first node that uses it. */
-static const tdm_kv_desc *state_desc(const tdm_graph *graph, int32_t state) {
-    for (int32_t i = 0; i < graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_recurrent = node->op == TDM_OP_CONV1D || node->op == TDM_OP_LINEAR_SCAN ||
-                            node->op == TDM_OP_BLOCK_POOL;
-        if (!is_recurrent && (node->op < TDM_OP_KV_WRITE || node->op > TDM_OP_KV_IMPORT)) continue;
-        for (int32_t s = 0; s < node->n_src; s++)
-            if (node->src[s] == state) return tdm_graph_kv(graph, node->params.kv.kv);
-    }
-    return NULL;
-}
-
 static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph, int32_t d,
                                tdm_split_member *out, tdm_error *err) {
     static const tdm_partition none;
@@ -61,7 +49,7 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
         int64_t n_page;
         uint64_t page_size = 0;
         bool is_held = false;
-        if (v->kind != TDM_VALUE_STATE || (desc = state_desc(graph, i)) == NULL) continue;
+        if (v->kind != TDM_VALUE_STATE || (desc = meta_state_desc(graph, i)) == NULL) continue;
         const tdm_partition *partition =
             v->partition > 0 ? tdm_graph_partition(graph, v->partition) : &none;
         tdm_status status =
@@ -111,7 +99,7 @@ static double states_size(const tdm_graph *graph) {
     double size = 0;
     for (int32_t i = 0; i < graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(graph, i);
-        if (v->kind == TDM_VALUE_STATE && state_desc(graph, i) != NULL)
+        if (v->kind == TDM_VALUE_STATE && meta_state_desc(graph, i) != NULL)
             size += (double)v->ne[0] * (double)v->ne[1];
     }
     return size;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "plugins/meta/buffer.h"
+#include "plugins/meta/layout/partition.h"
 #include "plugins/meta/members.h"
 #include "plugins/meta/rules/compile.h"
 #include "plugins/meta/share/links.h"
@@ -21,16 +22,6 @@
 #define LEAST_SHARE 0.02
 /* Shares whose sum differs from 1 by less are complete: the difference is rounding. */
 #define SHARE_NOISE 1e-9
-
-/* The STATE that a node writes. */
-static int32_t state_of(const tdm_node *node) {
-    switch (node->op) {
-    case TDM_OP_KV_WRITE: return node->src[3];
-    case TDM_OP_CONV1D:
-    case TDM_OP_BLOCK_POOL: return node->src[4];
-    default: return node->src[7];
-    }
-}
 
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
                            tdm_error *err) {
@@ -53,18 +44,16 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
     }
     for (int32_t type = 1; type < TDM_TYPE_LIMIT_; type++)
         if (by_type[type] > by_type[out->type]) out->type = (tdm_type)type;
-    /* A description counts once for each STATE that uses it. */
-    for (int32_t i = 0; i < graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
+    /* A description counts once for each STATE that has it. */
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        const tdm_kv_desc *desc = v->kind == TDM_VALUE_STATE ? meta_state_desc(graph, i) : NULL;
         uint64_t page_size = 0;
-        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_CONV1D &&
-            node->op != TDM_OP_LINEAR_SCAN && node->op != TDM_OP_BLOCK_POOL)
-            continue;
-        const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
+        if (desc == NULL) continue;
         tdm_status status = owner->acquired.plugin->buffer->kv_page_size(owner->acquired.device,
                                                                          desc, &page_size, err);
         if (status != TDM_OK) return status;
-        page_size *= (uint64_t)tdm_graph_value(graph, state_of(node))->ne[1];
+        page_size *= (uint64_t)v->ne[1];
         out->state_size += page_size;
         if ((desc->flags & TDM_KV_IN_HOST) != 0) out->host_size += page_size;
     }
