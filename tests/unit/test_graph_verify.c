@@ -420,6 +420,12 @@ static void test_exchange_pair(void **state) {
     EXCHANGE_GOOD(GATHER_PAIR, p->data_off2 = 256 + 9 * 128);
     EXCHANGE_BAD("payloads at 256 and 1404 overlap", GATHER_PAIR, p->data_off2 = 256 + 9 * 128 - 4);
     EXCHANGE_BAD("do not fit", GATHER_PAIR, p->data_off2 = 4096 - 380);
+    /* An area has both payloads, however far apart they are. */
+    EXCHANGE_BAD("area_stride = 1152 is less than the 2176 bytes of both payloads", GATHER_PAIR,
+                 p->area_stride = 9 * 128);
+    EXCHANGE_BAD("area_stride = 1532 is less than the 1536 bytes of both payloads", GATHER_PAIR,
+                 p->data_off2 = 256 + 9 * 128, p->area_stride = 9 * 128 + 380);
+    EXCHANGE_GOOD(GATHER_PAIR, p->data_off2 = 256 + 9 * 128, p->area_stride = 9 * 128 + 384);
     EXCHANGE_BAD("lie inside", GATHER_PAIR, p->flag_off = 2048);
     EXCHANGE_BAD("its x2 is absent", GATHER_PAIR, x.node.src[4] = -1);
     EXCHANGE_BAD("result of x2 is absent", GATHER_PAIR, x.node.dst[1] = -1);

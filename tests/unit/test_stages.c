@@ -366,6 +366,8 @@ static void test_time_limit(void **state) {
     tdm_mem none = {0};
     FAILS(TDM_UNAVAILABLE, "device 'left': does not answer",
           tdm_mem_alloc(r->stages.devs[0].dev, 16, TDM_BUFFER_ANY, &none, err));
+    FAILS(TDM_UNAVAILABLE, "device 'left': does not answer",
+          tdm_mem_fill(&r->memory.mem[0], 0, 1, 0, err));
     tdm_runtime_destroy(r->rt);
     log_has("device 'left' does not answer: devices and plugins are not closed", 1);
     log_has("close left", 0);
