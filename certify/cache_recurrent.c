@@ -93,6 +93,7 @@ static tdm_kv_desc desc_of(const recurrence *r) {
                          .head_dim_v = len,
                          .n_head_kv = r->is_conv ? r->n_unit : r->n_unit_v,
                          .page_len = 1,
+                         .rope_offset = r->is_conv ? 0 : r->dk,
                          .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT |
                                   (r->has_erase ? TDM_KV_ERASED : 0)};
 }

@@ -29,6 +29,9 @@ tdm_status tdm_infer_conv1d(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
     int i;
     if (status == TDM_OK && (a->kv->flags & TDM_KV_ERASED) != 0)
         return tdm_op_fail(a, err, "cache description %d is TDM_KV_ERASED", (int)p->kv);
+    if (status == TDM_OK && a->kv->rope_offset != 0)
+        return tdm_op_fail(a, err, "cache description %d has rope_offset = %d, not 0", (int)p->kv,
+                           (int)a->kv->rope_offset);
     if (status == TDM_OK) status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, n_tok, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "w", TDM_TYPE_F32, err);
@@ -120,6 +123,9 @@ static tdm_status heads_check(const tdm_op_args *a, tdm_error *err) {
         return tdm_op_fail(
             a, err, "%lld matrices of %lld x %lld, a unit of the state has %d elements",
             (long long)(n_v / n_unit), (long long)dk, (long long)dv, (int)a->kv->head_dim_k);
+    if (a->kv->rope_offset != dk) /* kv.h */
+        return tdm_op_fail(a, err, "cache description %d has rope_offset = %d, not dk = %lld",
+                           (int)p->kv, (int)a->kv->rope_offset, (long long)dk);
     if (p->is_tiled)
         return n_k == n_unit && n_v == n_k * p->heads_per_k
                    ? TDM_OK

@@ -67,7 +67,9 @@ typedef struct trial {
     size_t n_out;
 } trial;
 
-static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, uint32_t flags, op_rig *rig) {
+/* dk: of a scan; 0 for other ops. */
+static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, int32_t dk, uint32_t flags,
+                        op_rig *rig) {
     tdm_error err = {0};
     memset(t, 0, sizeof *t);
     t->caps = (tdm_step_caps){.n_tok = N_TOK, .n_seq = N_SEQ, .n_class = 1, .has_rs = 1};
@@ -78,6 +80,7 @@ static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, uint32_t fla
                             .head_dim_v = unit_len,
                             .n_head_kv = n_unit,
                             .page_len = 1,
+                            .rope_offset = dk,
                             .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     assert_int_equal(tdm_builder_create(&t->b, &err), TDM_OK);
     t->step = tdm_build_step(t->b, &t->caps);
@@ -189,7 +192,7 @@ static void conv_check(op_rig *rig, const char *what, const conv_shape *s) {
     int32_t unit = 0;
     for (int i = 0; i < s->n_segment; i++) unit += p.unit_len[i] = s->unit_len[i];
     int32_t n_ch = unit * s->n_unit;
-    trial_begin(&t, s->n_unit, unit * (s->k - 1), 0, rig);
+    trial_begin(&t, s->n_unit, unit * (s->k - 1), 0, 0, rig);
     p.kv = t.kv;
     int32_t x = trial_input(&t, &seed, OP_SHAPE(n_ch, N_TOK, 1, 1), 1, false);
     int32_t w = trial_input(&t, &seed, OP_SHAPE(s->k, n_ch, 1, 1), 1, true);
@@ -298,7 +301,8 @@ static void scan_check(op_rig *rig, const char *what, const scan_shape *s) {
     const int32_t n_v = s->n_k * s->per_k, ng = s->has_vector_g ? s->dk : 1;
     const int32_t n_unit = s->is_tiled ? s->n_k : n_v / s->in_unit;
     tdm_scan_sources src = {-1, -1, -1, -1, -1, -1};
-    trial_begin(&t, n_unit, n_v / n_unit * s->dk * s->dv, s->has_erase ? TDM_KV_ERASED : 0, rig);
+    trial_begin(&t, n_unit, n_v / n_unit * s->dk * s->dv, s->dk, s->has_erase ? TDM_KV_ERASED : 0,
+                rig);
     tdm_scan_params p = {
         .kv = t.kv, .heads_per_k = s->per_k, .is_tiled = s->is_tiled, .scale = s->scale};
     src.q = trial_input(&t, &seed, OP_SHAPE(s->dk, s->n_k, N_TOK, 1), 1, false);
@@ -394,7 +398,7 @@ static void pool_check(op_rig *rig, const char *what, const pool_shape *s) {
     pool_token tokens[2 * N_TOK];
     const int32_t n_row = s->n * s->n_part;
     tdm_pool_params p = {.n_part = s->n_part};
-    trial_begin(&t, 1, 3 * n_row, TDM_KV_POOLED, rig);
+    trial_begin(&t, 1, 3 * n_row, 0, TDM_KV_POOLED, rig);
     p.kv = t.kv;
     int32_t x = trial_input(&t, &seed, OP_SHAPE(n_row, N_TOK, 1, 1), 1, false);
     const int64_t n_each = s->is_mean ? 1 : n_row;

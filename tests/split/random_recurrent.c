@@ -30,9 +30,10 @@ static int heads_of(pool *p, int x, int64_t len, int64_t n) {
     return pool_add_view(p, tdm_build_reshape(p->b, pool_use(p, x), len, n, p->n_tok, 1), x, NULL);
 }
 
-/* A state of n_unit units of `len` floats, with two slots for each sequence; -1 where it failed. */
-static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t len, uint32_t flags,
-                          int32_t *kv) {
+/* A state of n_unit units of `len` floats, with two slots for each sequence; -1 where it failed.
+ * dk: of a scan; 0 for a convolution. */
+static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t len, int32_t dk,
+                          uint32_t flags, int32_t *kv) {
     random_state *s = &p->facts->states[p->facts->n_state];
     uint64_t size = 0;
     s->desc = (tdm_kv_desc){.struct_size = sizeof s->desc,
@@ -42,6 +43,7 @@ static int32_t state_make(pool *p, const recurrent *r, int32_t n_unit, int32_t l
                             .head_dim_v = len,
                             .n_head_kv = n_unit,
                             .page_len = 1,
+                            .rope_offset = dk,
                             .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     s->n_page = 2 * RANDOM_MAX_SEQ;
     if (p->page_size(p->context, &s->desc, &size, &p->err) != TDM_OK) {
@@ -76,7 +78,7 @@ static int convolve(pool *p, const recurrent *r, int x, int32_t a, int32_t b) {
     char name[16];
     int y = pool_project(p, x, n_ch, partition_of(p, r, lens, n_segment), 1, false);
     if (y < 0) return -1;
-    int32_t state = state_make(p, r, n_unit, (a + b) * (k - 1), 0, &params.kv);
+    int32_t state = state_make(p, r, n_unit, (a + b) * (k - 1), 0, 0, &params.kv);
     if (state < 0) return -1;
     snprintf(name, sizeof name, "w%d", p->n_weight++);
     int32_t w = tdm_build_weight(p->b, name, TDM_TYPE_F32, POOL_SHAPE(k, n_ch, 1, 1), 0), bias = -1;
@@ -150,7 +152,7 @@ static int scan(pool *p, const recurrent *r, int x) {
     if (v < 0 || src.q < 0 || src.k < 0 || src.g < 0) return -1;
     src.v = pool_use(p, v);
     const int32_t n_unit = r->is_tiled ? r->n_k : n_v;
-    int32_t state = state_make(p, r, n_unit, n_v / n_unit * r->dk * r->dv,
+    int32_t state = state_make(p, r, n_unit, n_v / n_unit * r->dk * r->dv, r->dk,
                                is_erased ? TDM_KV_ERASED : 0, &params.kv);
     if (state < 0) return -1;
     int32_t o =

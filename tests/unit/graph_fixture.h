@@ -156,6 +156,7 @@ static inline int32_t fixture_recurrent(const fixture *f) {
     x = tdm_build_reshape(f->b, x, 4, 4, FIX_TOK, 1);
     int32_t q = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(3, 2, FIX_TOK, 1));
     int32_t g = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(1, 4, FIX_TOK, 1));
+    desc.rope_offset = 3; /* dk */
     state = tdm_build_state(f->b, NULL, &desc, 4096, 3, &scan.kv);
     const tdm_scan_sources s = {q, q, x, g, -1, -1};
     tdm_kv_desc index = fixture_kv_desc();

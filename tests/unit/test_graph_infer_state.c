@@ -11,8 +11,9 @@
 
 #define INPUT_OF(...) tdm_build_input(f->b, NULL, F32, NE(__VA_ARGS__))
 
-/* Units of two channels, or of one matrix of 4 x 8. */
-static int32_t slots_with(fixture *f, int32_t n_unit, int32_t len, uint32_t flags, int32_t *kv) {
+/* Units of two channels, or of one matrix of 4 x 8; dk of a scan, else 0. */
+static int32_t slots_with(fixture *f, int32_t n_unit, int32_t len, int32_t dk, uint32_t flags,
+                          int32_t *kv) {
     tdm_kv_desc d = {.struct_size = sizeof d,
                      .type_k = TDM_TYPE_F32,
                      .type_v = TDM_TYPE_F32,
@@ -20,12 +21,13 @@ static int32_t slots_with(fixture *f, int32_t n_unit, int32_t len, uint32_t flag
                      .head_dim_v = len,
                      .n_head_kv = n_unit,
                      .page_len = 1,
+                     .rope_offset = dk,
                      .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT | flags};
     return tdm_build_state(f->b, "slots", &d, 4096, 3, kv);
 }
 
 static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
-    return slots_with(f, n_unit, len, 0, kv);
+    return slots_with(f, n_unit, len, 0, 0, kv);
 }
 
 static int32_t convolve(fixture *f, tdm_conv_params p, int64_t n_ch, int64_t k, int64_t n_w) {
@@ -36,7 +38,7 @@ static int32_t convolve(fixture *f, tdm_conv_params p, int64_t n_ch, int64_t k, 
 
 static int32_t scan(fixture *f, tdm_scan_params p, int64_t dk, int64_t n_k, int64_t n_v,
                     int64_t ng) {
-    int32_t state = slots(f, 4, 32, &p.kv);
+    int32_t state = slots_with(f, 4, 32, 4, 0, &p.kv);
     tdm_scan_sources s = {INPUT_OF(dk, n_k, 5, 1),
                           INPUT_OF(dk, n_k, 5, 1),
                           INPUT_OF(8, n_v, 5, 1),
@@ -50,7 +52,7 @@ static int32_t scan(fixture *f, tdm_scan_params p, int64_t dk, int64_t n_k, int6
 static int32_t scan_erased(fixture *f, uint32_t flags, tdm_type type, const int64_t ne[2],
                            bool has_beta) {
     tdm_scan_params p = {.heads_per_k = 2};
-    int32_t state = slots_with(f, 4, 32, flags, &p.kv), pair[2] = {-1, -1};
+    int32_t state = slots_with(f, 4, 32, 4, flags, &p.kv), pair[2] = {-1, -1};
     const tdm_scan_sources s = {.q = INPUT_OF(4, 2, 5, 1),
                                 .k = INPUT_OF(4, 2, 5, 1),
                                 .v = INPUT_OF(8, 4, 5, 1),
@@ -77,7 +79,7 @@ static void test_recurrent_erased(void **state) {
     BAD("erase and beta exclude", scan_erased(&f, erased, F32, PAIR(4, 4), true));
 #undef PAIR
     BAD("is TDM_KV_ERASED", tdm_conv_params p = {.n_segment = 1}; p.unit_len[0] = 2;
-        int32_t s = slots_with(&f, 3, 6, erased, &p.kv);
+        int32_t s = slots_with(&f, 3, 6, 0, erased, &p.kv);
         tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, s, &p));
 }
 
@@ -94,6 +96,9 @@ static void test_recurrent(void **state) {
     CONV_BAD("k = 1", (void)0, 6, 1, 6);
     CONV_BAD("n_segment = 9", p.n_segment = 9, 6, 4, 6);
     CONV_BAD("unit_len = 1 is not in 0 .. 0", p.unit_len[1] = 1, 6, 4, 6);
+    BAD("has rope_offset = 4, not 0", tdm_conv_params p = two;
+        int32_t s = slots_with(&f, 3, 6, 4, 0, &p.kv);
+        tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, s, &p));
     BAD("has tokens, not slots", tdm_conv_params p = two; p.kv = f.kv;
         tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, f.state, &p));
 
@@ -105,6 +110,7 @@ static void test_recurrent(void **state) {
     SCAN_BAD("5 heads of v in 4 units", (void)0, 4, 3, 5, 1);
     SCAN_BAD("a unit of the state has 32", (void)0, 5, 2, 4, 1);
     SCAN_BAD("a unit of the state has 32", (void)0, 1 << 20, 2, (int64_t)1 << 42, 1);
+    SCAN_BAD("has rope_offset = 4, not dk = 2", (void)0, 2, 4, 8, 1);
     SCAN_BAD("read 0 .. 1 of 0 .. 0", (void)0, 4, 1, 4, 1);
     SCAN_BAD("read 1 .. 2 of", p.first_head = 2, 4, 2, 4, 1);
     SCAN_BAD("heads_per_k = 0", p.heads_per_k = 0, 4, 2, 4, 1);
@@ -134,7 +140,7 @@ static const pooling two_parts = {.params = {.n_part = 2},
                                   .type = {F32, F32, F32}};
 
 static int32_t pool(fixture *f, pooling q) {
-    int32_t state = slots_with(f, q.n_unit, q.unit_len, q.flags, &q.params.kv);
+    int32_t state = slots_with(f, q.n_unit, q.unit_len, 0, q.flags, &q.params.kv);
     int32_t x = tdm_build_input(f->b, NULL, q.type[0], NE(q.n_x[0], q.n_x[1], 1, 1));
     int32_t score = tdm_build_input(f->b, NULL, q.type[1], NE(q.n_score[0], q.n_score[1], 1, 1));
     int32_t bias =
@@ -172,7 +178,7 @@ static void test_block_pool(void **state) {
         tdm_build_block_pool(f.b, INPUT(6, 5, 1, 1), INPUT(6, 5, 1, 1), INPUT(6, 4, 1, 1), f.step,
                              f.state, &p));
     BAD("is TDM_KV_POOLED", tdm_conv_params p = {.n_segment = 1}; p.unit_len[0] = 2;
-        int32_t s = slots_with(&f, 3, 6, TDM_KV_POOLED, &p.kv);
+        int32_t s = slots_with(&f, 3, 6, 0, TDM_KV_POOLED, &p.kv);
         tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, s, &p));
     BAD("is TDM_KV_POOLED", const int64_t none[2] = {0};
         scan_erased(&f, TDM_KV_POOLED, F32, none, false));
