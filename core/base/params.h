@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * params.h: how our plugins read a caller's arguments: structs of other versions, ranges of
- * buffers, flags of plans. Also split_unit, for devices that cut between any two blocks.
+ * params.h: how the core and our plugins read a caller's arguments: structs of other versions,
+ * ranges of buffers, flags of plans. Also split_unit, for devices that cut between any two blocks.
  */
 #ifndef TANDEM_BASE_PARAMS_H
 #define TANDEM_BASE_PARAMS_H

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "core/base/op_state.h"
+#include "core/base/params.h"
+#include "core/base/tensor_part.h"
 #include "core/counters.h"
 #include "core/device/runtime_internal.h"
 
@@ -222,14 +224,12 @@ tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_de
 static bool canonical_range(const tdm_tensor_desc *desc, int64_t row_first, int64_t n_row,
                             int64_t col_first, int64_t n_col, uint64_t *col_off, size_t *row_size,
                             size_t *part_size) {
+    if (tdm_tensor_part_check(desc, row_first, n_row, col_first, n_col, NULL) != TDM_OK)
+        return false;
     *row_size = tdm_type_row_size(desc->type, desc->ne[0]);
     *part_size = tdm_type_row_size(desc->type, n_col);
     *col_off = tdm_type_row_size(desc->type, col_first);
-    int64_t rows = tdm_shape_rows(desc->ne);
-    int64_t block = tdm_type_get_info(desc->type).block_len;
-    return row_first >= 0 && n_row >= 0 && row_first <= rows && n_row <= rows - row_first &&
-           col_first >= 0 && n_col >= 0 && col_first <= desc->ne[0] &&
-           n_col <= desc->ne[0] - col_first && col_first % block == 0 && n_col % block == 0;
+    return true;
 }
 
 tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
@@ -297,9 +297,7 @@ tdm_status tdm_open_device_split_unit(tdm_open_device *dev, const tdm_graph *gra
     const tdm_split_ops *ops = split_ops(dev);
     if (TDM_HAS(ops, split_unit))
         return ops->split_unit(dev->device, graph, value, axis, unit_out, err);
-    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
-    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
-    return TDM_OK;
+    return tdm_split_unit_block(dev->name, graph, value, axis, unit_out, err);
 }
 
 bool tdm_open_device_is_group(const tdm_open_device *dev) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/params.h"
 #include "core/device/runtime_internal.h"
 
 void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, ...) {
@@ -38,11 +39,8 @@ tdm_status tdm_runtime_create_with(const tdm_runtime_params *params,
     tdm_runtime *rt = calloc(1, sizeof *rt);
     if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
     pthread_mutex_init(&rt->adapter_mutex, NULL);
-    tdm_runtime_params p = {0};
-    if (params != NULL) {
-        size_t size = params->struct_size;
-        memcpy(&p, params, size > 0 && size < sizeof p ? size : sizeof p);
-    }
+    tdm_runtime_params p;
+    tdm_struct_read(&p, sizeof p, params);
     rt->log = p.log;
     rt->log_context = p.log_context;
     rt->log_level = p.log_level;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/params.h"
 #include "core/stages/adapter_internal.h"
 
 static tdm_status out_of_memory(const tdm_device *device, tdm_error *err) {
@@ -143,10 +144,9 @@ bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, adapter_place *out) {
 
 /* ---- Bytes ---- */
 
-static tdm_status range_check(const tdm_buffer *b, uint64_t off, uint64_t size, tdm_error *err) {
-    if (off <= b->size && size <= b->size - off) return TDM_OK;
-    return tdm_fail(err, TDM_OUT_OF_RANGE, "%llu bytes at %llu of a buffer of %llu",
-                    (unsigned long long)size, (unsigned long long)off, (unsigned long long)b->size);
+static tdm_status range_check(const tdm_buffer *b, const char *what, uint64_t off, uint64_t size,
+                              tdm_error *err) {
+    return tdm_range_check(tdm_open_device_name(b->device->main), what, off, size, b->size, err);
 }
 
 /* An upload where src is set, a download where dst is, else a fill. */
@@ -163,12 +163,13 @@ static tdm_status task_do(const tdm_mem *mem, uint64_t off, const range_task *ta
     return tdm_mem_fill(mem, off, size, task->fill, err);
 }
 
+/* For a range of at least one byte inside the buffer. */
 static tdm_status range_do(tdm_buffer *b, uint64_t off, uint64_t size, const range_task *task,
                            tdm_error *err) {
     if (task->dst == NULL) atomic_fetch_add(&b->version, 1);
     if (b->items == NULL) return task_do(&b->mem[ADAPTER_MAIN], off, task, 0, size, err);
-    tdm_status status = range_check(b, off, size, err);
-    if (status == TDM_OK && task->dst != NULL && size > 0) memset(task->dst, 0, size);
+    tdm_status status = TDM_OK;
+    if (task->dst != NULL) memset(task->dst, 0, size);
     int32_t first = item_find(b, off);
     for (int32_t i = first > 0 ? first : 0; i < b->n_item && status == TDM_OK; i++) {
         const adapter_item *item = &b->items[i];
@@ -185,26 +186,28 @@ static tdm_status range_do(tdm_buffer *b, uint64_t off, uint64_t size, const ran
 static tdm_status buffer_upload(tdm_buffer *b, uint64_t off, const void *src, uint64_t size,
                                 tdm_error *err) {
     range_task task = {.src = src};
-    return size > 0 ? range_do(b, off, size, &task, err) : range_check(b, off, size, err);
+    tdm_status status = range_check(b, "upload", off, size, err);
+    return size > 0 && status == TDM_OK ? range_do(b, off, size, &task, err) : status;
 }
 
 static tdm_status buffer_download(tdm_buffer *b, uint64_t off, void *dst, uint64_t size,
                                   tdm_error *err) {
     range_task task = {.dst = dst};
-    return size > 0 ? range_do(b, off, size, &task, err) : range_check(b, off, size, err);
+    tdm_status status = range_check(b, "download", off, size, err);
+    return size > 0 && status == TDM_OK ? range_do(b, off, size, &task, err) : status;
 }
 
 static tdm_status buffer_fill(tdm_buffer *b, uint64_t off, uint64_t size, uint8_t byte,
                               tdm_error *err) {
     range_task task = {.fill = byte};
-    tdm_status status = range_check(b, off, size, err);
+    tdm_status status = range_check(b, "fill", off, size, err);
     return size > 0 && status == TDM_OK ? range_do(b, off, size, &task, err) : status;
 }
 
 static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
                               uint64_t size, tdm_error *err) {
-    tdm_status status = range_check(dst, dst_off, size, err);
-    if (status == TDM_OK) status = range_check(src, src_off, size, err);
+    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
+    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
     if (status != TDM_OK || size == 0) return status;
     if (dst->items == NULL && src->items == NULL) {
         atomic_fetch_add(&dst->version, 1);

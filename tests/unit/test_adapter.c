@@ -88,9 +88,11 @@ static void test_buffers(void **state) {
     assert_memory_equal(read, bytes, 64);
     OK(ops->download(b, 100, read, 1, err));
     assert_int_equal(read[0], 7);
-    FAILS(TDM_OUT_OF_RANGE, "", ops->upload(a, 2999937, bytes, 64, err));
+    FAILS(TDM_OUT_OF_RANGE,
+          "m: upload: 64 bytes at offset 2999937 are not inside a buffer of 3000000",
+          ops->upload(a, 2999937, bytes, 64, err));
     FAILS(TDM_OUT_OF_RANGE, "", ops->download(a, 3000001, read, 0, err));
-    FAILS(TDM_OUT_OF_RANGE, "", ops->copy(b, 2999999, a, 0, 2, err));
+    FAILS(TDM_OUT_OF_RANGE, "m: copy, destination: 2 bytes", ops->copy(b, 2999999, a, 0, 2, err));
     FAILS(TDM_OUT_OF_RANGE, "", ops->fill(b, UINT64_MAX, 2, 0, err));
     FAILS(TDM_UNSUPPORTED, "'m': imports no memory",
           ops->import_host(l.got.device, bytes, 64, NULL, &a, err));
