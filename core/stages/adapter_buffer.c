@@ -128,14 +128,15 @@ static int32_t item_find(const tdm_buffer *b, uint64_t off) {
     return lo - 1;
 }
 
-bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, adapter_place *out) {
+bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, bool is_empty, adapter_side side,
+                       adapter_place *out) {
     if (b->items == NULL) {
         *out = (adapter_place){b->mem[ADAPTER_MAIN], off, ADAPTER_MAIN};
         return true;
     }
     int32_t i = item_find(b, off);
-    /* Empty items may begin at the same offset as one with bytes. */
-    while (i > 0 && b->items[i].size == 0 && b->items[i - 1].off == off) i--;
+    for (int32_t k = i; is_empty && k >= 0 && b->items[k].off == off; k--)
+        if (b->items[k].side == side) i = k;
     if (i < 0 || off - b->items[i].off > b->items[i].size) return false;
     const adapter_item *item = &b->items[i];
     *out = (adapter_place){b->mem[item->side], item->local + (off - item->off), item->side};
@@ -292,7 +293,9 @@ static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *
  * memory. */
 static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
                             adapter_place *at, tdm_error *err) {
-    if (!adapter_buffer_at(b, off, at))
+    const bool is_empty = tdm_shape_count(desc->ne) == 0;
+    const adapter_side side = is_empty ? adapter_tensor_side(b->device, desc) : ADAPTER_MAIN;
+    if (!adapter_buffer_at(b, off, is_empty, side, at))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "no item lies at %llu of the buffer",
                         (unsigned long long)off);
     if (b->items == NULL && desc->usage != 0 &&

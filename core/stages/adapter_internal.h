@@ -78,7 +78,10 @@ tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t
                              bool needs_fallback, bool is_state, adapter_side *side_out,
                              tdm_error *why);
 
-/* Where offset `off` of a buffer lies; false in the gaps between items. [any-thread] */
-bool adapter_buffer_at(const tdm_buffer *buffer, uint64_t off, adapter_place *out);
+/* Where a range that begins at offset `off` of a buffer lies; false in the gaps between items.
+ * Several empty items, and behind them one with bytes, may begin at the same offset: an empty range
+ * there lies on `side` if one of them does. `side` is read for empty ranges only. [any-thread] */
+bool adapter_buffer_at(const tdm_buffer *buffer, uint64_t off, bool is_empty, adapter_side side,
+                       adapter_place *out);
 
 #endif

@@ -56,7 +56,7 @@ static tdm_status given_locate(void *owner, int32_t slot, int32_t side, tdm_slot
     const tdm_binding *given = &plan->given[slot];
     adapter_place at;
     if (given->buffer == NULL) return TDM_OK;
-    if (!adapter_buffer_at(given->buffer, given->off, &at))
+    if (!adapter_buffer_at(given->buffer, given->off, given->size == 0, (adapter_side)side, &at))
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'%s' is bound to a place where its buffer has no item",
                         slot_name(plan->graph, slot));

@@ -235,6 +235,35 @@ static void test_weights_live_where_they_are_read(void **state) {
     tdm_graph_free(graph);
 }
 
+/* An empty weight begins where the next weight does, which lives on the other side. */
+static void test_empty_weights(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    for (int k = 0; k < 2; k++) {
+        tdm_builder *b = begin();
+        const int32_t x = input(b, "x", 8, 3), none = weight(b, "none", 8, 0, TDM_USAGE_MATMUL);
+        tdm_build_output(b, tdm_build_matmul(b, none, x), "z");
+        tdm_build_output(b, tdm_build_mul(b, x, weight(b, "gain", 8, 1, 0)), "y");
+        tdm_graph *graph = end(b);
+        tdm_runtime *rt = runtime_with(k == 0 ? "refuse=matmul" : "refuse=mul", NULL);
+        acquired l = acquire(rt, "m");
+        bound_plan n = bound_begin(&l, graph);
+        assert_int_equal(bound_binding(&n, "none")->off, bound_binding(&n, "gain")->off);
+        float rows[24], gain[8], y[24];
+        x_fill(rows, 24, 1);
+        x_fill(gain, 8, 2);
+        bound_put(&n, "x", rows, sizeof rows);
+        bound_put(&n, "gain", gain, sizeof gain);
+        OK(bound_run(&n, err));
+        bound_take(&n, "y", y, sizeof y);
+        for (int i = 0; i < 24; i++) assert_true(y[i] == rows[i] * gain[i % 8]);
+        bound_end(&n);
+        release(rt, &l);
+        runtime_end(rt);
+        tdm_graph_free(graph);
+    }
+}
+
 /* A plain weight that both sides read is kept by the device; the CPU's copy follows it. */
 static void test_copies_of_weights_follow(void **state) {
     (void)state;
@@ -722,6 +751,7 @@ int main(void) {
         cmocka_unit_test(test_complete_device_has_no_adapter),
         cmocka_unit_test(test_refused_ops_run_on_the_cpu),
         cmocka_unit_test(test_weights_live_where_they_are_read),
+        cmocka_unit_test(test_empty_weights),
         cmocka_unit_test(test_copies_of_weights_follow),
         cmocka_unit_test(test_private_weights_need_items),
         cmocka_unit_test(test_order),
