@@ -9,6 +9,7 @@
 #include "plugins/cpu/buffer.h"
 #include "plugins/cpu/device.h"
 #include "plugins/cpu/exec/queue.h"
+#include "plugins/cpu/machine/isa.h"
 
 static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
     tdm_instance *instance = host->alloc(host->context, sizeof *instance, 0);
@@ -26,7 +27,6 @@ static void plugin_deinit(tdm_instance *instance) {
 
 /* ---- Options; device.c reads their values. It also accepts exchange-timeout, for tests ---- */
 
-static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
 static const char *const path_words[] = {"fast", "reference", NULL};
 static const char *const activation_words[] = {"auto", "15", "8", NULL};
 
@@ -48,7 +48,7 @@ static const tdm_option_desc options[] = {
     {.name = "isa",
      .help = "instruction set of a CPU device's kernels; auto = the best available",
      .default_value = "auto",
-     .words = isa_words,
+     .words = cpu_isa_words,
      .kind = TDM_OPTION_WORD},
     {.name = "path",
      .help = "reference = plain f32 arithmetic, slow, the reference for the fast kernels",

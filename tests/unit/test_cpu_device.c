@@ -177,6 +177,7 @@ static void refuses_bad_options(void **state) {
         {"path", "slow", "reference"},  {"Threads", "1", "threads"},
         {"share", "1", "threads"},      {"activation-bits", "16", "auto"},
         {"activation-bits", "", "15"},  {"cores", "4000", "1023"},
+        {"isa", "neon", "unknown"},
     };
     loaded l = load();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -3,6 +3,7 @@
  * isa.c: detection of instruction sets by CPUID and, since registers are of no use unless a task
  * switch saves them, by XGETBV. Facts: Intel SDM volume 1, 14.3 and 15.2 to 15.4.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "plugins/cpu/machine/isa.h"
@@ -72,41 +73,41 @@ bool cpu_isa_prefetch_each(void) {
 }
 #endif
 
-typedef struct isa_word {
-    const char *text;
-    uint32_t isa;
-} isa_word;
+enum { WORD_AUTO, WORD_PLAIN, WORD_AVX2, WORD_AVX512, N_WORD };
 
-/* The best first. */
-static const isa_word isa_words[] = {
-    {"avx512", CPU_ISA_AVX512 | CPU_ISA_AVX2},
-    {"avx2", CPU_ISA_AVX2},
-    {"neon", CPU_ISA_NEON},
-    {"plain", 0},
-};
-enum { N_ISA_WORD = sizeof isa_words / sizeof isa_words[0] };
+const char *const cpu_isa_words[] = {[WORD_AUTO] = "auto",
+                                     [WORD_PLAIN] = "plain",
+                                     [WORD_AVX2] = "avx2",
+                                     [WORD_AVX512] = "avx512",
+                                     [N_WORD] = NULL};
+/* What each word but "auto" includes; the best last. */
+static const uint32_t word_isa[N_WORD] = {
+    [WORD_AVX2] = CPU_ISA_AVX2, [WORD_AVX512] = CPU_ISA_AVX512 | CPU_ISA_AVX2};
 
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err) {
-    uint32_t have = cpu_isa_detect();
-    if (strcmp(text, "auto") == 0) {
-        *isa_out = have;
-        return TDM_OK;
-    }
-    for (int i = 0; i < N_ISA_WORD; i++) {
-        if (strcmp(text, isa_words[i].text) != 0) continue;
-        if ((isa_words[i].isa & ~have) != 0)
+    const uint32_t have = cpu_isa_detect();
+    char known[64] = "";
+    for (int i = 0; i < N_WORD; i++) {
+        const uint32_t isa = i == WORD_AUTO ? have : word_isa[i];
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s",
+                 i == 0            ? ""
+                 : i == N_WORD - 1 ? " or "
+                                   : ", ",
+                 cpu_isa_words[i]);
+        if (strcmp(text, cpu_isa_words[i]) != 0) continue;
+        if ((isa & ~have) != 0)
             return tdm_fail(err, TDM_UNSUPPORTED,
                             "isa = %s: this machine does not have it (the best here is %s)", text,
                             cpu_isa_name(have));
-        *isa_out = isa_words[i].isa;
+        *isa_out = isa;
         return TDM_OK;
     }
-    return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "isa = %s: unknown; use auto, plain, avx2, avx512 or neon", text);
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "isa = %s: unknown; use %s", text, known);
 }
 
 const char *cpu_isa_name(uint32_t isa) {
-    for (int i = 0; i < N_ISA_WORD; i++)
-        if ((isa_words[i].isa & ~isa) == 0) return isa_words[i].text;
-    return "plain";
+    int i = N_WORD - 1;
+    while (i > WORD_PLAIN && (word_isa[i] & ~isa) != 0) i--;
+    return cpu_isa_words[i];
 }

@@ -17,12 +17,15 @@ uint32_t cpu_isa_detect(void);
  * for all others, most of which were not measured. [any-thread] */
 bool cpu_isa_prefetch_each(void);
 
+/* The words of option `isa`; ends with NULL. There is no word for NEON while it has no kernels. */
+extern const char *const cpu_isa_words[];
+
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
- * "avx2" and "avx512" (which includes AVX2) or "neon" that set. TDM_INVALID_ARGUMENT for another
- * word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
+ * "avx2" and "avx512" (which includes AVX2) that set. TDM_INVALID_ARGUMENT for another word,
+ * TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err);
 
-/* The word of the best set in `isa` ("plain" for none). Never NULL. [any-thread] */
+/* The word of the best set in `isa` ("plain" for none). Never NULL or "auto". [any-thread] */
 const char *cpu_isa_name(uint32_t isa);
 
 #endif
