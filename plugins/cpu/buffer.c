@@ -153,28 +153,23 @@ static tdm_status part_check(const tdm_buffer *buffer, uint64_t off, const tdm_t
 
 /* A checked part of a tensor that is being uploaded. */
 typedef struct upload {
-    const cpu_device *device;
     const tdm_tensor_desc *desc;
-    uint8_t *dst; /* the tensor */
+    cpu_weight_layout layout; /* of a private tensor (desc->usage != 0) */
+    uint8_t *dst;             /* the tensor */
     const uint8_t *src;
     uint64_t row_pitch;
     int64_t row_first, n_row, col_first, n_col;
-    tdm_error *err;
-    /* Worker 0's; TDM_OK where its share is empty. part_check has made the same checks before. */
-    tdm_status status;
 } upload;
 
 static void upload_work(void *arg, cpu_worker *w) {
-    upload *u = arg;
+    const upload *u = arg;
     int64_t first, last;
     cpu_worker_share(w, u->n_row, UPLOAD_UNIT, &first, &last);
     if (first == last) return;
     const uint8_t *src = u->src + (uint64_t)first * u->row_pitch;
     if (u->desc->usage != 0) {
-        tdm_status status =
-            cpu_weight_upload(u->device, u->dst, u->desc, src, u->row_pitch, u->row_first + first,
-                              last - first, u->col_first, u->n_col, w->ith == 0 ? u->err : NULL);
-        if (w->ith == 0) u->status = status;
+        cpu_weight_upload(&u->layout, u->dst, src, u->row_pitch, u->row_first + first, last - first,
+                          u->col_first, u->n_col);
         return;
     }
     size_t row_size = tdm_type_row_size(u->desc->type, u->desc->ne[0]);
@@ -198,7 +193,6 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
     tdm_status status = part_check(buffer, off, desc, row_first, n_row, col_first, n_col, &d, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
     upload u = {
-        .device = buffer->device,
         .desc = &d,
         .dst = buffer->data + off,
         .src = src,
@@ -207,9 +201,10 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
         .n_row = n_row,
         .col_first = col_first,
         .n_col = n_col,
-        .err = err,
-        .status = TDM_OK,
     };
+    if (d.usage != 0)
+        status = cpu_weight_layout_get(buffer->device, d.type, d.usage, d.ne, &u.layout, err);
+    if (status != TDM_OK) return status;
     const uint64_t size = (uint64_t)n_row * tdm_type_row_size(d.type, n_col);
     if (size < UPLOAD_TOGETHER || !cpu_pool_try_run(buffer->device->pool, upload_work, &u)) {
         cpu_pool_visit visit = {.has_moved = false};
@@ -217,7 +212,7 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
         upload_work(&u, &(cpu_worker){.ith = 0, .nth = 1});
         cpu_pool_leave(&visit);
     }
-    return u.status;
+    return TDM_OK;
 }
 
 static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
@@ -227,9 +222,14 @@ static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
     tdm_tensor_desc d;
     tdm_status status = part_check(buffer, off, desc, row_first, n_row, col_first, n_col, &d, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
-    if (d.usage != 0)
-        return cpu_weight_download(buffer->device, buffer->data + off, &d, dst, row_pitch,
-                                   row_first, n_row, col_first, n_col, err);
+    if (d.usage != 0) {
+        cpu_weight_layout layout;
+        status = cpu_weight_layout_get(buffer->device, d.type, d.usage, d.ne, &layout, err);
+        if (status == TDM_OK)
+            cpu_weight_download(&layout, buffer->data + off, dst, row_pitch, row_first, n_row,
+                                col_first, n_col);
+        return status;
+    }
     size_t row_size = tdm_type_row_size(d.type, d.ne[0]);
     const uint8_t *src =
         buffer->data + off + (size_t)row_first * row_size + tdm_type_row_size(d.type, col_first);

@@ -326,49 +326,40 @@ tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc
     return TDM_OK;
 }
 
-tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
-                             const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                             int64_t col_first, int64_t n_col, tdm_error *err) {
-    cpu_weight_layout l;
-    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, &l, err);
-    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+void cpu_weight_upload(const cpu_weight_layout *l, uint8_t *dst, const void *src,
+                       uint64_t row_pitch, int64_t row_first, int64_t n_row, int64_t col_first,
+                       int64_t n_col) {
     const uint8_t *from = src;
     int64_t end = row_first + n_row;
     for (int64_t row = row_first; row < end;) {
         int32_t lane;
-        uint8_t *group = dst + group_off(&l, row, &lane);
+        uint8_t *group = dst + group_off(l, row, &lane);
         /* To the end of the group or of the matrix, whichever is first. */
-        int64_t n = l.n_lane - lane, n_left = l.n_row - row % l.n_row;
+        int64_t n = l->n_lane - lane, n_left = l->n_row - row % l->n_row;
         if (n > n_left) n = n_left;
         if (n > end - row) n = end - row;
-        rows_scatter(&l, group, lane, col_first / l.block_len, n_col / l.block_len, from, row_pitch,
-                     (int32_t)n);
+        rows_scatter(l, group, lane, col_first / l->block_len, n_col / l->block_len, from,
+                     row_pitch, (int32_t)n);
         row += n;
         from += (uint64_t)n * row_pitch;
     }
-    return TDM_OK;
 }
 
-tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
-                               const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
-                               int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
-                               tdm_error *err) {
-    cpu_weight_layout l;
-    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, &l, err);
-    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+void cpu_weight_download(const cpu_weight_layout *l, const uint8_t *src, void *dst,
+                         uint64_t row_pitch, int64_t row_first, int64_t n_row, int64_t col_first,
+                         int64_t n_col) {
     uint8_t *row_dst = dst;
     for (int64_t row = row_first; row < row_first + n_row; row++, row_dst += row_pitch) {
         int32_t lane;
-        const uint8_t *group = src + group_off(&l, row, &lane);
-        row_gather(&l, group, lane, col_first / l.block_len, n_col / l.block_len, row_dst);
+        const uint8_t *group = src + group_off(l, row, &lane);
+        row_gather(l, group, lane, col_first / l->block_len, n_col / l->block_len, row_dst);
     }
-    return TDM_OK;
 }
 
 void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out) {
     cpu_weight_layout l;
     if (cpu_weight_layout_get(device, table->type, table->usage, table->ne, &l, NULL) != TDM_OK) {
-        return; /* never fails: cpu_weight_upload accepted this type and shape */
+        return; /* never fails: cpu_weight_size accepted this type and shape */
     }
     tdm_row_dequantize_fn dequantize = tdm_row_codec_get(table->type).dequantize;
     int32_t lane;

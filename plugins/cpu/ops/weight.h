@@ -55,18 +55,18 @@ tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32
                                  const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
                                  tdm_error *err);
 
-/* tdm_buffer_ops.tensor_size, tensor_upload and tensor_download for the address of a tensor. The
- * caller has checked the part (tdm_tensor_part_check); they fail as cpu_weight_layout_get.
- * [any-thread] for parts that do not overlap */
+/* tdm_buffer_ops.tensor_size. Fails as cpu_weight_layout_get. [any-thread] */
 tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
                            uint64_t *size_out, tdm_error *err);
-tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
-                             const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                             int64_t col_first, int64_t n_col, tdm_error *err);
-tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
-                               const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
-                               int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
-                               tdm_error *err);
+/* tdm_buffer_ops.tensor_upload and tensor_download for the address of a tensor in layout *l. The
+ * caller has checked the part (tdm_tensor_part_check). [any-thread] for parts that do not overlap
+ */
+void cpu_weight_upload(const cpu_weight_layout *l, uint8_t *dst, const void *src,
+                       uint64_t row_pitch, int64_t row_first, int64_t n_row, int64_t col_first,
+                       int64_t n_col);
+void cpu_weight_download(const cpu_weight_layout *l, const uint8_t *src, void *dst,
+                         uint64_t row_pitch, int64_t row_first, int64_t n_row, int64_t col_first,
+                         int64_t n_col);
 /* Row `row` of a table in private layout as f32 (ne[0] elements), for GET_ROWS. */
 void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out);
 
