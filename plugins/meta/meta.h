@@ -66,7 +66,9 @@ typedef enum meta_exchange_memory {
     META_EXCHANGE_MEMORY_PEER  /* in memory of a member; an error where that does not work */
 } meta_exchange_memory;
 
-enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
+/* Of option timeout, in seconds. The default is a text, as the table of options has it. */
+enum { META_MAX_TIMEOUT = 86400 };
+#define META_DEFAULT_TIMEOUT "60"
 /* Bytes: the default of tdm_device.scatter_min. An exchange takes 10 to 60 us, in which a bus of
  * 10 GB/s moves 100 to 600 kB. */
 enum { META_SCATTER_MIN = 524288 };

@@ -14,8 +14,6 @@
     "members, share, split, reduce-type, attention, experts, check, "                              \
     "allow-duplicate, exchange-memory, timeout and reserve"
 
-enum { DEFAULT_TIMEOUT = 60 }; /* seconds; also in the table of options (plugin.c) */
-
 const char *const meta_attention_words[] = {[META_ATTENTION_HEADS] = "heads",
                                             [META_ATTENTION_REPLICATE] = "replicate",
                                             [META_ATTENTION_SEQUENCE] = "sequence",
@@ -216,7 +214,7 @@ tdm_status meta_options_read(const tdm_option *options, int32_t n_option, meta_o
     memset(out, 0, sizeof *out);
     out->is_share_auto = true;
     out->reduce_type = TDM_TYPE_F32;
-    out->timeout = DEFAULT_TIMEOUT;
+    out->timeout = strtod(META_DEFAULT_TIMEOUT, NULL);
     for (int32_t i = 0; i < n_option; i++) {
         const char *value = options[i].value != NULL ? options[i].value : "";
         tdm_status status = option_read(options[i].key, value, out, &counts, err);

@@ -44,6 +44,38 @@ static void test_defaults(void **context) {
     assert_int_equal(o.reserve[0], 0);
 }
 
+static void *no_alloc(void *context, size_t size, size_t align) {
+    (void)context, (void)size, (void)align;
+    return NULL;
+}
+
+static void no_free(void *context, void *ptr, size_t size) {
+    (void)context, (void)ptr, (void)size;
+}
+
+static void no_log(void *context, int32_t level, const char *format, ...) {
+    (void)context, (void)level, (void)format;
+}
+
+/* The defaults that the plugin's table gives are those that hold without the option. */
+static void test_table(void **context) {
+    (void)context;
+    const tdm_host host = {
+        .struct_size = sizeof host, .alloc = no_alloc, .free = no_free, .log = no_log};
+    const tdm_plugin *plugin = NULL;
+    meta_options o, without;
+    tdm_error err = {0};
+    assert_int_equal(tdm_plugin_entry_v0(&host, &plugin, &err), TDM_OK);
+    assert_int_equal(READ("members", "a"), TDM_OK);
+    without = o;
+    for (int32_t i = 0; i < plugin->options->n_desc; i++) {
+        const tdm_option_desc desc = tdm_option_desc_at(plugin->options, i);
+        assert_int_equal(READ("members", "a", desc.name, desc.default_value), TDM_OK);
+        if (memcmp(&o, &without, sizeof o) != 0)
+            fail_msg("%s = %s is not the default", desc.name, desc.default_value);
+    }
+}
+
 static void test_values(void **context) {
     (void)context;
     meta_options o;
@@ -219,9 +251,10 @@ static void test_duplicates(void **context) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
-        cmocka_unit_test(test_bad),         cmocka_unit_test(test_most),
-        cmocka_unit_test(test_last_counts), cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_defaults),   cmocka_unit_test(test_table),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_most),       cmocka_unit_test(test_last_counts),
+        cmocka_unit_test(test_duplicates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
