@@ -227,8 +227,8 @@ static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_ite
         if (status != TDM_OK) return status;
         if (size == 0) continue;
         uint64_t end;
-        if (__builtin_add_overflow(total, align - 1, &total) ||
-            __builtin_add_overflow(total &= ~(align - 1), size, &end))
+        total = meta_round_up(total, align);
+        if (total == UINT64_MAX || __builtin_add_overflow(total, size, &end))
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "a buffer larger than any memory");
         item->member_off[d] = t->off = total;
         item->member_size[d] = t->size = size;

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.h: the group's own memory, from the host's allocator.
+ * memory.h: the group's own memory, from the host's allocator, and the rounding of sizes.
  */
 #ifndef TANDEM_META_MEMORY_H
 #define TANDEM_META_MEMORY_H
 
 #include "tandem/host.h"
+
+/* The least multiple of `align` (not 0) that is at least `size`; UINT64_MAX, which is too large for
+ * any memory, where 64 bits cannot hold it. [any-thread] */
+static inline uint64_t meta_round_up(uint64_t size, uint64_t align) {
+    uint64_t sum;
+    return __builtin_add_overflow(size, align - 1, &sum) ? UINT64_MAX : sum / align * align;
+}
 
 /* Memory from the host's counted allocator, zeroed; NULL without memory. meta_free takes the same
  * size; NULL is a no-op. [any-thread] */

@@ -258,11 +258,22 @@ static void test_peer(void **state) {
     assert_int_equal(meta_arena_clear(&device, NULL), TDM_OK);
 }
 
+static void test_round_up(void **context) {
+    (void)context;
+    assert_true(meta_round_up(0, 64) == 0 && meta_round_up(1, 64) == 64);
+    assert_true(meta_round_up(64, 64) == 64 && meta_round_up(65, 64) == 128);
+    assert_true(meta_round_up(7, 3) == 9 && meta_round_up(7, 1) == 7);
+    assert_true(meta_round_up(UINT64_MAX - 63, 64) == UINT64_MAX - 63);
+    assert_true(meta_round_up(UINT64_MAX - 62, 64) == UINT64_MAX);
+    assert_true(meta_round_up(UINT64_MAX, 4096) == UINT64_MAX);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_peer),      cmocka_unit_test(test_grows),
         cmocka_unit_test(test_alignment), cmocka_unit_test(test_imports_later),
         cmocka_unit_test(test_refused),   cmocka_unit_test(test_abort_word),
+        cmocka_unit_test(test_round_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

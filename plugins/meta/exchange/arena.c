@@ -84,7 +84,7 @@ tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
                         (unsigned long long)size);
     const uint64_t align = meta_arena_align(device);
-    size = is_new ? (size + align - 1) / align * align : arena->size;
+    size = is_new ? meta_round_up(size, align) : arena->size;
     if (is_new && (data = pages_map(size, align)) == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
                         (unsigned long long)size);

@@ -210,8 +210,8 @@ static meta_member *member_of(const probe *p, const probe_part *t) {
 static tdm_status part_open(probe *p, probe_part *t, tdm_error *err) {
     meta_member *member = member_of(p, t);
     const tdm_buffer_ops *ops = meta_member_buffers(member);
-    uint64_t step = (sizeof(tdm_step_header) + member->align - 1) & ~(member->align - 1);
-    uint64_t array = (MAX_COUNT * sizeof(float) + member->align - 1) & ~(member->align - 1);
+    uint64_t step = meta_round_up(sizeof(tdm_step_header), member->align);
+    uint64_t array = meta_round_up(MAX_COUNT * sizeof(float), member->align);
     t->off[V_RESIDUAL] = step;
     t->off[V_X] = step + array;
     t->off[V_Y] = step + 2 * array;
@@ -557,9 +557,8 @@ static tdm_status probe_open(probe *p, tdm_error *err) {
     meta_device *device = p->device;
     const tdm_host *host = device->host;
     uint64_t n = (uint64_t)device->n_active;
-    p->size = DATA_AT + n * (MAX_COUNT * sizeof(float));
     const uint64_t align = meta_arena_align(device);
-    p->size = (p->size + align - 1) / align * align;
+    p->size = meta_round_up(DATA_AT + n * (MAX_COUNT * sizeof(float)), align);
     p->seed = 12345;
     p->words = meta_alloc(host, sizeof *p->words);
     if (p->words == NULL) return meta_no_memory("to test exchanges", err);

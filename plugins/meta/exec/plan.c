@@ -35,9 +35,8 @@ static void plan_free(const meta_plan *plan, void *ptr, size_t n, size_t size) {
 
 /* Reserves `size` aligned bytes at *end and moves *end; false where the sum exceeds 64 bits. */
 static bool bytes_take(uint64_t *end, uint64_t size, uint64_t align, uint64_t *off_out) {
-    uint64_t off;
-    if (__builtin_add_overflow(*end, align - 1, &off)) return false;
-    off &= ~(align - 1);
+    const uint64_t off = meta_round_up(*end, align);
+    if (off == UINT64_MAX) return false;
     *off_out = off;
     return !__builtin_add_overflow(off, size, end);
 }
@@ -173,12 +172,11 @@ static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
     for (int32_t i = 0; i < part->graph.n_slot; i++) {
         const life *mine = &lives[i];
-        uint64_t need = 0;
         if (part->slots[i].source != META_SLOT_TEMP || mine->first < 0) continue;
         if (mine->first == mine->last && mine->first % 2 == 0) continue;
-        if (__builtin_add_overflow(part->slots[i].size, align - 1, &need))
-            return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
-        crossing[n++] = (tdm_packed){i, mine->first, mine->last, need & ~(align - 1), 0};
+        const uint64_t need = meta_round_up(part->slots[i].size, align);
+        if (need == UINT64_MAX) return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+        crossing[n++] = (tdm_packed){i, mine->first, mine->last, need, 0};
     }
     if (!tdm_pack(crossing, n, &size) ||
         __builtin_add_overflow(from, size, &m->memory_size[META_MEMORY_SCRATCH]))

@@ -103,12 +103,11 @@ static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_bind
         return TDM_OK;
     }
     if (m->temp_off[index] == META_NOWHERE) {
-        uint64_t off;
         uint64_t *end = &m->memory_size[META_MEMORY_INPUT];
-        if (__builtin_add_overflow(*end, member->align - 1, &off) ||
-            __builtin_add_overflow(off & ~(member->align - 1), slot->size, end))
+        const uint64_t off = meta_round_up(*end, member->align);
+        if (off == UINT64_MAX || __builtin_add_overflow(off, slot->size, end))
             return tdm_fail(err, TDM_OUT_OF_RANGE, "group: more than 2^64 bytes of inputs");
-        m->temp_off[index] = *end - slot->size;
+        m->temp_off[index] = off;
     }
     /* True also where an earlier call placed the input but failed before the memory grew. */
     if (m->memory_size[META_MEMORY_INPUT] > member->memory_size[META_MEMORY_INPUT])

@@ -135,21 +135,17 @@ static void graph_make(link_test *t, int32_t rank) {
                            .step = -1};
 }
 
-static uint64_t round_up(uint64_t size, uint64_t align) {
-    return (size + align - 1) / align * align;
-}
-
 static tdm_status part_open(link_test *t, int32_t rank, tdm_error *err) {
     link_part *p = &t->parts[rank];
     meta_member *member = &t->device->members[p->d];
     const tdm_buffer_ops *ops = meta_member_buffers(member);
     const tdm_queue_ops *queue = member->acquired.plugin->queue;
-    uint64_t array = round_up((uint64_t)t->count * sizeof(float), member->align);
+    uint64_t array = meta_round_up((uint64_t)t->count * sizeof(float), member->align);
     tdm_plan_params plan_params = {.struct_size = sizeof plan_params};
     tdm_binding bindings[N_VALUE] = {{0}};
     graph_make(t, rank);
     p->step_off = 2 * array;
-    uint64_t rest = round_up(p->step_off + sizeof(tdm_step_header), member->align);
+    uint64_t rest = meta_round_up(p->step_off + sizeof(tdm_step_header), member->align);
     tdm_buffer_params params = {.struct_size = sizeof params,
                                 .size = rest + (uint64_t)p->graph.n_node * array,
                                 .purpose = TDM_BUFFER_COMPUTE};
@@ -302,8 +298,8 @@ static tdm_status test_time(meta_device *device, const link_members *members, in
     *best_out = 0;
     if (t->n_part > 1) {
         const uint64_t align = meta_arena_align(device);
-        t->size =
-            round_up(data_at(t) + 2 * (uint64_t)t->n_part * (uint64_t)count * sizeof(float), align);
+        t->size = meta_round_up(
+            data_at(t) + 2 * (uint64_t)t->n_part * (uint64_t)count * sizeof(float), align);
         t->arena = host->alloc(host->context, (size_t)t->size, (size_t)align);
         if (t->arena == NULL) status = meta_no_memory("to measure members", err);
         if (status == TDM_OK) memset(t->arena, 0, (size_t)t->size);

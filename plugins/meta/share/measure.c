@@ -133,18 +133,14 @@ static tdm_status roles_fill(const product *p, uint64_t off, int64_t m, tdm_erro
                                                   err);
 }
 
-static uint64_t round_up(uint64_t size, uint64_t align) {
-    return (size + align - 1) / align * align;
-}
-
 static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m, tdm_error *err) {
     const tdm_host *host = p->device->host;
     const tdm_plugin *plugin = p->member->acquired.plugin;
     const int64_t k = WEIGHT_COLUMNS;
     tdm_tensor_desc desc = {
         .struct_size = sizeof desc, .type = type, .usage = TDM_USAGE_MATMUL, .ne = {k, n, 1, 1}};
-    uint64_t size = 0, x_size = round_up((uint64_t)(k * m) * 4, p->member->align);
-    uint64_t y_size = round_up((uint64_t)(n * m) * 4, p->member->align);
+    uint64_t size = 0, x_size = meta_round_up((uint64_t)(k * m) * 4, p->member->align);
+    uint64_t y_size = meta_round_up((uint64_t)(n * m) * 4, p->member->align);
     uint64_t role_size = m > 1 ? (uint64_t)m * 4 : 0, values_size = x_size + y_size + role_size;
     if (!product_graph(p, type, k, n, m))
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");

@@ -17,10 +17,6 @@
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-static uint64_t round_up(uint64_t size, uint64_t align) {
-    return (size + align - 1) / align * align;
-}
-
 static tdm_status weights_weigh(const meta_device *device, const tdm_graph *graph, int32_t d,
                                 tdm_split_member *out, tdm_error *err) {
     for (int32_t i = 0; i < graph->n_value; i++) {
@@ -31,7 +27,7 @@ static tdm_status weights_weigh(const meta_device *device, const tdm_graph *grap
         tdm_status status = meta_slice_find(device, &desc, d, &slice, err);
         if (status == TDM_OK) status = meta_slice_size(device, d, &slice, &size, err);
         if (status != TDM_OK) return status;
-        size = round_up(size, device->members[d].align);
+        size = meta_round_up(size, device->members[d].align);
         out->weight_size += size;
         if (desc.partition.id == 0) out->replicated_size += size;
     }
@@ -59,7 +55,7 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
         status = meta_member_buffers(member)->kv_page_size(member->acquired.device, &local,
                                                            &page_size, err);
         if (status != TDM_OK) return status;
-        page_size = round_up(page_size * (uint64_t)n_page, member->align);
+        page_size = meta_round_up(page_size * (uint64_t)n_page, member->align);
         out->state_size += page_size;
         if (meta_is_cache_in_host(member, desc)) out->host_state_size += page_size;
     }
@@ -235,7 +231,7 @@ static uint64_t whole_peak(const meta_plan *plan, int32_t d, const whole_life *l
         for (int32_t slot = 0; slot < part->graph.n_slot; slot++)
             if (part->slots[slot].source == META_SLOT_TEMP && lives[slot].crosses == crosses &&
                 lives[slot].first >= 0 && lives[slot].first <= i && i <= lives[slot].last)
-                sum += round_up(part->slots[slot].size, plan->device->members[d].align);
+                sum += meta_round_up(part->slots[slot].size, plan->device->members[d].align);
         if (sum > peak) peak = sum;
     }
     return peak;
@@ -256,7 +252,7 @@ static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_o
     for (int32_t i = 0; i < m->part.graph.n_slot; i++)
         if (m->part.slots[i].source != META_SLOT_TEMP && lives[i].first >= 0 &&
             m->temp_off[i] != META_NOWHERE)
-            *size_out += round_up(m->part.slots[i].size, plan->device->members[d].align);
+            *size_out += meta_round_up(m->part.slots[i].size, plan->device->members[d].align);
     meta_free(host, lives, size);
     return TDM_OK;
 }
