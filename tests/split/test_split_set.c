@@ -27,7 +27,7 @@ static void test_random(void **state) {
     const char *seed_text = getenv("TANDEM_SEED"), *cases = getenv("TANDEM_CASES");
     uint64_t seed = seed_text != NULL ? strtoull(seed_text, NULL, 10) : 5;
     uint64_t n_case = cases != NULL ? strtoull(cases, NULL, 10) : 400;
-    int64_t n_declared = 0, n_refused = 0;
+    int64_t n_declared = 0, n_ill_posed = 0, n_refused = 0;
     printf("%d cases from TANDEM_SEED=%llu\n", (int)n_case, (unsigned long long)seed);
     for (uint64_t i = 0; i < n_case;) {
         static choices topology, graph;
@@ -53,13 +53,15 @@ static void test_random(void **state) {
                          (unsigned long long)(seed + i - k), (unsigned long long)(k + 1));
             }
             n_declared += result.n_declared;
+            n_ill_posed += result.is_ill_posed;
             n_refused += result.is_refused;
         }
         group_rig_close(rig);
     }
-    printf("%lld layouts declared, %lld cases refused\n", (long long)n_declared,
-           (long long)n_refused);
+    printf("%lld layouts declared, %lld cases that noise moves as much, %lld refused\n",
+           (long long)n_declared, (long long)n_ill_posed, (long long)n_refused);
     assert_true(n_declared > (int64_t)n_case);
+    assert_true(n_ill_posed * 50 <= (int64_t)n_case + 50);
 }
 
 /* ---- By hand ---- */
