@@ -391,7 +391,8 @@ static const runner_key own_keys[] = {
      .type = RUNNER_KEY_STRING,
      .default_value = "127.0.0.1",
      .value_name = "ADDRESS",
-     .help = "address to serve on; 0.0.0.0 = all of IPv4; other machines need an API key"},
+     .help = "address, host name or network interface of this machine to serve on; 0.0.0.0 = all of "
+             "IPv4; other machines need an API key"},
     {.topic = "Only serve",
      .name = "port",
      .type = RUNNER_KEY_INT,

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/http/address.h"
 #include "server/http/exchange.h"
 
 #define SEND_MAX  16384 /* bytes given to the socket at a time */
@@ -30,7 +31,8 @@
 
 struct server_http {
     server_http_params params;
-    char *host, *cert_path, *key_path;
+    server_address address; /* libwebsockets keeps a pointer to its text */
+    char *cert_path, *key_path;
     struct lws_context *context;
     lws_sorted_usec_list_t timer;
     server_exchange *first; /* all exchanges that have a connection */
@@ -508,17 +510,20 @@ static char *copy_of(const char *text) {
 
 tdm_status server_http_create(const server_http_params *params, server_http **out, tdm_error *err) {
     *out = NULL;
+    server_address address;
+    const tdm_status found = server_address_find(params->host, &address, err);
+    if (found != TDM_OK) return found;
     server_http *http = calloc(1, sizeof *http);
     if (http == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the server");
     http->params = *params;
-    http->host = copy_of(params->host);
+    http->address = address;
     http->cert_path = copy_of(params->cert_path);
     http->key_path = copy_of(params->key_path);
     pthread_mutex_init(&http->lock, NULL);
-    const bool is_v6 = http->host != NULL && strchr(http->host, ':') != NULL;
+    const bool is_v6 = strchr(address.text, ':') != NULL;
     struct lws_context_creation_info info = {
         .port = params->port,
-        .iface = http->host != NULL && http->host[0] != '\0' ? http->host : NULL,
+        .iface = address.text[0] != '\0' ? http->address.text : NULL,
         .protocols = protocols,
         .user = http,
         .max_http_header_data = SERVER_HTTP_HEAD_MAX,
@@ -545,9 +550,8 @@ tdm_status server_http_create(const server_http_params *params, server_http **ou
     if (http->context == NULL) {
         const tdm_status status =
             tdm_fail(err, TDM_UNAVAILABLE,
-                     "cannot serve on %s, port %d: %s; is the port in use, and the address one of "
-                     "this machine's?",
-                     http->host != NULL ? http->host : "", params->port,
+                     "cannot serve on %s, port %d: %s; is the port in use?",
+                     params->host != NULL ? params->host : "", params->port,
                      last_error[0] != '\0' ? last_error : strerror(errno));
         server_http_destroy(http);
         return status;
@@ -573,7 +577,6 @@ void server_http_destroy(server_http *http) {
     if (http == NULL) return;
     if (http->context != NULL) lws_context_destroy(http->context);
     pthread_mutex_destroy(&http->lock);
-    free(http->host);
     free(http->cert_path);
     free(http->key_path);
     free(http);

@@ -37,7 +37,7 @@ typedef enum server_method {
 } server_method;
 
 typedef struct server_http_params {
-    const char *host;                 /* an address; "" or NULL = all of IPv4 */
+    const char *host;                 /* of address.h */
     int port;                         /* 0 = a free one */
     const char *cert_path, *key_path; /* PEM files for TLS; NULL = plain HTTP */
     size_t body_max;                  /* most bytes of a request's body; a larger one gets 413 */
