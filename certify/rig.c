@@ -76,16 +76,14 @@ void certify_rig_destroy(certify_rig *rig) {
 
 /* ---- Data ---- */
 
-/* Quantises n elements. Quantisers of superblocks are slow, so only N_SUPERBLOCK of these are
- * quantised. The others are copies of them, in an order that matches no stride of a kernel. */
-static void row_fill(tdm_type type, const float *row, uint8_t *out, int64_t n) {
+void certify_quantize(tdm_type type, const float *numbers, uint8_t *out, int64_t n) {
     enum { N_SUPERBLOCK = 7 };
     const tdm_type_info info = tdm_type_get_info(type);
     const int64_t n_block = n / info.block_len;
     int64_t n_own = n_block;
     if (info.block_len >= 256 && n_own > N_SUPERBLOCK) n_own = N_SUPERBLOCK;
     if (n_own == 0) return;
-    (void)tdm_row_quantize(type, row, out, n_own * info.block_len, NULL);
+    (void)tdm_row_quantize(type, numbers, out, n_own * info.block_len, NULL);
     for (int64_t b = n_own; b < n_block; b++)
         memcpy(out + b * info.block_size,
                out + (b + b / N_SUPERBLOCK * 3) % N_SUPERBLOCK * info.block_size, info.block_size);
@@ -99,7 +97,7 @@ void certify_rig_fill(certify_rig *rig, int32_t value, double scale) {
         return; /* the value stays 0: the comparison is then weaker, but still correct */
     for (int64_t i = 0; i < n; i++)
         row[i] = (float)(scale * ((double)(certify_random(rig->c) >> 11) * 0x1p-52 - 1.0));
-    row_fill((tdm_type)v->type, row, rig->bytes[value], n);
+    certify_quantize((tdm_type)v->type, row, rig->bytes[value], n);
     free(row);
 }
 

@@ -36,6 +36,11 @@ void certify_rig_destroy(certify_rig *rig);
 void certify_rig_fill(certify_rig *rig, int32_t value, double scale);
 void certify_rig_fill_ids(certify_rig *rig, int32_t value, int64_t lo, int64_t hi);
 
+/* Quantises n elements, a multiple of the type's block length, to `out`. Quantisers of superblocks
+ * are slow, so only the first few superblocks are quantised. The others are copies of them, in an
+ * order that matches no stride of a kernel. */
+void certify_quantize(tdm_type type, const float *numbers, uint8_t *out, int64_t n);
+
 /* Whether supports_op takes every node; the first refusal in c->failure. */
 bool certify_rig_is_supported(certify_rig *rig);
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "quant/convert.h"
 #include "certify/trial.h"
 
 enum { GUARD_BYTE = 0x6b };
@@ -63,26 +62,25 @@ static certify_verdict kept_create(certify *c, tdm_type type, uint32_t usage, co
     k->bytes = calloc(k->row_size * (size_t)k->n_row + 1, 1);
     k->back = calloc(k->row_size * (size_t)k->n_row + 1, 1);
     uint8_t *raw = malloc(k->size + 2 * k->guard);
-    float *row = malloc(((size_t)ne[0] + 1) * sizeof *row);
-    if (k->bytes == NULL || k->back == NULL || raw == NULL || row == NULL)
+    /* The first half of the rows gets random bytes: no quantiser writes them, but a file may contain
+     * them, and they are valid (block.h). Plain types get numbers instead, because a device may
+     * store them in another type where that is lossless. */
+    const int64_t n_random = tdm_type_get_info(type).is_quantized ? k->n_row / 2 : 0;
+    const int64_t n_number = (k->n_row - n_random) * ne[0];
+    float *numbers = malloc(((size_t)n_number + 1) * sizeof *numbers);
+    if (k->bytes == NULL || k->back == NULL || raw == NULL || numbers == NULL)
         return certify_skip(c, "out of memory");
-    for (int64_t r = 0; r < k->n_row; r++) {
-        for (int64_t i = 0; i < ne[0]; i++)
-            row[i] = (float)((double)(certify_random(c) >> 11) * 0x1p-52 - 1.0);
-        (void)tdm_row_quantize(type, row, k->bytes + (size_t)r * k->row_size, ne[0], NULL);
-    }
-    /* Random bytes: no quantiser writes them, but a file may contain them, and they are valid
-     * (block.h). Plain types get numbers instead, because a device may store them in another type
-     * where that is lossless. */
-    if (tdm_type_get_info(type).is_quantized)
-        certify_random_bytes(c, k->bytes, k->row_size * (size_t)(k->n_row / 2));
+    for (int64_t i = 0; i < n_number; i++)
+        numbers[i] = (float)((double)(certify_random(c) >> 11) * 0x1p-52 - 1.0);
+    certify_quantize(type, numbers, k->bytes + (size_t)n_random * k->row_size, n_number);
+    certify_random_bytes(c, k->bytes, k->row_size * (size_t)n_random);
     memset(raw, GUARD_BYTE, k->size + 2 * k->guard);
     certify_verdict verdict = certify_alloc(c, k->size + 2 * k->guard, &k->buffer);
     if (verdict == CERTIFY_PASSED &&
         ops->upload(k->buffer, 0, raw, k->size + 2 * k->guard, &err) != TDM_OK)
         verdict = certify_skip(c, "upload: %.300s", err.message);
     free(raw);
-    free(row);
+    free(numbers);
     return verdict;
 }
 
