@@ -9,8 +9,10 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MANY = 64 };
 
@@ -18,6 +20,10 @@ static char fault[32]; /* TANDEM_TEST_FAULT when the entry ran; "" = none */
 
 bool null_has_fault(const char *name) {
     return strcmp(fault, name) == 0;
+}
+
+void null_pause(long ns) {
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
 /* Bytes of a struct that both sides have. */
@@ -79,8 +85,10 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
+    static int n_opened; /* for the fault close-wipes */
     bool has_options = TDM_FIELD(params, options) && params->n_option > 0;
     if (null_has_fault("open-size")) has_options = params->n_option > 0;
+    if (null_has_fault("open")) return tdm_fail(err, TDM_INTERNAL, "null: no memory for a device");
     if (null_has_fault("open-index") ? params->index < 0 : params->index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "null: no device %d", (int)params->index);
     if (null_has_fault("option-ignored") ||
@@ -99,17 +107,26 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     }
     tdm_device *device = host->alloc(host->context, sizeof *device, 0);
     if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
-    device->host = host;
+    *device = (tdm_device){.host = host};
+    if (null_has_fault("close-wipes")) device->is_first = n_opened++ == 0;
     *device_out = device;
     return TDM_OK;
 }
 
+/* For the fault close-wipes: the buffer that was allocated last; NULL = none, or it is freed. */
+static tdm_buffer *last_buffer;
+
 static void device_close(tdm_device *device) {
     if (device == NULL && !null_has_fault("close-null")) return;
+    if (null_has_fault("close-wipes") && !device->is_first && last_buffer != NULL)
+        memset(last_buffer->data, 0, (size_t)last_buffer->size);
     device->host->free(device->host->context, device, sizeof *device);
 }
 
 /* ---- Buffers ---- */
+
+/* For faults: the memory of all buffers, and the staging area of all uploads. */
+static uint8_t common[1 << 16];
 
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
@@ -122,6 +139,10 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     if (null_has_fault("exit") && size > SIZE_MAX / 2) exit(3);
     tdm_buffer *buffer = host->alloc(host->context, sizeof *buffer, 0);
     uint8_t *data = size < SIZE_MAX / 2 ? host->alloc(host->context, (size_t)size, 0) : NULL;
+    if (null_has_fault("apart") && data != NULL && size <= sizeof common) {
+        host->free(host->context, data, (size_t)size);
+        data = common;
+    }
     if (buffer == NULL || data == NULL) {
         if (buffer != NULL) host->free(host->context, buffer, sizeof *buffer);
         if (null_has_fault("oversize"))
@@ -130,6 +151,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
                         (unsigned long long)size);
     }
     *buffer = (tdm_buffer){host, data, size};
+    if (null_has_fault("close-wipes")) last_buffer = buffer;
     *buffer_out = buffer;
     return TDM_OK;
 }
@@ -138,7 +160,9 @@ static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL && !null_has_fault("free-null")) return;
     const tdm_host *host = buffer->host;
     const size_t size = (size_t)buffer->size + (null_has_fault("free-size") ? 1 : 0);
-    if (!null_has_fault("leak")) host->free(host->context, buffer->data, size);
+    if (null_has_fault("close-wipes") && last_buffer == buffer) last_buffer = NULL;
+    if (!null_has_fault("leak") && buffer->data != common)
+        host->free(host->context, buffer->data, size);
     host->free(host->context, buffer, sizeof *buffer);
 }
 
@@ -160,6 +184,12 @@ static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *sr
     if (null_has_fault("upload-range") && status != TDM_OK && buffer->size > MANY &&
         off < buffer->size)
         buffer->data[off] = *(const uint8_t *)src;
+    if (null_has_fault("upload-odd")) off -= off % 2;
+    if (null_has_fault("upload-staging") && status == TDM_OK && size <= sizeof common) {
+        memcpy(common, src, (size_t)size);
+        null_pause(10000);
+        src = common;
+    }
     if (status == TDM_OK && size > 0) memcpy(buffer->data + off, src, (size_t)size);
     return status;
 }
@@ -231,6 +261,14 @@ tdm_status null_supports_op(tdm_device *device, const tdm_graph *graph, int32_t 
     if (null_has_fault("pure"))
         device->host->free(device->host->context,
                            device->host->alloc(device->host->context, MANY, 0), MANY);
+    if (null_has_fault("supports-busy")) {
+        static atomic_int n_call;
+        static atomic_bool is_busy;
+        if (atomic_exchange(&is_busy, true)) /* called by another thread at the same time */
+            return tdm_fail(err, TDM_UNSUPPORTED, "null: busy");
+        if (atomic_fetch_add(&n_call, 1) % MANY == 0) null_pause(1000000);
+        atomic_store(&is_busy, false);
+    }
     if (null_has_fault("claims-any") && op > TDM_OP_COUNT_) return TDM_OK;
     if (null_has_fault("claims-act") && op == TDM_OP_ACT) return TDM_OK;
     if (null_has_fault("denies-scale") && op == TDM_OP_SCALE)
@@ -249,6 +287,7 @@ static void node_run(const tdm_graph *graph, const tdm_binding *bindings, const 
     int64_t count = tdm_shape_count(value_get(graph, n->dst[0])->ne);
     float scale = n->params.scale.scale, bias = n->params.scale.bias;
     if (null_has_fault("scale-bias")) bias = 0;
+    if (null_has_fault("empty") && count == 0) abort();
     for (int64_t k = 0; k < count; k++) {
         if (n->op == TDM_OP_ADD) y[k] = a[k] + b[k];
         if (n->op == TDM_OP_MUL) y[k] = a[k] * b[k];
@@ -257,6 +296,17 @@ static void node_run(const tdm_graph *graph, const tdm_binding *bindings, const 
     if (null_has_fault("guard") && n->op == TDM_OP_MUL && count > 0) y[count] = 0;
     if (null_has_fault("input") && n->op == TDM_OP_SCALE && count > 0) a[count - 1] = 0;
     if (null_has_fault("last-element") && n->op == TDM_OP_SCALE && count > MANY) y[count - 1] = 0;
+}
+
+/* For the fault temp-clear, after node i has run: clears the temporary that node i - 1 read first,
+ * which may share its memory with the result of node i. */
+static void temp_clear(const tdm_graph *graph, const tdm_binding *bindings, int32_t i) {
+    const tdm_node *before = i > 0 ? tdm_graph_node(graph, i - 1) : NULL;
+    if (before == NULL || tdm_op_is_view(before->op)) return;
+    const tdm_value *v = value_get(graph, before->src[0]);
+    if (v->kind == TDM_VALUE_TEMP)
+        memset(data_of(graph, bindings, before->src[0]), 0,
+               (size_t)tdm_shape_count(v->ne) * sizeof(float));
 }
 
 tdm_status null_compute(tdm_device *device, const tdm_graph *graph, const tdm_binding *bindings,
@@ -273,7 +323,26 @@ tdm_status null_compute(tdm_device *device, const tdm_graph *graph, const tdm_bi
         if (status != TDM_OK) return status;
         if (!tdm_op_is_view(tdm_graph_node(graph, i)->op))
             node_run(graph, bindings, tdm_graph_node(graph, i));
+        if (null_has_fault("temp-clear")) temp_clear(graph, bindings, i);
     }
+    return TDM_OK;
+}
+
+static tdm_status device_compute(tdm_device *device, const tdm_graph *graph,
+                                 const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    static int32_t n_first; /* nodes of the first graph; for the fault first-graph */
+    tdm_graph shorter;
+    if (null_has_fault("first-graph") && n_first == 0) n_first = graph->n_node;
+    if (null_has_fault("first-graph") && graph->n_node > n_first) {
+        shorter = *graph;
+        shorter.n_node = n_first;
+        graph = &shorter;
+    }
+    tdm_status status = null_compute(device, graph, bindings, n_binding, err);
+    if (!null_has_fault("sync-bits") || status != TDM_OK || graph->n_node == 0) return status;
+    const int32_t y = tdm_graph_node(graph, graph->n_node - 1)->dst[0];
+    uint32_t *bits = (uint32_t *)(void *)data_of(graph, bindings, y);
+    for (int64_t i = 0; i < tdm_shape_count(value_get(graph, y)->ne); i++) bits[i] ^= 1;
     return TDM_OK;
 }
 
@@ -354,7 +423,7 @@ static const tdm_device_ops device_ops = {
     .open = device_open,
     .close = device_close,
     .supports_op = null_supports_op,
-    .graph_compute_sync = null_compute,
+    .graph_compute_sync = device_compute,
     .measure_limits = device_measure_limits,
 };
 

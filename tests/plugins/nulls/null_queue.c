@@ -5,6 +5,7 @@
  * signalled by the thread. Without a fault it is correct.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -48,7 +49,7 @@ struct tdm_queue {
     int first;
     int n_job;
     bool is_ending;
-    tdm_plan *last_bound; /* read by the fault scratch alone */
+    tdm_plan *last_bound; /* read by the faults scratch and queue-last alone */
     bool has_failed;      /* a job has ever failed; read by the fault recover alone */
 };
 
@@ -100,6 +101,22 @@ static ticket *ticket_attach(tdm_queue *queue, const tdm_point *signal) {
 
 /* ---- Jobs ---- */
 
+/* Runs the plan of a job, whose waits are reached. */
+static tdm_status job_compute(tdm_queue *queue, const job *j, tdm_error *err) {
+    static atomic_int n_running;
+    const tdm_plan *plan = j->plan;
+    if (null_has_fault("queue-idle")) return TDM_OK;
+    if (null_has_fault("queue-last") && queue->last_bound != NULL) plan = queue->last_bound;
+    const bool is_alone = atomic_fetch_add(&n_running, 1) == 0;
+    if (null_has_fault("queue-alone")) null_pause(1000000);
+    tdm_status status =
+        null_compute(queue->device, plan->graph, plan->bindings, plan->graph->n_slot, err);
+    atomic_fetch_sub(&n_running, 1);
+    if (null_has_fault("queue-alone") && !is_alone)
+        return tdm_fail(err, TDM_INTERNAL, "null: another queue is running");
+    return status;
+}
+
 /* True when it failed. */
 static bool job_run(tdm_queue *queue, job *j) {
     const tdm_host_semaphore_ops *ops = queue->device->host->semaphore;
@@ -107,14 +124,18 @@ static bool job_run(tdm_queue *queue, job *j) {
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < j->n_wait && status == TDM_OK; i++) {
         if (null_has_fault("wait-any") && j->n_wait > 1 && i == 0) continue;
+        if (null_has_fault("wait-one") && j->n_wait == 1) continue;
         status = ops->wait(j->waits[i].semaphore, j->waits[i].value, TDM_WAIT_FOREVER, &err);
     }
     if (null_has_fault("not-skipped"))
         (void)null_compute(queue->device, j->plan->graph, j->plan->bindings, j->plan->graph->n_slot,
                            NULL);
-    if (status == TDM_OK)
-        status = null_compute(queue->device, j->plan->graph, j->plan->bindings,
-                              j->plan->graph->n_slot, &err);
+    if (status == TDM_OK) status = job_compute(queue, j, &err);
+    if (status != TDM_OK && null_has_fault("poison-hop")) {
+        /* Jobs of all queues that failed. Only the first one passes its status on. */
+        static atomic_int n_failed;
+        if (atomic_fetch_add(&n_failed, 1) > 0) status = TDM_INTERNAL;
+    }
     for (int32_t i = 0; i < j->n_signal; i++) {
         if (null_has_fault("one-signal") && i == 2)
             ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
@@ -199,6 +220,7 @@ static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
 
 static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                             tdm_error *err) {
+    if (null_has_fault("bind-once") && plan->is_bound) return TDM_OK;
     plan->is_bound = false;
     if (n_binding != plan->graph->n_slot)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d bindings for %d slots", (int)n_binding,
@@ -246,6 +268,13 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
     if (null_has_fault("steady")) {
         void *scratch = queue->device->host->alloc(queue->device->host->context, 100, 0);
         queue->device->host->free(queue->device->host->context, scratch, 100);
+    }
+    if (null_has_fault("overtake") &&
+        n_wait == 0) { /* runs at once, before what was given earlier */
+        job now = {.plan = plan, .n_signal = n_signal};
+        if (n_signal > 0) memcpy(now.signals, signals, (size_t)n_signal * sizeof signals[0]);
+        (void)job_run(queue, &now);
+        return TDM_OK;
     }
     ticket *attached = n_signal > 0 ? ticket_attach(queue, &signals[0]) : NULL;
     pthread_mutex_lock(&queue->mutex);
