@@ -2,11 +2,11 @@
  *
  * shim_plugin.c: passes every call on to another plugin, TANDEM_SHIM_TARGET, and changes what the
  * environment names:
- *   TANDEM_TEST_FAULT     one slot is wrong, or one op is changed before its graph is run. The
- *                         conformance suite must find it (tests/conform/test_faults.c lists the
- *                         faults). Faults of this plugin are in what the null plugin does not have:
- *                         private tensors, caches, and ops with a plausible mistake, such as RoPE
- *                         with its pairs in the other order.
+ *   TANDEM_TEST_FAULT     one slot is wrong, or one op or the step block that it reads is changed
+ *                         before its graph is run. The conformance suite must find it
+ *                         (tests/conform/test_faults.c lists the faults). Faults of this plugin are
+ *                         in what the null plugin does not have: private tensors, caches, and ops
+ *                         with a plausible mistake, such as RoPE with its pairs in the other order.
  *   TANDEM_SHIM_PINNED    if set, the devices have pinned memory (shim_pinned.h)
  *   TANDEM_TEST_MEMORY    bytes that the devices report as free; the total is twice that
  *   TANDEM_TEST_LIMITS    READ,INT8,F32: the limits that the devices report instead of measuring
@@ -20,8 +20,10 @@
  */
 #include <dlfcn.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/plugins/shims/shim_pinned.h"
 
@@ -69,7 +71,35 @@ CHANGE(change_moe_route, node->params.route.normalize = 0)
 CHANGE(change_moe_ffn, node->params.moe.first_expert = 0)
 CHANGE(change_kv_shift, node->params.shift.rope.mode ^= 1)
 CHANGE(change_attention, node->params.attention.window = 0)
+CHANGE(change_add, node->op = TDM_OP_MUL)
+CHANGE(change_concat, int32_t first = node->src[0]; node->src[0] = node->src[1];
+       node->src[1] = first)
+CHANGE(change_sinkhorn, node->params.sinkhorn.n_iter = 1)
+CHANGE(change_permute, node->op = TDM_OP_RESHAPE) /* the elements keep their order */
+CHANGE(change_slice, node->params.slice.offset[1] = 0)
+CHANGE(change_causal, node->params.attention.is_causal = 0)
+CHANGE(change_ml, node->dst[1] = -1)
+CHANGE(change_bias, node->src[5] = -1)
+CHANGE(change_lists, node->src[4] = -1) /* every cached token counts */
+CHANGE(change_scan, node->src[5] = -1)
+CHANGE(change_erased, int32_t erase = node->src[8]; node->src[8] = node->src[9];
+       node->src[9] = erase)
+CHANGE(change_select_local, node->params.select.n_local = 0)
 #undef CHANGE
+
+/* reshape: a COPY that reads a RESHAPE is left out. The RESHAPE has no parameter to change. */
+static bool copy_of_reshape(const tdm_graph *graph, tdm_node *node) {
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *n = tdm_graph_node(graph, i);
+        if (n->op == TDM_OP_RESHAPE && n->dst[0] == node->src[0]) return false;
+    }
+    return true;
+}
+
+/* copy: a COPY of i32 is left out. */
+static bool copy_of_ids(const tdm_graph *graph, tdm_node *node) {
+    return tdm_graph_value(graph, node->src[0])->type != TDM_TYPE_I32;
+}
 
 static bool exchange_sum(const tdm_graph *graph, tdm_node *node) {
     tdm_exchange_params *x = &node->params.exchange;
@@ -115,15 +145,61 @@ static bool exchange_chunks(const tdm_graph *graph, tdm_node *node) {
     return true;
 }
 
+/* exchange-together: of two members, the second one leaves out what the first one sends in f16. */
+static bool exchange_together(const tdm_graph *graph, tdm_node *node) {
+    tdm_exchange_params *x = &node->params.exchange;
+    (void)graph;
+    if (x->n_member == 2 && x->member == 1 && x->wire_type == TDM_TYPE_F16) x->senders &= ~1u;
+    return true;
+}
+
 static bool exchange_wait(const tdm_graph *graph, tdm_node *node) {
     (void)graph;
     return node->params.exchange.member != 2;
 }
 
+/* ---- Faults in how ops read the step block: it is changed while the graph runs ---- */
+
+typedef void (*block_change)(int32_t *block, const tdm_step_header *h);
+
+/* kv-skip: a write of the first token to cell -1 goes to cell 0. */
+static void write_first(int32_t *block, const tdm_step_header *h) {
+    for (int32_t c = 0; c < h->n_class; c++)
+        if (block[h->cls[c].write_off] == -1) block[h->cls[c].write_off] = 0;
+}
+
+/* kv-write: the rows of neighbouring cells are swapped. */
+static void write_swapped(int32_t *block, const tdm_step_header *h) {
+    for (int32_t c = 0; c < h->n_class; c++)
+        for (int32_t t = 0; t < h->n_tok; t++)
+            if (block[h->cls[c].write_off + t] >= 0) block[h->cls[c].write_off + t] ^= 1;
+}
+
+/* attention-long: only the first 8 page entries of the last sequence are read. */
+static void entries_few(int32_t *block, const tdm_step_header *h) {
+    for (int32_t c = 0; c < h->n_class; c++) {
+        int32_t *first = block + h->cls[c].first_entry_off + h->n_seq - 1;
+        if (first[1] > first[0] + 8) first[1] = first[0] + 8;
+    }
+}
+
+/* strided-write, select-early: every token counts as one position earlier. */
+static void position_early(int32_t *block, const tdm_step_header *h) {
+    for (int32_t t = 0; t < h->n_tok; t++)
+        if (block[h->pos_off + t] > 0) block[h->pos_off + t]--;
+}
+
+/* conv1d, block-pool: every sequence starts from zeros. */
+static void states_none(int32_t *block, const tdm_step_header *h) {
+    for (int32_t s = 0; s < h->n_seq; s++) block[h->rs_read_off + s] = -1;
+}
+
 static const struct op_fault {
     const char *name;
     int32_t op;
-    node_change change;
+    node_change change;        /* NULL = none */
+    block_change block_change; /* likewise */
+    int32_t step;              /* with block_change: which source of the op is the step block */
 } op_faults[] = {
     {"act", TDM_OP_ACT, change_act},
     {"glu", TDM_OP_GLU, change_glu},
@@ -145,6 +221,32 @@ static const struct op_fault {
     {"kv-copy", TDM_OP_KV_COPY, node_drop},
     {"kv-import", TDM_OP_KV_IMPORT, node_drop},
     {"attention", TDM_OP_ATTENTION, change_attention},
+    {"reshape", TDM_OP_COPY, copy_of_reshape},
+    {"permute", TDM_OP_PERMUTE, change_permute},
+    {"slice", TDM_OP_SLICE, change_slice},
+    {"copy", TDM_OP_COPY, copy_of_ids},
+    {"concat", TDM_OP_CONCAT, change_concat},
+    {"matmul", TDM_OP_MATMUL, node_drop},
+    {"add", TDM_OP_ADD, change_add},
+    {"softmax", TDM_OP_SOFTMAX, node_drop},
+    {"sum-sq", TDM_OP_SUM_SQ, node_drop},
+    {"sinkhorn", TDM_OP_SINKHORN, change_sinkhorn},
+    {"moe-matmul", TDM_OP_MOE_MATMUL, change_moe_ffn},
+    {"kv-write", TDM_OP_KV_WRITE, NULL, write_swapped, 2},
+    {"kv-skip", TDM_OP_KV_WRITE, NULL, write_first, 2},
+    {"causal", TDM_OP_ATTENTION, change_causal},
+    {"attention-ml", TDM_OP_ATTENTION, change_ml},
+    {"attention-long", TDM_OP_ATTENTION, NULL, entries_few, 1},
+    {"attention-bias", TDM_OP_ATTENTION, change_bias},
+    {"conv1d", TDM_OP_CONV1D, NULL, states_none, 3},
+    {"linear-scan", TDM_OP_LINEAR_SCAN, change_scan},
+    {"linear-scan-erased", TDM_OP_LINEAR_SCAN, change_erased},
+    {"block-pool", TDM_OP_BLOCK_POOL, NULL, states_none, 3},
+    {"select-early", TDM_OP_KV_SELECT, NULL, position_early, 2},
+    {"select-local", TDM_OP_KV_SELECT, change_select_local},
+    {"attention-lists", TDM_OP_ATTENTION, change_lists},
+    {"strided-write", TDM_OP_KV_WRITE, NULL, position_early, 2},
+    {"exchange-together", TDM_OP_EXCHANGE, exchange_together},
     {"exchange-sum", TDM_OP_EXCHANGE, exchange_sum},
     {"exchange-part", TDM_OP_EXCHANGE, exchange_part},
     {"exchange-gather", TDM_OP_EXCHANGE, exchange_gather},
@@ -156,22 +258,49 @@ static const struct op_fault {
 };
 static const struct op_fault *op_fault; /* NULL = none */
 
+/* Runs the graph while the step block that `node` reads is changed. At the end the block has its
+ * content again: the suite checks that inputs are unchanged. */
+static tdm_status compute_with_block(tdm_device *device, const tdm_graph *graph,
+                                     const tdm_binding *bindings, int32_t n_binding,
+                                     const tdm_node *node, tdm_error *err) {
+    const tdm_binding *at = &bindings[tdm_graph_value(graph, node->src[op_fault->step])->slot];
+    uint8_t *bytes = inner->buffer->host_pointer(at->buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
+    uint8_t *before = malloc(at->size);
+    tdm_step_header header;
+    if (bytes == NULL || before == NULL) {
+        free(before);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "shim: no access to the step block");
+    }
+    memcpy(before, bytes + at->off, at->size);
+    memcpy(&header, before, sizeof header);
+    op_fault->block_change((int32_t *)(void *)(bytes + at->off), &header);
+    tdm_status status = inner->device->graph_compute_sync(device, graph, bindings, n_binding, err);
+    memcpy(bytes + at->off, before, at->size);
+    free(before);
+    return status;
+}
+
 static tdm_status compute_changed(tdm_device *device, const tdm_graph *graph,
                                   const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
     tdm_graph changed = *graph;
     tdm_node *nodes = malloc(((size_t)graph->n_node + 1) * sizeof *nodes);
+    const tdm_node *reader = NULL; /* the node whose step block is changed */
     int32_t n = 0;
     if (nodes == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "shim: out of memory");
     for (int32_t i = 0; i < graph->n_node; i++) {
         nodes[n] = *tdm_graph_node(graph, i);
-        if (nodes[n].op != op_fault->op || op_fault->change(graph, &nodes[n])) n++;
+        const bool is_meant = nodes[n].op == op_fault->op;
+        if (is_meant && op_fault->block_change != NULL) reader = tdm_graph_node(graph, i);
+        if (!is_meant || op_fault->change == NULL || op_fault->change(graph, &nodes[n])) n++;
     }
     changed.nodes = nodes;
     changed.node_size = sizeof *nodes;
     changed.n_node = n;
     changed.hash = 0;
     tdm_status status =
-        inner->device->graph_compute_sync(device, &changed, bindings, n_binding, err);
+        reader != NULL
+            ? compute_with_block(device, &changed, bindings, n_binding, reader, err)
+            : inner->device->graph_compute_sync(device, &changed, bindings, n_binding, err);
     free(nodes);
     return status;
 }
@@ -207,6 +336,40 @@ static tdm_status tensor_size(tdm_device *device, const tdm_tensor_desc *desc, u
                               tdm_error *err) {
     tdm_status status = inner->buffer->tensor_size(device, desc, size_out, err);
     if (status == TDM_OK && desc->usage == 0) *size_out += 64;
+    return status;
+}
+
+static _Atomic uint64_t tensor_size_last; /* what tensor_size gave last */
+
+static tdm_status tensor_size_noted(tdm_device *device, const tdm_tensor_desc *desc,
+                                    uint64_t *size_out, tdm_error *err) {
+    tdm_status status = inner->buffer->tensor_size(device, desc, size_out, err);
+    if (status == TDM_OK) tensor_size_last = *size_out;
+    return status;
+}
+
+/* tensor-bounds: an upload also writes the byte behind the tensor. */
+static tdm_status tensor_upload_behind(tdm_buffer *buffer, uint64_t off,
+                                       const tdm_tensor_desc *desc, const void *src,
+                                       uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                       int64_t col_first, int64_t n_col, tdm_error *err) {
+    tdm_status status = inner->buffer->tensor_upload(buffer, off, desc, src, row_pitch, row_first,
+                                                     n_row, col_first, n_col, err);
+    return status == TDM_OK ? inner->buffer->upload(buffer, off + tensor_size_last, "", 1, err)
+                            : status;
+}
+
+/* tensor-threads: a part is lost where another thread uploads at the same time. */
+static tdm_status tensor_upload_alone(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                      const void *src, uint64_t row_pitch, int64_t row_first,
+                                      int64_t n_row, int64_t col_first, int64_t n_col,
+                                      tdm_error *err) {
+    static atomic_bool is_busy;
+    if (atomic_exchange(&is_busy, true)) return TDM_OK;
+    nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+    tdm_status status = inner->buffer->tensor_upload(buffer, off, desc, src, row_pitch, row_first,
+                                                     n_row, col_first, n_col, err);
+    atomic_store(&is_busy, false);
     return status;
 }
 
@@ -259,6 +422,13 @@ static tdm_status page_size_in_host(tdm_device *device, const tdm_kv_desc *desc,
     return status;
 }
 
+/* open-name: an open device has another name than describe gives. */
+static tdm_status get_info_renamed(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    tdm_status status = inner->device->get_info(device, info_out, err);
+    if (status == TDM_OK) snprintf(info_out->name, sizeof info_out->name, "other0");
+    return status;
+}
+
 /* split-unit: the unit of the last axis is 0. */
 static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                              int32_t axis, int64_t *unit_out, tdm_error *err) {
@@ -276,6 +446,12 @@ static void fault_apply(const char *name) {
     if (strcmp(name, "graph-supports") == 0) device_ops.graph_supports = graph_supports;
     if (strcmp(name, "tensor-pieces") == 0) buffer_ops.tensor_upload = tensor_upload;
     if (strcmp(name, "tensor-size") == 0) buffer_ops.tensor_size = tensor_size;
+    if (strcmp(name, "tensor-bounds") == 0) {
+        buffer_ops.tensor_size = tensor_size_noted;
+        buffer_ops.tensor_upload = tensor_upload_behind;
+    }
+    if (strcmp(name, "tensor-threads") == 0) buffer_ops.tensor_upload = tensor_upload_alone;
+    if (strcmp(name, "open-name") == 0) device_ops.get_info = get_info_renamed;
     if (strcmp(name, "tensor-pair") == 0) buffer_ops.tensor_download = NULL;
     if (strcmp(name, "import-info") == 0) buffer_ops.import_host = import_host;
     if (strcmp(name, "import-coarse") == 0) buffer_ops.import_host = import_coarse;
