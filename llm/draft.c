@@ -8,6 +8,11 @@
  * the layer has still to decode. The state before the first token of a sequence is zeros. After a
  * fork or a truncation the state of the last kept token may be missing; zeros are used instead of
  * this one state. Wrong states make worse proposals, but never another text.
+ *
+ * A draft model may have fewer or more token ids than the large model. Its rows are changed to the
+ * large model's ids before they are sampled (row_fit). Instead of a token that the draft model
+ * lacks, it decodes its own last one, which is padding in most files. It then reads a slightly
+ * different text, which again can only make worse proposals.
  */
 #include "llm/draft.h"
 
@@ -44,7 +49,13 @@ struct llm_draft {
     int32_t hidden_len; /* floats of a hidden state */
     states *states;     /* [n_seq]; NULL without a layer */
     float *hidden;      /* [n_room][hidden_len] of a batch */
-    int32_t n_vocab;
+    int32_t n_vocab;    /* token ids of the large model */
+    /* Token ids of the draft model; n_vocab of other drafts. */
+    int32_t n_vocab_own;
+    /* Scratch of row_fit: [max(n_vocab, n_vocab_own)] logits, always -inf from n_vocab_own on, and
+     * the ids of a row of candidates. */
+    float *fitted;
+    int32_t fitted_ids[LLM_MAX_CANDIDATES];
     float *logits;   /* [n_vocab] scratch: a row that is changed (llm_row_change) */
     uint64_t *masks; /* [n_seq][(n_vocab + 63) / 64] memory of the masks of `may` */
     allowed *may;    /* [n_seq] of each item */
@@ -59,8 +70,13 @@ struct llm_draft {
 static tdm_status differ(const llm_model *draft, const llm_model *model, const char *what,
                          tdm_error *err) {
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "%s cannot draft for %s: %s; a draft model must have the same vocabulary",
-                    draft->path, model->path, what);
+                    "%s cannot draft for %s: %s; a draft model must have the same vocabulary, "
+                    "with at most %d tokens more or fewer at its end",
+                    draft->path, model->path, what, LLM_MAX_DRAFT_VOCAB_GAP);
+}
+
+static bool are_near(int32_t a, int32_t b) {
+    return abs(a - b) <= LLM_MAX_DRAFT_VOCAB_GAP;
 }
 
 tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err) {
@@ -83,16 +99,16 @@ tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_e
     tdm_status status = llm_model_vocab(draft, &a, err);
     if (status == TDM_OK) status = llm_model_vocab(model, &b, err);
     if (status != TDM_OK) return status;
-    int32_t n_token = llm_vocab_n_token(a);
-    if (n_token != llm_vocab_n_token(b) || draft->hparams.n_vocab != model->hparams.n_vocab) {
-        bool is_rows = n_token == llm_vocab_n_token(b);
+    const int32_t n_own = llm_vocab_n_token(a), n_other = llm_vocab_n_token(b);
+    if (!are_near(n_own, n_other) || !are_near(draft->hparams.n_vocab, model->hparams.n_vocab)) {
+        const bool is_rows = are_near(n_own, n_other);
         snprintf(what, sizeof what, "it has %d %s, not %d",
-                 is_rows ? draft->hparams.n_vocab : n_token,
+                 is_rows ? draft->hparams.n_vocab : n_own,
                  is_rows ? "rows in its embedding" : "tokens",
-                 is_rows ? model->hparams.n_vocab : llm_vocab_n_token(b));
+                 is_rows ? model->hparams.n_vocab : n_other);
         return differ(draft, model, what, err);
     }
-    for (int32_t id = 0; id < n_token; id++) {
+    for (int32_t id = 0; id < n_own && id < n_other; id++) {
         llm_vocab_str s = llm_vocab_token_text(a, id), t = llm_vocab_token_text(b, id);
         if (s.len == t.len && (s.len == 0 || memcmp(s.ptr, t.ptr, s.len) == 0) &&
             llm_vocab_ends_generation(a, id) == llm_vocab_ends_generation(b, id))
@@ -161,16 +177,23 @@ tdm_status llm_draft_create(const llm_draft_params *p, llm_draft **draft_out, td
     draft->ctx = p->ctx;
     draft->n_gram = p->n_gram;
     draft->n_seq = llm_context_n_seq(p->target);
-    draft->n_vocab = model->hparams.n_vocab;
+    draft->n_vocab = llm_context_model(p->target)->hparams.n_vocab;
+    draft->n_vocab_own = model->hparams.n_vocab;
     draft->hidden_len = llm_model_hidden_len(model);
     draft->is_layer = model->lender != NULL;
     draft->n_max = p->n_max;
     if (p->ctx == NULL) draft->ngrams = calloc((size_t)draft->n_seq, sizeof *draft->ngrams);
+    const int32_t n_most =
+        draft->n_vocab > draft->n_vocab_own ? draft->n_vocab : draft->n_vocab_own;
+    draft->fitted = malloc((size_t)n_most * sizeof *draft->fitted);
+    for (int32_t i = draft->n_vocab_own; i < n_most && draft->fitted != NULL; i++)
+        draft->fitted[i] = -INFINITY;
     draft->logits = malloc((size_t)draft->n_vocab * sizeof *draft->logits);
     const size_t n_word = ((size_t)draft->n_vocab + 63) / 64;
     draft->masks = malloc((size_t)draft->n_seq * n_word * sizeof *draft->masks);
     draft->may = calloc((size_t)draft->n_seq, sizeof *draft->may);
-    const bool has_memory = draft->logits != NULL && draft->masks != NULL && draft->may != NULL &&
+    const bool has_memory = draft->fitted != NULL && draft->logits != NULL &&
+                            draft->masks != NULL && draft->may != NULL &&
                             (p->ctx != NULL || draft->ngrams != NULL);
     tdm_status status = has_memory ? TDM_OK : no_memory(err);
     for (int32_t s = 0; s < draft->n_seq && status == TDM_OK; s++)
@@ -199,6 +222,7 @@ void llm_draft_destroy(llm_draft *draft) {
         llm_ngrams_free(&draft->ngrams[s]);
     free(draft->ngrams);
     free(draft->hidden);
+    free(draft->fitted);
     free(draft->logits);
     free(draft->masks);
     free(draft->may);
@@ -214,6 +238,10 @@ bool llm_draft_is_layer(const llm_draft *draft) {
 
 bool llm_draft_decodes(const llm_draft *draft) {
     return draft->ngrams == NULL;
+}
+
+int32_t llm_draft_n_extra(const llm_draft *draft) {
+    return draft->n_vocab_own > draft->n_vocab ? draft->n_vocab_own - draft->n_vocab : 0;
 }
 
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq) {
@@ -250,12 +278,12 @@ static tdm_status batch_reserve(llm_draft *draft, int32_t n, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Puts a token into place `at` of the batch. hidden: the state of the token before it; NULL for a
- * draft model. */
+/* Puts a token into place `at` of the batch, or the draft model's last id where it lacks the token.
+ * hidden: the state of the token before it; NULL for a draft model. */
 static void batch_put(llm_draft *draft, int32_t at, int32_t seq, int32_t token, const float *hidden,
                       bool is_wanted) {
     const size_t len = (size_t)draft->hidden_len;
-    draft->tokens[at] = token;
+    draft->tokens[at] = token < draft->n_vocab_own ? token : draft->n_vocab_own - 1;
     draft->seqs[at] = seq;
     draft->wanted[at] = is_wanted;
     if (draft->is_layer && hidden != NULL)
@@ -320,6 +348,26 @@ static double probability(const llm_row *row, int32_t token) {
     return own > -INFINITY ? exp((double)own - (double)most) / sum : 0;
 }
 
+/* The draft's row with the ids of the large model: those that only the large model has get -inf,
+ * and those that only the draft has are left out. The result points to memory of the draft or of
+ * the row, and is valid until the next call. */
+static llm_row row_fit(llm_draft *draft, const llm_row *row) {
+    const int32_t n_vocab = draft->n_vocab, n_own = draft->n_vocab_own;
+    int32_t n = 0;
+    if (n_vocab == n_own || (row->tokens != NULL && n_vocab > n_own)) return *row;
+    if (row->tokens == NULL && n_vocab < n_own) return (llm_row){row->logits, NULL, n_vocab};
+    if (row->tokens == NULL) {
+        memcpy(draft->fitted, row->logits, (size_t)n_own * sizeof *draft->fitted);
+        return (llm_row){draft->fitted, NULL, n_vocab};
+    }
+    for (int32_t i = 0; i < row->n; i++) {
+        if (row->tokens[i] >= n_vocab) continue;
+        draft->fitted[n] = row->logits[i];
+        draft->fitted_ids[n++] = row->tokens[i];
+    }
+    return (llm_row){draft->fitted, draft->fitted_ids, n};
+}
+
 static bool is_barred(const llm_draft_item *item, int32_t token) {
     for (int32_t i = 0; i < item->n_bar; i++)
         if (item->bars[i] == token) return true;
@@ -378,6 +426,7 @@ static tdm_status pick(llm_draft *draft, llm_draft_item *item, const allowed *ma
     llm_row row = llm_context_row(draft->ctx, i);
     *goes_on_out = false;
     if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "the draft gave no logits");
+    row = row_fit(draft, &row);
     row = llm_row_changed(&row, &change, draft->logits);
     int32_t token = may->forced;
     const tdm_status status =

@@ -5,7 +5,8 @@
  * too. So the text is the same as without the draft. There are three kinds of drafts, with the same
  * calls:
  *
- *   a model   a small model with the same vocabulary
+ *   a model   a small model with the same vocabulary (llm_draft_check), which may lack the last
+ *             token ids of the large model or have more. The ids in all calls are the large model's
  *   a layer   a layer of the large model that only drafts (MTP)
  *   n-grams   the last tokens are searched for earlier in the sequence; proposals are the tokens
  *             that followed them there (draft_ngram.h)
@@ -34,15 +35,22 @@
 /* The largest n_max: longer runs of proposals are hardly ever accepted whole. */
 #define LLM_MAX_DRAFT 64
 
+/* By how many tokens the vocabularies of a draft model and of the large model may differ. Models of
+ * a family pad the same vocabulary to different lengths: Qwen2.5 has 151936 rows up to 3B, and
+ * 152064 from 7B on. llama.cpp has the same limit (common/speculative.cpp). */
+#define LLM_MAX_DRAFT_VOCAB_GAP 128
+
 typedef struct llm_draft llm_draft;
 
-/* Checks that every token id has the same meaning in both models. TDM_INVALID_ARGUMENT names the
- * first difference. The weights need not be loaded. [setup] */
+/* Checks that every token id that both models have means the same in both, and that the numbers of
+ * tokens, and of rows of the embeddings, differ by at most LLM_MAX_DRAFT_VOCAB_GAP.
+ * TDM_INVALID_ARGUMENT names the first difference. The weights need not be loaded. [setup] */
 tdm_status llm_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err);
 
 typedef struct llm_draft_params {
     llm_context *ctx;          /* of the draft model or the layer: empty, and outlives the draft.
-                                  NULL = n-grams */
+                                  Gives whole rows, or llm_draft_n_extra more candidates than the
+                                  samplers need. NULL = n-grams */
     const llm_context *target; /* the large model's, with as many sequences. Read in the call */
     int32_t n_max;             /* proposals at a time, 1 .. LLM_MAX_DRAFT */
     int32_t n_gram;            /* of n-grams: last tokens that must be equal to earlier ones,
@@ -60,6 +68,9 @@ bool llm_draft_is_layer(const llm_draft *draft);
 /* Whether the draft decodes tokens. N-grams do not: their proposals cost almost no time, and each
  * step may have another number of them. */
 bool llm_draft_decodes(const llm_draft *draft);
+/* How many token ids the draft model has beyond those of the large model. They are removed from its
+ * rows, so that they are never proposed. */
+int32_t llm_draft_n_extra(const llm_draft *draft);
 /* Tokens that the draft of a sequence holds. */
 int32_t llm_draft_length(const llm_draft *draft, int32_t seq);
 /* The large model's sequence holds n_tok tokens: how many of them the draft has still to decode; 0

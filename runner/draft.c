@@ -148,7 +148,8 @@ tdm_status runner_draft_begin(runner_draft *draft, const runner_session *host,
 tdm_status runner_draft_candidates(runner_draft *draft, const llm_sampler *sampler,
                                    int32_t n_barred, tdm_error *err) {
     if (draft->session.ctx == NULL) return TDM_OK;
-    return runner_session_candidates(&draft->session, sampler, n_barred, err);
+    return runner_session_candidates(&draft->session, sampler,
+                                     n_barred + llm_draft_n_extra(draft->draft), err);
 }
 
 void runner_draft_close(runner_draft *draft) {

@@ -51,7 +51,8 @@ tdm_status runner_draft_load(runner_draft *draft, const runner_session *host,
  * or a layer; `wish` is that of runner_draft_load. No-op without a drafter. [setup] */
 tdm_status runner_draft_begin(runner_draft *draft, const runner_session *host,
                               const runner_context_wish *wish, tdm_error *err);
-/* Calls runner_session_candidates for the drafter's own context; no-op where it has none.
+/* Calls runner_session_candidates for the drafter's own context, after runner_draft_begin; also for
+ * the tokens that only the drafter has (llm_draft_n_extra). No-op where it has no context.
  * [setup] */
 tdm_status runner_draft_candidates(runner_draft *draft, const llm_sampler *sampler,
                                    int32_t n_barred, tdm_error *err);
