@@ -24,7 +24,7 @@ static const tdm_option_desc descs[] = {
              "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
              "lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL, with blanks between "
              "them; dot=any uses integer dot products even where they are slow, matrix=plain the "
-             "kernel of matrix hardware without the hardware",
+             "kernel of matrix hardware without the hardware, where the driver has f16",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };

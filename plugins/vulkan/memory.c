@@ -309,6 +309,10 @@ tdm_status vk_memory_alloc(vk_device *device, uint64_t size, vk_use use, vk_memo
                                           : memory_refuse(device, size, limit, err);
 }
 
+static bool is_short_of_memory(VkResult result) {
+    return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
 tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memory *memory_out,
                             tdm_error *err) {
     VkMemoryHostPointerPropertiesEXT pointer = {
@@ -333,13 +337,12 @@ tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memo
             return TDM_OK;
         }
         /* A lack of memory may be temporary: the failure of another type does not hide it. */
-        if (vk_result_status(result) != TDM_RESOURCE_EXHAUSTED) result = made;
+        if (!is_short_of_memory(result)) result = made;
     }
     if (result == VK_ERROR_DEVICE_LOST)
         return vk_fail(device, err, result, "vkGetMemoryHostPointerPropertiesEXT");
     char text[32];
-    tdm_status status = vk_result_status(result);
-    return tdm_fail(err, status == TDM_RESOURCE_EXHAUSTED ? status : TDM_UNSUPPORTED,
+    return tdm_fail(err, is_short_of_memory(result) ? TDM_RESOURCE_EXHAUSTED : TDM_UNSUPPORTED,
                     "%s (%s): the driver does not import %llu bytes of host memory: %s",
                     device->name, device->facts->properties.deviceName, (unsigned long long)size,
                     vk_result_name(result, text));

@@ -599,6 +599,7 @@ static void test_work(void **state) {
         assert_false(gpu_step_work(&step).is_upper);
         /* Pairs of one token have an expert each; those of more tokens may share them. */
         step.spec[4] = GPU_PRODUCT_PAIRS;
+        step.word[3] = 8;
         assert_false(gpu_step_work(&step).is_upper);
         step.word[2] = 16;
         assert_true(gpu_step_work(&step).is_upper);

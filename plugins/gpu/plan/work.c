@@ -68,7 +68,7 @@ static double weights_unread(const gpu_step *step) {
  * tile of SORTED products may have fewer columns than spec 3, or none. */
 static bool shares_experts(const gpu_step *step) {
     return step->spec[4] == GPU_PRODUCT_SORTED ||
-           (step->spec[4] == GPU_PRODUCT_PAIRS && step->word[2] > FEW);
+           (step->spec[4] == GPU_PRODUCT_PAIRS && step->word[2] > step->word[3]);
 }
 
 /* Each sequence reads one slot and writes one. Each token multiplies each element of the matrices
