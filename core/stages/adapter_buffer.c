@@ -293,7 +293,9 @@ static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *
  * memory. */
 static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
                             adapter_place *at, tdm_error *err) {
-    const bool is_empty = tdm_shape_count(desc->ne) == 0;
+    /* Not the product of a shape that no device has checked: it may overflow. */
+    const bool is_empty =
+        desc->ne[0] == 0 || desc->ne[1] == 0 || desc->ne[2] == 0 || desc->ne[3] == 0;
     const adapter_side side = is_empty ? adapter_tensor_side(b->device, desc) : ADAPTER_MAIN;
     if (!adapter_buffer_at(b, off, is_empty, side, at))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "no item lies at %llu of the buffer",
