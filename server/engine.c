@@ -310,7 +310,9 @@ static void sequences_fill(const llm_model *model, server_limits *l) {
     l->n_running = or_default(l->n_running, DEFAULT_RUNNING);
     if (l->n_held == 0) {
         l->n_held = grows ? l->n_running : DEFAULT_HELD;
-        if (l->n_held > LLM_MAX_SEQ - l->n_running) l->n_held = LLM_MAX_SEQ - l->n_running;
+        /* limits_fill refuses negative numbers later */
+        const int32_t room = l->n_running < 0 ? 0 : LLM_MAX_SEQ - l->n_running;
+        if (l->n_held > room) l->n_held = room;
     }
     if (l->n_held < 0) l->n_held = 0;
 }

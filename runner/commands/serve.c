@@ -244,7 +244,7 @@ static tdm_status http_make(serve *s, tdm_error *err) {
     tdm_status status = server_http_create(&params, &s->http, err);
     if (status != TDM_OK) return status;
     server_api_set_http(s->api, s->http);
-    char address[128];
+    char address[320]; /* a host name has up to 253 characters */
     const bool is_v6 = strchr(host, ':') != NULL;
     snprintf(address, sizeof address, "%s://%s%s%s:%d", params.cert_path != NULL ? "https" : "http",
              is_v6 ? "[" : "", host, is_v6 ? "]" : "", server_http_port(s->http));

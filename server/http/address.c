@@ -45,8 +45,13 @@ tdm_status server_address_find(const char *host, server_address *address_out, td
             reason = strerror(errno);
         } else if (getnameinfo(found->ai_addr, found->ai_addrlen, address_out->text,
                                sizeof address_out->text, NULL, 0, NI_NUMERICHOST) == 0) {
-            freeaddrinfo(all);
-            return TDM_OK;
+            if (strchr(address_out->text, '%') == NULL) {
+                freeaddrinfo(all);
+                return TDM_OK;
+            }
+            /* libwebsockets does not read it, and would wait for it. */
+            address_out->text[0] = '\0';
+            reason = "an address with a zone cannot be served";
         }
     }
     freeaddrinfo(all);
