@@ -217,6 +217,10 @@ static certify_verdict import_check(certify *c) {
 
 /* import_align of the open device; a failure where it is no power of two. */
 static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    tdm_error err = {.struct_size = sizeof err};
+    if (certify_device_info(c, &info, &err) != TDM_OK)
+        return certify_skip(c, "get_info: %.300s", err.message);
     const uint64_t align = certify_import_align(c);
     if ((align & (align - 1)) != 0)
         return certify_fail(c, "import_align is %llu, which is no power of two",

@@ -211,7 +211,8 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
                                                      const VkComputePipelineCreateInfo *infos,
                                                      const VkAllocationCallbacks *callbacks,
                                                      VkPipeline *out) {
-    if (matrix_module_replace(infos[0].stage.module, infos[0].stage.module))
+    if (infos[0].stage.module != VK_NULL_HANDLE &&
+        matrix_module_replace(infos[0].stage.module, infos[0].stage.module))
         return VK_ERROR_UNKNOWN;
     /* Constant 0 is the group size. */
     int32_t group_size;
