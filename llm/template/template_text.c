@@ -400,7 +400,7 @@ static bool put_integer(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversi
  * same conversions of floats. */
 static bool put_number(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversion *c,
                        const llm_tpl_value *value) {
-    char format[32], width[16] = "", precision[16] = "", text[FIELD_MAX * 2 + 400];
+    char format[48], width[16] = "", precision[16] = "", text[FIELD_MAX * 2 + 400];
     if (!llm_tpl_is_number(value))
         return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "%%%c needs a number, not a %s", c->letter,
                             llm_tpl_kind_name(value));
