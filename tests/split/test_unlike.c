@@ -164,7 +164,7 @@ static void *weight_bytes(void *context, const tdm_graph *graph, int32_t value) 
 static int32_t *step_make(int32_t first, int32_t n) {
     const tdm_step_caps caps = {
         .n_tok = n, .n_seq = 1, .n_out = n, .n_entry = N_PAGE, .n_class = 1};
-    tdm_step_header h;
+    tdm_step_header h = {0};
     assert_int_equal(tdm_step_layout(&caps, &h, NULL), TDM_OK);
     int32_t *step = calloc((size_t)h.size, sizeof *step), n_page = 0;
     assert_non_null(step);
