@@ -501,7 +501,7 @@ static void ids_keep_what_they_have(void **state) {
     assert_int_equal(meta_partition_find(&group, &a, &again, NULL), TDM_OK);
     assert_ptr_equal(assigned, again);
     assert_int_equal(assigned_of(&b).hi[0], 3); /* the carry outlives the call */
-    /* Where no partition is new, no member is asked for its unit. */
+    /* Where no partition is new, split_unit of no member is called. */
     n_alloc = n_asked = 0;
     prepare();
     assert_int_equal(n_asked, 0);
