@@ -13,7 +13,22 @@ import urllib.parse
 # Seconds that a reply may take: with a sanitizer on a busy machine, more than a minute.
 LIMIT = 240
 
+
+def check(condition, *what):
+    if not condition:
+        raise AssertionError(what)
+
+
+def error_of(status, reply, expected):
+    """The message of a reply that is an error of the status `expected`."""
+    check(status == expected, status, reply)
+    check(isinstance(reply["error"]["message"], str) and reply["error"]["type"], reply)
+    return reply["error"]["message"]
+
+
 class Server:
+    """As a context, the server is killed where the block has not stopped it."""
+
     def __init__(self, tandem, model, *args, tls=None):
         """model: a file, or None where the arguments say which there are. tls: the client's SSLContext, for a
         server that is given a certificate."""
@@ -28,6 +43,13 @@ class Server:
         self.url = line.strip()
         parts = urllib.parse.urlsplit(self.url)
         self.host, self.port = parts.hostname, parts.port
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *what):
+        if self.process.poll() is None:
+            self.stop(kills=True)
 
     def stop(self, kills=False):
         """Ends the server as a user would, and returns its exit status."""

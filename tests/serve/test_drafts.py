@@ -11,6 +11,7 @@ import tempfile
 import threading
 
 import client
+from client import check
 
 tandem, model, make_variant, make_mtp = sys.argv[1:]
 SMALL = os.environ.get("TANDEM_SANITIZED") == "yes"
@@ -32,11 +33,6 @@ CASES = {
     "stop": {"temperature": 0, "stop": ["girl", "was", "and"]},
     "answers": {"temperature": 0.9, "seed": 11, "n": 3},
 }
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
 
 
 def complete(server, prompt, fields):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import client
+from client import check
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import gguf_keys  # pylint: disable=wrong-import-position
@@ -24,11 +25,6 @@ TOOLS = [{"type": "function", "function": {
     "name": "read_file", "description": "Reads a file.",
     "parameters": {"type": "object", "required": ["path"], "additionalProperties": False,
                    "properties": {"path": {"type": "string", "maxLength": 8}}}}}]
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
 
 
 def key(name):

@@ -13,15 +13,11 @@ import threading
 import time
 
 import client
+from client import check
 
 tandem, model, template = map(os.path.abspath, sys.argv[1:])
 ONCE = "Once upon a time"
 GREEDY = {"prompt": ONCE, "max_tokens": 30, "temperature": 0}
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
 
 
 class Folder:

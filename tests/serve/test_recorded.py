@@ -14,15 +14,11 @@ import tempfile
 
 import agents
 import client
+from client import check
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 tandem = sys.argv[1]
 server = None
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
 
 
 # ---- What clients read in answers: each is a dict of text, reasoning and calls ----

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""test_serve.py TANDEM MODEL TEMPLATE MAKE_FIXTURE RANK.head [TEST ...]: the APIs of `tandem serve` over HTTP: answers,
+"""test_serve.py TANDEM MODEL TEMPLATE [TEST ...]: the APIs of `tandem serve` over HTTP: answers,
 streams, errors, limits, clients that leave or read slowly, and the end of the server."""
 import base64
 import json
@@ -16,24 +16,14 @@ import threading
 import traceback
 
 import client
+from client import check, error_of
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import make_lora  # pylint: disable=wrong-import-position
 
-tandem, model, template, make_fixture, rank_head, *chosen = sys.argv[1:]
+tandem, model, template, *chosen = sys.argv[1:]
 server = None
 ONCE = "Once upon a time"
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
-
-
-def error_of(status, reply, expected):
-    check(status == expected, status, reply)
-    check(isinstance(reply["error"]["message"], str) and reply["error"]["type"], reply)
-    return reply["error"]["message"]
 
 
 def test_status():
@@ -686,59 +676,6 @@ def lora(folder):
     check(server.stop() == 0, server.errors)
 
 
-def rerank(folder):
-    """A reranker: scores beside a query, as `tandem embed` gives them, in both forms of the API."""
-    global server
-    path = os.path.join(folder, "rank.gguf")
-    subprocess.run([make_fixture, rank_head, "bert-rank", path], check=True)
-    query, texts = "the cat", ["sat on a mat", "rain falls in Spain", "a dog", "sat on a mat"]
-    lines = subprocess.run([tandem, "embed", "-m", path, "--quiet", "-p", "\n".join(f"{query}\t{t}" for t in texts)],
-                           check=True, capture_output=True, text=True).stdout
-    scores = [float(line) for line in lines.split()]
-    check(len(set(scores)) == 3, scores)
-    best = sorted(range(4), key=lambda i: (-scores[i], i))
-    server = client.Server(tandem, path, "-ctk", "f32", "-ctv", "f32")
-    for place in ("/v1/rerank", "/v1/reranking", "/rerank", "/reranking"):
-        status, reply = server.post(place, {"query": query, "documents": texts})
-        check(status == 200 and [r["index"] for r in reply["results"]] == best, reply)
-        check(max(abs(r["relevance_score"] - scores[r["index"]]) for r in reply["results"]) < 1e-5, reply, scores)
-        check(reply["usage"]["prompt_tokens"] > 20 and "document" not in reply["results"][0], reply)
-    objects = [{"text": text} for text in texts]
-    reply = server.post("/v1/rerank", {"query": query, "documents": objects, "top_n": 2, "return_documents": True})[1]
-    check([r["document"]["text"] for r in reply["results"]] == [texts[i] for i in best[:2]], reply)
-    status, reply = server.post("/rerank", {"query": query, "texts": texts, "return_text": True})
-    check(status == 200 and [r["index"] for r in reply] == best and reply[0]["text"] == texts[best[0]], reply)
-    check(abs(reply[0]["score"] - scores[best[0]]) < 1e-5, reply)
-    many = server.post("/rerank", {"query": query, "documents": [f"dog {i}" for i in range(50)]})[1]["results"]
-    check(sorted(r["index"] for r in many) == list(range(50)))
-    for body in ({}, {"query": query}, {"query": query, "documents": []}, {"query": query, "documents": "x"},
-                 {"query": 3, "documents": texts}, {"query": query, "documents": ["x", 3]},
-                 {"query": query, "documents": [{}]}, {"query": query, "documents": texts, "top_n": 0},
-                 {"query": query, "documents": texts, "return_documents": 3},
-                 {"query": query, "documents": ["a dog " * 5000]}):
-        error_of(*server.post("/v1/rerank", body), 400)
-    check("/v1/rerank" in error_of(*server.post("/v1/embeddings", {"input": "x"}), 400))
-    check("/v1/rerank" in server.post("/api/embed", {"input": "x"})[1]["error"])
-    refusal = error_of(*server.post("/v1/completions", {"prompt": "x"}), 400)
-    check("is a reranker" in refusal and "/v1/rerank" in refusal, refusal)
-    check(server.stop() == 0, server.errors)
-    # A decoder whose file has pooling rank has the context that scores need without --embeddings, and
-    # continues texts. This one has no head: its refusal comes from behind that context.
-    with open(model, "rb") as file:
-        data = file.read()
-    n_pair, key = int.from_bytes(data[16:24], "little"), b"llama.pooling_type"
-    pairs = struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, 4)
-    pairs += struct.pack("<Q", 5) + b"x.pad" + struct.pack("<IQ", 8, -(len(pairs) + 25) % 32)
-    pairs += b" " * (-len(pairs) % 32)  # data stays aligned
-    with open(path, "wb") as file:
-        file.write(data[:16] + struct.pack("<Q", n_pair + 2) + pairs + data[24:])
-    server = client.Server(tandem, path)
-    refusal = error_of(*server.post("/v1/rerank", {"query": query, "documents": texts}), 400)
-    check("no head that scores texts" in refusal, refusal)
-    check(server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200)
-    check(server.stop() == 0, server.errors)
-
-
 def forms(folder):
     """A call that must come, in the form of each family: of the tool that is named, with its schema."""
     global server
@@ -793,8 +730,6 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             if not passes("lora", lambda: lora(folder)):
                 failed.append("lora")
-            if not passes("rerank", lambda: rerank(folder)):
-                failed.append("rerank")
             if not passes("forms", lambda: forms(folder)):
                 failed.append("forms")
     finally:

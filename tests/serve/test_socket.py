@@ -13,15 +13,11 @@ import time
 import warnings
 
 import client
+from client import check
 
 tandem, model = sys.argv[1:]
 warnings.simplefilter("ignore", DeprecationWarning)  # of old versions of TLS, which are refused
 ONCE = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
-
-
-def check(condition, *what):
-    if not condition:
-        raise AssertionError(what)
 
 
 def certificate_make(folder, name):
