@@ -4,9 +4,8 @@
  * seeds, with constraints, biases, probabilities and ends of every kind, of models with states and
  * windows, with prefixes, and where memory is so short that requests are preempted. The numbers of
  * drafted and accepted tokens are checked too: drafts of the model itself are accepted, those of
- * another model are not. A draft model may have a few tokens more or fewer than the large model.
- * Layers that draft are made by make_mtp.c. N-grams draft texts that repeat, and tokens that a
- * constraint forces.
+ * another model are not. Layers that draft are made by make_mtp.c. N-grams draft texts that repeat,
+ * and tokens that a constraint forces.
  *   test_engine_draft MAKE_MTP
  */
 #include <math.h>
@@ -15,15 +14,9 @@
 #include "llm/draft.h"
 #include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
+#include "tests/server/draft_scene.h"
 #include "tests/server/engine_scene.h"
 #include "tests/support/random.h"
-
-#ifdef TANDEM_SANITIZED
-enum { N_ANSWER = 20 };
-#else
-enum { N_ANSWER = 48 };
-#endif
-enum { N_DRAFT = 5, N_PROMPT = 70 };
 
 static const char *make_mtp;
 static llm_model *model; /* scene_model */
@@ -40,22 +33,7 @@ static llm_model *draft_open(tdm_type type, int64_t seed) {
     return rig_model(preset_file(name, &spec), rig_device(NULL, "fast", 2));
 }
 
-/* An engine on a model; draft NULL = without. */
-static server_engine *engine_open(llm_model *m, llm_model *draft, const llm_context_params *context,
-                                  const server_limits *limits) {
-    server_engine_params params = {.struct_size = sizeof params,
-                                   .context = *context,
-                                   .draft = draft,
-                                   .draft_context = *context,
-                                   .n_draft = N_DRAFT};
-    server_engine *engine = NULL;
-    tdm_error err = {0};
-    if (limits != NULL) params.limits = *limits;
-    RIG_OK(server_engine_create(m, &params, &engine, &err));
-    return engine;
-}
-
-/* The same with n-grams of n_gram tokens. */
+/* An engine with n-grams of n_gram tokens. */
 static server_engine *engine_ngrams(llm_model *m, const llm_context_params *context,
                                     const server_limits *limits, int32_t n_gram) {
     server_engine_params params = {
@@ -67,121 +45,7 @@ static server_engine *engine_ngrams(llm_model *m, const llm_context_params *cont
     return engine;
 }
 
-/* ---- Constraints: every third token, or two of three forced ---- */
-
-static tdm_status thirds_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
-    (void)state, (void)err;
-    *is_limited_out = true;
-    memset(words, 0, 384 / 8);
-    for (int t = 3; t < 384; t += 3) words[t / 64] |= UINT64_C(1) << (t % 64);
-    return TDM_OK;
-}
-
-/* Only each third of these places leaves a choice. */
-static tdm_status forced_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
-    const int n = *(const int *)state;
-    if (n % 3 == 2) return thirds_mask(state, words, is_limited_out, err);
-    *is_limited_out = true;
-    memset(words, 0, 384 / 8);
-    words[(3 + 3 * n) / 64] = UINT64_C(1) << (3 + 3 * n) % 64;
-    return TDM_OK;
-}
-
-static tdm_status thirds_accept(void *state, int32_t token, tdm_error *err) {
-    ++*(int *)state;
-    return token % 3 == 0 ? TDM_OK : tdm_fail(err, TDM_INTERNAL, "token %d", token);
-}
-
-static bool thirds_done(const void *state) {
-    return *(const int *)state == N_ANSWER - 3;
-}
-
-static tdm_status thirds_clone(const void *state, void **state_out, tdm_error *err) {
-    int *n = malloc(sizeof *n);
-    (void)err;
-    assert_non_null(n);
-    *n = *(const int *)state;
-    *state_out = n;
-    return TDM_OK;
-}
-
-static void thirds_assign(void *state, const void *other) {
-    *(int *)state = *(const int *)other;
-}
-
-/* The engine frees its state. */
-static llm_constraint thirds_make(bool is_forced) {
-    const llm_constraint thirds = {calloc(1, sizeof(int)),
-                                   is_forced ? forced_mask : thirds_mask,
-                                   thirds_accept,
-                                   thirds_done,
-                                   free,
-                                   thirds_clone,
-                                   thirds_assign};
-    assert_non_null(thirds.state);
-    return thirds;
-}
-
 /* ---- The same answers ---- */
-
-typedef enum kind {
-    GREEDY,
-    SEEDED,
-    CHAIN,
-    MIROSTAT,
-    CONSTRAINED,
-    BIASED,
-    PROBABLE,
-    FORCED,
-    N_KIND
-} kind;
-
-static void request_set(server_request *r, kind k, llm_constraint *constraint,
-                        const llm_logit_bias *bias) {
-    r->ignores_end = k != SEEDED;
-    r->wants_logprobs = true;
-    if (k == SEEDED || k == CHAIN || k == PROBABLE) {
-        r->sampler.temp = 0.7f;
-        r->sampler.seed = 7;
-    }
-    if (k == CHAIN) {
-        r->sampler.top_k = 20;
-        r->sampler.top_p = 0.95f;
-        r->sampler.repeat_penalty = 1.2f;
-        r->sampler.repeat_last_n = 30;
-        r->sampler.dry_multiplier = 0.5f;
-        r->sampler.xtc_probability = 0.3f;
-        r->sampler.xtc_threshold = 0.05f;
-    }
-    if (k == MIROSTAT) {
-        r->sampler.temp = 0.9f;
-        r->sampler.mirostat = 2;
-    }
-    if (k == CONSTRAINED || k == FORCED) r->constraint = constraint;
-    if (k == BIASED) {
-        r->bias = bias;
-        r->n_bias = 2;
-    }
-    if (k == PROBABLE) r->n_top = 4;
-}
-
-/* The answers to two prompts at a time. */
-static void two_run(server_engine *engine, kind k, rig_answer *answers) {
-    static const llm_logit_bias bias[2] = {{17, 3}, {40, -INFINITY}};
-    int32_t prompts[2][N_PROMPT];
-    uint64_t random = 3 + (uint64_t)k;
-    for (int i = 0; i < 2; i++) {
-        llm_constraint constraint = {0};
-        if (k == CONSTRAINED || k == FORCED) constraint = thirds_make(k == FORCED);
-        const int32_t n = N_PROMPT - 30 * i;
-        scene_prompt(&random, prompts[i], n);
-        rig_answer_init(&answers[i]);
-        server_request request = rig_request(&answers[i], prompts[i], n, N_ANSWER);
-        request_set(&request, k, &constraint, bias);
-        rig_submit(engine, &request);
-    }
-    for (int i = 0; i < 2; i++) rig_answer_wait(&answers[i]);
-}
 
 /* The answers without drafts; those of a kind are computed once. */
 typedef struct plain_answers {
@@ -191,7 +55,7 @@ typedef struct plain_answers {
 } plain_answers;
 
 static const rig_answer *plain_get(plain_answers *plain, int k) {
-    if (!plain->is_known[k]) two_run(plain->engine, (kind)k, plain->of[k]);
+    if (!plain->is_known[k]) draft_scene_two(plain->engine, (kind)k, plain->of[k]);
     plain->is_known[k] = true;
     return plain->of[k];
 }
@@ -200,17 +64,6 @@ static void plain_end(plain_answers *plain) {
     for (int k = 0; k < N_KIND; k++)
         for (int i = 0; i < 2 && plain->is_known[k]; i++) rig_answer_free(&plain->of[k][i]);
     server_engine_destroy(plain->engine);
-}
-
-static void answers_alike(const char *what, const rig_answer *a, const rig_answer *expected) {
-    scene_answer_is(what, a, expected->tokens, expected->n);
-    assert_int_equal(a->end, expected->end);
-    assert_int_equal(a->usage.n_generated, expected->usage.n_generated);
-    assert_memory_equal(a->logprobs, expected->logprobs, (size_t)a->n * sizeof *a->logprobs);
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(a->top[i].token, expected->top[i].token);
-        assert_true(a->top[i].logprob == expected->top[i].logprob);
-    }
 }
 
 /* Under a sanitizer each kind runs with one draft of n, greedy answers with all: kinds differ in
@@ -233,10 +86,10 @@ static void test_alike(void **state) {
                             draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed + 1)};
     tdm_error err = {0};
     static plain_answers plain;
-    plain.engine = engine_open(model, NULL, &params, NULL);
+    plain.engine = draft_scene_engine(model, NULL, &params, NULL);
     for (int d = 0; d < 3; d++) {
         RIG_OK(llm_draft_check(drafts[d], model, &err));
-        server_engine *engine = engine_open(model, drafts[d], &params, NULL);
+        server_engine *engine = draft_scene_engine(model, drafts[d], &params, NULL);
         for (int k = 0; k < N_KIND; k++) {
             rig_answer a[2];
             char what[64];
@@ -244,10 +97,10 @@ static void test_alike(void **state) {
             snprintf(what, sizeof what, "%s, kind %d", names[d], k);
             const rig_answer *expected = plain_get(&plain, k);
             const uint64_t n_step = scene_stats(engine).n_step;
-            two_run(engine, (kind)k, a);
+            draft_scene_two(engine, (kind)k, a);
             int32_t n_draft = 0, n_accepted = 0;
             for (int i = 0; i < 2; i++) {
-                answers_alike(what, &a[i], &expected[i]);
+                draft_scene_alike(what, &a[i], &expected[i]);
                 assert_int_equal(expected[i].usage.n_draft, 0);
                 n_draft += a[i].usage.n_draft;
                 n_accepted += a[i].usage.n_draft_accepted;
@@ -298,8 +151,13 @@ static void repeats_check(server_engine *engine, bool is_free, int32_t n_request
     const uint64_t n_step = scene_stats(engine).n_step;
     const uint64_t n_before = tdm_counter_get(TDM_COUNTER_SUBMISSIONS);
     for (int32_t i = 0; i < n_request; i++) {
-        llm_constraint single = {NULL, single_mask,  single_accept, NULL,
-                                 free, thirds_clone, thirds_assign};
+        llm_constraint single = {NULL,
+                                 single_mask,
+                                 single_accept,
+                                 NULL,
+                                 free,
+                                 draft_scene_place_clone,
+                                 draft_scene_place_assign};
         const int32_t prompt[2] = {9 + i, 8};
         rig_answer_init(&a[i]);
         server_request request = rig_request(&a[i], prompt, 2, N_ANSWER);
@@ -338,7 +196,7 @@ static void test_ngrams(void **state) {
     static plain_answers plain;
     server_engine *engine = NULL;
     tdm_error err = {0};
-    plain.engine = engine_open(model, NULL, &params, NULL);
+    plain.engine = draft_scene_engine(model, NULL, &params, NULL);
     for (int32_t n_gram = 1; n_gram <= 2; n_gram++) {
         int32_t n_draft = 0;
         engine = engine_ngrams(model, &params, NULL, n_gram);
@@ -348,9 +206,9 @@ static void test_ngrams(void **state) {
             if (kind_is_left_out(k, n_gram - 1, 2)) continue;
             snprintf(what, sizeof what, "n-grams of %d, kind %d", n_gram, k);
             const rig_answer *expected = plain_get(&plain, k);
-            two_run(engine, (kind)k, a);
+            draft_scene_two(engine, (kind)k, a);
             for (int i = 0; i < 2; i++) {
-                answers_alike(what, &a[i], &expected[i]);
+                draft_scene_alike(what, &a[i], &expected[i]);
                 n_draft += a[i].usage.n_draft;
                 rig_answer_free(&a[i]);
             }
@@ -372,7 +230,7 @@ static void test_forced(void **state) {
     (void)state;
     const llm_context_params params = scene_context(1024);
     llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed + 1);
-    server_engine *engine = engine_open(model, draft, &params, NULL);
+    server_engine *engine = draft_scene_engine(model, draft, &params, NULL);
     for (int32_t n = 1; n <= 3; n++) repeats_check(engine, false, n);
     server_engine_destroy(engine);
     llm_model_close(draft);
@@ -424,256 +282,6 @@ static void test_forced_bars(void **state) {
     llm_model_close(small);
 }
 
-/* ---- Vocabularies of different lengths ---- */
-
-enum { N_NARROW = 384, N_WIDE = N_NARROW + 8 };
-
-/* The model of scene_model with n_vocab tokens: the rows and texts of the tokens that both have are
- * equal. `text` replaces "\xe2\x96\x81b", which stays where it is NULL. */
-static llm_model *sized_open(int64_t n_vocab, const char *text) {
-    static const char old[12] = {4, 0, 0, 0, 0, 0, 0, 0, '\xe2', '\x96', '\x81', 'b'};
-    random_model_spec spec = preset_find("tiny-llama");
-    llm_model *m = NULL;
-    tdm_error err = {0};
-    char name[64];
-    spec.type = TDM_TYPE_Q8_0;
-    spec.n_ctx = 2048;
-    spec.n_vocab = n_vocab;
-    snprintf(name, sizeof name, "sized-%d%s.gguf", (int)n_vocab, text != NULL ? "-other" : "");
-    const char *path = preset_file(name, &spec);
-    if (text != NULL) {
-        static char head[16384];
-        FILE *file = fopen(path, "r+b");
-        assert_non_null(file);
-        assert_int_equal(fread(head, 1, sizeof head, file), sizeof head);
-        char *at = memmem(head, sizeof head, old, sizeof old);
-        assert_non_null(at);
-        assert_int_equal(fseek(file, at - head + 8, SEEK_SET), 0);
-        assert_int_equal(fwrite(text, 1, 4, file), 4);
-        assert_int_equal(fclose(file), 0);
-    }
-    RIG_OK(llm_model_open(path, &m, &err));
-    return m;
-}
-
-static llm_model *sized_load(int64_t n_vocab) {
-    tdm_open_device *dev = rig_device(NULL, "fast", 2);
-    llm_model *m = sized_open(n_vocab, NULL);
-    tdm_error err = {0};
-    RIG_OK(llm_model_load(m, rig_runtime(), &dev, 1, NULL, NULL, &err));
-    return m;
-}
-
-static void test_sizes_check(void **state) {
-    (void)state;
-    static const struct {
-        int64_t n_vocab;
-        const char *text, *message; /* message NULL = it can draft */
-    } cases[] = {{N_NARROW - LLM_MAX_DRAFT_VOCAB_GAP + 3, NULL, NULL},
-                 {N_NARROW + LLM_MAX_DRAFT_VOCAB_GAP, NULL, NULL},
-                 {N_NARROW + LLM_MAX_DRAFT_VOCAB_GAP + 1, NULL, "it has 513 tokens, not 384;"},
-                 {N_NARROW + 200, NULL,
-                  "it has 584 tokens, not 384; a draft model must have the "
-                  "same vocabulary, with at most 128 tokens more or fewer"},
-                 {N_WIDE, "\xe2\x96\x81?",
-                  "is '\xe2\x96\x81?', not '\xe2\x96\x81"
-                  "b';"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        llm_model *m = sized_open(cases[i].n_vocab, cases[i].text);
-        tdm_error err = {0};
-        const tdm_status status = llm_draft_check(m, model, &err);
-        if (cases[i].message == NULL && status != TDM_OK) fail_msg("%s", err.message);
-        if (cases[i].message != NULL) assert_int_equal(status, TDM_INVALID_ARGUMENT);
-        if (cases[i].message != NULL && strstr(err.message, cases[i].message) == NULL)
-            fail_msg("%s", err.message);
-        /* The large model may be the longer one, too. */
-        assert_int_equal(llm_draft_check(model, m, &err), status);
-        llm_model_close(m);
-    }
-}
-
-/* An answer to a prompt with tokens that only the wide model has; `token`: a biased one, or -1. */
-static void wide_run(server_engine *engine, int32_t token, rig_answer *a) {
-    const llm_logit_bias bias = {token, 1000};
-    int32_t prompt[N_PROMPT];
-    uint64_t random = 51;
-    scene_prompt(&random, prompt, N_PROMPT);
-    prompt[3] = N_NARROW;
-    prompt[N_PROMPT - 20] = N_WIDE - 1;
-    prompt[N_PROMPT - 1] = N_WIDE - 2;
-    rig_answer_init(a);
-    server_request request = rig_request(a, prompt, N_PROMPT, N_ANSWER);
-    request.ignores_end = true;
-    request.wants_logprobs = true;
-    request.bias = &bias;
-    request.n_bias = token >= 0;
-    rig_submit(engine, &request);
-    rig_answer_wait(a);
-}
-
-static void test_sizes(void **state) {
-    (void)state;
-    static const kind kinds[] = {GREEDY, SEEDED, CHAIN, MIROSTAT, BIASED, PROBABLE};
-    const llm_context_params params = scene_context(1024);
-    llm_model *wide = sized_load(N_WIDE);
-    for (int is_wide = 0; is_wide < 2; is_wide++) { /* the large model */
-        llm_model *m = is_wide ? wide : model, *draft = is_wide ? model : wide;
-        server_engine *plain = engine_open(m, NULL, &params, NULL);
-        server_engine *engine = engine_open(m, draft, &params, NULL);
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-            rig_answer a[2], expected[2];
-            int32_t n_draft = 0, n_accepted = 0;
-            two_run(plain, kinds[k], expected);
-            two_run(engine, kinds[k], a);
-            for (int i = 0; i < 2; i++) {
-                answers_alike("vocabularies of different lengths", &a[i], &expected[i]);
-                n_draft += a[i].usage.n_draft;
-                n_accepted += a[i].usage.n_draft_accepted;
-                rig_answer_free(&a[i]);
-                rig_answer_free(&expected[i]);
-            }
-            print_message("%d tokens for %d, kind %d: %d of %d accepted\n",
-                          (int)draft->hparams.n_vocab, (int)m->hparams.n_vocab, (int)kinds[k],
-                          n_accepted, n_draft);
-            assert_true(n_draft > 0);
-            if (kinds[k] == GREEDY) assert_true(n_accepted * 100 >= n_draft * 80);
-        }
-        /* Tokens that the draft lacks, in the prompt and then in the answer. */
-        for (int32_t token = -1; is_wide && token < N_WIDE; token += N_WIDE - 1) {
-            rig_answer a, expected;
-            wide_run(plain, token, &expected);
-            wide_run(engine, token, &a);
-            answers_alike("tokens that the draft lacks", &a, &expected);
-            print_message("bias of token %d: %d of %d accepted\n", token, a.usage.n_draft_accepted,
-                          a.usage.n_draft);
-            assert_true(a.usage.n_draft > 0 && (a.usage.n_draft_accepted > 0) == (token < 0));
-            rig_answer_free(&a);
-            rig_answer_free(&expected);
-        }
-        server_engine_destroy(engine);
-        server_engine_destroy(plain);
-    }
-    llm_model_close(wide);
-}
-
-/* One proposal of a new draft for each token as the text; n_candidate 0 = from whole rows. Returns
- * how often the draft itself would take a token that the large model lacks. */
-static int32_t proposals_of_all(llm_model *m, llm_model *small, int32_t n_candidate,
-                                int32_t *tokens_out) {
-    const llm_sampler_params greedy = {.struct_size = sizeof greedy};
-    const llm_context_params params = scene_context(64);
-    llm_context *target = rig_context(m, &params), *ctx = rig_context(small, &params);
-    const int32_t n_vocab = m->hparams.n_vocab;
-    const llm_draft_params p = {.ctx = ctx, .target = target, .n_max = N_DRAFT};
-    llm_sampler *samplers[2] = {NULL, NULL};
-    llm_draft *draft = NULL;
-    int32_t n_extra = 0;
-    tdm_error err = {0};
-    RIG_OK(llm_context_set_candidates(ctx, n_candidate, &err));
-    RIG_OK(llm_draft_create(&p, &draft, &err));
-    assert_int_equal(llm_draft_n_extra(draft), N_WIDE - N_NARROW);
-    for (int i = 0; i < 2; i++) RIG_OK(llm_sampler_create(&greedy, n_vocab, 0, &samplers[i], &err));
-    for (int32_t token = 0; token < n_vocab; token++) {
-        llm_draft_item item = {.sampler = samplers[0],
-                               .model = samplers[1],
-                               .history = &token,
-                               .next = token,
-                               .n = 1,
-                               .tokens_out = &tokens_out[token]};
-        RIG_OK(llm_draft_propose(draft, &item, 1, &err));
-        assert_int_equal(item.n_out, 1);
-        assert_in_range(tokens_out[token], 0, n_vocab - 1);
-        const llm_row row = llm_context_row(ctx, 0);
-        int32_t best = 0;
-        for (int32_t i = 1; i < row.n; i++)
-            if (row.logits[i] > row.logits[best]) best = i;
-        n_extra += (row.tokens != NULL ? row.tokens[best] : best) >= n_vocab;
-        RIG_OK(llm_draft_truncate(draft, 0, 0, &err));
-    }
-    for (int i = 0; i < 2; i++) llm_sampler_destroy(samplers[i]);
-    llm_draft_destroy(draft);
-    llm_context_destroy(ctx);
-    llm_context_destroy(target);
-    return n_extra;
-}
-
-/* Tokens that only the draft has are never proposed, from whole rows and from candidates. */
-static void test_sizes_extra(void **state) {
-    (void)state;
-    int32_t whole[N_NARROW], few[N_NARROW];
-    llm_model *wide = sized_load(N_WIDE);
-    const int32_t n_extra = proposals_of_all(model, wide, 0, whole);
-    print_message("%d rows with a best token that the large model lacks\n", n_extra);
-    assert_true(n_extra > 0);
-    assert_int_equal(proposals_of_all(model, wide, 1 + N_WIDE - N_NARROW, few), n_extra);
-    assert_memory_equal(few, whole, sizeof few);
-    llm_model_close(wide);
-}
-
-/* The place in a text, and for how many places only tokens that the draft lacks may follow: first
- * to last. After these places all tokens may. */
-typedef struct lacking {
-    int32_t n, n_most, first, last;
-} lacking;
-
-static tdm_status lacking_mask(void *state, uint64_t *words, bool *is_limited_out, tdm_error *err) {
-    const lacking *l = state;
-    (void)err;
-    *is_limited_out = l->n < l->n_most;
-    if (!*is_limited_out) return TDM_OK;
-    memset(words, 0, (N_WIDE + 63) / 64 * sizeof *words);
-    for (int32_t t = l->first; t <= l->last; t++) words[t / 64] |= UINT64_C(1) << (t % 64);
-    return TDM_OK;
-}
-
-static tdm_status lacking_accept(void *state, int32_t token, tdm_error *err) {
-    (void)token, (void)err;
-    ((lacking *)state)->n++;
-    return TDM_OK;
-}
-
-/* A constraint that forces tokens that the draft lacks, and one that leaves a choice of them, for
- * which the draft has no logits. */
-static void test_sizes_forced(void **state) {
-    (void)state;
-    const llm_sampler_params greedy = {.struct_size = sizeof greedy};
-    const llm_context_params params = scene_context(64);
-    llm_model *wide = sized_load(N_WIDE);
-    llm_context *target = rig_context(wide, &params), *ctx = rig_context(model, &params);
-    const llm_draft_params p = {.ctx = ctx, .target = target, .n_max = N_DRAFT};
-    llm_sampler *samplers[2] = {NULL, NULL};
-    llm_draft *draft = NULL;
-    tdm_error err = {0};
-    RIG_OK(llm_draft_create(&p, &draft, &err));
-    assert_int_equal(llm_draft_n_extra(draft), 0);
-    for (int i = 0; i < 2; i++) RIG_OK(llm_sampler_create(&greedy, N_WIDE, 0, &samplers[i], &err));
-    for (int n_choice = 1; n_choice <= 2; n_choice++) {
-        const int32_t history[2] = {9, N_WIDE - 1};
-        lacking place = {0, 2, N_NARROW + 1, N_NARROW + n_choice};
-        int32_t proposed[N_DRAFT];
-        const llm_constraint constraint = {
-            .state = &place, .mask = lacking_mask, .accept = lacking_accept};
-        llm_draft_item item = {.sampler = samplers[0],
-                               .model = samplers[1],
-                               .history = history,
-                               .n_history = 2,
-                               .next = N_NARROW,
-                               .n = N_DRAFT,
-                               .constraint = &constraint,
-                               .tokens_out = proposed};
-        RIG_OK(llm_draft_propose(draft, &item, 1, &err));
-        assert_int_equal(item.n_out, n_choice == 1 ? N_DRAFT : 0);
-        for (int32_t i = 0; i < item.n_out; i++)
-            assert_true(i < 2 ? proposed[i] == N_NARROW + 1 : proposed[i] < N_NARROW);
-        RIG_OK(llm_draft_truncate(draft, 0, 0, &err));
-    }
-    for (int i = 0; i < 2; i++) llm_sampler_destroy(samplers[i]);
-    llm_draft_destroy(draft);
-    llm_context_destroy(ctx);
-    llm_context_destroy(target);
-    llm_model_close(wide);
-}
-
 /* ---- Ends ---- */
 
 /* Ends in the middle of accepted drafts; then a conversation that goes on from there. */
@@ -690,7 +298,7 @@ static void test_ends(void **state) {
     for (int way = 0; way < 5; way++) {
         rig_answer a[2], more[2];
         for (int d = 0; d < 2; d++) {
-            server_engine *engine = engine_open(model, d == 1 ? draft : NULL, &params, NULL);
+            server_engine *engine = draft_scene_engine(model, d == 1 ? draft : NULL, &params, NULL);
             rig_answer_init(&a[d]);
             /* Ways: the context is full, a stop token, the sink, a cancellation, a number. */
             server_request request = rig_request(&a[d], prompt, N_PROMPT,
@@ -735,8 +343,8 @@ static void test_ends(void **state) {
         }
         if (way == 3) memset(a[1].logprobs, 0, sizeof a[1].logprobs);
         if (way == 3) memset(a[0].logprobs, 0, sizeof a[0].logprobs);
-        answers_alike("an end", &a[1], &a[0]);
-        answers_alike("a conversation", &more[1], &more[0]);
+        draft_scene_alike("an end", &a[1], &a[0]);
+        draft_scene_alike("a conversation", &more[1], &more[0]);
         for (int d = 0; d < 2; d++) {
             rig_answer_free(&a[d]);
             rig_answer_free(&more[d]);
@@ -771,7 +379,7 @@ static void test_limits(void **state) {
     (void)state;
     const llm_context_params params = scene_context(512);
     llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed);
-    server_engine *engine = engine_open(model, draft, &params, NULL);
+    server_engine *engine = draft_scene_engine(model, draft, &params, NULL);
     tdm_error err = {0};
     const server_usage all = usage_of(engine, 0, 0, 0), two = usage_of(engine, 2, 0, 0);
     assert_true(all.n_draft >= N_ANSWER / 2);
@@ -822,8 +430,8 @@ static void test_crowd(void **state) {
     const server_limits limits = {.n_running = 12};
     llm_model *draft = draft_open(TDM_TYPE_Q8_0, preset_find("tiny-llama").seed);
     for (int c = 0; c < 3; c++) {
-        server_engine *engine = engine_open(model, draft, &params, &limits);
-        server_engine *plain = engine_open(model, NULL, &params, &limits);
+        server_engine *engine = draft_scene_engine(model, draft, &params, &limits);
+        server_engine *plain = draft_scene_engine(model, NULL, &params, &limits);
         rig_answer a[12], expected[12], first;
         int32_t prompt[30];
         uint64_t random = 41;
@@ -846,7 +454,7 @@ static void test_crowd(void **state) {
         for (int i = 0; i < numbers[c]; i++) {
             rig_answer_wait(&a[i]);
             rig_answer_wait(&expected[i]);
-            answers_alike("of many", &a[i], &expected[i]);
+            draft_scene_alike("of many", &a[i], &expected[i]);
             n_draft += a[i].usage.n_draft;
         }
         print_message("%d requests: %d drafts\n", numbers[c], n_draft);
@@ -922,7 +530,7 @@ static int32_t talk_check(const char *what, llm_model *m, llm_model *draft) {
         const server_limits limits = {
             .n_running = 4, .n_held = turn == 0 ? 6 : 1, .n_prompt_step = 20};
         params.n_ctx = turn == 0 ? 512 : 136;
-        server_engine *engine = draft != NULL ? engine_open(m, draft, &params, &limits)
+        server_engine *engine = draft != NULL ? draft_scene_engine(m, draft, &params, &limits)
                                               : engine_ngrams(m, &params, &limits, 1);
         rig_answer a[2 * N_TALK];
         /* One after the other, then all of them again, two at a time and more. */
@@ -1011,13 +619,11 @@ static int all_end(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_load),        cmocka_unit_test(test_alike),
-        cmocka_unit_test(test_ngrams),      cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_ends),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_crowd),       cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_layers),      cmocka_unit_test(test_forced_bars),
-        cmocka_unit_test(test_sizes_check), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_sizes_extra), cmocka_unit_test(test_sizes_forced),
+        cmocka_unit_test(test_load),   cmocka_unit_test(test_alike),
+        cmocka_unit_test(test_ngrams), cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_ends),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_crowd),  cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_forced_bars),
     };
     if (argc < 2) return 2;
     make_mtp = argv[1];
