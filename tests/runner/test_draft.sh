@@ -160,6 +160,7 @@ refused() {
     shift 2
     "$tandem" run -m "$model" -p x "$@" >"$work/out" 2>"$work/err"
     found=$?
+    without_progress "$work/err"
     [ $found = "$code" ] && grep -qF -e "$text" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] && ok ||
         fail "$*: $found: $(cat "$work/err")"
 }

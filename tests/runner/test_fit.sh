@@ -84,6 +84,7 @@ grep -q "^draft .*weights .*cache 576" "$work/plan" && ok || fail "plan: $(cat "
 refused() {
     "$tandem" "$@" -m "$work/wide.gguf" >"$work/out" 2>"$work/err"
     found=$?
+    without_progress "$work/err"
     [ $found = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q "it does not fit: 'cpu0'" "$work/err" &&
         ok || fail "$*: $found: $(cat "$work/err")"
 }

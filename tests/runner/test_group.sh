@@ -181,6 +181,7 @@ refused() {
     shift 2
     "$tandem" "$@" >"$work/out" 2>"$work/err"
     found=$?
+    without_progress "$work/err"
     [ $found = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$word" "$work/err" && ok ||
         fail "$*: $found: $(cat "$work/err")"
 }

@@ -13,6 +13,7 @@ tandem=$1 model=$2 make_model=${3:-}
 run() {
     "$tandem" run -m "$model" --device cpu0 -p Once -n 6 --temp 0 -s 1 "$@" >"$work/text" 2>"$work/err"
     code=$?
+    without_progress "$work/err"
     grep -v '^model \|^loading \|^prompt \|^generation \|^draft ' "$work/err" >"$work/notes"
     return $code
 }

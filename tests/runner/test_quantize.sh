@@ -18,6 +18,7 @@ fails() {
     before=$(ls "$work")
     "$tandem" quantize "$@" >"$work/out" 2>"$work/err" </dev/null
     found=$?
+    without_progress "$work/err"
     [ "$found" = "$code" ] || fail "$*: exit code $found, not $code: $(cat "$work/err")"
     grep -qF -e "$part" "$work/err" || fail "$*: no '$part' in: $(cat "$work/err")"
     [ "$(wc -l <"$work/err")" = 1 ] || fail "$*: not one line: $(cat "$work/err")"

@@ -183,8 +183,8 @@ def repeats_check(plain, server):
 
 
 def refused(code, text, *args):
-    done = subprocess.run([tandem, "serve", "-m", model, "--port", "0", *args], capture_output=True, text=True,
-                          timeout=120)
+    done = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", *args], capture_output=True,
+                          text=True, timeout=120)
     check(done.returncode == code and text in done.stderr and done.stderr.count("\n") == 1, done)
 
 
