@@ -45,7 +45,11 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer I32 { int at
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer U32 { uint at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 2) buffer U16 { uint16_t at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 1) buffer U8 { uint8_t at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U32x2 { uvec2 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer U32x4 { uvec4 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U64 { uint64_t at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer U64x2 { u64vec2 at[]; };
 
 // The number of this workgroup, and of this invocation, in a grid over x and y.
 uint group_number() {

@@ -21,9 +21,6 @@ const int MAX_POS = 0x7fffffff;
 
 #include "page_code.glsl"
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U32x2 { uvec2 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
-
 bool is_nan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
 }

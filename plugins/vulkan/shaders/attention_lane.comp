@@ -34,8 +34,6 @@ const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 const int GROUP = IS_PAIR ? 16 : 32; // columns that the threads have at a time: of one block
 const int N_GROUP = (N_COLUMN + GROUP - 1) / GROUP > 0 ? (N_COLUMN + GROUP - 1) / GROUP : 1;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U64 { uint64_t at[]; };
-
 // o, a vector of each thread for each head and group; no thread reads another's.
 shared vec4 sums[ROWS * N_GROUP * LANES];
 

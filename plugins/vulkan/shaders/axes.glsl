@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // axes.glsl: where the elements of a strided value lie, and four of them at a time.
-layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F32x4 { vec4 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer U64x2 { u64vec2 at[]; };
+
+// Four neighbours at any address of an f32; F32x4 is aligned to 16 bytes.
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats4 { vec4 at[]; };
 
 // How the elements along axis 0 follow each other: gpu_lane of plugins/gpu/plan/kernel.h.
 const int LANE_STRIDED = 0, LANE_DENSE = 1, LANE_REPEATED = 2, LANE_ALIGNED = 3;
@@ -48,7 +49,7 @@ vec4 lanes_load(uint64_t base, uint first, int lane, uint stride) {
         u64vec2 x = U64x2(base + uint64_t(first) * 4).at[0];
         return vec4(uintBitsToFloat(unpack32(x.x)), uintBitsToFloat(unpack32(x.y)));
     }
-    if (lane == LANE_DENSE) return F32x4(base + uint64_t(first) * 4).at[0];
+    if (lane == LANE_DENSE) return Floats4(base + uint64_t(first) * 4).at[0];
     F32 x = F32(base);
     if (lane == LANE_REPEATED) return vec4(x.at[first]);
     return vec4(x.at[first], x.at[first + stride], x.at[first + 2 * stride],
@@ -71,7 +72,7 @@ void lanes_store(uint64_t base, uint first, int lane, vec4 v) {
         U64x2(base + uint64_t(first) * 4).at[0] =
             u64vec2(pack64(floatBitsToUint(v.xy)), pack64(floatBitsToUint(v.zw)));
     else
-        F32x4(base + uint64_t(first) * 4).at[0] = v;
+        Floats4(base + uint64_t(first) * 4).at[0] = v;
 }
 
 void lanes_store_part(uint64_t base, uint first, uint count, vec4 v) {

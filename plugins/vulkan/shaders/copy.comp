@@ -14,7 +14,6 @@ const int WORD32 = 0, F16 = 1, BF16 = 2; // gpu_copy_type
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words4 { uvec4 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves4 { u16vec4 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U64 { uint64_t at[]; };
 
 // Bits of an element, as those of an f32 where types differ.
 uint widen(uint x) {

@@ -43,9 +43,6 @@
 #define TYPE_TQ2_0 35
 #define TYPE_MXFP4 39
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U64 { uint64_t at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer U64x2 { u64vec2 at[]; };
-
 const bool WEIGHT_IS_PLANAR = (SPEC1 & 1) != 0;
 // Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
 const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;

@@ -10,21 +10,7 @@
 #include "args.glsl"
 #include "half.glsl"
 #include "reduce.glsl"
-
-const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row, k a multiple of 32
-
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U32x2 { uvec2 at[]; };
-
-uint64_t row_address(uint row) {
-    uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
-    uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
-    uint c2 = rest / uint(args.word[4]);
-    uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
-              (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
-              matrix * uint(args.word[8]);
-    return args.address[1] + 4 * uint64_t(at);
-}
+#include "x_rows.glsl"
 
 float one_load(uint64_t x, uint i) {
     return i < uint(args.word[0]) ? F32(x).at[i * uint(args.word[10])] : 0.0;
@@ -45,7 +31,7 @@ uint halves_pack(vec2 v) {
 void main() {
     uint row = group_number(), n_row = uint(args.word[1]), n_quad = 8 * uint(args.word[2]);
     if (row >= n_row) return;
-    uint64_t x = row_address(row);
+    uint64_t x = x_row_address(row);
     uvec4 most = uvec4(0);
     for (uint q = gl_LocalInvocationID.x; q < n_quad; q += gl_WorkGroupSize.x)
         most = max(most, floatBitsToUint(quad_load(x, 4 * q)) & 0x7fffffffu); // of a NaN the greatest

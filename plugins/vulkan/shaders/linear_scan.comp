@@ -17,8 +17,6 @@
 #include "args.glsl"
 #include "math.glsl"
 
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
-
 const int DK = SPEC0, LANES = SPEC1 > 0 ? SPEC1 : 1, DECAY = SPEC4;
 const int STEPS = SPEC2 > 0 ? SPEC2 : 1, ROWS = SPEC3 > 0 ? SPEC3 : 1;
 const int ONE = 0, EACH = 1, FACTOR = 2; // gpu_scan_decay

@@ -7,21 +7,9 @@
 #include "args.glsl"
 #define BYTES_ROOM 1
 #include "bytes_store.glsl"
+#include "x_rows.glsl"
 
 const bool HAS_ROLES = SPEC0 != 0;
-const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row
-
-layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
-
-uint64_t row_address(uint row) {
-    uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
-    uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
-    uint c2 = rest / uint(args.word[4]);
-    uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
-              (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
-              matrix * uint(args.word[8]);
-    return args.address[1] + 4 * uint64_t(at);
-}
 
 vec4 quad_load(uint64_t x, uint i) {
     if (X_IS_WIDE) return F32x4(x).at[i / 4];
@@ -35,7 +23,7 @@ void main() {
     uint row = number / n_group, g = number - row * n_group;
     if (row >= n_row) return;
     bool is_prompt = HAS_ROLES && bytes_is_prompt(args.address[2], row % uint(args.word[9]), 11);
-    uint64_t x = row_address(row), n = uint64_t(n_row) * n_group, to = args.address[0];
+    uint64_t x = x_row_address(row), n = uint64_t(n_row) * n_group, to = args.address[0];
     vec4 v[8];
     uint greatest = 0;
     [[unroll]] for (int i = 0; i < 8; i++) {

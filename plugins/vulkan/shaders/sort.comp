@@ -10,13 +10,11 @@
 const int STAGE = SPEC0; // gpu_sort_stage
 const int LOAD = 0, EXCHANGE = 1, MERGE = 2;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Entries { uint64_t at[]; };
-
 void main() {
     uint lid = gl_LocalInvocationID.x, size = gl_WorkGroupSize.x;
     uint n = uint(args.word[0]), n_row = uint(args.word[1]), padded = uint(args.word[4]);
     uint k = uint(args.word[7]);
-    Entries entries = Entries(args.address[0]);
+    U64 entries = U64(args.address[0]);
     if (STAGE == LOAD || STAGE == MERGE) {
         uint n_block = padded / LIST_LEN, group = group_number(), row = group / n_block;
         if (row >= n_row) return;

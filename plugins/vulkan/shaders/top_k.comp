@@ -11,15 +11,13 @@
 
 const bool IS_FIRST = SPEC0 != 0, IS_LAST = SPEC1 != 0;
 
-layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Entries { uint64_t at[]; };
-
 shared uint64_t least;
 shared uint list_count;
 
 uint row, n, chunk_end;
 
 uint64_t entry_load(uint i) {
-    if (!IS_FIRST) return Entries(args.address[2]).at[row * n + i];
+    if (!IS_FIRST) return U64(args.address[2]).at[row * n + i];
     uint at = i * uint(args.word[2]) + row * uint(args.word[3]);
     return entry_of(F32(args.address[3]).at[at], i);
 }
@@ -27,7 +25,7 @@ uint64_t entry_load(uint i) {
 void entry_store(uint chunk, uint i, uint64_t entry) {
     uint k = uint(args.word[4]);
     if (!IS_LAST) {
-        Entries(args.address[0]).at[(row * uint(args.word[6]) + chunk) * k + i] = entry;
+        U64(args.address[0]).at[(row * uint(args.word[6]) + chunk) * k + i] = entry;
         return;
     }
     uint id = entry_index(entry);
