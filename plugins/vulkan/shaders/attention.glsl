@@ -16,14 +16,10 @@ const int CHUNK = 64;
 const int PART_LEN = 128;
 const int PARTS = 64;
 const int PART_HEAD = 4; // floats of a part's record before o: m, l and two that are not used
-#define NEGATIVE_INFINITY uintBitsToFloat(0xff800000u)
 const int MAX_POS = 0x7fffffff;
 
+#include "number.glsl"
 #include "page_code.glsl"
-
-bool is_nan(float x) {
-    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
-}
 
 // exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
 float exp_of_negative(float x) {

@@ -4,10 +4,7 @@
 // roots rounded to nearest even, and conversions between f32, f16 and bf16. GLSL's own division,
 // sqrt and packHalf2x16 may be off by some units in the last place. Additions and products are
 // exact by the specification, where `precise` forbids the compiler to fuse them.
-
-bool exact_is_nan(float x) {
-    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
-}
+#include "half.glsl"
 
 // a / b. Both are finite and b is normal; a denormal a counts as 0. A quotient below 2^-126 gives 0
 // of its sign.
@@ -53,38 +50,13 @@ float exact_sqrt(float x) {
     return uintBitsToFloat((uint(exponent + 127) << 23) + (mantissa - 0x800000u));
 }
 
-// To the nearest f16, ties to even; a NaN stays one.
+// To the nearest f16 or bf16, ties to even; a NaN stays one.
 uint exact_to_f16(float x) {
-    uint bits = floatBitsToUint(x), sign = bits >> 16 & 0x8000u;
-    bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) return sign | 0x7e00u | bits >> 13 & 0x3ffu;
-    if (bits >= 0x477ff000u) return sign | 0x7c00u;
-    if (bits >= 0x38800000u) {
-        bits += 0x0fffu + (bits >> 13 & 1u);
-        return sign | (bits >> 13) - (112u << 10);
-    }
-    uint shift = 126u - (bits >> 23); // a subnormal f16 counts 2^-24
-    if (shift > 24u) return sign;
-    uint mantissa = bits & 0x7fffffu | 0x800000u, result = mantissa >> shift;
-    uint rest = mantissa & ((1u << shift) - 1u), middle = 1u << (shift - 1u);
-    if (rest > middle || rest == middle && (result & 1u) != 0u) result++;
-    return sign | result;
+    return f16_of_f32_bits(floatBitsToUint(x));
 }
-
-float exact_from_f16(uint half_bits) {
-    uint sign = (half_bits & 0x8000u) << 16, bits = half_bits & 0x7fffu;
-    if (bits >= 0x7c00u) {
-        uint payload = (bits & 0x3ffu) << 13;
-        return uintBitsToFloat(sign | 0x7f800000u | payload | (payload != 0u ? 0x400000u : 0u));
-    }
-    if (bits >= 0x400u) return uintBitsToFloat(sign | (bits << 13) + (112u << 23));
-    if (bits == 0u) return uintBitsToFloat(sign);
-    int top = findMSB(bits);
-    return uintBitsToFloat(sign | uint(top + 103) << 23 | bits << (23 - top) & 0x7fffffu);
-}
-
 uint exact_to_bf16(float x) {
-    uint bits = floatBitsToUint(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
-    return bits + 0x7fffu + (bits >> 16 & 1u) >> 16;
+    return bf16_of_f32_bits(floatBitsToUint(x));
+}
+float exact_from_f16(uint half_bits) {
+    return uintBitsToFloat(f32_bits_of_f16(half_bits));
 }

@@ -2,6 +2,8 @@
 //
 // half.glsl: f16 and bf16 to and from the bits of an f32, in integers: rounding to nearest, ties to
 // even, denormals kept and NaN quiet, which a driver's own conversions do not promise.
+#ifndef HALF_GLSL
+#define HALF_GLSL
 
 uint f32_bits_of_f16(uint h) {
     uint sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 0x3ffu;
@@ -32,3 +34,5 @@ uint bf16_of_f32_bits(uint x) {
     if ((x & 0x7fffffffu) > 0x7f800000u) return x >> 16 | 64u;
     return x + 0x7fffu + (x >> 16 & 1u) >> 16;
 }
+
+#endif

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // math.glsl: functions of one f32, to a few units in the last place on every driver. GLSL allows
-// exp an error of 3 + 2|x| units and says nothing about NaN. Tests for NaN and infinity compare
-// bits, because drivers may assume that arithmetic gives neither. Polynomials are minimax fits.
-
-bool is_nan(float x) {
-    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
-}
+// exp an error of 3 + 2|x| units and says nothing about NaN. Polynomials are minimax fits.
+#include "number.glsl"
 
 float nan_make() {
     return uintBitsToFloat(0x7fc00000u);

@@ -20,7 +20,7 @@ void main() {
     uint head = row - tok * n_head;
     uint o_at = element * uint(args.word[3]) + head * uint(args.word[4]) + tok * uint(args.word[5]);
     uint ml_row = head * uint(args.word[8]) + tok * uint(args.word[9]);
-    float greatest = uintBitsToFloat(0xff800000u), total = 0.0, sum = 0.0;
+    float greatest = NEGATIVE_INFINITY, total = 0.0, sum = 0.0;
     for (uint p = 0; p < n_part; p++) {
         float m = ml_at(ml_row, p, 0);
         if (ml_at(ml_row, p, 1) > 0.0 && m > greatest) greatest = m;

@@ -3,6 +3,7 @@
 // page_row.glsl: a row of K or V in shared memory (page_rotate.glsl): quantises it to the codes
 // that quant/ chooses, bit for bit, and stores it to a page. Every function of the row must be
 // reached by all threads.
+#include "number.glsl"
 #include "page_rotate.glsl"
 
 shared uint row_code[ROW_LEN];              // of plain types the element's bits
@@ -183,7 +184,7 @@ void row_quantize(int type, int first, int n) {
         float limit = fit_limit(type);
         for (int i = first + row_thread(); i < first + n; i += ROW_GROUP) {
             float x = row_x[i];
-            row_x[i] = exact_is_nan(x) ? 0.0 : x > limit ? limit : x < -limit ? -limit : x;
+            row_x[i] = is_nan(x) ? 0.0 : x > limit ? limit : x < -limit ? -limit : x;
         }
         barrier();
         if (type == TYPE_IQ4_NL)

@@ -38,7 +38,7 @@ float score_of(float x) {
 }
 
 void scores_fill(uint logit_at) {
-    float greatest = uintBitsToFloat(0xff800000u), sum = 0.0;
+    float greatest = NEGATIVE_INFINITY, sum = 0.0;
     for (uint e = lid; e < n_expert; e += size) {
         float x = F32(args.address[2]).at[logit_at + e * uint(args.word[2])];
         score[e] = score_of(x);
@@ -93,7 +93,7 @@ uint expert_at(uint u) {
 // others.
 float expert_score(uint e) {
     if (!IS_GIVEN || e < n_expert) return score[e];
-    return SCORE == TOP_SOFTMAX ? uintBitsToFloat(0xff800000u) : 0.0;
+    return SCORE == TOP_SOFTMAX ? NEGATIVE_INFINITY : 0.0;
 }
 
 // Sorts the experts by choice.
@@ -121,7 +121,7 @@ void main() {
     scores_fill(tok * uint(args.word[3]));
     barrier();
     if (!IS_GIVEN) experts_choose();
-    float greatest = uintBitsToFloat(0xff800000u), all = 0.0, sum = 0.0;
+    float greatest = NEGATIVE_INFINITY, all = 0.0, sum = 0.0;
     for (uint u = lid; u < n_used; u += size) {
         float weight = expert_score(expert_at(u));
         if (!is_nan(weight)) greatest = max(greatest, weight);

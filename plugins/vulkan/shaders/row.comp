@@ -118,7 +118,7 @@ void layer_norm() {
 }
 
 float without_nan(float v) {
-    return is_nan(v) ? intBitsToFloat(0xff800000) : v;
+    return is_nan(v) ? NEGATIVE_INFINITY : v;
 }
 
 vec4 exp4(vec4 v) {
@@ -127,10 +127,9 @@ vec4 exp4(vec4 v) {
 
 // A row of only -inf gives zeros. A NaN makes the whole row NaN.
 void softmax() {
-    const float lowest = intBitsToFloat(0xff800000);
-    float greatest = lowest, sum = 0.0, nan_count = 0.0;
+    float greatest = NEGATIVE_INFINITY, sum = 0.0, nan_count = 0.0;
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
-        vec4 v = x_load(u, lowest);
+        vec4 v = x_load(u, NEGATIVE_INFINITY);
         if (is_nan(v.x) || is_nan(v.y) || is_nan(v.z) || is_nan(v.w)) nan_count = 1.0;
         v = vec4(without_nan(v.x), without_nan(v.y), without_nan(v.z), without_nan(v.w));
         greatest = max(greatest, max(max(v.x, v.y), max(v.z, v.w)));
@@ -143,12 +142,12 @@ void softmax() {
     float factor = has_nan ? nan_make() : 0.0;
     if (!has_nan && !is_nothing) {
         for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x)
-            sum += dot(exp4(x_load(u, lowest) - greatest), vec4(1.0));
+            sum += dot(exp4(x_load(u, NEGATIVE_INFINITY) - greatest), vec4(1.0));
         factor = 1.0 / group_sum(sum);
     }
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         vec4 v = vec4(factor);
-        if (!has_nan && !is_nothing) v *= exp4(x_load(u, lowest) - greatest);
+        if (!has_nan && !is_nothing) v *= exp4(x_load(u, NEGATIVE_INFINITY) - greatest);
         store(u, v);
     }
 }

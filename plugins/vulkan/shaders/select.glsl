@@ -3,6 +3,7 @@
 // select.glsl: keys of scores, for the kernels of KV_SELECT. A token and list have a key for each
 // slot of the pages of the token's sequence, from its first entry on; a slot whose position the
 // token does not see has key 0.
+#include "number.glsl"
 
 const uint KEY_NONE = 0u;
 const uint KEY_LEAST = 1u;          // of a NaN
@@ -14,7 +15,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Key
 // Greater scores have greater keys; -0 is 0.
 uint key_of(float x) {
     uint bits = floatBitsToUint(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return KEY_LEAST;
+    if (is_nan(x)) return KEY_LEAST;
     if (bits == 0x80000000u) bits = 0u;
     return (bits >> 31) != 0u ? ~bits : bits | 0x80000000u;
 }

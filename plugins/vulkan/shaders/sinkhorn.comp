@@ -24,7 +24,7 @@ int place(int row, int column) {
 
 // A row of only -inf gives zeros, a NaN a row of NaN.
 void softmax(uint64_t x, int stride) {
-    float greatest = uintBitsToFloat(0xff800000u), sum = 0.0;
+    float greatest = NEGATIVE_INFINITY, sum = 0.0;
     for (int i = 0; i < N; i++) {
         float v = F32(x).at[i * stride];
         if (IS_AFFINE) v = v * F32(args.address[2]).at[0] + F32(args.address[3]).at[line * N + i];

@@ -9,6 +9,7 @@
 #include "arena.glsl"
 #include "exact.glsl"
 #include "half.glsl"
+#include "number.glsl"
 
 const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
 
@@ -17,8 +18,7 @@ const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
 float element_at(uint i, uint n) {
     const float limit = 65504.0 * 127.0;
     float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0;
-    bool is_nan = (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
-    return is_nan ? 0.0 : clamp(x, -limit, limit);
+    return is_nan(x) ? 0.0 : clamp(x, -limit, limit);
 }
 
 int code_of(float x) {
