@@ -25,12 +25,6 @@ uint64_t x_groups() {
     return uint64_t(uint(args.word[5])) * (uint(args.word[1]) / 32);
 }
 
-// The row of a column.
-uint x_row(Tile t, uint column) {
-    if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
-    return column / uint(args.word[4]);
-}
-
 uvec4 x_high(uint64_t at, uint half_group) {
     return U32x4(args.address[2] + 32 * at).at[half_group];
 }

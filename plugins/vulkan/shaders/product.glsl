@@ -86,6 +86,12 @@ uint64_t x_address(Tile t, uint column) {
     return args.address[2] + 4 * uint64_t(at);
 }
 
+// The row that a column has in x as QUANTIZE or HALVES writes it.
+uint x_row(Tile t, uint column) {
+    if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
+    return column / uint(args.word[4]);
+}
+
 // The elements of y before those of a column.
 uint y_at(Tile t, uint column) {
     uint at = column * uint(args.word[10]);

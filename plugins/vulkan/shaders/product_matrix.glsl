@@ -38,13 +38,6 @@ int part_of(uint i) {
     return N_PART == 1 ? 0 : int(i / 4 % 2);
 }
 
-// The row of a column in what HALVES wrote: word 5 rows of k elements, in whole groups, then
-// factors.
-uint x_row(Tile t, uint column) {
-    if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
-    return column / uint(args.word[4]);
-}
-
 void w_load(WeightRow row, uint g, uint k, uint i, uint part) {
     WeightGroup group = weight_group(row, g);
     float scale = group.scale[part] * W_UNIT, offset = group.offset[part] * W_UNIT;

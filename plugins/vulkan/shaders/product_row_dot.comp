@@ -5,28 +5,17 @@
 // WEIGHT_TYPE with blocks. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
 #define WEIGHT_MODULES WEIGHT_HAS_BLOCKS // kernels.py
 #include "args.glsl"
 #include "product.glsl"
 #include "bytes.glsl"
+#include "product_sum.glsl"
 
-const int N_SUM = TILE_ROWS * TILE_COLUMNS;
-// The emitter makes workgroups of at most 32 subgroups.
-shared float sums[32 * N_SUM];
-
-void main() {
-    Tile t = tile_get(TILE_ROWS / N_PART);
-    if (t.n_column == 0) return;
+void sums_fill(Tile t) {
     uint n_group = uint(args.word[1]) / 32;
-    WeightRow rows[TILE_ROWS];
-    uint64_t x[TILE_COLUMNS];
-    float sum[N_SUM];
-    [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
-        rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
+    uint64_t x[TILE_COLUMNS]; // the first group of each column
     [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
         x[c] = uint64_t(x_row(t, column_number(t, min(c, t.n_column - 1)))) * n_group;
-    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
     [[dont_unroll]] for (uint g = gl_LocalInvocationID.x; g < n_group; g += gl_WorkGroupSize.x) {
         WeightGroup groups[TILE_ROWS];
         [[unroll]] for (int r = 0; r < TILE_ROWS; r++) groups[r] = weight_group(rows[r], g);
@@ -45,27 +34,5 @@ void main() {
                     scale * group_product(groups[r].scale, groups[r].offset, dots, x_sum);
             }
         }
-    }
-    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = subgroupAdd(sum[i]);
-    if (gl_NumSubgroups > 1) {
-        if (subgroupElect()) {
-            [[unroll]] for (int i = 0; i < N_SUM; i++) sums[gl_SubgroupID * N_SUM + i] = sum[i];
-        }
-        barrier();
-        if (gl_SubgroupID != 0) return;
-        [[unroll]] for (int i = 0; i < N_SUM; i++) {
-            float total = 0;
-            for (uint s = gl_SubgroupInvocationID; s < gl_NumSubgroups; s += gl_SubgroupSize)
-                total += sums[s * N_SUM + i];
-            sum[i] = subgroupAdd(total);
-        }
-    }
-    if (!subgroupElect()) return;
-    [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
-        if (c >= t.n_column) break;
-        uint at = y_at(t, column_number(t, c));
-        [[unroll]] for (int r = 0; r < TILE_ROWS; r += N_PART)
-            y_store(at, t.row + r / N_PART, sum[r * TILE_COLUMNS + c],
-                    sum[(r + N_PART - 1) * TILE_COLUMNS + c]);
     }
 }
