@@ -160,8 +160,8 @@ struct AttentionHalves : AttentionWalk {
     inline uint nibbles_complete(int type, uint nibbles, uint fifths) {
         if (type != TYPE_IQ4_NL) return nibbles | fifths;
         uint index = nibbles & 0x07070707u, is_high = (nibbles >> 3 & 0x01010101u) * 255u;
-        uint low = bytes_pick(0xbfad9881u, 0xf6eaddcfu, index) ^ 0x80808080u;
-        uint high = bytes_pick(0x26190d01u, 0x71594535u, index) ^ 0x80808080u;
+        uint low = bytes_pick(iq4_word(0), iq4_word(1), index) ^ 0x80808080u;
+        uint high = bytes_pick(iq4_word(2), iq4_word(3), index) ^ 0x80808080u;
         return low & ~is_high | high & is_high;
     }
 

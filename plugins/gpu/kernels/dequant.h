@@ -361,7 +361,7 @@ struct Weight : Kernel {
         g.low = bytes_minus(g.low, 16);
         g.high = bytes_minus(g.high, 16);
 #elif WEIGHT_TYPE == TYPE_IQ4_NL
-        const uvec4 book = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+        const uvec4 book = iq4_book();
         g.low = book_get(g.low, book);
         g.high = book_get(g.high, book);
 #elif WEIGHT_TYPE == TYPE_MXFP4
@@ -563,7 +563,7 @@ struct Weight : Kernel {
         g.scale = half_float(raw.word[1]) *
                   vec2(float(signed_byte_get(scales, 0)), float(signed_byte_get(scales, 1)));
 #elif WEIGHT_TYPE == TYPE_IQ4_XS
-        const uvec4 book = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
+        const uvec4 book = iq4_book();
         uvec2 head = uvec2(raw.word[0], raw.word[1]);
         uvec4 qs = raw.part[0];
         g.low = book_get(qs & 0x0f0f0f0fu, book);

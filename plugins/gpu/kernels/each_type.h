@@ -7,6 +7,7 @@
  * <kernel>_<type>_<columns> where there is one for each number of columns of a tile: symbol_print
  * of plugins/gpu/rt/module.c.
  */
+#include "iq4.h"
 #include "lang.h"
 #include "math.h"
 

@@ -6,6 +6,7 @@
 #ifndef TANDEM_GPU_PAGE_CODE_H
 #define TANDEM_GPU_PAGE_CODE_H
 
+#include "iq4.h"
 #include "page.h"
 
 // code - offset for 0 <= code < 2^23, exactly. The code is inserted into the mantissa of 2^23: that
@@ -14,9 +15,10 @@ static inline float code_minus(uint code, float offset) {
     return bits_to_float(0x4b000000u | code) - (8388608.0f + offset);
 }
 
+// The level of a code.
 static inline float iq4_value(uint code) {
-    uint low = (code & 4u) != 0u ? 0xf6eaddcfu : 0xbfad9881u;
-    uint high = (code & 4u) != 0u ? 0x71594535u : 0x26190d01u;
+    uint low = (code & 4u) != 0u ? iq4_word(1) : iq4_word(0);
+    uint high = (code & 4u) != 0u ? iq4_word(3) : iq4_word(2);
     uint word = (code & 8u) != 0u ? high : low;
     return code_minus((word >> 8u * (code & 3u) & 255u) ^ 128u, 128.0f);
 }

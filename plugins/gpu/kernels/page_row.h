@@ -8,6 +8,7 @@
 #define TANDEM_GPU_PAGE_ROW_H
 
 #include "exact.h"
+#include "iq4.h"
 #include "page_rotate.h"
 
 struct PageRow : PageRotate {
@@ -93,25 +94,16 @@ struct PageRow : PageRotate {
 
     // ---- iq4_nl: the search of quant/fit.c ----
 
-    // Level k is nearest up to iq4_mid(k); level k + 1 is iq4_step(k) above it.
-    inline float iq4_mid(int k) {
-        const float mids[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f,
-                                7.0f,    19.0f,  31.5f,  45.5f,  61.0f,  79.0f,  101.0f};
-        return mids[k];
-    }
+    // The middle between levels k and k + 1, and what lies between both; k is a constant.
+    inline float iq4_mid(int k) { return 0.5f * (iq4_level(k) + iq4_level(k + 1)); }
+    inline float iq4_step(int k) { return iq4_level(k + 1) - iq4_level(k); }
 
-    inline float iq4_step(int k) {
-        const float steps[15] = {23.0f, 21.0f, 18.0f, 16.0f, 14.0f, 13.0f, 12.0f, 11.0f,
-                                 12.0f, 12.0f, 13.0f, 15.0f, 16.0f, 20.0f, 24.0f};
-        return steps[k];
-    }
-
+    // The level nearest to x, the lower one of two, and its code.
     inline float iq4_nearest(float x) {
-        float level = -127.0f;
+        float level = iq4_level(0);
         UNROLL for (int k = 0; k < 15; k++) level += x > iq4_mid(k) ? iq4_step(k) : 0.0f;
         return level;
     }
-
     inline uint iq4_code(float x) {
         uint code = 0u;
         UNROLL for (int k = 0; k < 15; k++) code += x > iq4_mid(k) ? 1u : 0u;

@@ -43,6 +43,10 @@
 #define TYPE_TQ2_0 35
 #define TYPE_MXFP4 39
 
+#if WEIGHT_TYPE == TYPE_IQ4_NL || WEIGHT_TYPE == TYPE_IQ4_XS
+#include "iq4.glsl"
+#endif
+
 const bool WEIGHT_IS_PLANAR = (SPEC1 & 1) != 0;
 // Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
 const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
@@ -306,9 +310,8 @@ WeightGroup weight_group(WeightRow row, uint b) {
     g.low = bytes_minus(g.low, 16);
     g.high = bytes_minus(g.high, 16);
 #elif WEIGHT_TYPE == TYPE_IQ4_NL
-    const uvec4 book = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-    g.low = book_get(g.low, book);
-    g.high = book_get(g.high, book);
+    g.low = book_get(g.low, IQ4_BOOK);
+    g.high = book_get(g.high, IQ4_BOOK);
 #elif WEIGHT_TYPE == TYPE_MXFP4
     const uvec4 book = uvec4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
     g.low = book_get(g.low, book);
@@ -429,11 +432,10 @@ WeightGroup weight_group(WeightRow row, uint index) {
     g.scale = half_float(load_16(FIELD(3))) *
               vec2(float(signed_byte_get(scales, 0)), float(signed_byte_get(scales, 1)));
 #elif WEIGHT_TYPE == TYPE_IQ4_XS
-    const uvec4 book = uvec4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
     uvec2 head = load_64(FIELD(1));
     uvec4 qs = load_128(FIELD(0) + 16 * s);
-    g.low = book_get(qs & 0x0f0f0f0fu, book);
-    g.high = book_get(qs >> 4 & 0x0f0f0f0fu, book);
+    g.low = book_get(qs & 0x0f0f0f0fu, IQ4_BOOK);
+    g.high = book_get(qs >> 4 & 0x0f0f0f0fu, IQ4_BOOK);
     int scale = int((head.y >> 4 * s & 15u) | (head.x >> 16 + 2 * s & 3u) << 4) - 32;
     g.scale = vec2(half_float(head.x & 0xffffu) * float(scale));
 #elif WEIGHT_TYPE == TYPE_IQ2_XXS

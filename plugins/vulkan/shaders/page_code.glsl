@@ -2,13 +2,7 @@
 //
 // page_code.glsl: codes of quantised cache types as numbers: the formulas of
 // core/include/tandem/block.h, one rounded operation after the other.
-
-float iq4_value(uint code) {
-    uint low = (code & 4u) != 0u ? 0xf6eaddcfu : 0xbfad9881u;
-    uint high = (code & 4u) != 0u ? 0x71594535u : 0x26190d01u;
-    uint word = (code & 8u) != 0u ? high : low;
-    return float(int(word << 24u - 8u * (code & 3u)) >> 24);
-}
+#include "iq4.glsl"
 
 float code_value(int type, uint code) {
     return type == TYPE_IQ4_NL ? iq4_value(code)

@@ -3,6 +3,7 @@
 // page_row.glsl: a row of K or V in shared memory (page_rotate.glsl): quantises it to the codes
 // that quant/ chooses, bit for bit, and stores it to a page. Every function of the row must be
 // reached by all threads.
+#include "iq4.glsl"
 #include "number.glsl"
 #include "page_rotate.glsl"
 
@@ -79,19 +80,23 @@ void row_codes_by_range(int type, int first, int n) {
 
 // ---- iq4_nl: the search of quant/fit.c ----
 
-const float IQ4_VALUES[16] = float[16](-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0,
-                                       13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0);
-const float IQ4_MIDS[15] = float[15](-115.5, -93.5, -74.0, -57.0, -42.0, -28.5, -16.0, -4.5, 7.0,
-                                     19.0, 31.5, 45.5, 61.0, 79.0, 101.0);
-const float IQ4_STEPS[15] = float[15](23.0, 21.0, 18.0, 16.0, 14.0, 13.0, 12.0, 11.0, 12.0, 12.0,
-                                      13.0, 15.0, 16.0, 20.0, 24.0);
+// From a level to the next, and the middle between both.
+#define IQ4_STEP(k)  (IQ4_LEVEL(k + 1) - IQ4_LEVEL(k))
+#define IQ4_MID(k)   (0.5 * (IQ4_LEVEL(k) + IQ4_LEVEL(k + 1)))
+#define IQ4_EACH(f)                                                                                \
+    float[15](f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12),     \
+              f(13), f(14))
+const float IQ4_STEPS[15] = IQ4_EACH(IQ4_STEP);
+const float IQ4_MIDS[15] = IQ4_EACH(IQ4_MID);
 
+// The level nearest to x; the lower one of two.
 float iq4_nearest(float x) {
-    float level = -127.0;
+    float level = IQ4_LEVEL(0);
     [[unroll]] for (int k = 0; k < 15; k++) level += x > IQ4_MIDS[k] ? IQ4_STEPS[k] : 0.0;
     return level;
 }
 
+// The code of that level.
 uint iq4_code(float x) {
     uint code = 0u;
     [[unroll]] for (int k = 0; k < 15; k++) code += x > IQ4_MIDS[k] ? 1u : 0u;
