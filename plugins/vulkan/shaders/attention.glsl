@@ -21,6 +21,10 @@ const int MAX_POS = 0x7fffffff;
 #include "number.glsl"
 #include "page_code.glsl"
 
+int thread() {
+    return int(gl_LocalInvocationID.x);
+}
+
 // exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
 float exp_of_negative(float x) {
     precise float at = max(x, -87.0);
@@ -82,6 +86,20 @@ float score_of(float a, float softcap, bool is_visible) {
     if (softcap > 0.0) a = softcap * tanh_of_score(a / softcap);
     if (is_nan(a)) a = uintBitsToFloat(0x7f800000u);
     return is_visible ? a : NEGATIVE_INFINITY;
+}
+
+// ---- Softmax, step by step: m is the greatest score so far, l the sum of p = exp(score - m) ----
+
+// p of a score that is at most m; 0 where the row does not see the slot.
+float p_of(float score, float m) {
+    precise float below = score - m;
+    return score == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(below);
+}
+
+// What l and o with the maximum m are multiplied by when the maximum becomes `larger`.
+float keep_of(float m, float larger) {
+    precise float below = m - larger;
+    return m == larger ? 1.0 : exp_of_negative(below);
 }
 
 // ---- Parts ----

@@ -10,10 +10,6 @@ shared float row_m[ROWS];
 shared float row_l[ROWS];
 shared float row_keep[ROWS]; // factor for o of the chunks before: exp(m before - m)
 
-int thread() {
-    return int(gl_LocalInvocationID.x);
-}
-
 void rows_clear() {
     for (int r = thread(); r < ROWS; r += THREADS) {
         row_m[r] = NEGATIVE_INFINITY;
@@ -36,15 +32,14 @@ void chunk_softmax() {
         float old = row_m[r], m = old;
         [[unroll]] for (int k = 0; k < 8; k++) m = max(m, eighth[r * 8 + k]);
         row_m[r] = m;
-        row_keep[r] = old == m ? 1.0 : exp_of_negative(old - m);
+        row_keep[r] = keep_of(old, m);
     }
     barrier();
     for (int i = thread(); i < ROWS * 8; i += THREADS) {
         float m = row_m[i / 8];
         precise float sum = 0.0;
         [[unroll]] for (int k = 0; k < 8; k++) {
-            float s = SCORE(i / 8, i % 8 * 8 + k);
-            float p = s == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(s - m);
+            float p = p_of(SCORE(i / 8, i % 8 * 8 + k), m);
             SCORE(i / 8, i % 8 * 8 + k) = p;
             sum = sum + p;
         }

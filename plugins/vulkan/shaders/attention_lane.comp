@@ -204,19 +204,16 @@ float row_softmax(int r, int first, int last) {
     m[r] = max(old, subgroupMax(largest));
     precise float eighth = 0.0;
     [[unroll]] for (int i = 0; i < 4; i++) {
-        precise float s = p_low[r][i], below = s - m[r];
-        precise float p = s == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(below);
+        float p = p_of(p_low[r][i], m[r]);
         p_low[r][i] = p;
         eighth = eighth + p;
     }
     [[unroll]] for (int i = 0; i < 4; i++) {
-        precise float s = p_high[r][i], below = s - m[r];
-        precise float p = s == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(below);
+        float p = p_of(p_high[r][i], m[r]);
         p_high[r][i] = p;
         eighth = eighth + p;
     }
-    precise float down = old - m[r];
-    float keep = old == m[r] ? 1.0 : exp_of_negative(down);
+    float keep = keep_of(old, m[r]);
     precise float kept = l[r] * keep, sum = 0.0;
     [[unroll]] for (int k = 0; k < LANES; k++) sum = sum + subgroupShuffle(eighth, k);
     l[r] = kept + sum;

@@ -55,9 +55,6 @@ shared uint flags[4];
 #define odd_slots(i) flags[2 + (i)] // of 32 slots: a bit where the present slice of V is not finite
 
 #define THREADS int(gl_WorkGroupSize.x)
-int thread() {
-    return int(gl_LocalInvocationID.x);
-}
 #include "attention_tile_walk.glsl"
 
 // ---- Queries ----
@@ -193,8 +190,13 @@ float row_most(int row) {
     return m;
 }
 
+// exp(x - m), 0 where x is -inf. The hardware's exp2 is precise enough for f16.
+float exp_about(float x, float m) {
+    return x == NEGATIVE_INFINITY ? 0.0 : exp2((x - m) * 1.44269504);
+}
+
 // The softmax of the present chunk: stores p = exp(score - m) as f16 in p_tile, and updates m and
-// l, the sum of the rounded p. The hardware's exp2 is precise enough for f16.
+// l, the sum of the rounded p.
 void chunk_softmax(int first, int last, int pos) {
     barrier();
     for (int i = thread(); i < N_OCTET; i += THREADS) {
@@ -217,9 +219,7 @@ void chunk_softmax(int first, int last, int pos) {
         [[unroll]] for (int k = 0; k < 4; k++) {
             uint at = score_at(row, octet_slot(i) + 2 * k);
             float a = stage[at], b = stage[at + MATRIX_ROWS]; // of neighbouring columns
-            a = a == NEGATIVE_INFINITY ? 0.0 : exp2((a - shift) * 1.44269504);
-            b = b == NEGATIVE_INFINITY ? 0.0 : exp2((b - shift) * 1.44269504);
-            uint word = halves_pack(vec2(a, b));
+            uint word = halves_pack(vec2(exp_about(a, shift), exp_about(b, shift)));
             p_tile[row * PITCH + octet_slot(i) / 2 + k] = word;
             vec2 rounded = unpackHalf2x16(word);
             sum += rounded.x + rounded.y;
@@ -230,7 +230,7 @@ void chunk_softmax(int first, int last, int pos) {
     barrier();
     for (int row = thread(); row < TILE_ROWS; row += THREADS) {
         float old = row_m[row], m = row_most(row), sum = 0.0;
-        float keep = old == m ? 1.0 : old == NEGATIVE_INFINITY ? 0.0 : exp2((old - m) * 1.44269504);
+        float keep = old == m ? 1.0 : exp_about(old, m);
         [[unroll]] for (int k = 0; k < CHUNK / 8; k++)
             sum += uintBitsToFloat(OCTET_SUM(k * TILE_ROWS + row));
         row_m[row] = m;

@@ -43,9 +43,8 @@ void parts_begin(F32 parts, int record, int count) {
         float before = m, own = part_m[i];
         for (int k = 0; k < i; k++) before = max(before, part_m[k]);
         float larger = max(before, own);
-        keep[i] = before == larger ? 1.0 : exp_of_negative(before - larger);
-        gain[i] = own == larger ? 1.0 : exp_of_negative(own - larger);
-        if (own == NEGATIVE_INFINITY) gain[i] = -1.0;
+        keep[i] = keep_of(before, larger);
+        gain[i] = own == NEGATIVE_INFINITY ? -1.0 : keep_of(own, larger);
         most[i] = larger;
     }
     barrier();

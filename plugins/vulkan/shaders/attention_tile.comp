@@ -230,8 +230,7 @@ void part_fold() {
         float m = total_m[row], part_m = row_m[row];
         if (!row_exists(row) || part_m == NEGATIVE_INFINITY) continue;
         float larger = max(m, part_m);
-        float keep = m == larger ? 1.0 : exp_of_negative(m - larger);
-        float gain = part_m == larger ? 1.0 : exp_of_negative(part_m - larger);
+        float keep = keep_of(m, larger), gain = keep_of(part_m, larger);
         F32x4 record = F32x4(record_address(row, 0, 1));
         [[unroll]] for (int n = 0; n < N_SLICE_V; n++) {
             int element = n * SLICE_V + 4 * column_group();
@@ -247,8 +246,7 @@ void part_fold() {
     for (int row = thread(); row < TILE_ROWS; row += THREADS) {
         float m = total_m[row], part_m = row_m[row], larger = max(m, part_m);
         if (part_m == NEGATIVE_INFINITY) continue;
-        float keep = m == larger ? 1.0 : exp_of_negative(m - larger);
-        float gain = part_m == larger ? 1.0 : exp_of_negative(part_m - larger);
+        float keep = keep_of(m, larger), gain = keep_of(part_m, larger);
         precise float kept = total_l[row] * keep;
         total_l[row] = fma(row_l[row], gain, kept);
         total_m[row] = larger;

@@ -27,6 +27,13 @@ float exp_of(float x) {
     return is_nan(x) ? x : y;
 }
 
+// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN stays
+// one.
+float softmax_term(float x, float greatest) {
+    bool is_nothing = floatBitsToUint(greatest) == 0xff800000u;
+    return is_nothing && !is_nan(x) ? 0.0 : exp_of(x - greatest);
+}
+
 // log(1 + y) for y in 0 .. 1, as 2 artanh(y / (2 + y)).
 float log1p_of(float y) {
     float s = y / (2.0 + y), t = s * s;

@@ -24,15 +24,6 @@ float choice_of(uint e) {
     return HAS_BIAS ? score[e] + F32(args.address[3]).at[e * uint(args.word[4])] : score[e];
 }
 
-bool is_lowest(float x) {
-    return floatBitsToUint(x) == 0xff800000u;
-}
-
-// exp(x - greatest); over nothing but -inf zeros. A NaN stays one.
-float part_of(float x, float greatest) {
-    return is_lowest(greatest) && !is_nan(x) ? 0.0 : exp_of(x - greatest);
-}
-
 float score_of(float x) {
     return SCORE == SIGMOID ? sigmoid_of(x) : SCORE == SQRT_SOFTPLUS ? sqrt_of(softplus_of(x)) : x;
 }
@@ -47,7 +38,7 @@ void scores_fill(uint logit_at) {
     if (SCORE != SOFTMAX) return;
     greatest = group_max(greatest);
     for (uint e = lid; e < n_expert; e += size) {
-        score[e] = part_of(score[e], greatest);
+        score[e] = softmax_term(score[e], greatest);
         sum += score[e];
     }
     sum = group_sum(sum);
@@ -129,7 +120,7 @@ void main() {
     if (SCORE == TOP_SOFTMAX) {
         greatest = group_max(greatest);
         for (uint u = lid; u < n_used; u += size)
-            all += part_of(expert_score(expert_at(u)), greatest);
+            all += softmax_term(expert_score(expert_at(u)), greatest);
         all = group_sum(all);
     }
     // The first pass sums the weights that the second one normalises. It does not store them: both
@@ -144,7 +135,7 @@ void main() {
             uint e = expert_at(u);
             float weight = expert_score(e);
             if (SCORE == TOP_SOFTMAX) {
-                weight = part_of(weight, greatest);
+                weight = softmax_term(weight, greatest);
                 if (all != 0.0) weight /= all;
             }
             if (pass == 0) {

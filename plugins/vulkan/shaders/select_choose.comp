@@ -27,9 +27,6 @@ shared uint bins[2 * N_BIN];
 shared uint shares[2 * MAX_THREADS];
 shared uint found[2];
 
-int thread() {
-    return int(gl_LocalInvocationID.x);
-}
 int threads() {
     return int(gl_WorkGroupSize.x);
 }

@@ -17,10 +17,6 @@ const int ROWS = SPEC4 > 0 ? SPEC4 : 1;
 
 shared vec4 query[ROWS * STORED_K / 4];
 
-int thread() {
-    return int(gl_LocalInvocationID.x);
-}
-
 // Queries of heads first .. + ROWS - 1.
 void queries_load(int token, int first) {
     int n_head = args.word[8], n = min(ROWS, n_head - first) * STORED_K / 4;

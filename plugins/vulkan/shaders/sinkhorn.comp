@@ -31,10 +31,8 @@ void softmax(uint64_t x, int stride) {
         y[place(line, i)] = v;
         if (!is_nan(v)) greatest = max(greatest, v);
     }
-    bool is_nothing = floatBitsToUint(greatest) == 0xff800000u;
     for (int i = 0; i < N; i++) {
-        float v = y[place(line, i)];
-        v = is_nothing && !is_nan(v) ? 0.0 : exp_of(v - greatest);
+        float v = softmax_term(y[place(line, i)], greatest);
         sum += v;
         y[place(line, i)] = v;
     }
