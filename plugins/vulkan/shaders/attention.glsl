@@ -275,9 +275,11 @@ void unit_load(int type, uint64_t region, int n_block, int slot, int u, out vec4
     }
 }
 
-// Whether a column of V has two elements, i and i + 16 of its block.
+// Whether a column of V has two elements, i and i + 16 of its block; as a constant expression where
+// the type is constant.
+#define COLUMN_IS_PAIR(type) (!TYPE_IS_PLAIN(type) && (type) != TYPE_Q8_0)
 bool column_is_pair(int type) {
-    return !type_is_plain(type) && type != TYPE_Q8_0;
+    return COLUMN_IS_PAIR(type);
 }
 // The first element of a column.
 int column_element(int type, int column) {

@@ -27,9 +27,9 @@ const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
 
 const int LANES = 8;
-const bool K_IS_PLAIN = SPEC0 == 0 || SPEC0 == 1 || SPEC0 == 30;
-const bool V_IS_PLAIN = SPEC1 == 0 || SPEC1 == 1 || SPEC1 == 30;
-const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+const bool K_IS_PLAIN = TYPE_IS_PLAIN(TYPE_K);
+const bool V_IS_PLAIN = TYPE_IS_PLAIN(TYPE_V);
+const bool IS_PAIR = COLUMN_IS_PAIR(TYPE_V);
 const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 const int GROUP = IS_PAIR ? 16 : 32; // columns that the threads have at a time: of one block
 const int N_GROUP = (N_COLUMN + GROUP - 1) / GROUP > 0 ? (N_COLUMN + GROUP - 1) / GROUP : 1;

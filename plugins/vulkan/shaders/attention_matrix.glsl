@@ -29,7 +29,7 @@ const int WINDOW = SPEC6;
 const int TILE_ROWS = 32;
 const int SLICE = 64; // elements of K or of V that are in shared memory at a time
 const int N_SLICE_K = (STORED_K + SLICE - 1) / SLICE, N_SLICE_V = (DIM_V + SLICE - 1) / SLICE;
-const bool IS_PAIR = TYPE_V != TYPE_F16 && TYPE_V != TYPE_Q8_0;
+const bool IS_PAIR = COLUMN_IS_PAIR(TYPE_V);
 const int N_COLUMN = IS_PAIR ? DIM_V / 2 : DIM_V;
 const uint BANDS = TILE_ROWS / MATRIX_ROWS;             // 1, 2 or 4
 const uint SCORE_STRIPS = 16 / MATRIX_COLUMNS;          // of a subgroup

@@ -25,7 +25,7 @@ const bool HAS_LIST = (SPEC5 & 128) != 0;
 const int WINDOW = SPEC6;
 #define SOFTCAP (HAS_BIAS ? 0.0 : intBitsToFloat(SPEC7))
 
-const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+const bool IS_PAIR = COLUMN_IS_PAIR(TYPE_V);
 const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CHUNK : 1;
 

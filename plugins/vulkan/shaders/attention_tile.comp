@@ -31,7 +31,7 @@ const int SLICE_K = 32; // elements of Q and K that are in shared memory at a ti
 const int SLICE_V = 64; // elements of V
 const int SLOTS_V = 16; // slots of V
 const int N_SLICE_V = (SPEC3 + SLICE_V - 1) / SLICE_V > 0 ? (SPEC3 + SLICE_V - 1) / SLICE_V : 1;
-const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+const bool IS_PAIR = COLUMN_IS_PAIR(TYPE_V);
 const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
 // Vectors, with one unused behind each row so that banks do not collide. First Q [TILE_ROWS][8],

@@ -27,8 +27,10 @@ const int STEP_N_SEQ = 4;
 const int STEP_N_JOB = 6;
 const int STEP_LONGEST = 35;
 
+// As a constant expression where the type is constant.
+#define TYPE_IS_PLAIN(type) ((type) == TYPE_F32 || (type) == TYPE_F16 || (type) == TYPE_BF16)
 bool type_is_plain(int type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+    return TYPE_IS_PLAIN(type);
 }
 bool type_has_min(int type) {
     return type == TYPE_Q4_1 || type == TYPE_Q5_1;
