@@ -26,7 +26,6 @@ struct Attention : PageRotate {
     static constexpr int PARTS = 64;
     // Floats of a part's record before o: m, l and two that are not used.
     static constexpr int PART_HEAD = 4;
-#define NEGATIVE_INFINITY bits_to_float(0xff800000u)
     static constexpr int MAX_POS = 0x7fffffff;
 
     // exp(x) for x <= 0, to 2 units in the last place; 0 for x below -87. A NaN stays a NaN.
@@ -41,6 +40,15 @@ struct Attention : PageRotate {
         float e = 1.0f + fma(r * r, p, r);
         float y = e * bits_to_float(uint(int(n) + 127) << 23);
         return is_nan(x) ? x : x < -87.0f ? 0.0f : y;
+    }
+
+    // p of a score that is at most m; 0 where the row does not see the slot.
+    inline float p_of(float score, float m) {
+        return score == NEGATIVE_INFINITY ? 0.0f : exp_of_negative(score - m);
+    }
+    // What l and o with the maximum m are multiplied by when the maximum becomes `larger`.
+    inline float keep_of(float m, float larger) {
+        return m == larger ? 1.0f : exp_of_negative(m - larger);
     }
 
     inline float tanh_of_score(float x) {

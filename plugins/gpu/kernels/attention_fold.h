@@ -83,15 +83,14 @@ struct AttentionFold : Attention {
             float old = row_m[r], m = old;
             UNROLL for (int k = 0; k < 8; k++) m = max(m, eighth[r * 8 + k]);
             row_m[r] = m;
-            row_keep[r] = old == m ? 1.0f : exp_of_negative(old - m);
+            row_keep[r] = keep_of(old, m);
         }
         barrier();
         for (int i = thread(); i < ROWS * 8; i += THREADS) {
             float m = row_m[i / 8];
             float sum = 0.0f;
             UNROLL for (int k = 0; k < 8; k++) {
-                float s = SCORE(i / 8, i % 8 * 8 + k);
-                float p = s == NEGATIVE_INFINITY ? 0.0f : exp_of_negative(s - m);
+                float p = p_of(SCORE(i / 8, i % 8 * 8 + k), m);
                 SCORE(i / 8, i % 8 * 8 + k) = p;
                 sum = sum + p;
             }

@@ -68,8 +68,8 @@ template <int AHEAD> struct AttentionMerging : Attention {
             float before = m, own = part_m[i];
             for (int k = 0; k < i; k++) before = max(before, part_m[k]);
             float larger = max(before, own);
-            keep[i] = before == larger ? 1.0f : exp_of_negative(before - larger);
-            gain[i] = own == larger ? 1.0f : exp_of_negative(own - larger);
+            keep[i] = keep_of(before, larger);
+            gain[i] = keep_of(own, larger);
             if (own == NEGATIVE_INFINITY) gain[i] = -1.0f;
             most[i] = larger;
         }

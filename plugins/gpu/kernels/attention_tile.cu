@@ -283,8 +283,7 @@ template <int MAX_SLICE_V, bool EXTRAS> struct AttentionTile : AttentionWalk {
             float m = total_m[row], part_m = row_m[row], larger = max(m, part_m);
             keeps[row] = -1.0f;
             if (part_m == NEGATIVE_INFINITY) continue;
-            float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
-            float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
+            float keep = keep_of(m, larger), gain = keep_of(part_m, larger);
             float kept = total_l[row] * keep;
             total_l[row] = fma(row_l[row], gain, kept);
             total_m[row] = larger;

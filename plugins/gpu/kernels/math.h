@@ -31,6 +31,13 @@ static inline float exp_of(float x) {
     return is_nan(x) ? x : y;
 }
 
+// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN stays
+// one.
+static inline float softmax_term(float x, float greatest) {
+    bool is_nothing = float_to_bits(greatest) == 0xff800000u;
+    return is_nothing && !is_nan(x) ? 0.0f : exp_of(x - greatest);
+}
+
 // log(1 + y) for y in 0 .. 1, as 2 artanh(y / (2 + y)).
 static inline float log1p_of(float y) {
     float s = y / (2.0f + y), t = s * s;

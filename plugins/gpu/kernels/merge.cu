@@ -25,7 +25,7 @@ struct Merge : Kernel {
         uint o_at =
             element * uint(args.word[3]) + head * uint(args.word[4]) + tok * uint(args.word[5]);
         uint ml_row = head * uint(args.word[8]) + tok * uint(args.word[9]);
-        float greatest = bits_to_float(0xff800000u), total = 0.0f, sum = 0.0f;
+        float greatest = NEGATIVE_INFINITY, total = 0.0f, sum = 0.0f;
         for (uint p = 0; p < n_part; p++) {
             float m = ml_at(ml_row, p, 0);
             if (ml_at(ml_row, p, 1) > 0.0f && m > greatest) greatest = m;

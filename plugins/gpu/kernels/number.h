@@ -61,6 +61,7 @@ static inline float bits_to_float(uint bits) {
     __builtin_memcpy(&x, &bits, sizeof x);
     return x;
 }
+#define NEGATIVE_INFINITY bits_to_float(0xff800000u)
 /* By the bits, because compilers may assume that arithmetic gives no NaN. */
 static inline bool is_nan(float x) {
     return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;

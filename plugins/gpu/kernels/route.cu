@@ -24,13 +24,6 @@ struct Route : Rank {
         return HAS_BIAS ? score[e] + F32(args.address[3]).at[e * uint(args.word[4])] : score[e];
     }
 
-    inline bool is_lowest(float x) { return float_to_bits(x) == 0xff800000u; }
-
-    // exp(x - greatest); 0 where greatest is -inf. A NaN stays a NaN.
-    inline float part_of(float x, float greatest) {
-        return is_lowest(greatest) && !is_nan(x) ? 0.0f : exp_of(x - greatest);
-    }
-
     inline float score_of(float x) {
         return SCORE == SIGMOID         ? sigmoid_of(x)
                : SCORE == SQRT_SOFTPLUS ? sqrt_of(softplus_of(x))
@@ -38,7 +31,7 @@ struct Route : Rank {
     }
 
     inline void scores_fill(uint logit_at) {
-        float greatest = bits_to_float(0xff800000u), sum = 0.0f;
+        float greatest = NEGATIVE_INFINITY, sum = 0.0f;
         for (uint e = lid; e < n_expert; e += size) {
             float x = F32(args.address[2]).at[logit_at + e * uint(args.word[2])];
             score[e] = score_of(x);
@@ -47,7 +40,7 @@ struct Route : Rank {
         if (SCORE != SOFTMAX) return;
         greatest = group_max(greatest);
         for (uint e = lid; e < n_expert; e += size) {
-            score[e] = part_of(score[e], greatest);
+            score[e] = softmax_term(score[e], greatest);
             sum += score[e];
         }
         sum = group_sum(sum);
@@ -93,7 +86,7 @@ struct Route : Rank {
     // the weight 0 and does not change a softmax over the others.
     inline float expert_score(uint e) {
         if (!IS_GIVEN || e < n_expert) return score[e];
-        return SCORE == TOP_SOFTMAX ? bits_to_float(0xff800000u) : 0.0f;
+        return SCORE == TOP_SOFTMAX ? NEGATIVE_INFINITY : 0.0f;
     }
 
     // Sorts the experts by choice.
@@ -121,7 +114,7 @@ struct Route : Rank {
         scores_fill(tok * uint(args.word[3]));
         barrier();
         if (!IS_GIVEN) experts_choose();
-        float greatest = bits_to_float(0xff800000u), all = 0.0f, sum = 0.0f;
+        float greatest = NEGATIVE_INFINITY, all = 0.0f, sum = 0.0f;
         for (uint u = lid; u < n_used; u += size) {
             float weight = expert_score(expert_at(u));
             if (!is_nan(weight)) greatest = max(greatest, weight);
@@ -129,7 +122,7 @@ struct Route : Rank {
         if (SCORE == TOP_SOFTMAX) {
             greatest = group_max(greatest);
             for (uint u = lid; u < n_used; u += size)
-                all += part_of(expert_score(expert_at(u)), greatest);
+                all += softmax_term(expert_score(expert_at(u)), greatest);
             all = group_sum(all);
         }
         // Where weights are normalised, pass 0 sums them and pass 1 computes them again, with the
@@ -144,7 +137,7 @@ struct Route : Rank {
                 uint e = expert_at(u);
                 float weight = expert_score(e);
                 if (SCORE == TOP_SOFTMAX) {
-                    weight = part_of(weight, greatest);
+                    weight = softmax_term(weight, greatest);
                     if (all != 0.0f) weight /= all;
                 }
                 if (pass == 0) {

@@ -119,16 +119,15 @@ struct Row : Reduce {
         apply(first, mean, norm_factor(group_sum(about)));
     }
 
-    inline float without_nan(float v) { return is_nan(v) ? bits_to_float(0xff800000) : v; }
+    inline float without_nan(float v) { return is_nan(v) ? NEGATIVE_INFINITY : v; }
 
     inline vec4 exp4(vec4 v) { return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w)); }
 
     // A row of -inf alone gives zeros. A NaN or +inf makes the whole row NaN.
     inline void softmax() {
-        const float lowest = bits_to_float(0xff800000);
-        float greatest = lowest, sum = 0.0f, nan_count = 0.0f;
+        float greatest = NEGATIVE_INFINITY, sum = 0.0f, nan_count = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
-            vec4 v = x_load(u, lowest);
+            vec4 v = x_load(u, NEGATIVE_INFINITY);
             if (is_nan(v.x) || is_nan(v.y) || is_nan(v.z) || is_nan(v.w)) nan_count = 1.0f;
             v = vec4(without_nan(v.x), without_nan(v.y), without_nan(v.z), without_nan(v.w));
             greatest = max(greatest, max(max(v.x, v.y), max(v.z, v.w)));
@@ -141,12 +140,12 @@ struct Row : Reduce {
         float factor = has_nan ? nan_make() : 0.0f;
         if (!has_nan && !is_nothing) {
             for (uint u = thread_id(); u < n_unit; u += group_size())
-                sum += dot(exp4(x_load(u, lowest) - greatest), vec4(1.0f));
+                sum += dot(exp4(x_load(u, NEGATIVE_INFINITY) - greatest), vec4(1.0f));
             factor = 1.0f / group_sum(sum);
         }
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             vec4 v = vec4(factor);
-            if (!has_nan && !is_nothing) v *= exp4(x_load(u, lowest) - greatest);
+            if (!has_nan && !is_nothing) v *= exp4(x_load(u, NEGATIVE_INFINITY) - greatest);
             store(u, v);
         }
     }

@@ -27,8 +27,7 @@ struct Sinkhorn : Kernel {
     // The softmax of this thread's row, plus eps. A row of -inf alone gives zeros, a NaN a row of
     // NaN.
     inline void softmax(u64 x, int stride) {
-        const float lowest = bits_to_float(0xff800000u);
-        float greatest = lowest, sum = 0.0f;
+        float greatest = NEGATIVE_INFINITY, sum = 0.0f;
         for (int i = 0; i < N; i++) {
             float v = F32(x).at[i * stride];
             if (IS_AFFINE)
@@ -36,10 +35,8 @@ struct Sinkhorn : Kernel {
             at(line, i) = v;
             if (!is_nan(v)) greatest = max(greatest, v);
         }
-        const bool is_nothing = float_to_bits(greatest) == 0xff800000u;
         for (int i = 0; i < N; i++) {
-            float v = at(line, i);
-            v = is_nothing && !is_nan(v) ? 0.0f : exp_of(v - greatest);
+            float v = softmax_term(at(line, i), greatest);
             sum += v;
             at(line, i) = v;
         }

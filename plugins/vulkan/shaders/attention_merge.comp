@@ -44,7 +44,8 @@ void parts_begin(F32 parts, int record, int count) {
         for (int k = 0; k < i; k++) before = max(before, part_m[k]);
         float larger = max(before, own);
         keep[i] = keep_of(before, larger);
-        gain[i] = own == NEGATIVE_INFINITY ? -1.0 : keep_of(own, larger);
+        gain[i] = keep_of(own, larger);
+        if (own == NEGATIVE_INFINITY) gain[i] = -1.0;
         most[i] = larger;
     }
     barrier();
