@@ -414,51 +414,81 @@ static void end_set(gpu_step *step, const gpu_product *p) {
     step->spec[7] = end;
 }
 
+/* Refuses a product for whose end the chosen kernel has no code. */
+static tdm_status end_check(gpu_emit *e, const gpu_product *p, const choice *c, tdm_error *err) {
+    if (p->factor.space != GPU_SPACE_NONE && c->has_halves && e->target->product.has_wide_matrices)
+        return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c->kernel));
+    /* PRODUCT_TILE_BLOCK has no registers left for more than an addend or GLU. */
+    if (c->kernel == GPU_KERNEL_PRODUCT_TILE_BLOCK &&
+        (p->is_scaled || (p->act != TDM_ACT_NONE && p->up == NULL)))
+        return gpu_refuse(e, err, "kernel %s takes no act and no scale",
+                          gpu_kernel_name(c->kernel));
+    return TDM_OK;
+}
+
+/* The number of tiles, each of which is the work of a workgroup. */
+static int64_t tiles_count(const gpu_product *p, const choice *c) {
+    int64_t n_row_tile = (p->w->ne[1] + c->row_tile - 1) / c->row_tile;
+    switch (p->mode) {
+    case GPU_PRODUCT_PLAIN:
+        return n_row_tile * ((p->n_column + c->columns - 1) / c->columns * p->w->ne[2]);
+    case GPU_PRODUCT_PAIRS: return n_row_tile * p->n_column;
+    default: return n_row_tile * p->n_tile;
+    }
+}
+
+static void choice_set(gpu_step *step, const gpu_product *p, const choice *c) {
+    step->trips = c->trips;
+    step->spec[0] = (int32_t)p->w->type;
+    if (!c->has_bytes && !c->has_halves && x_is_wide(p)) step->spec[1] |= GPU_PRODUCT_WIDE_X;
+    step->spec[2] = c->rows;
+    step->spec[3] = c->columns;
+    step->spec[4] = p->mode;
+    step->spec[5] = c->matrix[0];
+    step->spec[6] = c->matrix[1];
+}
+
+/* Sets all operands but those of end_set, after the step that converts x where the kernel reads x
+ * as bytes or as f16. */
+static tdm_status operands_set(gpu_emit *e, const gpu_product *p, const choice *c, gpu_step *step,
+                               tdm_error *err) {
+    step->operand[0] = p->dst;
+    step->operand[1] = p->w->place;
+    step->operand[2] = p->x;
+    step->operand[4] = p->index;
+    if (c->has_bytes || c->has_halves) {
+        tdm_status status = gpu_quantize_emit(e, p, c->has_halves, &step->operand[2], err);
+        if (status == TDM_OK) status = gpu_word(e, &step->word[5], gpu_quantize_rows(p), err);
+        if (status != TDM_OK) return status;
+    }
+    step->operand[5] = gpu_weight_grid(e, p->w->type);
+    return TDM_OK;
+}
+
+/* Bytes of the experts' matrices that a step reads: at most one for each pair, and each at most
+ * once. */
+static uint64_t experts_size(const gpu_product *p) {
+    int64_t n = p->n_column < p->w->ne[2] ? p->n_column : p->w->ne[2];
+    return p->w->place.size / (uint64_t)p->w->ne[2] * (uint64_t)n;
+}
+
 tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     const gpu_value *w = p->w;
-    int64_t k_group = (w->ne[0] + GROUP_LEN - 1) / GROUP_LEN, n_tile;
     if (w->ne[1] == 0 || w->ne[2] == 0 || p->n_column == 0) return TDM_OK;
     tdm_status status = gpu_weight_check(e, w, err);
     if (status != TDM_OK) return status;
-    choice c = choose(e->target, p, k_group);
+    choice c = choose(e->target, p, (w->ne[0] + GROUP_LEN - 1) / GROUP_LEN);
     if (p->up != NULL) parts_set(&c);
-    if (p->factor.space != GPU_SPACE_NONE && c.has_halves && e->target->product.has_wide_matrices)
-        return gpu_refuse(e, err, "kernel %s takes no factor", gpu_kernel_name(c.kernel));
-    /* PRODUCT_TILE_BLOCK has no registers left for more than an addend or GLU. */
-    if (c.kernel == GPU_KERNEL_PRODUCT_TILE_BLOCK &&
-        (p->is_scaled || (p->act != TDM_ACT_NONE && p->up == NULL)))
-        return gpu_refuse(e, err, "kernel %s takes no act and no scale", gpu_kernel_name(c.kernel));
+    status = end_check(e, p, &c, err);
+    if (status != TDM_OK) return status;
     gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
-    if (p->mode == GPU_PRODUCT_PLAIN)
-        n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];
-    else
-        n_tile = p->mode == GPU_PRODUCT_PAIRS ? p->n_column : p->n_tile;
-    n_tile *= (w->ne[1] + c.row_tile - 1) / c.row_tile;
+    const int64_t n_tile = tiles_count(p, &c);
     status = words_fill(e, p, &step, n_tile, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile, err);
+    choice_set(&step, p, &c);
+    if (status == TDM_OK) status = operands_set(e, p, &c, &step, err);
     if (status != TDM_OK) return status;
-    step.trips = c.trips;
-    step.spec[0] = (int32_t)w->type;
-    if (!c.has_bytes && !c.has_halves && x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
-    step.spec[2] = c.rows;
-    step.spec[3] = c.columns;
-    step.spec[4] = p->mode;
-    step.operand[0] = p->dst;
-    step.operand[1] = w->place;
-    step.operand[2] = p->x;
-    step.spec[5] = c.matrix[0];
-    step.spec[6] = c.matrix[1];
-    if (c.has_bytes || c.has_halves) {
-        status = gpu_quantize_emit(e, p, c.has_halves, &step.operand[2], err);
-        if (status == TDM_OK) status = gpu_word(e, &step.word[5], gpu_quantize_rows(p), err);
-        if (status != TDM_OK) return status;
-    }
-    step.operand[4] = p->index;
-    step.operand[5] = gpu_weight_grid(e, w->type);
     end_set(&step, p);
-    /* At most one matrix for each pair is read, and each expert's matrix at most once. */
-    if (p->mode != GPU_PRODUCT_PLAIN)
-        step.weight_size = w->place.size / (uint64_t)w->ne[2] *
-                           (uint64_t)(p->n_column < w->ne[2] ? p->n_column : w->ne[2]);
+    if (p->mode != GPU_PRODUCT_PLAIN) step.weight_size = experts_size(p);
     return gpu_emit_step(e, &step, err);
 }
