@@ -90,39 +90,53 @@ static bool is_recurrent_op(int32_t op) {
     return op == TDM_OP_CONV1D || op == TDM_OP_LINEAR_SCAN || op == TDM_OP_BLOCK_POOL;
 }
 
+/* The ops on caches of K and V other than ATTENTION. */
+static bool is_page_op(int32_t op) {
+    return op == TDM_OP_KV_WRITE || op == TDM_OP_KV_SHIFT || op == TDM_OP_KV_COPY ||
+           op == TDM_OP_KV_EXPORT || op == TDM_OP_KV_IMPORT || op == TDM_OP_KV_SELECT;
+}
+
+/* An empty scene whose cache has the formats of `desc`, in pages of the scene's length. */
+static gpu_scene scene_make(const tdm_kv_desc *desc) {
+    gpu_scene s = {.page_len = desc->page_len, .n_tok = FEW_TOK};
+    memcpy(&s.desc, desc, sizeof s.desc);
+    s.desc.struct_size = sizeof s.desc;
+    s.desc.flags &= ~(uint32_t)TDM_KV_IN_HOST;
+    if (s.page_len == 0 || s.page_len > MAX_PAGE_LEN) s.page_len = MAX_PAGE_LEN;
+    s.desc.page_len = s.pitch = s.page_len;
+    if (s.desc.stride > 1)
+        s.pitch = (s.page_len + s.desc.stride - 1) / s.desc.stride * s.desc.stride;
+    return s;
+}
+
+/* The node's sources have the units of its state, so the scene has all of them. */
+static void slots_place(gpu_scene *s) {
+    s->n_tok = SLOT_TOK;
+    s->n_page = s->n_cell = N_SLOT;
+    s->room_entry = 1;
+}
+
+static void window_choose(gpu_scene *s, const tdm_attention_params *p) {
+    s->window = p->window < MAX_WINDOW ? p->window : 0;
+    if (p->window_kind == TDM_WINDOW_SYMMETRIC) s->window = s->window / 2 + 1;
+    s->is_chunked = s->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED;
+}
+
 bool gpu_scene_plan(const tdm_graph *graph, int32_t node, gpu_scene_size size, gpu_scene *out) {
     const tdm_node *n = tdm_graph_node(graph, node);
-    const bool is_attention = n->op == TDM_OP_ATTENTION;
     const tdm_attention_params *p = &n->params.attention;
-    if (!is_attention && n->op != TDM_OP_KV_WRITE && n->op != TDM_OP_KV_SHIFT &&
-        n->op != TDM_OP_KV_COPY && n->op != TDM_OP_KV_EXPORT && n->op != TDM_OP_KV_IMPORT &&
-        n->op != TDM_OP_KV_SELECT && !is_recurrent_op(n->op))
-        return false;
-    const tdm_kv_desc *theirs = tdm_graph_kv(graph, n->params.kv.kv);
-    if (theirs->n_head_kv < 1) return false;
-    *out = (gpu_scene){.page_len = theirs->page_len, .n_tok = FEW_TOK};
-    memcpy(&out->desc, theirs, sizeof out->desc);
-    out->desc.struct_size = sizeof out->desc;
-    out->desc.flags &= ~(uint32_t)TDM_KV_IN_HOST;
-    if (out->page_len == 0 || out->page_len > MAX_PAGE_LEN) out->page_len = MAX_PAGE_LEN;
-    out->desc.page_len = out->pitch = out->page_len;
-    if (out->desc.stride > 1)
-        out->pitch = (out->page_len + out->desc.stride - 1) / out->desc.stride * out->desc.stride;
-    if (is_recurrent_op(n->op)) { /* its sources have the units of the state: all of them */
-        out->n_tok = SLOT_TOK;
-        out->n_page = out->n_cell = N_SLOT;
-        out->room_entry = 1;
+    if (n->op != TDM_OP_ATTENTION && !is_page_op(n->op) && !is_recurrent_op(n->op)) return false;
+    const tdm_kv_desc *desc = tdm_graph_kv(graph, n->params.kv.kv);
+    if (desc->n_head_kv < 1) return false;
+    *out = scene_make(desc);
+    if (is_recurrent_op(n->op)) {
+        slots_place(out);
         return size == GPU_SCENE_FEW;
     }
     if (out->desc.n_head_kv > MAX_HEAD_KV) out->desc.n_head_kv = MAX_HEAD_KV;
-    if (!is_attention) {
-        pages_place(out);
-        return size == GPU_SCENE_FEW;
-    }
-    out->window = p->window < MAX_WINDOW ? p->window : 0;
-    if (p->window_kind == TDM_WINDOW_SYMMETRIC) out->window = out->window / 2 + 1;
-    out->is_chunked = out->window > 0 && p->window_kind == TDM_WINDOW_CHUNKED;
+    if (n->op == TDM_OP_ATTENTION) window_choose(out, p);
     pages_place(out);
+    if (n->op != TDM_OP_ATTENTION) return size == GPU_SCENE_FEW;
     heads_choose(out, p, tdm_graph_value(graph, n->src[0])->ne[1]);
     if (out->n_head < 1) return false;
     tokens_choose(out, p, size);
