@@ -431,16 +431,12 @@ static bool has_published(const probe *p, const tdm_exchange_params *params) {
     return true;
 }
 
-/* Runs one case: these members on their devices, the host in the place of all others. */
-static void case_run(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
-    int32_t n = p->device->n_active, late = -1;
-    tdm_exchange_params params;
-    meta_exchange_args a;
-    case_begin(p, c);
+/* Submits the case to the members' devices. */
+static void parts_submit(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
     for (int32_t i = 0; i < n_part; i++) parts[i]->has_ended = parts[i]->is_skipped = false;
-    for (int32_t r = 0; r < n; r++)
-        if (part_of_rank(parts, n_part, r) == NULL) late = r;
     for (int32_t i = 0; i < n_part; i++) {
+        tdm_exchange_params params;
+        meta_exchange_args a;
         tdm_error err = {0};
         args_make(p, c, &params, parts[i]->rank, &a);
         tdm_status status = part_submit(p, parts[i], &a, &err);
@@ -449,31 +445,50 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
         parts[i]->has_ended = true;
         case_abort(p); /* the others must not wait for this member */
     }
-    for (int32_t r = 0; r < n; r++) {
-        if (r == late || part_of_rank(parts, n_part, r) != NULL) continue;
+}
+
+/* Publishes in the place of all other members; for the last one after a pause where the case has
+ * one. */
+static void others_publish(probe *p, const probe_case *c, probe_part *const *parts,
+                           int32_t n_part) {
+    const struct timespec pause = {0, PAUSE_NS};
+    int32_t last = -1;
+    for (int32_t r = 0; r < p->device->n_active; r++)
+        if (part_of_rank(parts, n_part, r) == NULL) last = r;
+    for (int32_t r = 0; r <= last; r++) {
+        tdm_exchange_params params;
+        meta_exchange_args a;
+        if (part_of_rank(parts, n_part, r) != NULL) continue;
+        if (r == last && c->is_pausing) nanosleep(&pause, NULL);
         args_make(p, c, &params, r, &a);
         meta_exchange_publish(&p->arena, &a);
     }
-    if (late >= 0) {
-        struct timespec pause = {0, PAUSE_NS};
-        if (c->is_pausing) nanosleep(&pause, NULL);
-        args_make(p, c, &params, late, &a);
-        meta_exchange_publish(&p->arena, &a);
-    }
+}
+
+/* Waits until all members have ended. Those that time out are refused. */
+static void parts_await(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
     meta_stall_timer stall_timer;
-    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
+    tdm_exchange_params params;
+    meta_exchange_args a;
     bool is_late = false;
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     for (int32_t i = 0; i < n_part && !is_late; i++) {
         if (!parts[i]->has_ended) part_await(p, parts[i], &stall_timer, CASE_NS);
         is_late = !parts[i]->has_ended;
     }
+    if (!is_late) return;
     args_make(p, c, &params, 0, &a);
-    if (is_late)
-        parts_time_out(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts,
-                       n_part);
-    /* Sums are of the bytes that crossed, where these are right; else of those that should have. */
-    bool has_all = true;
+    parts_time_out(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts, n_part);
+}
+
+/* Compares the results of the members that have ended. They are sums of the bytes that crossed,
+ * where these are right; else of those that should have. */
+static void parts_compare(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
+    tdm_exchange_params params;
+    meta_exchange_args a;
     tdm_error err = {0};
+    bool has_all = true;
+    args_make(p, c, &params, 0, &a);
     if (p->uses_peer && peer_fetch(p, &err) != TDM_OK)
         part_refuse(parts[0], err.status, err.message);
     for (int32_t i = 0; i < n_part; i++)
@@ -481,6 +496,15 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
     meta_arena *addends = has_all && has_published(p, &params) ? &p->arena : &p->truth;
     for (int32_t i = 0; i < n_part; i++)
         if (!parts[i]->is_refused && !parts[i]->is_skipped) part_compare(p, addends, parts[i], c);
+}
+
+/* Runs one case: these members on their devices, the host in the place of all others. */
+static void case_run(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
+    case_begin(p, c);
+    parts_submit(p, c, parts, n_part);
+    others_publish(p, c, parts, n_part);
+    parts_await(p, c, parts, n_part);
+    parts_compare(p, c, parts, n_part);
     abort_word_set(p, 0);
 }
 
