@@ -151,56 +151,84 @@ void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out) {
     for (int32_t d = 0; d < n && sum > 0; d++) part_out[d] /= sum;
 }
 
+/* Shares that are being divided: meta_share_divide. */
+typedef struct division {
+    int32_t n;
+    const double *rate, *cap;
+    double least;
+    bool is_bound[TDM_MAX_MEMBERS]; /* the member's share is its cap */
+    bool is_out[TDM_MAX_MEMBERS];   /* it gets nothing */
+    double *share;                  /* [n] */
+} division;
+
+/* Divides what bound members leave between the others by their rates, without regard to limits. */
+static void rest_divide(division *v) {
+    double left = 1, rates = 0;
+    for (int32_t d = 0; d < v->n; d++) {
+        if (v->is_bound[d])
+            left -= v->cap[d];
+        else if (!v->is_out[d])
+            rates += v->rate[d];
+    }
+    for (int32_t d = 0; d < v->n; d++)
+        v->share[d] = v->is_out[d]     ? 0
+                      : v->is_bound[d] ? v->cap[d]
+                      : rates > 0      ? left * v->rate[d] / rates
+                                       : 0;
+}
+
+/* Binds the members whose shares exceed their caps; false where there is none. */
+static bool caps_bind(division *v) {
+    bool has_bound = false;
+    for (int32_t d = 0; d < v->n; d++)
+        if (!v->is_bound[d] && !v->is_out[d] && v->share[d] > v->cap[d])
+            v->is_bound[d] = has_bound = true;
+    return has_bound;
+}
+
+/* Drops the member with the smallest share below `least`. False where there is none, or where the
+ * others have no memory for its share: so one member always remains. */
+static bool weakest_drop(division *v) {
+    int32_t weakest = -1;
+    double others = 0;
+    for (int32_t d = 0; d < v->n; d++)
+        if (!v->is_bound[d] && !v->is_out[d] && v->share[d] < v->least &&
+            (weakest < 0 || v->share[d] < v->share[weakest]))
+            weakest = d;
+    if (weakest < 0) return false;
+    for (int32_t d = 0; d < v->n; d++)
+        if (d != weakest && !v->is_out[d]) others += v->cap[d];
+    if (others < 1) return false;
+    v->is_out[weakest] = true;
+    return true;
+}
+
+/* Where memory limits all fast members, the rest goes to members with room. A rest that is only
+ * rounding must not: it would make a member active that was dropped or cannot work. */
+static void rest_place(division *v) {
+    double sum = 0;
+    for (int32_t d = 0; d < v->n; d++) sum += v->share[d];
+    for (int32_t d = 0; d < v->n && sum < 1 - SHARE_NOISE; d++) {
+        double room = v->cap[d] - v->share[d], more = room < 1 - sum ? room : 1 - sum;
+        if (more <= 0) continue;
+        v->share[d] += more;
+        sum += more;
+    }
+}
+
 tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, double least,
                              double *share_out, tdm_error *err) {
-    bool is_bound[TDM_MAX_MEMBERS] = {false}, is_out[TDM_MAX_MEMBERS] = {false};
+    division v = {.n = n, .rate = rate, .cap = cap, .least = least, .share = share_out};
     double room = 0;
     for (int32_t d = 0; d < n; d++) room += cap[d] < 0 ? 0 : cap[d];
     if (room < 1)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "the members have memory for %.0f %% of it together", room * 100);
-    for (;;) {
-        double left = 1, rates = 0;
-        int32_t weakest = -1;
-        bool has_changed = false;
-        for (int32_t d = 0; d < n; d++) {
-            if (is_bound[d])
-                left -= cap[d];
-            else if (!is_out[d])
-                rates += rate[d];
-        }
-        for (int32_t d = 0; d < n; d++) {
-            share_out[d] = is_out[d]     ? 0
-                           : is_bound[d] ? cap[d]
-                           : rates > 0   ? left * rate[d] / rates
-                                         : 0;
-            if (is_bound[d] || is_out[d]) continue;
-            if (share_out[d] > cap[d]) {
-                is_bound[d] = has_changed = true;
-            } else if (share_out[d] < least && (weakest < 0 || share_out[d] < share_out[weakest])) {
-                weakest = d;
-            }
-        }
-        if (has_changed) continue;
-        /* Members are dropped one at a time, because the others' shares then grow. One always
-         * remains. */
-        if (weakest < 0) break;
-        double others = 0;
-        for (int32_t d = 0; d < n; d++)
-            if (d != weakest && !is_out[d]) others += cap[d];
-        if (others < 1) break;
-        is_out[weakest] = true;
-    }
-    /* Where memory limits all fast members, the rest goes to members with room. A rest that is only
-     * rounding must not: it would make a member active that was dropped or cannot work. */
-    double sum = 0;
-    for (int32_t d = 0; d < n; d++) sum += share_out[d];
-    for (int32_t d = 0; d < n && sum < 1 - SHARE_NOISE; d++) {
-        double more = cap[d] - share_out[d] < 1 - sum ? cap[d] - share_out[d] : 1 - sum;
-        if (more <= 0) continue;
-        share_out[d] += more;
-        sum += more;
-    }
+    /* Members are dropped one at a time, because the others' shares then grow. */
+    do {
+        rest_divide(&v);
+    } while (caps_bind(&v) || weakest_drop(&v));
+    rest_place(&v);
     return TDM_OK;
 }
 
