@@ -138,51 +138,75 @@ static bool is_whole(const server_engine *e, const prefix_search *s) {
     return is_held;
 }
 
+/* What the list of requests says about one that may be admitted. */
+typedef struct admission_view {
+    bool is_early;   /* another request's prompt will soon be shared: prefix_comes */
+    bool is_moved;   /* it takes over the sequence that was found: is_whole */
+    int32_t n_other; /* requests that run */
+} admission_view;
+
+static admission_view view_get(server_engine *e, const server_job *job,
+                               const prefix_search *found) {
+    admission_view view = {0};
+    pthread_mutex_lock(&e->lock); /* of the list and the schedule */
+    view.is_early =
+        !job->has_begun && !job->request.is_uncached && prefix_comes(e, job, found->n_tok);
+    view.is_moved = found->seq >= 0 && is_whole(e, found);
+    for (const server_job *other = e->first; other != NULL; other = other->next)
+        view.n_other += other->seq >= 0;
+    pthread_mutex_unlock(&e->lock);
+    return view;
+}
+
+/* Frees pages for a request: for all its known tokens but the full pages that it shares, one for
+ * its next token, and one for the next token of each request that runs. False where there are too
+ * few. is_first: no other request runs. Then the result is true, and where pages are short even the
+ * prefix that was found is evicted: `found` then has none. */
+static bool pages_reserve(server_engine *e, const server_job *job, bool is_first, int32_t n_other,
+                          prefix_search *found) {
+    const int32_t page_len = llm_context_kv_desc(e->ctx)->page_len;
+    const int32_t n_new = (job->n_tok + page_len - 1) / page_len - found->n_tok / page_len;
+    if (pages_free(e, n_new + 1 + n_other, found->seq)) return true;
+    if (!is_first) return false;
+    if (found->seq >= 0 && !pages_free(e, n_new + 1, found->seq)) {
+        seq_drop(e, found->seq);
+        found->seq = -1;
+        found->n_tok = 0;
+    }
+    return true;
+}
+
+/* Gives a request an empty sequence with a copy of the prefix that was found. False where all
+ * sequences are taken. */
+static bool seq_fork(server_engine *e, server_job *job, prefix_search *found) {
+    job->seq = seq_find(e);
+    if (job->seq < 0) return false;
+    e->is_taken[job->seq] = true;
+    (void)llm_context_set_scales(e->ctx, job->seq, job->scales, NULL); /* it is empty */
+    /* A prefix that cannot be forked is computed again. */
+    if (found->seq >= 0 &&
+        llm_context_fork(e->ctx, job->seq, found->seq, found->n_tok, NULL) != TDM_OK) {
+        (void)llm_context_truncate(e->ctx, job->seq, 0, NULL);
+        found->n_tok = 0;
+    }
+    if (found->n_tok > 0) server_draft_fork(e, job->seq, found->seq, found->n_tok);
+    if (found->seq >= 0) server_prefix_use(e->prefix, found->seq);
+    return true;
+}
+
 server_admission server_memory_admit(server_engine *e, server_job *job, bool is_first,
                                      int32_t *n_done_out) {
     prefix_search found = {e, job->scales, job->n_tok - 1, -1, 0};
     if (!job->request.is_uncached)
         server_prefix_find(e->prefix, job->request.scope, job->tokens, job->n_tok - 1, prefix_try,
                            &found);
-    pthread_mutex_lock(&e->lock); /* of the list and the schedule */
-    const bool is_early =
-        !job->has_begun && !job->request.is_uncached && prefix_comes(e, job, found.n_tok);
-    const bool is_moved = found.seq >= 0 && is_whole(e, &found);
-    int32_t n_other = 0;
-    for (const server_job *other = e->first; other != NULL; other = other->next)
-        n_other += other->seq >= 0;
-    pthread_mutex_unlock(&e->lock);
-    if (is_early) return SERVER_ADMIT_LATER;
-
-    /* Pages for all its known tokens but the full pages that it shares, one for its next token, and
-     * one for the next token of each request that runs. */
-    const int32_t page_len = llm_context_kv_desc(e->ctx)->page_len;
-    const int32_t n_new = (job->n_tok + page_len - 1) / page_len - found.n_tok / page_len;
-    if (!pages_free(e, n_new + 1 + n_other, found.seq)) {
-        if (!is_first) return SERVER_ADMIT_FULL;
-        /* No other request runs: even the prefix is evicted before the request is refused. */
-        if (found.seq >= 0 && !pages_free(e, n_new + 1, found.seq)) {
-            seq_drop(e, found.seq);
-            found.seq = -1;
-            found.n_tok = 0;
-        }
-    }
-    if (is_moved && found.seq >= 0) {
+    const admission_view view = view_get(e, job, &found);
+    if (view.is_early) return SERVER_ADMIT_LATER;
+    if (!pages_reserve(e, job, is_first, view.n_other, &found)) return SERVER_ADMIT_FULL;
+    if (view.is_moved && found.seq >= 0)
         job->seq = found.seq;
-    } else {
-        job->seq = seq_find(e);
-        if (job->seq < 0) return SERVER_ADMIT_FULL;
-        e->is_taken[job->seq] = true;
-        (void)llm_context_set_scales(e->ctx, job->seq, job->scales, NULL); /* it is empty */
-        /* A prefix that cannot be forked is computed again. */
-        if (found.seq >= 0 &&
-            llm_context_fork(e->ctx, job->seq, found.seq, found.n_tok, NULL) != TDM_OK) {
-            (void)llm_context_truncate(e->ctx, job->seq, 0, NULL);
-            found.n_tok = 0;
-        }
-        if (found.n_tok > 0) server_draft_fork(e, job->seq, found.seq, found.n_tok);
-        if (found.seq >= 0) server_prefix_use(e->prefix, found.seq);
-    }
+    else if (!seq_fork(e, job, &found))
+        return SERVER_ADMIT_FULL;
     server_prefix_pin(e->prefix, job->seq, true);
     *n_done_out = found.n_tok;
     return SERVER_ADMITTED;
