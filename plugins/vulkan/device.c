@@ -264,26 +264,26 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
-static tdm_status logical_create(vk_device *device, tdm_error *err) {
-    const vk_driver *driver = &device->instance->driver;
-    const vk_facts *facts = device->facts;
-    bool has_1_3 = driver->api_version >= VK_API_VERSION_1_3 &&
-                   facts->properties.apiVersion >= VK_API_VERSION_1_3;
+/* What a logical device is created with. The features are structs that point to each other. */
+typedef struct device_request {
+    VkPhysicalDeviceFeatures2 features; /* the first of them */
+    VkPhysicalDeviceVulkan11Features f11;
+    VkPhysicalDeviceVulkan12Features f12;
+    VkPhysicalDeviceVulkan13Features f13; /* where there is 1.3, else the next two */
+    VkPhysicalDeviceSubgroupSizeControlFeatures size_control;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot;
+    vk_matrix_features matrix;
     const char *extensions[8];
-    uint32_t n_extension = 0;
-    VkPhysicalDeviceVulkan13Features f13 = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES,
-        .subgroupSizeControl = facts->can_require_subgroup,
-        .computeFullSubgroups = facts->has_full_subgroups,
-        .shaderIntegerDotProduct = facts->has_dot8_instruction};
-    VkPhysicalDeviceSubgroupSizeControlFeatures size_control = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
-        .subgroupSizeControl = facts->can_require_subgroup,
-        .computeFullSubgroups = facts->has_full_subgroups};
-    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
-        .shaderIntegerDotProduct = VK_TRUE};
-    VkPhysicalDeviceVulkan12Features f12 = {
+    uint32_t n_extension;
+} device_request;
+
+static void extension_add(device_request *r, const char *name) {
+    r->extensions[r->n_extension++] = name;
+}
+
+/* The features of 1.0 to 1.2 that every device has, or that its facts tell. */
+static void features_request(device_request *r, const vk_facts *facts) {
+    r->f12 = (VkPhysicalDeviceVulkan12Features){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .storageBuffer8BitAccess = VK_TRUE,
         .shaderFloat16 = facts->has_f16,
@@ -292,46 +292,78 @@ static tdm_status logical_create(vk_device *device, tdm_error *err) {
         .timelineSemaphore = VK_TRUE,
         .bufferDeviceAddress = VK_TRUE,
         .vulkanMemoryModel = facts->has_matrix};
-    VkPhysicalDeviceVulkan11Features f11 = {
+    r->f11 = (VkPhysicalDeviceVulkan11Features){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
-        .pNext = &f12,
+        .pNext = &r->f12,
         .storageBuffer16BitAccess = VK_TRUE};
-    VkPhysicalDeviceFeatures2 f = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
-                                   .pNext = &f11,
-                                   .features = {.shaderInt16 = VK_TRUE, .shaderInt64 = VK_TRUE}};
+    r->features =
+        (VkPhysicalDeviceFeatures2){.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                    .pNext = &r->f11,
+                                    .features = {.shaderInt16 = VK_TRUE, .shaderInt64 = VK_TRUE}};
+}
+
+/* Features that Vulkan 1.3 has and 1.2 has as extensions. */
+static void features_1_3_request(device_request *r, const vk_facts *facts, bool has_1_3) {
+    void **next = &r->f12.pNext;
     if (has_1_3) {
-        f12.pNext = &f13;
-    } else {
-        void **next = &f12.pNext;
-        if (facts->has_subgroup_control) {
-            extensions[n_extension++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
-            *next = &size_control, next = &size_control.pNext;
-        }
-        if (facts->has_dot8_instruction) {
-            extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
-            *next = &dot;
-        }
+        r->f13 = (VkPhysicalDeviceVulkan13Features){
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES,
+            .subgroupSizeControl = facts->can_require_subgroup,
+            .computeFullSubgroups = facts->has_full_subgroups,
+            .shaderIntegerDotProduct = facts->has_dot8_instruction};
+        *next = &r->f13;
+        return;
     }
-    vk_matrix_features matrix = {
-        .sType = VK_MATRIX_FEATURES_TYPE, .pNext = f.pNext, .cooperativeMatrix = VK_TRUE};
+    if (facts->has_subgroup_control) {
+        r->size_control = (VkPhysicalDeviceSubgroupSizeControlFeatures){
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+            .subgroupSizeControl = facts->can_require_subgroup,
+            .computeFullSubgroups = facts->has_full_subgroups};
+        extension_add(r, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+        *next = &r->size_control, next = &r->size_control.pNext;
+    }
+    if (facts->has_dot8_instruction) {
+        r->dot = (VkPhysicalDeviceShaderIntegerDotProductFeatures){
+            .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+            .shaderIntegerDotProduct = VK_TRUE};
+        extension_add(r, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+        *next = &r->dot;
+    }
+}
+
+/* Extensions that no version has. */
+static void extensions_request(device_request *r, const vk_facts *facts) {
     if (facts->has_matrix) {
-        extensions[n_extension++] = VK_MATRIX_EXTENSION;
-        f.pNext = &matrix;
+        r->matrix = (vk_matrix_features){.sType = VK_MATRIX_FEATURES_TYPE,
+                                         .pNext = r->features.pNext,
+                                         .cooperativeMatrix = VK_TRUE};
+        extension_add(r, VK_MATRIX_EXTENSION);
+        r->features.pNext = &r->matrix;
     }
-    if (facts->import_align != 0)
-        extensions[n_extension++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
-    if (facts->has_budget) extensions[n_extension++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    if (facts->import_align != 0) extension_add(r, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
+    if (facts->has_budget) extension_add(r, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+}
+
+static tdm_status logical_create(vk_device *device, tdm_error *err) {
+    const vk_driver *driver = &device->instance->driver;
+    const vk_facts *facts = device->facts;
+    const bool has_1_3 = driver->api_version >= VK_API_VERSION_1_3 &&
+                         facts->properties.apiVersion >= VK_API_VERSION_1_3;
+    device_request r = {.n_extension = 0};
+    features_request(&r, facts);
+    features_1_3_request(&r, facts, has_1_3);
+    extensions_request(&r, facts);
     const float priority = 1.0f;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                            .queueFamilyIndex = facts->compute_family,
                                            .queueCount = 1,
                                            .pQueuePriorities = &priority};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                     .pNext = &f,
+                                     .pNext = &r.features,
                                      .queueCreateInfoCount = 1,
                                      .pQueueCreateInfos = &queue,
-                                     .enabledExtensionCount = n_extension,
-                                     .ppEnabledExtensionNames = extensions};
+                                     .enabledExtensionCount = r.n_extension,
+                                     .ppEnabledExtensionNames = r.extensions};
     VkResult result = driver->fn.CreateDevice(facts->physical, &info, NULL, &device->device);
     if (result != VK_SUCCESS) {
         device->device = NULL;
