@@ -42,57 +42,71 @@ static bool is_kernel(const char *name) {
     return false;
 }
 
-/* One word "key=value" of test-limits. */
+/* A word of test-limits is key=value. The functions below set what it stands for, and return false
+ * where it is none of theirs. */
+
+/* Faults of kernels: wrong=KERNEL, wrong=bytes, lost=KERNEL. */
+static bool fault_parse(const char *key, const char *value, vk_options *o) {
+    if (strcmp(key, "wrong") == 0 && (is_kernel(value) || strcmp(value, "bytes") == 0))
+        return snprintf(o->wrong, sizeof o->wrong, "%s", value), true;
+    if (strcmp(key, "lost") == 0 && is_kernel(value))
+        return snprintf(o->lost, sizeof o->lost, "%s", value), true;
+    return false;
+}
+
+/* What the device has: KEY=no, dot=any, matrix=plain. */
+static bool feature_parse(const char *key, const char *value, vk_options *o) {
+    bool *flag = strcmp(key, "f16") == 0         ? &o->has_f16
+                 : strcmp(key, "dot") == 0       ? &o->has_dot8
+                 : strcmp(key, "matrix") == 0    ? &o->has_matrix
+                 : strcmp(key, "import") == 0    ? &o->has_import
+                 : strcmp(key, "fuse") == 0      ? &o->has_fusion
+                 : strcmp(key, "lanes") == 0     ? &o->has_lanes
+                 : strcmp(key, "map") == 0       ? &o->has_map
+                 : strcmp(key, "denormals") == 0 ? &o->has_denormals
+                                                 : NULL;
+    if (flag != NULL && strcmp(value, "no") == 0) return *flag = false, true;
+    if (strcmp(key, "dot") == 0 && strcmp(value, "any") == 0) return o->has_slow_dot8 = true, true;
+    if (strcmp(key, "matrix") == 0 && strcmp(value, "plain") == 0)
+        return o->is_matrix_plain = true, true;
+    return false;
+}
+
+/* How much: KEY=N, N from 1 to INT32_MAX. */
+static bool number_parse(const char *key, const char *value, vk_options *o) {
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end != '\0' || errno != 0 || n == 0 || n > INT32_MAX)
+        return false;
+    if (strcmp(key, "shared") == 0) return o->shared_size = (uint32_t)n, true;
+    if (strcmp(key, "group") == 0) return o->group_size = (int32_t)n, true;
+    if (strcmp(key, "subgroup") == 0) return o->subgroup = (int32_t)n, true;
+    if (strcmp(key, "grid") == 0) return o->grid = (uint32_t)n, true;
+    if (strcmp(key, "alloc") == 0) return o->allocation = n, true;
+    if (strcmp(key, "trips") == 0) return o->trips = (int32_t)n, true;
+    if (strcmp(key, "part") == 0) return o->part_us = (int32_t)n, true;
+    return false;
+}
+
 static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_error *err) {
-    char text[64], *end;
-    if (len >= sizeof text) len = sizeof text - 1;
-    memcpy(text, word, len);
-    text[len] = '\0';
-    char *value = strchr(text, '=');
+    char key[64];
+    const size_t n = len < sizeof key ? len : sizeof key - 1;
+    memcpy(key, word, n);
+    key[n] = '\0';
+    char *value = strchr(key, '=');
     if (value != NULL) {
         *value++ = '\0';
-        if (strcmp(text, "wrong") == 0 && (is_kernel(value) || strcmp(value, "bytes") == 0))
-            return snprintf(o->wrong, sizeof o->wrong, "%s", value), TDM_OK;
-        if (strcmp(text, "lost") == 0 && is_kernel(value))
-            return snprintf(o->lost, sizeof o->lost, "%s", value), TDM_OK;
-        if (strcmp(value, "no") == 0) {
-            bool *flag = strcmp(text, "f16") == 0         ? &o->has_f16
-                         : strcmp(text, "dot") == 0       ? &o->has_dot8
-                         : strcmp(text, "matrix") == 0    ? &o->has_matrix
-                         : strcmp(text, "import") == 0    ? &o->has_import
-                         : strcmp(text, "fuse") == 0      ? &o->has_fusion
-                         : strcmp(text, "lanes") == 0     ? &o->has_lanes
-                         : strcmp(text, "map") == 0       ? &o->has_map
-                         : strcmp(text, "denormals") == 0 ? &o->has_denormals
-                                                          : NULL;
-            if (flag != NULL) {
-                *flag = false;
-                return TDM_OK;
-            }
-        }
-        if (strcmp(text, "dot") == 0 && strcmp(value, "any") == 0)
-            return o->has_slow_dot8 = true, TDM_OK;
-        if (strcmp(text, "matrix") == 0 && strcmp(value, "plain") == 0)
-            return o->is_matrix_plain = true, TDM_OK;
-        errno = 0;
-        unsigned long long n = strtoull(value, &end, 10);
-        if (value[0] >= '0' && value[0] <= '9' && *end == '\0' && errno == 0 && n > 0 &&
-            n <= INT32_MAX) {
-            if (strcmp(text, "shared") == 0) return o->shared_size = (uint32_t)n, TDM_OK;
-            if (strcmp(text, "group") == 0) return o->group_size = (int32_t)n, TDM_OK;
-            if (strcmp(text, "subgroup") == 0) return o->subgroup = (int32_t)n, TDM_OK;
-            if (strcmp(text, "grid") == 0) return o->grid = (uint32_t)n, TDM_OK;
-            if (strcmp(text, "alloc") == 0) return o->allocation = n, TDM_OK;
-            if (strcmp(text, "trips") == 0) return o->trips = (int32_t)n, TDM_OK;
-            if (strcmp(text, "part") == 0) return o->part_us = (int32_t)n, TDM_OK;
-        }
+        if (fault_parse(key, value, o) || feature_parse(key, value, o) ||
+            number_parse(key, value, o))
+            return TDM_OK;
     }
     return tdm_fail(
         err, TDM_INVALID_ARGUMENT,
         "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
         "grid=N alloc=N trips=N part=N f16=no dot=no dot=any matrix=no matrix=plain "
         "import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL",
-        (int)len, word);
+        (int)n, word);
 }
 
 static tdm_status limits_parse(const char *value, vk_options *o, tdm_error *err) {
