@@ -33,85 +33,112 @@ static bool word_is_value(const char *word) {
     return word != NULL && (word[0] != '-' || strchr("0123456789.", word[1]) != NULL);
 }
 
+/* A flag as it is written. */
+typedef struct flag_word {
+    const char *word;
+    const char *text; /* the value: behind the `=` of a long flag, or what text_find sets */
+    char flag[72];    /* the word without `=` and value */
+    char name[64];    /* without dashes either */
+    bool is_long;     /* two dashes */
+    bool is_negated;  /* its key is the bool of --no-KEY */
+} flag_word;
+
+static flag_word flag_split(const char *word) {
+    flag_word f = {.word = word, .is_long = word[1] == '-'};
+    const char *equals = f.is_long ? strchr(word, '=') : NULL;
+    const size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    const size_t dashes = f.is_long ? 2 : 1, n = len - dashes;
+    if (equals != NULL) f.text = equals + 1;
+    snprintf(f.flag, sizeof f.flag, "%.*s", (int)(len < 71 ? len : 71), word);
+    snprintf(f.name, sizeof f.name, "%.*s", (int)(n < 63 ? n : 63), word + dashes);
+    return f;
+}
+
+/* The word behind the flag; NULL = none. */
+static const char *word_next(const args_reader *reader) {
+    return reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;
+}
+
 /* Keeps a flag that may be a plugin's, until all plugins can be found. */
-static tdm_status flag_postpone(args_reader *reader, const char *word, size_t len, const char *name,
-                                tdm_error *err) {
-    char flag[72];
-    snprintf(flag, sizeof flag, "%.*s", (int)(len < 71 ? len : 71), word);
-    runner_pending entry = {.name = (char *)name, .flag = flag, .is_long = word[1] == '-'};
-    if (word[len] == '=')
-        entry.text = (char *)word + len + 1;
-    else if (reader->at + 1 < reader->argc && word_is_value(reader->argv[reader->at + 1]))
+static tdm_status flag_postpone(args_reader *reader, flag_word *f, tdm_error *err) {
+    runner_pending entry = {
+        .name = f->name, .flag = f->flag, .text = (char *)f->text, .is_long = f->is_long};
+    if (f->text == NULL && word_is_value(word_next(reader)))
         entry.text = reader->argv[++reader->at];
     return runner_pending_add(reader->config, &entry, err);
 }
 
-/* Reads the flag at reader->at, and moves on to its value if that is a word of its own. */
-static tdm_status flag_read(args_reader *reader, tdm_error *err) {
-    const char *word = reader->argv[reader->at];
-    bool is_long = word[1] == '-';
-    const char *equals = is_long ? strchr(word, '=') : NULL;
-    char name[64];
-    size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
-    size_t dashes = is_long ? 2 : 1;
-    snprintf(name, sizeof name, "%.*s", (int)(len - dashes < 63 ? len - dashes : 63),
-             word + dashes);
-    bool is_negated = false;
-    const runner_command *command = command_of(reader);
+static const runner_key *key_named(const args_reader *reader, const flag_word *f,
+                                   const char *name) {
     const runner_key_list *keys = &reader->config->keys;
-    const runner_key *key =
-        is_long ? runner_key_find(keys, name, command) : runner_key_find_flag(keys, name, command);
-    if (key == NULL && is_long && strncmp(name, "no-", 3) == 0) {
-        key = runner_key_find(keys, name + 3, command);
-        is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
-        if (!is_negated) key = NULL;
-    }
-    /* -nkvo is --no-kv-offload, and -no-cnv --no-conversation; single letters have no such form,
-     * because -n is a flag itself */
-    if (key == NULL && !is_long && name[0] == 'n' && strlen(name) > 2) {
-        size_t n_skip = strncmp(name, "no-", 3) == 0 ? 3 : 1;
-        key = runner_key_find_flag(keys, name + n_skip, command);
-        is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
-        if (!is_negated) key = NULL;
-    }
-    if (key == NULL && !command->opens_devices &&
-        strstr(command->keys, RUNNER_THREADS_KEY) != NULL) {
-        /* A command with words besides flags (quantize) cannot keep the flag for later: the word
-         * behind it may be no value. Its only option of a plugin is this one, so that plugin is
-         * loaded now. */
-        runner_config_load_plugin(reader->config, RUNNER_CPU_PLUGIN, NULL);
-        key = is_long ? runner_key_find(keys, name, command)
-                      : runner_key_find_flag(keys, name, command);
-    } else if (key == NULL && command->opens_devices)
-        return flag_postpone(reader, word, len, name, err);
-    if (key == NULL || !runner_command_takes(command, key))
-        return runner_flag_unknown(reader->config, word, name, err);
-    const char *next = reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;
-    const char *text = equals != NULL ? equals + 1 : NULL;
-    if (is_negated) {
-        if (equals != NULL)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': --no-%s takes no value", word,
+    return f->is_long ? runner_key_find(keys, name, command_of(reader))
+                      : runner_key_find_flag(keys, name, command_of(reader));
+}
+
+/* The bool that a flag negates; NULL where it negates none. -nkvo is --no-kv-offload, and -no-cnv
+ * --no-conversation; single letters have no such form, because -n is a flag itself. */
+static const runner_key *key_negated(const args_reader *reader, const flag_word *f) {
+    size_t n_skip = strncmp(f->name, "no-", 3) == 0                           ? 3
+                    : !f->is_long && f->name[0] == 'n' && strlen(f->name) > 2 ? 1
+                                                                              : 0;
+    const runner_key *key = n_skip > 0 ? key_named(reader, f, f->name + n_skip) : NULL;
+    return key != NULL && key->type == RUNNER_KEY_BOOL ? key : NULL;
+}
+
+/* The key of a flag, with f->is_negated; NULL where none is known. */
+static const runner_key *key_find(args_reader *reader, flag_word *f) {
+    const runner_command *command = command_of(reader);
+    const runner_key *key = key_named(reader, f, f->name);
+    if (key != NULL) return key;
+    key = key_negated(reader, f);
+    f->is_negated = key != NULL;
+    if (key != NULL || command->opens_devices || strstr(command->keys, RUNNER_THREADS_KEY) == NULL)
+        return key;
+    /* A command with words besides flags (quantize) cannot keep the flag for later: the word behind
+     * it may be no value. Its only option of a plugin is this one, so that plugin is loaded now. */
+    runner_config_load_plugin(reader->config, RUNNER_CPU_PLUGIN, NULL);
+    return key_named(reader, f, f->name);
+}
+
+/* Sets f->text, and moves on to the next word where that is the value. */
+static tdm_status text_find(args_reader *reader, const runner_key *key, flag_word *f,
+                            tdm_error *err) {
+    const runner_command *command = command_of(reader);
+    const char *next = word_next(reader);
+    if (f->is_negated) {
+        if (f->text != NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': --no-%s takes no value", f->word,
                             key->name);
-        text = "no";
-    } else if (text == NULL && key->type == RUNNER_KEY_BOOL) {
+        f->text = "no";
+        return TDM_OK;
+    }
+    if (f->text != NULL) return TDM_OK;
+    if (key->type == RUNNER_KEY_BOOL) {
         runner_value value;
         bool is_list = command->has_lists && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
-        text = "yes";
-        if (next != NULL && runner_value_parse(key, next, is_list, &value, NULL) == TDM_OK) {
-            runner_value_clear(&value);
-            text = next;
-            reader->at++;
-        }
-    } else if (text == NULL) {
-        if (next == NULL)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' needs a value: %s %s", word, word,
-                            key->value_name != NULL ? key->value_name : "WORD");
-        text = next;
-        reader->at++;
+        f->text = "yes";
+        if (next == NULL || runner_value_parse(key, next, is_list, &value, NULL) != TDM_OK)
+            return TDM_OK;
+        runner_value_clear(&value);
+    } else if (next == NULL) {
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' needs a value: %s %s", f->word, f->word,
+                        key->value_name != NULL ? key->value_name : "WORD");
     }
-    char flag[72];
-    snprintf(flag, sizeof flag, "%.*s", (int)(len < 71 ? len : 71), word);
-    return runner_flag_assign(reader->config, key, flag, text, err);
+    f->text = next;
+    reader->at++;
+    return TDM_OK;
+}
+
+/* Reads the flag at reader->at, and moves on to its value if that is a word of its own. */
+static tdm_status flag_read(args_reader *reader, tdm_error *err) {
+    flag_word f = flag_split(reader->argv[reader->at]);
+    const runner_command *command = command_of(reader);
+    const runner_key *key = key_find(reader, &f);
+    if (key == NULL && command->opens_devices) return flag_postpone(reader, &f, err);
+    if (key == NULL || !runner_command_takes(command, key))
+        return runner_flag_unknown(reader->config, f.word, f.name, err);
+    tdm_status status = text_find(reader, key, &f, err);
+    return status == TDM_OK ? runner_flag_assign(reader->config, key, f.flag, f.text, err) : status;
 }
 
 /* Refuses empty words, which a script gives for an unset variable and which name no file. */
