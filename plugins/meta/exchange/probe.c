@@ -99,14 +99,10 @@ typedef struct probe {
 
 /* ---- Test data ------------------------------------------------------------------------------- */
 
-static uint32_t pattern_next(probe *p) {
-    return p->seed = p->seed * 1664525u + 1013904223u;
-}
-
 /* Numbers of many magnitudes and both signs, so that their sum depends on the order of addition. */
 static void pattern_fill(probe *p, float *x, int64_t n, tdm_type type) {
     for (int64_t i = 0; i < n; i++) {
-        uint32_t bits = pattern_next(p);
+        const uint32_t bits = p->seed = p->seed * 1664525u + 1013904223u;
         if (type == TDM_TYPE_F32)
             x[i] = (float)((int32_t)bits >> 8) / (float)(1 << (8 + (bits >> 4) % 16));
         else
@@ -150,10 +146,6 @@ static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *
     if (is_sender) a->first.x = p->x[rank];
     if (!is_sender) memset(a->first.x_ne, 0, sizeof a->first.x_ne);
     if (c->has_residual) a->residual = p->residual;
-}
-
-static int64_t args_count(const meta_exchange_args *a) {
-    return tdm_shape_count(a->first.ne);
 }
 
 /* ---- A member under test --------------------------------------------------------------------- */
@@ -379,7 +371,7 @@ static void part_compare(probe *p, meta_arena *arena, probe_part *t, const probe
     meta_exchange_args a;
     tdm_error err = {0};
     args_make(p, c, &params, t->rank, &a);
-    size_t size = (size_t)args_count(&a) * sizeof(float);
+    size_t size = (size_t)tdm_shape_count(a.first.ne) * sizeof(float);
     a.first.result = p->expected;
     tdm_status status = meta_exchange_collect(arena, &a, &err);
     if (status == TDM_OK) status = ops->download(t->buffer, t->off[V_Y], p->result, size, &err);
@@ -662,8 +654,8 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_wait, int3
 }
 
 static void parts_try(probe *p, probe_part *const *parts, int32_t n_part) {
-    for (int32_t i = 0; i < n_part;
-         i++) /* each member alone: only the first cases, which show most defects */
+    /* Each member alone: only the first cases, which show most defects. */
+    for (int32_t i = 0; i < n_part; i++)
         for (int32_t c = 0; c < 2 && !parts[i]->is_refused; c++)
             case_run(p, &cases[c], &parts[i], 1);
     for (int32_t c = 0; c < N_CASE; c++) {
