@@ -253,16 +253,22 @@ static tdm_step_caps job_caps(const certify_cache *cache, int32_t n_job) {
 }
 
 certify_verdict certify_cache_jobs(certify_cache *cache, int32_t op, const tdm_page_job *jobs,
-                                   int32_t n_job, const tdm_rope_params *rope) {
+                                   int32_t n_job, const tdm_rope_params *rope,
+                                   const float *factor) {
     tdm_step_caps caps = job_caps(cache, n_job);
     certify_cache_graph g;
+    int32_t f = -1;
     certify_verdict verdict = certify_cache_graph_begin(cache, &caps, &g);
     if (verdict != CERTIFY_PASSED) return verdict;
+    if (factor != NULL)
+        f = tdm_build_weight(g.b, "factor", TDM_TYPE_F32,
+                             (const int64_t[]){rope->n_rot / 2, 1, 1, 1}, 0);
     if (op == TDM_OP_KV_SHIFT)
-        tdm_build_kv_shift(g.b, g.step, g.state, -1, g.kv, rope);
+        tdm_build_kv_shift(g.b, g.step, g.state, f, g.kv, rope);
     else
         tdm_build_kv_copy(g.b, g.step, g.state, g.kv);
     verdict = certify_cache_graph_end(&g, jobs, n_job);
+    if (verdict == CERTIFY_PASSED && f >= 0) memcpy(g.rig.bytes[f], factor, g.rig.sizes[f]);
     if (verdict == CERTIFY_PASSED) verdict = certify_cache_graph_run(&g);
     certify_rig_destroy(&g.rig);
     return verdict;

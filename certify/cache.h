@@ -34,9 +34,10 @@ certify_verdict certify_cache_guards_judge(certify_cache *cache);
  * op, here and below. */
 certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const int32_t *cells,
                                     const float *k, const float *v);
-/* KV_COPY or KV_SHIFT. The caller updates the model. */
+/* KV_COPY or KV_SHIFT; of the latter `rope` and factor[n_rot / 2], NULL = none. The caller updates
+ * the model. */
 certify_verdict certify_cache_jobs(certify_cache *cache, int32_t op, const tdm_page_job *jobs,
-                                   int32_t n_job, const tdm_rope_params *rope);
+                                   int32_t n_job, const tdm_rope_params *rope, const float *factor);
 /* KV_EXPORT to malloc'd canonical rows; *v_out NULL for a V_FROM_K cache. Rows that no job names
  * hold CERTIFY_RESULT_BYTE. */
 certify_verdict certify_cache_export(certify_cache *cache, const tdm_page_job *jobs, int32_t n_job,

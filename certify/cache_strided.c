@@ -250,7 +250,7 @@ static certify_verdict copy_run(scene *s) {
     const tdm_page_job jobs[] = {
         {12, 0, s->page_len, whole->page}, {-1, 0, s->page_len, 0}, {13, first, count, part->page}};
     const tdm_page_job back[] = {{12, 0, s->page_len, 0}, {13, first, count, part->base_pos + 1}};
-    certify_verdict verdict = certify_cache_jobs(s->cache, TDM_OP_KV_COPY, jobs, 3, NULL);
+    certify_verdict verdict = certify_cache_jobs(s->cache, TDM_OP_KV_COPY, jobs, 3, NULL, NULL);
     return verdict == CERTIFY_PASSED ? places_judge(s, back, 2) : verdict;
 }
 

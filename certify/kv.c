@@ -300,7 +300,7 @@ static certify_verdict move_run(certify_cache *cache, bool is_import) {
         free(v[0]);
         k[0] = v[0] = NULL;
     } else if (verdict == CERTIFY_PASSED) {
-        verdict = certify_cache_jobs(cache, TDM_OP_KV_COPY, copies, 3, NULL);
+        verdict = certify_cache_jobs(cache, TDM_OP_KV_COPY, copies, 3, NULL, NULL);
     }
     if (verdict == CERTIFY_PASSED) verdict = certify_cache_export(cache, from, 2, 21, &k[0], &v[0]);
     if (verdict == CERTIFY_PASSED) verdict = certify_cache_export(cache, back, 2, 21, &k[1], &v[1]);
@@ -332,20 +332,21 @@ static certify_verdict import_check(certify *c) {
 
 /* ---- Shift ---- */
 
-static void row_turn(const tdm_rope_params *p, int32_t by, double *x) {
+/* factor[n_rot / 2] NULL: none. */
+static void row_turn(const tdm_rope_params *p, const float *factor, int32_t by, double *x) {
     for (int32_t i = 0; i < p->n_rot / 2; i++) {
         double cosine, sine;
         bool is_adjacent = p->mode == TDM_ROPE_ADJACENT;
         int32_t a = p->rope_offset + (is_adjacent ? 2 * i : i);
         int32_t b = a + (is_adjacent ? 1 : p->n_rot / 2);
-        certify_rope_angle(p, by, i, 1, false, &cosine, &sine);
+        certify_rope_angle(p, by, i, factor != NULL ? (double)factor[i] : 1, false, &cosine, &sine);
         double u = x[a], w = x[b];
         x[a] = u * cosine - w * sine;
         x[b] = u * sine + w * cosine;
     }
 }
 
-static certify_verdict shift_run(certify_cache *cache) {
+static certify_verdict shift_by(certify_cache *cache, const float *factor) {
     rows r;
     uint8_t *k[2] = {NULL, NULL}, *v[2] = {NULL, NULL};
     const tdm_kv_desc *d = &cache->desc;
@@ -363,7 +364,7 @@ static certify_verdict shift_run(certify_cache *cache) {
     if (verdict == CERTIFY_PASSED)
         verdict = certify_cache_export(cache, all_jobs, 2, 32, &k[0], &v[0]);
     if (verdict == CERTIFY_PASSED)
-        verdict = certify_cache_jobs(cache, TDM_OP_KV_SHIFT, jobs, 3, &rope);
+        verdict = certify_cache_jobs(cache, TDM_OP_KV_SHIFT, jobs, 3, &rope, factor);
     if (verdict == CERTIFY_PASSED)
         verdict = certify_cache_export(cache, all_jobs, 2, 32, &k[1], &v[1]);
     for (int32_t i = 0; verdict == CERTIFY_PASSED && i < n; i++) {
@@ -372,8 +373,8 @@ static certify_verdict shift_run(certify_cache *cache) {
         double *x = want + (size_t)i * (size_t)padded;
         certify_cache_row_read(cache, false, k[0] + at, true, x);
         certify_cache_row_read(cache, false, k[1] + at, true, got + (size_t)i * (size_t)padded);
-        if (slot < 16) row_turn(&rope, -7, x);
-        if (slot >= 16 + 3 && slot < 16 + 12) row_turn(&rope, 300, x);
+        if (slot < 16) row_turn(&rope, factor, -7, x);
+        if (slot >= 16 + 3 && slot < 16 + 12) row_turn(&rope, factor, 300, x);
         bool is_meant = slot < 16 || (slot >= 16 + 3 && slot < 16 + 12);
         if (!is_meant && memcmp(k[0] + at, k[1] + at, certify_cache_row_size(cache, false)) != 0)
             verdict =
@@ -392,8 +393,22 @@ static certify_verdict shift_run(certify_cache *cache) {
     return verdict;
 }
 
+static certify_verdict shift_run(certify_cache *cache) {
+    return shift_by(cache, NULL);
+}
+
 static certify_verdict shift_check(certify *c) {
     return each(c, shift_run);
+}
+
+static certify_verdict factor_run(certify_cache *cache) {
+    float factor[64];
+    for (int32_t i = 0; i < 64; i++) factor[i] = 1 + (float)(i * 5 % 11);
+    return shift_by(cache, factor);
+}
+
+static certify_verdict factor_check(certify *c) {
+    return each(c, factor_run);
 }
 
 /* ---- Attention ---- */
@@ -679,6 +694,10 @@ static const certify_check checks[] = {
      "op.h: KV_SHIFT: \"the n_rot elements of each K row are turned on by `arg` positions, without "
      "mscale (V untouched), and stored as type_k again\"",
      shift_check},
+    {"kv.shift-factor", 4,
+     "op.h: KV_SHIFT: \"step, state, [factor]\"; tdm_rope_params: \"theta = p * freq_base^(-2i / "
+     "n_rot) / factor[i]\"",
+     factor_check},
     {"kv.attention", 4,
      "op.h: ATTENTION: \"For token t of sequence s at position p, over every "
      "cached token of s at position c with c <= p (when causal)\"",

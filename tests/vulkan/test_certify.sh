@@ -23,7 +23,7 @@ driver_need
 if [ "${TANDEM_CASES:-}" = all ]; then
     cp "$work/all" "$work/parts"
 else
-    grep -v -e '^op[.]' -e '^kv[.]attention' -e '^kv[.]shift$' -e '^sparse' -e '^strided[.][as]' "$work/all" >"$work/parts"
+    grep -v -e '^op[.]' -e '^kv[.]attention' -e '^kv[.]shift' -e '^sparse' -e '^strided[.][as]' "$work/all" >"$work/parts"
     grep -x -e 'op[.]add' -e 'op[.]rms-norm' -e 'op[.]softmax' -e 'kv[.]attention-long' "$work/all" >>"$work/parts"
 fi
 [ "$(wc -l <"$work/parts")" -ge 23 ] && ok || fail "parts of the suite: $(cat "$work/parts")"

@@ -70,6 +70,7 @@ CHANGE(change_top_k, node->params.top_k.index_base = 0)
 CHANGE(change_moe_route, node->params.route.normalize = 0)
 CHANGE(change_moe_ffn, node->params.moe.first_expert = 0)
 CHANGE(change_kv_shift, node->params.shift.rope.mode ^= 1)
+CHANGE(change_shift_factor, node->src[2] = -1)
 CHANGE(change_attention, node->params.attention.window = 0)
 CHANGE(change_add, node->op = TDM_OP_MUL)
 CHANGE(change_concat, int32_t first = node->src[0]; node->src[0] = node->src[1];
@@ -218,6 +219,7 @@ static const struct op_fault {
     {"moe-ffn", TDM_OP_MOE_FFN, change_moe_ffn},
     {"lse-merge", TDM_OP_LSE_MERGE, node_drop},
     {"kv-shift", TDM_OP_KV_SHIFT, change_kv_shift},
+    {"kv-shift-factor", TDM_OP_KV_SHIFT, change_shift_factor},
     {"kv-copy", TDM_OP_KV_COPY, node_drop},
     {"kv-import", TDM_OP_KV_IMPORT, node_drop},
     {"attention", TDM_OP_ATTENTION, change_attention},
