@@ -77,4 +77,8 @@ typedef struct certify_attention {
 /* Runs it on random queries and compares with the model. */
 certify_verdict certify_cache_attend(certify_cache *cache, const certify_attention *a, double nmse);
 
+/* Rows of the table of kv.c; in cache_claims.c. */
+certify_verdict certify_cache_required_check(certify *c);
+certify_verdict certify_cache_described_check(certify *c);
+
 #endif

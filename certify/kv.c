@@ -181,35 +181,6 @@ static certify_verdict size_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* A device without the slot must refuse every cache op. KV_COPY stands for all of them; the page
- * size in its graph is made up. */
-static certify_verdict required_check(certify *c) {
-    tdm_builder *b;
-    certify_rig rig = {0};
-    tdm_kv_desc desc = {.struct_size = sizeof desc,
-                        .type_k = TDM_TYPE_F32,
-                        .type_v = TDM_TYPE_F32,
-                        .head_dim_k = 64,
-                        .head_dim_v = 64,
-                        .n_head_kv = 1,
-                        .page_len = 16};
-    tdm_step_caps caps = {.n_tok = 1, .n_seq = 1, .n_entry = 1, .n_job = 1, .n_class = 1};
-    int32_t kv;
-    certify_verdict verdict = certify_open(c);
-    if (verdict != CERTIFY_PASSED) return verdict;
-    if (TDM_HAS(c->plugin->buffer, kv_page_size)) return CERTIFY_PASSED;
-    if (tdm_builder_create(&b, NULL) != TDM_OK) return certify_skip(c, "out of memory");
-    int32_t step = tdm_build_step(b, &caps);
-    int32_t state = tdm_build_state(b, "state", &desc, 2 * 16 * 64 * 4, 2, &kv);
-    tdm_build_kv_copy(b, step, state, kv);
-    verdict = certify_rig_create(c, b, &rig);
-    if (verdict != CERTIFY_PASSED) return verdict;
-    bool is_taken = certify_rig_is_supported(&rig);
-    certify_rig_destroy(&rig);
-    if (is_taken) return certify_fail(c, "takes KV_COPY and has no slot kv_page_size");
-    return certify_skip(c, "no cache ops: %.300s", c->failure.message);
-}
-
 /* Compares exported rows with the rows that were written, both rotated. */
 static certify_verdict rows_judge(certify_cache *cache, bool is_v, const uint8_t *bytes,
                                   const float *x, int32_t n_row) {
@@ -669,7 +640,11 @@ static certify_verdict in_host_check(certify *c) {
 
 static const certify_check checks[] = {
     {"kv.required", 4, "buffer.h: kv_page_size: \"Required of a device that claims any cache op.\"",
-     required_check},
+     certify_cache_required_check},
+    {"kv.described", 4,
+     "kv.h: \"A device without these ops refuses such a description\"; Bias, Strides, Erasing: "
+     "\"Again a device without that refuses the description.\"",
+     certify_cache_described_check},
     {"kv.page-size", 4,
      "buffer.h: kv_page_size: \"Bytes of one page of a cache like `desc`; TDM_UNSUPPORTED with the "
      "reason where the device has no cache of that kind.\"",

@@ -117,6 +117,13 @@ static const fault null_faults[] = {
     {"attach-blocks", "order.attach"},
 };
 
+/* page-slot-OP for each cache op. */
+#define SLOT_FAULT_VIEW(name)
+#define SLOT_FAULT_VALUE(name)
+#define SLOT_FAULT_GROUP(name)
+#define SLOT_FAULT_CACHE(name)                   {"page-slot-" #name, "kv.required"},
+#define SLOT_FAULT_(ID, name, number, kind, ...) SLOT_FAULT_##kind(name)
+
 static const fault shim_faults[] = {
     {"tensor-pair", "plugin.load"},
     {"graph-supports", "op.truth"},
@@ -127,7 +134,7 @@ static const fault shim_faults[] = {
     {"open-name", "device.info"},
     {"import-info", "memory.import"},
     {"page-size", "kv.page-size"},
-    {"page-slot", "kv.required"},
+    {"denies-bias", "kv.described"},
     {"in-host", "kv.in-host"},
     {"split-unit", "split.unit"},
     {"exchange-abort", "exchange.abort"},
@@ -196,6 +203,9 @@ static const fault shim_faults[] = {
     {"kv-import", "strided.import"},
     {"causal", "strided.attention"},
     {"select-early", "strided.select"},
+    /* clang-format off */
+    TDM_OP_LIST(SLOT_FAULT_)
+    /* clang-format on */
 };
 enum {
     N_NULL = sizeof null_faults / sizeof null_faults[0],

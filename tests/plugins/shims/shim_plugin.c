@@ -408,6 +408,43 @@ static tdm_status import_copy(tdm_device *device, tdm_buffer *home, tdm_buffer *
     return status == TDM_OK ? inner->buffer->copy(*buffer_out, 0, home, 0, PEER_SIZE, err) : status;
 }
 
+/* page-slot-OP: no kv_page_size, and of the cache ops only OP is claimed. denies-bias: an attention
+ * with a bias is refused, but not the description of its cache. */
+static int32_t claimed_op;
+
+#define IS_CACHE_VIEW                    false
+#define IS_CACHE_VALUE                   false
+#define IS_CACHE_GROUP                   false
+#define IS_CACHE_CACHE                   true
+#define IS_(ID, name, number, kind, ...) [TDM_OP_##ID] = IS_CACHE_##kind,
+static const bool is_cache_op[TDM_OP_COUNT_] = {TDM_OP_LIST(IS_)};
+#define NAME_(ID, name, ...) [TDM_OP_##ID] = #name,
+static const char *const op_names[TDM_OP_COUNT_] = {TDM_OP_LIST(NAME_)};
+
+static tdm_status supports_one(tdm_device *device, const tdm_graph *graph, int32_t node,
+                               tdm_error *err) {
+    const int32_t op = tdm_graph_node(graph, node)->op;
+    if (op > TDM_OP_NONE && op < TDM_OP_COUNT_ && is_cache_op[op] && op != claimed_op)
+        return tdm_fail(err, TDM_UNSUPPORTED, "shim: not %s", op_names[op]);
+    return inner->device->supports_op(device, graph, node, err);
+}
+
+static void slot_remove(const char *op) {
+    for (int32_t i = 0; i < TDM_OP_COUNT_; i++)
+        if (op_names[i] != NULL && strcmp(op_names[i], op) == 0) claimed_op = i;
+    buffer_ops.kv_page_size = NULL;
+    device_ops.supports_op = supports_one;
+    device_ops.graph_supports = NULL;
+}
+
+static tdm_status supports_no_bias(tdm_device *device, const tdm_graph *graph, int32_t node,
+                                   tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(graph, node);
+    if (n->op == TDM_OP_ATTENTION && n->src[5] >= 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "shim: no bias");
+    return inner->device->supports_op(device, graph, node, err);
+}
+
 /* page-size: accepts q6_K for K, which is no type of caches. */
 static tdm_status page_size_any_type(tdm_device *device, const tdm_kv_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
@@ -461,7 +498,11 @@ static void fault_apply(const char *name) {
     if (strcmp(name, "peer-copy") == 0) buffer_ops.import_peer = import_copy;
     if (strcmp(name, "page-size") == 0) buffer_ops.kv_page_size = page_size_any_type;
     if (strcmp(name, "in-host") == 0) buffer_ops.kv_page_size = page_size_in_host;
-    if (strcmp(name, "page-slot") == 0) buffer_ops.kv_page_size = NULL;
+    if (strncmp(name, "page-slot-", 10) == 0) slot_remove(name + 10);
+    if (strcmp(name, "denies-bias") == 0) {
+        device_ops.supports_op = supports_no_bias;
+        device_ops.graph_supports = NULL;
+    }
     if (strcmp(name, "split-unit") == 0) split_ops.split_unit = split_unit;
 }
 
