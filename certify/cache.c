@@ -103,7 +103,7 @@ certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_
                                      certify_cache *cache) {
     const tdm_buffer_ops *ops = c->plugin->buffer;
     tdm_error err = {.struct_size = sizeof err};
-    *cache = (certify_cache){.c = c, .desc = *desc, .n_page = n_page};
+    *cache = (certify_cache){.c = c, .desc = *desc, .n_page = n_page, .n_class = desc->cls + 1};
     cache->desc.struct_size = sizeof cache->desc;
     cache->page_len = desc->page_len != 0 ? desc->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     cache->guard = c->align > 256 ? c->align : 256;
@@ -202,6 +202,38 @@ certify_verdict certify_cache_graph_run(certify_cache_graph *g) {
     return certify_rig_run(&g->rig);
 }
 
+/* A page that classes other than the cache's have in the place of `page`; a wrong one, but inside
+ * the cache. */
+static int32_t other_page(const certify_cache *cache, int32_t page) {
+    return page < 0 ? page : (page + 1) % cache->n_page;
+}
+
+void certify_cache_cells_put(certify_cache_graph *g, const int32_t *cells) {
+    const certify_cache *cache = g->cache;
+    const int32_t len = cache->page_len;
+    for (int32_t c = 0; c < g->caps.n_class; c++)
+        for (int32_t t = 0; t < g->caps.n_tok; t++)
+            g->block[g->header.cls[c].write_off + t] =
+                c == cache->desc.cls || cells[t] < 0
+                    ? cells[t]
+                    : other_page(cache, cells[t] / len) * len + cells[t] % len;
+}
+
+void certify_cache_pages_put(certify_cache_graph *g, const int32_t *first_entry,
+                             const tdm_page_entry *entries) {
+    const int32_t n_entry = first_entry[g->caps.n_seq];
+    for (int32_t c = 0; c < g->caps.n_class; c++) {
+        const tdm_step_class *cls = &g->header.cls[c];
+        memcpy(g->block + cls->first_entry_off, first_entry,
+               ((size_t)g->caps.n_seq + 1) * sizeof *first_entry);
+        for (int32_t i = 0; i < n_entry; i++) {
+            tdm_page_entry entry = entries[i];
+            if (c != g->cache->desc.cls) entry.page = other_page(g->cache, entry.page);
+            memcpy(g->block + cls->entry_off + 4 * i, &entry, sizeof entry);
+        }
+    }
+}
+
 /* ---- Ops ---- */
 
 static void model_write(certify_cache *cache, int32_t n_tok, const int32_t *cells, const float *k,
@@ -222,7 +254,7 @@ static void model_write(certify_cache *cache, int32_t n_tok, const int32_t *cell
 
 certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const int32_t *cells,
                                     const float *k, const float *v) {
-    tdm_step_caps caps = {.n_tok = n_tok, .n_seq = 1, .n_entry = 1, .n_class = cache->desc.cls + 1};
+    tdm_step_caps caps = {.n_tok = n_tok, .n_seq = 1, .n_entry = 1, .n_class = cache->n_class};
     certify_cache_graph g;
     int32_t x, y = -1;
     certify_verdict verdict = certify_cache_graph_begin(cache, &caps, &g);
@@ -238,8 +270,7 @@ certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const i
     if (verdict == CERTIFY_PASSED) {
         memcpy(g.rig.bytes[x], k, g.rig.sizes[x]);
         if (y >= 0) memcpy(g.rig.bytes[y], v, g.rig.sizes[y]);
-        memcpy(g.block + g.header.cls[cache->desc.cls].write_off, cells,
-               (size_t)n_tok * sizeof cells[0]);
+        certify_cache_cells_put(&g, cells);
         verdict = certify_cache_graph_run(&g);
     }
     if (verdict == CERTIFY_PASSED) model_write(cache, n_tok, cells, k, v);
@@ -249,7 +280,7 @@ certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const i
 
 static tdm_step_caps job_caps(const certify_cache *cache, int32_t n_job) {
     return (tdm_step_caps){
-        .n_tok = 1, .n_seq = 1, .n_entry = 1, .n_job = n_job, .n_class = cache->desc.cls + 1};
+        .n_tok = 1, .n_seq = 1, .n_entry = 1, .n_job = n_job, .n_class = cache->n_class};
 }
 
 certify_verdict certify_cache_jobs(certify_cache *cache, int32_t op, const tdm_page_job *jobs,

@@ -14,6 +14,7 @@ typedef struct certify_cache {
     tdm_kv_desc desc;
     int32_t n_page;
     int32_t page_len;
+    int32_t n_class; /* of step blocks; classes other than desc.cls have tables of other pages */
     uint64_t page_size;
     uint64_t guard; /* bytes of GUARD before and after the pages */
     tdm_buffer *buffer;
@@ -21,7 +22,7 @@ typedef struct certify_cache {
     double *v; /* [n_cell][n_head_kv][head_dim_v] */
 } certify_cache;
 
-/* Pages of undefined content. SKIPPED where the device has no cache like `desc`. The caller
+/* Pages of undefined content; n_class is desc->cls + 1. SKIPPED where the device has no cache like `desc`. The caller
  * destroys it. */
 certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_t n_page,
                                      certify_cache *cache_out);

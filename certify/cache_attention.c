@@ -156,8 +156,6 @@ static certify_verdict judge(certify_cache *cache, const certify_attention *a,
 }
 
 static void step_fill(certify_cache_graph *g, const certify_attention *a) {
-    const tdm_step_class *cls = &g->header.cls[g->cache->desc.cls];
-    size_t n_entry = (size_t)a->first_entry[a->n_seq];
     g->header.n_tok = a->n_tok_used;
     g->header.longest = 0;
     for (int32_t s = 0; s < a->n_seq; s++) {
@@ -168,9 +166,7 @@ static void step_fill(certify_cache_graph *g, const certify_attention *a) {
     }
     memcpy(g->block + g->header.pos_off, a->pos, (size_t)a->n_tok * sizeof(int32_t));
     memcpy(g->block + g->header.seq_off, a->seq, (size_t)a->n_tok * sizeof(int32_t));
-    memcpy(g->block + cls->first_entry_off, a->first_entry,
-           ((size_t)a->n_seq + 1) * sizeof(int32_t));
-    memcpy(g->block + cls->entry_off, a->entries, n_entry * sizeof a->entries[0]);
+    certify_cache_pages_put(g, a->first_entry, a->entries);
 }
 
 certify_verdict certify_cache_attend(certify_cache *cache, const certify_attention *a,
@@ -178,7 +174,7 @@ certify_verdict certify_cache_attend(certify_cache *cache, const certify_attenti
     tdm_step_caps caps = {.n_tok = a->n_tok,
                           .n_seq = a->n_seq,
                           .n_entry = a->first_entry[a->n_seq] + 2,
-                          .n_class = cache->desc.cls + 1};
+                          .n_class = cache->n_class};
     certify_cache_graph g;
     tdm_attention_params params = a->params;
     certify_sources at = {-1, -1, -1};

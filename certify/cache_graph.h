@@ -27,6 +27,12 @@ certify_verdict certify_cache_graph_begin(certify_cache *cache, const tdm_step_c
  * supports_op refuses a node. */
 certify_verdict certify_cache_graph_end(certify_cache_graph *graph, const tdm_page_job *jobs,
                                         int32_t n_job);
+/* After end: the cells to write of all tokens; the page tables of all sequences, as in
+ * certify_attention. They count for the class of the cache. Any other class gets another page of
+ * the cache in the place of each. */
+void certify_cache_cells_put(certify_cache_graph *graph, const int32_t *cells);
+void certify_cache_pages_put(certify_cache_graph *graph, const int32_t *first_entry,
+                             const tdm_page_entry *entries);
 /* Writes the header to the block and runs. */
 certify_verdict certify_cache_graph_run(certify_cache_graph *graph);
 

@@ -120,16 +120,15 @@ static certify_verdict judge(certify_cache *cache, const certify_rig *rig, const
 }
 
 static void block_fill(certify_cache_graph *g) {
-    const tdm_step_class *cls = &g->header.cls[0];
     g->header.n_tok = N_TOK;
     memcpy(g->block + g->header.pos_off, positions, sizeof positions);
     memcpy(g->block + g->header.seq_off, sequences, sizeof sequences);
-    memcpy(g->block + cls->first_entry_off, first_entry, sizeof first_entry);
-    memcpy(g->block + cls->entry_off, entries, sizeof entries);
+    certify_cache_pages_put(g, first_entry, entries);
 }
 
 static certify_verdict select_run(certify_cache *cache) {
-    const tdm_step_caps caps = {.n_tok = N_TOK, .n_seq = 2, .n_entry = 5, .n_class = 1};
+    const tdm_step_caps caps = {
+        .n_tok = N_TOK, .n_seq = 2, .n_entry = 5, .n_class = cache->n_class};
     tdm_attention_params params = {.heads_per_kv = N_HEAD, .n_head_all = N_HEAD, .is_causal = 1};
     tdm_select_params select = {.n_top = N_TOP};
     certify_cache_graph g;
@@ -277,7 +276,8 @@ static certify_verdict lists_run(certify_cache *cache) {
 
 typedef certify_verdict (*run_fn)(certify_cache *cache);
 
-static certify_verdict type_run(certify *c, tdm_type type, int32_t n_head_kv, run_fn run) {
+static certify_verdict type_run(certify *c, tdm_type type, int32_t n_head_kv, int32_t cls,
+                                run_fn run) {
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
                               .type_k = type,
                               .type_v = type,
@@ -285,7 +285,8 @@ static certify_verdict type_run(certify *c, tdm_type type, int32_t n_head_kv, ru
                               .head_dim_v = DV,
                               .n_head_kv = n_head_kv,
                               .page_len = PAGE_LEN,
-                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE};
+                              .flags = TDM_KV_V_FROM_K | TDM_KV_SPARSE,
+                              .cls = cls};
     const int32_t n_row = N_CELL * DIM * n_head_kv;
     certify_cache cache;
     int32_t cells[N_CELL];
@@ -293,6 +294,7 @@ static certify_verdict type_run(certify *c, tdm_type type, int32_t n_head_kv, ru
     if (rows == NULL) return certify_skip(c, "out of memory");
     certify_verdict verdict = certify_cache_create(c, &desc, N_PAGE, &cache);
     if (verdict == CERTIFY_PASSED) {
+        if (cls > 0) cache.n_class = TDM_STEP_MAX_CLASS;
         for (int32_t i = 0; i < N_CELL; i++) cells[i] = cell_of(i);
         for (int32_t i = 0; i < n_row; i++) rows[i] = (float)certify_random_in(c, -999, 999) / 999;
         verdict = certify_cache_write(&cache, N_CELL, cells, rows, rows);
@@ -305,28 +307,32 @@ static certify_verdict type_run(certify *c, tdm_type type, int32_t n_head_kv, ru
     return verdict;
 }
 
-static certify_verdict types_run(certify *c, int32_t n_head_kv, run_fn run) {
+static certify_verdict types_run(certify *c, int32_t n_head_kv, int32_t cls, run_fn run) {
     static const tdm_type types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_Q8_0};
     certify_verdict verdict = certify_open(c);
     int n_run = 0;
     if (verdict != CERTIFY_PASSED) return verdict;
     for (size_t i = 0; i < sizeof types / sizeof *types && verdict != CERTIFY_FAILED; i++) {
-        verdict = type_run(c, types[i], n_head_kv, run);
+        verdict = type_run(c, types[i], n_head_kv, cls, run);
         if (verdict == CERTIFY_PASSED) n_run++;
     }
     return verdict == CERTIFY_SKIPPED && n_run > 0 ? CERTIFY_PASSED : verdict;
 }
 
 static certify_verdict sparse_check(certify *c) {
-    return types_run(c, 1, select_run);
+    return types_run(c, 1, 0, select_run);
+}
+
+static certify_verdict class_check(certify *c) {
+    return types_run(c, 1, 2, select_run);
 }
 
 static certify_verdict blocks_check(certify *c) {
-    return types_run(c, 1, blocks_run);
+    return types_run(c, 1, 0, blocks_run);
 }
 
 static certify_verdict lists_check(certify *c) {
-    return types_run(c, N_HEAD, lists_run);
+    return types_run(c, N_HEAD, 0, lists_run);
 }
 
 static const certify_check checks[] = {
@@ -334,6 +340,8 @@ static const certify_check checks[] = {
      "op.h: KV_SELECT: \"The positions of the n_top highest scores, in rising order, then -1.\"; "
      "ATTENTION: \"With select, only cached tokens at the positions that it lists for t count\"",
      sparse_check},
+    {"sparse.class", 4, "kv.h: cls: \"which class of the step block its page table is\"",
+     class_check},
     {"sparse.blocks", 4,
      "op.h: KV_SELECT: \"The list has the tokens at positions up to p of the n_top / block_len "
      "blocks "

@@ -600,6 +600,37 @@ static certify_verdict long_check(certify *c) {
     return n_run > 0 ? CERTIFY_PASSED : last;
 }
 
+/* ---- Classes ---- */
+
+/* Each class, mostly with tables of other pages before and behind its own. */
+static certify_verdict class_check(certify *c) {
+    certify_verdict verdict = certify_open(c), last = verdict;
+    int n_run = 0;
+    if (verdict != CERTIFY_PASSED) return verdict;
+    for (int32_t cls = 0; cls < TDM_STEP_MAX_CLASS; cls++) {
+        tdm_kv_desc desc = {.struct_size = sizeof desc,
+                            .type_k = TDM_TYPE_F16,
+                            .type_v = TDM_TYPE_F16,
+                            .head_dim_k = 64,
+                            .head_dim_v = 64,
+                            .n_head_kv = 2,
+                            .page_len = 16,
+                            .n_rot = 64,
+                            .cls = cls};
+        certify_cache cache;
+        verdict = certify_cache_create(c, &desc, 8, &cache);
+        if (cls != TDM_STEP_MAX_CLASS - 2) cache.n_class = TDM_STEP_MAX_CLASS;
+        if (verdict == CERTIFY_PASSED) verdict = write_run(&cache);
+        if (verdict == CERTIFY_PASSED) verdict = plain_run(&cache);
+        if (verdict == CERTIFY_PASSED) verdict = certify_cache_guards_judge(&cache);
+        certify_cache_destroy(&cache);
+        last = certify_prefix(c, verdict, "class %d", (int)cls);
+        if (verdict == CERTIFY_FAILED) return verdict;
+        n_run += verdict == CERTIFY_PASSED;
+    }
+    return n_run > 0 ? CERTIFY_PASSED : last;
+}
+
 /* ---- In the host's memory ---- */
 
 static uint32_t device_flags(certify *c) {
@@ -673,6 +704,7 @@ static const certify_check checks[] = {
      "op.h: KV_SHIFT: \"step, state, [factor]\"; tdm_rope_params: \"theta = p * freq_base^(-2i / "
      "n_rot) / factor[i]\"",
      factor_check},
+    {"kv.class", 4, "kv.h: cls: \"which class of the step block its page table is\"", class_check},
     {"kv.attention", 4,
      "op.h: ATTENTION: \"For token t of sequence s at position p, over every "
      "cached token of s at position c with c <= p (when causal)\"",

@@ -190,6 +190,19 @@ static void position_early(int32_t *block, const tdm_step_header *h) {
         if (block[h->pos_off + t] > 0) block[h->pos_off + t]--;
 }
 
+/* write-class, attention-class, select-class: every class has the tables of class 0. */
+static void classes_first(int32_t *block, const tdm_step_header *h) {
+    const tdm_step_class *from = &h->cls[0];
+    const int32_t n_entry = block[from->first_entry_off + h->n_seq];
+    for (int32_t c = 1; c < h->n_class; c++) {
+        const tdm_step_class *to = &h->cls[c];
+        memcpy(block + to->write_off, block + from->write_off, (size_t)h->n_tok * sizeof *block);
+        memcpy(block + to->first_entry_off, block + from->first_entry_off,
+               ((size_t)h->n_seq + 1) * sizeof *block);
+        memcpy(block + to->entry_off, block + from->entry_off, (size_t)n_entry * 4 * sizeof *block);
+    }
+}
+
 /* conv1d, block-pool: every sequence starts from zeros. */
 static void states_none(int32_t *block, const tdm_step_header *h) {
     for (int32_t s = 0; s < h->n_seq; s++) block[h->rs_read_off + s] = -1;
@@ -248,6 +261,9 @@ static const struct op_fault {
     {"select-local", TDM_OP_KV_SELECT, change_select_local},
     {"attention-lists", TDM_OP_ATTENTION, change_lists},
     {"strided-write", TDM_OP_KV_WRITE, NULL, position_early, 2},
+    {"write-class", TDM_OP_KV_WRITE, NULL, classes_first, 2},
+    {"attention-class", TDM_OP_ATTENTION, NULL, classes_first, 1},
+    {"select-class", TDM_OP_KV_SELECT, NULL, classes_first, 2},
     {"exchange-together", TDM_OP_EXCHANGE, exchange_together},
     {"exchange-sum", TDM_OP_EXCHANGE, exchange_sum},
     {"exchange-part", TDM_OP_EXCHANGE, exchange_part},
