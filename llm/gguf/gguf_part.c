@@ -222,6 +222,19 @@ static tdm_status cursor_read_array(cursor *c, int depth, llm_gguf_array *array)
     return TDM_OK;
 }
 
+/* Checks and skips the value of a key. */
+static tdm_status cursor_read_value(cursor *c, llm_gguf_key *key) {
+    if (key->type == LLM_GGUF_ARRAY) return cursor_read_array(c, 0, &key->array);
+    if (key->type == LLM_GGUF_STRING) {
+        llm_gguf_str text;
+        return cursor_read_str(c, &text);
+    }
+    uint8_t value[8];
+    tdm_status status = cursor_read(c, value, llm_gguf_type_size(key->type));
+    if (status != TDM_OK || key->type != LLM_GGUF_BOOL) return status;
+    return cursor_check_bools(c, value, 1);
+}
+
 static tdm_status cursor_read_key(cursor *c, llm_gguf_key *key) {
     memset(key, 0, sizeof *key);
     c->name = NULL;
@@ -231,15 +244,9 @@ static tdm_status cursor_read_key(cursor *c, llm_gguf_key *key) {
     status = cursor_read_type(c, &key->type);
     if (status != TDM_OK) return status;
     key->data = c->part->base + c->pos;
-    if (key->type == LLM_GGUF_ARRAY) return cursor_read_array(c, 0, &key->array);
-    if (key->type == LLM_GGUF_STRING) {
-        llm_gguf_str text;
-        return cursor_read_str(c, &text);
-    }
-    uint8_t value[8];
-    status = cursor_read(c, value, llm_gguf_type_size(key->type));
-    if (status != TDM_OK || key->type != LLM_GGUF_BOOL) return status;
-    return cursor_check_bools(c, value, 1);
+    status = cursor_read_value(c, key);
+    key->size = (size_t)(c->part->base + c->pos - key->data);
+    return status;
 }
 
 static int key_compare(const void *a, const void *b) {

@@ -308,12 +308,8 @@ void llm_gguf_writer_put_bool(llm_gguf_writer *w, const char *name, bool value) 
     llm_gguf_writer_put_number(w, name, LLM_GGUF_BOOL, &byte);
 }
 
-static void str_put(llm_gguf_writer *w, const char *name, llm_gguf_str value) {
-    if (writer_begin_key(w, name, LLM_GGUF_STRING)) append_str(w, &w->keys, value.ptr, value.len);
-}
-
 void llm_gguf_writer_put_text(llm_gguf_writer *w, const char *name, const char *value) {
-    str_put(w, name, (llm_gguf_str){value, strlen(value)});
+    if (writer_begin_key(w, name, LLM_GGUF_STRING)) append_str(w, &w->keys, value, strlen(value));
 }
 
 void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_type type,
@@ -341,22 +337,7 @@ void llm_gguf_writer_put_strings(llm_gguf_writer *w, const char *name, const llm
 }
 
 void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key) {
-    if (key->type == LLM_GGUF_STRING) {
-        uint64_t len;
-        memcpy(&len, key->data, sizeof len);
-        str_put(w, key->name, (llm_gguf_str){(const char *)key->data + sizeof len, (size_t)len});
-    } else if (key->type != LLM_GGUF_ARRAY) {
-        llm_gguf_writer_put_number(w, key->name, key->type, key->data);
-    } else if (key->array.type != LLM_GGUF_STRING) {
-        llm_gguf_writer_put_array(w, key->name, key->array.type, key->array.data, key->array.n);
-    } else if (writer_begin_key(w, key->name, LLM_GGUF_ARRAY)) {
-        append_u32(w, &w->keys, LLM_GGUF_STRING);
-        append_u64(w, &w->keys, key->array.n);
-        for (uint64_t i = 0; i < key->array.n; ++i) {
-            llm_gguf_str str = llm_gguf_array_str(&key->array, i);
-            append_str(w, &w->keys, str.ptr, str.len);
-        }
-    }
+    if (writer_begin_key(w, key->name, key->type)) writer_append(w, &w->keys, key->data, key->size);
 }
 
 /* ---- Tensors ---- */

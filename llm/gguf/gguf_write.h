@@ -40,7 +40,8 @@ void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_ty
 void llm_gguf_writer_put_strings(llm_gguf_writer *w, const char *name, const llm_gguf_str *values,
                                  uint64_t n);
 
-/* Copies a key unchanged, for tools that rewrite files. An array of arrays is a failure. [setup] */
+/* Copies a key of a file that is read, byte for byte, for tools that rewrite files. So arrays of
+ * arrays, which the format allows (docs/gguf.md: "Arrays can be nested"), are copied too. [setup] */
 void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key);
 
 /* Describes the next tensor: `n_dims` 1 to 4, `ne` innermost first, rows of whole blocks.

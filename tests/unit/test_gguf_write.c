@@ -123,6 +123,45 @@ static void test_round_trip(void **state) {
     free(big);
 }
 
+/* Arrays of arrays, of numbers, of strings and of nothing, are copied byte for byte. */
+static void test_nested(void **state) {
+    image im;
+    llm_gguf *g = NULL, *copy = NULL;
+    tdm_error err = {0};
+    (void)state;
+    image_head(&im, 3, 0, 2);
+    image_key(&im, "nested", LLM_GGUF_ARRAY);
+    image_array(&im, LLM_GGUF_ARRAY, 4);
+    image_array(&im, LLM_GGUF_I16, 3);
+    image_put(&im, (int16_t[]){7, -8, 9}, 6);
+    image_array(&im, LLM_GGUF_STRING, 2);
+    image_str(&im, "one");
+    image_str(&im, "");
+    image_array(&im, LLM_GGUF_ARRAY, 1);
+    image_array(&im, LLM_GGUF_U8, 1);
+    image_u8(&im, 200);
+    image_array(&im, LLM_GGUF_ARRAY, 0);
+    image_key_u32(&im, "behind", 5);
+    if (image_open(&im, "nested.gguf", &g, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer *w = writer_begin("nested-copy.gguf");
+    for (uint32_t i = 0; i < 2; ++i) llm_gguf_writer_put_key(w, llm_gguf_key_at(g, i));
+    if (llm_gguf_writer_finish(w, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer_destroy(w);
+    if (llm_gguf_open(image_path("nested-copy.gguf"), &copy, &err) != TDM_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(llm_gguf_key_count(copy), 2);
+    for (uint32_t i = 0; i < 2; ++i) {
+        const llm_gguf_key *a = llm_gguf_key_at(g, i), *b = llm_gguf_key_at(copy, i);
+        assert_string_equal(a->name, b->name);
+        assert_int_equal(a->type, b->type);
+        assert_int_equal(a->size, b->size);
+        assert_memory_equal(a->data, b->data, a->size);
+    }
+    assert_int_equal(llm_gguf_key_at(copy, 0)->size, 12 + 12 + 6 + 12 + 11 + 8 + 12 + 13 + 12);
+    llm_gguf_close(copy);
+    llm_gguf_close(g);
+}
+
 static void test_abandoned(void **state) {
     (void)state;
     tdm_error err = {0};
@@ -271,9 +310,9 @@ static void test_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_abandoned),
-        cmocka_unit_test(test_misuse),     cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_nested),
+        cmocka_unit_test(test_abandoned),  cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_unwritable), cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, image_folder_remove);
 }
