@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/op_state.h"
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 #include "llm/context_internal.h"
@@ -246,20 +247,14 @@ void llm_plan_clear(llm_context *ctx) {
     ctx->n_plan = 0;
 }
 
-/* Fills in state_dev: a state is on the device that runs the nodes of its layer that write or read
- * it. node_dev[n_node]: the devices of nodes. */
+/* Fills in state_dev: a state is on the device that runs the nodes that write or read it.
+ * node_dev[n_node]: the devices of nodes. */
 static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_graph *graph,
                         const int32_t *node_dev) {
     for (int32_t i = 0; i < graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
-        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION &&
-            node->op != TDM_OP_KV_SELECT && node->op != TDM_OP_CONV1D &&
-            node->op != TDM_OP_LINEAR_SCAN && node->op != TDM_OP_BLOCK_POOL)
-            continue;
-        for (int32_t s = 0; s < node->n_src; s++)
-            for (int32_t l = 0; l < ctx->n_state; l++)
-                if (node->src[s] >= 0 && node->src[s] == g->state_value[l])
-                    ctx->state_dev[l] = node_dev[i];
+        const int32_t state = tdm_op_state(tdm_graph_node(graph, i));
+        for (int32_t l = 0; state >= 0 && l < ctx->n_state; l++)
+            if (g->state_value[l] == state) ctx->state_dev[l] = node_dev[i];
     }
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/op_state.h"
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/ops/quantize.h"
 #include "plugins/gpu/plan/scene.h"
@@ -201,8 +202,7 @@ static tdm_status device_run(cache_case *c, gpu_plan *steps, void *const *in, vo
 static vk_verdict side_judge(const cache_case *c, int side) {
     const int32_t op = tdm_graph_node(c->graph, c->node)->op;
     const size_t size = c->row_size[side];
-    bool is_exact = op != TDM_OP_KV_WRITE && op != TDM_OP_KV_SHIFT && op != TDM_OP_CONV1D &&
-                    op != TDM_OP_LINEAR_SCAN && op != TDM_OP_BLOCK_POOL;
+    bool is_exact = !tdm_op_writes_state(op) || op == TDM_OP_KV_COPY || op == TDM_OP_KV_IMPORT;
     bool agrees = true;
     int64_t n_changed = 0;
     uint8_t *got = malloc((size_t)c->n_row * size + 1), *want = malloc((size_t)c->n_row * size + 1);
