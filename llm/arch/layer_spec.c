@@ -42,6 +42,19 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     spec->glu = arch->glu;
 }
 
+/* Layers without a channel block are in architectures with recurrent layers, and in those with counts
+ * of each layer. Blocks of the other forms of a stream, and parallel ones, always have both. */
+static tdm_status channel_check(const llm_gguf *gguf, const llm_arch *arch, int32_t layer,
+                                const llm_layer_spec *s, tdm_error *err) {
+    const bool may_lack = (arch->keys & (LLM_KEY_RECURRENT | LLM_KEY_PER_LAYER)) != 0 &&
+                          arch->stream == LLM_STREAM_ONE && !s->is_parallel;
+    if (may_lack || llm_layer_has_channel(s)) return TDM_OK;
+    return tdm_fail(err, TDM_NOT_FOUND,
+                    "%s: layer %d has no feed-forward block: its tensors 'blk.%d.ffn_*' are "
+                    "missing; the file is incomplete or of another architecture",
+                    llm_gguf_name(gguf), layer, layer);
+}
+
 /* Whether a layer has a window, where one of every `period` layers has none; period 0: all have
  * one. */
 static bool is_in_window(const llm_arch *arch, int32_t period, int32_t layer) {
@@ -288,7 +301,8 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
                             "index, but no layer before it has one",
                             llm_gguf_name(gguf), h->arch, layer);
         is_indexed = is_indexed || s->index == LLM_INDEX_OWN;
-        status = recurrent_fill(gguf, h, layer, s, err);
+        status = channel_check(gguf, arch, layer, s, err);
+        if (status == TDM_OK) status = recurrent_fill(gguf, h, layer, s, err);
         if (status == TDM_OK && h->n_layer_shared > 0)
             status = share_fill(gguf, h, layer, specs_out, err);
         if (status != TDM_OK) return status;

@@ -559,6 +559,48 @@ static void test_edits(void **state) {
     assert_int_equal(n_bad, 0);
 }
 
+/* Files that lack all tensors of one layer's channel block: of a model with several streams, of one
+ * whose blocks read earlier streams, and of a mixture of experts whose file gives no width of dense
+ * blocks. The file is refused when it is opened. */
+static void test_no_channel(void **state) {
+    (void)state;
+    static const struct {
+        const char *fixture, *layer;
+        const char *names[8]; /* keys and tensors to drop */
+    } cases[] = {
+        {"qwen4exp-heads",
+         "layer 1 ",
+         {"blk.1.ffn_gate_inp.weight", "blk.1.ffn_down_exps.weight",
+          "blk.1.ffn_gate_up_exps.weight", "blk.1.ffn_gate_inp_shexp.weight",
+          "blk.1.ffn_gate_shexp.weight", "blk.1.ffn_down_shexp.weight",
+          "blk.1.ffn_up_shexp.weight"}},
+        {"kimi-k3-heads",
+         "layer 0 ",
+         {"blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_down.weight",
+          "blk.0.ffn_up.weight"}},
+        {"llada-moe-moe",
+         "layer 1 ",
+         {"llada-moe.feed_forward_length", "blk.1.ffn_norm.weight", "blk.1.ffn_gate_inp.weight",
+          "blk.1.ffn_gate_exps.weight", "blk.1.ffn_down_exps.weight", "blk.1.ffn_up_exps.weight"}},
+    };
+    const char *paths[2] = {bad_path, rig_file("other.gguf")};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tdm_error err = {0};
+        llm_model *model = NULL;
+        int turn = 0;
+        fixture_write(cases[i].fixture, paths[0]);
+        for (; cases[i].names[turn] != NULL; turn++) {
+            const bool is_tensor = strncmp(cases[i].names[turn], "blk.", 4) == 0;
+            const edit drop = {is_tensor ? TENSOR_DROP : KEY_DROP, cases[i].names[turn]};
+            edit_copy(&drop, paths[turn % 2], paths[(turn + 1) % 2]);
+        }
+        if (llm_model_open(paths[turn % 2], &model, &err) != TDM_NOT_FOUND ||
+            strstr(err.message, cases[i].layer) == NULL || strstr(err.message, ".gguf: ") == NULL)
+            fail_msg("%s: '%s'", cases[i].fixture, err.message);
+        line_check(cases[i].fixture, err.message);
+    }
+}
+
 /* A negative factor is how some converters write that it is not set: it has its default then. */
 static void test_yarn_ext_factor(void **state) {
     (void)state;
@@ -777,11 +819,11 @@ static void test_shortened(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits),       cmocka_unit_test(test_yarn_ext_factor),
-        cmocka_unit_test(test_norm_by_key), cmocka_unit_test(test_bare_name),
-        cmocka_unit_test(test_header_bits), cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_prompts),     cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_shortened),
+        cmocka_unit_test(test_edits),      cmocka_unit_test(test_yarn_ext_factor),
+        cmocka_unit_test(test_no_channel), cmocka_unit_test(test_norm_by_key),
+        cmocka_unit_test(test_bare_name),  cmocka_unit_test(test_header_bits),
+        cmocka_unit_test(test_contexts),   cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_cancelled),  cmocka_unit_test(test_shortened),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }
