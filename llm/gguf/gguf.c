@@ -303,18 +303,6 @@ void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t 
                         POSIX_FADV_WILLNEED);
 }
 
-void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to) {
-    (void)g;
-    if (to > tensor->size) to = tensor->size;
-    if (tensor->data == NULL || from >= to) return;
-    /* Only whole pages inside the range. */
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t start = (uintptr_t)tensor->data + from, end = (uintptr_t)tensor->data + to;
-    start += (page - start % page) % page;
-    end -= end % page;
-    if (start < end) (void)madvise((void *)start, end - start, MADV_DONTNEED);
-}
-
 void llm_gguf_release_all(const llm_gguf *g) {
     for (uint32_t i = 0; i < g->n_parts; ++i)
         (void)madvise((void *)(uintptr_t)g->parts[i].base, g->parts[i].size, MADV_DONTNEED);

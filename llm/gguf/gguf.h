@@ -196,15 +196,9 @@ tdm_status llm_gguf_check_length(const llm_gguf *g, const llm_gguf_tensor *tenso
  * itself, at a lower cost. [any-thread] */
 void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
 
-/* Removes the whole pages inside bytes [from, to) from this process's resident set; the bounds are
- * clipped to the tensor. For ranges that were repacked and are not read again; reading them again
- * is legal and costs a page fault. Pages that extend beyond the range stay. A later fault near the
- * range may map up to 64 KiB of it again, so a loader that works through a tensor passes from = 0
- * each time. [any-thread] */
-void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
-
-/* The same for all mapped pages of all parts, including those that the kernel mapped around faults.
- * All pointers stay valid. [any-thread] */
+/* Removes all mapped pages of all parts from this process's resident set, including those that the
+ * kernel mapped around faults. All pointers stay valid; reading through them costs page faults.
+ * [any-thread] */
 void llm_gguf_release_all(const llm_gguf *g);
 
 #endif

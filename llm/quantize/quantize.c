@@ -4,7 +4,8 @@
  *
  * All threads, with the calling one, take rows from a slab until none is left. The calling thread
  * then waits for the others and writes the slab. Rows are converted independently, so the file does
- * not depend on the number of threads.
+ * not depend on the number of threads. Tensors are read with llm_gguf_read, not through the mapping:
+ * a file that another process shortens, or storage that fails, gives an error.
  */
 #include "llm/quantize/quantize.h"
 
@@ -17,14 +18,16 @@
 #include "llm/gguf/gguf_write.h"
 
 #define THREADS_MAX 1024
-/* Converted bytes in a slab, per thread; bytes that a plain copy writes at a time. */
+/* Converted bytes in a slab, per thread. */
 #define SLAB_SIZE ((size_t)1 << 20)
-#define COPY_SIZE ((size_t)4 << 20)
+/* Bytes of the file that a thread reads at a time, at least one row. They fit a core's cache. */
+#define READ_SIZE ((size_t)256 << 10)
 
 /* The rows being converted; changed only while no thread works. */
 typedef struct slab {
     tdm_row_codec from, to;
-    const uint8_t *source;
+    const llm_gguf *g;
+    const llm_gguf_tensor *tensor; /* the rows are read from it */
     uint8_t *blocks;
     size_t source_size, size; /* bytes of a row, before and after */
     int64_t n;                /* elements of a row */
@@ -37,15 +40,18 @@ typedef struct slab {
 typedef struct pool {
     slab slab;
     atomic_llong next; /* the next row to take */
-    atomic_bool is_bad; /* a row has numbers that are not finite */
+    atomic_bool has_failed; /* `error` is set; threads take no more rows */
     pthread_mutex_t lock;
     pthread_cond_t begun, ended;
-    uint64_t turn;  /* slabs begun; guarded by lock, as n_busy and is_over */
+    tdm_error error; /* the first failure; guarded by lock, as turn, n_busy and is_over */
+    uint64_t turn;   /* slabs begun */
     int32_t n_busy; /* started threads that still work on the slab */
     bool is_over;   /* threads end */
     int32_t n_thread;
     pthread_t *threads; /* [n_thread - 1]; the calling thread is the last one */
     float **rows;       /* [n_thread] a row of floats for each thread */
+    uint8_t **sources;  /* [n_thread] rows of the file for each thread */
+    size_t source_size; /* bytes of each */
     uint8_t *blocks;    /* the converted slab */
     size_t blocks_size; /* bytes */
 } pool;
@@ -64,19 +70,50 @@ static bool row_is_finite(const float *row, int64_t n) {
     return worst < 0x7f800000;
 }
 
-static void slab_work(pool *c, float *row) {
+static void failure_keep(pool *c, const tdm_error *err) {
+    pthread_mutex_lock(&c->lock);
+    if (c->error.status == TDM_OK) c->error = *err;
+    pthread_mutex_unlock(&c->lock);
+    atomic_store(&c->has_failed, true);
+}
+
+/* Converts rows first .. end - 1 of the slab with the memory of thread `index`. */
+static tdm_status rows_convert(const pool *c, int32_t index, int64_t first, int64_t end,
+                               tdm_error *err) {
     const slab *s = &c->slab;
-    for (;;) {
+    const int64_t most = (int64_t)(c->source_size / s->source_size);
+    uint8_t *source = c->sources[index];
+    float *row = c->rows[index];
+    for (int64_t r = first; r < end; r++) {
+        const int64_t at = (r - first) % most, left = end - r;
+        if (at == 0) {
+            const int64_t n = left < most ? left : most;
+            const tdm_status status =
+                llm_gguf_read(s->g, s->tensor, (size_t)(s->first + r) * s->source_size,
+                              (size_t)n * s->source_size, source, err);
+            if (status != TDM_OK) return status;
+        }
+        s->from.dequantize(source + (size_t)at * s->source_size, row, s->n);
+        if (!row_is_finite(row, s->n))
+            return tdm_fail(
+                err, TDM_DATA_LOSS,
+                "%s: tensor '%.80s' has infinite numbers or NaN; convert the model again",
+                llm_gguf_name(s->g), s->tensor->name);
+        int64_t part = (s->first + r) / s->n_each % s->n_part;
+        s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n,
+                       s->importance == NULL ? NULL : s->importance + part * s->n);
+    }
+    return TDM_OK;
+}
+
+static void slab_work(pool *c, int32_t index) {
+    const slab *s = &c->slab;
+    while (!atomic_load(&c->has_failed)) {
         int64_t first = atomic_fetch_add(&c->next, s->grain), end = first + s->grain;
+        tdm_error err = {0};
         if (first >= s->n_row) return;
         if (end > s->n_row) end = s->n_row;
-        for (int64_t r = first; r < end; r++) {
-            s->from.dequantize(s->source + (size_t)r * s->source_size, row, s->n);
-            if (!row_is_finite(row, s->n)) atomic_store(&c->is_bad, true);
-            int64_t part = (s->first + r) / s->n_each % s->n_part;
-            s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n,
-                           s->importance == NULL ? NULL : s->importance + part * s->n);
-        }
+        if (rows_convert(c, index, first, end, &err) != TDM_OK) failure_keep(c, &err);
     }
 }
 
@@ -92,25 +129,28 @@ static void *pool_main(void *arg) {
         seen = c->turn;
         pthread_mutex_unlock(&c->lock);
         if (is_over) return NULL;
-        slab_work(c, c->rows[h.index]);
+        slab_work(c, h.index);
         pthread_mutex_lock(&c->lock);
         if (--c->n_busy == 0) pthread_cond_signal(&c->ended);
         pthread_mutex_unlock(&c->lock);
     }
 }
 
-/* Converts c->slab on all threads; returns when all rows are converted. */
-static void pool_run(pool *c) {
+/* Converts c->slab on all threads; returns when all rows are converted, or after a failure, when no
+ * thread works any more. */
+static tdm_status pool_run(pool *c, tdm_error *err) {
     atomic_store(&c->next, 0);
     pthread_mutex_lock(&c->lock);
     c->turn++;
     c->n_busy = c->n_thread - 1;
     pthread_cond_broadcast(&c->begun);
     pthread_mutex_unlock(&c->lock);
-    slab_work(c, c->rows[c->n_thread - 1]);
+    slab_work(c, c->n_thread - 1);
     pthread_mutex_lock(&c->lock);
     while (c->n_busy > 0) pthread_cond_wait(&c->ended, &c->lock);
     pthread_mutex_unlock(&c->lock);
+    if (c->error.status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, c->error.status, "%s", c->error.message);
 }
 
 static void pool_clear(pool *c, int32_t n_started) {
@@ -120,7 +160,9 @@ static void pool_clear(pool *c, int32_t n_started) {
     pthread_mutex_unlock(&c->lock);
     for (int32_t i = 0; i < n_started; i++) pthread_join(c->threads[i], NULL);
     for (int32_t i = 0; i < c->n_thread && c->rows != NULL; i++) free(c->rows[i]);
+    for (int32_t i = 0; i < c->n_thread && c->sources != NULL; i++) free(c->sources[i]);
     free(c->rows);
+    free(c->sources);
     free(c->threads);
     free(c->blocks);
     pthread_cond_destroy(&c->begun);
@@ -137,23 +179,31 @@ static bool pool_thread_start(pool *c, int32_t index) {
     return false;
 }
 
-/* n_max and row_size_max: elements of the longest row, and its bytes after conversion. Starting
- * fewer threads than n_thread is not a failure. */
-static tdm_status pool_begin(pool *c, int32_t n_thread, int64_t n_max, size_t row_size_max,
-                             tdm_error *err) {
+/* Of the longest rows: elements, bytes in the file, bytes after conversion. */
+typedef struct row_limits {
+    int64_t n;
+    size_t source_size, size;
+} row_limits;
+
+/* Starting fewer threads than n_thread is not a failure. */
+static tdm_status pool_begin(pool *c, int32_t n_thread, const row_limits *most, tdm_error *err) {
     memset(c, 0, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->begun, NULL);
     pthread_cond_init(&c->ended, NULL);
     c->n_thread = n_thread;
     c->blocks_size = SLAB_SIZE * (size_t)n_thread;
-    if (c->blocks_size < row_size_max) c->blocks_size = row_size_max;
+    if (c->blocks_size < most->size) c->blocks_size = most->size;
+    c->source_size = most->source_size > READ_SIZE ? most->source_size : READ_SIZE;
     c->blocks = malloc(c->blocks_size);
     c->rows = calloc((size_t)n_thread, sizeof *c->rows);
+    c->sources = calloc((size_t)n_thread, sizeof *c->sources);
     c->threads = calloc((size_t)n_thread, sizeof *c->threads);
-    bool has_memory = c->blocks != NULL && c->rows != NULL && c->threads != NULL;
+    bool has_memory =
+        c->blocks != NULL && c->rows != NULL && c->sources != NULL && c->threads != NULL;
     for (int32_t i = 0; i < n_thread && has_memory; i++)
-        has_memory = (c->rows[i] = malloc((size_t)n_max * sizeof(float) + 1)) != NULL;
+        has_memory = (c->rows[i] = malloc((size_t)most->n * sizeof(float) + 1)) != NULL &&
+                     (c->sources[i] = malloc(c->source_size)) != NULL;
     if (!has_memory) {
         pool_clear(c, 0);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to quantise with %d threads",
@@ -163,7 +213,10 @@ static tdm_status pool_begin(pool *c, int32_t n_thread, int64_t n_max, size_t ro
     while (n_started < n_thread - 1 && pool_thread_start(c, n_started)) n_started++;
     if (n_started <
         n_thread - 1) { /* the calling thread uses the row after those of started threads */
-        for (int32_t i = n_started + 1; i < n_thread; i++) free(c->rows[i]);
+        for (int32_t i = n_started + 1; i < n_thread; i++) {
+            free(c->rows[i]);
+            free(c->sources[i]);
+        }
         c->n_thread = n_started + 1;
     }
     return TDM_OK;
@@ -187,11 +240,14 @@ static tdm_status progress_tell(job *j, size_t size, tdm_error *err) {
     return tdm_fail(err, TDM_CANCELLED, "interrupted; nothing was written");
 }
 
+/* With the memory of a slab. */
 static tdm_status tensor_copy(job *j, const llm_gguf_tensor *tensor, tdm_error *err) {
+    const pool *c = &j->pool;
     tdm_status status = TDM_OK;
     for (size_t at = 0, n; at < tensor->size && status == TDM_OK; at += n) {
-        n = tensor->size - at < COPY_SIZE ? tensor->size - at : COPY_SIZE;
-        status = llm_gguf_writer_write(j->out, (const uint8_t *)tensor->data + at, n, err);
+        n = tensor->size - at < c->blocks_size ? tensor->size - at : c->blocks_size;
+        status = llm_gguf_read(j->g, tensor, at, n, c->blocks, err);
+        if (status == TDM_OK) status = llm_gguf_writer_write(j->out, c->blocks, n, err);
         if (status == TDM_OK) status = progress_tell(j, n, err);
     }
     return status;
@@ -213,7 +269,8 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
         c->slab = (slab){
             .from = tdm_row_codec_get(tensor->type),
             .to = tdm_row_codec_get(type),
-            .source = (const uint8_t *)tensor->data + (size_t)at * source_size,
+            .g = j->g,
+            .tensor = tensor,
             .blocks = c->blocks,
             .source_size = source_size,
             .size = size,
@@ -225,14 +282,9 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
             .n_each = tensor->ne[1],
             .n_part = tensor->ne[2],
         };
-        pool_run(c);
-        if (atomic_load(&c->is_bad))
-            return tdm_fail(
-                err, TDM_DATA_LOSS,
-                "%s: tensor '%.80s' has infinite numbers or NaN; convert the model again",
-                llm_gguf_name(j->g), tensor->name);
-        status = llm_gguf_writer_write(j->out, c->blocks, (size_t)rows * size, err);
-        llm_gguf_release(j->g, tensor, 0, (size_t)(at + rows) * source_size);
+        status = pool_run(c, err);
+        if (status == TDM_OK)
+            status = llm_gguf_writer_write(j->out, c->blocks, (size_t)rows * size, err);
         if (status == TDM_OK) status = progress_tell(j, (size_t)rows * source_size, err);
     }
     return status;
@@ -277,20 +329,20 @@ tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
              .importance = importance,
              .progress = progress,
              .progress_context = progress_context};
-    int64_t n_max = 0;
-    size_t row_size_max = 0;
+    row_limits most = {0};
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
-        size_t row_size = tdm_type_row_size(choices[i].type, tensor->ne[0]);
         j.total += tensor->size;
         if (choices[i].type == tensor->type) continue;
-        if (tensor->ne[0] > n_max) n_max = tensor->ne[0];
-        if (row_size > row_size_max) row_size_max = row_size;
+        const size_t source_size = tdm_type_row_size(tensor->type, tensor->ne[0]);
+        const size_t size = tdm_type_row_size(choices[i].type, tensor->ne[0]);
+        if (tensor->ne[0] > most.n) most.n = tensor->ne[0];
+        if (source_size > most.source_size) most.source_size = source_size;
+        if (size > most.size) most.size = size;
     }
     if (n_thread > THREADS_MAX) n_thread = THREADS_MAX;
     tdm_status status = llm_gguf_writer_create(path, &j.out, err);
-    if (status == TDM_OK)
-        status = pool_begin(&j.pool, n_thread > 0 ? n_thread : 1, n_max, row_size_max, err);
+    if (status == TDM_OK) status = pool_begin(&j.pool, n_thread > 0 ? n_thread : 1, &most, err);
     if (status == TDM_OK) {
         head_put(&j, kind, choices);
         status = file_write(&j, choices, err);

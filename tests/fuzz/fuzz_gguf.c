@@ -137,7 +137,6 @@ static void tensor_try(const llm_gguf *g, const llm_gguf_tensor *tensor) {
     FUZZ_DEMAND(llm_gguf_read(g, tensor, from, n, piece, &err) == TDM_OK, "%s", err.message);
     FUZZ_DEMAND(memcmp(piece, (const uint8_t *)tensor->data + from, n) == 0, "'%s': other bytes",
                 tensor->name);
-    llm_gguf_release(g, tensor, 0, SIZE_MAX);
 }
 
 static void vocab_try(const llm_gguf *g) {

@@ -275,9 +275,7 @@ static void test_tensors(void **state) {
     assert_int_equal(llm_gguf_tensor_check_type(g, alien, &err), TDM_UNSUPPORTED);
     assert_non_null(strstr(err.message, "all.gguf: tensor 'alien' has type q8_K (number 15)"));
     llm_gguf_prefetch(g, alien, 0, SIZE_MAX);
-    llm_gguf_release(g, alien, 0, SIZE_MAX);
     llm_gguf_prefetch(g, cube, 0, SIZE_MAX);
-    llm_gguf_release(g, norm, 3, 2);
     assert_true(((const float *)norm->data)[7] == 7.0f);
     llm_gguf_close(g);
     llm_gguf_close(NULL);
@@ -295,8 +293,7 @@ static int page_is_resident(uintptr_t address, size_t page) {
     return is_read ? (int)(entry >> 63) : -1;
 }
 
-/* Released pages leave the resident set, those on the edge of the range stay, and the bytes can
- * still be read. */
+/* Released pages leave the resident set, and the bytes can still be read. */
 static void test_release(void **state) {
     (void)state;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_page = 64;
@@ -323,12 +320,9 @@ static void test_release(void **state) {
         llm_gguf_close(g);
         skip();
     }
-    /* From the middle of page 3 to the middle of page 20: pages 4 to 19. */
-    const size_t lead = first - (uintptr_t)data;
-    llm_gguf_release(g, big, lead + 3 * page + page / 2, lead + 20 * page + page / 2);
     for (size_t p = 0; p + 1 < n_page; ++p)
-        assert_int_equal(page_is_resident(first + p * page, page), p < 4 || p > 19);
-    llm_gguf_release(g, big, 0, SIZE_MAX);
+        assert_int_equal(page_is_resident(first + p * page, page), 1);
+    llm_gguf_release_all(g);
     for (size_t p = 0; p + 1 < n_page; ++p)
         assert_int_equal(page_is_resident(first + p * page, page), 0);
     for (size_t i = 0; i < big->size; ++i) assert_int_equal(data[i], i % 251);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -533,6 +534,30 @@ static bool progress_stop(void *context, uint64_t done, uint64_t total) {
     return done < total / 2;
 }
 
+/* A model that becomes shorter after it was opened is refused, whether the end that is missing is
+ * converted or copied, and leaves no file. */
+static void test_shortened(void **state) {
+    (void)state;
+    static const char *const kinds[] = {"q8_0", "f32"};
+    shape s = {.n_layer = 2, .n_head = 4, .n_head_kv = 2, .n_embd = 512};
+    for (int i = 0; i < 2; i++) {
+        tdm_error err = {0};
+        llm_gguf *g = model_make(&s);
+        struct stat info;
+        unlink(out_path);
+        choose(g, kinds[i], false);
+        assert_int_equal(stat(in_path, &info), 0);
+        assert_int_equal(truncate(in_path, info.st_size / 2), 0);
+        assert_int_equal(llm_quantize_write(g, llm_quantize_kind_find(kinds[i]), choices, NULL,
+                                            out_path, 2, NULL, NULL, &err),
+                         TDM_DATA_LOSS);
+        assert_non_null(strstr(err.message, "has become shorter"));
+        assert_non_null(strstr(err.message, in_path));
+        assert_int_equal(access(out_path, F_OK), -1);
+        llm_gguf_close(g);
+    }
+}
+
 /* Numbers that are none, what cannot be read, being cancelled: an error, and no file. */
 static void test_failures(void **state) {
     (void)state;
@@ -591,6 +616,7 @@ int main(void) {
         cmocka_unit_test(test_plain_roles),
         cmocka_unit_test(test_layers),
         cmocka_unit_test(test_content),
+        cmocka_unit_test(test_shortened),
         cmocka_unit_test(test_failures),
     };
     long id = (long)getpid();
