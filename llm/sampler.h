@@ -79,8 +79,8 @@ typedef struct llm_sampler_params {
     int32_t dry_last_n;          /* tokens of history that DRY reads; 0 = all */
     const int32_t *dry_breakers; /* [n_dry_breakers] tokens at which a repetition ends */
     int32_t n_dry_breakers;
-    int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after the temperature, instead of all
-                       * other steps */
+    int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after `temp`, instead of all other
+                       * steps; dynatemp_range does not count */
     float mirostat_tau;               /* the surprise to reach, in bits; 0 = 5 */
     float mirostat_eta;               /* the learning rate; 0 = 0.1 */
     const llm_logit_bias *logit_bias; /* [n_logit_bias] */

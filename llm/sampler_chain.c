@@ -65,6 +65,7 @@ static void usual_values(llm_sampler *s) {
     if (p->mirostat != 0) {
         s->order[0] = LLM_SAMPLER_TEMPERATURE;
         s->n_order = 1;
+        p->dynatemp_range = 0; /* mu follows the surprises at one temperature */
     }
 }
 

@@ -585,8 +585,7 @@ const runner_key runner_keys[] = {
      .value_name = "N",
      .max = 2,
      .sections = TOP_MODEL,
-     .help = "2 = Mirostat 2.0 instead of the steps behind the temperature and of the penalties; 0 "
-             "= off"},
+     .help = "2 = Mirostat 2.0 after the temperature temp, instead of all other steps; 0 = off"},
     {.topic = "Sampling",
      .name = "mirostat-lr",
      .type = RUNNER_KEY_FLOAT,

@@ -121,6 +121,13 @@ static const sampler_case sampler_cases[] = {
      .top_p = 0.9f,
      .repeat = 1.2f,
      .last_n = 64},
+    {.name = "mirostat-dynatemp",
+     .steps = "M",
+     .temp = 0.7f,
+     .dyna_range = 0.6f,
+     .dyna_exponent = 1,
+     .tau = 3,
+     .eta = 0.1f},
 };
 
 enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };

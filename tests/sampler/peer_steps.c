@@ -35,8 +35,8 @@ static struct llama_sampler *step_make(const sampler_case *c, char letter,
     case 'p': return llama_sampler_init_top_p(c->top_p, 1);
     case 'm': return llama_sampler_init_min_p(c->min_p, 1);
     case 'x': return llama_sampler_init_xtc(1, c->xtc_threshold, 1, 1);
-    case 't':
-    case 'T': return llama_sampler_init_temp_ext(c->temp, c->dyna_range, c->dyna_exponent);
+    case 't': return llama_sampler_init_temp_ext(c->temp, c->dyna_range, c->dyna_exponent);
+    case 'T': return llama_sampler_init_temp(c->temp);
     default: return llama_sampler_init_mirostat_v2(1, c->tau, c->eta);
     }
 }
