@@ -14,6 +14,7 @@
 #ifndef LLM_SAMPLER_H
 #define LLM_SAMPLER_H
 
+#include "llm/sampler_breakers.h"
 #include "tandem/status.h"
 
 typedef struct llm_sampler llm_sampler;
@@ -77,8 +78,7 @@ typedef struct llm_sampler_params {
     float dry_base;          /* 0 = 1.75 */
     int32_t dry_allowed_length;  /* 0 = 2; -1 = 0 */
     int32_t dry_last_n;          /* tokens of history that DRY reads; 0 = all */
-    const int32_t *dry_breakers; /* [n_dry_breakers] tokens at which a repetition ends */
-    int32_t n_dry_breakers;
+    const llm_sampler_breakers *dry_breakers; /* texts that end a repetition; NULL = none */
     int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after `temp`, instead of all other
                        * steps; dynatemp_range does not count */
     float mirostat_tau;               /* the surprise to reach, in bits; 0 = 5 */
@@ -124,8 +124,9 @@ typedef struct llm_row_change {
 llm_row llm_row_changed(const llm_row *row, const llm_row_change *change, float *logits_out);
 
 /* Allocates all memory for n_vocab tokens and a history of which at most the last n_history tokens
- * are read (repeat_last_n = -1 and dry_last_n = 0 mean this number). Copies the arrays of params.
- * TDM_INVALID_ARGUMENT names the key of a bad parameter and its range. [any-thread] */
+ * are read (repeat_last_n = -1 and dry_last_n = 0 mean this number). Copies the arrays and breakers
+ * of params; the breakers' vocabulary outlives the sampler. TDM_INVALID_ARGUMENT names the key of a
+ * bad parameter and its range. [any-thread] */
 tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */

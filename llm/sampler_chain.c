@@ -82,14 +82,11 @@ static bool dry_create(llm_sampler *s, int32_t n_history) {
     s->dry_text = calloc(n, sizeof *s->dry_text);
     s->dry_repeat = calloc(n, sizeof *s->dry_repeat);
     s->dry_length = calloc(n_vocab, sizeof *s->dry_length);
-    s->is_breaker = calloc(n_vocab, sizeof *s->is_breaker);
-    if (s->dry_last == NULL || s->dry_text == NULL || s->dry_repeat == NULL ||
-        s->dry_length == NULL || s->is_breaker == NULL)
-        return false;
-    for (int32_t i = 0; i < p->n_dry_breakers; i++)
-        if (p->dry_breakers[i] >= 0 && p->dry_breakers[i] < s->n_vocab)
-            s->is_breaker[p->dry_breakers[i]] = true;
-    return true;
+    s->dry_is_breaker = calloc(n, sizeof *s->dry_is_breaker);
+    if (p->dry_breakers != NULL) s->breakers = llm_sampler_breakers_copy(p->dry_breakers);
+    return s->dry_last != NULL && s->dry_text != NULL && s->dry_repeat != NULL &&
+           s->dry_length != NULL && s->dry_is_breaker != NULL &&
+           (s->breakers != NULL) == (p->dry_breakers != NULL);
 }
 
 bool llm_sampler_chain_create(llm_sampler *s, int32_t n_history) {
@@ -112,18 +109,35 @@ void llm_sampler_chain_destroy(llm_sampler *s) {
     free(s->dry_text);
     free(s->dry_repeat);
     free(s->dry_length);
-    free(s->is_breaker);
+    free(s->dry_is_breaker);
+    llm_sampler_breakers_destroy(s->breakers);
 }
 
 void llm_sampler_chain_copy(llm_sampler *s, const llm_sampler *other) {
-    if (s->n_dry > 0) memcpy(s->dry_last, other->dry_last, (size_t)s->n_dry * sizeof *s->dry_last);
+    const size_t n_dry = (size_t)s->n_dry;
+    if (n_dry > 0) memcpy(s->dry_last, other->dry_last, n_dry * sizeof *s->dry_last);
+    if (n_dry > 0)
+        memcpy(s->dry_is_breaker, other->dry_is_breaker, n_dry * sizeof *s->dry_is_breaker);
+    s->breaker_state = other->breaker_state;
+    s->n_broken = other->n_broken;
     s->mu = other->mu;
     s->picked = other->picked;
     s->surprise = other->surprise;
 }
 
+/* Adds a token to what DRY reads. Breakers are searched for here, so that a pick reads no text. */
+static void dry_accept(llm_sampler *s, int32_t token) {
+    const uint64_t place = s->n_accepted % (uint64_t)s->n_dry;
+    s->dry_last[place] = token;
+    if (s->breakers == NULL) return;
+    const llm_breaker_step step = llm_sampler_breakers_read(s->breakers, s->breaker_state, token);
+    s->breaker_state = step.state;
+    s->dry_is_breaker[place] = step.is_whole;
+    if (step.ends) s->n_broken = s->n_accepted + 1;
+}
+
 void llm_sampler_chain_accept(llm_sampler *s, int32_t token) {
-    if (s->n_dry > 0) s->dry_last[s->n_accepted % (uint64_t)s->n_dry] = token;
+    if (s->n_dry > 0) dry_accept(s, token);
     if (s->params.mirostat != 0 && s->picked == token)
         s->mu -= (double)s->params.mirostat_eta * (s->surprise - (double)s->params.mirostat_tau);
     s->picked = -1;
@@ -233,15 +247,17 @@ static void dry_do(llm_sampler *s, candidate *c, int32_t n) {
     const llm_sampler_params *p = &s->params;
     const int32_t length = s->n_accepted < (uint64_t)s->n_dry ? (int32_t)s->n_accepted : s->n_dry;
     if (s->n_dry == 0 || length <= p->dry_allowed_length) return;
-    int32_t limit = length; /* tokens behind the last breaker: a repetition has at most these */
+    /* tokens behind the last breaker: a repetition has at most these */
+    const uint64_t n_unbroken = s->n_accepted - s->n_broken;
+    const int32_t limit = n_unbroken < (uint64_t)length ? (int32_t)n_unbroken : length;
+    if (limit < p->dry_allowed_length) return;
     for (int32_t i = 0; i < length; i++)
         s->dry_text[i] = s->dry_last[(s->n_accepted - 1 - (uint64_t)i) % (uint64_t)s->n_dry];
-    for (int32_t i = 0; i < length && limit == length; i++)
-        if (s->is_breaker[s->dry_text[i]]) limit = i;
-    if (limit < p->dry_allowed_length) return;
     repeats_find(s, length);
     for (int32_t k = 1; k < length; k++) {
         const int32_t repeat = s->dry_repeat[k] < limit ? s->dry_repeat[k] : limit;
+        /* A token that is a breaker by itself is never penalised. */
+        if (s->dry_is_breaker[(s->n_accepted - (uint64_t)k) % (uint64_t)s->n_dry]) continue;
         int32_t *longest = &s->dry_length[s->dry_text[k - 1]];
         if (repeat >= p->dry_allowed_length && repeat + 1 > *longest) *longest = repeat + 1;
     }
@@ -250,7 +266,7 @@ static void dry_do(llm_sampler *s, candidate *c, int32_t n) {
         p->dry_base > 1.000001f ? (int32_t)(88.7228391 / ln_same((double)p->dry_base)) : 0;
     for (int32_t i = 0; i < n; i++) {
         const int32_t t = c[i].token;
-        if (s->dry_length[t] == 0 || s->is_breaker[t]) continue;
+        if (s->dry_length[t] == 0) continue;
         int32_t exponent = s->dry_length[t] - 1 - p->dry_allowed_length;
         if (exponent_max > 0 && exponent > exponent_max) exponent = exponent_max;
         const double base = exponent_max > 0 ? (double)p->dry_base : 1;

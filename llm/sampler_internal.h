@@ -43,11 +43,15 @@ struct llm_sampler {
     llm_logit_bias *bias; /* [params.n_logit_bias] */
     int32_t n_dry;        /* last tokens that DRY reads; 0 = no DRY */
     int32_t *dry_last;    /* [n_dry] a ring, as `last` */
+    bool *dry_is_breaker; /* [n_dry] as dry_last: whether a breaker lies in the token */
     int32_t *dry_text;    /* [n_dry] the ring in order, the last token first */
     int32_t *dry_repeat;  /* [n_dry] scratch of repeats_find */
     int32_t *dry_length;  /* [n_vocab] 1 + the length of the longest repetition that the token would
                              continue; 0 = none. All 0 between picks */
-    bool *is_breaker;     /* [n_vocab] */
+    llm_sampler_breakers *breakers; /* a copy; NULL = none */
+    int32_t breaker_state;          /* of the search for breakers, behind the history */
+    uint64_t n_broken;    /* tokens of the history up to that in which the last breaker ends; 0 = no
+                          breaker so far */
     double mu;            /* of Mirostat: the largest surprise, in bits; twice tau at first */
     int32_t picked;       /* the token that was picked last; -1 = none since the last accept */
     double surprise;      /* of that token, in bits */

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "llm/sampler_breakers.h"
 #include "runner/config/config_value.h"
 
 static uint64_t seed_find(runner_config *config) {
@@ -86,24 +85,29 @@ static tdm_status biases_read(runner_config *config, const llm_vocab *vocab, run
     return TDM_OK;
 }
 
-tdm_status runner_sampling_breakers(runner_config *config, const llm_vocab *vocab,
-                                    runner_sampling *s, tdm_error *err) {
+/* The texts of dry-sequence-breaker; "none" is no text. */
+static tdm_status breakers_read(runner_config *config, const llm_vocab *vocab, runner_sampling *s,
+                                tdm_error *err) {
     const size_t n = runner_config_get_count(config, "dry-sequence-breaker");
     char **texts = calloc(n + 1, sizeof *texts);
-    bool is_complete = texts != NULL;
-    for (size_t i = 0; i < n && is_complete; i++) {
+    tdm_status status = texts != NULL ? TDM_OK : TDM_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < n && status == TDM_OK; i++) {
         const char *text = runner_config_get_string_at(config, "dry-sequence-breaker", i);
         texts[i] = strdup(strcmp(text, "none") == 0 ? "" : text);
-        is_complete = texts[i] != NULL;
-        if (is_complete) runner_text_unescape(texts[i]);
+        if (texts[i] != NULL)
+            runner_text_unescape(texts[i]);
+        else
+            status = TDM_RESOURCE_EXHAUSTED;
     }
-    free(s->breakers);
-    s->breakers = NULL;
-    s->params.n_dry_breakers = 0;
-    tdm_status status =
-        is_complete ? llm_sampler_breakers(vocab, (const char *const *)texts, n, &s->breakers,
-                                           &s->params.n_dry_breakers, err)
-                    : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "dry-sequence-breaker: no memory");
+    if (status != TDM_OK) tdm_fail(err, status, "dry-sequence-breaker: no memory");
+    if (status == TDM_OK)
+        status =
+            llm_sampler_breakers_create(vocab, (const char *const *)texts, n, &s->breakers, err);
+    if (status == TDM_INVALID_ARGUMENT) {
+        const tdm_error cause = *err;
+        status =
+            runner_config_fail(config, "dry-sequence-breaker", status, err, "%s", cause.message);
+    }
     s->params.dry_breakers = s->breakers;
     for (size_t i = 0; texts != NULL && i < n; i++) free(texts[i]);
     free(texts);
@@ -149,14 +153,12 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
 #undef NUMBER
     tdm_status status = samplers_read(config, &sampling->params, err);
     if (status == TDM_OK) status = biases_read(config, vocab, sampling, err);
-    /* This reads the whole vocabulary, so it is done only if DRY is on. */
-    if (status == TDM_OK && sampling->params.dry_multiplier != 0)
-        status = runner_sampling_breakers(config, vocab, sampling, err);
+    if (status == TDM_OK) status = breakers_read(config, vocab, sampling, err);
     return status;
 }
 
 void runner_sampling_free(runner_sampling *sampling) {
     free(sampling->bias);
-    free(sampling->breakers);
+    llm_sampler_breakers_destroy(sampling->breakers);
     *sampling = (runner_sampling){0};
 }

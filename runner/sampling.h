@@ -18,20 +18,17 @@
 
 /* Cleared = nothing is owned. */
 typedef struct runner_sampling {
-    llm_sampler_params params; /* points to the two arrays below */
-    llm_logit_bias *bias;      /* owned */
-    int32_t *breakers;         /* owned */
+    llm_sampler_params params;      /* points to what is below */
+    llm_logit_bias *bias;           /* owned */
+    llm_sampler_breakers *breakers; /* owned */
 } runner_sampling;
 
-/* Reads RUNNER_KEYS_SAMPLING. `seed = -1` gives another seed at each call. TDM_INVALID_ARGUMENT
- * names the key. Call runner_sampling_free in any case, also on failure. [setup] */
+/* Reads RUNNER_KEYS_SAMPLING. `seed = -1` gives another seed at each call. `vocab` outlives the
+ * result. TDM_INVALID_ARGUMENT names the key. Call runner_sampling_free in any case, also on
+ * failure. [setup] */
 tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
                                 runner_sampling *sampling, tdm_error *err);
-/* Finds the tokens of dry-sequence-breaker. runner_sampling_read does that only if DRY is on; a
- * server, whose requests may turn it on, calls this as well. [setup] */
-tdm_status runner_sampling_breakers(runner_config *config, const llm_vocab *vocab,
-                                    runner_sampling *sampling, tdm_error *err);
-/* Frees the arrays and clears *sampling. [setup] */
+/* Frees what it owns and clears *sampling. [setup] */
 void runner_sampling_free(runner_sampling *sampling);
 
 #endif

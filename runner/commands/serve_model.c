@@ -187,8 +187,6 @@ tdm_status serve_model_open(serve_model *m, tdm_error *err) {
     if (status == TDM_OK) status = model_make(m, err);
     if (status == TDM_OK)
         status = runner_sampling_read(m->app.config, m->model.vocab, &m->sampling, err);
-    if (status == TDM_OK)
-        status = runner_sampling_breakers(m->app.config, m->model.vocab, &m->sampling, err);
     if (status == TDM_OK) m->model.sampler = m->sampling.params;
     if (status == TDM_OK) status = engine_make(m, &settings, &draft, err);
     if (status != TDM_OK) serve_model_close(m);

@@ -577,7 +577,8 @@ const runner_key runner_keys[] = {
      .value_name = "TEXT,...",
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_REPEATABLE,
-     .help = "a repetition does not go over tokens with one of these texts; none = over all"},
+     .help = "a repetition does not go over one of these texts, in one token or several; none = "
+             "over all"},
     {.topic = "Sampling",
      .name = "mirostat",
      .type = RUNNER_KEY_INT,

@@ -60,7 +60,7 @@ void api_id_make(char *text, size_t size, const char *prefix) {
 void api_settings_clear(api_settings *settings) {
     for (int32_t i = 0; i < settings->n_prompt; i++) free(settings->prompts[i]);
     free(settings->bias);
-    free(settings->breakers);
+    llm_sampler_breakers_destroy(settings->breakers);
     json_decref(settings->tools);
     json_decref(settings->fields);
     for (int32_t i = 0; i < settings->n_stop; i++) free(settings->stops[i]);

@@ -65,7 +65,7 @@ typedef struct api_settings {
     int32_t n_prompt;
     int32_t n;                  /* answers to each prompt, at least 1 */
     llm_sampler_params sampler; /* answer i to a prompt draws with seed + i */
-    int32_t *breakers;          /* of the sampler, where the request names some. Owned */
+    llm_sampler_breakers *breakers; /* of the sampler, where the request names some. Owned */
     int32_t max_tokens;         /* 0 = no limit */
     bool only_reads;            /* the prompt is read, and the answer is empty; max_tokens is 1 */
     uint64_t line_limit;        /* ns from the first token on, after which an answer ends that has

@@ -7,11 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/sampler_breakers.h"
 #include "server/api/state.h"
-
-#define BREAKER_MAX     64  /* texts of dry_sequence_breakers */
-#define BREAKER_LEN_MAX 256 /* bytes of a text */
 
 /* ---- Numbers ---- */
 
@@ -147,35 +143,29 @@ static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, td
     return TDM_OK;
 }
 
-/* Reads dry_sequence_breakers; their tokens become the settings'. */
+/* Reads dry_sequence_breakers into the settings. */
 static tdm_status breakers_read(const api_context *c, const json_t *body, api_settings *settings,
                                 tdm_error *err) {
     const json_t *value = api_get(body, "dry_sequence_breakers");
-    const char *texts[BREAKER_MAX];
+    const char *texts[LLM_BREAKER_MAX];
     const size_t n = json_array_size(value);
     if (value == NULL) return TDM_OK;
-    if (!json_is_array(value) || n > BREAKER_MAX)
+    if (!json_is_array(value) || n > LLM_BREAKER_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'dry_sequence_breakers' must be an array of at most %d strings",
-                        BREAKER_MAX);
+                        LLM_BREAKER_MAX);
     for (size_t i = 0; i < n; i++) {
         texts[i] = json_string_value(json_array_get(value, i));
-        if (texts[i] == NULL || strlen(texts[i]) > BREAKER_LEN_MAX)
+        if (texts[i] == NULL || strlen(texts[i]) > LLM_BREAKER_LEN_MAX)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'dry_sequence_breakers' has an entry that is no string of at most %d "
                             "bytes",
-                            BREAKER_LEN_MAX);
+                            LLM_BREAKER_LEN_MAX);
     }
-    llm_sampler_params *sampler = &settings->sampler;
-    free(settings->breakers);
-    settings->breakers = NULL;
-    sampler->dry_breakers = NULL;
-    sampler->n_dry_breakers = 0;
-    /* llm_sampler_breakers reads the whole vocabulary: not where DRY is off */
-    if (sampler->dry_multiplier <= 0) return TDM_OK;
-    tdm_status status = llm_sampler_breakers(c->model->vocab, texts, n, &settings->breakers,
-                                             &sampler->n_dry_breakers, err);
-    sampler->dry_breakers = settings->breakers;
+    llm_sampler_breakers_destroy(settings->breakers);
+    tdm_status status =
+        llm_sampler_breakers_create(c->model->vocab, texts, n, &settings->breakers, err);
+    settings->sampler.dry_breakers = settings->breakers;
     return status;
 }
 

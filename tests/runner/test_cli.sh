@@ -89,6 +89,8 @@ greedy -p "Once upon a time" -n 60 --dry-multiplier 5 --dry-allowed-length 1 --p
 cmp -s "$work/b" "$work/c" && fail "penalties change nothing" || ok
 expect 2 "'12' is not a token number" run -m "$model" -p x -l 12
 expect 2 "'topk' is no step" run -m "$model" -p x --samplers topk
+expect 2 "a breaker of DRY has 300 bytes: it may have at most 256" run -m "$model" -p x \
+    --dry-sequence-breaker "$(printf '%0300d' 0)"
 
 # --- A context that is full or shifted; prompts that do not fit
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"

@@ -11,9 +11,15 @@
 
 enum { CASE_VOCAB = 200, CASE_HISTORY = 96, CASE_BREAKERS = 4 };
 
-/* The tokens ":", "\"", "*" and a line end of GPT-2's vocabulary, whose first 256 tokens are bytes;
- * llama.cpp takes breakers as texts. */
-static const int32_t case_breakers[CASE_BREAKERS] = {25, 1, 9, 198};
+/* The tokens of the cases are the first ones of GPT-2's vocabulary, which are single bytes, but for
+ * some words of it: token CASE_WORD + i is case_words[i]. */
+enum { CASE_WORD = 150, CASE_WORDS = 6 };
+static const char *const case_words[CASE_WORDS] = {" reading", " end", "User",
+                                                   "\n\n",     "The",  "ing"};
+
+/* The usual breakers, and their tokens. */
+static const char *const case_breakers[CASE_BREAKERS] = {"\n", ":", "\"", "*"};
+static const int32_t case_breaker_tokens[CASE_BREAKERS] = {25, 1, 9, 198};
 
 typedef struct sampler_case {
     const char *name;
@@ -27,6 +33,9 @@ typedef struct sampler_case {
     float dyna_range, dyna_exponent;
     float dry_multiplier, dry_base;
     int dry_allowed, dry_last_n;
+    const char *breakers[CASE_BREAKERS]; /* none = the usual ones */
+    const char *text; /* the history: a to l = tokens 40 to 51, n = a line end, : = itself, A to F =
+                       * the words; NULL = a random one */
     float tau, eta;
     float spread; /* of the logits; 0 = 3 */
 } sampler_case;
@@ -128,6 +137,45 @@ static const sampler_case sampler_cases[] = {
      .dyna_exponent = 1,
      .tau = 3,
      .eta = 0.1f},
+#define CASE_BREAK(case_name, case_text, ...)                                                      \
+    {                                                                                              \
+        .name = case_name, .steps = "d", .dry_multiplier = 0.8f, .dry_base = 1.75f,                \
+        .dry_allowed = 2, .dry_last_n = 96, .text = case_text, .breakers = {                       \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+    /* A breaker within a token, and one that is a byte. */
+    CASE_BREAK("break-within", "abcdAcdabcdAcd", "eadi"),
+    CASE_BREAK("break-byte", "abcdlcdabcdlcd", "T"),
+    /* From within a token to a later one. */
+    CASE_BREAK("break-across", "abcdABcdabcdABcd", "ing end"),
+    CASE_BREAK("break-across-2", "abcdDC:cdabcdDC:cd", "\nUser:"),
+    CASE_BREAK("break-tokens", "abcdnC:cdabcdnC:cd", "\nUser:"),
+    /* Its beginning alone, and with something between. */
+    CASE_BREAK("break-begun", "abcdnCcdabcdnCcd", "\nUser:"),
+    CASE_BREAK("break-between", "abcdncC:cdabcdncC:cd", "\nUser:"),
+    /* The last token begins one. */
+    CASE_BREAK("break-open", "abcdnCabcdnC", "\nUser:"),
+    /* One breaker begins as another, or is a part of it. */
+    CASE_BREAK("break-nested", "abcdABcdabcdABcd", "ing", "ing end", "ing ending"),
+    CASE_BREAK("break-twice", "abcdAEcdabcdAEcd", "ing end", "ingThe"),
+    /* A token with a breaker in it is not penalised, one that begins a breaker is. */
+    CASE_BREAK("break-next", "acdAbcdAbcd", "ing"),
+    CASE_BREAK("break-next-begins", "acdABbcdABbcd", "ing end"),
+    CASE_BREAK("break-next-ends", "acdABacdABacdA", "ing end"),
+    /* Its own beginning completes the breaker that its end begins. */
+    CASE_BREAK("break-round", ":cdabcdnC:cdabcdnC", "\nUser:"),
+    /* Behind the window no breaker counts. */
+    {.name = "break-old",
+     .steps = "d",
+     .dry_multiplier = 0.8f,
+     .dry_base = 1.75f,
+     .dry_allowed = 2,
+     .dry_last_n = 12,
+     .text = "ABabcdabcdabcd",
+     .breakers = {"ing end"}},
+    CASE_BREAK("break-empty", "abcdncdabcdncd", ""),
+#undef CASE_BREAK
 };
 
 enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };
@@ -155,16 +203,37 @@ static inline void case_logits(int index, float logits[CASE_VOCAB]) {
     }
 }
 
-/* A text that repeats itself, with a breaker now and then. */
-static inline void case_history(int index, int32_t history[CASE_HISTORY]) {
+/* The history: a text that repeats itself, with a breaker now and then, or the case's own. Returns
+ * its length. */
+static inline int case_history(int index, int32_t history[CASE_HISTORY]) {
     uint32_t state = 900u + (uint32_t)index;
+    const char *text = sampler_cases[index].text;
+    if (text != NULL) {
+        int n = 0;
+        for (; text[n] != '\0'; n++)
+            history[n] = text[n] == ':'   ? 25
+                         : text[n] == 'n' ? 198
+                         : text[n] >= 'a' ? 40 + text[n] - 'a'
+                                          : CASE_WORD + text[n] - 'A';
+        return n;
+    }
     for (int i = 0; i < CASE_HISTORY; i++) {
         const uint32_t r = case_random(&state) % 100;
         if (i > 12 && r < 85)
             history[i] = history[i - 5 - (i / 24)];
         else
-            history[i] = r < 3 ? case_breakers[r] : 40 + (int32_t)(case_random(&state) % 12);
+            history[i] = r < 3 ? case_breaker_tokens[r] : 40 + (int32_t)(case_random(&state) % 12);
     }
+    return CASE_HISTORY;
+}
+
+/* The breakers of a case; returns how many. */
+static inline int case_breakers_of(int index, const char *breakers[CASE_BREAKERS]) {
+    const char *const *own = sampler_cases[index].breakers;
+    int n = 0;
+    for (; n < CASE_BREAKERS && (own[0] == NULL || own[n] != NULL); n++)
+        breakers[n] = own[0] == NULL ? case_breakers[n] : own[n];
+    return n;
 }
 
 #endif

@@ -12,9 +12,37 @@
 
 #include "cases.h"
 
-static struct llama_sampler *step_make(const sampler_case *c, char letter,
-                                       const struct llama_vocab *vocab) {
-    static const char *breakers[] = {"\n", ":", "\"", "*"};
+static int32_t words[CASE_WORDS]; /* GPT-2's ids of case_words */
+
+/* GPT-2's id of a token of the cases, and back. */
+static int32_t peer_token(int32_t token) {
+    return token >= CASE_WORD && token < CASE_WORD + CASE_WORDS ? words[token - CASE_WORD] : token;
+}
+static int32_t case_token(int32_t token) {
+    for (int i = 0; i < CASE_WORDS; i++)
+        if (words[i] == token) return CASE_WORD + i;
+    return token;
+}
+
+static int words_find(const struct llama_vocab *vocab) {
+    int n_found = 0;
+    for (int32_t t = 0; t < llama_vocab_n_tokens(vocab); t++) {
+        char piece[256];
+        const int32_t n = llama_token_to_piece(vocab, t, piece, sizeof piece, 0, true);
+        for (int i = 0; i < CASE_WORDS; i++) {
+            if (n != (int32_t)strlen(case_words[i]) || memcmp(piece, case_words[i], (size_t)n) != 0)
+                continue;
+            words[i] = t;
+            n_found++;
+        }
+    }
+    return n_found == CASE_WORDS;
+}
+
+static struct llama_sampler *step_make(int index, char letter, const struct llama_vocab *vocab) {
+    const sampler_case *c = &sampler_cases[index];
+    const char *breakers[CASE_BREAKERS];
+    const int n_breaker = case_breakers_of(index, breakers);
     llama_logit_bias biases[CASE_BIASES];
     for (int i = 0; i < CASE_BIASES; i++) {
         biases[i].token = case_biases[i].token;
@@ -28,7 +56,7 @@ static struct llama_sampler *step_make(const sampler_case *c, char letter,
                                             c->frequency, c->presence);
     case 'd':
         return llama_sampler_init_dry(vocab, c->dry_multiplier, c->dry_base, c->dry_allowed,
-                                      c->dry_last_n, breakers, 4);
+                                      c->dry_last_n, breakers, (size_t)n_breaker);
     case 's': return llama_sampler_init_top_n_sigma(c->top_n_sigma);
     case 'k': return llama_sampler_init_top_k(c->top_k);
     case 'y': return llama_sampler_init_typical(c->typical_p, 1);
@@ -58,26 +86,29 @@ int main(int argc, char **argv) {
     struct llama_model *model = llama_model_load_from_file(argv[1], params);
     if (model == NULL) return 1;
     const struct llama_vocab *vocab = llama_model_get_vocab(model);
+    if (!words_find(vocab)) return 1;
     for (int i = 0; i < CASE_COUNT; i++) {
         const sampler_case *c = &sampler_cases[i];
         float logits[CASE_VOCAB];
         int32_t history[CASE_HISTORY];
         llama_token_data data[CASE_VOCAB];
         case_logits(i, logits);
-        case_history(i, history);
+        const int n_history = case_history(i, history);
         struct llama_sampler *chain =
             llama_sampler_chain_init(llama_sampler_chain_default_params());
-        if (c->steps[0] == 'M') llama_sampler_chain_add(chain, step_make(c, 'T', vocab));
+        if (c->steps[0] == 'M') llama_sampler_chain_add(chain, step_make(i, 'T', vocab));
         for (const char *s = c->steps; *s != '\0'; s++)
-            llama_sampler_chain_add(chain, step_make(c, *s, vocab));
-        for (int k = 0; k < CASE_HISTORY; k++) llama_sampler_accept(chain, history[k]);
-        for (int k = 0; k < CASE_VOCAB; k++) data[k] = (llama_token_data){k, logits[k], 0};
+            llama_sampler_chain_add(chain, step_make(i, *s, vocab));
+        for (int k = 0; k < n_history; k++) llama_sampler_accept(chain, peer_token(history[k]));
+        for (int k = 0; k < CASE_VOCAB; k++)
+            data[k] = (llama_token_data){peer_token(k), logits[k], 0};
         llama_token_data_array left = {data, CASE_VOCAB, -1, false};
         llama_sampler_apply(chain, &left);
         double max = -INFINITY, sum = 0;
         for (size_t k = 0; k < left.size; k++)
             if (left.data[k].logit > max) max = left.data[k].logit;
         for (size_t k = 0; k < left.size; k++) sum += exp(left.data[k].logit - max);
+        for (size_t k = 0; k < left.size; k++) left.data[k].id = case_token(left.data[k].id);
         qsort(left.data, left.size, sizeof *left.data, by_token);
         printf("%s", c->name);
         for (size_t k = 0; k < left.size; k++) {

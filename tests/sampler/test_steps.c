@@ -16,15 +16,22 @@
 #include <cmocka.h>
 
 #include "llm/sampler_internal.h"
-#include "tests/sampler/cases.h"
+#include "tests/sampler/case_vocab.h"
 
 static const char *steps_path;
+static llm_vocab *vocab; /* of the cases */
 
 /* The sampler of a case, with another temperature. */
 static llm_sampler *case_make_at(int index, float temp) {
     const sampler_case *c = &sampler_cases[index];
     static const char letters[] = "edskypmxt"; /* of llm_sampler_step, in order */
     static llm_logit_bias biases[CASE_BIASES];
+    const char *texts[CASE_BREAKERS];
+    llm_sampler_breakers *breakers = NULL;
+    tdm_error err = {0};
+    const int n_text = case_breakers_of(index, texts);
+    if (llm_sampler_breakers_create(vocab, texts, (size_t)n_text, &breakers, &err) != TDM_OK)
+        fail_msg("%s", err.message);
     llm_sampler_params p = {
         .struct_size = sizeof p,
         .temp = temp,
@@ -46,8 +53,7 @@ static llm_sampler *case_make_at(int index, float temp) {
         .dry_base = c->dry_base,
         .dry_allowed_length = c->dry_allowed,
         .dry_last_n = c->dry_last_n,
-        .dry_breakers = case_breakers,
-        .n_dry_breakers = CASE_BREAKERS,
+        .dry_breakers = breakers,
         .mirostat = c->steps[0] == 'M' ? 2 : 0,
         .mirostat_tau = c->tau,
         .mirostat_eta = c->eta,
@@ -62,11 +68,11 @@ static llm_sampler *case_make_at(int index, float temp) {
     }
     if (p.n_order == 0) p.n_order = -1;
     llm_sampler *s = NULL;
-    tdm_error err = {0};
     if (llm_sampler_create(&p, CASE_VOCAB, 1024, &s, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_sampler_breakers_destroy(breakers); /* the sampler has its own */
     int32_t history[CASE_HISTORY];
-    case_history(index, history);
-    for (int i = 0; i < CASE_HISTORY; i++) llm_sampler_accept(s, history[i]);
+    const int n = case_history(index, history);
+    for (int i = 0; i < n; i++) llm_sampler_accept(s, history[i]);
     return s;
 }
 
@@ -257,6 +263,24 @@ static void copies_are_equal(void **state) {
         tdm_error err = {0};
         case_logits(i, logits);
         const llm_row row = {logits, NULL, CASE_VOCAB};
+        int32_t history[CASE_HISTORY];
+        const int n_history = case_history(i, history);
+        for (int d = 0; d < 100; d++) llm_sampler_accept(b, CASE_WORD + d % CASE_WORDS);
+        llm_sampler_copy(b, a);
+        for (int k = 0; k < n_history && k < 8; k++) {
+            candidate *left, *other_left;
+            int32_t n, n_other;
+            double sum, other_sum;
+            assert_int_equal(llm_sampler_left(a, &row, &left, &n, &sum, &err), TDM_OK);
+            assert_int_equal(llm_sampler_left(b, &row, &other_left, &n_other, &other_sum, &err),
+                             TDM_OK);
+            assert_int_equal(n, n_other);
+            for (int32_t t = 0; t < n; t++)
+                assert_true(left[t].token == other_left[t].token &&
+                            fabs(left[t].weight - other_left[t].weight) == 0);
+            llm_sampler_accept(a, history[k]);
+            llm_sampler_accept(b, history[k]);
+        }
         for (int d = 0; d < 20; d++) {
             int32_t token, other;
             assert_int_equal(llm_sampler_pick(a, &row, &token, &err), TDM_OK);
@@ -312,11 +336,15 @@ static void mistakes_are_refused(void **state) {
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     steps_path = argv[1];
+    vocab = case_vocab_make();
+    if (vocab == NULL) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_to_llama_cpp),   cmocka_unit_test(picks_follow),
         cmocka_unit_test(xtc_acts_at_times),    cmocka_unit_test(mirostat_reaches_tau),
         cmocka_unit_test(candidates_suffice),   cmocka_unit_test(copies_are_equal),
         cmocka_unit_test(mistakes_are_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    llm_vocab_destroy(vocab);
+    return n_failed;
 }

@@ -181,6 +181,12 @@ def test_samplers():
     for field, value in BAD_SAMPLERS:
         message = error_of(*server.post("/completion", body, **{field: value}), 400)
         check(f"'{field}'" in message, field, value, message)
+    # a breaker from within the token " cat" to within " sat": behind it the repetition begins anew
+    dry = {**body, "prompt": prompt + " sat", "temperature": 0, "dry_multiplier": 3}
+    flags = ["--temp", "0", "--dry-multiplier", "3", "--dry-sequence-breaker"]
+    texts = [server.post("/completion", dry, dry_sequence_breakers=[text])[1]["content"] for text in ("cat s", "cats")]
+    check(texts[0] == client.run_text(tandem, model, dry["prompt"], 24, *flags, "cat s"), texts)
+    check(texts[1] == client.run_text(tandem, model, dry["prompt"], 24, *flags, "none") != texts[0], texts)
     # the other APIs have the same fields, ollama's in its options
     fields, flags = SAMPLERS[2]
     expected = client.run_text(tandem, model, prompt, 24, *flags)

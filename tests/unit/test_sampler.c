@@ -459,6 +459,32 @@ static void test_bad(void **state) {
     }
     calloc_fails_at = 0;
 
+    /* A chain, with all that DRY has. */
+    llm_sampler_breakers *breakers;
+    assert_int_equal(
+        llm_sampler_breakers_create(NULL, (const char *const[]){"ab"}, 1, &breakers, NULL), TDM_OK);
+    const llm_sampler_params dry = {
+        .temp = 1, .dry_multiplier = 1, .dry_breakers = breakers, .struct_size = sizeof dry};
+    int n_failed = 0;
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    for (calloc_fails_at = 1; status != TDM_OK; calloc_fails_at++) {
+        calloc_count = 0;
+        status = llm_sampler_create(&dry, 8, 8, &s, NULL);
+        n_failed += status == TDM_RESOURCE_EXHAUSTED;
+        assert_true(status == TDM_OK || (status == TDM_RESOURCE_EXHAUSTED && s == NULL));
+    }
+    assert_int_equal(n_failed, 10);
+    llm_sampler_destroy(s);
+    for (calloc_fails_at = 1; calloc_fails_at <= 2; calloc_fails_at++) {
+        llm_sampler_breakers *none = breakers;
+        calloc_count = 0;
+        assert_int_equal(llm_sampler_breakers_create(NULL, NULL, 0, &none, NULL),
+                         TDM_RESOURCE_EXHAUSTED);
+        assert_null(none);
+    }
+    llm_sampler_breakers_destroy(breakers);
+    calloc_fails_at = 0;
+
     const float none[] = {NAN, -INFINITY, NAN};
     for (int32_t i = 0; i < 2; i++) {
         int32_t token = 5;
