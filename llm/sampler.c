@@ -66,6 +66,9 @@ static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "mirostat = %d: must be 0 (off) or 2; version 1 is not supported",
                         p->mirostat);
+    if (p->min_keep < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "min-keep = %d: must be 0 (off) or more",
+                        p->min_keep);
     if (p->dry_allowed_length < -1 || p->dry_last_n < 0 || p->n_logit_bias < 0 || p->n_order < -1 ||
         p->n_order > LLM_SAMPLER_ORDER_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,

@@ -45,7 +45,7 @@ bool llm_sampler_has_chain(const llm_sampler_params *p) {
     return p->frequency_penalty != 0 || p->presence_penalty != 0 ||
            (p->typical_p > 0 && p->typical_p < 1) || p->top_n_sigma > 0 || p->xtc_probability > 0 ||
            p->dynatemp_range > 0 || p->dry_multiplier != 0 || p->mirostat != 0 ||
-           p->n_logit_bias > 0 || p->n_order != 0;
+           p->n_logit_bias > 0 || p->min_keep > 1 || p->n_order != 0;
 }
 
 /* Replaces parameters of value 0 by the usual values, and sets the order of steps. */
@@ -303,6 +303,12 @@ static int32_t temperature_do(const llm_sampler *s, candidate *c, int32_t n) {
 
 /* ---- Steps that leave tokens out ---- */
 
+/* How many of n candidates have to stay. */
+static int32_t least_kept(const llm_sampler *s, int32_t n) {
+    const int32_t k = s->params.min_keep;
+    return k < 1 ? 1 : k < n ? k : n;
+}
+
 static int32_t top_n_sigma_do(const llm_sampler *s, candidate *c, int32_t n) {
     if (s->params.top_n_sigma <= 0 || n < 2) return n;
     double mean = 0, square = 0;
@@ -328,7 +334,7 @@ static int32_t top_k_do(const llm_sampler *s, candidate *c, int32_t n) {
 }
 
 /* Locally typical sampling (Meister et al., 2022): tokens in the order of |surprise - entropy|,
- * until their probability exceeds p. */
+ * until their probability exceeds p and they are enough. */
 static int32_t typical_do(const llm_sampler *s, candidate *c, int32_t n) {
     const double p = (double)s->params.typical_p;
     if (p <= 0 || p >= 1 || n < 2) return n;
@@ -342,10 +348,11 @@ static int32_t typical_do(const llm_sampler *s, candidate *c, int32_t n) {
         s->logits[c[i].token] = c[i].logit;
         c[i].logit = (float)-fabs(surprise - entropy);
     }
+    const int32_t n_least = least_kept(s, n);
     int32_t n_kept = 0;
     double reached = 0;
     llm_sampler_heapify(c, n, true);
-    while (n_kept < n && reached <= p * sum) {
+    while (n_kept < n && (reached <= p * sum || n_kept < n_least)) {
         llm_sampler_heap_pop(c, n - n_kept, true);
         n_kept++;
         reached += c[n - n_kept].weight;
@@ -359,15 +366,29 @@ static int32_t top_p_do(const llm_sampler *s, candidate *c, int32_t n) {
     const double p = (double)s->params.top_p;
     if (p <= 0 || p >= 1) return n;
     const double sum = weigh_all(c, n);
+    const int32_t n_least = least_kept(s, n);
+    if (n_least > 1) {
+        double reached = 0;
+        llm_sampler_best_first(c, n, n_least);
+        for (int32_t i = 0; i < n_least; i++) reached += c[i].weight;
+        if (reached >= p * sum) return n_least;
+    }
     return llm_sampler_top_p(c, n, p * sum, sum, false);
 }
 
 static int32_t min_p_do(const llm_sampler *s, candidate *c, int32_t n) {
-    int32_t n_kept = 0;
-    if (s->params.min_p <= 0) return n;
+    const double least = (double)s->params.min_p;
+    const int32_t n_least = least_kept(s, n);
+    int32_t n_above = 0, n_kept = 0;
+    if (least <= 0) return n;
     weigh_all(c, n);
+    for (int32_t i = 0; i < n; i++) n_above += c[i].weight >= least;
+    if (n_above < n_least) {
+        llm_sampler_best_first(c, n, n_least);
+        return n_least;
+    }
     for (int32_t i = 0; i < n; i++)
-        if (c[i].weight >= (double)s->params.min_p) c[n_kept++] = c[i];
+        if (c[i].weight >= least) c[n_kept++] = c[i];
     return n_kept;
 }
 
@@ -384,7 +405,7 @@ static int32_t xtc_do(const llm_sampler *s, candidate *c, int32_t n) {
         n_above++;
         if (last < 0 || llm_sampler_is_better(&c[last], &c[i])) last = i;
     }
-    if (n_above < 2) return n;
+    if (n_above < 2 || n - (n_above - 1) < least_kept(s, n)) return n;
     int32_t n_kept = 0;
     for (int32_t i = 0; i < n; i++)
         if (c[i].weight < least || i == last) c[n_kept++] = c[i];

@@ -130,6 +130,7 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
             /* 0 keeps the most likely token; for the sampler it would mean no limit. */
             .top_p = fmaxf(FLOAT("top-p"), FLT_MIN),
             .min_p = FLOAT("min-p"),
+            .min_keep = NUMBER("min-keep"),
             .repeat_penalty = FLOAT("repeat-penalty"),
             .repeat_last_n = NUMBER("repeat-last-n"),
             .seed = seed_find(config),

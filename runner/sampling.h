@@ -11,7 +11,8 @@
 
 /* The keys of runner_sampling_read. */
 #define RUNNER_KEYS_SAMPLING                                                                       \
-    " seed samplers temp dynatemp-range dynatemp-exp top-k top-p min-p typical top-n-sigma"        \
+    " seed samplers temp dynatemp-range dynatemp-exp top-k top-p min-p min-keep typical"           \
+    " top-n-sigma"                                                                                 \
     " xtc-probability xtc-threshold repeat-penalty repeat-last-n presence-penalty"                 \
     " frequency-penalty dry-multiplier dry-base dry-allowed-length dry-penalty-last-n"             \
     " dry-sequence-breaker mirostat mirostat-lr mirostat-ent logit-bias"

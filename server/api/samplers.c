@@ -58,8 +58,10 @@ static tdm_status floats_read(const json_t *body, llm_sampler_params *sampler, t
 
 static tdm_status ints_read(const json_t *body, llm_sampler_params *sampler, tdm_error *err) {
     int64_t top_k = sampler->top_k, last_n = sampler->repeat_last_n, seed = -1;
-    int64_t mirostat = sampler->mirostat, dry_allowed = -1, dry_last_n = INT64_MIN;
+    int64_t min_keep = sampler->min_keep, mirostat = sampler->mirostat, dry_allowed = -1,
+            dry_last_n = INT64_MIN;
     tdm_status status = api_get_int(body, "top_k", -1, INT32_MAX, &top_k, err);
+    if (status == TDM_OK) status = api_get_int(body, "min_keep", 0, INT32_MAX, &min_keep, err);
     if (status == TDM_OK) status = api_get_int(body, "repeat_last_n", -1, INT32_MAX, &last_n, err);
     if (status == TDM_OK) status = api_get_int(body, "seed", INT64_MIN, INT64_MAX, &seed, err);
     if (status == TDM_OK)
@@ -71,6 +73,7 @@ static tdm_status ints_read(const json_t *body, llm_sampler_params *sampler, tdm
         status = tdm_fail(err, TDM_UNSUPPORTED,
                           "'mirostat' is 1, expected 0 (off) or 2; version 1 is not supported");
     sampler->top_k = top_k < 0 ? 0 : (int32_t)top_k;
+    sampler->min_keep = (int32_t)min_keep;
     sampler->repeat_last_n = (int32_t)last_n;
     sampler->mirostat = (int32_t)mirostat;
     if (seed >= 0) sampler->seed = (uint64_t)seed;
@@ -189,6 +192,7 @@ json_t *api_samplers_json(const llm_sampler_params *sampler) {
         json_object_set_new(params, float_fields[i].name, json_real((double)value));
     }
     json_object_set_new(params, "top_k", json_integer(sampler->top_k));
+    json_object_set_new(params, "min_keep", json_integer(sampler->min_keep));
     json_object_set_new(params, "repeat_last_n", json_integer(sampler->repeat_last_n));
     json_object_set_new(params, "mirostat", json_integer(sampler->mirostat));
     json_object_set_new(

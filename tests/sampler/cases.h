@@ -27,7 +27,7 @@ typedef struct sampler_case {
      * bias. */
     const char *steps;
     float temp, top_p, min_p, typical_p, top_n_sigma, xtc_threshold;
-    int top_k;
+    int top_k, min_keep;
     float repeat, frequency, presence;
     int last_n;
     float dyna_range, dyna_exponent;
@@ -176,6 +176,30 @@ static const sampler_case sampler_cases[] = {
      .breakers = {"ing end"}},
     CASE_BREAK("break-empty", "abcdncdabcdncd", ""),
 #undef CASE_BREAK
+    /* As many tokens as must be kept where a step leaves fewer; no difference where it leaves more. */
+    {.name = "keep-top-p", .steps = "p", .top_p = 0.3f, .min_keep = 9, .spread = 6},
+    {.name = "keep-top-p-0", .steps = "p", .top_p = 1e-30f, .min_keep = 3},
+    {.name = "keep-top-p-more", .steps = "p", .top_p = 0.8f, .min_keep = 9},
+    {.name = "keep-min-p", .steps = "m", .min_p = 0.6f, .min_keep = 9},
+    {.name = "keep-min-p-more", .steps = "m", .min_p = 0.1f, .min_keep = 9},
+    {.name = "keep-min-p-sorted", .steps = "km", .top_k = 30, .min_p = 0.6f, .min_keep = 9},
+    {.name = "keep-typical", .steps = "y", .typical_p = 0.1f, .min_keep = 25, .spread = 6},
+    {.name = "keep-typical-more", .steps = "y", .typical_p = 0.5f, .min_keep = 2},
+    {.name = "keep-xtc", .steps = "kx", .top_k = 4, .xtc_threshold = 0.05f, .min_keep = 4},
+    {.name = "keep-xtc-enough", .steps = "kx", .top_k = 9, .xtc_threshold = 0.1f, .min_keep = 4},
+    {.name = "keep-all", .steps = "pm", .top_p = 0.3f, .min_p = 0.5f, .min_keep = 1000},
+    {.name = "keep-chain",
+     .steps = "edskypmxt",
+     .temp = 0.8f,
+     .top_p = 0.2f,
+     .min_p = 0.5f,
+     .typical_p = 0.3f,
+     .top_n_sigma = 3,
+     .xtc_threshold = 0.1f,
+     .top_k = 40,
+     .min_keep = 6,
+     .repeat = 1.1f,
+     .last_n = 64},
 };
 
 enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };

@@ -59,10 +59,10 @@ static struct llama_sampler *step_make(int index, char letter, const struct llam
                                       c->dry_last_n, breakers, (size_t)n_breaker);
     case 's': return llama_sampler_init_top_n_sigma(c->top_n_sigma);
     case 'k': return llama_sampler_init_top_k(c->top_k);
-    case 'y': return llama_sampler_init_typical(c->typical_p, 1);
-    case 'p': return llama_sampler_init_top_p(c->top_p, 1);
-    case 'm': return llama_sampler_init_min_p(c->min_p, 1);
-    case 'x': return llama_sampler_init_xtc(1, c->xtc_threshold, 1, 1);
+    case 'y': return llama_sampler_init_typical(c->typical_p, (size_t)c->min_keep);
+    case 'p': return llama_sampler_init_top_p(c->top_p, (size_t)c->min_keep);
+    case 'm': return llama_sampler_init_min_p(c->min_p, (size_t)c->min_keep);
+    case 'x': return llama_sampler_init_xtc(1, c->xtc_threshold, (size_t)c->min_keep, 1);
     case 't': return llama_sampler_init_temp_ext(c->temp, c->dyna_range, c->dyna_exponent);
     case 'T': return llama_sampler_init_temp(c->temp);
     default: return llama_sampler_init_mirostat_v2(1, c->tau, c->eta);

@@ -139,6 +139,8 @@ SAMPLERS = [
      ["--temp", "1", "--dynatemp-range", "0.8", "--dynatemp-exp", "2", "--typical", "0.6"]),
     ({"temperature": 2, "top_n_sigma": 0.7, "xtc_probability": 0.9, "xtc_threshold": 0.05},
      ["--temp", "2", "--top-n-sigma", "0.7", "--xtc-probability", "0.9", "--xtc-threshold", "0.05"]),
+    ({"temperature": 3, "top_k": 0, "min_p": 0.9, "min_keep": 6},
+     ["--temp", "3", "--top-k", "0", "--min-p", "0.9", "--min-keep", "6"]),
     ({"temperature": 0, "dry_multiplier": 3, "dry_base": 2, "dry_allowed_length": 1,
       "dry_penalty_last_n": -1},
      ["--temp", "0", "--dry-multiplier", "3", "--dry-base", "2", "--dry-allowed-length", "1",
@@ -156,7 +158,8 @@ SAMPLERS = [
 # Wrong values of them.
 BAD_SAMPLERS = [
     ("temperature", -1), ("temperature", "hot"), ("dynatemp_range", -0.1), ("dynatemp_exponent", 101),
-    ("top_k", 1.5), ("top_k", -2), ("top_p", 1.1), ("min_p", -0.1), ("typical_p", 2), ("top_n_sigma", -2),
+    ("top_k", 1.5), ("top_k", -2), ("top_p", 1.1), ("min_p", -0.1), ("min_keep", -1),
+    ("min_keep", 1.5), ("typical_p", 2), ("top_n_sigma", -2),
     ("xtc_probability", 1.5), ("xtc_threshold", "x"), ("repeat_penalty", 0), ("repeat_last_n", -2),
     ("presence_penalty", 1e9), ("frequency_penalty", [1]), ("dry_multiplier", -1), ("dry_base", 0.5),
     ("dry_allowed_length", -1), ("dry_penalty_last_n", -2), ("dry_sequence_breakers", "x"),
@@ -208,7 +211,7 @@ def test_samplers():
     check(reply["output"][0]["content"][0]["text"] == expected, reply, expected)
     # what counts where a request has none of them
     params = server.get("/props")[1]["default_generation_settings"]["params"]
-    check(params["typical_p"] == 1 and params["dry_allowed_length"] == 2 and params["mirostat"] == 0, params)
+    check(params["typical_p"] == 1 and params["min_keep"] == 0 and params["dry_allowed_length"] == 2 and params["mirostat"] == 0, params)
     check(params["samplers"][0] == "penalties" and len(params["samplers"]) == 9, params)
 
 
