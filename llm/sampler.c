@@ -53,6 +53,8 @@ static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
         {"xtc-threshold", p->xtc_threshold, 0, FLT_MAX},
         {"dynatemp-range", p->dynatemp_range, 0, FLT_MAX},
         {"dynatemp-exp", p->dynatemp_exponent, 0, FLT_MAX},
+        {"adaptive-target", p->adaptive_target, -FLT_MAX, 1},
+        {"adaptive-decay", p->adaptive_decay, 0, 0.99f},
         {"dry-multiplier", p->dry_multiplier, -FLT_MAX, FLT_MAX},
         {"dry-base", p->dry_base, 0, FLT_MAX},
         {"mirostat-ent", p->mirostat_tau, 0, FLT_MAX},

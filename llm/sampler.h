@@ -5,7 +5,8 @@
  * Logit biases are added first. Then steps change logits or remove tokens, in the order of
  * llm_sampler_params.order; at the end one of the remaining tokens is drawn by its probability.
  * Probabilities are always those among the tokens that remain at that point; the temperature counts
- * from the step TEMPERATURE on. Temperature 0 keeps only the token with the highest logit, and of
+ * from the step TEMPERATURE on. ADAPTIVE_P is the last step, wherever it is listed, and needs to be
+ * listed to be done. Temperature 0 keeps only the token with the highest logit, and of
  * equal ones that with the lowest id. The same seed, logits and history give the same tokens on
  * every machine.
  *
@@ -26,7 +27,7 @@ typedef struct llm_row {
     int32_t n;             /* n_vocab where tokens is NULL */
 } llm_row;
 
-/* The steps: LLM_SAMPLER_STEP(ID, "name"), in their usual order. */
+/* The steps: LLM_SAMPLER_STEP(ID, "name"), in their usual order; ADAPTIVE_P is not a usual one. */
 #define LLM_SAMPLER_STEP_LIST(X)                                                                   \
     X(PENALTIES, "penalties")     /* repeat_penalty, frequency_penalty, presence_penalty */        \
     X(DRY, "dry")                 /* dry_*: tokens that would repeat a sequence again */           \
@@ -36,7 +37,8 @@ typedef struct llm_row {
     X(TOP_P, "top_p")             /* the fewest that reach a probability */                        \
     X(MIN_P, "min_p")             /* those with a share of the highest probability */              \
     X(XTC, "xtc")                 /* sometimes leaves out the most likely ones */                  \
-    X(TEMPERATURE, "temperature") /* temp, or by entropy where dynatemp_range is set */
+    X(TEMPERATURE, "temperature") /* temp, or by entropy where dynatemp_range is set */            \
+    X(ADAPTIVE_P, "adaptive_p")   /* prefers tokens of a probability (llama.cpp #17927) */
 
 typedef enum llm_sampler_step {
 #define LLM_SAMPLER_ENUM(ID, name) LLM_SAMPLER_##ID,
@@ -45,7 +47,10 @@ typedef enum llm_sampler_step {
         LLM_SAMPLER_STEP_COUNT
 } llm_sampler_step;
 
-enum { LLM_SAMPLER_ORDER_MAX = 16 };
+enum {
+    LLM_SAMPLER_ORDER_MAX = 16,
+    LLM_SAMPLER_USUAL_COUNT = LLM_SAMPLER_ADAPTIVE_P, /* the steps before it are the usual ones */
+};
 
 typedef struct llm_logit_bias {
     int32_t token;
@@ -84,6 +89,9 @@ typedef struct llm_sampler_params {
     const llm_sampler_breakers *dry_breakers; /* texts that end a repetition; NULL = none */
     int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after `temp`, instead of all other
                        * steps; dynatemp_range does not count */
+    float adaptive_target; /* the probability that ADAPTIVE_P keeps to, up to 1; <= 0 = off */
+    float adaptive_decay;  /* 0 .. 0.99: how much earlier tokens count in the mean that it moves to
+                            * the target; 0 = 0.9 */
     float mirostat_tau;               /* the surprise to reach, in bits; 0 = 5 */
     float mirostat_eta;               /* the learning rate; 0 = 0.1 */
     const llm_logit_bias *logit_bias; /* [n_logit_bias] */

@@ -57,10 +57,16 @@ static void usual_values(llm_sampler *s) {
     if (p->dry_allowed_length < 0) p->dry_allowed_length = 0;
     if (p->mirostat_tau == 0) p->mirostat_tau = 5;
     if (p->mirostat_eta == 0) p->mirostat_eta = 0.1f;
-    s->n_order = p->n_order > 0 ? p->n_order : 0;
-    for (int32_t i = 0; i < s->n_order; i++) s->order[i] = (llm_sampler_step)p->order[i];
+    if (p->adaptive_decay == 0) p->adaptive_decay = 0.9f;
+    s->n_order = 0;
+    for (int32_t i = 0; i < p->n_order; i++) {
+        if (p->order[i] != LLM_SAMPLER_ADAPTIVE_P)
+            s->order[s->n_order++] = (llm_sampler_step)p->order[i];
+        else
+            s->is_adaptive = p->adaptive_target > 0 && p->mirostat == 0;
+    }
     if (p->n_order == 0)
-        for (; s->n_order < LLM_SAMPLER_STEP_COUNT; s->n_order++)
+        for (; s->n_order < LLM_SAMPLER_USUAL_COUNT; s->n_order++)
             s->order[s->n_order] = (llm_sampler_step)s->n_order;
     if (p->mirostat != 0) {
         s->order[0] = LLM_SAMPLER_TEMPERATURE;
@@ -93,6 +99,8 @@ bool llm_sampler_chain_create(llm_sampler *s, int32_t n_history) {
     usual_values(s);
     const size_t n_bias = (size_t)s->params.n_logit_bias;
     s->mu = 2.0 * (double)s->params.mirostat_tau;
+    s->weight_sum = 1 / (1 - (double)s->params.adaptive_decay);
+    s->weighted_sum = (double)s->params.adaptive_target * s->weight_sum;
     s->picked = -1;
     s->bias = calloc(n_bias + 1, sizeof *s->bias);
     if (s->bias == NULL) return false;
@@ -121,6 +129,9 @@ void llm_sampler_chain_copy(llm_sampler *s, const llm_sampler *other) {
     s->breaker_state = other->breaker_state;
     s->n_broken = other->n_broken;
     s->mu = other->mu;
+    s->weighted_sum = other->weighted_sum;
+    s->weight_sum = other->weight_sum;
+    s->probability = other->probability;
     s->picked = other->picked;
     s->surprise = other->surprise;
 }
@@ -140,6 +151,11 @@ void llm_sampler_chain_accept(llm_sampler *s, int32_t token) {
     if (s->n_dry > 0) dry_accept(s, token);
     if (s->params.mirostat != 0 && s->picked == token)
         s->mu -= (double)s->params.mirostat_eta * (s->surprise - (double)s->params.mirostat_tau);
+    if (s->is_adaptive && s->picked == token) {
+        const double decay = (double)s->params.adaptive_decay;
+        s->weighted_sum = s->probability + decay * s->weighted_sum;
+        s->weight_sum = 1 + decay * s->weight_sum;
+    }
     s->picked = -1;
 }
 
@@ -426,6 +442,21 @@ static int32_t mirostat_do(const llm_sampler *s, candidate *c, int32_t n) {
     return n_kept;
 }
 
+/* "Adaptive-p" (llama.cpp #17927): replaces the logits by 5 - 10 d^2 / (1 + d), where d is the
+ * distance of a token's probability from t, in units of 0.3. So the logits fall quadratically near
+ * t and linearly far from it. t is as far on the other side of the target as the mean of earlier
+ * tokens is on this one. The probabilities are kept in s->logits, by token. */
+static void adaptive_p_do(llm_sampler *s, candidate *c, int32_t n) {
+    const double sum = weigh_all(c, n);
+    double t = 2 * (double)s->params.adaptive_target - s->weighted_sum / s->weight_sum;
+    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    for (int32_t i = 0; i < n; i++) {
+        const double p = c[i].weight / sum, d = fabs(p - t) / 0.3;
+        s->logits[c[i].token] = (float)p;
+        c[i].logit = (float)(5 - 10 * d * d / (1 + d));
+    }
+}
+
 /* ---- The chain ---- */
 
 int32_t llm_sampler_chain_candidates(const llm_sampler *s) {
@@ -463,7 +494,8 @@ int32_t llm_sampler_chain_candidates(const llm_sampler *s) {
              * of each row instead of k candidates. */
             if (p->temp != 1) return 0;
             break;
-        case LLM_SAMPLER_MIN_P: /* keeps the best */
+        case LLM_SAMPLER_MIN_P:      /* keeps the best */
+        case LLM_SAMPLER_ADAPTIVE_P: /* is not in `order` */
         case LLM_SAMPLER_STEP_COUNT: break;
         }
     }
@@ -485,16 +517,19 @@ int32_t llm_sampler_chain_steps(llm_sampler *s, int32_t n, double *sum_out) {
         case LLM_SAMPLER_MIN_P: n = min_p_do(s, c, n); break;
         case LLM_SAMPLER_XTC: n = xtc_do(s, c, n); break;
         case LLM_SAMPLER_TEMPERATURE: n = temperature_do(s, c, n); break;
+        case LLM_SAMPLER_ADAPTIVE_P:
         case LLM_SAMPLER_STEP_COUNT: break;
         }
     }
     if (n > 0 && s->params.mirostat != 0) n = mirostat_do(s, c, n);
+    if (n > 0 && s->is_adaptive) adaptive_p_do(s, c, n);
     if (n > 0) *sum_out = weigh_all(c, n);
     return n;
 }
 
 void llm_sampler_chain_picked(llm_sampler *s, int32_t token, int32_t n, double sum) {
     s->picked = token;
+    if (s->is_adaptive) s->probability = (double)s->logits[token];
     if (s->params.mirostat == 0) return;
     for (int32_t i = 0; i < n; i++)
         if (s->candidates[i].token == token)

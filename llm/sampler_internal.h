@@ -55,6 +55,11 @@ struct llm_sampler {
     double mu;            /* of Mirostat: the largest surprise, in bits; twice tau at first */
     int32_t picked;       /* the token that was picked last; -1 = none since the last accept */
     double surprise;      /* of that token, in bits */
+    bool is_adaptive;     /* ADAPTIVE_P acts */
+    double probability;   /* of the picked token before ADAPTIVE_P */
+    /* Of ADAPTIVE_P: of the probabilities of earlier tokens, the sum with the weights decay^age, and
+     * the sum of these weights. At first as if all had had the target. */
+    double weighted_sum, weight_sum;
 };
 
 /* Runs all steps on a row: *left_out are the *n_out candidates among which one is drawn, in any

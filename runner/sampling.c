@@ -52,7 +52,7 @@ static tdm_status samplers_read(runner_config *config, llm_sampler_params *p, td
         if (step >= 0) p->order[p->n_order++] = (uint8_t)step;
         at += len + (at[len] != '\0');
     }
-    bool is_usual = p->n_order == LLM_SAMPLER_STEP_COUNT;
+    bool is_usual = p->n_order == LLM_SAMPLER_USUAL_COUNT;
     for (int32_t i = 0; i < p->n_order; i++) is_usual = is_usual && p->order[i] == i;
     if (is_usual)
         p->n_order = 0;
@@ -122,6 +122,7 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
 #define NUMBER(key) ((int32_t)runner_config_get_int(config, key))
     const int32_t dry_allowed = NUMBER("dry-allowed-length");
     const int32_t dry_last = NUMBER("dry-penalty-last-n");
+    const float adaptive_target = FLOAT("adaptive-target");
     *sampling = (runner_sampling){
         .params = {
             .struct_size = sizeof(llm_sampler_params),
@@ -146,6 +147,8 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
             .dry_base = FLOAT("dry-base"),
             .dry_allowed_length = dry_allowed == 0 ? -1 : dry_allowed,
             .dry_last_n = dry_last < 0 ? 0 : dry_last,
+            .adaptive_target = adaptive_target < 0 ? -1 : fmaxf(adaptive_target, FLT_MIN),
+            .adaptive_decay = fmaxf(FLOAT("adaptive-decay"), FLT_MIN),
             .mirostat = NUMBER("mirostat"),
             .mirostat_tau = fmaxf(FLOAT("mirostat-ent"), FLT_MIN),
             .mirostat_eta = fmaxf(FLOAT("mirostat-lr"), FLT_MIN),

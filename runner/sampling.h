@@ -15,7 +15,8 @@
     " top-n-sigma"                                                                                 \
     " xtc-probability xtc-threshold repeat-penalty repeat-last-n presence-penalty"                 \
     " frequency-penalty dry-multiplier dry-base dry-allowed-length dry-penalty-last-n"             \
-    " dry-sequence-breaker mirostat mirostat-lr mirostat-ent logit-bias"
+    " dry-sequence-breaker adaptive-target adaptive-decay mirostat mirostat-lr mirostat-ent"       \
+    " logit-bias"
 
 /* Cleared = nothing is owned. */
 typedef struct runner_sampling {

@@ -35,6 +35,8 @@ static const float_field float_fields[] = {
     FIELD("repeat_penalty", repeat_penalty, 0.01, 100, false),
     FIELD("presence_penalty", presence_penalty, -100, 100, false),
     FIELD("frequency_penalty", frequency_penalty, -100, 100, false),
+    FIELD("adaptive_target", adaptive_target, -1, 1, true),
+    FIELD("adaptive_decay", adaptive_decay, 0, 0.99, true),
     FIELD("dry_multiplier", dry_multiplier, 0, 100, false),
     FIELD("dry_base", dry_base, 1, 100, false),
     FIELD("mirostat_tau", mirostat_tau, 0, 1000, true),
@@ -51,7 +53,7 @@ static tdm_status floats_read(const json_t *body, llm_sampler_params *sampler, t
         double number = *value;
         status = api_get_number(body, field->name, field->least, field->most, &number, err);
         *value = (float)number;
-        if (field->keeps_zero && *value < FLT_MIN) *value = FLT_MIN;
+        if (field->keeps_zero && *value >= 0 && *value < FLT_MIN) *value = FLT_MIN;
     }
     return status;
 }
@@ -89,9 +91,10 @@ static tdm_status ints_read(const json_t *body, llm_sampler_params *sampler, tdm
 
 /* llama-server's letters of the steps, for its short form of `samplers`. */
 static const char letters[LLM_SAMPLER_STEP_COUNT] = {
-    [LLM_SAMPLER_PENALTIES] = 'e', [LLM_SAMPLER_DRY] = 'd',       [LLM_SAMPLER_TOP_N_SIGMA] = 's',
-    [LLM_SAMPLER_TOP_K] = 'k',     [LLM_SAMPLER_TYPICAL_P] = 'y', [LLM_SAMPLER_TOP_P] = 'p',
-    [LLM_SAMPLER_MIN_P] = 'm',     [LLM_SAMPLER_XTC] = 'x',       [LLM_SAMPLER_TEMPERATURE] = 't',
+    [LLM_SAMPLER_PENALTIES] = 'e',  [LLM_SAMPLER_DRY] = 'd',       [LLM_SAMPLER_TOP_N_SIGMA] = 's',
+    [LLM_SAMPLER_TOP_K] = 'k',      [LLM_SAMPLER_TYPICAL_P] = 'y', [LLM_SAMPLER_TOP_P] = 'p',
+    [LLM_SAMPLER_MIN_P] = 'm',      [LLM_SAMPLER_XTC] = 'x',       [LLM_SAMPLER_TEMPERATURE] = 't',
+    [LLM_SAMPLER_ADAPTIVE_P] = 'a',
 };
 
 static tdm_status step_fail(const char *word, tdm_error *err) {
@@ -140,7 +143,7 @@ static tdm_status order_read(const json_t *body, llm_sampler_params *sampler, td
     }
     sampler->n_order = n_step > 0 ? (int32_t)n_step : -1;
     /* the sampler is faster with n_order 0, the usual order */
-    bool is_usual = n_step == LLM_SAMPLER_STEP_COUNT;
+    bool is_usual = n_step == LLM_SAMPLER_USUAL_COUNT;
     for (size_t i = 0; i < n_step; i++) is_usual = is_usual && sampler->order[i] == i;
     if (is_usual) sampler->n_order = 0;
     return TDM_OK;
@@ -188,7 +191,7 @@ json_t *api_samplers_json(const llm_sampler_params *sampler) {
     for (size_t i = 0; i < sizeof float_fields / sizeof float_fields[0]; i++) {
         float value;
         memcpy(&value, (const char *)sampler + float_fields[i].off, sizeof value);
-        if (float_fields[i].keeps_zero && value <= FLT_MIN) value = 0;
+        if (float_fields[i].keeps_zero && value >= 0 && value <= FLT_MIN) value = 0;
         json_object_set_new(params, float_fields[i].name, json_real((double)value));
     }
     json_object_set_new(params, "top_k", json_integer(sampler->top_k));
@@ -200,7 +203,7 @@ json_t *api_samplers_json(const llm_sampler_params *sampler) {
         json_integer(sampler->dry_allowed_length < 0 ? 0 : sampler->dry_allowed_length));
     json_object_set_new(params, "dry_penalty_last_n",
                         json_integer(sampler->dry_last_n == 0 ? -1 : sampler->dry_last_n));
-    const int32_t n = sampler->n_order == 0 ? LLM_SAMPLER_STEP_COUNT : sampler->n_order;
+    const int32_t n = sampler->n_order == 0 ? LLM_SAMPLER_USUAL_COUNT : sampler->n_order;
     for (int32_t i = 0; i < n; i++) {
         const int step = sampler->n_order == 0 ? i : sampler->order[i];
         json_array_append_new(order, json_string(llm_sampler_step_name((llm_sampler_step)step)));

@@ -23,7 +23,7 @@ static const int32_t case_breaker_tokens[CASE_BREAKERS] = {25, 1, 9, 198};
 
 typedef struct sampler_case {
     const char *name;
-    /* In order, by the letters of --sampling-seq: e d s k y p m x t; M = mirostat 2; b = logit
+    /* In order, by the letters of --sampling-seq: e d s k y p m x t a; M = mirostat 2; b = logit
      * bias. */
     const char *steps;
     float temp, top_p, min_p, typical_p, top_n_sigma, xtc_threshold;
@@ -37,6 +37,7 @@ typedef struct sampler_case {
     const char *text; /* the history: a to l = tokens 40 to 51, n = a line end, : = itself, A to F =
                        * the words; NULL = a random one */
     float tau, eta;
+    float adaptive_target, adaptive_decay;
     float spread; /* of the logits; 0 = 3 */
 } sampler_case;
 
@@ -200,6 +201,36 @@ static const sampler_case sampler_cases[] = {
      .min_keep = 6,
      .repeat = 1.1f,
      .last_n = 64},
+    {.name = "adaptive",
+     .steps = "a",
+     .adaptive_target = 0.3f,
+     .adaptive_decay = 0.9f,
+     .spread = 6},
+    {.name = "adaptive-low",
+     .steps = "ta",
+     .temp = 1.5f,
+     .adaptive_target = 1e-30f,
+     .adaptive_decay = 0.99f},
+    {.name = "adaptive-high",
+     .steps = "mta",
+     .temp = 0.7f,
+     .min_p = 0.05f,
+     .adaptive_target = 1,
+     .adaptive_decay = 0.5f,
+     .spread = 6},
+    /* It is the last step wherever it is named, and nothing without a target. */
+    {.name = "adaptive-first",
+     .steps = "akm",
+     .top_k = 20,
+     .min_p = 0.05f,
+     .adaptive_target = 0.2f,
+     .adaptive_decay = 0.9f,
+     .spread = 4},
+    {.name = "adaptive-off",
+     .steps = "ka",
+     .top_k = 20,
+     .adaptive_target = -1,
+     .adaptive_decay = 0.9f},
 };
 
 enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };

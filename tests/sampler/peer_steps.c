@@ -65,6 +65,7 @@ static struct llama_sampler *step_make(int index, char letter, const struct llam
     case 'x': return llama_sampler_init_xtc(1, c->xtc_threshold, (size_t)c->min_keep, 1);
     case 't': return llama_sampler_init_temp_ext(c->temp, c->dyna_range, c->dyna_exponent);
     case 'T': return llama_sampler_init_temp(c->temp);
+    case 'a': return llama_sampler_init_adaptive_p(c->adaptive_target, c->adaptive_decay, 1);
     default: return llama_sampler_init_mirostat_v2(1, c->tau, c->eta);
     }
 }
@@ -97,8 +98,10 @@ int main(int argc, char **argv) {
         struct llama_sampler *chain =
             llama_sampler_chain_init(llama_sampler_chain_default_params());
         if (c->steps[0] == 'M') llama_sampler_chain_add(chain, step_make(i, 'T', vocab));
+        /* llama.cpp's programs add adaptive_p behind all other steps. */
         for (const char *s = c->steps; *s != '\0'; s++)
-            llama_sampler_chain_add(chain, step_make(i, *s, vocab));
+            if (*s != 'a') llama_sampler_chain_add(chain, step_make(i, *s, vocab));
+        if (strchr(c->steps, 'a') != NULL) llama_sampler_chain_add(chain, step_make(i, 'a', vocab));
         for (int k = 0; k < n_history; k++) llama_sampler_accept(chain, peer_token(history[k]));
         for (int k = 0; k < CASE_VOCAB; k++)
             data[k] = (llama_token_data){peer_token(k), logits[k], 0};

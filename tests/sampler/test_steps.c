@@ -24,7 +24,7 @@ static llm_vocab *vocab; /* of the cases */
 /* The sampler of a case, with another temperature. */
 static llm_sampler *case_make_at(int index, float temp) {
     const sampler_case *c = &sampler_cases[index];
-    static const char letters[] = "edskypmxt"; /* of llm_sampler_step, in order */
+    static const char letters[] = "edskypmxta"; /* of llm_sampler_step, in order */
     static llm_logit_bias biases[CASE_BIASES];
     const char *texts[CASE_BREAKERS];
     llm_sampler_breakers *breakers = NULL;
@@ -55,6 +55,8 @@ static llm_sampler *case_make_at(int index, float temp) {
         .dry_allowed_length = c->dry_allowed,
         .dry_last_n = c->dry_last_n,
         .dry_breakers = breakers,
+        .adaptive_target = c->adaptive_target,
+        .adaptive_decay = c->adaptive_decay,
         .mirostat = c->steps[0] == 'M' ? 2 : 0,
         .mirostat_tau = c->tau,
         .mirostat_eta = c->eta,
@@ -136,7 +138,7 @@ static void picks_follow(void **state) {
     (void)state;
     for (int i = 0; i < CASE_COUNT; i++) {
         enum { DRAWS = 3000 };
-        if (sampler_cases[i].steps[0] == 'M' || strpbrk(sampler_cases[i].steps, "ed") != NULL)
+        if (sampler_cases[i].steps[0] == 'M' || strpbrk(sampler_cases[i].steps, "eda") != NULL)
             continue; /* these change with the history */
         llm_sampler *s = case_make(i);
         double probability[CASE_VOCAB];
@@ -213,6 +215,51 @@ static void mirostat_reaches_tau(void **state) {
         llm_sampler_accept(s, token);
     }
     if (fabs(mean - 3) > 0.1) fail_msg("mean surprise %g, not 3", mean);
+    llm_sampler_destroy(s);
+}
+
+/* The probabilities that ADAPTIVE_P leaves follow those of the tokens that were drawn before; a
+ * token that was accepted without being drawn does not count. */
+static void adaptive_follows(void **state) {
+    (void)state;
+    const double target = 0.2, decay = 0.8;
+    llm_sampler_params p = {.struct_size = sizeof p,
+                            .temp = 1,
+                            .order = {LLM_SAMPLER_ADAPTIVE_P},
+                            .n_order = 1,
+                            .adaptive_target = (float)target,
+                            .adaptive_decay = (float)decay};
+    static const float logits[6] = {4, 3.6f, 3, 2, 1, -1};
+    const llm_row row = {logits, NULL, 6};
+    double plain[6], plain_sum = 0, sum = target / (1 - decay), weights = 1 / (1 - decay), mean = 0;
+    llm_sampler *s;
+    tdm_error err = {0};
+    for (int i = 0; i < 6; i++) plain_sum += plain[i] = exp((double)logits[i]);
+    assert_int_equal(llm_sampler_create(&p, 6, 10, &s, &err), TDM_OK);
+    for (int d = 0; d < 3000; d++) {
+        double expected[6], expected_sum = 0, left_sum;
+        candidate *left;
+        int32_t token, n;
+        const double now = fmin(fmax(2 * target - sum / weights, 0), 1);
+        for (int i = 0; i < 6; i++) {
+            const double far = fabs(plain[i] / plain_sum - now) / 0.3;
+            expected_sum += expected[i] = exp(5 - 10 * far * far / (1 + far));
+        }
+        assert_int_equal(llm_sampler_left(s, &row, &left, &n, &left_sum, &err), TDM_OK);
+        assert_int_equal(n, 6);
+        for (int i = 0; i < 6; i++)
+            if (fabs(left[i].weight / left_sum - expected[left[i].token] / expected_sum) > 1e-5)
+                fail_msg("draw %d, token %d: %g, expected %g", d, left[i].token,
+                         left[i].weight / left_sum, expected[left[i].token] / expected_sum);
+        assert_int_equal(llm_sampler_pick(s, &row, &token, &err), TDM_OK);
+        if (d % 10 == 9) token = (token + 1) % 6;
+        llm_sampler_accept(s, token);
+        if (d % 10 == 9) continue;
+        sum = plain[token] / plain_sum + decay * sum;
+        weights = 1 + decay * weights;
+        mean += plain[token] / plain_sum / 2700;
+    }
+    if (fabs(mean - target) > 0.02) fail_msg("mean probability %g, not %g", mean, target);
     llm_sampler_destroy(s);
 }
 
@@ -307,6 +354,8 @@ static void mistakes_are_refused(void **state) {
         {{.dry_base = NAN}, "dry-base"},
         {{.dynatemp_range = -1}, "dynatemp-range"},
         {{.min_keep = -1}, "min-keep = -1: must be 0 (off) or more"},
+        {{.adaptive_target = 1.5f}, "adaptive-target = 1.5"},
+        {{.adaptive_decay = 1}, "adaptive-decay = 1: must be 0 to 0.99"},
         {{.mirostat = 1}, "mirostat = 1: must be 0 (off) or 2"},
         {{.order = {200}, .n_order = 1}, "there is no step 200"},
         {{.n_order = 17}, "out of range"},
@@ -341,10 +390,10 @@ int main(int argc, char **argv) {
     vocab = case_vocab_make();
     if (vocab == NULL) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_to_llama_cpp),   cmocka_unit_test(picks_follow),
-        cmocka_unit_test(xtc_acts_at_times),    cmocka_unit_test(mirostat_reaches_tau),
-        cmocka_unit_test(candidates_suffice),   cmocka_unit_test(copies_are_equal),
-        cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(equal_to_llama_cpp), cmocka_unit_test(picks_follow),
+        cmocka_unit_test(xtc_acts_at_times),  cmocka_unit_test(mirostat_reaches_tau),
+        cmocka_unit_test(adaptive_follows),   cmocka_unit_test(candidates_suffice),
+        cmocka_unit_test(copies_are_equal),   cmocka_unit_test(mistakes_are_refused),
     };
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     llm_vocab_destroy(vocab);

@@ -26,6 +26,8 @@ CASES = {
     "all samplers": {"temperature": 1.1, "seed": 6, "repeat_penalty": 1.3, "top_k": 30, "typical_p": 0.9,
                      "dry_multiplier": 0.6, "xtc_probability": 0.4, "xtc_threshold": 0.05},
     "mirostat": {"temperature": 1, "seed": 7, "mirostat": 2},
+    "adaptive": {"temperature": 1, "seed": 8, "samplers": ["top_k", "temperature", "adaptive_p"],
+                 "adaptive_target": 0.3},
     "grammar": {"temperature": 0.9, "seed": 8, "grammar": 'root ::= ("yes" | "no" | " so")+ "."'},
     "schema": {"temperature": 0.9, "seed": 9, "json_schema": SCHEMA, "n_predict": 80},
     "probabilities": {"temperature": 0.5, "seed": 10, "n_probs": 3},

@@ -149,6 +149,8 @@ SAMPLERS = [
      ["--temp", "0", "--dry-multiplier", "3", "--dry-allowed-length", "0", "--dry-sequence-breaker", "a,e"]),
     ({"temperature": 1, "mirostat": 2, "mirostat_tau": 2, "mirostat_eta": 0.3},
      ["--temp", "1", "--mirostat", "2", "--mirostat-ent", "2", "--mirostat-lr", "0.3"]),
+    ({"adaptive_target": 0, "adaptive_decay": 0.5, "samplers": ["adaptive_p", "min_p"]},
+     ["--adaptive-target", "0", "--adaptive-decay", "0.5", "--samplers", "min_p;adaptive_p"]),
     ({"temperature": 3, "samplers": ["temperature", "top_k"], "top_k": 5},
      ["--temp", "3", "--samplers", "temperature;top_k", "--top-k", "5"]),
     ({"temperature": 3, "samplers": "tk", "top_k": 5},
@@ -164,7 +166,8 @@ BAD_SAMPLERS = [
     ("presence_penalty", 1e9), ("frequency_penalty", [1]), ("dry_multiplier", -1), ("dry_base", 0.5),
     ("dry_allowed_length", -1), ("dry_penalty_last_n", -2), ("dry_sequence_breakers", "x"),
     ("dry_sequence_breakers", [1]), ("dry_sequence_breakers", ["x" * 300]),
-    ("dry_sequence_breakers", ["x"] * 65), ("mirostat", 1), ("mirostat", 3), ("mirostat_tau", -1),
+    ("dry_sequence_breakers", ["x"] * 65), ("adaptive_target", -2), ("adaptive_decay", 1),
+    ("mirostat", 1), ("mirostat", 3), ("mirostat_tau", -1),
     ("mirostat_eta", 1e30), ("samplers", 3), ("samplers", [3]), ("samplers", ["nothing"]),
     ("samplers", "tz"), ("samplers", ["top_k"] * 17), ("seed", "x"),
 ]
@@ -211,7 +214,8 @@ def test_samplers():
     check(reply["output"][0]["content"][0]["text"] == expected, reply, expected)
     # what counts where a request has none of them
     params = server.get("/props")[1]["default_generation_settings"]["params"]
-    check(params["typical_p"] == 1 and params["min_keep"] == 0 and params["dry_allowed_length"] == 2 and params["mirostat"] == 0, params)
+    check(params["typical_p"] == 1 and params["min_keep"] == 0 and params["adaptive_target"] == -1, params)
+    check(params["dry_allowed_length"] == 2 and params["mirostat"] == 0, params)
     check(params["samplers"][0] == "penalties" and len(params["samplers"]) == 9, params)
 
 
