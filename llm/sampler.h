@@ -102,7 +102,8 @@ typedef struct llm_sampler_params {
     int32_t n_order;
 } llm_sampler_params;
 
-/* The step of that name, or -1; '-' counts as '_'. [any-thread] */
+/* The step of that name, or -1. A name may be in capitals, and have '-' or nothing for each '_';
+ * llama.cpp's other names (temp, nucleus, typical) count too. [any-thread] */
 int llm_sampler_step_find(const char *name, size_t len);
 /* The name of a step. [any-thread] */
 const char *llm_sampler_step_name(llm_sampler_step step);

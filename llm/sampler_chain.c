@@ -3,6 +3,7 @@
  * sampler_chain.c: runs the steps of sampling as a chain: all kinds of steps, in any order. See
  * sampler.h for the steps. Results are equal on every machine; sampler.c says how.
  */
+#include <ctype.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,14 +29,33 @@ const char *llm_sampler_step_name(llm_sampler_step step) {
     return step_names[step];
 }
 
-int llm_sampler_step_find(const char *name, size_t len) {
-    for (int i = 0; i < LLM_SAMPLER_STEP_COUNT; i++) {
-        size_t k = 0;
-        while (k < len && step_names[i][k] != '\0' &&
-               (name[k] == '-' ? '_' : name[k]) == step_names[i][k])
-            k++;
-        if (k == len && step_names[i][k] == '\0') return i;
+/* Whether name[0..len) is the step's name: in any case, and each '_' may be '-' or left out. */
+static bool is_named(const char *step, const char *name, size_t len) {
+    size_t k = 0;
+    for (; *step != '\0'; step++) {
+        if (*step == '_') {
+            k += k < len && (name[k] == '_' || name[k] == '-');
+            continue;
+        }
+        if (k == len || tolower((unsigned char)name[k]) != *step) return false;
+        k++;
     }
+    return k == len;
+}
+
+int llm_sampler_step_find(const char *name, size_t len) {
+    static const struct {
+        const char *name;
+        llm_sampler_step step;
+    } others[] = {
+        {"temp", LLM_SAMPLER_TEMPERATURE},  {"typ", LLM_SAMPLER_TYPICAL_P},
+        {"typical", LLM_SAMPLER_TYPICAL_P}, {"typical_p", LLM_SAMPLER_TYPICAL_P},
+        {"nucleus", LLM_SAMPLER_TOP_P},
+    };
+    for (int i = 0; i < LLM_SAMPLER_STEP_COUNT; i++)
+        if (is_named(step_names[i], name, len)) return i;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (is_named(others[i].name, name, len)) return others[i].step;
     return -1;
 }
 

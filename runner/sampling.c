@@ -120,6 +120,7 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
                                 runner_sampling *sampling, tdm_error *err) {
 #define FLOAT(key)  ((float)runner_config_get_float(config, key))
 #define NUMBER(key) ((int32_t)runner_config_get_int(config, key))
+    const int32_t top_k = NUMBER("top-k");
     const int32_t dry_allowed = NUMBER("dry-allowed-length");
     const int32_t dry_last = NUMBER("dry-penalty-last-n");
     const float adaptive_target = FLOAT("adaptive-target");
@@ -127,7 +128,7 @@ tdm_status runner_sampling_read(runner_config *config, const llm_vocab *vocab,
         .params = {
             .struct_size = sizeof(llm_sampler_params),
             .temp = FLOAT("temp"),
-            .top_k = NUMBER("top-k"),
+            .top_k = top_k < 0 ? 0 : top_k,
             /* 0 keeps the most likely token; for the sampler it would mean no limit. */
             .top_p = fmaxf(FLOAT("top-p"), FLT_MIN),
             .min_p = FLOAT("min-p"),

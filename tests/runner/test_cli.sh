@@ -83,12 +83,15 @@ fi
 
 # --- Steps of sampling
 greedy -p "Once upon a time" -n 24 --samplers "top_k;temperature" >"$work/b"; same "$work/a" "$work/b" "--samplers"
+greedy -p "Once upon a time" -n 24 --temp 1 --seed 3 --top-k 0 --samplers "top_k;temperature" >"$work/b"
+greedy -p "Once upon a time" -n 24 --temp 1 --seed 3 --top-k -1 --samplers "topk;Temp" >"$work/c"
+same "$work/b" "$work/c" "other names of steps, and --top-k -1"
 greedy -p "Once upon a time" -n 24 --mirostat 2 --dry-multiplier 0.8 >"$work/b"; same "$work/a" "$work/b" "mirostat at temperature 0"
 greedy -p "Once upon a time" -n 60 >"$work/b"
 greedy -p "Once upon a time" -n 60 --dry-multiplier 5 --dry-allowed-length 1 --presence-penalty 2 >"$work/c"
 cmp -s "$work/b" "$work/c" && fail "penalties change nothing" || ok
 expect 2 "'12' is not a token number" run -m "$model" -p x -l 12
-expect 2 "'topk' is no step" run -m "$model" -p x --samplers topk
+expect 2 "'top' is no step" run -m "$model" -p x --samplers top
 expect 2 "a breaker of DRY has 300 bytes: it may have at most 256" run -m "$model" -p x \
     --dry-sequence-breaker "$(printf '%0300d' 0)"
 

@@ -379,7 +379,17 @@ static void mistakes_are_refused(void **state) {
     llm_sampler_destroy(s);
     assert_int_equal(llm_sampler_step_find("typ_p", 5), LLM_SAMPLER_TYPICAL_P);
     assert_int_equal(llm_sampler_step_find("top-k", 5), LLM_SAMPLER_TOP_K);
+    assert_int_equal(llm_sampler_step_find("Top_K", 5), LLM_SAMPLER_TOP_K);
+    assert_int_equal(llm_sampler_step_find("minp", 4), LLM_SAMPLER_MIN_P);
+    assert_int_equal(llm_sampler_step_find("topnsigma", 9), LLM_SAMPLER_TOP_N_SIGMA);
+    assert_int_equal(llm_sampler_step_find("temp", 4), LLM_SAMPLER_TEMPERATURE);
+    assert_int_equal(llm_sampler_step_find("typical-p", 9), LLM_SAMPLER_TYPICAL_P);
+    assert_int_equal(llm_sampler_step_find("nucleus", 7), LLM_SAMPLER_TOP_P);
+    assert_int_equal(llm_sampler_step_find("adaptive-p", 10), LLM_SAMPLER_ADAPTIVE_P);
+    assert_int_equal(llm_sampler_step_find("", 0), -1);
     assert_int_equal(llm_sampler_step_find("top", 3), -1);
+    assert_int_equal(llm_sampler_step_find("top__k", 6), -1);
+    assert_int_equal(llm_sampler_step_find("top_", 4), -1);
     assert_int_equal(llm_sampler_step_find("xtcx", 4), -1);
     assert_string_equal(llm_sampler_step_name(LLM_SAMPLER_XTC), "xtc");
 }

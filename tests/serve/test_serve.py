@@ -618,7 +618,7 @@ def keys(path):
     error_of(*server.json("POST", "/v1/chat/completions", {"messages": [{"role": "user"}]}, bearer), 400)
     error_of(*server.json("POST", "/v1/embeddings", {"input": "x"}, bearer), 400)
     # values that only this command reads
-    for flag, value, words in (("--samplers", "topk", "'topk' is no step"),
+    for flag, value, words in (("--samplers", "top", "'top' is no step"),
                                ("--allow-origin", "page.example", "is no origin"),
                                ("--allow-origin", "*,https://page.example/", "is no origin"),
                                ("--allow-host", "http://page.example", "is no name of a host"),
