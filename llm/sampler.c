@@ -64,9 +64,8 @@ static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
         if (!(ranges[i].value >= ranges[i].lo && ranges[i].value <= ranges[i].hi))
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s = %g: must be %g to %g", ranges[i].key,
                             (double)ranges[i].value, (double)ranges[i].lo, (double)ranges[i].hi);
-    if (p->mirostat != 0 && p->mirostat != 2)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "mirostat = %d: must be 0 (off) or 2; version 1 is not supported",
+    if (p->mirostat < 0 || p->mirostat > 2)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "mirostat = %d: must be 0 (off), 1 or 2",
                         p->mirostat);
     if (p->min_keep < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "min-keep = %d: must be 0 (off) or more",

@@ -87,8 +87,8 @@ typedef struct llm_sampler_params {
     int32_t dry_allowed_length;  /* 0 = 2; -1 = 0 */
     int32_t dry_last_n;          /* tokens of history that DRY reads; 0 = all */
     const llm_sampler_breakers *dry_breakers; /* texts that end a repetition; NULL = none */
-    int32_t mirostat; /* 2 = Mirostat 2.0 (Basu et al., 2021) after `temp`, instead of all other
-                       * steps; dynatemp_range does not count */
+    int32_t mirostat; /* 1 or 2 = Mirostat of that version (Basu et al., 2021) after `temp`, instead
+                       * of all other steps; dynatemp_range does not count; 0 = off */
     float adaptive_target; /* the probability that ADAPTIVE_P keeps to, up to 1; <= 0 = off */
     float adaptive_decay;  /* 0 .. 0.99: how much earlier tokens count in the mean that it moves to
                             * the target; 0 = 0.9 */

@@ -448,8 +448,36 @@ static int32_t xtc_do(const llm_sampler *s, candidate *c, int32_t n) {
     return n_kept;
 }
 
+/* Mirostat 1: keeps the k best tokens. It takes the probabilities for those of Zipf's law, whose
+ * exponent s it estimates from the best 100, and k is the rank whose surprise is about mu then:
+ * k^s = e 2^mu / (1 - N^-e) with e = s - 1 and N tokens in the vocabulary. */
+static int32_t mirostat_1_do(const llm_sampler *s, candidate *c, int32_t n) {
+    const int32_t m = n < 100 ? n : 100;
+    double rank_fall = 0, square = 0;
+    if (n < 2) return n;
+    llm_sampler_best_first(c, n, m);
+    for (int32_t i = 0; i + 1 < m; i++) {
+        const double rank = ln_same((double)(i + 2) / (i + 1));
+        rank_fall += rank * ((double)c[i].logit - (double)c[i + 1].logit);
+        square += rank * rank;
+    }
+    const double exponent = rank_fall / square, e = exponent - 1, size = fabs(e);
+    const double log_n = ln_same((double)s->n_vocab), power = llm_sampler_exp(-size * log_n);
+    /* The logarithm of k^s; where e < 0, both sides of the fraction are multiplied by N^e. */
+    const double log_fraction =
+        power >= 1 ? -ln_same(log_n)
+                   : ln_same(size) - ln_same(1 - power) - (e < 0 ? size * log_n : 0);
+    const double log_power = log_fraction + s->mu * LN_2;
+    int32_t k = n;
+    if (log_power < exponent * ln_same((double)n))
+        k = exponent > 0 && log_power > 0 ? (int32_t)(1 / llm_sampler_exp(-log_power / exponent))
+                                          : 1;
+    if (k > m) llm_sampler_best_first(c, n, k);
+    return k > 1 ? k : 1;
+}
+
 /* Mirostat 2.0: tokens whose surprise is above mu are left out. */
-static int32_t mirostat_do(const llm_sampler *s, candidate *c, int32_t n) {
+static int32_t mirostat_2_do(const llm_sampler *s, candidate *c, int32_t n) {
     const float max = highest(c, n);
     const double log_sum = ln_same(llm_sampler_weigh(c, n, max, 1));
     int32_t n_kept = 0, best = 0;
@@ -541,7 +569,8 @@ int32_t llm_sampler_chain_steps(llm_sampler *s, int32_t n, double *sum_out) {
         case LLM_SAMPLER_STEP_COUNT: break;
         }
     }
-    if (n > 0 && s->params.mirostat != 0) n = mirostat_do(s, c, n);
+    if (n > 0 && s->params.mirostat == 1) n = mirostat_1_do(s, c, n);
+    if (n > 0 && s->params.mirostat == 2) n = mirostat_2_do(s, c, n);
     if (n > 0 && s->is_adaptive) adaptive_p_do(s, c, n);
     if (n > 0) *sum_out = weigh_all(c, n);
     return n;

@@ -614,7 +614,8 @@ const runner_key runner_keys[] = {
      .value_name = "N",
      .max = 2,
      .sections = TOP_MODEL,
-     .help = "2 = Mirostat 2.0 after the temperature temp, instead of all other steps; 0 = off"},
+     .help = "1 or 2 = Mirostat of that version after the temperature temp, instead of all other "
+             "steps; 0 = off"},
     {.topic = "Sampling",
      .name = "mirostat-lr",
      .type = RUNNER_KEY_FLOAT,

@@ -71,9 +71,6 @@ static tdm_status ints_read(const json_t *body, llm_sampler_params *sampler, tdm
     if (status == TDM_OK)
         status = api_get_int(body, "dry_penalty_last_n", -1, INT32_MAX, &dry_last_n, err);
     if (status == TDM_OK) status = api_get_int(body, "mirostat", 0, 2, &mirostat, err);
-    if (status == TDM_OK && mirostat == 1)
-        status = tdm_fail(err, TDM_UNSUPPORTED,
-                          "'mirostat' is 1, expected 0 (off) or 2; version 1 is not supported");
     sampler->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     sampler->min_keep = (int32_t)min_keep;
     sampler->repeat_last_n = (int32_t)last_n;

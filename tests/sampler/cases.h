@@ -23,8 +23,8 @@ static const int32_t case_breaker_tokens[CASE_BREAKERS] = {25, 1, 9, 198};
 
 typedef struct sampler_case {
     const char *name;
-    /* In order, by the letters of --sampling-seq: e d s k y p m x t a; M = mirostat 2; b = logit
-     * bias. */
+    /* In order, by the letters of --sampling-seq: e d s k y p m x t a; M = mirostat 2, N = mirostat 1;
+     * b = logit bias. */
     const char *steps;
     float temp, top_p, min_p, typical_p, top_n_sigma, xtc_threshold;
     int top_k, min_keep;
@@ -231,6 +231,13 @@ static const sampler_case sampler_cases[] = {
      .top_k = 20,
      .adaptive_target = -1,
      .adaptive_decay = 0.9f},
+    /* Exponents of Zipf's law above and below 1; one, some, more than 100 and all tokens. */
+    {.name = "mirostat-1", .steps = "N", .temp = 1, .tau = 3.2f, .eta = 0.1f},
+    {.name = "mirostat-1-steep", .steps = "N", .temp = 0.6f, .tau = 3, .eta = 0.1f, .spread = 8},
+    {.name = "mirostat-1-one", .steps = "N", .temp = 1, .tau = 0.1f, .eta = 0.1f, .spread = 8},
+    {.name = "mirostat-1-flat", .steps = "N", .temp = 1, .tau = 3.7f, .eta = 0.1f, .spread = 0.5f},
+    {.name = "mirostat-1-all", .steps = "N", .temp = 1.2f, .tau = 5, .eta = 0.1f},
+    {.name = "mirostat-1-many", .steps = "N", .temp = 1.2f, .tau = 4.15f, .eta = 0.1f},
 };
 
 enum { CASE_COUNT = sizeof sampler_cases / sizeof *sampler_cases };

@@ -66,6 +66,7 @@ static struct llama_sampler *step_make(int index, char letter, const struct llam
     case 't': return llama_sampler_init_temp_ext(c->temp, c->dyna_range, c->dyna_exponent);
     case 'T': return llama_sampler_init_temp(c->temp);
     case 'a': return llama_sampler_init_adaptive_p(c->adaptive_target, c->adaptive_decay, 1);
+    case 'N': return llama_sampler_init_mirostat(CASE_VOCAB, 1, c->tau, c->eta, 100);
     default: return llama_sampler_init_mirostat_v2(1, c->tau, c->eta);
     }
 }
@@ -97,7 +98,8 @@ int main(int argc, char **argv) {
         const int n_history = case_history(i, history);
         struct llama_sampler *chain =
             llama_sampler_chain_init(llama_sampler_chain_default_params());
-        if (c->steps[0] == 'M') llama_sampler_chain_add(chain, step_make(i, 'T', vocab));
+        if (c->steps[0] == 'M' || c->steps[0] == 'N')
+            llama_sampler_chain_add(chain, step_make(i, 'T', vocab));
         /* llama.cpp's programs add adaptive_p behind all other steps. */
         for (const char *s = c->steps; *s != '\0'; s++)
             if (*s != 'a') llama_sampler_chain_add(chain, step_make(i, *s, vocab));

@@ -57,7 +57,9 @@ static llm_sampler *case_make_at(int index, float temp) {
         .dry_breakers = breakers,
         .adaptive_target = c->adaptive_target,
         .adaptive_decay = c->adaptive_decay,
-        .mirostat = c->steps[0] == 'M' ? 2 : 0,
+        .mirostat = c->steps[0] == 'M'   ? 2
+                    : c->steps[0] == 'N' ? 1
+                                         : 0,
         .mirostat_tau = c->tau,
         .mirostat_eta = c->eta,
         .logit_bias = biases,
@@ -138,7 +140,7 @@ static void picks_follow(void **state) {
     (void)state;
     for (int i = 0; i < CASE_COUNT; i++) {
         enum { DRAWS = 3000 };
-        if (sampler_cases[i].steps[0] == 'M' || strpbrk(sampler_cases[i].steps, "eda") != NULL)
+        if (strpbrk(sampler_cases[i].steps, "MNeda") != NULL)
             continue; /* these change with the history */
         llm_sampler *s = case_make(i);
         double probability[CASE_VOCAB];
@@ -192,10 +194,12 @@ static void xtc_acts_at_times(void **state) {
 
 /* mu moves by the surprise of what was picked, once it is accepted. The mean surprise becomes
  * tau. */
-static void mirostat_reaches_tau(void **state) {
-    (void)state;
-    llm_sampler_params p = {
-        .struct_size = sizeof p, .temp = 1, .mirostat = 2, .mirostat_tau = 3, .mirostat_eta = 0.1f};
+static void mirostat_reaches(int version) {
+    llm_sampler_params p = {.struct_size = sizeof p,
+                            .temp = 1,
+                            .mirostat = version,
+                            .mirostat_tau = 3,
+                            .mirostat_eta = 0.1f};
     float logits[CASE_VOCAB];
     llm_sampler *s;
     tdm_error err = {0};
@@ -214,8 +218,14 @@ static void mirostat_reaches_tau(void **state) {
             if (left[i].token == token && d >= 1000) mean += -log2(left[i].weight / sum) / 2000;
         llm_sampler_accept(s, token);
     }
-    if (fabs(mean - 3) > 0.1) fail_msg("mean surprise %g, not 3", mean);
+    if (fabs(mean - 3) > 0.1) fail_msg("version %d: mean surprise %g, not 3", version, mean);
     llm_sampler_destroy(s);
+}
+
+static void mirostat_reaches_tau(void **state) {
+    (void)state;
+    mirostat_reaches(1);
+    mirostat_reaches(2);
 }
 
 /* The probabilities that ADAPTIVE_P leaves follow those of the tokens that were drawn before; a
@@ -356,7 +366,7 @@ static void mistakes_are_refused(void **state) {
         {{.min_keep = -1}, "min-keep = -1: must be 0 (off) or more"},
         {{.adaptive_target = 1.5f}, "adaptive-target = 1.5"},
         {{.adaptive_decay = 1}, "adaptive-decay = 1: must be 0 to 0.99"},
-        {{.mirostat = 1}, "mirostat = 1: must be 0 (off) or 2"},
+        {{.mirostat = 3}, "mirostat = 3: must be 0 (off), 1 or 2"},
         {{.order = {200}, .n_order = 1}, "there is no step 200"},
         {{.n_order = 17}, "out of range"},
         {{.logit_bias = &nan_bias, .n_logit_bias = 1}, "logit-bias of token 1 is no number"},

@@ -147,6 +147,8 @@ SAMPLERS = [
       "--dry-penalty-last-n", "-1"]),
     ({"temperature": 0, "dry_multiplier": 3, "dry_allowed_length": 0, "dry_sequence_breakers": ["a", "e"]},
      ["--temp", "0", "--dry-multiplier", "3", "--dry-allowed-length", "0", "--dry-sequence-breaker", "a,e"]),
+    ({"temperature": 1.5, "mirostat": 1, "mirostat_tau": 3, "mirostat_eta": 0.3},
+     ["--temp", "1.5", "--mirostat", "1", "--mirostat-ent", "3", "--mirostat-lr", "0.3"]),
     ({"temperature": 1, "mirostat": 2, "mirostat_tau": 2, "mirostat_eta": 0.3},
      ["--temp", "1", "--mirostat", "2", "--mirostat-ent", "2", "--mirostat-lr", "0.3"]),
     ({"adaptive_target": 0, "adaptive_decay": 0.5, "samplers": ["adaptive_p", "min_p"]},
@@ -167,7 +169,7 @@ BAD_SAMPLERS = [
     ("dry_allowed_length", -1), ("dry_penalty_last_n", -2), ("dry_sequence_breakers", "x"),
     ("dry_sequence_breakers", [1]), ("dry_sequence_breakers", ["x" * 300]),
     ("dry_sequence_breakers", ["x"] * 65), ("adaptive_target", -2), ("adaptive_decay", 1),
-    ("mirostat", 1), ("mirostat", 3), ("mirostat_tau", -1),
+    ("mirostat", -1), ("mirostat", 3), ("mirostat_tau", -1),
     ("mirostat_eta", 1e30), ("samplers", 3), ("samplers", [3]), ("samplers", ["nothing"]),
     ("samplers", "tz"), ("samplers", ["top_k"] * 17), ("seed", "x"),
 ]
