@@ -229,6 +229,7 @@ static void target_fill(vk_device *device) {
         t->matrix_rows = facts->matrix_rows;
         t->matrix_columns = facts->matrix_columns;
     }
+    t->attention.long_tile_group = 256;
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
     /* bytes_store.glsl takes up to 8 KiB of shared memory. Every driver has 16 KiB, but test-limits
      * can lower that. */

@@ -34,7 +34,8 @@ enum {
     SLICE_K = 32,
     SLICE_V = 64,
     SLOTS_V = 16,
-    TILE_MAX_DIM = 512, /* elements of o: what 128 threads hold in registers */
+    TILE_MAX_DIM = 512,  /* elements of o: what 128 threads hold in registers */
+    TILE_LONG_DIM = 256, /* elements of o beyond which tuning may give a tile more threads */
     /* Tiles of CUDA and HIP on matrix hardware */
     MATRIX_MAX_DIM = 256,   /* elements of K and of o: attention_tile_matrix.cu */
     MATRIX_MAX_TALL = 128,  /* the same for tiles of twice as many rows */
@@ -45,7 +46,7 @@ enum {
     MATRIX_PARTS_OF_UNIT = 4, /* the same with few tokens: what fits its shared memory */
     MERGE_ROWS = 8,           /* rows that a workgroup merges, in up to two turns */
     MERGE_UNIT = 32,          /* so that elements of o are whole groups of bytes */
-    TILE_LEAST_TOK = 9 /* tokens; with fewer ATTENTION_PART has more threads at work */
+    TILE_LEAST_TOK = 9        /* tokens; with fewer ATTENTION_PART has more threads at work */
 };
 
 /* Most bytes of the records of all parts. Beyond it each workgroup folds all parts into one
@@ -388,7 +389,14 @@ static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
 
 /* ---- Tiles ----------------------------------------------------------------------------------- */
 
-/* Loop iterations of an invocation of ATTENTION_TILE for one chunk of slots. */
+/* Threads of ATTENTION_TILE. */
+static int32_t tile_group(const shape *s, const gpu_target *target) {
+    const int32_t n = target->attention.long_tile_group;
+    return s->n_dim > TILE_LONG_DIM && n > TILE_GROUP && n <= target->max_group_size ? n
+                                                                                     : TILE_GROUP;
+}
+
+/* Loop iterations of an invocation of ATTENTION_TILE for one chunk of slots, at most. */
 static int64_t tile_trips(const shape *s) {
     const gpu_page_side *k = &s->cache.page.k;
     int64_t n_slice_k = (k->stored + SLICE_K - 1) / SLICE_K;
@@ -439,7 +447,7 @@ static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
     gpu_step step = {0};
     tdm_status status = records_take(e, s, is_split ? s->n_part : 1, err);
     if (status == TDM_OK)
-        status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE, TILE_GROUP, &step, err);
+        status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE, tile_group(s, e->target), &step, err);
     step.spec[4] = t.heads;
     if (is_split && status == TDM_OK) { /* a workgroup for each part */
         step.spec[5] |= GPU_ATTENTION_SPLIT;

@@ -48,6 +48,9 @@ typedef struct gpu_attention_tuning {
     bool has_no_lanes; /* ATTENTION_LANE is not used */
     bool has_no_parts; /* ATTENTION_PART is not used where ATTENTION_TILE can replace it */
     bool has_no_tiles; /* ATTENTION_TILE is not used */
+    /* Threads of ATTENTION_TILE where o has more than 256 elements, 128 or 256: with 128 each has
+     * 128 sums in registers. 0 = 128 */
+    int32_t long_tile_group;
     /* ATTENTION_TILE_MATRIX with matrices of a subgroup (gpu_target.matrix_rows) is not used */
     bool has_no_matrices;
     /* ATTENTION_TILE_MATRIX and ATTENTION_LATENT_MATRIX of CUDA and HIP are used where they can

@@ -44,22 +44,23 @@ const int V_AT = TILE_ROWS * S_PITCH;
 shared vec4 tile[TILE_ROWS * Q_PITCH + CHUNK * Q_PITCH];
 #define SCORE(row, slot) tile[(row) * S_PITCH + (slot) / 4][(slot) % 4]
 #define ROWS TILE_ROWS
-#define THREADS 128
+#define THREADS int(gl_WorkGroupSize.x)
 #include "attention_fold.glsl"
 #include "attention_tile_walk.glsl"
 
 shared float total_m[TILE_ROWS]; // of the parts before the present one
 shared float total_l[TILE_ROWS];
 
-// Threads are 8 by 16: each has 4 rows, and 4 slots (16 apart) or 4 elements.
+// Sixteen threads share OWN_ROWS rows: each has 4 slots (16 apart) or 4 elements of them.
+const int OWN_ROWS = TILE_ROWS * 16 / int(gl_WorkGroupSize.x);
 int row_group() {
-    return thread() / 16 * 4;
+    return thread() / 16 * OWN_ROWS;
 }
 int column_group() {
     return thread() % 16;
 }
 
-vec4 acc[N_SLICE_V * 4];
+vec4 acc[N_SLICE_V * OWN_ROWS];
 
 // ---- Scores ----
 
@@ -92,8 +93,8 @@ void key_load(uint64_t region, int start, int first, int last, int element) {
 
 // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
 void score_tile(uint64_t region, int start, int first, int last, int pos) {
-    vec4 s[4]; // of row i: slots column_group() + 16 k
-    [[unroll]] for (int i = 0; i < 4; i++) s[i] = vec4(0.0);
+    vec4 s[OWN_ROWS]; // of row i: slots column_group() + 16 k
+    [[unroll]] for (int i = 0; i < OWN_ROWS; i++) s[i] = vec4(0.0);
     for (int element = 0; element < STORED_K; element += SLICE_K) {
         barrier();
         query_load(element);
@@ -103,7 +104,7 @@ void score_tile(uint64_t region, int start, int first, int last, int pos) {
             vec4 k[4];
             [[unroll]] for (int c = 0; c < 4; c++)
                 k[c] = tile[K_AT + (column_group() + 16 * c) * Q_PITCH + d];
-            [[unroll]] for (int i = 0; i < 4; i++) {
+            [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
                 vec4 q = tile[(row_group() + i) * Q_PITCH + d];
                 [[unroll]] for (int c = 0; c < 4; c++) {
                     precise float sum = fma(q.x, k[c].x, s[i][c]);
@@ -115,7 +116,7 @@ void score_tile(uint64_t region, int start, int first, int last, int pos) {
         }
     }
     barrier();
-    [[unroll]] for (int i = 0; i < 4; i++) {
+    [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
         int row = row_group() + i;
         ivec2 sees = row_sees[row];
         float slope = 0.0;
@@ -169,32 +170,49 @@ void value_load(uint64_t region, int start, int slot_first, int first, int last,
     }
 }
 
-// acc += p V of slots first .. last - 1. is_whole: every row sees all of them.
-void fold_tile(uint64_t region, int start, int first, int last, bool is_whole) {
-    [[unroll]] for (int i = 0; i < 4; i++) {
-        float keep = row_keep[row_group() + i];
-        [[unroll]] for (int n = 0; n < N_SLICE_V; n++) {
-            precise vec4 kept = acc[n * 4 + i] * keep;
-            acc[n * 4 + i] = kept;
+// acc of slice n += p V of slots slot_first .. slot_first + SLOTS_V - 1, which are in shared memory
+void slice_fold(int slot_first, bool is_whole, int n) {
+    for (int quad = 0; quad < SLOTS_V / 4; quad++) {
+        vec4 p[OWN_ROWS];
+        [[unroll]] for (int i = 0; i < OWN_ROWS; i++)
+            p[i] = tile[(row_group() + i) * S_PITCH + slot_first / 4 + quad];
+        [[unroll]] for (int k = 0; k < 4; k++) {
+            vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + column_group()];
+            [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
+                vec4 old = acc[n * OWN_ROWS + i];
+                precise vec4 sum = fma(vec4(p[i][k]), v, old);
+                acc[n * OWN_ROWS + i] = is_whole || p[i][k] != 0.0 ? sum : old;
+            }
         }
     }
-    for (int slot_first = first / SLOTS_V * SLOTS_V; slot_first < last; slot_first += SLOTS_V) {
+}
+
+// acc += p V of slots first .. last - 1. is_whole: every row sees all of them. Each slice is named
+// by a constant: Mesa's compiler unrolls no loop that has loops inside, and keeps an array with
+// another index in memory.
+void fold_tile(uint64_t region, int start, int first, int last, bool is_whole) {
+    [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
+        float keep = row_keep[row_group() + i];
         [[unroll]] for (int n = 0; n < N_SLICE_V; n++) {
+            precise vec4 kept = acc[n * OWN_ROWS + i] * keep;
+            acc[n * OWN_ROWS + i] = kept;
+        }
+    }
+    for (int at = first / SLOTS_V * SLOTS_V; at < last; at += SLOTS_V) {
+        for (int n = 0; n < N_SLICE_V; n++) {
             barrier();
-            value_load(region, start, slot_first, first, last, n);
+            value_load(region, start, at, first, last, n);
             barrier();
-            for (int quad = 0; quad < SLOTS_V / 4; quad++) {
-                vec4 p[4];
-                [[unroll]] for (int i = 0; i < 4; i++)
-                    p[i] = tile[(row_group() + i) * S_PITCH + slot_first / 4 + quad];
-                [[unroll]] for (int k = 0; k < 4; k++) {
-                    vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + column_group()];
-                    [[unroll]] for (int i = 0; i < 4; i++) {
-                        precise vec4 sum = fma(vec4(p[i][k]), v, acc[n * 4 + i]);
-                        acc[n * 4 + i] = is_whole || p[i][k] != 0.0 ? sum : acc[n * 4 + i];
-                    }
-                }
-            }
+#define SLICE_FOLD(number)                                                                         \
+    if (N_SLICE_V > number && n == number) slice_fold(at, is_whole, number)
+            SLICE_FOLD(0);
+            SLICE_FOLD(1);
+            SLICE_FOLD(2);
+            SLICE_FOLD(3);
+            SLICE_FOLD(4);
+            SLICE_FOLD(5);
+            SLICE_FOLD(6);
+            SLICE_FOLD(7);
         }
     }
 }
@@ -205,7 +223,7 @@ void fold_tile(uint64_t region, int start, int first, int last, bool is_whole) {
 // records_clear wrote: m = -inf.
 void part_write(int part, int n_part) {
     barrier();
-    [[unroll]] for (int i = 0; i < 4; i++) {
+    [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
         int row = row_group() + i;
         if (!row_exists(row) || row_m[row] == NEGATIVE_INFINITY) continue;
         F32 to = F32(record_address(row, part, n_part));
@@ -216,7 +234,7 @@ void part_write(int part, int n_part) {
         [[unroll]] for (int n = 0; n < N_SLICE_V; n++) {
             int element = n * SLICE_V + 4 * column_group();
             if (element >= DIM_V) continue;
-            F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] = acc[n * 4 + i];
+            F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] = acc[n * OWN_ROWS + i];
         }
     }
     barrier();
@@ -225,7 +243,7 @@ void part_write(int part, int n_part) {
 // Folds the present part into the row's record: the sums of attention_merge.comp.
 void part_fold() {
     barrier();
-    [[unroll]] for (int i = 0; i < 4; i++) {
+    [[unroll]] for (int i = 0; i < OWN_ROWS; i++) {
         int row = row_group() + i;
         float m = total_m[row], part_m = row_m[row];
         if (!row_exists(row) || part_m == NEGATIVE_INFINITY) continue;
@@ -238,7 +256,7 @@ void part_fold() {
             vec4 sum = vec4(0.0);
             if (m != NEGATIVE_INFINITY) sum = record.at[(PART_HEAD + element) / 4];
             precise vec4 kept = sum * keep;
-            precise vec4 folded = fma(acc[n * 4 + i], vec4(gain), kept);
+            precise vec4 folded = fma(acc[n * OWN_ROWS + i], vec4(gain), kept);
             record.at[(PART_HEAD + element) / 4] = folded;
         }
     }
@@ -260,7 +278,7 @@ void part_end(int part, int n_part) {
     else
         part_fold();
     rows_clear();
-    [[unroll]] for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0);
+    [[unroll]] for (int k = 0; k < N_SLICE_V * OWN_ROWS; k++) acc[k] = vec4(0.0);
     barrier();
 }
 
@@ -317,7 +335,7 @@ void tile_begin(ivec3 parts) {
         records_clear(parts.x, parts.y, args.word[9] & 0xffff);
     else
         totals_begin(parts.x == 0);
-    [[unroll]] for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0);
+    [[unroll]] for (int k = 0; k < N_SLICE_V * OWN_ROWS; k++) acc[k] = vec4(0.0);
 }
 
 void tile_end(ivec3 parts) {
