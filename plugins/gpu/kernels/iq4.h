@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * iq4.h: the codebook of iq4_nl and iq4_xs: TDM_IQ4_VALUES of core/include/tandem/block.h. It has 16
- * levels, which ascend from -127 to 113; a code is the number of a level.
+ * iq4.h: the codebook of iq4_nl and iq4_xs: TDM_IQ4_VALUES of core/include/tandem/block.h. It has
+ * 16 levels, which ascend from -127 to 113; a code is the number of a level.
  */
 #ifndef TANDEM_GPU_IQ4_H
 #define TANDEM_GPU_IQ4_H

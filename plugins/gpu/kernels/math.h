@@ -31,8 +31,8 @@ static inline float exp_of(float x) {
     return is_nan(x) ? x : y;
 }
 
-// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN stays
-// one.
+// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN
+// stays one.
 static inline float softmax_term(float x, float greatest) {
     bool is_nothing = float_to_bits(greatest) == 0xff800000u;
     return is_nothing && !is_nan(x) ? 0.0f : exp_of(x - greatest);

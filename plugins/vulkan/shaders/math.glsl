@@ -27,8 +27,8 @@ float exp_of(float x) {
     return is_nan(x) ? x : y;
 }
 
-// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN stays
-// one.
+// What x adds to the sum of a softmax: exp(x - greatest). Of a row of only -inf it is 0. A NaN
+// stays one.
 float softmax_term(float x, float greatest) {
     bool is_nothing = floatBitsToUint(greatest) == 0xff800000u;
     return is_nothing && !is_nan(x) ? 0.0 : exp_of(x - greatest);
