@@ -575,21 +575,26 @@ static certify_verdict long_run(certify_cache *cache) {
 }
 
 static certify_verdict long_check(certify *c) {
+    /* The last two: V is part of K. */
     static const tdm_type pairs[][2] = {{TDM_TYPE_F16, TDM_TYPE_F16},
-                                        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0}};
+                                        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0},
+                                        {TDM_TYPE_F16, TDM_TYPE_F16},
+                                        {TDM_TYPE_Q4_0, TDM_TYPE_Q4_0}};
     certify_verdict verdict = certify_open(c), last = verdict;
     int n_run = 0;
     if (verdict != CERTIFY_PASSED) return verdict;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        const bool is_latent = i >= 2;
         certify_cache cache;
         tdm_kv_desc desc = {.struct_size = sizeof desc,
                             .type_k = pairs[i][0],
                             .type_v = pairs[i][1],
-                            .head_dim_k = 64,
-                            .head_dim_v = 64,
-                            .n_head_kv = 2,
-                            .n_rot = 64,
-                            .flags = ROTATED};
+                            .head_dim_k = is_latent ? 160 : 64,
+                            .head_dim_v = is_latent ? 128 : 64,
+                            .n_head_kv = is_latent ? 1 : 2,
+                            .rope_offset = is_latent ? 128 : 0,
+                            .n_rot = is_latent ? 32 : 64,
+                            .flags = ROTATED | (is_latent ? TDM_KV_V_FROM_K : 0)};
         verdict = certify_cache_create(c, &desc, 12, &cache);
         if (verdict == CERTIFY_PASSED) verdict = long_run(&cache);
         certify_cache_destroy(&cache);

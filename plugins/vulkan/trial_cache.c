@@ -319,9 +319,11 @@ static const gpu_step *step_of(const gpu_plan *steps, int32_t kernel) {
 
 /* The step of an ATTENTION that walks over the cache. */
 static const gpu_step *walk_of(const gpu_plan *steps) {
-    static const int32_t kernels[] = {GPU_KERNEL_ATTENTION_LANE, GPU_KERNEL_ATTENTION_PART,
-                                      GPU_KERNEL_ATTENTION_TILE, GPU_KERNEL_ATTENTION_TILE_MATRIX,
-                                      GPU_KERNEL_ATTENTION_TILE_HALF};
+    static const int32_t kernels[] = {
+        GPU_KERNEL_ATTENTION_LANE,       GPU_KERNEL_ATTENTION_PART,
+        GPU_KERNEL_ATTENTION_TILE,       GPU_KERNEL_ATTENTION_TILE_MATRIX,
+        GPU_KERNEL_ATTENTION_TILE_HALF,  GPU_KERNEL_ATTENTION_LATENT_MATRIX,
+        GPU_KERNEL_ATTENTION_LATENT_HALF};
     const gpu_step *found = NULL;
     for (size_t i = 0; i < sizeof kernels / sizeof kernels[0] && found == NULL; i++)
         found = step_of(steps, kernels[i]);

@@ -195,6 +195,9 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
         if (strcmp(v->list.rows[i].kernel, "attention_tile_matrix") == 0 ||
             strcmp(v->list.rows[i].kernel, "attention_tile_half") == 0)
             target_out->attention.has_no_matrices = true;
+        if (strcmp(v->list.rows[i].kernel, "attention_latent_matrix") == 0 ||
+            strcmp(v->list.rows[i].kernel, "attention_latent_half") == 0)
+            target_out->attention.has_no_latent_matrices = true;
         if (strcmp(v->list.rows[i].kernel, "attention_lane") == 0)
             target_out->attention.has_no_lanes = true;
         if (strcmp(v->list.rows[i].kernel, "attention_part") == 0)
@@ -265,7 +268,8 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
     for (int32_t i = 0; i < steps->n_step; i++) {
         const gpu_step *step = &steps->steps[i];
         const bool has_matrices = step->kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX ||
-                                  step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX;
+                                  step->kernel == GPU_KERNEL_ATTENTION_TILE_MATRIX ||
+                                  step->kernel == GPU_KERNEL_ATTENTION_LATENT_MATRIX;
         if (!has_matrices || !vk_pipeline_is_refused(device, step)) continue;
         if (!step_is_wrong(device, step)) { /* else another plan has found it meanwhile */
             if (is_known(device->verdicts, vk_pipeline_hash(device, step)) ||

@@ -127,6 +127,7 @@ static const struct {
     {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-deepseek2", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
     {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
+    {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &matrix},
     {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &hopper},
     {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &hopper},
     {"deepseek4-long", DECODE, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
@@ -305,37 +306,80 @@ static void test_lists(void **state) {
                  n_different, (int)N_CASE);
 }
 
-static int32_t matrix_step_count(const tdm_graph *graph, int32_t subgroup) {
-    gpu_target target = matrix;
+static int32_t step_count(const tdm_graph *graph, const gpu_target *target, int32_t kernel) {
     gpu_plan *plan = NULL;
     int32_t n = 0;
-    target.subgroup_min = target.subgroup_max = subgroup;
-    OK(gpu_plan_create(&target, graph, &plan, err));
+    OK(gpu_plan_create(target, graph, &plan, err));
     OK(gpu_plan_check(plan, err));
-    for (int32_t i = 0; i < plan->n_step; i++)
-        n += plan->steps[i].kernel == GPU_KERNEL_PRODUCT_TILE_MATRIX;
+    for (int32_t i = 0; i < plan->n_step; i++) n += plan->steps[i].kernel == kernel;
     gpu_plan_destroy(plan);
     return n;
+}
+
+/* The case of a preset with the target `matrix`. */
+static int matrix_case(const char *preset) {
+    int i = 0;
+    while (cases[i].target != &matrix || strcmp(cases[i].preset, preset) != 0) i++;
+    return i;
 }
 
 /* The kernel of matrix hardware has workgroups of 128 invocations at most, which do not suffice for
  * subgroups of 64: no step uses it then. */
 static void test_matrix_subgroups(void **state) {
-    int i = 0;
+    const int i = matrix_case("tiny-llama");
     (void)state;
-    while (cases[i].target != &matrix) i++;
     llm_model *model = model_open(cases[i].preset, cases[i].type);
     tdm_graph *graph = graph_make(model, i);
-    assert_true(matrix_step_count(graph, 8) > 0);
-    assert_true(matrix_step_count(graph, 32) > 0);
-    assert_int_equal(matrix_step_count(graph, 64), 0);
+    for (int32_t subgroup = 8; subgroup <= 64; subgroup *= 2) {
+        gpu_target target = matrix;
+        target.subgroup_min = target.subgroup_max = subgroup;
+        const int32_t n = step_count(graph, &target, GPU_KERNEL_PRODUCT_TILE_MATRIX);
+        assert_true(subgroup < 64 ? n > 0 : n == 0);
+    }
+    tdm_graph_free(graph);
+    llm_model_close(model);
+}
+
+/* Latent attention of a prompt on matrices of a subgroup: where eight subgroups fit into a
+ * workgroup, and the tiles, 22928 bytes, into shared memory. Else, and where a check has found the
+ * kernel wrong, ATTENTION_TILE takes its place. */
+static void test_latent_tiles(void **state) {
+    static const struct {
+        int32_t subgroup, group, rows, columns;
+        uint32_t shared;
+        bool is_wrong, is_used;
+    } limits[] = {
+        {32, 1024, 16, 16, 49152, false, true},  {32, 256, 16, 16, 22928, false, true},
+        {64, 1024, 8, 16, 32768, false, true},   {16, 128, 16, 8, 32768, false, true},
+        {8, 128, 32, 8, 32768, false, true},     {32, 1024, 16, 16, 22927, false, false},
+        {32, 255, 16, 16, 49152, false, false},  {32, 1024, 16, 16, 49152, true, false},
+        {32, 1024, 32, 16, 49152, false, false},
+    };
+    const int at = matrix_case("tiny-deepseek2");
+    (void)state;
+    llm_model *model = model_open(cases[at].preset, cases[at].type);
+    tdm_graph *graph = graph_make(model, at);
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        gpu_target target = matrix;
+        target.subgroup_min = target.subgroup_max = limits[i].subgroup;
+        target.max_group_size = limits[i].group;
+        target.matrix_rows = limits[i].rows;
+        target.matrix_columns = limits[i].columns;
+        target.shared_size = limits[i].shared;
+        target.attention.has_no_latent_matrices = limits[i].is_wrong;
+        const int32_t n = step_count(graph, &target, GPU_KERNEL_ATTENTION_LATENT_MATRIX);
+        const int32_t n_tile = step_count(graph, &target, GPU_KERNEL_ATTENTION_TILE);
+        assert_int_equal(n, limits[i].is_used ? model->hparams.n_layer : 0);
+        assert_int_equal(n_tile, limits[i].is_used ? 0 : model->hparams.n_layer);
+    }
     tdm_graph_free(graph);
     llm_model_close(model);
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists),
-                                       cmocka_unit_test(test_matrix_subgroups)};
+                                       cmocka_unit_test(test_matrix_subgroups),
+                                       cmocka_unit_test(test_latent_tiles)};
     if (argc > 1) folder = argv[1];
     is_update = argc > 2 && strcmp(argv[2], "--update") == 0;
     has_graphs = argc > 2 && strcmp(argv[2], "--graphs") == 0;

@@ -34,4 +34,9 @@ while read -r part; do
     grep -q '^[0-9]* passed, 0 failed' "$work/out" && ok || fail "$part: no tally: $(tail -n 1 "$work/out")"
     [ "$part" != recurrent. ] || ! grep '^skip' "$work/out" && ok || fail "recurrent states are skipped"
 done <"$work/parts"
+# Attention of many tokens as on matrix hardware, which the software driver lacks.
+part='kv.attention-long on matrices'
+"$tandem" certify "$plugin" --option allow-cpu=yes --option test-limits=matrix=plain --check-timeout 600 \
+    --only kv.attention-long >"$work/out" 2>&1 || fail "$part: $(grep -A 1 '^FAIL' "$work/out"; tail -n 1 "$work/out")"
+grep -q '^ok .*kv[.]attention-long' "$work/out" && ok || fail "$part: did not run: $(tail -n 2 "$work/out")"
 tally_end

@@ -22,6 +22,7 @@ config bytes 'test-limits = dot=any wrong=bytes'
 config alldots 'test-limits = dot=any'
 config walk 'test-limits = wrong=attention_lane'
 config tiles 'test-limits = matrix=plain wrong=attention_tile_half'
+config latent 'test-limits = matrix=plain wrong=attention_latent_half'
 config write 'test-limits = wrong=kv_write'
 config wire 'test-limits = wrong=wire_sum'
 config lost 'test-limits = lost=product_lane'
@@ -89,6 +90,17 @@ text tiles v text.tiles || fail "a wrong attention on matrices: $(cat "$work/err
 says "a wrong attention on matrices" 'kernel attention_tile_half gives wrong results with this driver'
 says "a wrong attention on matrices" ' right, 1 wrong'
 silent "a wrong attention on matrices" 'kernel attention_[^t]\|kernel product_\|kernel halves'
+
+# The one for caches in which V is part of K.
+if [ -n "$make" ]; then
+    of_stories=$model model=$work/latent.gguf
+    "$make" --preset tiny-deepseek2 --type q8_0 --quiet "$model" || fail "no model"
+    text latent v text.latent || fail "a wrong latent attention: $(cat "$work/err")"
+    says "a wrong latent attention" 'kernel attention_latent_half gives wrong results with this driver'
+    says "a wrong latent attention" ' right, 1 wrong'
+    silent "a wrong latent attention" 'kernel attention_[^l]\|kernel product_\|kernel halves'
+    model=$of_stories
+fi
 
 # A wrong kernel of the cache.
 text write v text.write && fail "a wrong KV_WRITE was used: $(cat "$work/text.write")"

@@ -39,7 +39,7 @@ enum {
     /* Tiles of CUDA and HIP on matrix hardware */
     MATRIX_MAX_DIM = 256,   /* elements of K and of o: attention_tile_matrix.cu */
     MATRIX_MAX_TALL = 128,  /* the same for tiles of twice as many rows */
-    LATENT_MAX_DIM = 512,   /* elements of o: attention_latent_matrix.cu */
+    LATENT_MAX_DIM = 512,   /* elements of o: ATTENTION_LATENT_MATRIX, of Vulkan too */
     MATRIX_ROW_THREADS = 4, /* threads that share a row */
     LATENT_ROW_THREADS = 8,
     MATRIX_TILES_OF_UNIT = 2, /* workgroups for each compute unit, to which few tiles are divided */
@@ -569,33 +569,61 @@ static tdm_status matrix_emit(gpu_emit *e, shape *s, int32_t rows, tdm_error *er
 /* As in attention_matrix.glsl. */
 enum {
     SUBGROUPS = 4,                       /* of a workgroup */
-    SUB_MAX_DIM = 256,                   /* elements of K and of o */
+    LATENT_SUBGROUPS = 8,                /* the same where V is part of K */
+    SUB_MAX_DIM = 256,                   /* elements of K and of o where V is not part of K */
     SUB_SLICE = 64,                      /* elements that are in shared memory at a time */
     SUB_PITCH = 4 * (SUB_SLICE / 2 + 4), /* bytes of a row of a tile */
     SUB_ROW_SIZE = 8 + 4 * 5,            /* bytes of shared memory for the numbers of a row */
     SUB_UNITS = 64 /* compute units that are assumed where their number is unknown */
 };
 
-/* Bytes of shared memory: tiles of Q, of K or V, and of p; scores; numbers of rows. */
+/* Bytes of shared memory: tiles of Q, of K or V, and of p; scores; numbers of rows. Where V is part
+ * of K there is one slice of Q at a time, whose place p takes. */
 static uint32_t subgroup_shared(const shape *s) {
     const uint32_t n_slice = (uint32_t)(s->cache.page.k.stored + SUB_SLICE - 1) / SUB_SLICE;
-    return TILE_ROWS * (n_slice * SUB_SLICE * 2 + 16) + SUB_SLICE * SUB_PITCH +
-           TILE_ROWS * SUB_PITCH + TILE_ROWS * CHUNK * 4 + TILE_ROWS * SUB_ROW_SIZE + 16;
+    const uint32_t q_and_p = s->cache.page.v_from_k
+                                 ? TILE_ROWS * SUB_PITCH
+                                 : TILE_ROWS * (n_slice * SUB_SLICE * 2 + 16 + SUB_PITCH);
+    return q_and_p + SUB_SLICE * SUB_PITCH + TILE_ROWS * CHUNK * 4 + TILE_ROWS * SUB_ROW_SIZE + 16;
 }
 
-/* True where ATTENTION_TILE_MATRIX of Vulkan computes the node. A workgroup is SUBGROUPS subgroups
- * of a known size, with at least a thread for each row of a tile. */
+/* Subgroups of a workgroup. */
+static int32_t subgroups_of(const shape *s) {
+    return s->cache.page.v_from_k ? LATENT_SUBGROUPS : SUBGROUPS;
+}
+
+/* Whether the tiles hold rows of K and o of this many elements. */
+static bool suits_subgroup_tiles(const shape *s, const gpu_target *target) {
+    if (s->cache.page.v_from_k)
+        return !target->attention.has_no_latent_matrices && s->n_dim <= LATENT_MAX_DIM;
+    return !target->attention.has_no_matrices && s->cache.page.k.stored <= SUB_MAX_DIM &&
+           s->n_dim <= SUB_MAX_DIM;
+}
+
+/* True where ATTENTION_TILE_MATRIX or ATTENTION_LATENT_MATRIX of Vulkan computes the node. A
+ * workgroup is some subgroups of a known size, with at least a thread for each row of a tile. The
+ * subgroups share the matrices of a tile of scores evenly, and those of a slice of o, which are as
+ * many. */
 static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
     const gpu_page *page = &s->cache.page;
     const int32_t rows = target->matrix_rows, columns = target->matrix_columns;
-    const int32_t group = SUBGROUPS * target->subgroup_max;
-    return rows > 0 && !target->attention.has_no_matrices && TILE_ROWS % rows == 0 &&
-           TILE_ROWS / rows <= SUBGROUPS && CHUNK / SUBGROUPS % columns == 0 &&
+    const int32_t n_sub = subgroups_of(s), group = n_sub * target->subgroup_max;
+    return rows > 0 && TILE_ROWS % rows == 0 && CHUNK % columns == 0 &&
+           TILE_ROWS / rows <= SUBGROUPS && TILE_ROWS / rows * (CHUNK / columns) % n_sub == 0 &&
            rows * columns <= 256 && target->subgroup_min == target->subgroup_max &&
            group % TILE_ROWS == 0 && group <= target->max_group_size &&
            s->n_tok >= TILE_LEAST_TOK && is_half_type(page->k.type) && is_half_type(page->v.type) &&
-           !page->v_from_k && !s->has_bias && s->n_list == 0 && page->k.stored <= SUB_MAX_DIM &&
-           s->n_dim <= SUB_MAX_DIM && subgroup_shared(s) <= target->shared_size;
+           !s->has_bias && s->n_list == 0 && suits_subgroup_tiles(s, target) &&
+           subgroup_shared(s) <= target->shared_size;
+}
+
+/* The kernel of these tiles. */
+static gpu_kernel subgroup_kernel(const shape *s, const gpu_target *target) {
+    if (s->cache.page.v_from_k)
+        return target->is_matrix_plain ? GPU_KERNEL_ATTENTION_LATENT_HALF
+                                       : GPU_KERNEL_ATTENTION_LATENT_MATRIX;
+    return target->is_matrix_plain ? GPU_KERNEL_ATTENTION_TILE_HALF
+                                   : GPU_KERNEL_ATTENTION_TILE_MATRIX;
 }
 
 /* Tiles on matrices of a subgroup. A workgroup computes all parts of a tile, unless there are few
@@ -606,10 +634,8 @@ static tdm_status subgroup_matrix_emit(gpu_emit *e, shape *s, tdm_error *err) {
     const int64_t n_unit = target->n_unit > 0 ? target->n_unit : SUB_UNITS;
     int64_t n_split = (MATRIX_TILES_OF_UNIT * n_unit + t.n_tile - 1) / t.n_tile;
     if (target->max_trips > 0) n_split = s->n_part;
-    return shared_tiles_emit(e, s,
-                             target->is_matrix_plain ? GPU_KERNEL_ATTENTION_TILE_HALF
-                                                     : GPU_KERNEL_ATTENTION_TILE_MATRIX,
-                             SUBGROUPS * target->subgroup_max, &t, n_split,
+    return shared_tiles_emit(e, s, subgroup_kernel(s, target),
+                             subgroups_of(s) * target->subgroup_max, &t, n_split,
                              target->matrix_rows << 8 | target->matrix_columns << 16, err);
 }
 

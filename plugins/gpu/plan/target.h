@@ -53,6 +53,7 @@ typedef struct gpu_attention_tuning {
     int32_t long_tile_group;
     /* ATTENTION_TILE_MATRIX with matrices of a subgroup (gpu_target.matrix_rows) is not used */
     bool has_no_matrices;
+    bool has_no_latent_matrices; /* the same of ATTENTION_LATENT_MATRIX */
     /* ATTENTION_TILE_MATRIX and ATTENTION_LATENT_MATRIX of CUDA and HIP are used where they can
      * replace ATTENTION_TILE and ATTENTION_PART */
     bool has_matrices;
@@ -84,9 +85,9 @@ typedef struct gpu_target {
     bool has_dot8;          /* dot products of four signed bytes in hardware */
     /* Matrix hardware that a subgroup uses together, with f16 operands and f32 sums: rows and
      * columns of the matrix of sums of one instruction, which adds 16 products to each. 0 = none.
-     * PRODUCT_TILE_MATRIX and ATTENTION_TILE_MATRIX use it */
+     * PRODUCT_TILE_MATRIX, ATTENTION_TILE_MATRIX and ATTENTION_LATENT_MATRIX use it */
     int32_t matrix_rows, matrix_columns;
-    bool is_matrix_plain; /* PRODUCT_TILE_HALF and ATTENTION_TILE_HALF instead, for tests */
+    bool is_matrix_plain; /* kernels named HALF instead of MATRIX, for tests */
     /* The last workgroup of a step that ends may read what the others have stored, without a
      * barrier between steps (gpu_emit_counters) */
     bool counts_groups;

@@ -104,6 +104,7 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_ATTENTION_TILE_MATRIX:
     case GPU_KERNEL_ATTENTION_TILE_HALF:
     case GPU_KERNEL_ATTENTION_LATENT_MATRIX:
+    case GPU_KERNEL_ATTENTION_LATENT_HALF:
         work.ops = attention_ops(step);
         work.is_upper = true;
         break;

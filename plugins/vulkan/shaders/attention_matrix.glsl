@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT
 //
 // attention_matrix.glsl: ATTENTION of many tokens on matrix.glsl, for the rows of
-// attention_tile_walk.glsl. A workgroup is four subgroups. Queries, K, p and V are f16; scores, m,
-// l and o are f32. The queries of a row are scaled by a power of two so that they fit. Parts are
-// not folded one by one: a row has one record of all the parts that its workgroup walks over. For
-// caches of f16 or of types with blocks whose V is not part of K. See kernel.h.
+// attention_tile_walk.glsl. Queries, K, p and V are f16; scores, m, l and o are f32. The queries of
+// a row are scaled by a power of two so that they fit. Parts are not folded one by one: a row has
+// one record of all the parts that its workgroup walks over. For caches of f16 or of types with
+// blocks. The includer defines ATTENTION_IS_LATENT: 1 where V is the first part of K's row, else 0.
+// See kernel.h.
 //
-// A subgroup computes the scores of 16 slots of a chunk for all rows. Of o it has one band of
-// MATRIX_ROWS rows, and every 4 / BANDS-th strip of MATRIX_COLUMNS elements.
+// A workgroup is SUBGROUPS subgroups. The scores of a chunk are matrices of MATRIX_ROWS rows and
+// MATRIX_COLUMNS slots, which the subgroups share evenly. Of o a subgroup has one band of
+// MATRIX_ROWS rows, and every SUBGROUPS / BANDS-th strip of MATRIX_COLUMNS elements.
+//
+// Where V is part of K, rows have up to 576 elements and o up to 512. The queries of a tile would
+// then take 36 KiB of shared memory: instead each slice of them is loaded anew for each chunk. The
+// eight subgroups have o in 64 registers of each of 32 lanes. V is loaded from the page a second
+// time, since the tile of K has a slot's elements side by side, and products with p need an
+// element's slots side by side.
 #define SPEC4_DEFAULT 0x101001
 #include "args.glsl"
 #include "page.glsl"
@@ -27,20 +35,30 @@ const int WINDOW = SPEC6;
 #include "matrix.glsl"
 
 const int TILE_ROWS = 32;
+const bool IS_LATENT = ATTENTION_IS_LATENT != 0;
+const uint SUBGROUPS = IS_LATENT ? 8 : 4;
 const int SLICE = 64; // elements of K or of V that are in shared memory at a time
 const int N_SLICE_K = (STORED_K + SLICE - 1) / SLICE, N_SLICE_V = (DIM_V + SLICE - 1) / SLICE;
 const bool IS_PAIR = COLUMN_IS_PAIR(TYPE_V);
 const int N_COLUMN = IS_PAIR ? DIM_V / 2 : DIM_V;
-const uint BANDS = TILE_ROWS / MATRIX_ROWS;             // 1, 2 or 4
-const uint SCORE_STRIPS = 16 / MATRIX_COLUMNS;          // of a subgroup
-const uint STRIPS = SLICE / MATRIX_COLUMNS * BANDS / 4; // of a slice, of a subgroup
+const uint BANDS = TILE_ROWS / MATRIX_ROWS; // 1, 2 or 4
+// Matrices of scores of a subgroup: they are SCORE_BANDS bands of each of SCORE_STRIPS strips.
+const uint SCORES = TILE_ROWS * CHUNK / (MATRIX_ROWS * MATRIX_COLUMNS) / SUBGROUPS;
+const uint SCORE_BANDS = SCORES < BANDS ? SCORES : BANDS;
+const uint SCORE_STRIPS = SCORES / SCORE_BANDS;
+const uint STRIPS = SLICE / MATRIX_COLUMNS * BANDS / SUBGROUPS; // of a slice of V, of a subgroup
 
 // Words of two f16 from a row of a tile to the next. Rows begin in different banks.
 const uint PITCH = SLICE / 2 + 4;
-const uint Q_PITCH = N_SLICE_K * SLICE / 2 + 4;
+const int N_SLICE_Q = IS_LATENT ? 1 : N_SLICE_K; // slices of queries that are in shared memory
+const uint Q_PITCH = N_SLICE_Q * SLICE / 2 + 4;
 shared uint q_tile[TILE_ROWS * Q_PITCH];
 shared uint kv_tile[SLICE * PITCH]; // K: slots of 64 elements; V: elements of 64 slots
+#if ATTENTION_IS_LATENT
+#define p_tile q_tile // after the scores of a chunk its queries are not in use
+#else
 shared uint p_tile[TILE_ROWS * PITCH];
+#endif
 // Whole matrices, in turn: scores; row_keep of the rows; o of each subgroup
 shared float stage[TILE_ROWS * CHUNK];
 shared float q_factor[TILE_ROWS]; // times a row of q_tile: the query; NaN where it is not finite
@@ -64,10 +82,9 @@ vec4 query_load(int row, int quad) {
     return F32x4(args.address[1] + uint64_t(row_number(row)) * uint64_t(STORED_K * 4)).at[quad];
 }
 
-// Stores the queries of all rows as f16, each row times a power of two, and that factor's inverse
-// in q_factor; both as in halves.comp. First `stage` has the greatest exponent of each thread's
-// elements.
-void queries_store() {
+// Stores q_factor: for each row the inverse of the power of two by which its queries fit f16, as in
+// halves.comp. First `stage` has the greatest exponent of each thread's elements.
+void factors_store() {
     const int n_share = THREADS / TILE_ROWS; // threads of a row
     int row = thread() % TILE_ROWS, share = thread() / TILE_ROWS;
     uvec4 most = uvec4(0u);
@@ -75,15 +92,24 @@ void queries_store() {
         most = max(most, floatBitsToUint(query_load(row, quad)) & 0x7fffffffu);
     stage[thread()] = float(max(max(most.x, most.y), max(most.z, most.w)) >> 23);
     barrier();
-    float largest = 0.0;
-    for (int i = 0; i < n_share; i++) largest = max(largest, stage[i * TILE_ROWS + row]);
-    uint exponent = clamp(uint(largest), 15u, 255u);
-    bool is_finite = exponent < 255u;
-    float times = is_finite ? uintBitsToFloat(268u - exponent << 23) : 0.0;
-    if (share == 0)
-        q_factor[row] = uintBitsToFloat(is_finite ? exponent - 14u << 23 : 0x7fc00000u);
-    for (int quad = share; quad < N_SLICE_K * SLICE / 4; quad += n_share) {
-        vec4 v = is_finite ? query_load(row, quad) * times : vec4(0.0);
+    if (share == 0) {
+        float largest = 0.0;
+        for (int i = 0; i < n_share; i++) largest = max(largest, stage[i * TILE_ROWS + row]);
+        uint exponent = clamp(uint(largest), 15u, 255u);
+        q_factor[row] = uintBitsToFloat(exponent < 255u ? exponent - 14u << 23 : 0x7fc00000u);
+    }
+    barrier();
+}
+
+// Stores N_SLICE_Q slices of the queries, from `slice` on, as f16: each row over its q_factor, or 0
+// where that is NaN.
+void queries_store(int slice) {
+    const int n_quad = N_SLICE_Q * SLICE / 4;
+    for (int i = thread(); i < TILE_ROWS * n_quad; i += THREADS) {
+        int row = i / n_quad, quad = i % n_quad;
+        float factor = q_factor[row], times = uintBitsToFloat((254u << 23) - floatBitsToUint(factor));
+        vec4 v = vec4(0.0);
+        if (!is_nan(factor)) v = query_load(row, slice * (SLICE / 4) + quad) * times;
         q_tile[row * Q_PITCH + 2 * quad] = halves_pack(v.xy);
         q_tile[row * Q_PITCH + 2 * quad + 1] = halves_pack(v.zw);
     }
@@ -112,30 +138,32 @@ void keys_load(uint64_t region, int start, int first, int last, int slice) {
 
 // Computes the scores of all rows and slots, not yet times q_factor, into `stage`.
 void scores_store(uint64_t region, int start, int first, int last) {
-    uint sub = gl_SubgroupID;
-    MatrixSum s[BANDS * SCORE_STRIPS];
-    [[unroll]] for (uint i = 0; i < BANDS * SCORE_STRIPS; i++) MATRIX_ZERO(s[i]);
+    const uint number = gl_SubgroupID * SCORES, strip = number / BANDS, band = number % BANDS;
+    MatrixSum s[SCORES];
+    [[unroll]] for (uint i = 0; i < SCORES; i++) MATRIX_ZERO(s[i]);
     [[dont_unroll]] for (int slice = 0; slice < N_SLICE_K; slice++) {
         barrier();
+        if (IS_LATENT) queries_store(slice);
         keys_load(region, start, first, last, slice);
         barrier();
         [[unroll]] for (uint step = 0; step < SLICE / 16; step++) {
             MatrixB k[SCORE_STRIPS];
             [[unroll]] for (uint j = 0; j < SCORE_STRIPS; j++)
-                MATRIX_B_LOAD(k[j], kv_tile, (16 * sub + j * MATRIX_COLUMNS) * PITCH + 8 * step,
+                MATRIX_B_LOAD(k[j], kv_tile, (strip + j) * MATRIX_COLUMNS * PITCH + 8 * step,
                               PITCH);
-            [[unroll]] for (uint r = 0; r < BANDS; r++) {
+            [[unroll]] for (uint r = 0; r < SCORE_BANDS; r++) {
                 MatrixA q;
-                MATRIX_A_LOAD(q, q_tile, r * MATRIX_ROWS * Q_PITCH + slice * (SLICE / 2) + 8 * step,
+                MATRIX_A_LOAD(q, q_tile,
+                              (band + r) * MATRIX_ROWS * Q_PITCH +
+                                  slice % N_SLICE_Q * (SLICE / 2) + 8 * step,
                               Q_PITCH);
                 [[unroll]] for (uint j = 0; j < SCORE_STRIPS; j++)
-                    MATRIX_MULTIPLY_ADD(s[r * SCORE_STRIPS + j], q, q_tile, k[j], kv_tile);
+                    MATRIX_MULTIPLY_ADD(s[j * SCORE_BANDS + r], q, q_tile, k[j], kv_tile);
             }
         }
     }
-    [[unroll]] for (uint r = 0; r < BANDS; r++) [[unroll]] for (uint j = 0; j < SCORE_STRIPS; j++)
-        MATRIX_STORE(s[r * SCORE_STRIPS + j], stage,
-                     ((sub * SCORE_STRIPS + j) * BANDS + r) * (MATRIX_ROWS * MATRIX_COLUMNS));
+    [[unroll]] for (uint i = 0; i < SCORES; i++)
+        MATRIX_STORE(s[i], stage, (number + i) * (MATRIX_ROWS * MATRIX_COLUMNS));
 }
 
 // Where the score of a row and a slot is in `stage`.
@@ -250,7 +278,7 @@ uint band() {
 }
 // The first element, in a slice, of strip i of the subgroup.
 uint strip_element(uint i) {
-    return (gl_SubgroupID / BANDS + i * (4 / BANDS)) * MATRIX_COLUMNS;
+    return (gl_SubgroupID / BANDS + i * (SUBGROUPS / BANDS)) * MATRIX_COLUMNS;
 }
 bool strip_is_used(uint slice, uint i) {
     return slice * SLICE + strip_element(i) < DIM_V;
@@ -278,16 +306,21 @@ uint halves_of(uint bits) {
     return (bits & 1u) * 0xffffu | (bits >> 1 & 1u) * 0xffff0000u;
 }
 
-// Stores an element of four slots to kv_tile. seen: bits of the slots that some row sees. What is
+// Stores an element of two slots to kv_tile. seen: bits of the slots that some row sees. What is
 // not seen, or not finite, becomes 0, since 0 times an infinity would be NaN; odd_slots notes the
 // latter.
-void value_store(int element, int quad, vec4 v, uint seen) {
-    uvec2 words = uvec2(halves_pack(v.xy), halves_pack(v.zw));
-    uint odd = (odd_halves(words.x) | odd_halves(words.y) << 2) & seen;
-    if (odd != 0) atomicOr(odd_slots(quad / 8), odd << 4 * (quad % 8));
-    uint kept = seen & ~odd;
-    kv_tile[element * PITCH + 2 * quad] = words.x & halves_of(kept);
-    kv_tile[element * PITCH + 2 * quad + 1] = words.y & halves_of(kept >> 2);
+void value_store(int element, int pair, vec2 v, uint seen) {
+    uint word = halves_pack(v), odd = odd_halves(word) & seen;
+    if (odd != 0) atomicOr(odd_slots(pair / 16), odd << 2 * (pair % 16));
+    kv_tile[element * PITCH + pair] = word & halves_of(seen & ~odd);
+}
+
+// Bits of the slots slot .. slot + n - 1 that some row sees.
+uint slots_seen(int slot, int n, int first, int last) {
+    uint seen = 0;
+    [[unroll]] for (int k = 0; k < n; k++)
+        if (slot + k >= first && slot + k < last) seen |= 1u << k;
+    return seen;
 }
 
 void values_load(uint64_t region, int start, int first, int last, int slice) {
@@ -297,24 +330,48 @@ void values_load(uint64_t region, int start, int first, int last, int slice) {
         vec4 a = vec4(0.0), b = vec4(0.0);
         if (column < N_COLUMN && slot < last && slot + 4 > first)
             column_load(TYPE_V, N_COLUMN, DIM_V / 32, region, start + slot, column, a, b);
-        uint seen = 0;
-        [[unroll]] for (int k = 0; k < 4; k++)
-            if (slot + k >= first && slot + k < last) seen |= 1u << k;
+        uint seen = slots_seen(slot, 4, first, last);
         int element = column_element(TYPE_V, column) - slice * SLICE;
-        value_store(element, quad, a, seen);
-        if (IS_PAIR) value_store(element + 16, quad, b, seen);
+        value_store(element, 2 * quad, a.xy, seen);
+        value_store(element, 2 * quad + 1, a.zw, seen >> 2);
+        if (!IS_PAIR) continue;
+        value_store(element + 16, 2 * quad, b.xy, seen);
+        value_store(element + 16, 2 * quad + 1, b.zw, seen >> 2);
     }
 }
 
+// The same where V is part of K: a thread has a unit of two neighbouring slots, so that it loads 16
+// bytes at a time, and neighbouring threads store neighbouring words.
+void values_load_from_k(uint64_t region, int start, int first, int last, int slice) {
+    int len = unit_len(TYPE_K), n_unit = SLICE / len;
+    for (int i = thread(); i < n_unit * CHUNK / 2; i += THREADS) {
+        int pair = i % (CHUNK / 2), unit = i / (CHUNK / 2), u = slice * n_unit + unit;
+        uint seen = slots_seen(2 * pair, 2, first, last);
+        vec4 a[8], b[8];
+        if (seen != 0 && u * len < DIM_V) {
+            unit_load(TYPE_K, region, STORED_K / 32, start + 2 * pair, u, a);
+            unit_load(TYPE_K, region, STORED_K / 32, start + 2 * pair + 1, u, b);
+        } else {
+            for (int k = 0; k < len / 4; k++) a[k] = b[k] = vec4(0.0);
+        }
+        [[unroll]] for (int e = 0; e < len; e++)
+            value_store(unit * len + e, pair, vec2(a[e / 4][e % 4], b[e / 4][e % 4]), seen);
+    }
+}
+
+// p of 16 slots each. Where V is part of K they stay in registers for all slices: a slice then has
+// few strips, so that p would be loaded for nearly each product.
+MatrixA p[CHUNK / 16];
+
 void values_add(uint slice) {
     [[unroll]] for (uint step = 0; step < CHUNK / 16; step++) {
-        MatrixA p;
-        MATRIX_A_LOAD(p, p_tile, band() * MATRIX_ROWS * PITCH + 8 * step, PITCH);
+        if (!IS_LATENT || slice == 0)
+            MATRIX_A_LOAD(p[step], p_tile, band() * MATRIX_ROWS * PITCH + 8 * step, PITCH);
         [[unroll]] for (uint i = 0; i < STRIPS; i++) {
             if (!strip_is_used(slice, i)) continue;
             MatrixB v;
             MATRIX_B_LOAD(v, kv_tile, strip_element(i) * PITCH + 8 * step, PITCH);
-            MATRIX_MULTIPLY_ADD(o[slice * STRIPS + i], p, p_tile, v, kv_tile);
+            MATRIX_MULTIPLY_ADD(o[slice * STRIPS + i], p[step], p_tile, v, kv_tile);
         }
     }
 }
@@ -343,7 +400,8 @@ void tile_begin(ivec3 parts) {
     }
     if (thread() < CHUNK / 32) odd_slots(thread()) = 0;
     [[unroll]] for (uint i = 0; i < N_SLICE_V * STRIPS; i++) MATRIX_ZERO(o[i]);
-    queries_store();
+    factors_store();
+    if (!IS_LATENT) queries_store(0);
 }
 
 void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool is_whole) {
@@ -352,7 +410,10 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
     sums_scale();
     [[unroll]] for (uint slice = 0; slice < N_SLICE_V; slice++) {
         barrier();
-        values_load(region, start, first, last, int(slice));
+        if (IS_LATENT)
+            values_load_from_k(region, start, first, last, int(slice));
+        else
+            values_load(region, start, first, last, int(slice));
         barrier();
         if ((odd_slots(0) | odd_slots(1)) != 0) odd_note(slice);
         values_add(slice);

@@ -4,4 +4,5 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #define MATRIX_IS_PLAIN 1
+#define ATTENTION_IS_LATENT 0
 #include "attention_matrix.glsl"

@@ -47,7 +47,7 @@ struct MatrixSum {
                          e_ < MATRIX_ROWS * MATRIX_COLUMNS; e_ += gl_SubgroupSize, n_++) {         \
         uint row_ = a.at + e_ % MATRIX_ROWS * a.stride;                                            \
         uint column_ = b.at + e_ / MATRIX_ROWS * b.stride;                                         \
-        [[dont_unroll]] for (uint k_ = 0; k_ < 8; k_++)                                            \
+        [[unroll]] for (uint k_ = 0; k_ < 8; k_++)                                                 \
             sum.element[n_] +=                                                                     \
                 dot(unpackHalf2x16(a_from[row_ + k_]), unpackHalf2x16(b_from[column_ + k_]));      \
     }
