@@ -35,6 +35,11 @@ bool attention_rig_is_matrix(int i, int32_t n_tok) {
     return has_matrix_rig(i) && n_tok >= (is_copying ? 1 : 9);
 }
 
+/* CUDA and HIP have no such kernel. */
+bool attention_rig_is_listed_matrix(int i, int32_t n_tok) {
+    return matrix_limit() != NULL && attention_rig_is_matrix(i, n_tok);
+}
+
 int attention_rigs_open(void **state) {
     (void)state;
     const char *plugin = getenv("OP_CASE_PLUGIN");

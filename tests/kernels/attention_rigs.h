@@ -25,6 +25,9 @@ extern op_rig *attention_rigs[N_ATTENTION_RIG];
  * in the step. */
 bool attention_rig_is_matrix(int i, int32_t n_tok);
 
+/* The same of ATTENTION over the tokens of a list where V is part of K. */
+bool attention_rig_is_listed_matrix(int i, int32_t n_tok);
+
 /* Setup and teardown of a group of cmocka. With OP_CASE_PLUGIN: the reference, and in place of a
  * CPU's plain kernels that plugin's device; an emulated one without matrices, then with them. With
  * OP_CASE_MATRIX, too, a device with those limits for tests. */

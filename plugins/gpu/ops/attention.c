@@ -613,7 +613,7 @@ static bool uses_subgroup_matrices(const shape *s, const gpu_target *target) {
            rows * columns <= 256 && target->subgroup_min == target->subgroup_max &&
            group % TILE_ROWS == 0 && group <= target->max_group_size &&
            s->n_tok >= TILE_LEAST_TOK && is_half_type(page->k.type) && is_half_type(page->v.type) &&
-           !s->has_bias && s->n_list == 0 && suits_subgroup_tiles(s, target) &&
+           !s->has_bias && (s->n_list == 0 || page->v_from_k) && suits_subgroup_tiles(s, target) &&
            subgroup_shared(s) <= target->shared_size;
 }
 

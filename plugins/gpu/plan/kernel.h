@@ -107,18 +107,18 @@
      * that is part of K. On CUDA and HIP 4 threads share a row; in ATTENTION_LATENT_MATRIX, which \
      * has no slopes there, 8. \
      * With gpu_target.matrix_rows a tile has 32 rows and a workgroup four subgroups, in \
-     *   ATTENTION_LATENT_MATRIX eight; spec 4 has rows of a matrix of sums from bit 8 on and \
-     *   columns from bit 16 on. ATTENTION_TILE_HALF and ATTENTION_LATENT_HALF are this form \
-     *   without matrix hardware, for tests. \
+     *   ATTENTION_LATENT_MATRIX eight, and this kernel has lists, too; spec 4 has rows of a matrix \
+     *   of sums from bit 8 on and columns from bit 16 on. ATTENTION_TILE_HALF and \
+     *   ATTENTION_LATENT_HALF are this form without matrix hardware, for tests. \
      * With GPU_ATTENTION_MERGES (ATTENTION_TILE_MATRIX of CUDA and HIP only) the last workgroup \
      *   with parts of some rows does the work of ATTENTION_MERGE. Operand 0 is then o [elements, \
      *   n_head, n_tok], followed by the records and, with GPU_ATTENTION_BYTES, by o of each token \
      *   as bytes; operand 4 is the role of each token; operand 5 are counters (kernels/last.h), \
      *   one for each tile. Elements of o are head_dim. */ \
     KERNEL(ATTENTION_TILE_MATRIX, attention_tile_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(step, 4))) \
-    KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 5, 0x1, RT_SHARED(attention_matrix_size(step, 8))) \
+    KERNEL(ATTENTION_LATENT_MATRIX, attention_latent_matrix, 6, 0x1, RT_SHARED(attention_matrix_size(step, 8))) \
     KERNEL(ATTENTION_TILE_HALF, attention_tile_half, 5, 0x1, RT_ABSENT) \
-    KERNEL(ATTENTION_LATENT_HALF, attention_latent_half, 5, 0x1, RT_ABSENT) \
+    KERNEL(ATTENTION_LATENT_HALF, attention_latent_half, 6, 0x1, RT_ABSENT) \
     /* Folds records, divides by l, and undoes V's rotation. \
      * Operands: o, ml, records, sink, step. \
      * Words: n_tok, n_head, records of a row, stride of sink. \

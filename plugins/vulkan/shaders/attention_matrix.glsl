@@ -29,7 +29,7 @@ const int HEADS = SPEC4 & 255; // query heads of a tile
 const int MATRIX_ROWS = SPEC4 >> 8 & 255, MATRIX_COLUMNS = SPEC4 >> 16;
 const bool IS_SPLIT = true;
 const bool HAS_SLOPES = (SPEC5 & 16) != 0;
-const bool HAS_LIST = false;
+const bool HAS_LIST = (SPEC5 & 128) != 0;
 const int WINDOW = SPEC6;
 #define SOFTCAP intBitsToFloat(SPEC7)
 #include "matrix.glsl"
@@ -107,7 +107,8 @@ void queries_store(int slice) {
     const int n_quad = N_SLICE_Q * SLICE / 4;
     for (int i = thread(); i < TILE_ROWS * n_quad; i += THREADS) {
         int row = i / n_quad, quad = i % n_quad;
-        float factor = q_factor[row], times = uintBitsToFloat((254u << 23) - floatBitsToUint(factor));
+        float factor = q_factor[row];
+        float times = uintBitsToFloat((254u << 23) - floatBitsToUint(factor));
         vec4 v = vec4(0.0);
         if (!is_nan(factor)) v = query_load(row, slice * (SLICE / 4) + quad) * times;
         q_tile[row * Q_PITCH + 2 * quad] = halves_pack(v.xy);
@@ -184,14 +185,21 @@ int octet_slot(int i) {
 
 // What a row sees of a chunk.
 struct RowView {
-    ivec2 sees;  // first and last slot of the chunk
-    float slope; // of ALiBi
-    int slot;    // of the row's token, counted from the chunk's slot 0; it may be outside the chunk
+    ivec2 sees;   // first and last slot of the chunk
+    uvec2 listed; // of these, the slots that are in the token's list: chunk_has
+    float slope;  // of ALiBi
+    int slot;     // of the row's token, counted from the chunk's slot 0; it may be outside the chunk
 };
 
-RowView row_view(int row, int first, int last, int pos) {
-    RowView view = RowView(ivec2(max(first, row_sees[row].x - pos), min(last - 1, row_sees[row].y - pos)),
-                           0.0, 0);
+// start: the chunk's slot 0 in the page.
+RowView row_view(int row, int start, int first, int last, int pos) {
+    RowView view;
+    view.sees = ivec2(max(first, row_sees[row].x - pos), min(last - 1, row_sees[row].y - pos));
+    view.listed = uvec2(0u);
+    view.slope = 0.0;
+    view.slot = 0;
+    if (HAS_LIST && row_exists(row))
+        view.listed = list_chunk(list_of(args.address[5], row_token(row), chunk_kv), chunk_entry, start);
     if (HAS_SLOPES && row_exists(row)) {
         view.slope = F32(args.address[4]).at[head_first + row % HEADS];
         view.slot = I32(args.address[3]).at[args.word[12] + row_token(row)] - pos;
@@ -203,7 +211,9 @@ RowView row_view(int row, int first, int last, int pos) {
 float score_placed(int row, int slot, RowView view) {
     float score = stage[score_at(row, slot)] * q_factor[row];
     if (HAS_SLOPES) score = score_biased(score, view.slope, view.slot - slot);
-    return score_of(score, SOFTCAP, slot >= view.sees.x && slot <= view.sees.y);
+    bool is_visible = slot >= view.sees.x && slot <= view.sees.y;
+    if (HAS_LIST) is_visible = is_visible && chunk_has(view.listed, slot);
+    return score_of(score, SOFTCAP, is_visible);
 }
 
 // The maximum and the sum of p of each octet, in kv_tile, which is not in use during the softmax.
@@ -225,11 +235,11 @@ float exp_about(float x, float m) {
 
 // The softmax of the present chunk: stores p = exp(score - m) as f16 in p_tile, and updates m and
 // l, the sum of the rounded p.
-void chunk_softmax(int first, int last, int pos) {
+void chunk_softmax(int start, int first, int last, int pos) {
     barrier();
     for (int i = thread(); i < N_OCTET; i += THREADS) {
         int row = octet_row(i);
-        RowView view = row_view(row, first, last, pos);
+        RowView view = row_view(row, start, first, last, pos);
         float m = NEGATIVE_INFINITY;
         [[unroll]] for (int k = 0; k < 8; k++) {
             float s = score_placed(row, octet_slot(i) + k, view);
@@ -406,7 +416,7 @@ void tile_begin(ivec3 parts) {
 
 void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool is_whole) {
     scores_store(region, start, first, last);
-    chunk_softmax(first, last, pos);
+    chunk_softmax(start, first, last, pos);
     sums_scale();
     [[unroll]] for (uint slice = 0; slice < N_SLICE_V; slice++) {
         barrier();
