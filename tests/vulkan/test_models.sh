@@ -5,16 +5,17 @@
 # and shifts, with a cache that another device saved, and in groups with the CPU and with a second
 # Vulkan device. Greedy texts equal the CPU's. The divergence from the CPU's reference path is
 # small; that of a group is at most twice that of its worst member alone.
-#   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
-# FOLDER has models that are not part of the project.
+#   test_models.sh TANDEM MODEL.gguf TEXT FOLDER [MAKE_MODEL]
+# FOLDER has models that are not part of the project, and need not exist.
 set -u
-tandem=$1 model=$2 text=$3
+tandem=$1 model=$2 text=$3 make=${5-}
 . "$(dirname "$0")/../tally.sh"
 . "$(dirname "$0")/driver.sh"
 driver_need
 config plain
 config rows "$by_rows"
 config dots "$by_dots"
+config matrices 'test-limits = matrix=plain'
 
 # divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top
 # tokens, with the configuration $config.
@@ -114,7 +115,15 @@ compare plain "q8_0 weights" "$model" 1e-4 "vc"
 compare rows "q8_0 weights, by rows" "$model" 1e-4 "vw vwc"
 compare dots "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
 compare rows "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
-if [ $# -ge 4 ] && [ -f "$4/stories-3m.gguf" ]; then
+# Latent attention on matrices: prompts of a model like DeepSeek's.
+if [ -n "$make" ]; then
+    "$make" --preset tiny-deepseek2 --type f16 --quiet "$work/latent.gguf" || fail "no model"
+    for type in f16 q8_0; do
+        compare matrices "latent attention, K and V $type" "$work/latent.gguf" 1e-6 "" --cache-type-k $type \
+            --cache-type-v $type
+    done
+fi
+if [ -f "$4/stories-3m.gguf" ]; then
     compare rows "f32 weights" "$4/stories-3m.gguf" 1e-6 "vc"
     for type in q4_0 q4_K_M q6_K iq4_nl; do
         case $type in q4_*) config=dots ;; *) config=rows ;; esac

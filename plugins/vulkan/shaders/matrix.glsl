@@ -60,7 +60,8 @@ struct MatrixSum {
          e_ += gl_SubgroupSize, n_++)                                                              \
         m.element[n_] = from[first + e_];
 #define MATRIX_SCALE(m, by)                                                                        \
-    for (uint e_ = 0; e_ < 64; e_++) m.element[e_] *= by.element[e_];
+    for (uint e_ = 0; e_ < MATRIX_ROWS * MATRIX_COLUMNS / gl_SubgroupSize; e_++)                   \
+        m.element[e_] *= by.element[e_];
 #else
 #pragma use_vulkan_memory_model
 #extension GL_KHR_memory_scope_semantics : require
