@@ -318,10 +318,11 @@ uint halves_of(uint bits) {
 
 // Stores an element of two slots to kv_tile. seen: bits of the slots that some row sees. What is
 // not seen, or not finite, becomes 0, since 0 times an infinity would be NaN; odd_slots notes the
-// latter.
+// latter. Where V is part of K there is nothing to note: the row's score is not finite either, so
+// that p of the slot is NaN, or 0.
 void value_store(int element, int pair, vec2 v, uint seen) {
     uint word = halves_pack(v), odd = odd_halves(word) & seen;
-    if (odd != 0) atomicOr(odd_slots(pair / 16), odd << 2 * (pair % 16));
+    if (!IS_LATENT && odd != 0) atomicOr(odd_slots(pair / 16), odd << 2 * (pair % 16));
     kv_tile[element * PITCH + pair] = word & halves_of(seen & ~odd);
 }
 
@@ -425,7 +426,7 @@ void chunk_attend(uint64_t region, int start, int first, int last, int pos, bool
         else
             values_load(region, start, first, last, int(slice));
         barrier();
-        if ((odd_slots(0) | odd_slots(1)) != 0) odd_note(slice);
+        if (!IS_LATENT && (odd_slots(0) | odd_slots(1)) != 0) odd_note(slice);
         values_add(slice);
     }
 }
