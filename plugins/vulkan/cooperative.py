@@ -12,6 +12,13 @@ their instructions differ, and these operands. In the second extension
   OpCooperativeMatrixLoad, Store   have the layout as a number before the stride, instead of a bool
                                    behind it
 
+The first extension has no product of two matrices element by element, which is OpFMul in the
+second. A shader writes a quotient, OpFDiv, and this file makes a product of it.
+
+The number of a matrix's elements that an invocation has is not used: in a module whose shapes are
+specialised, glslc makes it an operation of a constant (OpSpecConstantOp), which Mesa's compiler
+(25.0.7) does not know: it ends the process.
+
 A matrix is used as A, B or the accumulator of OpCooperativeMatrixMulAdd. The second extension has
 the use in the type, the first does not: so each type of the input must have one use only. --check
 checks a module by the rules of SPV_KHR_cooperative_matrix for types and operands, which the
@@ -27,6 +34,7 @@ SOURCE_EXTENSION = 4
 TYPE_BOOL, TYPE_INT, TYPE_FLOAT, TYPE_POINTER, TYPE_FUNCTION = 20, 21, 22, 32, 33
 CONSTANT_TRUE, CONSTANT_FALSE, CONSTANT = 41, 42, 43
 SPEC_CONSTANT, SPEC_CONSTANT_OP, FUNCTION = 50, 52, 54
+MULTIPLY, DIVIDE = 133, 136
 NV_CAPABILITY, KHR_CAPABILITY, MEMORY_MODEL_CAPABILITY, FLOAT16 = 5357, 6022, 5345, 9
 NV = {'type': 5358, 'load': 5359, 'store': 5360, 'mul_add': 5361, 'length': 5362}
 KHR = {'type': 4456, 'load': 4457, 'store': 4458, 'mul_add': 4459, 'length': 4460}
@@ -139,8 +147,8 @@ def convert(header, instructions):
             op, operands = KHR['store'], [pointer, value, layout_of(layout), stride] + operands[4:]
         elif op == NV['mul_add']:
             op = KHR['mul_add']
-        elif op == NV['length']:
-            op = KHR['length']
+        elif op == DIVIDE and operands[0] in uses:
+            op = MULTIPLY
         result.append((op, operands))
     return header, result
 
@@ -170,6 +178,9 @@ def check(instructions):
     need('extension %s' % KHR_NAME, KHR_NAME in extensions)
     need('no instruction, capability or extension of NV',
          not ops & set(NV.values()) and NV_CAPABILITY not in capabilities and NV_NAME not in extensions)
+    constant_ops = {operands[2] for op, operands in instructions if op == SPEC_CONSTANT_OP}
+    need('no instruction of NV as an operation of a constant', not constant_ops & set(NV.values()))
+    need('no number of elements of an invocation', KHR['length'] not in ops | constant_ops)
     need('the Vulkan memory model', any(op == MEMORY_MODEL and operands[1] == VULKAN_MEMORY_MODEL
                                         for op, operands in instructions))
     values, types, matrices, sizes, defined = constants_of(instructions), types_of_results(instructions), {}, {}, set()

@@ -6,11 +6,12 @@
 # compile, without spilled registers and without private memory, in which a driver keeps arrays that
 # it cannot keep in registers. Nothing is computed here.
 #   test_compilers.sh TANDEM VULKAN_PLUGIN COMPILE_DRIVER MAKE_MODEL CPU_PLUGIN [PROCESSOR...]
-# With processors, as in RADV_FORCE_FAMILY, it prints a table of their pipelines.
+# With processors, as in RADV_FORCE_FAMILY, it prints a table of their pipelines. COMPILE_ICD in the
+# environment is the manifest of another version of the driver: those from Mesa 24 on have matrices.
 set -u
 tandem=$1 plugin=$2 driver=$(realpath "$3") make_model=$4 cpu_folder=$(dirname "$(realpath "$5")")
 shift 5
-icd=$(find /usr/share/vulkan/icd.d /etc/vulkan/icd.d -name 'radeon_icd*.json' 2>/dev/null | head -n 1)
+icd=${COMPILE_ICD:-$(find /usr/share/vulkan/icd.d /etc/vulkan/icd.d -name 'radeon_icd*.json' 2>/dev/null | head -n 1)}
 if [ -z "$icd" ]; then
     echo "SKIP: no driver of AMD cards (Debian: mesa-vulkan-drivers)" >&2
     exit 77
@@ -36,7 +37,7 @@ made latent --preset 0.6b-deepseek2 --layers 2 --type q4_K
 
 export TANDEM_PLUGIN_PATH="$work/plugins:$cpu_folder" XDG_CACHE_HOME="$work/cache" COMPILE_DRIVER_LOADER="$loader" \
     VK_ICD_FILENAMES="$icd" VK_DRIVER_FILES="$icd" NODEVICE_SELECT=1
-LD_LIBRARY_PATH=$work/driver:${LD_LIBRARY_PATH:-}
+export LD_LIBRARY_PATH=$work/driver:${LD_LIBRARY_PATH:-}
 printf '[device dots]\nplugin = vulkan\n[device plain]\nplugin = vulkan\ntest-limits = dot=no\n' >"$work/x.ini"
 # compiled MODELS FLAGS...: adds the pipelines of a prompt and of generation to the table
 compiled() {

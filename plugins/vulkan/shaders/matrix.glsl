@@ -78,7 +78,6 @@ struct MatrixSum {
 // Columns of MATRIX_ROWS elements, one after the other.
 #define MATRIX_STORE(m, to, first)      coopMatStoreNV(m, to, first, MATRIX_ROWS, true)
 #define MATRIX_SUM_LOAD(m, from, first) coopMatLoadNV(m, from, first, MATRIX_ROWS, true)
-// Element by element: two matrices of a type have theirs in the same places.
-#define MATRIX_SCALE(m, by)                                                                        \
-    for (int e_ = 0; e_ < m.length(); e_++) m[e_] *= by[e_];
+// Element by element. The build makes a product of this quotient (cooperative.py).
+#define MATRIX_SCALE(m, by) m = m / by
 #endif
