@@ -194,7 +194,31 @@ static uint32_t least(uint32_t limit, uint32_t option) {
     return option != 0 && option < limit ? option : limit;
 }
 
-/* Fills device->target, which the planner reads. device->required_subgroup is set before. */
+/* Where 32 is the largest size of several, a subgroup of every size has the same registers, 128 for
+ * each invocation of the smallest (Intel: 4 KiB up to Xe with subgroups from 8 on, 8 KiB from Xe2 on
+ * with 16). */
+static bool shares_registers(const vk_facts *facts) {
+    return facts->can_require_subgroup && facts->subgroup_min < facts->subgroup_max &&
+           facts->subgroup_max <= 32;
+}
+
+/* Tuning for few registers: what Mesa's compiler for Intel's GPUs keeps in them. Tiles of attention
+ * are computed by subgroups of the smallest size, where there are several (pipeline.c). */
+static void registers_fit(vk_device *device) {
+    enum { TILE_REGISTERS = 24, PART_SUMS = 32, TILE = 512 };
+    gpu_target *t = &device->target;
+    const int32_t subgroup =
+        device->small_subgroup != 0 ? device->small_subgroup : device->required_subgroup;
+    const int32_t most =
+        subgroup != 0 ? subgroup * device->facts->group_subgroups : t->max_group_size;
+    t->attention.tile_registers = TILE_REGISTERS;
+    t->attention.tile_group = most >= TILE ? TILE : TILE / 2;
+    t->attention.part_sums = PART_SUMS;
+    if (subgroup == 0 || device->required_subgroup > device->facts->subgroup_min)
+        t->product.row_rows = 2;
+}
+
+/* Fills device->target, which the planner reads. subgroup_choose is called before. */
 static void target_fill(vk_device *device) {
     const vk_facts *facts = device->facts;
     const VkPhysicalDeviceLimits *limits = &facts->properties.limits;
@@ -229,7 +253,9 @@ static void target_fill(vk_device *device) {
         t->matrix_rows = facts->matrix_rows;
         t->matrix_columns = facts->matrix_columns;
     }
-    t->attention.long_tile_group = 256;
+    t->attention.tile_registers = 112;
+    t->attention.tile_group = 256;
+    if (shares_registers(facts) || o->has_few_registers) registers_fit(device);
     t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
     /* bytes_store.glsl takes up to 8 KiB of shared memory. Every driver has 16 KiB, but test-limits
      * can lower that. */
@@ -237,9 +263,8 @@ static void target_fill(vk_device *device) {
 }
 
 /* The size of subgroups where a driver offers several. A size of 32 suits GPUs whose subgroups may
- * be larger. Where 32 is the largest and there are smaller ones, a subgroup of every size has the
- * same registers (Intel: 4 KiB up to Xe, 8 KiB from Xe2 on). Each of 32 invocations then has 32 or
- * 64 registers, too few for most kernels here; each of 16 has twice as many. */
+ * be larger. Where they share registers, each of 32 invocations has too few for most kernels here;
+ * each of 16 has twice as many, and loads of 16 invocations are long. */
 static int32_t subgroup_suitable(const vk_facts *facts) {
     int32_t size = facts->subgroup_max <= 32 ? 16 : 32;
     if (size < facts->subgroup_min) size = facts->subgroup_min;
@@ -247,11 +272,11 @@ static int32_t subgroup_suitable(const vk_facts *facts) {
 }
 
 /* Sets device->required_subgroup, the subgroup size that pipelines name: 0 where the driver has
- * only one, or where pipelines cannot name one. */
+ * only one, or where pipelines cannot name one; and device->small_subgroup. */
 static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
     const vk_facts *facts = device->facts;
     int32_t size = device->options.subgroup;
-    device->required_subgroup = 0;
+    device->required_subgroup = device->small_subgroup = 0;
     if (size != 0 && size != facts->subgroup_default &&
         (!facts->can_require_subgroup || size < facts->subgroup_min || size > facts->subgroup_max ||
          (size & (size - 1)) != 0))
@@ -262,6 +287,8 @@ static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
      * gl_SubgroupSize says. */
     if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
     device->required_subgroup = size != 0 ? size : subgroup_suitable(facts);
+    if (size == 0 && shares_registers(facts) && facts->subgroup_min < device->required_subgroup)
+        device->small_subgroup = facts->subgroup_min;
     return TDM_OK;
 }
 

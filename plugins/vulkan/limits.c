@@ -20,11 +20,13 @@ static const tdm_option_desc descs[] = {
      .default_value = "yes",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
-     .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-             "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
-             "lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL, with blanks between "
-             "them; dot=any uses integer dot products even where they are slow, matrix=plain the "
-             "kernel of matrix hardware without the hardware, where the driver has f16",
+     .help =
+         "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
+         "alloc=1048576 trips=9000 part=1000 f16=no dot=no matrix=no import=no map=no fuse=no "
+         "lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL, with blanks between "
+         "them; dot=any uses integer dot products even where they are slow, matrix=plain the "
+         "kernel of matrix hardware without the hardware, where the driver has f16, registers=few "
+         "kernels as for GPUs with few registers",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -54,7 +56,7 @@ static bool fault_parse(const char *key, const char *value, vk_options *o) {
     return false;
 }
 
-/* What the device has: KEY=no, dot=any, matrix=plain. */
+/* What the device has: KEY=no, dot=any, matrix=plain, registers=few. */
 static bool feature_parse(const char *key, const char *value, vk_options *o) {
     bool *flag = strcmp(key, "f16") == 0         ? &o->has_f16
                  : strcmp(key, "dot") == 0       ? &o->has_dot8
@@ -69,6 +71,8 @@ static bool feature_parse(const char *key, const char *value, vk_options *o) {
     if (strcmp(key, "dot") == 0 && strcmp(value, "any") == 0) return o->has_slow_dot8 = true, true;
     if (strcmp(key, "matrix") == 0 && strcmp(value, "plain") == 0)
         return o->is_matrix_plain = true, true;
+    if (strcmp(key, "registers") == 0 && strcmp(value, "few") == 0)
+        return o->has_few_registers = true, true;
     return false;
 }
 
@@ -105,7 +109,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
         err, TDM_INVALID_ARGUMENT,
         "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
         "grid=N alloc=N trips=N part=N f16=no dot=no dot=any matrix=no matrix=plain "
-        "import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL wrong=bytes lost=KERNEL",
+        "registers=few import=no map=no fuse=no lanes=no denormals=no wrong=KERNEL wrong=bytes "
+        "lost=KERNEL",
         (int)n, word);
 }
 

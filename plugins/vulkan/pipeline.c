@@ -176,10 +176,23 @@ static bool has_wrong_bytes(const vk_device *device, const gpu_step *step) {
     return strcmp(device->options.wrong, "bytes") == 0 && gpu_step_stores_bytes(step);
 }
 
+/* The size of subgroups that a pipeline names, 0 = none. Kernels whose invocations hold many numbers
+ * name device->small_subgroup. They use no function of a subgroup, so that results do not depend on
+ * its size. */
+static int32_t subgroup_of(const vk_device *device, int32_t kernel, int32_t group_size) {
+    const int32_t small = device->small_subgroup;
+    const bool holds_many =
+        kernel == GPU_KERNEL_ATTENTION_PART || kernel == GPU_KERNEL_ATTENTION_TILE ||
+        kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_TILE_DOT;
+    return small != 0 && holds_many && group_size <= small * device->facts->group_subgroups
+               ? small
+               : device->required_subgroup;
+}
+
 uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
     const bool is_wrong =
         vk_kernel_is_spoilt(device, step->kernel) || has_wrong_bytes(device, step);
-    const int32_t rest[] = {step->group_size, device->required_subgroup,
+    const int32_t rest[] = {step->group_size, subgroup_of(device, step->kernel, step->group_size),
                             device->target.subgroup_max, is_wrong};
     uint64_t hash = tdm_hash_add(vk_shader_hash(step), rest, sizeof rest);
     return tdm_hash_add(hash, step->spec, sizeof step->spec);
@@ -228,9 +241,10 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
     constants[1 + GPU_MAX_SPEC] = has_wrong_bytes(device, &step);
     for (uint32_t i = 0; i < N_CONSTANT; i++) entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
     const VkSpecializationInfo specialization = {N_CONSTANT, entries, sizeof constants, constants};
+    const int32_t subgroup = subgroup_of(device, key->kernel, key->group_size);
     const VkPipelineShaderStageRequiredSubgroupSizeCreateInfo required = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO,
-        .requiredSubgroupSize = (uint32_t)device->required_subgroup};
+        .requiredSubgroupSize = (uint32_t)subgroup};
     /* Full subgroups can be demanded only of groups that are whole subgroups. */
     bool is_full =
         device->facts->has_full_subgroups && key->group_size % device->target.subgroup_max == 0;
@@ -238,7 +252,7 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .flags = VK_PIPELINE_CREATE_DISPATCH_BASE_BIT, /* slices: parts.h */
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                  .pNext = device->required_subgroup != 0 ? &required : NULL,
+                  .pNext = subgroup != 0 ? &required : NULL,
                   .flags = is_full ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0,
                   .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                   .module = module,

@@ -65,6 +65,7 @@ typedef struct vk_options {
     bool has_import;
     bool has_f16, has_dot8, has_matrix;
     bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
+    bool has_few_registers; /* kernels hold few numbers in registers, as on Intel's GPUs */
     bool is_matrix_plain; /* the kernel of matrix hardware is used without such hardware */
     bool has_fusion;      /* false: every node is planned by itself */
     bool has_denormals;   /* false: denormal.c finds that denormal f16 numbers are taken for 0 */
@@ -101,6 +102,7 @@ struct tdm_device {
     pthread_mutex_t queue_mutex; /* over vkQueueSubmit */
     VkPipelineLayout layout;
     int32_t required_subgroup; /* size that pipelines name; 0 = none */
+    int32_t small_subgroup;    /* of kernels that need many registers; 0 = as the others */
     struct vk_blocks *blocks;
     struct vk_transfer *transfer;
     struct vk_upload_commands *upload_commands;

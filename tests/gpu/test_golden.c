@@ -41,8 +41,8 @@ static bool is_update, has_graphs;
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, error.message);                            \
     } while (0)
 
-/* `card` is of the usual size, `matrix` the same with matrix hardware, and `software` has the
- * limits of Mesa's software driver. */
+/* `card` is of the usual size, `matrix` the same with matrix hardware, `few` has few registers, and
+ * `software` has the limits of Mesa's software driver. */
 static const gpu_target card = {.name = "card",
                                 .subgroup_min = 32,
                                 .subgroup_max = 32,
@@ -65,6 +65,19 @@ static const gpu_target matrix = {.name = "matrix",
                                   .matrix_rows = 16,
                                   .matrix_columns = 16,
                                   .product = {.rows_quantize = true}};
+/* As plugins/vulkan/device.c sets it for Intel's GPUs. */
+static const gpu_target few = {
+    .name = "few",
+    .subgroup_min = 16,
+    .subgroup_max = 16,
+    .max_group_size = 1024,
+    .max_grid = {INT32_MAX, 65535, 65535},
+    .shared_size = 49152,
+    .is_host = true,
+    .has_f16 = true,
+    .has_dot8 = true,
+    .product = {.row_rows = 2, .rows_quantize = true},
+    .attention = {.tile_registers = 24, .tile_group = 512, .part_sums = 32}};
 /* Matrix hardware of all kinds that CUDA's kernels use, and what plugins/gpu/rt/device.c sets. */
 static const gpu_target hopper = {
     .name = "hopper",
@@ -117,6 +130,10 @@ static const struct {
     {"tiny-one-kv-head", PROMPT, TDM_TYPE_F16, TDM_TYPE_F32, TDM_TYPE_F16, &hopper},
     {"tiny-llama", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
     {"tiny-llama", PROMPT, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
+    {"tiny-llama", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &few},
+    {"tiny-llama", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &few},
+    {"tiny-mistral", PROMPT, TDM_TYPE_Q6_K, TDM_TYPE_Q4_0, TDM_TYPE_Q4_0, &few},
+    {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &few},
     {"tiny-llama-bias", DECODE, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_F16, &card},
     {"tiny-mistral", DECODE, TDM_TYPE_Q6_K, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, &card},
     {"tiny-mistral", PROMPT, TDM_TYPE_Q6_K, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, &card},

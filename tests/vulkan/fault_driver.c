@@ -200,7 +200,7 @@ static void VKAPI_CALL my_GetPhysicalDeviceProperties2(VkPhysicalDevice physical
     if (control != NULL && state.max_subgroup != 0)
         control->maxSubgroupSize = (uint32_t)state.max_subgroup;
     if (control != NULL && state.group_subgroups != 0) {
-        control->maxSubgroupSize = 2 * control->minSubgroupSize;
+        if (state.max_subgroup == 0) control->maxSubgroupSize = 2 * control->minSubgroupSize;
         control->maxComputeWorkgroupSubgroups = (uint32_t)state.group_subgroups;
     }
     if (stages != NULL) stages->cooperativeMatrixSupportedStages = VK_SHADER_STAGE_COMPUTE_BIT;

@@ -51,8 +51,8 @@ typedef struct fault_state {
     int32_t has_matrix;      /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles:
                              1 = of 16 rows and columns, 2 = of 8 */
     uint64_t max_buffer;     /* maxBufferSize; 0 = the real one */
-    int32_t group_subgroups; /* maxComputeWorkgroupSubgroups, with subgroups up to twice the real
-                                size; 0 = the real ones */
+    int32_t group_subgroups; /* maxComputeWorkgroupSubgroups, with subgroups up to max_subgroup, or
+                                twice the real size; 0 = the real ones */
     int32_t max_subgroup;    /* sizes of subgroups up to this one are offered, and a size that a
                                 pipeline names counts for nothing; 0 = the real ones */
     int32_t named_subgroup;  /* size that the last pipeline named; 0 = none */

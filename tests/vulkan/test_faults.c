@@ -644,6 +644,32 @@ static void test_matrix(void **state) {
     assert_int_equal(faults->n_object, 0);
 }
 
+/* Where subgroups of all sizes have the same registers, a kernel that needs many of them names the
+ * smallest, unless its groups then have more subgroups than the driver allows, or the size is
+ * given. */
+static void test_small_subgroup(void **state) {
+    static const struct {
+        const char *limits;
+        int32_t max_subgroup, group_subgroups, named;
+    } rows[] = {{"", 32, 0, 0}, {"", 32, 15, 16}, {"subgroup=16", 32, 0, 16}, {"", 64, 0, 32}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tdm_error err = {0};
+        scene s = {.graph = product_make()};
+        faults->max_subgroup = rows[i].max_subgroup;
+        faults->group_subgroups = rows[i].group_subgroups;
+        faults->named_subgroup = -1;
+        tdm_status status = scene_open(&s, rows[i].limits, &err);
+        if (status == TDM_OK) status = scene_prepare(&s, &err);
+        if (status != TDM_OK) fail_msg("%s", err.message);
+        assert_int_equal(faults->named_subgroup,
+                         rows[i].named != 0 ? rows[i].named : faults->subgroup);
+        scene_close(&s);
+    }
+    faults->max_subgroup = faults->group_subgroups = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
 /* ---- Verdicts -------------------------------------------------------------------------------- */
 
 static void *prepare_main(void *arg) {
@@ -713,6 +739,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_submissions),
         cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_small_subgroup),
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_import_refused),
         cmocka_unit_test(test_import_short),

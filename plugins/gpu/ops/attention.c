@@ -34,8 +34,8 @@ enum {
     SLICE_K = 32,
     SLICE_V = 64,
     SLOTS_V = 16,
-    TILE_MAX_DIM = 512,  /* elements of o: what 128 threads hold in registers */
-    TILE_LONG_DIM = 256, /* elements of o beyond which tuning may give a tile more threads */
+    TILE_MAX_DIM = 512, /* elements of o: what 128 threads hold in registers */
+    TILE_UNIT = 32,     /* elements of K of 4 or 5 bits that a thread decodes at a time */
     /* Tiles of CUDA and HIP on matrix hardware */
     MATRIX_MAX_DIM = 256,   /* elements of K and of o: attention_tile_matrix.cu */
     MATRIX_MAX_TALL = 128,  /* the same for tiles of twice as many rows */
@@ -130,7 +130,9 @@ static int32_t rows_choose(const shape *s, const gpu_target *target) {
     int32_t heads = s->params->heads_per_kv < s->n_head ? s->params->heads_per_kv : s->n_head;
     int32_t most = MAX_ROWS;
     if (most > size / row_size) most = size / row_size;
-    if (most > MAX_SUMS / sums_of(s)) most = MAX_SUMS / sums_of(s);
+    const int32_t tuned = target->attention.part_sums;
+    const int32_t sums = tuned > 0 && tuned < MAX_SUMS ? tuned : MAX_SUMS;
+    if (most > sums / sums_of(s)) most = sums / sums_of(s);
     if (s->is_lane) most = LANE_ROWS;
     if (most < 1) most = 1;
     int32_t n_block = (heads + most - 1) / most;
@@ -391,9 +393,15 @@ static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
 
 /* Threads of ATTENTION_TILE. */
 static int32_t tile_group(const shape *s, const gpu_target *target) {
-    const int32_t n = target->attention.long_tile_group;
-    return s->n_dim > TILE_LONG_DIM && n > TILE_GROUP && n <= target->max_group_size ? n
-                                                                                     : TILE_GROUP;
+    const gpu_attention_tuning *tuning = &target->attention;
+    const gpu_page_side *k = &s->cache.page.k;
+    const int32_t n_held = TILE_ROWS * (CHUNK + round_up(s->n_dim, SLICE_V));
+    const int32_t n_unit = k->n_block > 0 && k->type != TDM_TYPE_Q8_0 ? TILE_UNIT : 0;
+    int32_t n = TILE_GROUP;
+    while (n_held / n + n_unit > tuning->tile_registers && 2 * n <= tuning->tile_group &&
+           2 * n <= target->max_group_size)
+        n *= 2;
+    return n;
 }
 
 /* Loop iterations of an invocation of ATTENTION_TILE for one chunk of slots, at most. */

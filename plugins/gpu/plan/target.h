@@ -48,9 +48,11 @@ typedef struct gpu_attention_tuning {
     bool has_no_lanes; /* ATTENTION_LANE is not used */
     bool has_no_parts; /* ATTENTION_PART is not used where ATTENTION_TILE can replace it */
     bool has_no_tiles; /* ATTENTION_TILE is not used */
-    /* Threads of ATTENTION_TILE where o has more than 256 elements, 128 or 256: with 128 each has
-     * 128 sums in registers. 0 = 128 */
-    int32_t long_tile_group;
+    /* Numbers that a thread of ATTENTION_TILE may hold in registers: scores, sums, and a unit of K
+     * while it is decoded. With more of them a tile has more threads, up to tile_group: 128, 256 or
+     * 512. tile_group 0 = 128, always */
+    int32_t tile_registers, tile_group;
+    int32_t part_sums; /* most sums that a thread of ATTENTION_PART holds. 0 = 64, the most */
     /* ATTENTION_TILE_MATRIX with matrices of a subgroup (gpu_target.matrix_rows) is not used */
     bool has_no_matrices;
     bool has_no_latent_matrices; /* the same of ATTENTION_LATENT_MATRIX */
