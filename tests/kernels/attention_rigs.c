@@ -26,6 +26,11 @@ static const char *matrix_limit(void) {
     return getenv("OP_CASE_MATRIX");
 }
 
+/* Other limits for tests of Vulkan's devices. NULL = none */
+static const char *other_limit(void) {
+    return getenv("OP_CASE_LIMITS");
+}
+
 static bool has_matrix_rig(int i) {
     return i == 2 && (has_matrices() || matrix_limit() != NULL);
 }
@@ -47,8 +52,12 @@ int attention_rigs_open(void **state) {
         if (plugin != NULL && i > 0) {
             const tdm_option options[] = {{"allow-cpu", "yes"}, {"matrix", "no"}};
             const tdm_option limited[] = {{"allow-cpu", "yes"}, {"test-limits", matrix_limit()}};
+            const tdm_option others[] = {{"allow-cpu", "yes"}, {"test-limits", other_limit()}};
             if (i == 1)
-                attention_rigs[i] = op_rig_open_plugin(plugin, options, has_matrices() ? 2 : 1);
+                attention_rigs[i] =
+                    other_limit() != NULL
+                        ? op_rig_open_plugin(plugin, others, 2)
+                        : op_rig_open_plugin(plugin, options, has_matrices() ? 2 : 1);
             if (has_matrix_rig(i))
                 attention_rigs[i] = matrix_limit() != NULL ? op_rig_open_plugin(plugin, limited, 2)
                                                            : op_rig_open_plugin(plugin, options, 1);
