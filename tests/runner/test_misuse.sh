@@ -60,9 +60,9 @@ expect 2 "expected bytes" plan -m "$model" --reserve 99999999T
 expect 2 "ctx-size" perplexity -m "$model" -f "$model" --ctx-size 1
 expect 2 "ctx-size" calibrate -m "$model" -f "$model" --ctx-size 3
 expect 2 "'x=y' is not a token number" run -m "$model" -p x --logit-bias x=y
-printf 'ctx-size = 1\nsamplers = topk\n' >"$work/wrong.ini"
+printf 'ctx-size = 1\nsamplers = zebra\n' >"$work/wrong.ini"
 expect 1 "wrong.ini:1: ctx-size = 1: too small" perplexity -m "$model" -f "$model" --config "$work/wrong.ini"
-expect 1 "wrong.ini:2: samplers = topk: " run -m "$model" -p x -c 64 --config "$work/wrong.ini"
+expect 1 "wrong.ini:2: samplers = zebra: " run -m "$model" -p x -c 64 --config "$work/wrong.ini"
 expect 1 "blank: " run -m "$model" -p x --grammar-file "$work/blank"
 
 # --- Words of the benchmarks of kernels, which would measure nothing for an unknown word

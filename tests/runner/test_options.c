@@ -136,7 +136,7 @@ static void test_bad_flags(void **state) {
          "0 to 268435456, or auto"},
         {"run -ub 65537", "-ub: bad value '65537' for 'ubatch-size': expected a whole number from "
                           "1 to 65536"},
-        {"run --top-k 5,6", "--top-k: bad value '5,6' for 'top-k': expected a whole number from 0 "
+        {"run --top-k 5,6", "--top-k: bad value '5,6' for 'top-k': expected a whole number from -1 "
                             "to 2147483647"},
         {"bench -p 1-9999999", "-p: 'n-prompt' has more than 1048576 values"},
         {"bench -p 4-2", "-p: bad value '4-2' for 'n-prompt': expected whole numbers from 0 to "
