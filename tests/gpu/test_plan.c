@@ -299,7 +299,7 @@ static void test_forms(void **state) {
     OK(tdm_builder_create(&b, err));
     int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, NE(64, 5, 1, 1));
     int32_t y = tdm_build_scale(b, x, 1, 0);
-    char name[8];
+    char name[16];
     for (int i = 0; i < 40; i++) {
         int32_t of = i % 2 == 0 ? y : tdm_build_slice(b, y, NE(0, 1, 0, 0), NE(64, 4, 1, 1));
         snprintf(name, sizeof name, "out%d", i);
