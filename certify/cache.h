@@ -22,8 +22,8 @@ typedef struct certify_cache {
     double *v; /* [n_cell][n_head_kv][head_dim_v] */
 } certify_cache;
 
-/* Pages of undefined content; n_class is desc->cls + 1. SKIPPED where the device has no cache like `desc`. The caller
- * destroys it. */
+/* Pages of undefined content; n_class is desc->cls + 1. SKIPPED where the device has no cache like
+ * `desc`. The caller destroys it. */
 certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_t n_page,
                                      certify_cache *cache_out);
 void certify_cache_destroy(certify_cache *cache);

@@ -72,9 +72,9 @@ typedef struct llm_sampler_params {
     float presence_penalty;  /* subtracted where a token is in the history */
     float typical_p;         /* >= 1 = off */
     float top_n_sigma;       /* <= 0 = off */
-    int32_t min_keep; /* TYPICAL_P, TOP_P and MIN_P each leave at least as many tokens as this,
-                              * if there are as many; XTC does not act where fewer would be left; 0 or
-                              * 1 = off */
+    /* TYPICAL_P, TOP_P and MIN_P each leave at least this many tokens, if there are as many; XTC
+     * does not act where fewer would be left. 0 or 1 = off */
+    int32_t min_keep;
     float xtc_probability;   /* 0 .. 1: how often XTC acts */
     float xtc_threshold;     /* tokens from this probability on, but the least likely of them, are
                               * left out; above 0.5 = off */

@@ -62,9 +62,10 @@ typedef struct llm_gguf_array {
 typedef struct llm_gguf_key {
     const char *name; /* NUL-terminated, no control characters, unique */
     llm_gguf_type type;
-    const uint8_t *data; /* the value as in the file, unaligned: of a string its length first, of an
-                           * array type and count */
-    size_t size;         /* bytes of it */
+    /* The value as in the file, unaligned: of a string its length first, of an array its type and
+     * count */
+    const uint8_t *data;
+    size_t size;          /* bytes of it */
     llm_gguf_array array; /* type == LLM_GGUF_ARRAY only */
 } llm_gguf_key;
 

@@ -228,3 +228,8 @@ double rig_kl(const float *expected, const float *found, int n_row, int n_vocab)
     kl /= n_row;
     return isfinite(kl) ? kl : (double)INFINITY;
 }
+
+void rig_line_check(const char *what, const char *message) {
+    if (message[0] == '\0' || strchr(message, '\n') != NULL)
+        fail_msg("%s: the message is not one line: '%s'", what, message);
+}

@@ -72,6 +72,8 @@ void rig_decode_as(llm_context *ctx, const int32_t *tokens, const uint8_t *roles
 /* Runs a program to its end with its standard error discarded; its exit code, -1 if it was killed.
  * argv ends with NULL. */
 int rig_spawn(const char *const *argv);
+/* Fails the running test where the message of a failure is not one line. `what` failed. */
+void rig_line_check(const char *what, const char *message);
 
 /* Logits to probabilities, in place. */
 void rig_softmax(float *rows, int n_row, int n_vocab);

@@ -85,11 +85,6 @@ static tdm_status model_try(const char *path, tdm_error *err) {
     return status;
 }
 
-static void line_check(const char *what, const char *message) {
-    if (message[0] == 0 || strchr(message, '\n') != NULL)
-        fail_msg("%s: the message is not one line: '%s'", what, message);
-}
-
 /* ---- Files with one thing wrong ---- */
 
 typedef enum edit_kind {
@@ -502,7 +497,7 @@ static bool edit_is_refused(const edit *e) {
         printf("%s (%d): the file was accepted\n", e->name, (int)e->kind);
         return false;
     }
-    line_check(e->name, err.message);
+    rig_line_check(e->name, err.message);
     if (strstr(err.message, "bad.gguf") != NULL && strstr(err.message, e->words[0]) != NULL &&
         strstr(err.message, e->words[1]) != NULL)
         return true;
@@ -597,7 +592,7 @@ static void test_no_channel(void **state) {
         if (llm_model_open(paths[turn % 2], &model, &err) != TDM_NOT_FOUND ||
             strstr(err.message, cases[i].layer) == NULL || strstr(err.message, ".gguf: ") == NULL)
             fail_msg("%s: '%s'", cases[i].fixture, err.message);
-        line_check(cases[i].fixture, err.message);
+        rig_line_check(cases[i].fixture, err.message);
     }
 }
 
@@ -694,104 +689,13 @@ static void test_header_bits(void **state) {
         if (model_try(bad_path, &err) == TDM_OK)
             n_good++;
         else
-            line_check("a turned bit", err.message);
+            rig_line_check("a turned bit", err.message);
         file_patch(at, &good[at], 1);
     }
     printf("%zu turned bits in a header of %zu bytes: %zu files are refused, %zu run\n", n_tried,
            header_size, n_tried - n_good, n_good);
     assert_true(n_good > 0 && n_good < n_tried);
     free(good);
-}
-
-/* ---- Contexts and batches that cannot be ---- */
-
-static void test_contexts(void **state) {
-    (void)state;
-    static const tdm_type f32 = TDM_TYPE_F32, q4_K = TDM_TYPE_Q4_K;
-    static const struct {
-        int32_t n_ctx, n_ubatch, n_seq, page_len;
-        const tdm_type *type;
-        const char *word;
-    } bad[] = {
-        {1 << 28, 0, 0, 0, &f32, "ctx-size"},     {-1, 0, 0, 0, &f32, "ctx-size"},
-        {INT32_MAX, 0, 0, 0, &f32, "ctx-size"},   {64, -1, 0, 0, &f32, "ubatch-size"},
-        {64, 1 << 20, 0, 0, &f32, "ubatch-size"}, {64, 0, 1000, 0, &f32, "parallel"},
-        {64, 0, -1, 0, &f32, "parallel"},         {64, 0, 0, 48, &f32, "page"},
-        {64, 0, 0, 4096, &f32, "page"},           {64, 0, 0, 0, &q4_K, "q4_K"},
-    };
-    llm_model *model = rig_model(good_path, rig_device(NULL, "fast", 1));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const llm_context_params params = {.struct_size = sizeof params,
-                                           .n_ctx = bad[i].n_ctx,
-                                           .n_ubatch = bad[i].n_ubatch,
-                                           .n_seq = bad[i].n_seq,
-                                           .page_len = bad[i].page_len,
-                                           .type_k = bad[i].type,
-                                           .type_v = bad[i].type};
-        tdm_error err = {0};
-        llm_context *ctx = NULL;
-        if (llm_context_create(model, &params, &ctx, &err) == TDM_OK)
-            fail_msg("a context with a wrong '%s' was made", bad[i].word);
-        assert_null(ctx);
-        line_check(bad[i].word, err.message);
-        if (strstr(err.message, bad[i].word) == NULL)
-            fail_msg("the message should name '%s': %s", bad[i].word, err.message);
-    }
-    llm_model_close(model);
-}
-
-static void test_prompts(void **state) {
-    (void)state;
-    static const int32_t n_ctx = 64;
-    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = n_ctx};
-    int32_t tokens[65] = {0};
-    tdm_error err = {0};
-    llm_model *model = rig_model(good_path, rig_device(NULL, "fast", 1));
-    llm_context *ctx = rig_context(model, &params);
-    llm_batch batch = {tokens, NULL, NULL, 65};
-    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_OUT_OF_RANGE);
-    line_check("a long prompt", err.message);
-    assert_true(strstr(err.message, "65") != NULL && strstr(err.message, "ctx-size") != NULL);
-    batch.n_tok = 3;
-    static const int32_t bad[] = {300, -1, INT32_MAX, INT32_MIN};
-    for (int i = 0; i < 4; i++) {
-        tokens[2] = bad[i];
-        assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
-        line_check("a wrong id", err.message);
-        assert_non_null(strstr(err.message, "299"));
-    }
-    tokens[2] = 299;
-    RIG_OK(llm_context_decode(ctx, &batch, &err));
-    batch.n_tok = 0;
-    RIG_OK(llm_context_decode(ctx, &batch, &err));
-    assert_int_equal(llm_context_length(ctx, 0), 3);
-    llm_context_destroy(ctx);
-    llm_model_close(model);
-}
-
-static bool stop(void *context, uint64_t done, uint64_t total) {
-    (void)context;
-    return done > total / 2 ? false : true;
-}
-
-/* A load that is cancelled leaves a model that can be loaded. */
-static void test_cancelled(void **state) {
-    (void)state;
-    tdm_error err = {0};
-    llm_model *model = NULL;
-    llm_context *ctx = NULL;
-    tdm_open_device *dev = rig_device(NULL, "fast", 1);
-    RIG_OK(llm_model_open(good_path, &model, &err));
-    assert_int_equal(llm_context_create(model, NULL, &ctx, &err), TDM_FAILED_PRECONDITION);
-    assert_int_equal(llm_model_load(model, rig_runtime(), &dev, 1, stop, NULL, &err),
-                     TDM_CANCELLED);
-    assert_int_equal(llm_context_create(model, NULL, &ctx, &err), TDM_FAILED_PRECONDITION);
-    RIG_OK(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err));
-    assert_int_equal(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err),
-                     TDM_FAILED_PRECONDITION);
-    llm_model_close(model);
-    assert_int_equal(llm_model_open("/nowhere/model.gguf", &model, &err), TDM_NOT_FOUND);
-    assert_non_null(strstr(err.message, "/nowhere/model.gguf"));
 }
 
 /* A file that becomes shorter after its model was loaded: a step that reads rows in it
@@ -809,7 +713,7 @@ static void test_shortened(void **state) {
     RIG_OK(llm_context_decode(ctx, &batch, &err));
     assert_int_equal(truncate(fixture_path, 1), 0);
     assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_DATA_LOSS);
-    line_check("a shortened file", err.message);
+    rig_line_check("a shortened file", err.message);
     assert_non_null(strstr(err.message, "fixture.gguf: tensor 'per_layer_token_embd.weight'"));
     assert_non_null(strstr(err.message, "has become shorter"));
     assert_int_equal(llm_context_length(ctx, 0), 2);
@@ -822,8 +726,7 @@ int main(void) {
         cmocka_unit_test(test_edits),      cmocka_unit_test(test_yarn_ext_factor),
         cmocka_unit_test(test_no_channel), cmocka_unit_test(test_norm_by_key),
         cmocka_unit_test(test_bare_name),  cmocka_unit_test(test_header_bits),
-        cmocka_unit_test(test_contexts),   cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_cancelled),  cmocka_unit_test(test_shortened),
+        cmocka_unit_test(test_shortened),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

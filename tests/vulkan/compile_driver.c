@@ -68,16 +68,28 @@ static uint64_t code_hash(const uint32_t *code, size_t n_word) {
     return hash;
 }
 
+static pthread_once_t shaders_once = PTHREAD_ONCE_INIT;
+static uint64_t shader_hashes[MAX_MODULE]; /* of vk_shaders */
+
+static void shaders_hash(void) {
+    for (int32_t i = 0; i < vk_n_shader && i < MAX_MODULE; i++)
+        shader_hashes[i] = code_hash(vk_shaders[i].code, vk_shaders[i].size / 4);
+}
+
+/* The kernel of a module; -1 = none of the plugin's. */
+static int32_t kernel_find(uint64_t hash) {
+    pthread_once(&shaders_once, shaders_hash);
+    for (int32_t i = 0; i < vk_n_shader && i < MAX_MODULE; i++)
+        if (shader_hashes[i] == hash) return vk_shaders[i].kernel;
+    return -1;
+}
+
 static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
                                                  const VkShaderModuleCreateInfo *info,
                                                  const VkAllocationCallbacks *callbacks,
                                                  VkShaderModule *out) {
     VkResult result = real.CreateShaderModule(device, info, callbacks, out);
-    const uint64_t hash = code_hash(info->pCode, info->codeSize / 4);
-    int32_t kernel = -1;
-    for (int32_t i = 0; i < vk_n_shader && kernel < 0; i++)
-        if (code_hash(vk_shaders[i].code, vk_shaders[i].size / 4) == hash)
-            kernel = vk_shaders[i].kernel;
+    const int32_t kernel = kernel_find(code_hash(info->pCode, info->codeSize / 4));
     pthread_mutex_lock(&mutex);
     if (result == VK_SUCCESS && n_module < MAX_MODULE) {
         modules[n_module].module = *out;
