@@ -125,6 +125,24 @@ class Server:
                 return float(line.split()[-1])
         raise KeyError(name)
 
+    def ended(self):
+        """How many requests have ended, for any reason."""
+        return sum(float(line.split()[-1]) for line in self.request("GET", "/metrics")[2].decode().splitlines()
+                   if line.startswith("tandem_requests_ended_total{"))
+
+    def cancelled(self, n, leave):
+        """Whether `n` requests, of which a client leaves all by leave(), end as cancelled. On a busy
+        machine they may reach the end of their context before the client has left; so it leaves
+        again, up to 20 times."""
+        name = 'tandem_requests_ended_total{reason="cancelled"}'
+        for _ in range(20):
+            cancelled, ended = self.metric(name), self.ended()
+            leave()
+            wait_for(f"{n} requests have ended", lambda: self.ended() >= ended + n)
+            if self.metric(name) == cancelled + n:
+                return True
+        return False
+
 
 def wait_for(what, condition, limit=30.0):
     """Polls, since the server sends no events of its state; fails after `limit` seconds."""

@@ -528,17 +528,17 @@ static tdm_status bounded(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, 
     return status;
 }
 
-static int64_t clock_ms(void) {
+static int64_t clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Works for work_ms by the clock, then lets the computation begin. */
+/* Works for work_ms by the clock, no shorter, then lets the computation begin. */
 static void *worker_main(void *arg) {
     tdm_queue *q = arg;
-    const int64_t begin = clock_ms();
-    while (clock_ms() - begin < atomic_load(&q->device->work_ms)) {
+    const int64_t begin = clock_ns();
+    while (clock_ns() - begin < atomic_load(&q->device->work_ms) * 1000000) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         if (atomic_load(&q->device->mute) == 0) atomic_fetch_add(&q->progress, 1);
     }
