@@ -12,6 +12,7 @@
 #include "core/base/hash.h"
 #include "plugins/gpu/ops/quantize.h"
 #include "plugins/vulkan/shaders.h"
+#include "plugins/vulkan/verdict.h"
 
 enum { N_BUCKET = 256, MAX_COMPILER = 16, CACHE_HEADER_SIZE = 32 /* of the driver's bytes */ };
 
@@ -226,19 +227,17 @@ static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShade
 
 /* Specialisation: constant 0 is the group size, constants 1 to 8 are the step's numbers
  * (args.glsl), constant 9 is 1 where bytes are to be wrong, for tests (bytes_store.glsl). */
-static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
+static tdm_status pipeline_make(vk_device *device, const pipeline_key *key, const gpu_step *step,
                                 VkPipeline *pipeline_out, tdm_error *err) {
     enum { N_CONSTANT = 1 + GPU_MAX_SPEC + 1 };
     int32_t constants[N_CONSTANT];
     VkSpecializationMapEntry entries[N_CONSTANT];
-    gpu_step step = {.kernel = key->kernel};
     VkShaderModule module = VK_NULL_HANDLE;
     tdm_status status = module_get(device, key, &module, err);
     if (status != TDM_OK) return status;
     constants[0] = key->group_size;
     memcpy(&constants[1], key->spec, sizeof key->spec);
-    memcpy(step.spec, key->spec, sizeof key->spec);
-    constants[1 + GPU_MAX_SPEC] = has_wrong_bytes(device, &step);
+    constants[1 + GPU_MAX_SPEC] = has_wrong_bytes(device, step);
     for (uint32_t i = 0; i < N_CONSTANT; i++) entries[i] = (VkSpecializationMapEntry){i, i * 4, 4};
     const VkSpecializationInfo specialization = {N_CONSTANT, entries, sizeof constants, constants};
     const int32_t subgroup = subgroup_of(device, key->kernel, key->group_size);
@@ -268,6 +267,18 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
     return vk_fail(device, err, result, what);
 }
 
+static tdm_status pipeline_compile(vk_device *device, const pipeline_key *key,
+                                   VkPipeline *pipeline_out, tdm_error *err) {
+    gpu_step step = {.kernel = key->kernel, .group_size = key->group_size};
+    vk_compile_mark mark;
+    memcpy(step.spec, key->spec, sizeof key->spec);
+    tdm_status status = vk_verdicts_compile_begin(device, &step, &mark, err);
+    if (status != TDM_OK) return status;
+    status = pipeline_make(device, key, &step, pipeline_out, err);
+    vk_verdicts_compile_end(device, &mark);
+    return status;
+}
+
 /* ---- Several at a time ----------------------------------------------------------------------- */
 
 /* What one call compiles. */
@@ -290,7 +301,7 @@ static void *compiler_main(void *arg) {
         if (entry == NULL) return NULL;
         VkPipeline pipeline = VK_NULL_HANDLE;
         tdm_error err = {0};
-        tdm_status status = pipeline_make(work->device, &entry->key, &pipeline, &err);
+        tdm_status status = pipeline_compile(work->device, &entry->key, &pipeline, &err);
         pthread_mutex_lock(&p->mutex);
         entry->pipeline = pipeline;
         entry->status = status;

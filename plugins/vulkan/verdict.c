@@ -20,11 +20,13 @@ enum { TRIAL_VERSION = 5 };
 struct vk_verdicts {
     pthread_mutex_t mutex; /* over the list; held for short times: supports_op takes it */
     vk_verdict_list list;
-    _Atomic int32_t n_wrong; /* rows of the list with VK_VERDICT_WRONG */
+    _Atomic int32_t n_wrong; /* rows of the list that are bad */
     pthread_mutex_t round;   /* held while a plan is checked; only its holder changes the list */
     vk_trial *trial;         /* under `round`; NULL until the first check */
     vk_cache_key key;
-    char path[3400]; /* empty = none */
+    char path[3400];         /* empty = none */
+    vk_compile_marks *marks; /* NULL = none */
+    atomic_bool has_warned;  /* of a pipeline that is compiled by itself */
 };
 
 /* ---- The file -------------------------------------------------------------------------------- */
@@ -46,8 +48,21 @@ static void file_find(const vk_facts *facts, const char *spoilt, vk_cache_key *k
 /* With the mutex held, or before another thread can have the struct. */
 static void wrong_count(struct vk_verdicts *v) {
     int32_t n = 0;
-    for (int32_t i = 0; i < v->list.n; i++) n += v->list.rows[i].verdict == VK_VERDICT_WRONG;
+    for (int32_t i = 0; i < v->list.n; i++) n += vk_verdict_is_bad(v->list.rows[i].verdict);
     atomic_store(&v->n_wrong, n);
+}
+
+/* Says which rows of the list are fatal since the last start: n_fatal rows from `first` on. */
+static void fatal_log(const vk_device *device, int32_t first, int32_t n_fatal) {
+    const struct vk_verdicts *v = device->verdicts;
+    const tdm_host *host = device->instance->host;
+    for (int32_t i = first; i < first + n_fatal && TDM_HAS(host, log); i++)
+        host->log(
+            host->context, TDM_LOG_WARN,
+            "%s (%s, %s): kernel %s: this driver's compiler ended the last two processes that "
+            "compiled it, so it is not used. To try it again, delete %s",
+            device->name, device->facts->properties.deviceName, device->facts->driver,
+            v->list.rows[i].kernel, v->path);
 }
 
 tdm_status vk_verdicts_create(vk_device *device, tdm_error *err) {
@@ -57,10 +72,16 @@ tdm_status vk_verdicts_create(vk_device *device, tdm_error *err) {
     pthread_mutex_init(&v->round, NULL);
     file_find(device->facts, device->options.wrong, &v->key, v->path, sizeof v->path);
     /* Verdicts of kernels whose code has changed since count for nothing. */
-    if (v->path[0] != '\0')
-        vk_verdict_file_read(v->path, &v->key, vk_shader_hash_is_known, &v->list);
-    wrong_count(v);
     device->verdicts = v;
+    if (v->path[0] != '\0') {
+        int32_t n_fatal = 0;
+        vk_verdict_file_read(v->path, &v->key, vk_shader_hash_is_known, &v->list);
+        const int32_t n_read = v->list.n;
+        v->marks =
+            vk_compile_marks_open(v->path, &v->key, vk_shader_hash_is_known, &v->list, &n_fatal);
+        fatal_log(device, n_read, n_fatal);
+    }
+    wrong_count(v);
     return TDM_OK;
 }
 
@@ -68,6 +89,7 @@ void vk_verdicts_destroy(vk_device *device) {
     struct vk_verdicts *v = device->verdicts;
     if (v == NULL) return;
     vk_trial_destroy(v->trial);
+    vk_compile_marks_close(v->marks);
     pthread_mutex_destroy(&v->round);
     pthread_mutex_destroy(&v->mutex);
     free(v->list.rows);
@@ -78,7 +100,7 @@ void vk_verdicts_destroy(vk_device *device) {
 /* Whether a row before row i is of the same kernel and wrong. */
 static bool is_named(const vk_verdict_list *list, int32_t i) {
     for (int32_t k = 0; k < i; k++)
-        if (list->rows[k].verdict == VK_VERDICT_WRONG &&
+        if (vk_verdict_is_bad(list->rows[k].verdict) &&
             strcmp(list->rows[k].kernel, list->rows[i].kernel) == 0)
             return true;
     return false;
@@ -91,7 +113,7 @@ static int32_t names_format(const vk_verdict_list *list, char *text, size_t size
     size_t used = 0;
     text[0] = '\0';
     for (int32_t i = 0; i < list->n; i++) {
-        if (list->rows[i].verdict != VK_VERDICT_WRONG) continue;
+        if (!vk_verdict_is_bad(list->rows[i].verdict)) continue;
         n_wrong++;
         if (is_named(list, i)) continue;
         const char *name = list->rows[i].kernel;
@@ -110,7 +132,10 @@ int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text,
     char path[3400];
     vk_verdict_list list = {.n = 0};
     file_find(facts, spoilt, &key, path, sizeof path);
-    if (path[0] != '\0') vk_verdict_file_read(path, &key, vk_shader_hash_is_known, &list);
+    if (path[0] != '\0') {
+        vk_verdict_file_read(path, &key, vk_shader_hash_is_known, &list);
+        vk_compile_marks_read(path, &key, vk_shader_hash_is_known, &list);
+    }
     int32_t n_wrong = names_format(&list, text, size);
     free(list.rows);
     return n_wrong;
@@ -118,18 +143,17 @@ int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text,
 
 /* ---- The list -------------------------------------------------------------------------------- */
 
-/* With the mutex held. */
-static const vk_verdict_row *row_find(const struct vk_verdicts *v, uint64_t pipeline) {
-    for (int32_t i = 0; i < v->list.n; i++)
-        if (v->list.rows[i].pipeline == pipeline) return &v->list.rows[i];
-    return NULL;
+/* The vk_verdict on a pipeline; VK_VERDICT_NONE where the list has none. */
+static int32_t verdict_of(struct vk_verdicts *v, uint64_t pipeline) {
+    pthread_mutex_lock(&v->mutex);
+    const vk_verdict_row *row = vk_verdict_list_find(&v->list, pipeline);
+    const int32_t verdict = row != NULL ? row->verdict : VK_VERDICT_NONE;
+    pthread_mutex_unlock(&v->mutex);
+    return verdict;
 }
 
 static bool is_known(struct vk_verdicts *v, uint64_t pipeline) {
-    pthread_mutex_lock(&v->mutex);
-    bool found = row_find(v, pipeline) != NULL;
-    pthread_mutex_unlock(&v->mutex);
-    return found;
+    return verdict_of(v, pipeline) != VK_VERDICT_NONE;
 }
 
 /* Makes room for n more rows. */
@@ -140,13 +164,18 @@ static bool rows_reserve(struct vk_verdicts *v, int32_t n) {
     return has_room;
 }
 
-/* Room was made, and one round at a time adds rows. */
-static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict) {
-    struct vk_verdicts *v = device->verdicts;
+static vk_verdict_row row_make(const vk_device *device, const gpu_step *step, vk_verdict verdict) {
     vk_verdict_row row = {.pipeline = vk_pipeline_hash(device, step),
                           .code = vk_shader_hash(step),
                           .verdict = (int32_t)verdict};
     snprintf(row.kernel, sizeof row.kernel, "%s", gpu_kernel_name(step->kernel));
+    return row;
+}
+
+/* Room was made, and one round at a time adds rows. */
+static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict) {
+    struct vk_verdicts *v = device->verdicts;
+    const vk_verdict_row row = row_make(device, step, verdict);
     pthread_mutex_lock(&v->mutex);
     vk_verdict_list_add(&v->list, &row);
     wrong_count(v);
@@ -156,13 +185,7 @@ static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict)
 /* gpu_target.is_wrong */
 static bool step_is_wrong(void *context, const gpu_step *step) {
     const vk_device *device = context;
-    struct vk_verdicts *v = device->verdicts;
-    uint64_t hash = vk_pipeline_hash(device, step);
-    pthread_mutex_lock(&v->mutex);
-    const vk_verdict_row *row = row_find(v, hash);
-    bool is_wrong = row != NULL && row->verdict == VK_VERDICT_WRONG;
-    pthread_mutex_unlock(&v->mutex);
-    return is_wrong;
+    return vk_verdict_is_bad(verdict_of(device->verdicts, vk_pipeline_hash(device, step)));
 }
 
 /* The planner plans the nodes of a fusion singly where is_wrong refuses a step of it; nothing is
@@ -179,7 +202,7 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     target_out->is_wrong_context = device;
     pthread_mutex_lock(&v->mutex);
     for (int32_t i = 0; i < v->list.n; i++) {
-        if (v->list.rows[i].verdict != VK_VERDICT_WRONG) continue;
+        if (!vk_verdict_is_bad(v->list.rows[i].verdict)) continue;
         if (strcmp(v->list.rows[i].kernel, "product_lane") == 0)
             target_out->product.lane_max_subgroup = -1;
         if (strcmp(v->list.rows[i].kernel, "product_tile") == 0)
@@ -207,6 +230,36 @@ int32_t vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     }
     pthread_mutex_unlock(&v->mutex);
     return n_wrong;
+}
+
+/* ---- Compiling ------------------------------------------------------------------------------- */
+
+tdm_status vk_verdicts_compile_begin(vk_device *device, const gpu_step *step,
+                                     vk_compile_mark *mark_out, tdm_error *err) {
+    struct vk_verdicts *v = device->verdicts;
+    const tdm_host *host = device->instance->host;
+    const vk_verdict_row row = row_make(device, step, VK_VERDICT_NONE);
+    const int32_t verdict = verdict_of(v, row.pipeline);
+    *mark_out = (vk_compile_mark){.slot = -1};
+    if (verdict == VK_VERDICT_FATAL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: kernel %s is not compiled, since this driver's compiler ended the "
+                        "process twice. To try it again, delete %s",
+                        device->name, row.kernel, v->path);
+    if (verdict != VK_VERDICT_NONE) return TDM_OK; /* it was compiled before */
+    *mark_out = vk_compile_mark_begin(v->marks, &row);
+    if (mark_out->is_alone && !atomic_exchange(&v->has_warned, true) && TDM_HAS(host, log))
+        host->log(host->context, TDM_LOG_WARN,
+                  "%s (%s, %s): an earlier process ended while this driver compiled kernel %s or "
+                  "others: each is now compiled by itself. If that ends this process too, the next "
+                  "one does without the kernel",
+                  device->name, device->facts->properties.deviceName, device->facts->driver,
+                  row.kernel);
+    return TDM_OK;
+}
+
+void vk_verdicts_compile_end(vk_device *device, const vk_compile_mark *mark) {
+    vk_compile_mark_end(device->verdicts->marks, mark);
 }
 
 /* ---- Checking a plan ------------------------------------------------------------------------- */

@@ -5,12 +5,13 @@
  * The verdict is kept on disk beside the pipeline cache, for this driver and this kernel's code,
  * so that later runs do not try it again. A wrong pipeline is replaced by a plainer one where the
  * planner has one; else its op is refused. A pipeline at whose trial the driver reset the device
- * counts as wrong, so that the next start does not try it again.
+ * counts as wrong, so that the next start does not try it again. So does one at which the driver's
+ * compiler ended two processes (compile_mark.h).
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
 
-#include "plugins/vulkan/verdict_file.h"
+#include "plugins/vulkan/compile_mark.h"
 #include "plugins/vulkan/vk.h"
 
 /* Sets device->verdicts, and reads what earlier runs have found. Released with vk_verdicts_destroy.
@@ -34,6 +35,13 @@ bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan
  * hardware that the driver did not compile as wrong, since other kernels can replace them.
  * Returns true where there are such: the plan must then be made again. [any-thread] */
 bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status status);
+
+/* To be called around the driver's compilation of a step's pipeline, by the thread that compiles
+ * it. vk_verdicts_compile_begin fails with TDM_UNSUPPORTED where that ended two processes;
+ * vk_verdicts_compile_end is not called then. [any-thread] */
+tdm_status vk_verdicts_compile_begin(vk_device *device, const gpu_step *step,
+                                     vk_compile_mark *mark_out, tdm_error *err);
+void vk_verdicts_compile_end(vk_device *device, const vk_compile_mark *mark);
 
 /* How many pipelines earlier runs have found wrong with the driver of a physical device. The names
  * of their kernels go into text, with commas; where not all fit, it ends with "and N more" kernels.

@@ -15,6 +15,16 @@
 
 enum { LOCK_TRIES = 1000, LOCK_PAUSE_NS = 10000000 /* 10 s in all */ };
 
+bool vk_verdict_is_bad(int32_t verdict) {
+    return verdict == VK_VERDICT_WRONG || verdict == VK_VERDICT_FATAL;
+}
+
+const vk_verdict_row *vk_verdict_list_find(const vk_verdict_list *list, uint64_t pipeline) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (list->rows[i].pipeline == pipeline) return &list->rows[i];
+    return NULL;
+}
+
 bool vk_verdict_list_reserve(vk_verdict_list *list, int32_t n) {
     if (list->room - list->n >= n) return true;
     int32_t room = 2 * list->room + n + 64;
@@ -26,7 +36,12 @@ bool vk_verdict_list_reserve(vk_verdict_list *list, int32_t n) {
 }
 
 static int caution(int32_t verdict) {
-    return verdict == VK_VERDICT_WRONG ? 2 : verdict == VK_VERDICT_RIGHT ? 1 : 0;
+    switch (verdict) {
+    case VK_VERDICT_FATAL: return 3;
+    case VK_VERDICT_WRONG: return 2;
+    case VK_VERDICT_RIGHT: return 1;
+    default: return 0;
+    }
 }
 
 void vk_verdict_list_add(vk_verdict_list *list, const vk_verdict_row *row) {

@@ -12,7 +12,8 @@ typedef enum vk_verdict {
     VK_VERDICT_NONE = 0,  /* could not be tried now */
     VK_VERDICT_RIGHT = 1, /* the results agree */
     VK_VERDICT_WRONG = 2,
-    VK_VERDICT_UNTRIED = 3 /* no small graph uses the pipeline, only the shapes of its node do */
+    VK_VERDICT_UNTRIED = 3, /* no small graph uses the pipeline, only the shapes of its node do */
+    VK_VERDICT_FATAL = 4    /* the driver's compiler ends the process (compile_mark.h) */
 } vk_verdict;
 
 typedef struct vk_verdict_row {
@@ -28,11 +29,17 @@ typedef struct vk_verdict_list {
     int32_t n, room;
 } vk_verdict_list;
 
+/* Whether plans must do without a pipeline with this vk_verdict. */
+bool vk_verdict_is_bad(int32_t verdict);
+
+/* The row of a pipeline; NULL where there is none. Valid until the list changes. */
+const vk_verdict_row *vk_verdict_list_find(const vk_verdict_list *list, uint64_t pipeline);
+
 /* Makes room for n more rows. False without memory; the list stays as it is. */
 bool vk_verdict_list_reserve(vk_verdict_list *list, int32_t n);
 
 /* Adds a row for which there is room. Of two verdicts on a pipeline the more cautious one stays:
- * wrong, then right, then untried. */
+ * fatal, then wrong, right, untried. */
 void vk_verdict_list_add(vk_verdict_list *list, const vk_verdict_row *row);
 
 /* Adds the rows of a file for this key whose code `is_known` accepts. False without memory; a file

@@ -119,7 +119,9 @@ static void test_verdicts(void **state) {
                  {VK_VERDICT_WRONG, VK_VERDICT_RIGHT, VK_VERDICT_WRONG},
                  {VK_VERDICT_UNTRIED, VK_VERDICT_RIGHT, VK_VERDICT_RIGHT},
                  {VK_VERDICT_RIGHT, VK_VERDICT_UNTRIED, VK_VERDICT_RIGHT},
-                 {VK_VERDICT_UNTRIED, VK_VERDICT_WRONG, VK_VERDICT_WRONG}};
+                 {VK_VERDICT_UNTRIED, VK_VERDICT_WRONG, VK_VERDICT_WRONG},
+                 {VK_VERDICT_RIGHT, VK_VERDICT_FATAL, VK_VERDICT_FATAL},
+                 {VK_VERDICT_FATAL, VK_VERDICT_WRONG, VK_VERDICT_FATAL}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         vk_verdict_list ours = {.n = 0}, theirs = {.n = 0};

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * crash_driver.c: a Vulkan loader that passes calls on to the real one, and ends the process when a
+ * chosen kernel is compiled, as a driver whose compiler crashes does.
+ *
+ * Environment: CRASH_DRIVER_LOADER is the path of the real loader, CRASH_DRIVER_KERNEL the name of
+ * the kernel, CRASH_DRIVER_SIGNAL the number of the signal; SIGABRT without it. CRASH_DRIVER_LOG is
+ * a file to which a line is added when a pipeline is begun, "begin KERNEL/CONSTANTS", and when it
+ * is made, "end KERNEL/CONSTANTS".
+ */
+#define VK_NO_PROTOTYPES
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/vulkan/module_name.h"
+
+#define REAL_LIST(F)                                                                               \
+    F(GetInstanceProcAddr)                                                                         \
+    F(GetDeviceProcAddr)                                                                           \
+    F(CreateShaderModule)                                                                          \
+    F(CreateComputePipelines)
+
+static struct {
+#define FIELD_(name) PFN_vk##name name;
+    REAL_LIST(FIELD_)
+#undef FIELD_
+} real;
+
+static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
+                                                 const VkShaderModuleCreateInfo *info,
+                                                 const VkAllocationCallbacks *callbacks,
+                                                 VkShaderModule *out) {
+    VkResult result = real.CreateShaderModule(device, info, callbacks, out);
+    if (result == VK_SUCCESS) module_add(*out, info);
+    return result;
+}
+
+/* Appends a line with one call, so that lines of several threads do not mix. */
+static void log_write(const char *what, const char *kernel,
+                      const VkComputePipelineCreateInfo *info) {
+    const VkSpecializationInfo *s = info->stage.pSpecializationInfo;
+    const char *path = getenv("CRASH_DRIVER_LOG");
+    char line[512];
+    int n = snprintf(line, sizeof line, "%s %s/", what, kernel);
+    for (size_t i = 0; i < s->dataSize / 4 && n < (int)sizeof line - 16; i++)
+        n += snprintf(line + n, sizeof line - (size_t)n, "%d,", ((const int32_t *)s->pData)[i]);
+    line[n - 1] = '\n';
+    int fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) return;
+    if (write(fd, line, (size_t)n) != n) perror("CRASH_DRIVER_LOG");
+    close(fd);
+}
+
+/* The plugin makes pipelines one by one. */
+static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipelineCache cache,
+                                                     uint32_t n,
+                                                     const VkComputePipelineCreateInfo *info,
+                                                     const VkAllocationCallbacks *callbacks,
+                                                     VkPipeline *out) {
+    const char *kernel = getenv("CRASH_DRIVER_KERNEL"), *number = getenv("CRASH_DRIVER_SIGNAL");
+    const char *name = module_name(info->stage.module);
+    log_write("begin", name, info);
+    if (kernel != NULL && strcmp(kernel, name) == 0) {
+        signal(SIGABRT, SIG_DFL);
+        raise(number != NULL ? atoi(number) : SIGABRT);
+    }
+    VkResult result = real.CreateComputePipelines(device, cache, n, info, callbacks, out);
+    log_write("end", name, info);
+    return result;
+}
+
+#define WRAP_(fn)                                                                                  \
+    if (found != NULL && strcmp(name, "vk" #fn) == 0) {                                            \
+        real.fn = (PFN_vk##fn)found;                                                               \
+        return (PFN_vkVoidFunction)my_##fn;                                                        \
+    }
+
+static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name) {
+    const PFN_vkVoidFunction found = real.GetDeviceProcAddr(device, name);
+    WRAP_(CreateShaderModule)
+    WRAP_(CreateComputePipelines)
+    return found;
+}
+
+__attribute__((visibility("default"))) PFN_vkVoidFunction VKAPI_CALL
+vkGetInstanceProcAddr(VkInstance instance, const char *name) {
+    if (real.GetInstanceProcAddr == NULL) {
+        const char *path = getenv("CRASH_DRIVER_LOADER");
+        void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (library == NULL) return NULL;
+        *(void **)&real.GetInstanceProcAddr = dlsym(library, "vkGetInstanceProcAddr");
+    }
+    const PFN_vkVoidFunction found = real.GetInstanceProcAddr(instance, name);
+    WRAP_(GetDeviceProcAddr)
+    return found;
+}
