@@ -407,7 +407,9 @@ static tdm_status layout_create(vk_device *device, tdm_error *err) {
                                              .pushConstantRangeCount = 1,
                                              .pPushConstantRanges = &range};
     VkResult result = device->fn.CreatePipelineLayout(device->device, &info, NULL, &device->layout);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreatePipelineLayout");
+    if (result == VK_SUCCESS) return TDM_OK;
+    device->layout = VK_NULL_HANDLE;
+    return vk_fail(device, err, result, "vkCreatePipelineLayout");
 }
 
 static void device_close(tdm_device *device) {

@@ -47,6 +47,7 @@ static tdm_status instance_create(vk_driver *driver, tdm_error *err) {
                                        .pApplicationInfo = &application};
     VkResult result = create(&info, NULL, &driver->instance);
     char text[32];
+    if (result != VK_SUCCESS) driver->instance = NULL;
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
         return tdm_fail(err, TDM_UNAVAILABLE,
                         "no Vulkan driver is installed (Debian: mesa-vulkan-drivers, or the "

@@ -90,7 +90,9 @@ tdm_status vk_pipelines_create(vk_device *device, tdm_error *err) {
     info.pInitialData = data;
     VkResult result = device->fn.CreatePipelineCache(device->device, &info, NULL, &p->cache);
     free(data);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreatePipelineCache");
+    if (result == VK_SUCCESS) return TDM_OK;
+    p->cache = VK_NULL_HANDLE;
+    return vk_fail(device, err, result, "vkCreatePipelineCache");
 }
 
 void vk_pipelines_destroy(vk_device *device) {

@@ -38,8 +38,9 @@ static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
                                           .queueFamilyIndex = device->facts->compute_family};
     VkResult result =
         device->fn.CreateCommandPool(device->device, &pool, NULL, &plan->command_pool);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkCreateCommandPool");
-    return TDM_OK;
+    if (result == VK_SUCCESS) return TDM_OK;
+    plan->command_pool = VK_NULL_HANDLE;
+    return vk_fail(device, err, result, "vkCreateCommandPool");
 }
 
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {

@@ -63,7 +63,9 @@ static tdm_status objects_create(vk_device *device, struct vk_transfer *t, tdm_e
     if (status != TDM_OK) return status;
     for (int i = 0; i < N_SLOT; i++) t->slots[i].commands = commands[i];
     VkResult result = device->fn.CreateSemaphore(device->device, &semaphore, NULL, &t->done);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateSemaphore");
+    if (result == VK_SUCCESS) return TDM_OK;
+    t->done = VK_NULL_HANDLE;
+    return vk_fail(device, err, result, "vkCreateSemaphore");
 }
 
 tdm_status vk_transfer_create(vk_device *device, tdm_error *err) {

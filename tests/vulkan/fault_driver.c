@@ -91,10 +91,14 @@ static void loss_settle(VkDevice device) {
     VkResult result = fault_at(FAULT_##name);                                                      \
     return result != VK_SUCCESS ? result : real.name(__VA_ARGS__)
 
-#define MAKE(name, ...)                                                                            \
+/* After a failure, what a call should have made is undefined: nothing may destroy it. */
+#define MAKE(name, out, ...)                                                                       \
     VkResult result = fault_at(FAULT_##name);                                                      \
-    if (result == VK_SUCCESS) result = real.name(__VA_ARGS__);                                     \
-    if (result == VK_SUCCESS) count(1);                                                            \
+    if (result == VK_SUCCESS) result = real.name(__VA_ARGS__, out);                                \
+    if (result == VK_SUCCESS)                                                                      \
+        count(1);                                                                                  \
+    else                                                                                           \
+        memset(out, 0x5a, sizeof *(out));                                                          \
     return result
 
 /* ---- What is made and destroyed -------------------------------------------------------------- */
@@ -109,7 +113,7 @@ static void loss_settle(VkDevice device) {
 #define MADE_(create, destroy, info_type, type)                                                    \
     static VkResult VKAPI_CALL my_##create(VkDevice device, const info_type *info,                 \
                                            const VkAllocationCallbacks *callbacks, type *out) {    \
-        MAKE(create, device, info, callbacks, out);                                                \
+        MAKE(create, out, device, info, callbacks);                                                \
     }                                                                                              \
     static void VKAPI_CALL my_##destroy(VkDevice device, type object,                              \
                                         const VkAllocationCallbacks *callbacks) {                  \
@@ -227,7 +231,7 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
     pthread_mutex_unlock(&mutex);
     VkComputePipelineCreateInfo info = infos[0]; /* the plugin makes one at a time */
     if (state.max_subgroup != 0) info.stage.pNext = NULL;
-    MAKE(CreateComputePipelines, device, cache, n, &info, callbacks, out);
+    MAKE(CreateComputePipelines, out, device, cache, n, &info, callbacks);
 }
 
 static void VKAPI_CALL my_DestroyPipeline(VkDevice device, VkPipeline pipeline,
@@ -254,7 +258,10 @@ static VkResult VKAPI_CALL my_AllocateMemory(VkDevice device, const VkMemoryAllo
                                              VkDeviceMemory *out) {
     VkResult result = fault_at(FAULT_AllocateMemory);
     if (result == VK_SUCCESS) result = real.AllocateMemory(device, info, callbacks, out);
-    if (result == VK_SUCCESS) memory_note(*out, info->allocationSize, true);
+    if (result == VK_SUCCESS)
+        memory_note(*out, info->allocationSize, true);
+    else
+        memset(out, 0x5a, sizeof *out);
     return result;
 }
 
@@ -402,7 +409,7 @@ static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
     if (features != NULL && features->pNext != NULL &&
         features->pNext->sType == VK_MATRIX_FEATURES_TYPE)
         features->pNext = features->pNext->pNext;
-    MAKE(CreateDevice, physical, &without, callbacks, out);
+    MAKE(CreateDevice, out, physical, &without, callbacks);
 }
 
 static void VKAPI_CALL my_DestroyInstance(VkInstance instance,
@@ -414,7 +421,7 @@ static void VKAPI_CALL my_DestroyInstance(VkInstance instance,
 static VkResult VKAPI_CALL my_CreateInstance(const VkInstanceCreateInfo *info,
                                              const VkAllocationCallbacks *callbacks,
                                              VkInstance *out) {
-    MAKE(CreateInstance, info, callbacks, out);
+    MAKE(CreateInstance, out, info, callbacks);
 }
 
 /* ---- Finding functions ----------------------------------------------------------------------- */
