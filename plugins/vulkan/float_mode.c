@@ -72,20 +72,31 @@ static size_t modes_add(uint32_t *to, uint32_t widths, uint32_t entry, uint32_t 
     return n;
 }
 
+/* The word behind the entry point's instruction, and in *at_out the first of it. 0 = the module is
+ * older than the capabilities, or cut off. */
+static size_t entry_find(const uint32_t *code, size_t n_word, size_t *at_out) {
+    size_t at = HEADER;
+    if (n_word < HEADER || code[1] < VERSION_1_4) return 0;
+    while (at < n_word && (code[at] & 0xffff) != OP_ENTRY_POINT && code[at] >> 16 != 0)
+        at += code[at] >> 16;
+    const size_t end = at + (at < n_word ? code[at] >> 16 : 0);
+    *at_out = at;
+    return end <= n_word && end >= at + 3 ? end : 0;
+}
+
 /* Capabilities come first in a module, execution modes directly behind the entry point. */
 uint32_t *vk_float_mode_add(const uint32_t *code, size_t size, const vk_float_mode *mode,
                             size_t *size_out) {
     const size_t n_word = size / 4;
-    size_t at = HEADER, n = HEADER;
-    if ((mode->keeps_denormals | mode->rounds_to_nearest | mode->keeps_infinities) == 0 ||
-        n_word < HEADER || code[1] < VERSION_1_4)
-        return NULL;
-    while (at < n_word && (code[at] & 0xffff) != OP_ENTRY_POINT && code[at] >> 16 != 0)
-        at += code[at] >> 16;
-    const size_t end = at + (at < n_word ? code[at] >> 16 : 0); /* of the entry point */
-    if (end > n_word || end < at + 3) return NULL;
+    size_t at = 0, n = HEADER;
+    const size_t end = entry_find(code, n_word, &at);
     uint32_t *made = malloc((n_word + MAX_ADDED) * 4);
     if (made == NULL) return NULL;
+    if (end == 0) {
+        memcpy(made, code, size);
+        *size_out = size;
+        return made;
+    }
     memcpy(made, code, HEADER * 4);
     n += capability_add(&made[n], mode->keeps_denormals, CAPABILITY_DENORM_PRESERVE);
     n += capability_add(&made[n], mode->rounds_to_nearest, CAPABILITY_ROUNDING_RTE);

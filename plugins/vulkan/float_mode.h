@@ -28,8 +28,9 @@ typedef struct vk_float_mode {
  * mode for several. [any-thread] */
 vk_float_mode vk_float_mode_of(const VkPhysicalDeviceFloatControlsProperties *properties);
 
-/* The module of `size` bytes with instructions that request the modes, to be freed by the caller.
- * *size_out: its bytes. NULL where the module stays as it is, or without memory. [any-thread] */
+/* The module of `size` bytes with instructions that request the modes, to be freed by the caller; a
+ * copy of it where there is no mode to request or no place for that. *size_out: its bytes. NULL
+ * without memory. [any-thread] */
 uint32_t *vk_float_mode_add(const uint32_t *code, size_t size, const vk_float_mode *mode,
                             size_t *size_out);
 

@@ -217,8 +217,9 @@ static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShade
     if (*module == VK_NULL_HANDLE) {
         uint32_t *code = vk_float_mode_add(info.pCode, info.codeSize, &device->facts->float_mode,
                                            &info.codeSize);
-        if (code != NULL) info.pCode = code;
-        result = device->fn.CreateShaderModule(device->device, &info, NULL, module);
+        info.pCode = code;
+        result = code != NULL ? device->fn.CreateShaderModule(device->device, &info, NULL, module)
+                              : VK_ERROR_OUT_OF_HOST_MEMORY;
         if (result != VK_SUCCESS) *module = VK_NULL_HANDLE;
         free(code);
     }

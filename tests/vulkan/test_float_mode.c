@@ -14,6 +14,15 @@
 
 #include "plugins/vulkan/float_mode.h"
 
+static bool has_no_memory;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+
+void *__wrap_malloc(size_t size) {
+    return has_no_memory ? NULL : __real_malloc(size);
+}
+
 #define OP(op, n_word) ((uint32_t)(n_word) << 16 | (op))
 
 enum { ENTRY = 7 };
@@ -101,28 +110,48 @@ static void test_module(void **state) {
     free(made);
 }
 
+static void check_kept(const uint32_t *code, size_t size, const vk_float_mode *mode) {
+    size_t size_made = 0;
+    uint32_t *made = vk_float_mode_add(code, size, mode, &size_made);
+    assert_non_null(made);
+    assert_int_equal(size_made, size);
+    assert_memory_equal(made, code, size);
+    free(made);
+}
+
 /* The module is not changed where no mode is requested, where its version is too old to have modes
  * without an extension, and where it is cut off. */
 static void test_kept(void **state) {
     const vk_float_mode none = {0}, some = {.keeps_infinities = 32};
     uint32_t other[MODULE_LEN];
-    size_t size = 0;
     (void)state;
-    assert_null(vk_float_mode_add(module, sizeof module, &none, &size));
+    check_kept(module, sizeof module, &none);
     for (size_t n = 0; n < ENTRY_END; n++) {
         uint32_t *part = malloc(n * 4 + 1);
         assert_non_null(part);
         memcpy(part, module, n * 4);
-        assert_null(vk_float_mode_add(part, n * 4, &some, &size));
+        check_kept(part, n * 4, &some);
         free(part);
     }
     memcpy(other, module, sizeof module);
     other[1] = 0x00010300;
-    assert_null(vk_float_mode_add(other, sizeof other, &some, &size));
+    check_kept(other, sizeof other, &some);
+}
+
+/* Without memory there is no module: one without the modes would compute something else. */
+static void test_no_memory(void **state) {
+    const vk_float_mode some = {.keeps_denormals = 16};
+    size_t size = 0;
+    (void)state;
+    has_no_memory = true;
+    uint32_t *made = vk_float_mode_add(module, sizeof module, &some, &size);
+    has_no_memory = false;
+    assert_null(made);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_widths), cmocka_unit_test(test_module),
-                                       cmocka_unit_test(test_kept)};
+                                       cmocka_unit_test(test_kept),
+                                       cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
