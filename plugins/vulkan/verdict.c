@@ -313,6 +313,23 @@ static void verdicts_add(vk_device *device, const gpu_step *step, const vk_trial
     verdict_add(device, blamed, result->verdict, count);
 }
 
+/* Merges the list with the file. Under `round`: only its holder changes the list, so that it reads
+ * the list without the mutex, and no row is lost while it merges a copy. The merge may wait some
+ * seconds for another process: with the mutex held, supports_op would wait as long. Without memory
+ * for the copy the rows are written by a later round. */
+static void file_merge(struct vk_verdicts *v) {
+    vk_verdict_list merged = {.n = 0}, old = v->list;
+    if (v->path[0] == '\0' || !vk_verdict_list_reserve(&merged, old.n)) return;
+    if (old.n > 0) memcpy(merged.rows, old.rows, (size_t)old.n * sizeof *old.rows);
+    merged.n = old.n;
+    vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &merged);
+    pthread_mutex_lock(&v->mutex);
+    v->list = merged;
+    wrong_count(v);
+    pthread_mutex_unlock(&v->mutex);
+    free(old.rows);
+}
+
 bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status status) {
     const tdm_host *host = device->instance->host;
     bool is_new = false, is_replaced = false;
@@ -333,6 +350,7 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
         }
         is_replaced = true;
     }
+    if (is_new) file_merge(device->verdicts);
     pthread_mutex_unlock(&device->verdicts->round);
     if (is_new && TDM_HAS(host, log))
         host->log(
@@ -341,23 +359,6 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
             "used",
             device->name, device->facts->properties.deviceName, device->facts->driver);
     return is_replaced;
-}
-
-/* Merges the list with the file. Under `round`: only its holder changes the list, so that it reads
- * the list without the mutex, and no row is lost while it merges a copy. The merge may wait some
- * seconds for another process: with the mutex held, supports_op would wait as long. Without memory
- * for the copy the rows are written by a later round. */
-static void file_merge(struct vk_verdicts *v) {
-    vk_verdict_list merged = {.n = 0}, old = v->list;
-    if (v->path[0] == '\0' || !vk_verdict_list_reserve(&merged, old.n)) return;
-    if (old.n > 0) memcpy(merged.rows, old.rows, (size_t)old.n * sizeof *old.rows);
-    merged.n = old.n;
-    vk_verdict_file_merge(v->path, &v->key, vk_shader_hash_is_known, &merged);
-    pthread_mutex_lock(&v->mutex);
-    v->list = merged;
-    wrong_count(v);
-    pthread_mutex_unlock(&v->mutex);
-    free(old.rows);
 }
 
 static void round_end(vk_device *device, const round_count *count, int64_t start_ms,

@@ -619,7 +619,7 @@ static tdm_graph *product_make(void) {
 }
 
 /* A driver says that it has cooperative matrices, and compiles no shader on them: another kernel
- * computes the product. */
+ * computes the product, at the next start without an attempt. */
 static void test_matrix(void **state) {
     (void)state;
     tdm_error err = {0};
@@ -639,8 +639,13 @@ static void test_matrix(void **state) {
         for (int k = 0; k < K; k++) sum += s.x[K * c + k];
         for (int r = 0; r < ROWS; r++) assert_true(s.y[ROWS * c + r] == sum);
     }
-    faults->has_matrix = 0;
     scene_close(&s);
+    s = (scene){.graph = product_make()};
+    assert_int_equal(scene_open(&s, "lanes=no", &err), TDM_OK);
+    assert_int_equal(plugin->device->get_info(s.device, &info, &err), TDM_OK);
+    assert_non_null(strstr(info.description, "wrong: product_tile_matrix"));
+    scene_close(&s);
+    faults->has_matrix = 0;
     assert_int_equal(faults->n_object, 0);
 }
 
