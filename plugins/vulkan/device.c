@@ -319,7 +319,10 @@ static void features_request(device_request *r, const vk_facts *facts) {
         .scalarBlockLayout = VK_TRUE,
         .timelineSemaphore = VK_TRUE,
         .bufferDeviceAddress = VK_TRUE,
-        .vulkanMemoryModel = facts->has_matrix};
+        /* Kernels on matrices need the first. With it, atomics across workgroups, which other
+         * kernels have, need the second (VUID-RuntimeSpirv-vulkanMemoryModel-06265). */
+        .vulkanMemoryModel = facts->has_matrix,
+        .vulkanMemoryModelDeviceScope = facts->has_matrix};
     r->f11 = (VkPhysicalDeviceVulkan11Features){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
         .pNext = &r->f12,

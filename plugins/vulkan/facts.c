@@ -91,8 +91,8 @@ static void features_read(const vk_driver *driver, vk_facts *facts, bool has_1_3
     if (!f.features.shaderInt16) refuse(facts, "shaderInt16");
     if (!f.features.shaderInt64) refuse(facts, "shaderInt64");
     facts->has_f16 = f12.shaderFloat16;
-    facts->has_matrix =
-        facts->has_matrix && matrix.cooperativeMatrix && facts->has_f16 && f12.vulkanMemoryModel;
+    facts->has_matrix = facts->has_matrix && matrix.cooperativeMatrix && facts->has_f16 &&
+                        f12.vulkanMemoryModel && f12.vulkanMemoryModelDeviceScope;
     facts->can_require_subgroup =
         has_1_3 ? f13.subgroupSizeControl : size_control.subgroupSizeControl;
     facts->has_full_subgroups =

@@ -409,6 +409,12 @@ static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
     if (features != NULL && features->pNext != NULL &&
         features->pNext->sType == VK_MATRIX_FEATURES_TYPE)
         features->pNext = features->pNext->pNext;
+    /* Kernels have atomics of device scope, which the memory model allows by a second feature. */
+    const VkPhysicalDeviceVulkan12Features *f12 =
+        (const VkPhysicalDeviceVulkan12Features *)(const void *)chain_find(
+            info->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES);
+    if (f12 != NULL && f12->vulkanMemoryModel && !f12->vulkanMemoryModelDeviceScope)
+        return VK_ERROR_FEATURE_NOT_PRESENT;
     MAKE(CreateDevice, out, physical, &without, callbacks);
 }
 
