@@ -426,6 +426,14 @@ static tdm_status end_check(gpu_emit *e, const gpu_product *p, const choice *c, 
     return TDM_OK;
 }
 
+/* Refuses x or y of more elements than the kernels' 32-bit numbers count. */
+static tdm_status extent_check(const gpu_emit *e, const gpu_operand *floats, tdm_error *err) {
+    const uint64_t n = floats->size / sizeof(float);
+    if (n <= (uint64_t)UINT32_MAX + 1) return TDM_OK;
+    return gpu_refuse(e, err, "%llu elements; kernels of products count up to 2^32",
+                      (unsigned long long)n);
+}
+
 /* The number of tiles, each of which is the work of a workgroup. */
 static int64_t tiles_count(const gpu_product *p, const choice *c) {
     int64_t n_row_tile = (p->w->ne[1] + c->row_tile - 1) / c->row_tile;
@@ -476,6 +484,8 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     const gpu_value *w = p->w;
     if (w->ne[1] == 0 || w->ne[2] == 0 || p->n_column == 0) return TDM_OK;
     tdm_status status = gpu_weight_check(e, w, err);
+    if (status == TDM_OK) status = extent_check(e, &p->x, err);
+    if (status == TDM_OK) status = extent_check(e, &p->dst, err);
     if (status != TDM_OK) return status;
     choice c = choose(e->target, p, (w->ne[0] + GROUP_LEN - 1) / GROUP_LEN);
     if (p->up != NULL) parts_set(&c);
