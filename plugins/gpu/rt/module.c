@@ -259,7 +259,8 @@ static tdm_status module_load(rt_device *device, const char *name, void **module
         result = image_load(device, image->bytes, log, module_out);
         *waits_out = target_waits(image->target);
         if (result == RT_SUCCESS) return TDM_OK;
-        if (rt_result_is_loss(result)) break;
+        /* Else the result of images for other targets, which are refused, would hide this one. */
+        if (rt_result_is_loss(result) || result == RT_OUT_OF_MEMORY) break;
     }
     if (has_image) return load_fail(device, result, log, err);
     return tdm_fail(err, TDM_UNSUPPORTED, "%s (%s): this plugin has no compiled kernel %s",
