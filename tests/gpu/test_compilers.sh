@@ -58,6 +58,9 @@ wrong)
         -Dptx_compiler=false -Dptx_targets=sm_80,sm_75
     refused '-Damdgpu_compiler=false makes kernels for none of -Damdgpu_targets=gfx1100' \
         -Damdgpu_compiler=false -Damdgpu_targets=gfx1100
+    refused 'no CUDA kernels for sm_80: .*Choose other -Dptx_targets' -Dptx_compiler=false -Dptx_targets=sm_80
+    refused 'no HIP kernels for gfx1100: .*Other compilers may: clang-19 (-Damdgpu_compiler=)' \
+        -Damdgpu_compiler=false -Damdgpu_targets=gfx1100
     ;;
 nvcc)
     nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || skip "there is no nvcc"
