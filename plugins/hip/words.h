@@ -14,10 +14,22 @@
 #define IS_CDNA_3 0
 #endif
 
+/* The arguments of a kernel. LLVM 15 copies `given` to local memory in most kernels, for each
+ * thread, which LLVM 19 does not. So older compilers read the arguments where the launch has put
+ * them. */
+#if __clang_major__ < 19 && defined(__AMDGCN__)
+#define GPU_ARGS(given) *(const Args *)__builtin_amdgcn_kernarg_segment_ptr()
+#else
+#define GPU_ARGS(given) given
+#endif
+
 /* Compilers ignore launch_bounds for these targets; the attribute has the same meaning. */
 #define GPU_ENTRY(name, max_threads, registers, ...)                                               \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
-        const Args args) __VA_ARGS__
+        const Args given) {                                                                        \
+        const Args &args = GPU_ARGS(given);                                                        \
+        __VA_ARGS__                                                                                \
+    }
 
 static inline void *pointer(u64 address) {
     return (void *)(__attribute__((address_space(1))) void *)address;
@@ -288,6 +300,8 @@ static inline void group_acquire() {
 static inline u64 ticks() {
 #if __has_builtin(__builtin_readsteadycounter)
     return __builtin_readsteadycounter();
+#elif defined(__AMDGCN__) && !defined(__GFX11__) && !defined(__GFX12__)
+    return __builtin_amdgcn_s_memrealtime(); /* as newer compilers make of the other */
 #else
     return 0;
 #endif

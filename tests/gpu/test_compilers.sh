@@ -4,7 +4,7 @@
 # test_compilers.sh: kernels of CUDA and HIP by other compilers than clang: -Dptx_compiler, -Damdgpu_compiler.
 #   test_compilers.sh wrong SOURCE_ROOT   what the build says of values that are of no use
 #   test_compilers.sh nvcc SOURCE_ROOT    two kernels have their entries; skipped where there is no nvcc
-#   test_compilers.sh hipcc SOURCE_ROOT   the same
+#   test_compilers.sh hipcc SOURCE_ROOT   the same; these have no local memory, and waits have a clock
 set -u
 part=$1 source=$2
 . "$(dirname "$0")/../tally.sh"
@@ -69,6 +69,18 @@ nvcc)
 hipcc)
     command -v hipcc >/dev/null || skip "there is no hipcc"
     compiled hip gfx90a.hsaco '' '\.kd' -Damdgpu_compiler=hipcc -Damdgpu_targets=gfx90a
+    ninja -C "$work/build" plugins/hip/wire_wait.gfx90a.hsaco >"$work/log" 2>&1 || fail "$(tail -n 20 "$work/log")"
+    objdump=$(command -v llvm-objdump-19 || command -v llvm-objdump || true)
+    if [ -n "$objdump" ]; then
+        "$objdump" -d "$work/build/plugins/hip/wire_wait.gfx90a.hsaco" >"$work/code"
+        grep -q s_memrealtime "$work/code" && ok || fail "wire_wait does not read the clock"
+    fi
+    # Arguments are not copied to local memory.
+    "$source/scripts/kernel-table.sh" "$work/build" --check >"$work/table" 2>"$work/log"
+    case $? in
+    0 | 77) ok ;;
+    *) fail "$(cat "$work/log")" ;;
+    esac
     ;;
 esac
 tally_end
