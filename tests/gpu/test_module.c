@@ -107,13 +107,18 @@ static void no_memory(void **state) {
     assert_false(is_lost);
 }
 
+/* Results after which the process has to be started again. */
 static void device_lost(void **state) {
+    static const rt_result losses[] = {RT_ECC,           RT_CONTAINED,         RT_ILLEGAL_ADDRESS,
+                                       RT_LAUNCH_FAILED, RT_CLIENT_TERMINATED, RT_UNKNOWN};
     bool is_lost;
     tdm_error err = {0};
     (void)state;
-    assert_int_equal(check(RT_LAUNCH_FAILED, RT_SUCCESS, &is_lost, &err), TDM_UNAVAILABLE);
-    assert_int_equal(n_load, 1);
-    assert_true(is_lost);
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        assert_int_equal(check(losses[i], RT_SUCCESS, &is_lost, &err), TDM_UNAVAILABLE);
+        assert_int_equal(n_load, 1);
+        assert_true(is_lost);
+    }
 }
 
 int main(void) {

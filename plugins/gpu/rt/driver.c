@@ -131,7 +131,7 @@ bool rt_result_is_loss(rt_result result) {
            (result >= RT_FIRST_STICKY && result <= RT_LAUNCH_FAILED &&
             result != RT_TOO_MANY_PEERS && result != RT_ALREADY_REGISTERED &&
             result != RT_NOT_REGISTERED) ||
-           result == RT_UNKNOWN;
+           result == RT_CLIENT_TERMINATED || result == RT_UNKNOWN;
 }
 
 tdm_status rt_result_status(rt_result result) {

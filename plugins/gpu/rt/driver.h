@@ -18,7 +18,7 @@
 
 typedef int rt_result; /* CUresult, hipError_t */
 
-/* Results that both have, with the same numbers, and two of CUDA alone. */
+/* Results that both have, with the same numbers, and three of CUDA alone. */
 enum {
     RT_SUCCESS = 0,
     RT_INVALID_VALUE = 1,
@@ -40,6 +40,8 @@ enum {
     RT_ALREADY_REGISTERED = 712,
     RT_NOT_REGISTERED = 713,
     RT_LAUNCH_FAILED = 719,
+    RT_CLIENT_TERMINATED =
+        810, /* CUDA: by the server of MPS, through which processes share a card */
     RT_UNKNOWN = 999
 };
 
