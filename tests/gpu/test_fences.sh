@@ -1,22 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_fences.sh: what clang makes of fences at system scope for AMD's processors: each write-back
-# or invalidation of caches is waited for before the next store, barrier or branch
-# (plugins/hip/words.h).
+# test_fences.sh: what clang-19, and hipcc where it is installed, make of fences at system scope for
+# AMD's processors: each write-back or invalidation of caches is waited for before the next store,
+# barrier or branch (plugins/hip/words.h).
 #   test_fences.sh SOURCE_ROOT; skipped where there is no clang-19
 set -u
 source=$1
 command -v clang-19 >/dev/null || { echo "skipped: there is no clang-19"; exit 77; }
 . "$(dirname "$0")/../tally.sh"
 
-# assembly TARGET KERNEL: the kernel in $work/text
+# assembly TARGET KERNEL: the kernel in $work/text, by $compiler
 assembly() {
-    clang-19 -std=c++17 -include "$source/plugins/gpu/kernels/on_device.h" "-I$source" \
+    # shellcheck disable=SC2086 # words of a command
+    $compiler -std=c++17 -include "$source/plugins/gpu/kernels/on_device.h" "-I$source" \
         "-I$source/plugins/hip" --cuda-device-only -O2 -Wno-parentheses -x hip -nogpuinc -nogpulib \
         --no-gpu-bundle-output "--offload-arch=$1" -mcode-object-version=4 -mllvm \
         -inline-threshold=100000 -S -o "$work/text" "$source/plugins/gpu/kernels/$2.cu" ||
-        fail "$2 is not translated for $1"
+        fail "$2 is not translated for $1 by $compiler"
 }
 
 # waited TARGET KERNEL PATTERN WAIT: behind an instruction of PATTERN comes one of WAIT first.
@@ -32,13 +33,14 @@ waited() {
         END { exit bad || n == 0 }' "$work/text" >"$work/found"; then
         ok
     else
-        fail "$2 for $1: no wait behind $3: $(cat "$work/found")"
+        fail "$2 for $1 by $compiler: no wait behind $3: $(cat "$work/found")"
     fi
 }
 
+# targets_check TARGET...
 # drops, writes: invalidation and write-back of caches; no write-back where stores go past them.
-for kernel in wire_wait wire_reduce; do
-    for target in gfx906 gfx90a gfx942 gfx1030 gfx1100 gfx1201; do
+targets_check() {
+    for target in "$@"; do
         loads='vmcnt.0.' stores='vmcnt.0.' writes=''
         case $target in
         gfx906) drops=buffer_wbinvl1 ;;
@@ -50,9 +52,17 @@ for kernel in wire_wait wire_reduce; do
             ;;
         *) drops=buffer_gl1_inv ;;
         esac
-        assembly "$target" "$kernel"
-        waited "$target" "$kernel" "$drops" "$loads"
-        [ -z "$writes" ] || waited "$target" "$kernel" "$writes" "$stores"
+        for kernel in wire_wait wire_reduce; do
+            assembly "$target" "$kernel"
+            waited "$target" "$kernel" "$drops" "$loads"
+            [ -z "$writes" ] || waited "$target" "$kernel" "$writes" "$stores"
+        done
     done
-done
+}
+compiler=clang-19
+targets_check gfx906 gfx90a gfx942 gfx1030 gfx1100 gfx1201
+if command -v hipcc >/dev/null; then
+    compiler='hipcc --genco'
+    targets_check gfx906 gfx90a gfx1030 gfx1100 # those of Debian's hipcc 5.2.3
+fi
 tally_end
