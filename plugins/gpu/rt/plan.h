@@ -62,8 +62,9 @@ tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_
 void rt_plan_destroy(tdm_plan *plan);
 
 /* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, captures the launches.
- * A capture that fails for the driver's reasons is no failure: the launches are then put into the
- * stream one by one. */
+ * Where the driver does not capture them, or has no memory to make a graph of them, that is no
+ * failure: they are then put into the stream one by one. TDM_RESOURCE_EXHAUSTED where it has no
+ * memory during the capture, TDM_UNAVAILABLE where the device is lost. */
 tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err);
 
