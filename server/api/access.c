@@ -61,7 +61,9 @@ static bool key_is_known(const server_api *api, const char *key) {
 /* Whether a Host header, HOST or HOST:PORT or [V6]:PORT, has that name. */
 static bool host_is(const char *host, const char *name) {
     const size_t n = strlen(name);
-    return strncasecmp(host, name, n) == 0 && (host[n] == '\0' || host[n] == ':');
+    if (strncasecmp(host, name, n) != 0) return false;
+    return host[n] == '\0' ||
+           (host[n] == ':' && host[n + 1 + strspn(host + n + 1, "0123456789")] == '\0');
 }
 
 static bool host_is_ours(const server_api *api, const char *host) {

@@ -209,6 +209,21 @@ static bool length_read(server_http *http, server_exchange *x, struct lws *wsi) 
     return true;
 }
 
+/* Refuses a head that libwebsockets reads otherwise than a browser wrote it. It decodes %0A in an
+ * address to a line end, so that the text behind it becomes a header: a page of another site, which
+ * chooses the address, could then add a Host of its own, and api_access_check would believe it. The
+ * version, which ends the request line, is then missing. Two Hosts are refused as well (RFC 9112,
+ * 3.2). false = the request was refused, and the reply says why. */
+static bool head_check(server_exchange *x, struct lws *wsi) {
+    if (lws_hdr_total_length(wsi, WSI_TOKEN_HTTP) <= 0)
+        refuse(x, 400, "the request line has no HTTP version, or a line end in its address");
+    else if (lws_hdr_fragment_length(wsi, WSI_TOKEN_HOST, 1) > 0)
+        refuse(x, 400, "the request has more than one Host header");
+    else
+        return true;
+    return false;
+}
+
 /* The whole request has arrived. */
 static void request_pass(server_http *http, server_exchange *x, struct lws *wsi) {
     x->has_request = true;
@@ -273,7 +288,7 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     x->arguments = arguments_copy(wsi);
     x->key = key_copy(wsi);
     lws_get_peer_simple(wsi, x->peer, sizeof x->peer);
-    if (length_read(http, x, wsi)) http->params.begin(http->params.user, x);
+    if (length_read(http, x, wsi) && head_check(x, wsi)) http->params.begin(http->params.user, x);
     if (!server_exchange_has_begun(x) && x->body_size == 0) request_pass(http, x, wsi);
     return 0;
 }
@@ -448,6 +463,17 @@ static void http_tick(lws_sorted_usec_list_t *timer) {
     lws_sul_schedule(http->context, 0, &http->timer, http_tick, TICK_US);
 }
 
+/* Takes an offer to go on with another protocol, the word of the header Upgrade. Offers of HTTP/2,
+ * which Java's HttpClient and curl's --http2 send with each request, are ignored, so that the
+ * request is served (RFC 9110, 7.8). libwebsockets has no result for that: it would accept the
+ * offer, or close the connection. But it compares the word once more after this call, and a word
+ * that it does not know is ignored then. Other offers, of web sockets, close the connection. */
+static int upgrade_take(char *word) {
+    if (strcasecmp(word, "h2c") != 0) return -1;
+    word[0] = '-';
+    return 0;
+}
+
 static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                     size_t len) {
     server_http *http = lws_context_user(lws_get_context(wsi));
@@ -470,7 +496,7 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
     case LWS_CALLBACK_HTTP_DROP_PROTOCOL:
         if (connection != NULL) detach(http, connection);
         return 0;
-    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return -1; /* no web sockets */
+    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE: return upgrade_take(in);
     case LWS_CALLBACK_RAW_RX_FILE: leaving_take(http); return 0;
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED: listed_take(http); return 0;
     default: return 0;
