@@ -148,14 +148,13 @@ static tdm_status settings_read(api_context *c, api_settings *settings, tdm_erro
     if (status == TDM_OK) status = api_get_bool(c->body, "stream", &is_stream, err);
     if (status == TDM_OK && options != NULL) {
         json_t *copy = json_copy(options);
-        const json_t *n = json_object_get(copy, "num_predict");
+        int64_t most = 0;
+        status = api_get_int(copy, "num_predict", INT32_MIN, INT32_MAX, &most, err);
         /* -1 and -2 (fill the context) are both without limit */
-        if (json_is_integer(n)) {
-            const json_int_t most = json_integer_value(n);
+        if (api_get(copy, "num_predict") != NULL)
             json_object_set_new(copy, "n_predict", json_integer(most < 1 ? -1 : most));
-        }
         json_object_del(copy, "n");
-        status = api_settings_read(c, copy, settings, err);
+        if (status == TDM_OK) status = api_settings_read(c, copy, settings, err);
         json_decref(copy);
     }
     settings->is_stream = is_stream;

@@ -399,6 +399,13 @@ def test_ollama():
     reply = server.post("/api/generate", {"prompt": ONCE, "raw": True, "stream": False,
                                           "options": body["options"]})[1]
     check(reply["response"] == client.run_text(tandem, model, ONCE, 12), reply)
+    for n, count in ((12.0, 12), (3, 3)):
+        options = {**body["options"], "num_predict": n}
+        check(server.post("/api/chat", body, options=options, stream=False)[1]["eval_count"] == count, n)
+    for n in ("12", 1.5, [12]):
+        options = {**body["options"], "num_predict": n}
+        message = server.post("/api/chat", body, options=options, stream=False)
+        check(message == (400, {"error": "'num_predict' must be a whole number"}), n, message)
     check(server.get("/api/tags")[1]["models"][0]["name"] == "stories-3m-q8_0")
     check("tools" in server.post("/api/show", {"model": "x"})[1]["capabilities"])
     check(server.get("/api/version")[0] == 200)
