@@ -13,7 +13,8 @@
 
 struct llm_template {
     llm_tpl_job job; /* owns the tree */
-    char name[96];
+    char name[96];   /* for messages */
+    const char *short_name; /* `name` without folders, for messages of rendering */
     const llm_tpl_node *body;
 };
 
@@ -27,6 +28,8 @@ tdm_status llm_template_create(const char *name, const char *text, size_t len, l
         memcpy(tpl->name, name, name_len + 1);
     else
         snprintf(tpl->name, sizeof tpl->name, "...%s", name + name_len - sizeof tpl->name + 4);
+    const char *slash = strrchr(tpl->name, '/');
+    tpl->short_name = slash != NULL ? slash + 1 : tpl->name;
     tpl->job.name = tpl->name;
     tpl->job.err = err;
     if (!llm_tpl_parse(&tpl->job, (llm_tpl_str){text, len}, &tpl->body)) {
@@ -62,7 +65,7 @@ static bool context_open(llm_tpl_job *job, llm_tpl_str text) {
 tdm_status llm_template_render(const llm_template *tpl, const char *context, size_t context_len,
                                int64_t now, char **text_out, size_t *len_out, tdm_error *err) {
     llm_tpl_buffer buffer = {0};
-    llm_tpl_job job = {.name = tpl->name, .err = err, .now = now, .out = &buffer};
+    llm_tpl_job job = {.name = tpl->short_name, .err = err, .now = now, .out = &buffer};
     *text_out = NULL;
     *len_out = 0;
     if (context_open(&job, (llm_tpl_str){context, context_len}) && llm_tpl_exec(&job, tpl->body)) {

@@ -23,7 +23,8 @@
 
 typedef struct llm_template llm_template;
 
-/* Parses a template. Messages call it `name`; both strings are copied. On failure *out is NULL:
+/* Parses a template. Messages call it `name`; those of rendering, which a server sends to its
+ * clients, leave out the folders of a path. Both strings are copied. On failure *out is NULL:
  * TDM_INVALID_ARGUMENT and TDM_UNSUPPORTED with the line, TDM_OUT_OF_RANGE (too long or nested too
  * deeply), TDM_RESOURCE_EXHAUSTED. [any-thread] */
 tdm_status llm_template_create(const char *name, const char *text, size_t len, llm_template **out,

@@ -117,14 +117,25 @@ tdm_status api_get_array(const json_t *object, const char *name, json_t **value,
     return *value == NULL || json_is_array(*value) ? TDM_OK : wrong(name, "an array", err);
 }
 
+static bool is_text_type(const char *type) {
+    return strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+           strcmp(type, "output_text") == 0;
+}
+
 /* The text of a content part; NULL = it is not a text. */
 static const char *part_text(const json_t *part) {
     const char *type = json_string_value(json_object_get(part, "type"));
-    const char *text = json_string_value(json_object_get(part, "text"));
     if (type == NULL) return json_string_value(part);
-    const bool is_text = strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
-                         strcmp(type, "output_text") == 0;
-    return is_text ? text : NULL;
+    return is_text_type(type) ? json_string_value(json_object_get(part, "text")) : NULL;
+}
+
+static tdm_status part_refuse(const json_t *part, tdm_error *err) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    if (type != NULL && is_text_type(type))
+        return wrong("text", "a string in a content part of type text", err);
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "a content part of type '%s' is not supported: only text is",
+                    type != NULL ? type : "?");
 }
 
 tdm_status api_content_text(const json_t *content, char **text_out, tdm_error *err) {
@@ -139,12 +150,7 @@ tdm_status api_content_text(const json_t *content, char **text_out, tdm_error *e
     } else {
         json_array_foreach(content, i, part) {
             const char *text = part_text(part);
-            if (text == NULL)
-                return tdm_fail(err, TDM_UNSUPPORTED,
-                                "a content part of type '%s' is not supported: only text is",
-                                json_is_string(json_object_get(part, "type"))
-                                    ? json_string_value(json_object_get(part, "type"))
-                                    : "?");
+            if (text == NULL) return part_refuse(part, err);
             len += strlen(text) + 1;
         }
         char *at = *text_out = malloc(len + 1);

@@ -326,6 +326,8 @@ static tdm_status mixed_add(const api_context *c, const json_t *prompt, bool add
     bool begins_with_text = json_is_string(json_array_get(prompt, 0));
     const json_t *one;
     tdm_status status = TDM_OK;
+    if (json_array_size(prompt) == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "an array of token ids is empty");
     json_array_foreach(prompt, i, one) {
         int32_t id = 0, *ids = NULL;
         size_t n = 1;

@@ -4,6 +4,7 @@
  * biases, probabilities, drafts, formats (samplers: samplers.c). Names are those of OpenAI and of
  * llama-server.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +81,11 @@ static tdm_status bias_entry(const api_context *c, const char *text, int64_t id,
     if (!json_is_number(value) && !json_is_false(value))
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'logit_bias' has a value that is neither a number nor false");
-    const float bias = json_is_false(value) ? -INFINITY : (float)json_number_value(value);
+    const double number = json_is_false(value) ? -INFINITY : json_number_value(value);
+    if (number > FLT_MAX)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'logit_bias' has the value %g, which is too large", number);
+    const float bias = number < -FLT_MAX ? -INFINITY : (float)number;
     if (text == NULL) {
         if (id < 0 || id >= c->model->model->hparams.n_vocab)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "'logit_bias' has token %lld of %d",

@@ -475,6 +475,16 @@ def test_bad():
     for role in ("\u00e9" * 400, "x" + "\u00e9" * 400):
         error_of(*server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [
             {"type": role}]}]}), 400)
+    # messages name what is wrong
+    for body, words in (({"prompt": "x", "logit_bias": {"300": 1e300}}, "'logit_bias'"), ({"prompt": [[]]}, "is empty")):
+        check(words in error_of(*server.post(path, body), 400), body)
+    for body, words in (({"content": [{"type": "text"}]}, "'text' must be a string"),
+                        ({"content": [{"type": "text", "text": None}]}, "'text' must be a string"),
+                        ({"content": [{"type": "refusal"}]}, "type 'refusal' is not supported"),
+                        ({"role": "bad", "content": "x"}, "role bad is not served")):
+        message = error_of(*server.post("/v1/chat/completions", {"messages": [{"role": "user", **body}]}), 400)
+        # the file of the template has a name for clients, but no folder
+        check(words in message and "/" not in message, message)
     error_of(*server.get("/nothing"), 404)
     error_of(*server.get(path), 405)
     check(server.request("GET", path)[1]["allow"] == "POST")
