@@ -79,7 +79,8 @@ static tdm_status hosts_check(serve *s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Reads the file of API keys: one on each line. Skips empty lines and those that begin with #. */
+/* Reads the file of API keys: one on each line, without the white space around it. Skips empty
+ * lines and those that begin with #. */
 static tdm_status keys_read(serve *s, tdm_error *err) {
     const char *path = runner_config_get_string(s->app->config, "api-key-file");
     if (path[0] == '\0') return TDM_OK;
@@ -88,18 +89,29 @@ static tdm_status keys_read(serve *s, tdm_error *err) {
     if (file == NULL) return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(errno));
     s->key_file = calloc(1, KEY_FILE_MAX + 1);
     const size_t len = s->key_file != NULL ? fread(s->key_file, 1, KEY_FILE_MAX, file) : 0;
-    const bool is_bad = s->key_file == NULL || ferror(file) != 0 || len == KEY_FILE_MAX;
+    const int reason = s->key_file != NULL && ferror(file) != 0 ? errno : 0;
     fclose(file);
-    if (is_bad) return tdm_fail(err, TDM_IO, "%s: cannot be read, or is too long", path);
-    char *rest = NULL;
-    for (char *line = strtok_r(s->key_file, "\r\n", &rest); line != NULL;
+    if (s->key_file == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for API keys");
+    if (reason != 0) return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(reason));
+    if (len == KEY_FILE_MAX)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "%s: is longer than 64 KiB; give a file of API keys",
+                        path);
+    char *rest = NULL, *all = s->key_file;
+    if (strncmp(all, "\xef\xbb\xbf", 3) == 0) all += 3; /* editors of Windows write this mark */
+    for (char *line = strtok_r(all, "\r\n", &rest); line != NULL;
          line = strtok_r(NULL, "\r\n", &rest)) {
+        line += strspn(line, " \t");
+        /* clients do not send white space at the ends of a header */
+        for (size_t n = strlen(line); n > 0 && strchr(" \t", line[n - 1]) != NULL; n--)
+            line[n - 1] = '\0';
         if (line[0] == '#' || line[0] == '\0') continue;
         if (s->n_key == N_TEXT_MAX)
             return tdm_fail(err, TDM_OUT_OF_RANGE, "%s: more than %d keys", path, N_TEXT_MAX);
         s->keys[s->n_key++] = line;
     }
-    return s->n_key > 0 ? TDM_OK : tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: has no key", path);
+    return s->n_key > 0
+               ? TDM_OK
+               : tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: has no key; write one on a line", path);
 }
 
 /* Whether only this machine reaches the address. A name such as 127.example.com is no address. */

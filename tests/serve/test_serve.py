@@ -663,6 +663,10 @@ def keys(path):
         ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", flag, value], timeout=60,
                                capture_output=True, text=True, check=False)
         check(ended.returncode == 2 and words in ended.stderr and not ended.stdout, ended)
+    # a file of keys that is none
+    ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", "--api-key-file", os.path.dirname(path)],
+                           timeout=60, capture_output=True, text=True, check=False)
+    check(ended.returncode == 1 and "cannot be read: Is a directory" in ended.stderr and not ended.stdout, ended)
     # an address of no machine (TEST-NET-1 of RFC 5737), unless the machine binds to any address
     bind_any = "/proc/sys/net/ipv4/ip_nonlocal_bind"
     if not os.path.exists(bind_any) or pathlib.Path(bind_any).read_text().strip() == "0":
@@ -772,8 +776,9 @@ def main():
                                    "--embeddings")
     try:
         failed = [name for name in names if not passes(name, globals()[name])]
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-            file.write("# keys\nfirst\n\nsecond key\n")
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+            # as editors of Windows write it, and with white space that no client sends
+            file.write("\ufefffirst\r\n# keys\r\n\r\n\t second key \r\n")
             file.flush()
             if not passes("keys", lambda: keys(file.name)):
                 failed.append("keys")
