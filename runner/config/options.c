@@ -207,7 +207,9 @@ const runner_key runner_keys[] = {
      .min = 1,
      .max = 256,
      .sections = TOP_MODEL,
-     .help = "sequences generated from the prompt and decoded together"},
+     .help =
+         "sequences generated from the prompt and decoded together; in serve, requests that run "
+         "at a time, 16 without it"},
     {.topic = "Context and cache",
      .name = "cache-type-k",
      .flag = "ctk",

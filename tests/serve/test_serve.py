@@ -510,6 +510,22 @@ def test_bad():
         client.wait_for("the request runs", lambda: server.metric("tandem_requests_running") == 1)
         connection.sendall(post)
         check(server.get("/health")[0] == 200)
+    # the Host of a page of another site is refused, also where its address (with a line end in it) or a second
+    # header names this machine
+    for head in (b"/health%0aHost:localhost: HTTP/1.1\r\n", b"/health?x=%0aHost:localhost: HTTP/1.1\r\n",
+                 b"/health HTTP/1.1\r\nHost: localhost:\r\n", b"/health%0a HTTP/1.1\r\n"):
+        check(b" 400 " in server.raw(b"GET " + head + b"Host: evil.example\r\n\r\n"), head)
+    check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost:x\r\n\r\n"))
+    # offers of HTTP/2, as of Java's HttpClient, are ignored
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    got = server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n")
+    check(got.startswith(b"HTTP/1.1 200 ") and got.endswith(b'{"status":"ok"}'), got)
+    got = server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n" + offer +
+                     b'\r\n{"content":"a"}')
+    check(got.startswith(b"HTTP/1.1 200 "), got)
+    check(b" 200 " not in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+                                     b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                                     b"Sec-WebSocket-Version: 13\r\n\r\n"))
     for headers in ({"Host": "evil.example"}, {"Host": "localhost", "Origin": "https://evil.example"}):
         check(server.request("GET", "/health", None, headers)[0] == 403, headers)
     check(server.get("/health")[0] == 200)
@@ -527,22 +543,6 @@ def test_leaving():
         connections = [server.open("/v1/completions", body) for _ in range(6)]
         # a request whose client leaves before it was read is not counted
         client.wait_for("four requests run, two wait", lambda: server.ended() - ended + server.metric(
-    # the Host of a page of another site is refused, also where its address (with a line end in it) or a second
-    # header names this machine
-    for head in (b"/health%0aHost:localhost: HTTP/1.1\r\n", b"/health?x=%0aHost:localhost: HTTP/1.1\r\n",
-                 b"/health HTTP/1.1\r\nHost: localhost:\r\n", b"/health%0a HTTP/1.1\r\n"):
-        check(b" 400 " in server.raw(b"GET " + head + b"Host: evil.example\r\n\r\n"), head)
-    check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost:x\r\n\r\n"))
-    # offers of HTTP/2, as of Java's HttpClient, are ignored
-    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
-    got = server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n")
-    check(got.startswith(b"HTTP/1.1 200 ") and got.endswith(b'{"status":"ok"}'), got)
-    got = server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n" + offer +
-                     b'\r\n{"content":"a"}')
-    check(got.startswith(b"HTTP/1.1 200 "), got)
-    check(b" 200 " not in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
-                                     b"Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-                                     b"Sec-WebSocket-Version: 13\r\n\r\n"))
             "tandem_requests_running") + server.metric("tandem_requests_queued") == 6)
         for connection in connections:
             connection.close()
