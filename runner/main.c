@@ -26,14 +26,13 @@ static int command_unknown(const char *word) {
     for (; n < n_runner_commands && n < COMMANDS_MAX - 1; n++) names[n] = runner_commands[n]->name;
     names[n++] = "help";
     const char *nearest = runner_word_nearest(word, names, n);
-    char message[256];
+    tdm_error err = {0};
     if (nearest != NULL)
-        snprintf(message, sizeof message, "unknown command '%.64s'; did you mean '%s'?", word,
-                 nearest);
+        tdm_fail(&err, TDM_NOT_FOUND, "unknown command '%.64s'; did you mean '%s'?", word, nearest);
     else
-        snprintf(message, sizeof message,
-                 "unknown command '%.64s'; `tandem --help` lists the commands", word);
-    return fail_early(message, 2);
+        tdm_fail(&err, TDM_NOT_FOUND, "unknown command '%.64s'; `tandem --help` lists the commands",
+                 word);
+    return fail_early(err.message, 2);
 }
 
 /* Prints the help of a command, or (NULL) the list of commands. `config` has the flags before

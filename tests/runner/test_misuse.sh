@@ -27,6 +27,9 @@ for command in run chat plan "perplexity -f x"; do
 done
 expect 2 "expected a path" bench -m ""
 
+# --- A word with a line end
+expect 2 "unknown command 'a?b'; " "$(printf 'a\nb')"
+
 # --- Files that do not exist, are of another kind, or are empty
 for command in "run -p x" chat plan bench "perplexity -f $model" "tokenize -p x"; do
     # shellcheck disable=SC2086
