@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/output_file.h"
-
 #define SUFFIX  ".cache.ini"
 #define VERSION "1"
 
@@ -204,28 +202,23 @@ tdm_status runner_cache_file_read(const char *path, const llm_model *model,
 
 /* ---- Writing ---- */
 
-tdm_status runner_cache_file_write(const char *path, const llm_model *model,
-                                   const llm_cache_costs *costs, int64_t n_tok, tdm_error *err) {
-    runner_output_file file = {0};
-    tdm_status status = runner_output_open(&file, path, err);
-    if (status != TDM_OK) return status;
-    fprintf(file.stream,
+void runner_cache_file_print(FILE *stream, const llm_model *model, const llm_cache_costs *costs,
+                             int64_t n_tok) {
+    fprintf(stream,
             "# Cost of each cache type in each layer, by `tandem calibrate`: KL divergence from a\n"
             "# cache of f16 in nats a token, rotated and not.\n"
             "[cache]\nversion = " VERSION "\nmodel = %016" PRIx64 "\ntokens = %" PRId64 "\n",
             model->fingerprint, n_tok);
     for (int32_t l = 0; l < model->hparams.n_layer; l++) {
-        fprintf(file.stream, "\n[layer %d]\n", l);
+        fprintf(stream, "\n[layer %d]\n", l);
         for (int s = 0; s < LLM_CACHE_SIDES; s++)
             for (int t = 0; t < N_TYPE; t++) {
                 const llm_cache_side side = (llm_cache_side)s;
                 const double rotated = llm_cache_costs_get(costs, l, side, types[t], true);
                 const double plain = llm_cache_costs_get(costs, l, side, types[t], false);
                 if (rotated < 0 || plain < 0 || !llm_cache_has_side(model, l, side)) continue;
-                fprintf(file.stream, "%s.%s = %.6e %.6e\n", sides[s], tdm_type_name(types[t]),
-                        rotated, plain);
+                fprintf(stream, "%s.%s = %.6e %.6e\n", sides[s], tdm_type_name(types[t]), rotated,
+                        plain);
             }
     }
-    if (ferror(file.stream)) status = runner_output_fail(&file, err);
-    return runner_output_close(&file, status, err);
 }

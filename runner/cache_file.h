@@ -7,6 +7,8 @@
 #ifndef TANDEM_RUNNER_CACHE_FILE_H
 #define TANDEM_RUNNER_CACHE_FILE_H
 
+#include <stdio.h>
+
 #include "llm/cache/cache_costs.h"
 #include "runner/app.h"
 
@@ -22,9 +24,9 @@ tdm_status runner_cache_file_path(runner_app *app, const char *model_path, char 
 tdm_status runner_cache_file_read(const char *path, const llm_model *model,
                                   llm_cache_costs **costs_out, tdm_error *err);
 
-/* Writes the costs to `path`, whole or not at all; n_tok: tokens that they were measured on.
- * TDM_IO. [setup] */
-tdm_status runner_cache_file_write(const char *path, const llm_model *model,
-                                   const llm_cache_costs *costs, int64_t n_tok, tdm_error *err);
+/* Prints the costs in the form of the file; n_tok: tokens that they were measured on. The caller
+ * checks the stream. [setup] */
+void runner_cache_file_print(FILE *stream, const llm_model *model, const llm_cache_costs *costs,
+                             int64_t n_tok);
 
 #endif

@@ -15,6 +15,7 @@
 #include "runner/commands/text_chunks.h"
 #include "runner/commands/token_loss.h"
 #include "runner/interrupt.h"
+#include "runner/output_file.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/pick.h"
 
@@ -213,22 +214,19 @@ static tdm_status memory_allocate(job *j, tdm_error *err) {
     return llm_cache_costs_create(m->hparams.n_layer, &j->costs, err);
 }
 
-static tdm_status job_run(job *j, tdm_error *err) {
+/* Loads the model and measures. */
+static tdm_status job_measure(job *j, tdm_error *err) {
     runner_session *session = &j->session;
-    runner_app *app = session->app;
-    const char *output = runner_config_get_string(app->config, "output");
-    char *path = NULL;
-    tdm_status status = runner_session_open(session, app, NULL, err);
-    if (status != TDM_OK) return status;
-    const int64_t asked = runner_config_get_int(app->config, "ctx-size");
+    runner_config *config = session->app->config;
+    const int64_t asked = runner_config_get_int(config, "ctx-size");
     j->n_ctx = asked > 0    ? (int32_t)asked
                : asked == 0 ? llm_hparams_n_ctx(&session->model->hparams)
                             : CTX_DEFAULT;
     if (j->n_ctx < 4)
-        return runner_config_fail(app->config, "ctx-size", TDM_INVALID_ARGUMENT, err,
+        return runner_config_fail(config, "ctx-size", TDM_INVALID_ARGUMENT, err,
                                   "too small: a chunk needs at least 4 tokens");
-    status = text_chunks_read(session, j->n_ctx, runner_config_get_int(app->config, "chunks"),
-                              &j->tokens, &j->n_chunk, err);
+    tdm_status status = text_chunks_read(session, j->n_ctx, runner_config_get_int(config, "chunks"),
+                                         &j->tokens, &j->n_chunk, err);
     if (status == TDM_OK) status = memory_allocate(j, err);
     for (int32_t l = 0; status == TDM_OK && l < session->model->hparams.n_layer; l++)
         j->layers[l] = exact_types();
@@ -237,18 +235,31 @@ static tdm_status job_run(job *j, tdm_error *err) {
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(session, err);
-    if (status == TDM_OK) status = costs_measure(j, err);
+    return status == TDM_OK ? costs_measure(j, err) : status;
+}
+
+static tdm_status job_run(job *j, tdm_error *err) {
+    runner_session *session = &j->session;
+    runner_app *app = session->app;
+    runner_output_file file = {0};
+    const char *output = runner_config_get_string(app->config, "output");
+    char *path = NULL;
+    tdm_status status = runner_session_open(session, app, NULL, err);
     if (status == TDM_OK && output[0] == '\0')
         status = runner_cache_file_path(app, session->model->path, &path, err);
-    const char *file = path != NULL ? path : output;
+    if (path != NULL) output = path;
     if (status == TDM_OK)
-        status = runner_cache_file_write(file, session->model, j->costs,
-                                         (int64_t)j->n_chunk * j->n_row, err);
+        status = runner_output_open(&file, output, err); /* before the long work */
+    if (status == TDM_OK) status = job_measure(j, err);
+    if (status == TDM_OK)
+        runner_cache_file_print(file.stream, session->model, j->costs,
+                                (int64_t)j->n_chunk * j->n_row);
+    status = runner_output_close(&file, status, err);
     if (status == TDM_OK) {
         budgets_print(j, app->out);
         status = runner_flush(app, err);
         runner_terminal_print(app->terminal, RUNNER_MESSAGE_NOTE,
-                              "%s: written; cache-budget reads it", file);
+                              "%s: written; cache-budget reads it", output);
     }
     free(path);
     return status;

@@ -35,6 +35,7 @@ typedef struct job {
     size_t n, room;
     size_t next; /* where the next product is searched first: the order is the same in every step */
     bool is_short_of_memory;
+    llm_gguf_writer *writer; /* of the output */
 } job;
 
 /* ---- Sums ---- */
@@ -105,12 +106,11 @@ static tdm_status values_write(llm_gguf_writer *w, const double *values, int64_t
     return status;
 }
 
-static tdm_status file_write(job *j, const char *path, tdm_error *err) {
+static tdm_status file_write(job *j, tdm_error *err) {
     const char *text = runner_config_get_string(j->session.app->config, "file");
     const llm_gguf_str datasets[] = {{text, strlen(text)}};
-    llm_gguf_writer *w = NULL;
-    tdm_status status = llm_gguf_writer_create(path, &w, err);
-    if (status != TDM_OK) return status;
+    llm_gguf_writer *w = j->writer;
+    tdm_status status = TDM_OK;
     qsort(j->items, j->n, sizeof *j->items, sums_compare);
     llm_gguf_writer_put_text(w, "general.type", "imatrix");
     llm_gguf_writer_put_strings(w, "imatrix.datasets", datasets, 1);
@@ -130,9 +130,7 @@ static tdm_status file_write(job *j, const char *path, tdm_error *err) {
         status = values_write(w, s->squares, s->n * s->n_matrix, err);
         if (status == TDM_OK) status = values_write(w, s->counts, s->n_matrix, err);
     }
-    if (status == TDM_OK) status = llm_gguf_writer_finish(w, err);
-    llm_gguf_writer_destroy(w);
-    return status;
+    return status == TDM_OK ? llm_gguf_writer_finish(w, err) : status;
 }
 
 /* ---- The command ---- */
@@ -194,6 +192,8 @@ static tdm_status job_run(job *j, const char *path, tdm_error *err) {
     runner_session *session = &j->session;
     runner_app *app = session->app;
     tdm_status status = runner_session_open(session, app, NULL, err);
+    if (status == TDM_OK) /* before the long work */
+        status = llm_gguf_writer_create(path, &j->writer, err);
     if (status != TDM_OK) return status;
     const int64_t asked = runner_config_get_int(app->config, "ctx-size");
     j->n_ctx = asked > 0    ? (int32_t)asked
@@ -211,7 +211,7 @@ static tdm_status job_run(job *j, const char *path, tdm_error *err) {
     if (status == TDM_OK) status = runner_session_load(session, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     if (status == TDM_OK) status = chunks_compute(j, err);
-    if (status == TDM_OK) status = file_write(j, path, err);
+    if (status == TDM_OK) status = file_write(j, err);
     if (status == TDM_OK) result_tell(j, path);
     return status;
 }
@@ -222,6 +222,7 @@ static tdm_status imatrix_command(runner_app *app, tdm_error *err) {
     tdm_status status = text_chunks_check(app, err);
     if (status != TDM_OK) return status;
     status = job_run(&j, path, err);
+    llm_gguf_writer_destroy(j.writer);
     runner_session_close(&j.session);
     for (size_t i = 0; i < j.n; i++) {
         free(j.items[i].squares);

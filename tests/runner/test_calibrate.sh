@@ -19,6 +19,9 @@ expect 0 'K f16, V bf16' plan -m "$model" --kv-rotate auto -ctv bf16
 expect 2 'use -f FILE' calibrate -m "$model"
 expect 2 '--chunks 0' calibrate -m "$model" -f "$corpus" --chunks 0
 expect 2 "'f16' is no quantised cache type" calibrate -m "$model" -f "$corpus" --types q8_0,f16
+# An output that cannot be written is found before the long work, here before the text is read.
+expect 1 'none/x: cannot be written' calibrate -m "$model" -f "$work/none" -o "$work/none/x"
+expect 1 'none/x: cannot be written' calibrate -m "$model" -f "$work/none" --cache-file "$work/none/x"
 [ ! -e "$file" ] && ok || fail 'a file after a failure'
 
 set -- -c 64 --chunks 2 --types iq4_nl,q8_0

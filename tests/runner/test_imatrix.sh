@@ -45,6 +45,9 @@ matrix --chunks 0 -o "$work/b.gguf"
 matrix -c 100000 -o "$work/b.gguf" && fail "a short text"
 grep -q 'at least 200000 are needed' "$work/err" && same "$work/a.gguf" "$work/b.gguf" "a file after a failure" ||
     fail "a short text: $(cat "$work/err")"
+# An output that cannot be written is found before the long work, here before the text is read.
+expect 1 'none/x.gguf: cannot create' imatrix -m "$model" -f "$work/none" -o "$work/none/x.gguf"
+expect 1 'is not a regular file; choose another name' imatrix -m "$model" -f "$work/none" -o /dev/null
 expect 2 'use -f FILE' imatrix -m "$model"
 expect 1 'is no importance matrix' quantize --imatrix "$model" "$work/f32.gguf" "$work/x.gguf" iq2_xs
 expect 1 'is an importance matrix; only models can be quantised' quantize "$work/a.gguf" "$work/x.gguf" q8_0
