@@ -3,6 +3,7 @@
  * answer.c: see answer.h: the submission of an answer's choices, the task that parses and writes,
  * and the answer's end.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -362,6 +363,26 @@ static void answer_run(api_task *task) {
     if (api_pool_finish(a->api->writers, task)) answer_free(a);
 }
 
+/* ---- Events of the exchange ---- */
+
+static api_answer *answer_of(api_listener *listener) {
+    return (api_answer *)((char *)listener - offsetof(api_answer, listener));
+}
+
+static void answer_gone(api_listener *listener) {
+    api_answer *a = answer_of(listener);
+    pthread_mutex_lock(&a->lock);
+    a->is_gone = true;
+    api_answer_cancel(a);
+    api_pool_add(a->api->writers, &a->task);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void answer_drained(api_listener *listener) {
+    api_answer *a = answer_of(listener);
+    api_pool_add(a->api->writers, &a->task);
+}
+
 /* ---- Beginning ---- */
 
 /* reply_parser_params.is_string, by the schema of the tool. */
@@ -496,6 +517,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the answer");
     }
     a->task.run = answer_run;
+    a->listener = (api_listener){.gone = answer_gone, .drained = answer_drained};
     a->api = api;
     a->x = x;
     a->dialect = dialect;
@@ -543,7 +565,7 @@ tdm_status api_answer_start(server_api *api, server_exchange *x, const server_mo
     if (api->answers != NULL) api->answers->prev = a;
     api->answers = a;
     api->n_active++;
-    server_exchange_set_user(x, a);
+    server_exchange_set_user(x, &a->listener);
     a->is_gone = server_exchange_is_gone(x);
     pthread_mutex_unlock(&api->lock);
     choices_submit(a, settings);

@@ -152,8 +152,17 @@ typedef struct api_dialect {
     void (*error)(api_answer *a, int http_status, const char *message); /* an event of a stream */
 } api_dialect;
 
+/* Receives the events of an exchange, as its user (server_exchange_user). The HTTP thread calls the
+ * functions, with the API's lock held: so whoever takes the listener off the exchange under that
+ * lock may free it. */
+typedef struct api_listener {
+    void (*gone)(struct api_listener *listener);    /* the client has left */
+    void (*drained)(struct api_listener *listener); /* the reply has room again */
+} api_listener;
+
 struct api_answer {
     api_task task;
+    api_listener listener;
     server_api *api;
     server_exchange *x;
     const api_dialect *dialect;

@@ -327,22 +327,16 @@ void server_api_request(void *user, server_exchange *x) {
 void server_api_gone(void *user, server_exchange *x) {
     server_api *api = user;
     pthread_mutex_lock(&api->lock);
-    api_answer *a = server_exchange_user(x);
-    if (a != NULL) {
-        pthread_mutex_lock(&a->lock);
-        a->is_gone = true;
-        api_answer_cancel(a);
-        api_pool_add(api->writers, &a->task);
-        pthread_mutex_unlock(&a->lock);
-    }
+    api_listener *listener = server_exchange_user(x);
+    if (listener != NULL) listener->gone(listener);
     pthread_mutex_unlock(&api->lock);
 }
 
 void server_api_drained(void *user, server_exchange *x) {
     server_api *api = user;
     pthread_mutex_lock(&api->lock);
-    api_answer *a = server_exchange_user(x);
-    if (a != NULL) api_pool_add(api->writers, &a->task);
+    api_listener *listener = server_exchange_user(x);
+    if (listener != NULL) listener->drained(listener);
     pthread_mutex_unlock(&api->lock);
 }
 

@@ -5,6 +5,7 @@
 #include "server/api/vectors.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,8 +81,26 @@ static tdm_status input_submit(api_vectors *v, api_vector *input, tdm_error *err
         .done = done_take,
         .user = input,
     };
-    server_request_id id;
-    return server_engine_embed(v->model->engine, &request, &id, &v->retry_ns, err);
+    /* The lock keeps vectors_gone from missing an input that is just being submitted. */
+    pthread_mutex_lock(&v->lock);
+    const tdm_status status =
+        server_engine_embed(v->model->engine, &request, &input->id, &v->retry_ns, err);
+    pthread_mutex_unlock(&v->lock);
+    return status;
+}
+
+/* api_listener.gone: cancels what was submitted. The task submits no more, and ends as usual. */
+static void vectors_gone(api_listener *listener) {
+    api_vectors *v = (api_vectors *)((char *)listener - offsetof(api_vectors, listener));
+    pthread_mutex_lock(&v->lock);
+    for (int i = 0; i < v->n_input; i++)
+        if (v->inputs[i].id != 0) server_engine_cancel(v->model->engine, v->inputs[i].id);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* api_listener.drained: the reply is written at once, whole. */
+static void vectors_drained(api_listener *listener) {
+    (void)listener;
 }
 
 /* The task: submits some inputs; once all are done, replies. After a failure, or where the client
@@ -110,6 +129,7 @@ static void vectors_run(api_task *task) {
         v->has_replied = true;
         vectors_reply(v);
         pthread_mutex_lock(&api->lock);
+        server_exchange_set_user(v->x, NULL);
         api->n_active--;
         pthread_mutex_unlock(&api->lock);
     }
@@ -127,6 +147,7 @@ tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settin
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the vectors");
     }
     v->task.run = vectors_run;
+    v->listener = (api_listener){.gone = vectors_gone, .drained = vectors_drained};
     v->api = c->api;
     v->x = c->x;
     v->model = c->model;
@@ -142,7 +163,10 @@ tdm_status api_vectors_start(api_context *c, const api_vectors *kind, api_settin
     }
     server_exchange_hold(c->x);
     server_models_hold(c->api->params.models, c->model);
-    api_active_add(c->api, 1);
+    pthread_mutex_lock(&c->api->lock);
+    server_exchange_set_user(c->x, &v->listener);
+    c->api->n_active++;
+    pthread_mutex_unlock(&c->api->lock);
     api_pool_add(c->api->writers, &v->task);
     return TDM_OK;
 }

@@ -15,6 +15,7 @@ typedef struct api_vector {
     api_vectors *owner;
     int32_t *tokens; /* [n_tok] */
     int32_t n_tok;
+    server_request_id id; /* guarded by the owner's lock; 0 = not submitted */
     float *values; /* [n] all finite; NULL = not computed */
     int32_t n;
 } api_vector;
@@ -22,6 +23,7 @@ typedef struct api_vector {
 /* The exchange. Its task frees it once all texts are done. */
 struct api_vectors {
     api_task task;
+    api_listener listener;
     server_api *api;
     server_exchange *x;
     const server_model *model;

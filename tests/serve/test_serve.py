@@ -548,6 +548,16 @@ def test_leaving():
             connection.close()
 
     check(server.cancelled(6, leave), "not all requests are cancelled")
+
+    def leave_texts():
+        submitted = server.metric("tandem_requests_submitted_total")
+        connection = server.open("/v1/embeddings", {"input": ["word " * 1500] * 40})
+        # a request for vectors submits 16 texts, and more when those are done
+        client.wait_for("texts are submitted",
+                        lambda: server.metric("tandem_requests_submitted_total") >= submitted + 16)
+        connection.close()
+
+    check(server.cancelled(16, leave_texts), "not all texts are cancelled")
     check(server.get("/slots") == (200, []))
 
 
