@@ -234,6 +234,21 @@ static void request_pass(server_http *http, server_exchange *x, struct lws *wsi)
     http->params.request(http->params.user, x);
 }
 
+/* Sends "100 Continue" where the client waits for that with its body, as curl does with more than 1
+ * MiB (RFC 9110, 10.1.1). Returns -1 on failure. */
+static int body_invite(const server_exchange *x, struct lws *wsi) {
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    const size_t n = sizeof line - 1;
+    unsigned char buffer[LWS_PRE + sizeof line];
+    char expected[16] = "", version[16] = "";
+    (void)lws_hdr_copy(wsi, expected, sizeof expected, WSI_TOKEN_HTTP_EXPECT);
+    (void)lws_hdr_copy(wsi, version, sizeof version, WSI_TOKEN_HTTP);
+    if (x->body_size == 0 || strcasecmp(expected, "100-continue") != 0) return 0;
+    if (strcmp(version, "HTTP/1.1") != 0) return 0;
+    memcpy(buffer + LWS_PRE, line, n);
+    return lws_write(wsi, buffer + LWS_PRE, n, LWS_WRITE_HTTP_HEADERS) < 0 ? -1 : 0;
+}
+
 /* The arguments in the form of server_exchange.arguments; NULL = none, or no memory for them. */
 static char *arguments_copy(struct lws *wsi) {
     const int most = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_URI_ARGS);
@@ -289,7 +304,9 @@ static int head_take(server_http *http, http_connection *connection, struct lws 
     x->key = key_copy(wsi);
     lws_get_peer_simple(wsi, x->peer, sizeof x->peer);
     if (length_read(http, x, wsi) && head_check(x, wsi)) http->params.begin(http->params.user, x);
-    if (!server_exchange_has_begun(x) && x->body_size == 0) request_pass(http, x, wsi);
+    if (server_exchange_has_begun(x)) return 0;
+    if (x->body_size > 0) return body_invite(x, wsi);
+    request_pass(http, x, wsi);
     return 0;
 }
 

@@ -516,6 +516,16 @@ def test_bad():
                  b"/health HTTP/1.1\r\nHost: localhost:\r\n", b"/health%0a HTTP/1.1\r\n"):
         check(b" 400 " in server.raw(b"GET " + head + b"Host: evil.example\r\n\r\n"), head)
     check(b" 403 " in server.raw(b"GET /health HTTP/1.1\r\nHost: localhost:x\r\n\r\n"))
+    # a client may send its body only when it is invited to, as curl does with a large one
+    with socket.create_connection((server.host, server.port)) as connection:
+        connection.settimeout(client.LIMIT)
+        connection.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n"
+                           b"Expect: 100-continue\r\n\r\n")
+        check(connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.sendall(b'{"content":"a"}')
+        check(connection.recv(1000).startswith(b"HTTP/1.1 200 "))
+    check(server.raw(b"POST /tokenize HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 15\r\n"
+                     b"Expect: 100-continue\r\n\r\n").startswith(b"HTTP/1.1 403 "))
     # offers of HTTP/2, as of Java's HttpClient, are ignored
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
     got = server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n")
