@@ -5,6 +5,7 @@
 #include "runner/chat/chat_input.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,14 @@
 #include "runner/interrupt.h"
 
 #define MESSAGE_SIZE_MAX ((size_t)64 << 20)
+
+void runner_chat_input_begin(void) {
+#ifdef RUNNER_HAS_LIBEDIT
+    /* libedit drops typed characters that the encoding of the locale lacks: in the locale in which
+     * a program begins, all but ASCII. The text of models is UTF-8. */
+    if (setlocale(LC_CTYPE, "C.UTF-8") == NULL) setlocale(LC_CTYPE, "");
+#endif
+}
 
 bool runner_chat_is_typed(void) {
     return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;

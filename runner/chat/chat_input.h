@@ -10,6 +10,10 @@
 
 #include "tandem/status.h"
 
+/* Makes the editing of lines take UTF-8, whatever the locale. Called once, while there are no other
+ * threads. [setup] */
+void runner_chat_input_begin(void);
+
 /* Reads a message: one line; several lines, of which each but the last ends in a backslash; or the
  * lines between two lines of three quotes ("""). *text_out has no final newline and is NULL at the
  * end of the input; the caller frees it with free(). TDM_CANCELLED after Ctrl-C, TDM_OUT_OF_RANGE

@@ -382,6 +382,7 @@ static tdm_status chat_open(chat *c, tdm_error *err) {
 
 static tdm_status chat_main(runner_app *app, tdm_error *err) {
     chat c = {.app = app};
+    if (runner_chat_is_typed()) runner_chat_input_begin();
     tdm_status status = chat_open(&c, err);
     if (status == TDM_OK && runner_chat_is_typed()) note(&c, "/help lists what else can be typed");
     while (status == TDM_OK && !c.ends) status = turn(&c, err);
