@@ -270,20 +270,17 @@ static tdm_status http_make(serve *s, tdm_error *err) {
 
 /* ---- Models ---- */
 
-/* Cuts the folders off the paths in a message, since it is sent to clients. */
+/* Cuts the folders off the paths in a message, since it is sent to clients: a word keeps what
+ * follows its last slash. */
 static void folders_cut(char *message) {
-    for (char *at = message; (at = strchr(at, '/')) != NULL;) {
-        const bool is_path = at == message || strchr(" '\"(", at[-1]) != NULL;
-        const size_t len = strcspn(at, " '\":;,)");
+    for (char *at = message; *at != '\0';) {
+        const size_t len = strcspn(at, " '\":;,()");
         char *name = at;
-        for (size_t k = 0; k < len && is_path; k++)
+        for (size_t k = 0; k < len; k++)
             if (at[k] == '/') name = at + k + 1;
-        if (name == at) {
-            at += len;
-            continue;
-        }
+        char *behind = at + (at + len - name);
         memmove(at, name, strlen(name) + 1);
-        at += strcspn(at, " '\":;,)");
+        at = *behind != '\0' ? behind + 1 : behind;
     }
 }
 

@@ -13,7 +13,7 @@ import threading
 import time
 
 import client
-from client import check
+from client import check, error_of
 
 tandem, model, template = map(os.path.abspath, sys.argv[1:])
 ONCE = "Once upon a time"
@@ -287,6 +287,16 @@ def chosen(folder):
     check(process.returncode == 1 and "broken.gguf" in process.stderr, process)
 
 
+def relative(folder):
+    """Clients get no folders, either where the paths of the configuration are relative."""
+    server = client.Server(tandem, None, "--config", os.path.relpath(folder.config))
+    try:
+        message = error_of(*server.post("/v1/completions", {"model": "broken", "prompt": ONCE}), 500)
+        check("broken.gguf" in message and "/" not in message, message)
+    finally:
+        server.stop(kills=True)
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         folder = Folder(path)
@@ -301,6 +311,8 @@ def main():
             server.stop(kills=True)
         chosen(folder)
         print("passed chosen")
+        relative(folder)
+        print("passed relative")
 
 
 main()
