@@ -50,8 +50,8 @@ tdm_status server_schedule_create(const server_schedule_params *p, server_schedu
                         p->n_queued, p->n_queued_key);
     if (p->n_step <= p->n_running)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "a step of %d tokens leaves %d running requests no room for prompts; raise "
-                        "ubatch-size or lower parallel",
+                        "a step of %d tokens, the smaller of ubatch-size and ctx-size, leaves %d "
+                        "running requests no room for prompts; raise it or lower parallel",
                         p->n_step, p->n_running);
     if (p->n_prompt_step < 1)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "n_prompt_step %d: expected 1 or more",

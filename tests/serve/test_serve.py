@@ -683,10 +683,12 @@ def keys(path):
         ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", flag, value], timeout=60,
                                capture_output=True, text=True, check=False)
         check(ended.returncode == 2 and words in ended.stderr and not ended.stdout, ended)
-    # a file of keys that is none
-    ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", "--api-key-file", os.path.dirname(path)],
-                           timeout=60, capture_output=True, text=True, check=False)
-    check(ended.returncode == 1 and "cannot be read: Is a directory" in ended.stderr and not ended.stdout, ended)
+    # a file of keys that is none, and a context that is too small for 16 requests
+    for code, words, *more in ((1, "cannot be read: Is a directory", "--api-key-file", os.path.dirname(path)),
+                               (1, "the smaller of ubatch-size and ctx-size", "-c", "8")):
+        ended = subprocess.run([tandem, "serve", "-m", model, "--port", "0", "--quiet", *more], timeout=60,
+                               capture_output=True, text=True, check=False)
+        check(ended.returncode == code and words in ended.stderr and not ended.stdout, ended)
     # an address of no machine (TEST-NET-1 of RFC 5737), unless the machine binds to any address
     bind_any = "/proc/sys/net/ipv4/ip_nonlocal_bind"
     if not os.path.exists(bind_any) or pathlib.Path(bind_any).read_text().strip() == "0":
