@@ -114,14 +114,19 @@ void api_answer_line(api_answer *a, json_t *data) {
     free(text);
 }
 
+static bool is_limited(const api_choice *c) {
+    const server_end end = c->result.end;
+    return end == SERVER_END_LENGTH || end == SERVER_END_CONTEXT || end == SERVER_END_DEADLINE;
+}
+
+bool api_call_is_cut(const api_choice *c) {
+    /* in this order: the result is final where the parser has ended */
+    return c->n_call > 0 && reply_parser_is_cut(c->parser) && is_limited(c);
+}
+
 const char *api_finish_reason(const api_choice *c) {
-    if (c->n_call > 0) return "tool_calls";
-    switch (c->result.end) {
-    case SERVER_END_LENGTH:
-    case SERVER_END_CONTEXT:
-    case SERVER_END_DEADLINE: return "length";
-    default: return "stop";
-    }
+    if (c->n_call > 0 && !api_call_is_cut(c)) return "tool_calls";
+    return is_limited(c) ? "length" : "stop";
 }
 
 json_t *api_call_arguments(const api_call *call) {

@@ -211,7 +211,10 @@ void api_answer_event(api_answer *a, const char *name, json_t *data);
 void api_answer_line(api_answer *a, json_t *data);
 /* Writes the whole reply. Releases `data`. */
 void api_answer_json(api_answer *a, json_t *data);
-/* "stop", "length" or "tool_calls". */
+/* Whether a limit (of tokens, of time) ended the answer within its last call, whose arguments are not
+ * whole. */
+bool api_call_is_cut(const api_choice *c);
+/* "stop", "length" or "tool_calls"; "length" also where the last call is cut. */
 const char *api_finish_reason(const api_choice *c);
 /* A call with its arguments parsed: a new object; {} where they are no object. */
 json_t *api_call_arguments(const api_call *call);

@@ -189,7 +189,7 @@ enum { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_TOOL };
 /* Anthropic's word for the end; *sequence is the stop string that was found, or null. */
 static const char *stop_reason(const api_choice *c, json_t **sequence) {
     *sequence = json_null();
-    if (c->n_call > 0) return "tool_use";
+    if (c->n_call > 0 && !api_call_is_cut(c)) return "tool_use";
     const bool is_asked = c->stop.found >= 0 && c->stop.found < c->n_asked_stop;
     if (c->result.end == SERVER_END_SINK && is_asked) {
         *sequence = json_string(c->stop.strings[c->stop.found]);

@@ -73,7 +73,8 @@ static void chat_piece(api_answer *a, api_choice *c, reply_piece piece, const ch
                             text, len);
         break;
     case REPLY_CALL_END:
-        if (c->n_call > 0)
+        /* without a cut call, since clients would run it with other arguments */
+        if (c->n_call > 0 && !api_call_is_cut(c))
             message = json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "",
                                 "tool_calls", call_json(&c->calls[c->n_call - 1]));
         break;
@@ -84,13 +85,14 @@ static void chat_piece(api_answer *a, api_choice *c, reply_piece piece, const ch
 
 static void chat_end(api_answer *a) {
     const api_choice *c = &a->choices[0];
+    const int n_call = c->n_call - api_call_is_cut(c);
     json_t *message = json_pack("{s:s, s:o}", "role", "assistant", "content",
                                 a->is_stream ? json_string("") : api_buffer_json(&c->content));
     if (!a->is_stream && c->reasoning.len > 0)
         json_object_set_new(message, "thinking", api_buffer_json(&c->reasoning));
-    if (!a->is_stream && c->n_call > 0) {
+    if (!a->is_stream && n_call > 0) {
         json_t *calls = json_array();
-        for (int i = 0; i < c->n_call; i++) json_array_append_new(calls, call_json(&c->calls[i]));
+        for (int i = 0; i < n_call; i++) json_array_append_new(calls, call_json(&c->calls[i]));
         json_object_set_new(message, "tool_calls", calls);
     }
     message_line(a, message, true);

@@ -196,12 +196,18 @@ static const char *space_of(const api_answer *a, const api_call *call, size_t *s
     return NULL;
 }
 
+static const char *call_status(const api_answer *a, const api_call *call, bool is_done) {
+    const api_choice *c = &a->choices[0];
+    if (!is_done) return "in_progress";
+    return call == &c->calls[c->n_call - 1] && api_call_is_cut(c) ? "incomplete" : "completed";
+}
+
 static json_t *call_item(const api_answer *a, const char *id, const api_call *call, bool is_done) {
     size_t skip;
     const char *space = space_of(a, call, &skip);
     json_t *item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "type", "function_call", "id", id,
-                             "status", is_done ? "completed" : "in_progress", "call_id", call->id,
-                             "name", api_buffer_text(&call->name) + skip, "arguments",
+                             "status", call_status(a, call, is_done), "call_id", call->id, "name",
+                             api_buffer_text(&call->name) + skip, "arguments",
                              is_done ? api_buffer_json(&call->arguments) : json_string(""));
     if (space != NULL) json_object_set_new(item, "namespace", json_string(space));
     return item;

@@ -41,6 +41,7 @@ struct reply_parser {
     bool is_call;      /* gpt-oss: the present message is a call */
     char tool[256];    /* name of the present call's tool, cut off at 255 bytes */
     int n_parameter;   /* parameters of the present call that were passed */
+    bool is_cut;       /* reply_parser_is_cut */
 };
 
 /* ---- Families ---- */
@@ -284,6 +285,7 @@ static bool arguments_step(reply_parser *p) {
     take(p, REPLY_ARGUMENTS, p->buffer, n);
     drop(p, n);
     if (!p->value.is_done && !p->is_ended) return false;
+    p->is_cut = !p->value.is_done;
     call_end(p);
     p->value =
         (json_scan){.depth = p->is_in_object, .has_begun = true, .is_done = !p->is_in_object};
@@ -321,6 +323,9 @@ static bool parameters_step(reply_parser *p) {
         return true;
     }
     /* the end of the call, or text that is no parameter */
+    size_t at = 0;
+    json_scan_space(p->buffer, p->len, &at);
+    p->is_cut = p->is_ended && (p->len - at < 2 || memcmp(p->buffer + at, "</", 2) != 0);
     take(p, REPLY_ARGUMENTS, p->n_parameter == 0 ? "{}" : "}", p->n_parameter == 0 ? 2 : 1);
     call_end(p);
     state_set(p, IN_TAIL);
@@ -453,13 +458,19 @@ void reply_parser_end(reply_parser *p) {
     p->is_ended = true;
     while (p->len > 0 && step(p)) continue;
     if (p->state == IN_ARGUMENTS || p->state == IN_PARAMETERS) {
+        p->is_cut = true;
         if (p->state == IN_PARAMETERS)
             take(p, REPLY_ARGUMENTS, p->n_parameter == 0 ? "{}" : "}", p->n_parameter == 0 ? 2 : 1);
         call_end(p);
     } else if (p->is_call) {
+        p->is_cut = true;
         call_end(p);
     }
     p->is_call = false;
+}
+
+bool reply_parser_is_cut(const reply_parser *p) {
+    return p->is_cut;
 }
 
 void reply_parser_destroy(reply_parser *p) {

@@ -91,6 +91,10 @@ reply_parser *reply_parser_create(const reply_parser_params *params);
 bool reply_parser_push(reply_parser *parser, const char *text, size_t len);
 /* The text ends: passes the rest. */
 void reply_parser_end(reply_parser *parser);
+/* Whether the text ended within a call, before all of its arguments had come; the call was ended
+ * nevertheless. Of gpt-oss also where a call's arguments are whole, since the mark that ends it need
+ * not be text. False until reply_parser_end is called. */
+bool reply_parser_is_cut(const reply_parser *parser);
 /* NULL is a no-op. */
 void reply_parser_destroy(reply_parser *parser);
 

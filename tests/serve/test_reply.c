@@ -31,6 +31,7 @@ typedef struct parts {
     char text[4096];
     size_t len;
     reply_piece last;
+    bool is_cut; /* reply_parser_is_cut */
 } parts;
 
 static void add(parts *p, const char *text, size_t len) {
@@ -77,7 +78,9 @@ static void parse(reply_parser_params params, const char *text, size_t step, uin
         assert_true(reply_parser_push(parser, text + at, n));
         at += n;
     }
+    assert_false(reply_parser_is_cut(parser));
     reply_parser_end(parser);
+    out->is_cut = reply_parser_is_cut(parser);
     reply_parser_destroy(parser);
     if (out->last == REPLY_REASONING) add(out, ")", 1);
 }
@@ -230,6 +233,41 @@ static void test_gpt_oss(void **state) {
            "commentary to=functions. <|message|>x<|call|>",
            "{f|{}}x");
     expect(family(REPLY_GPT_OSS), "no format", "no format");
+}
+
+static void test_cut(void **state) {
+    (void)state;
+    static const struct {
+        reply_family family;
+        const char *text;
+        bool is_cut;
+    } cases[] = {
+        {REPLY_PLAIN, "a", false},
+        {REPLY_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", true},
+        {REPLY_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {}", true},
+        {REPLY_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}", false},
+        {REPLY_HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> and", false},
+        {REPLY_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": 1", true},
+        {REPLY_LLAMA, "{\"name\": \"f\", \"parameters\": {\"a\": 1}", false},
+        {REPLY_MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": [1, 2", true},
+        {REPLY_MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": [1, 2]}", false},
+        {REPLY_QWEN_XML, "<tool_call><function=f>", true},
+        {REPLY_QWEN_XML, "<tool_call><function=f><parameter=a>1", true},
+        {REPLY_QWEN_XML, "<tool_call><function=f><parameter=a>1</parameter>\n", true},
+        {REPLY_QWEN_XML, "<tool_call><function=f><parameter=a>1</parameter>\n</function>", false},
+        {REPLY_GLM, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1", true},
+        {REPLY_GLM, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value></tool", false},
+        {REPLY_GPT_OSS, "<|channel|>commentary to=functions.f<|message|>{\"a\": 1", true},
+        {REPLY_GPT_OSS, "<|channel|>commentary to=functions.f<|message|>{}<|call|>", false},
+        {REPLY_GPT_OSS, "<|channel|>final<|message|>a", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t seed = 0; seed < 10; seed++) {
+            parts p;
+            parse(family(cases[i].family), cases[i].text, seed == 0 ? 1 : 0, seed, &p);
+            if (p.is_cut != cases[i].is_cut) print_error("seed %u: %s\n", seed, cases[i].text);
+            assert_int_equal(p.is_cut, cases[i].is_cut);
+        }
 }
 
 static void test_families(void **state) {
@@ -401,13 +439,14 @@ static void test_joined(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),        cmocka_unit_test(test_hermes),
-        cmocka_unit_test(test_xml),          cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_mistral),      cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_gpt_oss),      cmocka_unit_test(test_families),
-        cmocka_unit_test(test_random),       cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_joined),
-        cmocka_unit_test(test_endless_name), cmocka_unit_test(test_stop_count),
+        cmocka_unit_test(test_plain),      cmocka_unit_test(test_hermes),
+        cmocka_unit_test(test_xml),        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_mistral),    cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_gpt_oss),    cmocka_unit_test(test_families),
+        cmocka_unit_test(test_cut),        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_stop),       cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_joined),     cmocka_unit_test(test_endless_name),
+        cmocka_unit_test(test_stop_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

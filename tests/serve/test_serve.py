@@ -282,6 +282,25 @@ def test_tools():
     check(reply["choices"][0]["message"]["tool_calls"][0]["function"]["name"] in ("weather", "time"))
     error_of(*server.post("/v1/chat/completions", body,
                           tool_choice={"type": "function", "function": {"name": "no"}}), 400)
+    # a call that a limit cuts: its arguments are not whole, so no API says that it can be made
+    schema = {"type": "object", "properties": {"city": {"type": "string", "minLength": 400}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": schema}}
+    asked = {"messages": body["messages"], "tools": [tool], "tool_choice": "required", "temperature": 0}
+    choice = server.post("/v1/chat/completions", asked, max_tokens=60)[1]["choices"][0]
+    check(choice["finish_reason"] == "length" and choice["message"]["tool_calls"], choice)
+    ends = [data["choices"][0]["finish_reason"]
+            for _, data in server.stream("/v1/chat/completions", {**asked, "max_tokens": 60})[:-1]]
+    check(ends[-1] == "length", ends)
+    reply = server.post("/v1/messages", {**asked, "max_tokens": 60, "tool_choice": {"type": "any"}, "tools": [
+        {"name": "weather", "input_schema": schema}]})[1]
+    check(reply["stop_reason"] == "max_tokens" and reply["content"][0]["type"] == "tool_use", reply)
+    reply = server.post("/v1/responses", {"input": "Rain?", "temperature": 0, "max_output_tokens": 60, "tools": [
+        {"type": "function", **tool["function"]}], "tool_choice": "required"})[1]
+    check(reply["status"] == "incomplete" and reply["output"][-1]["status"] == "incomplete", reply)
+    for stream in (False, True):
+        text = server.request("POST", "/api/chat", {**asked, "stream": stream, "options": {
+            "temperature": 0, "num_predict": 60}})[2].decode()
+        check("tool_calls" not in text and '"done_reason":"length"' in text, text)
     # a conversation with a call and its result
     prompt = server.post("/apply-template", {"messages": [
         {"role": "assistant", "content": None, "tool_calls": [
@@ -314,8 +333,13 @@ def test_offered_tools():
         for more in ({}, {"tool_choice": "auto"}):
             choice = server.post("/v1/chat/completions", body, tools=tools, **more)[1]["choices"][0]
             calls = choice["message"].get("tool_calls", [])
-            # one call after the other; the last one is cut off
-            check(len(calls) >= 2 and choice["finish_reason"] == "tool_calls", choice)
+            # one call after the other; the last one may be cut off
+            try:
+                json.loads(calls[-1]["function"]["arguments"])
+                reason = "tool_calls"
+            except json.JSONDecodeError:
+                reason = "length"
+            check(len(calls) >= 2 and choice["finish_reason"] == reason, choice)
             for call in calls[:-1]:
                 name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
                 check(name in names and isinstance(arguments, dict), choice)
