@@ -48,7 +48,7 @@ static void buffer_free(tdm_buffer *buffer) {
     for (int32_t d = 0; d < device->n_member; d++) {
         if (buffer->members[d] == NULL || !meta_member_is_stuck(device, d)) continue;
         /* A stuck member may still use its buffer. */
-        meta_release_later(device, d, NULL, 0, buffer_release, buffer);
+        meta_release_later(device, META_ANY_MEMBER, NULL, 0, buffer_release, buffer);
         return;
     }
     for (int32_t d = 0; d < device->n_member; d++)

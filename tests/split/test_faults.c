@@ -174,6 +174,36 @@ static void test_queue_ends_during_release(void **state) {
     scene_close(&s);
 }
 
+/* Two members that end one after the other, both after plan and queue were destroyed: the plan that
+ * the second may still run keeps its place before its queue. */
+static void test_two_end_in_turn(void **state) {
+    (void)state;
+    scene s;
+    float y[N];
+    net second;
+    tdm_scratch *scratch = NULL;
+    tdm_schedule *other = NULL;
+    scene_open(&s, NULL, NULL, NULL, "share=1,1,1 timeout=0.2");
+    OK(tdm_scratch_create(s.rig->rt, &s.rig->group, 1, &scratch, err));
+    OK(net_load(&second, s.rig->group, scratch, N_LAYER, err));
+    OK(net_schedule(&second, N_TOK, &other, err));
+    rig_set(s.rig, "c1", "silent-in", 1);
+    rig_set(s.rig, "c2", "silent-in", 1);
+    FAILS(TDM_DEADLINE_EXCEEDED, "'m1', 'm2'", net_run(s.run, N_TOK, 3, y, err));
+    tdm_schedule_destroy(s.run);
+    s.run = NULL;
+    tdm_scratch_destroy(s.rig->group_scratch);
+    s.rig->group_scratch = NULL;
+    rig_set(s.rig, "c2", "release", 0);
+    FAILS(TDM_UNAVAILABLE, "'m1'", net_run(other, N_TOK, 3, y, err));
+    rig_set(s.rig, "c1", "release", 0);
+    OK(net_run(other, N_TOK, 3, y, err));
+    tdm_schedule_destroy(other);
+    tdm_mem_free(&second.weights);
+    tdm_scratch_destroy(scratch);
+    scene_close(&s);
+}
+
 /* A slow member is not a stuck one: the timer starts again with every stage. The run takes longer
  * than the timeout, each stage of the slow member much less, without progress of its queue. */
 static void test_slow_is_not_silent(void **state) {
@@ -415,6 +445,7 @@ int main(void) {
         cmocka_unit_test(test_closed_while_silent),
         cmocka_unit_test(test_ends_between_releases),
         cmocka_unit_test(test_queue_ends_during_release),
+        cmocka_unit_test(test_two_end_in_turn),
         cmocka_unit_test(test_slow_is_not_silent),
         cmocka_unit_test(test_refuses_an_op),
         cmocka_unit_test(test_plan_fails),

@@ -497,21 +497,21 @@ void meta_plan_destroy(meta_plan *plan) {
         plan->n_value = plan->graph->n_value;
         plan->n_slot = plan->graph->n_slot;
     }
-    int32_t stuck = -1;
+    bool has_stuck = false;
     /* A plan must be destroyed before its queue. Only a stuck member is sure to keep its queue, so
      * the plans of the others are destroyed now. */
     for (int32_t d = 0; d < device->n_member; d++) {
         if (plan->members[d].n_stage > 0 && meta_member_is_stuck(device, d))
-            stuck = d;
+            has_stuck = true;
         else
             member_plans_destroy(plan, d);
     }
-    if (stuck < 0) {
+    if (!has_stuck) {
         plan_free_all(plan);
         return;
     }
     /* The member may still run its plans, which read its graphs. */
     names_keep(plan);
     plan->graph = NULL;
-    meta_release_later(device, stuck, NULL, 0, plan_release, plan);
+    meta_release_later(device, META_ANY_MEMBER, NULL, 0, plan_release, plan);
 }

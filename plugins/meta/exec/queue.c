@@ -511,7 +511,7 @@ static void queue_release(meta_device *device, int32_t d, void *what) {
     (void)d;
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         if (atomic_load(&queue->member_threads[i].state) != LOST) continue;
-        meta_release_later(device, queue->member_queues[i].d, NULL, 0, queue_release, queue);
+        meta_release_later(device, META_ANY_MEMBER, NULL, 0, queue_release, queue);
         return;
     }
     for (int32_t i = 0; i < queue->n_member_queue; i++)

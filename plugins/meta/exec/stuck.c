@@ -38,7 +38,7 @@ void meta_member_set_stuck(meta_device *device, int32_t d, tdm_semaphore *semaph
 
 typedef struct meta_pending_release {
     struct meta_pending_release *next;
-    int32_t d;
+    int32_t d;                /* member, or META_ANY_MEMBER */
     tdm_semaphore *semaphore; /* NULL: the member's */
     uint64_t value;
     meta_release_fn release;
@@ -58,9 +58,17 @@ void meta_release_later(meta_device *device, int32_t d, tdm_semaphore *semaphore
     pthread_mutex_unlock(&device->stuck_mutex);
 }
 
+static bool is_any_stuck_locked(const meta_device *device) {
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (is_stuck_locked(device, d)) return true;
+    return false;
+}
+
 static bool is_kept_locked(const meta_device *device, const meta_pending_release *node) {
     uint64_t value = 0;
-    if (node->semaphore == NULL) return is_stuck_locked(device, node->d);
+    if (node->semaphore == NULL)
+        return node->d == META_ANY_MEMBER ? is_any_stuck_locked(device)
+                                          : is_stuck_locked(device, node->d);
     return device->host->semaphore->query(node->semaphore, &value, NULL) == TDM_OK &&
            value < node->value;
 }
@@ -70,8 +78,7 @@ bool meta_member_is_kept(meta_device *device, int32_t d) {
     bool is_kept =
         is_stuck_locked(device, d) || device->pending_releases != NULL || device->is_releasing;
     /* A stuck member may use the home's memory, too. */
-    for (int32_t i = 0; i < device->n_member && device->home == &device->members[d]; i++)
-        is_kept = is_kept || is_stuck_locked(device, i);
+    if (device->home == &device->members[d]) is_kept = is_kept || is_any_stuck_locked(device);
     pthread_mutex_unlock(&device->stuck_mutex);
     return is_kept;
 }

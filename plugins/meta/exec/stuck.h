@@ -18,11 +18,15 @@ void meta_member_set_stuck(meta_device *device, int32_t member, tdm_semaphore *s
  * the memory of the home. The member's queue is then released later; a group that closes does not
  * release the member's device. [any-thread] */
 bool meta_member_is_kept(meta_device *device, int32_t member);
+/* As a member in meta_release_later: what any member may still use. */
+enum { META_ANY_MEMBER = -1 };
 typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);
 /* Takes over `what`, which a member may still use. release(device, member, what) is called once
- * `semaphore` has reached `value` or was poisoned (NULL: once the member is not stuck any more).
- * meta_stuck_members_check finds that out, for the last time when the group closes; what must be
- * kept then is leaked. `semaphore` belongs to `what` and lives as long. [any-thread] */
+ * `semaphore` has reached `value` or was poisoned (NULL: once the member, or with META_ANY_MEMBER
+ * every member, is not stuck any more), and after everything that was given here before. So a plan
+ * is destroyed before its queue. meta_stuck_members_check finds that out, for the last time when
+ * the group closes; what must be kept then is leaked. `semaphore` belongs to `what` and lives as
+ * long. [any-thread] */
 void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *semaphore,
                         uint64_t value, meta_release_fn release, void *what);
 
