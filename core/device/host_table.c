@@ -49,12 +49,15 @@ static void host_free(void *context, void *ptr, size_t size) {
 static tdm_status host_device_acquire(void *context, const char *name,
                                       tdm_acquired_device *device_out, tdm_error *err) {
     tdm_loaded_plugin *loaded = context;
-    return loaded->rt->adapter_ops->acquire(loaded->rt, name, device_out, err);
+    tdm_status status = loaded->rt->adapter_ops->acquire(loaded->rt, name, device_out, err);
+    if (status == TDM_OK) tdm_runtime_find_device(loaded->rt, name)->n_holder++;
+    return status;
 }
 
 static void host_device_release(void *context, tdm_acquired_device *device) {
     tdm_loaded_plugin *loaded = context;
-    loaded->rt->adapter_ops->release(loaded->rt, device);
+    tdm_open_device *dev = loaded->rt->adapter_ops->release(loaded->rt, device);
+    if (dev != NULL) dev->n_holder--;
 }
 
 static const tdm_host_graph_ops graph_ops = {

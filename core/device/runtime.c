@@ -282,7 +282,7 @@ void tdm_open_device_free(tdm_open_device *dev) {
     free(dev);
 }
 
-static tdm_open_device *dev_find(const tdm_runtime *rt, const char *name) {
+tdm_open_device *tdm_runtime_find_device(const tdm_runtime *rt, const char *name) {
     for (int32_t i = 0; i < rt->n_dev; i++)
         if (strcmp(rt->devs[i]->name, name) == 0) return rt->devs[i];
     return NULL;
@@ -318,7 +318,7 @@ tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *
 }
 
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err) {
-    if (dev_find(rt, spec->name) != NULL)
+    if (tdm_runtime_find_device(rt, spec->name) != NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "device '%s': declared twice", spec->name);
     tdm_status status = tdm_device_spec_check(spec, err);
     if (status != TDM_OK) return status;
@@ -370,7 +370,7 @@ tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err) {
 
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
                             tdm_error *err) {
-    tdm_open_device *dev = dev_find(rt, name);
+    tdm_open_device *dev = tdm_runtime_find_device(rt, name);
     if (dev == NULL) return unknown_device(rt, name, err);
     if (dev->is_opening)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
@@ -387,7 +387,7 @@ tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device *
 
 tdm_status tdm_runtime_describe(tdm_runtime *rt, const char *name, int32_t *index_out,
                                 tdm_device_info *info_out, tdm_error *err) {
-    tdm_open_device *dev = dev_find(rt, name);
+    tdm_open_device *dev = tdm_runtime_find_device(rt, name);
     if (dev == NULL) return unknown_device(rt, name, err);
     tdm_status status = tdm_runtime_load(rt, dev->plugin_name, err);
     if (status != TDM_OK) return status;
@@ -412,12 +412,24 @@ tdm_status tdm_runtime_describe(tdm_runtime *rt, const char *name, int32_t *inde
                : tdm_fail(err, status, "device '%s': %s", name, reason_of(status, &why));
 }
 
-/* A group finishes opening after its members, so closing in reverse order closes it first. */
-static void devices_close(tdm_runtime *rt) {
+/* Closes the devices, but those that a closed group has not released. A group finishes opening
+ * after its members, so closing in reverse order closes it first. Returns one that stays open;
+ * NULL = none. */
+static const tdm_open_device *devices_close(tdm_runtime *rt) {
+    const tdm_open_device *held = NULL;
     for (int32_t rank = rt->n_opened - 1; rank >= 0; rank--)
-        for (int32_t i = 0; i < rt->n_dev; i++)
-            if (rt->devs[i]->device != NULL && rt->devs[i]->open_rank == rank)
-                rt->devs[i]->from->plugin->device->close(rt->devs[i]->device);
+        for (int32_t i = 0; i < rt->n_dev; i++) {
+            tdm_open_device *dev = rt->devs[i];
+            if (dev->device == NULL || dev->open_rank != rank) continue;
+            if (dev->n_holder > 0)
+                held = dev;
+            else
+                dev->from->plugin->device->close(dev->device);
+        }
+    return held;
+}
+
+static void devices_free(tdm_runtime *rt) {
     for (int32_t i = 0; i < rt->n_dev; i++) tdm_open_device_free(rt->devs[i]);
     free(rt->devs);
     rt->adapter_ops->end(rt);
@@ -444,7 +456,16 @@ void tdm_runtime_destroy(tdm_runtime *rt) {
                         stuck->name);
         return;
     }
-    devices_close(rt);
+    const tdm_open_device *held = devices_close(rt);
+    if (held != NULL) {
+        /* The same for the work of a member that a group has abandoned. */
+        tdm_runtime_log(
+            rt, TDM_LOG_WARN,
+            "device '%s' still computes for its group: it and the plugins are not closed",
+            held->name);
+        return;
+    }
+    devices_free(rt);
     for (int32_t i = rt->n_plugin - 1; i >= 0; i--) plugin_unload(rt->plugins[i]);
     tdm_plugin_path_free(&rt->path);
     pthread_mutex_destroy(&rt->adapter_mutex);

@@ -42,8 +42,9 @@ typedef struct tdm_runtime_params {
 
 /* A runtime is created with tdm_runtime_create (core/runtime.h).
  *
- * Closes every device, groups before their members, then deinits and unloads every plugin. NULL is
- * a no-op. [setup] */
+ * Closes every device, groups before their members, then deinits and unloads every plugin. Where a
+ * device is stuck or still computes for a group that has closed, a line of the log says so: what it
+ * may use stays open and loaded. NULL is a no-op. [setup] */
 void tdm_runtime_destroy(tdm_runtime *rt);
 
 /* Loads NAME.so from the first folder that has it. A plugin that is loaded is not loaded again. The

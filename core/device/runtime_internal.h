@@ -19,7 +19,8 @@
 typedef struct tdm_adapter_ops {
     tdm_status (*acquire)(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
                           tdm_error *err);
-    void (*release)(tdm_runtime *rt, tdm_acquired_device *device);
+    /* Returns the device that it was; NULL for a cleared one. */
+    tdm_open_device *(*release)(tdm_runtime *rt, tdm_acquired_device *device);
     /* Frees the adapters that were not released. The plugins that acquired them have closed. */
     void (*end)(tdm_runtime *rt);
 } tdm_adapter_ops;
@@ -45,6 +46,7 @@ struct tdm_open_device {
     int32_t n_option;
     tdm_loaded_plugin *from;     /* NULL until open */
     tdm_device *device;          /* NULL until open */
+    int32_t n_holder;            /* acquisitions by plugins that were not released */
     bool is_opening;             /* between the call of open and its return: finds cycles */
     int32_t open_rank;           /* order in which opens finished; closing runs backwards */
     pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
@@ -90,6 +92,8 @@ tdm_status tdm_device_spec_check(const tdm_device_spec *spec, tdm_error *err);
 /* Sets dev->index where an address names the device of plugin `from`. */
 tdm_status tdm_open_device_find(tdm_open_device *dev, const tdm_loaded_plugin *from,
                                 tdm_error *err);
+/* The device of that name; NULL where none is declared. */
+tdm_open_device *tdm_runtime_find_device(const tdm_runtime *rt, const char *name);
 /* Opens a device whose plugin is loaded. */
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
 /* TDM_OK, or TDM_UNAVAILABLE with the device's name where it is stuck. [any-thread] */

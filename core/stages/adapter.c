@@ -215,16 +215,24 @@ tdm_status tdm_adapter_acquire(tdm_runtime *rt, const char *name, tdm_acquired_d
     return TDM_OK;
 }
 
-void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *acquired) {
+tdm_open_device *tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *acquired) {
+    tdm_open_device *dev = NULL;
     for (tdm_device **at = &rt->adapters; *at != NULL; at = &(*at)->next) {
         tdm_device *device = *at;
         if (acquired->plugin != &device->table) continue;
+        dev = device->main;
         *at = device->next;
         free(device);
         break;
     }
+    /* One without an adapter. */
+    for (int32_t i = 0; i < rt->n_dev && dev == NULL && acquired->device != NULL; i++)
+        if (rt->devs[i]->device == acquired->device &&
+            rt->devs[i]->from->plugin == acquired->plugin)
+            dev = rt->devs[i];
     acquired->plugin = NULL;
     acquired->device = NULL;
+    return dev;
 }
 
 void tdm_adapter_end(tdm_runtime *rt) {

@@ -24,8 +24,8 @@
 tdm_status tdm_adapter_acquire(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
                                tdm_error *err);
 /* The caller has released all buffers, plans and queues of the device. Clears *device; a cleared
- * one is a no-op. [setup] */
-void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *device);
+ * one is a no-op. Returns the device that it was; NULL for a cleared one. [setup] */
+tdm_open_device *tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *device);
 /* Frees the adapters that were not released, when the runtime ends. [setup] */
 void tdm_adapter_end(tdm_runtime *rt);
 

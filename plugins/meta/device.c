@@ -149,24 +149,17 @@ static tdm_status queues_create(meta_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Whether an abandoned thread is still inside a member's driver. Until it leaves, it may use the
- * group and all that belongs to it. */
-static bool has_lost_thread(const meta_device *device) {
-    for (int32_t d = 0; d < device->n_member; d++)
-        if (atomic_load(&device->members[d].n_lost) > 0) return true;
-    return false;
-}
-
+/* Where a member has not ended, the group is leaked with everything that the member may use:
+ * nothing waits for it after this call. Its members are then not released, so that the host neither
+ * closes their devices nor unloads their plugins. */
 static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
-    (void)meta_stuck_members_check(device);
-    if (has_lost_thread(device)) return; /* the group is leaked */
-    /* Queues first: what they still run may use everything that is freed after them. What a stuck
-     * member may still use is leaked, because nothing waits for the member after this call. */
+    if (!meta_stuck_members_check(device) || meta_has_pending_releases(device)) return;
+    /* Queues first: what they still run may use everything that is freed after them. */
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->probe_queue != NULL && !meta_member_is_kept(device, d))
+        if (member->probe_queue != NULL)
             member->acquired.plugin->queue->destroy(member->probe_queue);
     }
     if (device->arena != NULL) {
@@ -175,7 +168,6 @@ static void device_close(tdm_device *device) {
     }
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->acquired.plugin == NULL || meta_member_is_kept(device, d)) continue;
         for (int k = 0; k < META_N_MEMORY; k++)
             if (member->memory[k] != NULL) meta_member_buffers(member)->free(member->memory[k]);
     }
@@ -183,7 +175,7 @@ static void device_close(tdm_device *device) {
     meta_partition_table_destroy(device->partitions);
     meta_claims_clear(&device->claims);
     for (int32_t d = device->n_member - 1; d >= 0; d--)
-        if (device->members[d].acquired.plugin != NULL && !meta_member_is_kept(device, d))
+        if (device->members[d].acquired.plugin != NULL)
             host->device_release(host->context, &device->members[d].acquired);
     pthread_mutex_destroy(&device->stuck_mutex);
     pthread_mutex_destroy(&device->mutex);

@@ -204,6 +204,31 @@ static void test_two_end_in_turn(void **state) {
     scene_close(&s);
 }
 
+/* A group that closes before its member ends: the member's device stays open and its plugin loaded,
+ * so that the thread inside it comes back to what it left. */
+static void test_ends_after_the_runtime(void **state) {
+    static fault_rig
+        *volatile kept; /* for leak checkers: nothing of it is freed; volatile keeps it */
+    (void)state;
+    scene s;
+    float y[N];
+    scene_open(&s, NULL, NULL, "exchange=no", "share=1,1,1 timeout=0.2");
+    fault_rig *rig = kept = s.rig;
+    rig_set(rig, "c2", "block-in", 1);
+    FAILS(TDM_DEADLINE_EXCEEDED, "'m2'", net_run(s.run, N_TOK, 3, y, err));
+    tdm_schedule_destroy(s.run);
+    tdm_schedule_destroy(s.truth);
+    tdm_mem_free(&s.group.weights);
+    tdm_mem_free(&s.single.weights);
+    tdm_scratch_destroy(rig->group_scratch);
+    tdm_scratch_destroy(rig->single_scratch);
+    tdm_runtime_destroy(rig->rt);
+    assert_int_equal(rig_log_count(rig, "still computes for its group"), 1);
+    rig_set(rig, "c2", "await", 0); /* its device is still there */
+    rig_set(rig, "c2", "release", 0);
+    rig_set(rig, "c2", "await-end", 0);
+}
+
 /* A slow member is not a stuck one: the timer starts again with every stage. The run takes longer
  * than the timeout, each stage of the slow member much less, without progress of its queue. */
 static void test_slow_is_not_silent(void **state) {
@@ -446,6 +471,7 @@ int main(void) {
         cmocka_unit_test(test_ends_between_releases),
         cmocka_unit_test(test_queue_ends_during_release),
         cmocka_unit_test(test_two_end_in_turn),
+        cmocka_unit_test(test_ends_after_the_runtime),
         cmocka_unit_test(test_slow_is_not_silent),
         cmocka_unit_test(test_refuses_an_op),
         cmocka_unit_test(test_plan_fails),

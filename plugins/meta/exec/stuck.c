@@ -5,7 +5,7 @@
  * would let the member write to memory that something else uses. What was handed to
  * meta_release_later is released once the member has ended; if it never ends, it is leaked. The
  * member's memory and the arena stay the group's; those that a stuck member may use when the group
- * replaces them or closes are leaked.
+ * replaces them are leaked. A group that closes meanwhile is leaked as a whole.
  */
 #include "plugins/meta/exec/stuck.h"
 
@@ -81,6 +81,13 @@ bool meta_member_is_kept(meta_device *device, int32_t d) {
     if (device->home == &device->members[d]) is_kept = is_kept || is_any_stuck_locked(device);
     pthread_mutex_unlock(&device->stuck_mutex);
     return is_kept;
+}
+
+bool meta_has_pending_releases(meta_device *device) {
+    pthread_mutex_lock(&device->stuck_mutex);
+    bool has_pending = device->pending_releases != NULL || device->is_releasing;
+    pthread_mutex_unlock(&device->stuck_mutex);
+    return has_pending;
 }
 
 /* Takes the oldest pending release out of the list. The order is that of meta_release_later, so

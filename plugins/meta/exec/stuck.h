@@ -15,9 +15,10 @@ void meta_member_set_stuck(meta_device *device, int32_t member, tdm_semaphore *s
                            uint64_t value);
 /* True while the member is stuck, or while anything waits to be released or is being released: a
  * kept plan or a kept measurement may use the queues and memory of several members, and all members
- * the memory of the home. The member's queue is then released later; a group that closes does not
- * release the member's device. [any-thread] */
+ * the memory of the home. The member's queue is then released later. [any-thread] */
 bool meta_member_is_kept(meta_device *device, int32_t member);
+/* True while anything waits to be released or is being released. [any-thread] */
+bool meta_has_pending_releases(meta_device *device);
 /* As a member in meta_release_later: what any member may still use. */
 enum { META_ANY_MEMBER = -1 };
 typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);

@@ -29,6 +29,7 @@
  *   "block-upload-in"     the same for the n-th upload
  *   "block-destroy-in"    the same for the destruction of the n-th plan
  *   "await"               returns once a call is blocked
+ *   "await-end"           returns once no call is blocked
  *   "release"             signals what is silent, and lets blocked calls return
  *   "bounded"             1 = graph_compute returns when the computation has ended, as where a
  *                         driver's launch queue is full
@@ -114,17 +115,18 @@ static void block(tdm_device *d) {
     atomic_fetch_sub(&d->n_blocked, 1);
 }
 
-/* Returns once a call of the member is blocked. devices_mutex is released in between, because a
- * call may need it before it blocks. */
-static void await_blocked(const char *member) {
-    bool is_blocked = false;
-    while (!is_blocked) {
+/* Returns once a call of the member is blocked, or none is. devices_mutex is released in between,
+ * because a call may need it before it blocks. */
+static void await_blocked(const char *member, bool wanted) {
+    bool is_blocked = !wanted;
+    while (is_blocked != wanted) {
+        is_blocked = false;
         pthread_mutex_lock(&devices_mutex);
         for (int i = 0; i < MAX_OPEN; i++)
             if (devices[i] != NULL && strcmp(devices[i]->member, member) == 0)
                 is_blocked = is_blocked || atomic_load(&devices[i]->n_blocked) > 0;
         pthread_mutex_unlock(&devices_mutex);
-        if (!is_blocked) nanosleep(&(struct timespec){0, 1000000}, NULL);
+        if (is_blocked != wanted) nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
 }
 
@@ -138,8 +140,8 @@ static void release(tdm_device *d) {
 
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n);
 TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
-    if (strcmp(key, "await") == 0) {
-        await_blocked(member);
+    if (strcmp(key, "await") == 0 || strcmp(key, "await-end") == 0) {
+        await_blocked(member, strcmp(key, "await") == 0);
         return;
     }
     pthread_mutex_lock(&devices_mutex);
