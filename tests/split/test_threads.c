@@ -6,12 +6,23 @@
  */
 #include "tests/split/fault_scene.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 
 enum { N_TOK = 3, N_LAYER = 3, N = N_EMBD * N_TOK };
 
 /* A device with memory of its own, whose driver may do anything. */
 #define AWAY "memory=1000000000"
+
+/* The plugins find this function instead of the library's. */
+static _Atomic int n_detached;
+TDM_EXPORT int pthread_detach(pthread_t thread) {
+    int (*detach)(pthread_t) = NULL;
+    void *symbol = dlsym(RTLD_NEXT, "pthread_detach");
+    memcpy(&detach, &symbol, sizeof detach);
+    atomic_fetch_add(&n_detached, 1);
+    return detach(thread);
+}
 
 static void scene_open(scene *s, const char *a, const char *b, const char *options) {
     scene_make(s, (const char *const[]){a, b}, 2, N_LAYER, N_TOK, options);
@@ -67,6 +78,8 @@ static void blocked(const char *key, const char *options_of_member) {
         for (int run = 0; run < 5; run++) works(&s);
     }
     scene_close(&s);
+    /* Else a thread could still run code of the plugin that is unloaded. */
+    assert_int_equal(atomic_load(&n_detached), 0);
 }
 
 /* The thread of an abandoned member may still read the inputs of its run while the caller writes

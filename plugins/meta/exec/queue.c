@@ -19,8 +19,8 @@
  * not TDM_CANCELLED. When no member makes progress for `timeout` (watchdog.c), the abort word is
  * set as well. A member that has not ended when the grace period is over is abandoned: the group is
  * then broken and refuses runs until the member has ended after all. A thread that does not return
- * from a driver's function is not joined: it is lost, and whatever it may use stays allocated until
- * it leaves. The next run starts a new thread.
+ * from a driver's function is lost: whatever it may use stays allocated until it leaves, and it is
+ * joined no sooner. The next run starts a new thread.
  */
 #include "plugins/meta/exec/queue.h"
 
@@ -220,7 +220,6 @@ static bool thread_leaves(tdm_queue *queue, meta_member_queue *member_queue) {
         running = RUNNING;
         if (!atomic_compare_exchange_strong(&thread->state, &running, LOST)) continue;
         atomic_fetch_add(&queue->device->members[member_queue->d].n_lost, 1);
-        pthread_detach(thread->thread);
         thread->is_started = false;
         return false;
     }
@@ -369,10 +368,19 @@ static void *member_thread_main(void *arg) {
     }
 }
 
+/* Joins a lost thread that has left: it may still run its last instructions, which are in the
+ * plugin that is unloaded next. */
+static void thread_lost_join(queue_thread *thread) {
+    if (atomic_load(&thread->state) != GONE) return;
+    pthread_join(thread->thread, NULL);
+    atomic_store(&thread->state, IDLE);
+}
+
 /* The thread blocks all signals: they are for the application's threads. */
 static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
                                meta_member_queue *member_queue, tdm_error *err) {
     sigset_t all, before;
+    thread_lost_join(thread);
     thread->queue = queue;
     thread->member_queue = member_queue;
     thread->seen = atomic_load(&queue->begun.value);
@@ -514,8 +522,10 @@ static void queue_release(meta_device *device, int32_t d, void *what) {
         meta_release_later(device, META_ANY_MEMBER, NULL, 0, queue_release, queue);
         return;
     }
-    for (int32_t i = 0; i < queue->n_member_queue; i++)
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        thread_lost_join(&queue->member_threads[i]);
         meta_member_queue_destroy(&queue->member_queues[i]);
+    }
     meta_event_destroy(&queue->submitted);
     meta_event_destroy(&queue->begun);
     meta_event_destroy(&queue->ended);
