@@ -54,10 +54,8 @@ int attention_rigs_open(void **state) {
             const tdm_option limited[] = {{"allow-cpu", "yes"}, {"test-limits", matrix_limit()}};
             const tdm_option others[] = {{"allow-cpu", "yes"}, {"test-limits", other_limit()}};
             if (i == 1)
-                attention_rigs[i] =
-                    other_limit() != NULL
-                        ? op_rig_open_plugin(plugin, others, 2)
-                        : op_rig_open_plugin(plugin, options, has_matrices() ? 2 : 1);
+                attention_rigs[i] = other_limit() != NULL ? op_rig_open_plugin(plugin, others, 2)
+                                                          : op_rig_open_plugin(plugin, options, 2);
             if (has_matrix_rig(i))
                 attention_rigs[i] = matrix_limit() != NULL ? op_rig_open_plugin(plugin, limited, 2)
                                                            : op_rig_open_plugin(plugin, options, 1);

@@ -659,7 +659,8 @@ static void test_lse_merge(void **state) {
     tdm_graph_free(graph);
 }
 
-int main(void) {
+/* test_attention [PATTERN]: those whose names match alone. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_lengths),        cmocka_unit_test(test_splits),
@@ -669,5 +670,6 @@ int main(void) {
         cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_query_bits),
         cmocka_unit_test(test_lse_merge),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, attention_rigs_open, attention_rigs_close);
 }

@@ -24,13 +24,14 @@
 enum { DOTS = 3, N_RIG = 5, MATRICES = N_RIG, N_ALL };
 /* Small subgroups, whole workgroups and tiles, workgroups alone; the last two again with integer
  * dot products. Behind them the kernel of matrix hardware without such hardware, which takes a
- * short k: its tests alone use it. */
-static const char *const limits[N_ALL] = {"fuse=no",
-                                          "lanes=no",
-                                          "lanes=no shared=8192",
-                                          "dot=any",
-                                          "dot=any shared=8192",
-                                          "lanes=no matrix=plain"};
+ * short k: its tests alone use it. OP_CASE_MATRIX is another limit for it: with matrix_driver.c it
+ * has the hardware's instructions. */
+static const char *limits[N_ALL] = {"fuse=no",
+                                    "lanes=no",
+                                    "lanes=no shared=8192",
+                                    "dot=any",
+                                    "dot=any shared=8192",
+                                    "lanes=no matrix=plain"};
 /* x has 15 bits there, with a scale for 32 elements: of each half a step of error at most. */
 #define DOT_BOUND 1e-8
 /* Weights and x have 11 bits, rounded to nearest: rounded towards 0 they would be smaller by about
@@ -42,9 +43,12 @@ static op_rig *reference, *rigs[N_ALL];
 static int setup(void **state) {
     (void)state;
     reference = op_rig_open("plain", "reference", 2);
+    if (getenv("OP_CASE_MATRIX") != NULL) limits[MATRICES] = getenv("OP_CASE_MATRIX");
     for (int i = 0; i < N_ALL; i++) {
-        const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits[i]}};
-        rigs[i] = op_rig_open_plugin("vulkan", options, 2);
+        const tdm_option options[] = {{"allow-cpu", "yes"},
+                                      {"test-limits", limits[i]},
+                                      {"matrix", i == MATRICES ? "yes" : "no"}};
+        rigs[i] = op_rig_open_plugin("vulkan", options, 3);
     }
     print_message("seed %u\n", SEED);
     return reference == NULL;
