@@ -68,9 +68,11 @@ static bool test_sequence(llm_tpl_call *c, llm_tpl_value *out) {
                          (kind == LLM_TPL_LIST && c->self->as.list->flavor != LLM_TPL_LAZY));
 }
 
+/* An undefined value counts as callable, as in Jinja: calling it is what fails. */
 static bool test_callable(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_kind kind = c->self->kind;
-    return give(out, kind == LLM_TPL_MACRO || kind == LLM_TPL_FUNCTION || kind == LLM_TPL_METHOD);
+    return give(out, kind == LLM_TPL_MACRO || kind == LLM_TPL_FUNCTION || kind == LLM_TPL_METHOD ||
+                         kind == LLM_TPL_UNDEFINED);
 }
 
 /* Whether the text has a letter, and does not change when converted to that case. */

@@ -175,6 +175,8 @@ static bool filter_truncate(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_str text, end;
     llm_tpl_buffer buffer = {0};
     int64_t length, leeway;
+    *out = llm_tpl_string(nothing);
+    if (c->self->kind == LLM_TPL_UNDEFINED) return true; /* its length is 0 */
     if (!self_must_be_text(c, "truncate") || !self_text(c, &text) ||
         !llm_tpl_arg_int(c, 0, 255, &length) ||
         !llm_tpl_arg_text(c, 2, llm_tpl_str_of("..."), &end) || !llm_tpl_arg_int(c, 3, 5, &leeway))

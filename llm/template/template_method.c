@@ -5,6 +5,7 @@
  * change their object are missing: chat templates are rendered in a sandbox that refuses them.
  */
 #include <string.h>
+#include <utf8proc.h>
 
 #include "llm/template/template_render.h"
 
@@ -362,34 +363,37 @@ static bool text_format(llm_tpl_call *c, llm_tpl_value *out) {
     return give(out, llm_tpl_buffer_str(&buffer));
 }
 
-typedef bool (*letter_fn)(unsigned char b);
+typedef bool (*class_fn)(uint32_t code);
 
-static bool is_digit(unsigned char b) {
-    return b >= '0' && b <= '9';
+static bool is_digit(uint32_t code) {
+    return utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_ND;
 }
 
-static bool is_letter(unsigned char b) {
-    return b >= 0x80 || ((b | 0x20) >= 'a' && (b | 0x20) <= 'z');
+/* U+FFFD, as which ill-formed bytes are read, is none. */
+static bool is_letter(uint32_t code) {
+    const utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)code);
+    return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
 }
 
-static bool is_letter_or_digit(unsigned char b) {
-    return is_letter(b) || is_digit(b);
+static bool is_letter_or_number(uint32_t code) {
+    const utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)code);
+    return is_letter(code) || (kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO);
 }
 
-static bool is_blank(unsigned char b) {
-    return llm_tpl_is_space(b) && b < 0x80;
-}
-
-/* Whether the text is not empty and all bytes are of that class; bytes beyond ASCII count as
- * letters. */
-static bool each_is(llm_tpl_call *c, letter_fn is_such, llm_tpl_value *out) {
+/* Whether the text is not empty and all characters are of that class. */
+static bool each_is(llm_tpl_call *c, class_fn is_such, llm_tpl_value *out) {
     llm_tpl_str text = c->self->as.text;
     bool all = text.len > 0;
-    for (size_t i = 0; i < text.len && all; i++) all = is_such((unsigned char)text.ptr[i]);
+    for (size_t at = 0; at < text.len && all;) {
+        uint32_t code;
+        at += llm_tpl_char_read(text, at, &code);
+        all = is_such(code);
+    }
     *out = llm_tpl_bool(all);
     return llm_tpl_step(c->job, 1 + text.len / 8);
 }
 
+/* Digits of a decimal system; Python also counts signs such as a superscript 2. */
 static bool text_isdigit(llm_tpl_call *c, llm_tpl_value *out) {
     return each_is(c, is_digit, out);
 }
@@ -399,11 +403,11 @@ static bool text_isalpha(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool text_isalnum(llm_tpl_call *c, llm_tpl_value *out) {
-    return each_is(c, is_letter_or_digit, out);
+    return each_is(c, is_letter_or_number, out);
 }
 
 static bool text_isspace(llm_tpl_call *c, llm_tpl_value *out) {
-    return each_is(c, is_blank, out);
+    return each_is(c, llm_tpl_is_space, out);
 }
 
 static bool case_is(llm_tpl_call *c, const char *test, llm_tpl_value *out) {

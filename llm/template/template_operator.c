@@ -29,6 +29,44 @@ static bool power(llm_tpl_job *job, int64_t base, int64_t exponent, int64_t *out
     return true;
 }
 
+/* The remainder with the sign of b, b not 0. */
+static double real_remainder(double a, double b) {
+    const double r = fmod(a, b);
+    if (r == 0) return copysign(0, b);
+    return (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* The quotient rounded down. It is found from the remainder: a / b may be rounded up to a whole
+ * number. */
+static double real_quotient(double a, double b) {
+    const double r = fmod(a, b), whole = (a - r) / b;
+    const double quotient = r != 0 && (r < 0) != (b < 0) ? whole - 1 : whole;
+    return quotient == 0 ? copysign(0, a / b) : nearbyint(quotient);
+}
+
+static bool real_power(llm_tpl_job *job, double a, double b, double *out) {
+    *out = pow(a, b);
+    return isfinite(*out) || !isfinite(a) || !isfinite(b) ||
+           llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "%g ** %g is no number that a float can hold", a,
+                        b);
+}
+
+static bool reals_operate(llm_tpl_job *job, int op, double a, double b, llm_tpl_value *out) {
+    double r = 0;
+    switch (op) {
+    case '+': r = a + b; break;
+    case '-': r = a - b; break;
+    case '*': r = a * b; break;
+    case '/': r = a / b; break;
+    case '%': r = real_remainder(a, b); break;
+    case '/' + LLM_TPL_OP_DOUBLE: r = real_quotient(a, b); break;
+    default:
+        if (!real_power(job, a, b, &r)) return false;
+    }
+    *out = llm_tpl_float(r);
+    return true;
+}
+
 static bool ints_operate(llm_tpl_job *job, int op, int64_t a, int64_t b, llm_tpl_value *out) {
     int64_t r = 0;
     bool is_over = false;
@@ -48,32 +86,11 @@ static bool ints_operate(llm_tpl_job *job, int op, int64_t a, int64_t b, llm_tpl
         if (op != '%') r = a / b - (a % b != 0 && (a < 0) != (b < 0));
         break;
     default:
-        if (b < 0) {
-            *out = llm_tpl_float(pow((double)a, (double)b));
-            return true;
-        }
+        if (b < 0) return reals_operate(job, op, (double)a, (double)b, out);
         if (!power(job, a, b, &r)) return false;
     }
     *out = llm_tpl_int(r);
     return !is_over || too_large(job);
-}
-
-static bool reals_operate(int op, double a, double b, llm_tpl_value *out) {
-    double r;
-    switch (op) {
-    case '+': r = a + b; break;
-    case '-': r = a - b; break;
-    case '*': r = a * b; break;
-    case '/': r = a / b; break;
-    case '%':
-        r = fmod(a, b);
-        if (r != 0 && (r < 0) != (b < 0)) r += b;
-        break;
-    case '/' + LLM_TPL_OP_DOUBLE: r = floor(a / b); break;
-    default: r = pow(a, b);
-    }
-    *out = llm_tpl_float(r);
-    return true;
 }
 
 /* A text or list repeated. */
@@ -142,7 +159,7 @@ bool llm_tpl_operate(llm_tpl_job *job, int op, const llm_tpl_value *a, const llm
         if (is_divided && llm_tpl_as_real(b) == 0)
             return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a division by zero");
         if (a->kind == LLM_TPL_FLOAT || b->kind == LLM_TPL_FLOAT)
-            return reals_operate(op, llm_tpl_as_real(a), llm_tpl_as_real(b), out);
+            return reals_operate(job, op, llm_tpl_as_real(a), llm_tpl_as_real(b), out);
         return ints_operate(job, op, llm_tpl_as_int(a), llm_tpl_as_int(b), out);
     }
     if (a->kind == LLM_TPL_UNDEFINED) return llm_tpl_fail_undefined(job, a);
