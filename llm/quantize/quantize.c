@@ -26,6 +26,7 @@
 /* The rows being converted; changed only while no thread works. */
 typedef struct slab {
     tdm_row_codec from, to;
+    tdm_type type; /* of the rows after conversion */
     const llm_gguf *g;
     const llm_gguf_tensor *tensor; /* the rows are read from it */
     uint8_t *blocks;
@@ -61,13 +62,33 @@ typedef struct pool_thread {
     int32_t index;
 } pool_thread;
 
-static bool row_is_finite(const float *row, int64_t n) {
-    uint32_t worst = 0;
+/* The bits of the largest magnitude; those of infinity or above where a number is not finite. */
+static uint32_t row_peak(const float *row, int64_t n) {
+    uint32_t peak = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = tdm_f32_to_bits(row[i]) & 0x7fffffff;
-        worst = bits > worst ? bits : worst;
+        peak = bits > peak ? bits : peak;
     }
-    return worst < 0x7f800000;
+    return peak;
+}
+
+/* Fails where a number is not finite, or would not be in the new type. Quantised types have no
+ * infinity: a number beyond their range becomes their largest one. */
+static tdm_status row_check(const slab *s, const float *row, tdm_error *err) {
+    const uint32_t peak = row_peak(row, s->n), infinity = 0x7f800000;
+    /* the least numbers that round to infinity: half way behind the largest finite one */
+    const uint32_t limit = s->type == TDM_TYPE_F16    ? 0x477ff000
+                           : s->type == TDM_TYPE_BF16 ? 0x7f7f8000
+                                                      : infinity;
+    if (peak < limit) return TDM_OK;
+    if (peak < infinity)
+        return tdm_fail(err, TDM_OUT_OF_RANGE,
+                        "%s: tensor '%.80s' has the number %g, which %s cannot hold; choose %s",
+                        llm_gguf_name(s->g), s->tensor->name, (double)tdm_f32_from_bits(peak),
+                        tdm_type_get_info(s->type).name, s->type == TDM_TYPE_F16 ? "bf16" : "f32");
+    return tdm_fail(err, TDM_DATA_LOSS,
+                    "%s: tensor '%.80s' has infinite numbers or NaN; convert the model again",
+                    llm_gguf_name(s->g), s->tensor->name);
 }
 
 static void failure_keep(pool *c, const tdm_error *err) {
@@ -94,11 +115,8 @@ static tdm_status rows_convert(const pool *c, int32_t index, int64_t first, int6
             if (status != TDM_OK) return status;
         }
         s->from.dequantize(source + (size_t)at * s->source_size, row, s->n);
-        if (!row_is_finite(row, s->n))
-            return tdm_fail(
-                err, TDM_DATA_LOSS,
-                "%s: tensor '%.80s' has infinite numbers or NaN; convert the model again",
-                llm_gguf_name(s->g), s->tensor->name);
+        const tdm_status status = row_check(s, row, err);
+        if (status != TDM_OK) return status;
         int64_t part = (s->first + r) / s->n_each % s->n_part;
         s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n,
                        s->importance == NULL ? NULL : s->importance + part * s->n);
@@ -269,6 +287,7 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
         c->slab = (slab){
             .from = tdm_row_codec_get(tensor->type),
             .to = tdm_row_codec_get(type),
+            .type = type,
             .g = j->g,
             .tensor = tensor,
             .blocks = c->blocks,

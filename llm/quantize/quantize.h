@@ -77,8 +77,8 @@ tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind,
  * of another model. A split model becomes one file. `progress` (nullable) is called with the bytes
  * read, on the calling thread; returning false cancels. The file gets its name when it is complete;
  * on failure an older one is unchanged. TDM_DATA_LOSS if a tensor to be converted has numbers that
- * are not finite, or the model has become shorter since it was opened; TDM_IO, TDM_CANCELLED,
- * TDM_RESOURCE_EXHAUSTED. [setup] */
+ * are not finite, or the model has become shorter since it was opened; TDM_OUT_OF_RANGE if f16 or
+ * bf16 would make a number infinite; TDM_IO, TDM_CANCELLED, TDM_RESOURCE_EXHAUSTED. [setup] */
 tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
                               const llm_quantize_choice *choices, const llm_importance *importance,
                               const char *path, int32_t n_thread, llm_progress_fn progress,

@@ -602,6 +602,40 @@ static void test_failures(void **state) {
     llm_gguf_close(g);
 }
 
+/* A number that the new type cannot hold is an error, not an infinity in the file; the largest that
+ * it can hold is none. */
+static void test_range(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind;
+        float number;
+        tdm_status status;
+        const char *way_out;
+    } rows[] = {
+        {"f16", 65519, TDM_OK, NULL},         {"f16", -65520, TDM_OUT_OF_RANGE, "choose bf16"},
+        {"f16", 1e30f, TDM_OUT_OF_RANGE, ""}, {"bf16", 1e30f, TDM_OK, NULL},
+        {"bf16", 3.39e38f, TDM_OK, NULL},     {"bf16", 3.4e38f, TDM_OUT_OF_RANGE, "choose f32"},
+        {"q8_0", 1e30f, TDM_OK, NULL},
+    };
+    shape s = {.n_layer = 1, .n_head = 2, .n_head_kv = 2, .n_embd = 256};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tdm_error err = {0};
+        unlink(out_path);
+        s.odd = rows[i].number;
+        llm_gguf *g = model_make(&s);
+        choose(g, rows[i].kind, false);
+        assert_int_equal(llm_quantize_write(g, llm_quantize_kind_find(rows[i].kind), choices, NULL,
+                                            out_path, 2, NULL, NULL, &err),
+                         rows[i].status);
+        assert_int_equal(access(out_path, F_OK), rows[i].status == TDM_OK ? 0 : -1);
+        if (rows[i].status != TDM_OK) {
+            assert_non_null(strstr(err.message, "token_embd.weight"));
+            assert_non_null(strstr(err.message, rows[i].way_out));
+        }
+        llm_gguf_close(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
@@ -618,6 +652,7 @@ int main(void) {
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_shortened),
         cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_range),
     };
     long id = (long)getpid();
     snprintf(in_path, sizeof in_path, "test_quantize.%ld.in.gguf", id);
