@@ -318,7 +318,12 @@ static int32_t temperature_set(candidate *c, int32_t n, double temp) {
         llm_sampler_best_first(c, n, 1);
         return 1;
     }
-    for (int32_t i = 0; i < n; i++) c[i].logit = logit_clamp((float)((double)c[i].logit / temp));
+    /* A temperature may be so low that quotients of different logits are equal: the largest number.
+     * Then their distances from the best are divided, so that the best one stays alone. */
+    const double max = (double)highest(c, n);
+    const double zero = fabs(max) > (double)FLT_MAX * temp ? max : 0;
+    for (int32_t i = 0; i < n; i++)
+        c[i].logit = logit_clamp((float)(((double)c[i].logit - zero) / temp));
     return n;
 }
 

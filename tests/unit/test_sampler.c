@@ -652,6 +652,29 @@ static void test_temperature_before_top_k(void **state) {
     }
 }
 
+/* A temperature so low that quotients of logits are beyond the largest float leaves the best token
+ * alone: a fixed one, and a dynamic one where a bias makes one token nearly certain. */
+static void test_low_temperature(void **state) {
+    (void)state;
+    const float high[] = {8, 9, 10, 7}, low[] = {-8, -7, -6, -9};
+    const llm_logit_bias bias = {2, 150};
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        llm_sampler *fixed =
+            make((llm_sampler_params){.temp = 1e-39f, .min_keep = 2, .seed = seed}, 4, 4);
+        assert_int_equal(pick(fixed, high), 2);
+        assert_int_equal(pick(fixed, low), 2);
+        llm_sampler_destroy(fixed);
+        llm_sampler *dynamic = make((llm_sampler_params){.temp = 0.5f,
+                                                         .dynatemp_range = 0.5f,
+                                                         .logit_bias = &bias,
+                                                         .n_logit_bias = 1,
+                                                         .seed = seed},
+                                    4, 4);
+        assert_int_equal(pick(dynamic, high), 2);
+        llm_sampler_destroy(dynamic);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates),  cmocka_unit_test(test_greedy),
@@ -660,7 +683,7 @@ int main(void) {
         cmocka_unit_test(test_same),        cmocka_unit_test(test_bad),
         cmocka_unit_test(test_large),       cmocka_unit_test(test_candidates_of_chains),
         cmocka_unit_test(test_light_tail),  cmocka_unit_test(test_temperature_before_top_k),
-        cmocka_unit_test(test_row_changes),
+        cmocka_unit_test(test_row_changes), cmocka_unit_test(test_low_temperature),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
