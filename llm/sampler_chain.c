@@ -247,7 +247,7 @@ static void penalties_do(llm_sampler *s, candidate *c, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         const int32_t count = s->n_seen[c[i].token];
         if (count == 0) continue;
-        const float x = c[i].logit > 0 ? c[i].logit / repeat : c[i].logit * repeat;
+        const float x = logit_clamp(c[i].logit > 0 ? c[i].logit / repeat : c[i].logit * repeat);
         c[i].logit = logit_clamp(x - ((float)count * p->frequency_penalty + p->presence_penalty));
     }
 }

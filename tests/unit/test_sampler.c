@@ -652,6 +652,19 @@ static void test_temperature_before_top_k(void **state) {
     }
 }
 
+/* Penalties that are both beyond the largest float: the difference is a number. */
+static void test_extreme_penalties(void **state) {
+    (void)state;
+    const float logits[] = {20, 1, 2};
+    llm_sampler *s = make(
+        (llm_sampler_params){
+            .temp = 1, .repeat_penalty = 1e-38f, .frequency_penalty = 3e38f, .repeat_last_n = -1},
+        3, 8);
+    for (int i = 0; i < 2; i++) llm_sampler_accept(s, 0);
+    assert_int_not_equal(pick(s, logits), 0);
+    llm_sampler_destroy(s);
+}
+
 /* A temperature so low that quotients of logits are beyond the largest float leaves the best token
  * alone: a fixed one, and a dynamic one where a bias makes one token nearly certain. */
 static void test_low_temperature(void **state) {
@@ -677,13 +690,21 @@ static void test_low_temperature(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_candidates),  cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_penalty),     cmocka_unit_test(test_penalty_walk),
-        cmocka_unit_test(test_draws),       cmocka_unit_test(test_survivors),
-        cmocka_unit_test(test_same),        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_candidates_of_chains),
-        cmocka_unit_test(test_light_tail),  cmocka_unit_test(test_temperature_before_top_k),
-        cmocka_unit_test(test_row_changes), cmocka_unit_test(test_low_temperature),
+        cmocka_unit_test(test_candidates),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_penalty),
+        cmocka_unit_test(test_penalty_walk),
+        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_candidates_of_chains),
+        cmocka_unit_test(test_light_tail),
+        cmocka_unit_test(test_temperature_before_top_k),
+        cmocka_unit_test(test_row_changes),
+        cmocka_unit_test(test_low_temperature),
+        cmocka_unit_test(test_extreme_penalties),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
