@@ -39,7 +39,9 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     if (r->status != TDM_OK) return;
     if (llm_gguf_str_equals(type, "none")) {
         h->rope_scaling = LLM_ROPE_SCALING_NONE;
-    } else if (llm_gguf_str_equals(type, "linear") || llm_gguf_str_equals(type, "yarn")) {
+    } else if (llm_gguf_str_equals(type, "linear") || llm_gguf_str_equals(type, "yarn") ||
+               llm_gguf_str_equals(type, "longrope")) {
+        /* "longrope": a factor for each frequency, which is a tensor (block/attention.c). */
         bool is_yarn = llm_gguf_str_equals(type, "yarn");
         if (factor == 0 && !is_yarn) return; /* neither type nor factor: no scaling */
         h->rope_scaling = is_yarn ? LLM_ROPE_SCALING_YARN : LLM_ROPE_SCALING_LINEAR;
@@ -52,7 +54,8 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     } else {
         r->status =
             tdm_fail(r->err, TDM_UNSUPPORTED,
-                     "%s: RoPE scaling '%.*s' is not supported; none, linear and yarn are",
+                     "%s: RoPE scaling '%.*s' is not supported; none, linear, yarn and longrope "
+                     "are",
                      llm_gguf_name(r->gguf), (int)(type.len < 40 ? type.len : 40), type.ptr);
     }
 }

@@ -9,6 +9,7 @@
  * test_archs NAME ...: these fixtures only, with the error of each.
  */
 #include "tests/model/arch_scene.h"
+#include "tests/model/changed_model.h"
 #include "tests/model/group_device.h"
 
 /* Only the order of additions differs. */
@@ -205,9 +206,55 @@ static void test_archs(void **state) {
     if (chosen == NULL) assert_true(n_run > 30);
 }
 
+/* ---- RoPE scaling ---------------------------------------------------------------------------- */
+
+/* The fixture with this RoPE scaling in its keys, opened. */
+static tdm_status scaled_open(const char *from, const char *type, llm_model **out, tdm_error *err) {
+    const char *path = rig_file("scaled.gguf");
+    llm_gguf *g = NULL;
+    if (llm_gguf_open(from, &g, err) != TDM_OK) fail_msg("%s", err->message);
+    changed_model_write_text(g, path, "rope.scaling.type", type);
+    llm_gguf_close(g);
+    return llm_model_open(path, out, err);
+}
+
+/* Factors for each frequency, which files with "longrope" have as tensors, apply whatever the type
+ * says: llama.cpp's logits of these fixtures are the same with each of these types. */
+static void test_rope_types(void **state) {
+    static const char *const names[] = {"minicpm3-dense", "phi3-dense"};
+    static const char *const types[] = {"longrope", "linear", "none"};
+    int n_run = 0;
+    (void)state;
+    for (int i = 0; i < scene.n_fixture; i++) {
+        const arch_fixture *f = &scene.fixtures[i];
+        if (strcmp(f->name, names[0]) != 0 && strcmp(f->name, names[1]) != 0) continue;
+        const char *path = arch_scene_model(&scene, f);
+        assert_non_null(path);
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            llm_model *model = NULL;
+            tdm_error err = {0};
+            RIG_OK(scaled_open(path, types[t], &model, &err));
+            llm_model_close(model);
+            model = rig_model(rig_file("scaled.gguf"), rig_device(NULL, "reference", 2));
+            float *rows = arch_scene_rows(model);
+            const double nmse = nmse_of(f, model, ARCH_N_TOK, ARCH_N_TOK, rows);
+            if (!(nmse <= BOUND)) fail_msg("%s, %s: NMSE %g", f->name, types[t], nmse);
+            free(rows);
+            llm_model_close(model);
+        }
+        llm_model *none = NULL;
+        tdm_error err = {0};
+        assert_int_equal(scaled_open(path, "dynamic", &none, &err), TDM_UNSUPPORTED);
+        assert_non_null(strstr(err.message, "'dynamic'"));
+        n_run++;
+    }
+    assert_int_equal(n_run, 2);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
+                                       cmocka_unit_test(test_rope_types)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

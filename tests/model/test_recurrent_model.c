@@ -15,6 +15,7 @@
 #include "llm/cache/state.h"
 #include "llm/gguf/gguf_write.h"
 #include "tests/model/arch_fixture.h"
+#include "tests/model/changed_model.h"
 #include "tests/model/group_device.h"
 #include "tests/model/rig.h"
 
@@ -515,32 +516,6 @@ static void test_draft_layers(void **state) {
     }
 }
 
-/* Writes the model again with another number in one of its keys. */
-static void changed_model_write(const llm_model *m, const char *path, const char *suffix,
-                                uint32_t number) {
-    tdm_error err = {0};
-    llm_gguf_writer *w = NULL;
-    char name[80];
-    RIG_OK(llm_gguf_writer_create(path, &w, &err));
-    snprintf(name, sizeof name, "%s.%s", m->hparams.arch, suffix);
-    for (uint32_t i = 0; i < llm_gguf_key_count(m->gguf); i++) {
-        const llm_gguf_key *key = llm_gguf_key_at(m->gguf, i);
-        if (llm_gguf_key_find(m->gguf, name) != key) llm_gguf_writer_put_key(w, key);
-    }
-    llm_gguf_writer_put_u32(w, name, number);
-    const uint32_t n = llm_gguf_tensor_count(m->gguf);
-    for (uint32_t i = 0; i < n; i++) {
-        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        llm_gguf_writer_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        RIG_OK(llm_gguf_writer_write(w, t->data, t->size, &err));
-    }
-    RIG_OK(llm_gguf_writer_finish(w, &err));
-    llm_gguf_writer_destroy(w);
-}
-
 typedef struct bad_key {
     const char *suffix;
     uint32_t number;
@@ -555,7 +530,7 @@ static void check_bad_keys(const char *name, const bad_key *cases, size_t n) {
     for (size_t i = 0; i < n; i++) {
         llm_model *model = NULL;
         tdm_error err = {0};
-        changed_model_write(b.model, path, cases[i].suffix, cases[i].number);
+        changed_model_write(b.model->gguf, path, cases[i].suffix, cases[i].number);
         assert_int_not_equal(llm_model_open(path, &model, &err), TDM_OK);
         if (strstr(err.message, cases[i].text) == NULL)
             fail_msg("%s: %s = %u: %s", name, cases[i].suffix, cases[i].number, err.message);

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * changed_model.c: see changed_model.h.
+ */
+#include "tests/model/changed_model.h"
+
+#include "llm/gguf/gguf_write.h"
+#include "tests/model/rig.h"
+
+/* Begins the copy with all keys but one, whose name is written to name_out. */
+static llm_gguf_writer *copy_begin(const llm_gguf *g, const char *path, const char *suffix,
+                                   char name_out[80]) {
+    tdm_error err = {0};
+    llm_gguf_writer *w = NULL;
+    llm_gguf_str arch;
+    RIG_OK(llm_gguf_get_str(g, "general.architecture", LLM_GGUF_REQUIRED, &arch, &err));
+    snprintf(name_out, 80, "%.*s.%s", (int)arch.len, arch.ptr, suffix);
+    RIG_OK(llm_gguf_writer_create(path, &w, &err));
+    for (uint32_t i = 0; i < llm_gguf_key_count(g); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(g, i);
+        if (llm_gguf_key_find(g, name_out) != key) llm_gguf_writer_put_key(w, key);
+    }
+    return w;
+}
+
+/* Adds the tensors, and ends the copy. */
+static void copy_end(const llm_gguf *g, llm_gguf_writer *w) {
+    tdm_error err = {0};
+    const uint32_t n = llm_gguf_tensor_count(g);
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
+        llm_gguf_writer_add_tensor(w, t->name, t->type, t->n_dims, t->ne);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
+        RIG_OK(llm_gguf_writer_write(w, t->data, t->size, &err));
+    }
+    RIG_OK(llm_gguf_writer_finish(w, &err));
+    llm_gguf_writer_destroy(w);
+}
+
+void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number) {
+    char name[80];
+    llm_gguf_writer *w = copy_begin(g, path, suffix, name);
+    llm_gguf_writer_put_u32(w, name, number);
+    copy_end(g, w);
+}
+
+void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
+                              const char *text) {
+    char name[80];
+    llm_gguf_writer *w = copy_begin(g, path, suffix, name);
+    llm_gguf_writer_put_text(w, name, text);
+    copy_end(g, w);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * changed_model.h: copies of a model file in which one key differs.
+ */
+#ifndef TANDEM_TESTS_MODEL_CHANGED_MODEL_H
+#define TANDEM_TESTS_MODEL_CHANGED_MODEL_H
+
+#include "llm/gguf/gguf.h"
+
+/* Writes the file again to `path`, with key ARCHITECTURE.suffix, which the file may lack, set to a
+ * number or a text. Fails the running test on failure. */
+void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number);
+void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
+                              const char *text);
+
+#endif
