@@ -137,16 +137,22 @@ const llm_arch llm_arch_mellum = {
     .is_route_normalized = true,
 };
 
+static void mimo2_read(llm_key_reader *r, llm_hparams *h) {
+    llm_key_float(r, "attention.value_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->value_scale);
+}
+
 const llm_arch llm_arch_mimo2 = {
     .name = "mimo2",
     .is_hidden_raw = true,
     .families = "MiMo V2",
-    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_DENSE_FIRST,
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_DENSE_FIRST |
+            LLM_KEY_PER_LAYER,
     LLM_PRE_NORMS,
     .rope = TDM_ROPE_HALVES,
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,
     .is_route_normalized = true,
+    .read = mimo2_read,
     .harmless = " ffn_gate.weight ffn_up.weight ffn_down.weight attn_q.bias attn_k.bias "
                 "attn_v.bias ",
 };

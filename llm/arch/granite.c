@@ -47,12 +47,52 @@ const llm_arch llm_arch_granitemoe = {
     .is_route_normalized = true,
 };
 
+/* The key that says in which layers heads are rotated: a flag for each layer, or a number for all.
+ * NULL = in all. */
+static const llm_gguf_key *rope_pattern_find(const llm_gguf *gguf, const char *arch) {
+    char name[96];
+    const llm_key_reader r = {.gguf = gguf, .arch = arch};
+    llm_key_name(&r, "attention.rope_pattern", name);
+    return llm_gguf_key_find(gguf, name);
+}
+
+static bool is_flag(llm_gguf_type type) {
+    return type != LLM_GGUF_F32 && type != LLM_GGUF_F64 && type != LLM_GGUF_STRING &&
+           type != LLM_GGUF_ARRAY;
+}
+
+static void granite_swa_read(llm_key_reader *r, llm_hparams *h) {
+    const llm_gguf_key *key = rope_pattern_find(r->gguf, h->arch);
+    int32_t all = 1;
+    if (key == NULL || r->status != TDM_OK) return;
+    if (key->type != LLM_GGUF_ARRAY) {
+        llm_key_int(r, "attention.rope_pattern", LLM_GGUF_REQUIRED, 0, 1, &all);
+        if (all == 0) h->rope.n_rot = 0;
+    } else if (!is_flag(key->array.type) || key->array.n != (uint64_t)h->n_layer) {
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS,
+                             "%s: key '%s.attention.rope_pattern' is no list of %d flags, one for "
+                             "each layer; the file is damaged",
+                             llm_gguf_name(r->gguf), h->arch, h->n_layer);
+    }
+}
+
+static void granite_swa_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                              llm_layer_spec *spec) {
+    const llm_gguf_key *key = rope_pattern_find(gguf, h->arch);
+    if (key != NULL && key->type == LLM_GGUF_ARRAY &&
+        llm_gguf_array_i64(&key->array, (uint64_t)layer) == 0)
+        spec->rope.n_rot = 0;
+}
+
 const llm_arch llm_arch_granite_swa = {
     .name = "granite_swa",
     .families = "Granite with windows",
     .keys = SCALES | LLM_KEY_WINDOW,
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .read = granite_swa_read,
+    .layer = granite_swa_layer,
 };
 
 /* What files without the keys mean. */

@@ -110,6 +110,7 @@ typedef struct llm_hparams {
     float norm_eps;
     float attention_scale;     /* 0 = 1 / sqrt(head_dim_k) */
     float attention_softcap;   /* 0 = none */
+    float value_scale;         /* of what attention gives; 0 = 1 */
     float alibi_max_bias;      /* 0 = none */
     int32_t n_distance_bucket; /* of the bias of attention by distance (T5); 0 = none */
     float temperature_scale;   /* of attention, grows with (position + offset) / length; 0 = none */

@@ -46,11 +46,23 @@ const llm_arch llm_arch_deci = {
     .act = TDM_ACT_SILU,
 };
 
+/* Files may say that all layers are computed several times, one round behind the other. */
+static void nanbeige_read(llm_key_reader *r, llm_hparams *h) {
+    int32_t n_loop = 1;
+    llm_key_int(r, "num_loops", LLM_GGUF_OPTIONAL, 1, LLM_MAX_LAYERS, &n_loop);
+    if (r->status == TDM_OK && n_loop > 1)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.num_loops' is %d: layers that are computed several times "
+                             "are not supported; use a model with one loop",
+                             llm_gguf_name(r->gguf), h->arch, n_loop);
+}
+
 const llm_arch llm_arch_nanbeige = {
     .name = "nanbeige",
     .families = "Nanbeige",
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
+    .read = nanbeige_read,
 };
 
 const llm_arch llm_arch_internlm2 = {

@@ -262,6 +262,7 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
         .bias = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_DISTANCE_BIAS])};
     int32_t o = tdm_build_attention_of(g->b, h.q, g->step, state, &sources, &params, NULL);
     o = llm_build_gate(g, layer, in, h.gate, o);
+    if (m->hparams.value_scale != 0) o = tdm_build_scale(g->b, o, m->hparams.value_scale, 0);
     if (m->arch->has_sub_norms)
         o = llm_build_norm(g, layer, LLM_ROLE_ATTN_SUB_NORM, m->hparams.norm, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_ATTN_OUT_BIAS, o, "attn_out");

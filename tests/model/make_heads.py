@@ -234,6 +234,50 @@ def step35():
     return 'step35', keys, t
 
 
+def granite_swa():
+    """Layers without a rotation, by a pattern; all have experts."""
+    n_embd, n_layer = 64, 4
+    keys = base(n_embd, n_layer, 48, 4, 2, 16)
+    keys.update({'attention.sliding_window': 8, 'attention.sliding_window_pattern': [True, True, False, True],
+                 'attention.rope_pattern': [True, False, False, True], 'expert_count': 8, 'expert_used_count': 2,
+                 'embedding_scale': 3.0, 'residual_scale': 0.4, 'logit_scale': 2.0, 'attention.scale': 0.2})
+    t = ends(n_embd, True)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, 16))
+        t.update({at + 'attn_sinks.weight': [4], at + 'ffn_norm.weight': [n_embd],
+                  at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'ffn_gate_exps.weight': [n_embd, 48, 8],
+                  at + 'ffn_up_exps.weight': [n_embd, 48, 8], at + 'ffn_down_exps.weight': [48, n_embd, 8]})
+    return 'granite_swa', keys, t
+
+
+def mimo2():
+    """Layers with a window have more heads of keys; values are shorter than keys, and attention is scaled."""
+    n_embd, is_window = 64, [False, True, True, False]
+    n_kv = [2 if w else 4 for w in is_window]
+    keys = base(n_embd, 4, 96, 4, n_kv, 32)
+    keys.update({'attention.value_length': 16, 'rope.dimension_count': 16, 'rope.freq_base': 1e6,
+                 'rope.freq_base_swa': 1e4, 'attention.sliding_window': 8,
+                 'attention.sliding_window_pattern': is_window, 'attention.value_scale': 0.7,
+                 'expert_count': 8, 'expert_used_count': 2, 'expert_feed_forward_length': 32})
+    t = ends(n_embd)
+    for i in range(4):
+        at = 'blk.%d.' % i
+        t.update({at + 'attn_norm.weight': [n_embd], at + 'attn_q.weight': [n_embd, 4 * 32],
+                  at + 'attn_k.weight': [n_embd, n_kv[i] * 32], at + 'attn_v.weight': [n_embd, n_kv[i] * 16],
+                  at + 'attn_output.weight': [4 * 16, n_embd]})
+        if is_window[i]:
+            t[at + 'attn_sinks.weight'] = [4]
+        if i == 0:
+            t.update(ffn(at, n_embd, 96))
+            continue
+        t[at + 'ffn_norm.weight'] = [n_embd]
+        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
+                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
+                  at + 'ffn_down_exps.weight': [32, n_embd, 8]})
+    return 'mimo2', keys, t
+
+
 def plm():
     n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
     keys = base(n_embd, n_layer, 96, n_head, n_head)
@@ -617,6 +661,8 @@ MODELS = {
     'gemma3n-dense': gemma3n,
     'apertus-dense': apertus,
     'step35-moe': step35,
+    'granite_swa-moe': granite_swa,
+    'mimo2-heads': mimo2,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'rwkv6-dense': rwkv6,

@@ -251,10 +251,57 @@ static void test_rope_types(void **state) {
     assert_int_equal(n_run, 2);
 }
 
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+/* Keys with which the model would compute something else are refused. A fixture that is not there
+ * is left out. */
+static void test_refused_keys(void **state) {
+    static const struct {
+        const char *name, *suffix;
+        uint32_t number;
+        const char *text; /* instead of the number */
+        tdm_status status;
+    } rows[] = {
+        {"nanbeige-dense", "num_loops", 2, NULL, TDM_UNSUPPORTED},
+        {"nanbeige-dense", "num_loops", 1, NULL, TDM_OK},
+        {"granite_swa-moe", "attention.rope_pattern", 2, NULL, TDM_DATA_LOSS},
+        {"granite_swa-moe", "attention.rope_pattern", 1, NULL, TDM_OK},
+        {"granite_swa-moe", "attention.value_scale", 2, NULL, TDM_OK}, /* of another model */
+        {"mimo2-heads", "attention.value_scale", 0, "half", TDM_DATA_LOSS},
+    };
+    int n_run = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const arch_fixture *f = scene.fixtures;
+        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, rows[i].name) != 0) f++;
+        const char *from =
+            f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
+        const char *path = rig_file("refused.gguf");
+        llm_gguf *g = NULL;
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        if (from == NULL) continue;
+        RIG_OK(llm_gguf_open(from, &g, &err));
+        if (rows[i].text != NULL)
+            changed_model_write_text(g, path, rows[i].suffix, rows[i].text);
+        else
+            changed_model_write(g, path, rows[i].suffix, rows[i].number);
+        llm_gguf_close(g);
+        const tdm_status status = llm_model_open(path, &model, &err);
+        if (status != rows[i].status)
+            fail_msg("%s, %s: %d %s", rows[i].name, rows[i].suffix, (int)status, err.message);
+        if (status != TDM_OK) assert_non_null(strstr(err.message, rows[i].suffix));
+        llm_model_close(model);
+        n_run++;
+    }
+    assert_in_range(n_run, 4, sizeof rows / sizeof *rows);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
-                                       cmocka_unit_test(test_rope_types)};
+                                       cmocka_unit_test(test_rope_types),
+                                       cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
