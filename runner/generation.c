@@ -28,8 +28,8 @@ typedef struct generation {
     int32_t n_vocab;
     int32_t n_limit; /* tokens that a sequence may hold; a full one is shifted, or ends */
     sequence *seqs;  /* [n_seq] */
-    int32_t *ends;   /* [n_end] tokens that end generation */
-    int32_t n_end;
+    int32_t *bars;   /* [n_bar] tokens that are not sampled */
+    int32_t n_bar;
     float *logits;       /* [n_vocab] a row without barred tokens; NULL = no token is barred */
     uint64_t *mask;      /* of tokens that the grammar allows; NULL = no grammar */
     int32_t *tokens;     /* [n_batch] the batch */
@@ -46,14 +46,18 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "generation: no memory");
 }
 
-static tdm_status ends_collect(generation *g) {
-    for (int32_t id = 0; id < llm_vocab_n_token(g->vocab); id++)
-        g->n_end += llm_vocab_ends_generation(g->vocab, id);
-    g->ends = malloc(((size_t)g->n_end + 1) * sizeof *g->ends);
-    if (g->ends == NULL) return TDM_RESOURCE_EXHAUSTED;
-    int32_t n = 0;
-    for (int32_t id = 0; id < llm_vocab_n_token(g->vocab); id++)
-        if (llm_vocab_ends_generation(g->vocab, id)) g->ends[n++] = id;
+/* Fills g->bars: the suppressed tokens of the vocabulary, and those that end generation where that
+ * is ignored. */
+static tdm_status bars_collect(generation *g) {
+    int32_t n = 0, n_end = 0;
+    const int32_t *suppressed = llm_vocab_suppressed(g->vocab, &n);
+    const int32_t n_token = g->params->ignores_end ? llm_vocab_n_token(g->vocab) : 0;
+    for (int32_t id = 0; id < n_token; id++) n_end += llm_vocab_ends_generation(g->vocab, id);
+    g->bars = malloc(((size_t)n + (size_t)n_end + 1) * sizeof *g->bars);
+    if (g->bars == NULL) return TDM_RESOURCE_EXHAUSTED;
+    for (; g->n_bar < n; g->n_bar++) g->bars[g->n_bar] = suppressed[g->n_bar];
+    for (int32_t id = 0; id < n_token; id++)
+        if (llm_vocab_ends_generation(g->vocab, id)) g->bars[g->n_bar++] = id;
     return TDM_OK;
 }
 
@@ -68,11 +72,12 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     g->tokens = calloc(n_batch, sizeof *g->tokens);
     g->owners = calloc(n_batch, sizeof *g->owners);
     g->wanted = calloc(n_batch, sizeof *g->wanted);
-    if (p->ignores_end || p->grammar != NULL)
+    if (bars_collect(g) != TDM_OK) return no_memory(err);
+    if (g->n_bar > 0 || p->grammar != NULL)
         g->logits = malloc((size_t)g->n_vocab * sizeof *g->logits);
     if (p->grammar != NULL) g->mask = malloc(((size_t)g->n_vocab + 63) / 64 * sizeof *g->mask);
     if (g->seqs == NULL || g->tokens == NULL || g->owners == NULL || g->wanted == NULL ||
-        (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)) ||
+        (g->n_bar > 0 && g->logits == NULL) ||
         (p->grammar != NULL && (g->logits == NULL || g->mask == NULL)))
         return no_memory(err);
     int32_t n_ctx = llm_context_n_ctx(g->session->ctx);
@@ -94,7 +99,7 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
     /* A grammar may bar any number of tokens: whole rows. */
     if (status == TDM_OK)
         status = runner_session_candidates(g->session, g->seqs[0].sampler,
-                                           p->grammar != NULL ? g->n_vocab : g->n_end, err);
+                                           p->grammar != NULL ? g->n_vocab : g->n_bar, err);
     if (status != TDM_OK) return status;
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
@@ -105,7 +110,7 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
         status = grammar_state_create(p->grammar, &g->draft_place, err);
     if (status != TDM_OK) return status;
     return runner_draft_candidates(p->draft, g->draft_sampler,
-                                   p->grammar != NULL ? g->n_vocab : g->n_end, err);
+                                   p->grammar != NULL ? g->n_vocab : g->n_bar, err);
 }
 
 static void generation_end(generation *g) {
@@ -115,7 +120,7 @@ static void generation_end(generation *g) {
         grammar_state_destroy(g->seqs[s].place);
     }
     free(g->seqs);
-    free(g->ends);
+    free(g->bars);
     free(g->logits);
     free(g->mask);
     free(g->tokens);
@@ -143,9 +148,8 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     sequence *seq = &g->seqs[s];
     llm_row row = llm_context_row(g->session->ctx, seq->row);
     if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
-    const llm_row_change change = {.barred = g->ends,
-                                   .n_barred = g->params->ignores_end ? g->n_end : 0,
-                                   .mask = seq->place != NULL ? g->mask : NULL};
+    const llm_row_change change = {
+        .barred = g->bars, .n_barred = g->n_bar, .mask = seq->place != NULL ? g->mask : NULL};
     llm_vocab_str text;
     tdm_status status = TDM_OK;
     if (seq->place != NULL) status = grammar_state_mask(seq->place, g->mask, err);
@@ -266,8 +270,8 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
                            .next = seq->next,
                            .n = n,
                            .p_min = g->params->draft->p_min,
-                           .bars = g->ends,
-                           .n_bar = g->n_end,
+                           .bars = g->bars,
+                           .n_bar = g->n_bar,
                            .constraint = seq->place != NULL ? &constraint : NULL,
                            .tokens_out = g->tokens + 1};
     tdm_status status = n > 0 ? llm_draft_propose(g->draft, &item, 1, err) : TDM_OK;

@@ -407,6 +407,8 @@ static tdm_status arrays_create(server_engine *e, tdm_error *err) {
     bool is_ok = true;
     int32_t n_token = e->vocab != NULL ? llm_vocab_n_token(e->vocab) : 0;
     if (n_token > e->n_vocab) n_token = e->n_vocab;
+    const int32_t *suppressed =
+        e->vocab != NULL ? llm_vocab_suppressed(e->vocab, &e->n_suppressed) : NULL;
     for (int32_t id = 0; id < n_token; id++) e->n_end += llm_vocab_ends_generation(e->vocab, id);
     e->is_taken = array_make(e->n_seq, sizeof *e->is_taken, &is_ok);
     e->items = array_make(e->limits.n_running, sizeof *e->items, &is_ok);
@@ -415,7 +417,7 @@ static tdm_status arrays_create(server_engine *e, tdm_error *err) {
     e->seqs = array_make(e->n_step, sizeof *e->seqs, &is_ok);
     e->roles = array_make(e->n_step, sizeof *e->roles, &is_ok);
     e->wanted = array_make(e->n_step, sizeof *e->wanted, &is_ok);
-    e->ends = array_make(e->n_end, sizeof *e->ends, &is_ok);
+    e->bars = array_make(e->n_suppressed + e->n_end, sizeof *e->bars, &is_ok);
     e->logits = array_make(e->n_vocab, sizeof *e->logits, &is_ok);
     e->mask = array_make((e->n_vocab + 63) / 64, sizeof *e->mask, &is_ok);
     e->top = array_make(SERVER_MAX_TOP_LOGPROB, sizeof *e->top, &is_ok);
@@ -423,8 +425,9 @@ static tdm_status arrays_create(server_engine *e, tdm_error *err) {
     e->vector = array_make(n_score > e->n_embd ? n_score : e->n_embd, sizeof *e->vector, &is_ok);
     if (!is_ok) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the engine");
     int32_t n = 0;
+    for (; n < e->n_suppressed; n++) e->bars[n] = suppressed[n];
     for (int32_t id = 0; id < n_token; id++)
-        if (llm_vocab_ends_generation(e->vocab, id)) e->ends[n++] = id;
+        if (llm_vocab_ends_generation(e->vocab, id)) e->bars[n++] = id;
     return TDM_OK;
 }
 
@@ -461,7 +464,7 @@ static void engine_free(server_engine *e) {
     free(e->seqs);
     free(e->roles);
     free(e->wanted);
-    free(e->ends);
+    free(e->bars);
     free(e->logits);
     free(e->mask);
     free(e->top);

@@ -8,26 +8,25 @@
 
 #include "server/engine_internal.h"
 
-/* Whether the sampler reads a row other than the model's. */
-static bool changes_row(const server_job *job) {
-    const server_request *r = &job->request;
-    return r->n_bias > 0 || r->constraint != NULL || r->ignores_end;
+int32_t server_n_bar(const server_engine *e, const server_job *job) {
+    return e->n_suppressed + (job->request.ignores_end ? e->n_end : 0);
 }
 
 int32_t server_draw_candidates(const server_engine *e, const server_job *job) {
     const server_request *r = &job->request;
-    if (!e->gives_candidates || changes_row(job) || r->wants_logprobs || r->n_top > 0) return 0;
-    return llm_sampler_candidates(job->sampler);
+    if (!e->gives_candidates || r->n_bias > 0 || r->constraint != NULL || r->wants_logprobs ||
+        r->n_top > 0)
+        return 0;
+    const int32_t n = llm_sampler_candidates(job->sampler), n_bar = server_n_bar(e, job);
+    return n > 0 && n + n_bar <= LLM_MAX_CANDIDATES ? n + n_bar : 0;
 }
 
 /* Makes *row the row from which the request samples, with its logits in e->logits where it is
  * changed. */
 static tdm_status row_change(server_engine *e, server_job *job, llm_row *row, tdm_error *err) {
     const server_request *r = &job->request;
-    llm_row_change change = {.barred = e->ends,
-                             .n_barred = r->ignores_end ? e->n_end : 0,
-                             .bias = r->bias,
-                             .n_bias = r->n_bias};
+    llm_row_change change = {
+        .barred = e->bars, .n_barred = server_n_bar(e, job), .bias = r->bias, .n_bias = r->n_bias};
     if (r->constraint != NULL) {
         bool is_limited = false;
         const tdm_status status =
@@ -82,7 +81,7 @@ static void probabilities_fill(server_engine *e, const server_job *job, const ll
 static tdm_status token_pick(server_engine *e, server_job *job, const llm_row *whole,
                              int32_t *token_out, tdm_error *err) {
     llm_row row = *whole;
-    tdm_status status = changes_row(job) ? row_change(e, job, &row, err) : TDM_OK;
+    tdm_status status = row_change(e, job, &row, err);
     if (status == TDM_OK) status = llm_sampler_pick(job->sampler, &row, token_out, err);
     if (status == TDM_OK) status = server_job_append(job, *token_out, err);
     if (status != TDM_OK) return status;

@@ -80,8 +80,10 @@ struct server_engine {
     int32_t *tokens, *seqs;      /* [n_step] the batch (llm_batch), as roles and wanted */
     uint8_t *roles;
     bool *wanted;
-    int32_t *ends; /* [n_end] tokens that end generation */
-    int32_t n_end;
+    /* Tokens that are not drawn: first those of llm_vocab_suppressed, then those that end
+     * generation, for requests that ignore the end. [n_suppressed + n_end] */
+    int32_t *bars;
+    int32_t n_suppressed, n_end;
     float *logits;              /* [n_vocab] a row with biases, without barred tokens */
     uint64_t *mask;             /* [(n_vocab + 63) / 64] */
     server_logprob *top;        /* [SERVER_MAX_TOP_LOGPROB] */
@@ -143,6 +145,8 @@ void server_step_run(server_engine *e, int32_t n);
 /* Draws the next token of a request from its row of logits (job->row), appends it and sends its
  * event. Sets job->is_over where the token ends the answer, or drawing fails. */
 void server_draw(server_engine *e, server_job *job);
+/* The first tokens of server_engine.bars that the request does not draw. */
+int32_t server_n_bar(const server_engine *e, const server_job *job);
 /* How many candidates the request's sampler needs; 0 = the whole row. */
 int32_t server_draw_candidates(const server_engine *e, const server_job *job);
 

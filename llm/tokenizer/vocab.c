@@ -299,6 +299,25 @@ static tdm_status ends_make(llm_vocab *vocab, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Keeps the ids inside the vocabulary, each once. */
+static tdm_status suppressed_make(llm_vocab *vocab, const llm_vocab_params *params,
+                                  tdm_error *err) {
+    if (params->n_suppressed == 0) return TDM_OK;
+    const size_t n_token = (size_t)vocab->n_token;
+    bool *is_taken = calloc(n_token, sizeof *is_taken);
+    vocab->suppressed = malloc(n_token * sizeof *vocab->suppressed);
+    for (size_t i = 0; i < params->n_suppressed && is_taken != NULL && vocab->suppressed != NULL;
+         ++i) {
+        const int32_t id = params->suppressed[i];
+        if (id < 0 || id >= vocab->n_token || is_taken[id]) continue;
+        is_taken[id] = true;
+        vocab->suppressed[vocab->n_suppressed++] = id;
+    }
+    const bool has_memory = is_taken != NULL && vocab->suppressed != NULL;
+    free(is_taken);
+    return has_memory ? TDM_OK : no_memory(err);
+}
+
 /* The id from the parameters, or the default of the vocabulary's kind. */
 static tdm_status special_id(const llm_vocab *vocab, const char *name, int32_t given,
                              int32_t assumed, int32_t *id, tdm_error *err) {
@@ -525,6 +544,7 @@ static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, t
     status = specials_make(vocab, params, err);
     if (status == TDM_OK) status = normalization_make(vocab, params, err);
     if (status == TDM_OK) status = special_sizes_make(vocab, err);
+    if (status == TDM_OK) status = suppressed_make(vocab, params, err);
     if (status == TDM_OK) status = llm_vocab_shown_make(vocab, err);
     if (status == TDM_OK) status = indices_make(vocab, err);
     return status;
@@ -557,6 +577,7 @@ void llm_vocab_destroy(llm_vocab *vocab) {
     free(vocab->merges);
     free(vocab->special_sizes);
     free(vocab->end_ids);
+    free(vocab->suppressed);
     llm_piece_index_free(&vocab->index);
     llm_piece_index_free(&vocab->user_index);
     llm_charsmap_free(&vocab->charsmap);
@@ -619,6 +640,11 @@ bool llm_vocab_adds_space(const llm_vocab *vocab) {
 
 bool llm_vocab_ends_generation(const llm_vocab *vocab, int32_t id) {
     return bsearch(&id, vocab->end_ids, vocab->n_end_id, sizeof id, end_id_compare) != NULL;
+}
+
+const int32_t *llm_vocab_suppressed(const llm_vocab *vocab, int32_t *n_out) {
+    *n_out = vocab->n_suppressed;
+    return vocab->n_suppressed > 0 ? vocab->suppressed : NULL;
 }
 
 llm_token_type llm_vocab_token_type(const llm_vocab *vocab, int32_t id) {

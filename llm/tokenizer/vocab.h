@@ -82,6 +82,11 @@ typedef struct llm_vocab_params {
     int32_t strips_accents; /* WordPiece: 0, 1 or LLM_FLAG_DEFAULT (as lowers_case) */
     llm_vocab_str charsmap; /* Unigram: rules (charsmap.h); empty = none */
 
+    /* [n_suppressed] tokens that must not be sampled, because nothing was learned for them; ids
+     * outside the vocabulary are left out */
+    const int32_t *suppressed;
+    size_t n_suppressed;
+
     /* White space after special tokens other than <s>, <unk> and <|endoftext|> is dropped, as in
      * Phi-3. There is no key for it; it is set by the model's name. */
     bool special_drops_space;
@@ -139,6 +144,10 @@ bool llm_vocab_adds_space(const llm_vocab *vocab);
 /* Whether generation ends with this token: eos, end of turn, end of message, and tokens whose text
  * is known to have one of these meanings. False for an id outside the vocabulary. [any-thread] */
 bool llm_vocab_ends_generation(const llm_vocab *vocab, int32_t id);
+
+/* Tokens that must not be sampled: *n_out ids below llm_vocab_n_token, from
+ * tokenizer.ggml.suppress_tokens. Owned by the vocabulary; NULL if there are none. [any-thread] */
+const int32_t *llm_vocab_suppressed(const llm_vocab *vocab, int32_t *n_out);
 
 /* LLM_TOKEN_UNDEFINED for an id outside the vocabulary. A token that ends generation by its text is
  * always LLM_TOKEN_CONTROL. [any-thread] */

@@ -15,6 +15,7 @@ typedef struct vocab_arrays {
     llm_vocab_str *tokens;
     float *scores;
     int32_t *types;
+    int32_t *suppressed;
     llm_vocab_str *merges;
     char *model;
     char *pre;
@@ -25,6 +26,7 @@ static void vocab_arrays_free(vocab_arrays *arrays) {
     free(arrays->tokens);
     free(arrays->scores);
     free(arrays->types);
+    free(arrays->suppressed);
     free(arrays->merges);
     free(arrays->model);
     free(arrays->pre);
@@ -91,6 +93,23 @@ static tdm_status types_read(const llm_gguf *gguf, size_t n, int32_t **out, tdm_
     for (size_t i = 0; i < n; ++i) {
         const int64_t type = llm_gguf_array_i64(&array, i);
         (*out)[i] = type >= 0 && type <= LLM_TOKEN_BYTE ? (int32_t)type : LLM_TOKEN_UNDEFINED;
+    }
+    return TDM_OK;
+}
+
+static tdm_status suppressed_read(const llm_gguf *gguf, int32_t **out, size_t *n_out,
+                                  tdm_error *err) {
+    static const char key[] = KEY "suppress_tokens";
+    llm_gguf_array array = {0};
+    const tdm_status status =
+        llm_gguf_get_array(gguf, key, LLM_GGUF_I32, LLM_GGUF_OPTIONAL, &array, err);
+    if (status != TDM_OK || array.n == 0) return status;
+    *out = malloc((size_t)array.n * sizeof **out);
+    if (*out == NULL) return no_memory(gguf, key, err);
+    *n_out = (size_t)array.n;
+    for (size_t i = 0; i < *n_out; ++i) {
+        const int64_t id = llm_gguf_array_i64(&array, i);
+        (*out)[i] = id >= 0 && id <= INT32_MAX ? (int32_t)id : LLM_TOKEN_NONE;
     }
     return TDM_OK;
 }
@@ -177,6 +196,8 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
                               &params->n_merge, err);
     if (status == TDM_OK) status = scores_read(gguf, params->n_token, &arrays->scores, err);
     if (status == TDM_OK) status = types_read(gguf, params->n_token, &arrays->types, err);
+    if (status == TDM_OK)
+        status = suppressed_read(gguf, &arrays->suppressed, &params->n_suppressed, err);
     for (size_t i = 0; status == TDM_OK && i < sizeof ids / sizeof *ids; ++i)
         status = id_read(gguf, ids[i].key, ids[i].id, err);
     for (size_t i = 0; status == TDM_OK && i < sizeof flags / sizeof *flags; ++i)
@@ -190,6 +211,7 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
     params->tokens = arrays->tokens;
     params->scores = arrays->scores;
     params->types = arrays->types;
+    params->suppressed = arrays->suppressed;
     params->merges = arrays->merges;
     return status;
 }

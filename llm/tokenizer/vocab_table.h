@@ -113,6 +113,8 @@ struct llm_vocab {
 
     int32_t *end_ids; /* ascending */
     size_t n_end_id;
+    int32_t *suppressed; /* [n_suppressed] ids that must not be sampled; NULL = none */
+    int32_t n_suppressed;
 };
 
 /* The hash functions of the two tables. */

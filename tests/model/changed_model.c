@@ -7,18 +7,21 @@
 #include "llm/gguf/gguf_write.h"
 #include "tests/model/rig.h"
 
-/* Begins the copy with all keys but one, whose name is written to name_out. */
-static llm_gguf_writer *copy_begin(const llm_gguf *g, const char *path, const char *suffix,
-                                   char name_out[80]) {
+static void name_make(const llm_gguf *g, const char *suffix, char name_out[80]) {
     tdm_error err = {0};
-    llm_gguf_writer *w = NULL;
     llm_gguf_str arch;
     RIG_OK(llm_gguf_get_str(g, "general.architecture", LLM_GGUF_REQUIRED, &arch, &err));
     snprintf(name_out, 80, "%.*s.%s", (int)arch.len, arch.ptr, suffix);
+}
+
+/* Begins the copy with all keys but one. */
+static llm_gguf_writer *copy_begin(const llm_gguf *g, const char *path, const char *without) {
+    tdm_error err = {0};
+    llm_gguf_writer *w = NULL;
     RIG_OK(llm_gguf_writer_create(path, &w, &err));
     for (uint32_t i = 0; i < llm_gguf_key_count(g); i++) {
         const llm_gguf_key *key = llm_gguf_key_at(g, i);
-        if (llm_gguf_key_find(g, name_out) != key) llm_gguf_writer_put_key(w, key);
+        if (llm_gguf_key_find(g, without) != key) llm_gguf_writer_put_key(w, key);
     }
     return w;
 }
@@ -41,7 +44,8 @@ static void copy_end(const llm_gguf *g, llm_gguf_writer *w) {
 
 void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number) {
     char name[80];
-    llm_gguf_writer *w = copy_begin(g, path, suffix, name);
+    name_make(g, suffix, name);
+    llm_gguf_writer *w = copy_begin(g, path, name);
     llm_gguf_writer_put_u32(w, name, number);
     copy_end(g, w);
 }
@@ -49,7 +53,15 @@ void changed_model_write(const llm_gguf *g, const char *path, const char *suffix
 void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
                               const char *text) {
     char name[80];
-    llm_gguf_writer *w = copy_begin(g, path, suffix, name);
+    name_make(g, suffix, name);
+    llm_gguf_writer *w = copy_begin(g, path, name);
     llm_gguf_writer_put_text(w, name, text);
+    copy_end(g, w);
+}
+
+void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
+                             const int32_t *ids, size_t n) {
+    llm_gguf_writer *w = copy_begin(g, path, name);
+    llm_gguf_writer_put_array(w, name, LLM_GGUF_I32, ids, n);
     copy_end(g, w);
 }

@@ -12,5 +12,8 @@
 void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number);
 void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
                               const char *text);
+/* The same with a key of that full name set to a list of i32. */
+void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
+                             const int32_t *ids, size_t n);
 
 #endif

@@ -95,6 +95,48 @@ expect 2 "'top' is no step" run -m "$model" -p x --samplers top
 expect 2 "a breaker of DRY has 300 bytes: it may have at most 256" run -m "$model" -p x \
     --dry-sequence-breaker "$(printf '%0300d' 0)"
 
+# --- Tokens that the file suppresses: here all with an 'e'. A second key fills up to the alignment.
+cat >"$work/suppress.py" <<'EOF'
+import struct
+import sys
+
+data = open(sys.argv[1], "rb").read()
+name = b"tokenizer.ggml.tokens"
+at = data.index(name) + len(name) + 8
+n = struct.unpack_from("<Q", data, at)[0]
+at += 8
+ids = []
+for i in range(n):
+    size = struct.unpack_from("<Q", data, at)[0]
+    if b"e" in data[at + 8:at + 8 + size]:
+        ids.append(i)
+    at += 8 + size
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s
+
+
+keys = text(b"tokenizer.ggml.suppress_tokens") + struct.pack("<IIQ", 9, 5, len(ids))
+keys += struct.pack("<%di" % len(ids), *ids) + text(b"fill") + struct.pack("<I", 8)
+keys += text(b"x" * (-(len(keys) + 8) % 32))
+n_tensor, n_key = struct.unpack_from("<QQ", data, 8)
+with open(sys.argv[2], "wb") as f:
+    f.write(data[:8] + struct.pack("<QQ", n_tensor, n_key + 2) + keys + data[24:])
+EOF
+python3 "$work/suppress.py" "$model" "$work/suppressed.gguf"
+greedy -p "Once upon a time" -n 40 --no-display-prompt >"$work/free"
+grep -q e "$work/free" && ok || fail "a text without the letter: $(cat "$work/free")"
+for flags in "" "-np 2" "--ignore-eos"; do
+    # shellcheck disable=SC2086 # flags and their values
+    greedy -p "Once upon a time" -n 40 --no-display-prompt -m "$work/suppressed.gguf" $flags >"$work/free"
+    if [ ! -s "$work/free" ] || grep -q e "$work/free"; then
+        fail "suppressed tokens, $flags: $(cat "$work/free" "$work/err")"
+    else
+        ok
+    fi
+done
+
 # --- A context that is full or shifted; prompts that do not fit
 "$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
 grep -q "the context is full" "$work/err" && ok || fail "full: $(cat "$work/err")"

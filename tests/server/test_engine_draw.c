@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "tests/model/changed_model.h"
 #include "tests/server/engine_scene.h"
 #include "tests/support/random.h"
 
@@ -162,6 +163,55 @@ static void test_candidates(void **state) {
 }
 
 /* Draws do not depend on what else is in a step: the same seed gives the same answer. */
+/* Tokens that the file suppresses are never drawn: greedily the next best ones are. */
+static void test_suppressed(void **state) {
+    (void)state;
+    enum { N = 20, N_PROMPT = 6 };
+    int32_t prompt[N_PROMPT], ids[N], expected[N], n = 0;
+    uint64_t random = 23;
+    tdm_error err = {0};
+    llm_model *model = scene_model();
+    const llm_context_params params = scene_context(256);
+    llm_context *ctx = rig_context(model, &params);
+    scene_prompt(&random, prompt, N_PROMPT);
+    const int32_t n_id = scene_plain(ctx, prompt, N_PROMPT, N, true, ids);
+    changed_model_write_ids(model->gguf, rig_file("suppressed.gguf"),
+                            "tokenizer.ggml.suppress_tokens", ids, (size_t)n_id);
+    llm_batch batch = {.tokens = prompt, .n_tok = N_PROMPT, .role = TDM_ROLE_PROMPT};
+    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+    for (; n < N; n++) {
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        const float *logits = llm_context_logits(ctx, 0);
+        int32_t best = -1;
+        for (int32_t t = 0; t < model->hparams.n_vocab; t++) {
+            bool is_barred = false;
+            for (int32_t k = 0; k < n_id; k++) is_barred = is_barred || ids[k] == t;
+            if (!is_barred && (best < 0 || logits[t] > logits[best])) best = t;
+        }
+        expected[n] = best;
+        batch = (llm_batch){.tokens = &expected[n], .n_tok = 1, .role = TDM_ROLE_GENERATED};
+    }
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    model = rig_model(rig_file("suppressed.gguf"), rig_device(NULL, "fast", 2));
+    for (int gives_candidates = 0; gives_candidates < 2; gives_candidates++) {
+        const server_engine_params engine_params = {.context = params,
+                                                    .gives_candidates = gives_candidates != 0};
+        server_engine *engine = NULL;
+        RIG_OK(server_engine_create(model, &engine_params, &engine, &err));
+        rig_answer a;
+        rig_answer_init(&a);
+        server_request request = rig_request(&a, prompt, N_PROMPT, N);
+        rig_submit(engine, &request);
+        rig_answer_wait(&a);
+        assert_true(a.n > 0);
+        for (int32_t i = 0; i < a.n; i++) assert_int_equal(a.tokens[i], expected[i]);
+        rig_answer_free(&a);
+        server_engine_destroy(engine);
+    }
+    llm_model_close(model);
+}
+
 static void test_seeds(void **state) {
     (void)state;
     llm_model *model = scene_model();
@@ -286,7 +336,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_constraint), cmocka_unit_test(test_bias_and_probabilities),
         cmocka_unit_test(test_seeds),      cmocka_unit_test(test_candidates),
-        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_suppressed),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

@@ -282,6 +282,7 @@ static void test_refusals(void **state) {
 typedef struct file_plan {
     const char *model, *pre;
     bool no_tokens, tokens_are_numbers, scores_too_short, types_are_floats;
+    bool suppresses, suppressed_are_floats;
     bool bos_is_none, bos_is_text, eos_is_far, add_bos_is_number, name_is_phi3;
 } file_plan;
 
@@ -318,6 +319,11 @@ static tdm_status file_try(const file_plan *plan, llm_vocab **vocab, tdm_error *
         llm_gguf_writer_put_u32(w, "tokenizer.ggml.bos_token_id",
                                 plan->bos_is_none ? UINT32_MAX : 1);
     llm_gguf_writer_put_u32(w, "tokenizer.ggml.eos_token_id", plan->eos_is_far ? 9999 : 2);
+    const int32_t suppressed[] = {SPM_ABC, -1, SPM_COUNT, SPM_A, SPM_ABC};
+    if (plan->suppresses)
+        llm_gguf_writer_put_array(w, "tokenizer.ggml.suppress_tokens", LLM_GGUF_I32, suppressed, 5);
+    if (plan->suppressed_are_floats)
+        llm_gguf_writer_put_array(w, "tokenizer.ggml.suppress_tokens", LLM_GGUF_F32, scores, 2);
     if (plan->add_bos_is_number) llm_gguf_writer_put_u32(w, "tokenizer.ggml.add_bos_token", 1);
     llm_gguf_writer_put_bool(w, "tokenizer.ggml.add_space_prefix", false);
     assert_int_equal(llm_gguf_writer_finish(w, err), TDM_OK);
@@ -376,6 +382,21 @@ static void test_files(void **state) {
     assert_int_equal(llm_vocab_bos(vocab), LLM_TOKEN_NONE);
     assert_false(llm_vocab_adds_bos(vocab));
     llm_vocab_destroy(vocab);
+
+    int32_t n_suppressed = -1;
+    assert_int_equal(file_try(&(file_plan){.model = "llama", .suppresses = true}, &vocab, &err),
+                     TDM_OK);
+    const int32_t *suppressed = llm_vocab_suppressed(vocab, &n_suppressed);
+    assert_int_equal(n_suppressed, 2); /* each once, and none outside the vocabulary */
+    assert_int_equal(suppressed[0], SPM_ABC);
+    assert_int_equal(suppressed[1], SPM_A);
+    llm_vocab_destroy(vocab);
+    assert_int_equal(file_try(&(file_plan){.model = "llama"}, &vocab, &err), TDM_OK);
+    assert_null(llm_vocab_suppressed(vocab, &n_suppressed));
+    assert_int_equal(n_suppressed, 0);
+    llm_vocab_destroy(vocab);
+    file_refuse((file_plan){.model = "llama", .suppressed_are_floats = true}, TDM_DATA_LOSS,
+                "suppress_tokens");
 
     file_refuse((file_plan){0}, TDM_NOT_FOUND, "tokenizer.ggml.model");
     file_refuse((file_plan){.model = "t6"}, TDM_UNSUPPORTED, "t6");
