@@ -20,7 +20,7 @@ static void copy_text(char *dst, size_t dst_size, llm_gguf_str text) {
 static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     char name[96];
     llm_gguf_str type = {"linear", 6};
-    float factor = 0;
+    float factor = 0, yarn_factor = 1;
     if (r->status != TDM_OK) return;
     /* A factor without a type means linear scaling. `scale_linear` is an older name of the
      * factor. */
@@ -32,8 +32,8 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "rope.scaling.original_context_length", LLM_GGUF_OPTIONAL, 1, LLM_MAX_CTX,
                 &h->rope.n_ctx_orig);
     llm_key_float(r, "rope.scaling.attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.attn_factor);
-    llm_key_float(r, "rope.scaling.yarn_attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f,
-                  &h->rope.attn_factor);
+    llm_key_float(r, "rope.scaling.yarn_attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &yarn_factor);
+    h->rope.attn_factor *= yarn_factor;
     llm_key_float(r, "rope.scaling.yarn_beta_fast", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.beta_fast);
     llm_key_float(r, "rope.scaling.yarn_beta_slow", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.beta_slow);
     if (r->status != TDM_OK) return;

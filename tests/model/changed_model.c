@@ -59,6 +59,15 @@ void changed_model_write_text(const llm_gguf *g, const char *path, const char *s
     copy_end(g, w);
 }
 
+void changed_model_write_real(const llm_gguf *g, const char *path, const char *suffix,
+                              float number) {
+    char name[80];
+    name_make(g, suffix, name);
+    llm_gguf_writer *w = copy_begin(g, path, name);
+    llm_gguf_writer_put_f32(w, name, number);
+    copy_end(g, w);
+}
+
 void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
                              const int32_t *ids, size_t n) {
     llm_gguf_writer *w = copy_begin(g, path, name);

@@ -8,10 +8,12 @@
 #include "llm/gguf/gguf.h"
 
 /* Writes the file again to `path`, with key ARCHITECTURE.suffix, which the file may lack, set to a
- * number or a text. Fails the running test on failure. */
+ * whole number, a text or a real number. Fails the running test on failure. */
 void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number);
 void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
                               const char *text);
+void changed_model_write_real(const llm_gguf *g, const char *path, const char *suffix,
+                              float number);
 /* The same with a key of that full name set to a list of i32. */
 void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
                              const int32_t *ids, size_t n);

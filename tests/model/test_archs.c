@@ -251,6 +251,30 @@ static void test_rope_types(void **state) {
     assert_int_equal(n_run, 2);
 }
 
+/* Both keys of the factor of attention count, also where the file has the other one as well, as this
+ * fixture does. */
+static void test_rope_factors(void **state) {
+    static const char *const keys[] = {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"};
+    const arch_fixture *f = scene.fixtures;
+    (void)state;
+    while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, "phi3-dense") != 0) f++;
+    const char *from = f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
+    assert_non_null(from);
+    for (int i = 0; i < 2; i++) {
+        llm_gguf *g = NULL;
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        RIG_OK(llm_gguf_open(from, &g, &err));
+        assert_non_null(llm_gguf_key_find(g, i == 0 ? "phi3.rope.scaling.yarn_attn_factor"
+                                                    : "phi3.rope.scaling.attn_factor"));
+        changed_model_write_real(g, rig_file("factor.gguf"), keys[i], 1.5f);
+        llm_gguf_close(g);
+        RIG_OK(llm_model_open(rig_file("factor.gguf"), &model, &err));
+        assert_true(model->hparams.rope.attn_factor == 1.5f);
+        llm_model_close(model);
+    }
+}
+
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* Keys with which the model would compute something else are refused. A fixture that is not there
@@ -300,8 +324,8 @@ static void test_refused_keys(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
-                                       cmocka_unit_test(test_rope_types),
-                                       cmocka_unit_test(test_refused_keys)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_archs), cmocka_unit_test(test_rope_types),
+        cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
