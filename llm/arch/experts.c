@@ -99,7 +99,7 @@ static void afmoe_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t laye
 const llm_arch llm_arch_afmoe = {
     .name = "afmoe",
     .families = "Trinity",
-    .keys = LLM_KEYS_EXPERTS | LLM_KEY_WINDOW,
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
     LLM_SANDWICH_NORMS,
     LLM_HEAD_NORMS,
     .has_embd_sqrt = true,
@@ -191,7 +191,8 @@ static void smallthinker_layer(const llm_gguf *gguf, const llm_hparams *h, int32
 const llm_arch llm_arch_smallthinker = {
     .name = "smallthinker",
     .families = "SmallThinker",
-    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_GATING | LLM_KEY_EXPERT_SCALE | LLM_KEY_WINDOW,
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_GATING | LLM_KEY_EXPERT_SCALE | LLM_KEY_WINDOW |
+            LLM_KEY_WINDOW_ROPE,
     LLM_PRE_NORMS,
     .rope = TDM_ROPE_HALVES,
     .window_period = 4,

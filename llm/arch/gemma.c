@@ -37,7 +37,7 @@ static void gemma_embedding_read(llm_key_reader *r, llm_hparams *h) {
 const llm_arch llm_arch_gemma2 = {
     .name = "gemma2",
     .families = "Gemma 2",
-    .keys = LLM_KEY_WINDOW | LLM_KEY_ATTN_SOFTCAP | LLM_KEY_FINAL_SOFTCAP,
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_ATTN_SOFTCAP | LLM_KEY_FINAL_SOFTCAP,
     LLM_SANDWICH_NORMS,
     .has_embd_sqrt = true,
     .rope = TDM_ROPE_HALVES,

@@ -275,6 +275,34 @@ static void test_rope_factors(void **state) {
     }
 }
 
+/* Layers with a window have the frequencies of their own key, where the file has it. */
+static void test_window_frequencies(void **state) {
+    static const char *const names[] = {"gemma2-dense", "smallthinker-moe", "afmoe-moe"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const arch_fixture *f = scene.fixtures;
+        llm_gguf *g = NULL;
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        int n_window = 0;
+        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, names[i]) != 0) f++;
+        assert_true(f < scene.fixtures + scene.n_fixture);
+        const char *from = arch_scene_model(&scene, f);
+        assert_non_null(from);
+        RIG_OK(llm_gguf_open(from, &g, &err));
+        changed_model_write_real(g, rig_file("window.gguf"), "rope.freq_base_swa", 15000);
+        llm_gguf_close(g);
+        RIG_OK(llm_model_open(rig_file("window.gguf"), &model, &err));
+        for (int32_t l = 0; l < model->hparams.n_layer; l++) {
+            const llm_layer_spec *s = &model->specs[l];
+            assert_true((s->rope.freq_base == 15000) == (s->window > 0));
+            n_window += s->window > 0;
+        }
+        assert_true(n_window > 0);
+        llm_model_close(model);
+    }
+}
+
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
 /* Keys with which the model would compute something else are refused. A fixture that is not there
@@ -326,6 +354,7 @@ int main(int argc, char **argv) {
     if (!arch_scene_read(&scene)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_archs), cmocka_unit_test(test_rope_types),
-        cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_refused_keys)};
+        cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_window_frequencies),
+        cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
