@@ -141,6 +141,7 @@ typedef struct llm_arch {
      * with is_window_last the first; 0 = all layers have one. A pattern in the file counts instead
      * of this. */
     int32_t window_period;
+    bool is_window_unscaled; /* RoPE is scaled in layers without a window only */
     bool is_window_last;
     tdm_window_kind window_kind;
 

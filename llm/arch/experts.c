@@ -135,6 +135,7 @@ const llm_arch llm_arch_mellum = {
     .rope = TDM_ROPE_HALVES,
     .act = TDM_ACT_SILU,
     .is_route_normalized = true,
+    .is_window_unscaled = true,
 };
 
 static void mimo2_read(llm_key_reader *r, llm_hparams *h) {
@@ -168,16 +169,6 @@ const llm_arch llm_arch_spark2_5 = {
     .act = TDM_ACT_GELU,
 };
 
-/* Scaled RoPE is that of layers without a window. */
-static void laguna_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
-                         llm_layer_spec *spec) {
-    (void)gguf, (void)h, (void)layer;
-    if (spec->window == 0) return;
-    spec->rope.freq_scale = 1;
-    spec->rope.ext_factor = 0;
-    spec->rope.attn_factor = 1;
-}
-
 const llm_arch llm_arch_laguna = {
     .name = "laguna",
     .families = "Laguna",
@@ -189,7 +180,7 @@ const llm_arch llm_arch_laguna = {
     .gate_act = TDM_ACT_SOFTPLUS,
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,
-    .layer = laguna_layer,
+    .is_window_unscaled = true,
 };
 
 /* Layers that see all tokens do not rotate their heads: every fourth, the first of them. */

@@ -254,6 +254,11 @@ static void window_fill(const llm_arch *arch, const llm_hparams *h, llm_layer_sp
     s->window = h->window;
     s->window_kind = arch->window_kind;
     if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
+    if (arch->is_window_unscaled) {
+        s->rope.freq_scale = 1;
+        s->rope.ext_factor = 0;
+        s->rope.attn_factor = 1;
+    }
     if (h->window_head_dim > 0) s->q_len = s->k_len = s->v_len = s->o_len = h->window_head_dim;
     if (h->window_n_rot > 0) s->rope.n_rot = h->window_n_rot;
 }

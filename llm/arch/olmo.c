@@ -26,6 +26,7 @@ const llm_arch llm_arch_olmo2 = {
     ROW_NORMS,
     .rope = TDM_ROPE_HALVES,
     .window_period = 4,
+    .is_window_unscaled = true,
     .act = TDM_ACT_SILU,
 };
 
