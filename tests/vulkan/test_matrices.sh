@@ -30,27 +30,26 @@ grep -q '^v .*matrices' "$work/out" || {
     exit 77
 }
 
-# computed SHAPE WIDTH PROGRAM [PATTERN]: tests of a program that use matrices
+# computed SHAPE PROGRAM [PATTERN]: tests of a program that use matrices. Subgroups have 8 invocations:
+# with vectors of 512 bits Mesa 26.2's driver ends the process, without matrices too.
 computed() {
-    shape=$1 width=$2 program=$3
-    shift 3
-    doing="$(basename "$program") $*, sums of $shape, subgroups of $width bits"
+    shape=$1 program=$2
+    shift 2
+    doing="$(basename "$program") $*, sums of $shape"
     rm -f "$work/modules"
-    MATRIX_DRIVER_SHAPE=$shape LP_NATIVE_VECTOR_WIDTH=$width "$program" "$@" >"$work/out" 2>&1 && ok ||
+    MATRIX_DRIVER_SHAPE=$shape LP_NATIVE_VECTOR_WIDTH=256 "$program" "$@" >"$work/out" 2>&1 && ok ||
         fail "$doing: $(grep -v '^\[ *\(OK\|RUN\) ' "$work/out")"
     [ -s "$work/modules" ] && ok || fail "$doing: no kernel on matrices"
 }
 
 for shape in 16x16 8x16 16x8 32x8; do
-    computed $shape 256 "$products" matrices
-    computed $shape 256 "$attention" test_lengths
-    computed $shape 256 "$attention" test_latent_matrix
+    computed $shape "$products" matrices
+    computed $shape "$attention" test_lengths
+    computed $shape "$attention" test_latent_matrix
 done
-computed 16x16 512 "$products" matrices
-computed 16x16 512 "$attention" test_latent_matrix
-computed 16x16 256 "$products" extreme_rows
-computed 16x16 256 "$attention" test_extremes
-computed 16x16 256 "$sparse"
-computed 16x16 256 "$strided"
-[ "${TANDEM_CASES:-}" != all ] || computed 16x16 256 "$attention" test_pairs
+computed 16x16 "$products" extreme_rows
+computed 16x16 "$attention" test_extremes
+computed 16x16 "$sparse"
+computed 16x16 "$strided"
+[ "${TANDEM_CASES:-}" != all ] || computed 16x16 "$attention" test_pairs
 tally_end
