@@ -20,7 +20,7 @@ static void copy_text(char *dst, size_t dst_size, llm_gguf_str text) {
 static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     char name[96];
     llm_gguf_str type = {"linear", 6};
-    float factor = 0, yarn_factor = 1;
+    float factor = 0, yarn_factor = 1, ext_factor = 0;
     if (r->status != TDM_OK) return;
     /* A factor without a type means linear scaling. `scale_linear` is an older name of the
      * factor. */
@@ -33,24 +33,27 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
                 &h->rope.n_ctx_orig);
     llm_key_float(r, "rope.scaling.attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.attn_factor);
     llm_key_float(r, "rope.scaling.yarn_attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &yarn_factor);
-    h->rope.attn_factor *= yarn_factor;
     llm_key_float(r, "rope.scaling.yarn_beta_fast", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.beta_fast);
     llm_key_float(r, "rope.scaling.yarn_beta_slow", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.beta_slow);
+    const bool is_yarn = llm_gguf_str_equals(type, "yarn");
+    if (is_yarn) {
+        ext_factor = -1;
+        llm_key_float(r, "rope.scaling.yarn_ext_factor", LLM_GGUF_OPTIONAL, -1, 1, &ext_factor);
+        if (ext_factor < 0) ext_factor = 1; /* negative means not set */
+    }
     if (r->status != TDM_OK) return;
+    /* Extrapolation multiplies by 1 + 0.1 ln(factor) itself. There the key holds that product in
+     * files of some models, and 1 in those of others: in neither is it one factor more. */
+    if (ext_factor == 0) h->rope.attn_factor *= yarn_factor;
     if (llm_gguf_str_equals(type, "none")) {
         h->rope_scaling = LLM_ROPE_SCALING_NONE;
-    } else if (llm_gguf_str_equals(type, "linear") || llm_gguf_str_equals(type, "yarn") ||
+    } else if (llm_gguf_str_equals(type, "linear") || is_yarn ||
                llm_gguf_str_equals(type, "longrope")) {
         /* "longrope": a factor for each frequency, which is a tensor (block/attention.c). */
-        bool is_yarn = llm_gguf_str_equals(type, "yarn");
         if (factor == 0 && !is_yarn) return; /* neither type nor factor: no scaling */
         h->rope_scaling = is_yarn ? LLM_ROPE_SCALING_YARN : LLM_ROPE_SCALING_LINEAR;
         h->rope.freq_scale = factor == 0 ? 1.0f : 1.0f / factor;
-        h->rope.ext_factor = is_yarn ? 1.0f : 0.0f;
-        float ext_factor = -1;
-        if (is_yarn)
-            llm_key_float(r, "rope.scaling.yarn_ext_factor", LLM_GGUF_OPTIONAL, -1, 1, &ext_factor);
-        if (ext_factor >= 0) h->rope.ext_factor = ext_factor; /* negative means not set */
+        h->rope.ext_factor = ext_factor;
     } else {
         r->status =
             tdm_fail(r->err, TDM_UNSUPPORTED,

@@ -272,6 +272,14 @@ static void test_rope_factors(void **state) {
         RIG_OK(llm_model_open(rig_file("factor.gguf"), &model, &err));
         assert_true(model->hparams.rope.attn_factor == 1.5f);
         llm_model_close(model);
+        /* YaRN has the second one itself. */
+        RIG_OK(llm_gguf_open(rig_file("factor.gguf"), &g, &err));
+        changed_model_write_text(g, rig_file("yarn.gguf"), "rope.scaling.type", "yarn");
+        llm_gguf_close(g);
+        RIG_OK(llm_model_open(rig_file("yarn.gguf"), &model, &err));
+        assert_true(model->hparams.rope.ext_factor == 1);
+        assert_true(model->hparams.rope.attn_factor == (i == 0 ? 1.5f : 1.0f));
+        llm_model_close(model);
     }
 }
 
