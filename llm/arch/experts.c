@@ -121,6 +121,7 @@ const llm_arch llm_arch_muse_glimmer = {
     .post_norm_eps = 1e-8f,
     .window_period = 4,
     .layer = muse_glimmer_layer,
+    .is_window_unscaled = true,
     .rope = TDM_ROPE_ADJACENT,
     .gate = LLM_GATE_ELEMENT,
     .act = TDM_ACT_SILU,
@@ -149,6 +150,7 @@ const llm_arch llm_arch_mimo2 = {
     .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_DENSE_FIRST |
             LLM_KEY_PER_LAYER,
     LLM_PRE_NORMS,
+    .is_window_unscaled = true,
     .rope = TDM_ROPE_HALVES,
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,

@@ -313,7 +313,8 @@ static void test_window_frequencies(void **state) {
 
 /* RoPE is scaled in layers without a window only. */
 static void test_window_scaling(void **state) {
-    static const char *const names[] = {"laguna-moe", "olmo2-dense", "mellum-moe"};
+    static const char *const names[] = {"laguna-moe", "olmo2-dense",  "mellum-moe",
+                                        "mimo2-moe",  "plamo3-dense", "muse-glimmer-dense"};
     int n_run = 0;
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
