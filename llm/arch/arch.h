@@ -82,8 +82,9 @@ typedef enum llm_stream {
 /* How attention is gated before its output projection, by a projection of its input. */
 typedef enum llm_gate {
     LLM_GATE_NONE = 0,
-    LLM_GATE_ELEMENT, /* sigmoid, for each element */
+    LLM_GATE_ELEMENT, /* for each element */
     LLM_GATE_HEAD,    /* for each head */
+    LLM_GATE_WIDTH,   /* one of these two, by the width of the layer's tensor */
     LLM_GATE_QUERY    /* as ELEMENT; in attn_q the rows of a head's gate follow those of the head */
 } llm_gate;
 
@@ -135,7 +136,7 @@ typedef struct llm_arch {
     llm_norm norm_qk;        /* of norm_q and norm_k */
     bool is_norm_qk_late;    /* after RoPE */
     llm_gate gate;
-    tdm_act gate_act; /* of a gate of heads */
+    tdm_act gate_act; /* of a gate that is a matrix of its own; NONE = sigmoid */
     float gate_scale; /* of a gate of heads; 0 = 1 */
     /* If the file gives a window: one of every window_period layers has none, the last of them, or
      * with is_window_last the first; 0 = all layers have one. A pattern in the file counts instead

@@ -163,7 +163,7 @@ const llm_arch llm_arch_mimo2 = {
 const llm_arch llm_arch_spark2_5 = {
     .name = "spark2_5",
     .families = "Spark 2.5",
-    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_WINDOW_HEADS,
     LLM_PRE_NORMS,
     .rope = TDM_ROPE_HALVES,
     .gate = LLM_GATE_HEAD,
@@ -174,11 +174,12 @@ const llm_arch llm_arch_spark2_5 = {
 const llm_arch llm_arch_laguna = {
     .name = "laguna",
     .families = "Laguna",
-    .keys = LLM_KEYS_EXPERTS | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_WINDOW_HEADS |
+            LLM_KEY_PER_LAYER,
     LLM_PRE_NORMS,
     LLM_HEAD_NORMS,
     .rope = TDM_ROPE_HALVES,
-    .gate = LLM_GATE_HEAD,
+    .gate = LLM_GATE_WIDTH,
     .gate_act = TDM_ACT_SOFTPLUS,
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,

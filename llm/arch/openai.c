@@ -102,7 +102,7 @@ static void maple_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t laye
 const llm_arch llm_arch_maple = {
     .name = "maple",
     .families = "Maple",
-    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_WINDOW_HEADS,
     LLM_PRE_NORMS,
     LLM_HEAD_NORMS,
     .rope = TDM_ROPE_HALVES,

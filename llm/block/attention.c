@@ -26,6 +26,18 @@ static void fused_check(llm_declarer *d) {
         llm_gguf_name(m->gguf), d->layer);
 }
 
+/* The role of the layer's gate; LLM_ROLE_NONE = it has none that is a matrix of its own. */
+static llm_role gate_role(const llm_declarer *d) {
+    const llm_layer_spec *s = &d->model->specs[d->layer];
+    const llm_gate gate = d->model->arch->gate;
+    if (gate == LLM_GATE_ELEMENT) return LLM_ROLE_ATTN_GATE;
+    if (gate == LLM_GATE_HEAD) return LLM_ROLE_ATTN_GATE_HEAD;
+    if (gate != LLM_GATE_WIDTH) return LLM_ROLE_NONE;
+    const llm_gguf_tensor *t = llm_role_tensor(d->model->gguf, LLM_ROLE_ATTN_GATE, d->layer);
+    const bool is_wide = t != NULL && t->ne[1] == (int64_t)s->n_head * s->o_len;
+    return is_wide ? LLM_ROLE_ATTN_GATE : LLM_ROLE_ATTN_GATE_HEAD;
+}
+
 void llm_declare_attention(llm_declarer *d) {
     const llm_arch *arch = d->model->arch;
     const bool has_keys = d->model->specs[d->layer].kv_from_layer < 0;
@@ -52,8 +64,8 @@ void llm_declare_attention(llm_declarer *d) {
         else
             llm_declare_block_index(d);
     }
-    if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
-    if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
+    const llm_role gate = gate_role(d);
+    if (gate != LLM_ROLE_NONE) llm_declare(d, gate, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
     if (d->model->hparams.n_distance_bucket > 0) llm_declare_distance_bias(d);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
@@ -183,10 +195,11 @@ int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
     const llm_layer_spec *s = &g->model->specs[layer];
     const llm_arch *arch = g->model->arch;
     int64_t n = (int64_t)s->n_head * s->o_len;
-    if (arch->gate == LLM_GATE_HEAD) {
+    const tdm_act act = arch->gate_act != TDM_ACT_NONE ? arch->gate_act : TDM_ACT_SIGMOID;
+    if (g->model->layer[layer][LLM_ROLE_ATTN_GATE_HEAD] >= 0) {
         int32_t gate =
             llm_build_project(g, layer, LLM_ROLE_ATTN_GATE_HEAD, LLM_ROLE_NONE, in->x, "attn_gate");
-        gate = tdm_build_act(g->b, gate, arch->gate_act);
+        gate = tdm_build_act(g->b, gate, act);
         if (arch->gate_scale != 0) gate = tdm_build_scale(g->b, gate, arch->gate_scale, 0);
         gate = tdm_build_reshape(g->b, gate, 1, s->n_head, in->n_tok, 1);
         o = tdm_build_mul(g->b, o, gate);
@@ -194,10 +207,10 @@ int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_inpu
     if (arch->gate == LLM_GATE_QUERY)
         o = tdm_build_mul(g->b, o, tdm_build_act(g->b, query_gate, TDM_ACT_SIGMOID));
     o = tdm_build_reshape(g->b, o, n, in->n_tok, 1, 1);
-    if (arch->gate != LLM_GATE_ELEMENT) return o;
+    if (g->model->layer[layer][LLM_ROLE_ATTN_GATE] < 0) return o;
     int32_t gate =
         llm_build_project(g, layer, LLM_ROLE_ATTN_GATE, LLM_ROLE_NONE, in->x, "attn_gate");
-    return tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
+    return tdm_build_glu(g->b, gate, o, act);
 }
 
 tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer) {

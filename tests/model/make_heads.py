@@ -278,6 +278,35 @@ def mimo2():
     return 'mimo2', keys, t
 
 
+def laguna(n_head, is_window, has_wide_gate):
+    """Layers have heads of their own number; those with a window rotate all of a head, without scaling."""
+    n_embd, n_layer, length = 64, len(n_head), 32
+    keys = base(n_embd, n_layer, 96, n_head, 2, length)
+    keys.update({'rope.dimension_count': 16, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn',
+                 'rope.scaling.factor': 4.0, 'rope.scaling.original_context_length': 64,
+                 'rope.scaling.yarn_attn_factor': 1.138629436, 'leading_dense_block_count': 1, 'expert_count': 8,
+                 'expert_used_count': 2, 'expert_feed_forward_length': 32, 'expert_shared_feed_forward_length': 48,
+                 'expert_weights_scale': 2.5, 'expert_weights_norm': True, 'expert_gating_func': 2})
+    if any(is_window):
+        keys.update({'rope.freq_base_swa': 1e4, 'rope.dimension_count_swa': length, 'attention.sliding_window': 8,
+                     'attention.sliding_window_pattern': is_window})
+    t = ends(n_embd)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, n_head[i], 2, length))
+        t.update(head_norms(at, length))
+        t[at + 'attn_gate.weight'] = [n_embd, n_head[i] * (length if has_wide_gate else 1)]
+        if i == 0:
+            t.update(ffn(at, n_embd, 96))
+            continue
+        t[at + 'ffn_norm.weight'] = [n_embd]
+        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
+                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
+                  at + 'ffn_down_exps.weight': [32, n_embd, 8], at + 'ffn_gate_shexp.weight': [n_embd, 48],
+                  at + 'ffn_up_shexp.weight': [n_embd, 48], at + 'ffn_down_shexp.weight': [48, n_embd]})
+    return 'laguna', keys, t
+
+
 def plm():
     n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
     keys = base(n_embd, n_layer, 96, n_head, n_head)
@@ -663,6 +692,8 @@ MODELS = {
     'step35-moe': step35,
     'granite_swa-moe': granite_swa,
     'mimo2-heads': mimo2,
+    'laguna-heads': lambda: laguna([2, 4, 4, 2], [False, True, True, False], False),
+    'laguna-gates': lambda: laguna([4, 4], [False, False], True),
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'rwkv6-dense': rwkv6,

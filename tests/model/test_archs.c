@@ -311,6 +311,34 @@ static void test_window_frequencies(void **state) {
     }
 }
 
+/* Layers with a window rotate as many elements of a head as their own key says. */
+static void test_window_rotation(void **state) {
+    static const char *const names[] = {"spark2_5-dense", "maple-moe", "laguna-heads"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const arch_fixture *f = scene.fixtures;
+        llm_gguf *g = NULL;
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        int n_window = 0;
+        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, names[i]) != 0) f++;
+        assert_true(f < scene.fixtures + scene.n_fixture);
+        const char *from = arch_scene_model(&scene, f);
+        if (from == NULL) continue;
+        RIG_OK(llm_gguf_open(from, &g, &err));
+        changed_model_write(g, rig_file("rotated.gguf"), "rope.dimension_count_swa", 8);
+        llm_gguf_close(g);
+        RIG_OK(llm_model_open(rig_file("rotated.gguf"), &model, &err));
+        for (int32_t l = 0; l < model->hparams.n_layer; l++) {
+            const llm_layer_spec *s = &model->specs[l];
+            assert_true((s->rope.n_rot == 8) == (s->window > 0));
+            n_window += s->window > 0;
+        }
+        assert_true(n_window > 0);
+        llm_model_close(model);
+    }
+}
+
 /* RoPE is scaled in layers without a window only. */
 static void test_window_scaling(void **state) {
     static const char *const names[] = {"laguna-moe", "olmo2-dense",  "mellum-moe",
@@ -399,8 +427,9 @@ int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),          cmocka_unit_test(test_rope_types),
-        cmocka_unit_test(test_rope_factors),   cmocka_unit_test(test_window_frequencies),
-        cmocka_unit_test(test_window_scaling), cmocka_unit_test(test_refused_keys)};
+        cmocka_unit_test(test_archs),           cmocka_unit_test(test_rope_types),
+        cmocka_unit_test(test_rope_factors),    cmocka_unit_test(test_window_frequencies),
+        cmocka_unit_test(test_window_rotation), cmocka_unit_test(test_window_scaling),
+        cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
