@@ -2,6 +2,8 @@
  *
  * experts.c: architectures whose layers are mostly mixtures of experts, and their dense relatives.
  */
+#include <math.h>
+
 #include "llm/arch/families.h"
 
 const llm_arch llm_arch_deepseek = {
@@ -73,7 +75,17 @@ const llm_arch llm_arch_paddleocr = {
                                    .act = TDM_ACT_SILU
 
 const llm_arch llm_arch_hunyuan_dense = {.name = "hunyuan-dense", .families = "Hunyuan", HUNYUAN};
-const llm_arch llm_arch_hunyuan_vl = {.name = "hunyuan_vl", .families = "Hunyuan VL", HUNYUAN};
+
+/* NTK scaling: the base times alpha^(n / (n - 2)) for heads of n elements. */
+static void hunyuan_vl_read(llm_key_reader *r, llm_hparams *h) {
+    const float n = (float)h->head_dim_k;
+    float alpha = 0; /* absent */
+    llm_key_float(r, "rope.scaling.alpha", LLM_GGUF_OPTIONAL, 0, 1e6f, &alpha);
+    if (alpha > 0 && n > 2) h->rope.freq_base *= powf(alpha, n / (n - 2));
+}
+
+const llm_arch llm_arch_hunyuan_vl = {
+    .name = "hunyuan_vl", .families = "Hunyuan VL", HUNYUAN, .read = hunyuan_vl_read};
 const llm_arch llm_arch_hunyuan_moe = {
     .name = "hunyuan-moe",
     .families = "Hunyuan MoE",

@@ -8,6 +8,8 @@
  *
  * test_archs NAME ...: these fixtures only, with the error of each.
  */
+#include <math.h>
+
 #include "tests/model/arch_scene.h"
 #include "tests/model/changed_model.h"
 #include "tests/model/group_device.h"
@@ -283,6 +285,28 @@ static void test_rope_factors(void **state) {
     }
 }
 
+/* Hunyuan VL has a base for short contexts and the factor by which it was made longer. */
+static void test_rope_alpha(void **state) {
+    const arch_fixture *f = scene.fixtures;
+    llm_gguf *g = NULL;
+    llm_model *model = NULL;
+    tdm_error err = {0};
+    (void)state;
+    while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, "hunyuan_vl-dense") != 0) f++;
+    const char *from = f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
+    if (from == NULL) skip();
+    RIG_OK(llm_gguf_open(from, &g, &err));
+    changed_model_write_real(g, rig_file("alpha.gguf"), "rope.scaling.alpha", 1000);
+    llm_gguf_close(g);
+    RIG_OK(llm_model_open(from, &model, &err));
+    const double base = model->hparams.rope.freq_base, n = model->hparams.head_dim_k;
+    llm_model_close(model);
+    RIG_OK(llm_model_open(rig_file("alpha.gguf"), &model, &err));
+    const double wanted = base * pow(1000, n / (n - 2));
+    assert_true(fabs(model->hparams.rope.freq_base - wanted) <= 1e-5 * wanted);
+    llm_model_close(model);
+}
+
 /* Layers with a window have the frequencies of their own key, where the file has it. */
 static void test_window_frequencies(void **state) {
     static const char *const names[] = {"gemma2-dense", "smallthinker-moe", "afmoe-moe"};
@@ -426,10 +450,13 @@ static void test_refused_keys(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_archs),           cmocka_unit_test(test_rope_types),
-        cmocka_unit_test(test_rope_factors),    cmocka_unit_test(test_window_frequencies),
-        cmocka_unit_test(test_window_rotation), cmocka_unit_test(test_window_scaling),
-        cmocka_unit_test(test_refused_keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
+                                       cmocka_unit_test(test_rope_types),
+                                       cmocka_unit_test(test_rope_factors),
+                                       cmocka_unit_test(test_rope_alpha),
+                                       cmocka_unit_test(test_window_frequencies),
+                                       cmocka_unit_test(test_window_rotation),
+                                       cmocka_unit_test(test_window_scaling),
+                                       cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
