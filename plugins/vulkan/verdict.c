@@ -71,8 +71,8 @@ tdm_status vk_verdicts_create(vk_device *device, tdm_error *err) {
     pthread_mutex_init(&v->mutex, NULL);
     pthread_mutex_init(&v->round, NULL);
     file_find(device->facts, device->options.wrong, &v->key, v->path, sizeof v->path);
-    /* Verdicts of kernels whose code has changed since count for nothing. */
     device->verdicts = v;
+    /* Verdicts of kernels whose code has changed since count for nothing. */
     if (v->path[0] != '\0') {
         int32_t n_fatal = 0;
         vk_verdict_file_read(v->path, &v->key, vk_shader_hash_is_known, &v->list);

@@ -42,30 +42,29 @@ static void copy_end(const llm_gguf *g, llm_gguf_writer *w) {
     llm_gguf_writer_destroy(w);
 }
 
-void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number) {
+void changed_model_write(const llm_gguf *g, const char *path, const char *suffix,
+                         changed_value value) {
     char name[80];
     name_make(g, suffix, name);
     llm_gguf_writer *w = copy_begin(g, path, name);
-    llm_gguf_writer_put_u32(w, name, number);
+    if (value.type == LLM_GGUF_U32)
+        llm_gguf_writer_put_u32(w, name, value.number);
+    else if (value.type == LLM_GGUF_F32)
+        llm_gguf_writer_put_f32(w, name, value.real);
+    else
+        llm_gguf_writer_put_text(w, name, value.text);
     copy_end(g, w);
 }
 
-void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
-                              const char *text) {
-    char name[80];
-    name_make(g, suffix, name);
-    llm_gguf_writer *w = copy_begin(g, path, name);
-    llm_gguf_writer_put_text(w, name, text);
-    copy_end(g, w);
-}
-
-void changed_model_write_real(const llm_gguf *g, const char *path, const char *suffix,
-                              float number) {
-    char name[80];
-    name_make(g, suffix, name);
-    llm_gguf_writer *w = copy_begin(g, path, name);
-    llm_gguf_writer_put_f32(w, name, number);
-    copy_end(g, w);
+const char *changed_model_copy(const char *from, const char *name, const char *suffix,
+                               changed_value value) {
+    const char *path = rig_file(name);
+    llm_gguf *g = NULL;
+    tdm_error err = {0};
+    RIG_OK(llm_gguf_open(from, &g, &err));
+    changed_model_write(g, path, suffix, value);
+    llm_gguf_close(g);
+    return path;
 }
 
 void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,

@@ -7,14 +7,25 @@
 
 #include "llm/gguf/gguf.h"
 
-/* Writes the file again to `path`, with key ARCHITECTURE.suffix, which the file may lack, set to a
- * whole number, a text or a real number. Fails the running test on failure. */
-void changed_model_write(const llm_gguf *g, const char *path, const char *suffix, uint32_t number);
-void changed_model_write_text(const llm_gguf *g, const char *path, const char *suffix,
-                              const char *text);
-void changed_model_write_real(const llm_gguf *g, const char *path, const char *suffix,
-                              float number);
-/* The same with a key of that full name set to a list of i32. */
+/* The new value of a key: a whole number, a real number or a text. */
+typedef struct changed_value {
+    llm_gguf_type type; /* LLM_GGUF_U32, _F32 or _STRING */
+    uint32_t number;
+    float real;
+    const char *text;
+} changed_value;
+#define CHANGED_NUMBER(value) ((changed_value){.type = LLM_GGUF_U32, .number = (value)})
+#define CHANGED_REAL(value)   ((changed_value){.type = LLM_GGUF_F32, .real = (value)})
+#define CHANGED_TEXT(value)   ((changed_value){.type = LLM_GGUF_STRING, .text = (value)})
+
+/* Writes the file again to `path`, with key ARCHITECTURE.suffix, which the file may lack, set to
+ * the value. Fails the running test on failure. */
+void changed_model_write(const llm_gguf *g, const char *path, const char *suffix,
+                         changed_value value);
+/* The same with the file `from`. Returns the path of the copy, rig_file(name). */
+const char *changed_model_copy(const char *from, const char *name, const char *suffix,
+                               changed_value value);
+/* Writes the file again with the key of that full name set to a list of i32. */
 void changed_model_write_ids(const llm_gguf *g, const char *path, const char *name,
                              const int32_t *ids, size_t n);
 

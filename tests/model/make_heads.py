@@ -89,6 +89,19 @@ def ffn(at, n_embd, n_ff, has_gate=True):
     return t
 
 
+def experts(at, n_embd, n_ff, n_shared=0, has_bias=True):
+    """Eight experts, with a bias of their choice, and one for all tokens."""
+    t = {at + 'ffn_gate_inp.weight': [n_embd, 8]}
+    if has_bias:
+        t[at + 'exp_probs_b.bias'] = [8]
+    t.update({at + 'ffn_gate_exps.weight': [n_embd, n_ff, 8], at + 'ffn_up_exps.weight': [n_embd, n_ff, 8],
+              at + 'ffn_down_exps.weight': [n_ff, n_embd, 8]})
+    if n_shared > 0:
+        t.update({at + 'ffn_gate_shexp.weight': [n_embd, n_shared], at + 'ffn_up_shexp.weight': [n_embd, n_shared],
+                  at + 'ffn_down_shexp.weight': [n_shared, n_embd]})
+    return t
+
+
 def head_norms(at, length):
     return {at + 'attn_q_norm.weight': [length], at + 'attn_k_norm.weight': [length]}
 
@@ -227,10 +240,7 @@ def step35():
             t.update(ffn(at, n_embd, 96))
             continue
         t[at + 'ffn_norm.weight'] = [n_embd]
-        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
-                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
-                  at + 'ffn_down_exps.weight': [32, n_embd, 8], at + 'ffn_gate_shexp.weight': [n_embd, 48],
-                  at + 'ffn_up_shexp.weight': [n_embd, 48], at + 'ffn_down_shexp.weight': [48, n_embd]})
+        t.update(experts(at, n_embd, 32, 48))
     return 'step35', keys, t
 
 
@@ -245,9 +255,8 @@ def granite_swa():
     for i in range(n_layer):
         at = 'blk.%d.' % i
         t.update(attention(at, n_embd, 4, 2, 16))
-        t.update({at + 'attn_sinks.weight': [4], at + 'ffn_norm.weight': [n_embd],
-                  at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'ffn_gate_exps.weight': [n_embd, 48, 8],
-                  at + 'ffn_up_exps.weight': [n_embd, 48, 8], at + 'ffn_down_exps.weight': [48, n_embd, 8]})
+        t.update({at + 'attn_sinks.weight': [4], at + 'ffn_norm.weight': [n_embd]})
+        t.update(experts(at, n_embd, 48, has_bias=False))
     return 'granite_swa', keys, t
 
 
@@ -272,9 +281,7 @@ def mimo2():
             t.update(ffn(at, n_embd, 96))
             continue
         t[at + 'ffn_norm.weight'] = [n_embd]
-        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
-                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
-                  at + 'ffn_down_exps.weight': [32, n_embd, 8]})
+        t.update(experts(at, n_embd, 32))
     return 'mimo2', keys, t
 
 
@@ -300,10 +307,7 @@ def laguna(n_head, is_window, has_wide_gate):
             t.update(ffn(at, n_embd, 96))
             continue
         t[at + 'ffn_norm.weight'] = [n_embd]
-        t.update({at + 'ffn_gate_inp.weight': [n_embd, 8], at + 'exp_probs_b.bias': [8],
-                  at + 'ffn_gate_exps.weight': [n_embd, 32, 8], at + 'ffn_up_exps.weight': [n_embd, 32, 8],
-                  at + 'ffn_down_exps.weight': [32, n_embd, 8], at + 'ffn_gate_shexp.weight': [n_embd, 48],
-                  at + 'ffn_up_shexp.weight': [n_embd, 48], at + 'ffn_down_shexp.weight': [48, n_embd]})
+        t.update(experts(at, n_embd, 32, 48))
     return 'laguna', keys, t
 
 

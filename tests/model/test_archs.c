@@ -208,16 +208,22 @@ static void test_archs(void **state) {
     if (chosen == NULL) assert_true(n_run > 30);
 }
 
-/* ---- RoPE scaling ---------------------------------------------------------------------------- */
+/* ---- Keys of RoPE ---------------------------------------------------------------------------- */
 
-/* The fixture with this RoPE scaling in its keys, opened. */
-static tdm_status scaled_open(const char *from, const char *type, llm_model **out, tdm_error *err) {
-    const char *path = rig_file("scaled.gguf");
-    llm_gguf *g = NULL;
-    if (llm_gguf_open(from, &g, err) != TDM_OK) fail_msg("%s", err->message);
-    changed_model_write_text(g, path, "rope.scaling.type", type);
-    llm_gguf_close(g);
-    return llm_model_open(path, out, err);
+/* The file of a fixture's model; NULL where it is not there. */
+static const char *model_file(const char *name) {
+    for (int i = 0; i < scene.n_fixture; i++)
+        if (strcmp(scene.fixtures[i].name, name) == 0)
+            return arch_scene_model(&scene, &scene.fixtures[i]);
+    fail_msg("no fixture %s", name);
+    return NULL;
+}
+
+static llm_model *model_opened(const char *path) {
+    llm_model *model = NULL;
+    tdm_error err = {0};
+    RIG_OK(llm_model_open(path, &model, &err));
+    return model;
 }
 
 /* Factors for each frequency, which files with "longrope" have as tensors, apply whatever the type
@@ -230,14 +236,12 @@ static void test_rope_types(void **state) {
     for (int i = 0; i < scene.n_fixture; i++) {
         const arch_fixture *f = &scene.fixtures[i];
         if (strcmp(f->name, names[0]) != 0 && strcmp(f->name, names[1]) != 0) continue;
-        const char *path = arch_scene_model(&scene, f);
-        assert_non_null(path);
+        const char *from = arch_scene_model(&scene, f);
+        assert_non_null(from);
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            llm_model *model = NULL;
-            tdm_error err = {0};
-            RIG_OK(scaled_open(path, types[t], &model, &err));
-            llm_model_close(model);
-            model = rig_model(rig_file("scaled.gguf"), rig_device(NULL, "reference", 2));
+            const char *path =
+                changed_model_copy(from, "type.gguf", "rope.scaling.type", CHANGED_TEXT(types[t]));
+            llm_model *model = rig_model(path, rig_device(NULL, "reference", 2));
             float *rows = arch_scene_rows(model);
             const double nmse = nmse_of(f, model, ARCH_N_TOK, ARCH_N_TOK, rows);
             if (!(nmse <= BOUND)) fail_msg("%s, %s: NMSE %g", f->name, types[t], nmse);
@@ -246,7 +250,9 @@ static void test_rope_types(void **state) {
         }
         llm_model *none = NULL;
         tdm_error err = {0};
-        assert_int_equal(scaled_open(path, "dynamic", &none, &err), TDM_UNSUPPORTED);
+        const char *path =
+            changed_model_copy(from, "type.gguf", "rope.scaling.type", CHANGED_TEXT("dynamic"));
+        assert_int_equal(llm_model_open(path, &none, &err), TDM_UNSUPPORTED);
         assert_non_null(strstr(err.message, "'dynamic'"));
         n_run++;
     }
@@ -257,28 +263,23 @@ static void test_rope_types(void **state) {
  * fixture does. */
 static void test_rope_factors(void **state) {
     static const char *const keys[] = {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"};
-    const arch_fixture *f = scene.fixtures;
+    const char *from = model_file("phi3-dense");
     (void)state;
-    while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, "phi3-dense") != 0) f++;
-    const char *from = f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
     assert_non_null(from);
     for (int i = 0; i < 2; i++) {
         llm_gguf *g = NULL;
-        llm_model *model = NULL;
         tdm_error err = {0};
         RIG_OK(llm_gguf_open(from, &g, &err));
         assert_non_null(llm_gguf_key_find(g, i == 0 ? "phi3.rope.scaling.yarn_attn_factor"
                                                     : "phi3.rope.scaling.attn_factor"));
-        changed_model_write_real(g, rig_file("factor.gguf"), keys[i], 1.5f);
         llm_gguf_close(g);
-        RIG_OK(llm_model_open(rig_file("factor.gguf"), &model, &err));
+        const char *path = changed_model_copy(from, "factor.gguf", keys[i], CHANGED_REAL(1.5f));
+        llm_model *model = model_opened(path);
         assert_true(model->hparams.rope.attn_factor == 1.5f);
         llm_model_close(model);
         /* YaRN has the second one itself. */
-        RIG_OK(llm_gguf_open(rig_file("factor.gguf"), &g, &err));
-        changed_model_write_text(g, rig_file("yarn.gguf"), "rope.scaling.type", "yarn");
-        llm_gguf_close(g);
-        RIG_OK(llm_model_open(rig_file("yarn.gguf"), &model, &err));
+        model = model_opened(
+            changed_model_copy(path, "yarn.gguf", "rope.scaling.type", CHANGED_TEXT("yarn")));
         assert_true(model->hparams.rope.ext_factor == 1);
         assert_true(model->hparams.rope.attn_factor == (i == 0 ? 1.5f : 1.0f));
         llm_model_close(model);
@@ -287,75 +288,41 @@ static void test_rope_factors(void **state) {
 
 /* Hunyuan VL has a base for short contexts and the factor by which it was made longer. */
 static void test_rope_alpha(void **state) {
-    const arch_fixture *f = scene.fixtures;
-    llm_gguf *g = NULL;
-    llm_model *model = NULL;
-    tdm_error err = {0};
+    const char *from = model_file("hunyuan_vl-dense");
     (void)state;
-    while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, "hunyuan_vl-dense") != 0) f++;
-    const char *from = f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
     if (from == NULL) skip();
-    RIG_OK(llm_gguf_open(from, &g, &err));
-    changed_model_write_real(g, rig_file("alpha.gguf"), "rope.scaling.alpha", 1000);
-    llm_gguf_close(g);
-    RIG_OK(llm_model_open(from, &model, &err));
+    llm_model *model = model_opened(from);
     const double base = model->hparams.rope.freq_base, n = model->hparams.head_dim_k;
     llm_model_close(model);
-    RIG_OK(llm_model_open(rig_file("alpha.gguf"), &model, &err));
+    model = model_opened(
+        changed_model_copy(from, "alpha.gguf", "rope.scaling.alpha", CHANGED_REAL(1000)));
     const double wanted = base * pow(1000, n / (n - 2));
     assert_true(fabs(model->hparams.rope.freq_base - wanted) <= 1e-5 * wanted);
     llm_model_close(model);
 }
 
-/* Layers with a window have the frequencies of their own key, where the file has it. */
-static void test_window_frequencies(void **state) {
-    static const char *const names[] = {"gemma2-dense", "smallthinker-moe", "afmoe-moe"};
+/* Layers with a window have the frequencies, and rotate as many elements of a head, as their own
+ * keys say. */
+static void test_window_rope(void **state) {
+    static const struct {
+        const char *name;
+        bool has_count; /* changes the number of elements; else the frequencies */
+    } rows[] = {{"gemma2-dense", false},  {"smallthinker-moe", false}, {"afmoe-moe", false},
+                {"spark2_5-dense", true}, {"maple-moe", true},         {"laguna-heads", true}};
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const arch_fixture *f = scene.fixtures;
-        llm_gguf *g = NULL;
-        llm_model *model = NULL;
-        tdm_error err = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const bool has_count = rows[i].has_count;
+        const char *from = model_file(rows[i].name);
         int n_window = 0;
-        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, names[i]) != 0) f++;
-        assert_true(f < scene.fixtures + scene.n_fixture);
-        const char *from = arch_scene_model(&scene, f);
+        if (from == NULL && has_count) continue; /* not all of these are in this folder */
         assert_non_null(from);
-        RIG_OK(llm_gguf_open(from, &g, &err));
-        changed_model_write_real(g, rig_file("window.gguf"), "rope.freq_base_swa", 15000);
-        llm_gguf_close(g);
-        RIG_OK(llm_model_open(rig_file("window.gguf"), &model, &err));
+        llm_model *model = model_opened(changed_model_copy(
+            from, "window.gguf", has_count ? "rope.dimension_count_swa" : "rope.freq_base_swa",
+            has_count ? CHANGED_NUMBER(8) : CHANGED_REAL(15000)));
         for (int32_t l = 0; l < model->hparams.n_layer; l++) {
             const llm_layer_spec *s = &model->specs[l];
-            assert_true((s->rope.freq_base == 15000) == (s->window > 0));
-            n_window += s->window > 0;
-        }
-        assert_true(n_window > 0);
-        llm_model_close(model);
-    }
-}
-
-/* Layers with a window rotate as many elements of a head as their own key says. */
-static void test_window_rotation(void **state) {
-    static const char *const names[] = {"spark2_5-dense", "maple-moe", "laguna-heads"};
-    (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const arch_fixture *f = scene.fixtures;
-        llm_gguf *g = NULL;
-        llm_model *model = NULL;
-        tdm_error err = {0};
-        int n_window = 0;
-        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, names[i]) != 0) f++;
-        assert_true(f < scene.fixtures + scene.n_fixture);
-        const char *from = arch_scene_model(&scene, f);
-        if (from == NULL) continue;
-        RIG_OK(llm_gguf_open(from, &g, &err));
-        changed_model_write(g, rig_file("rotated.gguf"), "rope.dimension_count_swa", 8);
-        llm_gguf_close(g);
-        RIG_OK(llm_model_open(rig_file("rotated.gguf"), &model, &err));
-        for (int32_t l = 0; l < model->hparams.n_layer; l++) {
-            const llm_layer_spec *s = &model->specs[l];
-            assert_true((s->rope.n_rot == 8) == (s->window > 0));
+            const bool is_changed = has_count ? s->rope.n_rot == 8 : s->rope.freq_base == 15000;
+            if (is_changed != (s->window > 0)) fail_msg("%s, layer %d", rows[i].name, l);
             n_window += s->window > 0;
         }
         assert_true(n_window > 0);
@@ -370,22 +337,13 @@ static void test_window_scaling(void **state) {
     int n_run = 0;
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const arch_fixture *f = scene.fixtures;
-        llm_gguf *g = NULL;
-        llm_model *model = NULL;
-        tdm_error err = {0};
+        const char *from = model_file(names[i]);
         int n_window = 0, n_whole = 0;
-        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, names[i]) != 0) f++;
-        const char *from =
-            f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
         if (from == NULL) continue;
-        RIG_OK(llm_gguf_open(from, &g, &err));
-        changed_model_write_text(g, rig_file("yarn.gguf"), "rope.scaling.type", "yarn");
-        llm_gguf_close(g);
-        RIG_OK(llm_gguf_open(rig_file("yarn.gguf"), &g, &err));
-        changed_model_write_real(g, rig_file("scaled.gguf"), "rope.scaling.factor", 4);
-        llm_gguf_close(g);
-        RIG_OK(llm_model_open(rig_file("scaled.gguf"), &model, &err));
+        const char *yarn =
+            changed_model_copy(from, "yarn.gguf", "rope.scaling.type", CHANGED_TEXT("yarn"));
+        llm_model *model = model_opened(
+            changed_model_copy(yarn, "scaled.gguf", "rope.scaling.factor", CHANGED_REAL(4)));
         for (int32_t l = 0; l < model->hparams.n_layer; l++) {
             const llm_layer_spec *s = &model->specs[l];
             const bool has_window = s->window > 0;
@@ -401,42 +359,32 @@ static void test_window_scaling(void **state) {
     assert_true(n_run > 0);
 }
 
-/* ---- Keys ------------------------------------------------------------------------------------ */
+/* ---- Other keys ------------------------------------------------------------------------------ */
 
 /* Keys with which the model would compute something else are refused. A fixture that is not there
  * is left out. */
 static void test_refused_keys(void **state) {
     static const struct {
         const char *name, *suffix;
-        uint32_t number;
-        const char *text; /* instead of the number */
+        changed_value value;
         tdm_status status;
     } rows[] = {
-        {"nanbeige-dense", "num_loops", 2, NULL, TDM_UNSUPPORTED},
-        {"nanbeige-dense", "num_loops", 1, NULL, TDM_OK},
-        {"granite_swa-moe", "attention.rope_pattern", 2, NULL, TDM_DATA_LOSS},
-        {"granite_swa-moe", "attention.rope_pattern", 1, NULL, TDM_OK},
-        {"granite_swa-moe", "attention.value_scale", 2, NULL, TDM_OK}, /* of another model */
-        {"mimo2-heads", "attention.value_scale", 0, "half", TDM_DATA_LOSS},
+        {"nanbeige-dense", "num_loops", {LLM_GGUF_U32, .number = 2}, TDM_UNSUPPORTED},
+        {"nanbeige-dense", "num_loops", {LLM_GGUF_U32, .number = 1}, TDM_OK},
+        {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 2}, TDM_DATA_LOSS},
+        {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 1}, TDM_OK},
+        /* of another model */
+        {"granite_swa-moe", "attention.value_scale", {LLM_GGUF_U32, .number = 2}, TDM_OK},
+        {"mimo2-heads", "attention.value_scale", {LLM_GGUF_STRING, .text = "half"}, TDM_DATA_LOSS},
     };
     int n_run = 0;
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const arch_fixture *f = scene.fixtures;
-        while (f < scene.fixtures + scene.n_fixture && strcmp(f->name, rows[i].name) != 0) f++;
-        const char *from =
-            f < scene.fixtures + scene.n_fixture ? arch_scene_model(&scene, f) : NULL;
-        const char *path = rig_file("refused.gguf");
-        llm_gguf *g = NULL;
+        const char *from = model_file(rows[i].name);
         llm_model *model = NULL;
         tdm_error err = {0};
         if (from == NULL) continue;
-        RIG_OK(llm_gguf_open(from, &g, &err));
-        if (rows[i].text != NULL)
-            changed_model_write_text(g, path, rows[i].suffix, rows[i].text);
-        else
-            changed_model_write(g, path, rows[i].suffix, rows[i].number);
-        llm_gguf_close(g);
+        const char *path = changed_model_copy(from, "key.gguf", rows[i].suffix, rows[i].value);
         const tdm_status status = llm_model_open(path, &model, &err);
         if (status != rows[i].status)
             fail_msg("%s, %s: %d %s", rows[i].name, rows[i].suffix, (int)status, err.message);
@@ -450,13 +398,10 @@ static void test_refused_keys(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) chosen = argv + 1;
     if (!arch_scene_read(&scene)) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),
-                                       cmocka_unit_test(test_rope_types),
-                                       cmocka_unit_test(test_rope_factors),
-                                       cmocka_unit_test(test_rope_alpha),
-                                       cmocka_unit_test(test_window_frequencies),
-                                       cmocka_unit_test(test_window_rotation),
-                                       cmocka_unit_test(test_window_scaling),
-                                       cmocka_unit_test(test_refused_keys)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_archs),        cmocka_unit_test(test_rope_types),
+        cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_rope_alpha),
+        cmocka_unit_test(test_window_rope),  cmocka_unit_test(test_window_scaling),
+        cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

@@ -530,7 +530,7 @@ static void check_bad_keys(const char *name, const bad_key *cases, size_t n) {
     for (size_t i = 0; i < n; i++) {
         llm_model *model = NULL;
         tdm_error err = {0};
-        changed_model_write(b.model->gguf, path, cases[i].suffix, cases[i].number);
+        changed_model_write(b.model->gguf, path, cases[i].suffix, CHANGED_NUMBER(cases[i].number));
         assert_int_not_equal(llm_model_open(path, &model, &err), TDM_OK);
         if (strstr(err.message, cases[i].text) == NULL)
             fail_msg("%s: %s = %u: %s", name, cases[i].suffix, cases[i].number, err.message);

@@ -12,7 +12,6 @@
  * that the driver refuses has "refused=RESULT" there.
  */
 #define VK_NO_PROTOTYPES
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +20,8 @@
 #include <vulkan/vulkan_core.h>
 
 #include "plugins/gpu/plan/step.h"
+#include "tests/vulkan/front_driver.h"
 #include "tests/vulkan/module_name.h"
-
-#define EXPORT __attribute__((visibility("default")))
 
 /* Functions of the real driver that are called here. */
 #define REAL_LIST(F)                                                                               \
@@ -351,16 +349,10 @@ static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
     F(QueueSubmit)                                                                                 \
     F(AllocateCommandBuffers)
 
-#define WRAP_(fn)                                                                                  \
-    if (found != NULL && strcmp(name, "vk" #fn) == 0) {                                            \
-        real.fn = (PFN_vk##fn)found;                                                               \
-        return (PFN_vkVoidFunction)my_##fn;                                                        \
-    }
-
 static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name) {
     const PFN_vkVoidFunction found = real.GetDeviceProcAddr(device, name);
-    WRAP_(CreateShaderModule)
-    WRAP_(CreateComputePipelines)
+    FRONT_WRAP(CreateShaderModule)
+    FRONT_WRAP(CreateComputePipelines)
 #define OWN_(fn)                                                                                   \
     if (strcmp(name, "vk" #fn) == 0) return (PFN_vkVoidFunction)my_##fn;
     OWN_LIST(OWN_)
@@ -377,15 +369,12 @@ static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const
 }
 
 EXPORT PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInstance instance, const char *name) {
-    if (real.GetInstanceProcAddr == NULL) {
-        const char *path = getenv("COMPILE_DRIVER_LOADER");
-        void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (library == NULL) return NULL;
-        *(void **)&real.GetInstanceProcAddr = dlsym(library, "vkGetInstanceProcAddr");
-    }
+    if (real.GetInstanceProcAddr == NULL)
+        real.GetInstanceProcAddr = front_open("COMPILE_DRIVER_LOADER");
+    if (real.GetInstanceProcAddr == NULL) return NULL;
     const PFN_vkVoidFunction found = real.GetInstanceProcAddr(instance, name);
-    WRAP_(CreateDevice)
-    WRAP_(GetPhysicalDeviceMemoryProperties2)
-    WRAP_(GetDeviceProcAddr)
+    FRONT_WRAP(CreateDevice)
+    FRONT_WRAP(GetPhysicalDeviceMemoryProperties2)
+    FRONT_WRAP(GetDeviceProcAddr)
     return found;
 }

@@ -9,7 +9,6 @@
  * is made, "end KERNEL/CONSTANTS".
  */
 #define VK_NO_PROTOTYPES
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/vulkan/front_driver.h"
 #include "tests/vulkan/module_name.h"
 
 #define REAL_LIST(F)                                                                               \
@@ -74,28 +74,18 @@ static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipeline
     return result;
 }
 
-#define WRAP_(fn)                                                                                  \
-    if (found != NULL && strcmp(name, "vk" #fn) == 0) {                                            \
-        real.fn = (PFN_vk##fn)found;                                                               \
-        return (PFN_vkVoidFunction)my_##fn;                                                        \
-    }
-
 static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name) {
     const PFN_vkVoidFunction found = real.GetDeviceProcAddr(device, name);
-    WRAP_(CreateShaderModule)
-    WRAP_(CreateComputePipelines)
+    FRONT_WRAP(CreateShaderModule)
+    FRONT_WRAP(CreateComputePipelines)
     return found;
 }
 
-__attribute__((visibility("default"))) PFN_vkVoidFunction VKAPI_CALL
-vkGetInstanceProcAddr(VkInstance instance, const char *name) {
-    if (real.GetInstanceProcAddr == NULL) {
-        const char *path = getenv("CRASH_DRIVER_LOADER");
-        void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (library == NULL) return NULL;
-        *(void **)&real.GetInstanceProcAddr = dlsym(library, "vkGetInstanceProcAddr");
-    }
+EXPORT PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInstance instance, const char *name) {
+    if (real.GetInstanceProcAddr == NULL)
+        real.GetInstanceProcAddr = front_open("CRASH_DRIVER_LOADER");
+    if (real.GetInstanceProcAddr == NULL) return NULL;
     const PFN_vkVoidFunction found = real.GetInstanceProcAddr(instance, name);
-    WRAP_(GetDeviceProcAddr)
+    FRONT_WRAP(GetDeviceProcAddr)
     return found;
 }

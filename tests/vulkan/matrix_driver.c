@@ -10,7 +10,6 @@
  * which a line is added for each shader on matrices.
  */
 #define VK_NO_PROTOTYPES
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 #include <string.h>
 #include <vulkan/vulkan_core.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#include "tests/vulkan/front_driver.h"
 
 /* Names and numbers of the Vulkan registry: headers of Debian 12 are older. */
 #define FLEXIBLE_EXTENSION     "VK_NV_cooperative_matrix2"
@@ -143,28 +142,19 @@ static VkResult VKAPI_CALL my_CreateShaderModule(VkDevice device,
     return real.CreateShaderModule(device, info, callbacks, out);
 }
 
-#define WRAP_(fn)                                                                                  \
-    if (found != NULL && strcmp(name, "vk" #fn) == 0) {                                            \
-        real.fn = (PFN_vk##fn)found;                                                               \
-        return (PFN_vkVoidFunction)my_##fn;                                                        \
-    }
-
 static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name) {
     const PFN_vkVoidFunction found = real.GetDeviceProcAddr(device, name);
-    WRAP_(CreateShaderModule)
+    FRONT_WRAP(CreateShaderModule)
     return found;
 }
 
 EXPORT PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInstance instance, const char *name) {
-    if (real.GetInstanceProcAddr == NULL) {
-        const char *path = getenv("MATRIX_DRIVER_LOADER");
-        void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (library == NULL) return NULL;
-        *(void **)&real.GetInstanceProcAddr = dlsym(library, "vkGetInstanceProcAddr");
-    }
+    if (real.GetInstanceProcAddr == NULL)
+        real.GetInstanceProcAddr = front_open("MATRIX_DRIVER_LOADER");
+    if (real.GetInstanceProcAddr == NULL) return NULL;
     const PFN_vkVoidFunction found = real.GetInstanceProcAddr(instance, name);
-    WRAP_(CreateDevice)
-    WRAP_(GetDeviceProcAddr)
+    FRONT_WRAP(CreateDevice)
+    FRONT_WRAP(GetDeviceProcAddr)
     if (strcmp(name, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR") == 0) {
         real.flexible_shapes = (flexible_fn)real.GetInstanceProcAddr(
             instance, "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV");

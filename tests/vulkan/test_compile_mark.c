@@ -21,17 +21,12 @@
 #include <cmocka.h>
 
 #include "plugins/vulkan/compile_mark.h"
+#include "tests/vulkan/verdict_scene.h"
 
 enum { N_SLOT = 64 /* of the file */, N_PARALLEL = 17, MAX_PIPELINE = 100 };
 
 static char folder[] = "/tmp/tandem-marks-XXXXXX";
 static char path[64], marks_path[96], lock_path[96];
-static const vk_cache_key key = {.vendor_id = 0x1002, .version = 1};
-
-/* The code of this build's kernels. */
-static bool is_even(uint64_t code) {
-    return code % 2 == 0;
-}
 
 static int folder_make(void **state) {
     (void)state;
@@ -53,12 +48,6 @@ static int files_remove(void **state) {
 static int folder_remove(void **state) {
     (void)files_remove(state);
     return rmdir(folder); /* empty: nothing else was left */
-}
-
-static vk_verdict_row row_of(uint64_t pipeline) {
-    vk_verdict_row row = {.pipeline = pipeline, .code = 2};
-    snprintf(row.kernel, sizeof row.kernel, "k%llu", (unsigned long long)pipeline);
-    return row;
 }
 
 /* ---- Processes ------------------------------------------------------------------------------- */
@@ -84,7 +73,7 @@ static void start_close(start *s) {
 
 /* Compiles a pipeline without an end; true where it is compiled by itself. */
 static bool compile(const start *s, uint64_t pipeline) {
-    const vk_verdict_row row = row_of(pipeline);
+    const vk_verdict_row row = row_of(pipeline, VK_VERDICT_NONE);
     const vk_compile_mark mark = vk_compile_mark_begin(s->marks, &row);
     assert_true(mark.slot >= 0);
     vk_compile_mark_end(s->marks, &mark);
@@ -100,7 +89,8 @@ typedef struct work {
 
 static void *begin_main(void *arg) {
     work *w = arg;
-    const vk_verdict_row row = row_of(w->first + (uint64_t)atomic_fetch_add(&w->n_begun, 1));
+    const vk_verdict_row row =
+        row_of(w->first + (uint64_t)atomic_fetch_add(&w->n_begun, 1), VK_VERDICT_NONE);
     (void)vk_compile_mark_begin(w->start.marks, &row);
     pthread_barrier_wait(&w->all_begun);
     return NULL;
@@ -178,7 +168,7 @@ static void test_killed_twice(void **state) {
 static void test_living(void **state) {
     (void)state;
     start first = start_open();
-    const vk_verdict_row row = row_of(1);
+    const vk_verdict_row row = row_of(1, VK_VERDICT_NONE);
     const vk_compile_mark mark = vk_compile_mark_begin(first.marks, &row);
     start second = start_open();
     assert_int_equal(second.n_fatal, 0);
@@ -199,7 +189,7 @@ static void test_living(void **state) {
 
 /* A suspect that a process compiles is not fatal before that process ends. */
 static void test_living_suspect(void **state) {
-    const vk_verdict_row row = row_of(1);
+    const vk_verdict_row row = row_of(1, VK_VERDICT_NONE);
     vk_verdict_list list = {.n = 0};
     (void)state;
     killed_while_compiling(1, 1);
@@ -238,7 +228,7 @@ static void test_known(void **state) {
     killed_while_compiling(1, 1);
     killed_while_compiling(1, 1);
     start s = {.n_fatal = 0};
-    vk_verdict_row row = row_of(1);
+    vk_verdict_row row = row_of(1, VK_VERDICT_NONE);
     row.verdict = VK_VERDICT_RIGHT;
     assert_true(vk_verdict_list_reserve(&s.verdicts, 1));
     vk_verdict_list_add(&s.verdicts, &row);
@@ -277,7 +267,7 @@ static bool is_four(uint64_t code) {
 
 /* Code that this build does not have, another version of verdicts, damaged bytes. */
 static void test_other_content(void **state) {
-    const vk_verdict_row row = row_of(1);
+    const vk_verdict_row row = row_of(1, VK_VERDICT_NONE);
     (void)state;
     for (int kind = 0; kind < 4; kind++) {
         killed_while_compiling(1, 1);
@@ -306,7 +296,7 @@ static void test_no_folder(void **state) {
     char below[96];
     vk_verdict_list list = {.n = 0};
     int32_t n_fatal = -1;
-    const vk_verdict_row row = row_of(1);
+    const vk_verdict_row row = row_of(1, VK_VERDICT_NONE);
     (void)state;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -340,7 +330,8 @@ static void *race_main(void *arg) {
         const int i = atomic_fetch_add(&r->next, 1);
         if (i >= 2 * N_SLOT) return NULL;
         /* Every second one was compiled when a process was killed. */
-        const vk_verdict_row row = row_of((uint64_t)(i % 2 == 0 ? 100 + i / 2 : 1000 + i));
+        const vk_verdict_row row =
+            row_of((uint64_t)(i % 2 == 0 ? 100 + i / 2 : 1000 + i), VK_VERDICT_NONE);
         const vk_compile_mark mark = vk_compile_mark_begin(r->start->marks, &row);
         atomic_fetch_add(&r->n_alone, mark.is_alone);
         const int n = atomic_fetch_add(&r->n_compiling, mark.is_alone ? 1000 : 1);

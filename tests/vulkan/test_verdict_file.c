@@ -14,18 +14,12 @@
 
 #include <cmocka.h>
 
-#include "plugins/vulkan/verdict_file.h"
+#include "tests/vulkan/verdict_scene.h"
 
 enum { N_PROCESS = 2, N_ROUND = 40, N_ROW = 3 /* of a round */ };
 
 static char folder[] = "/tmp/tandem-verdicts-XXXXXX";
 static char path[64], lock_path[72];
-static const vk_cache_key key = {.vendor_id = 0x1002, .version = 1};
-
-/* The code of this build's kernels. */
-static bool is_even(uint64_t code) {
-    return code % 2 == 0;
-}
 
 static int folder_make(void **state) {
     (void)state;
@@ -40,12 +34,6 @@ static int folder_remove(void **state) {
     unlink(path);
     unlink(lock_path);
     return rmdir(folder); /* empty: nothing else was left */
-}
-
-static vk_verdict_row row_of(uint64_t pipeline, vk_verdict verdict) {
-    vk_verdict_row row = {.pipeline = pipeline, .code = 2, .verdict = (int32_t)verdict};
-    snprintf(row.kernel, sizeof row.kernel, "k%llu", (unsigned long long)pipeline);
-    return row;
 }
 
 static void row_add(vk_verdict_list *list, const vk_verdict_row *row) {

@@ -40,8 +40,7 @@ enum {
     RT_ALREADY_REGISTERED = 712,
     RT_NOT_REGISTERED = 713,
     RT_LAUNCH_FAILED = 719,
-    RT_CLIENT_TERMINATED =
-        810, /* CUDA: by the server of MPS, through which processes share a card */
+    RT_CLIENT_TERMINATED = 810, /* CUDA: by the server of MPS, which shares a card */
     RT_UNKNOWN = 999
 };
 
