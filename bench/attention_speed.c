@@ -30,7 +30,7 @@ static const tdm_type types[] = {
 enum { N_TYPE = sizeof types / sizeof *types };
 
 /* Instruction sets of the CPU plugin, and the tests of --only. */
-static const char *const isas[] = {"avx512", "avx2", "plain"};
+static const char *const isas[] = {"avx512", "avx2", "neon", "plain"};
 enum { N_ISA = sizeof isas / sizeof *isas };
 static const char *const tests[] = {"decode", "prefill", "write"};
 
@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
             n_layer = atoi(value);
         else {
             fprintf(stderr,
-                    "Usage: tandem-attention-speed [--isa plain|avx2|avx512] [--type-k TYPE] "
+                    "Usage: tandem-attention-speed [--isa plain|avx2|avx512|neon] [--type-k TYPE] "
                     "[--type-v TYPE] [--threads N] [--activation-bits 8|15] [--depth TOKENS] "
                     "[--layers N] [--only WHAT] [--plugin-path FOLDER] [--plugin NAME] "
                     "[--clock cpu]\n");

@@ -27,7 +27,7 @@ static const tdm_type types[] = {TDM_TYPE_LIST(TYPE_ROW)};
 enum { N_TYPE = sizeof types / sizeof types[0] };
 
 /* Instruction sets of the CPU plugin. */
-static const char *const isas[] = {"avx512", "avx2", "plain"};
+static const char *const isas[] = {"avx512", "avx2", "neon", "plain"};
 enum { N_ISA = sizeof isas / sizeof isas[0] };
 
 /* Wall time, or (--clock cpu) the processor time of this process, for software drivers on a busy
@@ -224,7 +224,7 @@ int main(int argc, char **argv) {
         fprintf(stderr,
                 "Usage: tandem-matmul-speed [--plugin NAME] [--device-index N] "
                 "[--option KEY=VALUE]...\n"
-                "         [--isa plain|avx2|avx512] [--threads N] [--type TYPE] [--tokens N]\n"
+                "         [--isa plain|avx2|avx512|neon] [--threads N] [--type TYPE] [--tokens N]\n"
                 "         [--decode-tokens N] [--decode-mib N] [--plugin-path FOLDER]\n"
                 "         [--clock wall|cpu]\n");
         return 2;

@@ -21,7 +21,8 @@
  *   machine/  facts of the machine: instruction sets, processors, memory, measured limits
  *   vector/   kernels in vector words (vector.h), compiled once for each instruction set
  *   x86/      those words for AVX2 and AVX-512, and kernels written with intrinsics for one of
- *             them. Those for NEON, of which there are none yet, belong in arm/
+ *             them
+ *   arm/      the same for NEON
  */
 #ifndef TANDEM_CPU_H
 #define TANDEM_CPU_H

@@ -11,7 +11,8 @@ const attention_rig_row attention_rig_rows[N_ATTENTION_RIG] = {
     {"plain", "reference", "15", 2}, {"plain", "fast", "15", 1},  {"avx2", "fast", "15", 1},
     {"avx2", "fast", "15", 3},       {"avx512", "fast", "15", 1}, {"avx512", "fast", "15", 2},
     {"avx2", "fast", "8", 1},        {"avx2", "fast", "8", 3},    {"avx512", "fast", "8", 1},
-    {"avx512", "fast", "8", 2},
+    {"avx512", "fast", "8", 2},      {"neon", "fast", "15", 1},   {"neon", "fast", "15", 3},
+    {"neon", "fast", "8", 1},        {"neon", "fast", "8", 2},
 };
 
 op_rig *attention_rigs[N_ATTENTION_RIG];

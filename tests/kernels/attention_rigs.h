@@ -8,7 +8,7 @@
 
 #include "tests/kernels/op_run.h"
 
-enum { N_ATTENTION_RIG = 10 };
+enum { N_ATTENTION_RIG = 14 };
 
 /* Options of the CPU's devices. The first is the reference; rows of one instruction set and one
  * number of bits follow each other. */

@@ -13,7 +13,7 @@
 
 #include "tests/kernels/op_case.h"
 
-const char *const op_isa_names[OP_N_ISA] = {"plain", "avx2", "avx512"};
+const char *const op_isa_names[OP_N_ISA] = {"plain", "avx2", "avx512", "neon"};
 const int op_thread_counts[OP_N_COUNT] = {1, 2, 3, 5};
 const int64_t op_lengths[OP_N_LENGTH] = {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 64, 100, 257};
 

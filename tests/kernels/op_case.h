@@ -11,7 +11,7 @@
 
 #define OP_SEED 20260u
 
-enum { OP_N_ISA = 3, OP_N_COUNT = 4 };
+enum { OP_N_ISA = 4, OP_N_COUNT = 4 };
 extern const char *const op_isa_names[OP_N_ISA];
 extern const int op_thread_counts[OP_N_COUNT];
 /* Lengths around every vector's. */

@@ -369,8 +369,8 @@ static void test_phases(void **state) {
 }
 
 static void test_random(void **state) {
-    static const char *const isas[] = {NULL, "plain", "avx2", "avx512"};
-    bool has[4] = {true, true, has_isa("avx2"), has_isa("avx512")};
+    static const char *const isas[] = {NULL, "plain", "avx2", "avx512", "neon"};
+    bool has[5] = {true, true, has_isa("avx2"), has_isa("avx512"), has_isa("neon")};
     (void)state;
     for (int32_t n_rank = 1; n_rank <= EXCHANGE_MAX_RANK; n_rank++)
         for (int mix = 0; mix < 2; mix++) {
@@ -378,7 +378,7 @@ static void test_random(void **state) {
             scene_params p = params_of(n_rank, arena_size);
             char label[64];
             for (int32_t k = 0; k < n_rank; k++) {
-                int isa = (int)exchange_below(4);
+                int isa = (int)exchange_below(5);
                 p.isa[k] = has[isa] ? isas[isa] : NULL;
                 p.threads[k] = mix == 0 ? 1 : 1 + (int32_t)exchange_below(3);
             }

@@ -15,16 +15,14 @@
 #include "quant/convert.h"
 #include "tests/kernels/kv_scene.h"
 
-enum { N_RIG = 5 };
+enum { N_RIG = 7 };
 
 static const struct {
     const char *isa, *path;
     int n_thread;
-} rig_rows[N_RIG] = {{"plain", "reference", 1},
-                     {"plain", "fast", 3},
-                     {"avx2", "fast", 2},
-                     {"avx512", "fast", 3},
-                     {"avx512", "fast", 1}};
+} rig_rows[N_RIG] = {{"plain", "reference", 1}, {"plain", "fast", 3},  {"avx2", "fast", 2},
+                     {"avx512", "fast", 3},     {"avx512", "fast", 1}, {"neon", "fast", 3},
+                     {"neon", "fast", 1}};
 
 static op_rig *rigs[N_RIG];
 

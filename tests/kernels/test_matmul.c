@@ -20,7 +20,7 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_FAST = 10, MAX_TOK = 17 };
+enum { N_FAST = 14, MAX_TOK = 17 };
 
 typedef struct rigs {
     op_rig *reference;
@@ -33,11 +33,12 @@ static const struct {
     int n_thread;
     const char *bits;
     double limit; /* twice the largest code of an activation */
-} fast_rigs[N_FAST] = {{"plain", 2, "15", 32512},  {"avx2", 2, "15", 32512},
-                       {"avx512", 1, "15", 32512}, {"avx512", 2, "15", 32512},
-                       {"avx512", 3, "15", 32512}, {"plain", 2, "8", 254},
-                       {"avx2", 1, "8", 254},      {"avx2", 3, "8", 254},
-                       {"avx512", 1, "8", 254},    {"avx512", 3, "8", 254}};
+} fast_rigs[N_FAST] = {
+    {"plain", 2, "15", 32512},  {"avx2", 2, "15", 32512},   {"avx512", 1, "15", 32512},
+    {"avx512", 2, "15", 32512}, {"avx512", 3, "15", 32512}, {"plain", 2, "8", 254},
+    {"avx2", 1, "8", 254},      {"avx2", 3, "8", 254},      {"avx512", 1, "8", 254},
+    {"avx512", 3, "8", 254},    {"neon", 1, "15", 32512},   {"neon", 3, "15", 32512},
+    {"neon", 1, "8", 254},      {"neon", 3, "8", 254}};
 
 static int setup(void **state) {
     rigs *r = calloc(1, sizeof *r);
@@ -514,8 +515,8 @@ static void test_bounds_see_an_error(void **state) {
 /* Tokens of both roles and padding in one product: each has the bits that its role gives alone, on
  * devices that compute by role and on those that do not. */
 static void test_roles(void **state) {
-    enum { N_ISA = 3, N_HEAD = 3, N_TOK = 23, ROWS = 17 };
-    static const char *const isas[N_ISA] = {"plain", "avx2", "avx512"};
+    enum { N_ISA = 4, N_HEAD = 3, N_TOK = 23, ROWS = 17 };
+    static const char *const isas[N_ISA] = {"plain", "avx2", "avx512", "neon"};
     static const char *const bits[] = {"15", "8", "auto"};
     static const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K, TDM_TYPE_F16};
     uint64_t seed = 77;

@@ -17,7 +17,7 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_FAST = 8 };
+enum { N_FAST = 11 };
 
 /* Rounding to 15 bits adds (largest / 16256)^2 / 12 to each square; h = act(gate) * up has heavy
  * tails, its largest of 32 some 8 times its RMS: 2e-8, and as much again for what comes before and
@@ -38,7 +38,9 @@ static const struct {
 } fast_rigs[N_FAST] = {{"plain", 2, "15", MAX_NMSE_15},  {"avx2", 2, "15", MAX_NMSE_15},
                        {"avx512", 1, "15", MAX_NMSE_15}, {"avx512", 2, "15", MAX_NMSE_15},
                        {"avx512", 3, "15", MAX_NMSE_15}, {"plain", 1, "8", MAX_NMSE_8},
-                       {"avx2", 2, "8", MAX_NMSE_8},     {"avx512", 3, "8", MAX_NMSE_8}};
+                       {"avx2", 2, "8", MAX_NMSE_8},     {"avx512", 3, "8", MAX_NMSE_8},
+                       {"neon", 1, "15", MAX_NMSE_15},   {"neon", 3, "15", MAX_NMSE_15},
+                       {"neon", 2, "8", MAX_NMSE_8}};
 
 static int setup(void **state) {
     rigs *r = calloc(1, sizeof *r);
@@ -298,15 +300,15 @@ static void test_shapes(void **state) {
 /* Tokens of both roles and padding in one step: each has the bits that its role gives alone. */
 static void test_roles(void **state) {
     enum { N_TOK = 270 };
-    static const char *const isas[] = {"plain", "avx2", "avx512"};
+    static const char *const isas[] = {"plain", "avx2", "avx512", "neon"};
     static const char *const bits[] = {"15", "8", "auto"};
     uint64_t seed = 43;
     int32_t roles[N_TOK];
     (void)state;
     for (int t = 0; t < N_TOK; t++)
         roles[t] = t % 7 == 3 ? -1 : t % 3 == 0 ? TDM_ROLE_GENERATED : TDM_ROLE_PROMPT;
-    for (int run = 0; run < 6; run++) {
-        const int i = run % 3;
+    for (int run = 0; run < 8; run++) {
+        const int i = run % 4;
         layer l = {{TDM_TYPE_Q4_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0},
                    TDM_ACT_SILU,
                    64,
@@ -320,7 +322,7 @@ static void test_roles(void **state) {
                    NULL,
                    NULL,
                    NULL,
-                   run >= 3};
+                   run >= 4};
         if (i == 1) l.type[0] = TDM_TYPE_F16; /* one whose kernels do not differ by role */
         l = layer_create(&seed, l);
         size_t len = (size_t)(l.n * l.n_tok);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "plugins/cpu/machine/isa.h"
 #include "plugins/cpu/ops/quantize_row.h"
 #include "tests/kernels/op_run.h"
 
@@ -102,12 +103,12 @@ static bool is_equal(cpu_x_format format, const row *a, const row *b, int block)
 }
 
 /* `runs` has a function for each of `formats`, NULL where the set has none of its own. */
-static void isa_test(uint32_t isa, const cpu_quantize_row_fn runs[3], const char *name, bool has) {
+static void isa_test(uint32_t isa, const cpu_quantize_row_fn runs[3], const char *name) {
     uint64_t seed = 52;
     float x[LEN];
     row want, got;
     uint8_t guard[sizeof(cpu_q15_block)];
-    if (!has) {
+    if ((isa & ~cpu_isa_detect()) != 0) {
         print_message("SKIPPED: this machine lacks %s\n", name);
         skip();
     }
@@ -134,18 +135,21 @@ static void test_avx2(void **state) {
     (void)state;
     static const cpu_quantize_row_fn runs[] = {cpu_quantize_row_q15_avx2, NULL,
                                                cpu_quantize_row_q8_avx2};
-    bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    isa_test(CPU_ISA_AVX2, runs, "avx2", has);
+    isa_test(CPU_ISA_AVX2, runs, "avx2");
 }
 
 static void test_avx512(void **state) {
     (void)state;
     static const cpu_quantize_row_fn runs[] = {NULL, cpu_quantize_row_q15_bytes_avx512,
                                                cpu_quantize_row_q8_avx512};
-    bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512vnni");
-    isa_test(CPU_ISA_AVX2 | CPU_ISA_AVX512, runs, "avx512", has);
+    isa_test(CPU_ISA_AVX2 | CPU_ISA_AVX512, runs, "avx512");
+}
+#elif defined(__aarch64__)
+static void test_neon(void **state) {
+    (void)state;
+    static const cpu_quantize_row_fn runs[] = {NULL, cpu_quantize_row_q15_bytes_neon,
+                                               cpu_quantize_row_q8_neon};
+    isa_test(CPU_ISA_NEON, runs, "neon");
 }
 #endif
 
@@ -155,6 +159,8 @@ int main(void) {
 #if defined(__x86_64__)
         cmocka_unit_test(test_avx2),
         cmocka_unit_test(test_avx512),
+#elif defined(__aarch64__)
+        cmocka_unit_test(test_neon),
 #endif
     };
     return cmocka_run_group_tests_name("quantize_row", tests, NULL, NULL);

@@ -16,11 +16,11 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_RIG = 4 };
+enum { N_RIG = 5 };
 
-static const char *const rig_isa[N_RIG] = {"plain", "avx2", "avx512", "plain"};
-static const char *const rig_path[N_RIG] = {"fast", "fast", "fast", "reference"};
-static const int rig_lane[N_RIG] = {1, 8, 16, 1}; /* rows of a group */
+static const char *const rig_isa[N_RIG] = {"plain", "avx2", "avx512", "neon", "plain"};
+static const char *const rig_path[N_RIG] = {"fast", "fast", "fast", "fast", "reference"};
+static const int rig_lane[N_RIG] = {1, 8, 16, 8, 1}; /* rows of a group */
 
 typedef struct rigs {
     op_rig *rig[N_RIG];

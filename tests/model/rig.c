@@ -23,6 +23,8 @@ static int n_file, n_warning;
 
 #if defined(__x86_64__)
 const char *const rig_isas[] = {"plain", "avx2", "avx512", NULL};
+#elif defined(__aarch64__)
+const char *const rig_isas[] = {"plain", "neon", NULL};
 #else
 const char *const rig_isas[] = {"plain", NULL};
 #endif

@@ -369,7 +369,7 @@ static void test_roles(void **state) {
 #ifdef TANDEM_SANITIZED /* roles are read above any kernel, and plain C takes long */
     static const char *const isas[] = {"auto"};
 #else
-    static const char *const isas[] = {"plain", "avx2", "avx512"};
+    static const char *const isas[] = {"plain", "avx2", "avx512", "neon"};
 #endif
     for (int i = 0; i < 3 * (int)(sizeof isas / sizeof *isas); i++) {
         const char *isa = isas[i / 3];

@@ -177,7 +177,7 @@ static void refuses_bad_options(void **state) {
         {"path", "slow", "reference"},  {"Threads", "1", "threads"},
         {"share", "1", "threads"},      {"activation-bits", "16", "auto"},
         {"activation-bits", "", "15"},  {"cores", "4000", "1023"},
-        {"isa", "neon", "unknown"},
+        {"isa", "sve", "unknown"},
     };
     loaded l = load();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -451,7 +451,8 @@ static void limits_are_measured(void **state) {
     (void)state;
     static const struct {
         const char *isa, *arithmetic;
-    } ways[] = {{"avx512", "AVX-512 VNNI"}, {"avx2", "AVX"}, {"plain", "plain C"}};
+    } ways[] = {
+        {"avx512", "AVX-512 VNNI"}, {"avx2", "AVX"}, {"neon", "NEON"}, {"plain", "plain C"}};
     loaded l = load();
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const tdm_option options[] = {{"isa", ways[i].isa}, {"threads", "1"}};

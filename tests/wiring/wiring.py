@@ -445,7 +445,7 @@ def functions_called(sources):
             continue
         for name in declaration.findall(text[path]):
             # Its declaration, its definition, a use. Macros make the names of kernels.
-            if n_word[name] < 3 and not re.search(r'_(avx2|avx512)$', name):
+            if n_word[name] < 3 and not re.search(r'_(avx2|avx512|neon)$', name):
                 yield '%s declares %s, which is not used outside tests' % (path, name)
 
 

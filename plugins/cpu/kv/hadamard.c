@@ -38,6 +38,8 @@ static const struct {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, cpu_hadamard_avx512, "hadamard_avx512"},
     {CPU_ISA_AVX2, cpu_hadamard_avx2, "hadamard_avx2"},
+#elif defined(__aarch64__)
+    {CPU_ISA_NEON, cpu_hadamard_neon, "hadamard_neon"},
 #endif
     {0, cpu_hadamard_plain, "hadamard_plain"},
 };

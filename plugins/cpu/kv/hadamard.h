@@ -16,6 +16,7 @@ typedef void (*cpu_hadamard_fn)(float *x, int32_t n, int32_t block);
 void cpu_hadamard_plain(float *x, int32_t n, int32_t block);
 void cpu_hadamard_avx2(float *x, int32_t n, int32_t block);
 void cpu_hadamard_avx512(float *x, int32_t n, int32_t block);
+void cpu_hadamard_neon(float *x, int32_t n, int32_t block);
 
 /* The first kernel that a device with these instruction sets may use. [any-thread] */
 cpu_hadamard_fn cpu_hadamard_choose(uint32_t isa);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * isa.c: detection of instruction sets by CPUID and, since registers are of no use unless a task
- * switch saves them, by XGETBV. Facts: Intel SDM volume 1, 14.3 and 15.2 to 15.4.
+ * isa.c: detection of instruction sets. On x86 by CPUID and, since registers are of no use unless a
+ * task switch saves them, by XGETBV (Intel SDM volume 1, 14.3 and 15.2 to 15.4); on AArch64 by what
+ * Linux tells a process (Documentation/arch/arm64/elf_hwcaps.rst).
  */
 #include <stdio.h>
 #include <string.h>
@@ -73,16 +74,15 @@ bool cpu_isa_prefetch_each(void) {
 }
 #endif
 
-enum { WORD_AUTO, WORD_PLAIN, WORD_AVX2, WORD_AVX512, N_WORD };
+enum { WORD_AUTO, WORD_PLAIN, WORD_AVX2, WORD_AVX512, WORD_NEON, N_WORD };
 
-const char *const cpu_isa_words[] = {[WORD_AUTO] = "auto",
-                                     [WORD_PLAIN] = "plain",
-                                     [WORD_AVX2] = "avx2",
-                                     [WORD_AVX512] = "avx512",
-                                     [N_WORD] = NULL};
+const char *const cpu_isa_words[] = {
+    [WORD_AUTO] = "auto",     [WORD_PLAIN] = "plain", [WORD_AVX2] = "avx2",
+    [WORD_AVX512] = "avx512", [WORD_NEON] = "neon",   [N_WORD] = NULL};
 /* What each word but "auto" includes; the best last. */
-static const uint32_t word_isa[N_WORD] = {
-    [WORD_AVX2] = CPU_ISA_AVX2, [WORD_AVX512] = CPU_ISA_AVX512 | CPU_ISA_AVX2};
+static const uint32_t word_isa[N_WORD] = {[WORD_AVX2] = CPU_ISA_AVX2,
+                                          [WORD_AVX512] = CPU_ISA_AVX512 | CPU_ISA_AVX2,
+                                          [WORD_NEON] = CPU_ISA_NEON};
 
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err) {
     const uint32_t have = cpu_isa_detect();

@@ -17,11 +17,11 @@ uint32_t cpu_isa_detect(void);
  * for all others, most of which were not measured. [any-thread] */
 bool cpu_isa_prefetch_each(void);
 
-/* The words of option `isa`; ends with NULL. There is no word for NEON while it has no kernels. */
+/* The words of option `isa`; ends with NULL. */
 extern const char *const cpu_isa_words[];
 
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
- * "avx2" and "avx512" (which includes AVX2) that set. TDM_INVALID_ARGUMENT for another word,
+ * "avx2", "avx512" (which includes AVX2) and "neon" that set. TDM_INVALID_ARGUMENT for another word,
  * TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
 tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err);
 

@@ -125,6 +125,8 @@ static const cpu_limit_loops *loops_choose(const cpu_device *device) {
         return &cpu_limit_loops_avx_vnni;
 #endif
     if (device->isa & CPU_ISA_AVX2) return &cpu_limit_loops_avx2;
+#elif defined(__aarch64__)
+    if (device->isa & CPU_ISA_NEON) return &cpu_limit_loops_neon;
 #else
     (void)device;
 #endif

@@ -32,12 +32,9 @@ typedef struct cpu_limit_loops {
     uint64_t (*f32)(uint32_t seed, double *n_op_out);
 } cpu_limit_loops;
 
-#if defined(__x86_64__)
-extern const cpu_limit_loops cpu_limit_loops_avx2, cpu_limit_loops_avx512; /* x86/limits_*.c */
-#ifdef CPU_HAS_AVX_VNNI
-extern const cpu_limit_loops cpu_limit_loops_avx_vnni;
-#endif
-#endif
+/* x86/limits_*.c, arm/limits_neon.c */
+extern const cpu_limit_loops cpu_limit_loops_avx2, cpu_limit_loops_avx512, cpu_limit_loops_avx_vnni;
+extern const cpu_limit_loops cpu_limit_loops_neon;
 
 /* tdm_device_ops.measure_limits, with the instruction sets that the device may use. What could not
  * be measured is 0. [setup] */

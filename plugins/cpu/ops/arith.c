@@ -84,11 +84,13 @@ static void glu_plain(tdm_act act, const float *x, const float *up, float *y, in
 
 static const cpu_arith_kernels arith_plain = {0, "plain", pair_plain, map_plain, glu_plain};
 
-/* The best first; a row for CPU_ISA_NEON goes before plain. */
+/* The best first. */
 static const cpu_arith_kernels *const arith_table[] = {
 #if defined(__x86_64__)
     &cpu_arith_avx512,
     &cpu_arith_avx2,
+#elif defined(__aarch64__)
+    &cpu_arith_neon,
 #endif
     &arith_plain,
 };

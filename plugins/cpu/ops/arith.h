@@ -21,7 +21,8 @@ typedef struct cpu_arith_kernels {
     void (*glu)(tdm_act act, const float *x, const float *up, float *y, int64_t n);
 } cpu_arith_kernels;
 
-extern const cpu_arith_kernels cpu_arith_avx2, cpu_arith_avx512; /* vector/arith.c */
+/* vector/arith.c */
+extern const cpu_arith_kernels cpu_arith_avx2, cpu_arith_avx512, cpu_arith_neon;
 
 /* The formulas of op.h with every operation in double, rounded once: the oracle. */
 float cpu_act_reference(tdm_act act, float x);

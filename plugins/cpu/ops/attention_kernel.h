@@ -107,16 +107,18 @@ typedef struct cpu_add_row {
     const char *name;
 } cpu_add_row;
 
-/* Ordered by preference; each instruction set's own rows (vector/attention.c). */
-extern const cpu_score_row cpu_score_avx2[TDM_KV_TYPE_COUNT], cpu_score_avx512[TDM_KV_TYPE_COUNT];
-/* For queries of 8 bits, of the types for which that is faster. */
-extern const cpu_score_row cpu_score_q8_avx2[4],
-    cpu_score_q8_avx512[TDM_KV_TYPE_COUNT - TDM_KV_FLOAT_TYPE_COUNT];
-extern const cpu_add_row cpu_add_avx2[2 * TDM_KV_TYPE_COUNT], cpu_add_avx512[2 * TDM_KV_TYPE_COUNT];
-void cpu_attention_softmax_avx2(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
-                                float softcap);
-void cpu_attention_softmax_avx512(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
-                                  float softcap);
+/* Each instruction set's own rows and softmax (vector/attention.c). n_q8: the types for which
+ * scores of queries of 8 bits are faster. */
+#define CPU_ATTENTION_ROWS_(isa, n_q8)                                                             \
+    extern const cpu_score_row cpu_score_##isa[TDM_KV_TYPE_COUNT];                                 \
+    extern const cpu_score_row cpu_score_q8_##isa[n_q8];                                           \
+    extern const cpu_add_row cpu_add_##isa[2 * TDM_KV_TYPE_COUNT];                                 \
+    void cpu_attention_softmax_##isa(const cpu_softmax_rows *rows, int32_t begin, int32_t end,     \
+                                     float softcap);
+CPU_ATTENTION_ROWS_(avx2, 4)
+CPU_ATTENTION_ROWS_(avx512, TDM_KV_TYPE_COUNT - TDM_KV_FLOAT_TYPE_COUNT)
+CPU_ATTENTION_ROWS_(neon, TDM_KV_TYPE_COUNT - TDM_KV_FLOAT_TYPE_COUNT)
+#undef CPU_ATTENTION_ROWS_
 
 /* attention_plain.c: any type, any machine. */
 void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,

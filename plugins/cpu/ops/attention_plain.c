@@ -95,7 +95,7 @@ void cpu_attention_softmax_plain(const cpu_softmax_rows *rows, int32_t begin, in
 }
 
 /* ---- choice ----------------------------------------------------------------------------------
- * The first row that fits wins; rows for CPU_ISA_NEON belong before the plain ones. */
+ * The first row that fits wins. */
 
 #define ROWS_(rows) rows, sizeof(rows) / sizeof *(rows) /* a table and how many rows it has */
 
@@ -109,6 +109,9 @@ static const struct {
 #if defined(__x86_64__)
     {ROWS_(cpu_score_q8_avx512), true}, {ROWS_(cpu_score_avx512), false},
     {ROWS_(cpu_score_q8_avx2), true},   {ROWS_(cpu_score_avx2), false},
+#elif defined(__aarch64__)
+    {ROWS_(cpu_score_q8_neon), true},
+    {ROWS_(cpu_score_neon), false},
 #endif
     {ROWS_(score_plain), false},
 };
@@ -123,6 +126,8 @@ static const struct {
 #if defined(__x86_64__)
     {ROWS_(cpu_add_avx512)},
     {ROWS_(cpu_add_avx2)},
+#elif defined(__aarch64__)
+    {ROWS_(cpu_add_neon)},
 #endif
     {ROWS_(add_plain)},
 };
@@ -135,6 +140,8 @@ static const struct {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, cpu_attention_softmax_avx512, "attention_softmax_avx512"},
     {CPU_ISA_AVX2, cpu_attention_softmax_avx2, "attention_softmax_avx2"},
+#elif defined(__aarch64__)
+    {CPU_ISA_NEON, cpu_attention_softmax_neon, "attention_softmax_neon"},
 #endif
     {0, cpu_attention_softmax_plain, "attention_softmax_plain"},
 };

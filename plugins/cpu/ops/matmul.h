@@ -153,14 +153,13 @@ void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: q
 void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
 /* vector/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
-#define CPU_MATMUL_RUN_BLOCK_(name)                                                                \
-    void cpu_matmul_run_##name##_avx2(const cpu_matmul_tile *tile);                                \
-    void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);                              \
-    void cpu_matmul_run_##name##_q8_avx2(const cpu_matmul_tile *tile);                             \
-    void cpu_matmul_run_##name##_q8_avx512(const cpu_matmul_tile *tile);
 #define CPU_MATMUL_RUN_FLOAT_(name)                                                                \
     void cpu_matmul_run_##name##_avx2(const cpu_matmul_tile *tile);                                \
-    void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);
+    void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);                              \
+    void cpu_matmul_run_##name##_neon(const cpu_matmul_tile *tile);
+#define CPU_MATMUL_RUN_BLOCK_(name)                                                                \
+    CPU_MATMUL_RUN_FLOAT_(name)                                                                    \
+    CPU_MATMUL_RUN_FLOAT_(name##_q8)
 #define CPU_MATMUL_RUN_INTEGER_(name)
 #define CPU_MATMUL_RUN_(ID, name, number, kind, ...) CPU_MATMUL_RUN_##kind##_(name)
 TDM_TYPE_LIST(CPU_MATMUL_RUN_)

@@ -51,6 +51,12 @@
 #define AVX2_FLOAT(ID, name) ROW_(ID, name, avx2, AVX2, 8, CPU_X_F32, 0),
 #define AVX2_INTEGER(ID, name)
 #define AVX2_(ID, name, number, kind, ...) AVX2_##kind(ID, name)
+#define NEON_BLOCK(ID, name)                                                                       \
+    ROW_(ID, name, neon, NEON, 8, CPU_X_Q15_BYTES, CODE_##ID(0)),                                  \
+        ROW_(ID, name, q8_neon, NEON, 8, CPU_X_Q8, CODE_##ID(0)),
+#define NEON_FLOAT(ID, name) ROW_(ID, name, neon, NEON, 8, CPU_X_F32, 0),
+#define NEON_INTEGER(ID, name)
+#define NEON_(ID, name, number, kind, ...) NEON_##kind(ID, name)
 #define PLAIN_BLOCK(ID, name)                                                                      \
     {"matmul_" #name "_plain", 0, TDM_TYPE_##ID, 1, CPU_X_Q15, 0, cpu_matmul_run_plain},           \
         {"matmul_" #name "_q8_plain", 0, TDM_TYPE_##ID, 1, CPU_X_Q8, 0, cpu_matmul_run_q8_plain},
@@ -64,8 +70,9 @@ static const cpu_matmul_kernel kernels[] = {
 #if defined(__x86_64__)
     TDM_TYPE_LIST(AVX512_)
     TDM_TYPE_LIST(AVX2_)
+#elif defined(__aarch64__)
+    TDM_TYPE_LIST(NEON_)
 #endif
-    /* NEON's rows belong here. */
     TDM_TYPE_LIST(PLAIN_)
 };
 /* clang-format on */

@@ -76,11 +76,13 @@ static const cpu_norm_kernels norm_plain = {0,
                                             center_plain,
                                             softmax_plain};
 
-/* The best first; a row for CPU_ISA_NEON goes before plain. */
+/* The best first. */
 static const cpu_norm_kernels *const norm_table[] = {
 #if defined(__x86_64__)
     &cpu_norm_avx512,
     &cpu_norm_avx2,
+#elif defined(__aarch64__)
+    &cpu_norm_neon,
 #endif
     &norm_plain,
 };

@@ -25,6 +25,7 @@ typedef struct cpu_norm_kernels {
     void (*softmax)(const float *x, float *y, int64_t n);
 } cpu_norm_kernels;
 
-extern const cpu_norm_kernels cpu_norm_avx2, cpu_norm_avx512; /* vector/norm.c */
+/* vector/norm.c */
+extern const cpu_norm_kernels cpu_norm_avx2, cpu_norm_avx512, cpu_norm_neon;
 
 #endif

@@ -80,14 +80,16 @@ typedef struct row {
     cpu_quantize_row_fn run;
 } row;
 
-/* The first row of a format that the device may use is chosen. Rows of NEON belong before the plain
- * ones. */
+/* The first row of a format that the device may use is chosen. */
 static const row rows[] = {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_avx512},
     {CPU_ISA_AVX512, CPU_X_Q8, cpu_quantize_row_q8_avx512},
     {CPU_ISA_AVX2, CPU_X_Q15, cpu_quantize_row_q15_avx2},
     {CPU_ISA_AVX2, CPU_X_Q8, cpu_quantize_row_q8_avx2},
+#elif defined(__aarch64__)
+    {CPU_ISA_NEON, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_neon},
+    {CPU_ISA_NEON, CPU_X_Q8, cpu_quantize_row_q8_neon},
 #endif
     {0, CPU_X_Q15, cpu_quantize_row_q15_plain},
     {0, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_plain},

@@ -93,5 +93,7 @@ void cpu_quantize_row_q8_avx2(const float *x, int64_t n, int32_t code_offset, vo
 void cpu_quantize_row_q15_bytes_avx512(const float *x, int64_t n, int32_t code_offset,
                                        void *blocks);
 void cpu_quantize_row_q8_avx512(const float *x, int64_t n, int32_t code_offset, void *blocks);
+void cpu_quantize_row_q15_bytes_neon(const float *x, int64_t n, int32_t code_offset, void *blocks);
+void cpu_quantize_row_q8_neon(const float *x, int64_t n, int32_t code_offset, void *blocks);
 
 #endif

@@ -45,11 +45,13 @@ static void scan_plain(float *s, int64_t n_row, int64_t dk, const cpu_scan_token
 static const cpu_recurrent_kernels recurrent_plain = {0, "plain", conv_plain, decay_plain,
                                                       scan_plain};
 
-/* The best first; a row for CPU_ISA_NEON goes before plain. */
+/* The best first. */
 static const cpu_recurrent_kernels *const recurrent_table[] = {
 #if defined(__x86_64__)
     &cpu_recurrent_avx512,
     &cpu_recurrent_avx2,
+#elif defined(__aarch64__)
+    &cpu_recurrent_neon,
 #endif
     &recurrent_plain,
 };

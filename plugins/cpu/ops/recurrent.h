@@ -56,8 +56,8 @@ typedef struct cpu_recurrent_kernels {
     void (*scan)(float *s, int64_t n_row, int64_t dk, const cpu_scan_token *t);
 } cpu_recurrent_kernels;
 
-extern const cpu_recurrent_kernels cpu_recurrent_avx2,
-    cpu_recurrent_avx512; /* vector/recurrent.c */
+/* vector/recurrent.c */
+extern const cpu_recurrent_kernels cpu_recurrent_avx2, cpu_recurrent_avx512, cpu_recurrent_neon;
 
 /* The best that the device may use; plain C on the reference path. */
 const cpu_recurrent_kernels *cpu_recurrent_pick(const cpu_device *device);

@@ -92,11 +92,13 @@ static void halves_plain(const float *x, float *y, int64_t half, const float *co
 
 static const cpu_rope_kernels rope_plain = {0, "plain", adjacent_plain, halves_plain};
 
-/* The best first; a row for CPU_ISA_NEON goes before plain. */
+/* The best first. */
 static const cpu_rope_kernels *const rope_table[] = {
 #if defined(__x86_64__)
     &cpu_rope_avx512,
     &cpu_rope_avx2,
+#elif defined(__aarch64__)
+    &cpu_rope_neon,
 #endif
     &rope_plain,
 };

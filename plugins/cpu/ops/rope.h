@@ -29,6 +29,7 @@ typedef struct cpu_rope_kernels {
                    const float *sin_row, int64_t n_pair);
 } cpu_rope_kernels;
 
-extern const cpu_rope_kernels cpu_rope_avx2, cpu_rope_avx512; /* vector/rope.c */
+/* vector/rope.c */
+extern const cpu_rope_kernels cpu_rope_avx2, cpu_rope_avx512, cpu_rope_neon;
 
 #endif

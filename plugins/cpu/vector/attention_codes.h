@@ -32,10 +32,15 @@ INLINE int32_t code_offset(int type) {
 INLINE int32_t code_middle(int type) {
     return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 || type == TDM_TYPE_Q5_0 ? 16 : 0;
 }
-/* The same for the codes in dot products with K, where bytes are multiplied as unsigned numbers. */
+/* The same for the codes in dot products with K. Bytes are multiplied as unsigned numbers, unless
+ * DOT8_IS_SIGNED: signed codes are then larger by SIGNED_BYTE. */
+enum { SIGNED_BYTE = CPU_IS_Q8 && !DOT8_IS_SIGNED ? 128 : 0 };
 INLINE int32_t score_offset(int type) {
-    return CPU_IS_Q8 && (type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL) ? 128
-                                                                           : code_offset(type);
+    return type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL ? SIGNED_BYTE : code_offset(type);
+}
+/* Four signed bytes in each lane, made larger by SIGNED_BYTE. */
+INLINE ints score_bytes(ints x) {
+    return ints_xor(x, ints_set((int32_t)(SIGNED_BYTE * 0x01010101u)));
 }
 INLINE bool type_has_fifth(int type) {
     return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;

@@ -61,7 +61,7 @@ INLINE int score_steps(int type) {
  * second and fourth those of pair 4c + i + 2 (kv_page.c). */
 INLINE ints score_codes_get(ints x, ints fifth, ints table, int c, int i, int type) {
     if (!CPU_IS_Q8) return widen(x, fifth, table, c, i, type);
-    if (type == TDM_TYPE_Q8_0) return ints_xor(x, ints_set((int32_t)0x80808080));
+    if (type == TDM_TYPE_Q8_0) return score_bytes(x);
     x = ints_and(i == 0 ? x : ints_srl16(x, 4), ints_set(0x0f0f0f0f));
     if (type == TDM_TYPE_IQ4_NL) return bytes_lookup(table, x);
     if (!type_has_fifth(type)) return x;
@@ -100,7 +100,7 @@ INLINE void score_codes(const score_part *p, int n_tile, int n_row, int type) {
     const size_t data_step = p->data_step, scale_step = p->scale_step;
     ints table = bytes_table(code_values), fifth[2];
     lanes sum[2][SCORE_ROWS];
-    if (CPU_IS_Q8) table = ints_xor(table, ints_set((int32_t)0x80808080));
+    table = score_bytes(table);
     UNROLL for (int t = 0; t < n_tile; t++) {
         fifth[t] = ints_set(0);
         UNROLL for (int r = 0; r < n_row; r++) sum[t][r] = lanes_zero();

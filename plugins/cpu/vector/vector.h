@@ -11,8 +11,8 @@
  *   LANES_*    names: LANES_FN(name) is a kernel's name for this instruction set
  *
  * x86/vector_avx512.h describes each word; the other headers define the same words. To add an
- * instruction set (NEON in plugins/cpu/arm), write one such header and what LANES_MATMUL_H names,
- * include it here, add a library to meson.build, and add its rows to the tables in ops/.
+ * instruction set, write one such header and what LANES_MATMUL_H names, include it here, add a
+ * library to meson.build, and add its rows to the tables in ops/ and kv/.
  */
 #ifndef TANDEM_CPU_VECTOR_H
 #define TANDEM_CPU_VECTOR_H
@@ -26,6 +26,8 @@
 #include "plugins/cpu/x86/vector_avx512.h"
 #elif defined(__AVX2__)
 #include "plugins/cpu/x86/vector_avx2.h"
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include "plugins/cpu/arm/vector_neon.h"
 #else
 #error "no vector words for this instruction set"
 #endif

@@ -327,9 +327,9 @@ INLINE ints ints_mul15(ints a, ints b) {
 INLINE ints ints_dot16(ints sum, ints a, ints b) {
     return _mm512_dpwssd_epi32(sum, a, b);
 }
-/* sum + the products of unsigned bytes of a and signed bytes of b: four in a 32-bit lane, or, where
- * DOT8_IS_NARROW, two in each 16-bit half, which must not overflow. ints_dot8_add adds such sums of
- * halves to 32-bit lanes. */
+/* sum + the products of unsigned bytes of a (where DOT8_IS_SIGNED, signed ones) and signed bytes of
+ * b: four in a 32-bit lane, or, where DOT8_IS_NARROW, two in each 16-bit half, which must not
+ * overflow. ints_dot8_add adds such sums of halves to 32-bit lanes. */
 #define DOT8_IS_NARROW 0
 INLINE ints ints_dot8(ints sum, ints a, ints b) {
     return _mm512_dpbusd_epi32(sum, a, b);

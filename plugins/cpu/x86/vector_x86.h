@@ -12,6 +12,9 @@
 
 #include "plugins/cpu/vector/unroll.h"
 
+/* True where the first factor of ints_dot8 has signed bytes. */
+#define DOT8_IS_SIGNED 0
+
 /* Prefetch the cache line at p into the first-level or the second-level cache. */
 INLINE void prefetch_l1(const void *p) {
     _mm_prefetch(p, _MM_HINT_T0);
