@@ -46,7 +46,11 @@ void llm_pool(llm_pooling pooling, const float *rows, int32_t n_tok, int32_t n_e
 void llm_embedding_normalize(float *vector, int32_t n, int32_t p) {
     double length = 0, most = 0;
     if (p < 0) return;
-    for (int32_t i = 0; i < n; i++) most = fmax(most, fabs((double)vector[i]));
+    /* No fmax: gcc 12 for AArch64 ends with an internal error at a loop of it in double. */
+    for (int32_t i = 0; i < n; i++) {
+        const double size = fabs((double)vector[i]);
+        if (size > most) most = size; /* false for NaN */
+    }
     if (!(most > 0)) return;
     /* The length of the vector divided by its largest value: its powers do not overflow. */
     for (int32_t i = 0; i < n && p > 0; i++) length += pow(fabs((double)vector[i]) / most, p);

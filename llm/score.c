@@ -116,7 +116,9 @@ static void norm_apply(const llm_score_head *h, float *x, int32_t n) {
 
 static void softmax(float *x, int32_t n) {
     double most = -INFINITY, sum = 0;
-    for (int32_t i = 0; i < n; i++) most = fmax(most, (double)x[i]);
+    /* No fmax: see llm_embedding_normalize. */
+    for (int32_t i = 0; i < n; i++)
+        if ((double)x[i] > most) most = (double)x[i];
     for (int32_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
     for (int32_t i = 0; i < n; i++) x[i] = (float)(exp((double)x[i] - most) / sum);
 }

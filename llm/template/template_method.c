@@ -100,7 +100,7 @@ static bool text_endswith(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool text_removeprefix(llm_tpl_call *c, llm_tpl_value *out) {
-    llm_tpl_str text = c->self->as.text, part;
+    llm_tpl_str text = c->self->as.text, part = {0};
     if (!needed(c, 0, &part)) return false;
     if (part.len > 0 && stands_at(text, part, false)) {
         text.ptr += part.len;
@@ -110,7 +110,7 @@ static bool text_removeprefix(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool text_removesuffix(llm_tpl_call *c, llm_tpl_value *out) {
-    llm_tpl_str text = c->self->as.text, part;
+    llm_tpl_str text = c->self->as.text, part = {0};
     if (!needed(c, 0, &part)) return false;
     if (stands_at(text, part, true)) text.len -= part.len;
     return give(out, text);
@@ -134,7 +134,7 @@ static size_t find_last(llm_tpl_str text, llm_tpl_str part) {
 }
 
 static bool find(llm_tpl_call *c, bool is_last, bool must, llm_tpl_value *out) {
-    llm_tpl_str text = c->self->as.text, part;
+    llm_tpl_str text = c->self->as.text, part = {0};
     if (!needed(c, 0, &part) || !llm_tpl_step(c->job, 1 + text.len / 8)) return false;
     size_t at = is_last ? find_last(text, part) : llm_tpl_text_find(text, part, 0);
     if (at == SIZE_MAX && must)
@@ -157,7 +157,7 @@ static bool text_index(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool text_count(llm_tpl_call *c, llm_tpl_value *out) {
-    llm_tpl_str text = c->self->as.text, part;
+    llm_tpl_str text = c->self->as.text, part = {0};
     int64_t n = 0;
     if (!needed(c, 0, &part) || !llm_tpl_step(c->job, 1 + text.len / 8)) return false;
     if (part.len == 0)
