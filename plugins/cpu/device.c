@@ -18,6 +18,7 @@
 #include "plugins/cpu/machine/isa.h"
 #include "plugins/cpu/machine/limits.h"
 #include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/machine/name.h"
 #include "plugins/cpu/machine/sysfile.h"
 #include "plugins/cpu/ops/matmul.h"
 #include "plugins/cpu/ops/ops.h"
@@ -31,26 +32,13 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
     return TDM_OK;
 }
 
-/* The value of the first "key : value" line of /proc/cpuinfo with that key; empty where absent. */
-static void cpuinfo_field(const char *text, const char *key, char *out, size_t out_size) {
-    out[0] = 0;
-    const char *line = strstr(text, key);
-    if (line == NULL) return;
-    const char *value = strchr(line, ':');
-    if (value == NULL || memchr(line, '\n', (size_t)(value - line)) != NULL) return;
-    value++;
-    value += strspn(value, " \t");
-    snprintf(out, out_size, "%.*s", (int)strcspn(value, "\n"), value);
-}
-
 static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     char text[4096]; /* the first processor's lines */
     snprintf(info.name, sizeof info.name, "cpu0");
-    if (cpu_sysfile_read("/proc/cpuinfo", text, sizeof text)) {
-        cpuinfo_field(text, "model name", info.description, sizeof info.description);
-        cpuinfo_field(text, "vendor_id", info.vendor, sizeof info.vendor);
-    }
+    if (cpu_sysfile_read("/proc/cpuinfo", text, sizeof text))
+        cpu_name_read(text, info.description, sizeof info.description, info.vendor,
+                      sizeof info.vendor);
     cpu_memory_query(&info.memory_total, &info.memory_free);
     info.buffer_align = CPU_BUFFER_ALIGN;
     info.flags = TDM_DEVICE_IS_HOST | TDM_DEVICE_HAS_EXCHANGE | TDM_DEVICE_IS_REPRODUCIBLE;
