@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/grammar/json_load.h"
+
 /* Whether JSON is nested more than API_JSON_DEPTH_MAX deep. Checked before jansson parses it, which
  * uses stack for each level. */
 static bool is_too_deep(const char *text, size_t len) {
@@ -38,7 +40,7 @@ tdm_status api_body_parse(const char *text, size_t len, bool is_array, json_t **
     if (is_too_deep(text, len))
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the JSON is nested more than %d deep",
                         API_JSON_DEPTH_MAX);
-    *out = json_loadb(text, len, 0, &reason);
+    *out = grammar_json_load(text, len, 0, &reason);
     if (*out == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "the body is not JSON: line %d, column %d: %s",
                         reason.line, reason.column, reason.text);
@@ -76,6 +78,9 @@ tdm_status api_get_int(const json_t *object, const char *name, int64_t least, in
     else if (json_is_real(found) && fabs(json_real_value(found)) < 9e15 &&
              floor(json_real_value(found)) == json_real_value(found))
         number = (int64_t)json_real_value(found);
+    else if (json_is_real(found) && floor(json_real_value(found)) == json_real_value(found))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is %g, expected %lld to %lld", name,
+                        json_real_value(found), (long long)least, (long long)most);
     else
         return wrong(name, "a whole number", err);
     if (number < least || number > most)
