@@ -31,15 +31,18 @@ typedef struct chat {
     int64_t n_answer, n_generated;    /* of the whole conversation */
     uint64_t decode_ns;
     runner_chat_answer_result result; /* of the last answer */
-    bool ends;                        /* the conversation is over */
+    int32_t n_failed; /* messages and commands that failed while the conversation went on */
+    bool ends;        /* the conversation is over */
 } chat;
 
 static void note(chat *c, const char *text) {
     runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%s", text);
 }
 
-static void complain(chat *c, const tdm_error *err) {
-    runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_ERROR, "%s", err->message);
+/* Reports a failure after which the conversation goes on. */
+static void complain(chat *c, const char *message) {
+    runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_ERROR, "%s", message);
+    c->n_failed++;
 }
 
 /* ---- Answers ---- */
@@ -121,7 +124,7 @@ static tdm_status answer(chat *c, bool *has_answer, tdm_error *err) {
     if (status != TDM_OK) {
         /* The template refuses the message, or it is too long: the conversation goes on without
          * an answer. */
-        complain(c, &reason);
+        complain(c, reason.message);
         return TDM_OK;
     }
     params.prompt = tokens;
@@ -168,7 +171,7 @@ static tdm_status run_regen(chat *c, const char *argument, tdm_error *err) {
     const size_t n = c->history.n;
     bool has_answer;
     if (n == 0 || strcmp(c->history.messages[n - 1].role, "assistant") != 0) {
-        note(c, "there is no answer yet");
+        complain(c, "there is no answer yet");
         return TDM_OK;
     }
     /* The present answer stays where there is no other one. */
@@ -208,13 +211,13 @@ static tdm_status run_save(chat *c, const char *argument, tdm_error *err) {
     char *cache_path = cache_path_make(argument);
     if (cache_path == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a path");
     if (runner_chat_history_save(&c->history, argument, &reason) != TDM_OK) {
-        complain(c, &reason);
+        complain(c, reason.message);
     } else {
         runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%zu messages saved as %s",
                               c->history.n, argument);
         if (c->held.n > 0 &&
             runner_chat_held_save(&c->session, &c->held, cache_path, &reason) != TDM_OK)
-            complain(c, &reason);
+            complain(c, reason.message);
         else if (c->held.n > 0)
             runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE,
                                   "the cache of %d tokens saved as %s", c->held.n, cache_path);
@@ -242,7 +245,7 @@ static tdm_status run_load(chat *c, const char *argument, tdm_error *err) {
     char *cache_path = cache_path_make(argument);
     if (cache_path == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a path");
     if (runner_chat_history_load(&c->history, argument, &reason) != TDM_OK) {
-        complain(c, &reason);
+        complain(c, reason.message);
     } else {
         c->first = 0;
         runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%zu messages loaded from %s",
@@ -307,17 +310,19 @@ static tdm_status run_help(chat *c, const char *argument, tdm_error *err) {
 static tdm_status command_run(chat *c, const char *text, tdm_error *err) {
     size_t n = strcspn(text, " \n");
     const char *argument = text + n + strspn(text + n, " ");
+    char message[128];
     for (size_t i = 0; i < N_COMMAND; i++) {
         const chat_command *command = &chat_commands[i];
         if (strlen(command->name) != n || strncmp(text, command->name, n) != 0) continue;
         if ((command->argument[0] != '\0') == (argument[0] != '\0'))
             return command->run(c, argument, err);
-        runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_ERROR, "it is %s%s", command->name,
-                              command->argument);
+        snprintf(message, sizeof message, "it is %s%s", command->name, command->argument);
+        complain(c, message);
         return TDM_OK;
     }
-    runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_ERROR,
-                          "no command '%.*s'; /help lists them", (int)(n < 64 ? n : 64), text);
+    snprintf(message, sizeof message, "no command '%.*s'; /help lists them", (int)(n < 64 ? n : 64),
+             text);
+    complain(c, message);
     return TDM_OK;
 }
 
@@ -380,12 +385,22 @@ static tdm_status chat_open(chat *c, tdm_error *err) {
     return status;
 }
 
+/* The status of a conversation that has come to its end. A script cannot read the messages, so that
+ * it gets a failure where a message was not answered or a command failed. */
+static tdm_status end_status(const chat *c, tdm_error *err) {
+    if (c->n_failed == 0 || runner_chat_is_typed()) return TDM_OK;
+    return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                    "%d of the messages and commands failed; the reasons are above",
+                    (int)c->n_failed);
+}
+
 static tdm_status chat_main(runner_app *app, tdm_error *err) {
     chat c = {.app = app};
     if (runner_chat_is_typed()) runner_chat_input_begin();
     tdm_status status = chat_open(&c, err);
     if (status == TDM_OK && runner_chat_is_typed()) note(&c, "/help lists what else can be typed");
     while (status == TDM_OK && !c.ends) status = turn(&c, err);
+    if (status == TDM_OK) status = end_status(&c, err);
     runner_sampling_free(&c.sampling);
     runner_chat_history_clear(&c.history);
     runner_chat_prompt_close(&c.prompt);

@@ -10,13 +10,16 @@ tandem=$1 model=$2 template=$3
 # says TEXT: standard error contains it
 says() { if grep -qF -e "$1" "$work/err"; then ok; else fail "no '$1' in: $(cat "$work/err")"; fi; }
 
-# chat FLAGS...: runs chat on standard input; its output is in out and err
-chat() {
+# chat_exit CODE FLAGS...: runs chat on standard input; its output is in out and err
+chat_exit() {
+    wanted=$1
+    shift
     timeout 200 "$tandem" chat -m "$model" --template "$template" -t 1 --temp 0 -c 256 "$@" \
         >"$work/out" 2>"$work/err"
     found=$?
-    [ "$found" = 0 ] || fail "chat $*: exit code $found: $(cat "$work/err")"
+    [ "$found" = "$wanted" ] || fail "chat $*: exit code $found: $(cat "$work/err")"
 }
+chat() { chat_exit 0 "$@"; }
 
 # --- Without a template there is no conversation
 "$tandem" chat -m "$model" >"$work/out" 2>"$work/err" </dev/null
@@ -68,15 +71,16 @@ template="$work/e.jinja" && printf 'Where is the dog?\n' | chat -n 40
 grep -q e "$work/out" && fail "goes on behind what ends a turn: $(cat "$work/out")" || ok
 template=$3
 
-# --- Mistakes are reported, and the conversation continues
+# --- Mistakes are reported, and the conversation continues; at its end the exit code tells a script
 printf '/frob\n/save\n/quit now\n/regen\n/load %s\n/save %s/no/where\n/help\nWhere is the dog?\n' \
-    "$work/none" "$work" | chat -n 20 -sys "A story."
+    "$work/none" "$work" | chat_exit 1 -n 20 -sys "A story."
 says "no command '/frob'"
 says "it is /save FILE"
 says "there is no answer yet"
 says "none: cannot be read"
 says "where: cannot be written"
 says "Ctrl-C stops an answer"
+says "6 of the messages and commands failed"
 same "$work/out" "$work/first" "after mistakes"
 cp "$work/saved.json" "$work/kept.json"
 (
@@ -88,11 +92,11 @@ case $? in 0) ok ;; 3) echo "skipped: no limit on the size of files" ;; *) fail 
 same "$work/saved.json" "$work/kept.json" "the older conversation where there is no room for the new"
 ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 printf '[{"role": "pirate", "content": "x"}]' >"$work/pirate.json"
-printf '/load %s\nWho?\n' "$work/pirate.json" | chat -n 4
+printf '/load %s\nWho?\n' "$work/pirate.json" | chat_exit 1 -n 4
 says "line 11: nobody called pirate is here"
 for text in '{}' '[1]' '[{"role": 1, "content": "x"}]' '[{"role": "user"}]' '[' ''; do
     printf '%s' "$text" >"$work/bad.json"
-    printf '/load %s\n' "$work/bad.json" | chat -n 4
+    printf '/load %s\n' "$work/bad.json" | chat_exit 1 -n 4
     says "bad.json"
 done
 
@@ -107,18 +111,19 @@ says "generation  150 tokens"
 printf 'Tell me a long story.\n' | chat -n 150 -c 64 --no-context-shift
 says "the context is full"
 printf 'One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen\n' |
-    chat -n 5 -c 16
+    chat_exit 1 -n 5 -c 16
 says "the conversation has"
+says "1 of the messages and commands failed"
 # A message that does not fit is left out, and no turn before it.
 long=$(for i in 1 2 3 4 5 6 7 8; do printf 'one two three four five six seven eight nine ten '; done)
-printf 'Who?\n%s\nAnd the cat?\n' "$long" | chat -n 5 -c 64
+printf 'Who?\n%s\nAnd the cat?\n' "$long" | chat_exit 1 -n 5 -c 64
 says "the conversation has"
 cp "$work/out" "$work/without"
 printf 'Who?\nAnd the cat?\n' | chat -n 5 -c 64
 same "$work/out" "$work/without" "a message that does not fit"
 # The present answer stays where there is no other one.
 printf '[{"role": "user", "content": "%s"}, {"role": "assistant", "content": "Yes."}]' "$long" >"$work/long.json"
-printf '/load %s\n/regen\n/save %s\n' "$work/long.json" "$work/after.json" | chat -n 5 -c 64
+printf '/load %s\n/regen\n/save %s\n' "$work/long.json" "$work/after.json" | chat_exit 1 -n 5 -c 64
 says "the conversation has"
 says "2 messages saved"
 
