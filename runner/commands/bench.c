@@ -77,6 +77,10 @@ static tdm_status tokens_make(bench *b, tdm_error *err) {
 
 /* ---- One test ---- */
 
+static tdm_status interrupt_check(tdm_error *err) {
+    return runner_interrupt_came() ? tdm_fail(err, TDM_CANCELLED, "interrupted") : TDM_OK;
+}
+
 /* Decodes a prompt, then n_gen random tokens one at a time, as if they had been generated. */
 static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -84,14 +88,12 @@ static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error 
         n = n_prompt - at < b->n_batch ? n_prompt - at : b->n_batch;
         llm_batch batch = {b->tokens + at, NULL, NULL, n, TDM_ROLE_PROMPT};
         status = llm_context_decode(b->session.ctx, &batch, err);
-        if (status == TDM_OK && runner_interrupt_came())
-            return tdm_fail(err, TDM_CANCELLED, "interrupted");
+        if (status == TDM_OK) status = interrupt_check(err);
     }
     for (int32_t i = 0; i < n_gen && status == TDM_OK; i++) {
         llm_batch batch = {b->tokens + i, NULL, NULL, 1};
         status = llm_context_decode(b->session.ctx, &batch, err);
-        if (status == TDM_OK && runner_interrupt_came())
-            return tdm_fail(err, TDM_CANCELLED, "interrupted");
+        if (status == TDM_OK) status = interrupt_check(err);
     }
     return status;
 }
@@ -188,6 +190,7 @@ static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
         return TDM_OK;
     tdm_status status = tdm_open_device_measure_limits(b->session.dev, &b->measured[i], err);
+    if (status == TDM_OK) status = interrupt_check(err);
     if (status != TDM_OK || i == b->n_sample || !runner_config_get_bool(b->app->config, "warmup"))
         return status;
     status = test_run(b, 0, 1, err);

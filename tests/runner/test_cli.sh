@@ -3,10 +3,10 @@
 #
 # test_cli.sh: the program from the command line: streams, exit codes, and one line and no leftover
 # file for a failure.
-#   test_cli.sh TANDEM MODEL.gguf SOURCE_ROOT
+#   test_cli.sh TANDEM MODEL.gguf SOURCE_ROOT FOLDER_OF_SHIM
 set -u
 case $1 in /*) tandem=$1 ;; *) tandem=$PWD/$1 ;; esac
-model=$2 source=$3
+model=$2 source=$3 shim=$4
 . "$(dirname "$0")/../tally.sh"
 
 greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
@@ -407,5 +407,15 @@ began=$(date +%s)
 await_end $pid
 [ $code = 130 ] && [ $(($(date +%s) - began)) -lt 60 ] && ok || # the whole batch takes several minutes
     fail "Ctrl-C in bench: exit code $code, $(($(date +%s) - began)) s later: $(cat "$work/err")"
+
+# --- Ctrl-C while bench measures the limits of the device: before the first repetition, and after the
+# last one, when the next thing would be the row
+for n in 1 2; do
+    TANDEM_PLUGIN_PATH=$shim TANDEM_TEST_LIMITS="1e10,1e12,1e11,$n" "$tandem" bench -m "$model" -t 1 -p 0 -n 1 \
+        -r 1 --no-warmup -o csv >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = 130 ] && [ "$(wc -l <"$work/out")" -le 1 ] && ok ||
+        fail "Ctrl-C at limits $n: exit code $code: $(cat "$work/out" "$work/err")"
+done
 
 tally_end

@@ -10,7 +10,8 @@
  *   TANDEM_SHIM_PINNED    if set, the devices have pinned memory (shim_pinned.h)
  *   TANDEM_TEST_MEMORY    bytes that the devices report as free; the total is twice that
  *   TANDEM_TEST_LIMITS    READ,INT8,F32: the limits that the devices report instead of measuring
- *                         them: bytes a second, and operations a second with integers and with f32
+ *                         them: bytes a second, and operations a second with integers and with f32.
+ *                         READ,INT8,F32,N: SIGINT arrives while they are measured for the N-th time
  * Apart from the null plugin, which is a backend of its own and needs no target.
  *
  * The plugin's name is that of its file, so that copies of the file are plugins of their own. A
@@ -20,6 +21,7 @@
  */
 #include <dlfcn.h>
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -554,10 +556,13 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
     const char *text = getenv("TANDEM_TEST_LIMITS");
     tdm_device_limits limits = {.arithmetic = "given"};
     size_t size = limits_out->struct_size;
+    static atomic_int n_call;
+    int interrupted = 0;
     if (text == NULL) return inner->device->measure_limits(device, limits_out, err);
-    if (sscanf(text, "%lf,%lf,%lf", &limits.read_bandwidth, &limits.int8_peak, &limits.f32_peak) !=
-        3)
+    if (sscanf(text, "%lf,%lf,%lf,%d", &limits.read_bandwidth, &limits.int8_peak, &limits.f32_peak,
+               &interrupted) < 3)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "shim: TANDEM_TEST_LIMITS '%s'", text);
+    if (++n_call == interrupted) raise(SIGINT);
     limits.struct_size = size;
     memcpy(limits_out, &limits, size == 0 || size > sizeof limits ? sizeof limits : size);
     return TDM_OK;
