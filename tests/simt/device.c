@@ -156,6 +156,7 @@ rt_result simt_context_release(int device) {
     pthread_mutex_lock(&simt_mutex);
     bool has_ended = --simt_contexts[device].n_retain == 0;
     if (has_ended) simt_peer_end(device);
+    if (has_ended) simt_locked_end(&simt_contexts[device]);
     pthread_mutex_unlock(&simt_mutex);
     simt_live_add(-1);
     return RT_SUCCESS;

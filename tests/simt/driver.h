@@ -78,6 +78,9 @@ void simt_live_add(int n);
 
 /* ---- How a function begins ------------------------------------------------------------------- */
 
+/* Unlocks the memory that the context has locked, when it ends. Under simt_mutex. memory.c */
+void simt_locked_end(const simt_context *c);
+
 /* RT_SUCCESS where the function `name` may go on. Else what it returns: the result that the test
  * injects at this call, the failure of a lost device, or INVALID_CONTEXT where it needs a context
  * and the thread has none. */

@@ -112,13 +112,14 @@ rt_result simt_host_free(void *pointer) {
     return RT_SUCCESS;
 }
 
-/* Page-locked memory of the host, for all devices. */
+/* Page-locked memory of the host, for all devices, until the context ends that locked it. */
 typedef struct locked {
     struct locked *next;
     char *pointer;
     size_t size;
 } locked;
 static locked *all_locked; /* under simt_mutex */
+    const simt_context *context;
 
 /* Memory can be locked only once, by whatever device: ranges must not overlap. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
@@ -127,7 +128,7 @@ rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
     locked *more = malloc(sizeof *more);
     if (more == NULL) return RT_OUT_OF_MEMORY;
     pthread_mutex_lock(&simt_mutex);
-    *more = (locked){.next = all_locked, .pointer = pointer, .size = size};
+    *more = (locked){.next = all_locked, .pointer = pointer, .size = size, .context = simt_current};
     const locked *other = all_locked;
     while (other != NULL && (other->pointer >= more->pointer + size ||
                              more->pointer >= other->pointer + other->size))
@@ -144,6 +145,19 @@ rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
 
 rt_result simt_host_unregister(void *pointer) {
     RELEASE();
+void simt_locked_end(const simt_context *c) {
+    locked **at = &all_locked;
+    while (*at != NULL) {
+        locked *found = *at;
+        if (found->context != c) {
+            at = &found->next;
+            continue;
+        }
+        *at = found->next;
+        free(found);
+    }
+}
+
     pthread_mutex_lock(&simt_mutex);
     locked **at = &all_locked;
     while (*at != NULL && (*at)->pointer != pointer) at = &(*at)->next;

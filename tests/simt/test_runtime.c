@@ -39,6 +39,22 @@ static long (*simt_live)(void);
 static uint64_t (*simt_submissions)(void);
 static char logged[512]; /* the last message of the plugin */
 
+/* Functions of the driver that tests call. */
+static struct {
+    int (*context_retain)(void **context_out, int device);
+    int (*context_release)(int device);
+    int (*context_set)(void *context);
+    int (*memory_alloc)(uint64_t *address_out, size_t size);
+    int (*memory_free)(uint64_t address);
+    int (*host_register)(void *pointer, size_t size, unsigned flags);
+    int (*host_unregister)(void *pointer);
+    int (*stream_create)(void **stream_out, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*capture_begin)(void *stream, int mode);
+    int (*capture_end)(void *stream, void **graph_out);
+    int (*graph_destroy)(void *graph);
+} cu;
+
 static void host_log(void *context, int32_t level, const char *format, ...) {
     va_list args;
     (void)context;
@@ -59,16 +75,20 @@ static const tdm_host host = {
 
 static const char *launch_early = "no"; /* option of the devices that are opened */
 
-static tdm_device *device_open(const char *graphs) {
+static tdm_device *device_number_open(int32_t index, const char *graphs) {
     const tdm_option options[] = {{"driver", driver_path},
                                   {"graphs", graphs},
                                   {"fusion", "no"},
                                   {"launch-early", launch_early}};
     const tdm_device_params params = {
-        .struct_size = sizeof params, .n_option = 4, .options = options};
+        .struct_size = sizeof params, .index = index, .n_option = 4, .options = options};
     tdm_device *device = NULL;
     OK(plugin->device->open(instance, &params, &device, &err));
     return device;
+}
+
+static tdm_device *device_open(const char *graphs) {
+    return device_number_open(0, graphs);
 }
 
 /* ---- A bound plan ---------------------------------------------------------------------------- */
@@ -283,6 +303,37 @@ static void test_import_refused(void **state) {
     plugin->buffer->free(first);
     free(memory);
     plugin->device->close(device);
+}
+
+/* Memory that two devices import stays locked until the second has released it, also where the one
+ * that locked it is closed before. */
+static void test_import_twice(void **state) {
+    enum { SIZE = 8192, CU_ALREADY_REGISTERED = 712 };
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        tdm_device *devices[2];
+        tdm_buffer *buffers[2];
+        char *memory = aligned_alloc(4096, SIZE);
+        void *context = NULL;
+        assert_non_null(memory);
+        const long before = simt_live();
+        for (int i = 0; i < 2; i++) {
+            devices[i] = device_number_open(i, "yes");
+            OK(plugin->buffer->import_host(devices[i], memory, SIZE, NULL, &buffers[i], &err));
+        }
+        plugin->buffer->free(buffers[first]);
+        plugin->device->close(devices[first]);
+        assert_int_equal(cu.context_retain(&context, 1 - first), 0);
+        assert_int_equal(cu.context_set(context), 0);
+        assert_int_equal(cu.host_register(memory, SIZE, 1), CU_ALREADY_REGISTERED);
+        plugin->buffer->free(buffers[1 - first]);
+        assert_int_equal(cu.host_register(memory, SIZE, 1), 0);
+        assert_int_equal(cu.host_unregister(memory), 0);
+        plugin->device->close(devices[1 - first]);
+        assert_int_equal(cu.context_release(1 - first), 0);
+        assert_int_equal(simt_live(), before);
+        free(memory);
+    }
 }
 
 /* Too much page-locked memory: what was asked for and what there is. */
@@ -607,19 +658,6 @@ static void test_each_call_fails(void **state) {
 
 /* ---- What the emulated driver refuses, as real ones do --------------------------------------- */
 
-static struct {
-    int (*context_retain)(void **context_out, int device);
-    int (*context_release)(int device);
-    int (*context_set)(void *context);
-    int (*memory_alloc)(uint64_t *address_out, size_t size);
-    int (*memory_free)(uint64_t address);
-    int (*stream_create)(void **stream_out, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*capture_begin)(void *stream, int mode);
-    int (*capture_end)(void *stream, void **graph_out);
-    int (*graph_destroy)(void *graph);
-} cu;
-
 enum { CU_INVALID_CONTEXT = 201, CU_CAPTURE_UNSUPPORTED = 900, CU_CAPTURE_INVALIDATED = 901 };
 
 static void test_refusals(void **state) {
@@ -682,6 +720,8 @@ static bool driver_symbols_get(void *driver) {
            symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
            symbol_get(driver, "cuMemAlloc_v2", &cu.memory_alloc) &&
            symbol_get(driver, "cuMemFree_v2", &cu.memory_free) &&
+           symbol_get(driver, "cuMemHostRegister_v2", &cu.host_register) &&
+           symbol_get(driver, "cuMemHostUnregister", &cu.host_unregister) &&
            symbol_get(driver, "cuStreamCreate", &cu.stream_create) &&
            symbol_get(driver, "cuStreamDestroy_v2", &cu.stream_destroy) &&
            symbol_get(driver, "cuStreamBeginCapture_v2", &cu.capture_begin) &&
@@ -691,15 +731,25 @@ static bool driver_symbols_get(void *driver) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_captured),       cmocka_unit_test(test_launched),
-        cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
-        cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_not_captured),
-        cmocka_unit_test(test_no_kernels),     cmocka_unit_test(test_each_call_fails),
-        cmocka_unit_test(test_launched_early), cmocka_unit_test(test_uploads),
-        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_graph_without_memory),
-        cmocka_unit_test(test_wait_late),      cmocka_unit_test(test_no_log),
-        cmocka_unit_test(test_other_driver),   cmocka_unit_test(test_no_attribute),
+        cmocka_unit_test(test_captured),
+        cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_launched_long),
+        cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_import_refused),
+        cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_not_captured),
+        cmocka_unit_test(test_no_kernels),
+        cmocka_unit_test(test_each_call_fails),
+        cmocka_unit_test(test_launched_early),
+        cmocka_unit_test(test_uploads),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_graph_without_memory),
+        cmocka_unit_test(test_wait_late),
+        cmocka_unit_test(test_no_log),
+        cmocka_unit_test(test_other_driver),
+        cmocka_unit_test(test_no_attribute),
+        cmocka_unit_test(test_import_twice),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

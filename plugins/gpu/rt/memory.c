@@ -88,6 +88,18 @@ static tdm_status import_fail(rt_device *device, rt_result result, int fn, uint6
                     rt_result_name(device->fn, result, number));
 }
 
+/* Locks memory in the device's context, and retains the context. */
+static tdm_status memory_lock(rt_device *device, void *ptr, uint64_t size, rt_import *import,
+                              tdm_error *err) {
+    *import = (rt_import){.ptr = ptr, .size = size, .n_user = 1, .device = device->facts->device};
+    rt_result result = device->fn->context_retain(&import->context, import->device);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_context_retain);
+    result = device->fn->host_register(ptr, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    if (result == RT_SUCCESS) return TDM_OK;
+    device->fn->context_release(import->device);
+    return import_fail(device, result, RT_FN_host_register, size, err);
+}
+
 /* Locks the memory, or counts one more user of it. */
 static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_error *err) {
     rt_source *source = device->source;
@@ -99,14 +111,12 @@ static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_e
     } else if ((import = malloc(sizeof *import)) == NULL) {
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: import: no memory", device->name);
     } else {
-        rt_result result =
-            device->fn->host_register(ptr, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
-        if (result == RT_SUCCESS) {
-            *import = (rt_import){.next = source->imports, .ptr = ptr, .size = size, .n_user = 1};
+        status = memory_lock(device, ptr, size, import, err);
+        if (status == TDM_OK) {
+            import->next = source->imports;
             source->imports = import;
         } else {
             free(import);
-            status = import_fail(device, result, RT_FN_host_register, size, err);
         }
     }
     pthread_mutex_unlock(&source->import_mutex);
@@ -119,7 +129,10 @@ static void import_drop(rt_device *device, void *ptr, uint64_t size) {
     pthread_mutex_lock(&source->import_mutex);
     rt_import **at = import_find(source, ptr, size), *import = *at;
     if (import != NULL && --import->n_user == 0) {
+        device->fn->context_set(import->context);
         device->fn->host_unregister(ptr);
+        device->fn->context_release(import->device);
+        device->fn->context_set(device->context);
         *at = import->next;
         free(import);
     }

@@ -55,13 +55,17 @@ typedef struct rt_facts {
 } rt_facts;
 
 /* Host memory that is page-locked for all devices of a driver. The members of a group import the
- * same memory, but a driver refuses to lock memory twice: hence one entry with a count of users. */
+ * same memory, but a driver refuses to lock memory twice: hence one entry with a count of users.
+ * The lock belongs to the context that it was made in, and ends with it: the entry retains that
+ * context until the last user is gone, also when its device is closed before. */
 typedef struct rt_import {
     struct rt_import *next;
     void *ptr;
     uint64_t size;
     int32_t n_user; /* rt_memory that refer to it */
 } rt_import;
+    void *context;  /* in which the memory is locked */
+    int device;     /* of the context: the driver's handle */
 
 /* A driver, opened or not, and its devices. It lives as long as the instance. All but the imports
  * is constant once source_get (device.c) has returned it. */
