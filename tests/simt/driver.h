@@ -67,19 +67,24 @@ static inline int simt_device_of(const simt_context *c) {
  * ended: the function waits for that. The caller holds simt_mutex. */
 rt_result simt_loss_of(const simt_context *c);
 
+/* Waits until no command of the device is left, as drivers do before they release memory. Returns
+ * at once while the device is held, since the test that holds it would wait for ever: the count of
+ * waits (tandem_simt_waits) shows the call. */
+void simt_idle_wait(const simt_context *c);
+
 /* The calling thread's current context, and how many captures it has begun and not ended (captures
  * are thread-local: cuThreadExchangeStreamCaptureMode). */
 extern __thread simt_context *simt_current;
 extern __thread int simt_n_capture;
 extern __thread bool simt_is_capture_broken; /* by a call that is not allowed meanwhile */
 
+/* Unlocks the memory that the context has locked, when it ends. Under simt_mutex. memory.c */
+void simt_locked_end(const simt_context *c);
+
 /* Counts what was made (1) or released (-1): contexts, streams, events, memory, modules, graphs. */
 void simt_live_add(int n);
 
 /* ---- How a function begins ------------------------------------------------------------------- */
-
-/* Unlocks the memory that the context has locked, when it ends. Under simt_mutex. memory.c */
-void simt_locked_end(const simt_context *c);
 
 /* RT_SUCCESS where the function `name` may go on. Else what it returns: the result that the test
  * injects at this call, the failure of a lost device, or INVALID_CONTEXT where it needs a context

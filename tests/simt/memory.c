@@ -79,6 +79,7 @@ rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
 
 rt_result simt_memory_free(uint64_t address) {
     RELEASE();
+    simt_idle_wait(simt_current);
     char *block = (char *)(uintptr_t)address - MEMORY_HEAD;
     memory_head head;
     simt_peer_forget(block + MEMORY_HEAD);
@@ -107,6 +108,7 @@ rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
 
 rt_result simt_host_free(void *pointer) {
     RELEASE();
+    simt_idle_wait(simt_current);
     free(pointer);
     simt_live_add(-1);
     return RT_SUCCESS;
@@ -117,9 +119,9 @@ typedef struct locked {
     struct locked *next;
     char *pointer;
     size_t size;
+    const simt_context *context;
 } locked;
 static locked *all_locked; /* under simt_mutex */
-    const simt_context *context;
 
 /* Memory can be locked only once, by whatever device: ranges must not overlap. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
@@ -143,8 +145,6 @@ rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
     return RT_ALREADY_REGISTERED;
 }
 
-rt_result simt_host_unregister(void *pointer) {
-    RELEASE();
 void simt_locked_end(const simt_context *c) {
     locked **at = &all_locked;
     while (*at != NULL) {
@@ -158,6 +158,9 @@ void simt_locked_end(const simt_context *c) {
     }
 }
 
+rt_result simt_host_unregister(void *pointer) {
+    RELEASE();
+    simt_idle_wait(simt_current);
     pthread_mutex_lock(&simt_mutex);
     locked **at = &all_locked;
     while (*at != NULL && (*at)->pointer != pointer) at = &(*at)->next;

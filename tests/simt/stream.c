@@ -25,6 +25,25 @@ void tandem_simt_hold(bool hold) {
     for (int i = 0; i < SIMT_MAX_DEVICE; i++) tandem_simt_hold_device(i, hold);
 }
 
+/* How many releases had to wait for the device. */
+EXPORT long tandem_simt_waits(void);
+static long n_wait; /* under simt_mutex */
+
+long tandem_simt_waits(void) {
+    pthread_mutex_lock(&simt_mutex);
+    long n = n_wait;
+    pthread_mutex_unlock(&simt_mutex);
+    return n;
+}
+
+void simt_idle_wait(const simt_context *c) {
+    pthread_mutex_lock(&simt_mutex);
+    n_wait += c->n_pending > 0;
+    while (c->n_pending > 0 && !is_held[simt_device_of(c)])
+        pthread_cond_wait(&simt_changed, &simt_mutex);
+    pthread_mutex_unlock(&simt_mutex);
+}
+
 typedef bool work_function(const simt_work *launch, char *why, size_t why_size);
 
 /* Runs or starts a launch; a kernel that breaks a rule loses the device. Nothing on a lost

@@ -37,6 +37,7 @@ static void (*simt_fail)(const char *name, long in, int result);
 static bool (*simt_has_failed)(void);
 static long (*simt_live)(void);
 static uint64_t (*simt_submissions)(void);
+static long (*simt_waits)(void);
 static char logged[512]; /* the last message of the plugin */
 
 /* Functions of the driver that tests call. */
@@ -334,6 +335,63 @@ static void test_import_twice(void **state) {
         assert_int_equal(simt_live(), before);
         free(memory);
     }
+}
+
+/* Memory that is freed while the card computes is freed later: the driver would wait for the
+ * computation, which may wait for this thread. The plan, the queue and the buffer are those of
+ * another device on the same card, whose closing does not wait either. */
+static void test_freed_later(void **state) {
+    (void)state;
+    const long before = simt_live();
+    scene s = scene_open("yes", 1), other = scene_open("yes", 2);
+    tdm_device_info info = {.struct_size = sizeof info}, kept = {.struct_size = sizeof kept};
+    tdm_buffer *buffer = NULL;
+    const tdm_buffer_params params = {.struct_size = sizeof params, .size = 64 << 20};
+    OK(plugin->buffer->alloc(s.device, &params, &buffer, &err));
+    scene_submit(&other, 1);
+    OK(tdm_semaphore_ops.wait(other.done, 1, TDM_WAIT_FOREVER, &err));
+    scene_check(&other);
+    OK(plugin->device->get_info(s.device, &info, &err));
+    const long n_wait = simt_waits();
+    simt_hold(true);
+    scene_submit(&s, 1);
+    plugin->buffer->free(buffer);
+    OK(plugin->device->get_info(s.device, &kept, &err));
+    assert_int_equal(kept.memory_free, info.memory_free + params.size);
+    scene_submit(&s, 2); /* launches do not wait for what is kept */
+    scene_close(&other);
+    assert_int_equal(simt_waits(), n_wait);
+    simt_hold(false);
+    OK(tdm_semaphore_ops.wait(s.done, 2, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    OK(plugin->device->get_info(s.device, &info, &err));
+    assert_true(info.memory_free >= kept.memory_free);
+    assert_int_equal(simt_waits(), n_wait);
+    scene_close(&s);
+    assert_int_equal(simt_live(), before);
+}
+
+/* An allocation that fits only with memory that is kept gets it, and waits for it. */
+static void test_kept_memory_needed(void **state) {
+    (void)state;
+    scene s = scene_open("yes", 1);
+    tdm_device_info info = {.struct_size = sizeof info};
+    tdm_buffer *first = NULL, *second = NULL;
+    OK(plugin->device->get_info(s.device, &info, &err));
+    const tdm_buffer_params params = {.struct_size = sizeof params,
+                                      .size = info.memory_free - (1 << 20)};
+    OK(plugin->buffer->alloc(s.device, &params, &first, &err));
+    const long n_wait = simt_waits();
+    simt_hold(true);
+    scene_submit(&s, 1);
+    plugin->buffer->free(first);
+    assert_int_equal(simt_waits(), n_wait);
+    OK(plugin->buffer->alloc(s.device, &params, &second, &err));
+    assert_int_equal(simt_waits(), n_wait + 1);
+    simt_hold(false);
+    OK(tdm_semaphore_ops.wait(s.done, 1, TDM_WAIT_FOREVER, &err));
+    plugin->buffer->free(second);
+    scene_close(&s);
 }
 
 /* Too much page-locked memory: what was asked for and what there is. */
@@ -715,6 +773,7 @@ static bool driver_symbols_get(void *driver) {
            symbol_get(driver, "tandem_simt_has_failed", &simt_has_failed) &&
            symbol_get(driver, "tandem_simt_live", &simt_live) &&
            symbol_get(driver, "tandem_simt_submissions", &simt_submissions) &&
+           symbol_get(driver, "tandem_simt_waits", &simt_waits) &&
            symbol_get(driver, "cuDevicePrimaryCtxRetain", &cu.context_retain) &&
            symbol_get(driver, "cuDevicePrimaryCtxRelease_v2", &cu.context_release) &&
            symbol_get(driver, "cuCtxSetCurrent", &cu.context_set) &&
@@ -750,6 +809,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_other_driver),
         cmocka_unit_test(test_no_attribute),
         cmocka_unit_test(test_import_twice),
+        cmocka_unit_test(test_freed_later),
+        cmocka_unit_test(test_kept_memory_needed),
     };
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
     tdm_error err = {0};

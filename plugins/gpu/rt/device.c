@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/queue/bound.h"
+#include "plugins/gpu/rt/card.h"
 #include "plugins/gpu/rt/early.h"
 #include "plugins/gpu/rt/wait.h"
 
@@ -258,6 +259,7 @@ static void device_close(tdm_device *device) {
         device->fn->context_set(device->context);
         rt_modules_destroy(device);
         rt_uploads_destroy(device);
+        rt_card_close(device);
         if (device->copy_stream != NULL) device->fn->stream_destroy(device->copy_stream);
         device->fn->context_release(device->facts->device);
         device->fn->context_set(NULL);
@@ -272,7 +274,8 @@ static tdm_status device_start(rt_device *device, const rt_options *options, tdm
         device->context = NULL;
         return rt_fail(device, err, result, RT_FN_context_retain);
     }
-    tdm_status status = rt_enter(device, err);
+    tdm_status status = rt_card_open(device, err);
+    if (status == TDM_OK) status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     result = device->fn->stream_create(&device->copy_stream, RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) {
@@ -331,8 +334,10 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     size_t n_free = 0, n_total = 0;
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
+    (void)rt_card_settle(device, false);
     rt_result result = device->fn->memory_info(&n_free, &n_total);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
+    n_free += (size_t)rt_card_kept(device->card); /* an allocation that needs it gets it */
     /* On an integrated device HIP reports more free memory than the device has in total
      * (unslothai/unsloth#7960: 120 GiB of 62). */
     if (n_free > device->facts->memory) n_free = (size_t)device->facts->memory;

@@ -6,18 +6,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/card.h"
 
 /* ---- Allocation ------------------------------------------------------------------------------ */
 
 static tdm_status host_alloc(rt_device *device, uint64_t size, rt_memory *memory, tdm_error *err) {
     const rt_driver *fn = device->fn;
     void *pointer = NULL;
-    rt_result result =
-        size > SIZE_MAX / 2
-            ? RT_OUT_OF_MEMORY
-            : fn->host_alloc(&pointer, (size_t)size,
-                             RT_HOST_PORTABLE | RT_HOST_MAPPED | rt_vendor_this.host_flags);
+    rt_result result = RT_OUT_OF_MEMORY;
+    (void)rt_card_settle(device, false);
+    do {
+        if (size > SIZE_MAX / 2) break;
+        result = fn->host_alloc(&pointer, (size_t)size,
+                                RT_HOST_PORTABLE | RT_HOST_MAPPED | rt_vendor_this.host_flags);
+    } while (result == RT_OUT_OF_MEMORY && rt_card_settle(device, true));
     if (result == RT_OUT_OF_MEMORY) {
         const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
@@ -51,9 +53,12 @@ tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_me
         if (status != TDM_OK) return status;
     } else {
         size_t n_free = 0, n_total = 0;
-        rt_result result = size > SIZE_MAX / 2
-                               ? RT_OUT_OF_MEMORY
-                               : device->fn->memory_alloc(&memory.address, (size_t)size);
+        rt_result result = RT_OUT_OF_MEMORY;
+        (void)rt_card_settle(device, false);
+        do {
+            if (size > SIZE_MAX / 2) break;
+            result = device->fn->memory_alloc(&memory.address, (size_t)size);
+        } while (result == RT_OUT_OF_MEMORY && rt_card_settle(device, true));
         if (result == RT_OUT_OF_MEMORY) {
             device->fn->memory_info(&n_free, &n_total);
             return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
@@ -162,10 +167,8 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
     device->fn->context_set(device->context);
     if (memory->is_imported) {
         import_drop(device, memory->host, memory->size);
-    } else if (memory->host != NULL) {
-        device->fn->host_free(memory->host);
     } else {
-        device->fn->memory_free(memory->address);
+        rt_card_free(device, memory);
     }
     *memory = (rt_memory){0};
 }

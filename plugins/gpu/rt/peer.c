@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugins/gpu/rt/rt.h"
+#include "plugins/gpu/rt/card.h"
 
 tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *memory_out,
                                   tdm_error *err) {
@@ -26,10 +26,12 @@ tdm_status rt_memory_alloc_shared(rt_device *device, uint64_t size, rt_memory *m
     }
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
-    rt_result result =
-        fn->shared_alloc == NULL || size > SIZE_MAX / 2
-            ? RT_INVALID_VALUE
-            : fn->shared_alloc(&memory.address, (size_t)size, rt_vendor_this.shared_flags);
+    rt_result result = RT_INVALID_VALUE;
+    (void)rt_card_settle(device, false);
+    do {
+        if (fn->shared_alloc == NULL || size > SIZE_MAX / 2) break;
+        result = fn->shared_alloc(&memory.address, (size_t)size, rt_vendor_this.shared_flags);
+    } while (result == RT_OUT_OF_MEMORY && rt_card_settle(device, true));
     if (rt_result_is_loss(result))
         return rt_fail_symbol(device, err, result, rt_vendor_this.shared_alloc);
     /* Not every card has such memory. Other devices refuse to import what it gets instead. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/plan/print.h"
+#include "plugins/gpu/rt/card.h"
 #include "plugins/gpu/rt/early.h"
 #include "plugins/gpu/rt/wait.h"
 
@@ -290,7 +291,9 @@ static tdm_status plan_capture(tdm_plan *plan, bool *is_short, tdm_error *err) {
     if (status == TDM_OK && result != RT_SUCCESS)
         status = rt_fail(device, err, result, RT_FN_capture_end);
     if (result == RT_SUCCESS && status == TDM_OK) {
-        result = fn->graph_instantiate(&plan->exec, graph, 0);
+        do {
+            result = fn->graph_instantiate(&plan->exec, graph, 0);
+        } while (result == RT_OUT_OF_MEMORY && rt_card_settle(device, true));
         if (result != RT_SUCCESS) {
             plan->exec = NULL;
             *is_short = result == RT_OUT_OF_MEMORY;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/rt/card.h"
 #include "plugins/gpu/rt/plan.h"
 #include "plugins/gpu/rt/wait.h"
 #include "plugins/gpu/rt/watch.h"
@@ -32,8 +33,10 @@ struct tdm_queue {
     /* Submitted computations that are known to have ended. Written by the thread that submits, read
      * by threads that wait too (event_wait). */
     _Atomic uint64_t n_ended;
+    /* Computations, numbered 1, 2, ... Written by the thread that submits, read by is_busy too. */
+    _Atomic uint64_t n_submitted;
+    rt_card_queue in_card;
     /* Used by the thread that submits (gpu_queue_driver): */
-    uint64_t n_submitted;       /* computations, numbered 1, 2, ... */
     uint32_t n_run;             /* submitted computations of plans that wait: runs (wait.h) */
     int32_t n_command[N_EVENT]; /* commands of computation n: n_command[n % N_EVENT] */
     int32_t n_pending;          /* commands of computations that are not known to have ended */
@@ -73,24 +76,24 @@ static const rt_wait_report *report_of(const tdm_queue *queue) {
     return (const rt_wait_report *)(const void *)queue->workspace.report.host;
 }
 
-/* gpu_queue_driver.submit. After a failure it waits until nothing of the computation runs, since
- * the caller frees its memory. */
-static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
-    tdm_queue *queue = context;
+/* rt_card_queue.is_busy. A query that fails says nothing of computations: the device is lost. */
+static bool queue_is_busy(const tdm_queue *queue) {
+    const uint64_t last = atomic_load(&queue->n_submitted);
+    return last > atomic_load(&queue->n_ended) &&
+           queue->device->fn->event_query(queue->events[last % N_EVENT]) == RT_NOT_READY;
+}
+
+/* Launches a plan as computation n_submitted + 1. After a failure it waits until nothing of the
+ * computation runs, since the caller frees its memory. */
+static tdm_status work_launch(tdm_queue *queue, tdm_plan *plan, gpu_ticket *ticket_out,
+                              tdm_error *err) {
     rt_device *device = queue->device;
-    tdm_status status = rt_enter(device, err);
-    if (status != TDM_OK) return status;
     const uint64_t number = queue->n_submitted + 1;
-    if (queue->n_submitted - queue->n_ended == N_EVENT) {
-        rt_result result = ended_count(queue, true);
-        if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_event_sync);
-    }
-    status = rt_plan_launch(work, queue->stream, err);
+    tdm_status status = rt_plan_launch(plan, queue->stream, err);
     if (status == TDM_OK) {
         rt_result result = device->fn->event_record(queue->events[number % N_EVENT], queue->stream);
         if (result != RT_SUCCESS) status = rt_fail(device, err, result, RT_FN_event_record);
     }
-    const tdm_plan *plan = work;
     if (status != TDM_OK) {
         (void)rt_stream_end(device, queue->stream);
         if (plan->waits)
@@ -98,11 +101,27 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
         return status;
     }
     if (plan->waits) queue->n_run++;
-    queue->n_submitted = number;
-    queue->n_command[number % N_EVENT] = rt_plan_n_command(work) + 1;
+    queue->n_command[number % N_EVENT] = rt_plan_n_command(plan) + 1;
     queue->n_pending += queue->n_command[number % N_EVENT];
+    queue->n_submitted = number;
     *ticket_out = (gpu_ticket){.value = number, .run = plan->waits ? queue->n_run : 0};
     return TDM_OK;
+}
+
+/* gpu_queue_driver.submit */
+static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
+    tdm_queue *queue = context;
+    rt_device *device = queue->device;
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    if (queue->n_submitted - queue->n_ended == N_EVENT) {
+        rt_result result = ended_count(queue, true);
+        if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_event_sync);
+    }
+    rt_card_launch_begin(device->card);
+    status = work_launch(queue, work, ticket_out, err);
+    rt_card_launch_end(device->card);
+    return status;
 }
 
 static tdm_status event_wait(tdm_queue *queue, const gpu_ticket *ticket, uint64_t timeout_ns,
@@ -127,6 +146,7 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
     /* After a failure the caller frees the memory, as in work_submit: nothing may run. */
     if (status != TDM_OK && status != TDM_DEADLINE_EXCEEDED)
         (void)rt_stream_end(queue->device, queue->stream);
+    if (status == TDM_OK) (void)rt_card_settle(queue->device, false);
     if (status != TDM_OK || ticket->run == 0) return status;
     return rt_wait_status(queue->device, report_of(queue), ticket->run, err);
 }
@@ -142,6 +162,7 @@ static void queue_destroy(tdm_queue *queue) {
     gpu_queue_destroy(queue->base);
     rt_watch_destroy(queue->watch);
     fn->context_set(queue->device->context);
+    rt_card_queue_remove(queue->device->card, &queue->in_card);
     for (int i = 0; i < N_EVENT; i++)
         if (queue->events[i] != NULL) fn->event_destroy(queue->events[i]);
     if (queue->stream != NULL) fn->stream_destroy(queue->stream);
@@ -216,6 +237,8 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
         queue_destroy(queue);
         return status;
     }
+    queue->in_card = (rt_card_queue){.is_busy = queue_is_busy, .queue = queue};
+    rt_card_queue_add(device->card, &queue->in_card);
     *queue_out = queue;
     return TDM_OK;
 }

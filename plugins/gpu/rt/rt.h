@@ -12,6 +12,7 @@
  *   device.c    enumeration, opening, closing
  *   options.c   options
  *   memory.c    device memory and page-locked memory; copies
+ *   card.c      what all devices of a card share: memory that is freed when the card is idle
  *   upload.c    copies of weights that may still run when the call returns
  *   buffer.c buffers as the ABI has them, and weights and pages in the layouts of
  *   plugins/gpu/layout
@@ -63,9 +64,9 @@ typedef struct rt_import {
     void *ptr;
     uint64_t size;
     int32_t n_user; /* rt_memory that refer to it */
-} rt_import;
     void *context;  /* in which the memory is locked */
     int device;     /* of the context: the driver's handle */
+} rt_import;
 
 /* A driver, opened or not, and its devices. It lives as long as the instance. All but the imports
  * is constant once source_get (device.c) has returned it. */
@@ -135,6 +136,7 @@ struct tdm_device {
     char name[32];
     gpu_target target;
     void *context;              /* the driver's primary context; NULL = not retained */
+    struct rt_card *card;       /* NULL = not opened */
     void *copy_stream;          /* of all copies of memory.c and upload.c; NULL = not made */
     pthread_mutex_t copy_mutex; /* held while commands are put into copy_stream */
     struct rt_upload_events *upload_events;
@@ -143,6 +145,7 @@ struct tdm_device {
     atomic_bool is_lost; /* a call has failed so that none can succeed any more: rt_enter fails */
 };
 typedef tdm_device rt_device;
+typedef struct rt_card rt_card;
 
 struct tdm_buffer {
     rt_device *device;
@@ -185,7 +188,8 @@ tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_me
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err);
 /* Frees or releases the memory, and zeroes *memory. No memory and a peer's memory are a no-op. No
- * command that uses it may be running. [any-thread] */
+ * command that uses it may be running. While others run on the card it is kept, and freed later
+ * (card.h); imported memory is released at once, which may wait for the card. [any-thread] */
 void rt_memory_free(rt_device *device, rt_memory *memory);
 
 /* Copy and fill, synchronously: the bytes are there on return. The caller has checked the ranges.
