@@ -37,6 +37,9 @@ struct vk_blocks {
     pthread_mutex_t mutex;      /* over `shared` and the ranges of its blocks */
     struct vk_block *shared;    /* those with pieces */
     _Atomic uint64_t allocated; /* vk_memory_allocated */
+    /* Blocks with memory, imported ones included. A driver allows maxMemoryAllocationCount of them
+     * at a time (Vulkan's specification demands at least 4096), and need not check it. */
+    _Atomic uint32_t n_allocation;
 };
 
 tdm_status vk_blocks_create(vk_device *device, tdm_error *err) {
@@ -119,6 +122,7 @@ static void block_free(vk_device *device, struct vk_block *block) {
         device->fn.DestroyBuffer(device->device, block->buffer, NULL);
     if (block->memory != VK_NULL_HANDLE) {
         device->fn.FreeMemory(device->device, block->memory, NULL); /* unmaps */
+        atomic_fetch_sub(&device->blocks->n_allocation, 1);
         if (!block->is_imported) atomic_fetch_sub(&device->blocks->allocated, block->size);
     }
     gpu_ranges_free(&block->ranges);
@@ -140,6 +144,10 @@ static VkResult buffer_create(vk_device *device, uint64_t size, bool is_import,
     return device->fn.CreateBuffer(device->device, &info, NULL, buffer_out);
 }
 
+static uint32_t allocations_max(const vk_device *device) {
+    return device->facts->properties.limits.maxMemoryAllocationCount;
+}
+
 /* Allocates memory of block->type for the block's buffer or, where ptr is not NULL, imports the
  * host's memory at `ptr`; binds and maps it. */
 static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t size, void *ptr) {
@@ -156,8 +164,11 @@ static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t s
                                        .allocationSize = size,
                                        .memoryTypeIndex = block->type};
     void *mapped = ptr;
-    VkResult result = device->fn.AllocateMemory(device->device, &info, NULL, &block->memory);
+    VkResult result = VK_ERROR_TOO_MANY_OBJECTS;
+    if (atomic_fetch_add(&device->blocks->n_allocation, 1) < allocations_max(device))
+        result = device->fn.AllocateMemory(device->device, &info, NULL, &block->memory);
     if (result != VK_SUCCESS) {
+        atomic_fetch_sub(&device->blocks->n_allocation, 1);
         block->memory = VK_NULL_HANDLE;
         return result;
     }
@@ -269,8 +280,17 @@ static VkResult memory_take(vk_device *device, uint32_t type, uint64_t size, uin
     return result;
 }
 
-static tdm_status memory_refuse(vk_device *device, uint64_t size, uint64_t limit, tdm_error *err) {
+static tdm_status memory_refuse(vk_device *device, uint64_t size, uint64_t limit, VkResult result,
+                                tdm_error *err) {
     uint64_t n_free, n_total;
+    if (result == VK_ERROR_TOO_MANY_OBJECTS)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "%s (%s): no allocation of %llu bytes: the driver allows %u allocations at "
+                        "a time (maxMemoryAllocationCount), and this process has %u; use fewer "
+                        "models, contexts or adapters at a time",
+                        device->name, device->facts->properties.deviceName,
+                        (unsigned long long)size, (unsigned)allocations_max(device),
+                        (unsigned)atomic_load(&device->blocks->n_allocation));
     vk_facts_memory(&device->instance->driver, device->facts, vk_memory_allocated(device), &n_free,
                     &n_total);
     if (size > limit)
@@ -296,21 +316,24 @@ tdm_status vk_memory_alloc(vk_device *device, uint64_t size, vk_use use, vk_memo
     if (size == 0) return TDM_OK;
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
-    if (size > limit) return memory_refuse(device, size, limit, err);
-    uint32_t n = types_order(device, UINT32_MAX, use, order);
     VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (size > limit) return memory_refuse(device, size, limit, result, err);
+    uint32_t n = types_order(device, UINT32_MAX, use, order);
     for (uint32_t i = 0; i < n; i++) {
         result = memory_take(device, order[i], size, limit, use, memory_out);
         if (result == VK_SUCCESS) return TDM_OK;
-        if (result == VK_ERROR_DEVICE_LOST) break;
+        /* Neither depends on the type of memory. */
+        if (result == VK_ERROR_DEVICE_LOST || result == VK_ERROR_TOO_MANY_OBJECTS) break;
     }
     memset(memory_out, 0, sizeof *memory_out);
     return result == VK_ERROR_DEVICE_LOST ? vk_fail(device, err, result, "vkAllocateMemory")
-                                          : memory_refuse(device, size, limit, err);
+                                          : memory_refuse(device, size, limit, result, err);
 }
 
+/* Also of allocations: others may be freed. */
 static bool is_short_of_memory(VkResult result) {
-    return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY ||
+           result == VK_ERROR_TOO_MANY_OBJECTS;
 }
 
 tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memory *memory_out,

@@ -199,6 +199,8 @@ static void VKAPI_CALL my_GetPhysicalDeviceProperties2(VkPhysicalDevice physical
     VkPhysicalDeviceSubgroupSizeControlProperties *control =
         (VkPhysicalDeviceSubgroupSizeControlProperties *)(void *)chain_find(
             out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES);
+    if (state.max_allocation != 0)
+        out->properties.limits.maxMemoryAllocationCount = state.max_allocation;
     if (sizes != NULL && state.max_buffer != 0) sizes->maxBufferSize = state.max_buffer;
     if (control != NULL) state.subgroup = (int32_t)control->minSubgroupSize;
     if (control != NULL && state.max_subgroup != 0)
@@ -246,6 +248,7 @@ static void memory_note(VkDeviceMemory memory, uint64_t size, bool is_new) {
         if (handles[i] != (is_new ? VK_NULL_HANDLE : memory)) continue;
         state.allocated += is_new ? size : -sizes[i];
         state.n_object += is_new ? 1 : -1;
+        state.n_allocation += is_new ? 1 : UINT32_MAX;
         handles[i] = is_new ? memory : VK_NULL_HANDLE;
         sizes[i] = size;
         break;
@@ -257,6 +260,9 @@ static VkResult VKAPI_CALL my_AllocateMemory(VkDevice device, const VkMemoryAllo
                                              const VkAllocationCallbacks *callbacks,
                                              VkDeviceMemory *out) {
     VkResult result = fault_at(FAULT_AllocateMemory);
+    const bool is_beyond = state.max_allocation != 0 && state.n_allocation >= state.max_allocation;
+    if (is_beyond) state.n_beyond++;
+    if (is_beyond && result == VK_SUCCESS) result = VK_ERROR_TOO_MANY_OBJECTS;
     if (result == VK_SUCCESS) result = real.AllocateMemory(device, info, callbacks, out);
     if (result == VK_SUCCESS)
         memory_note(*out, info->allocationSize, true);

@@ -51,6 +51,8 @@ typedef struct fault_state {
     int32_t has_matrix;      /* VK_KHR_cooperative_matrix is offered, but no shader on it compiles:
                              1 = of 16 rows and columns, 2 = of 8 */
     uint64_t max_buffer;     /* maxBufferSize; 0 = the real one */
+    uint32_t max_allocation; /* maxMemoryAllocationCount, which the loader checks too; 0 = the real
+                                one */
     int32_t group_subgroups; /* maxComputeWorkgroupSubgroups, with subgroups up to max_subgroup, or
                                 twice the real size; 0 = the real ones */
     int32_t max_subgroup;    /* sizes of subgroups up to this one are offered, and a size that a
@@ -65,6 +67,8 @@ typedef struct fault_state {
     int32_t n_submit;        /* VkSubmitInfo given */
     int32_t n_wait;          /* calls of vkWaitSemaphores */
     uint64_t allocated;      /* bytes of memory not freed */
+    uint32_t n_allocation;   /* of vkAllocateMemory not freed */
+    int32_t n_beyond;        /* calls of vkAllocateMemory beyond max_allocation */
 } fault_state;
 
 #endif

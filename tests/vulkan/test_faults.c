@@ -299,6 +299,31 @@ static void test_budget(void **state) {
     assert_int_equal(faults->n_object, 0);
 }
 
+/* Where the driver allows no more allocations the plugin makes none, and names that limit. */
+static void test_allocation_limit(void **state) {
+    (void)state;
+    enum { MAX = 24 };
+    scene s = {.graph = graph_make()};
+    tdm_error err = {0};
+    tdm_buffer *buffers[MAX + 1] = {NULL};
+    const tdm_buffer_params params = {.struct_size = sizeof params, .size = 5 << 20};
+    int n = 0;
+    faults->max_allocation = MAX;
+    assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+    while (n <= MAX && plugin->buffer->alloc(s.device, &params, &buffers[n], &err) == TDM_OK) n++;
+    assert_int_equal(n, MAX);
+    assert_int_equal(err.status, TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "allows 24 allocations"));
+    assert_int_equal(faults->n_allocation, MAX);
+    assert_int_equal(faults->n_beyond, 0);
+    plugin->buffer->free(buffers[--n]);
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[n], &err), TDM_OK);
+    for (; n >= 0; n--) plugin->buffer->free(buffers[n]);
+    scene_close(&s);
+    faults->max_allocation = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
 /* A driver that takes no memory of the host: unsupported, and all else works. */
 static void test_import_refused(void **state) {
     (void)state;
@@ -746,6 +771,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_small_subgroup),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_allocation_limit),
         cmocka_unit_test(test_import_refused),
         cmocka_unit_test(test_import_short),
         cmocka_unit_test(test_incoherent),
