@@ -15,12 +15,17 @@
 
 enum { N_SLOT = 64 /* more than threads compile at a time */, N_END_FATAL = 2 };
 
-/* A slot of the file. A pipeline that is not being compiled stays in it where n_end > 0. */
+/* What a process does with a pipeline. */
+typedef enum mark_work { WORK_COMPILE = 0, WORK_RUN } mark_work;
+
+/* A slot of the file. A pipeline on which no process works stays in it where n_end > 0. */
 typedef struct mark_slot {
     uint64_t check; /* slot_check; of other content the slot counts as empty */
     vk_verdict_row row;
-    int32_t is_compiling; /* by the process that holds the lock; without one, it has ended */
-    int32_t n_end;        /* how many processes ended while they compiled it */
+    int32_t is_open;  /* the process that holds the lock works on it; without one, it has ended */
+    int32_t n_end;    /* how many processes ended meanwhile */
+    int32_t work;     /* mark_work */
+    int32_t reserved; /* 0 */
 } mark_slot;
 
 struct vk_compile_marks {
@@ -31,9 +36,9 @@ struct vk_compile_marks {
     pthread_mutex_t mutex;
 };
 
-/* Held for reading while a pipeline is compiled, for writing while one is compiled by itself: of
- * all devices, since a crash ends the process. */
-static pthread_rwlock_t compile_lock = PTHREAD_RWLOCK_INITIALIZER;
+/* Held for reading while a pipeline is compiled or runs first, for writing while one does so by
+ * itself: of all devices, since a crash ends the process. */
+static pthread_rwlock_t work_lock = PTHREAD_RWLOCK_INITIALIZER;
 
 /* ---- Slots ----------------------------------------------------------------------------------- */
 
@@ -118,9 +123,9 @@ static bool slot_settle(const vk_compile_marks *m, int32_t i, vk_verdict_list *v
     if (slot_read(m, i, &slot)) {
         if (vk_verdict_list_find(verdicts, slot.row.pipeline) != NULL) {
             (void)slot_write(m, i, NULL);
-        } else if (slot.is_compiling) {
+        } else if (slot.is_open) {
             if (slot.n_end + 1 >= N_END_FATAL && fatal_add(verdicts, &slot)) return true;
-            slot.is_compiling = 0;
+            slot.is_open = 0;
             slot.n_end = 1;
             (void)slot_write(m, i, &slot);
         }
@@ -170,7 +175,7 @@ void vk_compile_marks_read(const char *path, const vk_cache_key *key,
     const int32_t n = table_read(&m, slots);
     for (int32_t i = 0; i < n; i++) {
         struct flock range = slot_range(i, F_WRLCK);
-        if (slots[i].is_compiling && slots[i].n_end + 1 >= N_END_FATAL && is_used(&m, &slots[i]) &&
+        if (slots[i].is_open && slots[i].n_end + 1 >= N_END_FATAL && is_used(&m, &slots[i]) &&
             vk_verdict_list_find(verdicts, slots[i].row.pipeline) == NULL &&
             fcntl(m.fd, F_OFD_GETLK, &range) == 0 && range.l_type == F_UNLCK)
             (void)fatal_add(verdicts, &slots[i]);
@@ -180,63 +185,98 @@ void vk_compile_marks_read(const char *path, const vk_cache_key *key,
 
 /* ---- Marking --------------------------------------------------------------------------------- */
 
-/* Whether a process ended while it compiled a pipeline. */
-static bool is_suspect(const vk_compile_marks *m, uint64_t pipeline) {
+/* Whether a process ended at this work on a pipeline. */
+static bool is_suspect(const vk_compile_marks *m, uint64_t pipeline, mark_work work) {
     mark_slot slots[N_SLOT];
     const int32_t n = table_read(m, slots);
     for (int32_t i = 0; i < n; i++)
-        if (slots[i].row.pipeline == pipeline && slots[i].n_end > 0 && is_used(m, &slots[i]))
+        if (slots[i].row.pipeline == pipeline && slots[i].work == (int32_t)work &&
+            slots[i].n_end > 0 && is_used(m, &slots[i]))
             return true;
     return false;
 }
 
-/* What may become of a slot: that of the same suspect, an empty one, else another suspect's. */
+/* What may become of a slot: that of the same suspect at the same work, an empty one, else another suspect's. */
 typedef enum slot_choice { SLOT_SAME = 0, SLOT_EMPTY, SLOT_OTHER, SLOT_CHOICES_ } slot_choice;
 
-static bool is_choice(const vk_compile_marks *m, int32_t i, slot_choice choice, uint64_t pipeline) {
+static bool is_choice(const vk_compile_marks *m, int32_t i, slot_choice choice,
+                      const mark_slot *mark) {
     mark_slot slot;
     if (!slot_read(m, i, &slot)) return choice == SLOT_EMPTY;
-    const bool is_same = slot.row.pipeline == pipeline && slot.n_end > 0;
-    return choice == (is_same ? SLOT_SAME : slot.is_compiling ? SLOT_CHOICES_ : SLOT_OTHER);
+    const bool is_same =
+        slot.row.pipeline == mark->row.pipeline && slot.work == mark->work && slot.n_end > 0;
+    return choice == (is_same ? SLOT_SAME : slot.is_open ? SLOT_CHOICES_ : SLOT_OTHER);
 }
 
 /* Locks a slot and writes the row into it. -1 where there is none. */
-static int32_t slot_take(const vk_compile_marks *m, const vk_verdict_row *row, bool is_alone) {
-    const mark_slot mark = {.row = *row, .is_compiling = 1, .n_end = is_alone};
-    for (int choice = is_alone ? SLOT_SAME : SLOT_EMPTY; choice < SLOT_CHOICES_; choice++)
-        for (int32_t i = 0; i < N_SLOT; i++) {
-            if (!is_choice(m, i, (slot_choice)choice, row->pipeline) || !slot_lock(m, i)) continue;
+static int32_t slot_take(vk_compile_marks *m, const vk_verdict_row *row, mark_work work,
+                         bool is_again) {
+    const mark_slot mark = {.row = *row, .is_open = 1, .n_end = is_again, .work = work};
+    int32_t taken = -1;
+    pthread_mutex_lock(&m->mutex);
+    for (int choice = is_again ? SLOT_SAME : SLOT_EMPTY; choice < SLOT_CHOICES_ && taken < 0;
+         choice++)
+        for (int32_t i = 0; i < N_SLOT && taken < 0; i++) {
+            if (!is_choice(m, i, (slot_choice)choice, &mark) || !slot_lock(m, i)) continue;
             /* Another process may have had the slot until now. */
-            if (is_choice(m, i, (slot_choice)choice, row->pipeline) && slot_write(m, i, &mark))
-                return i;
-            slot_unlock(m, i);
+            if (is_choice(m, i, (slot_choice)choice, &mark) && slot_write(m, i, &mark))
+                taken = i;
+            else
+                slot_unlock(m, i);
         }
-    return -1;
+    pthread_mutex_unlock(&m->mutex);
+    return taken;
+}
+
+static void slot_give(vk_compile_marks *m, int32_t slot) {
+    if (slot < 0) return;
+    pthread_mutex_lock(&m->mutex);
+    (void)slot_write(m, slot, NULL);
+    slot_unlock(m, slot);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+/* Called before anything is marked: what ends the process while this waits is another's. */
+static void work_begin(bool is_alone) {
+    if (is_alone)
+        pthread_rwlock_wrlock(&work_lock);
+    else
+        pthread_rwlock_rdlock(&work_lock);
 }
 
 vk_compile_mark vk_compile_mark_begin(vk_compile_marks *m, const vk_verdict_row *row) {
     vk_compile_mark mark = {.slot = -1};
     if (m == NULL) return mark;
     mark.is_begun = true;
-    mark.is_alone = is_suspect(m, row->pipeline);
-    /* Marked only when nothing else is compiled: what ends the process before is another's. */
-    if (mark.is_alone)
-        pthread_rwlock_wrlock(&compile_lock);
-    else
-        pthread_rwlock_rdlock(&compile_lock);
-    pthread_mutex_lock(&m->mutex);
-    mark.slot = slot_take(m, row, mark.is_alone);
-    pthread_mutex_unlock(&m->mutex);
+    mark.is_alone = is_suspect(m, row->pipeline, WORK_COMPILE);
+    work_begin(mark.is_alone);
+    mark.slot = slot_take(m, row, WORK_COMPILE, mark.is_alone);
     return mark;
 }
 
 void vk_compile_mark_end(vk_compile_marks *m, const vk_compile_mark *mark) {
     if (!mark->is_begun) return;
-    if (mark->slot >= 0) {
-        pthread_mutex_lock(&m->mutex);
-        (void)slot_write(m, mark->slot, NULL);
-        slot_unlock(m, mark->slot);
-        pthread_mutex_unlock(&m->mutex);
+    slot_give(m, mark->slot);
+    pthread_rwlock_unlock(&work_lock);
+}
+
+vk_first_run vk_first_run_begin(vk_compile_marks *m, const vk_verdict_row *rows, int32_t n) {
+    vk_first_run run = {.n = n < VK_FIRST_RUN_MAX ? n : VK_FIRST_RUN_MAX};
+    bool is_again[VK_FIRST_RUN_MAX] = {false};
+    if (m == NULL || n == 0) return run;
+    run.is_begun = true;
+    for (int32_t i = 0; i < run.n; i++) {
+        is_again[i] = is_suspect(m, rows[i].pipeline, WORK_RUN);
+        run.is_alone = run.is_alone || is_again[i];
     }
-    pthread_rwlock_unlock(&compile_lock);
+    work_begin(run.is_alone);
+    for (int32_t i = 0; i < run.n; i++)
+        run.slots[i] = slot_take(m, &rows[i], WORK_RUN, is_again[i]);
+    return run;
+}
+
+void vk_first_run_end(vk_compile_marks *m, const vk_first_run *run) {
+    if (!run->is_begun) return;
+    for (int32_t i = 0; i < run->n; i++) slot_give(m, run->slots[i]);
+    pthread_rwlock_unlock(&work_lock);
 }

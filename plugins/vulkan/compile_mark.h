@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * compile_mark.h: which pipelines the driver is compiling, in a file beside that of verdicts, so
- * that the next start learns what a process was compiling when it ended. A driver's compiler may
- * crash; so may a user end a process that compiles for long. Therefore:
+ * compile_mark.h: which pipelines the driver is compiling or running for the first time, in a file
+ * beside that of verdicts, so that the next start learns what a process was doing when it ended. A
+ * driver's compiler may crash, also one that compiles a pipeline when it is first run; so may a
+ * user end a process that compiles for long. Therefore:
  *   - a pipeline whose compilation did not end is compiled by itself the next time: of those that
- *     several threads compiled at the same time, only the cause ends the process again
+ *     several threads compiled at the same time, only the cause ends the process again. The same
+ *     holds for the pipelines of a first run, which run together
  *   - if the process ends then too, the verdict is VK_VERDICT_FATAL, and nothing compiles it again
- *   - a pipeline that was compiled is no longer in the file
+ *   - a pipeline that was compiled, or whose first run ended, is no longer in the file
+ * A pipeline that is compiled at its first run counts as compiled before it: its marks for both are
+ * separate.
  *
  * The file has a fixed number of slots. A process locks the slot of a pipeline while it compiles
- * it; the system releases the lock when the process ends. What a process wrote is there for others
+ * or runs it; the system releases the lock when the process ends. What a process wrote is there for others
  * also after a crash of it; only a crash of the system may lose it. verdict.c says which pipelines
  * are marked.
  */
@@ -51,5 +55,20 @@ void vk_compile_marks_read(const char *path, const vk_cache_key *key,
  * begins no other before. [any-thread] */
 vk_compile_mark vk_compile_mark_begin(vk_compile_marks *marks, const vk_verdict_row *row);
 void vk_compile_mark_end(vk_compile_marks *marks, const vk_compile_mark *mark);
+
+enum { VK_FIRST_RUN_MAX = 8 };
+
+/* Pipelines that run for the first time, together. */
+typedef struct vk_first_run {
+    int32_t slots[VK_FIRST_RUN_MAX]; /* [n]; -1 = not in the file */
+    int32_t n;
+    bool is_alone, is_begun; /* as of vk_compile_mark */
+} vk_first_run;
+
+/* As vk_compile_mark_begin and _end, for the first run of the pipelines rows[0 .. n - 1]. Of more
+ * than VK_FIRST_RUN_MAX the others are not marked. In between, the calling thread compiles nothing.
+ * [any-thread] */
+vk_first_run vk_first_run_begin(vk_compile_marks *marks, const vk_verdict_row *rows, int32_t n);
+void vk_first_run_end(vk_compile_marks *marks, const vk_first_run *run);
 
 #endif

@@ -94,7 +94,11 @@ tdm_status vk_trial_on_device(vk_trial *trial, const gpu_excerpt *x, gpu_plan *s
         status = vk_queue_plan(queue, steps, &plan, err);
     else
         gpu_plan_destroy(steps);
-    if (status == TDM_OK) status = vk_queue_run(queue, plan, slots.bindings, slots.n_slot, err);
+    if (status == TDM_OK) {
+        const vk_first_run run = vk_verdicts_run_begin(device, steps);
+        status = vk_queue_run(queue, plan, slots.bindings, slots.n_slot, err);
+        vk_verdicts_run_end(device, &run);
+    }
     if (status == TDM_OK) status = outputs_read(&slots, x, out, err);
     vk_plan_destroy(plan);
     vk_queue_ops.destroy(queue);

@@ -59,8 +59,8 @@ static void fatal_log(const vk_device *device, int32_t first, int32_t n_fatal) {
     for (int32_t i = first; i < first + n_fatal && TDM_HAS(host, log); i++)
         host->log(
             host->context, TDM_LOG_WARN,
-            "%s (%s, %s): kernel %s: this driver's compiler ended the last two processes that "
-            "compiled it, so it is not used. To try it again, delete %s",
+            "%s (%s, %s): kernel %s: this driver ended the last two processes that compiled it or "
+            "ran it first, so it is not used. To try it again, delete %s",
             device->name, device->facts->properties.deviceName, device->facts->driver,
             v->list.rows[i].kernel, v->path);
 }
@@ -243,8 +243,8 @@ tdm_status vk_verdicts_compile_begin(vk_device *device, const gpu_step *step,
     *mark_out = (vk_compile_mark){.slot = -1};
     if (verdict == VK_VERDICT_FATAL)
         return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s: kernel %s is not compiled, since this driver's compiler ended the "
-                        "process twice. To try it again, delete %s",
+                        "%s: kernel %s is not compiled, since this driver ended the process twice "
+                        "when it compiled it or ran it first. To try it again, delete %s",
                         device->name, row.kernel, v->path);
     if (verdict != VK_VERDICT_NONE) return TDM_OK; /* it was compiled before */
     *mark_out = vk_compile_mark_begin(v->marks, &row);
@@ -260,6 +260,37 @@ tdm_status vk_verdicts_compile_begin(vk_device *device, const gpu_step *step,
 
 void vk_verdicts_compile_end(vk_device *device, const vk_compile_mark *mark) {
     vk_compile_mark_end(device->verdicts->marks, mark);
+}
+
+static bool has_row(const vk_verdict_row *rows, int32_t n, uint64_t pipeline) {
+    for (int32_t i = 0; i < n; i++)
+        if (rows[i].pipeline == pipeline) return true;
+    return false;
+}
+
+vk_first_run vk_verdicts_run_begin(vk_device *device, const gpu_plan *steps) {
+    struct vk_verdicts *v = device->verdicts;
+    const tdm_host *host = device->instance->host;
+    vk_verdict_row rows[VK_FIRST_RUN_MAX];
+    int32_t n = 0;
+    for (int32_t i = 0; i < steps->n_step && n < VK_FIRST_RUN_MAX; i++) {
+        const uint64_t pipeline = vk_pipeline_hash(device, &steps->steps[i]);
+        if (is_known(v, pipeline) || has_row(rows, n, pipeline)) continue;
+        rows[n++] = row_make(device, &steps->steps[i], VK_VERDICT_NONE);
+    }
+    const vk_first_run run = vk_first_run_begin(v->marks, rows, n);
+    if (run.is_alone && TDM_HAS(host, log))
+        host->log(host->context, TDM_LOG_WARN,
+                  "%s (%s, %s): an earlier process ended while this driver first ran kernel %s or "
+                  "others with it: they now run by themselves. If that ends this process too, the "
+                  "next one does without them",
+                  device->name, device->facts->properties.deviceName, device->facts->driver,
+                  rows[n - 1].kernel);
+    return run;
+}
+
+void vk_verdicts_run_end(vk_device *device, const vk_first_run *run) {
+    vk_first_run_end(device->verdicts->marks, run);
 }
 
 /* ---- Checking a plan ------------------------------------------------------------------------- */

@@ -5,8 +5,8 @@
  * The verdict is kept on disk beside the pipeline cache, for this driver and this kernel's code,
  * so that later runs do not try it again. A wrong pipeline is replaced by a plainer one where the
  * planner has one; else its op is refused. A pipeline at whose trial the driver reset the device
- * counts as wrong, so that the next start does not try it again. So does one at which the driver's
- * compiler ended two processes (compile_mark.h).
+ * counts as wrong, so that the next start does not try it again. So does one at whose compilation
+ * or trial the driver ended two processes (compile_mark.h).
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
@@ -42,6 +42,11 @@ bool vk_verdicts_uncompiled(vk_device *device, const gpu_plan *steps, tdm_status
 tdm_status vk_verdicts_compile_begin(vk_device *device, const gpu_step *step,
                                      vk_compile_mark *mark_out, tdm_error *err);
 void vk_verdicts_compile_end(vk_device *device, const vk_compile_mark *mark);
+
+/* To be called around a trial's run of steps, whose pipelines are made: a driver may compile them
+ * only now. [any-thread] */
+vk_first_run vk_verdicts_run_begin(vk_device *device, const gpu_plan *steps);
+void vk_verdicts_run_end(vk_device *device, const vk_first_run *run);
 
 /* How many pipelines earlier runs have found wrong with the driver of a physical device. The names
  * of their kernels go into text, with commas; where not all fit, it ends with "and N more" kernels.

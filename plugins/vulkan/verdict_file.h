@@ -13,7 +13,7 @@ typedef enum vk_verdict {
     VK_VERDICT_RIGHT = 1, /* the results agree */
     VK_VERDICT_WRONG = 2,
     VK_VERDICT_UNTRIED = 3, /* no small graph uses the pipeline, only the shapes of its node do */
-    VK_VERDICT_FATAL = 4    /* the driver's compiler ends the process (compile_mark.h) */
+    VK_VERDICT_FATAL = 4    /* the driver ends the process (compile_mark.h) */
 } vk_verdict;
 
 typedef struct vk_verdict_row {

@@ -26,7 +26,7 @@
  *   cache_file.c compiled pipelines on disk
  *   verdict.c    which pipelines compute what the CPU computes
  *   verdict_file.c  these verdicts on disk, merged from several processes
- *   compile_mark.c  which pipelines are being compiled, for the start after a crash of that
+ *   compile_mark.c  which pipelines are being compiled or tried, for the start after a crash
  *   trial.c      finds a verdict: runs a small graph on the device and on the CPU
  *   trial_cache.c  trials of kernels that work on a cache
  *   trial_arena.c  trials of the kernels of exchanges

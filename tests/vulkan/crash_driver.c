@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * crash_driver.c: a Vulkan loader that passes calls on to the real one, and ends the process when a
- * chosen kernel is compiled, as a driver whose compiler crashes does.
+ * chosen kernel is compiled, as a driver whose compiler crashes does, or when it is run.
  *
  * Environment: CRASH_DRIVER_LOADER is the path of the real loader, CRASH_DRIVER_KERNEL the name of
- * the kernel, CRASH_DRIVER_SIGNAL the number of the signal; SIGABRT without it. CRASH_DRIVER_LOG is
+ * the kernel whose compilation ends the process, CRASH_DRIVER_RUN of the one whose run does,
+ * CRASH_DRIVER_SIGNAL the number of the signal; SIGABRT without it. CRASH_DRIVER_LOG is
  * a file to which a line is added when a pipeline is begun, "begin KERNEL/CONSTANTS", and when it
  * is made, "end KERNEL/CONSTANTS".
  */
 #define VK_NO_PROTOTYPES
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +26,8 @@
     F(GetInstanceProcAddr)                                                                         \
     F(GetDeviceProcAddr)                                                                           \
     F(CreateShaderModule)                                                                          \
-    F(CreateComputePipelines)
+    F(CreateComputePipelines)                                                                      \
+    F(CmdBindPipeline)
 
 static struct {
 #define FIELD_(name) PFN_vk##name name;
@@ -56,20 +60,48 @@ static void log_write(const char *what, const char *kernel,
     close(fd);
 }
 
+/* Pipelines of the kernel CRASH_DRIVER_RUN. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static VkPipeline fatal[256];
+static int n_fatal;
+
+static void crash_on(const char *variable, const char *name) {
+    const char *kernel = getenv(variable), *number = getenv("CRASH_DRIVER_SIGNAL");
+    if (kernel == NULL || strcmp(kernel, name) != 0) return;
+    signal(SIGABRT, SIG_DFL);
+    raise(number != NULL ? atoi(number) : SIGABRT);
+}
+
+static void pipeline_note(const char *name, VkPipeline pipeline) {
+    const char *kernel = getenv("CRASH_DRIVER_RUN");
+    if (kernel == NULL || strcmp(kernel, name) != 0) return;
+    pthread_mutex_lock(&mutex);
+    if (n_fatal < (int)(sizeof fatal / sizeof *fatal)) fatal[n_fatal++] = pipeline;
+    pthread_mutex_unlock(&mutex);
+}
+
+/* The plugin records commands right before it submits them. */
+static void VKAPI_CALL my_CmdBindPipeline(VkCommandBuffer commands, VkPipelineBindPoint point,
+                                          VkPipeline pipeline) {
+    bool is_fatal = false;
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < n_fatal; i++) is_fatal = is_fatal || fatal[i] == pipeline;
+    pthread_mutex_unlock(&mutex);
+    if (is_fatal) crash_on("CRASH_DRIVER_RUN", getenv("CRASH_DRIVER_RUN"));
+    real.CmdBindPipeline(commands, point, pipeline);
+}
+
 /* The plugin makes pipelines one by one. */
 static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipelineCache cache,
                                                      uint32_t n,
                                                      const VkComputePipelineCreateInfo *info,
                                                      const VkAllocationCallbacks *callbacks,
                                                      VkPipeline *out) {
-    const char *kernel = getenv("CRASH_DRIVER_KERNEL"), *number = getenv("CRASH_DRIVER_SIGNAL");
     const char *name = module_name(info->stage.module);
     log_write("begin", name, info);
-    if (kernel != NULL && strcmp(kernel, name) == 0) {
-        signal(SIGABRT, SIG_DFL);
-        raise(number != NULL ? atoi(number) : SIGABRT);
-    }
+    crash_on("CRASH_DRIVER_KERNEL", name);
     VkResult result = real.CreateComputePipelines(device, cache, n, info, callbacks, out);
+    if (result == VK_SUCCESS) pipeline_note(name, *out);
     log_write("end", name, info);
     return result;
 }
@@ -78,6 +110,7 @@ static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const
     const PFN_vkVoidFunction found = real.GetDeviceProcAddr(device, name);
     FRONT_WRAP(CreateShaderModule)
     FRONT_WRAP(CreateComputePipelines)
+    FRONT_WRAP(CmdBindPipeline)
     return found;
 }
 

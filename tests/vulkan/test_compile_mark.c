@@ -163,6 +163,62 @@ static void test_killed_twice(void **state) {
     start_close(&s);
 }
 
+/* A process that compiles pipelines `first` to first + n - 1 and is killed while it runs them for
+ * the first time. */
+static void killed_while_running(uint64_t first, int32_t n, bool is_alone) {
+    int status;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const start s = start_open();
+        vk_verdict_row rows[MAX_PIPELINE];
+        bool is_right = s.n_fatal == 0;
+        for (int32_t i = 0; i < n; i++) {
+            rows[i] = row_of(first + (uint64_t)i, VK_VERDICT_NONE);
+            is_right = is_right && !compile(&s, rows[i].pipeline);
+        }
+        const vk_first_run run = vk_first_run_begin(s.marks, rows, n);
+        is_right = is_right && run.is_alone == is_alone;
+        if (!is_right) _exit(1);
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* That pipelines compile does not clear them of ending a process when they run. */
+static void test_first_run(void **state) {
+    const vk_verdict_row rows[] = {row_of(7, VK_VERDICT_NONE), row_of(8, VK_VERDICT_NONE)};
+    (void)state;
+    killed_while_running(7, 2, false);
+    start s = start_open();
+    assert_int_equal(s.n_fatal, 0);
+    vk_first_run run = vk_first_run_begin(s.marks, rows, 2);
+    assert_true(run.is_alone);
+    vk_first_run_end(s.marks, &run);
+    run = vk_first_run_begin(s.marks, rows, 2);
+    assert_false(run.is_alone);
+    vk_first_run_end(s.marks, &run);
+    start_close(&s);
+    killed_while_running(7, 2, false);
+    killed_while_running(7, 2, true);
+    s = start_open();
+    assert_int_equal(s.n_fatal, 2);
+    assert_int_equal(verdict_of(&s, 7), VK_VERDICT_FATAL);
+    assert_int_equal(verdict_of(&s, 8), VK_VERDICT_FATAL);
+    start_close(&s);
+    /* more than are marked; and none */
+    killed_while_running(20, VK_FIRST_RUN_MAX + 1, false);
+    killed_while_running(20, VK_FIRST_RUN_MAX + 1, true);
+    s = start_open();
+    assert_int_equal(s.n_fatal, VK_FIRST_RUN_MAX);
+    run = vk_first_run_begin(s.marks, rows, 0);
+    vk_first_run_end(s.marks, &run);
+    run = vk_first_run_begin(NULL, rows, 2);
+    vk_first_run_end(NULL, &run);
+    start_close(&s);
+}
+
 /* What a process that lives compiles is no one's fault, and a second device of a process has slots
  * of its own. */
 static void test_living(void **state) {
@@ -366,7 +422,7 @@ int main(void) {
         TEST(test_killed_once),    TEST(test_killed_twice),  TEST(test_living),
         TEST(test_living_suspect), TEST(test_unwritable),    TEST(test_known),
         TEST(test_full),           TEST(test_other_content), TEST(test_no_folder),
-        TEST(test_alone),
+        TEST(test_alone),          TEST(test_first_run),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -75,7 +75,7 @@ silent "second start" 'so it is not used'
 "$tandem" devices --config "$work/plain.ini" >"$work/err" 2>&1
 says "devices before the third start" 'wrong: product_lane'
 start text.third || fail "third start: $(tail -n 3 "$work/err")"
-says "third start" "kernel product_lane: this driver's compiler ended the last two processes that compiled it, so it is not used. To try it again, delete $XDG_CACHE_HOME/.*\.checked$"
+says "third start" "kernel product_lane: this driver ended the last two processes that compiled it or ran it first, so it is not used. To try it again, delete $XDG_CACHE_HOME/.*\.checked$"
 [ "$(grep -c 'so it is not used' "$work/err")" = 1 ] && ok || fail "third start: $(grep 'so it' "$work/err")"
 silent "third start" ' [1-9][0-9]* wrong'
 same "$work/text.cpu" "$work/text.third" "text with a plainer kernel"
@@ -92,6 +92,22 @@ start text.again || fail "without verdicts: $(tail -n 3 "$work/err")"
 grep -q 'end product_lane/' "$work/log" && ok || fail "the kernel was not tried again"
 silent "without verdicts" 'wrong: \|so it is not used'
 same "$work/text.cpu" "$work/text.again" "text with the kernel again"
+
+# A driver that crashes when it first runs a kernel, which may be when it compiles it.
+rm -r "$work/cache"
+export CRASH_DRIVER_RUN=product_lane
+ends "first start of a run" 6
+silent "first start of a run" 'by themselves\|so it is not used'
+[ -z "$(unfinished)" ] && ok || fail "first start of a run: not compiled: $(unfinished)"
+ends "second start of a run" 6
+says "second start of a run" 'an earlier process ended while this driver first ran kernel product_lane or others'
+silent "second start of a run" 'so it is not used\|by itself'
+start text.run || fail "third start of a run: $(tail -n 3 "$work/err")"
+says "third start of a run" "kernel product_lane: this driver ended the last two processes"
+[ "$(grep -c 'so it is not used' "$work/err")" = 1 ] && ok ||
+    fail "third start of a run: $(grep 'so it is' "$work/err")"
+same "$work/text.cpu" "$work/text.run" "text without the kernel that cannot run"
+unset CRASH_DRIVER_RUN
 
 # A process that is killed: the kernels are compiled one by one, and all are used.
 rm -r "$work/cache"
