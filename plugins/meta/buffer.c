@@ -13,8 +13,6 @@
 
 #include <unistd.h>
 
-#include "plugins/meta/exec/stuck.h"
-
 enum { PAGE_SIZE = 4096 };
 
 const meta_item *meta_buffer_item(const meta_buffer *buffer, uint64_t off) {
@@ -48,7 +46,8 @@ static void buffer_free(tdm_buffer *buffer) {
     for (int32_t d = 0; d < device->n_member; d++) {
         if (buffer->members[d] == NULL || !meta_member_is_stuck(device, d)) continue;
         /* A stuck member may still use its buffer. */
-        meta_release_later(device, META_ANY_MEMBER, NULL, 0, buffer_release, buffer);
+        meta_release_later(device, META_ANY_MEMBER, NULL, 0, buffer_release, buffer,
+                           &buffer->later);
         return;
     }
     for (int32_t d = 0; d < device->n_member; d++)

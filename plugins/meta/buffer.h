@@ -11,6 +11,7 @@
 #ifndef TANDEM_META_BUFFER_H
 #define TANDEM_META_BUFFER_H
 
+#include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/layout/slice.h"
 
 typedef struct meta_item {
@@ -36,6 +37,7 @@ struct tdm_buffer {
     tdm_buffer *members[TDM_MAX_MEMBERS];
     bool is_imported; /* the host memory is the caller's */
     size_t host_size; /* bytes of host memory, whole pages; 0 where imported */
+    meta_pending_release later;
 };
 typedef tdm_buffer meta_buffer;
 

@@ -22,6 +22,19 @@ static void scene_open(scene *s, const char *a, const char *b, const char *c, co
     scene_make(s, (const char *const[]){a, b, c}, 3, N_LAYER, N_TOK, options);
 }
 
+/* ---- Memory that plugins take from the host -------------------------------------------------- */
+
+static _Atomic int n_until_none; /* allocations from now on until one fails; 0 = none does */
+static atomic_bool gives_none;   /* every allocation fails */
+
+void *__real_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size);
+void *__wrap_aligned_alloc(size_t align, size_t size) {
+    if (atomic_load(&gives_none)) return NULL;
+    if (atomic_load(&n_until_none) > 0 && atomic_fetch_sub(&n_until_none, 1) == 1) return NULL;
+    return __real_aligned_alloc(align, size);
+}
+
 /* ---- While running --------------------------------------------------------------------------- */
 
 /* Every member in every way of exchanging: it fails, all others come back at once, the next run
@@ -98,18 +111,20 @@ static void test_never_signals(void **state) {
  * the queues, then the group. */
 typedef enum end_time { BEFORE_QUEUES, BEFORE_GROUP } end_time;
 
-static void closed_while_silent(end_time end) {
+static void closed_while_silent(end_time end, bool has_memory) {
     scene s;
     float y[N];
     scene_open(&s, NULL, NULL, NULL, "share=1,1,1 timeout=0.2");
     rig_set(s.rig, "c2", "silent-in", 1);
     FAILS(TDM_DEADLINE_EXCEEDED, "'m2'", net_run(s.run, N_TOK, 3, y, err));
+    atomic_store(&gives_none, !has_memory);
     tdm_schedule_destroy(s.run);
     s.run = NULL;
     tdm_mem_free(&s.group.weights);
     if (end == BEFORE_QUEUES) rig_set(s.rig, "c2", "release", 0);
     tdm_scratch_destroy(s.rig->group_scratch);
     s.rig->group_scratch = NULL;
+    atomic_store(&gives_none, false);
     if (end == BEFORE_GROUP) rig_set(s.rig, "c2", "release", 0);
     scene_close(&s);
 }
@@ -117,7 +132,7 @@ static void closed_while_silent(end_time end) {
 /* No hang, nothing that the member may use is freed, and nothing is left in the end. */
 static void test_closed_while_silent(void **state) {
     (void)state;
-    closed_while_silent(BEFORE_GROUP);
+    closed_while_silent(BEFORE_GROUP, true);
 }
 
 /* The member ends between the release of its plans and of its queue: the plans were kept, so the
@@ -125,7 +140,15 @@ static void test_closed_while_silent(void **state) {
  * before. */
 static void test_ends_between_releases(void **state) {
     (void)state;
-    closed_while_silent(BEFORE_QUEUES);
+    closed_while_silent(BEFORE_QUEUES, true);
+}
+
+/* To keep what a stuck member may use takes no memory: what could not be kept would be lost to the
+ * group, which destroys the queue of its plans, and closes while the member runs. */
+static void test_no_memory_to_keep(void **state) {
+    (void)state;
+    closed_while_silent(BEFORE_GROUP, false);
+    closed_while_silent(BEFORE_QUEUES, false);
 }
 
 typedef struct other_run {
@@ -324,15 +347,6 @@ static void test_no_memory_on_a_member(void **state) {
 
 /* ---- No memory on the host ------------------------------------------------------------------- */
 
-static _Atomic int n_until_none; /* allocations from now on until one fails; 0 = none does */
-
-void *__real_aligned_alloc(size_t align, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size);
-void *__wrap_aligned_alloc(size_t align, size_t size) {
-    if (atomic_load(&n_until_none) > 0 && atomic_fetch_sub(&n_until_none, 1) == 1) return NULL;
-    return __real_aligned_alloc(align, size);
-}
-
 /* What plugins take from the host fails at each allocation in turn (under a sanitizer, at every
  * third); they get it all back. */
 #ifdef TANDEM_SANITIZED
@@ -472,6 +486,7 @@ int main(void) {
         cmocka_unit_test(test_never_signals),
         cmocka_unit_test(test_closed_while_silent),
         cmocka_unit_test(test_ends_between_releases),
+        cmocka_unit_test(test_no_memory_to_keep),
         cmocka_unit_test(test_queue_ends_during_release),
         cmocka_unit_test(test_two_end_in_turn),
         cmocka_unit_test(test_ends_after_the_runtime),

@@ -81,6 +81,7 @@ typedef struct probe_part {
     bool has_ended;  /* in the current case: its semaphore was signalled or poisoned */
     bool is_skipped; /* another member aborted the case */
     tdm_error why;
+    meta_pending_release later;
 } probe_part;
 
 enum { V_X, V_ARENA, V_STEP, V_RESIDUAL, V_Y, V_PEER, N_VALUE };
@@ -242,7 +243,7 @@ static void part_release(meta_device *device, int32_t d, void *part) {
 
 static void part_close(probe *p, probe_part *t) {
     if (t->is_stuck)
-        meta_release_later(p->device, t->d, t->semaphore, t->value, part_release, t);
+        meta_release_later(p->device, t->d, t->semaphore, t->value, part_release, t, &t->later);
     else
         part_release(p->device, t->d, t);
 }

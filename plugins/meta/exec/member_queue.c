@@ -37,18 +37,10 @@ tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_
     return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
 }
 
-static void queue_release(meta_device *device, int32_t d, void *queue) {
-    device->members[d].acquired.plugin->queue->destroy(queue);
-}
-
 void meta_member_queue_destroy(meta_member_queue *member_queue) {
     if (member_queue->device == NULL) return;
-    /* Also when the member has ended meanwhile: a plan of the queue may wait to be released. */
-    if (member_queue->queue != NULL && meta_member_is_kept(member_queue->device, member_queue->d))
-        meta_release_later(member_queue->device, member_queue->d, NULL, 0, queue_release,
-                           member_queue->queue);
-    else if (member_queue->queue != NULL)
-        queue_release(member_queue->device, member_queue->d, member_queue->queue);
+    const meta_member *member = &member_queue->device->members[member_queue->d];
+    if (member_queue->queue != NULL) member->acquired.plugin->queue->destroy(member_queue->queue);
     semaphores(member_queue)->destroy(member_queue->semaphore);
     member_queue->queue = NULL;
     member_queue->semaphore = NULL;

@@ -400,9 +400,22 @@ tdm_status meta_plan_lay_out(meta_plan *plan, tdm_error *err) {
     return status;
 }
 
+/* Lets the parts refer to names of the plan, as plan.h says. */
+static tdm_status names_keep(meta_plan *plan, tdm_error *err) {
+    const size_t size = (size_t)plan->graph->names_size;
+    plan->names = meta_alloc(plan->device->host, size + 1);
+    if (plan->names == NULL) return meta_no_memory("for a plan", err);
+    plan->names_size = size + 1;
+    if (size > 0) memcpy(plan->names, plan->graph->names, size);
+    for (int32_t d = 0; d < plan->device->n_member; d++)
+        if (plan->members[d].part.host != NULL) plan->members[d].part.graph.names = plan->names;
+    return TDM_OK;
+}
+
 tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     meta_device *device = plan->device;
     tdm_status status = meta_plan_lay_out(plan, err);
+    if (status == TDM_OK) status = names_keep(plan, err);
     if (status != TDM_OK) return status;
     plan->bindings = plan_alloc(plan, (size_t)plan->graph->n_slot, sizeof *plan->bindings);
     if (plan->bindings == NULL) return meta_no_memory("for a plan", err);
@@ -478,18 +491,6 @@ static void plan_release(meta_device *device, int32_t d, void *plan) {
     meta_plan_destroy(plan);
 }
 
-/* Copies the names: the parts refer to those of the caller's graph, which may be freed soon. */
-static void names_keep(meta_plan *plan) {
-    if (plan->names != NULL) return;
-    plan->names_size = (size_t)plan->graph->names_size;
-    plan->names = meta_alloc(plan->device->host, plan->names_size + 1);
-    if (plan->names == NULL) return;
-    memcpy(plan->names, plan->graph->names, plan->names_size);
-    plan->names_size++;
-    for (int32_t d = 0; d < plan->device->n_member; d++)
-        if (plan->members[d].part.host != NULL) plan->members[d].part.graph.names = plan->names;
-}
-
 void meta_plan_destroy(meta_plan *plan) {
     if (plan == NULL) return;
     meta_device *device = plan->device;
@@ -511,7 +512,6 @@ void meta_plan_destroy(meta_plan *plan) {
         return;
     }
     /* The member may still run its plans, which read its graphs. */
-    names_keep(plan);
     plan->graph = NULL;
-    meta_release_later(device, META_ANY_MEMBER, NULL, 0, plan_release, plan);
+    meta_release_later(device, META_ANY_MEMBER, NULL, 0, plan_release, plan, &plan->later);
 }

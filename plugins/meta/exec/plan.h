@@ -105,11 +105,13 @@ struct tdm_plan {
     bool is_bound;         /* the members' plans are bound to them, as of `generation` */
     uint32_t generation;   /* of the device when bound */
     size_t host_size;    /* bytes of host memory held */
-    /* Copied from the graph when the plan is destroyed (`names` only where a stuck member keeps the
-     * plan): the graph may be freed before what is kept. names_size: bytes allocated */
+    /* Copied from the graph, which may be freed before a plan that a stuck member keeps: numbers
+     * when the plan is destroyed, names when it is prepared, since the parts refer to them and
+     * there may be no memory later. names_size: bytes allocated */
     int32_t n_value, n_slot;
     char *names;
     size_t names_size;
+    meta_pending_release later;
 };
 typedef tdm_plan meta_plan;
 

@@ -78,6 +78,7 @@ struct tdm_queue {
     meta_plan *plan;
     uint32_t epoch;
     meta_watchdog watchdog;
+    meta_pending_release later;
 };
 
 static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
@@ -512,16 +513,11 @@ static void *coordinator_main(void *arg) {
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-/* Frees a queue whose threads have ended; later where one is lost. */
+/* Frees a queue whose threads have ended, and of whose members none may use it. */
 static void queue_release(meta_device *device, int32_t d, void *what) {
     tdm_queue *queue = what;
     const tdm_host *host = device->host;
     (void)d;
-    for (int32_t i = 0; i < queue->n_member_queue; i++) {
-        if (atomic_load(&queue->member_threads[i].state) != LOST) continue;
-        meta_release_later(device, META_ANY_MEMBER, NULL, 0, queue_release, queue);
-        return;
-    }
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         thread_lost_join(&queue->member_threads[i]);
         meta_member_queue_destroy(&queue->member_queues[i]);
@@ -533,6 +529,16 @@ static void queue_release(meta_device *device, int32_t d, void *what) {
     meta_free(host, queue, sizeof *queue);
 }
 
+/* Whether a member may still use the queue: a thread of it is lost, or the member is stuck, or was,
+ * so that a plan of the queue may wait to be released. */
+static bool is_kept(tdm_queue *queue) {
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (atomic_load(&queue->member_threads[i].state) == LOST ||
+            meta_member_is_kept(queue->device, queue->member_queues[i].d))
+            return true;
+    return false;
+}
+
 static void queue_destroy(tdm_queue *queue) {
     if (queue == NULL) return;
     atomic_store(&queue->is_ending, true);
@@ -542,7 +548,11 @@ static void queue_destroy(tdm_queue *queue) {
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         if (queue->member_threads[i].is_started)
             pthread_join(queue->member_threads[i].thread, NULL);
-    queue_release(queue->device, -1, queue);
+    if (is_kept(queue))
+        meta_release_later(queue->device, META_ANY_MEMBER, NULL, 0, queue_release, queue,
+                           &queue->later);
+    else
+        queue_release(queue->device, -1, queue);
 }
 
 static tdm_status events_create(tdm_queue *queue, tdm_error *err) {

@@ -36,19 +36,8 @@ void meta_member_set_stuck(meta_device *device, int32_t d, tdm_semaphore *semaph
     pthread_mutex_unlock(&device->stuck_mutex);
 }
 
-typedef struct meta_pending_release {
-    struct meta_pending_release *next;
-    int32_t d;                /* member, or META_ANY_MEMBER */
-    tdm_semaphore *semaphore; /* NULL: the member's */
-    uint64_t value;
-    meta_release_fn release;
-    void *what;
-} meta_pending_release;
-
 void meta_release_later(meta_device *device, int32_t d, tdm_semaphore *semaphore, uint64_t value,
-                        meta_release_fn release, void *what) {
-    meta_pending_release *node = meta_alloc(device->host, sizeof *node);
-    if (node == NULL) return; /* leaked: the member may still use it */
+                        meta_release_fn release, void *what, meta_pending_release *node) {
     *node = (meta_pending_release){
         .d = d, .semaphore = semaphore, .value = value, .release = release, .what = what};
     pthread_mutex_lock(&device->stuck_mutex);
@@ -106,8 +95,7 @@ static meta_pending_release *pending_take(meta_device *device) {
 }
 
 static void pending_end(meta_device *device, meta_pending_release *node) {
-    node->release(device, node->d, node->what);
-    meta_free(device->host, node, sizeof *node);
+    node->release(device, node->d, node->what); /* frees the node, or gives it back */
     pthread_mutex_lock(&device->stuck_mutex);
     device->is_releasing = false;
     pthread_mutex_unlock(&device->stuck_mutex);

@@ -54,6 +54,7 @@ typedef struct link_test {
     bool uses_peer;
     int64_t count; /* elements */
     uint32_t epoch;
+    meta_pending_release later;
     int32_t n_part;
     link_part parts[]; /* [n_part] by rank */
 } link_test;
@@ -209,7 +210,7 @@ static void test_end(meta_device *device, int32_t d, void *what) {
     for (int32_t r = 0; r < t->n_part; r++) {
         if (!is_busy(t, r)) continue;
         meta_release_later(device, t->parts[r].d, t->parts[r].semaphore, t->parts[r].value,
-                           test_end, t);
+                           test_end, t, &t->later);
         return;
     }
     for (int32_t r = 0; r < t->n_part; r++) part_close(t, r);

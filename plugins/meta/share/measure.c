@@ -50,24 +50,32 @@ typedef struct product {
     tdm_error err;
     pthread_t thread;
     bool is_started;
+    /* Where the product is kept if it does not end in time; allocated before it runs. */
+    struct kept_product *kept;
 } product;
 
-static void product_free(product *p) {
+typedef struct kept_product {
+    product product;
+    meta_pending_release later;
+} kept_product;
+
+static void product_free(const product *p) {
     const tdm_plugin *plugin = p->member->acquired.plugin;
     if (p->plan != NULL) plugin->queue->plan_destroy(p->plan);
     if (p->queue != NULL) plugin->queue->destroy(p->queue);
     if (p->weight != NULL) plugin->buffer->free(p->weight);
     if (p->values != NULL) plugin->buffer->free(p->values);
     p->device->host->semaphore->destroy(p->semaphore);
-    if (p->part == NULL) return;
-    meta_part_end(p->part);
+    if (p->part != NULL) meta_part_end(p->part);
     meta_free(p->device->host, p->part, sizeof *p->part);
+    meta_free(p->device->host, p->kept, sizeof *p->kept);
 }
 
 static void left_release(meta_device *device, int32_t d, void *what) {
+    const product left = ((kept_product *)what)->product; /* which product_free frees too */
+    (void)device;
     (void)d;
-    product_free(what);
-    meta_free(device->host, what, sizeof(product));
+    product_free(&left);
 }
 
 static void product_end(product *p) {
@@ -77,13 +85,11 @@ static void product_end(product *p) {
         return;
     }
     /* The product may still run: what it uses, the queue included, is released later. */
-    product *kept = meta_alloc(p->device->host, sizeof *kept);
     p->queue = p->member->probe_queue;
     p->member->probe_queue = NULL;
-    if (kept == NULL) return;
-    *kept = *p;
+    p->kept->product = *p;
     meta_release_later(p->device, (int32_t)(p->member - p->device->members), p->semaphore, p->value,
-                       left_release, kept);
+                       left_release, p->kept, &p->kept->later);
 }
 
 static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64_t m) {
@@ -142,7 +148,8 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
     uint64_t size = 0, x_size = meta_round_up((uint64_t)(k * m) * 4, p->member->align);
     uint64_t y_size = meta_round_up((uint64_t)(n * m) * 4, p->member->align);
     uint64_t role_size = m > 1 ? (uint64_t)m * 4 : 0, values_size = x_size + y_size + role_size;
-    if (!product_graph(p, type, k, n, m))
+    p->kept = meta_alloc(host, sizeof *p->kept);
+    if (p->kept == NULL || !product_graph(p, type, k, n, m))
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");
     tdm_status status = host->graph->verify(&p->part->graph, err);
     if (status == TDM_OK)
