@@ -228,6 +228,8 @@ static void grok_read(llm_key_reader *r, llm_hparams *h) {
     if (h->attention_softcap == 0) h->attention_softcap = 30.0f;
     if (h->embd_scale == 0) h->embd_scale = 78.38367176906169f;
     if (h->logit_scale == 0) h->logit_scale = 0.5773502691896257f;
+    h->rope.beta_fast = 8.0f;
+    llm_key_float(r, "rope.scaling.yarn_beta_fast", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.beta_fast);
 }
 
 static void grok_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,

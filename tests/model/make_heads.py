@@ -660,6 +660,23 @@ def cls(n_embd, n_mid, n_score, has_norm):
     return t
 
 
+def grok_yarn():
+    """YaRN without the keys that the architecture has own values for."""
+    keys = base(64, 2, 96, 2, 1, 32)
+    keys.update({'expert_feed_forward_length': 48, 'expert_count': 4, 'expert_used_count': 2,
+                 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4.0,
+                 'rope.scaling.original_context_length': 4096})
+    t = ends(64)
+    for i in range(2):
+        at = 'blk.%d.' % i
+        t.update(attention(at, 64, 2, 1, 32))
+        t.update({at + 'attn_output_norm.weight': [64], at + 'ffn_norm.weight': [64],
+                  at + 'layer_output_norm.weight': [64], at + 'ffn_gate_inp.weight': [64, 4],
+                  at + 'ffn_gate_exps.weight': [64, 48, 4], at + 'ffn_up_exps.weight': [64, 48, 4],
+                  at + 'ffn_down_exps.weight': [48, 64, 4]})
+    return 'grok', keys, t
+
+
 def qwen3_rank():
     """Scores are the shares of two words."""
     n_embd, n_layer = 64, 2
@@ -709,6 +726,7 @@ MODELS = {
     'modern-bert-dense': lambda: modern_bert(None),
     'modern-bert-silu': lambda: modern_bert('silu'),
     'minimax-m3-select': minimax_m3,
+    'grok-yarn': grok_yarn,
     't5-dense': lambda: t5(True),
     't5-plain': lambda: t5(False),
     't5encoder-dense': lambda: t5encoder(True),
