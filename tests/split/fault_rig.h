@@ -216,9 +216,11 @@ static inline tdm_tensor_desc net_desc(const tdm_graph *graph, int32_t value) {
     return desc;
 }
 
-static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scratch,
-                                  int32_t n_layer, tdm_error *err) {
+/* Loads a network whose partitions the device has assigned already. */
+static inline tdm_status net_load_assigned(net *n, tdm_open_device *dev, tdm_scratch *scratch,
+                                           int32_t n_layer, tdm_error *err) {
     tdm_graph *graph = net_graph(1, n_layer);
+    tdm_status status = TDM_OK;
     tdm_tensor_desc descs[64];
     tdm_buffer_item items[64];
     tdm_buffer_params params = {.struct_size = sizeof params,
@@ -229,7 +231,6 @@ static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scr
     n->dev = dev;
     n->scratch = scratch;
     n->n_layer = n_layer;
-    tdm_status status = tdm_open_device_split_prepare(dev, graph, err);
     for (int32_t i = 0; i < graph->n_value && status == TDM_OK; i++) {
         int32_t w = net_weight(graph, i);
         if (w < 0) continue;
@@ -251,6 +252,15 @@ static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scr
     tdm_graph_free(graph);
     if (status != TDM_OK) tdm_mem_free(&n->weights);
     return status;
+}
+
+static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scratch,
+                                  int32_t n_layer, tdm_error *err) {
+    tdm_graph *graph = net_graph(1, n_layer);
+    tdm_status status = tdm_open_device_split_prepare(dev, graph, err);
+    tdm_graph_free(graph);
+    memset(n, 0, sizeof *n);
+    return status == TDM_OK ? net_load_assigned(n, dev, scratch, n_layer, err) : status;
 }
 
 static inline tdm_status net_schedule(const net *n, int32_t n_tok, tdm_schedule **out,

@@ -220,11 +220,56 @@ static void test_groups_crosswise(void **state) {
     rig_close(rig);
 }
 
+/* A thread that loads weights again and again. */
+typedef struct loader {
+    const scene *scene;
+    atomic_bool is_ending;
+    int n_loaded;
+    tdm_status status;
+    tdm_error err;
+} loader;
+
+static void *loader_main(void *arg) {
+    loader *l = arg;
+    const net *group = &l->scene->group;
+    while (l->status == TDM_OK && (l->n_loaded < 5 || !atomic_load(&l->is_ending))) {
+        net again;
+        l->status = net_load_assigned(&again, group->dev, group->scratch, N_LAYER, &l->err);
+        if (l->status == TDM_OK) tdm_mem_free(&again.weights);
+        l->n_loaded++;
+    }
+    return NULL;
+}
+
+/* Buffers may be made, filled and freed by any thread while another one makes plans and runs them:
+ * both read how the partitions are assigned, which split_prepare alone changes. */
+static void test_load_beside_runs(void **state) {
+    (void)state;
+    scene s;
+    float y[N];
+    scene_open(&s, NULL, NULL, "share=2,1 timeout=100");
+    loader l = {.scene = &s};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, loader_main, &l), 0);
+    for (int n_tok = 1; n_tok <= N_TOK; n_tok++) {
+        tdm_schedule *other = NULL;
+        OK(net_schedule(&s.group, n_tok, &other, err));
+        for (int i = 0; i < 5; i++) OK(net_run(other, n_tok, 3, y, err));
+        tdm_schedule_destroy(other);
+        works(&s);
+    }
+    atomic_store(&l.is_ending, true);
+    pthread_join(thread, NULL);
+    if (l.status != TDM_OK) fail_msg("load %d: %s", l.n_loaded, l.err.message);
+    scene_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounded_queue),    cmocka_unit_test(test_blocked_driver),
         cmocka_unit_test(test_blocked_upload),   cmocka_unit_test(test_closed_while_blocked),
         cmocka_unit_test(test_groups_crosswise), cmocka_unit_test(test_long_work),
+        cmocka_unit_test(test_load_beside_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
