@@ -35,7 +35,7 @@ static tdm_status unsplit_refuse(llm_key_reader *r, const llm_hparams *h) {
 }
 
 static void read_latent(llm_key_reader *r, llm_hparams *h) {
-    int32_t key_length = h->head_dim_k, value_length = h->head_dim_v;
+    const int32_t key_length = h->head_dim_k;
     llm_key_int(r, "attention.q_lora_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->n_lora_q);
     llm_key_int(r, "attention.kv_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &h->n_lora_kv);
     llm_key_int(r, "attention.key_length_mla", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
@@ -54,10 +54,9 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
     if (h->n_head_kv != 1)
         r->status = damaged(r, "key 'attention.head_count_kv' must be 1: all heads share "
                                "one latent row");
-    else if (key_length != h->head_dim_k || value_length != h->head_dim_v)
-        r->status = damaged(r, "keys 'attention.key_length' and 'value_length' must be "
-                               "those of the latent row: kv_lora_rank + rope.dimension_count and "
-                               "kv_lora_rank");
+    else if (key_length != h->head_dim_k) /* files of Kimi Linear have another value_length */
+        r->status = damaged(r, "key 'attention.key_length' must be that of the latent row: "
+                               "kv_lora_rank + rope.dimension_count");
     else if (h->rope.n_rot < 2 || h->rope.n_rot >= h->head_dim_q)
         r->status = damaged(r, "key 'rope.dimension_count' must lie between 2 and "
                                "attention.key_length_mla - 1");

@@ -21,7 +21,13 @@ static void kda_read(llm_key_reader *r, llm_hparams *h) {
     heads_read(h, len);
 }
 
-/* No head is rotated: positions follow from linear attention. */
+/* No head is rotated: positions follow from linear attention, and keys of RoPE's scaling do not
+ * count. */
+static void kimi_linear_read(llm_key_reader *r, llm_hparams *h) {
+    kda_read(r, h);
+    h->attention_scale = 1 / sqrtf((float)h->head_dim_q);
+}
+
 static void kimi_linear_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                               llm_layer_spec *spec) {
     (void)gguf, (void)h, (void)layer;
@@ -41,7 +47,7 @@ const llm_arch llm_arch_kimi_linear = {
             LLM_KEY_DENSE_FIRST,
     KDA,
     .is_route_normalized = true,
-    .read = kda_read,
+    .read = kimi_linear_read,
     .layer = kimi_linear_layer,
 };
 
@@ -84,11 +90,11 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
 static const char *const soft_keys[2] = {"activation.situ_beta", "activation.situ_linear_beta"};
 
 static void kimi_k3_read(llm_key_reader *r, llm_hparams *h) {
-    float beta = 0;
-    kda_read(r, h);
-    h->attention_scale = 1 / sqrtf((float)h->head_dim_q);
+    float beta = 0, floor = -INFINITY; /* there is none */
+    kimi_linear_read(r, h);
     h->is_decay_negative = true;
-    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_OPTIONAL, -1e3f, -1e-3f, &h->decay_floor);
+    llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_OPTIONAL, -INFINITY, -1e-3f, &floor);
+    if (isfinite(floor)) h->decay_floor = floor;
     llm_key_int(r, "expert_latent_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->n_expert_row);
     llm_key_int(r, "attn_res.block_size", LLM_GGUF_REQUIRED, (h->n_layer - 1) / LLM_MAX_DEPTH + 1,
                 LLM_MAX_LAYERS, &h->n_depth_layer);

@@ -361,6 +361,47 @@ static void test_window_scaling(void **state) {
 
 /* ---- Other keys ------------------------------------------------------------------------------ */
 
+/* Keys that change what is computed, beside llama.cpp's logits with them (LOGITS.f32); and keys that
+ * change nothing, beside those of the fixture. */
+static void test_changed_keys(void **state) {
+    static const struct {
+        const char *name, *logits; /* logits NULL = those of the fixture */
+        struct {
+            const char *suffix;
+            changed_value value;
+        } keys[3];
+    } rows[] = {
+        /* the length of the config's heads, which converters of this model write */
+        {"kimi-linear-heads", NULL, {{"attention.value_length", {LLM_GGUF_U32, .number = 72}}}},
+        /* it rotates no heads */
+        {"kimi-linear-heads",
+         NULL,
+         {{"rope.scaling.type", {LLM_GGUF_STRING, .text = "yarn"}},
+          {"rope.scaling.factor", {LLM_GGUF_F32, .real = 4}},
+          {"rope.scaling.yarn_log_multiplier", {LLM_GGUF_F32, .real = 0.1f}}}},
+        {"kimi-k3-heads",
+         "kimi-k3-heads.unbound",
+         {{"kda.gate_lower_bound", {LLM_GGUF_F32, .real = -INFINITY}}}},
+    };
+    static const char *const files[] = {"changed-1.gguf", "changed-2.gguf", "changed-3.gguf"};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *path = model_file(rows[i].name);
+        arch_fixture f = {0};
+        assert_non_null(path);
+        for (int k = 0; k < 3 && rows[i].keys[k].suffix != NULL; k++)
+            path = changed_model_copy(path, files[k], rows[i].keys[k].suffix, rows[i].keys[k].value);
+        llm_model *model = rig_model(path, rig_device(NULL, "reference", 2));
+        float *logits = arch_scene_rows(model);
+        snprintf(f.name, sizeof f.name, "%s",
+                 rows[i].logits != NULL ? rows[i].logits : rows[i].name);
+        const double nmse = nmse_of(&f, model, ARCH_N_TOK, ARCH_N_TOK, logits);
+        if (!(nmse <= BOUND)) fail_msg("%s, %s: NMSE %g", f.name, rows[i].keys[0].suffix, nmse);
+        free(logits);
+        llm_model_close(model);
+    }
+}
+
 /* Keys with which the model would compute something else are refused. A fixture that is not there
  * is left out. */
 static void test_refused_keys(void **state) {
@@ -402,6 +443,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_archs),        cmocka_unit_test(test_rope_types),
         cmocka_unit_test(test_rope_factors), cmocka_unit_test(test_rope_alpha),
         cmocka_unit_test(test_window_rope),  cmocka_unit_test(test_window_scaling),
-        cmocka_unit_test(test_refused_keys)};
+        cmocka_unit_test(test_changed_keys), cmocka_unit_test(test_refused_keys)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
