@@ -53,7 +53,6 @@ enum {
     LLM_KEY_EXPERT_SCALE = 1u << 12,  /* expert_weights_scale */
     LLM_KEY_EXPERT_NORM = 1u << 13,   /* expert_weights_norm */
     LLM_KEY_EXPERT_GATING = 1u << 14, /* expert_gating_func */
-    LLM_KEY_EXPERT_GROUPS = 1u << 15, /* expert_group_count, expert_group_used_count */
     LLM_KEY_DENSE_FIRST = 1u << 16,   /* leading_dense_block_count: layers without experts */
     LLM_KEY_ALIBI = 1u << 17,         /* attention.max_alibi_bias */
     LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */

@@ -113,7 +113,7 @@ const llm_arch llm_arch_deepseek2 = {
     .name = "deepseek2",
     .families = "DeepSeek-V2, V3, R1",
     .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |
-            LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST | LLM_KEY_TEMPERATURE,
+            LLM_KEY_DENSE_FIRST | LLM_KEY_TEMPERATURE,
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,

@@ -21,7 +21,7 @@
 /* What most mixtures of experts since DeepSeek-V3 honour. */
 #define LLM_KEYS_EXPERTS                                                                           \
     (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
-     LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
+     LLM_KEY_DENSE_FIRST)
 
 /* Attention selects tokens by an index, all of them up to n_select. The file may have the tensors
  * of an index also for a layer that shares the index of another. */

@@ -209,7 +209,7 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
         llm_key_bool(r, "expert_weights_norm", LLM_GGUF_OPTIONAL, &is_normalized);
     h->route.normalize = is_normalized;
     if ((arch->keys & LLM_KEY_EXPERT_GATING) != 0) read_gating(r, h);
-    if (r->status == TDM_OK && (arch->keys & LLM_KEY_EXPERT_GROUPS) != 0) read_groups(r, h);
+    if (r->status == TDM_OK) read_groups(r, h);
 }
 
 /* Without a key for the length, the temperature grows with each context of the original model. */
