@@ -142,6 +142,10 @@ typedef struct llm_hparams {
     const llm_gguf_tensor *per_layer_table;
     int32_t n_laurel; /* width of the low-rank residual of block/altup.c */
     int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
+    /* First layers, whose weights the file has: the others have the weights of these
+     * (llm_layer_spec.weight_layer) and caches of their own. 0 = all layers. */
+    int32_t n_layer_stored;
+    bool has_round_norm; /* between rounds of these layers stands the norm before the head */
     /* Recurrent layers: state space and delta rule, short convolutions. 0 = the file has no key. */
     int32_t n_conv; /* tokens that a convolution reads */
     int32_t ssm_inner, ssm_state, ssm_rank, ssm_group;

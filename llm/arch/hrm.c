@@ -11,6 +11,7 @@ static void hrm_read(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "hrm.l_cycles", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h->n_cycle_low);
     llm_key_bool(r, "hrm.prefix_lm", LLM_GGUF_OPTIONAL, &is_prefix);
     if (r->status != TDM_OK) return;
+    h->n_layer_stored = 2 * h->n_stack_layer;
     int64_t n = (int64_t)h->n_stack_layer * h->n_cycle_high * (h->n_cycle_low + 1);
     if (n != h->n_layer)
         r->status = tdm_fail(r->err, TDM_DATA_LOSS,

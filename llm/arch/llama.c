@@ -46,15 +46,24 @@ const llm_arch llm_arch_deci = {
     .act = TDM_ACT_SILU,
 };
 
-/* Files may say that all layers are computed several times, one round behind the other. */
+/* All layers are computed several times, one round behind the other, each with caches of its own.
+ * Between rounds the stream is normed, unless the file says otherwise. */
 static void nanbeige_read(llm_key_reader *r, llm_hparams *h) {
-    int32_t n_loop = 1;
-    llm_key_int(r, "num_loops", LLM_GGUF_OPTIONAL, 1, LLM_MAX_LAYERS, &n_loop);
-    if (r->status == TDM_OK && n_loop > 1)
-        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key '%s.num_loops' is %d: layers that are computed several times "
-                             "are not supported; use a model with one loop",
-                             llm_gguf_name(r->gguf), h->arch, n_loop);
+    /* Layers that draft would have other numbers than in the file. */
+    const int32_t most = h->n_layer_draft > 0 ? 1 : LLM_MAX_LAYERS / h->n_layer;
+    int32_t n_round = 1;
+    bool has_no_norm = false;
+    llm_key_int(r, "num_loops", LLM_GGUF_OPTIONAL, 1, most, &n_round);
+    llm_key_bool(r, "skip_loop_final_norm", LLM_GGUF_OPTIONAL, &has_no_norm);
+    h->n_layer_stored = h->n_layer;
+    h->has_round_norm = !has_no_norm;
+    if (r->status == TDM_OK) h->n_layer *= n_round;
+}
+
+static void nanbeige_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                           llm_layer_spec *spec) {
+    (void)gguf;
+    spec->weight_layer = layer % h->n_layer_stored;
 }
 
 const llm_arch llm_arch_nanbeige = {
@@ -63,6 +72,7 @@ const llm_arch llm_arch_nanbeige = {
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
     .read = nanbeige_read,
+    .layer = nanbeige_layer,
 };
 
 const llm_arch llm_arch_internlm2 = {

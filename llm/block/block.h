@@ -131,7 +131,6 @@ int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_inp
 
 /* Layers in stacks that run in cycles, from embeddings to what the output matrix reads. -1 as
  * above. */
-void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
 int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
 /* Layers with several residual streams, from embeddings to what the norm of the output reads. -1 as

@@ -8,10 +8,13 @@
  *   parallel:   y = x + p1(mixer(n1(x))) + p2(channel(n2(x)))      n2 = n1 where there is no n2
  *   with norms of sums: h = s1(x + mixer(x)), y = s2(h + channel(h))
  *
+ * A model may compute its layers in several rounds: then a round has the weights of the first one.
+ *
  * A decoder behind an encoder adds attention over what that gives to h, before the channel block.
  * An encoder ends with its hidden states: it has no output head.
  */
 #include <math.h>
+#include <string.h>
 
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
@@ -89,11 +92,14 @@ static tdm_status model_declare(llm_model *model, tdm_error *err) {
     }
     llm_declare_ends(&d);
     stream_declare(&d);
-    if (model->arch->stream == LLM_STREAM_STACKS) {
-        llm_declare_stacks(&d, layer_declare);
-    } else {
-        for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
-            layer_declare(&d);
+    const int32_t n_layer = model->hparams.n_layer, n_stored = model->hparams.n_layer_stored;
+    for (d.layer = 0; d.layer < (n_stored > 0 ? n_stored : n_layer) && d.status == TDM_OK;
+         d.layer++)
+        layer_declare(&d);
+    /* From the last layer down, so that a layer is read before it is written. */
+    for (int32_t layer = n_layer - 1; layer >= 0 && d.status == TDM_OK; layer--) {
+        const int32_t from = model->specs[layer].weight_layer;
+        if (from != layer) memcpy(model->layer[layer], model->layer[from], sizeof *model->layer);
     }
     model->n_own = model->n_weight;
     return d.status;
@@ -428,6 +434,8 @@ static int32_t layers_build(llm_graph_builder *g, const llm_layer_input *in, int
         if (x >= 0 && g->model->arch->has_embd_skip)
             x = add_embedding(g, in->shape, layer, x, embd);
         if (x >= 0) tdm_build_name(g->b, x, "out", layer);
+        if (h->has_round_norm && (layer + 1) % h->n_layer_stored == 0 && layer + 1 < h->n_layer)
+            x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, h->norm, x);
     }
     return x;
 }

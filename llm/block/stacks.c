@@ -13,17 +13,6 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
-/* Declares the tensors of both stacks, blk.0 .. of the low one first. Every pass gets the numbers
- * of the weights of its stack. */
-void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d)) {
-    llm_model *m = d->model;
-    const int32_t n_block = 2 * m->hparams.n_stack_layer;
-    for (d->layer = 0; d->layer < n_block && d->status == TDM_OK; d->layer++) declare_layer(d);
-    for (int32_t layer = m->hparams.n_layer - 1; layer >= 0 && d->status == TDM_OK; layer--)
-        for (int32_t role = 0; role < LLM_ROLE_COUNT_; role++)
-            m->layer[layer][role] = m->layer[m->specs[layer].weight_layer][role];
-}
-
 static int32_t build_pass(llm_graph_builder *g, const llm_layer_input *in, int32_t first,
                           int32_t x) {
     const llm_hparams *h = &g->model->hparams;

@@ -311,6 +311,19 @@ def laguna(n_head, is_window, has_wide_gate):
     return 'laguna', keys, t
 
 
+def nanbeige(n_round, has_norm):
+    """Two layers that are computed n_round times."""
+    n_embd, n_layer, length = 64, 2, 16
+    keys = base(n_embd, n_layer, 96, 4, 2, length)
+    keys.update({'num_loops': n_round, 'skip_loop_final_norm': not has_norm})
+    t = ends(n_embd)
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, length))
+        t.update(ffn(at, n_embd, 96))
+    return 'nanbeige', keys, t
+
+
 def plm():
     n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
     keys = base(n_embd, n_layer, 96, n_head, n_head)
@@ -715,6 +728,8 @@ MODELS = {
     'mimo2-heads': mimo2,
     'laguna-heads': lambda: laguna([2, 4, 4, 2], [False, True, True, False], False),
     'laguna-gates': lambda: laguna([4, 4], [False, False], True),
+    'nanbeige-rounds': lambda: nanbeige(2, True),
+    'nanbeige-bare': lambda: nanbeige(3, False),
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'rwkv6-dense': rwkv6,

@@ -414,8 +414,9 @@ static void test_refused_keys(void **state) {
         changed_value value;
         tdm_status status;
     } rows[] = {
-        {"nanbeige-dense", "num_loops", {LLM_GGUF_U32, .number = 2}, TDM_UNSUPPORTED},
-        {"nanbeige-dense", "num_loops", {LLM_GGUF_U32, .number = 1}, TDM_OK},
+        {"nanbeige-rounds", "num_loops", {LLM_GGUF_U32, .number = 0}, TDM_DATA_LOSS},
+        {"nanbeige-rounds", "num_loops", {LLM_GGUF_U32, .number = 1024}, TDM_DATA_LOSS},
+        {"nanbeige-rounds", "num_loops", {LLM_GGUF_U32, .number = 1}, TDM_OK},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 2}, TDM_DATA_LOSS},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 1}, TDM_OK},
         /* of another model */
