@@ -174,6 +174,29 @@ static void read_groups(llm_key_reader *r, llm_hparams *h) {
             llm_gguf_name(r->gguf), r->arch, n_group, n_group_used, h->n_expert_used, h->n_expert);
 }
 
+/* Whether the file has a number for each layer. */
+static bool is_each(const llm_key_reader *r, const char *suffix) {
+    char name[96];
+    llm_key_name(r, suffix, name);
+    const llm_gguf_key *key = llm_gguf_key_find(r->gguf, name);
+    return key != NULL && key->type == LLM_GGUF_ARRAY;
+}
+
+/* How many experts a token chooses, and their columns. */
+static void read_expert_sizes(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    const bool has_each = (arch->keys & LLM_KEY_EACH_EXPERTS) != 0;
+    int32_t n_ff = 0; /* also where the key is 0: absent */
+    if (has_each)
+        llm_key_each_most(r, "expert_used_count", n_block(h), h->n_expert, &h->n_expert_used);
+    else
+        llm_key_int(r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h->n_expert, &h->n_expert_used);
+    if (has_each && is_each(r, "expert_feed_forward_length"))
+        llm_key_each_most(r, "expert_feed_forward_length", n_block(h), LLM_MAX_WIDTH, &n_ff);
+    else if ((arch->keys & LLM_KEY_EXPERT_FF) != 0)
+        llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &n_ff);
+    h->n_ff_expert = n_ff > 0 ? n_ff : h->n_ff;
+}
+
 static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     bool is_normalized = arch->is_route_normalized;
     int32_t n_shared = 0;
@@ -183,16 +206,9 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
         llm_key_int(r, "leading_dense_block_count", LLM_GGUF_OPTIONAL, 0, h->n_layer,
                     &h->n_layer_dense);
     if (h->n_expert == 0) return;
-    llm_key_int(r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h->n_expert, &h->n_expert_used);
+    read_expert_sizes(r, arch, h);
     h->route.n_used = h->n_expert_used;
     h->route.score = (int32_t)arch->route_score;
-    h->n_ff_expert = h->n_ff;
-    if ((arch->keys & LLM_KEY_EXPERT_FF) != 0) {
-        /* 0 means absent. */
-        int32_t n_ff = 0;
-        llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &n_ff);
-        if (n_ff > 0) h->n_ff_expert = n_ff;
-    }
     llm_key_int(r, "expert_shared_count", LLM_GGUF_OPTIONAL, 0, 1024, &n_shared);
     llm_key_int(r, "expert_shared_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH,
                 &h->n_ff_shared);
@@ -279,8 +295,11 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
         llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_OPTIONAL, 0, 1, &h->norm_eps);
         if (h->norm_eps != 0) h->norm = LLM_NORM_RMS;
     }
+    if (h->norm == LLM_NORM_RMS && arch->has_either_eps)
+        llm_key_float(r, "attention.layer_norm_epsilon", LLM_GGUF_OPTIONAL, 0, 1, &h->norm_eps);
     if (h->norm == LLM_NORM_RMS)
-        llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
+        llm_key_float(r, "attention.layer_norm_rms_epsilon",
+                      h->norm_eps != 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
     else
         llm_key_float(r, "attention.layer_norm_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
     if (r->status == TDM_OK) read_experts(r, arch, h);
@@ -369,10 +388,10 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     llm_key_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (!has_dense_width(&r, arch))
         h.n_ff = 0;
+    else if (r.status == TDM_OK && (arch->keys & (LLM_KEY_PER_LAYER | LLM_KEY_EACH_EXPERTS)) != 0)
+        llm_key_each_most(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK && (arch->keys & LLM_KEY_RECURRENT) != 0)
         llm_key_each_or_none(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
-    else if (r.status == TDM_OK && (arch->keys & LLM_KEY_PER_LAYER) != 0)
-        llm_key_each_most(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     else if (r.status == TDM_OK)
         llm_key_each(&r, "feed_forward_length", n_block(&h), LLM_MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, arch, &h);

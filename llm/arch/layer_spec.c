@@ -162,6 +162,10 @@ typedef struct layer_counts {
     uint32_t n_head[LLM_MAX_LAYERS], n_head_kv[LLM_MAX_LAYERS], n_ff[LLM_MAX_LAYERS];
 } layer_counts;
 
+typedef struct expert_counts {
+    uint32_t n_used[LLM_MAX_LAYERS], n_ff[LLM_MAX_LAYERS];
+} expert_counts;
+
 static tdm_status counts_read(const llm_gguf *gguf, const llm_hparams *h, layer_counts *out,
                               tdm_error *err) {
     static const char *const suffixes[3] = {"attention.head_count", "attention.head_count_kv",
@@ -177,6 +181,40 @@ static tdm_status counts_read(const llm_gguf *gguf, const llm_hparams *h, layer_
                                          n, each[i], err);
     }
     return r.status;
+}
+
+/* Layers with experts may have them in other numbers and widths. */
+static tdm_status experts_read(const llm_gguf *gguf, const llm_hparams *h, expert_counts *out,
+                               tdm_error *err) {
+    static const char *const suffixes[2] = {"expert_used_count", "expert_feed_forward_length"};
+    uint32_t *const each[2] = {out->n_used, out->n_ff};
+    llm_key_reader r = {gguf, h->arch, err, TDM_OK};
+    const uint32_t n = (uint32_t)(h->n_layer + h->n_layer_draft);
+    for (uint32_t l = 0; l < n; l++) {
+        out->n_used[l] = (uint32_t)h->n_expert_used;
+        out->n_ff[l] = (uint32_t)h->n_ff_expert;
+    }
+    for (int i = 0; i < 2 && r.status == TDM_OK; i++) {
+        char name[96];
+        llm_key_name(&r, suffixes[i], name);
+        const llm_gguf_key *key = llm_gguf_key_find(gguf, name);
+        if (key != NULL && key->type == LLM_GGUF_ARRAY)
+            r.status = llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, n, each[i], err);
+    }
+    return r.status;
+}
+
+static tdm_status experts_apply(const llm_gguf *gguf, const llm_hparams *h, const expert_counts *c,
+                                int32_t layer, llm_layer_spec *s, tdm_error *err) {
+    if (s->n_ff_expert == 0) return TDM_OK;
+    s->n_expert_used = (int32_t)c->n_used[layer];
+    s->n_ff_expert = (int32_t)c->n_ff[layer];
+    if (s->n_expert_used > 0 && s->n_ff_expert > 0) return TDM_OK;
+    return tdm_fail(
+        err, TDM_DATA_LOSS,
+        "%s: layer %d has a router, but keys '%s.expert_used_count' and "
+        "'expert_feed_forward_length' say %d experts of %d columns; the file is damaged",
+        llm_gguf_name(gguf), layer, h->arch, s->n_expert_used, s->n_ff_expert);
 }
 
 /* A layer with 0 heads of queries has no mixer. One with 0 heads of keys has a matrix instead of
@@ -240,6 +278,7 @@ static llm_layer_spec spec_initial(const llm_arch *arch, const llm_hparams *h, i
         .v_len = h->head_dim_v,
         .o_len = is_latent ? h->head_dim_o : h->head_dim_v,
         .rope = h->rope,
+        .n_expert_used = h->n_expert_used,
         .has_rope_factors = true,
         .has_bare_norm_k = arch->has_bare_norm_k,
         .has_temperature = h->temperature_scale != 0,
@@ -279,10 +318,13 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
     uint32_t flags[LLM_MAX_LAYERS] = {0}, has_index[LLM_MAX_LAYERS] = {0};
     const uint32_t *pattern;
     layer_counts counts;
+    expert_counts experts;
     const bool is_per_layer = (arch->keys & LLM_KEY_PER_LAYER) != 0;
+    const bool has_each = h->n_expert > 0 && (arch->keys & LLM_KEY_EACH_EXPERTS) != 0;
     bool is_indexed = false;
     tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
     if (status == TDM_OK && is_per_layer) status = counts_read(gguf, h, &counts, err);
+    if (status == TDM_OK && has_each) status = experts_read(gguf, h, &experts, err);
     if (status == TDM_OK && h->n_index_head > 0) status = index_read(gguf, arch, h, has_index, err);
     if (status != TDM_OK) return status;
     for (int32_t layer = 0; layer < h->layer_first; layer++)
@@ -292,6 +334,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
         *s = spec_initial(arch, h, layer);
         channel_fill(gguf, arch, h, layer, s);
         if (is_per_layer) status = counts_apply(gguf, h, &counts, layer, s, err);
+        if (status == TDM_OK && has_each) status = experts_apply(gguf, h, &experts, layer, s, err);
         if (status != TDM_OK) return status;
         if (has_window(arch, h, pattern, layer)) window_fill(arch, h, s);
         if (is_recurrent(gguf, arch, layer)) {

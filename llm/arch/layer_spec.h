@@ -97,6 +97,7 @@ typedef struct llm_layer_spec {
     llm_ffn_form ffn;      /* its form */
     tdm_act act;           /* of the dense block; of experts: the architecture's */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
+    int32_t n_expert_used; /* experts that each token chooses */
     llm_recurrent_spec recurrent;
     int32_t n_ff_shared; /* of all experts together that serve every token */
     int32_t n_ff_chunk;  /* of an expert that neighbouring experts share; 0 = there are none */

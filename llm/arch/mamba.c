@@ -55,8 +55,9 @@ static void nemotron_h_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t
 }
 
 #define NEMOTRON_H                                                                                 \
-    .norm_mixer = LLM_ROLE_ATTN_NORM, .has_no_rope = true, .recurrent_mixer = LLM_MIXER_MAMBA2,    \
-    .ffn = LLM_FFN_SQUARED, .act = TDM_ACT_RELU, .layer = nemotron_h_layer
+    .norm_mixer = LLM_ROLE_ATTN_NORM, .has_either_eps = true, .has_no_rope = true,                 \
+    .recurrent_mixer = LLM_MIXER_MAMBA2, .ffn = LLM_FFN_SQUARED, .act = TDM_ACT_RELU,              \
+    .layer = nemotron_h_layer
 
 const llm_arch llm_arch_nemotron_h = {
     .name = "nemotron_h",
@@ -74,7 +75,7 @@ const llm_arch llm_arch_nemotron_h_moe = {
     .name = "nemotron_h_moe",
     .families = "Nemotron 3 Nano, Super",
     .keys = LLM_KEY_RECURRENT | LLM_KEY_ATTN_SCALE | LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE |
-            LLM_KEY_EXPERT_NORM,
+            LLM_KEY_EXPERT_NORM | LLM_KEY_EACH_EXPERTS,
     NEMOTRON_H,
     .route_score = TDM_ROUTE_SIGMOID,
     .read = nemotron_h_moe_read,

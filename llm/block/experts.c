@@ -220,10 +220,12 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     int32_t bias = w[LLM_ROLE_FFN_ROUTER_BIAS];
     if (bias < 0) bias = w[LLM_ROLE_FFN_ROUTER_BIAS_2];
     bias = llm_graph_weight(g, bias);
+    tdm_route_params route = h->route;
+    route.n_used = g->model->specs[layer].n_expert_used;
     int32_t weight = -1;
     int32_t id = g->model->specs[layer].expert_table != NULL
                      ? build_given(g, layer, logit, &weight)
-                     : tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
+                     : tdm_build_moe_route(g->b, logit, bias, &route, &weight);
     const llm_role gate = has_gate(g->model->arch) ? LLM_ROLE_FFN_GATE_EXPS : LLM_ROLE_FFN_UP_EXPS;
     const expert_weights experts = {
         .matrix = {w[gate], w[LLM_ROLE_FFN_UP_EXPS], w[LLM_ROLE_FFN_DOWN_EXPS]},

@@ -324,6 +324,34 @@ def nanbeige(n_round, has_norm):
     return 'nanbeige', keys, t
 
 
+def nemotron_h_moe():
+    """Attention, a state space, and three layers whose experts have different columns, of which tokens choose a
+    different number. The file has the epsilon of other norms only."""
+    n_embd, n_layer, n_state, n_group, n_inner, n_expert = 64, 5, 16, 2, 128, 6
+    n_ff, n_used = [0, 0, 48, 32, 64], [0, 0, 3, 1, 4]
+    keys = base(n_embd, n_layer, n_ff, 4, [2, 0, 0, 0, 0], 16)
+    del keys['attention.layer_norm_rms_epsilon'], keys['rope.freq_base']
+    keys.update({'attention.layer_norm_epsilon': 0.01, 'ssm.conv_kernel': 4, 'ssm.inner_size': n_inner,
+                 'ssm.state_size': n_state, 'ssm.group_count': n_group, 'ssm.time_step_rank': 4,
+                 'expert_count': n_expert, 'expert_used_count': n_used, 'expert_feed_forward_length': n_ff,
+                 'expert_shared_feed_forward_length': 80, 'expert_shared_count': 1, 'expert_weights_scale': 2.5,
+                 'expert_weights_norm': True})
+    t = ends(n_embd)
+    n_conv = n_inner + 2 * n_group * n_state
+    t.update(attention('blk.0.', n_embd, 4, 2, 16))
+    t.update({'blk.1.attn_norm.weight': [n_embd], 'blk.1.ssm_in.weight': [n_embd, n_inner + n_conv + 4],
+              'blk.1.ssm_conv1d.weight': [4, n_conv], 'blk.1.ssm_conv1d.bias': [n_conv], 'blk.1.ssm_dt.bias': [4],
+              'blk.1.ssm_a': [1, 4], 'blk.1.ssm_d': [1, 4], 'blk.1.ssm_norm.weight': [n_inner // n_group, n_group],
+              'blk.1.ssm_out.weight': [n_inner, n_embd]})
+    for i in range(2, n_layer):
+        at = 'blk.%d.' % i
+        t.update({at + 'attn_norm.weight': [n_embd], at + 'ffn_gate_inp.weight': [n_embd, n_expert],
+                  at + 'exp_probs_b.bias': [n_expert], at + 'ffn_up_exps.weight': [n_embd, n_ff[i], n_expert],
+                  at + 'ffn_down_exps.weight': [n_ff[i], n_embd, n_expert],
+                  at + 'ffn_up_shexp.weight': [n_embd, 80], at + 'ffn_down_shexp.weight': [80, n_embd]})
+    return 'nemotron_h_moe', keys, t
+
+
 def plm():
     n_embd, n_layer, n_head, nope, n_rot, n_v, n_lora = 64, 2, 4, 32, 16, 32, 32
     keys = base(n_embd, n_layer, 96, n_head, n_head)
@@ -730,6 +758,7 @@ MODELS = {
     'laguna-gates': lambda: laguna([4, 4], [False, False], True),
     'nanbeige-rounds': lambda: nanbeige(2, True),
     'nanbeige-bare': lambda: nanbeige(3, False),
+    'nemotron_h_moe-layers': nemotron_h_moe,
     'plm-dense': plm,
     'bitnet-dense': bitnet,
     'rwkv6-dense': rwkv6,
