@@ -146,9 +146,10 @@ const llm_arch llm_arch_mellum = {
     LLM_PRE_NORMS,
     LLM_HEAD_NORMS,
     .rope = TDM_ROPE_HALVES,
+    .window_period = 4,
+    .is_window_unscaled = true,
     .act = TDM_ACT_SILU,
     .is_route_normalized = true,
-    .is_window_unscaled = true,
 };
 
 static void mimo2_read(llm_key_reader *r, llm_hparams *h) {
@@ -194,8 +195,10 @@ const llm_arch llm_arch_laguna = {
     .gate = LLM_GATE_WIDTH,
     .gate_act = TDM_ACT_SOFTPLUS,
     .act = TDM_ACT_SILU,
-    .route_score = TDM_ROUTE_SIGMOID,
+    .window_period = 4,
+    .is_window_last = true,
     .is_window_unscaled = true,
+    .route_score = TDM_ROUTE_SIGMOID,
 };
 
 /* Layers that see all tokens do not rotate their heads: every fourth, the first of them. */

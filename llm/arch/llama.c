@@ -192,6 +192,7 @@ const llm_arch llm_arch_plamo3 = {
     .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
     LLM_SANDWICH_NORMS,
     LLM_HEAD_NORMS,
+    .window_period = 8,
     .is_window_unscaled = true,
     .rope = TDM_ROPE_HALVES,
     .ffn = LLM_FFN_FUSED,

@@ -47,11 +47,11 @@ void changed_model_write(const llm_gguf *g, const char *path, const char *suffix
     char name[80];
     name_make(g, suffix, name);
     llm_gguf_writer *w = copy_begin(g, path, name);
-    if (value.type == LLM_GGUF_U32)
+    if (!value.is_absent && value.type == LLM_GGUF_U32)
         llm_gguf_writer_put_u32(w, name, value.number);
-    else if (value.type == LLM_GGUF_F32)
+    else if (!value.is_absent && value.type == LLM_GGUF_F32)
         llm_gguf_writer_put_f32(w, name, value.real);
-    else
+    else if (!value.is_absent)
         llm_gguf_writer_put_text(w, name, value.text);
     copy_end(g, w);
 }

@@ -13,6 +13,7 @@ typedef struct changed_value {
     uint32_t number;
     float real;
     const char *text;
+    bool is_absent; /* instead: the copy lacks the key */
 } changed_value;
 #define CHANGED_NUMBER(value) ((changed_value){.type = LLM_GGUF_U32, .number = (value)})
 #define CHANGED_REAL(value)   ((changed_value){.type = LLM_GGUF_F32, .real = (value)})

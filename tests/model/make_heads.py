@@ -285,8 +285,9 @@ def mimo2():
     return 'mimo2', keys, t
 
 
-def laguna(n_head, is_window, has_wide_gate):
-    """Layers have heads of their own number; those with a window rotate all of a head, without scaling."""
+def laguna(n_head, is_window, has_wide_gate, has_pattern=True):
+    """Layers have heads of their own number; those with a window rotate all of a head, without scaling. Without a
+    pattern each fourth layer has no window, the first of them."""
     n_embd, n_layer, length = 64, len(n_head), 32
     keys = base(n_embd, n_layer, 96, n_head, 2, length)
     keys.update({'rope.dimension_count': 16, 'rope.freq_base': 5e5, 'rope.scaling.type': 'yarn',
@@ -297,6 +298,8 @@ def laguna(n_head, is_window, has_wide_gate):
     if any(is_window):
         keys.update({'rope.freq_base_swa': 1e4, 'rope.dimension_count_swa': length, 'attention.sliding_window': 8,
                      'attention.sliding_window_pattern': is_window})
+    if not has_pattern:
+        del keys['attention.sliding_window_pattern']
     t = ends(n_embd)
     for i in range(n_layer):
         at = 'blk.%d.' % i
@@ -755,6 +758,7 @@ MODELS = {
     'granite_swa-moe': granite_swa,
     'mimo2-heads': mimo2,
     'laguna-heads': lambda: laguna([2, 4, 4, 2], [False, True, True, False], False),
+    'laguna-period': lambda: laguna([2, 4, 4, 4, 2], [i % 4 > 0 for i in range(5)], False, False),
     'laguna-gates': lambda: laguna([4, 4], [False, False], True),
     'nanbeige-rounds': lambda: nanbeige(2, True),
     'nanbeige-bare': lambda: nanbeige(3, False),
