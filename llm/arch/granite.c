@@ -97,14 +97,14 @@ const llm_arch llm_arch_granite_swa = {
 
 /* What files without the keys mean. */
 static void minicpm_read(llm_key_reader *r, llm_hparams *h) {
-    float unset = -1;
+    float divisor = 0; /* absent */
     h->embd_scale = 12.0f;
     h->residual_scale = 1.4f / sqrtf((float)h->n_layer);
     h->logit_scale = 256.0f / (float)h->n_embd;
     llm_key_float(r, "embedding_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->embd_scale);
     llm_key_float(r, "residual_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->residual_scale);
-    llm_key_float(r, "logit_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &unset);
-    if (unset > 0) h->logit_scale = 1.0f / unset;
+    llm_key_float(r, "logit_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &divisor);
+    if (divisor > 0) h->logit_scale = 1.0f / divisor;
 }
 
 const llm_arch llm_arch_minicpm = {

@@ -380,6 +380,12 @@ static void test_changed_keys(void **state) {
          {{"rope.scaling.type", {LLM_GGUF_STRING, .text = "yarn"}},
           {"rope.scaling.factor", {LLM_GGUF_F32, .real = 4}},
           {"rope.scaling.yarn_log_multiplier", {LLM_GGUF_F32, .real = 0.1f}}}},
+        /* as files were before converters wrote these */
+        {"minicpm-dense",
+         "minicpm-dense.old",
+         {{"embedding_scale", {.is_absent = true}},
+          {"residual_scale", {.is_absent = true}},
+          {"logit_scale", {.is_absent = true}}}},
         {"mimo2-heads",
          "mimo2-heads.groups",
          {{"expert_group_count", {LLM_GGUF_U32, .number = 4}},
