@@ -88,6 +88,17 @@ const llm_arch llm_arch_eurobert = {
     .act = TDM_ACT_SILU,
 };
 
+/* Not all of its files have attention.causal: without it tokens see later ones, too. */
+const llm_arch llm_arch_llama_embed = {
+    .name = "llama-embed",
+    .families = "Llama Embed Nemotron",
+    LLM_PRE_NORMS,
+    .is_bidirectional = true,
+    .is_encoder = true,
+    .act = TDM_ACT_SILU,
+    .harmless = " output.weight ",
+};
+
 const llm_arch llm_arch_neo_bert = {
     .name = "neo-bert",
     .families = "NeoBERT",

@@ -148,7 +148,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(jais)                                                                                     \
     ARCH(refact)                                                                                   \
     ARCH(deepseek32)                                                                               \
-    ARCH(deepseek4)                                                                               \
+    ARCH(deepseek4)                                                                                \
     ARCH(glm_dsa)                                                                                  \
     ARCH(dots3note)                                                                                \
     ARCH(minimax_m3)                                                                               \
@@ -179,6 +179,7 @@ float llm_limit_of(const llm_gguf *gguf, const char *arch, const char *suffix, i
     ARCH(nomic_bert_moe)                                                                           \
     ARCH(jina_bert_v3)                                                                             \
     ARCH(eurobert)                                                                                 \
+    ARCH(llama_embed)                                                                              \
     ARCH(neo_bert)                                                                                 \
     ARCH(jina_bert_v2)                                                                             \
     ARCH(gemma_embedding)                                                                          \

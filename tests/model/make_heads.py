@@ -554,6 +554,19 @@ def modern_bert(act):
     return 'modern-bert', keys, t
 
 
+def llama_embed():
+    n_embd, n_layer, n_ff, length = 64, 2, 96, 16
+    keys = bare_encoder(n_embd, n_layer, n_ff, 4, length, 'layer_norm_rms_epsilon')
+    keys.update({'attention.head_count_kv': 2, 'rope.dimension_count': length, 'rope.freq_base': 5e5})
+    t = ends(n_embd, True)
+    t['rope_freqs.weight'] = [length // 2]
+    for i in range(n_layer):
+        at = 'blk.%d.' % i
+        t.update(attention(at, n_embd, 4, 2, length))
+        t.update(ffn(at, n_embd, n_ff))
+    return 'llama-embed', keys, t
+
+
 def t5encoder(has_gate):
     """Heads are wider than the stream together. Without gates the second layer has a bias of its own."""
     n_embd, n_layer, n_ff, n_head, length, n_range = 48, 3, 96, 4, 16, 12
@@ -773,6 +786,7 @@ MODELS = {
     'gemma-embedding-dense': gemma_embedding,
     'modern-bert-dense': lambda: modern_bert(None),
     'modern-bert-silu': lambda: modern_bert('silu'),
+    'llama-embed-dense': llama_embed,
     'minimax-m3-select': minimax_m3,
     'grok-yarn': grok_yarn,
     't5-dense': lambda: t5(True),

@@ -374,6 +374,7 @@ static void test_changed_keys(void **state) {
         /* the length of the config's heads, which converters of this model write */
         {"kimi-linear-heads", NULL, {{"attention.value_length", {LLM_GGUF_U32, .number = 72}}}},
         {"kimi-linear-heads", NULL, {{"attention.value_length", {.is_absent = true}}}},
+        {"llama-embed-dense", NULL, {{"attention.causal", {.is_absent = true}}}},
         /* it rotates no heads */
         {"kimi-linear-heads",
          NULL,
