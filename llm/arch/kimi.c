@@ -126,7 +126,14 @@ const llm_arch llm_arch_kimi_k3 = {
 };
 
 static void bailingmoe3_read(llm_key_reader *r, llm_hparams *h) {
+    bool is_bounded = true;
     kda_read(r, h);
+    llm_key_bool(r, "kda.safe_gate", LLM_GGUF_OPTIONAL, &is_bounded);
+    if (r->status == TDM_OK && !is_bounded)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.kda.safe_gate' is false: decays without a bound are not "
+                             "supported for this architecture; use a model with bounded ones",
+                             llm_gguf_name(r->gguf), r->arch);
     llm_key_float(r, "kda.gate_lower_bound", LLM_GGUF_REQUIRED, -1e3f, -1e-3f, &h->decay_floor);
     llm_limits_check(r, h, limit_keys[0]);
     llm_limits_check(r, h, limit_keys[1]);

@@ -49,6 +49,8 @@ void changed_model_write(const llm_gguf *g, const char *path, const char *suffix
     llm_gguf_writer *w = copy_begin(g, path, name);
     if (!value.is_absent && value.type == LLM_GGUF_U32)
         llm_gguf_writer_put_u32(w, name, value.number);
+    else if (!value.is_absent && value.type == LLM_GGUF_BOOL)
+        llm_gguf_writer_put_bool(w, name, value.number != 0);
     else if (!value.is_absent && value.type == LLM_GGUF_F32)
         llm_gguf_writer_put_f32(w, name, value.real);
     else if (!value.is_absent)

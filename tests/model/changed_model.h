@@ -7,10 +7,10 @@
 
 #include "llm/gguf/gguf.h"
 
-/* The new value of a key: a whole number, a real number or a text. */
+/* The new value of a key: a whole number, a flag, a real number or a text. */
 typedef struct changed_value {
-    llm_gguf_type type; /* LLM_GGUF_U32, _F32 or _STRING */
-    uint32_t number;
+    llm_gguf_type type; /* LLM_GGUF_U32, _BOOL, _F32 or _STRING */
+    uint32_t number;    /* of a flag 0 or 1 */
     float real;
     const char *text;
     bool is_absent; /* instead: the copy lacks the key */

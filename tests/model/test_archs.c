@@ -426,6 +426,9 @@ static void test_refused_keys(void **state) {
         {"nanbeige-rounds", "num_loops", {LLM_GGUF_U32, .number = 1024}, TDM_DATA_LOSS},
         {"nanbeige-rounds", "num_loops", {LLM_GGUF_U32, .number = 1}, TDM_OK},
         {"nemotron_h_moe-layers", "expert_used_count", {LLM_GGUF_U32, .number = 2}, TDM_OK},
+        {"bailingmoe3-heads", "kda.safe_gate", {LLM_GGUF_BOOL, .number = 0}, TDM_UNSUPPORTED},
+        {"bailingmoe3-heads", "kda.safe_gate", {LLM_GGUF_BOOL, .number = 1}, TDM_OK},
+        {"bailingmoe3-heads", "kda.safe_gate", {.is_absent = true}, TDM_OK},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 2}, TDM_DATA_LOSS},
         {"granite_swa-moe", "attention.rope_pattern", {LLM_GGUF_U32, .number = 1}, TDM_OK},
         /* of another model */
