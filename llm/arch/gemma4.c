@@ -19,13 +19,16 @@ static void gemma4_read(llm_key_reader *r, llm_hparams *h) {
                 &h->n_per_layer);
 }
 
-/* Scaled RoPE and factors of frequencies are those of layers without a window. */
+/* Scaled RoPE and factors of frequencies are those of layers without a window. These layers see no
+ * later tokens in a file whose key attention.causal is false, either. */
 static void gemma4_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                          llm_layer_spec *spec) {
     (void)gguf, (void)h, (void)layer;
     if (spec->window > 0) {
         spec->has_rope_factors = false;
         spec->rope.freq_scale = 1.0f;
+    } else {
+        spec->is_causal = true;
     }
 }
 

@@ -282,6 +282,7 @@ static llm_layer_spec spec_initial(const llm_arch *arch, const llm_hparams *h, i
         .has_rope_factors = true,
         .has_bare_norm_k = arch->has_bare_norm_k,
         .has_temperature = h->temperature_scale != 0,
+        .is_causal = !h->is_bidirectional && layer >= h->n_layer_encoder,
         .has_bare_norm_v = arch->has_bare_norm_v,
         .kv_from_layer = -1,
         .weight_layer = layer,

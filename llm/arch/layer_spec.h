@@ -89,6 +89,7 @@ typedef struct llm_layer_spec {
     bool has_bare_norm_k; /* keys likewise */
     bool has_bare_norm_v; /* values likewise */
     bool has_temperature; /* of attention, by position: hparams.temperature_* */
+    bool is_causal;       /* attention sees no later tokens */
     int32_t window;       /* tokens that attention sees; 0 = all */
     tdm_window_kind window_kind;
     tdm_rope_params rope;  /* n_rot 0 = heads are not rotated */

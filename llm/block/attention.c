@@ -221,7 +221,7 @@ tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t la
         .kv = g->state_kv[llm_layer_cache(s, layer)],
         .heads_per_kv = s->n_head / s->n_head_kv,
         .n_head_all = s->n_head,
-        .is_causal = !h->is_bidirectional && layer >= h->n_layer_encoder,
+        .is_causal = s->is_causal,
         .window = s->window,
         .window_kind = s->window > 0 ? (int32_t)s->window_kind : 0,
         .scale = h->attention_scale,
